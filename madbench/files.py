@@ -15,6 +15,9 @@ from typing import Any, BinaryIO
 
 from madbench.errors import StoreError
 
+NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP)
+"""What locking a file gives on a file system that has no locks, as on NFS without its lock service."""
+LOCK_ADVICE = "files cannot be locked on this disk: have its NFS mounted with locks, or choose a folder on another disk"
 MOST_NAME_BYTES = 200  # file systems have 255, and temporary files are called a little more
 
 
@@ -37,6 +40,8 @@ def explain_os_errors(path: Path, size: int | None = None) -> Iterator[None]:
             problem = f"no space left{need}; {advice}"
         elif error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
             problem += "; choose another results folder or mend its permissions"
+        elif error.errno in NO_LOCKS:
+            problem += f"; {LOCK_ADVICE}"
         elif error.errno in (errno.ENOTDIR, errno.EEXIST):
             problem = "a file is where a folder should be; choose another results folder"
         raise StoreError(f"{path}: {problem}") from error
@@ -45,15 +50,20 @@ def explain_os_errors(path: Path, size: int | None = None) -> Iterator[None]:
 def write_atomically(path: Path | str, content: bytes | Callable[[BinaryIO], object]) -> None:
     """Replaces the file ``path`` with ``content`` in one step that survives a power cut.
 
-    A callable gets the open binary file to write into. Where anything fails, the previous file stays as it was and
-    no temporary file is left. An ``OSError``, as of a full disk, is raised as ``StoreError``.
+    A callable gets the open binary file to write into, twice where its temporary file is removed meanwhile, as by a
+    driver that claims the folder of a job of which it does not know that it runs. Where anything fails, the previous
+    file stays as it was and no temporary file is left. An ``OSError``, as of a full disk, is raised as ``StoreError``.
     """
     path = Path(path)
     temporary = path.with_name(f".{path.name}.{os.urandom(4).hex()}.tmp")
     with explain_os_errors(path, len(content) if isinstance(content, bytes) else None):
         try:
             write_durably(temporary, content)
-            os.replace(temporary, path)
+            try:
+                os.replace(temporary, path)
+            except FileNotFoundError:
+                write_durably(temporary, content)
+                os.replace(temporary, path)
             sync_folder(path.parent)
         except BaseException:
             with suppress(OSError):
@@ -108,6 +118,13 @@ def remove(path: Path) -> None:
         shutil.rmtree(path)
     else:
         path.unlink(missing_ok=True)
+
+
+def refuse_link(path: Path) -> None:
+    """Raises ``StoreError`` for a link where madbench deletes, moves or cuts what it finds: that would be another's."""
+    if path.is_symlink():
+        problem = "a link, and madbench deletes or replaces what is here, so that it follows none; delete the link"
+        raise StoreError(f"{path}: {problem}")
 
 
 def lock_folder(folder: Path) -> int:

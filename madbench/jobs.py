@@ -10,6 +10,7 @@ import dataclasses
 import functools
 import hashlib
 import json
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -117,3 +118,14 @@ class StopTraining(BaseException):
 
     Not an ``Exception``, as ``KeyboardInterrupt`` is none: no handler of failures may take it for one.
     """
+
+
+@dataclass(frozen=True)
+class Report:
+    """What a training run tells while it runs; called with a job and its progress, which may raise ``StopTraining``."""
+
+    progress: Callable[[Job, dict[str, Any]], None]
+    ended: Callable[[Job, Record], None]  # takes the record of a job that ends before the others of its group
+
+    def __call__(self, job: Job, progress: dict[str, Any]) -> None:
+        self.progress(job, progress)

@@ -11,7 +11,7 @@ import pytest
 
 from madbench.errors import BudgetError, ConfigError, LabelError
 from madbench.execute import local
-from madbench.execute.base import Policy, Summary
+from madbench.execute.base import Listener, Policy, Summary, ignore_event
 from madbench.experiment import load_mad, prepare
 from madbench.grid import load_grid
 from madbench.jobs import Record
@@ -244,6 +244,57 @@ def test_devices_and_slots_reach_the_local_executor(tmp_path, executor):
     assert [(call["devices"], call["slots"]) for call in executor.calls] == [(["1", "3"], 2), (["1", "3"], 4)]
 
 
+@pytest.mark.parametrize(
+    ("variables", "asked", "expected", "said"),
+    [
+        ({}, None, (1, None), "1 at a time, 1 thread each"),
+        ({}, 2, (2, 2), "1 at a time, 2 threads each (--threads 2)"),
+        ({"OMP_NUM_THREADS": "3"}, None, (3, 3), "1 at a time, 3 threads each (OMP_NUM_THREADS=3)"),
+        ({"MKL_NUM_THREADS": "3"}, None, (3, 3), "1 at a time, 3 threads each (MKL_NUM_THREADS=3)"),
+        ({"OMP_NUM_THREADS": "3"}, 2, (2, 2), "1 at a time, 2 threads each (--threads 2)"),
+    ],
+)
+def test_threads_reach_the_local_executor_and_are_told(
+    variables, asked, expected, said, tmp_path, executor, monkeypatch
+):
+    for name in devices.THREAD_VARIABLES:
+        monkeypatch.delenv(name, raising=False)
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    told, planned = [], made(tmp_path, ["S"])
+    planned.execute(Listener(ignore_event, told.append), threads=asked)
+    [call] = executor.calls
+    assert (call["threads_per_slot"], call["train"]["threads"]) == expected and told == [said]
+    planned.execute(Listener(ignore_event, told.append), threads=asked)
+    assert told == [said]  # nothing was left to train
+
+
+def test_a_language_model_alone_has_the_cores_that_are_free(both, executor, monkeypatch):
+    for name in devices.THREAD_VARIABLES:
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(devices, "_own_cores", lambda: set(range(4)))
+    monkeypatch.setattr(devices, "cpu_quota", lambda: 4.0)
+    told = []
+    for busy, redo in ((0.2, False), (1.3, True), (4.0, True)):
+        monkeypatch.setattr(devices, "busy_cores", lambda busy=busy: busy)
+        planned = both(tasks=["language_model"], labels=["S"])
+        planned.execute(Listener(ignore_event, told.append), policy=Policy(redo=redo), slots=1)
+    assert [call["threads_per_slot"] for call in executor.calls] == [4, 3, 1]
+    assert told == [
+        "1 at a time, 4 threads each",
+        "1 at a time, 3 threads each (1 of 4 cores busy)",
+        "1 at a time, 1 thread each (3 of 4 cores busy)",
+    ]
+
+
+def test_threads_are_refused_where_they_have_no_effect(tmp_path, monkeypatch):
+    with pytest.raises(ConfigError, match="--threads 2 has no effect on other machines.*--cpus-per-job 2"):
+        made(tmp_path).execute(executor=StandIn(), threads=2)
+    monkeypatch.setattr("madbench.training.distributed.is_distributed", lambda: True)
+    with pytest.raises(ConfigError, match="--threads 2 has no effect under torchrun.*OMP_NUM_THREADS=2"):
+        made(tmp_path).execute(threads=2)
+
+
 @pytest.fixture
 def both(tmp_path, monkeypatch):
     """A folder with a preset and a corpus; makes an experiment of both suites there."""
@@ -260,7 +311,9 @@ def both(tmp_path, monkeypatch):
 
     def call(**keys):
         usual = {"tasks": ["compression", "language_model"], "set": TINY | {"language_model": "preset.yaml"}}
-        return prepare(load_grid(["S", "R"], usual | keys), device="cpu", corpus="hens")
+        if keys.get("tasks") == ["language_model"]:
+            usual["set"] = {"language_model": "preset.yaml"}
+        return prepare(load_grid(keys.pop("labels", ["S", "R"]), usual | keys), device="cpu", corpus="hens")
 
     return call
 
@@ -305,3 +358,39 @@ def test_settings_of_the_other_suite_are_refused(both):
         both(**only, vary={"training.epochs": [2, 3]})
     with pytest.raises(ConfigError, match="fidelity published: has no effect, only MAD tasks have a fidelity"):
         both(**only, fidelity="published")
+
+
+def test_labels_that_a_change_leaves_alone_share_the_runs_without_it_and_are_named(tmp_path):
+    changed = made(tmp_path, ["S", "R-12!"], set={"model.mix_rank": 4}, tasks=["compression"])
+    plain = made(tmp_path, ["S", "R-12!"], set={}, tasks=["compression"])
+    same, other = zip(changed.jobs, plain.jobs)
+    assert same[0].id == same[1].id and other[0].id != other[1].id
+    assert changed.notes == ["model.mix_rank=4 decides nothing about S, trained and stored as without it"]
+    swept = made(tmp_path, ["S", "R-12!"], vary={"model.mix_rank": [4, 2]}, tasks=["compression"])
+    assert [len(row.jobs) for row in swept.rows] == [1] * 4 and len(swept.jobs) == 3, "nothing is trained twice"
+
+
+def test_a_value_that_trains_what_the_profile_trains_may_be_among_those_that_vary(tmp_path):
+    keys = {"budget": "paper", "tasks": ["compression"], "set": {"model.d_model": 16}}
+    planned = made(tmp_path, ["cd:exp-sum"], vary={"model.qk_rank": [16, 32]}, **keys)
+    assert planned.jobs[0].id == made(tmp_path, ["cd:exp-sum"], **keys).jobs[0].id != planned.jobs[1].id
+
+
+def test_a_row_whose_own_setting_decides_nothing_is_refused(tmp_path):
+    rows = [{"label": "R-12!"}, {"label": "S", "model.mix_rank": 4}]
+    with pytest.raises(ConfigError, match="model.mix_rank has no effect on 'S'; settings of its mixer"):
+        made(tmp_path, [], mode="list", rows=rows)
+    made(tmp_path, [], mode="list", rows=[*rows, {"label": "R-12!", "model.mix_rank": 4}])
+
+
+@pytest.mark.parametrize("keys", [{}, {"vary": {"training.warmup_steps": [0, 7]}}])
+def test_a_warm_up_in_the_published_fidelity_is_refused(tmp_path, keys):
+    keys = keys or {"set": {"training.warmup_steps": 7}}
+    with pytest.raises(ConfigError, match="training.warmup_steps has no effect on"):
+        made(tmp_path, ["S", "R-c"], tasks=["memorization"], fidelity="published", **keys)
+
+
+@pytest.mark.parametrize(("tasks", "preset"), [(["compression"], "mini"), ([], "gpt2")])
+def test_a_preset_of_a_language_model_that_is_not_trained_is_refused(tmp_path, tasks, preset):
+    with pytest.raises(ConfigError, match=f"'language_model={preset}' has no effect: no language model is trained"):
+        made(tmp_path, ["S"], tasks=tasks, set={"language_model": preset})

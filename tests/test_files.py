@@ -1,13 +1,14 @@
 from __future__ import annotations
 
 import errno
+import fcntl
 import os
 import subprocess
 
 import pytest
 
 from madbench.errors import StoreError
-from madbench.files import remove, write_atomically
+from madbench.files import lock_folder, remove, write_atomically
 
 
 @pytest.fixture
@@ -101,3 +102,35 @@ def test_removing_takes_files_folders_links_and_nothing(tmp_path):
         remove(tmp_path / name)
     assert names(tmp_path) == ["kept"]
     assert names(tmp_path / "kept") == ["inner"]
+
+
+@pytest.fixture(params=[errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS])
+def without_locks(request, monkeypatch):
+    """A disk whose files cannot be locked, as NFS without its lock service."""
+
+    def flock(descriptor, operation):
+        raise OSError(request.param, os.strerror(request.param))
+
+    monkeypatch.setattr(fcntl, "flock", flock)
+
+
+def test_a_disk_without_locks_is_named_with_advice(without_locks, tmp_path):
+    from madbench.store.runs import Store, StoreBusyError
+    from tests.sample_jobs import mad_job
+
+    with pytest.raises(StoreError, match="files cannot be locked on this disk: .*NFS.* or choose a folder") as caught:
+        with Store.open(tmp_path).claim(mad_job("S")):
+            pass
+    assert str(tmp_path / "work") in str(caught.value) and not isinstance(caught.value, StoreBusyError)
+    descriptors = len(os.listdir("/proc/self/fd"))
+    with pytest.raises(OSError):
+        lock_folder(tmp_path / "folder")
+    assert len(os.listdir("/proc/self/fd")) == descriptors
+
+
+def test_a_corpus_on_a_disk_without_locks_is_no_traceback(without_locks, tmp_path):
+    from madbench.text.prepare import prepare
+
+    (tmp_path / "text.txt").write_text("words and words\n" * 100)
+    with pytest.raises(StoreError, match="files cannot be locked on this disk"):
+        prepare([str(tmp_path / "text.txt")], tmp_path / "corpus")

@@ -1,17 +1,25 @@
 """The Python functions: ``run``, ``sweep`` and ``run_language_model`` train; the others show what is stored.
 
 Jobs run in processes of their own: call those that train under ``if __name__ == "__main__":`` in a script. Functions
-that show take what the verbs of the same name take, and return a frame with a row a cell, or a figure:
+that show return a frame with a row a cell, or a figure. Which runs they show is decided by the same arguments in all of
+them, as by the options of the verbs of the same names:
 
 - labels: labels or sets of labels (``"G-cg-q-12o"``, ``["{S,R}-c", "@table1"]``); without any all that are stored;
-- stored: ``profile``, ``overrides``, ``tasks``, ``fidelity``, ``budget`` and ``results``, as in :func:`run`.
+- profile, overrides, tasks, fidelity, budget, results: as in :func:`run`; without ``tasks`` the six of MAD, and the
+  language model where runs of one protocol are stored;
+- protocol, corpus: of the language model's runs, where several are stored.
+
+They raise ``StoreError`` where nothing of that protocol is stored, and warn (``UserWarning``) of damaged runs and of
+labels that are left out.
 """
 
 from __future__ import annotations
 
+import functools
+import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 from rich.console import Console
@@ -22,10 +30,11 @@ from madbench.analysis.comparison import comparison_table
 from madbench.analysis.findings import findings as judge_claims
 from madbench.analysis.findings_table import findings_table
 from madbench.analysis.loss_curves import loss_curves
+from madbench.analysis.marked_text import Width
 from madbench.analysis.scores import Results
 from madbench.analysis.stored import Selection
 from madbench.analysis.tables import stored_table
-from madbench.config import check_seeds, override_of, settings_of
+from madbench.config import check_seeds, convert, override_of, settings_of
 from madbench.errors import ConfigError, TrainingError, did_you_mean
 from madbench.execute.base import Event, Policy
 from madbench.experiment import Experiment, prepare
@@ -59,6 +68,7 @@ def run(
     device: str = "auto",
     results: Path | str = "results",
     slots: int | None = None,
+    threads: int | None = None,
     group: int | None = None,
     force: bool = False,
     keep_weights: bool = False,
@@ -76,6 +86,8 @@ def run(
         device: ``auto``, ``cpu``, ``cuda``, ``cuda:1``, ...
         results: folder of the run store.
         slots: jobs at a time; one a core on the CPU, one on a GPU.
+        threads: of each job on a CPU; by default as OMP_NUM_THREADS says, else one, and the free cores for a language
+            model that has them to itself. Another number changes the last digits of results.
         group: jobs of equal shapes that share a step; by default where that is measured to be faster.
         force: train again what is already there.
         keep_weights: keep the weights of new runs with them.
@@ -86,7 +98,9 @@ def run(
     tasks = MAD_TASKS if tasks is None else _words(tasks)
     grid = Grid(_rows(labels), tasks, check_seeds(seeds), str(profile), fidelity, budget, _changes(overrides))
     experiment = prepare(grid, device=device, results=results)
-    return _trained(experiment, Policy(redo=force), slots=slots, group=group, keep_weights=keep_weights).scores
+    return _trained(
+        experiment, Policy(redo=force), slots=slots, threads=threads, group=group, keep_weights=keep_weights
+    ).scores
 
 
 def run_language_model(
@@ -103,6 +117,7 @@ def run_language_model(
     results: Path | str = "results",
     precision: str | None = None,
     slots: int | None = None,
+    threads: int | None = None,
     force: bool = False,
     micro_batch: int | None = None,
     compile: Compile = "never",
@@ -123,6 +138,8 @@ def run_language_model(
         results: folder of the run store; default corpora are below it.
         precision: stands in for a preset's ``auto``, which otherwise depends on the device.
         slots: runs at a time, which share the cores.
+        threads: of each job on a CPU; by default as OMP_NUM_THREADS says, else one, and the free cores for a language
+            model that has them to itself. Another number changes the last digits of results.
         force: train again what is already there.
         micro_batch: windows in memory at a time.
         compile: whether models go through ``torch.compile``; ``auto``: where that is measured to repay it.
@@ -134,7 +151,9 @@ def run_language_model(
     grid = Grid(_rows(labels), (TASK,), check_seeds(seeds), budget=budget, overrides=changes)
     data = {"corpus": corpus, "tokenizer": tokenizer, "dtype": dtype}
     experiment = prepare(grid, device=device, results=results, precision=precision, **data)
-    trained = _trained(experiment, Policy(redo=force), slots=slots, micro_batch=micro_batch, compile=compile)
+    trained = _trained(
+        experiment, Policy(redo=force), slots=slots, threads=threads, micro_batch=micro_batch, compile=compile
+    )
     return loss_curves(trained.language_runs)
 
 
@@ -146,6 +165,7 @@ def sweep(
     corpus: Path | str | None = None,
     overrides: Changes = (),
     slots: int | None = None,
+    threads: int | None = None,
     group: int | None = None,
     retry: bool = False,
     force: bool = False,
@@ -161,6 +181,8 @@ def sweep(
         corpus: of the language model; its preset's own by default.
         overrides: changes that all rows share, as for :func:`run`.
         slots: jobs at a time.
+        threads: of each job on a CPU; by default as OMP_NUM_THREADS says, else one, and the free cores for a language
+            model that has them to itself. Another number changes the last digits of results.
         group: jobs of equal shapes that share a step; by default where that is measured to be faster.
         retry: also train jobs that are stored as failed, as ``madbench sweep --retry``.
         force: train again what is already there.
@@ -180,7 +202,7 @@ def sweep(
     source = [grid] if isinstance(grid, str) and not is_grid_file(grid) else grid
     experiment = prepare(load_grid(source, keys), device=device, results=results, corpus=corpus)
     policy = Policy(redo=force, retry=retry)
-    scores = _trained(experiment, policy, slots=slots, group=group, keep_weights=keep_weights).scores
+    scores = _trained(experiment, policy, slots=slots, threads=threads, group=group, keep_weights=keep_weights).scores
     by_name = {row.name: row.row for row in experiment.rows}
     changes = {name: settings_of(row.changes) for name, row in by_name.items()}
     first = {"row": scores.label, "label": [by_name[name].label for name in scores.label]}
@@ -188,43 +210,95 @@ def sweep(
     return pd.concat([pd.DataFrame(first), scores.drop(columns="label")], axis=1)
 
 
-def table(labels: str | Sequence[str] = (), **stored: Any) -> pd.DataFrame:
+def table(
+    labels: str | Sequence[str] = (),
+    *,
+    profile: str = "quick",
+    overrides: Changes = (),
+    tasks: str | Iterable[str] | None = None,
+    fidelity: Fidelity = "corrected",
+    budget: Budget = "strict",
+    protocol: str | None = None,
+    corpus: str | None = None,
+    results: Path | str = "results",
+) -> pd.DataFrame:
     """What the store holds, a row a label and column: mean, interval, solved seeds, published number."""
-    return pd.DataFrame(stored_table(_selection(labels, stored)).records())
+    selection = _selection(labels, profile, overrides, tasks, fidelity, budget, protocol, corpus, results)
+    return pd.DataFrame(stored_table(selection).records())
 
 
-def compare(labels: Sequence[str], **stored: Any) -> pd.DataFrame:
+def compare(
+    labels: Sequence[str],
+    *,
+    profile: str = "quick",
+    overrides: Changes = (),
+    tasks: str | Iterable[str] | None = None,
+    fidelity: Fidelity = "corrected",
+    budget: Budget = "strict",
+    protocol: str | None = None,
+    corpus: str | None = None,
+    results: Path | str = "results",
+) -> pd.DataFrame:
     """The first of ``labels`` compared with each of the others: difference, interval, p and verdict a column."""
-    selection = _selection(labels, stored)
+    selection = _selection(labels, profile, overrides, tasks, fidelity, budget, protocol, corpus, results)
     if len(selection.labels) < 2:
         raise ConfigError("compare: give two labels or more")
     baseline, *others = selection.labels
     return pd.DataFrame(comparison_table(baseline, others, selection.select().scores).records())
 
 
-def attribute(labels: str | Sequence[str] = (), **stored: Any) -> pd.DataFrame:
+def attribute(
+    labels: str | Sequence[str] = (),
+    *,
+    profile: str = "quick",
+    overrides: Changes = (),
+    tasks: str | Iterable[str] | None = None,
+    fidelity: Fidelity = "corrected",
+    budget: Budget = "strict",
+    protocol: str | None = None,
+    corpus: str | None = None,
+    results: Path | str = "results",
+) -> pd.DataFrame:
     """What each factor of the labels is worth, its pairs of labels, and the interactions of two factors.
 
     Raises ``StoreError`` where no two labels differ in one factor alone.
     """
-    selection = _selection(labels, stored)
+    selection = _selection(labels, profile, overrides, tasks, fidelity, budget, protocol, corpus, results)
     return pd.DataFrame(attribution_table(selection.select().scores).checked(selection.results).records())
 
 
-def findings(labels: str | Sequence[str] = (), **stored: Any) -> pd.DataFrame:
+def findings(
+    labels: str | Sequence[str] = (),
+    *,
+    profile: str = "quick",
+    overrides: Changes = (),
+    tasks: str | Iterable[str] | None = None,
+    fidelity: Fidelity = "corrected",
+    budget: Budget = "strict",
+    protocol: str | None = None,
+    corpus: str | None = None,
+    results: Path | str = "results",
+) -> pd.DataFrame:
     """The claims of the HyperMLP paper against the stored runs, a row a claim and quantity."""
-    found = judge_claims(_selection(labels, stored).select().scores)
-    return pd.DataFrame(findings_table(found).records())
+    selection = _selection(labels, profile, overrides, tasks, fidelity, budget, protocol, corpus, results)
+    return pd.DataFrame(findings_table(judge_claims(selection.select().scores)).records())
 
 
 def plot(
     figure: str,
     labels: str | Sequence[str] = (),
     *,
-    width: Literal["single", "double"] | None = None,
+    width: Width | None = None,
     title: bool = True,
     caption: bool = True,
-    **stored: Any,
+    profile: str = "quick",
+    overrides: Changes = (),
+    tasks: str | Iterable[str] | None = None,
+    fidelity: Fidelity = "corrected",
+    budget: Budget = "strict",
+    protocol: str | None = None,
+    corpus: str | None = None,
+    results: Path | str = "results",
 ) -> Figure:
     """A Matplotlib figure of the stored runs: ``mad``, ``learning``, ``difficulty``, ``effects``, ``budget``, ``loss``.
 
@@ -235,9 +309,11 @@ def plot(
     from madbench.analysis.figures.panels import Layout  # Matplotlib
     from madbench.analysis.figures.registry import FIGURES, figure_frame
 
+    convert(width, Width | None, "width")
     if figure not in FIGURES:
         raise ConfigError(f"plot: no figure {figure!r}{did_you_mean(figure, FIGURES)}")
-    frame = figure_frame(figure, _selection(labels, stored).select())
+    selection = _selection(labels, profile, overrides, tasks, fidelity, budget, protocol, corpus, results)
+    frame = figure_frame(figure, selection.select())
     return FIGURES[figure].draw(frame, layout=Layout(width, title, caption))
 
 
@@ -250,13 +326,30 @@ def verify(labels: str | Sequence[str]) -> pd.DataFrame:
     return pd.DataFrame([{"label": label} | outcome.row for label, outcomes in found.items() for outcome in outcomes])
 
 
-def _selection(labels: str | Sequence[str], stored: Mapping[str, Any]) -> Selection:
-    """What labels and the arguments of a verb mean; raises ``TypeError`` for an argument that no verb has."""
-    asked = {"results": Path(stored.get("results", "results"))}
-    for name, words_of in (("overrides", _changes), ("tasks", _words)):
-        if stored.get(name) is not None:
-            asked[name] = list(words_of(stored[name]))
-    return Selection(labels=expand(_words(labels)), **{**stored, **asked})
+def _selection(
+    labels: str | Sequence[str],
+    profile: str,
+    overrides: Changes,
+    tasks: str | Iterable[str] | None,
+    fidelity: Fidelity,
+    budget: Budget,
+    protocol: str | None,
+    corpus: str | None,
+    results: Path | str,
+) -> Selection:
+    """The stored runs that the arguments of a function that shows them choose."""
+    return Selection(
+        labels=expand(_words(labels)),
+        overrides=_changes(overrides),
+        profile=str(profile),
+        tasks=None if tasks is None else _words(tasks),
+        fidelity=fidelity,
+        budget=budget,
+        protocol=protocol,
+        corpus=corpus,
+        results=Path(results),
+        warn=functools.partial(warnings.warn, stacklevel=2),
+    )
 
 
 def _trained(experiment: Experiment, policy: Policy, **how: Any) -> Results:

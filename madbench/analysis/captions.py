@@ -58,7 +58,7 @@ def about_language(runs: Sequence[Run], columns: Sequence[Column], first: str = 
 
     ``first`` names the row with these settings, where others have their own.
     """
-    protocol = language_protocol(runs[0])
+    protocol = language_protocol(*runs)
     training = protocol.profile.training_config(protocol.precision)
     names = {column.name: column.heading for column in columns}
     count = training.steps // training.eval_every

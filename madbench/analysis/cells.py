@@ -11,8 +11,9 @@ import numpy as np
 import pandas as pd
 
 from madbench.analysis.inference import LEAST_SEEDS, LEVEL, Sample, binomial_interval, may_be_best
+from madbench.analysis.marked_text import BEST, WITHIN_NOISE
 from madbench.analysis.quantities import STEPS
-from madbench.analysis.rendering import BEST, WITHIN_NOISE, known
+from madbench.analysis.rendering import known
 from madbench.analysis.samples import samples_of
 from madbench.labels import factors, parse
 from madbench.suites.base import Column
@@ -63,6 +64,11 @@ class Cell:
         return self.sample.interval if self.is_whole and not self._is_of_steps else (math.nan, math.nan)
 
     @property
+    def is_out_of_reach(self) -> bool:
+        """Whether no seed gets to the loss whose steps are counted."""
+        return self._is_of_steps and bool(self.sample.diverged.all())
+
+    @property
     def _is_of_steps(self) -> bool:
         return self.sample.has_diverged and self.sample.scale.is_counted
 
@@ -76,7 +82,7 @@ class Cell:
             return column.missing
         partial = f" ({self.done}/{self.expected})" if not self.is_whole else ""
         if sample.has_diverged and sample.diverged.all():
-            return column.missing if column.name.startswith(STEPS) else f"diverged{partial}"
+            return column.missing if self.is_out_of_reach else f"diverged{partial}"
         number = f"{self.mean:,.{column.digits}f}"
         if not column.better:
             return number
@@ -127,9 +133,12 @@ Cells = Mapping[str, Mapping[str, Cell]]
 
 
 def cells_of(scores: pd.DataFrame, columns: Sequence[Column]) -> dict[str, dict[str, Cell]]:
-    """The cells of a frame of scores, without marks; a seed not begun is in no mean, but its jobs are expected."""
+    """The cells of a frame of scores, without marks; a seed not begun is in no mean, but its jobs are expected.
+
+    ``scores`` have more than ``columns`` where one of these is an average: the interval is that of its parts.
+    """
+    samples = samples_of(scores[scores.done > 0], is_whole=False)
     shown = scores[scores.column.isin([column.name for column in columns])]
-    samples = samples_of(shown[shown.done > 0], is_whole=False)
     counts = shown.groupby(["label", "column"], sort=False)[["done", "expected", "diverged"]].sum()
     nothing = Sample(np.array([]))
     cells: dict[str, dict[str, Cell]] = {}
@@ -148,24 +157,26 @@ def with_marks(columns: Sequence[Column], cells: Cells, names: Container[str]) -
     """``cells`` with their marks.
 
     In each column those cells of the rows ``names`` compete that have three seeds or more and nothing missing, if any
-    of them has learned the task. The best mean is marked, with those that are printed alike, and all that may be the
-    best as well (:func:`madbench.analysis.inference.may_be_best`).
+    of them has learned the task. The best mean is marked, with those that are equal to the step in which the column is
+    counted, and all that may be the best as well (:func:`madbench.analysis.inference.may_be_best`).
     """
     filled = {name: dict(row) for name, row in cells.items()}
     competing: dict[str, dict[str, Cell]] = {}
     for column in (column for column in columns if column.better):
         rows = {name: row[column.name] for name, row in cells.items() if column.name in row and name in names}
         found = {
-            name: cell for name, cell in rows.items() if cell.n >= LEAST_SEEDS and cell.is_whole and cell.text(column)
+            name: cell
+            for name, cell in rows.items()
+            if cell.n >= LEAST_SEEDS and cell.is_whole and not cell.is_out_of_reach
         }
         if len(found) > 1 and any(cell.sample.has_learned for cell in found.values()):
             competing[column.name] = found
     for column in (column for column in columns if column.name in competing):
         samples = {name: cell.sample for name, cell in competing[column.name].items()}
         best = may_be_best(samples, column.better == "higher", len(competing))
-        top = round(samples[best[0]].mean, column.digits)
-        for name in best:
-            mark = BEST if round(samples[name].mean, column.digits) == top else WITHIN_NOISE
+        counts = {name: np.round(samples[name].mean / column.resolution) for name in best}
+        for name, count in counts.items():
+            mark = BEST if count == counts[best[0]] else WITHIN_NOISE
             filled[name][column.name] = replace(competing[column.name][name], mark=mark)
     return filled
 

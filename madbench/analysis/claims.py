@@ -30,6 +30,9 @@ PREDICTIONS = "Appendix I.3"
 MARGIN_SHARE = 0.25
 """Of the published gain of sequence mixing: what a "no difference" may hide."""
 
+MARGIN_LABELS = ("R-cg-q-12o", "R-cg-q")
+"""With sequence mixing and without."""
+
 Expectation = Literal["gain", "no loss", "no gain"]
 Terms = list[tuple[float, str]]
 """A weighted sum of labels' means."""
@@ -140,7 +143,8 @@ def published_gain(claim: Claim, quantity: str, cases: Sequence[int]) -> float:
 def margin(quantity: str) -> float:
     """The gain that a "no difference" may hide in the paper's table: points, nats per token, or steps."""
     table, published = published_gains(), MAD_AVERAGE if quantity in MAD_TASKS else quantity
-    return MARGIN_SHARE * (table["R-cg-q-12o"][published] - table["R-cg-q"][published])
+    given, without = (table[label][published] for label in MARGIN_LABELS)
+    return MARGIN_SHARE * (given - without)
 
 
 def line_of(claim: Claim, quantity: str, cases: Sequence[int], means: Mapping[str, float]) -> float:

@@ -43,6 +43,8 @@ from madbench.tasks import MAD_TASKS
 Verdict = Literal["supported", "contradicted", "not testable", "not enough data"]
 VERDICTS: tuple[Verdict, ...] = typing.get_args(Verdict)
 
+PROVISIONAL = " (provisional)"
+"""Behind a verdict that is not the registered one yet."""
 SEEDS = 5
 """That a command asks for where the store has fewer."""
 
@@ -66,11 +68,17 @@ class Finding:
     labels: tuple[str, ...]  # of the pairs that count, or else of the pair that lacks the fewest
     missing: tuple[str, ...]  # those without finished runs; none where a pair is stored
     pairs: dict[Pair, float]  # those that count and the mean gain of each
+    is_provisional: bool = False  # of a registration: the runs and values are not all that it names
 
     @property
     def n(self) -> int:
         """Seeds of the label that has the fewest; 0 without a pair."""
         return self.ours.n if self.ours else 0
+
+    @property
+    def verdict_text(self) -> str:
+        """The verdict, marked where it is provisional."""
+        return self.verdict + PROVISIONAL * self.is_provisional
 
     @property
     def published_agrees(self) -> bool:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from madbench.analysis.attribution import left_out_sentences
 from madbench.analysis.claims import MARGIN_SHARE, PREDICTIONS, margin, orientation, published_gain
-from madbench.analysis.findings import SEEDS, Finding
+from madbench.analysis.findings import PROVISIONAL, SEEDS, Finding
 from madbench.analysis.inference import LEAST_SEEDS, LEVEL
 from madbench.analysis.quantities import LOSS, MAD_AVERAGE, difference_text, heading, p_text, signed, unit
 from madbench.analysis.rendering import Listing, known
@@ -41,7 +41,7 @@ class FindingsTable(Listing):
             table.add_column(name, justify=justify, no_wrap=name != "Why")
         for line in lines:
             usual = "" if line[4] else "bold"  # the heading of a group
-            table.add_row(*(Text(cell, _STYLES.get(cell, usual)) for cell in line[:shown]))
+            table.add_row(*(Text(cell, _STYLES.get(cell.removesuffix(PROVISIONAL), usual)) for cell in line[:shown]))
         return table
 
 
@@ -59,7 +59,7 @@ def findings_table(rows: list[Finding], protocol: Sequence[str] = (), left_out: 
         is_same = last is not None and last.claim is row.claim
         title = f"  on {heading(row.quantity)}" if is_same else row.claim.title
         why = "the same" if last is not None and row.missing and row.missing == last.missing else _why(row)
-        lines.append([title, _published(row), _ours(row), str(row.n or ""), row.verdict, why])
+        lines.append([title, _published(row), _ours(row), str(row.n or ""), row.verdict_text, why])
     notes = " ".join([*protocol, *_notes(rows, left_out)])
     return FindingsTable(rows, headings, lines, [*map(_record, rows)], caption, notes, "tab:findings", "%s")
 
@@ -159,5 +159,6 @@ def _record(row: Finding) -> dict[str, Any]:
     ours = {name: getattr(row.ours, name, math.nan) for name in ("estimate", "low", "high")}
     found = {name: round(x, 9) if isinstance(x, float) else x for name, x in {**ours, **numbers}.items()}
     pairs = ", ".join(f"{given} - {without}" for given, without in row.pairs)
+    found["verdict"] = row.verdict_text
     rest = {"pairs": pairs, "command": row.command, "theory": claim.theory, "note": claim.note}
     return about | known(found) | rest

@@ -160,7 +160,7 @@ class Sample:
 
     @property
     def has_learned(self) -> bool:
-        """Whether the mean is better than chance, or chance unknown."""
+        """Whether the mean is off chance, on either side, or chance unknown."""
         share = abs(self.mean - self.scale.chance) / self.scale.width
         return not share <= UNLEARNED_SHARE
 

@@ -35,7 +35,9 @@ def loss_curves(runs: Sequence[Run]) -> pd.DataFrame:
     Columns: protocol (in words), id, label, seed, status, step, tokens, seconds (of training), evaluation (1, 2, ...),
     train_loss, validation_loss, validation_bits_per_byte, step_loss (mean over the steps since the last row).
     """
-    names = {run.job.id: text for found in by_protocol(runs).values() for text in [describe(found[0])] for run in found}
+    names: dict[str, str] = {}
+    for found in by_protocol(runs).values():
+        names = dict.fromkeys((run.job.id for run in found), describe(*found)) | names
     rows = [
         {"protocol": names[run.job.id], "id": run.job.id}
         | {"label": run.job.label, "seed": run.job.seed, "status": run.record.status}

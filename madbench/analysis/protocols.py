@@ -12,10 +12,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from madbench.errors import ConfigError
+from madbench.errors import ConfigError, MadbenchError
 from madbench.experiment import Protocol
 from madbench.jobs import Job, content_id
 from madbench.labels import family_of
+from madbench.mixers import used_settings
 from madbench.store.runs import Run
 from madbench.suites import INTERACTIONS, LANGUAGE, Suite, suite_of
 from madbench.suites.base import Profile
@@ -64,16 +65,18 @@ def nearest_profile(job: Job, most_changes: float = MOST_CHANGES) -> tuple[str, 
 
 
 def profile_changes(job: Job, profile: Profile) -> list[str]:
-    """The overrides, other than of the precision, with which ``profile`` trains the job."""
+    """The overrides with which ``profile`` trains the job, but for a precision that depends on the machine."""
+    usual, precision = _default_settings(job.label), job.training.precision
+    of_mixer = _changes("model", usual | job.mixer, usual | profile.mixer_settings(job.label))
     if suite_of(job) is INTERACTIONS:
         setting = profile.settings(job.task)[0] | {name: job.setting[name] for name in _VARIANT if name in job.setting}
         changes = _changes(f"tasks.{job.task}.setting", job.setting, setting)
-        changes += _changes("training", vars(job.training), vars(profile.training_config(job.task, job.setting)))
-        return changes + _changes("model", vars(job.model), {"n_head": profile.plan(job.task).heads.get(job.label, 1)})
-    precision = job.training.precision
-    changes = _changes("model", vars(job.model), vars(profile.model_config()))
-    usual = _default_settings(job.label)
-    changes += _changes("model", usual | job.mixer, usual | profile.mixer_settings(job.label))
+        training = vars(profile.training_config(job.task, job.setting)) | {"precision": precision}
+        changes += _changes("training", vars(job.training), training)
+        changes += [f"precision={precision}"] * (precision != profile.precision)
+        heads = {"n_head": profile.plan(job.task).heads.get(job.label, 1)}
+        return changes + _changes("model", vars(job.model), heads) + of_mixer
+    changes = _changes("model", vars(job.model), vars(profile.model_config())) + of_mixer
     if suite_of(job) is LANGUAGE:
         return changes + _changes("training", vars(job.training), vars(profile.training_config(precision)))
     trainings = profile.trainings(job.task, precision)
@@ -102,6 +105,16 @@ def trains(profile: Profile, job: Job) -> bool:
         return False
 
 
+def plans(profile: Profile, job: Job) -> bool:
+    """Whether a preset plans the language-model job, of which it may have changes that the label does not read."""
+    corpus = StoredCorpus(job.setting["corpus"], job.setting["vocab_size"], {})
+    how = {"seeds": [job.seed], "budget": job.budget, "precision": job.training.precision}
+    try:
+        return any(one.id == job.id for one in LANGUAGE.plan([job.label], profile, corpus=corpus, **how).jobs)
+    except MadbenchError:  # it has no ranks under the preset
+        return False
+
+
 def _changes(section: str, ours: Mapping[str, Any], theirs: Mapping[str, Any]) -> list[str]:
     return [f"{section}.{name}={value}" for name, value in ours.items() if theirs.get(name) != value]
 
@@ -123,8 +136,12 @@ def _default_settings(label: str) -> dict[str, Any]:
     return dataclasses.asdict(family_of(label).Settings())
 
 
-def language_protocol(run: Run) -> Protocol:
-    """The protocol that a language-model run follows, its preset named after the nearest one that is shipped."""
+def language_protocol(*runs: Run) -> Protocol:
+    """The protocol that language-model runs follow, its preset named after the nearest one that is shipped.
+
+    That of several is the one of a run whose label reads most of the settings that are changed.
+    """
+    run = max(runs, key=lambda run: len(changed_settings(run.job)))
     job = run.job
     name, changes = nearest_profile(job)
     training = {key: value for key, value in vars(job.training).items() if key != "precision"}
@@ -142,20 +159,44 @@ def language_protocol(run: Run) -> Protocol:
     return Protocol(LANGUAGE, profile, name, changes, [TASK], *shared)
 
 
-def describe(run: Run) -> str:
-    """The protocol of a language-model run in a line."""
-    protocol = language_protocol(run)
+def describe(*runs: Run) -> str:
+    """The protocol of language-model runs in a line."""
+    protocol = language_protocol(*runs)
     preset, corpus = " ".join([protocol.profile_name, *protocol.overrides]), protocol.corpus
     about = f"corpus {corpus.name} ({corpus.digest[:8]}), preset {preset}"
     return f"{about}, {protocol.precision}, budget {protocol.budget}"
 
 
 def by_protocol(runs: Iterable[Run]) -> dict[str, list[Run]]:
-    """Language-model runs by the id of their protocol, in their order."""
-    groups = defaultdict(list)
-    for run in runs:
-        groups[language_protocol_id(run.job)].append(run)
-    return dict(groups)
+    """Language-model runs by the id of their protocol, in their order.
+
+    A run follows every protocol that differs from its own in settings alone that its label does not read; a protocol
+    whose runs all follow another one is none of its own.
+    """
+    runs, first = list(runs), {}
+    ids = [language_protocol_id(run.job) for run in runs]
+    for name, run in zip(ids, runs):
+        first.setdefault(name, run.job)
+    if len(first) < 2:
+        return {name: runs for name in first}
+    found = {
+        name: [run for own, run in zip(ids, runs) if own == name or _follows(run.job, job)]
+        for name, job in first.items()
+    }
+    members = {name: {run.job.id for run in group} for name, group in found.items()}
+    return {
+        name: group for name, group in found.items() if not any(members[name] < others for others in members.values())
+    }
+
+
+def _follows(job: Job, other: Job) -> bool:
+    """Whether a job differs from one of another label in settings of mixers alone that its own label does not read."""
+    shared = ("setting", "model", "training", "budget")
+    if any(getattr(job, name) != getattr(other, name) for name in shared):
+        return False
+    ours, theirs = changed_settings(job), changed_settings(other)
+    read = used_settings(job.label)
+    return all(name not in read for name in ours.keys() | theirs.keys() if ours.get(name) != theirs.get(name))
 
 
 def check_one_protocol(runs: Sequence[Run]) -> None:
@@ -170,7 +211,7 @@ def check_one_protocol(runs: Sequence[Run]) -> None:
 def protocol_list(runs: Iterable[Run]) -> str:
     """A line a protocol of language-model runs: its id, what it is, and its labels."""
     return "\n".join(
-        f"  {protocol}  {describe(found[0])}: {some(run.job.label for run in found)}"
+        f"  {protocol}  {describe(*found)}: {some(run.job.label for run in found)}"
         for protocol, found in by_protocol(runs).items()
     )
 

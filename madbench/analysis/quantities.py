@@ -7,13 +7,16 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from madbench.suites import LANGUAGE, Column, Suite
-from madbench.tasks import MAD_TASKS, settings_class, task_names
+from madbench.tasks import MAD_TASKS, loaded_tasks, settings_class, task_names
 
 if TYPE_CHECKING:
     from madbench.analysis.inference import Difference
 
 MAD_AVERAGE = "mad_average"
 """The mean over the six tasks of MAD, whatever other tasks are installed."""
+TASK_MEAN = "task_mean"
+"""The mean over all tasks of a grid, where these are not the six of MAD."""
+AVERAGES = (MAD_AVERAGE, TASK_MEAN)
 LOSS = "loss_l5"
 """L5 of the language model."""
 LOSSES = (LOSS, "validation_loss", "validation_bits_per_byte", "equal_time_validation_loss")
@@ -24,15 +27,16 @@ STEPS_CLAIMED = "steps_to_3.1"
 """The steps that a claim of the paper is about."""
 BUDGET_RATIO = Column("budget_ratio", "Budget", 3)
 SEEDS = Column("n", "n", 0)
-SPEED = Column("tokens_per_second", "Tokens/s", 0)
+SPEED = Column("tokens_per_second", "Tokens/s", 0, resolution=1.0)
 
 PERPLEXITIES = ("perplexity", "perplexity_l5")
 """Exponentials of the last validation loss, and of the mean of the last five."""
 
-_HEADINGS = {MAD_AVERAGE: "MAD avg", LOSS: "L5 loss", "validation_loss": "Val loss"}
+_HEADINGS = {MAD_AVERAGE: "MAD avg", TASK_MEAN: "Mean", LOSS: "L5 loss", "validation_loss": "Val loss"}
 _HEADINGS |= {"validation_bits_per_byte": "Bits/byte", "equal_time_validation_loss": "Val, equal time"}
 _HEADINGS |= dict(zip(PERPLEXITIES, ("PPL", "PPL of 5")))
-_TITLES = {MAD_AVERAGE: "MAD average", LOSS: "language model, L5", "language_model": "language model"}
+_TITLES = {MAD_AVERAGE: "MAD average", TASK_MEAN: "mean over the tasks"}
+_TITLES |= {LOSS: "language model, L5", "language_model": "language model"}
 
 
 def heading(name: str) -> str:
@@ -43,8 +47,8 @@ def heading(name: str) -> str:
 
 
 def title(name: str) -> str:
-    """Name of a column in words; of a task that is not installed, its name."""
-    return _TITLES.get(name) or (settings_class(name).title if name in task_names() else name)
+    """Name of a column in words; of a task that is not installed or cannot be loaded, its name."""
+    return _TITLES.get(name) or (settings_class(name).title if name in loaded_tasks() else name)
 
 
 def suite_title(suite: Suite) -> str:
@@ -70,14 +74,15 @@ def in_order(names: Iterable[str]) -> list[str]:
 def column(name: str) -> Column:
     """The column of a task, an average, a loss or steps to one."""
     if name in LOSSES:
-        return Column(name, heading(name), 3, "lower", limits=(0.0, math.inf))
+        return Column(name, heading(name), 3, "lower", limits=(0.0, math.inf), resolution=0.001)
     if name in PERPLEXITIES:
-        return Column(name, heading(name), 2, "lower", limits=(1.0, math.inf))
+        return Column(name, heading(name), 2, "lower", limits=(1.0, math.inf), resolution=0.01)
     if name.startswith(STEPS):
-        return Column(name, f"to {name.removeprefix(STEPS)}", 0, "lower", limits=(0.0, math.inf))
+        heading_to = f"to {name.removeprefix(STEPS)}"
+        return Column(name, heading_to, 0, "lower", limits=(0.0, math.inf), resolution=1.0)
     if name == SPEED.name:
         return SPEED
-    return Column(name, heading(name), 1, "higher", limits=(0.0, 100.0), missing="-")
+    return Column(name, heading(name), 1, "higher", limits=(0.0, 100.0), missing="-", resolution=0.1)
 
 
 def unit(name: str) -> str:

@@ -1,8 +1,12 @@
-"""Claims, labels, tasks, seeds and thresholds stated before the runs exist, frozen by the hash of their content."""
+"""Claims, labels, tasks, seeds and thresholds stated before the runs exist, frozen by the hash of their content.
+
+A registration names every value that enters a verdict and is in no job: levels, shares and margins, the claims with
+their lines, the published numbers, chance and resolution of each column. A verdict is provisional as long as one of the
+registered runs is not stored, or one of these values is another than was registered.
+"""
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -10,29 +14,37 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from madbench.analysis import claims, findings, inference, samples, scores
-from madbench.analysis.claims import CLAIMS, MARGIN_SHARE, Claim, orientation
+from madbench.analysis import findings
+from madbench.analysis.claims import CLAIMS, Claim
+from madbench.analysis.deciding import analysis_hash, changes, deciding_values
 from madbench.analysis.findings import Finding
-from madbench.analysis.quantities import heading, mad_columns
-from madbench.analysis.scores import Results
+from madbench.analysis.quantities import heading
+from madbench.analysis.scores import Results, columns_of
 from madbench.config import from_mapping, read_yaml, seed_list
 from madbench.errors import ConfigError, StoreError, did_you_mean
 from madbench.experiment import Experiment, prepare
 from madbench.files import write_atomically
 from madbench.grid import GridFile, expand_grid
 from madbench.jobs import content_id
-from madbench.store.runs import Store
-from madbench.suites import LANGUAGE, MAD
-from madbench.tasks import settings_class
+from madbench.store.runs import Snapshot
 
 EXPLORATORY = "Exploratory, not registered"
 SUFFIX = ".registered.json"
+FORM = 2
+"""Of the files; those of form 1 say none, and do not name every value that enters a verdict."""
+MOST_CHANGES = 5
+"""Values named in the sentence on those that changed."""
+_PROBLEMS = {
+    "failed": "failed (madbench sweep --retry)",
+    "damaged": "cannot be read (madbench validate --store)",
+}
 
 
 @dataclass(frozen=True)
 class Registration:
     """What :func:`register` froze."""
 
+    form: int
     registered: str
     """When, in UTC."""
     grid: dict[str, Any]
@@ -43,6 +55,7 @@ class Registration:
     stored: tuple[str, ...]
     """Those of them that had a result already."""
     thresholds: dict[str, Any]
+    """Every value that enters a verdict and is in no job and no claim (:mod:`madbench.analysis.deciding`)."""
     analysis: str
     """Hash of the code that tests the claims."""
     id: str
@@ -64,22 +77,18 @@ def register(path: Path, results: Path) -> tuple[Registration, Experiment, Path]
     mapping = read_yaml(path)
     made = _prepared(mapping, results, str(path))
     frozen = _claims(from_mapping(GridFile, mapping, str(path)).claims, made, str(path))
-    present = Store.open(results).records({job.id for job in made.jobs})
+    has_runs = (results / "runs").is_dir()
+    present = Snapshot.open(results, create=False).records({job.id for job in made.jobs}) if has_runs else {}
     content = {
+        "form": FORM,
         "registered": f"{datetime.now(UTC):%Y-%m-%d %H:%M:%S}",
         "grid": mapping,
         "claims": [asdict(claim) for claim in frozen],
         "jobs": [job.id for job in made.jobs],
         "stored": [name for name, record in present.items() if record.status != "failed"],
-        "thresholds": {
-            "level": inference.LEVEL,
-            "margin_share": MARGIN_SHARE,
-            "least_seeds": inference.LEAST_SEEDS,
-            "solved_share": {task: settings_class(task).solved_share for task in _mad_tasks(made)},
-        },
-        "analysis": _analysis_hash(),
+        "thresholds": deciding_values(frozen, made),
+        "analysis": analysis_hash(made),
     }
-    content = json.loads(json.dumps(content))
     content["id"] = content_id(content)
     write_atomically(target, (json.dumps(content, indent=2) + "\n").encode())
     return from_mapping(Registration, content, str(target)), made, target
@@ -92,48 +101,103 @@ def load_registration(path: Path, results: Path) -> tuple[Registration, Results]
     """
     try:
         content = json.loads(path.read_bytes())
+        own_id, content_of_id = content["id"], {name: value for name, value in content.items() if name != "id"}
+        is_as_written = content_id(content_of_id) == own_id
     except (OSError, RecursionError, ValueError) as error:
         raise ConfigError(f"{path}: not a registration: {error}; madbench register FILE makes one") from None
+    except (AttributeError, KeyError, TypeError):
+        raise ConfigError(f"{path}: not a registration: it has no id; madbench register FILE makes one") from None
+    if not is_as_written:
+        raise ConfigError(f"{path}: changed after it was registered; its content does not have the hash {own_id}")
+    if (form := content.get("form", 1)) != FORM:
+        raise ConfigError(
+            f"{path}: registered by another version of madbench, in form {form} of the file where this one reads form"
+            f" {FORM}; read it with the version that registered it, or register anew under another name"
+        )
     found = from_mapping(Registration, content, str(path))
-    if content_id({name: value for name, value in content.items() if name != "id"}) != found.id:
-        raise ConfigError(f"{path}: changed after it was registered; its content does not have the hash {found.id}")
+    if not (results / "runs").is_dir():
+        raise StoreError(f"{results}: holds no runs; madbench sweep trains what was registered")
     made = _prepared(found.grid, results, str(path))
     if [job.id for job in made.jobs] != list(found.jobs):
         raise ConfigError(
             f"{path}: this installation would train other runs: a profile, a task or a family changed after the"
             " registration; install the version that registered it"
         )
-    if not results.is_dir():
-        raise StoreError(f"{results}: no such folder; madbench sweep trains what was registered")
-    return found, Results(made, Store.open(results))
+    return found, Results(made, Snapshot.open(results, create=False))
 
 
 def registered_findings(found: Registration, results: Results) -> list[Finding]:
-    """The findings that were registered, and after them, as a family of their own, every other claim: exploratory."""
+    """The findings that were registered, and after them, as a family of their own, every other claim: exploratory.
+
+    Those registered are provisional where a run is lacking or a value changed.
+    """
     names = {claim.name for claim in found.claims}
-    quantities = set(results.scores.column)
-    confirmed = findings.findings(results.scores, quantities, claims=found.claims)
+    is_provisional = bool(lacking_runs(results) or changed_values(found, results.experiment))
+    confirmed = findings.findings(results.scores, columns_of(results.experiment), claims=found.claims)
     others = [claim for claim in CLAIMS if claim.name not in names]
-    explored = findings.findings(results.scores, quantities, claims=others)
-    return confirmed + [
+    explored = findings.findings(results.scores, set(results.scores.column), claims=others)
+    return [replace(row, is_provisional=is_provisional) for row in confirmed] + [
         replace(row, claim=replace(row.claim, group=EXPLORATORY)) for row in explored if not row.missing
     ]
+
+
+def lacking_runs(results: Results) -> dict[str, str]:
+    """The jobs, by id, that are not wholly stored, and what is wrong: ``not stored``, ``failed`` or ``damaged``."""
+    jobs = [job.id for job in results.experiment.jobs]
+    listed, records = set(results.store.job_ids()), results.store.records(set(jobs))
+    lacking = {}
+    for name in jobs:
+        if name not in records:
+            lacking[name] = "damaged" if name in listed else "not stored"
+        elif records[name].status == "failed":
+            lacking[name] = "failed"
+    return lacking
+
+
+def changed_values(found: Registration, made: Experiment) -> list[str]:
+    """The values that enter a verdict and are not those registered."""
+    return changes(found.thresholds, deciding_values(found.claims, made))
+
+
+def changed_claims(found: Registration) -> list[str]:
+    """The registered claims that this installation has otherwise, with the keys that differ, or not at all."""
+    own = {claim.name: asdict(claim) for claim in CLAIMS}
+    changed = []
+    for claim in found.claims:
+        now = own.get(claim.name, {})
+        keys = [key for key, value in asdict(claim).items() if now.get(key) != value]
+        if keys:
+            changed.append(f"{claim.name} ({', '.join(keys) if now else 'no longer there'})")
+    return changed
 
 
 def sentences(found: Registration, path: Path, results: Results) -> list[str]:
     """What a reader of the findings has to know of the registration."""
     text = [f"Registered {found.registered} UTC as {found.id} ({path.name})."]
     jobs = {job.id: job for job in results.experiment.jobs}
-    written = {name: results.store.written(name) for name in results.store.records(set(jobs))}
-    early = {name for name, when in written.items() if when < found.registered} | set(found.stored)
-    if early:
-        labels = ", ".join(dict.fromkeys(jobs[name].label for name in jobs if name in early))
-        seeds = seed_list({jobs[name].seed for name in early})
-        text.append(f"{len(early)} of {len(jobs)} runs were stored before the registration: {labels}; seeds {seeds}.")
-    if found.analysis != _analysis_hash():
+
+    def named(some: Sequence[str]) -> str:
+        labels = ", ".join(dict.fromkeys(jobs[name].label for name in some))
+        return f"{labels}; seeds {seed_list({jobs[name].seed for name in some})}."
+
+    lacking = lacking_runs(results)
+    done = [name for name in jobs if name not in lacking]
+    if early := [name for name in done if results.store.written(name) < found.registered or name in found.stored]:
+        text.append(f"{len(early)} of {len(jobs)} runs were stored before the registration: {named(early)}")
+    changed = changed_values(found, results.experiment)
+    if changed or found.analysis != analysis_hash(results.experiment):
         text.append("The analysis changed after the registration; its verdicts are those of the present one.")
-    if lacking := len(jobs) - len(written):
-        text.append(f"{lacking} of {len(jobs)} registered runs are not stored yet.")
+    if changed:
+        more = f"; and {len(changed) - MOST_CHANGES} more" * (len(changed) > MOST_CHANGES)
+        text.append(f"Changed values: {'; '.join(changed[:MOST_CHANGES])}{more}. The verdicts are provisional.")
+    if others := changed_claims(found):
+        text.append(f"Claims changed after the registration, judged as registered: {', '.join(others)}.")
+    if lacking:
+        text.append(f"{len(lacking)} of {len(jobs)} registered runs are not stored yet.")
+        for problem, words in _PROBLEMS.items():
+            if some := [name for name, why in lacking.items() if why == problem]:
+                text.append(f"{len(some)} of these {words}: {named(some)}")
+        text.append("The verdicts are provisional until all are.")
     return text
 
 
@@ -143,14 +207,18 @@ def _prepared(mapping: Mapping[str, Any], results: Path, where: str) -> Experime
 
 def _claims(names: Sequence[str], made: Experiment, where: str) -> list[Claim]:
     """The claims by name; without names those of which all labels, and a quantity, are there."""
-    given = {column.name for column in mad_columns(_mad_tasks(made))}
-    has_loss = LANGUAGE in made.suites
+    given, rows = columns_of(made), {row.name for row in made.rows}
     problems = {}
     for claim in CLAIMS:
-        lacking = [label for label in claim.labels(range(len(claim.pairs))) if label not in made.labels]
+        needed = claim.labels(range(len(claim.pairs)))
+        lacking = [label for label in needed if label not in made.labels]
+        varied = [label for label in needed if label not in rows]
         if lacking:
             problems[claim.name] = f"needs the labels {', '.join(lacking)}; add them to labels"
-        elif not any(x in given or (has_loss and orientation(x) < 0) for x in claim.quantities):
+        elif varied:
+            keys = ", ".join(made.grid.axes)
+            problems[claim.name] = f"compares labels under one setting, and rows differ in {keys}; move it to set"
+        elif not any(name in given for name in claim.quantities):
             about = " or ".join(map(heading, claim.quantities))
             problems[claim.name] = f"is about {about}, which these tasks do not give; change tasks"
     known = [claim.name for claim in CLAIMS]
@@ -165,12 +233,3 @@ def _claims(names: Sequence[str], made: Experiment, where: str) -> list[Claim]:
             f"{where}: no claim has all its labels and a task here; madbench findings lists claims and labels"
         )
     return found
-
-
-def _mad_tasks(made: Experiment) -> list[str]:
-    return [task for row in made.of(MAD).rows[:1] for task in row.protocol.tasks]
-
-
-def _analysis_hash() -> str:
-    modules: Sequence[Any] = (inference, samples, scores, claims, findings)
-    return hashlib.sha256(b"".join(Path(module.__file__).read_bytes() for module in modules)).hexdigest()[:16]

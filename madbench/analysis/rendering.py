@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import math
-import re
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import pandas as pd
+
+from madbench.analysis.latex import latex_table
+from madbench.analysis.marked_text import BEST, WITHIN_NOISE, MarkedText, Width
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -18,33 +20,13 @@ if TYPE_CHECKING:
 PUBLISHED = "  published"
 """First cell of a row with the published numbers of the label above it."""
 
-BEST, WITHIN_NOISE = "best", "within_noise"
-"""Marks of a cell: the best of its column, and what may be the best as well."""
-
 SIGNS = {BEST: "*", WITHIN_NOISE: "~", "": ""}
 """What stands for the marks where text is neither bold nor underlined."""
 
+Line = list[MarkedText]
+Lines = list[Line]
+
 _STYLES = {BEST: "bold", WITHIN_NOISE: "underline", "": ""}
-
-_LATEX = {character: "\\" + character for character in "&%$#_{}"} | {
-    "±": r"$\pm$",
-    "†": r"$^\dagger$",
-    "~": r"\textasciitilde{}",
-    "^": r"\textasciicircum{}",
-    "\\": r"\textbackslash{}",
-    "<": r"\textless{}",
-    ">": r"\textgreater{}",
-    "|": r"\textbar{}",
-}
-
-_MOST_LATEX_COLUMNS = 9  # of a table in the size of the text, in one column of a page
-
-
-class _Entry(NamedTuple):
-    """A cell as text with its mark."""
-
-    text: str
-    mark: str = ""
 
 
 class TextTable(ABC):
@@ -113,29 +95,11 @@ class TextTable(ABC):
             rows.append([name, *(around[entry.mark].format(entry.text) for entry in rest)])
         return "\n".join(f"| {' | '.join(row)} |" for row in rows) + f"\n\n{self.below}\n"
 
-    def to_latex(self) -> str:
-        """A ``table`` environment as wide as the page at most, over both columns of a page where it has many itself.
-
-        Its first line names the packages it needs.
-        """
+    def to_latex(self, label: str = "", width: Width | None = None) -> str:
+        r"""A ``table`` environment (:func:`madbench.analysis.latex.latex_table`); ``label`` is what ``\ref`` names."""
         headings, lines = self._entries()
-        is_wide = len(headings) > _MOST_LATEX_COLUMNS
-        around = {BEST: r"\textbf{%s}", WITHIN_NOISE: r"\underline{%s}", "": "%s"}
-        names = [_latex(entry.text) for entry in headings]
-        if is_wide:
-            names = [r"\shortstack[r]{%s}" % name.replace(" ", r"\\") if " " in name else name for name in names]
-        rows = [" & ".join(names) + r" \\", r"\midrule"]
-        for first, *rest in lines:
-            name = self.latex_name % _latex(first.text) if first.text != PUBLISHED else r"\quad published"
-            rows.append(" & ".join([name, *(around[entry.mark] % _latex_cell(entry.text) for entry in rest)]) + r" \\")
-        columns = "l" + "r" * (len(headings) - 1)
-        tabular = [rf"\begin{{tabular}}{{{columns}}}", r"\toprule", *rows, r"\bottomrule", r"\end{tabular}"]
-        size = [r"\small\setlength{\tabcolsep}{3pt}%"] if is_wide else []
-        fit = r"\ifdim\wd0>\linewidth\resizebox{\linewidth}{!}{\usebox0}\else\usebox0\fi"
-        environment = "table*" if is_wide else "table"
-        head = [r"% \usepackage{booktabs,graphicx}", rf"\begin{{{environment}}}", r"\centering"]
-        caption = rf"\caption{{{_latex(self.below)}}}\label{{{self.latex_label}}}"
-        return "\n".join([*head, caption, *size, r"\sbox0{%", *tabular, "}%", fit, rf"\end{{{environment}}}", ""])
+        names = [heading.text for heading in headings]
+        return latex_table(names, lines, self.below, label or self.latex_label, self.latex_name, width)
 
     def to_html(self) -> str:
         """A page, which needs nothing else, with the table as the one ``table`` element in it."""
@@ -150,13 +114,13 @@ class TextTable(ABC):
         """Long form, a line a cell, for other programs."""
         return pd.DataFrame(self.records()).to_csv(index=False, lineterminator="\n")
 
-    def _entries(self, has_styles: bool = True) -> tuple[list[_Entry], list[list[_Entry]]]:
+    def _entries(self, has_styles: bool = True) -> tuple[Line, Lines]:
         headings, lines = self.text_rows()
         marks = self.marks()
-        entries = [[_Entry(text, marks.get((line[0], i), "")) for i, text in enumerate(line)] for line in lines]
+        entries = [[MarkedText(text, marks.get((line[0], i), "")) for i, text in enumerate(line)] for line in lines]
         if not has_styles:
-            entries = [[_Entry(entry.text + SIGNS[entry.mark]) for entry in line] for line in entries]
-        return [_Entry(heading) for heading in headings], entries
+            entries = [[MarkedText(entry.text + SIGNS[entry.mark]) for entry in line] for line in entries]
+        return [MarkedText(heading) for heading in headings], entries
 
 
 @dataclass(frozen=True)
@@ -187,22 +151,24 @@ def known(record: Mapping[str, Any]) -> dict[str, Any]:
     return {name: None if isinstance(value, float) and math.isnan(value) else value for name, value in record.items()}
 
 
-def _width(headings: list[_Entry], lines: list[list[_Entry]], gap: int = 1) -> int:
+def _width(headings: Line, lines: Lines, gap: int = 1) -> int:
     """Characters of a row; a gap follows every column."""
     columns = zip(headings, *lines)
     return sum(max(len(part) for entry in column for part in entry.text.split("\n")) + gap for column in columns)
 
 
-def _stacked(headings: list[_Entry], lines: list[list[_Entry]]) -> tuple[list[_Entry], list[list[_Entry]]]:
+def _stacked(headings: Line, lines: Lines) -> tuple[Line, Lines]:
     """The same table with a line for every word of a cell, but for the first column's."""
-    rows = [[row[0], *(_Entry(text.replace(" ", "\n"), mark) for text, mark in row[1:])] for row in (headings, *lines)]
+    rows = [
+        [row[0], *(MarkedText(text.replace(" ", "\n"), mark) for text, mark in row[1:])] for row in (headings, *lines)
+    ]
     return rows[0], rows[1:]
 
 
-def _by_column(headings: list[_Entry], lines: list[list[_Entry]]) -> tuple[list[_Entry], list[list[_Entry]]]:
+def _by_column(headings: Line, lines: Lines) -> tuple[Line, Lines]:
     """The same table with a line for every column of a label, and the published numbers, if any, in a column."""
     has_published = any(line[0].text == PUBLISHED for line in lines)
-    nothing = _Entry("")
+    nothing = MarkedText("")
     turned = []
     for line, following in zip(lines, [*lines[1:], [nothing]]):
         if line[0].text == PUBLISHED:
@@ -211,16 +177,5 @@ def _by_column(headings: list[_Entry], lines: list[list[_Entry]]) -> tuple[list[
         if has_published:
             columns.append(following if following[0].text == PUBLISHED else [nothing] * len(line))
         turned.append([line[0], *[nothing] * (len(columns) - 1)])
-        turned += [[_Entry(f" {name.text}"), *entries] for name, *entries in list(zip(*columns))[1:]]
-    return [_Entry("Label"), *map(_Entry, ["ours", "published"] if has_published else [""])], turned
-
-
-def _latex(text: str) -> str:
-    return "".join(_LATEX.get(character, character) for character in text)
-
-
-def _latex_cell(text: str) -> str:
-    """What follows a number with ± is smaller than it."""
-    number, sign, rest = text.partition(" ±")
-    half = re.match(r"[\d.,]*", rest)[0]
-    return _latex(number) + rf"{{\scriptsize\,$\pm${half}}}{_latex(rest[len(half) :])}" if sign else _latex(text)
+        turned += [[MarkedText(f" {name.text}"), *entries] for name, *entries in list(zip(*columns))[1:]]
+    return [MarkedText("Label"), *map(MarkedText, ["ours", "published"] if has_published else [""])], turned

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
 import pandas as pd
 
 from madbench.analysis.inference import Difference, Sample, Scale, difference
-from madbench.analysis.quantities import MAD_AVERAGE, STEPS, column
+from madbench.analysis.quantities import AVERAGES, MAD_AVERAGE, STEPS, column
 from madbench.tasks import MAD_TASKS
 
 _SCALE = ("chance", "solved", "ceiling")
@@ -20,8 +20,8 @@ Samples = dict[str, dict[str, Sample]]
 def samples_of(scores: pd.DataFrame, is_whole: bool = True) -> Samples:
     """The samples of ``scores`` (:mod:`madbench.analysis.scores`), of one protocol; a seed counts once all is done.
 
-    With ``is_whole`` false all seeds with a number count. A sample of the MAD average has those of its tasks, on the
-    same seeds, as parts.
+    With ``is_whole`` false all seeds with a number count. A sample of an average has those of its tasks, on the same
+    seeds, as parts, so ``scores`` with an average have its tasks.
     """
     whole = whole_seeds(scores) if is_whole else scores.dropna(subset="value")
     whole = whole.sort_values("seed", kind="stable")
@@ -32,18 +32,22 @@ def samples_of(scores: pd.DataFrame, is_whole: bool = True) -> Samples:
     rows = {key: {name: array[of_key] for name, array in arrays.items()} for key, of_key in places.items()}
     found: Samples = {}
     for (label, name), of_key in rows.items():
-        found.setdefault(name, {})[label] = sample_of(name, of_key)
-    for label, average in found.get(MAD_AVERAGE, {}).items():
-        seeds = rows[label, MAD_AVERAGE]["seed"]
-        others = [name for one, name in rows if one == label and name != MAD_AVERAGE]
-        parts = []
-        for task in MAD_TASKS if set(MAD_TASKS) <= set(others) else others:
-            is_shared = np.isin(rows[label, task]["seed"], seeds)
-            if is_shared.any():
-                parts.append(sample_of(task, {name: array[is_shared] for name, array in rows[label, task].items()}))
-        scale = replace(average.scale, solved=float("nan"))
-        found[MAD_AVERAGE][label] = replace(average, scale=scale, parts=tuple(parts))
+        sample = sample_of(name, of_key)
+        if name in AVERAGES:
+            of_label = {one: of_one for (other, one), of_one in rows.items() if other == label and one not in AVERAGES}
+            tasks = MAD_TASKS if name == MAD_AVERAGE else tuple(of_label)
+            scale = replace(sample.scale, solved=float("nan"))
+            sample = replace(sample, scale=scale, parts=_parts(tasks, of_label, of_key["seed"]))
+        found.setdefault(name, {})[label] = sample
     return found
+
+
+def _parts(tasks: Sequence[str], rows: Mapping[str, Mapping[str, np.ndarray]], seeds: np.ndarray) -> tuple[Sample, ...]:
+    """The samples of the ``tasks`` of an average on its ``seeds``, from the rows of its label by column."""
+    assert set(tasks) <= rows.keys(), "scores with an average lack one of its tasks"
+    shared = {task: np.isin(rows[task]["seed"], seeds) for task in tasks}
+    assert all(found.sum() == len(seeds) for found in shared.values()), "an average has a seed that its tasks lack"
+    return tuple(sample_of(task, {name: array[shared[task]] for name, array in rows[task].items()}) for task in tasks)
 
 
 def differences_from(scores: pd.DataFrame, baseline: str) -> dict[tuple[str, str], Difference]:
@@ -63,18 +67,18 @@ def whole_seeds(scores: pd.DataFrame) -> pd.DataFrame:
 
 def count_left_out(scores: pd.DataFrame) -> int:
     """How many results of a label, column and seed are begun and not whole; averages are not counted again."""
-    begun = scores[(scores.done > 0) & (scores.column != MAD_AVERAGE)]
+    begun = scores[(scores.done > 0) & ~scores.column.isin(AVERAGES)]
     return len(begun) - len(whole_seeds(begun))
 
 
 def sample_of(name: str, rows: Mapping[str, np.ndarray]) -> Sample:
     """The sample of one label on the column ``name``; ``rows`` are columns of a frame of scores, one row a seed."""
     values = np.asarray(rows["value"], dtype=float)
-    shown = column(name)
-    resolution = 10**-shown.digits
-    if is_counted := name.startswith(STEPS):
-        resolution = float(np.gcd.reduce(values.astype(int))) or 1.0
+    own = column(name)
+    resolution = own.resolution
+    if is_counted := name.startswith(STEPS):  # in the steps between two evaluations
+        resolution = float(np.gcd.reduce(values.astype(int))) or resolution
     known = (array[~np.isnan(array)] for array in (np.asarray(rows[one], dtype=float) for one in _SCALE))
     chance, solved, ceiling = (float(array.mean()) if len(array) else float("nan") for array in known)
-    scale = Scale(chance, solved, ceiling, shown.limits, resolution, is_counted)
+    scale = Scale(chance, solved, ceiling, own.limits, resolution, is_counted)
     return Sample(values, scale, np.asarray(rows["is_diverged"], dtype=bool))

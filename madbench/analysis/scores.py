@@ -33,7 +33,7 @@ import pandas as pd
 from madbench.analysis.captions import outcome, setting_sentences
 from madbench.analysis.loss_curves import PAPER_THRESHOLDS, run_losses
 from madbench.analysis.protocols import language_protocol
-from madbench.analysis.quantities import LOSS, LOSSES, MAD_AVERAGE, PERPLEXITIES, STEPS
+from madbench.analysis.quantities import LOSS, LOSSES, MAD_AVERAGE, PERPLEXITIES, STEPS, mad_columns, steps_name
 from madbench.config import PUBLISHED
 from madbench.experiment import Experiment, PlannedRow
 from madbench.jobs import Job, Record, mapping_text
@@ -71,7 +71,7 @@ def collect(jobs: Iterable[Job], store: Store, names: Sequence[str] | None = Non
         "label": [job.label for job in jobs] if names is None else list(names),
         "column": [job.task for job in jobs],
         "setting": (settings := [mapping_text(job.setting) for job in jobs]),
-        "chance": [_chance(job.task, text) for job, text in zip(jobs, settings)],
+        "chance": [chance_of(job.task, text) for job, text in zip(jobs, settings)],
         "seed": [job.seed for job in jobs],
         "status": [records[job.id].status if job.id in records else "missing" for job in jobs],
     }
@@ -82,8 +82,8 @@ def collect(jobs: Iterable[Job], store: Store, names: Sequence[str] | None = Non
 
 
 @functools.cache
-def _chance(task: str, setting: str) -> float:
-    """Accuracy of a guess, given the setting as JSON."""
+def chance_of(task: str, setting: str) -> float:
+    """Accuracy of a guess on a task, given the setting as JSON."""
     return 1 / make_setting(task, json.loads(setting), task).num_answers
 
 
@@ -205,6 +205,19 @@ def published_perplexities(preset: str, overrides: tuple[str, ...] = ()) -> dict
     return found
 
 
+def columns_of(experiment: Experiment) -> list[str]:
+    """The columns that the scores of an experiment have once all of it is stored, speed and perplexities apart."""
+    names = [column.name for row in experiment.of(MAD).rows[:1] for column in mad_columns(row.protocol.tasks)]
+    if LANGUAGE in experiment.suites:
+        names += [*LOSSES, *map(steps_name, _thresholds(experiment.of(LANGUAGE).rows))]
+    return names
+
+
+def _thresholds(rows: Sequence[PlannedRow]) -> tuple[float, ...]:
+    """Losses of which the steps to them are scores: the paper's, of language models of its size."""
+    return PAPER_THRESHOLDS if all(row.protocol.profile.comparable_with_paper for row in rows) else ()
+
+
 @dataclass(frozen=True)
 class Results:
     """What the jobs of an experiment gave, as far as ``store`` has it; read once, however much of it is asked for.
@@ -242,9 +255,7 @@ class Results:
         frames = [mad_scores(self.collected)] if self.rows(MAD) else []
         if self.runs or not frames:
             names = [name for name, runs in self.runs.items() for _ in runs]
-            is_comparable = all(row.protocol.profile.comparable_with_paper for row in self.rows(LANGUAGE))
-            thresholds = PAPER_THRESHOLDS if is_comparable else ()
-            frames.append(language_scores(self.language_runs, thresholds, names))
+            frames.append(language_scores(self.language_runs, _thresholds(self.rows(LANGUAGE)), names))
         return pd.concat(frames, ignore_index=True)
 
     def rows(self, suite: Suite) -> list[PlannedRow]:
@@ -270,5 +281,5 @@ class Results:
         if suite is not LANGUAGE and self.has(MAD):
             found += [*setting_sentences(self.rows(MAD)[0].protocol), *outcome(self.collected)]
         if suite is not MAD and self.has(LANGUAGE):
-            found += [*setting_sentences(language_protocol(self.language_runs[0])), *outcome(self.language_runs)]
+            found += [*setting_sentences(language_protocol(*self.language_runs)), *outcome(self.language_runs)]
         return found

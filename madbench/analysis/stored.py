@@ -13,23 +13,24 @@ from madbench.analysis.protocols import (
     by_protocol,
     check_one_protocol,
     language_protocol,
-    language_protocol_id,
     mad_protocol_list,
+    plans,
     protocol_list,
     trains,
 )
 from madbench.analysis.scores import Results
-from madbench.config import key_of
+from madbench.config import convert, key_of
 from madbench.errors import BudgetError, ConfigError, LabelError, StoreError
 from madbench.experiment import Experiment, PlannedRow, Protocol, load_mad
 from madbench.grid import LANGUAGE_MODEL, Grid, Row, suite_of_override
 from madbench.jobs import Budget, Fidelity, Job
-from madbench.labels import every_label, family_identity, family_of
+from madbench.labels import every_label, family_of
 from madbench.store.runs import Run, Snapshot, Store
 from madbench.suites import LANGUAGE, MAD, Suite
-from madbench.suites.base import Profile
+from madbench.suites.base import Profile, mixer_identity
 from madbench.suites.language import TASK
-from madbench.tasks import check_task, task_names
+from madbench.suites.overrides import check_idle
+from madbench.tasks import broken_tasks, check_task, loaded_tasks
 
 
 def in_grammar_order(labels: Iterable[str]) -> list[str]:
@@ -63,6 +64,8 @@ class Selection:
     """Told of damaged runs and of labels that are left out."""
 
     def __post_init__(self):
+        convert(self.fidelity, Fidelity, "fidelity")
+        convert(self.budget, Budget | None, "budget")
         for task in self.mad_tasks or ():
             check_task(task)
         if not self.has_mad:
@@ -108,17 +111,26 @@ class Selection:
 
     @functools.cached_property
     def jobs(self) -> dict[str, Job]:
-        """The stored jobs by id, of labels that this installation can train, each as it would be trained now."""
+        """The stored jobs by id, of labels and tasks that can be trained here, each as it would be trained now."""
         found = self.store.jobs()
-        current: dict[str, str] = {}
+        known = set()
         for label in dict.fromkeys(job.label for job in found.values()):
             try:
-                current[label] = family_identity(family_of(label))
+                family_of(label)
+                known.add(label)
             except LabelError as error:
                 if not self.labels or label in self.labels:
                     self.warn(f"{label} is left out; {str(error).splitlines()[-1].strip()}")
-        tasks = (*task_names(), TASK)
-        return {name: job for name, job in found.items() if current.get(job.label) == job.family and job.task in tasks}
+        stored = {job.task for job in found.values()}
+        for task in stored & broken_tasks().keys() - loaded_tasks().keys():
+            if self.tasks is None or task in self.tasks:
+                self.warn(f"{task} is left out; {broken_tasks()[task]}")
+        tasks = (*loaded_tasks(), TASK)
+        identity = functools.cache(mixer_identity)
+        can_train = {name: job for name, job in found.items() if job.label in known and job.task in tasks}
+        return {
+            name: one for name, one in can_train.items() if identity(one.label, one.task, one.fidelity) == one.family
+        }
 
     def select(
         self, nothing: str = "none of its language-model runs is as asked", is_enough: Callable[[set[str]], bool] = bool
@@ -205,15 +217,20 @@ class Selection:
 
     def _rows(self, protocol: Protocol, labels: Iterable[str], seeds: Sequence[int]) -> list[PlannedRow]:
         """A row a label; one that was not named may not fit: it is stored for one task, or for other sizes, alone."""
-        rows = []
+        rows, plans = [], []
         for label in labels:
             try:
-                rows.append(PlannedRow(Row(label), protocol, protocol.jobs([label], seeds)))
+                plans.append(protocol.plan([label], seeds))
             except (BudgetError, ConfigError) as error:
                 if self.labels:
                     raise
                 if isinstance(error, BudgetError):  # else no run of the label can have these settings
                     self.warn(f"{label} is left out; {error}")
+                continue
+            if self.labels or not plans[-1].idle:  # a label that was not named is one that the changes concern
+                rows.append(PlannedRow(Row(label), protocol, plans[-1].jobs))
+        for word in protocol.profile.overrides:
+            check_idle(key_of(word), plans)
         return rows
 
     def _begun(self, rows: Sequence[PlannedRow]) -> list[PlannedRow]:
@@ -239,6 +256,8 @@ class Selection:
         runs = self.store.runs(with_curves=False, suite=LANGUAGE.name)
         stored = [run for run in runs if run.record.status != "failed" and run.job.id in self.jobs]
         groups = by_protocol(run for run in stored if self._is_asked_for(run))
+        if self.protocol:
+            groups = {name: found for name, found in groups.items() if name == self.protocol}
         groups = {name: found for name, found in groups.items() if is_enough({run.job.label for run in found})}
         chosen = [run for found in groups.values() for run in found]
         if self.tasks is not None or self.protocol or self.corpus or self._of_preset:
@@ -257,19 +276,18 @@ class Selection:
         for label in self.labels if not self.has_mad else ():
             if label not in jobs:
                 self.warn(f"no run of {label} is as asked")
-        labels, protocol = self.labels or in_grammar_order(jobs), language_protocol(chosen[0])
+        labels, protocol = self.labels or in_grammar_order(jobs), language_protocol(*chosen)
         return [PlannedRow(Row(label), protocol, jobs[label]) for label in labels if label in jobs]
 
     def _is_asked_for(self, run: Run) -> bool:
-        """Whether a language-model run has the label, budget, protocol, corpus and preset that were asked for."""
+        """Whether a language-model run has the label, budget, corpus and preset that were asked for."""
         job, digest = run.job, run.job.setting["corpus"]
         corpus = run.record.details.get("corpus", {}).get("name", digest)
         return (
             (not self.labels or job.label in self.labels)
             and self.budget in (None, job.budget)
-            and self.protocol in (None, language_protocol_id(job))
             and (self.corpus is None or Path(self.corpus).name == corpus or digest.startswith(self.corpus))
-            and (self._preset is None or trains(self._preset, job))
+            and (self._preset is None or trains(self._preset, job) or (self.labels and plans(self._preset, job)))
         )
 
     @functools.cached_property

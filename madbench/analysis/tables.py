@@ -19,7 +19,7 @@ from madbench.analysis.loss_curves import (
     thresholds_above,
     timing_differences,
 )
-from madbench.analysis.protocols import by_protocol, check_one_protocol, language_protocol
+from madbench.analysis.protocols import check_one_protocol, language_protocol
 from madbench.analysis.quantities import (
     BUDGET_RATIO,
     LOSS,
@@ -28,6 +28,7 @@ from madbench.analysis.quantities import (
     SEEDS,
     SPEED,
     STEPS,
+    TASK_MEAN,
     column,
     mad_columns,
     steps_name,
@@ -45,6 +46,7 @@ from madbench.errors import ConfigError, StoreError
 from madbench.experiment import PlannedRow
 from madbench.store.runs import Run
 from madbench.suites import LANGUAGE, MAD, SUITES, Column, Suite
+from madbench.tasks import MAD_TASKS
 
 if TYPE_CHECKING:
     from madbench.analysis.stored import Selection
@@ -154,7 +156,7 @@ def _language_table(
         return None
     if not has_baseline:
         check_one_protocol(runs)
-    groups = list(by_protocol(runs).values())
+    groups, names = _by_settings(results)
     if thresholds is None:
         thresholds = _usual_thresholds(groups)
     for threshold in thresholds:
@@ -162,23 +164,33 @@ def _language_table(
             raise ConfigError(f"threshold {threshold:g}: expected a loss above 0, in nats per token")
     if len(set(thresholds)) < len(thresholds):
         raise ConfigError(f"thresholds {', '.join(f'{x:g}' for x in thresholds)}: give each once")
-    row_of = {run.job.id: name for name, found in results.runs.items() for run in found}
     protocols = [row.protocol for row in results.rows(LANGUAGE)]
     has_perplexities = any(published_perplexities(one.profile_name, one.overrides) for one in protocols)
-    names = [[row_of[run.job.id] for run in found] for found in groups]
     frames = [language_scores(found, thresholds, of, has_perplexities) for found, of in zip(groups, names)]
     of_groups = [_language_columns(found, frame, thresholds) for found, frame in zip(groups, frames)]
     columns = [column for column in of_groups[0] if all(column in others for others in of_groups)]
     if is_brief:
         columns = [column for column in columns if column.name == LOSS or column.name.startswith(STEPS)]
-    first = row_of[groups[0][0].job.id] if len(groups) > 1 else ""
+    first = names[0][0] if len(groups) > 1 else ""
     about = functools.partial(captions.about_language, groups[0], columns, first)
     return suite_table(results, LANGUAGE, columns, frames, about, shows_published)
 
 
+def _by_settings(results: Results) -> tuple[list[list[Run]], list[list[str]]]:
+    """The runs of rows with the same settings of the preset, and their rows' names; rows may share runs."""
+    found: dict[tuple, tuple[list[Run], list[str]]] = {}
+    for row in results.rows(LANGUAGE):
+        protocol, own = row.protocol, results.runs.get(row.name, [])
+        if own:
+            runs, names = found.setdefault((protocol.profile_name, protocol.overrides, protocol.precision), ([], []))
+            runs += own
+            names += [row.name] * len(own)
+    return [runs for runs, _ in found.values()], [names for _, names in found.values()]
+
+
 def _usual_thresholds(groups: Sequence[Sequence[Run]]) -> Sequence[float]:
     """The paper's where all protocols are of its size, else those just above the lowest training loss."""
-    if all(language_protocol(runs[0]).profile.comparable_with_paper for runs in groups):
+    if all(language_protocol(*runs).profile.comparable_with_paper for runs in groups):
         return PAPER_THRESHOLDS
     losses = (row["train_loss"] for runs in groups for run in runs for row in evaluations(run))
     return thresholds_above(min(losses, default=math.nan))
@@ -255,9 +267,12 @@ def _with_differences(table: ResultTable, results: Results) -> ResultTable:
     if suite is LANGUAGE:
         of_what, scores = "L5, in nats per token", scores[scores.column.isin([LOSS, "validation_loss"])]
     elif len(tasks) > 1:
-        of_what, scores = "the mean over the tasks, in percentage points", scores[scores.column != MAD_AVERAGE]
-        compared, means = replace(compared, name=MAD_AVERAGE), mean_over(scores, tasks, MAD_AVERAGE)
-        scores = pd.concat([scores, means], ignore_index=True) if len(means) else scores
+        of_what, mean = "the mean over the tasks, in percentage points", TASK_MEAN
+        if set(tasks) == set(MAD_TASKS):
+            mean = MAD_AVERAGE
+        elif len(means := mean_over(scores, tasks, mean)):
+            scores = pd.concat([scores, means], ignore_index=True)
+        compared = replace(compared, name=mean)
 
     def about() -> str:
         return " ".join([table.about(), *captions.about_baseline([row.row for row in rows], of_what)])

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 from madbench.analysis.rendering import TextTable
 from madbench.bench.timing import Limits
@@ -90,7 +90,10 @@ class BenchTable(TextTable):
     caption: str
     notes: str = ""
     shows_notes: bool = False
-    latex_label: ClassVar[str] = "tab:bench"
+
+    @property
+    def latex_label(self) -> str:
+        return f"tab:bench-{self.part.name}"
 
     @property
     def below(self) -> str:

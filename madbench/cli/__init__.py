@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import gc
 import math
 import pkgutil
@@ -15,6 +14,7 @@ from typer.core import TyperCommand, TyperGroup
 
 from madbench import __version__
 from madbench.cli.options import with_groups
+from madbench.cli.terminal import finish_output, output_problem, use_sound_terminal
 from madbench.errors import ConfigError, MadbenchError
 
 VERBS = """
@@ -95,6 +95,11 @@ class _Verb(TyperCommand):
 class _TrainByDefault(TyperGroup):
     """A group whose first word, where it is none of its verbs, is a label to train."""
 
+    def shell_complete(self, ctx, incomplete):
+        of_train = self.commands["train"].params
+        words = next(parameter for parameter in of_train if parameter.param_type_name == "argument")
+        return [*super().shell_complete(ctx, incomplete), *words.shell_complete(ctx, incomplete)]
+
     def parse_args(self, ctx, args):
         if args and args[0] not in (*self.commands, "-h", "--help"):
             args = ["train", *args]
@@ -132,20 +137,19 @@ app.add_typer(lm, name="lm")
 def main() -> None:
     """Runs the command line; a user's error is one message and exit code 2."""
     gc.set_threshold(100_000, 20, 50)  # importing and reading make many objects that stay: searching them takes a tenth
-    for stream in (sys.stdout, sys.stderr):
-        if hasattr(stream, "reconfigure"):
-            stream.reconfigure(errors="replace")  # a terminal without UTF-8 shows '?' for what it lacks
+    use_sound_terminal()
     try:
-        app(prog_name="madbench")
-        return
+        try:
+            app(prog_name="madbench")
+        except SystemExit:
+            finish_output()
+            raise
     except MadbenchError as error:
         problem = re.sub("(.{500}).{1000,}(.{500})", r"\1 ... \2", str(error))
     except OSError as error:
         if error.filename is not None:
             problem = f"{error.filename}: {(error.strerror or str(error)).lower()}"
-        elif error.errno == errno.ENOSPC:
-            problem = "the output cannot be written: no space left where it goes"
-        else:
+        elif (problem := output_problem(error)) is None:
             raise
     print(problem, file=sys.stderr)
     sys.exit(2)

@@ -55,7 +55,9 @@ def bench(
     ) = None,
     batch: option(int | None, "Sequences.", min=1, show_default="each part's own") = None,
     d_model: option(int | None, "Width of mixers and language models.", min=8, show_default="each part's own") = None,
-    profile: option(str, "Profile of MAD training: full, quick or a YAML file.", "--profile", "-p") = "full",
+    profile: option(
+        str, "Profile of MAD training: full, quick or a YAML file.", "--profile", "-p", completes="PROFILE"
+    ) = "full",
     paths: option(str | None, "Paths of mixers such as dense,fused.", show_default="all that run here") = None,
     peer: option(Path | None, "Checkout of github.com/athms/mad-lab, whose model is timed in turn with ours.") = None,
     *,
@@ -141,7 +143,7 @@ def bench(
     for table, was_interrupted in _measured([known[name] for name in names], setup, minutes, where):
         done.append(table)
         if printed.asked != "json":
-            print_text_table(table, printed)
+            print_text_table(table, printed, len(done) - 1 if printed.label else 0)
         if output is not None:
             _write(output, table, where)
         if was_interrupted:

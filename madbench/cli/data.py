@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.text import Text
 
 from madbench import tasks as mad_tasks
-from madbench.cli.options import JsonOption, ProfileOption, argument, labels_and_overrides, option
+from madbench.cli.options import JsonOption, ProfileOption, argument, labels_and_overrides, option, warn
 from madbench.cli.printing import first_of, print_json, print_lines, table_lines, tracked
 from madbench.config import settings_of
 from madbench.errors import ConfigError, MadbenchError, did_you_mean
@@ -66,7 +66,9 @@ def data(
     console = Console(highlight=False)
     data_seed = Job("mad", "", "S", "", {}, None, {}, None, seed=seed).derived_seed("data")
     settings: dict[str, list[TaskSetting]] = {}
-    for task in tasks or mad_tasks.task_names():
+    for problem in () if tasks else mad_tasks.broken_tasks().values():
+        warn(problem)
+    for task in tasks or mad_tasks.loaded_tasks():
         given = MAD.Profile.load(profile).settings(task)
         if overrides:
             given = [{**given[0], **settings_of(overrides)}]

@@ -21,6 +21,8 @@ import madbench
 from madbench.cli.options import RESULTS, JsonOption, ResultsOption
 from madbench.cli.printing import print_json
 from madbench.errors import MadbenchError, TrainingError
+from madbench.labels import broken_families, installed_families
+from madbench.tasks import broken_tasks, installed_tasks
 from madbench.training.devices import available_cores, cpu_has_bfloat16_units, cpu_name, memory_bytes
 
 if TYPE_CHECKING:
@@ -38,7 +40,8 @@ class DoctorError(MadbenchError):
 def doctor(results: ResultsOption = RESULTS, as_json: JsonOption = False) -> None:
     """Show what this machine has, run every path of the operator once, and name what is missing.
 
-    Exit code 2 when something that madbench run needs is missing.
+    Exit code 2 when something that madbench run needs is missing. A family or
+    task of another package that is broken is named, and is none of that.
 
     [bold]Examples[/bold]
 
@@ -48,7 +51,7 @@ def doctor(results: ResultsOption = RESULTS, as_json: JsonOption = False) -> Non
     """
     packages, extras = requirements()
     content: dict[str, Any] = {"machine": _machine(), "packages": packages, "extras": extras}
-    content |= {"gpus": [], "paths": [], "results": _results(results), "problems": []}
+    content |= {"plugins": _plugins(), "gpus": [], "paths": [], "results": _results(results), "problems": []}
     try:
         from madbench.mixers.srg.dynamic_mlp import PATHS
 
@@ -106,6 +109,18 @@ def _installed(requirement: Requirement) -> dict[str, Any]:
         version = metadata.version(requirement.name)
     fits = version is not None and requirement.specifier.contains(version, prereleases=True)
     return {"name": requirement.name, "version": version, "needs": str(requirement.specifier), "fits": fits}
+
+
+def _plugins() -> list[dict[str, Any]]:
+    """Families and tasks of installed packages; a broken one stands in the way of nothing but its own labels."""
+    groups = {"family": (installed_families(), broken_families()), "task": (installed_tasks(), broken_tasks())}
+    rows = []
+    for kind, (points, broken) in groups.items():
+        for name in sorted({*points, *broken}):
+            package = getattr(points.get(name), "dist", None)
+            row = {"kind": kind, "name": name, "package": package and f"{package.name} {package.version}"}
+            rows.append(row | {"works": name not in broken, "reason": broken.get(name, "")})
+    return rows
 
 
 def _machine() -> dict[str, Any]:
@@ -223,6 +238,11 @@ def _print(content: dict[str, Any]) -> None:
         command = "" if extra["installed"] else f"; install with: {extra['install_with']}"
         names = ", ".join(package["name"] for package in extra["packages"])
         show(extra["extra"], names + command, extra["installed"] or None)
+    if content["plugins"]:
+        console.print("[bold]families and tasks of other packages[/bold]")
+    for plugin in content["plugins"]:
+        where = plugin["reason"] or (f"of {plugin['package']}" if plugin["package"] else "")
+        show(f"{plugin['kind']} {plugin['name']}", where, plugin["works"])
     console.print("[bold]results[/bold]")
     results = content["results"]
     state = "writable" if results["exists"] else "can be created"

@@ -35,7 +35,9 @@ def inspect(
         "weights: weights.safetensors or checkpoint.pt.",
     ),
     other: argument(str | None, "RUN2", "A second one, to compare with.") = None,
-    task: option(str | None, "The task of the run, where a label has runs of several.", "--task", "-t") = None,
+    task: option(
+        str | None, "The task of the run, where a label has runs of several.", "--task", "-t", completes="TASK"
+    ) = None,
     examples: option(int | None, "Inputs to look at.", min=1, show_default="up to 32, fewer of long ones") = None,
     corpus: option(Path | None, "Folder of a language model's corpus, where it has been moved.") = None,
     output: output_option("Folder of the figures.", show_default="RESULTS/plots/inspect-ID") = None,

@@ -57,11 +57,14 @@ def interactions(
         Literal["one_hot", "sinusoidal"] | None, "Vectors of colliding agents' positions.", show_default="both"
     ) = None,
     controls: option(bool, "Colliding agents also where a theorem's condition is broken.") = True,
-    profile: option(str, "quick, full, or a YAML file like those in tasks/interactions.", "--profile", "-p") = "quick",
+    profile: option(
+        str, "quick, full, or a YAML file like those in tasks/interactions.", "--profile", "-p", completes="PROFILE"
+    ) = "quick",
     seeds: options.SeedsOption = "0",
     device: options.DeviceOption = "cpu",
     results: options.ResultsOption = options.RESULTS,
     slots: options.SlotsOption = None,
+    threads: options.ThreadsOption = None,
     force: options.ForceOption = False,
     dry_run: option(bool, "Show jobs, parameters and steps; train nothing.", "--dry-run") = False,
     figures: option(bool, "Draw learned against theoretical matrices, and error against length.") = True,
@@ -108,8 +111,8 @@ def interactions(
     labels, how = expand(labels), {"seeds": parse_seeds(seeds), "embedding": embedding, "has_controls": controls}
     loaded = InteractionProfile.load(profile, overrides)
     check_tasks_of(overrides, asked)
-    shared = {"fidelity": "corrected", "budget": "strict", "precision": "float32", "device": resolve_device(device)}
-    protocol = Protocol(INTERACTIONS, loaded, profile, tuple(overrides), asked, **shared)
+    shared = ("corrected", "strict", loaded.precision, resolve_device(device))
+    protocol = Protocol(INTERACTIONS, loaded, profile, tuple(overrides), asked, *shared)
     jobs = INTERACTIONS.jobs(labels, loaded, tasks=asked, **how)
     if not jobs:
         raise ConfigError(f"nothing to train: the profile {profile} names no labels of {', '.join(asked)}")
@@ -119,7 +122,7 @@ def interactions(
         return
     console = Console(stderr=True)
     names = {job.id: row.row.shown[0] for row in experiment.rows for job in row.jobs}
-    summary, failed = train_on_screen(experiment, policy, console, names, slots=slots)
+    summary, failed = train_on_screen(experiment, policy, console, names, slots=slots, threads=threads)
     failures = {f"{names[job_id]} ({job_id})": reason for job_id, reason in failed.items()}
     _show(experiment, console, figures, output or results / "plots", as_json, failures)
     if summary.failed:

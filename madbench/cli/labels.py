@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -13,10 +14,10 @@ from rich.text import Text
 from madbench import labels as grammar
 from madbench.cli.options import LABELS_HELP, BudgetOption, JsonOption, argument, labels_and_overrides, option
 from madbench.cli.printing import first_of, print_json, print_lines, table_lines
-from madbench.config import settings_of
+from madbench.config import from_mapping, settings_of
 from madbench.errors import BudgetError, ConfigError
-from madbench.labels import FACTOR_NAMES, Label, diff, expand, levels, parse
-from madbench.mixers import Allocation, solve
+from madbench.labels import FACTOR_NAMES, Label, diff, expand, family_of, levels, parse
+from madbench.mixers import Allocation, solve, used_settings
 
 BYTES_PER_ELEMENT = 2  # of a model in bfloat16
 MOST_REASONS = 3
@@ -105,9 +106,18 @@ def budget(
     settings = settings_of([*(word.removeprefix("model.") for word in overrides), *given])
     solved: dict[str, Allocation] = {}
     found: dict[str, dict[str, Any]] = {}
-    for label in expand(labels):
+    labels = expand(labels)
+    for label in labels:
+        from_mapping(family_of(label).Settings, settings, f"settings of {label}")
+    reads = {label: used_settings(label) for label in labels}
+    for name in settings:
+        if labels and not any(name in read for read in reads.values()):
+            has = ", ".join(f"model.{known}" for known in dict.fromkeys(itertools.chain(*reads.values()))) or "none"
+            raise ConfigError(f"{name} has no effect on {', '.join(labels[:4])}; settings of their mixers: {has}")
+    for label in labels:
         try:
-            solved[label] = solve(label, d_model, n_head, max_len, budget, **settings)
+            own = {name: value for name, value in settings.items() if name in reads[label]}
+            solved[label] = solve(label, d_model, n_head, max_len, budget, **own)
             found[label] = _counts(solved[label])
         except BudgetError as error:
             found[label] = {"error": str(error)}

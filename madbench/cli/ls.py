@@ -5,7 +5,7 @@ import dataclasses
 import inspect
 import math
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -19,10 +19,19 @@ from madbench.cli.printing import PLAIN, print_json, print_lines, quantity, tabl
 from madbench.config import PUBLISHED, field_docs, from_mapping, read_yaml
 from madbench.errors import ConfigError, did_you_mean
 from madbench.jobs import Job
-from madbench.labels import LabelSet, available_sets, every_label, expand, explain, families, family_of, parse
+from madbench.labels import (
+    LabelSet,
+    available_sets,
+    broken_families,
+    every_label,
+    expand,
+    explain,
+    loaded_families,
+    parse,
+)
 from madbench.store.runs import Run
 from madbench.suites import INTERACTIONS, LANGUAGE, MAD, Suite, suite_of
-from madbench.tasks import MAD_TASKS, load_task, settings_class, task_names
+from madbench.tasks import MAD_TASKS, broken_tasks, loaded_tasks, settings_class
 
 Rows = list[dict[str, Any]]
 
@@ -77,9 +86,12 @@ def ls(
             which = " of these labels and changes" if specs else "; madbench run G-cg-q-12o makes some"
             console.print(f"no runs in {results or RESULTS}{which}")
         return
-    numbers = [name for name in rows[0] if any(isinstance(row[name], (int, float)) for row in rows)]
-    print_lines(console, table_lines(rows, numbers, console.width))
+    sound = [row for row in rows if "problem" not in row]
+    numbers = [name for name in sound[0] if any(isinstance(row[name], (int, float)) for row in sound)]
+    print_lines(console, table_lines(sound, numbers, console.width))
     console.print(caption, style="table.caption")
+    for row in rows[len(sound) :]:
+        console.print(f"broken: {row['problem']}", **PLAIN)
     suites = {"profiles": ("run", MAD), "presets": ("lm", LANGUAGE), "interactions": ("interactions", INTERACTIONS)}
     if kind in suites:
         verb, suite = suites[kind]
@@ -106,12 +118,11 @@ def _variants() -> Rows:
 
 def _tasks() -> Rows:
     rows = []
-    for name in task_names():
-        file = load_task(name)
+    for name, file in loaded_tasks().items():
         package = "MAD" if name in MAD_TASKS else settings_class(name).__module__.partition(".")[0]
         about = {"from": package, "description": _line(file.description)}
         rows.append({"task": name, "settings": len(file.settings)} | about)
-    return rows
+    return _with_broken(rows, broken_tasks())
 
 
 def _profiles(suite: Suite) -> Rows:
@@ -133,13 +144,18 @@ def _profiles(suite: Suite) -> Rows:
 
 def _families() -> Rows:
     rows = []
-    for name in families():
-        family = family_of(f"{name}:" if name else "")
+    for name, family in loaded_families().items():
         about = (inspect.getdoc(sys.modules[type(family).__module__]) or "").partition("\n\n")[0]
         count = len(family.labels()) if hasattr(family, "labels") else None
         row = {"family": name or "S/R/G", "labels": count, "settings": ", ".join(field_docs(family.Settings))}
         rows.append(row | {"description": _line(about)})
-    return rows
+    return _with_broken(rows, broken_families())
+
+
+def _with_broken(rows: Rows, broken: Mapping[str, str]) -> Rows:
+    """The rows, and one with its ``problem`` for each that installed packages have besides and that is broken."""
+    nothing = dict.fromkeys(rows[0])
+    return rows + [nothing | {next(iter(nothing)): name, "problem": why} for name, why in broken.items()]
 
 
 def _line(text: str) -> str:
@@ -178,24 +194,32 @@ _SETTING_CHANGES: dict[str, str] = {}
 def setting_change(job: Job) -> str:
     """The named setting nearest to the job's, what it changes, and what else the job changes of a shipped profile.
 
-    Of a language model the nearest preset and its changes; of a task that is not installed the whole setting.
+    Of a language model the nearest preset and its changes; of a label or task that is not installed, or is broken, the
+    whole setting.
     """
-    key = repr((job.task, job.family, job.setting, job.model, job.mixer, job.training))
+    key = repr((_family_name(job.label), job.task, job.family, job.setting, job.model, job.mixer, job.training))
     if key not in _SETTING_CHANGES:
         _SETTING_CHANGES[key] = " ".join(_setting_change(job))
     return _SETTING_CHANGES[key]
 
 
+def _family_name(label: str) -> str:
+    return label.partition(":")[0] if ":" in label else ""
+
+
 def _setting_change(job: Job) -> list[str]:
     if suite_of(job) is INTERACTIONS:
         return interaction_change(job)
-    if suite_of(job) is MAD and job.task not in task_names():
+    is_known = _family_name(job.label) in loaded_families() and (
+        suite_of(job) is LANGUAGE or job.task in loaded_tasks()
+    )
+    if not is_known:
         return [f"{key}={value}" for key, value in job.setting.items()]
     profile, changes = nearest_profile(job, most_changes=math.inf)
     if suite_of(job) is LANGUAGE:
         return [profile, *changes]
     profiles = {name: profile for name, profile in shipped_profiles(MAD).items() if profile.difficulty == "baseline"}
-    named = {"baseline": dataclasses.asdict(load_task(job.task).baseline)}
+    named = {"baseline": dataclasses.asdict(loaded_tasks()[job.task].baseline)}
     named |= {name: profile.settings(job.task)[0] for name, profile in profiles.items()}
     settings = [
         [name, *(f"{key}={value}" for key, value in job.setting.items() if setting.get(key) != value)]
@@ -251,7 +275,8 @@ def _overview(results: Path | None) -> Rows:
     rows = []
     for kind, (rows_of, what, _) in LISTINGS.items():
         if kind not in found:
-            names = [next(iter(row.values())) for row in rows_of()]
-            found[kind] = len(names), f": {', '.join(names)}"
+            named = {next(iter(row.values())): row.get("problem") for row in rows_of()}
+            names = [f"{name} (broken)" if problem else name for name, problem in named.items()]
+            found[kind] = sum(not problem for problem in named.values()), f": {', '.join(names)}"
         rows.append({"kind": kind, "count": found[kind][0], "what": what + found[kind][1]})
     return rows

@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, get_type_hints
 
 import typer
 
+from madbench.analysis.marked_text import Width
+from madbench.cli.completion import completion_of
 from madbench.cli.printing import Format, tracked
 from madbench.errors import ConfigError, did_you_mean
 from madbench.grid import LANGUAGE_MODEL
@@ -25,14 +27,18 @@ if TYPE_CHECKING:
     from madbench.analysis.stored import Selection
 
 
-def option(type_: Any, help: str, *names: str, **settings: Any) -> Any:
-    """The type of a parameter that is an option; a ``bool`` without ``names`` also has a ``--no-`` form."""
-    return Annotated[type_, typer.Option(*names, help=help, **settings)]
+def option(type_: Any, help: str, *names: str, completes: str = "", **settings: Any) -> Any:
+    """The type of a parameter that is an option; a ``bool`` without ``names`` also has a ``--no-`` form.
+
+    ``completes`` is what the shell completes its value with, as in :func:`madbench.cli.completion.completion_of`.
+    """
+    return Annotated[type_, typer.Option(*names, help=help, autocompletion=completion_of(completes), **settings)]
 
 
 def argument(type_: Any, metavar: str, help: str, **settings: Any) -> Any:
-    """The type of a parameter that is an argument."""
-    return Annotated[type_, typer.Argument(metavar=metavar, help=help, **settings)]
+    """The type of a parameter that is an argument; the shell completes what its metavar names."""
+    complete = completion_of(metavar)
+    return Annotated[type_, typer.Argument(metavar=metavar, help=help, autocompletion=complete, **settings)]
 
 
 def output_option(help: str, **settings: Any) -> Any:
@@ -61,7 +67,9 @@ StoredWordsArgument = argument(list[str] | None, "LABEL|KEY=VALUE", _STORED_HELP
 LanguageWordsArgument = argument(
     list[str] | None, "LABEL|KEY=VALUE", _STORED_HELP + " KEY=VALUE changes the preset, as for madbench lm."
 )
-ProfileOption = option(str, "quick, full, or a YAML file like those in tasks/profiles.", "--profile", "-p")
+ProfileOption = option(
+    str, "quick, full, or a YAML file like those in tasks/profiles.", "--profile", "-p", completes="PROFILE"
+)
 FidelityOption = option(
     Fidelity, "corrected: our protocol. published: the reference implementation's, quirks included."
 )
@@ -69,10 +77,24 @@ BudgetOption = option(Budget, _BUDGET_HELP)
 NotesOption = option(bool, "Say below the table how the numbers came about, and how they were tested.", "--notes")
 ResultsOption = option(Path, "Folder of the run store.")
 JsonOption = option(bool, "Print JSON for a program instead of a table.", "--json")
-TasksOption = option(list[str] | None, _TASKS_HELP, "--tasks", "-t", show_default="the six of MAD and language_model")
+TasksOption = option(
+    list[str] | None,
+    _TASKS_HELP,
+    "--tasks",
+    "-t",
+    show_default="the six of MAD and language_model",
+    completes="TASK,...",
+)
 DeviceOption = option(str, "auto, cpu, cuda or cuda:N.")
 SeedsOption = option(str, "Seeds such as 0,1,2 or 0-4; each decides initialisation, data and order.")
 SlotsOption = option(int | None, "Jobs at a time; one a CPU core, one on a GPU by default.", min=1)
+ThreadsOption = option(
+    int | None,
+    "Threads of a job on a CPU; another number changes the last digits of its results.",
+    min=1,
+    max=1024,
+    show_default="OMP_NUM_THREADS, else 1, and the free cores for a language model that has them to itself",
+)
 ForceOption = option(bool, "Train again what the store has already.", "--force")
 KeepWeightsOption = option(
     bool, "Keep the weights of MAD runs with them, as those of language models are.", "--keep-weights"
@@ -105,6 +127,7 @@ class TrainingOptions:
         "longer than all else has all cores.",
         min=1,
     ) = None
+    threads: ThreadsOption = None
     micro_batch: option(
         int | None, "Sequences in memory at a time; gradients of a step's rest are accumulated.", min=1
     ) = None
@@ -139,10 +162,19 @@ class PrintOptions:
     format: option(Format, "How to print the tables.", "--format", "-f") = "terminal"
     as_json: JsonOption = False
     notes: NotesOption = False
+    label: option(str | None, r"With --format latex: what \ref names, such as tab:ablation.", metavar="NAME") = None
+    width: option(
+        Width | None,
+        "With --format latex: as wide as a column of a two-column page, or as the page.",
+        show_default="a column where it fits",
+    ) = None
 
     def __post_init__(self):
         if self.as_json and self.format not in ("terminal", "json"):
             raise ConfigError(f"--json has no effect with --format {self.format}; give one of the two")
+        for flag, value in (("--label", self.label), ("--width", self.width)):
+            if value is not None and self.asked != "latex":
+                raise ConfigError(f"{flag} {value}: has no effect without --format latex")
 
     @property
     def asked(self) -> Format:
@@ -155,7 +187,12 @@ class StoredOptions:
 
     profile: ProfileOption = "quick"
     tasks: option(
-        list[str] | None, _TASKS_HELP, "--tasks", "-t", show_default="the six of MAD, and language_model where stored"
+        list[str] | None,
+        _TASKS_HELP,
+        "--tasks",
+        "-t",
+        show_default="the six of MAD, and language_model where stored",
+        completes="TASK,...",
     ) = None
     fidelity: FidelityOption = "corrected"
     budget: BudgetOption = "strict"
@@ -176,7 +213,9 @@ class LanguageOptions:
 
     protocol: option(str | None, "Id of a protocol, as shown where runs of several are found.") = None
     corpus: option(str | None, "Only runs on the corpus of this name, folder or digest.") = None
-    preset: option(str | None, "Only runs of this preset; tiny when a KEY=VALUE is given.", "--preset", "-p") = None
+    preset: option(
+        str | None, "Only runs of this preset; tiny when a KEY=VALUE is given.", "--preset", "-p", completes="PRESET"
+    ) = None
     budget: option(Budget | None, "Only runs with this parameter budget.") = None
     results: ResultsOption = RESULTS
 

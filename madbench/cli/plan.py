@@ -11,7 +11,7 @@ from rich.console import Console
 
 from madbench.cli.printing import PLAIN, counted, duration, first_of, print_lines, quantity, table_lines
 from madbench.execute.base import Policy
-from madbench.execute.slots import HEADROOM, PROCESS_BYTES, makespan, plan_shifts
+from madbench.execute.slots import HEADROOM, PROCESS_BYTES, choose_threads, makespan, plan_shifts
 from madbench.experiment import Experiment, PlannedRow
 from madbench.jobs import Job
 from madbench.store.runs import Store
@@ -41,6 +41,7 @@ def make_plan(
     slots: int | None,
     devices: Sequence[str] | None,
     micro_batch: int | None,
+    threads: int | None,
     details: bool,
 ) -> dict[str, Any]:
     """Cost of every row and task of the experiment, and seconds of what is to do, timed on the device.
@@ -55,7 +56,8 @@ def make_plan(
     cells, shifts = [], []
     with console.status("counting, and timing a few steps"):
         todo = [job for job in experiment.jobs if states[job.id] == "todo"]
-        for shift in plan_shifts(experiment.jobs, experiment.device, slots, devices, micro_batch, todo):
+        chosen = choose_threads(todo, threads)
+        for shift in plan_shifts(experiment.jobs, experiment.device, slots, devices, micro_batch, todo, chosen):
             together = {job.suite for job in shift.jobs}
             suites = [suite for suite in experiment.suites if suite.name in together]
             rates_of = functools.partial(seconds_per_flop, device=experiment.device, threads=shift.threads)
@@ -74,7 +76,8 @@ def make_plan(
             if experiment.device != "cpu" and any(suite.uses_all_cores for suite in suites):
                 apart = min(at_once, len(devices or [""]))
             needed = makespan([seconds[job.id] for job in shift.jobs if job.id in seconds], apart)
-            shifts.append({"suites": [suite.name for suite in suites], "slots": at_once, "estimated_seconds": needed})
+            taken = {"slots": at_once, "threads": shift.threads, "text": shift.text(at_once)}
+            shifts.append({"suites": [suite.name for suite in suites], **taken, "estimated_seconds": needed})
     counts = {state: list(states.values()).count(state) for state in STATES}
     needed = sum(shift["estimated_seconds"] for shift in shifts)
     totals = {"jobs": len(states), **counts, "estimated_seconds": needed, "notes": experiment.notes}
@@ -134,7 +137,7 @@ def print_plan(experiment: Experiment, plan: dict[str, Any], by_task: bool = Fal
             if "parameter_groups" in cells[0]:
                 _print_groups(console, cells)
         seconds = duration(shift["estimated_seconds"])
-        console.print(f"about {seconds} on {experiment.device} with {shift['slots']} at a time\n", **PLAIN)
+        console.print(f"about {seconds} on {experiment.device} with {shift['text']}\n", **PLAIN)
     left = f", {plan['failed']} failed and left without --retry" if plan["failed"] else ""
     shared = sum(cell["jobs"] for cell in plan["cells"]) - plan["jobs"]
     common = f" {counted(shared, 'job')} of several rows count{'s' * (shared == 1)} once." if shared else ""

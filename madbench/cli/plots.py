@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from madbench.analysis.figures.panels import Layout
     from madbench.analysis.stored import Selection
 
-_FIGURES = ("mad", "learning", "loss", "effects", "budget", "difficulty")
+FIGURE_NAMES = ("mad", "learning", "loss", "effects", "budget", "difficulty")
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,8 @@ def plot(
     words: argument(
         list[str] | None,
         "FIGURE|LABEL|KEY=VALUE",
-        f"Figures: {', '.join(_FIGURES)}; all by default. {options.LABELS_HELP} All labels in the store by default.",
+        f"Figures: {', '.join(FIGURE_NAMES)}; all by default. {options.LABELS_HELP} All labels in the store by "
+        "default.",
     ) = None,
     y: option(Literal["accuracy", "loss"] | None, "What learning curves show.", show_default="accuracy") = None,
     cost: option(
@@ -86,8 +87,8 @@ def plot(
     from madbench.analysis.figures.files import NothingToDrawError
     from madbench.analysis.figures.registry import FIGURES, figure_frame
 
-    asked, others = options.names_and_labels(words or [], _FIGURES, "figure")
-    names = asked or _FIGURES
+    asked, others = options.names_and_labels(words or [], FIGURE_NAMES, "figure")
+    names = asked or FIGURE_NAMES
     drawn = ", ".join(names)
     own = {"learning": {"y": y} if y else {}, "budget": {"x": cost} if cost else {}}
     for flag, value, name in (("--y", y, "learning"), ("--cost", cost, "budget")):

@@ -34,7 +34,11 @@ def principles(
         "Number of a principle: 1, 2, 2.1, 2.2, 3, 4, 5 or 6; none lists them. KEY=VALUE changes the profile.",
     ) = None,
     profile: option(
-        str, "coefficients-quick, coefficients (the paper's sizes) or a YAML file.", "--profile", "-p"
+        str,
+        "coefficients-quick, coefficients (the paper's sizes) or a YAML file.",
+        "--profile",
+        "-p",
+        completes="PROFILE",
     ) = QUICK,
     seeds: option(str | None, "Seeds such as 0-2.", show_default="0-2; 0-4 for principle 5") = None,
     tasks: option(list[str] | None, "Tasks, comma-separated.", "--tasks", "-t", show_default="the principle's") = None,
@@ -42,6 +46,7 @@ def principles(
     device: options.DeviceOption = "auto",
     results: options.ResultsOption = options.RESULTS,
     slots: options.SlotsOption = None,
+    threads: options.ThreadsOption = None,
     force: options.ForceOption = False,
     dry_run: option(bool, "Show jobs, FLOPs and a time estimate; train nothing.", "--dry-run") = False,
     printed: PrintOptions,
@@ -78,7 +83,7 @@ def principles(
         raise ConfigError(f"principle {numbers[0]!r} is unknown{known}")
     if chosen is None or chosen.judge == "time":
         given = {"--profile": profile != QUICK, "--seeds": seeds, "--tasks": tasks, "--slots": slots}
-        given |= {"--force": force, "--dry-run": dry_run}
+        given |= {"--threads": threads, "--force": force, "--dry-run": dry_run}
         why = f"on principle {chosen.number}: it trains nothing" if chosen else "without the number of a principle"
         for name in [*(name for name, value in given.items() if value), *overrides]:
             raise ConfigError(f"{name} has no effect {why}")
@@ -107,7 +112,7 @@ def principles(
     )
     if printed.asked == "terminal":
         _introduce(chosen)
-    training = TrainingOptions(device=device, results=results, slots=slots, dry_run=dry_run)
+    training = TrainingOptions(device=device, results=results, slots=slots, threads=threads, dry_run=dry_run)
     keep_weights = chosen.keeps_weights and not dry_run
     found = carry_out(grid, Policy(redo=force), training, keep_weights, has_tables=False, printed=printed)
     if found is not None:
@@ -159,9 +164,9 @@ def _report(
         rows = {"rows": decision.table.records(), "cells": accuracies}
         print_json(about | {"verdicts": dict(decision.verdicts)} | rows | measured)
         return
-    for table in filter(None, (*tables, decision.measured, decision.table)):
+    for i, table in enumerate(filter(None, (*tables, decision.measured, decision.table))):
         print()
-        print_text_table(table, printed)
+        print_text_table(table, printed, i)
     if printed.asked == "terminal":
         console = Console(highlight=False)
         console.print()

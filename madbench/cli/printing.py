@@ -63,8 +63,11 @@ def print_json(content: Any) -> None:
     print(json.dumps(content, indent=2))
 
 
-def print_text_table(table: TextTable, printed: PrintOptions) -> None:
-    """Prints a table of results and its caption, and where asked for its notes."""
+def print_text_table(table: TextTable, printed: PrintOptions, place: int = 0) -> None:
+    """Prints a table of results and its caption, and where asked for its notes.
+
+    ``place`` is its place among the tables of this output, which LaTeX's labels have from the second on.
+    """
     table, format = dataclasses.replace(table, shows_notes=printed.notes), printed.asked
     if format == "terminal":
         console = Console()
@@ -79,8 +82,11 @@ def print_text_table(table: TextTable, printed: PrintOptions) -> None:
         console.print(caption, markup=False, highlight=False)
     elif format == "json":
         print_json({"caption": table.caption, "notes": table.notes, "cells": table.records()})
+    elif format == "latex":
+        label = printed.label or table.latex_label
+        print(table.to_latex(f"{label}-{place + 1}" if place else label, printed.width), end="")
     else:
-        write = {"markdown": table.to_markdown, "latex": table.to_latex, "csv": table.to_csv, "html": table.to_html}
+        write = {"markdown": table.to_markdown, "csv": table.to_csv, "html": table.to_html}
         print(write[format](), end="")
 
 

@@ -19,7 +19,7 @@ from rich.text import Text
 from madbench.cli.options import RESULTS, JsonOption, ResultsOption, option
 from madbench.cli.printing import PLAIN, counted, duration, first_of, print_json, quantity
 from madbench.errors import ConfigError, StoreError
-from madbench.execute.base import Event, Policy, Summary
+from madbench.execute.base import Event, Listener, Policy, Summary
 from madbench.execute.journal import Journal, command_line, read_sweeps
 from madbench.execute.tally import Tally, flatten, weights
 from madbench.experiment import Experiment
@@ -39,6 +39,7 @@ _WORDS = {
 }
 """How the counts of jobs that were skipped are shown."""
 _ENDINGS = {"died": "it died", "error": "not all was done", "interrupted": "it was interrupted"}
+_ENDINGS |= {"unknown": "if it has died"}
 
 
 def view(sweep: Mapping[str, Any], width: int, height: int) -> RenderableType:
@@ -108,23 +109,33 @@ class RunScreen:
         for job_id, name in (names or {}).items():
             self.tally.jobs[job_id]["label"] = name
         self._count, self._told, self._began = len(jobs), Counter(), time.monotonic()
+        self._is_announced = True  # but not once it is on the console
         self._warnings: set[str] = set()  # printed once, as every progress of a job repeats its own
         self._lock = threading.Lock()  # the live screen is drawn by a thread of its own
         how = {"refresh_per_second": 4, "transient": True, "redirect_stdout": False}
         self._live = Live(get_renderable=self.render, console=console, **how)
 
     def __enter__(self) -> RunScreen:
-        self._print(f"{counted(self._count, 'job')}, {self.title}")
+        self._is_announced = False
         if self.console.is_terminal:
             self._live.start()
         return self
 
     def __exit__(self, *_: object) -> None:
+        self.announce()
         self._print_skipped()
         self._live.stop()
 
+    def announce(self, how: str = "") -> None:
+        """Prints what is trained, once, and ``how``, whenever that is new."""
+        what = [] if self._is_announced else [f"{counted(self._count, 'job')}, {self.title}"]
+        self._is_announced = True
+        if parts := [*what, *filter(None, [how])]:
+            self._print("; ".join(parts))
+
     def on_event(self, event: Event) -> None:
         """Shows one event of an executor (:mod:`madbench.execute.base`)."""
+        self.announce()
         line = flatten(event)
         now = time.monotonic() - self._began
         with self._lock:
@@ -194,10 +205,14 @@ def train_on_screen(
             screen = stack.enter_context(RunScreen(jobs, title, console, names))
 
             def on_event(event: Event) -> None:
+                screen.announce()
                 for observer in (*observers, screen):
                     observer.on_event(event)
 
-            return experiment.execute(on_event, policy=policy, **how), dict(screen.tally.failures)
+            if how.get("executor"):  # to begin there takes a while
+                screen.announce()
+            listener = Listener(on_event, screen.announce)
+            return experiment.execute(listener, policy=policy, **how), dict(screen.tally.failures)
     except KeyboardInterrupt:
         rest = "jobs that were not retrained keep their earlier results" if policy.redo else "the same command resumes"
         console.print(f"stopped; finished runs are in {results}, {rest}", **PLAIN)
@@ -277,6 +292,8 @@ def _sweep_parts(sweep: dict[str, Any], results: Path, width: int, room: int | N
     parts.append(", ".join(f"{counts[what]} {_WORDS.get(what, what)}" for what in _COUNTS if what in counts))
     if state == "error":
         parts.append(f"it ended with an error: {sweep['error']}")
+    if state == "unknown":
+        parts.append(sweep["error"])
     if state in _ENDINGS:
         stored = {path.name for path in (results / "runs").glob("*")}
         if left := len(set(sweep["open"]) - stored):

@@ -57,9 +57,11 @@ def register(
 ) -> None:
     """Freeze claims, labels, tasks, seeds and thresholds before the runs exist.
 
-    Writes FILE's name with .registered.json beside FILE, with a hash of its
-    content. Then train the grid, and read the verdicts with madbench findings
-    --registered. Runs that were stored before the registration are named there.
+    Writes FILE's name with .registered.json beside FILE, with every value that
+    enters a verdict and a hash of all of it. Then train the grid, and read the
+    verdicts with madbench findings --registered. They are provisional until every
+    run has a result. Runs that were stored before, and values that changed since,
+    are named there.
 
     [bold]A file[/bold]
 

@@ -128,7 +128,8 @@ def sweep(
     max_failures: option(int | None, "Start no further job after so many have failed.", min=1) = None,
     time_limit: option(
         str | None,
-        "Stop a job, or a group of --group, after this time, such as 90s, 30m or 2h; it has failed.",
+        "Stop a job after this time, such as 90s, 30m or 2h; it has failed. Jobs of a group (--group) that have not "
+        "ended by then resume alone, with as long again.",
         metavar="TIME",
     ) = None,
     printed: options.PrintOptions,
@@ -136,8 +137,10 @@ def sweep(
     """Train a grid of labels and settings, and tabulate it row by row against a baseline.
 
     The same command again does only what is missing, and a larger grid only what
-    is new. A grid in a file has the keys labels, tasks, seeds, profile, fidelity,
-    budget, set, vary, mode, baseline, rows and description:
+    is new. Rows that a setting leaves as they are share their runs; a setting
+    that changes no row is an error. A grid in a file has the keys labels, tasks,
+    seeds, profile, fidelity, budget, set, vary, mode, baseline, rows and
+    description:
 
       labels: \\[S-p, '~R-cg-q-12o']
       seeds: 0-2

@@ -19,7 +19,7 @@ from madbench.cli.printing import print_json, quantity
 from madbench.errors import ConfigError, MadbenchError, StoreError
 from madbench.jobs import WEIGHTS
 from madbench.labels import parse
-from madbench.mixers import solve
+from madbench.mixers import label_traits
 from madbench.store.runs import Store
 from madbench.suites import LANGUAGE
 from madbench.training.devices import device_name, git_state, resolve_device, versions
@@ -128,8 +128,7 @@ def evaluate(
     numbers = [f"{losses[name]:.4f} {unit}" for name, unit in units.items() if name in losses]
     print(f"{job.label}: validation loss {', '.join(numbers)}")
     print(f"{described['windows']} windows of {length} tokens, one every {described['val_stride']:,.1f}")
-    mixer = solve(job.label, job.model.d_model, job.model.n_head, job.model.seq_len, job.budget, **job.mixer)
-    if length < job.model.seq_len and any(term.endswith("_tables") for term in mixer.terms):
+    if length < job.model.seq_len and label_traits(parse(job.label)).has_tables:
         print(f"trained with {job.model.seq_len} tokens: only the first {length} rows of the mixing tables are used")
     print(f"stored with run {job.id}" if store else f"not stored: {trained.weights} is not in a store")
 

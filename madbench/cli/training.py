@@ -50,8 +50,10 @@ def run(
     The same command again does only what is missing. Ctrl-C keeps what is done
     and checkpoints of the rest; the same command resumes. madbench ls profiles
     lists what KEY can be, madbench ls presets what it can be after
-    language_model, the suite that --tasks names like a task. On several devices:
-    torchrun --nproc-per-node 8 -m madbench run LABEL.
+    language_model, the suite that --tasks names like a task. A label about which
+    a change decides nothing is trained, and stored, as without it; a change that
+    decides nothing about any label is an error. On several devices: torchrun
+    --nproc-per-node 8 -m madbench run LABEL.
 
     [bold]Examples[/bold]
 
@@ -70,7 +72,9 @@ def run(
 
 def train(
     words: argument(list[str], "LABEL|KEY=VALUE", options.LABELS_HELP + " KEY=VALUE changes the preset."),
-    preset: option(str, "tiny, mini, gpt2, or a YAML file like those in tasks/presets.", "--preset", "-p") = "tiny",
+    preset: option(
+        str, "tiny, mini, gpt2, or a YAML file like those in tasks/presets.", "--preset", "-p", completes="PRESET"
+    ) = "tiny",
     *,
     training: TrainingOptions,
     as_json: options.JsonOption = False,
@@ -80,7 +84,8 @@ def train(
 
     The word train may be left out. On several devices: torchrun
     --nproc-per-node 8 -m madbench lm LABEL; tokens per step stay what the
-    preset says. Ctrl-C keeps a checkpoint; the same command resumes.
+    preset says. Ctrl-C keeps a checkpoint; the same command resumes. A change
+    that decides nothing about any label is an error, as in madbench run.
     --dry-run also shows memory, and parameters by what they are for.
 
     [bold]Examples[/bold]
@@ -146,7 +151,7 @@ def carry_out(
     for note in [*experiment.notes, "" if policy.redo else without_weights]:
         if note:
             console.print(note, **PLAIN)
-    how = {"slots": options.slots, "devices": devices, "micro_batch": options.micro_batch}
+    how = {name: getattr(options, name) for name in ("slots", "threads", "micro_batch")} | {"devices": devices}
     if options.compile == "auto" and executor is None and not has_compiler():
         console.print("no C++ compiler here: models are not compiled", **PLAIN)
     if options.dry_run:
@@ -172,7 +177,7 @@ def carry_out(
     if printed.asked != "json":
         for i, table in enumerate(tables):
             print(end="\n" * (i > 0))
-            print_text_table(table, printed)
+            print_text_table(table, printed, i)
     elif has_tables:
         output: dict[str, Any] = {}
         for table in tables:

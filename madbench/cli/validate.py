@@ -20,7 +20,7 @@ from madbench.labels import LabelSet, available_sets, expand
 from madbench.mixers import solve
 from madbench.suites import INTERACTIONS, MAD, SUITES, Suite
 from madbench.suites.base import Profile
-from madbench.tasks import MAD_TASKS, load_task, load_task_file, task_names, task_path
+from madbench.tasks import MAD_TASKS, broken_tasks, load_task_file, loaded_tasks
 
 KINDS = {
     "variants": "labels",
@@ -69,6 +69,7 @@ def validate(
         reports = check_store(results or RESULTS)
     else:
         reports = [_check(path) for path in files or _shipped_files()]
+        reports += [] if files else _broken_tasks()
     if as_json:
         print_json(reports)
     else:
@@ -93,9 +94,15 @@ def _print(reports: Sequence[Mapping[str, Any]]) -> None:
 def _shipped_files() -> list[Path]:
     """Every set of variants a label can name, every installed task, every profile, every preset."""
     profiles = [path for suite in SUITES.values() for path in sorted(suite.Profile.folder.glob("*.yaml"))]
-    paths = [*available_sets().values(), *map(task_path, task_names()), *profiles]
+    paths = [*available_sets().values(), *(file.path for file in loaded_tasks().values()), *profiles]
     here = Path.cwd()
     return [path.relative_to(here) if path.is_relative_to(here) else path for path in paths]
+
+
+def _broken_tasks() -> list[dict[str, Any]]:
+    """The installed tasks that cannot be loaded, each as a file that is wrong."""
+    about = {"ok": False, "kind": "task", "summary": "", "notes": []}
+    return [about | {"file": name, "problems": [why]} for name, why in broken_tasks().items()]
 
 
 def _check(path: Path) -> dict[str, Any]:
@@ -136,8 +143,9 @@ def _check_variants(path: Path, mapping: Mapping[str, Any]) -> Finding:
 
 
 def _check_task(path: Path, mapping: Mapping[str, Any]) -> Finding:
-    is_known = mapping.get("task") in task_names()
-    file = load_task(mapping["task"] if is_known else MAD_TASKS[0])
+    tasks = loaded_tasks()
+    is_known = mapping.get("task") in tasks
+    file = tasks[mapping["task"] if is_known else MAD_TASKS[0]]
     sound = {"description": file.description, "baseline": dataclasses.asdict(file.baseline)}
     sound |= {"task": file.task} if is_known else {}
     problems = _find_problems(lambda content: load_task_file(path, content), mapping, sound, path)

@@ -18,11 +18,12 @@ import math
 import os
 import pickle
 import platform
+import re
 import tempfile
 import time
 import traceback
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -30,19 +31,23 @@ from typing import Any, Literal
 
 import madbench
 from madbench.errors import ConfigError, StoreError
-from madbench.jobs import KEEP, Job, Record, Status, StopTraining
+from madbench.files import explain_os_errors
+from madbench.jobs import KEEP, Job, Record, Report, Status, StopTraining
 from madbench.store.runs import Store, StoreBusyError
 
 Event = dict[str, Any]
 OnEvent = Callable[[Event], None]
 Groups = Sequence[Sequence[Job]]
-Report = Callable[[Job, dict[str, Any]], None]  # ``report(job, progress)`` raises ``StopTraining`` to stop the group
 Train = Callable[[Sequence[Job], Sequence[Path], Report], list[Record]]
 """``train(jobs, works, report)``: a picklable function that gives a record for each job; ``works`` are their folders.
 
-After an error that it raises, the jobs of the group are trained one by one; a ``failed`` record is that of its own job.
+After an error that it raises, the jobs of the group are trained one by one, but for those of which it has told the
+record with ``report.ended`` before; a ``failed`` record is that of its own job.
 """
-Send = Callable[[str, dict[str, Any]], None]  # as ``report``, with the id of the job
+Send = Callable[[str, dict[str, Any]], None]  # a progress report by the id of its job; may raise ``StopTraining``
+Files = Mapping[str, bytes]  # those of a run, by their path
+HandIn = Callable[[str, Record, Files], None]
+"""Takes the record of a job, by its id, before the rest of its group has ended; of :class:`Outcome`, its files."""
 LONGEST_REASON = 200  # characters of the last line of a stored error
 Executor = Callable[..., "Summary"]
 
@@ -52,13 +57,26 @@ def ignore_event(event: Event) -> None:
 
 
 @dataclass(frozen=True)
+class Listener:
+    """An ``on_event`` that is told too, when training begins, how many jobs train at a time and in how many threads."""
+
+    on_event: OnEvent
+    tell: Callable[[str], object]
+
+    def __call__(self, event: Event) -> None:
+        self.on_event(event)
+
+
+@dataclass(frozen=True)
 class Policy:
     """What to do with stored results, failures and runs that take too long."""
 
     redo: bool = False  # train every job from its start; its earlier result stays until the new one replaces it
     retry: bool = True  # retry jobs that are stored as failed, from their checkpoints
     max_failures: int | None = None  # failures after which no further job starts
-    time_limit: float | None = None  # seconds after which a group is stopped and stored as failed; checkpoints stay
+    time_limit: float | None = None
+    """Seconds after which a job is stopped and stored as failed, with its checkpoint. The jobs of a group that have not
+    ended by then resume alone, with as long again."""
 
     def __post_init__(self):
         check_counts(max_failures=self.max_failures)
@@ -74,8 +92,17 @@ class Policy:
     @property
     def overtime(self) -> str:
         """The error of jobs that were stopped at the time limit."""
+        return f"stopped after {self._limit}"
+
+    @property
+    def never_began(self) -> str:
+        """The error of jobs whose worker was killed at the time limit, before it trained anything."""
+        return f"the worker process had not begun to train after {self._limit}"
+
+    @property
+    def _limit(self) -> str:
         limit = f"{self.time_limit / 60:g} min" if self.time_limit % 60 == 0 else f"{self.time_limit:g} s"
-        return f"stopped after the time limit of {limit}"
+        return f"the time limit of {limit}"
 
 
 @dataclass
@@ -91,6 +118,19 @@ class Summary:
 
     def __add__(self, other: Summary) -> Summary:
         return Summary(**{name: value + vars(other)[name] for name, value in vars(self).items()})
+
+
+@dataclass(eq=False)
+class Claim:
+    """A job that is this process's to train, and no other's, until the claim is closed."""
+
+    job: Job
+    work: Path  # its work folder
+    lock: ExitStack
+    result: tuple[Record, Files] | None = None  # what it gave, while that is being stored
+
+    def close(self) -> None:
+        self.lock.close()
 
 
 @dataclass
@@ -112,21 +152,17 @@ class Execution:
 
         return deque(filter(None, ([job for job in group if is_missing(job)] for group in groups)))
 
-    def claim(self, group: Sequence[Job], claims: ExitStack) -> tuple[list[Job], list[Path]]:
-        """The jobs of a group that are to be trained and their work folders, claimed until ``claims`` is closed."""
-        jobs, works = [], []
-        for job in group:
-            with ExitStack() as claim:
-                try:
-                    work = claim.enter_context(self.store.claim(job, self.policy.redo))
-                except StoreBusyError:
-                    self.skip(job, "busy")
-                    continue
-                if not self.skip(job, self.policy.skips(self.store.status(job))):
-                    jobs.append(job)
-                    works.append(work)
-                    claims.push(claim.pop_all())
-        return jobs, works
+    def claim(self, job: Job) -> Claim | None:
+        """The job for this process to train; None, and told, where it is another's or needs no training any more."""
+        with ExitStack() as lock:
+            try:
+                work = lock.enter_context(self.store.claim(job, self.policy.redo))
+            except StoreBusyError:
+                self.skip(job, "busy")
+                return None
+            if self.skip(job, self.policy.skips(self.store.status(job))):
+                return None
+            return Claim(job, work, lock.pop_all())
 
     def skip(self, job: Job, reason: str | None) -> bool:
         """Reports and counts the job as skipped, if there is a reason."""
@@ -200,16 +236,11 @@ Packed = tuple[str, bytes]
 class Outcome:
     """What a worker returns."""
 
-    records: Sequence[Record] = ()  # one for each job
-    files: Sequence[Mapping[str, bytes]] = ()
-    """Those of each run, by their path; empty where the driver sees the work folders."""
+    records: Sequence[Record | None] = ()  # one for each job, None for one that did not end; or none at all
+    files: Sequence[Files] = ()  # those of the run of each; empty where the driver sees the work folders
+    error: str = ""  # why a job has no record, and its worker is to be replaced
     broken: str = ""
     """What is wrong with the worker or its disk. It concerns every job, so the driver ends the sweep with it."""
-
-    @classmethod
-    def failure(cls, jobs: Sequence[Job], error: str) -> Outcome:
-        """All jobs of the group failed with the same error."""
-        return cls([Record("failed", error=error)] * len(jobs))
 
 
 def source_checkout() -> Path | None:
@@ -218,59 +249,94 @@ def source_checkout() -> Path | None:
     return folder if (folder / "pyproject.toml").exists() else None
 
 
-def work(assignment: Assignment, send: Send) -> Outcome:
-    """Trains a group; a training function that raises gives ``failed`` records. Raises ``StopTraining`` of ``send``."""
-    jobs, works, limit = assignment.jobs, assignment.works, assignment.policy.time_limit
-    deadline = math.inf if limit is None else time.monotonic() + limit
+def work(assignment: Assignment, send: Send, hand_in: HandIn | None = None) -> Outcome:
+    """Trains a group. Raises ``StopTraining`` of ``send``.
 
-    def report(job: Job, progress: dict[str, Any]) -> None:
-        send(job.id, progress)
+    After an error of a group those of its jobs that have not ended are trained one by one, from their checkpoints. One
+    that fails again as its process may be unsound by now, out of memory or with a lost GPU, has no record: another
+    process has to tell. ``hand_in`` gets the records of jobs that end before their group does.
+    """
+    jobs, limit = assignment.jobs, assignment.policy.time_limit
+    deadline = math.inf if limit is None else time.monotonic() + limit
+    ended: dict[str, Record] = {}
+    error = broken = ""
+
+    def files_of(job: Job) -> Files:
+        return _files(works[job.id] / KEEP) if assignment.works is None and job.id in ended else {}
+
+    def progress(job: Job, shown: dict[str, Any]) -> None:
+        send(job.id, shown)
         if time.monotonic() >= deadline:
             raise StopTraining
 
-    def train_each() -> Iterator[Record]:
-        for job, folder in zip(jobs, works):
-            try:
-                yield assignment.train([job], [folder], report)[0]
-            except StoreError:
-                raise
-            except (Exception, SystemExit) as error:
-                yield Record("failed", error=failure_text(error))
+    def end(job: Job, record: Record) -> None:
+        ended[job.id] = record
+        if hand_in is not None:
+            hand_in(job.id, record, files_of(job))
 
-    try:
-        with ExitStack() as stack:
-            if works is None:
-                temporary = tempfile.TemporaryDirectory(prefix="madbench-", ignore_cleanup_errors=True)
-                root = Path(stack.enter_context(temporary))
-                works = [root / job.id for job in jobs]
-                for folder in works:
-                    folder.mkdir()
-            for folder in works:
-                if not folder.is_dir():
-                    raise StoreError(f"{folder}: not found; the results folder must be on a disk that all workers see")
-            try:
-                records = assignment.train(jobs, works, report)
-            except Exception as error:
-                if len(jobs) == 1 or isinstance(error, StoreError):
-                    raise
-                records = list(train_each())  # one job's error is not the others'
-            assert len(records) == len(jobs), f"train gave {len(records)} records for {len(jobs)} jobs"
-            return Outcome(records, [_files(folder / KEEP) for folder in works] if assignment.works is None else ())
-    except StopTraining:
-        if time.monotonic() < deadline:
+    def train(some: Sequence[Job]) -> tuple[list[Record], str]:
+        """Records, or why there are none. By its return an error is gone, with what raised it held in memory."""
+        try:
+            records = assignment.train(some, [works[job.id] for job in some], Report(progress, end))
+        except StoreError:
             raise
-        return Outcome.failure(jobs, assignment.policy.overtime)
-    except StoreError as error:
-        return Outcome(broken=str(error))
-    except (Exception, SystemExit) as error:
-        return Outcome.failure(jobs, failure_text(error))
+        except (Exception, SystemExit) as problem:
+            text = failure_text(problem)
+            is_of_job = len(some) == 1 and not (len(jobs) > 1 and _leaves_unsound(problem))
+            return [Record("failed", error=text)] if is_of_job else [], text
+        if len(records) != len(some):
+            problem = f"train gave {len(records)} records for {len(some)} jobs"
+            records = [Record("failed", error=problem)] * len(some)
+        return records, ""
+
+    with ExitStack() as stack:
+        try:
+            works = _work_folders(assignment, stack)
+            records, error = train(jobs)
+            ended.update(zip([job.id for job in jobs], records))
+            for job in [job for job in jobs if job.id not in ended]:
+                for record in train([job])[0]:
+                    end(job, record)
+        except StopTraining:
+            if time.monotonic() < deadline:
+                raise
+            error = assignment.policy.overtime
+        except StoreError as problem:
+            broken = str(problem)
+        except Exception as problem:
+            error = failure_text(problem)
+        return Outcome([ended.get(job.id) for job in jobs], [files_of(job) for job in jobs], error, broken)
+
+
+def _leaves_unsound(error: BaseException) -> bool:
+    """Whether a process may be unable to train anything after it."""
+    return isinstance(error, MemoryError) or (isinstance(error, RuntimeError) and bool(_OF_PROCESS.search(str(error))))
+
+
+_OF_PROCESS = re.compile("memory|CUDA")  # torch has no exception of its own for the CPU's memory, nor always for a GPU
+
+
+def _work_folders(assignment: Assignment, stack: ExitStack) -> dict[str, Path]:
+    """A folder for each job, by its id; temporary ones are there until ``stack`` is closed."""
+    ids = [job.id for job in assignment.jobs]
+    if assignment.works is None:
+        with explain_os_errors(Path(tempfile.gettempdir())):
+            temporary = tempfile.TemporaryDirectory(prefix="madbench-", ignore_cleanup_errors=True)
+            root = Path(stack.enter_context(temporary))
+            for job_id in ids:
+                (root / job_id).mkdir()
+        return {job_id: root / job_id for job_id in ids}
+    for folder in assignment.works:
+        if not folder.is_dir():
+            raise StoreError(f"{folder}: not found; the results folder must be on a disk that all workers see")
+    return dict(zip(ids, assignment.works))
 
 
 def _files(folder: Path) -> dict[str, bytes]:
     return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
-def work_remotely(packed: Packed, send: Send, needs_gpu: bool = False) -> Outcome:
+def work_remotely(packed: Packed, send: Send, needs_gpu: bool = False, hand_in: HandIn | None = None) -> Outcome:
     """Unpacks and trains a group on a machine that may lack what it needs; what is broken names the machine."""
     version, content = packed
     try:
@@ -283,7 +349,7 @@ def work_remotely(packed: Packed, send: Send, needs_gpu: bool = False) -> Outcom
             if not torch.cuda.is_available():
                 visible = f"CUDA_VISIBLE_DEVICES is {os.environ.get('CUDA_VISIBLE_DEVICES')!r}"
                 raise StoreError(f"torch {torch.__version__} finds no CUDA device there ({visible})")
-        outcome = work(pickle.loads(content), send)
+        outcome = work(pickle.loads(content), send, hand_in)
     except ImportError as error:  # of unpacking: one of training is a failed record
         outcome = Outcome(broken=f"cannot import what it is to run: {error}")
     except StoreError as error:

@@ -133,8 +133,9 @@ class Journal:
 def read_sweeps(results: Path, ended: int) -> list[dict[str, Any]]:
     """The journals of the sweeps that are alive and the last ``ended`` of the others, in the order of their beginning.
 
-    With its ``name`` and ``state`` each: ``running``, ``finished``, ``interrupted``, ``error``, ``died``, or
-    ``damaged``, with the problem as ``error`` and nothing else.
+    With its ``name`` and ``state`` each: ``running``, ``finished``, ``interrupted``, ``error``, ``died``, ``unknown``
+    where files cannot be locked and it has not ended before, with the reason as ``error``, or ``damaged``, with the
+    problem as ``error`` and nothing else.
     """
     sweeps = [_read(path) for path in sorted((results / FOLDER).glob("[!.]*.json"))]
     others = [sweep for sweep in sweeps if sweep["state"] != "running"]
@@ -145,11 +146,13 @@ def read_sweeps(results: Path, ended: int) -> list[dict[str, Any]]:
 def _read(path: Path) -> dict[str, Any]:
     try:
         with open(path, "rb") as file:
-            is_alive = False
+            is_alive, unlockable = False, None
             try:
                 fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-            except OSError:
+            except BlockingIOError:
                 is_alive = True
+            except OSError as error:
+                unlockable = (error.strerror or str(error)).lower()
             if not is_alive and not os.path.samestat(os.fstat(file.fileno()), os.stat(path)):
                 return _read(path)  # it was replaced at this moment
             sweep = unseal(file.read())
@@ -167,5 +170,7 @@ def _read(path: Path) -> dict[str, Any]:
         if left := counts.pop("running", 0) + counts.pop("waiting", 0):
             counts["not done"] = left
         sweep |= {"slots": [], "seconds_left": None}
-    state = "running" if is_alive else sweep.pop("ended", "died")
+    state = "running" if is_alive else sweep.pop("ended", "unknown" if unlockable else "died")
+    if state == "unknown":
+        sweep["error"] = f"whether it runs is not known, as {path} cannot be locked: {unlockable}"
     return {"name": path.stem, "state": state, "silent_seconds": silent, **sweep}

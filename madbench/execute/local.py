@@ -65,12 +65,15 @@ class LocalBackend(Backend):
     def __init__(self, slots: int, threads: int, devices: Sequence[str]):
         self.slots, self.threads, self.devices = slots, threads, devices
         self.workers: list[WorkerProcess] = []
+        self.starting: list[Task] = []  # of which that is not told yet
 
     def submit(self, tasks: Sequence[Task]) -> None:
         for task in tasks:
             worker = next((worker for worker in self.workers if worker.task is None), None) or self.start()
             worker.task, worker.has_started = task, False
-            worker.send(task.assignment)
+            self.starting.append(task)
+            if worker.is_ready:
+                worker.send(task.assignment)
 
     def start(self) -> WorkerProcess:
         slot = min(set(range(self.slots)) - {worker.slot for worker in self.workers})
@@ -80,9 +83,15 @@ class LocalBackend(Backend):
 
     def poll(self, seconds: float) -> Iterator[Message]:
         self.end(worker for worker in self.workers if worker.task is None)  # there is nothing more to do for them
+        while self.starting:
+            yield self.starting.pop(), "starting", None
         readable = connection.wait([worker.pipe for worker in self.workers], seconds)
         for worker in [worker for worker in self.workers if worker.pipe in readable]:
             task, (kind, value) = worker.task, worker.receive()
+            if kind == "ready":
+                worker.is_ready = True
+                worker.send(task.assignment)
+                continue
             if kind == "ended":
                 self.workers.remove(worker)
                 value, is_killed = worker.end(GRACE)
@@ -94,12 +103,13 @@ class LocalBackend(Backend):
                 worker.has_started, value = True, worker.slot
             elif kind == "done":
                 worker.task = None
-                if value.broken or any(record.status == "failed" for record in value.records):
+                if value.broken or value.error or any(record.status == "failed" for record in value.records):
                     self.end([worker])
             yield task, kind, value
 
     def last_messages(self) -> Iterator[Message]:
-        """Stops all workers, which have ``GRACE`` seconds for it."""
+        """Stops all workers; those that train have ``GRACE`` seconds for it."""
+        self.end(worker for worker in self.workers if not worker.has_started)
         deadline = time.monotonic() + GRACE
         for worker in self.workers:
             worker.send(None)
@@ -127,11 +137,17 @@ class WorkerProcess:
         resource_tracker.ensure_running()  # spawn needs it, and starting it unblocks SIGINT
         self.slot = slot
         self.task: Task | None = None
+        self.is_ready = False  # whether it reads what it is sent: one that hangs would hold up who sends
         self.has_started = False  # whether it has begun to train the task
         self.pipe, theirs = context.Pipe()
         self.process = context.Process(target=_serve, args=(theirs,), name=f"madbench-slot-{slot}")
-        with theirs, _starting(environment):
-            self.process.start()
+        try:
+            with theirs, _starting(environment):
+                self.process.start()
+        except BaseException:
+            if self.process.pid is not None:
+                self.end()
+            raise
 
     def send(self, assignment: Any) -> None:
         """Hands over what to train; None tells the process to stop."""
@@ -162,7 +178,8 @@ class WorkerProcess:
 def _serve(pipe: connection.Connection) -> None:
     """Trains the assignments that arrive until told to stop or the parent is gone; what arrives in between means stop.
 
-    It answers with ``started``, ``progress`` (a job's id and a dict) and ``done`` (an ``Outcome``).
+    It says ``ready`` first, and answers with ``started``, ``progress`` (a job's id and a dict), ``record`` (an id, a
+    ``Record`` and files) and ``done`` (an ``Outcome``).
     """
 
     def end_with_parent() -> None:
@@ -179,17 +196,29 @@ def _serve(pipe: connection.Connection) -> None:
         except OSError as error:
             raise StopTraining from error
 
+    def hand_in(*result: Any) -> None:
+        with suppress(OSError):  # the driver is gone, and with it soon this process
+            pipe.send(("record", result))
+
     with suppress(EOFError, OSError, StopTraining):
+        pipe.send(("ready", None))
         while (assignment := pipe.recv()) is not None:
             pipe.send(("started", None))
-            pipe.send(("done", work(assignment, send)))
+            pipe.send(("done", work(assignment, send, hand_in)))
 
 
 @contextmanager
 def _starting(environment: Mapping[str, str]) -> Iterator[None]:
-    """A process started inside gets the environment and never receives Ctrl-C, which arrives here afterwards."""
+    """A process started inside gets the environment and never receives Ctrl-C, which arrives here afterwards.
+
+    The mask is for the process: another thread of this one may take the signal meanwhile, and Python would raise it
+    here, so that the process reads half of what it needs to start.
+    """
     before = dict(os.environ)
     mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    interrupts: list[int] = []
+    has_handler = threading.current_thread() is threading.main_thread() and signal.getsignal(signal.SIGINT) is not None
+    handler = signal.signal(signal.SIGINT, lambda number, _: interrupts.append(number)) if has_handler else None
     os.environ.update(environment)
     try:
         yield
@@ -197,4 +226,8 @@ def _starting(environment: Mapping[str, str]) -> Iterator[None]:
         for name in environment:
             del os.environ[name]
         os.environ.update({name: before[name] for name in environment if name in before})
+        if has_handler:
+            signal.signal(signal.SIGINT, handler)
         signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+        if interrupts:
+            signal.raise_signal(signal.SIGINT)

@@ -11,12 +11,13 @@ import logging
 import os
 import socket
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 from madbench.errors import ConfigError, require
 from madbench.execute.base import (
     Executor,
+    Files,
     Outcome,
     Packed,
     check_counts,
@@ -26,6 +27,7 @@ from madbench.execute.base import (
     worker_environment,
 )
 from madbench.execute.driver import Backend, Message, Task, drive
+from madbench.jobs import Record
 from madbench.store.runs import Store
 
 REPORT_SECONDS = 1.0
@@ -149,17 +151,19 @@ class RayBackend(Backend):
             return
         for timeout in (seconds, 0):  # until the first has ended, and then all that have
             done, _ = ray.wait(list(self.tasks), num_returns=1 if timeout else len(self.tasks), timeout=timeout)
-        for reference in done:
-            result = _result(reference)
-            yield self.tasks.pop(reference), *result
-        try:
-            news = ray.get(self.board.take.remote(), timeout=5)
-        except ray.exceptions.RayError:  # without its board a sweep only shows less
-            return
+        news, records = {}, []
+        with suppress(ray.exceptions.RayError):  # without its board a sweep only shows less, and stores later
+            news, records = ray.get(self.board.take.remote(), timeout=5)
         tasks = {job.id: task for task in self.tasks.values() for job in task.jobs}
         for job_id, progress in news.items():
             if job_id in tasks:
                 yield tasks[job_id], *(("progress", (job_id, progress)) if progress else ("started", None))
+        for record in records:
+            if record[0] in tasks:
+                yield tasks[record[0]], "record", record
+        for reference in done:
+            result = _result(reference)
+            yield self.tasks.pop(reference), *result
 
     def cancel(self, tasks: Iterable[Task]) -> None:
         import ray
@@ -171,22 +175,36 @@ class RayBackend(Backend):
 
 
 class _Board:
-    """An actor that keeps the last progress of each job until the driver asks for it; an empty one has started."""
+    """An actor that keeps what workers tell until the driver asks for it.
+
+    It has the last progress of each job, which is empty for one that has started, and the records of those that ended
+    before their group.
+    """
 
     def __init__(self):
         self.news: dict[str, dict[str, Any]] = {}
+        self.records: list[tuple[str, Record, Files]] = []
 
     def tell(self, news: dict[str, dict[str, Any]]) -> None:
         self.news |= news
 
-    def take(self) -> dict[str, dict[str, Any]]:
-        news, self.news = self.news, {}
-        return news
+    def hand_in(self, *result: Any) -> None:
+        self.records.append(result)
+
+    def take(self) -> tuple[dict[str, dict[str, Any]], list[tuple[str, Record, Files]]]:
+        taken, self.news, self.records = (self.news, self.records), {}, []
+        return taken
 
 
 def _train(packed: Packed, board: Any, first: str, needs_gpu: bool) -> Outcome:
+    import ray
+
+    def hand_in(*result: Any) -> None:
+        with suppress(ray.exceptions.RayError):  # then the record comes with those of the group
+            ray.get(board.hand_in.remote(*result), timeout=5)  # it is there before this worker may die
+
     board.tell.remote({first: {}})
-    return work_remotely(packed, now_and_then(REPORT_SECONDS, board.tell.remote), needs_gpu)
+    return work_remotely(packed, now_and_then(REPORT_SECONDS, board.tell.remote), needs_gpu, hand_in)
 
 
 def _result(reference: Any) -> tuple[str, Any]:

@@ -1,4 +1,8 @@
-"""How many jobs train at a time on this machine, and in how many threads: on a CPU one a core if that is no slower."""
+"""How many jobs train at a time on this machine, and in how many threads: on a CPU one a core if that is no slower.
+
+Threads of one job wait for each other, so that one that others hold up holds up all: a job never has more than there
+are free cores, unless the user says so. Jobs in one thread each share busy cores without harm.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +10,7 @@ import heapq
 from collections.abc import Container, Iterable, Sequence
 from dataclasses import dataclass
 
+from madbench.execute.base import check_counts
 from madbench.jobs import Job
 from madbench.suites import size_of, suite_of
 from madbench.training import devices as machine
@@ -24,6 +29,38 @@ class Shift:
     jobs: Sequence[Job]
     slots: int  # jobs at a time
     threads: int  # of each
+    reason: str = ""  # what decided about the threads, where it was not the number of cores alone
+
+    def text(self, slots: int | None = None) -> str:
+        """How its jobs train, with fewer ``slots`` where there are fewer groups of jobs."""
+        because = f" ({self.reason})" if self.reason else ""
+        return f"{slots or self.slots} at a time, {self.threads} thread{'s' * (self.threads > 1)} each{because}"
+
+
+@dataclass(frozen=True)
+class Threads:
+    """What decides how many threads a job has."""
+
+    each: int | None = None  # that many, as the user says; None for a share of the free cores
+    free: int | None = None  # cores that others leave free; all by default
+    reason: str = ""
+
+
+def choose_threads(jobs: Iterable[Job], asked: int | None = None) -> Threads:
+    """The threads ``asked`` for, else those of ``OMP_NUM_THREADS`` or ``MKL_NUM_THREADS``, else what is free now.
+
+    What is free is looked at where it matters: for jobs that can use more than one core.
+    """
+    check_counts(threads=asked)
+    if asked is not None:
+        return Threads(asked, reason=f"--threads {asked}")
+    if said := machine.environment_threads():
+        return Threads(said[0], reason=said[1])
+    cores = machine.available_cores()
+    if cores == 1 or not any(suite_of(job).uses_all_cores for job in jobs):
+        return Threads()
+    free = min(cores, machine.free_cores())
+    return Threads(free=free, reason=f"{cores - free} of {cores} cores busy" if free < cores else "")
 
 
 def plan_shifts(
@@ -33,34 +70,45 @@ def plan_shifts(
     devices: Sequence[str] | None = None,
     micro_batch: int | None = None,
     left: Iterable[Job] | None = None,
+    threads: Threads = Threads(),
 ) -> list[Shift]:
     """What trains together, in order; the jobs that are ``left`` to do decide, all by default.
 
     On a CPU all suites share one pool of single-threaded jobs, longest first, unless that takes longer than suite after
     suite with all cores for each job of a suite that can use them, as where one job is longer than all others together.
     There are as many slots as cores, or fewer where memory is short, unless the user gives their number; with fewer
-    than there are cores, and on GPUs, the suites take turns.
+    than there are cores, and on GPUs, the suites take turns. Where ``threads`` has a number each job has so many, and
+    there are fewer slots for it.
     """
     jobs = list(jobs)
     todo = {job.id for job in (jobs if left is None else left)}
     by_suite: dict[str, list[Job]] = {}
     for job in jobs:
         by_suite.setdefault(job.suite, []).append(job)
-    shifts = [_alone(of_suite, device, slots, devices) for of_suite in by_suite.values()]
-    cores = machine.available_cores()
-    if device != "cpu" or devices or not shifts or (slots is not None and slots < cores):
+    shifts = [_alone(of_suite, device, slots, devices, threads) for of_suite in by_suite.values()]
+    each = threads.each or 1
+    places = _places(each)
+    if device != "cpu" or devices or not shifts or (slots is not None and slots < places):
         return shifts
-    fit = slots or slots_in_memory([job for job in jobs if job.id in todo], cores, micro_batch)
-    pool = Shift(sorted(jobs, key=_flops, reverse=True), min(fit, len(jobs)), 1)
+    fit = slots or slots_in_memory([job for job in jobs if job.id in todo], places, micro_batch)
+    pool = Shift(sorted(jobs, key=_flops, reverse=True), min(fit, len(jobs)), each, threads.reason)
     return [pool] if _duration(pool, todo) <= sum(_duration(shift, todo) for shift in shifts) else shifts
 
 
-def _alone(jobs: Sequence[Job], device: str, slots: int | None, devices: Sequence[str] | None) -> Shift:
+def _places(threads: int) -> int:
+    """Jobs of so many threads for which there are cores, and at least one."""
+    return max(1, machine.available_cores() // threads)
+
+
+def _alone(
+    jobs: Sequence[Job], device: str, slots: int | None, devices: Sequence[str] | None, threads: Threads
+) -> Shift:
     """The jobs of one suite."""
     takes_all, cores = suite_of(jobs[0]).uses_all_cores, machine.available_cores()
-    usual = len(devices) if devices else cores if device == "cpu" and not takes_all else 1
+    usual = len(devices) if devices else _places(threads.each or 1) if device == "cpu" and not takes_all else 1
     slots = min(slots or usual, len(jobs))
-    return Shift(jobs, slots, max(1, cores // slots) if takes_all else 1)
+    share = max(1, min(cores, threads.free or cores) // slots) if takes_all else 1
+    return Shift(jobs, slots, threads.each or share, threads.reason)
 
 
 def _flops(job: Job) -> float:
@@ -70,7 +118,7 @@ def _flops(job: Job) -> float:
 def _duration(shift: Shift, todo: Container[str]) -> float:
     """FLOPs of one thread from the first start to the last end."""
     costs = (_flops(job) / shift.threads**THREADS_GAIN for job in shift.jobs if job.id in todo)
-    return makespan(costs, min(shift.slots, machine.available_cores()))
+    return makespan(costs, min(shift.slots, _places(shift.threads)))
 
 
 def makespan(costs: Iterable[float], slots: int) -> float:

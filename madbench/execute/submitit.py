@@ -1,9 +1,14 @@
 """The jobs of a sweep as Slurm jobs, through submitit; the results folder must be on a disk that all nodes see.
 
-``<results>/slurm/`` holds submitit's scripts and logs; those of a job that ended well are removed. What Slurm preempts
-or stops at its wall time it queues again, and training resumes from the checkpoint. Where a driver ended without
-cancelling its Slurm jobs, as when a login node kills it, the same command cancels them by the notes that are left in
-that folder, and queues new ones, which resume from the checkpoints.
+``<results>/slurm/`` holds submitit's scripts, pickles and logs; those of a job that ended well are removed once its
+result is stored. What Slurm preempts or stops at its wall time it queues again, and training resumes from the
+checkpoint.
+
+Where a driver ended without cancelling its Slurm jobs, as when a login node kills it, the next driver that claims their
+jobs finds them by submitit's pickles, which are named after the Slurm job and have what it trains. It takes over those
+that run, wait or have left a result, if they train the same group in the same way; the others it cancels, and queues
+new ones, which resume from the checkpoints. A driver holds the claim of each job that its Slurm jobs train: no two
+drivers share one.
 """
 
 from __future__ import annotations
@@ -11,38 +16,32 @@ from __future__ import annotations
 import functools
 import json
 import logging
-import os
+import pickle
 import shlex
-import sys
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from madbench.errors import ConfigError, StoreError, TrainingError, require
-from madbench.execute.base import (
-    Executor,
-    Outcome,
-    Packed,
-    check_counts,
-    now_and_then,
-    source_checkout,
-    work_remotely,
-    worker_environment,
-)
+from madbench.errors import ConfigError, TrainingError, require
+from madbench.execute.base import Executor, Outcome, check_counts, source_checkout, worker_environment
 from madbench.execute.driver import Backend, Message, Task, drive
-from madbench.files import write_atomically
-from madbench.jobs import Job
+from madbench.execute.slurm_job import (
+    ENDED,
+    WAITING,
+    LeftJob,
+    SlurmCall,
+    find_left_jobs,
+    how_it_ended,
+    record_file,
+    remove_files,
+    tidy,
+)
 from madbench.store.runs import Store
 
-REPORT_SECONDS = 5.0
 MOST_TIMEOUTS = 10  # wall times that a job may use up before it fails
 FORCE_SECONDS = 60.0  # how often Slurm is asked for the states of its jobs; a result shows at once, a dead job only so
-LOG_LINES = 20
-
-_LOST = ("TIMEOUT", "PREEMPTED", "NODE_FAIL", "BOOT_FAIL")
 
 
 def slurm_executor(
@@ -73,6 +72,7 @@ def slurm_executor(
         raise ConfigError(f"gpus_per_job must be a whole number with Slurm, got {gpus_per_job:g}")
     if memory_gb is not None and not memory_gb > 0:
         raise ConfigError(f"memory_gb must be above 0, got {memory_gb:g}")
+    _check_words({"partition": partition or "", **extra} | {f"option {name!r}": name for name in extra})
     if submitit.SlurmExecutor.affinity() < 0:
         raise ConfigError("there is no Slurm here (no srun on the PATH); run this on a login node")
     environment = worker_environment(cpus_per_job)
@@ -85,104 +85,135 @@ def slurm_executor(
     parameters = {name: value for name, value in asked.items() if value is not None}
 
     def connect(store: Store) -> AbstractContextManager[SlurmBackend]:
-        return nullcontext(SlurmBackend(store.root.absolute() / "slurm", parameters))
+        _check_folder(store.root.absolute())
+        return nullcontext(SlurmBackend(store, parameters))
 
     return functools.partial(drive, connect=connect)
 
 
-@dataclass
-class SlurmCall:
-    """What a Slurm job runs."""
+def _check_words(words: Mapping[str, Any]) -> None:
+    """Raises ``ConfigError`` for text, by its name, that could begin a line of its own in a job script."""
+    for name, word in words.items():
+        if not str(word).isprintable():
+            raise ConfigError(f"{name} {str(word)!r}: control characters cannot go into a Slurm script; leave them out")
 
-    packed: Packed
-    news: Path  # file for what the driver is to know while it runs
-    needs_gpu: bool
-    is_requeued: bool = False
 
-    def __call__(self) -> Outcome:
-        start = f"{os.environ.get('SLURM_JOB_ID', '')}-{os.getpid()}-{time.time()}"
-        self.tell(start=start)
-        send = now_and_then(REPORT_SECONDS, lambda progress: self.tell(start=start, progress=progress))
-        outcome = work_remotely(self.packed, send, self.needs_gpu)
-        if self.is_requeued:  # submitit's exit on the signal, which a run takes for one of its own
-            sys.exit(-1)
-        return outcome
-
-    def tell(self, **news: Any) -> None:
-        with suppress(StoreError):
-            write_atomically(self.news, json.dumps(news).encode())
-
-    def checkpoint(self) -> Any:
-        """Called by submitit on Slurm's signal, before it has the job queued again."""
-        from submitit.helpers import DelayedSubmission
-
-        self.is_requeued = True
-        self.tell()
-        return DelayedSubmission(replace(self, is_requeued=False))
+def _check_folder(results: Path) -> None:
+    """Raises ``ConfigError`` for a results folder of which Slurm would make another one."""
+    _check_words({"results": results})
+    for character in "%\\":
+        if character in str(results):
+            problem = f"Slurm gives {character} in the path of a log a meaning of its own, and would write elsewhere"
+            raise ConfigError(f"results {str(results)!r}: {problem}; choose a results folder without it")
 
 
 class SlurmBackend(Backend):
     """Tasks as submitit's jobs."""
 
-    def __init__(self, folder: Path, parameters: dict[str, Any]):
+    def __init__(self, store: Store, parameters: dict[str, Any]):
         import submitit
 
+        folder = store.root.absolute() / "slurm"
+        self.store = store
         logging.getLogger("submitit").setLevel(logging.ERROR)
         self.slots = parameters["slurm_array_parallelism"]
         self.executor = submitit.AutoExecutor(folder, cluster="slurm", slurm_max_num_timeout=MOST_TIMEOUTS)
         self.executor.update_parameters(**parameters)
         self.needs_gpu = "gpus_per_node" in parameters
-        self.jobs: dict[Task, Any] = {}
+        self.asked = {name: value for name, value in parameters.items() if name != "slurm_array_parallelism"}
+        self.jobs: dict[Task, Any] = {}  # that have not ended
+        self.ended: dict[Task, Any] = {}  # whose results are not stored yet
+        self.taken: dict[Task, LeftJob] = {}  # from another driver
+        self.results: dict[Task, Outcome] = {}  # of Slurm jobs that had ended when they were taken over
         self.news: dict[Task, dict[str, Any]] = {}
         self.last_force = time.monotonic()
 
     def submit(self, tasks: Sequence[Task]) -> None:
-        import submitit
         from submitit.core.utils import FailedJobError, FailedSubmissionError
 
         for task in tasks:
-            for job in task.jobs:
-                with suppress(OSError):  # a note is left by a driver that was killed
-                    slurm_job = self.file(job, "job").read_text()
-                    submitit.SlurmJob(self.executor.folder, slurm_job).cancel(check=False)
-            self.remove_notes(task)
-        calls = [SlurmCall(task.assignment.pack(), self.file(task.jobs[0], "news"), self.needs_gpu) for task in tasks]
+            self._forget(task)
+        if not (tasks := self._take_over(tasks)):
+            return
+        calls = [SlurmCall(task.assignment.pack(), self.news_file(task), self.needs_gpu, self.asked) for task in tasks]
         try:
             jobs = self.executor.submit_array(calls)
         except (FailedJobError, FailedSubmissionError, OSError) as error:
             raise TrainingError(f"sbatch does not take the jobs: {' '.join(str(error).split())}") from error
         self.jobs |= zip(tasks, jobs, strict=True)
+
+    def _take_over(self, tasks: Sequence[Task]) -> list[Task]:
+        """Takes over the Slurm jobs that another driver left of these tasks, and gives the tasks that need new ones.
+
+        Those that cannot be taken over are cancelled: a job must not be trained twice at a time.
+        """
+        own = {job.job_id for job in (*self.jobs.values(), *self.ended.values())}
+        left = find_left_jobs(self.executor.folder, {job.id for task in tasks for job in task.jobs}, own)
+        states = {}
+        for index, old in enumerate(left):  # asking of one asks of all
+            states[old.job.job_id] = old.job.watcher.get_state(old.job.job_id, "cache" if index else "force").split()[0]
+        needing, taken = [], set()
         for task in tasks:
-            for job in task.jobs:
-                write_atomically(self.file(job, "job"), self.jobs[task].job_id.encode())
+            for old in left:
+                if result := old.outcome_for(task):
+                    self.results[task] = result
+                    self._end(task, old.job, is_done=True)
+                elif self._goes_on_with(old, states[old.job.job_id], task):
+                    self.jobs[task], self.taken[task] = old.job, old
+                else:
+                    continue
+                taken.add(old.job.job_id)
+                break
+            else:
+                needing.append(task)
+                self._remove_news(task)
+        for old in left:
+            if old.job.job_id not in taken:
+                if states[old.job.job_id] not in ENDED:
+                    old.job.cancel(check=False)
+                tidy(old.job, keeps_logs=False)
+        return needing
 
-    def file(self, job: Job, kind: str) -> Path:
-        """``job``: the Slurm job that trains this one; ``news``: what one says that trains a group, by its first."""
-        return self.executor.folder / f"{job.id}.{kind}"
+    def _goes_on_with(self, old: LeftJob, state: str, task: Task) -> bool:
+        """Whether a Slurm job trains, or will train, the task and nothing besides it that has not ended yet."""
+        is_alive = state == "RUNNING" or (state in WAITING and old.call.asked == self.asked)
+        others = set(old.ids) - {job.id for job in task.jobs}
+        return is_alive and old.trains(task) and all(map(self.store.status, others))
 
-    def remove_notes(self, task: Task) -> None:
+    def news_file(self, task: Task) -> Path:
+        """File of what the Slurm job of a task says while it runs."""
+        return self.taken[task].call.news if task in self.taken else self.executor.folder / f"{task.jobs[0].id}.news"
+
+    def _remove_news(self, task: Task) -> None:
+        ids = self.taken[task].ids if task in self.taken else [job.id for job in task.jobs]
+        remove_files(self.news_file(task), *(record_file(self.executor.folder, job_id) for job_id in ids))
         self.news.pop(task, None)
-        _remove(*(self.file(job, kind) for job in task.jobs for kind in ("job", "news")))
+        self.taken.pop(task, None)
 
     def poll(self, seconds: float) -> Iterator[Message]:
-        time.sleep(seconds)
+        if not self.results:
+            time.sleep(seconds)
+        while self.results:
+            task, outcome = self.results.popitem()
+            yield task, "done", outcome
         force = time.monotonic() - self.last_force > FORCE_SECONDS
         if force:
             self.last_force = time.monotonic()
         for task, job in list(self.jobs.items()):
             yield from self._read_news(task)
+            yield from self._read_records(task)
             is_done, force = job.done(force_check=force), False  # asking of one asks of all
             if is_done:
-                kind, value = _result(job)
-                del self.jobs[task]
-                self.remove_notes(task)
+                kind, value = how_it_ended(job)
+                if kind == "done" and task in self.taken:
+                    value = self.taken[task].share_of(task, value)
+                self._end(task, self.jobs.pop(task), is_done=kind == "done")
                 yield task, kind, value
-                _tidy(job, keeps_logs=kind != "done")
 
     def _read_news(self, task: Task) -> Iterator[Message]:
         before = self.news.get(task, {})
         try:
-            news = json.loads(self.file(task.jobs[0], "news").read_bytes())
+            news = json.loads(self.news_file(task).read_bytes())
         except OSError:  # there is none yet
             return
         if news != before:
@@ -192,42 +223,28 @@ class SlurmBackend(Backend):
             for item in news.get("progress", {}).items():
                 yield task, "progress", item
 
+    def _read_records(self, task: Task) -> Iterator[Message]:
+        """The records of jobs that have ended before their group."""
+        for job in [claim.job for claim in task.claims] if len(task.jobs) > 1 else ():
+            with suppress(OSError, EOFError, pickle.UnpicklingError):
+                record = pickle.loads(record_file(self.executor.folder, job.id).read_bytes())
+                yield task, "record", (job.id, record, {})
+
+    def _end(self, task: Task, job: Any, is_done: bool) -> None:
+        """Removes the files of a Slurm job that has ended, those of a result when it is stored and not before."""
+        tidy(job, keeps_logs=not is_done, keeps_result=is_done)
+        self.ended[task] = job
+        task.drop_results = functools.partial(self._forget, task)
+
+    def _forget(self, task: Task) -> None:
+        self.results.pop(task, None)
+        if job := self.ended.pop(task, None):
+            self._remove_news(task)
+            tidy(job, keeps_logs=True)
+
     def cancel(self, tasks: Iterable[Task]) -> None:
         for task in tasks:
             if job := self.jobs.pop(task, None):
                 job.cancel(check=False)
-                self.remove_notes(task)
-                _tidy(job, keeps_logs=False)
-
-
-def _result(job: Any) -> tuple[str, Any]:
-    """How a job ended that has ended."""
-    from submitit.core.utils import FailedJobError, UncompletedJobError
-
-    log = job.paths.stderr
-    try:
-        return "done", job.result()
-    except FailedJobError as error:
-        if "No module named" in str(error):
-            return "done", Outcome(broken=f"a Slurm job cannot import what it is to run; its log is {log}")
-        return "failed", str(error)
-    except UncompletedJobError:
-        ending = f"Slurm job {job.job_id} ended as {str(job.state).split()[0]}"
-        if ending.endswith(_LOST):
-            return "lost", ending
-        if ending.endswith("OUT_OF_MEMORY"):
-            return "lost", f"{ending}; more --memory helps; its log is {log}"
-        tail = (job.stderr() or job.stdout() or "").splitlines()[-LOG_LINES:]
-        return "failed", "\n".join([*tail, f"{ending}; its log is {log}"])
-
-
-def _tidy(job: Any, keeps_logs: bool) -> None:
-    paths = job.paths
-    logs = () if keeps_logs else (paths.stdout, paths.stderr)
-    _remove(paths.submitted_pickle, paths.result_pickle, paths.submission_file, *logs)
-
-
-def _remove(*paths: Path) -> None:
-    for path in paths:
-        with suppress(OSError):
-            path.unlink()
+                self._remove_news(task)
+                tidy(job, keeps_logs=False)

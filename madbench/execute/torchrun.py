@@ -1,11 +1,12 @@
-"""The jobs of a sweep under torchrun: all its processes train one group after the other, together."""
+"""The jobs of a sweep under torchrun: all its processes train one job after the other, together."""
 
 from __future__ import annotations
 
 import functools
+import itertools
 import signal
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager, nullcontext
 from typing import Any
 
 from madbench.errors import ConfigError, StoreError
@@ -24,13 +25,13 @@ def train_distributed(
     *,
     device: str = "cpu",
 ) -> Summary:
-    """Trains the jobs without a result in ``store``, in order, each group by all processes together.
+    """Trains the jobs without a result in ``store``, in order, each by all processes together.
 
-    An executor (:mod:`madbench.execute.base`). Every process calls ``train(jobs, works, report, device=...)`` with a
-    device of its own, which is ``cpu`` or a GPU. The first process alone uses ``store`` and calls ``on_event``. On
-    SIGINT or SIGTERM in any process all of them stop after the same step, with a checkpoint, and raise
-    ``KeyboardInterrupt``. The jobs of a group that raises are stored as ``failed`` and its error ends all processes,
-    which can no longer wait for each other.
+    An executor (:mod:`madbench.execute.base`). Every process calls ``train(jobs, works, report, device=...)`` with one
+    job and a device of its own, which is ``cpu`` or a GPU. The first process alone uses ``store`` and calls
+    ``on_event``. On SIGINT or SIGTERM in any process all of them stop after the same step, with a checkpoint, and raise
+    ``KeyboardInterrupt``. A job that raises is stored as ``failed`` and its error ends all processes, which can no
+    longer wait for each other: so jobs of a group train one by one, and none fails with another.
 
     Raises ``ConfigError`` for fewer GPUs than processes and for a time limit, ``StoreError`` where results cannot be
     written.
@@ -41,9 +42,8 @@ def train_distributed(
         execution = Execution(store, policy, on_event if is_first() else ignore_event)
         training = functools.partial(train, device=own_device)
         try:
-            for group in groups:
-                with ExitStack() as claims:
-                    _train_group(group, execution, training, claims, is_stop_requested)
+            for job in itertools.chain.from_iterable(groups):
+                _train_job(job, execution, training, is_stop_requested)
             is_stopped = False
         except StopTraining:
             is_stopped = agree(True)  # torchrun ends every process with the first that leaves, and one was saving
@@ -52,35 +52,32 @@ def train_distributed(
     return execution.summary
 
 
-def _train_group(
-    group: Sequence[Job], execution: Execution, train: Train, claims: ExitStack, is_stop_requested: Callable[[], bool]
-) -> None:
+def _train_job(job: Job, execution: Execution, train: Train, is_stop_requested: Callable[[], bool]) -> None:
     def report(job: Job, progress: dict[str, Any]) -> None:
         if is_stop_requested():
             raise StopTraining
         execution.tell("progress", job, slot=0, progress=progress)
 
-    claimed = from_first(execution.claim(group, claims) if is_first() and not is_stop_requested() else None)
-    if claimed is None:
+    if from_first(is_stop_requested()):
         raise StopTraining
-    jobs, works = claimed
-    if not jobs:
-        return
-    for job in jobs:
+    claim = execution.claim(job) if is_first() else None
+    with closing(claim) if claim else nullcontext():
+        work = from_first(claim and claim.work)
+        if work is None:
+            return
         execution.tell("started", job, slot=0)
-    failure = None
-    try:
-        records = train(jobs, works, report)
-    except StoreError:
-        raise
-    except Exception as error:
-        failure, records = error, [Record("failed", error=failure_text(error))] * len(jobs)
-    for job, record in zip(jobs, records, strict=True):
+        failure = None
+        try:
+            [record] = train([job], [work], report)
+        except StoreError:
+            raise
+        except Exception as error:
+            failure, record = error, Record("failed", error=failure_text(error))
         if is_first():
             execution.store.finish(job, record, replace=execution.policy.redo)
         execution.finish(job, record, slot=0)
-    if failure:
-        raise failure
+        if failure:
+            raise failure
 
 
 @contextmanager

@@ -3,22 +3,21 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, get_args
+from typing import TYPE_CHECKING, Any
 
-from madbench.config import check_seeds, key_of
-from madbench.errors import ConfigError, did_you_mean
+from madbench.config import check_seeds, convert, key_of
+from madbench.errors import ConfigError
 from madbench.experiment.plan import Experiment, PlannedRow, Protocol
 from madbench.grid import LANGUAGE_MODEL, Grid, errors_named, suite_of_override
 from madbench.jobs import Budget, Fidelity, Precision
-from madbench.labels import family_of, parse
-from madbench.mixers import solve
 from madbench.suites import LANGUAGE, MAD, Suite
-from madbench.suites.base import MOST_JOBS, Profile, check_tasks_of, field_names
+from madbench.suites.base import MOST_JOBS, Profile, check_tasks_of
 from madbench.suites.language import TASK, check_windows
 from madbench.suites.mad import MadProfile
+from madbench.suites.overrides import Plan, check_idle
 from madbench.tasks import MAD_TASKS, check_task, task_names
 
 if TYPE_CHECKING:
@@ -59,16 +58,14 @@ def prepare(
     results = Path(results)
     with errors_named(grid.where):
         check_seeds(grid.seeds)
-        for name, value, allowed in (("fidelity", grid.fidelity, Fidelity), ("budget", grid.budget, Budget)):
-            if value not in get_args(allowed):
-                raise ConfigError(f"{name}: {value!r} is not allowed{did_you_mean(value, get_args(allowed))}")
+        convert(grid.fidelity, Fidelity, "fidelity")
+        convert(grid.budget, Budget, "budget")
         if not grid.rows or not grid.seeds:
             raise ConfigError("nothing to train: give at least one label and one seed")
         device = resolve_device(device, is_here=not is_remote)
         planner = _Planner(grid, device, not is_remote, results, corpus, tokenizer, dtype, precision)
         rows = [row for suite in (MAD, LANGUAGE) for row in planner.rows(suite)]
-        notes = planner.notes_on_corpus()
-        notes += [note for suite in (MAD, LANGUAGE) for note in _notes_on_equal_rows(rows, suite)]
+        notes = [*planner.notes_on_corpus(), *planner.notes]
         has_preset = any(planner.presets.values()) or not MadProfile.load(grid.profile).language_model
         if grid.tasks is None and not has_preset:
             notes.append(
@@ -113,10 +110,12 @@ class _Planner:
             check_task(task)
         if self.tasks == [] and grid.fidelity != "corrected":
             raise ConfigError(f"fidelity {grid.fidelity}: has no effect, only MAD tasks have a fidelity")
+        self.notes: list[str] = []
+        """What a user should know of rows that train the same."""
         self.presets = {changes: self._preset(changes) for changes in dict.fromkeys(row.changes for row in grid.rows)}
 
     def rows(self, suite: Suite) -> list[PlannedRow]:
-        """The rows of one suite, each once."""
+        """The rows of one suite, each once; ``ConfigError`` for an override that decides nothing of any of them."""
         if suite is MAD and self.tasks == []:
             return []
         wanted = {
@@ -125,16 +124,22 @@ class _Planner:
             if suite is MAD or self.presets[row.changes]
         }
         protocols: dict[tuple, Protocol] = {}
-        planned, count = [], 0
+        planned, plans, count = [], [], 0
         for row, preset in wanted.items():
             key = (row.changes, preset if suite is LANGUAGE else "")
             if key not in protocols:
                 shared = (word for word in self.grid.overrides if suite_of_override(word) == suite.name)
                 protocols[key] = self._protocol(suite, (*shared, *row.changes), preset)
-            planned.append(PlannedRow(row, protocols[key], protocols[key].jobs([row.label], self.grid.seeds)))
-            count += len(planned[-1].jobs)
+            plans.append(protocols[key].plan([row.label], self.grid.seeds))
+            planned.append(PlannedRow(row, protocols[key], plans[-1].jobs))
+            count += len(plans[-1].jobs)
             if count > MOST_JOBS:
                 raise ConfigError(f"more than {MOST_JOBS:,} jobs; make a grid of fewer rows or seeds")
+        self.notes += _notes_on_equal_rows(planned, plans)
+        for key in dict.fromkeys(key_of(word) for plan in plans for word in plan.idle):
+            check_idle(key, [plan for row, plan in zip(planned, plans) if key in map(key_of, row.protocol.overrides)])
+        shared = [_of_preset(word) for word in self.grid.overrides]
+        self.notes += [note for word in shared if (note := _note_on_idle(word, plans))]
         return planned
 
     def _protocol(self, suite: Suite, overrides: tuple[str, ...], preset: str) -> Protocol:
@@ -161,7 +166,7 @@ class _Planner:
         grid, corpus = self.grid, self.corpus
         overrides = (*grid.overrides, *changes)
         named = [word for word in overrides if key_of(word) == "language_model"]
-        preset = MadProfile.load(grid.profile, named).language_model
+        preset = wanted = MadProfile.load(grid.profile, named).language_model
         is_asked = grid.tasks is not None and TASK in grid.tasks
         if is_asked and not preset:
             raise ConfigError(
@@ -171,7 +176,8 @@ class _Planner:
         if not is_asked and not (is_default and (corpus is not None or LANGUAGE.Profile.load(preset).corpus)):
             preset = ""
         for override in overrides:
-            if override.startswith(LANGUAGE_MODEL) and not preset:
+            is_idle = override.startswith(LANGUAGE_MODEL) or (override in named and (wanted or self.tasks is not None))
+            if is_idle and not preset:
                 raise ConfigError(f"override {override!r} has no effect: no language model is trained")
             if self.tasks == [] and suite_of_override(override) == "mad":
                 raise ConfigError(
@@ -208,14 +214,18 @@ class _Planner:
         return open_corpus(self.corpus, self.tokenizer, self.results / "corpora", self.dtype)
 
 
-def _notes_on_equal_rows(planned: Iterable[PlannedRow], suite: Suite) -> list[str]:
-    """A sentence where rows train the same model; raises ``ConfigError`` for a change that changes no row at all."""
-    rows = [row for row in planned if row.protocol.suite is suite]
-    by_jobs: dict[frozenset[str], str] = {}
+def _notes_on_equal_rows(rows: Sequence[PlannedRow], plans: Sequence[Plan]) -> list[str]:
+    """A sentence where rows of a suite train the same model, as the label or its budget leaves no choice.
+
+    Raises ``ConfigError`` for other rows of the same jobs, and for a change that changes no row at all.
+    """
+    by_jobs: dict[frozenset[str], PlannedRow] = {}
+    idle = {row.row: set(plan.idle) for row, plan in zip(rows, plans)}
     for row in rows:
-        other = by_jobs.setdefault(frozenset(job.id for job in row.jobs), row.name)
-        if other != row.name:
-            raise ConfigError(f"the rows {other!r} and {row.name!r} train the same jobs; leave one out")
+        other = by_jobs.setdefault(frozenset(job.id for job in row.jobs), row)
+        differing = {*map(_of_preset, row.row.changes)} ^ {*map(_of_preset, other.row.changes)}
+        if other is not row and not differing & (idle[row.row] | idle[other.row]):
+            raise ConfigError(f"the rows {other.name!r} and {row.name!r} train the same jobs; leave one out")
     trained = {row.row: _trained(row) for row in rows}
     for key in dict.fromkeys(key_of(change) for row in rows for change in row.row.changes):
         groups: dict[tuple, list[tuple]] = {}
@@ -237,14 +247,19 @@ def _notes_on_equal_rows(planned: Iterable[PlannedRow], suite: Suite) -> list[st
     return [f"rows that train the same model, as the label or its budget leaves no choice: {shown}"] if doubled else []
 
 
-def _trained(row: PlannedRow) -> tuple:
-    """What the row trains: rows with an equal one differ in settings of mixers that their label does not use."""
-    label, job = row.row.label, row.jobs[0]
-    family, parsed = family_of(label), parse(label)
-    of_mixer = tuple(f"model.{name}" for name in field_names(family.Settings))
-    rest = [word for word in row.row.changes if key_of(word).removeprefix(LANGUAGE_MODEL) not in of_mixer]
-    lengths = sorted({getattr(job.model, "seq_len", None) or job.setting["seq_len"] for job in row.jobs})
-    solved = [solve(label, job.model.d_model, job.model.n_head, n, job.budget, **job.mixer) for n in lengths]
-    ranks = tuple(tuple(allocation.ranks.items()) for allocation in solved)
-    effective = getattr(family, "effective", lambda _, settings: settings)
-    return label, *rest, ranks, tuple(effective(parsed, job.mixer).items())
+def _note_on_idle(word: str, plans: Sequence[Plan]) -> str:
+    """Which labels an override of all rows decides nothing about; empty for none."""
+    labels = dict.fromkeys(label for plan in plans for label in plan.idle.get(word, ()))
+    return f"{word} decides nothing about {', '.join(labels)}, trained and stored as without it" if labels else ""
+
+
+def _of_preset(change: str) -> str:
+    """A change as the profile of its suite has it."""
+    return change.removeprefix(LANGUAGE_MODEL)
+
+
+def _trained(row: PlannedRow) -> Hashable:
+    """What the row trains, however its settings spell it; a row without changes is its label alone."""
+    if not row.row.changes:
+        return row.row.label
+    return frozenset(row.protocol.suite.trained(job) for job in row.jobs if job.seed == row.jobs[0].seed)

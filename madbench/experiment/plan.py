@@ -6,15 +6,16 @@ import functools
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from madbench.errors import ConfigError
-from madbench.execute.base import Executor, OnEvent, Policy, Summary, ignore_event
+from madbench.execute.base import Executor, Listener, OnEvent, Policy, Summary, ignore_event
 from madbench.grid import Grid, Row
 from madbench.jobs import Budget, Fidelity, Job, Precision
 from madbench.store.runs import Store
 from madbench.suites import LANGUAGE, MAD, SUITES, Suite
 from madbench.suites.base import Profile, unique
+from madbench.suites.overrides import Plan
 
 if TYPE_CHECKING:
     from madbench.text.corpus import Corpus
@@ -34,7 +35,7 @@ class Protocol:
     tasks: list[str]
     fidelity: Fidelity
     budget: Budget
-    precision: Precision
+    precision: Precision | Literal["float64"]  # float64 of interactions alone
     device: str
     corpus: Corpus | None = None
 
@@ -45,12 +46,12 @@ class Protocol:
             return f"profile {self.profile_name}, {self.fidelity}, {self.device}"
         return f"language model, preset {self.profile_name}, corpus {self.corpus.name}, {self.device}"
 
-    def jobs(self, labels: Sequence[str], seeds: Sequence[int]) -> list[Job]:
+    def plan(self, labels: Sequence[str], seeds: Sequence[int]) -> Plan:
         """The jobs of ``labels``; raises a ``MadbenchError`` for anything that could not be trained."""
         how: dict[str, Any] = {"seeds": seeds, "budget": self.budget, "precision": self.precision}
         if self.suite is LANGUAGE:
-            return self.suite.jobs(labels, self.profile, corpus=self.corpus, **how)
-        return self.suite.jobs(labels, self.profile, tasks=self.tasks, fidelity=self.fidelity, **how)
+            return self.suite.plan(labels, self.profile, corpus=self.corpus, **how)
+        return self.suite.plan(labels, self.profile, tasks=self.tasks, fidelity=self.fidelity, **how)
 
 
 @dataclass(frozen=True)
@@ -141,6 +142,7 @@ class Experiment:
         keep_weights: bool = False,
         group: int | None = None,
         cuda_graph: bool = True,
+        threads: int | None = None,
     ) -> Summary:
         """Trains what the store lacks; ``policy.max_failures`` counts over all.
 
@@ -152,9 +154,13 @@ class Experiment:
         ``group`` jobs of equal shapes share a step, which changes the result by rounding only. Without a number at most
         8 do, on this machine and where a few steps of them are measured to be faster so; with a time limit, which is a
         job's, or unless ``compile`` is ``never``, none. ``cuda_graph`` launches a step on a GPU as one graph.
+
+        ``threads`` is how many each job computes in on this machine; by default as OMP_NUM_THREADS or MKL_NUM_THREADS
+        say, else as the cores that are free allow. It changes the result by rounding only. A
+        :class:`madbench.execute.base.Listener` is told slots and threads when training begins.
         """
         from madbench.execute.local import run_jobs
-        from madbench.execute.slots import plan_shifts
+        from madbench.execute.slots import choose_threads, plan_shifts
         from madbench.execute.torchrun import train_distributed
         from madbench.training.distributed import is_distributed, is_first
         from madbench.training.loop import train
@@ -167,7 +173,16 @@ class Experiment:
                     raise ConfigError(
                         f"--{name} has no effect under torchrun: all its processes train one run together"
                     )
+            if threads is not None:
+                raise ConfigError(
+                    f"--threads {threads} has no effect under torchrun: give it OMP_NUM_THREADS={threads}"
+                )
             executor = functools.partial(train_distributed, device=self.device)
+        if executor is not None and threads is not None:
+            raise ConfigError(
+                f"--threads {threads} has no effect on other machines, where a job has as many threads as cores: "
+                f"--cpus-per-job {threads}"
+            )
         if group is not None and group > 1 and compile != "never":
             raise ConfigError(
                 f"--group {group} has no effect with --compile {compile}: compiled models train one by one"
@@ -193,8 +208,11 @@ class Experiment:
             return executor(groups_of(self.jobs, group or 1), store, training, on_event=on_event, policy=policy)
         statuses = {job_id: record.status for job_id, record in store.records(job.id for job in self.jobs).items()}
         left = [job for job in self.jobs if not policy.skips(statuses.get(job.id))]
+        todo = {job.id for job in left}
+        chosen = choose_threads(left, threads)
+        training = functools.partial(training, threads=chosen.each)
         total = Summary()
-        for shift in plan_shifts(self.jobs, self.device, slots, devices, micro_batch, left):
+        for shift in plan_shifts(self.jobs, self.device, slots, devices, micro_batch, left, chosen):
             is_usual = compile == "never" and policy.time_limit is None
             groups = groups_of(shift.jobs, group or (usual_size(len(shift.jobs), shift.slots) if is_usual else 1))
             allowed = policy.max_failures and policy.max_failures - total.failed
@@ -203,5 +221,7 @@ class Experiment:
                 continue
             how = {"slots": min(shift.slots, len(groups)), "threads_per_slot": shift.threads, "devices": devices}
             own = replace(policy, max_failures=allowed)
+            if isinstance(on_event, Listener) and any(job.id in todo for job in shift.jobs):
+                on_event.tell(shift.text(how["slots"]))
             total += run_jobs(groups, store, training, on_event=on_event, policy=own, **how)
         return total

@@ -9,7 +9,6 @@ point of the group ``madbench.families`` named like the family. A set of labels 
 from __future__ import annotations
 
 import functools
-import pkgutil
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -31,15 +30,17 @@ from madbench.labels.grammar import (
     every_label,
     every_variant,
 )
+from madbench.labels.plugins import Installed, find_installed, isolated, place, resolve
+from madbench.labels.protocol import fault_of
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
 
 __all__ = [
     "ALIASES", "FACTORS", "FACTOR_NAMES", "Explanation", "LabelSet", "Variant", "all_labels", "all_variants",
-    "available_sets", "diff", "every_label", "every_variant", "expand", "explain", "factors", "factors_in", "families",
-    "family_identity",
-    "family_of", "levels", "parse",
+    "available_sets", "broken_families", "diff", "every_label", "every_variant", "expand", "explain", "factors",
+    "factors_in", "families", "family_identity", "family_of", "installed_families", "levels", "loaded_families",
+    "parse",
 ]  # fmt: skip
 
 GROUP = "madbench.families"
@@ -50,17 +51,38 @@ Label = Any  # what a family's parser returns: frozen, hashable, its str is the 
 
 
 def families() -> tuple[str, ...]:
-    """Names of the built-in and the installed families, sorted; S/R/G is ``""``."""
-    return tuple(sorted({*_built_in(), *_installed()}))
+    """Names of the built-in and the installed families, sorted; S/R/G is ``""``. Imports none of them."""
+    return tuple(sorted({*_built_in(), *_installed().points}))
+
+
+def installed_families() -> Mapping[str, EntryPoint]:
+    """Where the families of other packages are, by name."""
+    return _installed().points
+
+
+def loaded_families() -> dict[str, Family]:
+    """The families that can be loaded, by name: a broken package matters to its own labels only."""
+    return {name: family for name in families() if not isinstance(family := _load(name), LabelError)}
+
+
+def broken_families() -> dict[str, str]:
+    """Why other families cannot be used, by name."""
+    failed = {name: str(error) for name in families() if isinstance(error := _load(name), LabelError)}
+    return dict(sorted((failed | _installed().refused).items()))
 
 
 def family_of(label: str | Label) -> Family:
     """The family of a label or of its text; a ``LabelError`` where it is not installed or cannot be loaded."""
     name, colon, _ = str(label).partition(":")
     if colon and name not in families():
+        if name in _installed().refused:
+            raise LabelError(_installed().refused[name])
         known = did_you_mean(name[:SHOWN], filter(None, families())) or "; no families are installed"
         raise LabelError(point_at(str(label), 0, f"unknown family {show(name[:SHOWN])!r} before the colon{known}"))
-    return _load(name if colon else "")
+    family = _load(name if colon else "")
+    if isinstance(family, LabelError):
+        raise LabelError(*family.args)
+    return family
 
 
 def parse(text: str) -> Label:
@@ -115,18 +137,22 @@ def family_identity(family: Family) -> str:
     """
     if family.name in _built_in():
         return family.version
-    return f"{family.version}+{source_identity(_installed()[family.name])}"
+    return f"{family.version}+{source_identity(_installed().points[family.name])}"
 
 
 @functools.cache
-def _load(name: str) -> Family:
-    place = _built_in().get(name) or _installed()[name].value
+def _load(name: str) -> Family | LabelError:
+    """The family, or why there is none: what failed to load is not tried again."""
+    value = _built_in().get(name) or _installed().points[name].value
     try:
-        family = pkgutil.resolve_name(place)
-    except (ImportError, AttributeError) as error:
-        raise LabelError(f"family {name!r} ({place}) cannot be loaded: {error}") from error
-    if family.name != name:
-        raise LabelError(f"family {name!r} ({place}) calls itself {family.name!r}; both names have to be the same")
+        with isolated(place("family", name, value), LabelError):
+            family = resolve(value)
+            if fault := fault_of(family):
+                raise LabelError(f"{fault}: no madbench.mixers.Family")
+            if family.name != name:
+                raise LabelError(f"it calls itself {family.name!r}; both names have to be the same")
+    except LabelError as error:
+        return error
     return family
 
 
@@ -138,10 +164,13 @@ def _built_in() -> dict[str, str]:
 
 
 @functools.cache
-def _installed() -> dict[str, EntryPoint]:
-    from importlib import metadata  # slow to import, and most labels need no family
+def _installed() -> Installed:
+    return find_installed(GROUP, "family", _built_in(), _fault_of_name)
 
-    return {point.name: point for point in metadata.entry_points(group=GROUP)}
+
+def _fault_of_name(name: str) -> str:
+    is_sound = re.fullmatch(r"[A-Za-z][A-Za-z0-9_-]*", name)
+    return "" if is_sound else "the name is what its labels begin with, letters, digits, - and _, such as my_family"
 
 
 @dataclass(frozen=True)

@@ -14,12 +14,16 @@ from typing import TYPE_CHECKING, Any, Protocol, get_args
 from madbench.config import from_mapping
 from madbench.errors import BudgetError, ConfigError, did_you_mean
 from madbench.jobs import NOT_AT_DEFAULT, Budget
-from madbench.labels import Explanation, families, family_of, parse
+from madbench.labels import Explanation, family_of, loaded_families, parse
+from madbench.mixers.traits import Traits, attach
 
 if TYPE_CHECKING:
     from torch import nn
 
-__all__ = ["Allocation", "Check", "Explanation", "Family", "ListedFamily", "Size", "build", "own_settings", "solve"]
+__all__ = [
+    "Allocation", "Check", "Explanation", "Family", "ListedFamily", "Size", "Traits", "build", "label_traits",
+    "own_settings", "solve",
+]  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -84,7 +88,13 @@ class Check:
 
 
 class Family(Protocol):
-    """A family of mixers. A label is frozen and hashable, and its ``str`` is the canonical text."""
+    """A family of mixers. A label is frozen and hashable, and its ``str`` is the canonical text.
+
+    What is missing or of another kind is an error when the family is loaded (:mod:`madbench.labels.protocol`).
+    Optional, beside what is said below: ``is_bidirectional``, whether its mixers can see all tokens, False by default;
+    ``labels()``, all of them where they can be listed; ``levels(label)``, what contrasts call its factors, which are
+    otherwise its ``factors``.
+    """
 
     name: str  # text before the colon of its labels
     version: str  # raised when the same label would give other numbers; part of a job's identity
@@ -122,8 +132,9 @@ class Family(Protocol):
         (B, T, D) for ``madbench inspect``.
         """
 
-    # Optional: effective(label, settings), those of the settings, a mapping, that otherwise change this mixer
-    # than through its ranks. A setting with NOT_AT_DEFAULT is an error for a label for which it is not among them.
+    # Optional: traits(label), what models, optimisers and suites have to know of its mixers; by default Traits().
+    # Optional: effective(allocation, settings), those of the settings, a mapping, that change this mixer otherwise than
+    # through its ranks; by default all that the label reads. Two settings that train the same are told by it.
 
     def checks(self, label: Any) -> Iterable[Check]:
         """What has to hold of its mixer; :mod:`madbench.mixers.checks` has what any mixer has to hold."""
@@ -177,12 +188,13 @@ def build(
     """
     label, family, settings = _resolve(label, settings)
     if not (causal or getattr(family, "is_bidirectional", False)):
-        able = [f"{name}:" for name in families() if getattr(family_of(f"{name}:"), "is_bidirectional", False)]
+        able = [f"{name}:" for name, one in loaded_families().items() if getattr(one, "is_bidirectional", False)]
         raise ConfigError(
             f"{label} is causal: a row sees no later token; labels of {', '.join(able) or 'no family'} also see all"
         )
     allocation = family.solve(label, Size(d_model, n_head, max_len, budget), settings)
-    return family.build(allocation, settings, path, **({} if causal else {"causal": False}))
+    mixer = family.build(allocation, settings, path, **({} if causal else {"causal": False}))
+    return attach(mixer, label_traits(label), label)
 
 
 def solve(
@@ -193,12 +205,32 @@ def solve(
     return family.solve(label, Size(d_model, n_head, max_len, budget), settings)
 
 
+def label_traits(label: Any) -> Traits:
+    """What has to be known of the mixers of a label, as its family says it; by default that of a plain mixer."""
+    found = getattr(family_of(label), "traits", lambda _: Traits())(label)
+    if not isinstance(found, Traits):
+        raise ConfigError(f"traits of {str(label)!r}: expected madbench.mixers.Traits, got {type(found).__name__}")
+    return found
+
+
 def own_settings(label: Any, settings: Any) -> dict[str, Any]:
-    """Those of the settings of a family, its ``Settings``, that this label of it has."""
-    family, values = family_of(label), asdict(settings)
-    effective = getattr(family, "effective", lambda _, settings: settings)(label, values)
-    later = {one.name for one in fields(settings) if one.metadata == NOT_AT_DEFAULT}
-    return {name: value for name, value in values.items() if name in effective or name not in later}
+    """Those of the settings of a family, its ``Settings``, that identify this label of it; some it does not read."""
+    read, later = used_settings(label), {one.name for one in fields(settings) if one.metadata == NOT_AT_DEFAULT}
+    return {name: value for name, value in asdict(settings).items() if name in read or name not in later}
+
+
+def used_settings(label: Any) -> list[str]:
+    """The settings of its family that decide something of the label's mixer, be it through its ranks."""
+    label = parse(label) if isinstance(label, str) else label
+    read = label_traits(label).settings
+    return [one.name for one in fields(family_of(label).Settings) if read is None or one.name in read]
+
+
+def effective_settings(allocation: Allocation, settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Those of the settings that change the mixer of an allocation otherwise than through its ranks."""
+    read = {name: settings[name] for name in used_settings(allocation.label) if name in settings}
+    effective = getattr(family_of(allocation.label), "effective", lambda _, read: read)
+    return dict(effective(allocation, read))
 
 
 def _resolve(label: Any, given: dict[str, Any]) -> tuple[Any, Any, Any]:

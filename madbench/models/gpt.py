@@ -12,6 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from madbench.errors import ConfigError, TrainingError
+from madbench.mixers.traits import output_weights
 from madbench.models.blocks import SwiGLU, embedding, linear
 
 NORM_EPS = 1e-5
@@ -75,8 +76,8 @@ class GPT(nn.Module):
     """Token embedding, pre-norm blocks, LayerNorm, and an output with the embedding's weights if tied. No dropout.
 
     ``make_mixer`` is called once a block. Weights start from N(0, 0.02^2); the projections that end in the residual
-    stream, a mixer's ``o`` and the MLP's ``down``, are scaled by 1 / sqrt(2 n_layer), so that the stream's variance
-    does not grow with the depth.
+    stream, those that a mixer's family names (:class:`madbench.mixers.traits.Traits`) and the MLP's ``down``, are
+    scaled by 1 / sqrt(2 n_layer), so that the stream's variance does not grow with the depth.
 
     Parameters: ``vocab_size`` d, plus ``seq_len`` d with learned positions, plus 8 d^2 + 2 d + the mixer's a block,
     plus d.
@@ -103,9 +104,8 @@ class GPT(nn.Module):
         self.head = linear(d_model, vocab_size) if output == "untied" else None
         with torch.no_grad():
             for block in self.blocks:
-                for projection in (getattr(block.mixer, "o", None), block.mlp.down):
-                    if projection is not None:
-                        projection.weight.mul_((2 * n_layer) ** -0.5)
+                for weight in (*output_weights(block.mixer, d_model), block.mlp.down.weight):
+                    weight.mul_((2 * n_layer) ** -0.5)
 
     def forward(self, tokens: Tensor) -> Tensor:
         """Ids (B, T) -> logits (B, T, vocab_size). Raises ``TrainingError`` where T is too long for the positions."""

@@ -13,6 +13,7 @@ from madbench.labels import parse
 from madbench.mixers.hfa.operator import HyperFeatureAttention
 from madbench.mixers.interactions.coupling import Coupling
 from madbench.mixers.interactions.tuples import ALL
+from madbench.mixers.traits import attach
 from madbench.models.blocks import linear
 
 
@@ -110,4 +111,5 @@ def interaction_mixer(
     if getattr(parsed, "base", "") != "C":
         return mixers.build(parsed, width, max_len, n_head=n_head, path=path, causal=False, **settings)
     kind = {name: getattr(parsed, name) for name in ("orders", "degree", "product", "tuples") if hasattr(parsed, name)}
-    return Coupling(n_head, width, 1, causal=False, path=path, **kind)
+    coupling = Coupling(n_head, width, 1, causal=False, path=path, **kind)
+    return attach(coupling, mixers.label_traits(parsed), parsed)

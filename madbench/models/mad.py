@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from torch import Tensor, nn
 
+from madbench.mixers.traits import has_name, mixers_in
 from madbench.models.blocks import Backbone, RMSNorm, linear, sinusoids
 
 
@@ -69,12 +70,15 @@ def imitate_reference(model: MadModel | Autoencoder) -> None:
     """Gives a new model what it has in the published fidelity: initial weights, norms, sinusoids.
 
     Linear maps of the token model, the mixers' among them, start as torch's do, uniform within 1 / sqrt(inputs); those
-    of the autoencoder stay at N(0, 0.02^2). The norms add 1e-5 to the mean square.
+    of the autoencoder stay at N(0, 0.02^2). What a mixer's operator fixes the start of stays as it is: the linear maps
+    that its family names (:class:`madbench.mixers.traits.Traits`), and all that is no linear map. The norms add 1e-5 to
+    the mean square.
     """
-    for module in model.modules():
+    own = tuple(f"{name}.{kept}" for name, _, traits in mixers_in(model) for kept in traits.own_start)
+    for name, module in model.named_modules():
         if isinstance(module, RMSNorm):
             module.eps = 1e-5
-        elif isinstance(module, nn.Linear) and isinstance(model, MadModel):
+        elif isinstance(module, nn.Linear) and isinstance(model, MadModel) and not has_name(name, own):
             nn.init.kaiming_uniform_(module.weight, a=5**0.5)
     if isinstance(model, Autoencoder):
         model.positions = sinusoids(*model.positions.shape, "published")

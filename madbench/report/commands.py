@@ -31,7 +31,17 @@ def train_words(
     """The command that trains labels and seeds under the protocol of ``row``, on all its tasks or on some."""
     protocol = row.protocol
     verb = ["lm", *labels] if protocol.suite is LANGUAGE else ["run", *labels, "-t", ",".join(tasks or protocol.tasks)]
-    return ["madbench", *verb, "--seeds", seed_list(seeds), *protocol_words(row, results)]
+    idle = _idle_words(protocol, labels)
+    words = [word for word in protocol_words(row, results) if word not in idle]
+    return ["madbench", *verb, "--seeds", seed_list(seeds), *words]
+
+
+def _idle_words(protocol: Protocol, labels: Sequence[str]) -> set[str]:
+    """The overrides of a protocol that decide nothing about any of the labels, beside others that do."""
+    if not protocol.profile.overrides:
+        return set()
+    idle = protocol.plan(labels, [0]).idle
+    return {word for word, of_labels in idle.items() if set(labels) <= of_labels.keys()}
 
 
 def protocol_words(row: PlannedRow, results: Path) -> list[str]:

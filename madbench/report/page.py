@@ -9,7 +9,6 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from datetime import datetime
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -23,12 +22,15 @@ import madbench
 from madbench.analysis import figures as figures_package
 from madbench.analysis.attribution import AttributionTable, attribution_table
 from madbench.analysis.captions import setting_sentences
+from madbench.analysis.comparison import comparison_table
 from madbench.analysis.figures.files import NothingToDrawError, svg
 from madbench.analysis.figures.registry import FIGURES, figure_frame
 from madbench.analysis.findings import VERDICTS, findings
 from madbench.analysis.findings_table import findings_table
+from madbench.analysis.marked_text import BEST, WITHIN_NOISE
 from madbench.analysis.protocols import language_protocol_id
 from madbench.analysis.quantities import LOSS, MAD_AVERAGE, difference_text, signed, suite_title, title
+from madbench.analysis.result_table import ResultTable
 from madbench.analysis.scores import Results, chosen_runs
 from madbench.analysis.tables import result_table
 from madbench.config import seed_list
@@ -39,7 +41,14 @@ from madbench.jobs import Record
 from madbench.labels import explain, parse
 from madbench.report.commands import Missing, job_words, missing_runs, protocol_words
 from madbench.report.runs import ReportedRun, plain, run_columns, setting_changes, thin_curve
-from madbench.report.tables import budget_page_table, factor_page_table, page_claims, page_link, result_page_table
+from madbench.report.tables import (
+    budget_page_table,
+    comparison_page_table,
+    factor_page_table,
+    page_claims,
+    page_link,
+    result_page_table,
+)
 from madbench.store.runs import Store
 from madbench.suites import LANGUAGE, MAD
 from madbench.suites.language import TASK
@@ -60,7 +69,7 @@ CAPTIONS = {
     "difficulty": "Accuracy against difficulty",
 }
 """By name of the figure, in the order of the page."""
-_SECTIONS = ("findings", "tables", "figures", "factors", "budget", "provenance", "missing")
+_SECTIONS = ("tables", "comparison", "findings", "figures", "factors", "budget", "provenance", "missing")
 
 
 @dataclass(frozen=True)
@@ -112,16 +121,20 @@ def report_page(results: Results, labels: Sequence[str] = ()) -> Page:
     found = findings_table(findings(results.scores, **options))
     table = result_table(results)
     figures, no_figures = _figures(results)
-    verdicts = [row.verdict for row in found.rows]
+    verdicts = Counter(row.verdict for row in found.rows)
+    parts = list(table.parts or [table]) if table else []
+    baseline, *others = _baseline_first(results.labels, labels)
     content = {
         "lead": _lead(protocols),
+        "summary": _summary(parts, verdicts),
         "counts": _counts(runs),
         "properties": _properties(protocols, runs, store),
         "bad_runs": [run for run in runs if run.status in ("failed", "diverged")],
         "findings": page_claims(found),
-        "verdicts": {name: verdicts.count(name) for name in VERDICTS},
+        "verdicts": {name: verdicts[name] for name in VERDICTS},
         "findings_note": f"{found.caption} {found.notes}",
-        "tables": [result_page_table(part) for part in (table.parts or [table] if table else [])],
+        "tables": [result_page_table(part) for part in parts],
+        "comparison": comparison_page_table(comparison_table(baseline, others, results.scores), baseline),
         "figures": figures,
         "factors": factor_page_table(effects) if effects.rows else None,
         "budget": budget_page_table(run.job for run in runs),
@@ -167,6 +180,39 @@ def _lead(protocols: Iterable[Protocol]) -> str:
     return "; ".join(parts)
 
 
+def _summary(tables: Iterable[ResultTable], verdicts: Mapping[str, int]) -> str:
+    """A sentence: the best labels of every suite's first column of all, and how many claims are decided."""
+    parts = [_best(table) for table in tables]
+    decided = [f"{verdicts[name]} {name}" for name in ("supported", "contradicted") if verdicts.get(name)]
+    if decided:
+        parts.append(f"verdicts on the paper's claims: {' and '.join(decided)}")
+    text = "; ".join(parts)
+    return f"{text[:1].upper()}{text[1:]}." if text else ""
+
+
+def _best(table: ResultTable) -> str:
+    """What the table says of its average, or of its loss: which label is best, and which may be as good."""
+    columns = {column.name: column for column in table.columns}
+    column = next((columns[name] for name in (MAD_AVERAGE, LOSS) if name in columns), table.columns[0])
+    marked = {name: row[column.name].mark for name, row in table.cells.items() if column.name in row}
+    best = [name for name, mark in marked.items() if mark == BEST]
+    others = [name for name, mark in marked.items() if mark == WITHIN_NOISE]
+    kind = f"{'lowest' if column.better == 'lower' else 'highest'} {title(column.name)}"
+    if not best:
+        return f"of {len(marked)} labels none has the {kind} yet: that takes two labels with three seeds or more"
+    place = table.columns.index(column)
+    numbers = " and ".join(f"{name} ({table.texts(name)[place]})" for name in best)
+    rivals = ", ".join(others) if len(others) < 4 else f"{len(others)} others"
+    text = f"of {len(marked)} labels {numbers} {'have' if len(best) > 1 else 'has'} the {kind}"
+    return f"{text}, and {rivals} may be as good" if others else text
+
+
+def _baseline_first(stored: Sequence[str], asked: Sequence[str]) -> list[str]:
+    """The labels, the first of which the others are compared with: of those asked for the first, else S."""
+    first = next((label for label in (*asked, "S") if label in stored), stored[0])
+    return [first, *(label for label in stored if label != first)]
+
+
 def _counts(runs: Sequence[ReportedRun]) -> list[tuple[str, str]]:
     found = []
     for name in ("label", "task", "seed"):
@@ -195,7 +241,7 @@ def _properties(protocols: Iterable[Protocol], runs: Sequence[ReportedRun], stor
         times = Counter(map(_commit if name == "git" else _text, given))
         texts = [f"{value} ({count:,} runs)" if len(times) > 1 else value for value, count in times.most_common()]
         found.append((heading, "; ".join(texts) or "not recorded"))
-    found += [("Run files of", dates)] if (dates := _dates(runs, store)) else []
+    found.append(("Runs ended", _dates(runs)))
     return [*found, ("Store", str(store.root))]
 
 
@@ -207,16 +253,13 @@ def _commit(value: Mapping[str, Any]) -> str:
     return f"{str(value.get('commit'))[:10]}{' with changes' if value.get('dirty') else ''}"
 
 
-def _dates(runs: Iterable[ReportedRun], store: Store) -> str:
-    """First and last day on which a record of the runs was written."""
-    times = []
-    for run in runs:
-        if run.record is not None:
-            with suppress(OSError):
-                times.append((store.root / "runs" / run.job.id / "record.json").stat().st_mtime)
-    times.sort()
-    days = (f"{datetime.fromtimestamp(time):%Y-%m-%d}" for time in times[:1] + times[-1:])
-    return " to ".join(dict.fromkeys(days))
+def _dates(runs: Iterable[ReportedRun]) -> str:
+    """First and last day (UTC) on which the runs ended, as their records say."""
+    ended = [run.record.details.get("ended") for run in runs if run.record]
+    days = sorted(str(time)[:10] for time in ended if time)
+    dates = " to ".join(dict.fromkeys(days[:1] + days[-1:])) or "not recorded"
+    undated = len(ended) - len(days)
+    return f"{dates}; {undated:,} of {len(ended):,} runs have no date" if days and undated else dates
 
 
 def _missing(
@@ -264,7 +307,8 @@ def _svg(name: str, frame: pd.DataFrame, folder: Path) -> str:
     with suppress(StoreError), explain_os_errors(folder):  # a store that is read-only or full has none
         folder.mkdir(parents=True, exist_ok=True)
         write_atomically(path, f"{hashlib.sha256(content.encode()).hexdigest()}\n{content}".encode())
-        for old in sorted(folder.glob(f"{name}-*.svg"), key=lambda file: file.stat().st_mtime)[:-MOST_FIGURES]:
+        ours = folder.glob(f"{name}-{'[0-9a-f]' * 16}.svg")
+        for old in sorted(ours, key=lambda file: file.lstat().st_mtime)[:-MOST_FIGURES]:
             old.unlink(missing_ok=True)
     return content
 

@@ -10,9 +10,12 @@ from urllib.parse import quote
 
 from madbench.analysis.attribution import AttributionTable
 from madbench.analysis.claims import Claim
+from madbench.analysis.comparison import Comparison
 from madbench.analysis.findings import Finding
 from madbench.analysis.findings_table import FindingsTable
-from madbench.analysis.quantities import MAD_AVERAGE, column
+from madbench.analysis.inference import LEVEL
+from madbench.analysis.quantities import LOSS, LOSSES, MAD_AVERAGE, column, difference_text, heading, in_order
+from madbench.analysis.rendering import Listing
 from madbench.analysis.result_table import ResultTable
 from madbench.jobs import Job
 from madbench.mixers import solve
@@ -34,7 +37,7 @@ class Cell:
     @property
     def parts(self) -> tuple[str, str]:
         """The number and what follows it: its interval, how complete it is."""
-        starts = [self.text.index(start) for start in (" ±", " (", " n=") if start in self.text]
+        starts = [self.text.index(start) for start in (" ±", " (", " n=", " [") if start in self.text]
         cut = min(starts, default=len(self.text))
         return self.text[:cut], self.text[cut:]
 
@@ -101,6 +104,31 @@ def _opens(suite: Suite, column: str) -> str:
     """Whose runs a cell of ``column`` opens: those of a task or an average; of any other column all of the suite's."""
     tasks = suite.tasks()
     return column if column in (*tasks, MAD_AVERAGE) else tasks[0] if len(tasks) == 1 else ""
+
+
+def comparison_page_table(table: Listing, baseline: str) -> PageTable | None:
+    """A row a label, with its differences from the baseline; None without another label."""
+    rows: list[Comparison] = table.rows
+    quantities = in_order(row.quantity for row in rows)
+    cells = {(row.label, row.quantity): row for row in rows}
+    groups = []
+    for label in dict.fromkeys(row.label for row in rows):
+        line = [Cell(label, len(groups), page_link("runs", label))]
+        for quantity in quantities:
+            row = cells.get((label, quantity))
+            line.append(_difference_cell(row) if row else Cell(""))
+        groups.append(Group([line], label))
+    if not groups:
+        return None
+    headings = [Heading(heading(quantity), column(quantity).better == "lower") for quantity in quantities]
+    note = f"{table.caption} *: p of at most {LEVEL} after Holm. In brackets: not tested. {table.notes}"
+    return PageTable("comparison", f"Each label less {baseline}", note, [Heading("Label", True), *headings], groups)
+
+
+def _difference_cell(row: Comparison) -> Cell:
+    text = difference_text(row.difference, row.quantity) + "*" * (row.verdict in ("higher", "lower"))
+    name = LOSS if row.quantity in LOSSES else row.quantity
+    return Cell(text, row.difference.estimate, page_link("runs", row.label, name))
 
 
 def factor_page_table(table: AttributionTable) -> PageTable:

@@ -105,8 +105,8 @@ class RunIndex:
         """Adds ``rows``, once more into a new file where the one that is there is damaged or foreign."""
         for _ in range(2 if rows else 0):
             self.path.parent.mkdir(exist_ok=True)
-            if self.path.exists() and not self.path.is_file():
-                remove(self.path)
+            if self.path.is_symlink() or (self.path.exists() and not self.path.is_file()):
+                remove(self.path)  # of a link the link: it may be to another's database
             try:
                 with closing(sqlite3.connect(self.path, TIMEOUT)) as index, index:
                     index.execute("PRAGMA journal_mode = WAL")
@@ -116,8 +116,8 @@ class RunIndex:
             except sqlite3.Error as error:
                 if getattr(error, "sqlite_errorname", "").removeprefix("SQLITE_").startswith(_NO_DAMAGE):
                     return
-                for path in self.path.parent.glob(f"{self.path.name}*"):
-                    path.unlink(missing_ok=True)
+                for ending in ("", "-wal", "-shm", "-journal"):
+                    self.path.with_name(f"{self.path.name}{ending}").unlink(missing_ok=True)
 
 
 def present_tick(folder: Path) -> str:

@@ -4,7 +4,8 @@
 the files that it left in ``<root>/work/<job id>/keep/``, such as its weights, and the measurements made of it since.
 ``<root>/work/<job id>/`` holds what is in progress: ``lock``, the checkpoint, and names ending in ``.tmp`` that mean
 nothing once their writer is gone. A folder of ``work`` belongs to the process holding its lock, and only that process
-writes the run; the kernel frees the lock of a killed process, and the next owner sweeps up what it left.
+writes the run; the kernel frees the lock of a killed process, and the next owner sweeps up what it left. Such a folder
+is never a link: what is deleted in it is its own. ``<root>``, ``runs`` and ``work`` may be links.
 
 Nothing depends on the clock. Of a store with many runs ``<root>/index/`` caches what tables need; it can be deleted.
 """
@@ -24,7 +25,15 @@ from pathlib import Path
 from typing import Any, Self
 
 from madbench.errors import StoreError
-from madbench.files import explain_os_errors, file_digest, lock_folder, remove, sync_folder, write_durably
+from madbench.files import (
+    explain_os_errors,
+    file_digest,
+    lock_folder,
+    refuse_link,
+    remove,
+    sync_folder,
+    write_durably,
+)
 from madbench.jobs import KEEP, WEIGHTS, Job, Record, Status
 from madbench.store.format import (
     MEASUREMENTS,
@@ -220,10 +229,12 @@ class Store:
         """Makes this process the only one at work on ``job`` (or its id); gives its work folder, with any checkpoint.
 
         With ``afresh`` the folder is emptied first, otherwise of what a killed process has half written. Raises
-        ``StoreBusyError`` where another claim, of any process, holds.
+        ``StoreBusyError`` where another claim, of any process, holds, and ``StoreError`` where the folder is a link.
         """
         job_id = job if isinstance(job, str) else job.id
         work = self._work / job_id
+        for path in (work, work / "lock", work / KEEP):
+            refuse_link(path)
         with explain_os_errors(work):
             try:
                 lock = lock_folder(work)
@@ -324,7 +335,7 @@ class Store:
     def _drop_stale_work(self) -> None:
         """Removes the work folders whose owner was killed after storing its run, and puts back a run moved away."""
         with explain_os_errors(self._work):
-            left = [path for path in self._work.iterdir() if path.is_dir()]
+            left = [path for path in self._work.iterdir() if path.is_dir() and not path.is_symlink()]
         for path in left:
             if (path / _REPLACED).exists() or self.status(path.name) in _RESULTS:
                 with suppress(StoreBusyError), self.claim(path.name):

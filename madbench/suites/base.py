@@ -7,18 +7,21 @@ import functools
 import math
 import pkgutil
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 from madbench.config import field_docs, from_mapping, key_of, overridden, read_yaml
-from madbench.errors import BudgetError, ConfigError, LabelError, did_you_mean
+from madbench.errors import BudgetError, ConfigError, did_you_mean
 from madbench.jobs import Budget, Fidelity, Job, identifying
-from madbench.labels import families, family_identity, family_of, parse
-from madbench.mixers import Family, own_settings, solve
+from madbench.labels import family_identity, family_of, loaded_families, parse
+from madbench.mixers import Family, label_traits, own_settings, solve, used_settings
+from madbench.tasks import settings_class
 
 if TYPE_CHECKING:
+    from collections.abc import Hashable
+
+    from madbench.suites.overrides import Plan
     from madbench.suites.trial import Trial
 
 MICRO_BATCH_TOKENS = 12_288
@@ -35,10 +38,11 @@ class Column:
 
     name: str
     heading: str
-    digits: int  # decimal places
+    digits: int  # decimal places that are printed; they decide nothing
     better: Literal["higher", "lower", ""] = ""  # empty for what is no result, and so has no interval and no best
     limits: tuple[float, float] = (-math.inf, math.inf)  # beyond which no value can be
     missing: str = ""  # what a cell without a number says
+    resolution: float = 1e-6  # step in which values are counted: what is within it is equal, and has no variance
 
 
 @dataclass(frozen=True)
@@ -88,8 +92,10 @@ class Profile:
     """Model around the mixer, and settings of mixers."""
     training: dict[str, Any] = field(default_factory=dict)
     """Training settings that all runs share."""
-    overridden: tuple[str, ...] = field(default=(), metadata={"internal": True})
-    """Keys that an override gave."""
+    source: str = field(default="", metadata={"internal": True})
+    """The name or path that it was loaded by."""
+    overrides: tuple[str, ...] = field(default=(), metadata={"internal": True})
+    """What it was loaded with, as KEY=VALUE."""
 
     def __post_init__(self):
         kinds = self._model_kinds()
@@ -117,14 +123,28 @@ class Profile:
 
         Raises ``ConfigError`` for an override that has no effect on the label.
         """
+        for word in self.overrides:
+            if why := self.why_unread(word, label):
+                raise ConfigError(f"{key_of(word)} has no effect on {label!r}; {why}")
+        return self.identifying_settings(label)
+
+    def identifying_settings(self, label: str) -> dict[str, Any]:
+        """:meth:`mixer_settings`, whatever the overrides."""
         settings = self._part(family_of(label).Settings)
         own = own_settings(parse(label), settings)
-        for key in self.overridden:
-            section, _, name = key.partition(".")
-            if section == "model" and name not in (*field_names(self.Model), *own):
-                has = ", ".join(f"model.{known}" for known in own) or "none"
-                raise ConfigError(f"{key} has no effect on {label!r}; settings of its mixer: {has}")
         return {name: value for name, value in identifying(settings).items() if name in own}
+
+    def why_unread(self, override: str, label: str) -> str:
+        """Why an override of a setting of mixers has no effect on those of the label; empty for any other."""
+        section, _, name = key_of(override).partition(".")
+        read = used_settings(label)
+        if section != "model" or name in (*field_names(self.Model), *read):
+            return ""
+        return f"settings of its mixer: {', '.join(f'model.{known}' for known in read) or 'none'}"
+
+    def under(self, overrides: Sequence[str]) -> Self:
+        """The same profile with these overrides alone."""
+        return type(self).load(self.source, overrides)
 
     def _part(self, kind: type) -> Any:
         names = field_names(kind)
@@ -165,7 +185,7 @@ class Profile:
         if set(keys) - set(cls.stays_comparable):
             mapping = {**mapping, "comparable_with_paper": False}
         where = f"override {', '.join(repr(word[:99]) for word in overrides)}" if overrides else str(path)
-        return dataclasses.replace(from_mapping(cls, mapping, where), overridden=keys)
+        return dataclasses.replace(from_mapping(cls, mapping, where), source=name, overrides=tuple(overrides))
 
     @classmethod
     def docs(cls) -> dict[str, str]:
@@ -181,20 +201,14 @@ class Profile:
             elif name == "tasks":
                 ends = {one.name: ".KEY" * (one.default_factory is dict) for one in dataclasses.fields(cls.Task)}
                 docs |= {f"tasks.TASK.{key}{ends[key]}": text for key, text in field_docs(cls.Task).items()}
-            elif name not in (*FILE_ONLY, "overridden"):
+            elif name not in (*FILE_ONLY, "source", "overrides"):
                 docs[name] = sentence
         return docs
 
     @classmethod
     def _model_kinds(cls) -> list[type]:
         """What ``model`` has the settings of: the model, and every family that can be loaded and is trained here."""
-        kinds = [cls.Model]
-        for name in families():
-            with suppress(LabelError):  # a broken package matters only to its own labels
-                family = family_of(f"{name}:" if name else "")
-                if cls.trains(family):
-                    kinds.append(family.Settings)
-        return kinds
+        return [cls.Model, *(family.Settings for family in loaded_families().values() if cls.trains(family))]
 
     @staticmethod
     def trains(family: Family) -> bool:
@@ -235,10 +249,15 @@ class Suite:
     name: str
     Profile: type[Profile]  # what a YAML file of the suite holds
     tasks: Callable[[], Sequence[str]]  # names of its tasks, in the order of its table
-    jobs: Callable[..., list[Job]]  # ``jobs(labels, profile, seeds=..., budget=..., ...)``: checked, none twice
+    plan: Callable[..., Plan]  # ``plan(labels, profile, seeds=..., budget=..., ...)``: jobs, none twice
+    trained: Callable[[Job], Hashable]  # what a job trains but for the seed, however its settings spell it
     size: Callable[[Job], Size]  # what training a job takes
     trial: str  # ``module:class`` of its :class:`Trial`, which is loaded with torch when it is needed
     uses_all_cores: bool  # whether a run on the CPU takes all its cores, or one
+
+    def jobs(self, labels: Iterable[str], profile: Profile, **how: Any) -> list[Job]:
+        """The jobs of :attr:`plan`; ``ConfigError`` for an override that decides nothing about any of them."""
+        return self.plan(labels, profile, **how).checked()
 
     @property
     def Trial(self) -> type[Trial]:
@@ -251,33 +270,49 @@ def plan_jobs(
     labels: Iterable[str],
     profile: Profile,
     runs: Sequence[tuple[str, dict[str, Any], int, Any, str]],
-    seeds: Sequence[int],
     budget: Budget,
     fidelity: Fidelity = "corrected",
 ) -> list[Job]:
     """The jobs of every label in ``runs``, which are task, setting, longest sequence, training, source of the task.
 
-    Raises ``BudgetError``, naming the task, where a label has no ranks at this size and length.
+    They are of seed 0. Raises ``BudgetError``, naming the task, where a label has no ranks at this size and length.
     """
     labels = list(map(str, map(parse, labels)))
-    if (count := len(labels) * len(runs) * len(seeds)) > MOST_JOBS:
-        raise ConfigError(f"{count:,} jobs; at most {MOST_JOBS:,} are allowed: fewer labels, seeds or learning rates")
-    model = profile.model_config()
+    check_count(len(labels) * len(runs))
+    model, tasks = profile.model_config(), {task for task, *_ in runs}
     task_of_length = {length: task for task, _, length, *_ in reversed(runs)}
     found = []
     for label in labels:
-        mixer, family = profile.mixer_settings(label), family_identity(family_of(label))
+        mixer = profile.identifying_settings(label)
+        families = {task: mixer_identity(label, task, fidelity) for task in tasks}
         for length, task in task_of_length.items():
             try:
                 solve(label, model.d_model, model.n_head, length, budget, **mixer)
             except BudgetError as error:
                 raise BudgetError(f"{task} at seq_len {length}: {error}") from None
         found += [
-            Job(suite, task, label, family, setting, model, mixer, training, seed, fidelity, budget, source)
+            Job(suite, task, label, families[task], setting, model, mixer, training, 0, fidelity, budget, source)
             for task, setting, _, training, source in runs
-            for seed in seeds
         ]
     return unique(found)
+
+
+def check_count(count: int) -> None:
+    """Raises ``ConfigError`` for more jobs than one experiment may have."""
+    if count > MOST_JOBS:
+        raise ConfigError(f"{count:,} jobs; at most {MOST_JOBS:,} are allowed: fewer labels, seeds or learning rates")
+
+
+def mixer_identity(label: str, task: str, fidelity: Fidelity = "corrected") -> str:
+    """What a job says of the mixer's family: its identity, and what the published fidelity does not draw anew.
+
+    So the runs in which it did draw that are other ones.
+    """
+    identity = family_identity(family_of(label))
+    if fidelity == "published" and settings_class(task).model == "language_model":
+        if kept := label_traits(parse(label)).own_start:
+            return f"{identity}, {' and '.join(kept)} as the mixer draws them"
+    return identity
 
 
 def unique(jobs: Iterable[Job]) -> list[Job]:

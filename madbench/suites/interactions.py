@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from madbench.config import INTERACTIONS as FOLDER
-from madbench.config import check_at_least, check_numbers, from_mapping
+from madbench.config import check_at_least, check_numbers, from_mapping, key_of
 from madbench.errors import ConfigError, LabelError, did_you_mean
 from madbench.jobs import Job
 from madbench.labels import family_identity, family_of, parse
 from madbench.mixers import solve
-from madbench.suites.base import Profile, Size, Suite, unique
+from madbench.suites.base import Profile, Size, Suite
+from madbench.suites.overrides import Plan, content, decided
 
 if TYPE_CHECKING:
     from madbench.mixers import Family
@@ -39,13 +40,13 @@ class InteractionModelConfig:
 
 @dataclass(frozen=True)
 class InteractionTraining:
-    """One optimiser run: Adam, batches drawn with replacement, a cosine to zero."""
+    """One optimiser run: AdamW, batches drawn with replacement, a cosine to zero."""
 
     betas: ClassVar[tuple[float, float]] = (0.9, 0.99)
-    """Adam's decays of the mean gradient and of the mean squared gradient."""
+    """AdamW's decays of the mean gradient and of the mean squared gradient."""
 
     learning_rate: float = 0.02
-    """Adam's step size at the start."""
+    """AdamW's step size at the start."""
     weight_decay: float = 0.0
     """Decoupled weight decay."""
     steps: int = 4000
@@ -148,7 +149,7 @@ class InteractionProfile(Profile):
         return from_mapping(InteractionTraining, given, f"training of {task}")
 
 
-def jobs(
+def plan(
     labels: Iterable[str],
     profile: InteractionProfile,
     *,
@@ -156,30 +157,65 @@ def jobs(
     tasks: Iterable[str] | None = None,
     embedding: Embedding | None = None,
     has_controls: bool = True,
-) -> list[Job]:
+) -> Plan:
     """The jobs in the order task, setting, label, seed, none twice; without ``labels`` those that each task names.
 
     Raises ``LabelError`` for a label that cannot see all tokens, ``BudgetError`` for one that has no ranks or not the
     heads for its parts, ``ConfigError`` for a setting that makes no sense.
     """
-    labels, found = list(map(str, map(parse, labels))), []
-    for task in TASKS if tasks is None else tasks:
+    chosen = list(TASKS if tasks is None else tasks)
+
+    def planned(profile: InteractionProfile, labels: Sequence[str]) -> list[Job]:
+        settings = [(task, one) for task in chosen for one in profile.settings(task, embedding, has_controls)]
+        return [
+            _job(profile, task, setting, label)
+            for task, setting in settings
+            for label in labels or profile.plan(task).labels
+        ]
+
+    for task in chosen:
         check_task(task)
-        plan = profile.plan(task)
-        for setting in profile.settings(task, embedding, has_controls):
-            for label in labels or plan.labels:
-                family = family_of(label)
-                if not profile.trains(family):
-                    raise LabelError(
-                        f"{label} sees earlier tokens only; agents all see each other: hfa: and ha: labels do"
-                    )
-                heads = profile.model.get("n_head", plan.heads.get(label, 1))
-                model = InteractionModelConfig(heads)
-                mixer, training = profile.mixer_settings(label), profile.training_config(task, setting)
-                about = (NAME, task, label, family_identity(family), setting, model, mixer, training)
-                found += [Job(*about, seed) for seed in seeds]
-                size(found[-1])  # the heads fit the label, and the ranks its budget
-    return unique(found)
+    labels = list(map(str, map(parse, labels)))
+    found = decided(profile, labels, seeds, planned, trained)
+    _check_read(profile, labels, found.jobs)
+    return found
+
+
+def jobs(labels: Iterable[str], profile: InteractionProfile, **how: Any) -> list[Job]:
+    """The jobs of :func:`plan`; raises ``ConfigError`` for an override that decides nothing about any of them too."""
+    return plan(labels, profile, **how).checked()
+
+
+def _job(profile: InteractionProfile, task: str, setting: dict[str, Any], label: str) -> Job:
+    family = family_of(label)
+    if not profile.trains(family):
+        raise LabelError(f"{label} sees earlier tokens only; agents all see each other: hfa: and ha: labels do")
+    model = InteractionModelConfig(profile.model.get("n_head", profile.plan(task).heads.get(label, 1)))
+    mixer, training = profile.identifying_settings(label), profile.training_config(task, setting)
+    job = Job(NAME, task, label, family_identity(family), setting, model, mixer, training)
+    size(job)  # the heads fit the label, and the ranks its budget
+    return job
+
+
+def _check_read(profile: InteractionProfile, labels: Sequence[str], jobs: Sequence[Job]) -> None:
+    """Raises ``ConfigError`` for an override of what a task has by label or embedding, where no job has it."""
+    for word in profile.overrides:
+        section, task, kind, *name = [*key_of(word).split(".", 3), "", ""][:4]
+        own = [job for job in jobs if job.task == task]
+        if section != "tasks" or not own:
+            continue
+        if kind == "labels" and labels:
+            raise ConfigError(f"{key_of(word)} has no effect where labels are named: {', '.join(labels)}")
+        trained = {"heads": [job.label for job in own], "learning_rates": [job.setting.get("embedding") for job in own]}
+        given = list(filter(None, name)) or getattr(profile.plan(task), kind, ()) if kind in trained else ()
+        if given and not set(given) & set(trained[kind]):
+            raise ConfigError(f"{key_of(word)} has no effect: trained are {', '.join(sorted(set(trained[kind])))}")
+
+
+def trained(job: Job) -> Hashable:
+    """What a job trains but for the seed."""
+    world = world_of(job)
+    return content(job, world.vectors.shape[1], world.length)
 
 
 def check_task(task: str, where: str = "") -> None:
@@ -221,7 +257,8 @@ INTERACTIONS = Suite(
     Profile=InteractionProfile,
     trial="madbench.suites.interactions_trial:InteractionTrial",
     tasks=lambda: TASKS,
-    jobs=jobs,
+    plan=plan,
+    trained=trained,
     size=size,
     uses_all_cores=False,
 )

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from madbench.config import PRESETS, check_at_least, check_numbers, from_mapping
 from madbench.errors import ConfigError
@@ -13,6 +13,7 @@ from madbench.jobs import NOT_AT_DEFAULT, Budget, Job, Precision
 from madbench.mixers import solve
 from madbench.suites.base import Profile, Size, Suite, plan_jobs
 from madbench.suites.mad import ModelConfig
+from madbench.suites.overrides import Plan, content, decided
 
 if TYPE_CHECKING:
     from madbench.text.corpus import Corpus
@@ -117,7 +118,7 @@ class LanguageProfile(Profile):
         return from_mapping(LanguageTraining, {**self.training, "precision": precision}, "training")
 
 
-def jobs(
+def plan(
     labels: Iterable[str],
     profile: LanguageProfile,
     *,
@@ -125,11 +126,45 @@ def jobs(
     seeds: Sequence[int] = (0,),
     budget: Budget = "strict",
     precision: Precision = "float32",
-) -> list[Job]:
+) -> Plan:
     """The jobs in the order label, seed, none twice. Raises ``BudgetError`` for a label that has no ranks."""
     setting = {"corpus": corpus.digest, "vocab_size": corpus.padded_vocab_size}
-    run = (TASK, setting, profile.model_config().seq_len, profile.training_config(precision), "")
-    return plan_jobs(NAME, labels, profile, [run], seeds, budget)
+
+    def planned(profile: LanguageProfile, labels: Sequence[str]) -> list[Job]:
+        run = (TASK, setting, profile.model_config().seq_len, profile.training_config(precision), "")
+        return plan_jobs(NAME, labels, profile, [run], budget)
+
+    return decided(profile, labels, seeds, planned, trained)
+
+
+def jobs(labels: Iterable[str], profile: LanguageProfile, **how: Any) -> list[Job]:
+    """The jobs of :func:`plan`; raises ``ConfigError`` for an override that decides nothing about any of them too."""
+    return plan(labels, profile, **how).checked()
+
+
+def trained(job: Job) -> Hashable:
+    """What a job trains but for the seed; of a schedule the rates that tell it from any other."""
+    model, config = job.model, job.training
+    rates = [scheduled_rate(config, step) for step in (0, min(1, config.steps - 1), config.steps - 1)]
+    changes = {"warmup_steps": rates, "min_learning_rate": None, "mlp_width": mlp_width(model)}
+    return content(job, model.d_model, model.seq_len, changes)
+
+
+def scheduled_rate(config: LanguageTraining, step: int) -> float:
+    """Linear over the warm-up, then a cosine to the minimum; ``step`` counts the steps already taken."""
+    if step < config.warmup_steps:
+        return config.learning_rate * (step + 1) / (config.warmup_steps + 1)
+    progress = (step - config.warmup_steps) / (config.steps - config.warmup_steps)
+    cosine = 0.5 * (1 + math.cos(math.pi * progress))
+    return config.min_learning_rate + (config.learning_rate - config.min_learning_rate) * cosine
+
+
+def mlp_width(model: GPTConfig) -> int:
+    """The inner width of the MLPs."""
+    from madbench.models.blocks import swiglu_width
+
+    is_swiglu = model.mlp == "swiglu"
+    return swiglu_width(model.d_model, model.mlp_width) if is_swiglu else model.mlp_width or 4 * model.d_model
 
 
 def sequences_per_step(job: Job) -> int:
@@ -162,14 +197,10 @@ def window_count(split: str, n_tokens: int, seq_len: int) -> int:
 
 def size(job: Job) -> Size:
     """``n_layer`` (mixer + 4 d ``mlp_width``) + 2 d ``vocab_size`` FLOPs a token; of a SwiGLU 6 d ``mlp_width``."""
-    from madbench.models.blocks import swiglu_width
-
     model, config, vocab_size = job.model, job.training, job.setting["vocab_size"]
     d_model, seq_len = model.d_model, model.seq_len
     mixer = solve(job.label, d_model, model.n_head, seq_len, job.budget, **job.mixer)
-    mlp = 2 * d_model * (model.mlp_width or 4 * d_model)
-    if model.mlp == "swiglu":
-        mlp = 3 * d_model * swiglu_width(d_model, model.mlp_width)
+    mlp = (3 if model.mlp == "swiglu" else 2) * d_model * mlp_width(model)
     rows = vocab_size * (2 if model.output == "untied" else 1) + seq_len * (model.positions == "learned")
     return Size(
         parameters=rows * d_model + model.n_layer * (mixer.total + mlp + 2 * d_model) + d_model,
@@ -187,7 +218,8 @@ LANGUAGE = Suite(
     Profile=LanguageProfile,
     trial="madbench.suites.language_trial:LanguageTrial",
     tasks=lambda: (TASK,),
-    jobs=jobs,
+    plan=plan,
+    trained=trained,
     size=size,
     uses_all_cores=True,
 )

@@ -20,7 +20,7 @@ from madbench.jobs import Job
 from madbench.models.gpt import GPT
 from madbench.models.token_loss import TokenLoss
 from madbench.suites.base import MICRO_BATCH_TOKENS
-from madbench.suites.language import LanguageTraining, loss_l5, sequences_per_step, window_count
+from madbench.suites.language import LanguageTraining, loss_l5, scheduled_rate, sequences_per_step, window_count
 from madbench.suites.trial import Interval, Trial, mixer_maker
 from madbench.text.corpus import SPLITS, Corpus, Split
 
@@ -120,15 +120,6 @@ class LanguageTrial(Trial):
             "tokens_per_second": float(np.median([row["tokens_per_second"] for row in curve])),
             "evaluation": self.evaluation.description(),
         }
-
-
-def scheduled_rate(config: LanguageTraining, step: int) -> float:
-    """Linear over the warm-up, then a cosine to the minimum; ``step`` counts the steps already taken."""
-    if step < config.warmup_steps:
-        return config.learning_rate * (step + 1) / (config.warmup_steps + 1)
-    progress = (step - config.warmup_steps) / (config.steps - config.warmup_steps)
-    cosine = 0.5 * (1 + math.cos(math.pi * progress))
-    return config.min_learning_rate + (config.learning_rate - config.min_learning_rate) * cosine
 
 
 def windows(tokens: np.ndarray, starts: np.ndarray, seq_len: int) -> tuple[np.ndarray, np.ndarray]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -14,6 +14,7 @@ from madbench.errors import ConfigError
 from madbench.jobs import NOT_AT_DEFAULT, Budget, Fidelity, Job, Precision
 from madbench.mixers import solve
 from madbench.suites.base import Profile, Size, Suite, plan_jobs
+from madbench.suites.overrides import Plan, content, decided
 from madbench.tasks import MAD_TASKS, check_task, load_task, make_setting, task_names, task_source
 
 if TYPE_CHECKING:
@@ -56,9 +57,9 @@ class TrainingConfig:
     batch_size: int = 128
     """Examples per optimiser step and, in the published fidelity, per test batch; a last, smaller batch is used too."""
     warmup_steps: int = 0
-    """Steps in which the learning rate rises linearly; the published fidelity has none and ignores them."""
+    """Steps in which the learning rate rises linearly; the published fidelity has none."""
     min_learning_rate: float = 1e-6
-    """Where the cosine schedule ends; the published fidelity keeps the rate constant and ignores it."""
+    """Where the cosine schedule ends; the published fidelity keeps the rate constant."""
     stop_accuracy: float = 0.999
     """Ends the run once an evaluation reaches this accuracy."""
     precision: Precision = "float32"
@@ -141,7 +142,7 @@ class MadProfile(Profile):
         return [from_mapping(TrainingConfig, config, f"training of {task}") for config in configs]
 
 
-def jobs(
+def plan(
     labels: Iterable[str],
     profile: MadProfile,
     *,
@@ -150,17 +151,57 @@ def jobs(
     fidelity: Fidelity = "corrected",
     budget: Budget = "strict",
     precision: Precision = "float32",
-) -> list[Job]:
+) -> Plan:
     """The jobs in the order label, task, setting, learning rate, weight decay, seed, none twice.
 
     Raises ``LabelError``, ``ConfigError`` or ``BudgetError`` for anything that could not be trained.
     """
-    runs = [
-        (task, setting, setting["seq_len"], training, task_source(task))
-        for task in (MAD_TASKS if tasks is None else tasks)
-        for setting, training in itertools.product(profile.settings(task), profile.trainings(task, precision))
-    ]
-    return plan_jobs(NAME, labels, profile, runs, seeds, budget, fidelity)
+    chosen = list(MAD_TASKS if tasks is None else tasks)
+
+    def planned(profile: MadProfile, labels: Sequence[str]) -> list[Job]:
+        runs = [
+            (task, setting, setting["seq_len"], training, task_source(task))
+            for task in chosen
+            for setting, training in itertools.product(profile.settings(task), profile.trainings(task, precision))
+        ]
+        return plan_jobs(NAME, labels, profile, runs, budget, fidelity)
+
+    return decided(profile, labels, seeds, planned, trained)
+
+
+def jobs(labels: Iterable[str], profile: MadProfile, **how: Any) -> list[Job]:
+    """The jobs of :func:`plan`; raises ``ConfigError`` for an override that decides nothing about any of them too."""
+    return plan(labels, profile, **how).checked()
+
+
+def trained(job: Job) -> Hashable:
+    """What a job trains but for the seed; of a schedule the rates that tell it from any other."""
+    from madbench.models.blocks import swiglu_width
+
+    setting, model, config = setting_of(job), job.model, job.training
+    is_published, examples = job.fidelity == "published", setting.num_train_examples
+    steps = config.epochs * math.ceil(examples / config.batch_size)
+    batches = (min(config.batch_size, setting.count(split)) for split in ("train", *["test"] * is_published))
+    rates = [scheduled_rate(config, job.fidelity, step, steps) for step in (0, min(1, steps - 1), steps - 1)]
+    changes = {
+        "warmup_steps": rates,
+        "min_learning_rate": None,
+        "mlp_width": swiglu_width(model.d_model, model.mlp_width),
+        "batch_size": tuple(batches),
+        "stop_accuracy": config.stop_accuracy if config.stop_accuracy <= 1 else math.inf,
+    }
+    redraws = is_published and setting.model == "language_model"
+    return content(job, model.d_model, setting.seq_len, changes, redraws)
+
+
+def scheduled_rate(config: TrainingConfig, fidelity: Fidelity, step: int, total_steps: int) -> float:
+    """A linear warm-up, then a cosine to ``min_learning_rate``; constant in the published fidelity."""
+    if fidelity == "published":
+        return config.learning_rate
+    if step < config.warmup_steps:
+        return config.learning_rate * (step + 1) / (config.warmup_steps + 1)
+    cosine = 0.5 * (1 + math.cos(math.pi * (step - config.warmup_steps) / (total_steps - config.warmup_steps)))
+    return config.min_learning_rate + (config.learning_rate - config.min_learning_rate) * cosine
 
 
 def setting_of(job: Job) -> TaskSetting:
@@ -200,7 +241,8 @@ MAD = Suite(
     Profile=MadProfile,
     trial="madbench.suites.mad_trial:MadTrial",
     tasks=task_names,
-    jobs=jobs,
+    plan=plan,
+    trained=trained,
     size=size,
     uses_all_cores=False,
 )

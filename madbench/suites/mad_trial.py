@@ -12,9 +12,10 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from madbench.jobs import Job
+from madbench.mixers.traits import mixers_in
 from madbench.models.blocks import Backbone
 from madbench.models.mad import Autoencoder, MadModel, imitate_reference
-from madbench.suites.mad import LARGEST, TrainingConfig, setting_of
+from madbench.suites.mad import LARGEST, scheduled_rate, setting_of
 from madbench.suites.trial import Interval, Trial, mixer_maker
 from madbench.tasks import IGNORE, SPLITS, ceiling, generate
 from madbench.text.corpus import Corpus
@@ -177,7 +178,7 @@ class MadTrial(Trial):
     @torch.inference_mode()
     def _growth(self) -> dict[str, float]:
         """The largest |a_ij| of all mixers whose coefficients may grow, on a few examples; nothing where none may."""
-        mixers = [module for module in self.model.modules() if getattr(module, "may_grow", False)]
+        mixers = [mixer for _, mixer, traits in mixers_in(self.model) if traits.may_grow]
         if not mixers:
             return {}
         largest: list[Tensor] = []
@@ -206,16 +207,6 @@ def load_data(job: Job, device: str) -> dict[str, tuple[Tensor, Tensor]]:
         examples = generate(job.task, setting, split, job.derived_seed("data"))
         data[split] = tuple(torch.from_numpy(array).to(device) for array in (examples.inputs, examples.targets))
     return data
-
-
-def scheduled_rate(config: TrainingConfig, fidelity: str, step: int, total_steps: int) -> float:
-    """A linear warm-up, then a cosine to ``min_learning_rate``; constant in the published fidelity."""
-    if fidelity == "published":
-        return config.learning_rate
-    if step < config.warmup_steps:
-        return config.learning_rate * (step + 1) / (config.warmup_steps + 1)
-    cosine = 0.5 * (1 + math.cos(math.pi * (step - config.warmup_steps) / (total_steps - config.warmup_steps)))
-    return config.min_learning_rate + (config.learning_rate - config.min_learning_rate) * cosine
 
 
 def shuffled(job: Job, epoch: int, count: int) -> np.ndarray:

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 from madbench import config
 from madbench.config import from_mapping, read_yaml
 from madbench.errors import ConfigError, did_you_mean
+from madbench.labels.plugins import Installed, find_installed, isolated, place, resolve
 from madbench.tasks.base import IGNORE, SPLITS, Examples, Split, TaskSetting
 
 if TYPE_CHECKING:
@@ -38,7 +39,7 @@ _BUILT_IN = {
     "noisy_in_context_recall": "madbench.tasks.in_context_recall:NoisyInContextRecall",
     "selective_copying": "madbench.tasks.selective_copying:SelectiveCopying",
 }
-_RESERVED = ("language_model", "mad_average")
+_RESERVED = ("language_model", "mad_average", "task_mean")
 
 MAD_TASKS: tuple[str, ...] = tuple(_BUILT_IN)
 """The six tasks of MAD, in the order of the published table (HyperMLP, Table 1); the MAD average is over these."""
@@ -46,7 +47,23 @@ MAD_TASKS: tuple[str, ...] = tuple(_BUILT_IN)
 
 def task_names() -> tuple[str, ...]:
     """Every installed task: the six of MAD, then the others by name. Imports none of them."""
-    return tuple(_entry_points())
+    return (*MAD_TASKS, *(name for name in _entry_points().points if name not in MAD_TASKS))
+
+
+def installed_tasks() -> Mapping[str, EntryPoint]:
+    """Where the tasks of other packages are, by name."""
+    return _entry_points().points
+
+
+def loaded_tasks() -> dict[str, TaskFile]:
+    """The tasks that can be loaded, by name, with their files: a broken package matters to its own tasks only."""
+    return {name: task for name in task_names() if not isinstance(task := _try_to_load(name), ConfigError)}
+
+
+def broken_tasks() -> dict[str, str]:
+    """Why other tasks cannot be used, by name."""
+    failed = {name: str(error) for name in task_names() if isinstance(error := _try_to_load(name), ConfigError)}
+    return dict(sorted((failed | _entry_points().refused).items()))
 
 
 @dataclass(frozen=True)
@@ -83,12 +100,10 @@ class TaskFile:
 def settings_class(task: str) -> type[TaskSetting]:
     """The settings class of ``task``; ``ConfigError`` for an unknown task and for one that cannot be loaded."""
     check_task(task)
-    point = _entry_points()[task]
-    where = f"task {task!r} ({point.value})"
-    try:
-        cls = point.load()
-    except Exception as error:
-        raise ConfigError(f"{where}: cannot be loaded: {type(error).__name__}: {error}") from error
+    value = _BUILT_IN.get(task) or _entry_points().points[task].value
+    where = place("task", task, value)
+    with isolated(where, ConfigError):
+        cls = resolve(value)
     if not (isinstance(cls, type) and issubclass(cls, TaskSetting)):
         raise ConfigError(f"{where}: expected a subclass of madbench.tasks.TaskSetting, got {cls!r}")
     for name in ("heading", "title", "roles"):
@@ -101,18 +116,22 @@ def task_path(task: str) -> Path:
     """The YAML file of ``task``: shipped with madbench, or beside the module of an installed task."""
     if task in MAD_TASKS:
         return config.TASKS / f"{task}.yaml"
-    return Path(inspect.getfile(settings_class(task))).with_name(f"{task}.yaml")
+    cls = settings_class(task)
+    with isolated(place("task", task, _entry_points().points[task].value), ConfigError):
+        return Path(inspect.getfile(cls)).with_name(f"{task}.yaml")
 
 
 def task_source(task: str) -> str:
     """Identity of the source of an installed task, so that an edited generator trains anew; empty for MAD's six."""
     check_task(task)
-    return "" if task in MAD_TASKS else config.source_identity(_entry_points()[task])
+    return "" if task in MAD_TASKS else config.source_identity(_entry_points().points[task])
 
 
 def check_task(task: str, where: str = "") -> None:
     """Raises ``ConfigError`` unless ``task`` is the name of a task; ``where`` opens the message."""
     if task not in task_names():
+        if task in _entry_points().refused:
+            raise ConfigError(f"{where}{_entry_points().refused[task]}")
         raise ConfigError(f"{where}unknown task {task!r}{did_you_mean(task, task_names())}")
 
 
@@ -138,11 +157,21 @@ def load_task_file(path: Path, mapping: Mapping[str, Any] | None = None) -> Task
 
 @functools.cache
 def load_task(task: str) -> TaskFile:
-    """The file that comes with ``task``."""
-    file = load_task_file(task_path(task))
+    """The file that comes with ``task``; ``ConfigError`` where anything of the task cannot be loaded."""
+    path = task_path(task)
+    with isolated(str(path), ConfigError, own=(ConfigError,)):
+        file = load_task_file(path)
     if file.task != task:
         raise ConfigError(f"{file.path}: task: expected {task!r}, got {file.task!r}")
     return file
+
+
+@functools.cache
+def _try_to_load(task: str) -> TaskFile | ConfigError:
+    try:
+        return load_task(task)
+    except ConfigError as error:
+        return error
 
 
 def make_setting(task: str, mapping: Mapping[str, Any], where: str) -> TaskSetting:
@@ -155,17 +184,14 @@ def make_setting(task: str, mapping: Mapping[str, Any], where: str) -> TaskSetti
 
 
 @functools.cache
-def _entry_points() -> dict[str, EntryPoint]:
-    from importlib.metadata import EntryPoint, entry_points  # slow to import
+def _entry_points() -> Installed:
+    return find_installed(GROUP, "task", _BUILT_IN, _fault_of_name)
 
-    points = {name: EntryPoint(name, value, GROUP) for name, value in _BUILT_IN.items()}
-    for point in sorted(entry_points(group=GROUP), key=lambda point: point.name):
-        where = f"task {point.name!r} ({point.value})"
-        if not re.fullmatch(r"[a-z][a-z0-9_]*", point.name) or point.name in _RESERVED:
-            raise ConfigError(f"{where}: the name has to be of the form my_task, and none of {', '.join(_RESERVED)}")
-        if points.setdefault(point.name, point).value != point.value:
-            raise ConfigError(f"{where}: {points[point.name].value} has this name already")
-    return points
+
+def _fault_of_name(name: str) -> str:
+    if re.fullmatch(r"[a-z][a-z0-9_]*", name) and name not in _RESERVED:
+        return ""
+    return f"the name has to be of the form my_task, and none of {', '.join(_RESERVED)}"
 
 
 def generate(task: str, setting: TaskSetting, split: Split, seed: int) -> Examples:

@@ -16,7 +16,7 @@ from functools import partial
 from pathlib import Path
 
 from madbench.errors import ConfigError, StoreError
-from madbench.files import explain_os_errors, remove
+from madbench.files import explain_os_errors, refuse_link, remove
 from madbench.text.corpus import MANIFEST, PARTIAL, SPLITS, Corpus, Manifest, Recipe, SourceInfo, load, open_corpus
 from madbench.text.documents import Limits, Source
 from madbench.text.partial import PROGRESS, Batch, Encoded, SplitRule, State, begin, encode, install
@@ -95,6 +95,8 @@ def prepare(
     with explain_os_errors(folder):
         folder.mkdir(parents=True, exist_ok=True)
     with _locked(folder, wait):
+        for path in (folder / PARTIAL, *(folder / PARTIAL).glob("*")):
+            refuse_link(path)
         if (folder / PARTIAL / MANIFEST).exists():
             install(folder)
         if not force and (corpus := _finished(folder, recipe, sources)):
@@ -255,8 +257,9 @@ def _locked(folder: Path, wait: bool) -> Iterator[None]:
     with explain_os_errors(folder / "lock"):
         file = open(folder / "lock", "ab+", buffering=0)  # for reading too: then a FIFO does not wait
     with file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
-        except BlockingIOError:
-            raise StoreError(f"{folder}: another process is preparing this corpus") from None
+        with explain_os_errors(folder / "lock"):
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+            except BlockingIOError:
+                raise StoreError(f"{folder}: another process is preparing this corpus") from None
         yield

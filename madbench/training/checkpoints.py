@@ -42,6 +42,7 @@ class TrainingState:
         self.loss_sum = torch.zeros((), device=device)  # losses of the steps since the curve's last row
         self.curve: list[dict[str, float]] = []
         self.diverged = False
+        self.threads = torch.get_num_threads()  # which round as no other number of them does
 
     def add(self, row: dict[str, float]) -> None:
         """Appends a row to the curve; a loss in it that is not finite ends the run."""

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import math
 import os
 import platform
 import re
 import subprocess
+import time
+from collections.abc import Mapping
 from contextlib import suppress
 from importlib.metadata import version
 from pathlib import Path
@@ -111,11 +114,92 @@ def _cpuinfo() -> str:
 
 
 def available_cores() -> int:
-    """Cores that this process may use."""
+    """Cores that this process may use: those it may run on, as far as its CPU quota goes, and at least one."""
+    return max(1, int(min(len(_own_cores()), cpu_quota())))
+
+
+def _own_cores() -> set[int]:
     try:
-        return max(1, len(os.sched_getaffinity(0)))
+        return set(os.sched_getaffinity(0))
     except AttributeError:
-        return os.cpu_count() or 1
+        return set(range(os.cpu_count() or 1))
+
+
+def cpu_quota(groups: Path = Path("/sys/fs/cgroup"), own: Path = Path("/proc/self/cgroup")) -> float:
+    """Cores whose time the control groups of this process allow it, such as 1.5; infinite where none sets a quota."""
+    quota = math.inf
+    with suppress(OSError, ValueError):
+        for line in own.read_text().splitlines():
+            _, controllers, path = line.split(":", 2)
+            if controllers and "cpu" not in controllers.split(","):
+                continue
+            mounts = [groups / name for name in dict.fromkeys((controllers, "cpu"))] if controllers else [groups]
+            for mount in mounts:
+                inner = mount / path.lstrip("/")
+                for folder in (inner, *inner.parents):
+                    quota = min(quota, _quota_of(folder))
+                    if folder == mount:
+                        break
+    return quota
+
+
+def _quota_of(group: Path) -> float:
+    """That of one control group, of version 2 or 1."""
+    for names in (("cpu.max",), ("cpu.cfs_quota_us", "cpu.cfs_period_us")):
+        with suppress(OSError, ValueError):  # "max" where there is none, in version 1 a negative one
+            quota, period = " ".join((group / name).read_text() for name in names).split()
+            if int(quota) > 0 and int(period) > 0:
+                return int(quota) / int(period)
+    return math.inf
+
+
+def free_cores() -> int:
+    """Cores that this process may use and that others leave free now, at least one."""
+    return max(1, min(available_cores(), round(len(_own_cores()) - busy_cores())))
+
+
+def busy_cores(seconds: float = 0.2) -> float:
+    """Cores of those this process may run on that others keep busy, such as 0.9; 0 where the system does not say.
+
+    The lesser of two looks of so many seconds each, so that a burst counts for nothing.
+    """
+    looks = [_core_times()]
+    for _ in range(2):
+        time.sleep(seconds)
+        looks.append(_core_times())
+    return min(_busy_between(first, second) for first, second in itertools.pairwise(looks))
+
+
+def _core_times() -> dict[str, tuple[int, int]]:
+    """Time that each core was idle, and all its time, in ticks."""
+    own, times = {f"cpu{core}" for core in _own_cores()}, {}
+    with suppress(OSError, ValueError):
+        for name, *ticks in map(str.split, Path("/proc/stat").read_text().splitlines()):
+            if name in own:
+                idle, waiting = map(int, ticks[3:5])
+                times[name] = idle + waiting, sum(map(int, ticks[:8]))
+    return times
+
+
+def _busy_between(first: Mapping[str, tuple[int, int]], second: Mapping[str, tuple[int, int]]) -> float:
+    busy = 0.0
+    for name in first.keys() & second.keys():
+        idle, total = (after - before for before, after in zip(first[name], second[name]))
+        busy += 1 - idle / total if total > 0 else 0.0
+    return busy
+
+
+THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS")
+
+
+def environment_threads() -> tuple[int, str] | None:
+    """The threads that the user's environment allows a process, and the variable that says so; None where none does."""
+    found = []
+    for name in THREAD_VARIABLES:
+        first = os.environ.get(name, "").partition(",")[0].strip()  # OpenMP has a number a level of nesting
+        if first.isdecimal() and int(first) > 0:
+            found.append((int(first), f"{name}={first}"))
+    return min(found, default=None)
 
 
 def memory_bytes() -> float:

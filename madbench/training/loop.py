@@ -9,11 +9,14 @@ from __future__ import annotations
 import functools
 import math
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Literal
 
-from madbench.jobs import Job, Record, StopTraining
+import torch
+
+from madbench.jobs import Job, Record, Report, StopTraining
 from madbench.text.corpus import Corpus
 from madbench.training import distributed as world
 from madbench.training.graphs import GraphStep, has_graphs
@@ -40,6 +43,7 @@ def train(
     cuda_graph: bool = True,
     stacking: Literal["never", "measured", "always"] = "never",
     measurements: Path | None = None,
+    threads: int | None = None,
 ) -> list[Record]:
     """Trains and evaluates a group of jobs, each from the checkpoint in its work folder on, if there is a sound one.
 
@@ -52,7 +56,8 @@ def train(
         works: a folder for each job's checkpoint, and for ``keep/weights.safetensors`` once a run that keeps its
             weights is finished; this process's alone while it runs.
         report: called a few times a second with the progress of each job; when it raises ``StopTraining`` the state
-            of all is saved first.
+            of all is saved first. A :class:`madbench.jobs.Report` also gets the record of each job of a group that has
+            ended, before the others have.
         device: a torch device name.
         corpora: those that language jobs name, by digest.
         micro_batch: sequences of a job that go through the model at once; gradients of the rest are accumulated.
@@ -62,6 +67,7 @@ def train(
         cuda_graph: launch each step as one CUDA graph, on a GPU and where a run has one process.
         stacking: whether jobs of equal shapes share a step; ``measured``: where that is found faster.
         measurements: folder that remembers what was measured.
+        threads: of the CPU; by default this process's, and those in which a resumed run began if these are fewer.
 
     Returns:
         A record a job, ``finished`` or ``diverged``. On the CPU an interrupted and resumed run returns the same
@@ -80,31 +86,50 @@ def train(
         if len(jobs) > 1:  # the others may take long, and be interrupted
             member.save(seconds=0)
         records[member.job.id] = member.record({"compiled": compiled, **how}, keep_weights)
+        if len(jobs) > 1 and isinstance(report, Report):
+            report.ended(member.job, records[member.job.id])
+
+    def train_equal(members: Sequence[Member]) -> None:
+        is_stacked = len(members) > 1
+        if is_stacked and stacking == "measured":
+            is_stacked = is_faster(members, make_step, measurements)
+        elif is_stacked and (problem := why_not(members, make_step)):
+            is_stacked, members[0].warning = False, f"{len(members)} jobs cannot train as one: {problem}"
+        for stack in [members] if is_stacked else [[member] for member in members]:
+            compiled = not is_stacked and is_compiled(compile, stack[0], make_step, measurements)
+            make = functools.partial(make_step, compile=compiled)
+            train_together(stack, make, functools.partial(finish, compiled))
 
     folders = {job.id: work for job, work in zip(jobs, works)}
     can_stack = stacking != "never" and compile == "never" and world.size() == 1
-    for group in groups_of(jobs, len(jobs) if can_stack else 1):
-        members = [
-            Member(job, folders[job.id], functools.partial(report, job), device, corpora, micro_batch) for job in group
-        ]
-        for same in _at_equal_steps(members):
-            is_stacked = len(same) > 1
-            if is_stacked and stacking == "measured":
-                is_stacked = is_faster(same, make_step, measurements)
-            elif is_stacked and (problem := why_not(same, make_step)):
-                is_stacked, same[0].warning = False, f"{len(same)} jobs cannot train as one: {problem}"
-            for stack in [same] if is_stacked else [[member] for member in same]:
-                compiled = not is_stacked and is_compiled(compile, stack[0], make_step, measurements)
-                make = functools.partial(make_step, compile=compiled)
-                train_together(stack, make, functools.partial(finish, compiled))
+    with _threads(threads):
+        for group in groups_of(jobs, len(jobs) if can_stack else 1):
+            members = [
+                Member(job, folders[job.id], functools.partial(report, job), device, corpora, micro_batch, threads)
+                for job in group
+            ]
+            for same in _at_equal_steps(members):
+                with _threads(same[0].state.threads):
+                    train_equal(same)
     return [records[job.id] for job in jobs]
 
 
+@contextmanager
+def _threads(count: int | None) -> Iterator[None]:
+    """Computes in so many threads inside; None for as many as before."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(count or before)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
 def _at_equal_steps(members: Sequence[Member]) -> list[list[Member]]:
-    """Members that have taken equally many steps, which resumed ones need not have."""
-    found: dict[int, list[Member]] = {}
+    """Members that have taken equally many steps, which resumed ones need not have, and compute in as many threads."""
+    found: dict[tuple[int, int], list[Member]] = {}
     for member in members:
-        found.setdefault(member.state.step, []).append(member)
+        found.setdefault((member.state.step, member.state.threads), []).append(member)
     return list(found.values())
 
 

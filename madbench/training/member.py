@@ -6,6 +6,7 @@ import copy
 import resource
 import time
 from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +41,7 @@ class Member:
         device: str = "cpu",
         corpora: Mapping[str, Corpus] | None = None,
         micro_batch: int | None = None,
+        threads: int | None = None,
     ):
         self.job, self.work, self.device, self._report = job, work, device, report
         suite = suite_of(job)
@@ -47,10 +49,22 @@ class Member:
         self.optimizer = make_adamw(self.trial.model, job.training, job.fidelity)
         self.state = TrainingState(device)
         self.warning = load_checkpoint(work, job, self.trial, self.optimizer, self.state, device)
+        self._choose_threads(threads)
         if world.agree(self.state.step != world.from_first(self.state.step)):
             raise TrainingError(f"{work}: not every process found the same checkpoint here; all must share this folder")
         self.flops_per_token = 3 * suite.size(job).flops_per_token
         self._peak = peak_flops(device_name(device), job.training.precision)
+
+    def _choose_threads(self, asked: int | None) -> None:
+        """Resumes in the threads that the run began in, if these are no more than there are now or others asked for."""
+        began, here = self.state.threads, torch.get_num_threads()
+        is_cpu = torch.device(self.device).type == "cpu"
+        self.state.threads = asked or (min(began, here) if is_cpu else here)
+        if self.state.threads != began and is_cpu and not self.is_over:
+            how = f"began in {began} thread{'s' * (began > 1)} and resumes in {self.state.threads}"
+            self.warning = (
+                f"{self.work}: {how}, which changes the last digits of its numbers; --threads {began} does not"
+            )
 
     @property
     def is_over(self) -> bool:
@@ -119,6 +133,7 @@ class Member:
             "flops_per_token": self.flops_per_token,
             "steps": state.step,
             "seconds": state.seconds,
+            "ended": datetime.now(UTC).isoformat(timespec="seconds"),
             "steps_per_second": state.step / max(state.seconds, 1e-9),
             "world_size": world.size(),
             "micro_batch": trial.batch_shape[0],

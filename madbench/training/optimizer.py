@@ -3,21 +3,32 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Collection
 from typing import Any
 
 import torch
 from torch import nn
 
 from madbench.jobs import Fidelity
+from madbench.mixers.traits import has_name, mixers_in
 
 
-def decays(name: str, parameter: nn.Parameter, fidelity: Fidelity = "corrected") -> bool:
+def decays(
+    name: str, parameter: nn.Parameter, fidelity: Fidelity = "corrected", without_decay: Collection[str] = ()
+) -> bool:
     """Whether weight decay acts on a model's parameter: on linear maps, not on what shifts or scales elementwise.
 
-    Linear maps are matrices, embeddings, the conv's taps and the factors A, B of R(1), R(2). Biases, norm gains and
-    the diagonals p are not. In the published fidelity every parameter decays.
+    Linear maps are matrices, embeddings, the conv's taps and the factors A, B of R(1), R(2). Biases and norm gains are
+    not, nor what the families of mixers name in ``without_decay``, as the diagonals p. In the published fidelity every
+    parameter decays.
     """
-    return fidelity == "published" or (parameter.ndim >= 2 and not name.endswith(".p"))
+    return fidelity == "published" or (parameter.ndim >= 2 and not has_name(name, tuple(without_decay)))
+
+
+def decaying(model: nn.Module, fidelity: Fidelity = "corrected") -> set[str]:
+    """The names of the parameters of a model on which weight decay acts."""
+    without = [f"{name}.{one}" for name, _, traits in mixers_in(model) for one in traits.without_decay]
+    return {name for name, parameter in model.named_parameters() if decays(name, parameter, fidelity, without)}
 
 
 def make_adamw(model: nn.Module, config: Any, fidelity: Fidelity = "corrected") -> torch.optim.AdamW:
@@ -25,9 +36,9 @@ def make_adamw(model: nn.Module, config: Any, fidelity: Fidelity = "corrected") 
 
     Its parameters are first the group of those that decay, then the group of those that do not.
     """
-    named = list(model.named_parameters())
+    named, which = list(model.named_parameters()), decaying(model, fidelity)
     groups = [
-        {"params": [p for name, p in named if decays(name, p, fidelity) is kind], "weight_decay": decay}
+        {"params": [p for name, p in named if (name in which) is kind], "weight_decay": decay}
         for kind, decay in ((True, config.weight_decay), (False, 0.0))
     ]
     return torch.optim.AdamW(groups, lr=config.learning_rate, betas=config.betas, fused=True)
@@ -39,12 +50,6 @@ _GROUP_OF = (
     (".mlp.", "mlp"),
     ("norm.", "norms"),
     ("norms.", "norms"),
-    (".mixer.mix1.gate.", "mixing gates"),
-    (".mixer.mix2.gate.", "mixing gates"),
-    (".mixer.mix1.", "mixing tables"),
-    (".mixer.mix2.", "mixing tables"),
-    ("_gate.", "mixer gates"),
-    ("_conv.", "mixer conv"),
     (".mixer.", "mixer projections"),
     ("head.", "readout"),
     ("decoder.", "readout"),
@@ -55,15 +60,23 @@ def parameter_groups(model: nn.Module, fidelity: Fidelity = "corrected") -> list
     """The model's parameters by what they do and whether they decay, each counted once, in the model's order.
 
     A row is ``{"group", "decays", "tensors", "parameters"}``; the groups are embedding (the output shares it),
-    positions, norms, mixer projections, mixer conv, mixer gates, mixing gates, mixing tables, mlp and readout. A
-    family's mixer is in mixer projections, unless its names say otherwise.
+    positions, norms, mixer projections, mlp and readout, and those that families name, as mixer conv, mixer gates,
+    mixing gates and mixing tables.
     """
     rows: dict[tuple[str, bool], dict[str, Any]] = {}
+    mixers, which = list(mixers_in(model)), decaying(model, fidelity)
     for name, parameter in model.named_parameters():
-        place = re.sub(r"\blayers\.(\d+)", lambda layer: ".mlp" if int(layer[1]) % 2 else ".mixer", name)  # of Backbone
-        group = next((group for part, group in _GROUP_OF if part in place), "other")
-        decaying = decays(name, parameter, fidelity)
-        row = rows.setdefault((group, decaying), {"group": group, "decays": decaying, "tensors": 0, "parameters": 0})
+        of_mixer = next(((name[len(at) + 1 :], one.groups) for at, _, one in mixers if has_name(name, (at,))), None)
+        if of_mixer:
+            rest, groups = of_mixer
+            group = next((group for part, group in groups.items() if has_name(rest, (part,))), "mixer projections")
+        else:
+            place = re.sub(r"\blayers\.(\d+)", lambda at: ".mlp" if int(at[1]) % 2 else ".mixer", name)  # of Backbone
+            group = next((group for part, group in _GROUP_OF if part in place), "other")
+        is_decaying = name in which
+        row = rows.setdefault(
+            (group, is_decaying), {"group": group, "decays": is_decaying, "tensors": 0, "parameters": 0}
+        )
         row["tensors"] += 1
         row["parameters"] += parameter.numel()
     return list(rows.values())

@@ -14,9 +14,10 @@ from torch.func import functional_call, vmap
 
 from madbench.errors import TrainingError
 from madbench.jobs import Job, content_id
+from madbench.mixers.traits import Traits, mixers_in
 from madbench.suites.trial import Trial
 from madbench.training.member import Member
-from madbench.training.optimizer import decays
+from madbench.training.optimizer import decaying
 from madbench.training.step import Taken
 
 MOST = 8  # jobs of a group where no number is given
@@ -68,11 +69,10 @@ class Stack:
     def __init__(self, members: Sequence[Member]):
         self.members, self.trials = list(members), [member.trial for member in members]
         named = dict(self.trials[0].model.named_parameters())
-        fidelity = members[0].job.fidelity
-        decaying = [name for name, parameter in named.items() if decays(name, parameter, fidelity)]
-        self.names = decaying + [name for name in named if name not in decaying]
+        which = decaying(self.trials[0].model, members[0].job.fidelity)
+        self.names = sorted(named, key=lambda name: name not in which)  # a stable sort
         self.shapes = [named[name].shape for name in self.names]
-        self.decaying = sum(named[name].numel() for name in decaying)  # columns
+        self.decaying = sum(named[name].numel() for name in which)  # columns
         _check_equal([trial.model for trial in self.trials])
         size = (len(members), sum(shape.numel() for shape in self.shapes))
         like = next(iter(named.values())).detach()
@@ -160,8 +160,10 @@ class Stack:
         network = copy.deepcopy(trial.loss)
         heads = self.members[0].job.model.n_head
         with trial.autocast:  # the path depends on it
-            if any([_take_stackable_path(module, trial, heads) for module in network.modules()]):  # prepares every one
-                self.details["path"] = "dense"
+            mixers = mixers_in(network)
+            paths = [_take_stackable_path(mixer, traits, trial, heads) for _, mixer, traits in mixers]
+            if taken := max(paths, default=""):
+                self.details["path"] = taken
         of_model = {id(parameter): name for name, parameter in network.named_parameters()}
         own = dict(network.model.named_parameters())
         names = [of_model[id(own[name])] for name in self.names]
@@ -209,15 +211,15 @@ def _check_equal(models: Sequence[nn.Module]) -> None:
         raise TrainingError("their models differ in more than the values of their parameters")
 
 
-def _take_stackable_path(module: nn.Module, trial: Trial, heads: int) -> bool:
-    """Prepares a mixer for a leading axis of models. Gives whether it takes its dense path, as most do."""
-    if not (hasattr(module, "resolve_path") and hasattr(module, "path")):
-        return False
+def _take_stackable_path(mixer: nn.Module, traits: Traits, trial: Trial, heads: int) -> str:
+    """Prepares a mixer for a leading axis of models. Gives the path that it takes for that; empty for its usual one."""
+    if not traits.stacked_path:
+        return ""
     batch, length = trial.batch_shape
-    if hasattr(module, "is_stacked") and module.resolve_path(batch, length) not in ("dense", "chunked"):
-        module.is_stacked = True
-        return False
+    if traits.is_stackable and mixer.resolve_path(batch, length) not in ("dense", "chunked"):
+        mixer.is_stacked = True
+        return ""
     if 2 * heads * batch * length**2 * 4 > STACKABLE_BYTES:  # some labels have two scores a head
         raise TrainingError(f"{length} tokens are too many for a dense path")
-    module.path = "dense"
-    return True
+    mixer.path = traits.stacked_path
+    return mixer.path

@@ -1,5 +1,8 @@
 from __future__ import annotations
 
+import inspect
+from functools import partial
+
 import pytest
 from matplotlib.figure import Figure
 from scipy import stats
@@ -220,9 +223,31 @@ def test_a_plot_is_a_figure_of_matplotlib(stored):
     assert {"mad", "effects", "loss"} <= FIGURES.keys()
 
 
+def test_functions_that_show_name_the_arguments_that_choose_runs():
+    chosen = {"profile", "overrides", "tasks", "fidelity", "budget", "protocol", "corpus", "results"}
+    for show in (madbench.table, madbench.compare, madbench.attribute, madbench.findings, madbench.plot):
+        assert chosen <= inspect.signature(show).parameters.keys()
+
+
+def test_functions_that_show_warn_of_what_they_leave_out(stored, tmp_path):
+    (damaged, *_) = (tmp_path / "runs").iterdir()
+    (damaged / "record.json").write_text("{")
+    with pytest.warns(UserWarning, match=damaged.name):
+        madbench.table(**stored)
+
+
 def test_functions_that_show_refuse_what_no_verb_takes(stored):
-    with pytest.raises(TypeError, match="profil"):
-        madbench.table(profil="quick", **stored)
+    for show in (madbench.table, madbench.attribute, madbench.findings, partial(madbench.compare, ["S", "S-c"])):
+        name = getattr(show, "func", show).__name__
+        with pytest.raises(TypeError, match=rf"{name}\(\) got an unexpected keyword argument 'profil'"):
+            show(profil="quick", **stored)
+    with pytest.raises(TypeError, match=r"plot\(\) got an unexpected keyword argument 'opened'"):
+        madbench.plot("mad", opened=None, **stored)
+    for name, value, nearest in [("fidelity", "publish", "published"), ("budget", "papr", "paper")]:
+        with pytest.raises(ConfigError, match=f"{name}: '{value}' is not allowed; did you mean '{nearest}'"):
+            madbench.table(**{**stored, name: value})
+    with pytest.raises(ConfigError, match="width: 'singel' is not allowed; did you mean 'single'"):
+        madbench.plot("mad", width="singel", **stored)
     with pytest.raises(ConfigError, match="two labels or more"):
         madbench.compare(["S"], **stored)
     with pytest.raises(StoreError, match="R-cg-q"):

@@ -207,7 +207,7 @@ def test_every_format_is_written_and_120_columns_are_enough():
     assert max(map(len, lines)) <= 120 and any(line.startswith("conv: c vs. none  ") for line in lines)
     assert "…" not in captured.get()
     assert "| conv: c vs. none | " in table.to_markdown()
-    assert r"\texttt{conv: c vs. none} & " in table.to_latex() and r"$\pm$" in table.to_latex()
+    assert r"\texttt{conv:~c~vs.~none} & " in table.to_latex() and r"$\pm$" in table.to_latex()
     heading, *rows = table.to_csv().splitlines()
     assert heading.startswith(
         "kind,contrast,second,given,without,pairs,quantity,unit,estimate,low,high,p,n,test,reason"

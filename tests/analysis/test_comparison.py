@@ -148,4 +148,4 @@ def test_text_and_records_say_the_same():
     assert lines[1][1:3] == ["5/5:0/5", "+79.0"] and (exact["solved"], exact["baseline_solved"]) == (5, 0)
     assert lines[2] == ["  L5 loss", "n=1", "+0.125", "", "", "single seed"] and loss["solved"] is None
     assert [record["verdict"] for record in table.records()] == [line[-1] for line in lines]
-    assert "} & 0/5:0/5 & +5.0" in table.to_latex()
+    assert r"\quad Compr. & 0/5:0/5 & +5.0" in table.to_latex()

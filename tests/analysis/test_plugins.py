@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
+from madbench.analysis.comparison import comparison_table
+from madbench.analysis.inference import Sample, difference
+from madbench.analysis.quantities import MAD_AVERAGE
+from madbench.analysis.samples import samples_of
 from madbench.analysis.stored import Selection
 from madbench.analysis.tables import result_table
 from madbench.jobs import Record
@@ -49,8 +54,33 @@ def test_tasks_of_packages_have_columns_and_are_not_in_the_average(store):
 
 def test_a_setting_of_one_family_leaves_out_labels_of_others(store):
     overrides = ["model.mix_rank=4"]
-    (job,) = MAD.jobs(["S"], MAD.Profile.load("quick", overrides), tasks=["compression"])
+    (job,) = MAD.jobs(["R-12!"], MAD.Profile.load("quick", overrides), tasks=["compression"])
     store.finish(job, Record("finished", {"accuracy": 0.5, "selection_accuracy": 0.5, "ceiling": 1.0}))
     warnings: list[str] = []
     selection = Selection(overrides=overrides, tasks=["compression"], results=store.root, warn=warnings.append)
-    assert selection.select().labels == ["S"] and warnings == []
+    assert selection.select().labels == ["R-12!"] and warnings == []
+    named = Selection(["S", "R-12!"], overrides, tasks=["compression"], results=store.root).select()
+    assert named.labels == ["S", "R-12!"], "the runs of S are the same with and without it"
+
+
+def test_a_grid_compares_the_mean_over_its_tasks_and_the_average_of_the_six_apart(install_example, grid_results):
+    install_example("task")
+
+    def accuracy(job):
+        gain = 0.0 if job.label == "S" else 0.45 if job.task == "prefix_sum" else 0.1
+        return 0.4 + gain + 0.02 * (job.seed * len(job.task) % 3)
+
+    results = grid_results(("S", "R"), accuracy, tasks=[*TASKS])
+    table = result_table(results, has_baseline=True)
+    (row,) = [one for one in comparison_table("S", ["R"], results.scores).rows if one.quantity == MAD_AVERAGE]
+    (record,) = [one for one in table.records() if (one["label"], one["task"]) == ("R", MAD_AVERAGE)]
+    numbers = [record[f"difference{end}"] for end in ("", "_low", "_high", "_p")]
+    assert numbers == [row.difference.estimate, row.difference.low, row.difference.high, row.difference.p]
+    assert row.difference.estimate == pytest.approx(10.0)
+    of_task = samples_of(results.scores)
+    parts = {label: tuple(of_task[task][label] for task in TASKS) for label in "SR"}
+    means = {label: np.mean([part.values for part in own], axis=0) for label, own in parts.items()}
+    whole = {label: Sample(means[label], parts[label][0].scale, None, parts[label]) for label in "SR"}
+    expected = difference(whole["R"], whole["S"])
+    assert expected.estimate == pytest.approx(15.0)
+    assert table.text_rows()[1][1][-1] == f"+15.0 ±{expected.high - expected.estimate:.1f}"

@@ -96,3 +96,13 @@ def test_a_long_list_of_infeasible_labels_is_cut_short(refuse):
 def test_a_size_that_is_no_size_is_a_usage_error(invoke):
     result = invoke(budget, "S", "--n-head", 0)
     assert result.exit_code == 2 and "--n-head" in result.output
+
+
+def test_a_setting_that_no_label_reads_is_refused_and_one_that_some_do_holds_for_those(main, refuse):
+    assert "mix_rank has no effect on S, R-c; settings of" in refuse(budget, "S", "R-c", "--mix-rank", 5)
+    assert "registers has no effect on S; settings of" in refuse(budget, "S", "model.registers=8")
+    shown = main("budget", "S", "R-k-q", "R-12!", "--mix-rank", 5, "model.registers=8", "--json")
+    assert shown.code == 0, shown.stderr
+    rows = {row["label"]: row for row in json.loads(shown.stdout)}
+    assert rows["R-12!"]["ranks"]["mix"] == 5 and rows["R-k-q"]["terms"]["registers"] == 8 * 128
+    assert rows["S"] == json.loads(main("budget", "S", "--json").stdout)[0]

@@ -5,6 +5,7 @@ import json
 
 import pytest
 
+from madbench.analysis.protocols import profile_changes
 from madbench.cli.interactions import interactions
 from madbench.cli.ls import ls
 from madbench.jobs import Record
@@ -152,3 +153,20 @@ def test_other_tables_leave_these_runs_alone(invoke, fill, main):
 )
 def test_what_has_no_effect_or_meaning_is_refused(refuse, given, message):
     assert message in refuse(interactions, *given)
+
+
+@pytest.mark.parametrize("overrides", [(), ("precision=float32",), ("--profile", "full")])
+def test_the_protocol_says_the_precision_of_its_jobs(main, monkeypatch, overrides):
+    planned = []
+    monkeypatch.setattr("madbench.cli.interactions._print_plan", lambda experiment, *_: planned.append(experiment))
+    assert main("interactions", *overrides, "--dry-run").code == 0
+    (experiment,) = planned
+    expected = "float64" if not overrides else "float32"
+    assert {job.training.precision for job in experiment.jobs} == {expected}
+    assert {row.protocol.precision for row in experiment.rows} == {expected}
+
+
+def test_a_change_of_the_precision_is_named_by_the_key_that_makes_it():
+    ours, theirs = (InteractionProfile.load("quick", given) for given in ((), ("precision=float32",)))
+    (job,) = INTERACTIONS.jobs(["hfa:C3"], theirs, tasks=["hunters"])
+    assert profile_changes(job, ours) == ["precision=float32"]

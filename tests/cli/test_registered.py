@@ -2,12 +2,15 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 
 import pytest
 
 from madbench.analysis.inference import holm
 from madbench.cli.registering import register
 from madbench.cli.results import findings
+from madbench.jobs import Record
+from madbench.tasks import settings_class
 
 LABELS = ("R-12!", "R-12o!", "G-12!", "G-12o!")
 GAINS = {"R-12!": 0.1, "R-12o!": 0.6, "G-12!": 0.2, "G-12o!": 0.7}
@@ -106,6 +109,40 @@ def test_runs_that_are_not_stored_yet_are_counted(grid, fill_all, invoke, judged
     fill_all({label: GAINS[label] for label in LABELS[2:]})
     caption, records = judged()
     assert "not stored yet" not in caption and records[0]["verdict"] == "supported"
+
+
+def test_verdicts_are_provisional_until_every_registered_run_has_a_result(
+    grid, fill_all, store, invoke, judged, tmp_path
+):
+    invoke(register, "lag.yaml")
+    fill_all(GAINS)
+    caption, records = judged()
+    assert records[0]["verdict"] == "supported" and "provisional" not in caption
+    (run, *_) = [run for run in store.runs() if (run.job.label, run.job.seed) == ("G-12!", 2)]
+    shutil.rmtree(run.folder)
+    caption, records = judged()
+    assert records[0]["verdict"].endswith(" (provisional)")
+    assert "1 of 72 registered runs are not stored yet. The verdicts are provisional until all are." in caption
+    store.finish(run.job, Record("failed", error="out of memory"))
+    caption, records = judged()
+    assert records[0]["verdict"].endswith(" (provisional)")
+    assert "1 of 72 registered runs are not stored yet." in caption
+    assert "1 of these failed (madbench sweep --retry): G-12!; seeds 2." in caption
+    for columns in (60, 120, 200):
+        shown = " ".join(invoke(findings, "--registered", FILE, columns=columns).stdout.split())
+        assert "(provisional)" in shown
+    store.finish(run.job, Record("diverged", error="at step 4"))
+    caption, records = judged()
+    assert "provisional" not in caption + "".join(one["verdict"] for one in records)
+
+
+def test_a_share_that_decides_what_is_solved_is_noticed_when_it_changes(grid, fill_all, invoke, judged, monkeypatch):
+    invoke(register, "lag.yaml")
+    fill_all(GAINS)
+    monkeypatch.setattr(settings_class("compression"), "solved_share", 0.05)
+    caption, records = judged()
+    assert "The analysis changed after the registration" in caption
+    assert "solved_share.compression 0.9, now 0.05" in caption and "provisional" in records[0]["verdict"]
 
 
 def test_runs_stored_before_the_registration_are_named(grid, fill_all, invoke, judged):

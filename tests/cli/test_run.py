@@ -113,6 +113,25 @@ def test_a_dry_run_gives_the_time_from_the_first_start_to_the_last_end(main, tin
         assert plan["estimated_seconds"] == pytest.approx(total(cell["estimated_seconds"] for cell in plan["cells"]))
 
 
+@pytest.mark.parametrize(
+    ("words", "threads", "said"),
+    [((), 3, "OMP_NUM_THREADS=3"), (("--threads", "2"), 2, "--threads 2")],
+)
+def test_threads_are_those_of_the_environment_or_the_option_and_the_plan_and_the_start_say_so(
+    words, threads, said, main, tiny, monkeypatch, tmp_path
+):
+    monkeypatch.setenv("OMP_NUM_THREADS", "3")
+    monkeypatch.delenv("MKL_NUM_THREADS", raising=False)
+    words = ("run", "S", "--profile", tiny, "-t", "compression", "--device", "cpu", *words)
+    text = f"1 at a time, {threads} threads each ({said})"
+    assert f"on cpu with {text}" in main(*words, "--dry-run").stdout
+    [shift] = json.loads(main(*words, "--dry-run", "--json").stdout)["shifts"]
+    assert (shift["slots"], shift["threads"], shift["text"]) == (1, threads, text)
+    assert text in main(*words).stderr
+    [run] = Store.open(tmp_path / "results", create=False).runs()
+    assert run.record.details["threads"] == threads
+
+
 def test_a_run_that_diverges_is_shown_and_stored(main, tiny, tmp_path):
     words = ("run", "S", "--profile", tiny, "-t", "compression", "--device", "cpu", "learning_rates=1e30")
     shown = main(*words)

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import errno
 import json
 import subprocess
 import sys
@@ -137,3 +138,20 @@ def test_status_imports_neither_torch_nor_pandas(begin, tmp_path):
     shown = subprocess.run([sys.executable, "-c", program, tmp_path], capture_output=True, text=True, timeout=60)
     assert shown.returncode == 0, shown.stderr
     assert shown.stdout.splitlines()[-1] == "[]" and "finished" in shown.stdout
+
+
+def test_a_sweep_of_which_nobody_can_tell_whether_it_runs_is_not_shown_as_running(begin, invoke, tmp_path, monkeypatch):
+    Store.open(tmp_path)
+    with begin() as journal:
+        train(journal, JOBS[0])
+        with monkeypatch.context() as patch:
+            error = OSError(errno.ENOLCK, "No locks available")
+            patch.setattr(journal_module.fcntl, "flock", lambda *_: (_ for _ in ()).throw(error))
+            result = invoke(status, "--results", tmp_path)
+    assert result.exit_code == 0
+    lines = result.output.splitlines()
+    assert lines[0].startswith("unknown     madbench run") and not [line for line in lines if "running" in line]
+    text = " ".join(result.output.split())
+    assert (
+        "whether it runs is not known" in text and "no locks available" in text and "the same command resumes" in text
+    )

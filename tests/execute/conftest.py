@@ -1,6 +1,9 @@
 from __future__ import annotations
 
 import importlib
+import os
+import signal
+import sys
 from pathlib import Path
 
 import pytest
@@ -8,6 +11,7 @@ import pytest
 from madbench.execute.base import Summary
 from madbench.store.runs import Store
 
+HERE = Path(__file__).parent
 collect_ignore = [
     "fake_slurm.py",
     "torchrun_pairs.py",
@@ -17,8 +21,33 @@ collect_ignore = [
 @pytest.fixture
 def fake(monkeypatch):
     """The module of the fake training run, importable by worker processes too."""
-    monkeypatch.syspath_prepend(str(Path(__file__).parent))
+    monkeypatch.syspath_prepend(str(HERE))
     return importlib.import_module("fake_sweep")
+
+
+@pytest.fixture
+def slurm(fake, monkeypatch, tmp_path):
+    """A Slurm that runs every job at once on this machine; gives the folder of its jobs."""
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(HERE), *filter(None, sys.path)]))
+    jobs, programs = tmp_path / "jobs", tmp_path / "bin"
+    jobs.mkdir()
+    programs.mkdir()
+    for name in ("sbatch", "srun", "sacct", "scancel", "scontrol"):
+        program = programs / name
+        program.write_text(f'#!/bin/sh\nexec {sys.executable} {HERE / "fake_slurm.py"} {name} "$@"\n')
+        program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{programs}{os.pathsep}{os.environ['PATH']}")
+    monkeypatch.setenv("FAKE_SLURM", str(jobs))
+    monkeypatch.setattr("madbench.execute.submitit.FORCE_SECONDS", 0.5)
+    monkeypatch.setattr("submitit.core.core.Job._results_timeout_s", 0)
+    submitit = pytest.importorskip("submitit")
+    monkeypatch.setattr(submitit.SlurmJob, "watcher", type(submitit.SlurmJob.watcher)(delay_s=600))  # knows no job yet
+    yield jobs
+    for pid in jobs.glob("*/pid"):
+        try:
+            os.killpg(int(pid.read_text()), signal.SIGKILL)
+        except OSError:
+            pass
 
 
 @pytest.fixture

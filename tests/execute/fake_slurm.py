@@ -1,7 +1,8 @@
 """sbatch, srun, sacct, scancel and scontrol of a Slurm with one node and no queue, as far as submitit uses them.
 
 The first argument says which. ``FAKE_SLURM`` is the folder of its jobs: one a task, with its process group
-``pid``, ``requeue`` when it is to start again, and ``state`` when it has ended.
+``pid``, ``requeue`` when it is to start again, and ``state`` when it has ended. While there is a file ``hold``, jobs do
+not start, and have the state that it says.
 """
 
 from __future__ import annotations
@@ -27,6 +28,9 @@ def sbatch(script):
     tasks = [f"{job_id}_{index}" for index in range(int(array[1]) + 1)] if array else [job_id]
     for task in tasks:
         (JOBS / task).mkdir()
+        if (JOBS / "hold").exists():
+            (JOBS / task / "state").write_text((JOBS / "hold").read_text())
+            continue
         command = [sys.executable, __file__, "run", task, str(copy)]
         none = subprocess.DEVNULL
         subprocess.Popen(command, start_new_session=True, stdin=none, stdout=none, stderr=none)
@@ -74,7 +78,8 @@ def sacct(*_):
 def scancel(job_id, *signals):
     for job in [JOBS / job_id, *JOBS.glob(f"{job_id}_*")]:
         with suppress(OSError):
-            os.killpg(int((job / "pid").read_text()), signal.SIGKILL)
+            if (job / "pid").exists():
+                os.killpg(int((job / "pid").read_text()), signal.SIGKILL)
             (job / "state").write_text("CANCELLED by 0")
 
 

@@ -15,11 +15,12 @@ from pathlib import Path
 from madbench.errors import StoreError
 from madbench.execute import local
 from madbench.files import write_atomically
-from madbench.jobs import Job, Record
+from madbench.jobs import Job, Record, Report
 from madbench.store.runs import Store
 from madbench.suites.mad import ModelConfig, TrainingConfig
 
 AT_IMPORT = os.environ.get("CUDA_VISIBLE_DEVICES")
+LOST_GPUS: list[int] = []  # as of a process whose GPU is lost: nothing trains in it any more
 
 
 def make_job(seed: int, **setting) -> Job:
@@ -53,11 +54,20 @@ def expected(job: Job) -> Record:
 def train(jobs, works, report):
     """Trains the jobs side by side, each a step in turn."""
     records = {}
+    if len(jobs) > 1 and any(job.setting.get("trouble") == "too large together" for job in jobs):
+        raise MemoryError
     for round in itertools.zip_longest(*map(train_one, jobs, works, itertools.repeat(report))):
         for index, record in enumerate(round):
             if record:
                 records[index] = record
+                if len(jobs) > 1 and isinstance(report, Report):
+                    report.ended(jobs[index], record)
     return [records[index] for index in range(len(jobs))]
+
+
+def train_in_turn(jobs, works, report):
+    """Trains one job after the other."""
+    return [list(train_one(job, work, report))[-1] for job, work in zip(jobs, works)]
 
 
 def train_one(job, work, report):
@@ -70,8 +80,11 @@ def train_one(job, work, report):
     environment = {name: os.environ.get(name) for name in setting.get("environment", ())}
     step, state = map(int, checkpoint.read_text().split()) if checkpoint.exists() else (0, job.seed)
     report(job, {"step": step, "pid": os.getpid(), "environment": environment, "at_import": AT_IMPORT})
-    misbehave(setting.get("trouble"), setting)
+    if LOST_GPUS:
+        raise RuntimeError("CUDA error: the launch timed out and was terminated")
     while step < setting.get("steps", 1):
+        if step == setting.get("at", 0):
+            misbehave(setting.get("trouble"), setting)
         time.sleep(setting.get("pause", 0))
         step, state = step + 1, next_state(state)
         write_atomically(checkpoint, f"{step} {state}".encode())
@@ -101,6 +114,9 @@ def misbehave(trouble, setting):
     if trouble == "once" and not Path(setting["marker"]).exists():
         Path(setting["marker"]).touch()
         raise ValueError("only the first time")
+    if trouble == "lost GPU":
+        LOST_GPUS.append(0)
+        raise RuntimeError("CUDA error: the launch timed out and was terminated")
     if trouble == "unresponsive":
         time.sleep(60)
 

@@ -216,3 +216,23 @@ def test_twenty_thousand_jobs_are_written_and_read_in_no_time(begin, tmp_path):
         (sweep,) = read_sweeps(tmp_path, 3)
         assert time.process_time() - began < 1.0  # 0.03 s on an idle machine
     assert sweep["total"] == 20_000 and len(sweep["open"]) == 19_999
+
+
+@pytest.mark.parametrize("number", [errno.ENOLCK, errno.EOPNOTSUPP, errno.EIO])
+def test_a_journal_that_cannot_be_locked_is_no_living_sweep(begin, tmp_path, monkeypatch, number):
+    with begin() as ended:
+        train(ended, JOBS[0])
+    with begin() as journal:
+        journal.on_event({"event": "started", "job": JOBS[1], "slot": 0})
+
+        def flock(file, operation):
+            raise OSError(number, os.strerror(number))
+
+        with monkeypatch.context() as patch:
+            patch.setattr(journal_module.fcntl, "flock", flock)
+            sweeps = {sweep["name"]: sweep for sweep in read_sweeps(tmp_path, 3)}
+        assert {sweep["state"] for sweep in read_sweeps(tmp_path, 3)} == {"finished", "running"}
+    assert sweeps[ended.path.stem]["state"] == "finished"
+    unknown = sweeps[journal.path.stem]
+    assert unknown["state"] == "unknown" and unknown["counts"] == {"not done": 3} and unknown["slots"] == []
+    assert os.strerror(number).lower() in unknown["error"] and str(journal.path) in unknown["error"]

@@ -70,6 +70,18 @@ def test_every_job_of_a_group_ends_in_its_own_way(cluster, check_pairs):
     check_pairs(ray_executor(cluster.address))
 
 
+@pytest.mark.parametrize("shared", [False, True])
+def test_a_job_is_stored_when_it_ends_and_only_the_job_that_is_to_blame_fails(cluster, fake, store, shared):
+    jobs = [fake.make_job(0), fake.make_job(1, steps=60, pause=0.05, trouble="os._exit", at=50), fake.make_job(2)]
+    events = []
+    summary = ray_executor(cluster.address, shared=shared)([jobs], store, fake.train, on_event=events.append)
+    assert summary == Summary(finished=2, failed=1)
+    assert [results(store)[seed] for seed in (0, 2)] == [fake.expected(jobs[0]), fake.expected(jobs[2])]
+    first = next(event for event in events if event["event"] == "finished")
+    later = [event["progress"]["step"] for event in events[events.index(first) :] if "progress" in event]
+    assert min(later) < 50 and first["job"].seed in (0, 2)
+
+
 def test_both_jobs_of_a_group_resume_after_their_worker_was_killed(cluster, fake, store, tmp_path):
     pids = tmp_path / "pids"
     pair = [fake.make_job(seed, steps=60, pause=0.05, pids=str(pids)) for seed in range(2)]

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from madbench.execute.slots import Shift, most_bytes, plan_shifts, slots_in_memory
+from madbench.errors import ConfigError
+from madbench.execute.slots import Shift, Threads, choose_threads, most_bytes, plan_shifts, slots_in_memory
 from madbench.suites import MAD, size_of
 from madbench.suites.language import GPTConfig, LanguageTraining
 from madbench.suites.mad import MadProfile
@@ -70,6 +71,68 @@ def test_a_job_a_core_on_the_cpu_and_one_on_a_gpu(monkeypatch):
     monkeypatch.setattr(devices, "available_cores", lambda: 3)
     for device, count in (("cpu", 3), ("cuda", 1), ("cuda:1", 1)):
         assert [(shift.slots, shift.threads) for shift in plan_shifts(mad(), device)] == [(count, 1)]
+
+
+def plan(jobs, threads, **how):
+    return [(shift.slots, shift.threads) for shift in plan_shifts(jobs, "cpu", threads=threads, **how)]
+
+
+@pytest.mark.parametrize(
+    ("threads", "how", "expected"),
+    [
+        (Threads(1), {}, [(2, 1)]),
+        (Threads(2), {}, [(1, 2)]),
+        (Threads(8), {}, [(1, 8)]),
+        (Threads(2), {"slots": 2}, [(2, 2)]),
+        (Threads(2), {"slots": 1}, [(1, 2)]),
+        (Threads(1), {"slots": 1}, [(1, 1), (1, 1)]),
+    ],
+)
+def test_jobs_have_the_threads_that_are_said_and_fewer_slots_for_it(threads, how, expected):
+    assert plan([*mad(), text()], threads, **how) == expected
+
+
+def test_a_job_has_no_more_threads_than_there_are_free_cores(monkeypatch):
+    monkeypatch.setattr(devices, "available_cores", lambda: 8)
+    long = text(24_000)
+    assert [plan([long], Threads(free=free)) for free in (8, 5, 1)] == [[(1, 8)], [(1, 5)], [(1, 1)]]
+    assert plan([long], Threads(free=5), slots=2) == [(1, 5)]
+    assert plan([long, text(23_000)], Threads(free=6), slots=2) == [(2, 3)]
+
+
+def test_on_busy_cores_jobs_of_one_thread_share_all_of_them():
+    jobs = [*mad("compression"), text(24_000)]
+    assert plan(jobs, Threads(free=2)) == [(1, 1), (1, 2)]
+    assert plan(jobs, Threads(free=1)) == [(2, 1)]
+
+
+def test_threads_are_those_asked_for_else_of_the_environment_else_free(monkeypatch):
+    for name in devices.THREAD_VARIABLES:
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(devices, "busy_cores", lambda: 1.0)
+    monkeypatch.setattr(devices, "_own_cores", lambda: {0, 1})
+    assert choose_threads([text()]) == Threads(free=1, reason="1 of 2 cores busy")
+    monkeypatch.setattr(devices, "busy_cores", lambda: 0.2)
+    assert choose_threads([text()]) == Threads(free=2)
+    monkeypatch.setenv("OMP_NUM_THREADS", "3")
+    assert choose_threads([text()]) == Threads(3, reason="OMP_NUM_THREADS=3")
+    assert choose_threads([text()], 2) == Threads(2, reason="--threads 2")
+    with pytest.raises(ConfigError, match="threads must be at least 1, got 0"):
+        choose_threads([text()], 0)
+
+
+def test_what_is_free_is_looked_at_only_where_a_job_can_use_more_than_one_core(monkeypatch):
+    for name in devices.THREAD_VARIABLES:
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(devices, "busy_cores", lambda: pytest.fail("looked"))
+    assert choose_threads(mad()) == Threads()
+    monkeypatch.setattr(devices, "available_cores", lambda: 1)
+    assert choose_threads([text()]) == Threads()
+
+
+def test_a_shift_says_how_its_jobs_train():
+    assert Shift([], 2, 1).text() == "2 at a time, 1 thread each"
+    assert Shift([], 4, 3, "--threads 3").text(1) == "1 at a time, 3 threads each (--threads 3)"
 
 
 def test_no_jobs_make_no_shift():

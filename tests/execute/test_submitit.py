@@ -1,54 +1,19 @@
 from __future__ import annotations
 
-import importlib
 import os
 import signal
-import subprocess
-import sys
 import time
 from pathlib import Path
 
 import pytest
 
-from madbench.errors import StoreError, TrainingError
+from madbench.errors import ConfigError, StoreError, TrainingError
 from madbench.execute import submitit as module
 from madbench.execute.base import Policy, Summary
 from madbench.execute.submitit import slurm_executor
 from madbench.store.runs import Store
 
-HERE = Path(__file__).parent
 pytest.importorskip("submitit")
-
-
-@pytest.fixture
-def fake(monkeypatch):
-    """The module of the fake training run, importable by jobs too."""
-    monkeypatch.syspath_prepend(str(HERE))
-    path = [str(HERE), *filter(None, sys.path)]
-    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(path))
-    return importlib.import_module("fake_sweep")
-
-
-@pytest.fixture
-def slurm(monkeypatch, tmp_path):
-    """A Slurm that runs every job at once on this machine; gives the folder of its jobs."""
-    jobs, programs = tmp_path / "jobs", tmp_path / "bin"
-    jobs.mkdir()
-    programs.mkdir()
-    for name in ("sbatch", "srun", "sacct", "scancel", "scontrol"):
-        program = programs / name
-        program.write_text(f'#!/bin/sh\nexec {sys.executable} {HERE / "fake_slurm.py"} {name} "$@"\n')
-        program.chmod(0o755)
-    monkeypatch.setenv("PATH", f"{programs}{os.pathsep}{os.environ['PATH']}")
-    monkeypatch.setenv("FAKE_SLURM", str(jobs))
-    monkeypatch.setattr(module, "FORCE_SECONDS", 0.5)
-    monkeypatch.setattr("submitit.core.core.Job._results_timeout_s", 0)
-    yield jobs
-    for pid in jobs.glob("*/pid"):
-        try:
-            os.killpg(int(pid.read_text()), signal.SIGKILL)
-        except OSError:
-            pass
 
 
 def backend_of(executor, root):
@@ -98,6 +63,30 @@ def test_an_sbatch_that_refuses_is_a_users_error(fake, slurm, store):
         assert os.listdir(work) == ["lock"]
 
 
+@pytest.mark.parametrize(
+    "asked",
+    [
+        {"partition": "gpu\ntouch pwned"},
+        {"partition": "gpu\r"},
+        {"extra": {"account": "me\ntouch pwned"}},
+        {"extra": {"account\ntouch pwned": "me"}},
+        {"extra": {"comment": "\x1b[31m"}},
+        {"extra": {"comment": "\u2028touch pwned"}},
+    ],
+)
+def test_nothing_that_could_be_a_line_of_a_job_script_is_taken(slurm, asked):
+    with pytest.raises(ConfigError, match="control characters cannot go into a Slurm script; leave them out"):
+        slurm_executor(**asked)
+
+
+@pytest.mark.parametrize("name", ["a\ntouch pwned", "100%", "run-%j", "%x/results", "back\\slash"])
+def test_a_results_folder_of_which_slurm_would_make_another_is_refused_at_once(fake, slurm, tmp_path, name):
+    store = Store.open(tmp_path / name)
+    with pytest.raises(ConfigError, match="results .*(control characters|choose a results folder without it)"):
+        slurm_executor()([[fake.make_job(0)]], store, fake.train)
+    assert not list(slurm.iterdir())
+
+
 @pytest.mark.slow
 def test_jobs_run_as_an_array_and_a_dead_one_fails_with_its_log(fake, slurm, store):
     jobs = [fake.make_job(seed, steps=2, environment=["OMP_NUM_THREADS"]) for seed in range(2)]
@@ -138,28 +127,6 @@ def test_a_preempted_group_is_queued_again_and_goes_on_from_its_checkpoints(fake
     assert results(store) == {job.seed: fake.expected(job) for job in pair}
     first, _, second, _ = trained = pids.read_text().split()
     assert first != second and trained == [first, first, second, second] and first_steps[1] > 0
-
-
-@pytest.mark.slow
-def test_the_jobs_of_a_killed_driver_are_trained_by_the_next_sweep_from_their_checkpoints(fake, slurm, store, tmp_path):
-    pids = tmp_path / "pids"
-    program = (
-        "import fake_sweep as fake; from madbench.store.runs import Store\n"
-        "from madbench.execute.submitit import slurm_executor\n"
-        f"jobs = [fake.make_job(s, steps=175, pause=0.02, pids={str(pids)!r}) for s in range(4)]\n"
-        f"slurm_executor()([jobs[:2], jobs[2:]], Store.open({str(store.root)!r}), fake.train)\n"
-    )
-    driver = subprocess.Popen([sys.executable, "-c", program])
-    until(lambda: len(list(store.root.glob("work/*/checkpoint"))) == 4)
-    driver.kill()
-    driver.wait()
-    jobs = [fake.make_job(s, steps=175, pause=0.02, pids=str(pids)) for s in range(4)]
-    events = []
-    assert slurm_executor()([jobs[:2], jobs[2:]], store, fake.train, on_event=events.append) == Summary(finished=4)
-    assert results(store) == {job.seed: fake.expected(job) for job in jobs}
-    assert min(event["progress"]["step"] for event in events if event["event"] == "progress") > 0
-    assert all((slurm / f"1000_{i}" / "state").read_text().startswith("CANCELLED") for i in range(2))
-    assert not list(store.root.glob("slurm/*.job"))
 
 
 @pytest.mark.slow

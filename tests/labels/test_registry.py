@@ -25,10 +25,16 @@ class Number:
         return f"num:{self.value}"
 
 
-class Family:
-    """Numbers: canonical without leading zeros."""
+@dataclass(frozen=True)
+class Settings:
+    """None."""
 
-    name, version = "num", "3"
+
+class Family:
+    """Numbers: canonical without leading zeros; nothing is built of them."""
+
+    name, version, Settings = "num", "3", Settings
+    explain = solve = build = checks = lambda self, *_: []
 
     def parse(self, text):
         digits = text.removeprefix("num:")
@@ -118,6 +124,33 @@ def test_an_unknown_family_names_the_nearest_installed_one(installed):
 def test_a_family_that_cannot_be_loaded_says_why(installed):
     with pytest.raises(LabelError, match="'gone'.*cannot be loaded.*no_such_module_at_all"):
         parse("gone:1")
+
+
+@pytest.mark.parametrize(
+    ("line", "instead", "fault"),
+    [
+        ("def neighbours", "def neighbors", "it has no 'neighbours', which every family has; did you mean 'neighbors'"),
+        (", Settings = ", ", Options = ", "it has no 'Settings', which every family has"),
+        ("= checks =", "=", "it has no 'checks', which every family has"),
+        ('"3", Settings', "3, Settings", "its 'version' is no text but 3"),
+        ("def neighbours", "traits = 4\n    def neighbours", "its 'traits' is no method but 4"),
+        ("def neighbours", "is_bidirectional = 1\n    def neighbours", "'is_bidirectional' is neither true nor false"),
+        ("@dataclass(frozen=True)\nclass Settings", "class Settings", "its 'Settings' is no frozen dataclass"),
+        ('"""None."""', "width: int", "its 'Settings' have no default for 'width'"),
+    ],
+)
+def test_what_a_family_lacks_or_has_of_another_kind_is_said_when_it_is_loaded(installed, line, instead, fault):
+    source = installed / "numbers_family" / "family.py"
+    assert line in source.read_text()
+    source.write_text(source.read_text().replace(line, instead))
+    with pytest.raises(LabelError, match=f"family 'num' .*cannot be used: .*{fault}"):
+        parse("num:1")
+
+
+def test_every_built_in_family_has_what_the_protocol_asks():
+    for name in labels._built_in():
+        family = family_of(f"{name}:" if name else "S")
+        assert isinstance(getattr(family, "traits", None), type(family.parse))
 
 
 def test_a_family_under_another_name_is_refused(installed):

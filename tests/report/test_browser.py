@@ -90,6 +90,20 @@ def test_the_page_never_scrolls_sideways(show, size):
     assert page.evaluate("(view => view.scrollWidth <= view.clientWidth)(document.getElementById('view'))")
 
 
+def test_a_phone_shows_every_cell_of_the_findings_without_scrolling_their_table(show):
+    hidden = show(size="phone").evaluate(
+        """() => [...document.querySelectorAll(".finding > *")]
+            .filter((one) => one.getClientRects().length && one.getBoundingClientRect().right > innerWidth)
+            .map((one) => one.textContent)"""
+    )
+    assert hidden == []
+
+
+def test_what_follows_a_number_weighs_no_more_than_the_text(show):
+    weights = "[...document.querySelectorAll('.rest')].map((one) => getComputedStyle(one).fontWeight)"
+    assert set(show().evaluate(weights)) == {"400"}
+
+
 def test_headings_sort_by_click_and_by_keyboard(show):
     page = show()
     assert page.evaluate(COLUMN) == ["S", "S-c", "R-c"]
@@ -239,9 +253,9 @@ def test_figures_have_the_colours_of_the_page(show, color_scheme):
     assert wrong == []
 
 
-def test_findings_and_tables_are_first_and_what_is_missing_last(show):
+def test_tables_and_their_comparison_are_first_and_what_is_missing_last(show):
     names = show().evaluate("[...document.querySelectorAll('main > section')].map((one) => one.id)")
-    assert names[:3] == ["findings", "tables", "figures"] and names[-2:] == ["provenance", "missing"]
+    assert names[:3] == ["tables", "comparison", "findings"] and names[-2:] == ["provenance", "missing"]
 
 
 def test_a_checker_of_accessibility_finds_nothing(show):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 from dataclasses import replace
@@ -47,3 +48,17 @@ def test_a_stored_drawing_that_is_no_file_is_drawn_again(store, selected, monkey
     stored.unlink()
     stored.mkdir()
     assert report_page(selected(store)).content["figures"] == drawn
+
+
+def test_drawings_of_others_in_the_folder_of_figures_stay(store, selected, monkeypatch):
+    monkeypatch.setattr(page, "CAPTIONS", {"budget": CAPTIONS["budget"]})
+    monkeypatch.setattr(page, "MOST_FIGURES", 1)
+    folder = store.root / "index" / "figures"
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    old = folder / f"budget-{'0' * 16}.svg"
+    for path in (folder / "budget-of-the-paper.svg", old):
+        path.write_text("<svg/>")
+        os.utime(path, (0, 0))
+    report_page(selected(store))
+    assert (folder / "budget-of-the-paper.svg").exists() and not old.exists()

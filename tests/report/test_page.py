@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+import re
 
 import pytest
 
+from madbench.analysis.comparison import comparison_table
+from madbench.analysis.quantities import difference_text, heading
 from madbench.jobs import Record
 from madbench.report.tables import Cell, Group, Heading, PageTable
 from madbench.store.runs import Store
@@ -190,3 +193,40 @@ def test_a_store_with_a_damaged_folder_says_which(empty_store, fill, read_page):
     damaged = next((empty_store.root / "runs").iterdir())
     (damaged / "record.json").write_text("{}")
     assert f"Could not be read: {damaged}" in read_page(empty_store, tasks=MAD).text
+
+
+def test_one_sentence_says_what_is_best_and_what_is_decided(empty_store, fill, read_page):
+    fill(empty_store, ["S", "S-c"], seeds=(0, 1, 2))
+    text = read_page(empty_store, tasks=MAD).text
+    assert re.search(r"Of 2 labels S-c \(61\.0.*\) has the highest compression\.", text)
+
+
+def test_with_too_few_seeds_the_sentence_says_that_nothing_is_best(parsed):
+    assert "none has the highest compression yet: that takes two labels with three seeds or more" in parsed.text
+
+
+def test_the_labels_are_compared_with_the_first_one_asked_for_as_the_verb_does(empty_store, fill, read_page, selected):
+    fill(empty_store, ["S", "S-c", "R-c"], seeds=(0, 1, 2))
+    for asked, baseline in [((), "S"), (("S-c", "S"), "S-c")]:
+        parsed = read_page(empty_store, *asked, tasks=MAD)
+        others = [label for label in (asked or ("S", "S-c", "R-c")) if label != baseline]
+        made = comparison_table(baseline, others, selected(empty_store, *asked, tasks=MAD).scores)
+        assert f"Each label less {baseline}" in parsed.text and made.rows
+        for row in made.rows:
+            shown = parsed.cell("comparison", row.label, heading(row.quantity))
+            mark = "*" if row.verdict in ("higher", "lower") else ""
+            assert shown.text == difference_text(row.difference, row.quantity) + mark
+            assert shown.attributes["data-link"] == f"runs/{row.label}/{row.quantity}"
+
+
+def test_a_label_alone_is_compared_with_nothing(empty_store, fill, read_page):
+    fill(empty_store, ["S"])
+    assert "comparison-table" not in read_page(empty_store, tasks=MAD).tables
+
+
+def test_the_days_of_the_runs_are_those_of_their_records_and_not_of_their_files(empty_store, fill, read_page):
+    fill(empty_store, ["S"], seeds=[0], ended="2026-02-03T23:59:59+00:00")
+    fill(empty_store, ["S"], seeds=[1], ended="2026-02-05T01:00:00+00:00")
+    fill(empty_store, ["S-c"], seeds=[0])
+    trained = read_page(empty_store, tasks=MAD).text.partition("Provenance")[2].partition("Runs ended")[2]
+    assert trained.strip().startswith("2026-02-03 to 2026-02-05; 3 of 9 runs have no date")

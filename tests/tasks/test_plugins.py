@@ -97,7 +97,6 @@ def test_tasks_are_listed_without_importing_them_or_numpy(prefix_sum):
         ([("mine", "madbench.tasks.compression:Nothing")], "cannot be loaded: AttributeError"),
         ([("mine", "madbench.tasks.base:Examples")], "expected a subclass of madbench.tasks.TaskSetting"),
         ([("mine", "madbench.tasks.base:TaskSetting")], "the class has no 'heading'"),
-        ([("compression", "other:Task")], "madbench.tasks.compression:Compression has this name already"),
         ([("mine", "a:Task"), ("mine", "b:Task")], "a:Task has this name already"),
         ([("language_model", "a:Task")], "none of language_model, mad_average"),
         ([("my.task", "a:Task")], "of the form my_task"),

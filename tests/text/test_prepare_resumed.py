@@ -182,3 +182,21 @@ def test_killed_while_the_files_move_up_the_next_call_finishes(whole, words, mon
     assert reads == []
     assert corpus.manifest.recipe.validation == 0.5
     assert not (whole.folder / "partial").exists()
+
+
+@pytest.mark.parametrize("force", [False, True])
+def test_unfinished_work_that_is_a_link_to_another_corpus_is_refused(whole, words, tmp_path, force):
+    before = {path.name: path.read_bytes() for path in whole.folder.iterdir()}
+    folder = tmp_path / "new"
+    for target, link in [
+        (whole.folder, folder / "partial"),
+        (whole.folder / "train.bin", folder / "partial/train.bin"),
+    ]:
+        link.parent.mkdir(parents=True, exist_ok=True)
+        link.symlink_to(target)
+        with pytest.raises(StoreError, match="partial.*: a link, .* delete the link"):
+            prepare(words, folder, validation=SHARE, force=force)
+        assert {path.name: path.read_bytes() for path in whole.folder.iterdir()} == before
+        link.unlink()
+    (folder / "partial").rmdir()
+    assert bins(prepare(words, folder, validation=SHARE).folder) == bins(whole.folder)

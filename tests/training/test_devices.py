@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import math
 import os
 import sys
 from pathlib import Path
@@ -98,7 +99,107 @@ def test_auto_precision_is_bfloat16_where_the_hardware_multiplies_it(monkeypatch
         assert resolve_precision("bfloat16", "cpu") == "bfloat16"
 
 
+@pytest.fixture
+def groups(tmp_path, monkeypatch):
+    """``groups(own, files)`` gives the quota of a process in the control groups ``own``, where these files are."""
+
+    def quota(own, files):
+        (tmp_path / "own").write_text(own)
+        for name, text in files.items():
+            (tmp_path / "groups" / name).parent.mkdir(parents=True, exist_ok=True)
+            (tmp_path / "groups" / name).write_text(text)
+        return devices.cpu_quota(tmp_path / "groups", tmp_path / "own")
+
+    return quota
+
+
+@pytest.mark.parametrize(
+    ("own", "files", "quota"),
+    [
+        ("0::/\n", {"cpu.max": "150000 100000\n"}, 1.5),
+        ("0::/\n", {"cpu.max": "max 100000\n"}, math.inf),
+        ("0::/a/b\n", {"a/b/cpu.max": "max 100000", "a/cpu.max": "300000 100000", "cpu.max": "400000 100000"}, 3.0),
+        ("0::/docker/9f\n", {"cpu.max": "50000 100000"}, 0.5),  # whose own folder is the root here
+        ("1:cpu:/a\n", {"cpu/a/cpu.cfs_quota_us": "200000\n", "cpu/a/cpu.cfs_period_us": "100000\n"}, 2.0),
+        ("3:cpu,cpuacct:/x\n", {"cpu/cpu.cfs_quota_us": "100000", "cpu/cpu.cfs_period_us": "50000"}, 2.0),
+        ("3:cpu,cpuacct:/x\n", {"cpu,cpuacct/x/cpu.cfs_quota_us": "-1"}, math.inf),
+        ("3:cpuset:/x\n0::/\n", {"cpuset/x/cpu.max": "100000 100000"}, math.inf),
+        ("1:cpu:/\n", {"cpu/cpu.cfs_quota_us": "-1", "cpu/cpu.cfs_period_us": "100000"}, math.inf),
+        ("0::/\n", {"cpu.max": "damaged"}, math.inf),
+        ("not of this kind\n", {}, math.inf),
+    ],
+)
+def test_the_quota_of_control_groups_of_both_versions_is_known(groups, own, files, quota):
+    assert groups(own, files) == quota
+
+
+@pytest.mark.parametrize(("quota", "cores"), [(0.5, 1), (1.0, 1), (2.9, 2), (3.0, 3), (64.0, 3), (math.inf, 3)])
+def test_a_cpu_quota_bounds_the_cores(quota, cores, monkeypatch):
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {0, 3, 5}, raising=False)
+    monkeypatch.setattr(devices, "cpu_quota", lambda: quota)
+    assert available_cores() == cores
+
+
+def ticks(**cores):
+    """What the kernel says: of each core how many of its ticks it was idle, and all."""
+    return {name: (idle, total) for name, (idle, total) in cores.items()}
+
+
+@pytest.mark.parametrize(
+    ("looks", "busy"),
+    [
+        ([ticks(cpu0=(0, 0), cpu1=(0, 0)), ticks(cpu0=(20, 20), cpu1=(0, 20)), ticks(cpu0=(40, 40), cpu1=(0, 40))], 1),
+        ([ticks(cpu0=(0, 0)), ticks(cpu0=(0, 20)), ticks(cpu0=(20, 40))], 0),  # a burst
+        ([ticks(cpu0=(7, 9)), ticks(cpu0=(7, 9)), ticks(cpu0=(7, 9))], 0),  # a system that does not count
+        ([{}, {}, {}], 0),
+    ],
+)
+def test_cores_are_busy_that_are_so_in_two_looks(looks, busy, monkeypatch):
+    looks = iter(looks)
+    monkeypatch.setattr(devices, "_core_times", lambda: next(looks))
+    assert devices.busy_cores(0) == busy
+
+
+@pytest.mark.parametrize(
+    ("own", "quota", "busy", "free"),
+    [(4, math.inf, 0.0, 4), (4, math.inf, 0.4, 4), (4, math.inf, 0.9, 3), (4, math.inf, 4.0, 1), (64, 2.0, 40.0, 2)],
+)
+def test_free_are_the_cores_that_others_leave(own, quota, busy, free, monkeypatch):
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: set(range(own)), raising=False)
+    monkeypatch.setattr(devices, "cpu_quota", lambda: quota)
+    monkeypatch.setattr(devices, "busy_cores", lambda: busy)
+    assert devices.free_cores() == free
+
+
+def test_the_time_of_real_cores_passes_and_is_theirs():
+    first = devices._core_times()
+    if first:
+        assert len(first) == len(os.sched_getaffinity(0)) and 0 <= devices.busy_cores(0.05) <= len(first)
+
+
+@pytest.mark.parametrize(
+    ("variables", "expected"),
+    [
+        ({}, None),
+        ({"OMP_NUM_THREADS": "3"}, (3, "OMP_NUM_THREADS=3")),
+        ({"MKL_NUM_THREADS": "2"}, (2, "MKL_NUM_THREADS=2")),
+        ({"OMP_NUM_THREADS": "3", "MKL_NUM_THREADS": "2"}, (2, "MKL_NUM_THREADS=2")),
+        ({"OMP_NUM_THREADS": "4,2"}, (4, "OMP_NUM_THREADS=4")),
+        ({"OMP_NUM_THREADS": " 5 "}, (5, "OMP_NUM_THREADS=5")),
+        ({"OMP_NUM_THREADS": "many", "MKL_NUM_THREADS": "0"}, None),
+        ({"OMP_NUM_THREADS": "", "MKL_NUM_THREADS": "-1"}, None),
+    ],
+)
+def test_the_threads_of_the_environment_are_the_users(variables, expected, monkeypatch):
+    for name in devices.THREAD_VARIABLES:
+        monkeypatch.delenv(name, raising=False)
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    assert devices.environment_threads() == expected
+
+
 def test_the_cores_that_this_process_may_use_are_counted(monkeypatch):
+    monkeypatch.setattr(devices, "cpu_quota", lambda: math.inf)
     monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {0, 3, 5}, raising=False)
     assert available_cores() == 3
     monkeypatch.delattr(os, "sched_getaffinity")

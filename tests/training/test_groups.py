@@ -9,7 +9,7 @@ import math
 import pytest
 import torch
 
-from madbench.jobs import StopTraining
+from madbench.jobs import Report, StopTraining
 from madbench.mixers.srg.dynamic_mlp import DynamicMLP
 from madbench.suites import mad_trial
 from madbench.suites.mad import ModelConfig
@@ -184,6 +184,45 @@ def test_a_member_that_stops_early_leaves_and_the_others_are_not_disturbed(three
     assert records[1].curve[0] == pytest.approx(expected[1].curve[0], **LOSS)
     for record, wanted in zip(records[::2], expected[::2]):
         assert_same_numbers(record, wanted)
+
+
+@pytest.mark.parametrize("stacking", ["always", "never"])
+def test_a_record_is_told_when_its_job_ends_and_not_when_the_group_does(stacking, three, together, monkeypatch):
+    monkeypatch.setattr(loop, "REPORT_SECONDS", -1)
+    is_done = mad_trial.MadTrial.is_done
+    monkeypatch.setattr(mad_trial.MadTrial, "is_done", lambda self, row: self.job.seed == 1 or is_done(self, row))
+    told = []
+    report = Report(
+        lambda job, progress: told.append((job.seed, progress["step"])),
+        lambda job, record: told.append((job.seed, record)),
+    )
+    records = together(three, report, stacking=stacking)
+    ends = [(seed, what) for seed, what in told if not isinstance(what, int)]
+    order = [1, 0, 2] if stacking == "always" else [0, 1, 2]
+    assert ends == [(seed, records[seed]) for seed in order]
+    assert told.index(ends[0]) < len(told) - 4
+
+
+def test_a_job_alone_tells_its_record_by_its_return(make_job, together):
+    assert together([make_job()], Report(lambda *_: None, lambda *_: pytest.fail("told early")))
+
+
+def test_a_member_that_ended_before_another_failed_comes_from_its_checkpoint(three, together, folders, monkeypatch):
+    is_done, finish = mad_trial.MadTrial.is_done, mad_trial.MadTrial.finish
+    monkeypatch.setattr(mad_trial.MadTrial, "is_done", lambda self, row: self.job.seed == 1 or is_done(self, row))
+
+    def broken(self, curve):
+        if self.job.seed == 0:
+            raise ValueError("no such data")
+        return finish(self, curve)
+
+    monkeypatch.setattr(mad_trial.MadTrial, "finish", broken)
+    records, steps = [], []
+    with pytest.raises(ValueError, match="no such data"):
+        together(three, Report(lambda *_: None, lambda job, record: records.append(record)))
+    monkeypatch.setattr(loop, "REPORT_SECONDS", -1)
+    [record] = together(three[1:2], lambda job, progress: steps.append(progress["step"]))
+    assert steps == [] and [(record.metrics, record.curve)] == [(one.metrics, one.curve) for one in records]
 
 
 def test_a_member_that_diverges_leaves_and_the_others_are_not_disturbed(make_job, together, alone):

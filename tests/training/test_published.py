@@ -12,8 +12,11 @@ import pytest
 import torch
 from torch import nn
 
+from madbench.labels import parse
+from madbench.mixers import label_traits
+from madbench.mixers.fla.layers import LAYERS
 from madbench.models.blocks import sinusoids
-from madbench.suites import mad_trial
+from madbench.suites import MAD, mad_trial
 from madbench.suites.mad import ModelConfig
 from madbench.training.optimizer import make_adamw, parameter_groups
 
@@ -61,6 +64,60 @@ def test_linear_maps_start_normal_in_the_autoencoder_and_in_the_corrected_fideli
             error = 4 * 0.02 / (2 * layer.weight.numel()) ** 0.5
             assert layer.weight.std().item() == pytest.approx(0.02, abs=error), name
             assert (layer.weight.abs() > 0.02 * 3**0.5).any(), "not uniform"
+
+
+EVERY_LETTER = ("S-p", "S-pcgka-v", "R-cg-q-12", "G-pcgka-q-12o", "D-pcgka-q", "D-ka-q", "R-a-v")
+EVERY_FAMILY = (
+    "cd:exp-sum-p", "cd:id-ss-cg", "cd:id-smhk1-bwn-cug", "cd:id-dm-bd-g", "cd:id-dg-o", "cd:mlstm-c",
+    "cd:id-hz1-bi-wx", "hfa:2w-p-q", "hfa:L3", "hfa:C1", "ha:3us-p-q", "ha:L3", "ha:C3",
+)  # fmt: skip
+FIXED = ("v_up.weight", "o_up.weight")  # zero, so that adapters add nothing at first
+
+
+@pytest.mark.parametrize("label", EVERY_LETTER + EVERY_FAMILY)
+def test_what_an_operator_fixes_the_start_of_starts_so_in_both_fidelities(label, make_job):
+    """Adapters at zero, D's lambdas, registers, taps, A, B, p, gains, the gates' biases and rates: all but weights."""
+    ours, theirs = (
+        build(replace(make_job(label=label, fidelity=one, task="memorization"), budget="paper"))
+        for one in ("corrected", "published")
+    )
+    linear = {f"{name}.weight" for name, module in ours.named_modules() if isinstance(module, nn.Linear)}
+    fixed = {name for name in linear if name.endswith(FIXED)}
+    assert bool(fixed) == ("a" in label and ":" not in label)
+    for name, parameter in theirs.named_parameters():
+        is_drawn_anew = name in linear - fixed
+        assert torch.equal(parameter, ours.get_parameter(name)) != is_drawn_anew, name
+        assert name not in fixed or not parameter.any(), name
+        if is_drawn_anew:
+            assert parameter.abs().max() <= parameter.shape[1] ** -0.5 * (1 + 1e-6), name
+
+
+def test_adapters_add_nothing_before_the_first_step_in_either_fidelity(make_job):
+    for fidelity in ("corrected", "published"):
+        mixer = build(make_job(label="S-pcgka-v", fidelity=fidelity)).backbone.layers[0]
+        x = torch.randn(2, 8, 16, generator=torch.Generator().manual_seed(0))
+        expected = mixer(x)
+        nn.init.normal_(mixer.v_down.weight, std=9.0), nn.init.normal_(mixer.o_down.weight, std=9.0)
+        assert torch.equal(mixer(x), expected)
+
+
+def test_layers_that_draw_their_own_weights_keep_them():
+    kept = {name: label_traits(parse(f"fla:{name}")).own_start for name in LAYERS}
+    assert {name for name, own in kept.items() if own} == {"rwkv7"} and kept["rwkv7"] == ("layer",)
+
+
+def test_only_runs_whose_start_has_changed_have_another_identity():
+    profile = MAD.Profile.load("quick")
+
+    def families(label, fidelity):
+        jobs = MAD.jobs([label], profile, tasks=["memorization", "compression"], fidelity=fidelity)
+        return [job.family for job in jobs]
+
+    for label in ("S", "D-pcgk-q", "R-cg-q-12o", "cd:id-ss-cg"):
+        assert families(label, "published") == families(label, "corrected") == ["1", "1"]
+    assert families("S-pcgka-v", "corrected") == ["1", "1"]
+    token_model, autoencoder = families("S-pcgka-v", "published")
+    assert token_model == "1, v_up and o_up as the mixer draws them" and autoencoder == "1"
 
 
 def test_all_but_the_linear_maps_start_alike_in_both_fidelities(wide):

@@ -12,7 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from madbench.errors import BudgetError, ConfigError, LabelError, did_you_mean
-from madbench.mixers import Explanation, ListedFamily, Size
+from madbench.mixers import Explanation, ListedFamily, Size, Traits
 from madbench.mixers.checks import general_checks
 
 MAPS = {"elu": "phi(x) = elu(x) + 1", "relu": "phi(x) = ReLU(x)", "id": "phi(x) = x"}
@@ -100,6 +100,10 @@ class LinearAttention(ListedFamily):
                 f"{label}: d_model {d} is too narrow for {heads} heads; use n_head {max(fitting, 1)} or less"
             )
         return Allocation(label, size, {"r": rank})
+
+    def traits(self, label: Label) -> Traits:
+        """``o`` ends in the residual stream; the feature map ``id`` divides by nothing, and so reads no eps."""
+        return Traits(outputs=("o.weight",), settings=() if label.map == "id" else ("eps",))
 
     def checks(self, label: Label):
         return general_checks(self, label)

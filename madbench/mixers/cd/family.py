@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from madbench.config import check_at_least, check_numbers
 from madbench.errors import LabelError
 from madbench.labels import Explanation
-from madbench.mixers import Check, Size, one_factor_apart
+from madbench.mixers import Check, Size, Traits, one_factor_apart
 from madbench.mixers.cd.budget import Allocation, solve
 from madbench.mixers.cd.diagnosis import message
 from madbench.mixers.cd.explanations import explain
@@ -19,6 +19,8 @@ from madbench.mixers.cd.grammar import CORE, OPTIONS, Label, read
 if TYPE_CHECKING:
     from madbench.mixers.cd.operator import CoefficientMixer
 
+GROUPS = {f"{side}_conv": "mixer conv" for side in "qkv"} | {"out_gate": "mixer gates", "out_norm": "norms"}
+"""What parameters do, by their names."""
 CONSTANTS = ("0.95", "1.05")  # gates of a neighbourhood: those of the paper
 
 
@@ -72,9 +74,19 @@ class CoefficientFamily:
         """A row a letter, then cautions."""
         return explain(label)
 
-    def effective(self, label: Label, settings: Mapping[str, Any]) -> dict[str, Any]:
-        """The settings that change the mixer of this label otherwise than through its ranks."""
-        return {"init_std": settings["init_std"]}
+    def effective(self, allocation: Allocation, settings: Mapping[str, Any]) -> dict[str, Any]:
+        """The start of the projections."""
+        return {name: value for name, value in settings.items() if name == "init_std"}
+
+    def traits(self, label: Label) -> Traits:
+        """A constant gate above 1 makes coefficients grow (Principle 6)."""
+        return Traits(
+            outputs=("o.weight",),
+            start_settings=("init_std",),
+            may_grow=label.has_growing_gate,
+            stacked_path="dense",
+            groups=GROUPS,
+        )
 
     def solve(self, label: Label, size: Size, settings: Settings) -> Allocation:
         return solve(label, size, settings.qk_rank)

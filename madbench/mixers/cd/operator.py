@@ -163,11 +163,6 @@ class CoefficientMixer(Projections):
         label = self.variant
         return label.mirror.startswith("hk") and label.scaling in ("bw", "bwn") and not label.is_kernel
 
-    @property
-    def may_grow(self) -> bool:
-        """Whether a constant gate above 1 makes scores grow with distance (Principle 6)."""
-        return self.variant.has_growing_gate
-
     @torch.no_grad()
     def probe(self, x: Tensor) -> Probe:
         """Scores, normalised coefficients, and the gates that the input decides: decay lambda, strength beta, output.

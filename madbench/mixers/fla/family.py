@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from madbench.errors import LabelError, MadbenchError, did_you_mean
 from madbench.labels import Explanation
 from madbench.labels.diagnosis import point_at
-from madbench.mixers import Check, ListedFamily, Size
+from madbench.mixers import Check, ListedFamily, Size, Traits
 from madbench.mixers.fla.budget import Allocation, Label, library, make, solve
 from madbench.mixers.fla.layers import LAYERS
 
@@ -70,6 +70,12 @@ class FlaFamily(ListedFamily):
         same = f" {layer.counterpart} is the same recurrence for a CPU." if layer.counterpart else ""
         rows.append(Explanation("", "device", f"Its kernels need a CUDA GPU.{same}", "", "flash-linear-attention"))
         return rows
+
+    def traits(self, label: Label) -> Traits:
+        """A layer that draws its weights itself keeps them in either fidelity."""
+        layer = LAYERS[label.layer]
+        own_start = ("layer",) if layer.has_own_start else ()
+        return Traits(outputs=(f"layer.{layer.output}.weight",), own_start=own_start, has_heads=layer.has_heads)
 
     def solve(self, label: Label, size: Size, settings: Settings) -> Allocation:
         return solve(label, size)

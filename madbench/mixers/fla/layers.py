@@ -36,6 +36,8 @@ class Layer:
     has_own_start: bool = False  # whether the layer draws its initial weights as its paper does
     cache: Callable[[Any], int] = lambda layer: 0  # numbers that each further token adds to the state
     most_key: int = 0  # width of a head's keys that its kernels take at most; 0 for any
+    has_heads: bool = True
+    output: str = "o_proj"  # linear map that ends in the residual stream
     needs: str = ""  # name in the layer's module that is None without kernels of state-spaces/mamba
 
 
@@ -111,6 +113,7 @@ LAYERS: Mapping[str, Layer] = {
         defaults=lambda d, heads: {},
         state=lambda layer: {"vo": layer.input_dim, "state": layer.input_dim},
         note=f"{_NO_GAIN} It has no heads.",
+        has_heads=False,
     ),
     "hgrn2": Layer(
         "HGRN2Attention",
@@ -176,6 +179,7 @@ LAYERS: Mapping[str, Layer] = {
         state=_of_ssm,
         note="The inner width is d.",
         counterpart="cd:mamba2",
+        output="out_proj",
     ),
     "mamba3": Layer(
         "Mamba3",
@@ -185,6 +189,7 @@ LAYERS: Mapping[str, Layer] = {
         defaults=lambda d, heads: {"expand": 2, "head_dim": max(1, 2 * d // heads)},
         state=_of_ssm,
         note="The inner width is d.",
+        output="out_proj",
         needs="mamba3_siso_combined",
     ),
     "path": Layer(

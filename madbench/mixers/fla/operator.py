@@ -41,7 +41,7 @@ class FlaMixer(nn.Module):
     @property
     def o(self) -> nn.Linear:
         """The projection that ends in the residual stream."""
-        return getattr(self.layer, "o_proj", None) or self.layer.out_proj
+        return self.layer.get_submodule(LAYERS[self.allocation.label.layer].output)
 
     def forward(self, x: Tensor) -> Tensor:
         """x (B, T, D) -> (B, T, D). Raises ``TrainingError`` for an input on the CPU."""

@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 
 from madbench.errors import LabelError
 from madbench.labels import Explanation, Variant
-from madbench.mixers import Check, Size, one_factor_apart
+from madbench.mixers import Check, Size, Traits, one_factor_apart
 from madbench.mixers.interactions.budget import InteractionAllocation, Settings
 from madbench.mixers.interactions.grammar import COMMON, InteractionLabel
 
@@ -76,9 +76,15 @@ class InteractionFamily:
                 others.append((other, self.factors(other)))
         return one_factor_apart(self.factors(label), others)
 
-    def effective(self, label: InteractionLabel, settings: Mapping[str, Any]) -> dict[str, Any]:
-        """The settings that change the mixer of this label otherwise than through its ranks: none."""
+    def effective(self, allocation: InteractionAllocation, settings: Mapping[str, Any]) -> dict[str, Any]:
+        """None."""
         return {}
+
+    def traits(self, label: InteractionLabel) -> Traits:
+        """Couplings in full have no linear map that ends in the residual stream."""
+        if label.base == "C":
+            return Traits(outputs=(), settings=(), stacked_path="dense")
+        return Traits(outputs=("o.weight",), stacked_path="dense")
 
     def solve(self, label: InteractionLabel, size: Size, settings: Settings) -> InteractionAllocation:
         return self.Allocation(label, size).solved(settings.rank_multiple)

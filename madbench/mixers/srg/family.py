@@ -13,7 +13,7 @@ from madbench.jobs import NOT_AT_DEFAULT
 from madbench.labels import ALIASES, Explanation, Variant, every_variant
 from madbench.labels.diagnosis import InvalidLabel
 from madbench.labels.grammar import FACTORS, LETTERS, MATCHED, NO_POSITIONS, POSITION_LAYOUT, from_letters
-from madbench.mixers import Check, ListedFamily, Size
+from madbench.mixers import Check, ListedFamily, Size, Traits
 from madbench.mixers.srg.budget import Allocation, solve
 
 if TYPE_CHECKING:
@@ -46,6 +46,18 @@ class Settings:
 
 
 _LEVELS_OF = {"q": ("v", "q"), "1": ("1", "1o"), "2": ("2", "2o")}
+GROUPS = {
+    "k_conv": "mixer conv",
+    "v_conv": "mixer conv",
+    "qk_gate": "mixer gates",
+    "vo_gate": "mixer gates",
+    "mix1.gate": "mixing gates",
+    "mix2.gate": "mixing gates",
+    "mix1": "mixing tables",
+    "mix2": "mixing tables",
+    "head_norm": "norms",
+}
+"""What parameters do, by their names."""
 LEVELS = ("", *dict.fromkeys(level for row in LETTERS for level in _LEVELS_OF.get(row.letter, (row.letter,))))
 """What ``levels`` may have of a factor; a contrast gives the later one of two."""
 
@@ -100,16 +112,33 @@ class SRGFamily(ListedFamily):
             rows.append(MATCHED)
         return rows
 
-    def effective(self, label: Variant, settings: Mapping[str, Any]) -> dict[str, Any]:
-        """The settings that change the mixer of this label otherwise than through its ranks."""
-        uses = {
+    def effective(self, allocation: Allocation, settings: Mapping[str, Any]) -> dict[str, Any]:
+        """All but the rank of the mixing and the multiple; of one pair of coordinates both rotations are the same."""
+        idle = ("mix_rank", "rank_multiple", *(["rope"] if allocation.qk_width <= 2 else []))
+        return {name: value for name, value in settings.items() if name not in idle}
+
+    def traits(self, label: Variant) -> Traits:
+        """The diagonals p do not decay, and what adapters add starts at zero, in either fidelity."""
+        diagonals = [f"{mixing}.p" for mixing, is_there in (("mix1", label.mix1), ("mix2", label.mix2)) if is_there]
+        reads = {
+            "mix_rank": label.has_mixing,
+            "rank_multiple": True,
             "rope": label.rope,
             "rope_order": label.rope and label.gates,
             "registers": label.registers,
             "adapter_rank": label.adapter,
             "lambda_init": label.base == "D",
         }
-        return {name: value for name, value in settings.items() if uses.get(name)}
+        return Traits(
+            settings=tuple(name for name, is_read in reads.items() if is_read),
+            outputs=("o.weight",),
+            without_decay=tuple(diagonals),
+            own_start=("v_up", "o_up") if label.adapter else (),
+            stacked_path="dense",
+            is_stackable=True,
+            has_tables=label.has_mixing,
+            groups=GROUPS,
+        )
 
     def solve(self, label: Variant, size: Size, settings: Settings) -> Allocation:
         own = (settings.registers * label.registers, settings.adapter_rank * label.adapter)

@@ -1,0 +1,199 @@
+r"""A table of text as a LaTeX ``table``, whose letters have 7 points or more in one column of a page or across it."""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from madbench.analysis.marked_text import BEST, WITHIN_NOISE, MarkedText, Width
+from madbench.errors import ConfigError
+
+Lines = Sequence[Sequence[MarkedText]]
+"""Rows of cells; the first cell of a row says what it is of."""
+
+_LABEL = "[A-Za-z0-9][A-Za-z0-9:._/+-]*"
+r"""What may stand in ``\label`` and ``\ref``, as a regular expression."""
+
+_SCRIPT = 7.0
+r"""Points of ``\scriptsize``, in which half-widths of intervals stand; the smallest size of a table."""
+_SIZES = {10.0: "", 9.0: r"\small", 8.0: r"\footnotesize", _SCRIPT: r"\scriptsize"}
+_LEAST_ON_ONE_LINE = 8.0  # points; below, cells are broken into lines first
+_WIDTHS: dict[Width, float] = {"single": 200.0, "double": 397.0}
+"""Points that a table may take: a column of the ``article`` class, the narrowest in use, and a page of 5.5 inches."""
+_ESCAPES = {character: "\\" + character for character in "&%$#_{}"} | {
+    "±": r"$\pm$",
+    "†": r"$^\dagger$",
+    "‡": r"$^\ddagger$",
+    "~": r"\textasciitilde{}",
+    "^": r"\textasciicircum{}",
+    "\\": r"\textbackslash{}",
+    "<": r"\textless{}",
+    ">": r"\textgreater{}",
+    "|": r"\textbar{}",
+}
+_STACK = r"\def\stack#1#2#3{\begin{tabular}[#1]{@{}#2@{}}#3\end{tabular}}%"
+"""Lines below each other, known inside the table alone."""
+
+_MINUS_OR_DASH = re.compile(r"(?<![\w)\]-])-(?=\.?\d)|(?<=\d)-(?=\d)")
+
+_EMS = {".,:;'!|[]il ": 0.33, "-()frtjI": 0.4, "0123456789/*+†‡aceosxyz": 0.5, "±<>=%mwMW~": 0.85}
+"""Widths of characters in Computer Modern of ten points, by its size and never too small; others: ``_OTHER_EM``."""
+_EM_OF = {character: width for characters, width in _EMS.items() for character in characters}
+_OTHER_EM, _MONOSPACED_EM = 0.7, 0.525
+_STRETCH = {10.0: 1.0, 9.0: 1.03, 8.0: 1.07, _SCRIPT: 1.14}
+"""How much wider the letters of a size are for their height than those of ten points."""
+_BOLD = 1.15  # so much wider are bold ones
+
+
+class _Form(NamedTuple):
+    """How a table is set."""
+
+    width: Width
+    size: float
+    """Points of its letters."""
+    is_broken: bool
+    """Whether a cell has a line a word."""
+
+    @property
+    def gap(self) -> float:
+        """Points on either side of a column."""
+        return 2.0 if self.is_broken else 3.0
+
+    def points(self, headings: Sequence[str], lines: Lines, is_monospaced: bool) -> float:
+        """Width of the table, or a little more."""
+        names, *columns = _columns(headings, lines)
+        of_names = [
+            len(text) * _MONOSPACED_EM if is_monospaced and not text.startswith(" ") else _ems(f"  {text}")
+            for text, _ in names
+        ]
+        size = self.size * _STRETCH[self.size]
+        widths = [size * max(of_names, default=0.0)]
+        for heading, column in zip(headings[1:], columns):
+            of_heading = size * max(map(_ems, heading.split(" ")))
+            widths.append(max([of_heading, *map(self._cell_points, column)]))
+        return sum(widths) + 2 * self.gap * len(widths)
+
+    def _cell_points(self, cell: MarkedText) -> float:
+        size, small = (
+            points * _STRETCH[points] * (_BOLD if cell.mark == BEST else 1) for points in (self.size, _SCRIPT)
+        )
+        widths = [small * _ems(half) + size * _ems(rest) for half, rest in map(_half, _words(cell.text))]
+        return max(widths) if self.is_broken else sum(widths) + size * _ems(" ") * (len(widths) - 1)
+
+
+def latex_table(
+    headings: Sequence[str],
+    lines: Lines,
+    caption: str,
+    label: str,
+    name_format: str = r"\texttt{%s}",
+    width: Width | None = None,
+) -> str:
+    r"""A ``table`` environment, or ``table*``; its first line names the packages it needs.
+
+    The letters are as large as fit, from 10 to 7 points. Where that is not enough cells are broken into lines, and a
+    table that still is too wide is scaled down.
+
+    Args:
+        headings: of the columns.
+        lines: the rows; a first cell that begins with spaces belongs to the row above.
+        caption: stands above the table, as LaTeX sets it.
+        label: what ``\ref`` names.
+        name_format: how the first cells are set; those that belong to the row above stand in the text's own font.
+        width: a column of a two-column page, or the page; by default a column where cells of one line fit into it.
+
+    Raises ``ConfigError`` for a ``label`` that LaTeX cannot read.
+    """
+    if not re.fullmatch(_LABEL, label):
+        raise ConfigError(
+            f"--label {label!r}: expected letters, digits and : . _ / + -, such as tab:ablation, as in LaTeX's \\ref"
+        )
+    form = _form(headings, lines, name_format, width)
+    columns = _columns(headings, lines)
+    sides = ["l", *("r" if any(map(_is_number, column)) else "l" for column in columns[1:])]
+    names = [_in_lines([latex(word) for word in text.split(" ")], side, "b") for text, side in zip(headings, sides)]
+    rows = [" & ".join(names) + r" \\", r"\midrule"]
+    for first, *rest in lines:
+        cells = [_first(first.text, name_format), *(_cell(cell, form, side) for cell, side in zip(rest, sides[1:]))]
+        rows.append(" & ".join(cells) + r" \\")
+    stack = [_STACK] if any(r"\stack" in row for row in rows) else []
+    tabular = [rf"\begin{{tabular}}{{{''.join(sides)}}}", r"\toprule", *rows, r"\bottomrule", r"\end{tabular}"]
+    size = rf"{_SIZES[form.size]}\setlength{{\tabcolsep}}{{{form.gap:g}pt}}%"
+    fit = r"\ifdim\wd0>\linewidth\resizebox{\linewidth}{!}{\usebox0}\else\usebox0\fi"
+    environment = {"single": "table", "double": "table*"}[form.width]
+    head = [r"% \usepackage{booktabs,graphicx}", rf"\begin{{{environment}}}", r"\centering"]
+    title = rf"\caption{{{latex(caption)}}}\label{{{label}}}"
+    return "\n".join([*head, title, *stack, size, r"\sbox0{%", *tabular, "}%", fit, rf"\end{{{environment}}}", ""])
+
+
+def latex(text: str) -> str:
+    """``text`` as LaTeX prints it, with a true minus before a number and a dash between two."""
+    parts = _MINUS_OR_DASH.split(text)
+    signs = ["--" if before[-1:].isdigit() else "$-$" for before in parts[:-1]]
+    escaped = ["".join(_ESCAPES.get(character, character) for character in part) for part in parts]
+    return "".join(itertools.chain.from_iterable(itertools.zip_longest(escaped, signs, fillvalue="")))
+
+
+def _form(headings: Sequence[str], lines: Lines, name_format: str, width: Width | None) -> _Form:
+    """The best that fits: cells of one line rather than of several, a column rather than the page, large letters."""
+    widths = [width] if width else [*_WIDTHS]
+    forms = [_Form(own, size, False) for own in widths for size in _SIZES if size >= _LEAST_ON_ONE_LINE]
+    forms += [_Form(widths[-1], size, True) for size in _SIZES]
+    fits = (form for form in forms if form.points(headings, lines, "texttt" in name_format) <= _WIDTHS[form.width])
+    return next(fits, forms[-1])
+
+
+def _columns(headings: Sequence[str], lines: Lines) -> list[tuple[MarkedText, ...]]:
+    return list(zip(*lines)) or [()] * len(headings)
+
+
+def _ems(text: str) -> float:
+    return sum(_EM_OF.get(character, _OTHER_EM) for character in text)
+
+
+def _is_number(cell: MarkedText) -> bool:
+    return re.match(r"[+-]?[\d.<\[]", cell.text) is not None
+
+
+def _words(text: str) -> list[str]:
+    """The words of a cell; an interval in brackets is one."""
+    return re.split(r" (?![^\[(]*[\])])", text)
+
+
+def _half(word: str) -> tuple[str, str]:
+    """The half-width of an interval with its ±, and what is written behind it; nothing and the word for any other."""
+    length = re.match(r"(±[\d.,]*)?", word).end()
+    return word[:length], word[length:]
+
+
+def _first(text: str, name_format: str) -> str:
+    name = text.lstrip(" ")
+    return name_format % latex(name).replace(" ", "~") if name == text else rf"\quad {latex(name)}"
+
+
+def _cell(cell: MarkedText, form: _Form, side: str) -> str:
+    words = []
+    for word in _words(cell.text):
+        half, rest = _half(word)
+        space = r"\," if half and not form.is_broken else " "
+        small = rf"{{\scriptsize{space}{latex(half)}}}" if half else ""
+        words.append(("" if half or not words or form.is_broken else " ") + small + latex(rest))
+    if not form.is_broken:
+        return _marked("".join(words), cell.mark)
+    return _in_lines([_marked(words[0], cell.mark), *words[1:]], side, "t")
+
+
+def _marked(text: str, mark: str) -> str:
+    around = {BEST: r"\textbf{%s}", WITHIN_NOISE: r"\underline{%s}", "": "%s"}[mark]
+    return around % text if text else ""
+
+
+def _in_lines(words: Sequence[str], side: str, place: str) -> str:
+    """The words below each other, aligned at a side; the row's line is that of the top (t) or the bottom (b) one."""
+    if len(words) == 1:
+        return words[0]
+    lines = [f"{{{word}}}" if word[:1] in ("[", "*") else word for word in words]  # which \\ would read as its own
+    separator = r"\\"
+    return rf"\stack{{{place}}}{{{side}}}{{{separator.join(lines)}}}"

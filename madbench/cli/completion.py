@@ -1,0 +1,139 @@
+"""What the shell completes: labels, sets, tasks, profiles, presets, figures and stored runs, by what a word may be.
+
+Nothing here fails: a completion that cannot be made is none.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import typer
+
+Complete = Callable[..., list[str]]
+
+
+def completion_of(metavar: str) -> Complete | None:
+    """Completes an argument or option whose value is one of ``metavar``, such as ``LABEL|KEY=VALUE``; None for none."""
+    names = [name for name in metavar.split("|") if name in _SOURCES]
+    if not names:
+        return None
+
+    def complete(ctx: typer.Context, incomplete: str) -> list[str]:
+        cut, word = _whole_word(incomplete)
+        words: list[str] = []
+        for name in names:
+            with suppress(Exception):
+                words += _SOURCES[name](ctx, word)
+        return [_Completion(found.removeprefix(cut)) for found in dict.fromkeys(words)]
+
+    return complete
+
+
+class _Completion(str):
+    """What the shell puts in the place of a word, or of the part of it that bash hands over; typer is not to check."""
+
+    def startswith(self, *_: Any) -> bool:
+        return True
+
+
+def _whole_word(incomplete: str) -> tuple[str, str]:
+    """The word that is being written, and before it the part of it that stays on the line.
+
+    Bash ends words at ':' and '@': of ``cd:ga`` it hands over ``ga`` and replaces that, of ``@tab`` it hands over
+    ``tab`` and replaces all.
+    """
+    place = int(os.environ.get("COMP_CWORD", "0"))
+    words = ["", "", *os.environ.get("COMP_WORDS", "").split()[:place], incomplete]
+    if incomplete in (":", "@"):
+        words.append("")
+    *_, first, sign, last = words
+    if sign == ":":
+        return f"{first}:", f"{first}:{last}"
+    return "", "@" + last if sign == "@" else incomplete
+
+
+def _labels(ctx: typer.Context, incomplete: str) -> Iterator[str]:
+    """Labels up to the end of the part that is being written, families and sets."""
+    from madbench.labels import ALIASES, available_sets, every_label, families
+
+    if incomplete.startswith("@"):
+        yield from _that_begin(incomplete, (f"@{name}" for name in available_sets()))
+        return
+    sign = "~" * incomplete.startswith("~")  # a neighbourhood
+    text = incomplete.removeprefix(sign)
+    parts = text.count("-") + 1
+    labels = [*_labels_of_sets(), *every_label()]
+    found = ("-".join(label.split("-")[:parts]) for label in (*ALIASES, *labels))
+    prefixes = () if ":" in text else (f"{name}:" for name in families() if name)
+    yield from (sign + word for word in _that_begin(text, (*found, *prefixes)))
+    if not incomplete:
+        yield from (f"@{name}" for name in available_sets())
+
+
+def _labels_of_sets() -> Iterator[str]:
+    """The labels of other families that the sets name, as they are written there."""
+    from madbench.config import read_yaml
+    from madbench.labels import available_sets
+
+    for path in available_sets().values():
+        yield from (
+            text for text in read_yaml(path)["labels"] if ":" in text and text[0] not in "@~" and "{" not in text
+        )
+
+
+def _tasks(ctx: typer.Context, incomplete: str) -> list[str]:
+    """Names of tasks; after a comma those that are not named yet."""
+    from madbench.suites.language import TASK
+    from madbench.tasks import task_names
+
+    *named, last = incomplete.split(",")
+    before = "".join(f"{name}," for name in named)
+    return [before + name for name in _that_begin(last, (*task_names(), TASK)) if name not in named]
+
+
+def _profiles(ctx: typer.Context, incomplete: str) -> list[str]:
+    from madbench.suites import INTERACTIONS, MAD
+
+    suite = INTERACTIONS if ctx.info_name == "interactions" else MAD
+    return _that_begin(incomplete, suite.Profile.names())
+
+
+def _presets(ctx: typer.Context, incomplete: str) -> list[str]:
+    from madbench.suites import LANGUAGE
+
+    return _that_begin(incomplete, LANGUAGE.Profile.names())
+
+
+def _figures(ctx: typer.Context, incomplete: str) -> list[str]:
+    from madbench.cli.plots import FIGURE_NAMES
+
+    return _that_begin(incomplete, FIGURE_NAMES)
+
+
+def _runs(ctx: typer.Context, incomplete: str) -> list[str]:
+    """Labels and ids of the stored runs."""
+    from madbench.store.runs import Snapshot
+
+    jobs = Snapshot.open(Path(ctx.params.get("results") or "results"), create=False).jobs()
+    return _that_begin(incomplete, (*sorted({job.label for job in jobs.values()}), *jobs))
+
+
+def _that_begin(start: str, words: Iterable[Any]) -> list[str]:
+    return [word for word in dict.fromkeys(words) if word.startswith(start)]
+
+
+_SOURCES = {
+    "LABEL": _labels,
+    "TASK": _tasks,
+    "TASK,...": _tasks,
+    "PROFILE": _profiles,
+    "PRESET": _presets,
+    "FIGURE": _figures,
+    "RUN": _runs,
+    "RUN2": _runs,
+}
+"""What may stand for a word of a metavar."""

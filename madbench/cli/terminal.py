@@ -1,0 +1,77 @@
+"""What the command line finds around it: sizes of a terminal that are none, streams that are closed, full or narrow."""
+
+from __future__ import annotations
+
+import errno
+import io
+import os
+import sys
+from contextlib import suppress
+from typing import Any
+
+LEAST_SIZES = {"COLUMNS": 20, "TERMINAL_WIDTH": 20, "LINES": 4}
+"""Variables that say how large the terminal is, and below what they cannot be meant: Docker and CI give 0 or 1."""
+MOST_DIGITS = 4
+OUTPUT_ERRORS = (errno.EBADF, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.ENOSPC)
+
+
+class ClosedOutput(io.StringIO):
+    """Stands in for a standard output that is closed: what is printed is lost, and that it was is an error."""
+
+    def __init__(self, stream: Any):
+        super().__init__()
+        self._stream = stream  # which has its number
+
+
+class LossyOutput:
+    """A stream for messages: one that cannot be written, as to a full disk, ends nothing."""
+
+    def __init__(self, stream: Any):
+        self._stream = stream
+
+    def write(self, text: str) -> int:
+        with suppress(OSError):
+            self._stream.write(text)
+        return len(text)
+
+    def flush(self) -> None:
+        with suppress(OSError):
+            self._stream.flush()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+
+def use_sound_terminal() -> None:
+    """Makes the environment and the standard streams such that whatever is printed is shown, or is an error."""
+    for name, least in LEAST_SIZES.items():
+        text = os.environ.get(name, str(least))
+        is_number = text.isascii() and text.isdigit() and len(text) <= MOST_DIGITS
+        if not is_number or int(text) < least:
+            del os.environ[name]  # the terminal itself is asked, and without one there are 80 columns
+    for name in ("stdin", "stdout", "stderr"):
+        if getattr(sys, name) is None:  # closed; a file of ours must not get its number
+            stream = os.fdopen(os.open(os.devnull, os.O_RDWR), "r" if name == "stdin" else "w", encoding="utf-8")
+            os.set_inheritable(stream.fileno(), True)
+            setattr(sys, name, ClosedOutput(stream) if name == "stdout" else stream)
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="replace")  # a terminal without UTF-8 shows '?' for what it lacks
+    if not isinstance(sys.stderr, LossyOutput):
+        sys.stderr = LossyOutput(sys.stderr)
+
+
+def finish_output() -> None:
+    """Raises ``OSError`` unless everything that was printed has been written."""
+    sys.stdout.flush()
+    if isinstance(sys.stdout, ClosedOutput) and sys.stdout.getvalue():
+        raise OSError(errno.EBADF, "it is closed")
+
+
+def output_problem(error: OSError) -> str | None:
+    """What to say of an error of writing the output; None for any other."""
+    if error.filename is not None or error.errno not in OUTPUT_ERRORS:
+        return None
+    is_full = error.errno in (errno.ENOSPC, errno.EDQUOT)
+    why = "no space left where it goes" if is_full else (error.strerror or str(error)).lower()
+    return f"the output cannot be written: {why}"

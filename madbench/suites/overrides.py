@@ -1,0 +1,127 @@
+"""Which overrides of a profile decide something of which jobs: a job never has one that decides nothing about it."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from types import MappingProxyType
+from typing import Any
+
+from madbench.config import key_of
+from madbench.errors import ConfigError, MadbenchError
+from madbench.jobs import Budget, Job
+from madbench.labels import parse
+from madbench.mixers import effective_settings, label_traits, solve
+from madbench.suites.base import Profile, check_count
+
+MOST_NAMED = 4  # labels of a message
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Jobs under the overrides that decide something about them."""
+
+    jobs: list[Job]
+    idle: Mapping[str, Mapping[str, str]]  # overrides that decide nothing of any job of a label, and why, by label
+
+    def checked(self) -> list[Job]:
+        """The jobs; ``ConfigError`` for an override that decides nothing about any of them."""
+        for word in self.idle:
+            check_idle(key_of(word), [self])
+        return self.jobs
+
+    def why_idle(self, key: str) -> Mapping[str, str]:
+        """Why the override of a key decides nothing, by label."""
+        return next((why for word, why in self.idle.items() if key_of(word) == key), {})
+
+    @property
+    def labels(self) -> list[str]:
+        return list(dict.fromkeys(job.label for job in self.jobs))
+
+
+def check_idle(key: str, plans: Sequence[Plan]) -> None:
+    """Raises ``ConfigError`` where no override of a key decides anything about a job of plans that all have one."""
+    why = [(label, plan.why_idle(key).get(label, "")) for plan in plans for label in plan.labels]
+    if why and all(reason for _, reason in why):
+        names = [repr(label) for label in dict.fromkeys(label for label, _ in why)]
+        others = f" and {len(names) - MOST_NAMED} more" if len(names) > MOST_NAMED else ""
+        raise ConfigError(f"{key} has no effect on {', '.join(names[:MOST_NAMED])}{others}; {why[0][1]}")
+
+
+def decided(
+    profile: Profile,
+    labels: Iterable[str],
+    seeds: Sequence[int],
+    plan: Callable[[Profile, Sequence[str]], list[Job]],
+    trained: Callable[[Job], Hashable],
+) -> Plan:
+    """The jobs of ``plan(profile, labels)`` for every seed, each without the overrides that decide nothing about it.
+
+    So a job has the identity that it has without them. ``trained(job)`` is equal for two jobs that train the same but
+    for the seed. Raises ``ConfigError`` for too many jobs.
+    """
+    words, labels = profile.overrides, list(labels)
+
+    @functools.cache
+    def planned(kept: tuple[str, ...], label: str) -> dict[Hashable, Job]:
+        try:
+            under = plan(profile.under(kept), [label] if labels else [])
+        except MadbenchError:  # the others need the one that is left out
+            return {}
+        return {trained(job): job for job in under if job.label == label}
+
+    def without_idle(job: Job) -> tuple[Job, tuple[str, ...], set[str]]:
+        """The job, the overrides that decide something about it, and those of the others that change its identity."""
+        kept, changing = words, set()
+        what = trained(job) if words else None
+        for word in words:
+            fewer = tuple(one for one in kept if one != word)
+            if (same := planned(fewer, job.label).get(what)) is not None:
+                changing |= {word} if same.id != job.id else set()
+                job, kept = same, fewer
+        return job, kept, changing
+
+    found, deciding, changing, where = [], {}, {}, ""
+    for job in plan(profile, labels):
+        job, kept, identity = without_idle(job)
+        found.append(job)
+        where = f" in the {job.fidelity} fidelity" if job.fidelity != "corrected" else ""
+        deciding.setdefault(job.label, set()).update(kept)
+        changing.setdefault(job.label, set()).update(identity)
+    idle: dict[str, dict[str, str]] = {}
+    for label, kept in deciding.items():
+        for word in words:
+            if unread := profile.why_unread(word, label):
+                idle.setdefault(word, {})[label] = unread
+            elif word in changing[label] - kept:
+                idle.setdefault(word, {})[label] = f"its runs are the same without {word}{where}"
+    once, seeds = {job.id: job for job in found}.values(), dict.fromkeys(seeds)
+    check_count(len(once) * len(seeds))
+    return Plan([job if seed == job.seed else replace(job, seed=seed) for job in once for seed in seeds], idle)
+
+
+def content(
+    job: Job, width: int, max_len: int, changes: Mapping[str, Any] = MappingProxyType({}), redraws: bool = False
+) -> Hashable:
+    """What a job trains but for the seed; ``changes`` stand in for fields of its model and training.
+
+    ``width`` and ``max_len`` are those of its mixers; ``redraws`` says that the model draws their linear maps anew.
+    """
+    about = (job.task, job.label, job.family, job.fidelity, job.budget, job.task_source, job.setting)
+    settings = vars(job.model) | vars(job.training) | changes
+    heads = settings.pop("n_head")
+    mixer = _mixer(job.label, width, heads, max_len, job.budget, tuple(job.mixer.items()), redraws)
+    return repr((*about, mixer, heads if label_traits(parse(job.label)).has_heads else 0, settings))
+
+
+@functools.cache
+def _mixer(
+    label: str, width: int, n_head: int, max_len: int, budget: Budget, settings: tuple[Any, ...], redraws: bool
+) -> Hashable:
+    """What decides a mixer beside its label and size: its ranks, and the settings that it reads otherwise."""
+    parsed, given = parse(label), dict(settings)
+    allocation = solve(parsed, width, n_head, max_len, budget, **given)
+    idle = label_traits(parsed).start_settings if redraws else ()
+    read = effective_settings(allocation, given)
+    return *allocation.ranks.items(), *(item for item in read.items() if item[0] not in idle)

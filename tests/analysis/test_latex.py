@@ -1,0 +1,95 @@
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+
+import pytest
+
+from madbench.analysis.latex import latex, latex_table
+from madbench.analysis.marked_text import BEST, WITHIN_NOISE, MarkedText
+from madbench.errors import ConfigError
+
+CELLS = ["100.0 ±12.3", "87.9 [4/5]", "+0.2 [-43, +44]", "28.5 ±1.0*", "(1/3)", "-", "1.000", ""]
+
+
+def made(columns: int, width=None, cells=CELLS, label: str = "tab:results") -> str:
+    headings = ["Label", *(["Fuzzy recall", "Memor.", "p", "95% interval"] * columns)[:columns]]
+    row = [MarkedText(text) for text in (cells * columns)[:columns]]
+    lines = [[MarkedText("R-cg-q-12o"), *row], [MarkedText("  published"), *row]]
+    return latex_table(headings, lines, "What it is: -0.5 of 3-5 seeds.", label, width=width)
+
+
+def setting(text: str) -> tuple[str, str]:
+    """Environment and size of a table."""
+    return re.search(r"\\begin{(table\*?)}", text)[1], re.search(r"(\S*)\\setlength", text)[1]
+
+
+def test_numbers_below_zero_have_a_true_minus_and_ranges_a_dash():
+    assert latex("-21.3") == "$-$21.3"
+    assert latex("[-0.2,+2.6]") == "[$-$0.2,+2.6]"
+    assert latex("gains of -.5 and (-3)") == "gains of $-$.5 and ($-$3)"
+    assert latex("seeds 0-4") == "seeds 0--4"
+
+
+@pytest.mark.parametrize("label", ["R-cg-q-12o", "cd:id-0.95-sum-p", "hfa:2w-p-q", "R-12o!"])
+def test_the_hyphens_of_a_label_stay_hyphens(label):
+    assert latex(label) == label
+
+
+def test_a_cell_has_its_mark_and_a_smaller_interval():
+    lines = [[MarkedText("S"), MarkedText("1.0 ±0.5*", BEST)], [MarkedText("R"), MarkedText("0.9 [2/5]", WITHIN_NOISE)]]
+    text = latex_table(["Label", "x"], lines, "", "tab:a")
+    assert r"\texttt{S} & \textbf{1.0{\scriptsize\,$\pm$0.5}*} \\" in text
+    assert r"\texttt{R} & \underline{0.9 [2/5]} \\" in text
+
+
+def test_rows_below_another_are_indented_in_the_font_of_the_text():
+    assert "\n\\quad published & " in made(2)
+
+
+def test_a_table_gets_smaller_letters_and_then_broken_cells_before_it_is_too_wide():
+    texts = [made(columns, "single", ["1 ±5"]) for columns in range(1, 13)]
+    forms = [(r"\stack{t}" in text, setting(text)[1]) for text in texts]
+    sizes = ["", r"\small", r"\footnotesize", r"\scriptsize"]
+    assert forms == sorted(forms, key=lambda form: (form[0], sizes.index(form[1])))
+    assert {(False, ""), (False, r"\footnotesize"), (True, r"\scriptsize")} <= set(forms)
+    assert {setting(text)[0] for text in texts} == {"table"}
+
+
+def test_an_interval_in_brackets_is_broken_from_its_number_and_not_within():
+    text = made(7, "single")
+    assert r"+0.2\\{[$-$43, +44]}" in text and r"28.5\\{\scriptsize $\pm$1.0}*" in text and r"87.9\\{[4/5]}" in text
+
+
+def test_a_table_that_fits_a_column_on_one_line_stands_in_it_and_others_across_the_page():
+    assert setting(made(2))[0] == "table" and setting(made(6))[0] == "table*"
+    assert setting(made(2, "double"))[0] == "table*"
+
+
+def test_text_is_aligned_left_and_numbers_right():
+    lines = [[MarkedText("S"), MarkedText("<0.001"), MarkedText("not significant")]]
+    assert r"\begin{tabular}{lrl}" in latex_table(["Label", "p", "Verdict"], lines, "", "tab:a")
+
+
+def test_a_table_without_rows_has_its_headings():
+    assert "Label & x" in latex_table(["Label", "x"], [], "", "tab:a")
+
+
+def test_the_label_is_what_was_asked_for_and_one_that_latex_cannot_read_is_refused():
+    assert r"\label{tab:ablation_2}" in made(2, label="tab:ablation_2")
+    for label in ("a b", "a%", "{a}", "\\a", "#1", ""):
+        with pytest.raises(ConfigError, match="expected letters, digits"):
+            made(2, label=label)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(shutil.which("pdflatex") is None, reason="pdflatex is not installed")
+def test_no_table_that_can_fit_is_scaled(tmp_path):
+    fitting = [made(columns) for columns in range(1, 12)] + [made(columns, "single") for columns in range(1, 4)]
+    scaled = r"\renewcommand{\resizebox}[3]{\errmessage{scaled}}"
+    head = rf"\documentclass[twocolumn]{{article}}\usepackage{{booktabs,graphicx}}{scaled}\begin{{document}}"
+    (tmp_path / "table.tex").write_text("\n".join([head, *fitting, r"\end{document}"]), encoding="utf-8")
+    command = ["pdflatex", "-interaction=nonstopmode", "-halt-on-error", "table.tex"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0 and "Overfull" not in done.stdout, done.stdout[-3000:]

@@ -1,0 +1,429 @@
+"""What a registration names, and what of it is noticed when it changes."""
+
+from __future__ import annotations
+
+import ast
+import json
+import math
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from madbench.analysis import claims, deciding, findings, inference, registration, samples, scores
+from madbench.analysis.claims import CLAIMS, published_gains
+from madbench.analysis.deciding import DECIDING, deciding_values
+from madbench.analysis.inference import holm
+from madbench.analysis.quantities import LOSS, MAD_AVERAGE, column
+from madbench.analysis.registration import (
+    changed_claims,
+    changed_values,
+    lacking_runs,
+    load_registration,
+    register,
+    registered_findings,
+    sentences,
+)
+from madbench.analysis.scores import Results, published_scores
+from madbench.files import file_digest
+from madbench.jobs import Record, content_id
+from madbench.store.runs import Store
+from madbench.suites import language
+from madbench.tasks import MAD_TASKS, compression, in_context_recall, settings_class
+
+LABELS = ("R-12!", "R-12o!", "G-12!", "G-12o!")
+GAINS = {"R-12!": 0.1, "R-12o!": 0.6, "G-12!": 0.2, "G-12o!": 0.7}
+SENTENCE = "The analysis changed after the registration; its verdicts are those of the present one."
+PACKAGE = Path(registration.__file__).parents[1]
+
+
+def written(folder: Path) -> Path:
+    path = folder / "lag.yaml"
+    path.write_text(f"labels: [{', '.join(LABELS)}]\ntasks: [{', '.join(MAD_TASKS)}]\nseeds: 0-2\n")
+    return path
+
+
+@pytest.fixture
+def path(tmp_path) -> Path:
+    return written(tmp_path)
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory) -> Path:
+    """The folder of a registration and of all its runs, which support the claim."""
+    folder = tmp_path_factory.mktemp("registered")
+    _, made, _ = register(written(folder), folder / "results")
+    store = Store.open(folder / "results")
+    for job in made.jobs:
+        accuracy = GAINS[job.label] + job.seed / 500
+        metrics = {"accuracy": accuracy, "selection_accuracy": 0.5, "ceiling": 1.0}
+        store.finish(job, Record("finished", metrics, [{"epoch": 1, "step": 4, "train_loss": 1.0}]))
+    return folder
+
+
+@pytest.fixture
+def filled(whole, tmp_path) -> Path:
+    """The file of the registration in a copy of that folder."""
+    shutil.copytree(whole, tmp_path, dirs_exist_ok=True)
+    return tmp_path / "lag.registered.json"
+
+
+@pytest.fixture
+def judged(filled, tmp_path):
+    """``judged()``: what is said of the registration, and the verdicts on its claims."""
+
+    def call() -> tuple[str, list[str]]:
+        found, results = load_registration(filled, tmp_path / "results")
+        rows = [row for row in registered_findings(found, results) if row.claim.group != registration.EXPLORATORY]
+        return " ".join(sentences(found, filled, results)), [row.verdict_text for row in rows]
+
+    return call
+
+
+@pytest.fixture
+def forget():
+    """``forget()``: empties what is remembered of the published table; again at the end."""
+
+    def call():
+        for cached in (published_scores, published_gains):
+            cached.cache_clear()
+
+    yield call
+    call()
+
+
+def with_column(monkeypatch, name: str, **changes):
+    """Changes the column ``name`` wherever it is looked up."""
+    for module in (deciding, samples, claims):
+        monkeypatch.setattr(
+            module, "column", lambda asked: replace(column(asked), **changes) if asked == name else column(asked)
+        )
+
+
+def with_published(monkeypatch, forget, label: str, name: str, value: float):
+    changed = {one: dict(row) for one, row in published_scores().items()}
+    changed[label][name] = value
+    forget()
+    for module in (scores, claims):
+        monkeypatch.setattr(module, "published_scores", lambda: changed)
+
+
+def test_what_is_wholly_stored_and_unchanged_is_judged_as_registered(judged):
+    said, verdicts = judged()
+    assert (
+        verdicts == ["supported"] and "provisional" not in said and "changed" not in said and "not stored" not in said
+    )
+
+
+CHANGES = {
+    "level": lambda patch, forget: patch.setattr(inference, "LEVEL", 0.1),
+    "least_seeds": lambda patch, forget: patch.setattr(inference, "LEAST_SEEDS", 2),
+    "least_for_level": lambda patch, forget: patch.setattr(inference, "LEAST_FOR_LEVEL", 4),
+    "unlearned_share": lambda patch, forget: patch.setattr(inference, "UNLEARNED_SHARE", 0.04),
+    "bimodal_share": lambda patch, forget: patch.setattr(inference, "BIMODAL_SHARE", 0.3),
+    "margin_share": lambda patch, forget: patch.setattr(claims, "MARGIN_SHARE", 0.3),
+    "last_evaluations": lambda patch, forget: patch.setattr(language, "LAST_EVALUATIONS", 4),
+    "solved_share.compression": lambda patch, forget: patch.setattr(settings_class("compression"), "solved_share", 0.5),
+    "chance.memorization": lambda patch, forget: patch.setattr(
+        deciding, "chance_of", lambda task, text: 0.5 if task == "memorization" else scores.chance_of(task, text)
+    ),
+    "columns.compression.resolution": lambda patch, forget: with_column(patch, "compression", resolution=0.2),
+    "columns.mad_average.resolution": lambda patch, forget: with_column(patch, MAD_AVERAGE, resolution=0.2),
+    "columns.mad_average.limits": lambda patch, forget: with_column(patch, MAD_AVERAGE, limits=(0.0, math.inf)),
+    "columns.mad_average.better": lambda patch, forget: with_column(patch, MAD_AVERAGE, better="lower"),
+    "published.R-12o!.mad_average": lambda patch, forget: with_published(patch, forget, "R-12o!", MAD_AVERAGE, 90.0),
+    "published.R-cg-q.mad_average": lambda patch, forget: with_published(patch, forget, "R-cg-q", MAD_AVERAGE, 10.0),
+    "quantities.lag": lambda patch, forget: patch.setattr(deciding, "columns_of", lambda made: ["mad_average", LOSS]),
+}
+"""By name of the value: what changes it."""
+
+
+@pytest.mark.parametrize("name", CHANGES)
+def test_a_value_that_decides_is_named_when_it_is_another_than_was_registered(name, judged, monkeypatch, forget):
+    CHANGES[name](monkeypatch, forget)
+    said, verdicts = judged()
+    assert SENTENCE in said and "The verdicts are provisional." in said
+    assert f"{name} " in said.split("Changed values: ")[1]
+    assert verdicts and all(verdict.endswith(" (provisional)") for verdict in verdicts)
+
+
+def test_a_published_file_that_was_edited_is_noticed(judged, monkeypatch, forget, tmp_path):
+    folder = tmp_path / "published"
+    folder.mkdir()
+    text = (scores.PUBLISHED / "hypermlp_table1.csv").read_text(encoding="utf-8")
+    (folder / "hypermlp_table1.csv").write_text(text.replace("46.27", "26.27"), encoding="utf-8")
+    assert text.count("46.27") == 1
+    monkeypatch.setattr(scores, "PUBLISHED", folder)
+    forget()
+    said, verdicts = judged()
+    assert "published.R-12!.mad_average 46.27, now 26.27" in said and "lines.lag.mad_average 16.97" in said
+    assert verdicts == ["supported (provisional)"]
+
+
+def test_every_number_that_inference_and_claims_decide_by_is_registered(path, tmp_path):
+    found, *_ = register(path, tmp_path / "results")
+    for module in (inference, claims):
+        for name, value in vars(module).items():
+            if name.isupper() and isinstance(value, (int, float)):
+                assert found.thresholds.get(name.lower()) == value, name
+
+
+def test_of_every_claim_and_quantity_the_line_and_the_published_numbers_are_registered(tmp_path):
+    everything = [label for claim in CLAIMS for label in claim.labels(range(len(claim.pairs)))]
+    (tmp_path / "all.yaml").write_text(f"labels: {json.dumps(sorted(set(everything)))}\nseeds: 0\n")
+    found, made, _ = register(tmp_path / "all.yaml", tmp_path / "results")
+    assert [claim.name for claim in found.claims] == [claim.name for claim in CLAIMS if claim.name != "earlier"]
+    for claim in found.claims:
+        judged = found.thresholds["quantities"][claim.name]
+        assert judged and set(found.thresholds["lines"][claim.name]) == set(judged) <= set(claim.quantities)
+        for label in claim.labels(range(len(claim.pairs))):
+            assert set(judged) <= set(found.thresholds["published"][label])
+    assert found.thresholds["lines"]["softmax"][LOSS] == pytest.approx(-claims.margin(LOSS))
+    assert not changed_values(found, made)
+    json.dumps(deciding_values(found.claims, made), allow_nan=False)
+
+
+def test_a_claim_that_is_worded_otherwise_now_is_named_and_judged_as_registered(judged, monkeypatch):
+    changed = [replace(claim, expects="no gain", title="Other") if claim.name == "lag" else claim for claim in CLAIMS]
+    monkeypatch.setattr(registration, "CLAIMS", tuple(changed))
+    said, verdicts = judged()
+    assert "Claims changed after the registration, judged as registered: lag (title, expects)." in said
+    assert verdicts == ["supported"]
+    monkeypatch.setattr(registration, "CLAIMS", tuple(claim for claim in CLAIMS if claim.name != "lag"))
+    assert "lag (no longer there)" in judged()[0]
+
+
+@pytest.mark.parametrize("field", ["sentence", "reach", "pairs", "expects_on", "judges", "quantities"])
+def test_a_changed_line_of_a_claim_is_noticed(field, path, tmp_path, monkeypatch):
+    found, *_ = register(path, tmp_path / "results")
+    assert changed_claims(found) == []
+    other = {"sentence": "x", "reach": 0.25, "pairs": (LABELS[:2],), "expects_on": {LOSS: "no gain"}}
+    other |= {"judges": "every pair", "quantities": (LOSS,)}
+    changed = [replace(claim, **{field: other[field]}) if claim.name == "lag" else claim for claim in CLAIMS]
+    monkeypatch.setattr(registration, "CLAIMS", tuple(changed))
+    assert changed_claims(found) == [f"lag ({field})"]
+
+
+# The code
+
+
+@pytest.mark.parametrize("module", [*DECIDING, compression, in_context_recall], ids=lambda module: module.__name__)
+def test_a_change_of_any_module_that_decides_is_noticed(module, judged, monkeypatch, tmp_path):
+    edited = tmp_path / "edited.py"
+    edited.write_bytes(Path(module.__file__).read_bytes() + b"\n")
+    monkeypatch.setattr(module, "__file__", str(edited))
+    said, verdicts = judged()
+    assert SENTENCE in said and "Changed values" not in said and verdicts == ["supported"]
+
+
+def test_every_module_from_the_scores_to_a_verdict_is_among_those():
+    """But those that name, describe and pair labels."""
+    waiting, seen = [Path(findings.__file__), Path(scores.__file__)], set()
+    while waiting:
+        file = waiting.pop()
+        if file in seen:
+            continue
+        seen.add(file)
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("madbench.analysis."):
+                waiting.append(PACKAGE.joinpath(*node.module.split(".")[1:]).with_suffix(".py"))
+    found = {file.stem for file in seen}
+    assert found - {Path(module.__file__).stem for module in DECIDING} == {"captions", "contrasts", "protocols"}
+
+
+# What is stored
+
+
+@pytest.fixture
+def stored(filled, tmp_path):
+    """The store of what was registered, and one job of it."""
+    store = Store(tmp_path / "results")
+    (job,) = (
+        run.job for run in store.runs() if (run.job.label, run.job.task, run.job.seed) == ("R-12!", "compression", 1)
+    )
+    return store, job
+
+
+def test_a_run_that_is_deleted_after_the_verdict_makes_it_provisional(stored, judged):
+    store, job = stored
+    assert judged()[1] == ["supported"]
+    for file in (store.root / "runs" / job.id).iterdir():
+        file.unlink()
+    (store.root / "runs" / job.id).rmdir()
+    said, verdicts = judged()
+    assert "1 of 72 registered runs are not stored yet. The verdicts are provisional until all are." in said
+    assert all(verdict.endswith("(provisional)") for verdict in verdicts)
+
+
+def test_a_failed_run_is_not_stored(stored, judged):
+    store, job = stored
+    for file in (store.root / "runs" / job.id).iterdir():
+        file.unlink()
+    store.finish(job, Record("failed", error="out of memory"))
+    assert store.status(job) == "failed"
+    said, verdicts = judged()
+    assert "1 of 72 registered runs are not stored yet." in said
+    assert "1 of these failed (madbench sweep --retry): R-12!; seeds 1." in said
+    assert all(verdict.endswith("(provisional)") for verdict in verdicts)
+
+
+@pytest.mark.parametrize("name", ["job.json", "record.json", "curve.csv"])
+def test_a_damaged_run_is_not_stored(name, stored, judged):
+    store, job = stored
+    file = store.root / "runs" / job.id / name
+    file.write_bytes(file.read_bytes()[:-2])
+    said, verdicts = judged()
+    assert "1 of 72 registered runs are not stored yet." in said
+    assert "1 of these cannot be read (madbench validate --store): R-12!; seeds 1." in said
+    assert all(verdict.endswith("(provisional)") for verdict in verdicts)
+
+
+def test_a_diverged_run_is_a_result(stored, judged):
+    store, job = stored
+    with store.claim(job):
+        store.finish(job, Record("diverged", error="at step 4"), replace=True)
+    assert store.status(job) == "diverged"
+    said, verdicts = judged()
+    assert "not stored" not in said and all("provisional" not in verdict for verdict in verdicts)
+
+
+def test_a_run_that_was_stopped_is_not_stored(path, tmp_path):
+    _, made, file = register(path, tmp_path / "results")
+    store = Store.open(tmp_path / "results")
+    with store.claim(made.jobs[0]) as work:
+        (work / "checkpoint.pt").write_bytes(b"half way")
+    found, results = load_registration(file, tmp_path / "results")
+    assert set(lacking_runs(results).values()) == {"not stored"} and len(lacking_runs(results)) == 72
+    rows = registered_findings(found, results)
+    assert [row.verdict_text for row in rows] == ["not enough data (provisional)"]  # it is listed all the same
+    assert math.isnan(rows[0].p) and rows[0].missing
+
+
+def test_seeds_that_were_not_registered_change_nothing(stored, judged):
+    store, job = stored
+    before = judged()
+    for other in list(store.jobs().values()):
+        metrics = {"accuracy": 1 - GAINS[other.label], "selection_accuracy": 0.5, "ceiling": 1.0}
+        store.finish(replace(other, seed=other.seed + 3), Record("finished", metrics))
+    assert judged() == before
+
+
+def test_reading_a_registration_writes_nothing(stored, judged):
+    store, _ = stored
+    files = sorted(path for path in (store.root / "runs").rglob("*") if path.is_file())
+    before = [(path, file_digest(path), path.stat().st_mtime_ns) for path in files]
+    (store.root / "work").rmdir()
+    judged()
+    assert not (store.root / "work").exists()
+    assert [(path, file_digest(path), path.stat().st_mtime_ns) for path in files] == before
+
+
+def test_registered_claims_are_one_family_of_tests(tmp_path):
+    labels = [*LABELS, "R-cg-q", "R-cg-q-12o", "G-cg-q", "G-cg-q-12o"]
+    text = f"labels: [{', '.join(labels)}]\ntasks: [{', '.join(MAD_TASKS)}]\nseeds: 0-2\nclaims: [lag, mixing]\n"
+    (tmp_path / "two.yaml").write_text(text)
+    _, made, file = register(tmp_path / "two.yaml", tmp_path / "results")
+    store = Store.open(tmp_path / "results")
+    for job in made.jobs:
+        accuracy = 0.2 + 0.05 * (job.seed * len(job.label) % 3) + 0.3 * ("o" in job.label)
+        store.finish(job, Record("finished", {"accuracy": accuracy, "selection_accuracy": 0.5, "ceiling": 1.0}))
+    found, results = load_registration(file, tmp_path / "results")
+    rows = registered_findings(found, results)[:2]
+    assert [row.claim.name for row in rows] == ["mixing", "lag"] and {row.tested for row in rows} == {2}
+    assert [row.p_holm for row in rows] == holm([row.p for row in rows]) != [row.p for row in rows]
+
+
+# The file
+
+
+def rewritten(file: Path, content: dict) -> None:
+    """Writes a registration as :func:`register` would: with the hash of its content."""
+    content = {name: value for name, value in content.items() if name != "id"}
+    file.write_text(json.dumps(content | {"id": content_id(content)}))
+
+
+def test_a_file_of_another_form_is_refused_in_a_sentence(filled, tmp_path):
+    content = json.loads(filled.read_text())
+    for form in (1, 3):
+        of_form = content | {"form": form}
+        if form == 1:  # as the first versions wrote them
+            del of_form["form"]
+            thresholds = {name: content["thresholds"][name] for name in ("level", "margin_share", "least_seeds")}
+            of_form["thresholds"] = thresholds | {"solved_share": content["thresholds"]["solved_share"]}
+        rewritten(filled, of_form)
+        with pytest.raises(registration.ConfigError) as error:
+            load_registration(filled, tmp_path / "results")
+        assert str(error.value).count("\n") == 0
+        assert f"{filled}: registered by another version of madbench, in form {form}" in str(error.value)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda content: content["thresholds"].update(level=0.5),
+        lambda content: content["thresholds"]["solved_share"].update(compression=0.5),
+        lambda content: content["thresholds"]["published"]["R-12o!"].update(mad_average=1.0),
+        lambda content: content["claims"][0].update(reach=0.1),
+        lambda content: content["claims"][0].update(sentence="Lag does not matter."),
+        lambda content: content["jobs"].pop(),
+        lambda content: content["stored"].append(content["jobs"][0]),
+        lambda content: content["grid"].update(seeds="0-4"),
+        lambda content: content.update(analysis="0" * 16),
+        lambda content: content.update(registered="2020-01-01 00:00:00"),
+        lambda content: content.update(form=1),
+        lambda content: content.update(id="0" * 16),
+        lambda content: content.update(note="added"),
+    ],
+)
+def test_a_file_that_was_edited_is_refused(change, filled, tmp_path):
+    content = json.loads(filled.read_text())
+    change(content)
+    filled.write_text(json.dumps(content))
+    with pytest.raises(registration.ConfigError, match="changed after it was registered"):
+        load_registration(filled, tmp_path / "results")
+
+
+@pytest.mark.parametrize(
+    "text", ["[]", "null", "3", '"id"', "{}", '{"id": "x", "level": NaN}', '{"id": "x", "a": 1e999}']
+)
+def test_what_is_no_registration_is_refused(text, filled, tmp_path):
+    filled.write_text(text)
+    with pytest.raises(registration.ConfigError, match="not a registration|changed after"):
+        load_registration(filled, tmp_path / "results")
+
+
+def test_a_second_registration_of_the_same_name_is_refused_and_one_of_another_name_is_not(path, tmp_path):
+    first, _, file = register(path, tmp_path / "results")
+    content = file.read_bytes()
+    path.write_text(path.read_text().replace("0-2", "0-4"))
+    with pytest.raises(registration.ConfigError, match="registered already"):
+        register(path, tmp_path / "results")
+    assert file.read_bytes() == content
+    second, *_ = register(path.rename(tmp_path / "again.yaml"), tmp_path / "results")
+    assert second.id != first.id
+
+
+def test_registering_makes_no_results_folder(path, tmp_path):
+    register(path, tmp_path / "nothing" / "here")
+    assert not (tmp_path / "nothing").exists()
+
+
+def test_labels_of_rows_that_differ_in_a_setting_cannot_be_registered(path, tmp_path):
+    path.write_text(path.read_text() + "vary: {training.epochs: [3, 4]}\nclaims: [lag]\n")
+    with pytest.raises(registration.ConfigError, match=r"lag compares labels under one setting.*training\.epochs"):
+        register(path, tmp_path / "results")
+
+
+def test_a_claim_on_steps_that_the_preset_does_not_give_cannot_be_registered(path, tmp_path):
+    labels = "R-cg-q-12o, R-cg-q, G-cg-q-12o, G-cg-q"
+    path.write_text(f"labels: [{labels}]\ntasks: [compression]\nclaims: [earlier]\n")
+    with pytest.raises(registration.ConfigError, match="earlier is about Steps 3.1, which these tasks do not give"):
+        register(path, tmp_path / "results")
+
+
+def test_results_of_an_experiment_have_the_columns_that_are_foretold(grid_results):
+    made = grid_results(("S", "R"), tasks=[*MAD_TASKS])
+    assert set(scores.columns_of(made.experiment)) == set(made.scores.column)
+    some = grid_results(("S",), tasks=["compression", "memorization"], seeds=[9])
+    assert isinstance(some, Results) and set(scores.columns_of(some.experiment)) == set(some.scores.column)

@@ -1,0 +1,130 @@
+"""What samples are made of: the values of seeds, and the scale of their column."""
+
+from __future__ import annotations
+
+import dataclasses
+import sys
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from madbench.analysis import quantities, samples
+from madbench.analysis.attribution import attribution_table
+from madbench.analysis.cells import Cell, cells_of, with_marks
+from madbench.analysis.comparison import comparison_table
+from madbench.analysis.findings import findings
+from madbench.analysis.inference import Sample, Scale
+from madbench.analysis.quantities import LOSS, LOSSES, MAD_AVERAGE, PERPLEXITIES, column, mad_columns
+from madbench.analysis.samples import sample_of, samples_of
+from madbench.tasks import MAD_TASKS
+from score_frames import lost, scored
+
+STEADY = {"R-cg-q": [50.00, 50.02, 50.04], "R-cg-q-12o": [50.01, 50.05, 50.03], "R-g-q-12o": [60.0, 60.01, 60.02]}
+"""Seeds that agree to a tenth of a percent."""
+STEADY_LOSSES = {"R-cg-q": [2.5000, 2.5001, 2.5002], "R-cg-q-12o": [2.4001, 2.4000, 2.4002]}
+
+
+@pytest.fixture
+def printed(monkeypatch):
+    """``printed(digits)``: from here on every table prints so many decimals."""
+
+    def call(digits: int) -> None:
+        for name, module in list(sys.modules.items()):
+            if name.startswith("madbench.") and getattr(module, "column", None) is column:
+                monkeypatch.setattr(module, "column", lambda name: dataclasses.replace(column(name), digits=digits))
+
+    return call
+
+
+def decided(scores: pd.DataFrame) -> str:
+    """Every estimate, interval, p, verdict and mark."""
+    columns = [quantities.column(name) for name in dict.fromkeys(scores.column)]
+    marks = {
+        (label, name): cell.mark
+        for label, row in with_marks(columns, cells_of(scores, columns), set(scores.label)).items()
+        for name, cell in row.items()
+    }
+    compared = [
+        (row.difference, row.p_holm, row.verdict) for row in comparison_table("R-cg-q", [*STEADY][1:], scores).rows
+    ]
+    effects = [(one.name, one.quantity, one.estimate, one.p_holm) for one in attribution_table(scores).rows]
+    claims = [(one.claim.name, one.quantity, one.ours, one.p_holm, one.verdict) for one in findings(scores)]
+    intervals = [(name, one.interval, one.half_width) for name, of in samples_of(scores).items() for one in of.values()]
+    return repr((marks, compared, effects, claims, intervals))
+
+
+def first_row(scores: pd.DataFrame) -> list[str]:
+    """Of a comparison, as text."""
+    return comparison_table("R-cg-q", ["R-g-q-12o"], scores).lines[1]
+
+
+@pytest.mark.parametrize("digits", [0, 2, 3, 6])
+def test_the_digits_that_a_table_prints_decide_nothing(digits, printed):
+    scores = pd.concat([scored(STEADY, MAD_TASKS), lost(STEADY_LOSSES)], ignore_index=True)
+    before, text = decided(scores), first_row(scores)
+    assert "zero variance" in before and "best" in before
+    printed(digits)
+    assert quantities.column("compression").digits == samples.column(LOSS).digits == digits
+    assert decided(scores) == before
+    assert first_row(scores) != text
+
+
+def test_the_step_in_which_values_are_counted_is_that_of_their_column(monkeypatch):
+    values = {"value": [50.00, 50.02, 50.04], "is_diverged": [False] * 3}
+    values |= {"chance": [4.0] * 3, "solved": [90.4] * 3, "ceiling": [100.0] * 3}
+    assert sample_of("compression", values).scale.resolution == 0.1
+    assert sample_of("compression", values).has_zero_spread
+    finer = dataclasses.replace(column("compression"), resolution=0.001)
+    monkeypatch.setattr(samples, "column", lambda name: finer)
+    assert sample_of("compression", values).scale.resolution == 0.001
+    assert not sample_of("compression", values).has_zero_spread
+
+
+def test_steps_are_counted_in_those_between_two_evaluations():
+    values = {"value": [300.0, 450.0, 600.0], "is_diverged": [False] * 3}
+    values |= dict.fromkeys(("chance", "solved", "ceiling"), [float("nan")] * 3)
+    assert sample_of("steps_to_2.5", values).scale.resolution == 150.0
+
+
+@pytest.mark.parametrize(
+    "name", [*MAD_TASKS, MAD_AVERAGE, *LOSSES, *PERPLEXITIES, "steps_to_3.1", quantities.SPEED.name]
+)
+def test_a_column_prints_the_digits_that_it_counts(name):
+    """So that bold means, and zero variance, are what a reader sees."""
+    assert column(name).resolution == 10 ** -column(name).digits
+
+
+def test_means_that_are_equal_as_they_are_counted_are_both_the_best():
+    percent = dataclasses.replace(column("compression"), digits=3)
+    scale = Scale(4.0, 90.4, 100.0, (0.0, 100.0), 0.1)
+    values = {"a": [80.0, 80.1, 80.2], "b": [80.02, 80.12, 80.22], "c": [80.4, 79.6, 79.4]}
+    cells = {label: {"compression": Cell(Sample(np.array(of), scale))} for label, of in values.items()}
+    marks = {label: row["compression"].mark for label, row in with_marks([percent], cells, cells).items()}
+    assert marks == {"a": "best", "b": "best", "c": "within_noise"}
+
+
+@pytest.mark.parametrize("missing", ["", "-"])
+def test_a_label_that_never_gets_to_a_loss_does_not_compete_whatever_its_cell_says(missing):
+    steps = dataclasses.replace(column("steps_to_2.5"), missing=missing)
+    scale = Scale(chance=1000.0, limits=(0.0, np.inf), resolution=10.0, is_counted=True)
+    samples_of_labels = {
+        "never": Sample(np.array([1000.0] * 3), scale, np.array([True] * 3)),
+        "late": Sample(np.array([900.0, 990.0, 1000.0]), scale, np.array([False, False, True])),
+        "soon": Sample(np.array([880.0, 900.0, 1000.0]), scale, np.array([False, False, True])),
+    }
+    cells = {label: {steps.name: Cell(sample)} for label, sample in samples_of_labels.items()}
+    marks = {label: row[steps.name].mark for label, row in with_marks([steps], cells, cells).items()}
+    assert marks == {"never": "", "late": "within_noise", "soon": "best"}
+
+
+def test_the_average_has_its_tasks_as_parts_even_where_it_alone_is_shown():
+    scores = scored({"S": [50.0, 52.0, 51.0]}, MAD_TASKS)
+    (cell,) = cells_of(scores, mad_columns(MAD_TASKS)[-1:])["S"].values()
+    assert len(cell.sample.parts) == 6 and cell.interval == samples_of(scores)[MAD_AVERAGE]["S"].interval
+
+
+def test_an_average_without_its_tasks_is_refused():
+    scores = scored({"S": [50.0, 52.0, 51.0]}, MAD_TASKS)
+    with pytest.raises(AssertionError, match="lack one of its tasks"):
+        samples_of(scores[scores.column == MAD_AVERAGE])

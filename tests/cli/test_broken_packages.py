@@ -1,0 +1,206 @@
+"""An installed family or task that is broken is named, and matters to its own labels and tasks only."""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import replace
+
+import pytest
+
+from madbench.jobs import Record
+from tests.conftest import forget_installed
+from tests.sample_jobs import mad_job
+
+BROKEN_MODULES = {
+    "a syntax error": ("def family(:\n", "SyntaxError"),
+    "a value error": ("int('seven')\n", "ValueError: invalid literal"),
+    "an exit": ("import sys\nsys.exit('usage: mend me')\n", "SystemExit: usage: mend me"),
+    "a missing import": ("import no_such_module_at_all\n", "No module named 'no_such_module_at_all'"),
+    "no such attribute": ("", "has no attribute"),
+    "a number": ("FAMILY = Task = 7\n", "7"),
+    "a class": ("class FAMILY: pass\nTask = FAMILY\n", ""),
+    "an error that is none": ("class Stop(BaseException): pass\nraise Stop('now')\n", "Stop: now"),
+    "a label of its own": ("import madbench\nmadbench.parse('S-zzz')\n", "S-zzz"),
+    "an attribute that fails": (
+        "class Family:\n    @property\n    def name(self): raise OSError('no licence')\nFAMILY = Task = Family()\n",
+        "",
+    ),
+}
+
+
+@pytest.fixture
+def install(tmp_path_factory, monkeypatch):
+    """``install({"bad.py": source}, "madbench.families", "bad = bad:FAMILY")``: a package, for new processes too."""
+
+    def call(files, group, *points, name="bad"):
+        site = tmp_path_factory.mktemp("site")
+        for path, source in files.items():
+            (site / path).write_text(source)
+        info = site / f"{name}-1.0.dist-info"
+        info.mkdir()
+        (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n")
+        (info / "entry_points.txt").write_text("\n".join([f"[{group}]", *points]) + "\n")
+        monkeypatch.syspath_prepend(site)
+        monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(site), os.environ.get("PYTHONPATH", "")]))
+        forget_installed()
+        return site
+
+    yield call
+    monkeypatch.undo()
+    forget_installed()
+
+
+@pytest.fixture(params=BROKEN_MODULES)
+def broken_family(request, install):
+    """What the reason has to say of an installed family ``bad``."""
+    source, reason = BROKEN_MODULES[request.param]
+    module = f"bad_family_{list(BROKEN_MODULES).index(request.param)}"
+    install({f"{module}.py": source}, "madbench.families", f"bad = {module}:FAMILY")
+    return reason
+
+
+@pytest.fixture(params=[*BROKEN_MODULES, "no file of settings", "YAML that is none", "a file that does not fit"])
+def broken_task(request, install):
+    """What the reason has to say of an installed task ``bad``."""
+    sound = (
+        "from dataclasses import dataclass\nfrom madbench.tasks.base import TaskSetting\n"
+        "@dataclass(frozen=True)\nclass Task(TaskSetting):\n    heading, title, roles = 'B', 'b', {}\n"
+    )
+    source, reason = BROKEN_MODULES.get(request.param, (sound, ""))
+    module = f"bad_task_{abs(hash(request.param))}"
+    files = {f"{module}.py": source}
+    if request.param == "YAML that is none":
+        files["bad.yaml"], reason = "task: [bad\n", "not valid YAML"
+    if request.param == "a file that does not fit":
+        files["bad.yaml"], reason = "task: bad\ndescription: d\nbaseline: {vocab: 3}\n", "unknown key 'vocab'"
+    install(files, "madbench.tasks", f"bad = {module}:Task")
+    return reason
+
+
+def test_a_broken_family_fails_its_own_labels_and_no_others(main, broken_family):
+    assert main("explain", "S").code == 0
+    assert main("data", "compression", "vocab_size=16").code == 0  # reads a profile, whose keys are all families'
+    assert main("ls", "labels", "hfa:2", "cd:gla").code == 0
+    for words in (["explain", "bad:1"], ["run", "S", "bad:1", "--dry-run"], ["ls", "labels", "bad:1"]):
+        ended = main(*words)
+        assert ended.code == 2 and "family 'bad' (bad_family_" in ended.stderr and broken_family in ended.stderr
+        assert "Traceback" not in ended.stderr
+
+
+def test_a_broken_family_is_listed_with_the_reason(main, broken_family):
+    rows = json.loads(main("ls", "families", "--json").stdout)
+    assert {"", "bad"} < {"", *(row["family"] for row in rows)} and len(rows) > 3
+    (problem,) = [row["problem"] for row in rows if "problem" in row]
+    assert "family 'bad' (bad_family_" in problem and broken_family in problem
+    assert problem in main("ls", "families").stdout
+    assert "bad (broken)" in main("ls").stdout
+
+
+def test_a_broken_task_fails_itself_and_no_other(main, broken_task):
+    assert main("data", "compression").code == 0
+    for words in (["run", "S", "-t", "bad", "--dry-run"], ["data", "bad"]):
+        ended = main(*words)
+        assert ended.code == 2 and broken_task in ended.stderr and "Traceback" not in ended.stderr
+        assert "bad" in ended.stderr
+
+
+def test_a_broken_task_is_listed_with_the_reason(main, broken_task):
+    rows = json.loads(main("ls", "tasks", "--json").stdout)
+    (problem,) = [row["problem"] for row in rows if "problem" in row]
+    assert broken_task in problem and len(rows) == 7 and rows[6]["task"] == "bad"
+    assert problem in main("ls", "tasks").stdout and "bad (broken)" in main("ls").stdout
+    ended = main("data")
+    assert ended.code == 0 and "compression" in ended.stdout and broken_task in ended.stderr
+    ended = main("validate", "--json")
+    assert ended.code == 2
+    assert [report["file"] for report in json.loads(ended.stdout) if not report["ok"]] == ["bad"]
+
+
+def test_doctor_names_broken_packages_and_still_finds_the_machine_fit(main, install):
+    install({"bad_one.py": "int('seven')"}, "madbench.families", "bad = bad_one:FAMILY")
+    install({"bad_two.py": "raise SystemExit(3)"}, "madbench.tasks", "worse = bad_two:Task", name="worse")
+    ended = main("doctor", "--json")
+    assert ended.code == 0
+    plugins = {plugin["name"]: plugin for plugin in json.loads(ended.stdout)["plugins"]}
+    assert [plugins[name]["works"] for name in ("bad", "worse")] == [False, False]
+    assert "ValueError" in plugins["bad"]["reason"] and "SystemExit: 3" in plugins["worse"]["reason"]
+    assert plugins["bad"]["package"] == "bad 1.0"
+    shown = main("doctor").stdout
+    assert "family bad" in shown and "ValueError: invalid literal" in shown and "task worse" in shown
+
+
+def test_sound_packages_are_listed_by_doctor_too(main, install_example):
+    install_example("plugin")
+    install_example("task")
+    plugins = json.loads(main("doctor", "--json").stdout)["plugins"]
+    assert [(one["kind"], one["name"], one["works"]) for one in plugins] == [
+        ("family", "lin", True), ("task", "prefix_sum", True)]  # fmt: skip
+
+
+def test_help_does_not_load_packages(start, finish, install, tmp_path):
+    install({"bad_one.py": "open('loaded', 'w')\nraise SystemExit(3)"}, "madbench.families", "bad = bad_one:FAMILY")
+    install({"bad_two.py": "open('loaded', 'w')\nx ="}, "madbench.tasks", "bad = bad_two:Task", name="worse")
+    for words in ([], ["run"]):
+        assert finish(start(tmp_path, *words, "--help")).code == 0
+    assert not (tmp_path / "loaded").exists()
+
+
+@pytest.mark.parametrize(
+    ("points", "label", "reason"),
+    [
+        (["a = one:F", "a = two:F"], "a:1", "one:F has this name already"),
+        (["a.b = one:F"], "a.b:1", "letters, digits"),
+        (["cd = one:F"], None, "has this name already"),
+        (["a = not a module"], "a:1", "cannot be loaded"),
+    ],
+)
+def test_a_family_whose_name_is_taken_or_cannot_be_written_is_refused(main, install, points, label, reason):
+    install({}, "madbench.families", *points)
+    assert main("explain", "cd:gla").code == 0
+    (problem,) = [row["problem"] for row in json.loads(main("ls", "families", "--json").stdout) if "problem" in row]
+    assert reason in problem
+    if label:
+        ended = main("explain", label)
+        assert ended.code == 2 and reason in ended.stderr
+
+
+@pytest.mark.parametrize(
+    ("points", "reason"),
+    [
+        (["compression = one:T"], "madbench.tasks.compression:Compression has this name already"),
+        (["language_model = one:T"], "none of language_model"),
+        (["my.task = one:T"], "of the form my_task"),
+        (["mine = one:T", "mine = two:T"], "one:T has this name already"),
+    ],
+)
+def test_a_task_whose_name_is_taken_or_cannot_be_written_is_refused(main, install, points, reason):
+    install({}, "madbench.tasks", *points)
+    assert main("data", "compression").code == 0
+    (problem,) = [row["problem"] for row in json.loads(main("ls", "tasks", "--json").stdout) if "problem" in row]
+    assert reason in problem
+
+
+def test_a_damaged_list_of_entry_points_hides_no_other_package(main, install, install_example):
+    install_example("plugin")
+    install({}, "madbench.families", "this line has no sign of equality")
+    assert main("explain", "lin:elu").code == 0
+    assert main("explain", "S").code == 0
+
+
+def test_stored_runs_of_a_broken_package_are_left_out_and_hide_no_others(main, fill, store, install):
+    fill("S", profile="quick")
+    for job in (replace(mad_job("S"), label="bad:1"), replace(mad_job("S"), task="worse")):
+        store.finish(job, Record("finished", {"accuracy": 0.5, "selection_accuracy": 0.5, "ceiling": 1.0}))
+    install({"bad_one.py": "int('seven')"}, "madbench.families", "bad = bad_one:FAMILY")
+    install({"bad_two.py": "int('eight')"}, "madbench.tasks", "worse = bad_two:Task", name="worse")
+    ended = main("ls", "runs", "--json")
+    assert ended.code == 0, ended.stderr
+    rows = json.loads(ended.stdout)
+    assert {("S", "compression"), ("S", "worse"), ("bad:1", "compression")} < {
+        (row["label"], row["task"]) for row in rows}  # fmt: skip
+    assert main("validate", "--store").code == 0
+    for verb in (["table"], ["report"]):
+        ended = main(*verb)
+        assert ended.code == 0, ended.stderr
+        assert "seven" in ended.stderr and "eight" in ended.stderr

@@ -1,0 +1,114 @@
+"""What the shell completes, asked as the script of bash asks, and once typed into a bash."""
+
+from __future__ import annotations
+
+import os
+import pty
+import select
+import shutil
+import signal
+import sys
+import time
+
+import pytest
+
+from madbench.cli import completion
+from madbench.jobs import Record
+from madbench.labels import available_sets, every_label, parse
+from madbench.store.runs import Store
+from madbench.suites import MAD
+from madbench.tasks import MAD_TASKS
+
+
+@pytest.fixture
+def complete(main, monkeypatch):
+    """``complete(words)``: what bash is offered for the last of the words of a command line."""
+
+    def call(line: str) -> list[str]:
+        words = line.split(" ")
+        monkeypatch.setenv("_MADBENCH_COMPLETE", "complete_bash")
+        monkeypatch.setenv("COMP_WORDS", " ".join(words))
+        monkeypatch.setenv("COMP_CWORD", str(len(words) - 1))
+        return main().stdout.split()
+
+    return call
+
+
+def test_labels_are_completed_part_by_part(complete):
+    offered = complete("madbench run G-cg")
+    assert "G-cg" in offered and "G-cgk" in offered and all("-" not in word[2:] for word in offered)
+    assert "G-cg-q-12o" in complete("madbench run G-cg-q-1")
+    for word in complete("madbench explain R-cg-q-"):
+        assert str(parse(word)) == word and word in every_label()
+
+
+def test_sets_neighbourhoods_and_families_are_completed(complete):
+    assert complete("madbench table @tab") == ["@table1"]
+    assert {f"@{name}" for name in available_sets()} <= set(complete("madbench run "))
+    assert "~R-c" in complete("madbench run ~R-c") and "cd:" in complete("madbench verify c")
+    assert "hfa:2" in complete("madbench run hfa:")
+
+
+def test_bash_gets_what_follows_the_colon_at_which_it_ends_a_word(complete):
+    assert "2" in complete("madbench run hfa :") and "2" in complete("madbench run hfa : 2")
+    assert complete("madbench run S @ tab") == ["@table1"]
+    assert "@table1" in complete("madbench run S @")
+
+
+def test_tasks_profiles_presets_and_figures_are_completed(complete):
+    assert set(complete("madbench run S -t ")) >= {*MAD_TASKS, "language_model"}
+    assert complete("madbench run S -t compression,m") == ["compression,memorization"]
+    assert {"quick", "full"} <= set(complete("madbench table --profile "))
+    assert complete("madbench lm S --preset ti") == ["tiny"]
+    assert complete("madbench plot eff") == ["effects"]
+    assert complete("madbench data mem") == ["memorization"]
+
+
+def test_lm_completes_its_verbs_and_labels(complete):
+    assert {"prepare", "sample"} <= set(complete("madbench lm ")) and "S-p" in complete("madbench lm S-p")
+
+
+def test_runs_are_completed_by_label_and_by_id(complete, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert complete("madbench inspect ") == []  # there is no store
+    (job, *_) = MAD.jobs(["R-c"], MAD.Profile.load("quick"), tasks=["memorization"], seeds=[0])
+    Store.open(tmp_path / "results").finish(job, Record("finished", {"accuracy": 0.5}))
+    assert complete("madbench inspect R") == ["R-c"]
+    assert complete(f"madbench inspect {job.id[:3]}") == [job.id]
+    assert complete(f"madbench inspect --results elsewhere {job.id[:3]}") == []
+
+
+def test_a_completion_that_fails_is_none(complete, monkeypatch):
+    monkeypatch.setitem(completion._SOURCES, "TASK", lambda *_: 1 / 0)
+    assert complete("madbench data mem") == []
+
+
+@pytest.mark.slow  # a shell and three starts of madbench
+@pytest.mark.skipif(shutil.which("bash") is None, reason="bash is not installed")
+def test_a_bash_completes_what_is_typed(tmp_path):
+    program = tmp_path / "madbench"
+    program.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m madbench "$@"\n')
+    program.chmod(0o755)
+    path = f"{tmp_path}{os.pathsep}{os.environ['PATH']}"
+    process, terminal = pty.fork()
+    if process == 0:
+        os.chdir(tmp_path)
+        os.execve(shutil.which("bash"), ["bash", "--norc", "-i"], os.environ | {"PATH": path})
+
+    def type_in(text: str, until: str) -> str:
+        os.write(terminal, text.encode())
+        shown, end = "", time.monotonic() + 60
+        while until not in shown and time.monotonic() < end:
+            if select.select([terminal], [], [], 0.2)[0]:
+                shown += os.read(terminal, 65536).decode(errors="replace")
+        return shown
+
+    try:
+        type_in('eval "$(_MADBENCH_COMPLETE=source_bash madbench)"; echo rea""dy\n', "ready")
+        for typed, completed in [("@tab", "@table1"), ("S -t memo", "memorization"), ("cd:e", "cd:exp")]:
+            assert completed in type_in(f"madbench run {typed}\t", completed)
+            type_in("\x15", "")
+    finally:
+        os.kill(process, signal.SIGKILL)
+        os.waitpid(process, 0)
+        os.close(terminal)

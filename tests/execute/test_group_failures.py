@@ -1,0 +1,219 @@
+"""What becomes of the jobs of a group when one of them, or their process, fails: each ends by itself."""
+
+from __future__ import annotations
+
+import pytest
+
+from madbench.errors import StoreError
+from madbench.execute import driver, local
+from madbench.execute.base import Policy, Summary
+from madbench.jobs import Record
+from madbench.store.runs import Store
+
+KILLED = "killed or lost 3 times, at last: the process ended with signal 9; out of memory?"
+TROUBLES = {
+    "raise": "ValueError: the loss has no gradient",
+    "out of memory": "MemoryError",
+    "sys.exit": "SystemExit: 0",
+    "killed": KILLED,
+    "segmentation fault": "the process ended with signal 11 (Segmentation fault)",
+    "os._exit": "the process ended with exit code 3",
+    "lost GPU": "RuntimeError: CUDA error: the launch timed out and was terminated",
+}
+
+
+@pytest.fixture
+def group(fake):
+    """``group(trouble)``: a job of one step, one of four that has the trouble after two, and one of five."""
+
+    def make(trouble, **how):
+        return [
+            fake.make_job(0, steps=1),
+            fake.make_job(1, steps=4, trouble=trouble, at=2, **how),
+            fake.make_job(2, steps=5),
+        ]
+
+    return make
+
+
+@pytest.fixture
+def run(fake, store):
+    """``run(jobs, **how)``: one group of them in one slot; gives the summary and the events."""
+
+    def call(jobs, train=fake.train, listen=lambda event: None, **how):
+        events = []
+
+        def on_event(event):
+            events.append(event)
+            listen(event)
+
+        return local.run_jobs([jobs], store, train, on_event, **how), events
+
+    return call
+
+
+def results(store: Store) -> dict[int, Record]:
+    records = {run.job.seed: run.record for run in store.runs()}
+    assert store.problems == []
+    return records
+
+
+def check_ended_by_themselves(fake, store, jobs, error):
+    stored = results(store)
+    assert stored.pop(1).error.splitlines()[-1] == error
+    assert stored == {job.seed: fake.expected(job) for job in jobs if job.seed != 1}
+    assert all(store.read(job.id).record.status == "finished" for job in jobs if job.seed != 1)
+
+
+def test_a_job_is_stored_when_it_ends_and_not_when_its_group_does(fake, store, run):
+    short, long = fake.make_job(0, steps=1), fake.make_job(1, steps=30, pause=0.02)
+    stored_at = []
+
+    def listen(event):
+        if event["event"] == "finished" and event["job"] == short:
+            assert store.read(short.id).record == fake.expected(short) and not store.has(long)
+            with Store(store.root).claim(short):
+                pass  # it is free for others
+            stored_at.append(event)
+
+    summary, events = run([short, long], listen=listen)
+    assert summary == Summary(finished=2) and results(store) == {job.seed: fake.expected(job) for job in (short, long)}
+    after = [event["progress"]["step"] for event in events[events.index(*stored_at) :] if event["event"] == "progress"]
+    assert len(after) > 20
+
+
+@pytest.mark.parametrize("trouble", TROUBLES)
+def test_only_the_job_that_is_to_blame_fails(fake, store, run, group, trouble):
+    jobs = group(trouble)
+    summary, events = run(jobs)
+    assert summary == Summary(finished=2, failed=1)
+    check_ended_by_themselves(fake, store, jobs, TROUBLES[trouble])
+    for job in jobs:
+        kinds = [event["event"] for event in events if event["job"] == job and event["event"] != "progress"]
+        assert kinds == ["started", "failed" if job.seed == 1 else "finished"]
+    steps = [event["progress"]["step"] for event in events if event["job"] == jobs[2] and "progress" in event]
+    assert steps.count(0) == 1  # alone it resumes where the group had come to
+
+
+def test_a_job_that_hangs_fails_at_the_time_limit_and_no_other_with_it(fake, store, run, group, monkeypatch):
+    monkeypatch.setattr(driver, "GRACE", 0.3)
+    jobs = group("unresponsive")
+    summary, _ = run(jobs, policy=Policy(time_limit=1.5))
+    assert summary == Summary(finished=2, failed=1)
+    check_ended_by_themselves(fake, store, jobs, "stopped after the time limit of 1.5 s")
+
+
+def test_jobs_of_a_group_behind_one_that_hangs_are_not_failed_for_it(fake, store, run, monkeypatch):
+    monkeypatch.setattr(driver, "GRACE", 0.3)
+    jobs = [fake.make_job(1, trouble="unresponsive"), *(fake.make_job(seed, steps=2) for seed in (2, 3))]
+    summary, _ = run(jobs, fake.train_in_turn, policy=Policy(time_limit=1.5))
+    assert summary == Summary(finished=2, failed=1)
+    check_ended_by_themselves(fake, store, jobs, "stopped after the time limit of 1.5 s")
+
+
+def test_of_a_group_that_overruns_each_job_has_as_long_again_from_its_checkpoint(fake, store, run):
+    jobs = [fake.make_job(seed, steps=20, pause=0.05) for seed in (2, 3)]  # 2 s in a group, 1 s alone
+    summary, events = run(jobs, policy=Policy(time_limit=1.4))
+    assert summary == Summary(finished=2) and results(store) == {job.seed: fake.expected(job) for job in jobs}
+    for job in jobs:
+        steps = [event["progress"]["step"] for event in events if event["job"] == job and "progress" in event]
+        assert steps == sorted(steps) and len({event["slot"] for event in events}) == 1
+
+
+def test_a_job_over_the_limit_in_its_group_and_alone_fails(fake, store, run):
+    jobs = [fake.make_job(1, steps=1000, pause=0.05), fake.make_job(2, steps=2)]
+    assert run(jobs, policy=Policy(time_limit=0.6))[0] == Summary(finished=1, failed=1)
+    check_ended_by_themselves(fake, store, jobs, "stopped after the time limit of 0.6 s")
+    [left] = (store.root / "work").iterdir()
+    assert left.name == jobs[0].id and int((left / "checkpoint").read_text().split()[0]) > 1
+
+
+def test_jobs_that_are_too_large_together_train_alone(fake, store, run):
+    jobs = [fake.make_job(seed, steps=2, trouble="too large together") for seed in range(3)]
+    assert run(jobs)[0] == Summary(finished=3)
+    assert results(store) == {job.seed: fake.expected(job) for job in jobs}
+
+
+def test_ctrl_c_keeps_the_jobs_of_a_group_that_have_ended(fake, store, run):
+    jobs = [fake.make_job(0, steps=1), *(fake.make_job(seed, steps=60, pause=0.02) for seed in (1, 2))]
+
+    def interrupt(event):
+        if event.get("progress", {}).get("step") == 5:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run(jobs, listen=interrupt)
+    assert results(store) == {0: fake.expected(jobs[0])}
+    summary, events = run(jobs)
+    assert summary == Summary(finished=2, skipped=1)
+    assert min(event["progress"]["step"] for event in events if "progress" in event) >= 4
+
+
+def test_a_full_disk_keeps_the_jobs_of_a_group_that_have_ended(fake, store, run, group):
+    with pytest.raises(StoreError, match="no space left"):
+        run(group("disk full"))
+    assert results(store) == {0: fake.expected(fake.make_job(0, steps=1))}
+
+
+@pytest.mark.parametrize("trouble", ["raise", "killed"])
+def test_jobs_trained_anew_resume_alone_and_replace_their_earlier_results(fake, store, run, group, trouble):
+    jobs = group(trouble)
+    for job in jobs:
+        store.finish(job, Record("finished", {"state": -1.0}))
+    summary, events = run(jobs, policy=Policy(redo=True))
+    assert summary == Summary(finished=2, failed=1)
+    expected = {0: fake.expected(jobs[0]), 1: Record("finished", {"state": -1.0}), 2: fake.expected(jobs[2])}
+    assert results(store) == expected
+    steps = [event["progress"]["step"] for event in events if event["job"] == jobs[2] and "progress" in event]
+    assert steps.count(0) == 1
+
+
+def test_after_max_failures_the_jobs_of_a_group_that_failed_are_left(fake, store, run):
+    jobs = [fake.make_job(seed, steps=2, trouble="os._exit") for seed in range(4)]
+    assert run(jobs, policy=Policy(max_failures=2))[0] == Summary(failed=2, left=2)
+    for job in jobs:
+        with Store(store.root).claim(job):
+            pass
+
+
+def test_groups_that_fail_take_no_more_slots_than_there_are(fake, store):
+    bad = [fake.make_job(seed, steps=3, trouble="os._exit", at=1) for seed in (10, 20)]
+    groups = [[job, *(fake.make_job(job.seed + i, steps=3) for i in (1, 2, 3))] for job in bad]
+    busy, most = set(), 0
+
+    def listen(event):
+        nonlocal most
+        (busy.add if event["event"] in ("started", "progress") else busy.discard)(event["job"].seed)
+        most = max(most, event["slot"] + 1)
+
+    assert local.run_jobs(groups, store, fake.train, listen, slots=2) == Summary(finished=6, failed=2)
+    assert most == 2 and not busy
+    assert {seed: record.status for seed, record in results(store).items() if record.status == "failed"} == {
+        10: "failed",
+        20: "failed",
+    }
+
+
+def test_an_error_while_an_early_record_is_stored_keeps_it(fake, store, run, monkeypatch):
+    jobs, finish, calls = [fake.make_job(0, steps=1), fake.make_job(1, steps=60, pause=0.02)], store.finish, []
+
+    def interrupted(job, record, replace):
+        calls.append(job.seed)
+        if len(calls) == 1:
+            raise KeyboardInterrupt
+        finish(job, record, replace)
+
+    monkeypatch.setattr(store, "finish", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        run(jobs)
+    assert calls == [0, 0] and results(store) == {0: fake.expected(jobs[0])}
+
+
+@pytest.mark.parametrize("shares", [True, False])
+def test_wherever_they_train(fake, store, run, group, shares, monkeypatch):
+    """Also on machines that do not see the results folder, whose jobs begin again."""
+    monkeypatch.setattr(local.LocalBackend, "shares_folder", shares)
+    jobs = group("os._exit")
+    summary, _ = run(jobs)
+    assert summary == Summary(finished=2, failed=1)
+    check_ended_by_themselves(fake, store, jobs, TROUBLES["os._exit"])

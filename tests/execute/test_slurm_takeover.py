@@ -1,0 +1,358 @@
+"""What a driver makes of the Slurm jobs that another one left when it was killed."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import pickle
+import subprocess
+import sys
+import time
+from contextlib import ExitStack
+
+import pytest
+
+pytest.importorskip("submitit")
+
+from submitit.core.utils import DelayedSubmission
+
+from madbench.execute.base import Assignment, Claim, Outcome, Policy, Summary
+from madbench.execute.driver import Task
+from madbench.execute.submitit import slurm_executor
+
+ENDINGS = ("FAILED", "CANCELLED by 0", "TIMEOUT", "NODE_FAIL", "OUT_OF_MEMORY", "PREEMPTED", "DEADLINE", "COMPLETED")
+
+
+class Queue:
+    """A Slurm that starts nothing, and what drivers make of it."""
+
+    def __init__(self, fake, slurm, store):
+        self.fake, self.slurm, self.store, self.claims = fake, slurm, store, ExitStack()
+        (slurm / "hold").write_text("PENDING")
+
+    def task(self, *seeds, train=None, policy=Policy()):
+        """What a driver that has claimed these jobs hands to its backend."""
+        jobs = [self.fake.make_job(seed) for seed in seeds]
+        works = [self.claims.enter_context(self.store.claim(job)).absolute() for job in jobs]
+        claims = [Claim(job, work, ExitStack()) for job, work in zip(jobs, works)]
+        return Task(claims, Assignment(jobs, train or self.fake.train, policy, works))
+
+    def driver(self, *tasks, **options):
+        """The backend of a driver that has just handed over these tasks."""
+        with slurm_executor(**options).keywords["connect"](self.store) as backend:
+            backend.submit(tasks)
+        return backend
+
+    def kill_driver(self):
+        """Frees the jobs that were claimed, as the kernel does."""
+        self.claims.close()
+
+    def enter(self, state, *names):
+        for name in names or self.names():
+            (self.slurm / name / "state").write_text(state)
+
+    def end(self, name, seeds, **result):
+        """The Slurm job ends well, and leaves a result."""
+        records = [self.fake.expected(self.fake.make_job(seed)) for seed in seeds]
+        content = pickle.dumps(("success", Outcome(records, [{}] * len(records), **result)))
+        (self.store.root / "slurm" / f"{name}_0_result.pkl").write_bytes(content)
+        self.enter("COMPLETED", name)
+
+    def names(self):
+        """The Slurm jobs that there have been."""
+        return sorted(path.name for path in self.slurm.iterdir() if path.is_dir())
+
+    def states(self):
+        return {name: (self.slurm / name / "state").read_text().split()[0] for name in self.names()}
+
+    def pickles(self):
+        return sorted(path.name for path in (self.store.root / "slurm").glob("*.pkl*"))
+
+
+def as_group(*tasks):
+    """The tasks as one group."""
+    parts = [task.assignment for task in tasks]
+    jobs, works = sum((part.jobs for part in parts), []), sum((part.works for part in parts), [])
+    return Task(sum((task.claims for task in tasks), []), Assignment(jobs, parts[0].train, Policy(), works))
+
+
+@pytest.fixture
+def queue(fake, slurm, store):
+    queue = Queue(fake, slurm, store)
+    yield queue
+    queue.claims.close()
+
+
+@pytest.mark.parametrize("state", ["PENDING", "RUNNING", "REQUEUED"])
+def test_slurm_jobs_that_wait_or_run_are_taken_over(queue, state):
+    queue.driver(queue.task(0), queue.task(1, 2))
+    queue.kill_driver()
+    queue.enter(state)
+    single, pair = queue.task(0), queue.task(1, 2)
+    backend = queue.driver(single, pair)
+    assert queue.states() == {"1000_0": state, "1000_1": state}
+    assert {task: job.job_id for task, job in backend.jobs.items()} == {single: "1000_0", pair: "1000_1"}
+    queue.end("1000_1", [1, 2])
+    [(task, kind, outcome)] = backend.poll(0)
+    assert (task, kind) == (pair, "done")
+    assert outcome.records == [queue.fake.expected(job) for job in pair.jobs]
+
+
+def test_the_result_of_a_slurm_job_that_has_ended_is_taken_over_and_goes_when_it_is_stored(queue):
+    queue.driver(queue.task(0), queue.task(1, 2))
+    queue.kill_driver()
+    queue.end("1000_0", [0])
+    queue.end("1000_1", [1, 2])
+    single, pair = queue.task(0), queue.task(1, 2)
+    backend = queue.driver(single, pair)
+    assert queue.names() == ["1000_0", "1000_1"]
+    told = {task: (kind, outcome.records) for task, kind, outcome in backend.poll(0)}
+    assert told == {task: ("done", [queue.fake.expected(job) for job in task.jobs]) for task in (single, pair)}
+    assert len(queue.pickles()) == 4  # a driver that is killed now leaves them to the next one
+    single.drop_results()
+    assert queue.pickles() == ["1000_1_0_result.pkl", "1000_1_submitted.pkl"]
+    pair.drop_results()
+    assert queue.pickles() == []
+
+
+def test_the_result_of_a_group_of_which_a_part_is_stored_serves_the_rest(queue):
+    queue.driver(queue.task(0, 1, 2))
+    queue.kill_driver()
+    queue.end("1000", [0, 1, 2])
+    rest = queue.task(2, 1)
+    [(task, kind, outcome)] = queue.driver(rest).poll(0)
+    assert (task, kind) == (rest, "done") and outcome.records == [queue.fake.expected(job) for job in rest.jobs]
+    assert queue.names() == ["1000"]
+
+
+@pytest.mark.parametrize("state", ENDINGS)
+def test_a_slurm_job_that_ended_without_a_result_is_replaced(queue, state):
+    queue.driver(queue.task(0))
+    queue.kill_driver()
+    queue.enter(state)
+    task = queue.task(0)
+    assert queue.driver(task).jobs[task].job_id == "1001"
+    assert queue.pickles() == ["1001_submitted.pkl"]
+
+
+@pytest.mark.parametrize("content", [b"", b"half a pick", pickle.dumps(("success", 7))[:9]])
+@pytest.mark.parametrize("name", ["1000_0_result.pkl", "1000_0_result.pkl.save_tmp"])
+def test_a_result_that_is_half_written_is_none(queue, name, content, monkeypatch):
+    monkeypatch.setattr(time, "sleep", lambda seconds: None)  # submitit tries again after two
+    queue.driver(queue.task(0))
+    queue.kill_driver()
+    (queue.store.root / "slurm" / name).write_bytes(content)
+    queue.enter("COMPLETED")
+    task = queue.task(0)
+    backend = queue.driver(task)
+    assert backend.jobs[task].job_id == "1001" and queue.pickles() == ["1001_submitted.pkl"]
+
+
+def test_a_damaged_result_of_ones_own_is_a_lost_job_and_no_traceback(queue, monkeypatch):
+    monkeypatch.setattr(time, "sleep", lambda seconds: None)
+    task = queue.task(0)
+    backend = queue.driver(task)
+    (queue.store.root / "slurm" / "1000_0_result.pkl").write_bytes(b"half a pick")
+    [(told, kind, reason)] = backend.poll(0)
+    assert (told, kind) == (task, "lost") and "result of Slurm job 1000 is damaged" in reason
+    task.attempt = 2
+    backend.submit([task])
+    assert backend.jobs[task].job_id == "1001" and queue.pickles() == ["1001_submitted.pkl"]
+
+
+def test_a_slurm_job_that_could_not_train_at_all_is_replaced(queue):
+    queue.driver(queue.task(0))
+    queue.kill_driver()
+    queue.end("1000", [], broken="no GPU there")
+    task = queue.task(0)
+    assert queue.driver(task).jobs[task].job_id == "1001"
+
+
+def test_one_that_slurm_does_not_know_is_cancelled_and_replaced(queue, slurm):
+    queue.driver(queue.task(0))
+    queue.kill_driver()
+    sacct = slurm.parent / "bin" / "sacct"
+    sacct.write_text("#!/bin/sh\nexit 1\n")
+    task = queue.task(0)
+    assert queue.driver(task).jobs[task].job_id == "1001"
+    assert queue.states() == {"1000": "CANCELLED", "1001": "PENDING"}
+
+
+@pytest.mark.parametrize("state", ["PENDING", "RUNNING"])
+@pytest.mark.parametrize("how", ["larger group", "smaller group", "other training", "other limit", "afresh"])
+def test_a_slurm_job_that_trains_otherwise_is_cancelled_and_replaced(queue, state, how):
+    queue.driver(queue.task(0, 1))
+    queue.kill_driver()
+    queue.enter(state)
+    seeds = {"smaller group": (1,), "larger group": (0, 1, 2)}.get(how, (0, 1))
+    train = functools.partial(queue.fake.train, compile="always") if how == "other training" else None
+    policy = {"other limit": Policy(time_limit=5), "afresh": Policy(redo=True)}.get(how, Policy())
+    task = queue.task(*seeds, train=train, policy=policy)
+    assert queue.driver(task).jobs[task].job_id == "1001"
+    assert queue.states() == {"1000": "CANCELLED", "1001": "PENDING"}
+
+
+@pytest.mark.parametrize("state", ["PENDING", "RUNNING"])
+def test_a_group_of_which_a_part_is_stored_goes_on_with_the_rest(queue, state):
+    first, rest = queue.task(0), queue.task(1, 2)
+    queue.driver(as_group(first, rest))
+    queue.store.finish(first.jobs[0], queue.fake.expected(first.jobs[0]))
+    queue.kill_driver()
+    queue.enter(state)
+    rest = queue.task(2, 1)
+    backend = queue.driver(rest)
+    assert backend.jobs[rest].job_id == "1000" and queue.states() == {"1000": state}
+    queue.end("1000", [0, 1, 2])
+    [(_, _, outcome)] = backend.poll(0)
+    assert outcome.records == [queue.fake.expected(job) for job in rest.jobs]
+    rest.drop_results()
+    assert list((queue.store.root / "slurm").glob("[!.]*")) == []
+
+
+def test_a_member_that_did_not_end_is_trained_alone(queue):
+    """Its group has given a result without it, as one that ran out of memory."""
+    queue.driver(queue.task(0, 1))
+    queue.kill_driver()
+    queue.end("1000", [0], error="out of memory")
+    content = pickle.loads((queue.store.root / "slurm" / "1000_0_result.pkl").read_bytes())[1]
+    content = dataclasses.replace(content, records=[*content.records, None], files=[{}, {}])
+    (queue.store.root / "slurm" / "1000_0_result.pkl").write_bytes(pickle.dumps(("success", content)))
+    alone = queue.task(1)
+    assert queue.driver(alone).jobs[alone].job_id == "1001"
+
+
+def test_the_record_of_a_job_comes_before_its_group_has_ended(queue, monkeypatch):
+    group = queue.task(0, 1)
+    backend = queue.driver(group)
+    call = DelayedSubmission.load(queue.store.root / "slurm" / "1000_submitted.pkl").function
+    record = queue.fake.expected(group.jobs[1])
+    call.hand_in(group.jobs[1].id, record, {})
+    assert list(backend.poll(0)) == [(group, "record", (group.jobs[1].id, record, {}))]
+    del group.claims[1]  # it is stored
+    assert list(backend.poll(0)) == []
+    queue.end("1000", [0, 1])
+    assert [kind for _, kind, _ in backend.poll(0)] == ["done"]
+    group.drop_results()
+    assert list((queue.store.root / "slurm").glob("[!.]*")) == []
+
+
+def test_partial_functions_of_equal_content_train_in_the_same_way(queue):
+    queue.driver(queue.task(0, train=functools.partial(queue.fake.train, compile="never")))
+    queue.kill_driver()
+    task = queue.task(0, train=functools.partial(queue.fake.train, compile="never"))
+    assert queue.driver(task).jobs[task].job_id == "1000"
+
+
+def test_one_of_another_version_of_madbench_is_replaced(queue, monkeypatch):
+    queue.driver(queue.task(0))
+    queue.kill_driver()
+    monkeypatch.setattr("madbench.__version__", "99")
+    task = queue.task(0)
+    assert queue.driver(task).jobs[task].job_id == "1001"
+
+
+def test_one_that_waits_in_another_partition_is_replaced_and_one_that_runs_there_is_not(queue):
+    queue.driver(queue.task(0), queue.task(1), partition="slow")
+    queue.kill_driver()
+    queue.enter("RUNNING", "1000_1")
+    waiting, running = queue.task(0), queue.task(1)
+    backend = queue.driver(waiting, running, partition="fast")
+    assert (backend.jobs[waiting].job_id, backend.jobs[running].job_id) == ("1001", "1000_1")
+    assert queue.states() == {"1000_0": "CANCELLED", "1000_1": "RUNNING", "1001": "PENDING"}
+
+
+def test_the_slurm_jobs_of_another_living_driver_and_of_other_sweeps_are_left_alone(queue):
+    queue.driver(queue.task(0), queue.task(1))
+    task = queue.task(2)
+    backend = queue.driver(task)
+    assert backend.jobs[task].job_id == "1001"
+    assert queue.states() == {"1000_0": "PENDING", "1000_1": "PENDING", "1001": "PENDING"}
+
+
+def test_jobs_that_a_driver_hands_over_later_are_found_too(queue):
+    """Another driver may be killed while this one has been at work for long."""
+    first = queue.task(0)
+    backend = queue.driver(first)
+    queue.driver(queue.task(1))
+    queue.kill_driver()
+    later = queue.task(1)
+    backend.submit([later])
+    assert (backend.jobs[first].job_id, backend.jobs[later].job_id) == ("1000", "1001")
+    assert len(queue.names()) == 2
+
+
+def test_what_is_no_pickle_of_ours_is_passed_over(queue):
+    folder = queue.store.root / "slurm"
+    folder.mkdir()
+    (folder / "7_submitted.pkl").write_bytes(b"nonsense")
+    (folder / "8_submitted.pkl").write_bytes(pickle.dumps(DelayedSubmission(print, 1)))
+    task = queue.task(0)
+    assert queue.driver(task).jobs[task].job_id == "1000"
+
+
+def test_a_cancelled_task_leaves_no_pickle_by_which_it_could_be_taken_over(queue):
+    task = queue.task(0)
+    backend = queue.driver(task)
+    backend.cancel([task])
+    assert queue.pickles() == [] and queue.states() == {"1000": "CANCELLED"}
+
+
+def until(condition, seconds=60.0):
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "timed out"
+        time.sleep(0.05)
+
+
+KILLED_AT_ONCE = (
+    "import os, signal; from madbench.execute.submitit import SlurmBackend\n"
+    "submit = SlurmBackend.submit\n"
+    "SlurmBackend.submit = lambda *given: (submit(*given), os.kill(os.getpid(), signal.SIGKILL))\n"
+)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("moment", ["while they run", "as soon as they are queued", "and they have ended meanwhile"])
+def test_a_killed_driver_s_jobs_are_trained_once_and_cancelled_never(fake, slurm, store, tmp_path, moment):
+    pids = tmp_path / "pids"
+    setting = {"steps": 100, "pause": 0.02, "pids": str(pids)}
+    program = (
+        f"{KILLED_AT_ONCE if moment == 'as soon as they are queued' else ''}"
+        "import fake_sweep as fake; from madbench.store.runs import Store\n"
+        "from madbench.execute.submitit import slurm_executor\n"
+        f"jobs = [fake.make_job(s, **{setting}) for s in range(4)]\n"
+        f"slurm_executor()([jobs[:2], jobs[2:]], Store.open({str(store.root)!r}), fake.train)\n"
+    )
+    driver = subprocess.Popen([sys.executable, "-c", program])
+    if moment != "as soon as they are queued":
+        until(lambda: len(list(store.root.glob("work/*/checkpoint"))) == 4)
+        driver.kill()
+    driver.wait()
+    if moment == "and they have ended meanwhile":
+        until(lambda: len(list(slurm.glob("1000_*/state"))) == 2)
+    jobs, events = [fake.make_job(seed, **setting) for seed in range(4)], []
+    assert slurm_executor()([jobs[:2], jobs[2:]], store, fake.train, on_event=events.append) == Summary(finished=4)
+    assert {run.job.seed: run.record for run in store.runs()} == {job.seed: fake.expected(job) for job in jobs}
+    assert len(pids.read_text().split()) == 4  # trainings
+    assert len(list(slurm.glob("script-*"))) == 1
+    assert [(slurm / f"1000_{i}" / "state").read_text() for i in range(2)] == ["COMPLETED"] * 2
+    assert list(store.root.glob("slurm/[!.]*")) == [] and list(store.root.glob("work/*")) == []
+    assert [event["event"] for event in events].count("started") == 4
+
+
+def test_a_checkpoint_survives_that_another_driver_claims_its_folder_meanwhile(fake, store, monkeypatch):
+    """A claim clears what killed processes have half written, and a Slurm job may be alive."""
+    from madbench import files
+
+    path = store.root / "work" / "x" / "checkpoint"
+    path.parent.mkdir(parents=True)
+    replace_file, vanished = files.os.replace, []
+
+    def vanish(source, target):
+        if not vanished:
+            vanished.append(files.os.unlink(source))
+        replace_file(source, target)
+
+    monkeypatch.setattr(files.os, "replace", vanish)
+    files.write_atomically(path, b"1 2")
+    assert vanished and path.read_bytes() == b"1 2" and list(path.parent.iterdir()) == [path]

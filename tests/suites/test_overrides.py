@@ -1,0 +1,256 @@
+"""Overrides that decide nothing: refused, or no part of the jobs of a label about which they decide nothing."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+from dataclasses import replace
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+from madbench.errors import BudgetError, ConfigError
+from madbench.suites import INTERACTIONS, LANGUAGE, MAD
+from madbench.suites.language_trial import LanguageTrial
+from madbench.suites.language_trial import scheduled_rate as language_rate
+from madbench.suites.mad import setting_of
+from madbench.suites.mad_trial import MadTrial, scheduled_rate
+
+LABELS = (
+    "S", "S-p", "R-c", "R-q-12o", "R-12!", "G-pcg-q-1", "D-p", "R-k-q", "S-pa-v", "cd:exp-sum-p", "cd:mamba2-cg",
+    "cd:id-1.05-pow", "hfa:2w-p-q", "hfa:C1", "ha:3s-q",
+)  # fmt: skip
+OF_MIXERS = (
+    "model.mix_rank=1", "model.mix_rank=2", "model.mix_rank=16", "model.rank_multiple=2", "model.rope=mispaired",
+    "model.rope_order=after_gate", "model.registers=2", "model.adapter_rank=2", "model.lambda_init=0.5",
+    "model.qk_rank=8", "model.qk_rank=32", "model.init_std=0.1",
+)  # fmt: skip
+OF_ALL = (
+    "model.n_head=4", "model.n_layer=1", "model.mlp_width=96", "model.mlp_width=32", "training.warmup_steps=2",
+    "training.warmup_steps=1000000", "training.min_learning_rate=1e-5", "training.stop_accuracy=2", "training.epochs=3",
+    "training.batch_size=8", "training.batch_size=64", "training.batch_size=128", "training.beta2=0.9",
+    "weight_decays=0.1", "learning_rates=1e-2",
+)  # fmt: skip
+TINY = """\
+description: A few steps of two tasks.
+comparable_with_paper: false
+difficulty: baseline
+precision: float32
+learning_rates: [1.0e-3]
+weight_decays: [0.0]
+model: {d_model: 32, mix_rank: 8}
+training: {batch_size: 16, epochs: 2}
+tasks:
+  memorization: {setting: {vocab_size: 16, seq_len: 16, num_train_examples: 40, num_test_examples: 24}}
+  compression: {setting: {vocab_size: 8, seq_len: 16, num_train_examples: 40, num_test_examples: 24}}
+"""
+
+
+@pytest.fixture(scope="module")
+def tiny(tmp_path_factory) -> str:
+    path = tmp_path_factory.mktemp("profile") / "tiny.yaml"
+    path.write_text(TINY)
+    return str(path)
+
+
+def plan(tiny, labels, *overrides, task="memorization", **how):
+    return MAD.jobs(labels, MAD.Profile.load(tiny, overrides), tasks=[task], **how)
+
+
+@functools.cache
+def start_of(trial, job_id: str, job_of=functools.partial(lambda jobs, job_id: jobs[job_id], jobs := {})) -> str:
+    """A hash of a job's initial weights, and of what its model makes of some tokens."""
+    model, digest = trial.build(job_of(job_id)), hashlib.sha256()
+    tokens = torch.arange(12).view(1, 12) % model.readout[0].shape[0]
+    with torch.no_grad():
+        logits = model(tokens)
+    for tensor in (*model.state_dict().values(), logits):
+        digest.update(tensor.numpy().tobytes())
+    return digest.hexdigest()
+
+
+def what_is_trained(job) -> tuple:
+    """All that decides a run, worked out from what trains it: weights, outputs, every step's rate and batch, judges."""
+    jobs[job.id] = job
+    if job.suite == "language":
+        config, of_run = job.training, (job.training.eval_every, job.training.eval_sequences, job.training.grad_clip)
+        rates = [language_rate(config, step) for step in range(config.steps)]
+        return start_of(LanguageTrial, job.id), rates, config.tokens_per_step, config.betas, config.weight_decay, of_run
+    config, setting = job.training, setting_of(job)
+    examples, is_published = setting.num_train_examples, job.fidelity == "published"
+    sizes = [min(config.batch_size, examples - at) for at in range(0, examples, config.batch_size)] * config.epochs
+    rates = [scheduled_rate(config, job.fidelity, step, len(sizes)) for step in range(len(sizes))]
+    judged = min(config.batch_size, setting.num_test_examples) if is_published else 0
+    optimiser = (config.betas, config.weight_decay, min(config.stop_accuracy, 1.0001))
+    return start_of(MadTrial, job.id), sizes, rates, judged, optimiser
+
+
+@pytest.mark.parametrize(
+    ("fidelity", "task", "budget"),
+    [
+        ("corrected", "memorization", "strict"),
+        ("published", "memorization", "paper"),
+        ("published", "compression", "strict"),
+    ],
+)
+@pytest.mark.parametrize("label", LABELS)
+def test_what_an_override_gives_another_identity_trains_something_else(tiny, label, fidelity, task, budget):
+    how = {"fidelity": fidelity, "task": task, "budget": budget}
+    (plain,) = plan(tiny, [label], **how)
+    accepted, refused = 0, 0
+    for override in OF_MIXERS + OF_ALL:
+        try:
+            (job,) = plan(tiny, [label], override, **how)
+        except ConfigError as error:
+            assert "no effect" in str(error)
+            refused += 1
+            continue
+        except BudgetError:
+            continue
+        accepted += job.id != plain.id
+        assert (what_is_trained(job) == what_is_trained(plain)) is (job.id == plain.id), override
+    assert accepted >= 8 and refused >= 6
+
+
+@pytest.mark.parametrize("label", LABELS)
+def test_what_is_refused_trains_what_is_trained_without_it(tiny, label):
+    """Seen by planning without the check."""
+    (plain,) = plan(tiny, [label])
+    for override in OF_MIXERS + OF_ALL:
+        profile = MAD.Profile.load(tiny, [override])
+        try:
+            planned = MAD.plan([label], profile, tasks=["memorization"])
+        except (ConfigError, BudgetError):
+            continue
+        assert (planned.jobs[0].id == plain.id) or not planned.idle
+        if planned.idle:
+            raw = replace(plain, model=profile.model_config(), mixer=profile.identifying_settings(label))
+            raw = replace(raw, training=profile.trainings("memorization", "float32")[0])
+            assert what_is_trained(raw) == what_is_trained(plain), override
+
+
+def test_of_several_labels_those_that_a_setting_leaves_alone_keep_their_identity(tiny):
+    plain = {job.label: job.id for job in plan(tiny, ["S", "R-12!", "D-p"])}
+    changed = {job.label: job.id for job in plan(tiny, ["S", "R-12!", "D-p"], "model.mix_rank=2")}
+    assert changed["S"] == plain["S"] and changed["D-p"] == plain["D-p"] and changed["R-12!"] != plain["R-12!"]
+    both = plan(tiny, ["S-p", "R-12!"], "model.mix_rank=2", "model.rope=mispaired", "training.epochs=3")
+    alone = [
+        plan(tiny, [label], own, "training.epochs=3")[0]
+        for label, own in (("S-p", "model.rope=mispaired"), ("R-12!", "model.mix_rank=2"))
+    ]
+    assert [job.id for job in both] == [job.id for job in alone]
+
+
+def test_a_setting_that_decides_something_at_one_length_alone_is_part_of_the_jobs_of_that_length(tiny):
+    length = "tasks.memorization.setting.seq_len=200"  # tables so long that the budget leaves a rank of 1
+    tasks = ["memorization", "compression"]
+    profiles = [MAD.Profile.load(tiny, [length, *more]) for more in ((), ("model.mix_rank=2",))]
+    of_task = [{job.task: job for job in MAD.jobs(["R-q-12o"], one, tasks=tasks)} for one in profiles]
+    assert of_task[0]["memorization"].id == of_task[1]["memorization"].id
+    assert of_task[0]["compression"].id != of_task[1]["compression"].id
+
+
+@pytest.mark.parametrize(
+    ("labels", "overrides", "how", "says"),
+    [
+        (["S"], ["model.mix_rank=4"], {}, "has no effect on 'S'; settings of its mixer: model.rank_multiple"),
+        (["S", "R-c", "D"], ["model.rope=mispaired"], {}, "model.rope has no effect on 'S', 'R-c', 'D'; settings"),
+        (["S"], ["model.rope=rotation"], {}, "model.rope has no effect on 'S'"),
+        (["hfa:C1"], ["model.rank_multiple=2"], {"budget": "paper"}, "settings of its mixer: none"),
+        (["S"], ["training.warmup_steps=7"], {"fidelity": "published"}, "warmup_steps=7 in the publ"),
+        (["S"], ["training.epochs=3", "training.warmup_steps=7"], {"fidelity": "published"}, "warmup_steps has"),
+        (["S"], ["tasks.memorization.training.min_learning_rate=0"], {"fidelity": "published"}, "rate has"),
+        (["S"], ["model.mlp_width=96"], {}, "model.mlp_width has no effect on 'S'"),
+        (["S"], ["model.d_model=64", "model.mlp_width=176"], {}, "model.mlp_width has no effect on 'S'"),
+        (["R-q-12o"], ["model.mix_rank=1000"], {}, "its runs are the same without model.mix_rank=1000"),
+        (["cd:gla"], ["model.init_std=0.5"], {"fidelity": "published"}, "model.init_std has no effect on 'cd:id-dg'"),
+    ],
+)  # fmt: skip
+def test_what_decides_nothing_is_refused_by_key_and_label(tiny, labels, overrides, how, says):
+    with pytest.raises(ConfigError, match="has no effect on") as caught:
+        plan(tiny, labels, *overrides, **how)
+    assert says in str(caught.value)
+
+
+@pytest.mark.parametrize("override", ["training.epochs=2", "model.mix_rank=8", "model.d_model=32", "precision=float32"])
+def test_a_value_that_the_profile_has_already_changes_no_identity(tiny, override):
+    assert [job.id for job in plan(tiny, ["R-12!"], override)] == [job.id for job in plan(tiny, ["R-12!"])]
+
+
+@pytest.mark.parametrize(
+    ("labels", "overrides", "how", "ids"),
+    [
+        (["S", "D-pcgk-q", "hfa:2w-p-q"], [], {}, ["ef15efc309d145b1", "73bce7076904e53a", "047fd0adb38cf5db"]),
+        (["R-12!"], ["model.mix_rank=4"], {}, ["a2cdf766488d937c"]),
+        (["S-p"], ["model.rope=mispaired"], {}, ["bb7574300c67dbd5"]),
+        (["S"], ["training.epochs=20"], {}, ["2f757a349b5972f6"]),
+        (["S-p", "R-k-q"], [], {"fidelity": "published", "budget": "paper"}, ["f6e05aed7b1be441", "02871475d4f332c0"]),
+        (["R-k-q"], ["model.registers=8"], {"seeds": [3]}, ["66227b2923489804"]),
+    ],
+)
+def test_ids_of_jobs_with_usual_and_with_effective_settings_never_change(labels, overrides, how, ids):
+    """So runs that were stored long ago are found."""
+    jobs = MAD.jobs(labels, MAD.Profile.load("quick", overrides), tasks=["memorization"], **how)
+    assert [job.id for job in jobs] == ids
+
+
+@pytest.fixture
+def corpus():
+    return SimpleNamespace(digest="c0ffee0123456789", padded_vocab_size=320)
+
+
+@pytest.mark.parametrize("label", ["S", "S-p", "R-12!", "cd:exp-sum-p", "hfa:C1"])
+def test_language_models_of_another_identity_train_something_else(label, corpus):
+    small = ["model.n_layer=1", "model.d_model=32", "model.seq_len=16", "training.tokens_per_step=64"]
+    (plain,) = LANGUAGE.jobs([label], LANGUAGE.Profile.load("tiny", small), corpus=corpus)
+    overrides = OF_MIXERS + (
+        "model.mlp_width=128", "model.mlp_width=64", "model.mlp=swiglu", "model.output=untied",
+        "model.positions=learned",
+        "training.warmup_steps=7", "training.min_learning_rate=1e-5", "training.beta2=0.9", "training.grad_clip=0",
+        "training.eval_sequences=32",
+    )  # fmt: skip
+    refused = 0
+    for override in overrides:
+        try:
+            (job,) = LANGUAGE.jobs([label], LANGUAGE.Profile.load("tiny", [*small, override]), corpus=corpus)
+        except ConfigError:
+            refused += 1
+            continue
+        assert (what_is_trained(job) == what_is_trained(plain)) is (job.id == plain.id), override
+    assert refused >= 6
+
+
+def test_settings_of_a_schedule_that_never_leaves_its_warm_up_are_refused(corpus):
+    long = ["training.warmup_steps=100000"]
+    LANGUAGE.jobs(["S"], LANGUAGE.Profile.load("tiny", long), corpus=corpus)
+    with pytest.raises(ConfigError, match="training.min_learning_rate has no effect on 'S'"):
+        LANGUAGE.jobs(["S"], LANGUAGE.Profile.load("tiny", [*long, "training.min_learning_rate=1e-5"]), corpus=corpus)
+
+
+@pytest.mark.parametrize(
+    ("labels", "override", "says"),
+    [
+        (["hfa:C3"], "model.rank_multiple=2", "no effect on 'hfa:C3'; settings of its mixer: none"),
+        (["hfa:L1"], "model.rank_multiple=2", "model.rank_multiple has no effect on 'hfa:L1'"),
+        (["hfa:C3"], "tasks.hunters.labels=['hfa:C1']", "no effect where labels are named: hfa:C3"),
+        (["hfa:C3"], "tasks.hunters.heads={'hfa:C2': 2}", "tasks.hunters.heads has no effect"),
+        ([], "tasks.hunters.heads.hfa:C2=2", "no effect: trained are hfa:C1, hfa:C3"),
+    ],
+)  # fmt: skip
+def test_settings_of_interactions_that_decide_nothing_are_refused(labels, override, says):
+    with pytest.raises(ConfigError) as caught:
+        INTERACTIONS.jobs(labels, INTERACTIONS.Profile.load("quick", [override]), tasks=["hunters"])
+    assert says in str(caught.value)
+
+
+def test_a_rate_of_an_embedding_that_is_not_trained_is_refused():
+    profile = INTERACTIONS.Profile.load("quick", ["tasks.colliding.learning_rates.sinusoidal=0.5"])
+    with pytest.raises(ConfigError, match="has no effect: trained are one_hot"):
+        INTERACTIONS.jobs((), profile, tasks=["colliding"], embedding="one_hot")
+    assert INTERACTIONS.jobs((), profile, tasks=["colliding"], embedding="sinusoidal")
+
+
+def test_more_jobs_than_one_experiment_may_have_are_refused_with_their_seeds(tiny):
+    with pytest.raises(ConfigError, match="200,000 jobs; at most 100,000"):
+        plan(tiny, ["S", "R"], seeds=range(100_000))

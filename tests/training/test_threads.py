@@ -1,0 +1,117 @@
+"""The number of threads decides the last digits of a run, so that a resumed one stays in those it began in."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from madbench.jobs import StopTraining
+from madbench.training import loop
+from madbench.training.member import Member
+
+
+@pytest.fixture(autouse=True)
+def report_every_step(monkeypatch):
+    monkeypatch.setattr(loop, "REPORT_SECONDS", -1)
+
+
+@pytest.fixture
+def in_threads():
+    """``in_threads(n)`` makes this process compute in so many, as a worker that is started for it."""
+    before = torch.get_num_threads()
+    yield torch.set_num_threads
+    torch.set_num_threads(before)
+
+
+def stop(progress):
+    if progress["step"] == 5:
+        raise StopTraining
+
+
+@pytest.fixture
+def begun(make_job, train, in_threads):
+    """``begun(n)``: a job that stopped after five steps in n threads."""
+
+    def make(threads):
+        in_threads(threads)
+        with pytest.raises(StopTraining):
+            train(make_job(), stop)
+        return make_job()
+
+    return make
+
+
+def warnings_of(train, job, **how):
+    seen = []
+    record = train(job, lambda progress: seen.append(progress.get("warning")), **how)
+    return record, set(seen)
+
+
+def test_a_run_resumes_in_the_threads_it_began_in_bit_for_bit(begun, make_job, train, in_threads, tmp_path):
+    job = begun(1)
+    in_threads(3)
+    record, [warning] = warnings_of(train, job)
+    assert "began in 1 thread" not in (warning or "") and record.details["threads"] == 1
+    assert torch.get_num_threads() == 3
+    in_threads(1)
+    (tmp_path / "checkpoint.pt").unlink()
+    expected = train(job)
+    assert (record.metrics, record.curve[-1]["train_loss"]) == (expected.metrics, expected.curve[-1]["train_loss"])
+
+
+@pytest.mark.parametrize("how", [{}, {"threads": 1}])
+def test_a_run_that_has_fewer_threads_than_it_began_in_says_what_that_changes(begun, train, in_threads, how):
+    job = begun(2)
+    in_threads(3 if how else 1)
+    record, [warning] = warnings_of(train, job, **how)
+    assert "began in 2 threads and resumes in 1, which changes the last digits" in warning
+    assert "--threads 2 does not" in warning and record.details["threads"] == 1
+
+
+def test_asked_for_more_threads_a_run_resumes_in_more(begun, train, in_threads):
+    job = begun(1)
+    record, [warning] = warnings_of(train, job, threads=2)
+    assert "began in 1 thread and resumes in 2" in warning and record.details["threads"] == 2
+
+
+def test_a_fresh_run_has_the_threads_asked_for_and_leaves_the_process_its_own(make_job, train, in_threads):
+    in_threads(1)
+    record, warnings = warnings_of(train, make_job(), threads=2)
+    assert record.details["threads"] == 2 and warnings == {None} and torch.get_num_threads() == 1
+
+
+def test_jobs_that_began_in_different_threads_share_no_step(make_job, in_threads, tmp_path):
+    jobs = [make_job(seed=seed) for seed in range(2)]
+    works = [tmp_path / job.id for job in jobs]
+    for job, work, threads in zip(jobs, works, (1, 2)):
+        work.mkdir()
+        in_threads(threads)
+        with pytest.raises(StopTraining):
+            loop.train([job], [work], lambda job, progress: stop(progress))
+    records = loop.train(jobs, works, lambda *_: None, stacking="always")
+    assert [record.details["threads"] for record in records] == [1, 2]
+    assert all("group" not in record.details for record in records)
+
+
+def test_a_checkpoint_from_before_threads_were_kept_resumes_in_those_there_are(begun, train, in_threads, monkeypatch):
+    job = begun(2)
+    load = torch.load
+
+    def without_threads(*arguments, **how):
+        content = load(*arguments, **how)
+        del content["state"]["threads"]
+        return content
+
+    monkeypatch.setattr(torch, "load", without_threads)
+    in_threads(1)
+    record, warnings = warnings_of(train, job)
+    assert record.details["threads"] == 1 and warnings == {None}
+
+
+def test_the_threads_of_a_run_that_is_over_do_not_matter(make_job, in_threads, tmp_path):
+    in_threads(2)
+    member = Member(make_job(), tmp_path, print)
+    member.state.step = member.trial.steps
+    member.save(seconds=0)
+    in_threads(1)
+    assert Member(make_job(), tmp_path, print).warning == ""
