@@ -19,7 +19,7 @@ import numpy as np
 
 from madbench.errors import ConfigError, StoreError
 from madbench.files import explain_os_errors
-from madbench.text.manifest import MANIFEST, SPLITS, Manifest, Split, SplitInfo, TokenizerInfo, load, save
+from madbench.text.manifest import AS_FOUND, MANIFEST, SPLITS, Manifest, Split, SplitInfo, TokenizerInfo, load, save
 from madbench.text.token_files import check_header, likely_dtype, named_dtype
 from madbench.text.tokenizers import Tokenizer, load_tokenizer
 
@@ -207,7 +207,7 @@ def _as_found(
             return manifest
     with explain_os_errors(folder):
         splits = {split: _read_split(path, info.vocab_size, dtype, token_bytes) for split, path in paths.items()}
-    manifest = Manifest(None, info, dtype.name, "as the files came", splits)
+    manifest = Manifest(None, info, dtype.name, AS_FOUND, splits)
     if cache:
         with suppress(OSError, StoreError):  # what is not remembered is read again
             cache.mkdir(parents=True, exist_ok=True)

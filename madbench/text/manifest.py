@@ -17,6 +17,7 @@ from madbench.text.tokenizers import Tokenizer
 Split = Literal["train", "val"]
 SPLITS: tuple[Split, Split] = ("train", "val")
 MANIFEST = "manifest.json"
+AS_FOUND = "as the files came"  # the split rule of token files of another program
 
 
 @dataclass(frozen=True)
