@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Literal
 import typer
 from rich.console import Console
 
+from madbench.analysis.marked_text import Width
 from madbench.cli import options
 from madbench.cli.options import argument, labels_and_overrides, option, output_option, split_list
 from madbench.errors import ConfigError, StoreError, did_you_mean
@@ -32,7 +33,7 @@ class LayoutOptions:
     """Options of any figure."""
 
     width: option(
-        Literal["single", "double"] | None,
+        Width | None,
         "Fill a column of a paper, in pages of 3.3 x 2.5 inches with the caption as a text beside them, or both (6.9).",
         show_default="as wide as it needs",
     ) = None

@@ -12,7 +12,7 @@ import math
 import textwrap
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 import matplotlib
 import numpy as np
@@ -25,6 +25,7 @@ from matplotlib.lines import Line2D
 
 from madbench.analysis.figures.style import GREY, HEADING, LABEL, SHADE, SMALL, SMALL_HEADING, SMALLEST, Look
 from madbench.analysis.inference import LEAST_FOR_LEVEL
+from madbench.analysis.marked_text import Width
 from madbench.analysis.quantities import heading, title
 
 WIDTHS = {"single": 3.3, "double": 6.9}
@@ -55,7 +56,7 @@ class Page(Figure):
 class Layout:
     """What is asked of any figure."""
 
-    width: Literal["single", "double"] | None = None
+    width: Width | None = None
     """The column it fills (``WIDTHS``); as wide as its panels need by default.
 
     In both columns with text as large as without; in a single one with the smallest text that journals print, in pages
