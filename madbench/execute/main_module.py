@@ -25,7 +25,8 @@ def check_can_start() -> None:
     if process.daemon:
         raise TrainingError(
             "jobs run in processes of their own, and a daemonic process, as a worker of multiprocessing.Pool is, "
-            "cannot start any; run them from the main process, or from workers of concurrent.futures.ProcessPoolExecutor"
+            "cannot start any; run them from the main process, or from workers of "
+            "concurrent.futures.ProcessPoolExecutor"
         )
 
 
