@@ -119,7 +119,8 @@ class Family(Protocol):
         the first; ``prefill(x, slide)`` a prompt (B, T, D) to its rows and the cache after it. ``paths`` are those it
         may be built with, ``resolve_path(batch, length)`` names the one that computes an input of this shape,
         ``allocation`` is what it was built from, ``probe(x)`` gives a :class:`madbench.mixers.probe.Probe` of x
-        (B, T, D) for ``madbench inspect``.
+        (B, T, D) for ``madbench inspect``. ``reference(x, rows)`` gives some rows (B, rows, D), or all, by loops in
+        float64, with which ``madbench verify`` compares every path and its gradients.
         """
 
     # Optional: effective(label, settings), those of the settings, a mapping, that otherwise change this mixer
