@@ -83,7 +83,7 @@ def test_a_set_has_every_layer():
 
 def test_without_the_package_one_sentence_says_how_to_get_it(absent):
     for label in LABELS:
-        with pytest.raises(MissingExtraError, match=r"flash-linear-attention .*: pip install 'madbench\[fla\]'$"):
+        with pytest.raises(MissingExtraError, match=r"flash-linear-attention .*: pip install -e '\.\[fla\]'"):
             solve(label, 64)
     checks = list(family_of("fla:gla").checks(parse("fla:gla")))
     assert (
