@@ -4,12 +4,15 @@ Jobs run in processes of their own: call those that train under ``if __name__ ==
 that show take what the verbs of the same name take, and return a frame with a row a cell, or a figure:
 
 - labels: labels or sets of labels (``"G-cg-q-12o"``, ``["{S,R}-c", "@table1"]``); without any all that are stored;
+- names: what figures and frames call labels, such as ``{"cd:gdn-cg": "Gated DeltaNet"}``; frames have the canonical
+  label of those without a name here;
 - stored: ``profile``, ``overrides``, ``tasks``, ``fidelity``, ``budget`` and ``results``, as in :func:`run`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import functools
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -32,6 +35,7 @@ from madbench.experiment import Experiment, prepare
 from madbench.grid import LANGUAGE_MODEL, Grid, Row, is_grid_file, load_grid, parse_axes
 from madbench.jobs import Budget, Fidelity
 from madbench.labels import expand
+from madbench.labels.names import of_call, shown_in
 from madbench.mixers.checks import run_checks
 from madbench.store.runs import Snapshot
 from madbench.suites.language import TASK
@@ -47,6 +51,25 @@ Changes = str | Sequence[str] | Mapping[str, Any]
 """Changes to a profile: ``"training.epochs=20"``, several of them, or ``{"training.epochs": 20}``."""
 
 
+_LABELLED = ("label", "row", "baseline")
+"""Columns of a frame that are of labels, or begin with one."""
+
+
+def _with_names(verb: Callable[..., Any]) -> Callable[..., Any]:
+    """``verb`` with an argument ``names``: what figures and frames call labels, which may have any spelling."""
+
+    @functools.wraps(verb)
+    def named(*arguments: Any, names: Mapping[str, str] | None = None, **settings: Any) -> Any:
+        with of_call(names):
+            found = verb(*arguments, **settings)
+            if names and isinstance(found, pd.DataFrame):
+                return found.assign(**{name: found[name].map(shown_in) for name in _LABELLED if name in found})
+            return found
+
+    return named
+
+
+@_with_names
 def run(
     labels: str | Sequence[str],
     *,
@@ -89,6 +112,7 @@ def run(
     return _trained(experiment, Policy(redo=force), slots=slots, group=group, keep_weights=keep_weights).scores
 
 
+@_with_names
 def run_language_model(
     labels: str | Sequence[str],
     *,
@@ -135,6 +159,7 @@ def run_language_model(
     return loss_curves(trained.language_runs)
 
 
+@_with_names
 def sweep(
     grid: str | Path | Sequence[str],
     *,
@@ -185,11 +210,13 @@ def sweep(
     return pd.concat([pd.DataFrame(first), scores.drop(columns="label")], axis=1)
 
 
+@_with_names
 def table(labels: str | Sequence[str] = (), **stored: Any) -> pd.DataFrame:
     """What the store holds, a row a label and column: mean, interval, solved seeds, published number."""
     return pd.DataFrame(stored_table(_selection(labels, stored)).records())
 
 
+@_with_names
 def compare(labels: Sequence[str], **stored: Any) -> pd.DataFrame:
     """The first of ``labels`` compared with each of the others: difference, interval, p and verdict a column."""
     selection = _selection(labels, stored)
@@ -199,6 +226,7 @@ def compare(labels: Sequence[str], **stored: Any) -> pd.DataFrame:
     return pd.DataFrame(comparison_table(baseline, others, selection.select().scores).records())
 
 
+@_with_names
 def attribute(labels: str | Sequence[str] = (), **stored: Any) -> pd.DataFrame:
     """What each factor of the labels is worth, its pairs of labels, and the interactions of two factors.
 
@@ -208,12 +236,14 @@ def attribute(labels: str | Sequence[str] = (), **stored: Any) -> pd.DataFrame:
     return pd.DataFrame(attribution_table(selection.select().scores).checked(selection.results).records())
 
 
+@_with_names
 def findings(labels: str | Sequence[str] = (), **stored: Any) -> pd.DataFrame:
     """The claims of the HyperMLP paper against the stored runs, a row a claim and quantity."""
     found = judge_claims(_selection(labels, stored).select().scores)
     return pd.DataFrame(findings_table(found).records())
 
 
+@_with_names
 def plot(
     figure: str,
     labels: str | Sequence[str] = (),
@@ -238,6 +268,7 @@ def plot(
     return FIGURES[figure].draw(frame, layout=Layout(width, title, caption))
 
 
+@_with_names
 def verify(labels: str | Sequence[str]) -> pd.DataFrame:
     """The checks of ``labels``, on a small mixer in float64: a row a check, as ``madbench verify --json`` has it.
 

@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pandas as pd
 
+from madbench.labels.names import shown_in
+
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
@@ -63,7 +65,7 @@ class TextTable(ABC):
     @property
     def below(self) -> str:
         """What stands below the table."""
-        return f"{self.caption} {self.notes}".strip() if self.shows_notes else self.caption
+        return shown_in(f"{self.caption} {self.notes}".strip() if self.shows_notes else self.caption)
 
     @abstractmethod
     def text_rows(self) -> tuple[list[str], list[list[str]]]:
@@ -153,7 +155,10 @@ class TextTable(ABC):
     def _entries(self, has_styles: bool = True) -> tuple[list[_Entry], list[list[_Entry]]]:
         headings, lines = self.text_rows()
         marks = self.marks()
-        entries = [[_Entry(text, marks.get((line[0], i), "")) for i, text in enumerate(line)] for line in lines]
+        entries = [
+            [_Entry(text if i else shown_in(text), marks.get((line[0], i), "")) for i, text in enumerate(line)]
+            for line in lines
+        ]
         if not has_styles:
             entries = [[_Entry(entry.text + SIGNS[entry.mark]) for entry in line] for line in entries]
         return [_Entry(heading) for heading in headings], entries

@@ -16,6 +16,7 @@ from madbench.cli.printing import first_of, print_json, print_lines, table_lines
 from madbench.config import settings_of
 from madbench.errors import BudgetError, ConfigError
 from madbench.labels import FACTOR_NAMES, Label, diff, expand, levels, parse
+from madbench.labels.names import spelled
 from madbench.mixers import Allocation, solve
 
 BYTES_PER_ELEMENT = 2  # of a model in bfloat16
@@ -67,14 +68,15 @@ def explain(
             shown += [(f"- {row.letter}".strip(), row) for row in of_first if row not in rows]
             shared = ", ".join(f"{row.letter} {row.name}".strip() for row in rows if row in of_first)
         _print_rows(console, label, shown)
-        console.print(f"differs from {first} in: {', '.join(_differences(first, label))}", markup=False)
+        console.print(f"differs from {spelled(str(first))} in: {', '.join(_differences(first, label))}", markup=False)
         if shared:
             console.print(f"shares: {shared} (--all explains these too)", markup=False, style="dim")
 
 
 def _print_rows(console: Console, label: Label, rows: Iterable[tuple[str, grammar.Explanation]]) -> None:
     """A label, and explanations of it with what stands before each."""
-    console.print(str(label), style="bold", markup=False)
+    short, long = spelled(str(label)), str(label)
+    console.print(Text.assemble((short, "bold"), (f" = {long}" * (short != long), "dim")))
     table = Table.grid(
         Column(min_width=2, justify="right", style="bold", no_wrap=True), Column(overflow="fold"), padding=(0, 2)
     )
@@ -152,7 +154,7 @@ def budget(
             style="dim",
         )
         for label, allocation in solved.items() if terms or len(found) == 1 else ():
-            console.print(f"\n{label}", style="bold", markup=False)
+            console.print(f"\n{spelled(label)}", style="bold", markup=False)
             print_lines(console, table_lines(_breakdown(allocation, found[label]), right=("parameters", "of B")))
     if problems:
         raise BudgetError("\n".join(first_of(problems, MOST_REASONS, "and {:,} more labels that do not fit")))

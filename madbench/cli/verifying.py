@@ -14,6 +14,7 @@ from madbench.cli.options import LABELS_HELP, JsonOption, argument, option
 from madbench.cli.printing import print_json, tracked
 from madbench.errors import ConfigError
 from madbench.labels import expand
+from madbench.labels.names import spelled
 from madbench.mixers.checks import Outcome, run_checks
 
 STYLES = {"fail": "bold red", "pass": "green", "not applicable": "dim"}
@@ -73,7 +74,9 @@ def _print(console: Console, label: str, outcomes: Sequence[Outcome], is_whole: 
     counts = Counter(outcome.verdict for outcome in outcomes)
     summary = ", ".join(f"{counts[verdict]} {verdict}" for verdict in STYLES if counts[verdict])
     worst = next(verdict for verdict in STYLES if counts[verdict] or verdict == "not applicable")
-    console.print(Text.assemble((f"{worst:4}", STYLES[worst]), "  ", (label, "bold"), f"  {summary}"), soft_wrap=True)
+    console.print(
+        Text.assemble((f"{worst:4}", STYLES[worst]), "  ", (spelled(label), "bold"), f"  {summary}"), soft_wrap=True
+    )
     shown = [outcome for verdict in STYLES for outcome in outcomes if outcome.verdict == verdict]
     shown = shown if is_whole else [outcome for outcome in shown if outcome.verdict == "fail"]
     if not shown:

@@ -123,6 +123,9 @@ class Family(Protocol):
         float64, with which ``madbench verify`` compares every path and its gradients.
         """
 
+    # Optional: preset_spelling(label), a text of it that begins with a preset's name, by which it is shown where
+    # nothing else was typed; mixers, the labels of named mixers by name; syntax and example, for madbench ls families.
+
     # Optional: effective(label, settings), those of the settings, a mapping, that otherwise change this mixer
     # than through its ranks. A setting with NOT_AT_DEFAULT is an error for a label for which it is not among them.
 

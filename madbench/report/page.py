@@ -37,6 +37,7 @@ from madbench.experiment import PlannedRow, Protocol
 from madbench.files import explain_os_errors, write_atomically
 from madbench.jobs import Record
 from madbench.labels import explain, parse
+from madbench.labels.names import shown, shown_in
 from madbench.report.commands import Missing, job_words, missing_runs, protocol_words
 from madbench.report.runs import ReportedRun, plain, run_columns, setting_changes, thin_curve
 from madbench.report.tables import budget_page_table, factor_page_table, page_claims, page_link, result_page_table
@@ -82,6 +83,7 @@ class Page:
             trim_blocks=True,
             lstrip_blocks=True,
         )
+        environment.filters["shown"] = shown_in
         environment.globals |= {"page_link": page_link, "signed": signed, "title": title}
         script = (_FOLDER / "script.js").read_text(encoding="utf-8")
         digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
@@ -272,8 +274,8 @@ def _svg(name: str, frame: pd.DataFrame, folder: Path) -> str:
 def _data(runs: Sequence[ReportedRun], effects: AttributionTable, store: Store) -> dict[str, Any]:
     """What the script of the page shows of runs, labels and effects."""
     folder = store.root / "runs"
-    shown = {i: run for i, run in enumerate(runs) if run.counts or run.status == "diverged"}
-    curves = {i: thin_curve(folder / run.job.id / "curve.csv") for i, run in shown.items()}
+    drawn = {i: run for i, run in enumerate(runs) if run.counts or run.status == "diverged"}
+    curves = {i: thin_curve(folder / run.job.id / "curve.csv") for i, run in drawn.items()}
     place = {run.job.id: i for i, run in enumerate(runs) if run.record is not None}
     tasks, labels = (dict.fromkeys(getattr(run.job, name) for run in runs) for name in ("task", "label"))
     return {
@@ -288,6 +290,7 @@ def _data(runs: Sequence[ReportedRun], effects: AttributionTable, store: Store) 
             for label in labels
         },
         "effects": _effects(effects),
+        "names": {label: shown(label) for label in labels if shown(label) != label},
         "folder": str(folder),
     }
 

@@ -30,6 +30,7 @@ from madbench.analysis.figures.style import (
 from madbench.analysis.quantities import MAD_AVERAGE, in_order, title
 from madbench.analysis.samples import sample_of, samples_of, whole_seeds
 from madbench.analysis.scores import published_scores, setting_scores
+from madbench.labels.names import shown_in
 from madbench.suites import MAD
 from madbench.tasks import MAD_TASKS
 
@@ -105,7 +106,9 @@ def mad_figure(frame: pd.DataFrame, layout: Layout = Layout()) -> Figure:
     tasks = in_order(frame.task)
     is_few = len(places) <= _FEW
     size = (1.63, (0.26 if is_few else 0.15 if layout.width else 0.21) * (len(places) + 0.2))
-    lines = layout.lines([len(tasks)], 4 if is_few else len(tasks), 1.15, 0.07 * max(map(len, places)))
+    lines = layout.lines(
+        [len(tasks)], 4 if is_few else len(tasks), 1.15, 0.07 * max(len(shown_in(label)) for label in places)
+    )
     panels = Panels(layout, "mad", "MAD: accuracy by task and label", lines, size)
     for axes, task in zip(panels.axes, tasks):
         axes.set_title(title(task), fontweight="bold" if task == MAD_AVERAGE else "normal")

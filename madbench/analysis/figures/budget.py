@@ -20,6 +20,7 @@ from madbench.analysis.figures.files import NothingToDrawError, frame_of
 from madbench.analysis.figures.panels import INTERVAL_NOTE, Layout, Panels, draw_intervals, seeds_note
 from madbench.analysis.figures.style import GREY, SMALLEST, label_style, style
 from madbench.analysis.quantities import LOSS, MAD_AVERAGE, column, in_order, title
+from madbench.labels.names import shown_in
 from madbench.suites import LANGUAGE, MAD
 
 COLUMNS = dict.fromkeys(("protocol", "quantity", "label"), str)
@@ -156,7 +157,7 @@ def _name_points(axes: Axes, names: Sequence[str], points: np.ndarray, lines: Se
     least, best, boxes = np.inf, [], []
     for start in _STARTS:
         places = to_data.transform(middles + np.multiply(start, scale))
-        texts = [axes.text(*place, name, **look) for name, place in zip(names, places)]
+        texts = [axes.text(*place, shown_in(name), **look) for name, place in zip(names, places)]
         found = [text.get_window_extent() for text in texts]
         if _covered(axes, found, taken):
             from adjustText import adjust_text  # half a second, as it takes pyplot

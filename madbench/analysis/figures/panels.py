@@ -23,6 +23,7 @@ from matplotlib.lines import Line2D
 
 from madbench.analysis.figures.style import GREY, HEADING, LABEL, SHADE, SMALL_HEADING, SMALLEST, Look
 from madbench.analysis.inference import LEAST_FOR_LEVEL
+from madbench.labels.names import shown_in
 
 WIDTHS = {"single": 3.35, "double": 6.9}
 """Of a column and of a page of two, in inches."""
@@ -106,7 +107,7 @@ class Panels:
                 axes.axhspan(y - 0.5, y + 0.5, facecolor=SHADE, linewidth=0, zorder=0)
             axes.set(ylim=(max(heights) + 0.6, -0.6), yticks=[])
         for line in self.rows:
-            line[0].set_yticks(heights, list(places))
+            line[0].set_yticks(heights, list(map(shown_in, places)))
             line[0].grid(False, axis="y")
 
     def finish(
@@ -120,7 +121,8 @@ class Panels:
         is_below |= bool(fixed)
         handles = [Line2D([], [], **{"linestyle": "", **look}) for look in entries.values()]
         shape = {"labelspacing": 0.7, "title": legend_title, "loc": "upper left", "alignment": "left"}
-        legend = figure.legend(handles, list(entries), **shape)
+        names = list(map(shown_in, entries))
+        legend = figure.legend(handles, names, **shape)
         legend.set_in_layout(False)
         for axes in self.axes:
             for artist in (*axes.lines, *axes.collections, *axes.patches, *axes.texts):
@@ -134,7 +136,7 @@ class Panels:
         if is_below:
             legend.remove()
             beside = int((width - 2 * _EDGE) / (legend_width + _SPACE)) or 1
-            legend = figure.legend(handles, list(entries), ncols=min(beside, len(entries) or 1), **shape)
+            legend = figure.legend(handles, names, ncols=min(beside, len(entries) or 1), **shape)
             legend.set_in_layout(False)
             legend_height = _inches(legend)[1]
         notes = [note for note in notes if note and self.layout.has_caption]

@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterable
 from dataclasses import dataclass
 from importlib import metadata
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from madbench.errors import LabelError, MadbenchError, did_you_mean
 from madbench.labels import Explanation
@@ -33,6 +33,9 @@ class FlaFamily(ListedFamily):
 
     name = "fla"
     Settings = Settings
+    mixers: ClassVar = {name: f"fla:{name}" for name in LAYERS}
+    syntax = "layer[!]"
+    example = "fla:gla"
 
     @property
     def version(self) -> str:
