@@ -11,6 +11,8 @@ import importlib
 from collections.abc import Iterable
 from types import ModuleType
 
+from madbench.extras import how_to_install
+
 
 class MadbenchError(Exception):
     """Something the user can mend: the message says how."""
@@ -44,7 +46,7 @@ class MissingExtraError(MadbenchError):
 
     def __str__(self) -> str:
         what, extra = self.args
-        return f"{what} needs an optional package; install it with: pip install 'madbench[{extra}]'"
+        return f"{what} needs an optional package; install it with: {how_to_install(extra)}"
 
 
 def require(module: str, what: str, extra: str) -> ModuleType:

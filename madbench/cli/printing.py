@@ -13,6 +13,8 @@ from rich.cells import cell_len
 from rich.console import Console
 from rich.progress import track
 
+from madbench.labels.names import shown_in
+
 if TYPE_CHECKING:
     from madbench.analysis.rendering import TextTable
     from madbench.cli.options import PrintOptions
@@ -120,4 +122,4 @@ def print_lines(console: Console, lines: Sequence[str]) -> None:
 
 
 def _shown(value: Any) -> str:
-    return "-" if value is None else f"{value:.2f}" if isinstance(value, float) else str(value)
+    return "-" if value is None else f"{value:.2f}" if isinstance(value, float) else shown_in(str(value))
