@@ -176,7 +176,7 @@ class PrintOptions(NameOptions):
     as_json: JsonOption = False
     notes: NotesOption = False
     label: option(str | None, r"With --format latex: what \ref names, such as tab:ablation.", metavar="NAME") = None
-    width: option(
+    latex_width: option(
         Width | None,
         "With --format latex: as wide as a column of a two-column page, or as the page.",
         show_default="a column where it fits",
@@ -186,7 +186,7 @@ class PrintOptions(NameOptions):
         super().__post_init__()
         if self.as_json and self.format not in ("terminal", "json"):
             raise ConfigError(f"--json has no effect with --format {self.format}; give one of the two")
-        for flag, value in (("--label", self.label), ("--width", self.width)):
+        for flag, value in (("--label", self.label), ("--latex-width", self.latex_width)):
             if value is not None and self.asked != "latex":
                 raise ConfigError(f"{flag} {value}: has no effect without --format latex")
 

@@ -86,7 +86,7 @@ def print_text_table(table: TextTable, printed: PrintOptions, place: int = 0) ->
         print_json({"caption": table.caption, "notes": table.notes, "cells": table.records()})
     elif format == "latex":
         label = printed.label or table.latex_label
-        print(table.to_latex(f"{label}-{place + 1}" if place else label, printed.width), end="")
+        print(table.to_latex(f"{label}-{place + 1}" if place else label, printed.latex_width), end="")
     else:
         write = {"markdown": table.to_markdown, "csv": table.to_csv, "html": table.to_html}
         print(write[format](), end="")

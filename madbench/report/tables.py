@@ -123,9 +123,8 @@ def comparison_page_table(table: Listing, baseline: str) -> PageTable | None:
         return None
     headings = [Heading(heading(quantity), column(quantity).better == "lower") for quantity in quantities]
     note = f"{table.caption} *: p of at most {LEVEL} after Holm. In brackets: not tested. {table.notes}"
-    return PageTable(
-        "comparison", f"Each label less {shown(baseline)}", note, [Heading("Label", True), *headings], groups
-    )
+    title = f"Each label less {shown(baseline)}"
+    return PageTable("comparison", title, note, [Heading("Label", True), *headings], groups)
 
 
 def _difference_cell(row: Comparison) -> Cell:
