@@ -14,7 +14,7 @@ import pytest
 
 from madbench.analysis import claims, deciding, findings, inference, registration, samples, scores
 from madbench.analysis.claims import CLAIMS, published_gains
-from madbench.analysis.deciding import DECIDING, deciding_values
+from madbench.analysis.deciding import DECIDING, changes, deciding_values
 from madbench.analysis.inference import holm
 from madbench.analysis.quantities import LOSS, MAD_AVERAGE, column
 from madbench.analysis.registration import (
@@ -27,11 +27,13 @@ from madbench.analysis.registration import (
     sentences,
 )
 from madbench.analysis.scores import Results, published_scores
+from madbench.experiment import prepare
 from madbench.files import file_digest
+from madbench.grid import load_grid
 from madbench.jobs import Record, content_id
 from madbench.store.runs import Store
 from madbench.suites import language
-from madbench.tasks import MAD_TASKS, settings_class
+from madbench.tasks import MAD_TASKS, make_setting, settings_class
 
 LABELS = ("R-12!", "R-12o!", "G-12!", "G-12o!")
 GAINS = {"R-12!": 0.1, "R-12o!": 0.6, "G-12!": 0.2, "G-12o!": 0.7}
@@ -186,6 +188,21 @@ def test_what_a_registration_names_beside_them(path, tmp_path):
     assert set(found.thresholds["columns"]) == {*MAD_TASKS, MAD_AVERAGE}
     assert found.thresholds["chance"]["compression"] == pytest.approx(100 / 16)
     assert set(found.thresholds["published"]) == {*LABELS, *claims.MARGIN_LABELS}
+
+
+def test_chance_is_the_mean_over_the_settings_of_a_task(tmp_path):
+    keys = {"tasks": ["compression"], "profile": "full"}
+    made = prepare(load_grid(["S"], keys), device="cpu", results=tmp_path)
+    answers = {json.dumps(job.setting): make_setting("compression", job.setting, "x").num_answers for job in made.jobs}
+    expected = sum(100 / count for count in answers.values()) / len(answers)
+    assert len(set(answers.values())) > 1
+    assert deciding_values([], made)["chance"] == {"compression": pytest.approx(expected)}
+
+
+def test_values_that_came_or_went_are_changes_too():
+    then, now = {"a": {"b": 1, "c": [1, 2]}, "d": 0.5}, {"a": {"c": [1, 3], "e": 2}, "d": 0.5}
+    assert changes(then, now) == ["a.b 1, now not there", "a.c [1, 2], now [1, 3]", "a.e not there, now 2"]
+    assert changes(then, then) == []
 
 
 def test_a_failed_run_is_not_among_those_that_were_there_before(path, tmp_path):
