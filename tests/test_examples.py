@@ -79,8 +79,9 @@ def test_every_verb_takes_labels_of_an_installed_family(call, tmp_path):
 
 
 def test_settings_of_a_family_are_its_own(call):
-    swept = call("sweep", "lin:id", *SMALL[:3], "-t", "in_context_recall", "--vary", "model.eps=1e-6,1e-3", "--dry-run")
-    assert "model.eps=1e-3" in swept
+    sweep = ("sweep", *SMALL[:3], "-t", "in_context_recall", "--vary", "model.eps=1e-6,1e-3", "--dry-run")
+    assert "model.eps=1e-3" in call(*sweep, "lin:elu")
+    assert "model.eps has no effect on any row" in call(*sweep, "lin:id", code=2)  # it divides by nothing
     error = call("run", "lin:elu", "model.mix_rank=4", "-t", "in_context_recall", code=2)
     assert "model.mix_rank has no effect on 'lin:elu'; settings of its mixer: model.eps" in error
     assert "model.eps has no effect on 'S'" in call("run", "S", "model.eps=0.1", "-t", "memorization", code=2)

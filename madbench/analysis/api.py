@@ -322,7 +322,8 @@ def plot(
 ) -> Figure:
     """A Matplotlib figure of the stored runs: ``mad``, ``learning``, ``difficulty``, ``effects``, ``budget``, ``loss``.
 
-    ``width`` is a column of a paper, 3.35 inches, or both, 6.9; without, the figure is as wide as it needs.
+    ``width`` is a column of a paper, 3.3 inches, or both, 6.9; without, the figure is as wide as it needs. Of a single
+    column this is the first page, of 2.5 inches; ``following`` has the others, and ``caption`` title and sentences.
 
     Raises ``NothingToDrawError`` where there is nothing to draw.
     """

@@ -67,6 +67,8 @@ def power_table(
         f"Seeds of every label with which a claim is decided, either way, with a probability of {ENOUGH_POWER:.0%}, at"
         f" the level {level:.2g} that Holm's method leaves the first of {len(found)} tests."
     )
+    if not found:
+        caption = "No claim has a whole stored seed of every label it compares; madbench findings says what is missing."
     notes = "Gain: points of accuracy, nats per token of loss; -: not testable, or fewer than two stored seeds."
     headings = ["Claim", "On", "Gain", "Line", "n", "Seeds needed", "Decided"]
     return Listing(records, headings, lines, records, caption, " ".join([*protocol, notes]), "tab:power", "%s")

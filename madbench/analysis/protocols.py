@@ -21,6 +21,7 @@ from madbench.store.runs import Run
 from madbench.suites import INTERACTIONS, LANGUAGE, Suite, suite_of
 from madbench.suites.base import Profile
 from madbench.suites.language import TASK
+from madbench.text.manifest import AS_FOUND
 
 PUBLISHED_VOCABULARY = 50304  # GPT-2's, as padded for the paper's runs
 
@@ -46,6 +47,12 @@ class StoredCorpus:
     def folder(self) -> Path | None:
         """Where it was when the run was trained."""
         return Path(self.description["folder"]) if "folder" in self.description else None
+
+    @property
+    def options(self) -> dict[str, str]:
+        """What a command has to say beside the folder: of token files of another program, what their ids are."""
+        known = self.description if self.description.get("split_rule") == AS_FOUND else {}
+        return {f"--{name}": known[name] for name in ("tokenizer", "dtype") if name in known}
 
 
 @functools.cache

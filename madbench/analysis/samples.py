@@ -76,7 +76,7 @@ def sample_of(name: str, rows: Mapping[str, np.ndarray]) -> Sample:
     values = np.asarray(rows["value"], dtype=float)
     own = column(name)
     resolution = own.resolution
-    if is_counted := name.startswith(STEPS):  # in the steps between two evaluations
+    if is_counted := name.startswith(STEPS):  # evaluations are some steps apart, at most so many
         resolution = float(np.gcd.reduce(values.astype(int))) or resolution
     known = (array[~np.isnan(array)] for array in (np.asarray(rows[one], dtype=float) for one in _SCALE))
     chance, solved, ceiling = (float(array.mean()) if len(array) else float("nan") for array in known)

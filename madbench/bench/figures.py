@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from madbench.analysis.figures.colors import distinct
 from madbench.analysis.figures.panels import Layout, Panels
 from madbench.analysis.figures.style import GREY, MARKERS, PALETTE, Look, style
 from madbench.bench.parts import PEER, Curve, Part, Row
@@ -20,9 +21,10 @@ def draw(part: Part, rows: Sequence[Row], where: str) -> Figure | None:
     if not shown:
         return None
     series = list(dict.fromkeys(_series(curve, row) for row in shown))
+    colors = distinct(PALETTE, len(series))
     looks = {
         one: {
-            "color": GREY if one == PEER else PALETTE[i % len(PALETTE)],
+            "color": GREY if one == PEER else colors[i],
             "marker": MARKERS[i % len(MARKERS)],
             "markersize": 4,
         }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -216,7 +217,7 @@ def _print_task(console: Console, rows: Sequence[Row], found: Sequence[Claim]) -
 
 def _number(value: float | None) -> str:
     """Two or three digits of what one can see, one of what is next to nothing."""
-    if value is None:
+    if value is None or math.isnan(value):
         return "-"
     digits = ".3g" if value >= 1 else ".2g" if value >= 1e-3 else ".0e"
     return "0" if value == 0 else format(value, digits).replace("e-0", "e-")

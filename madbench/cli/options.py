@@ -124,7 +124,7 @@ class TrainingOptions:
     slots: option(
         int | None,
         "Jobs at a time; by default one on a GPU, and one a CPU core as memory allows, but a language model that takes "
-        "longer than all else has all cores.",
+        "longer than all else has the free cores to itself.",
         min=1,
     ) = None
     threads: ThreadsOption = None

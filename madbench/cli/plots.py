@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Literal
 import typer
 from rich.console import Console
 
+from madbench.analysis.marked_text import Width
 from madbench.cli import options
 from madbench.cli.options import argument, labels_and_overrides, option, output_option, split_list
 from madbench.errors import ConfigError, StoreError, did_you_mean
@@ -32,12 +33,12 @@ class LayoutOptions:
     """Options of any figure."""
 
     width: option(
-        Literal["single", "double"] | None,
-        "Fill a column of a paper (3.35 inches), or both (6.9).",
+        Width | None,
+        "Fill a column of a paper, in pages of 3.3 x 2.5 inches with the caption as a text beside them, or both (6.9).",
         show_default="as wide as it needs",
     ) = None
-    no_title: option(bool, "Without the title above.", "--no-title") = False
-    no_caption: option(bool, "Without the sentences below.", "--no-caption") = False
+    no_title: option(bool, "Without the title above; of a single column, in the caption.", "--no-title") = False
+    no_caption: option(bool, "Without the sentences below; of a single column, in the caption.", "--no-caption") = False
 
     @property
     def layout(self) -> Layout:
@@ -75,6 +76,9 @@ def plot(
 
     Of more than eight labels, learning, loss and difficulty show eight in colour,
     the best and S, the others in grey.
+
+    For a single column what finds no room on a page is on further ones
+    (mad-2.png and so on), and title and sentences are in mad.txt.
 
     [bold]Examples[/bold]
 
@@ -161,7 +165,7 @@ def language_plot(
 
 
 def write_figure(figure: Figure, stem: Path, frame: pd.DataFrame | None = None) -> list[Path]:
-    """Writes the figure as PNG and PDF, and before them ``frame``, which it shows, as CSV; gives the paths."""
+    """Writes the figure's pages as PNG and PDF, and before them ``frame``, which it shows, as CSV; gives the paths."""
     from madbench.analysis.figures.files import save_figure, write_frame
 
     csv = [] if frame is None else [stem.with_name(f"{stem.name}.csv")]

@@ -12,7 +12,7 @@ from rich.console import Console
 
 from madbench.cli import options
 from madbench.cli.options import PrintOptions, TrainingOptions, argument, option
-from madbench.cli.plots import write_figure
+from madbench.cli.plots import LayoutOptions, write_figure
 from madbench.cli.printing import PLAIN, print_json, print_text_table
 from madbench.cli.training import carry_out
 from madbench.config import key_of, parse_seeds
@@ -24,6 +24,7 @@ from madbench.principles.studies import PRINCIPLES, principle
 from madbench.training.devices import resolve_device
 
 if TYPE_CHECKING:
+    from madbench.analysis.figures.panels import Layout
     from madbench.analysis.rendering import TextTable
 
 
@@ -49,6 +50,7 @@ def principles(
     threads: options.ThreadsOption = None,
     force: options.ForceOption = False,
     dry_run: option(bool, "Show jobs, FLOPs and a time estimate; train nothing.", "--dry-run") = False,
+    shape: LayoutOptions,
     printed: PrintOptions,
 ) -> None:
     """Test a design principle of the coefficient dynamics paper: train what is missing, draw, give a verdict.
@@ -81,6 +83,9 @@ def principles(
     if numbers and chosen is None:
         known = did_you_mean(numbers[0], [one.number for one in PRINCIPLES])
         raise ConfigError(f"principle {numbers[0]!r} is unknown{known}")
+    if shape != LayoutOptions() and (chosen is None or dry_run):
+        why = "with --dry-run" if dry_run else "without the number of a principle"
+        raise ConfigError(f"--width, --no-title and --no-caption have no effect {why}")
     if chosen is None or chosen.judge == "time":
         given = {"--profile": profile != QUICK, "--seeds": seeds, "--tasks": tasks, "--slots": slots}
         given |= {"--threads": threads, "--force": force, "--dry-run": dry_run}
@@ -97,7 +102,7 @@ def principles(
             _introduce(chosen)
         with Console(stderr=True).status("timing forward passes"):
             decision = decide_time(chosen, resolve_device(device))
-        _report(chosen, decision, [], results, printed)
+        _report(chosen, decision, [], results, printed, shape.layout)
         return
     study = chosen.study(profile)
     if asked := options.split_list(tasks):
@@ -121,7 +126,7 @@ def principles(
 
         with Console(stderr=True).status("measuring"):
             decision = decide(chosen, study, found)
-        _report(chosen, decision, result_tables(found), results, printed)
+        _report(chosen, decision, result_tables(found), results, printed, shape.layout)
 
 
 def _rows(study: Study) -> tuple[Row, ...]:
@@ -153,10 +158,15 @@ def _introduce(one: Principle) -> None:
 
 
 def _report(
-    one: Principle, decision: Decision, tables: Sequence[TextTable], results: Path, printed: PrintOptions
+    one: Principle,
+    decision: Decision,
+    tables: Sequence[TextTable],
+    results: Path,
+    printed: PrintOptions,
+    layout: Layout,
 ) -> None:
     """Writes the figure and prints the tables and the verdicts."""
-    files = write_figure(decision.figure, results / "plots" / f"principle_{one.number}", decision.frame)
+    files = write_figure(decision.draw(layout=layout), results / "plots" / f"principle_{one.number}", decision.frame)
     if printed.asked == "json":
         about = {"principle": one.number, "claim": one.claim, "expected": one.expected, "limits": one.limits}
         accuracies = [cell for table in tables for cell in table.records()]

@@ -161,11 +161,15 @@ def compare(
     found = selection.select(among.format("language-model protocol"), lambda labels: labels > {baseline})
     table = comparison_table(baseline, others, found.scores, found.sentences())
     compared = {row.label for row in table.rows}
+    begun = found.scores[found.scores.done > 0].groupby("label").column.agg(set)
+    unfinished = [label for label in others if begun.get(label, set()) & begun.get(baseline, set())]
+    whole = " of which both have a whole seed"
     if not compared:
-        raise StoreError(f"{stored.results}: {among.format('task')}")
+        raise StoreError(f"{stored.results}: {among.format('task')}{whole if unfinished else ''}")
     for label in others:
         if label not in compared:
-            selection.warn(f"{label} is left out: it shares no task with {baseline}")
+            which = whole if label in unfinished else ""
+            selection.warn(f"{label} is left out: it shares no task with {baseline}{which}")
     print_text_table(table, printed)
 
 

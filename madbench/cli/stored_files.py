@@ -18,7 +18,8 @@ def check_store(results: Path) -> list[dict[str, Any]]:
 
     Nothing is changed and no cache is trusted. Raises ``StoreError`` where the folder is none.
     """
-    from madbench.text.corpus import MANIFEST, PARTIAL, SPLITS, Manifest, load, open_corpus
+    from madbench.text.corpus import PARTIAL, open_corpus
+    from madbench.text.manifest import MANIFEST, SPLITS, Manifest, load
     from madbench.training.checkpoints import NAME, check_checkpoint
 
     store = Store.open(results, create=False)

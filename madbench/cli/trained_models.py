@@ -186,7 +186,8 @@ class TrainedModel:
 
         Raises ``ConfigError`` where the given one is another, and where none is found.
         """
-        from madbench.text.corpus import MANIFEST, open_corpus
+        from madbench.text.corpus import open_corpus
+        from madbench.text.manifest import MANIFEST
 
         digest, cache = self.job.setting["corpus"], self.results / "corpora"
         details = self.store.read(self.job.id).record.details if self.store else {}

@@ -234,6 +234,7 @@ def _table_command(experiment: Experiment) -> str:
         words += ["--preset", protocol.profile_name, "--budget", grid.budget]
     else:
         given = {"--profile": grid.profile, "--fidelity": grid.fidelity, "--budget": grid.budget}
-        words = ["table", *grid.overrides, *option_words(given)]
+        is_mixed = protocol.profile.overrides and protocol.plan(experiment.labels, [0]).idle
+        words = ["table", *(experiment.labels if is_mixed else ()), *grid.overrides, *option_words(given)]
         words += ["--tasks", ",".join(grid.tasks)] if grid.tasks else []
     return shlex.join(["madbench", *words, *option_words({"--results": str(experiment.results)})])

@@ -24,8 +24,9 @@ def check_can_start() -> None:
         raise SystemExit(STARTS_JOBS)
     if process.daemon:
         raise TrainingError(
-            "jobs run in processes of their own, and a daemonic process, as one of multiprocessing.Pool is, cannot "
-            "start any; run them from the main process, or from workers of concurrent.futures.ProcessPoolExecutor"
+            "jobs run in processes of their own, and a daemonic process, as a worker of multiprocessing.Pool is, "
+            "cannot start any; run them from the main process, or from workers of "
+            "concurrent.futures.ProcessPoolExecutor"
         )
 
 

@@ -207,9 +207,16 @@ def solve(
 
 def label_traits(label: Any) -> Traits:
     """What has to be known of the mixers of a label, as its family says it; by default that of a plain mixer."""
-    found = getattr(family_of(label), "traits", lambda _: Traits())(label)
+    family = family_of(label)
+    found = getattr(family, "traits", lambda _: Traits())(label)
     if not isinstance(found, Traits):
         raise ConfigError(f"traits of {str(label)!r}: expected madbench.mixers.Traits, got {type(found).__name__}")
+    known = [one.name for one in fields(family.Settings)]
+    for name in (*(found.settings or ()), *found.start_settings):
+        if name not in known:
+            raise ConfigError(
+                f"traits of {str(label)!r}: its family has no setting {name!r}{did_you_mean(name, known)}"
+            )
     return found
 
 

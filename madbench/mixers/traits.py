@@ -76,25 +76,25 @@ def mixers_in(model: nn.Module) -> Iterator[tuple[str, nn.Module, Traits]]:
             yield name, module, traits
 
 
-def output_weights(mixer: nn.Module, d_model: int) -> list[nn.Parameter]:
-    """The weights of a mixer that end in the residual stream of a model ``d_model`` wide.
+def output_names(mixer: nn.Module, d_model: int) -> list[str]:
+    """The weights of a mixer that end in the residual stream of a model ``d_model`` wide, as it names its parameters.
 
     Raises ``TrainingError`` where the family does not say and the mixer does not show which they are.
     """
     outputs = traits_of(mixer).outputs
     if outputs is not None:
-        return [parameter for name, parameter in mixer.named_parameters() if has_name(name, outputs)]
+        return [name for name, _ in mixer.named_parameters() if has_name(name, outputs)]
     from madbench.mixers.tracing import has_data
 
-    named = {name: one for name, one in mixer.named_parameters() if has_data(one) and not one.is_meta}
-    candidates = [name for name, parameter in named.items() if parameter.ndim >= 2]
+    named = ((name, one) for name, one in mixer.named_parameters() if has_data(one) and not one.is_meta)
+    candidates = [name for name, parameter in named if parameter.ndim >= 2]
     found = [name for name in candidates if _decides_one_channel(mixer, name, d_model)]
     if candidates and not found:
         raise TrainingError(
             f"{type(mixer).__name__}: which of its weights end in the residual stream does not show; its family has to "
             "say it, traits(label).outputs"
         )
-    return [named[name] for name in found]
+    return found
 
 
 def _decides_one_channel(mixer: nn.Module, name: str, d_model: int) -> bool:

@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from madbench.errors import ConfigError, TrainingError
-from madbench.mixers.traits import output_weights
+from madbench.mixers.traits import output_names
 from madbench.models.blocks import SwiGLU, embedding, linear
 
 NORM_EPS = 1e-5
@@ -102,9 +102,10 @@ class GPT(nn.Module):
         self.blocks = nn.ModuleList(Block(d_model, make_mixer(), mlp_width, mlp) for _ in range(n_layer))
         self.norm = layer_norm(d_model)
         self.head = linear(d_model, vocab_size) if output == "untied" else None
+        outputs = output_names(self.blocks[0].mixer, d_model)
         with torch.no_grad():
             for block in self.blocks:
-                for weight in (*output_weights(block.mixer, d_model), block.mlp.down.weight):
+                for weight in (*map(block.mixer.get_parameter, outputs), block.mlp.down.weight):
                     weight.mul_((2 * n_layer) ** -0.5)
 
     def forward(self, tokens: Tensor) -> Tensor:

@@ -7,7 +7,7 @@ those of every other verb: :mod:`madbench.experiment` and :mod:`madbench.analysi
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
@@ -15,8 +15,8 @@ from madbench.labels import expand
 
 if TYPE_CHECKING:
     import pandas as pd
-    from matplotlib.figure import Figure
 
+    from madbench.analysis.figures.panels import Page
     from madbench.analysis.rendering import TextTable
     from madbench.jobs import Job
 
@@ -83,8 +83,13 @@ class Decision:
     table: TextTable
     verdicts: Mapping[str, str]  # by what they are about
     frame: pd.DataFrame  # what the figure draws
-    figure: Figure
+    draw: Callable[..., Page]  # the figure, of a layout
     measured: TextTable | None = None  # beside the contrasts
+
+    @property
+    def figure(self) -> Page:
+        """The figure, as wide as it needs."""
+        return self.draw()
 
 
 def key_width(job: Job) -> int:

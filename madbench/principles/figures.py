@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
 import pandas as pd
-from matplotlib.figure import Figure
 from matplotlib.ticker import NullFormatter
 
+from madbench.analysis.figures.colors import distinct
 from madbench.analysis.figures.files import frame_of
-from madbench.analysis.figures.panels import Layout, Panels, draw_intervals, seeds_note
+from madbench.analysis.figures.panels import Layout, Page, Panels, draw_intervals, seeds_note
 from madbench.analysis.figures.style import GREY, MARKERS, PALETTE, PERCENTS, SHADE, style
-from madbench.analysis.quantities import in_order, title
+from madbench.analysis.quantities import in_order
 from madbench.analysis.rendering import TextTable
 from madbench.analysis.samples import samples_of
 from madbench.labels import parse
@@ -47,22 +48,25 @@ def bar_frame(scores: pd.DataFrame, protocol: str) -> pd.DataFrame:
 
 
 @style()
-def bar_figure(frame: pd.DataFrame, principle: Principle) -> Figure:
+def bar_figure(frame: pd.DataFrame, principle: Principle, layout: Layout = Layout()) -> Page:
     """Bars of accuracy, a panel a task; hatched where every seed diverged, which counts at chance."""
     tasks = in_order(frame.task)
     groups, variants = list(dict.fromkeys(frame.group)), list(dict.fromkeys(frame.variant))
     width = 0.8 / len(variants)
-    colors = dict(zip(variants, PALETTE))
+    colors = dict(zip(variants, distinct(PALETTE, len(variants))))
     size = (0.75 * len(groups) + 0.16 * len(groups) * len(variants), 1.9)
-    layout = Layout()
-    lines = layout.lines([len(tasks)], 2, 1.5, 0.5)
-    panels = Panels(layout, f"principle {principle.number}", principle.heading, lines, size, sharey="row")
+    entries = {variant: {"marker": "s", "markersize": 7, "color": colors[variant]} for variant in variants}
+    if (frame.state != "").any():
+        entries["every seed diverged"] = {"marker": "s", "markersize": 7, "markerfacecolor": "white", "color": GREY}
+    lines = layout.lines([len(tasks)], 2, 0.4 * len(groups) if layout.is_small else 1.5, 0.5)
+    heading, room = principle.heading, {"least": 0.7, "entries": len(entries)}
+    panels = Panels(layout, f"principle {principle.number}", heading, lines, size, **room, sharey="row")
     for axes, task in zip(panels.axes, tasks):
         of_task = frame[frame.task == task]
         x = of_task.group.map(groups.index) + (of_task.variant.map(variants.index) - (len(variants) - 1) / 2) * width
         of_task = of_task.assign(x=x)
         means, seeds = of_task[of_task.mark == "mean"], of_task[of_task.mark == "seed"]
-        axes.set(title=title(task), ylim=(0, 105), yticks=PERCENTS, xlim=(-0.6, len(groups) - 0.4))
+        axes.set(title=layout.name(task), ylim=(0, 105), yticks=PERCENTS, xlim=(-0.6, len(groups) - 0.4))
         bars = axes.bar(means.x, means.accuracy, 0.9 * width, color=[colors[one] for one in means.variant], zorder=2)
         for bar, state in zip(bars, means.state):
             if state:
@@ -74,14 +78,10 @@ def bar_figure(frame: pd.DataFrame, principle: Principle) -> Figure:
         axes.set_xticks(range(len(groups)), groups)
         axes.grid(False, axis="x")
     panels.name_axes("", "accuracy, %")
-    entries = {variant: {"marker": "s", "markersize": 7, "color": colors[variant]} for variant in variants}
-    if (frame.state != "").any():
-        entries["every seed diverged"] = {"marker": "s", "markersize": 7, "markerfacecolor": "white", "color": GREY}
     looks = "Dots: seeds. Black lines: 95% intervals of the mean, where there is one."
     return panels.finish([*frame.protocol.unique(), seeds_note(frame.n), looks], entries)
 
 
-@style()
 def point_decision(
     principle: Principle,
     verdicts: Mapping[str, str],
@@ -89,22 +89,36 @@ def point_decision(
     points: Iterable[Mapping[str, Any]],
     protocol: str,
     axes_of: Mapping[str, Mapping[str, Any]],
+    **look: Any,
+) -> Decision:
+    """A decision with a :func:`point_figure` of ``points``, rows of :data:`POINT_COLUMNS`; ``look`` are its choices."""
+    frame = frame_of(points, POINT_COLUMNS, protocol)
+    return Decision(table, verdicts, frame, functools.partial(point_figure, frame, principle, axes_of, **look))
+
+
+@style()
+def point_figure(
+    frame: pd.DataFrame,
+    principle: Principle,
+    axes_of: Mapping[str, Mapping[str, Any]],
+    layout: Layout = Layout(),
     notes: Sequence[str] = (),
     is_line: bool = False,
     bands: Mapping[str, float] = MappingProxyType({}),
-) -> Decision:
-    """A decision with a figure of ``points``, rows of :data:`POINT_COLUMNS`.
+) -> Page:
+    """Points or lines of each series, a panel each of ``axes_of``, which has Matplotlib's settings of the axes.
 
-    Points or lines of each series, a panel each of ``axes_of``, which has Matplotlib's settings of the axes. A panel of
-    ``bands`` has lines, and shades where y is that close to zero; its y axis is linear there, logarithmic beyond.
+    A panel of ``bands`` has lines, and shades where y is that close to zero; its y axis is linear there, logarithmic
+    beyond.
     """
-    frame = frame_of(points, POINT_COLUMNS, protocol)
     names = [panel for panel in axes_of if panel in set(frame.panel)]
     series = list(dict.fromkeys(frame.series))
-    colors, markers = dict(zip(series, PALETTE * len(series))), dict(zip(series, MARKERS * len(series)))
-    layout = Layout()
-    lines = layout.lines([len(names)], 3, 1.8, 0.7)
-    panels = Panels(layout, f"principle {principle.number}", principle.heading, lines, (2.3, 1.9))
+    colors, markers = dict(zip(series, distinct(PALETTE, len(series)))), dict(zip(series, MARKERS * len(series)))
+    look = {"linestyle": "-", "linewidth": 1.4} if is_line else {}
+    entries = {one: {"color": colors[one], "marker": "" if is_line else markers[one], **look} for one in series}
+    lines = layout.lines([len(names)], 3, 1.3 if layout.is_small else 1.8, 0.7)
+    heading, room = principle.heading, {"least": 0.6, "entries": len(entries)}
+    panels = Panels(layout, f"principle {principle.number}", heading, lines, (2.3, 1.9), **room)
     for axes, panel in zip(panels.axes, names):
         for one, rows in frame[frame.panel == panel].groupby("series", sort=False):
             has_line = is_line or panel in bands
@@ -116,6 +130,4 @@ def point_decision(
         axes.set(title=panel, **axes_of[panel])
         for axis in (axes.xaxis, axes.yaxis):
             axis.set_minor_formatter(NullFormatter())
-    look = {"linestyle": "-", "linewidth": 1.4} if is_line else {}
-    entries = {one: {"color": colors[one], "marker": "" if is_line else markers[one], **look} for one in series}
-    return Decision(table, verdicts, frame, panels.finish([protocol, *notes], entries))
+    return panels.finish([*frame.protocol.unique(), *notes], entries)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
 from collections.abc import Sequence
@@ -56,9 +57,8 @@ def decide_contrasts(principle: Principle, study: Study, results: Results) -> De
     scores = results.scores[results.scores.column.isin(study.tasks)]
     found = outcomes(study.contrasts, scores)
     frame = bar_frame(scores, " ".join(results.sentences(MAD)))
-    return Decision(
-        _contrast_table(found), verdicts(found), frame, bar_figure(frame, principle), measured=_growth(results)
-    )
+    draw = functools.partial(bar_figure, frame, principle)
+    return Decision(_contrast_table(found), verdicts(found), frame, draw, measured=_growth(results))
 
 
 def _contrast_table(found: Sequence[Outcome]) -> Listing:

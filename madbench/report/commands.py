@@ -19,6 +19,8 @@ _USUAL = {
     "--preset": "tiny",
     "--fidelity": "corrected",
     "--budget": "strict",
+    "--tokenizer": "gpt2",
+    "--dtype": "uint16",
     "--results": "results",
 }
 """Values that a command needs no option for."""
@@ -74,7 +76,8 @@ def _words(protocol: Protocol, name: str, changes: Sequence[str], results: Path)
     corpus = protocol.corpus
     is_named = corpus is not None and corpus.folder and not corpus.name.startswith("stdlib-")
     given = {f"--{protocol.profile.noun}": name, "--fidelity": protocol.fidelity, "--budget": protocol.budget}
-    given |= {"--corpus": str(corpus.folder) if is_named else None, "--results": str(results)}
+    given |= {"--corpus": str(corpus.folder), **corpus.options} if is_named else {}
+    given |= {"--results": str(results)}
     return [*changes, *precision, *option_words(given)]
 
 

@@ -22,7 +22,8 @@ from madbench.models.token_loss import TokenLoss
 from madbench.suites.base import MICRO_BATCH_TOKENS
 from madbench.suites.language import LanguageTraining, loss_l5, scheduled_rate, sequences_per_step, window_count
 from madbench.suites.trial import Interval, Trial, mixer_maker
-from madbench.text.corpus import SPLITS, Corpus, Split
+from madbench.text.corpus import Corpus
+from madbench.text.manifest import SPLITS, Split
 
 ROWS_PER_EVALUATION = 20
 _EVALUATION_STREAM = 0x6576616C  # keeps the evaluation's windows apart from those of any training seed

@@ -18,9 +18,9 @@ import numpy as np
 from madbench import __version__
 from madbench.errors import ConfigError, StoreError
 from madbench.files import explain_os_errors, file_digest, remove, sync_folder
-from madbench.text.corpus import (
+from madbench.text.corpus import PARTIAL
+from madbench.text.manifest import (
     MANIFEST,
-    PARTIAL,
     SPLITS,
     Manifest,
     Recipe,

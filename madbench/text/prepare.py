@@ -17,8 +17,9 @@ from pathlib import Path
 
 from madbench.errors import ConfigError, StoreError
 from madbench.files import explain_os_errors, refuse_link, remove
-from madbench.text.corpus import MANIFEST, PARTIAL, SPLITS, Corpus, Manifest, Recipe, SourceInfo, load, open_corpus
+from madbench.text.corpus import PARTIAL, Corpus, open_corpus
 from madbench.text.documents import Limits, Source
+from madbench.text.manifest import MANIFEST, SPLITS, Manifest, Recipe, SourceInfo, load
 from madbench.text.partial import PROGRESS, Batch, Encoded, SplitRule, State, begin, encode, install
 from madbench.text.sources import find_sources
 from madbench.text.tokenizers import load_tokenizer, train_bpe, trained_size

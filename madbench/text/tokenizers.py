@@ -82,7 +82,8 @@ class BytePairTokenizer(Tokenizer):
 
     def _ids(self, text: str) -> np.ndarray:
         ids, start = [], 0
-        for space in re.finditer(f"(?<!{_SPACE}){_SPACE}{{{_LONG_SPACE},}}", text):
+        long_spaces = f"(?<!{_SPACE}){_SPACE}{{{_LONG_SPACE},}}"
+        for space in re.finditer(long_spaces, text) if len(text) >= _LONG_SPACE else ():
             end = space.end() - (space.end() < len(text))  # the last one is of the piece that follows, if any does
             ids += [self._encode(text[start : space.start()]), self._encode_piece(text[space.start() : end])]
             start = end

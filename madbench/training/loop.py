@@ -83,11 +83,13 @@ def train(
     make_step = functools.partial(step_of, cuda_graph=cuda_graph)
 
     def finish(compiled: bool, member: Member, how: Mapping[str, Any]) -> None:
-        if len(jobs) > 1:  # the others may take long, and be interrupted
-            member.save(seconds=0)
-        records[member.job.id] = member.record({"compiled": compiled, **how}, keep_weights)
-        if len(jobs) > 1 and isinstance(report, Report):
-            report.ended(member.job, records[member.job.id])
+        try:
+            if len(jobs) > 1:  # the others may take long, and be interrupted
+                member.save(seconds=0)
+        finally:  # on a disk with too little room for a checkpoint the record may still fit
+            records[member.job.id] = member.record({"compiled": compiled, **how}, keep_weights)
+            if len(jobs) > 1 and isinstance(report, Report):
+                report.ended(member.job, records[member.job.id])
 
     def train_equal(members: Sequence[Member]) -> None:
         is_stacked = len(members) > 1

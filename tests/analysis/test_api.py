@@ -72,6 +72,17 @@ def test_run_takes_one_label_one_task_and_one_seed_as_they_are(tmp_path, trained
     assert scores[["label", "seed", "column"]].values.tolist() == [["S", 3, "compression"]]
 
 
+def test_threads_are_those_asked_for(tmp_path, trained):
+    choices = {"device": "cpu", "threads": 3}
+    tiny = {"overrides": TINY, "tasks": "compression", **choices}
+    madbench.run("S", results=tmp_path / "run", **tiny)
+    assert trained.train["threads"] == 3
+    madbench.sweep("S", set={"model.d_model": 16}, tasks=["compression"], results=tmp_path / "sweep", **choices)
+    assert trained.train["threads"] == 3
+    with pytest.raises(ConfigError, match="threads must be at least 1, got 0"):
+        madbench.run("S", results=tmp_path / "none", **tiny | {"threads": 0})
+
+
 def test_what_the_store_has_is_trained_again_only_with_force(tmp_path, trained):
     choices = {"overrides": TINY, "tasks": "compression", "device": "cpu", "results": tmp_path}
     madbench.run("S", **choices)
@@ -127,7 +138,9 @@ def test_language_models_give_their_curves(tmp_path, trained, corpus):
         device="cpu",
         results=tmp_path / "results",
         micro_batch=4,
+        threads=5,
     )
+    assert trained.train["threads"] == 5
     assert list(curves.label.unique()) == ["S-p", "S"] and len(curves) == 2 * 2 * 4
     assert {job.model.d_model for job in trained.jobs} == {16} and trained.train["micro_batch"] == 4
     assert curves.protocol.str.contains("preset tiny model.d_model=16").all()

@@ -158,6 +158,18 @@ def test_protocols_are_never_mixed(language_run, language_table, change):
     assert {line.split()[0]: line[-3:] for line in lines} == dict(zip(ids, [": S", ": R"]))
 
 
+def test_labels_that_a_change_leaves_alone_stand_beside_those_that_it_changes(language_run, language_table):
+    usual = language_run("S").job.mixer
+    plain, changed = language_run("S"), language_run("R-12!", mixer=usual | {"mix_rank": 4})
+    other = language_run("R-12!", mixer=usual)
+    assert language_protocol_id(plain.job) != language_protocol_id(changed.job)
+    assert language_table([plain, changed]).rows == language_table([changed, plain]).rows
+    with pytest.raises(ConfigError, match="the runs follow 2 protocols") as refused:
+        language_table([plain, changed, other])
+    assert [line.rpartition(": ")[2] for line in str(refused.value).splitlines()[1:]] == ["R-12!, S"] * 2
+    assert language_protocol(plain, changed).overrides == language_protocol(changed).overrides
+
+
 def test_label_and_seed_are_no_protocol(language_run, language_table):
     runs = [language_run("S"), language_run("R", seed=7)]
     assert len({language_protocol_id(run.job) for run in runs}) == 1

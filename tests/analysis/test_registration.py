@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import importlib
 import json
 import math
 import shutil
@@ -30,7 +31,7 @@ from madbench.files import file_digest
 from madbench.jobs import Record, content_id
 from madbench.store.runs import Store
 from madbench.suites import language
-from madbench.tasks import MAD_TASKS, compression, in_context_recall, settings_class
+from madbench.tasks import MAD_TASKS, settings_class
 
 LABELS = ("R-12!", "R-12o!", "G-12!", "G-12o!")
 GAINS = {"R-12!": 0.1, "R-12o!": 0.6, "G-12!": 0.2, "G-12o!": 0.7}
@@ -69,16 +70,23 @@ def filled(whole, tmp_path) -> Path:
     return tmp_path / "lag.registered.json"
 
 
+def judge(file: Path) -> tuple[str, list[str]]:
+    """What is said of a registration, and the verdicts on its claims."""
+    found, results = load_registration(file, file.parent / "results")
+    rows = [row for row in registered_findings(found, results) if row.claim.group != registration.EXPLORATORY]
+    return " ".join(sentences(found, file, results)), [row.verdict_text for row in rows]
+
+
 @pytest.fixture
-def judged(filled, tmp_path):
-    """``judged()``: what is said of the registration, and the verdicts on its claims."""
+def judged(whole):
+    """``judged()``: :func:`judge` of what is wholly stored."""
+    return lambda: judge(whole / "lag.registered.json")
 
-    def call() -> tuple[str, list[str]]:
-        found, results = load_registration(filled, tmp_path / "results")
-        rows = [row for row in registered_findings(found, results) if row.claim.group != registration.EXPLORATORY]
-        return " ".join(sentences(found, filled, results)), [row.verdict_text for row in rows]
 
-    return call
+@pytest.fixture
+def judged_again(filled):
+    """``judged_again()``: :func:`judge` of the copy."""
+    return lambda: judge(filled)
 
 
 @pytest.fixture
@@ -208,8 +216,14 @@ def test_a_changed_line_of_a_claim_is_noticed(field, path, tmp_path, monkeypatch
 # The code
 
 
-@pytest.mark.parametrize("module", [*DECIDING, compression, in_context_recall], ids=lambda module: module.__name__)
-def test_a_change_of_any_module_that_decides_is_noticed(module, judged, monkeypatch, tmp_path):
+ANALYSIS = ("inference", "samples", "scores", "claims", "findings", "quantities", "loss_curves")
+MODULES = [*(f"analysis.{name}" for name in ANALYSIS), "suites.language", "tasks.base"]
+MODULES += ["tasks.compression", "tasks.in_context_recall", "tasks.selective_copying"]
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_a_change_of_any_module_that_decides_is_noticed(name, judged, monkeypatch, tmp_path):
+    module = importlib.import_module(f"madbench.{name}")
     edited = tmp_path / "edited.py"
     edited.write_bytes(Path(module.__file__).read_bytes() + b"\n")
     monkeypatch.setattr(module, "__file__", str(edited))
@@ -245,46 +259,46 @@ def stored(filled, tmp_path):
     return store, job
 
 
-def test_a_run_that_is_deleted_after_the_verdict_makes_it_provisional(stored, judged):
+def test_a_run_that_is_deleted_after_the_verdict_makes_it_provisional(stored, judged_again):
     store, job = stored
-    assert judged()[1] == ["supported"]
+    assert judged_again()[1] == ["supported"]
     for file in (store.root / "runs" / job.id).iterdir():
         file.unlink()
     (store.root / "runs" / job.id).rmdir()
-    said, verdicts = judged()
+    said, verdicts = judged_again()
     assert "1 of 72 registered runs are not stored yet. The verdicts are provisional until all are." in said
     assert all(verdict.endswith("(provisional)") for verdict in verdicts)
 
 
-def test_a_failed_run_is_not_stored(stored, judged):
+def test_a_failed_run_is_not_stored(stored, judged_again):
     store, job = stored
     for file in (store.root / "runs" / job.id).iterdir():
         file.unlink()
     store.finish(job, Record("failed", error="out of memory"))
     assert store.status(job) == "failed"
-    said, verdicts = judged()
+    said, verdicts = judged_again()
     assert "1 of 72 registered runs are not stored yet." in said
     assert "1 of these failed (madbench sweep --retry): R-12!; seeds 1." in said
     assert all(verdict.endswith("(provisional)") for verdict in verdicts)
 
 
 @pytest.mark.parametrize("name", ["job.json", "record.json", "curve.csv"])
-def test_a_damaged_run_is_not_stored(name, stored, judged):
+def test_a_damaged_run_is_not_stored(name, stored, judged_again):
     store, job = stored
     file = store.root / "runs" / job.id / name
     file.write_bytes(file.read_bytes()[:-2])
-    said, verdicts = judged()
+    said, verdicts = judged_again()
     assert "1 of 72 registered runs are not stored yet." in said
     assert "1 of these cannot be read (madbench validate --store): R-12!; seeds 1." in said
     assert all(verdict.endswith("(provisional)") for verdict in verdicts)
 
 
-def test_a_diverged_run_is_a_result(stored, judged):
+def test_a_diverged_run_is_a_result(stored, judged_again):
     store, job = stored
     with store.claim(job):
         store.finish(job, Record("diverged", error="at step 4"), replace=True)
     assert store.status(job) == "diverged"
-    said, verdicts = judged()
+    said, verdicts = judged_again()
     assert "not stored" not in said and all("provisional" not in verdict for verdict in verdicts)
 
 
@@ -300,21 +314,21 @@ def test_a_run_that_was_stopped_is_not_stored(path, tmp_path):
     assert math.isnan(rows[0].p) and rows[0].missing
 
 
-def test_seeds_that_were_not_registered_change_nothing(stored, judged):
+def test_seeds_that_were_not_registered_change_nothing(stored, judged_again):
     store, job = stored
-    before = judged()
+    before = judged_again()
     for other in list(store.jobs().values()):
         metrics = {"accuracy": 1 - GAINS[other.label], "selection_accuracy": 0.5, "ceiling": 1.0}
         store.finish(replace(other, seed=other.seed + 3), Record("finished", metrics))
-    assert judged() == before
+    assert judged_again() == before
 
 
-def test_reading_a_registration_writes_nothing(stored, judged):
+def test_reading_a_registration_writes_nothing(stored, judged_again):
     store, _ = stored
     files = sorted(path for path in (store.root / "runs").rglob("*") if path.is_file())
     before = [(path, file_digest(path), path.stat().st_mtime_ns) for path in files]
     (store.root / "work").rmdir()
-    judged()
+    judged_again()
     assert not (store.root / "work").exists()
     assert [(path, file_digest(path), path.stat().st_mtime_ns) for path in files] == before
 

@@ -81,7 +81,7 @@ def test_the_step_in_which_values_are_counted_is_that_of_their_column(monkeypatc
     assert not sample_of("compression", values).has_zero_spread
 
 
-def test_steps_are_counted_in_those_between_two_evaluations():
+def test_steps_are_counted_in_the_largest_step_that_all_are_multiples_of():
     values = {"value": [300.0, 450.0, 600.0], "is_diverged": [False] * 3}
     values |= dict.fromkeys(("chance", "solved", "ceiling"), [float("nan")] * 3)
     assert sample_of("steps_to_2.5", values).scale.resolution == 150.0

@@ -8,7 +8,10 @@ import random
 import numpy as np
 import pandas as pd
 import pytest
+from matplotlib.text import Text
 
+from madbench.analysis.figures.files import frame_of
+from madbench.analysis.figures.panels import HEIGHT, WIDTHS, Layout
 from madbench.analysis.scores import Results
 from madbench.cli.principles import _rows
 from madbench.errors import StoreError
@@ -17,6 +20,7 @@ from madbench.grid import Grid
 from madbench.jobs import Record
 from madbench.principles import FULL, QUICK, Study, coefficients
 from madbench.principles.deciding import decide
+from madbench.principles.figures import BAR_COLUMNS, bar_figure
 from madbench.principles.studies import PRINCIPLES, principle
 from madbench.store.runs import Store
 from madbench.suites import suite_of
@@ -299,3 +303,28 @@ def test_readouts_are_drawn_around_their_near_zero_set():
     assert set(frame.series) == {"cd:exp-sum-p", "cd:id-sum-p"}  # a kernel is no function of the score
     exp = frame[frame.series == "cd:exp-sum-p"]
     np.testing.assert_allclose(exp.y, np.exp(exp.x))
+
+
+@pytest.mark.parametrize("width", ["single", "double"])
+@pytest.mark.parametrize("number", ["3", "5"])
+def test_the_figure_of_a_principle_fits_a_column(number, width, tmp_path):
+    decision = decide_on(number, tmp_path, lambda label: 0.3 + len(label) / 40)
+    first = decision.draw(layout=Layout(width))
+    for page in (first, *first.following):
+        page.draw_without_rendering()
+        assert page.get_size_inches()[0] == pytest.approx(WIDTHS[width])
+        assert width == "double" or page.get_size_inches()[1] <= HEIGHT
+        texts = [text for text in page.findobj(Text) if text.get_visible() and text.get_text().strip()]
+        assert min(text.get_fontsize() for text in texts) >= 7
+        boxes = [
+            text.get_window_extent() for text in (*page.legends[0].get_texts(), *(axes.title for axes in page.axes))
+        ]
+        assert all(0 <= box.x0 and box.x1 <= page.bbox.width for box in boxes)
+    assert width == "double" or decision.figure.get_suptitle() in first.caption
+
+
+def test_more_variants_than_colours_in_the_palette_all_have_one():
+    one = {"protocol": "p", "task": "compression", "group": "exp", "mark": "mean", "state": "", "n": 1}
+    rows = [one | {"variant": f"variant-{i}", "accuracy": 10.0 * i} for i in range(10)]
+    figure = bar_figure(frame_of(rows, BAR_COLUMNS, "p"), principle("3"))
+    assert len({patch.get_facecolor() for patch in figure.axes[0].patches}) == 10

@@ -3,6 +3,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shlex
 import signal
 import subprocess
 import time
@@ -308,3 +309,15 @@ def test_sigint_to_the_parent_alone_and_a_kill_lose_nothing_either(interrupted, 
 def test_notes_have_no_effect_on_a_plan(main):
     result = main("run", "S", "--dry-run", "--notes")
     assert result.code == 2 and "--notes has no effect with --dry-run" in result.stderr
+
+
+def test_a_label_that_a_change_leaves_alone_is_not_trained_again_and_stands_in_the_table(main, tiny):
+    words = ("-p", tiny, "-t", "compression", "--slots", 1)
+    assert main("run", "S", *words).code == 0
+    both = main("run", "S", "R-12!", "model.mix_rank=4", *words)
+    assert both.code == 0, both.stderr
+    assert "1 of 2 jobs already in the store" in both.stderr
+    assert "model.mix_rank=4 decides nothing about S" in both.stderr
+    (again,) = [line.partition("madbench ")[2] for line in both.stderr.splitlines() if "again as a table" in line]
+    table = main(*shlex.split(again))
+    assert table.code == 0 and table.stdout.split("Accuracy")[0] == both.stdout.split("Accuracy")[0]

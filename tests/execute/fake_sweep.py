@@ -79,7 +79,8 @@ def train_one(job, work, report):
             file.write(f"{os.getpid()}\n")
     environment = {name: os.environ.get(name) for name in setting.get("environment", ())}
     step, state = map(int, checkpoint.read_text().split()) if checkpoint.exists() else (0, job.seed)
-    report(job, {"step": step, "pid": os.getpid(), "environment": environment, "at_import": AT_IMPORT})
+    process = {"pid": os.getpid(), "environment": environment, "at_import": AT_IMPORT}
+    report(job, {"step": step, **process, "cores": sorted(os.sched_getaffinity(0))})
     if LOST_GPUS:
         raise RuntimeError("CUDA error: the launch timed out and was terminated")
     while step < setting.get("steps", 1):

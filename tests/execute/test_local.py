@@ -223,6 +223,19 @@ def test_workers_get_their_environment_and_the_parent_keeps_its_own(fake, store,
     assert dict(os.environ) == before
 
 
+def test_workers_run_on_the_cores_that_this_process_may_use(fake, store):
+    before, seen = os.sched_getaffinity(0), set()
+    try:
+        os.sched_setaffinity(0, {max(before)})
+        jobs = [fake.make_job(seed) for seed in range(2)]
+        run_jobs(
+            jobs, store, fake.train, slots=2, on_event=lambda e: seen.update(e.get("progress", {}).get("cores", ()))
+        )
+    finally:
+        os.sched_setaffinity(0, before)
+    assert seen == {max(before)}
+
+
 @pytest.mark.parametrize("name", ["slots", "threads_per_slot"])
 def test_counts_must_be_positive(fake, store, name):
     with pytest.raises(ConfigError, match=f"{name} must be at least 1, got 0"):

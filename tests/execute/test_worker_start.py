@@ -40,7 +40,7 @@ def hanging(fake, monkeypatch, tmp_path):
         )
         monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(folder), *filter(None, sys.path)]))
         monkeypatch.syspath_prepend(str(folder))
-        monkeypatch.setattr(driver, "START_GRACE", 4.0)
+        monkeypatch.setattr(driver, "START_GRACE", 3.0)
         train = importlib.import_module("passing" if where == "spawn" else "sleepy").train
         return functools.partial(train, inner=fake.train), lambda: len(list(folder.glob("hung-*")))
 
@@ -51,17 +51,18 @@ def hanging(fake, monkeypatch, tmp_path):
     return make
 
 
-@pytest.mark.parametrize("where", ["spawn", "import"])
+@pytest.mark.parametrize("where", [pytest.param("spawn", marks=pytest.mark.slow), "import"])
 def test_a_worker_that_hangs_before_it_begins_is_killed_at_the_time_limit_and_replaced(hanging, fake, store, where):
     train, count = hanging(where, times=1)
     jobs = [fake.make_job(seed, blob="x" * 300_000) for seed in range(2)]  # more than a pipe takes at once
     began = time.monotonic()
-    assert local.run_jobs([jobs], store, train, policy=Policy(time_limit=1)) == Summary(finished=2)
+    assert local.run_jobs([jobs], store, train, policy=Policy(time_limit=0.5)) == Summary(finished=2)
     assert count() == 1 and time.monotonic() - began < 30
     for job in jobs:
         assert store.read(job.id).record == fake.expected(job)
 
 
+@pytest.mark.slow
 def test_jobs_whose_workers_hang_each_time_fail_and_the_others_go_on(hanging, fake, store, monkeypatch):
     train, count = hanging("import", times=3)
     monkeypatch.setattr(driver, "START_GRACE", 2.0)

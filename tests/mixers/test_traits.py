@@ -9,8 +9,9 @@ import torch
 from torch import nn
 
 from madbench.errors import ConfigError, TrainingError
+from madbench.labels import family_of
 from madbench.mixers import Traits, build
-from madbench.mixers.traits import attach, output_weights, traits_of
+from madbench.mixers.traits import attach, output_names, traits_of
 from madbench.models.blocks import Backbone, embedding
 from madbench.models.gpt import GPT
 from madbench.training.optimizer import decaying, make_adamw, parameter_groups
@@ -69,8 +70,7 @@ def test_a_deep_model_scales_the_output_map_down_whatever_it_is_called_and_nothi
 
 def test_an_output_map_that_starts_at_zero_is_found():
     mixer = Plain(kind="zero")
-    (found,) = output_weights(mixer, D)
-    assert found is mixer.last
+    assert output_names(mixer, D) == ["out_proj.weight"]
 
 
 def test_a_mixer_that_does_not_show_its_output_map_has_to_be_told_of_by_its_family():
@@ -90,10 +90,10 @@ def test_what_a_family_says_is_not_measured():
 def test_what_built_in_families_say_of_their_output_maps_is_what_is_measured(label):
     torch.manual_seed(0)
     mixer = build(label, 16, 8, budget="paper")
-    said = output_weights(mixer, 16)
+    said = output_names(mixer, 16)
     assert len(said) == 1
     mixer.traits = None
-    assert [id(one) for one in output_weights(mixer, 16)] == [id(one) for one in said]
+    assert output_names(mixer, 16) == said
 
 
 @pytest.mark.parametrize("label", LABELS)
@@ -114,6 +114,21 @@ def test_initial_weights_of_a_deep_model_are_the_mixers_own_but_for_the_scale_of
 def test_a_name_that_the_mixer_does_not_have_is_refused(kind, name):
     with pytest.raises(ConfigError, match=f"traits of 'mine:x': {kind}: its mixer has no parameter '{name}'"):
         attach(Plain(), Traits(**{kind: (name,)}), "mine:x")
+
+
+@pytest.mark.parametrize(
+    ("traits", "says"),
+    [
+        (Traits(settings=("esp",)), "its family has no setting 'esp'; did you mean 'eps'"),
+        (Traits(start_settings=("std",)), "its family has no setting 'std'"),
+        (None, "expected madbench.mixers.Traits, got NoneType"),
+    ],
+)
+def test_traits_of_another_kind_or_of_unknown_settings_are_refused(install_example, monkeypatch, traits, says):
+    install_example("plugin")
+    monkeypatch.setattr(family_of("lin:elu"), "traits", lambda label: traits)
+    with pytest.raises(ConfigError, match=f"traits of 'lin:elu': {says}"):
+        build("lin:elu", 16, 8)
 
 
 class Named(nn.Module):

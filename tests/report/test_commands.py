@@ -14,6 +14,7 @@ from madbench.experiment import Experiment, PlannedRow, prepare
 from madbench.grid import Grid, Row
 from madbench.report.commands import job_words, protocol_words, train_words
 from madbench.suites import LANGUAGE
+from madbench.text.manifest import AS_FOUND
 
 NAMES = {"--profile": "profile", "--fidelity": "fidelity", "--budget": "budget"}
 
@@ -80,6 +81,22 @@ def test_the_command_of_a_language_model_has_its_preset_and_changes(language_run
     assert words[words.index("--corpus") + 1] == "/data/x y" and "--results" not in words
     again = loaded(words)
     assert (again.model_config(), again.training_config(again.precision)) == (run.job.model, run.job.training)
+
+
+def test_the_command_of_token_files_of_another_program_says_what_their_ids_are(language_run):
+    corpus = {"name": "x", "digest": "c0ffee0123456789", "folder": "/data/x", "split_rule": AS_FOUND}
+    for ids, said in (
+        ({"tokenizer": "none:90000", "dtype": "uint32"}, ["--tokenizer", "none:90000", "--dtype", "uint32"]),
+        ({"tokenizer": "gpt2", "dtype": "uint16"}, []),
+        ({"tokenizer": "bytes"}, ["--tokenizer", "bytes"]),  # of a run before types were recorded
+    ):
+        run = language_run("S", [2.0], details={"corpus": corpus | ids})
+        words = protocol_words(PlannedRow(Row("S"), language_protocol(run), [run.job]), Path("results"))
+        place = words.index("--corpus")
+        assert words[place : place + 6] == ["--corpus", "/data/x", *said]
+    run = language_run("S", [2.0], details={"corpus": corpus | {"split_rule": "by hash", "tokenizer": "bpe:300"}})
+    words = protocol_words(PlannedRow(Row("S"), language_protocol(run), [run.job]), Path("results"))
+    assert "--tokenizer" not in words and "--corpus" in words
 
 
 def test_a_protocol_far_from_every_preset_is_spelled_out(language_run):

@@ -9,6 +9,7 @@ import math
 import pytest
 import torch
 
+from madbench.errors import StoreError
 from madbench.jobs import Report, StopTraining
 from madbench.mixers.srg.dynamic_mlp import DynamicMLP
 from madbench.suites import mad_trial
@@ -223,6 +224,19 @@ def test_a_member_that_ended_before_another_failed_comes_from_its_checkpoint(thr
     monkeypatch.setattr(loop, "REPORT_SECONDS", -1)
     [record] = together(three[1:2], lambda job, progress: steps.append(progress["step"]))
     assert steps == [] and [(record.metrics, record.curve)] == [(one.metrics, one.curve) for one in records]
+
+
+def test_a_member_that_ends_on_a_disk_without_room_for_its_checkpoint_has_its_record(three, together, monkeypatch):
+    is_done, records = mad_trial.MadTrial.is_done, []
+    monkeypatch.setattr(mad_trial.MadTrial, "is_done", lambda self, row: self.job.seed == 1 or is_done(self, row))
+
+    def full(*arguments, **how):
+        raise StoreError("no space left")
+
+    monkeypatch.setattr("madbench.training.member.save_checkpoint", full)
+    with pytest.raises(StoreError, match="no space left"):
+        together(three, Report(lambda *_: None, lambda job, record: records.append((job.seed, record.status))))
+    assert records == [(1, "finished")]
 
 
 def test_a_member_that_diverges_leaves_and_the_others_are_not_disturbed(make_job, together, alone):

@@ -10,24 +10,24 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
-from matplotlib.figure import Figure
 from matplotlib.ticker import NullLocator
 
 from madbench.analysis.figures.curves import joined
 from madbench.analysis.figures.files import frame_of
-from madbench.analysis.figures.panels import INTERVAL_NOTE, Layout, Panels, draw_intervals, seeds_note
+from madbench.analysis.figures.panels import INTERVAL_NOTE, LINE, Layout, Page, Panels, draw_intervals, seeds_note
 from madbench.analysis.figures.style import (
     CEILING,
     GREY,
     OTHERS,
     PERCENTS,
-    SMALLEST,
     Highlights,
+    LabelStyle,
     Look,
-    label_style,
+    label_styles,
+    smallest,
     style,
 )
-from madbench.analysis.quantities import MAD_AVERAGE, in_order, title
+from madbench.analysis.quantities import MAD_AVERAGE, in_order
 from madbench.analysis.samples import sample_of, samples_of, whole_seeds
 from madbench.analysis.scores import published_scores, setting_scores
 from madbench.suites import MAD
@@ -47,7 +47,7 @@ _FEW = 12  # labels of which the panels fit in two rows
 _REFERENCES = {"ceiling": CEILING, "chance": {**CEILING, "linestyle": (0, (1, 1.5))}}
 _SEED = {"marker": "o", "markersize": 3, "markeredgewidth": 0, "alpha": 0.6}
 _PUBLISHED = {"marker": "+", "markersize": 5, "color": GREY}
-_STATE = {"size": SMALLEST, "color": GREY, "style": "italic", "va": "center"}
+_STATE = {"color": GREY, "style": "italic", "va": "center"}
 _BEHIND = {"facecolor": "white", "linewidth": 0, "alpha": 0.8, "pad": 0.5}
 _NAMES = {
     "vocab_size": "vocabulary",
@@ -98,46 +98,53 @@ def mad_frame(
 
 
 @style()
-def mad_figure(frame: pd.DataFrame, layout: Layout = Layout()) -> Figure:
+def mad_figure(frame: pd.DataFrame, layout: Layout = Layout()) -> Page:
     """Rows of labels, in their styles, in panels of the tasks of ``frame`` and the MAD average."""
-    places = {label: i for i, label in enumerate(filter(None, frame.label.unique()))}
-    frame = frame.assign(place=frame.label.map(places))
-    tasks = in_order(frame.task)
-    is_few = len(places) <= _FEW
-    size = (1.63, (0.26 if is_few else 0.15 if layout.width else 0.21) * (len(places) + 0.2))
-    lines = layout.lines([len(tasks)], 4 if is_few else len(tasks), 1.15, 0.07 * max(map(len, places)))
-    panels = Panels(layout, "mad", "MAD: accuracy by task and label", lines, size)
-    for axes, task in zip(panels.axes, tasks):
-        axes.set_title(title(task), fontweight="bold" if task == MAD_AVERAGE else "normal")
+    labels = [*filter(None, frame.label.unique())]
+    styles, entries, tasks = label_styles(labels), _mad_entries(frame), in_order(frame.task)
+    is_few = len(labels) <= _FEW
+    parts = layout.parts(labels, len(entries))
+    longest = max(map(len, layout.names(labels).values()))
+    of_part = layout.lines([len(tasks)], 4 if is_few else len(tasks), 0.95 if layout.is_small else 1.15, 0.07 * longest)
+    height = LINE if layout.is_small else 0.26 if is_few else 0.15 if layout.width else 0.21
+    size, least = (1.63, height * (len(parts[0]) + 0.2)), LINE * len(parts[0])
+    lines = of_part * len(parts)
+    panels = Panels(layout, "mad", "MAD: accuracy by task and label", lines, size, least, len(entries))
+    places = [{label: i for i, label in enumerate(part)} for part in parts]
+    for i, axes in enumerate(panels.axes):
+        of_labels, task = places[i // len(tasks)], tasks[i % len(tasks)]
+        axes.set_title(layout.name(task), fontweight="bold" if task == MAD_AVERAGE else "normal")
         axes.set(xlim=(-5, 105), xticks=PERCENTS[:: 2 if layout.width else 1])
-        _draw_task(axes, frame[frame.task == task])
+        shown = frame[(frame.task == task) & ((frame.label == "") | frame.label.isin(list(of_labels)))]
+        _draw_task(axes, shown.assign(place=shown.label.map(of_labels)), styles, 13 if layout.is_small else 8)
     panels.name_axes("accuracy, %")
-    panels.name_rows(places)
-    return panels.finish(_mad_notes(frame), _mad_entries(frame), is_below=True)
+    panels.name_rows(*(of_part for of_part in places for _ in range(len(lines) // len(places))))
+    return panels.finish(_mad_notes(frame), entries, is_below=True)
 
 
-def _draw_task(axes: Axes, frame: pd.DataFrame) -> None:
+def _draw_task(axes: Axes, frame: pd.DataFrame, styles: Mapping[str, LabelStyle], character: float) -> None:
+    """The marks of one task; a ``character`` beside the axis is as wide as this share of it, in percent."""
     for row in frame[frame.mark.isin(list(_REFERENCES))].itertuples():
         axes.axvline(row.accuracy, **_REFERENCES[row.mark])
     means, seeds, published = (frame[frame.mark == mark] for mark in ("mean", "seed", "published"))
     seeds = seeds[seeds.label.isin(means.label[(means.n > 1) | (means.state != "")])]
-    colors = [label_style(label).color for label in seeds.label]
+    colors = [styles[label].color for label in seeds.label]
     axes.scatter(seeds.accuracy, seeds.place + 0.32, s=9, c=colors, alpha=0.6, linewidths=0, clip_on=False)
     bars = means[means.low.notna()]
-    colors = [label_style(label).color for label in bars.label]
+    colors = [styles[label].color for label in bars.label]
     draw_intervals(axes, bars.place, bars.low, bars.high, colors, linewidth=1.6)
     known = means[means.state == ""]
     for mean in known.itertuples():
-        axes.plot(mean.accuracy, mean.place, **label_style(mean.label).mark(mean.n == 1), clip_on=False, zorder=3)
-    if width := known.solved.str.len().max():
-        axes.set_xlim(right=113 + 8 * width)
+        axes.plot(mean.accuracy, mean.place, **styles[mean.label].mark(mean.n == 1), clip_on=False, zorder=3)
+    if width := character * max(map(len, known.solved), default=0):
+        axes.set_xlim(right=113 + width)
     for mean in known[known.solved != ""].itertuples():
-        axes.text(112 + 8 * width, mean.place, mean.solved, size=SMALLEST, color=GREY, ha="right", va="center")
+        axes.text(112 + width, mean.place, mean.solved, size=smallest(), color=GREY, ha="right", va="center")
     axes.plot(published.accuracy, published.place - 0.26, linestyle="", clip_on=False, **_PUBLISHED)
     published_at = dict(zip(published.label, published.accuracy))
     for mean in means[means.state != ""].itertuples():
         x, side = (0, "left") if published_at.get(mean.label, 100) > 50 else (100, "right")
-        axes.text(x, mean.place, mean.state, ha=side, **_STATE, bbox=_BEHIND)
+        axes.text(x, mean.place, mean.state, ha=side, size=smallest(), **_STATE, bbox=_BEHIND)
 
 
 def _mad_entries(frame: pd.DataFrame) -> dict[str, Look]:
@@ -197,7 +204,7 @@ def difficulty_frame(collected: pd.DataFrame, protocol: str) -> pd.DataFrame:
 
 
 @style()
-def difficulty_figure(frame: pd.DataFrame, layout: Layout = Layout()) -> Figure:
+def difficulty_figure(frame: pd.DataFrame, layout: Layout = Layout()) -> Page:
     """A line a label. Of more than eight labels the best are in colour. ``frame`` is not empty."""
     panel_frames = dict([*frame.groupby(["task", "variable"], sort=False)])
     order = {name: i for i, name in enumerate(_NAMES)}
@@ -207,16 +214,22 @@ def difficulty_figure(frame: pd.DataFrame, layout: Layout = Layout()) -> Figure:
     means = pd.DataFrame({key: table.mean(skipna=False) for key, table in tables.items()})
     shown = Highlights.of({label: means.loc[label].tolist() for label in frame.label.unique()})
     tasks = [task for task, _ in keys]
-    lines = layout.lines([*map(tasks.count, dict.fromkeys(tasks))], len(_NAMES), 1.2, 0.7)
-    panels = Panels(layout, "difficulty", "MAD: accuracy against difficulty", lines, (1.76, 1.25), sharey="row")
+    counts, entries = [*map(tasks.count, dict.fromkeys(tasks))], shown.entries()
+    lines = layout.lines(counts, len(_NAMES), *((0.65, 0.4) if layout.is_small else (1.2, 0.7)))
+    heading, size = "MAD: accuracy against difficulty", (1.76, 1.25)
+    panels = Panels(layout, "difficulty", heading, lines, size, 0.6, len(entries), sharey="row")
     for axes, (key, table) in zip(panels.axes, tables.items()):
         _draw_variable(axes, panel_frames[key], table, shown)
-        if layout.width and len(table) > 3:
-            axes.set_xticks(table.index[::2], map(_short, table.index[::2]))
+        if layout.width and len(table) > (1 if layout.is_small else 3):
+            some = table.index[[0, -1]] if layout.is_small else table.index[::2]
+            axes.set_xticks(some, map(_short, some))
+            if layout.is_small:  # neighbours share the space between two panels
+                axes.get_xticklabels()[0].set_ha("left")
+                axes.get_xticklabels()[-1].set_ha("right")
         axes.set_xlabel(_NAMES.get(key[1], key[1]))
     of_axes = dict(zip(panels.axes, tasks))
     for line in panels.rows:
-        line[0].set_ylabel(f"{title(of_axes[line[0]])}\naccuracy, %")
+        line[0].set_ylabel(f"{layout.name(of_axes[line[0]])}\naccuracy, %")
     notes = [
         *frame.protocol.unique(),
         "One variable changed at a time, the others as in the profile.",
@@ -226,7 +239,7 @@ def difficulty_figure(frame: pd.DataFrame, layout: Layout = Layout()) -> Figure:
     ]
     if (frame.ceiling < 99.95).any():
         notes.append("Dashed grey: the ceiling, the share of the targets that can be known.")
-    return panels.finish(notes, shown.entries())
+    return panels.finish(notes, entries)
 
 
 def _draw_variable(axes: Axes, panel: pd.DataFrame, table: pd.DataFrame, shown: Highlights) -> None:

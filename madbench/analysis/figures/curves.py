@@ -14,14 +14,13 @@ from typing import Any, Literal
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
-from matplotlib.figure import Figure
 from matplotlib.ticker import EngFormatter, LogLocator, NullFormatter
 from numpy.lib.stride_tricks import sliding_window_view
 
 from madbench.analysis.figures.files import NothingToDrawError, frame_of
-from madbench.analysis.figures.panels import Layout, Panels, seeds_note
+from madbench.analysis.figures.panels import Layout, Page, Panels, seeds_note
 from madbench.analysis.figures.style import OTHERS, PERCENTS, Highlights, Look, style
-from madbench.analysis.quantities import in_order, title
+from madbench.analysis.quantities import in_order
 from madbench.analysis.scores import chosen_runs
 from madbench.jobs import Record
 from madbench.suites.language import LAST_EVALUATIONS, loss_l5
@@ -39,6 +38,7 @@ _EVALUATIONS = {  # by split, the names of loss and accuracy in a curve
 _Y_LABELS = {"accuracy": "accuracy, %", "loss": "loss, nats per target"}
 _LOSSES = ["train_loss", "validation_loss"]
 _CURVE_NOTE = "Lines: means over seeds. Bands: lowest to highest seed. Hollow end: a single seed. Cross: diverged."
+_STOP_NOTE = "A run that stopped early keeps its last value; mark: where the last one stopped."
 _STEEP = 0.1  # share of the training that the y axis need not show on a linear x axis
 
 
@@ -50,6 +50,8 @@ class Curves:
     """(P,): where the finished seeds were evaluated."""
     y: np.ndarray = field(default_factory=lambda: np.empty((0, 0)))
     """(N, P): values of the N finished seeds, NaN where a seed has none."""
+    stop: float = math.inf
+    """Where the last of them stopped; from there on they keep their last value."""
     thin: list[np.ndarray] = field(default_factory=list)
     """Lines behind the mean: the values before they were smoothed."""
     diverged: list[np.ndarray] = field(default_factory=list)
@@ -71,8 +73,8 @@ class Curves:
 def draw_curves(axes: Axes, curves: Mapping[str, Curves], shown: Highlights) -> None:
     """Draws the labels in order, the first in front.
 
-    Of a label in colour: the mean with a marker at its end, hollow for a single seed, and a band from the lowest to the
-    highest seed. Of the others the mean alone. A diverged run is a thin line that ends in a cross.
+    Of a label in colour: the mean with a marker where its last seed stopped, hollow for a single seed, and a band from
+    the lowest to the highest seed. Of the others the mean alone. A diverged run is a thin line that ends in a cross.
     """
     others = [of_label for label, of_label in curves.items() if label not in shown.styles]
     grey = [of_label.range[:2].T for of_label in others if len(of_label.y)]
@@ -86,10 +88,20 @@ def draw_curves(axes: Axes, curves: Mapping[str, Curves], shown: Highlights) -> 
         axes.plot(*joined([*of_label.diverged, *of_label.thin]).T, color=color, linewidth=0.7, alpha=0.6)
         if len(of_label.y):
             x, mean, low, high = of_label.range
-            look = {**shown.styles[label].line, **shown.styles[label].mark(len(of_label.y) == 1)}
-            axes.plot(x, mean, **look, markevery=[-1])
+            axes.plot(x, mean, **shown.styles[label].line)
+            end = slice((x <= of_label.stop).sum() - 1, (x <= of_label.stop).sum())
+            axes.plot(x[end], mean[end], **shown.styles[label].mark(len(of_label.y) == 1), linestyle="", zorder=2.1)
             if len(of_label.y) > 1:
                 axes.fill_between(x, low, high, color=color, alpha=0.15, linewidth=0, zorder=1)
+
+
+def _show_whole_marks(axes: Axes) -> None:
+    """Lets marks that are within the final limits of the axes be drawn beyond their edge, by half their size."""
+    (left, right), (bottom, top) = axes.get_xlim(), axes.get_ylim()
+    for line in axes.lines:
+        x, y = line.get_xydata().T
+        if line.get_linestyle() == "None" and np.all((left <= x) & (x <= right) & (bottom <= y) & (y <= top)):
+            line.set_clip_on(False)
 
 
 def joined(lines: Sequence[np.ndarray]) -> np.ndarray:
@@ -124,11 +136,11 @@ def learning_frame(collected: pd.DataFrame, record: Callable[[str], Record], pro
 @style()
 def learning_figure(
     frame: pd.DataFrame, y: Literal["accuracy", "loss"] = "accuracy", layout: Layout = Layout()
-) -> Figure:
+) -> Page:
     """Means over seeds, and bands from the lowest to the highest one.
 
-    A run that stopped early keeps its last value. A diverged run is a thin line that ends in a cross. Of more than
-    eight labels the best at the end are in colour.
+    A run that stopped early keeps its last value, to the end of the panel. A diverged run is a thin line that ends in
+    a cross. Of more than eight labels the best at the end are in colour.
 
     Raises ``NothingToDrawError`` where no run was evaluated.
     """
@@ -143,13 +155,18 @@ def learning_figure(
     shown = Highlights.of(ends, is_lower_better=y == "loss")
     (split,) = frame.split.unique()
     shared = {"sharey": "row"} if y == "accuracy" else {}
-    lines = layout.lines([len(curves)], 3, 1.3, 0.5)
-    panels = Panels(layout, "learning", f"MAD: {split} {y} in training", lines, (2.47, 1.75), **shared)
+    lines, entries = layout.lines([len(curves)], 3, 0.9 if layout.is_small else 1.3, 0.5), shown.entries()
+    heading, size = f"MAD: {split} {y} in training", (2.47, 1.75)
+    panels = Panels(layout, "learning", heading, lines, size, 0.45, len(entries), **shared)
+    percents = PERCENTS[:: 2 if layout.is_small else 1]
     for axes, (task, of_task) in zip(panels.axes, curves.items()):
         draw_curves(axes, {label: of_task[label] for label in labels if label in of_task}, shown)
-        axes.set(title=title(task), xlim=(0, None))
+        axes.set(title=layout.name(task), xlim=(0, None))
         axes.xaxis.set_major_formatter(EngFormatter(sep=""))
-        axes.set(ylim=(-3, 103), yticks=PERCENTS) if y == "accuracy" else axes.set(ylim=(0, None))
+        axes.set(ylim=(-3, 103), yticks=percents) if y == "accuracy" else axes.set(ylim=(0, None))
+        if layout.is_small:
+            axes.locator_params(axis="x", nbins=2)
+        _show_whole_marks(axes)
     panels.name_axes("optimiser steps", _Y_LABELS[y])
     notes = [
         *frame.protocol.unique(),
@@ -157,21 +174,23 @@ def learning_figure(
         seeds_note(len(of_label.y) for of_task in curves.values() for of_label in of_task.values()),
         shown.note("learning", f"{y} at the end, mean over tasks"),
         _CURVE_NOTE,
-        "A run that stopped early keeps its last value.",
+        _STOP_NOTE,
     ]
-    return panels.finish(notes, shown.entries())
+    return panels.finish(notes, entries)
 
 
 def _learning_curves(frame: pd.DataFrame, y: str) -> dict[str, Curves]:
-    """The curves of a task by label; a finished run keeps its last value until the longest one's end."""
+    """The curves of a task by label; a finished run keeps its last value until the longest one's end, of any label."""
     points = frame[["step", y]].to_numpy(float)
     curves: dict[str, Curves] = {}
     finished: dict[str, list[np.ndarray]] = {}
     for (label, _, status), rows in frame.groupby(["label", "seed", "status"]).indices.items():
         of_label = curves.setdefault(label, Curves())
         (finished.setdefault(label, []) if status == "finished" else of_label.diverged).append(points[rows])
+    longest = max((line[-1, 0] for lines in finished.values() for line in lines), default=0.0)
     for label, lines in finished.items():
-        curves[label].x = steps = np.unique(np.concatenate([line[:, 0] for line in lines]))
+        curves[label].stop = max(line[-1, 0] for line in lines)
+        curves[label].x = steps = np.unique(np.concatenate([[longest], *(line[:, 0] for line in lines)]))
         places = [np.searchsorted(line[:, 0], steps, side="right") - 1 for line in lines]
         curves[label].y = np.array([np.where(at < 0, math.nan, line[at, 1]) for at, line in zip(places, lines)])
     return curves
@@ -183,7 +202,7 @@ def loss_figure(
     x: Literal["step", "tokens", "seconds"] = "tokens",
     log_x: bool = False,
     layout: Layout = Layout(),
-) -> Figure:
+) -> Page:
     """Training and validation loss of every label against ``x``, in nats per token, means over seeds.
 
     Left, evaluations on training batches: thin as they are, thick the mean of five around each, whose end is L5. Right,
@@ -204,8 +223,8 @@ def loss_figure(
     shown = Highlights.of({label: [loss] for label, loss in losses.items()}, is_lower_better=True)
     by_label = dict([*evaluated.groupby("label")])
     best_first = [label for label in sorted(losses, key=losses.__getitem__) if label in by_label]
-    lines, shared = layout.lines([2], 2, 2.4, 0.5), {"sharex": "all", "sharey": "all"}
-    panels = Panels(layout, "loss", "Language model: loss", lines, (3.35, 3.25), **shared)
+    lines = layout.lines([2], 2, 1.2 if layout.is_small else 2.4, 0.5)
+    panels = Panels(layout, "loss", "Language model: loss", lines, (3.35, 3.25), sharex="all", sharey="all")
     for axes, quantity, window in zip(panels.axes, _LOSSES, (LAST_EVALUATIONS, 1)):
         curves = {label: _loss_curves(by_label[label], x, quantity, window) for label in best_first}
         draw_curves(axes, curves, shown)
@@ -222,10 +241,16 @@ def loss_figure(
         left.xaxis.set_major_formatter(EngFormatter(sep=""))
     if not log_x:
         left.set_ylim(_y_limits(evaluated))
+    if layout.is_small and not log_x:
+        left.locator_params(axis="x", nbins=3)
+    for axes in panels.axes:
+        _show_whole_marks(axes)
     notes = [f"{protocol[:1].upper()}{protocol[1:]}." for protocol in frame.protocol.unique()]
     thick = f"On training batches thick: mean of {LAST_EVALUATIONS} evaluations."
     notes += [thick, shown.note("loss", "L5"), _CURVE_NOTE]
-    return panels.finish(notes, _entries(shown, losses, seeds), legend_title="L5")
+    n = f", n = {seeds.iloc[0]}" if layout.is_small and seeds.nunique() == 1 else ""
+    entries = _entries(shown, losses, seeds if not n else seeds.clip(upper=1), layout)
+    return panels.finish(notes, entries, legend_title=f"L5{n}")
 
 
 def _loss_curves(frame: pd.DataFrame, x: str, quantity: str, window: int) -> Curves:
@@ -252,16 +277,20 @@ def _y_limits(evaluated: pd.DataFrame) -> tuple[float, float]:
     return late.min() - margin, late.max() + margin
 
 
-def _entries(shown: Highlights, losses: Mapping[str, float], seeds: Mapping[str, int]) -> dict[str, Look]:
+def _entries(
+    shown: Highlights, losses: Mapping[str, float], seeds: Mapping[str, int], layout: Layout
+) -> dict[str, Look]:
     """The legend: labels in colour with their L5, best first, and ``25 others  2.737 to 3.026``."""
-    entries = {}
+    entries, names = {}, layout.names(shown.styles)
     for label in sorted(shown.styles, key=losses.__getitem__):
-        text = f"{label}  {losses[label]:.3f}" if math.isfinite(losses[label]) else f"{label}  diverged"
+        name, loss = names[label], losses[label]
+        text = f"{name}  {loss:.3f}" if math.isfinite(loss) else f"{name}  diverged"
         repeated = f" (n = {seeds[label]})" if seeds[label] > 1 else ""
         entries[text + repeated] = {**shown.styles[label].mark(), **shown.styles[label].line}
     known = sorted(losses[label] for label in shown.others if math.isfinite(losses[label]))
     diverged = len(shown.others) - len(known)
     parts = [" to ".join(dict.fromkeys(f"{loss:.3f}" for loss in (known[0], known[-1])))] if known else []
     parts += [f"{diverged} diverged"] if diverged else []
-    text = f"{len(shown.others)} other{'s' if len(shown.others) > 1 else ''}  {', '.join(parts)}"
+    text = f"{len(shown.others)} other{'s' if len(shown.others) > 1 else ''}"
+    text += "" if layout.is_small else f"  {', '.join(parts)}"
     return entries | ({text: OTHERS} if shown.others else {})

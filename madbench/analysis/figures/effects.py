@@ -9,14 +9,13 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
-from matplotlib.figure import Figure
 
 from madbench.analysis.attribution import Effect
 from madbench.analysis.figures.files import frame_of
-from madbench.analysis.figures.panels import Layout, Panels, draw_intervals
+from madbench.analysis.figures.panels import LINE, Layout, Page, Panels, draw_intervals
 from madbench.analysis.figures.style import GREY, Look, style
 from madbench.analysis.inference import LEVEL, Difference
-from madbench.analysis.quantities import LOSS, MAD_AVERAGE, in_order, title
+from madbench.analysis.quantities import LOSS, MAD_AVERAGE, in_order
 
 COLUMNS = dict.fromkeys(("protocol", "kind", "row", "quantity", "given", "without"), str)
 COLUMNS |= {"pairs": int, "seeds": int} | dict.fromkeys(("difference", "low", "high", "p_holm"), float)
@@ -51,35 +50,46 @@ def _numbers(found: Difference, p_holm: float = math.nan) -> dict[str, Any]:
 
 
 @style()
-def effects_figure(frame: pd.DataFrame, layout: Layout = Layout()) -> Figure:
-    """Rows of factors in panels of the quantities of ``frame``. Labels are not drawn."""
+def effects_figure(frame: pd.DataFrame, layout: Layout = Layout()) -> Page:
+    """Rows of factors in panels of the quantities of ``frame``, each with an axis of its own. Labels are not drawn."""
     factors, interactions = (frame.row[frame.kind == kind].unique() for kind in ("effect", "interaction"))
-    places = {name: float(i) for i, name in enumerate(factors)}
-    places |= {name: len(factors) + 0.5 + i for i, name in enumerate(interactions)}
-    quantities = in_order(frame.quantity)
-    columns, beside = 4 if len(places) <= _FEW else len(quantities), 0.065 * max(map(len, places))
-    lines = layout.lines([len(quantities)], columns, 0.95, beside)
+    names, quantities = [*factors, *interactions], in_order(frame.quantity)
     significance = np.where(frame.p_holm <= LEVEL, "differs from 0", "not significant")
     estimate = pd.Series(significance, frame.index).where(frame.low.notna(), "no interval")
-    frame = frame.assign(place=frame.row.map(places), estimate=estimate.where(frame.kind != "pair", ""))
-    panels = Panels(layout, "effects", "Effect of each factor", lines, (1.54, 0.24 * (max(places.values()) + 1.2)))
-    for axes, quantity in zip(panels.axes, quantities):
+    frame = frame.assign(estimate=estimate.where(frame.kind != "pair", ""))
+    entries = _entries(frame)
+    parts = layout.parts(names, len(entries))
+    places = [
+        {name: i + 0.5 * (name in interactions and part[0] in factors) for i, name in enumerate(part)} for part in parts
+    ]
+    columns, beside = 4 if len(names) <= _FEW else len(quantities), 0.065 * max(map(len, layout.names(names).values()))
+    of_part = layout.lines([len(quantities)], columns, 0.7 if layout.is_small else 0.95, beside)
+    lines, height = of_part * len(parts), LINE if layout.is_small else 0.24
+    size, least = (1.54, height * (max(map(max, map(dict.values, places))) + 1.2)), LINE * len(parts[0])
+    panels = Panels(layout, "effects", "Effect of each factor", lines, size, least, len(entries))
+    for i, axes in enumerate(panels.axes):
+        of_rows, quantity = places[i // len(quantities)], quantities[i % len(quantities)]
         of_quantity = frame[frame.quantity == quantity]
-        limit = _reach(of_quantity if quantity == LOSS else frame[frame.quantity != LOSS])
-        axes.set_title(title(quantity), fontweight="bold" if quantity in (MAD_AVERAGE, LOSS) else "normal")
+        shown = of_quantity[of_quantity.row.isin(list(of_rows))]
+        limit = _reach(of_quantity)
+        axes.set_title(layout.name(quantity), fontweight="bold" if quantity in (MAD_AVERAGE, LOSS) else "normal")
         axes.set_xlim(-limit, limit)
-        _draw(axes, of_quantity)
-        axes.locator_params(axis="x", nbins=4)
+        _draw(axes, shown.assign(place=shown.row.map(of_rows)))
+        axes.locator_params(axis="x", nbins=2 if layout.is_small else 4)
         if quantity == LOSS:
             axes.set_xlabel("nats per token\n(less is better)")
         elif axes in panels.bottom:
-            axes.set_xlabel("percentage points")
-        if len(interactions):
-            axes.axhline(len(factors) - 0.25, color=GREY, linewidth=0.8)
-    panels.name_rows(places)
+            axes.set_xlabel("points" if layout.is_small else "percentage points")
+        if (line := sum(name in factors for name in of_rows)) < len(of_rows) and line:
+            axes.axhline(line - 0.25, color=GREY, linewidth=0.8)
+    panels.name_rows(*(of_part for of_part in places for _ in range(len(lines) // len(places))))
+    return panels.finish(_notes(frame), entries, is_below=True)
+
+
+def _entries(frame: pd.DataFrame) -> dict[str, Look]:
     shown = {text: look for text, look in _ESTIMATES.items() if text in set(frame.estimate)}
     entries = {text: look if text == "no interval" else look | _BAR for text, look in shown.items()}
-    return panels.finish(_notes(frame), entries | {"a pair of labels": _PAIR}, is_below=True)
+    return entries | {"a pair of labels": _PAIR}
 
 
 def _draw(axes: Axes, frame: pd.DataFrame) -> None:

@@ -62,16 +62,21 @@ def read_frame(path: Path, types: Mapping[str, type], what: str) -> pd.DataFrame
 
 
 def save_figure(figure: Figure, stem: Path) -> list[Path]:
-    """Writes ``stem``.png and ``stem``.pdf."""
+    """Writes ``stem``.png and .pdf, of further pages ``stem``-2.png and so on, and a caption as ``stem``.txt."""
     with explain_os_errors(stem.parent):
         stem.parent.mkdir(parents=True, exist_ok=True)
-    paths = [stem.with_name(f"{stem.name}.{ending}") for ending in _METADATA]
-    for path, metadata in zip(paths, _METADATA.values()):
-        content = io.BytesIO()
-        with style():
-            figure.savefig(content, format=path.suffix[1:], metadata=metadata)
-        write_atomically(path, content.getvalue())
-    return paths
+    written = []
+    for number, page in enumerate((figure, *getattr(figure, "following", ())), start=1):
+        for ending, metadata in _METADATA.items():
+            path, content = stem.with_name(f"{stem.name}{f'-{number}' * (number > 1)}.{ending}"), io.BytesIO()
+            with style():
+                page.savefig(content, format=ending, metadata=metadata)
+            write_atomically(path, content.getvalue())
+            written.append(path)
+    if caption := getattr(figure, "caption", ""):
+        written.append(stem.with_name(f"{stem.name}.txt"))
+        write_atomically(written[-1], f"{caption}\n".encode())
+    return written
 
 
 def svg(figure: Figure, name: str) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -13,7 +13,7 @@ from matplotlib.ticker import NullFormatter
 from torch import Tensor
 
 from madbench.analysis.figures.panels import Layout, Panels
-from madbench.analysis.figures.style import COLORS, GREY, Look, style
+from madbench.analysis.figures.style import COLORS, GREY, Look, smallest, style
 from madbench.analysis.inspection import Inspection, profiles
 from madbench.analysis.lag_kernels import mixed
 
@@ -53,8 +53,9 @@ def _lags(models: Models, layout: Layout) -> Figure | None:
     if not lines:
         return None
     counts = [len(drawn[name]) for name, _ in lines]
-    panels = Panels(layout, "lags", f"By lag: {' and '.join(models)}", counts, (2.6, 1.7))
-    for (name, quantity), axes_of_line in zip(lines, panels.rows):
+    heading, size, heads = f"By lag: {' and '.join(models)}", (2.6, 1.7), _heads(drawn, lines)
+    panels = Panels(layout, "lags", heading, layout.lines(counts, MOST_LAYERS, 0.8, 0.4), size, 0.5, heads)
+    for (name, quantity), axes_of_line in zip(lines, panels.groups(counts)):
         for layer, found, axes in zip(_layers(models[name]), drawn[name], axes_of_line):
             for head, values in enumerate(found[quantity][:MOST_HEADS]):
                 axes.plot(np.arange(len(values)), values, **_line(head) | {"linewidth": 0.9})
@@ -75,8 +76,12 @@ def _lags(models: Models, layout: Layout) -> Figure | None:
     notes = ["Means over examples and over the rows that see the lag; both axes of weights are logarithmic."]
     if any(quantity == "active" for _, quantity in lines):
         notes.append("Dotted: one half, which scores symmetric about zero give (HyperMLP, Proposition I.3).")
-    heads = max(len(found[quantity]) for name, quantity in lines for found in drawn[name])
-    return panels.finish(notes, {f"head {head + 1}": _line(head) for head in range(min(heads, MOST_HEADS))})
+    return panels.finish(notes, {f"head {head + 1}": _line(head) for head in range(heads)})
+
+
+def _heads(drawn: Mapping[str, list[Mapping[str, Any]]], lines: Sequence[tuple[str, str]]) -> int:
+    """How many heads are drawn at most."""
+    return min(MOST_HEADS, max(len(found[quantity]) for name, quantity in lines for found in drawn[name]))
 
 
 def _maps(models: Models, layout: Layout) -> Figure | None:
@@ -87,8 +92,10 @@ def _maps(models: Models, layout: Layout) -> Figure | None:
         lines += [sum(of_head, []) for of_head in zip(*heads)]
     if not lines:
         return None
-    panels = Panels(layout, "maps", f"Rows by lag: {' and '.join(models)}", [len(line) for line in lines], (2.2, 1.9))
-    for line, axes_of_line in zip(lines, panels.rows):
+    counts = [len(line) for line in lines]
+    heading, size = f"Rows by lag: {' and '.join(models)}", (2.2, 1.9)
+    panels = Panels(layout, "maps", heading, layout.lines(counts, max(counts), 1.2, 0.3), size, 0.9)
+    for line, axes_of_line in zip(lines, panels.groups(counts)):
         for (title, values), axes in zip(line, axes_of_line):
             seen = np.tril(np.ones(values.shape, dtype=bool))
             _image(axes, np.where(seen, values, np.nan), title)
@@ -118,8 +125,9 @@ def _kernels(models: Models, layout: Layout) -> Figure | None:
     if not lines:
         return None
     counts = [min(MOST_HEADS, len(kernel.p)) + 3 for _, kernel in lines]
-    panels = Panels(layout, "kernels", f"Learned lag kernels: {' and '.join(models)}", counts, (1.7, 1.5))
-    for (title, kernel), axes_of_line in zip(lines, panels.rows):
+    heading, size = f"Learned lag kernels: {' and '.join(models)}", (1.7, 1.5)
+    panels = Panels(layout, "kernels", heading, layout.lines(counts, max(counts), 1.0, 0.3), size, 0.5, MOST_HEADS)
+    for (title, kernel), axes_of_line in zip(lines, panels.groups(counts)):
         heads = len(axes_of_line) - 3
         lags = min(MOST_LAGS, kernel.p.shape[1])
         for head, (matrix, axes) in enumerate(zip(_array(mixed(kernel, lags)), axes_of_line)):
@@ -157,16 +165,18 @@ def _gates(models: Models, layout: Layout) -> Figure | None:
     if not names:
         return None
     layers = _layers(next(iter(models.values())))
-    panels = Panels(layout, "gates", f"Gates: {' and '.join(models)}", [len(names)] * len(layers), (2.2, 1.4))
-    for layer, axes_of_line in zip(layers, panels.rows):
+    counts, heading = [len(names)] * len(layers), f"Gates: {' and '.join(models)}"
+    lines = layout.lines(counts, len(names), 0.8, 0.1)
+    panels = Panels(layout, "gates", heading, lines, (2.2, 1.4), 0.4, len(models))
+    for layer, axes_of_line in zip(layers, panels.groups(counts)):
         for gate, axes in zip(names, axes_of_line):
-            for dashes, model in zip(_DASHES, models.values()):
+            for head, model in enumerate(models.values()):
                 values = model.probes[layer].gates.get(gate) if layer < len(model.probes) else None
                 if values is not None:
-                    counts, edges = np.histogram(_array(values), bins=40, range=(0, 1))
-                    axes.stairs(counts / counts.sum(), edges, color=_COLORS[0], linestyle=dashes, linewidth=1.3)
+                    shares, edges = np.histogram(_array(values), bins=40, range=(0, 1))
+                    axes.stairs(shares / shares.sum(), edges, **_line(head))
             axes.set(title=f"{gate}, layer {layer + 1}", xlim=(0, 1), yticks=[])
-    entries = {name: {**_line(0), "linestyle": dashes} for name, dashes in zip(models, _DASHES)}
+    entries = {name: _line(head) for head, name in enumerate(models)}
     notes = ["Share of the values of all examples, rows and channels."]
     return panels.finish(notes, entries if len(models) > 1 else {}, is_below=True)
 
@@ -177,8 +187,9 @@ def _matrices(models: Models, layout: Layout) -> Figure | None:
     if not lines:
         return None
     counts = [len(matrices) for _, matrices in lines]
-    panels = Panels(layout, "matrices", f"Learned interactions: {' and '.join(models)}", counts, (2.0, 2.0))
-    for (title, matrices), axes_of_line in zip(lines, panels.rows):
+    heading, size = f"Learned interactions: {' and '.join(models)}", (2.0, 2.0)
+    panels = Panels(layout, "matrices", heading, layout.lines(counts, max(counts), 0.9, 0.3), size, 0.7)
+    for (title, matrices), axes_of_line in zip(lines, panels.groups(counts)):
         for head, (matrix, axes) in enumerate(zip(matrices, axes_of_line)):
             _image(axes, matrix, f"{title} head {head + 1}")
     notes = ["Row i, column j: how j acts on i. Green above zero, brown below; full colour at the number in a title."]
@@ -200,7 +211,7 @@ def _image(axes: Axes, values: np.ndarray, title: str) -> None:
     largest = float(np.quantile(shown, 0.99)) if shown.size else 0.0
     limit = largest or 1.0
     axes.imshow(values, cmap="BrBG", vmin=-limit, vmax=limit, interpolation="nearest", aspect="auto")
-    axes.set_title(f"{title}\n±{largest:.2g}", fontsize=8)
+    axes.set_title(f"{title}\n±{largest:.2g}", fontsize=smallest())
     axes.grid(False)
 
 

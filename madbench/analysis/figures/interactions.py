@@ -12,6 +12,7 @@ from matplotlib.colors import CenteredNorm
 from matplotlib.figure import Figure
 from torch import nn
 
+from madbench.analysis.figures.colors import distinct
 from madbench.analysis.figures.style import GREY, HEADING, MARKERS, PALETTE, SMALLEST, style
 from madbench.analysis.interactions import PAPER_ERROR, Row
 from madbench.mixers.interactions.worlds import WORLDS, Colliding
@@ -89,12 +90,14 @@ def errors(rows: Sequence[Row]) -> Figure:
     with style():
         figure = Figure((4.2 * len(tasks), 5.2), layout="constrained")
         for part, task in zip(figure.subfigures(1, len(tasks), squeeze=False).flat, tasks):
-            ax, looks = part.subplots(), zip(itertools.cycle(PALETTE), itertools.cycle(MARKERS))
-            first, own = next(row for row in rows if row.task == task), frame[frame.task == task]
+            ax, first, own = part.subplots(), next(row for row in rows if row.task == task), frame[frame.task == task]
+            looks = zip(distinct(PALETTE, own.row.nunique()), itertools.cycle(MARKERS))
             for (name, of_row), (color, marker) in zip(own.groupby("row", sort=False), looks):
                 look = {"color": color, "marker": marker, "ms": 4.5, "mfc": "white"}
                 worst = of_row.groupby("length")[["mse", "reference"]].max().clip(lower=LEAST)
-                ax.plot(worst.mse, lw=1.6, label=name, **look)
+                diverged = of_row.groupby("seed").mse.agg(lambda errors: np.isinf(errors).all())
+                note = f", {diverged.sum()}/{len(diverged)} diverged" if diverged.any() else ""
+                ax.plot(worst.mse, lw=1.6, label=f"{name}{note}", **look)
                 ax.plot(of_row.length, of_row.mse.clip(lower=LEAST), ls="", **look)
                 ax.plot(worst.reference[worst.reference > LEAST], "x", color=color, ms=8, mew=1.4)
             lengths = list(first.world.lengths)
@@ -104,7 +107,11 @@ def errors(rows: Sequence[Row]) -> Figure:
             if task == "colliding":
                 ax.axhline(PAPER_ERROR, color=GREY, lw=1, ls="--", label="the paper, N 360")
             ax.axvline(first.world.length, color=GREY, lw=0.8, alpha=0.6)
-            ax.set(xscale="log", yscale="log", xlabel="agents; the line: trained", title=first.world.title)
+            ax.set(xscale="log", xlabel="agents; the line: trained", title=first.world.title)
+            if np.isfinite(own[["mse", "variance"]]).any(axis=None):
+                ax.set_yscale("log")
+            else:
+                ax.set_yticks([])  # every seed diverged
             ax.set_ylabel("mean squared error of a test agent" if task == tasks[0] else "")
             ax.set_xticks(lengths, lengths)
             ax.minorticks_off()

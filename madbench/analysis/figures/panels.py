@@ -1,16 +1,18 @@
 """Figures of panels of one size, with a title above, a legend and notes around them.
 
 Matplotlib's constrained layout places the panels; the figure is as large as they need, so that long labels make it
-larger instead of its panels smaller. Only where a width is asked for, the panels fill it.
+larger instead of its panels smaller. Only where a width is asked for, the panels fill it; in a single column of a paper
+they fill pages of one size.
 """
 
 from __future__ import annotations
 
+import itertools
 import math
 import textwrap
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 import matplotlib
 import numpy as np
@@ -21,11 +23,17 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from madbench.analysis.figures.style import GREY, HEADING, LABEL, SHADE, SMALL_HEADING, SMALLEST, Look
+from madbench.analysis.figures.style import GREY, HEADING, LABEL, SHADE, SMALL, SMALL_HEADING, SMALLEST, Look
 from madbench.analysis.inference import LEAST_FOR_LEVEL
+from madbench.analysis.marked_text import Width
+from madbench.analysis.quantities import heading, title
 
-WIDTHS = {"single": 3.35, "double": 6.9}
+WIDTHS = {"single": 3.3, "double": 6.9}
 """Of a column and of a page of two, in inches."""
+HEIGHT = 2.5
+"""Of a figure in a single column, in inches; what finds no room there is on further pages."""
+LINE = 8.6 / 72
+"""Height of a line of text in a single column, in inches."""
 INTERVAL_NOTE = (
     f"Bars: 95% intervals of the mean over seeds; none of fewer than {LEAST_FOR_LEVEL} seeds of which none solves the"
     " task, or with zero variance. Hollow: a single seed."
@@ -35,14 +43,32 @@ _EDGE, _SPACE = 0.08, 0.14  # inches, around everything and between title, panel
 _NOTE_CHARACTER = 4.4 / 72  # inches, on average
 
 
+class Page(Figure):
+    """A figure, or the first page of one whose panels find no room on a page."""
+
+    caption = ""
+    """What a page of a paper says below it instead: title and sentences."""
+    following: Sequence[Figure] = ()
+    """The other pages."""
+
+
 @dataclass(frozen=True)
 class Layout:
     """What is asked of any figure."""
 
-    width: Literal["single", "double"] | None = None
-    """The column it fills (``WIDTHS``), with text as large as without; as wide as its panels need by default."""
+    width: Width | None = None
+    """The column it fills (``WIDTHS``); as wide as its panels need by default.
+
+    In both columns with text as large as without; in a single one with the smallest text that journals print, in pages
+    of ``HEIGHT`` inches, and with title and sentences for the paper's caption instead of in the picture.
+    """
     has_title: bool = True
     has_caption: bool = True
+
+    @property
+    def is_small(self) -> bool:
+        """Whether it is for a single column."""
+        return self.width == "single"
 
     def lines(self, counts: Sequence[int], columns: int, least: float, beside: float) -> list[int]:
         """How many panels are in each line, of groups of ``counts`` panels that each begin a line.
@@ -58,38 +84,94 @@ class Layout:
         lengths = {count: math.ceil(count / math.ceil(count / columns)) for count in counts}
         return [min(lengths[count], count - start) for count in counts for start in range(0, count, lengths[count])]
 
+    def room(self, entries: int, lines: int = 1) -> float:
+        """Inches of height that each of ``lines`` of panels has on a page, above a legend of as many entries."""
+        if not self.is_small:
+            return math.inf
+        return (HEIGHT - 0.3 - LINE * math.ceil(entries / 3)) / lines - 3.2 * LINE
+
+    def parts(self, rows: Sequence[str], entries: int) -> list[list[str]]:
+        """The rows of text of a panel, as evenly as possible in parts that each find room on a page."""
+        most = max(1, int(min(len(rows), self.room(entries) / LINE)))
+        count = math.ceil(len(rows) / most)
+        return [[*part] for part in np.array_split(np.array(rows, dtype=object), count)] if count > 1 else [[*rows]]
+
+    def name(self, quantity: str) -> str:
+        """What a panel is called: the quantity in words, or in a single column the heading of its column."""
+        return heading(quantity) if self.is_small else title(quantity)
+
+    def names(self, texts: Iterable[str], most: int = 22) -> dict[str, str]:
+        """What stands for each text: itself, or in a single column ``most`` characters of a long one, no two alike.
+
+        >>> [*Layout("single").names(["S", "a:long-name-of-one", "a:long-name-of-two"], most=12).values()]
+        ['S', 'a:lo…-of-one', 'a:lo…-of-two']
+        """
+        shown: dict[str, str] = {}
+        for text in texts:
+            short = text
+            if self.is_small and len(text) > most:
+                short = f"{text[: most - 8]}…{text[-7:]}"
+                if short in shown.values():
+                    short = f"{text[: most - 8]}…{len(shown) + 1}"
+            shown[text] = short
+        return shown
+
 
 class Panels:
     """A figure whose panels are to be drawn into within ``style()``; :meth:`finish` then fixes its layout."""
 
     def __init__(
-        self, layout: Layout, name: str, title: str, lines: Sequence[int], size: tuple[float, float], **shared: str
+        self,
+        layout: Layout,
+        name: str,
+        title: str,
+        lines: Sequence[int],
+        size: tuple[float, float],
+        least: float = 0.45,
+        entries: int = 0,
+        **shared: str,
     ):
         """``lines``: how many panels there are in each line; ``size``: width and height of every panel in inches, which
         is larger where the title needs it; ``sharey="row"`` where the panels of a line have one y axis.
+
+        In a single column a panel is ``least`` inches high or higher above a legend of ``entries``; lines for which
+        there is no room then are on further pages.
         """
         self.layout = layout
-        self.lines = list(lines)
         self.size = size
-        roomy = max(lines) * (size[0] + 1) + 12, len(lines) * (size[1] + 1) + 8
-        self.figure = Figure(roomy, layout="constrained")
-        FigureCanvasAgg(self.figure)  # remembers the sizes of texts
-        self.figure.get_layout_engine().set(w_pad=0.04, h_pad=0.04, wspace=0.02, hspace=0.02)
-        self.figure.set_label(name)
+        self.heading = title if layout.has_title else ""
         if layout.width:
-            matplotlib.rcParams["axes.titlesize"] = LABEL
-        text = {"fontsize": SMALL_HEADING if layout.width else HEADING, "weight": "bold"}
-        self.title = self.figure.suptitle(title if layout.has_title else "", x=0, y=1, ha="left", va="top", **text)
-        grid = self.figure.subplots(len(lines), max(lines), squeeze=False, **shared)
-        self.rows: list[list[Axes]] = [list(line[:count]) for count, line in zip(lines, grid)]
-        self.axes: list[Axes] = [axes for line in self.rows for axes in line]
-        for axes in {*grid.flat} - {*self.axes}:
-            axes.remove()
+            matplotlib.rcParams.update(SMALL if layout.is_small else {"axes.titlesize": LABEL})
+        a_page = max([1, *(n for n in range(1, len(lines) + 1) if layout.room(entries, n) >= least)])
+        self.pages: list[tuple[Page, list[list[Axes]]]] = []
+        for part in np.array_split(lines, math.ceil(len(lines) / a_page)):
+            roomy = max(part) * (size[0] + 1) + 12, len(part) * (size[1] + 1) + 8
+            figure = Page(roomy, layout="constrained")
+            FigureCanvasAgg(figure)  # remembers the sizes of texts
+            figure.get_layout_engine().set(**dict.fromkeys(("w_pad", "h_pad"), 0.02 if layout.is_small else 0.04))
+            figure.get_layout_engine().set(wspace=0.02, hspace=0.02)
+            figure.set_label(name)
+            grid = figure.subplots(len(part), max(part), squeeze=False, **shared)
+            rows = [list(line[:count]) for count, line in zip(part, grid)]
+            for axes in {*grid.flat} - {axes for row in rows for axes in row}:
+                axes.remove()
+            self.pages.append((figure, rows))
+        self.rows: list[list[Axes]] = [row for _, rows in self.pages for row in rows]
+        self.axes: list[Axes] = [axes for row in self.rows for axes in row]
 
     @property
     def bottom(self) -> list[Axes]:
-        """The lowest panel of each column."""
-        return [next(line[i] for line in reversed(self.rows) if i < len(line)) for i in range(max(self.lines))]
+        """The lowest panel of each column of each page."""
+        return [
+            next(line[i] for line in reversed(rows) if i < len(line))
+            for _, rows in self.pages
+            for i in range(max(map(len, rows)))
+        ]
+
+    def groups(self, counts: Sequence[int]) -> list[list[Axes]]:
+        """The panels in groups of ``counts``, whatever lines these are in."""
+        axes = iter(self.axes)
+        return [list(itertools.islice(axes, count)) for count in counts]
 
     def name_axes(self, x: str, y: str = "") -> None:
         """Names the x axes below the lowest panels and, where given, the y axes left of the first of each line."""
@@ -98,64 +180,106 @@ class Panels:
         for line in self.rows if y else ():
             line[0].set_ylabel(y)
 
-    def name_rows(self, places: Mapping[str, float]) -> None:
-        """Names the rows of all panels, from the top; every second row is shaded."""
-        heights = list(places.values())
-        for axes in self.axes:
-            for y in heights[::2]:
-                axes.axhspan(y - 0.5, y + 0.5, facecolor=SHADE, linewidth=0, zorder=0)
-            axes.set(ylim=(max(heights) + 0.6, -0.6), yticks=[])
-        for line in self.rows:
-            line[0].set_yticks(heights, list(places))
+    def name_rows(self, *places: Mapping[str, float]) -> None:
+        """Names the rows of all panels, or of those of each line, from the top; every second row is shaded."""
+        places = places * len(self.rows) if len(places) == 1 else places
+        names = self.layout.names(dict.fromkeys(name for of_line in places for name in of_line))
+        for line, of_line in zip(self.rows, places):
+            heights = list(of_line.values())
+            for axes in line:
+                for y in heights[::2]:
+                    axes.axhspan(y - 0.5, y + 0.5, facecolor=SHADE, linewidth=0, zorder=0)
+                axes.set(ylim=(max(heights) + 0.6, min(heights) - 0.6), yticks=[])
+            line[0].set_yticks(heights, [names[name] for name in of_line])
             line[0].grid(False, axis="y")
 
     def finish(
         self, notes: Sequence[str], entries: Mapping[str, Look], is_below: bool = False, legend_title: str = ""
-    ) -> Figure:
+    ) -> Page:
         """The figure with its notes and its legend, right of the panels or below, of a fixed layout.
 
         ``notes`` are what a reader must know to trust the figure; ``entries`` are those of the legend, by text.
         """
-        figure, engine, fixed = self.figure, self.figure.get_layout_engine(), WIDTHS.get(self.layout.width)
-        is_below |= bool(fixed)
-        handles = [Line2D([], [], **{"linestyle": "", **look}) for look in entries.values()]
-        shape = {"labelspacing": 0.7, "title": legend_title, "loc": "upper left", "alignment": "left"}
-        legend = figure.legend(handles, list(entries), **shape)
+        names = self.layout.names(entries, most=40)
+        entries = {names[text]: look for text, look in entries.items()}
+        text = " ".join(dict.fromkeys(note for note in notes if note)) if self.layout.has_caption else ""
+        for figure, rows in self.pages:
+            if self.layout.is_small:
+                figure.caption = "\n".join(filter(None, (self.heading, text)))
+                _fix(figure, rows, self.layout, self.size, ("", ""), entries, True, legend_title)
+            else:
+                _fix(figure, rows, self.layout, self.size, (self.heading, text), entries, is_below, legend_title)
+        (first, _), *others = self.pages
+        first.following = [figure for figure, _ in others]
+        return first
+
+
+def _fix(
+    figure: Figure,
+    lines: Sequence[Sequence[Axes]],
+    layout: Layout,
+    size: tuple[float, float],
+    texts: tuple[str, str],
+    entries: Mapping[str, Look],
+    is_below: bool,
+    legend_title: str,
+) -> None:
+    """Gives the page its size, its ``texts`` above and below, its legend, and every panel its place."""
+    engine, fixed, panels = (
+        figure.get_layout_engine(),
+        WIDTHS.get(layout.width),
+        [axes for line in lines for axes in line],
+    )
+    edge, space = (0.03, 0.04) if layout.is_small else (_EDGE, _SPACE)
+    is_below |= bool(fixed)
+    look = {"fontsize": SMALL_HEADING if fixed else HEADING, "weight": "bold"}
+    above = figure.suptitle(texts[0], x=0, y=1, ha="left", va="top", **look)
+    handles = [Line2D([], [], **{"linestyle": "", **look}) for look in entries.values()]
+    shape = {"title": legend_title, "loc": "upper left", "alignment": "left"}
+    legend = figure.legend(handles, list(entries), **shape)
+    legend.set_in_layout(False)
+    for axes in panels:
+        for artist in (*axes.lines, *axes.collections, *axes.patches, *axes.texts):
+            artist.set_in_layout(False)  # it is within the axes
+    columns, rows = max(map(len, lines)), len(lines)
+    _wrap_titles(panels, 0.95 * fixed / columns if fixed else size[0] + 0.2)
+    engine.execute(figure)  # roomy, to measure what is around the axes
+    around = figure.get_size_inches() - (columns, rows) * (panels[0].bbox.size / figure.dpi)
+    (title_width, title_height), (legend_width, legend_height) = _inches(above), _inches(legend)
+    right = 0 if is_below else legend_width + space
+    width = fixed or 2 * edge + max(title_width, columns * size[0] + around[0] + right)
+    if is_below:
+        legend.remove()
+        beside = int((width - 2 * edge) / (legend_width + space)) or 1
+        legend = figure.legend(handles, list(entries), ncols=min(beside, len(entries) or 1), **shape)
         legend.set_in_layout(False)
-        for axes in self.axes:
-            for artist in (*axes.lines, *axes.collections, *axes.patches, *axes.texts):
-                artist.set_in_layout(False)  # it is within the axes
-        engine.execute(figure)  # roomy, to measure what is around the axes
-        columns, rows = max(self.lines), len(self.lines)
-        around = figure.get_size_inches() - (columns, rows) * (self.axes[0].bbox.size / figure.dpi)
-        (title_width, title_height), (legend_width, legend_height) = _inches(self.title), _inches(legend)
-        right = 0 if is_below else legend_width + _SPACE
-        width = fixed or 2 * _EDGE + max(title_width, columns * self.size[0] + around[0] + right)
-        if is_below:
-            legend.remove()
-            beside = int((width - 2 * _EDGE) / (legend_width + _SPACE)) or 1
-            legend = figure.legend(handles, list(entries), ncols=min(beside, len(entries) or 1), **shape)
-            legend.set_in_layout(False)
-            legend_height = _inches(legend)[1]
-        notes = [note for note in notes if note and self.layout.has_caption]
-        wrapped = textwrap.wrap(" ".join(dict.fromkeys(notes)), int((width - 2 * _EDGE) / _NOTE_CHARACTER))
-        text = figure.supxlabel("\n".join(wrapped), x=0, y=0, ha="left", va="bottom", fontsize=SMALLEST, color=GREY)
-        top, below = (_EDGE + (height + _SPACE if height else 0) for height in (title_height, _inches(text)[1]))
-        bottom = below + (legend_height + _SPACE) * is_below
-        height = top + bottom + max(rows * self.size[1] + around[1], 0 if is_below else 0.3 + legend_height)
-        width, height = np.round((width, height), 6)
-        figure.set_size_inches(width, height)
-        engine.set(rect=(_EDGE / width, bottom / height, 1 - (2 * _EDGE + right) / width, 1 - (top + bottom) / height))
-        engine.execute(figure)
-        figure.set_layout_engine(None)  # not "none", with which every file would be drawn twice
-        for axes in self.axes:  # the solver's last digits are not the same each time
-            axes.set_position(np.round(axes.get_position().bounds, 6))
-        self.title.set_position((_EDGE / width, 1 - _EDGE / height))
-        text.set_position((_EDGE / width, _EDGE / height))
-        beside = 1 - (_EDGE + legend_width) / width, self.rows[0][-1].get_position().y1
-        legend.set_bbox_to_anchor((_EDGE / width, (below + legend_height) / height) if is_below else beside)
-        legend.set_in_layout(True)  # notebooks cut a figure to what is
-        return figure
+        legend_height = _inches(legend)[1]
+    wrapped = textwrap.wrap(texts[1], int((width - 2 * edge) / _NOTE_CHARACTER))
+    notes = figure.supxlabel("\n".join(wrapped), x=0, y=0, ha="left", va="bottom", fontsize=SMALLEST, color=GREY)
+    top, below = (edge + (height + space if height else 0) for height in (title_height, _inches(notes)[1]))
+    bottom = below + (legend_height + space) * is_below
+    height = top + bottom + max(rows * size[1] + around[1], 0 if is_below else 0.3 + legend_height)
+    width, height = np.round((width, min(height, HEIGHT) if layout.is_small else height), 6)
+    figure.set_size_inches(width, height)
+    engine.set(rect=(edge / width, bottom / height, 1 - (2 * edge + right) / width, 1 - (top + bottom) / height))
+    engine.execute(figure)
+    figure.set_layout_engine(None)  # not "none", with which every file would be drawn twice
+    for axes in panels:  # the solver's last digits are not the same each time
+        axes.set_position(np.round(axes.get_position().bounds, 6))
+    above.set_position((edge / width, 1 - edge / height))
+    notes.set_position((edge / width, edge / height))
+    beside = 1 - (edge + legend_width) / width, lines[0][-1].get_position().y1
+    legend.set_bbox_to_anchor((edge / width, (below + legend_height) / height) if is_below else beside)
+    legend.set_in_layout(True)  # notebooks cut a figure to what is
+
+
+def _wrap_titles(panels: Iterable[Axes], width: float) -> None:
+    """Breaks the titles of panels that are longer than ``width`` inches."""
+    for axes in panels:
+        if (share := width / max(_inches(axes.title)[0], 1e-9)) < 1:
+            parts = axes.get_title().splitlines()
+            most = max(6, int(share * max(map(len, parts))))
+            axes.set_title("\n".join(row for part in parts for row in textwrap.wrap(part, most)))
 
 
 def draw_intervals(

@@ -66,7 +66,10 @@ def _mad(results: Results) -> pd.DataFrame:
     sentences = _about_accuracy(results)
     if is_comparable and (protocol.fidelity, protocol.budget) != ("published", "paper"):
         sentences += " The published numbers are of the published fidelity and the paper budget."
-    return accuracy.mad_frame(results.scores, sentences, chances, is_comparable)
+    frame = accuracy.mad_frame(results.scores, sentences, chances, is_comparable)
+    if frame.empty:
+        raise NothingToDrawError("no run is finished")
+    return frame
 
 
 def _learning(results: Results) -> pd.DataFrame:

@@ -5,13 +5,14 @@ from __future__ import annotations
 import functools
 import math
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import matplotlib
 
+from madbench.analysis.figures.colors import apart_from, shade
 from madbench.labels import all_labels, all_variants
 
 Look = Mapping[str, Any]
@@ -28,6 +29,9 @@ PALETTE = [
     COLORS[base][i] for i, base in ((0, "S"), (2, "R"), (0, "G"), (4, "R"), (2, "S"), (4, "G"), (6, "R"), (4, "S"))
 ]
 """Of what is no label: distinct in this order."""
+_LIGHTER = (0.0, -0.155, 0.2, 0.285, -0.185, 0.22, 0.055)  # by mixing
+_TURNED = (0.0, 23.0, -23.0)  # degrees, by rank: none, q, v
+"""How the colours of labels of one base and features differ, chosen so that the paper's 33 are the furthest apart."""
 MARKERS = "o^vsP*D"
 """By mixing: none, 1, 2, 12, 1o, 2o, 12o."""
 DASHES = ("-", (0, (5, 1.5)), (0, (5, 1.5, 1, 1.5, 1, 1.5)), (0, (9, 2, 2, 2)), (0, (1.2, 1.2)))
@@ -48,6 +52,27 @@ PERCENTS = (0, 25, 50, 75, 100)
 REFERENCE = "S"
 """Softmax attention, which everything is compared with: in colour wherever it is."""
 
+SMALL = {
+    "axes.labelpad": 1.5,
+    "axes.labelsize": 7,
+    "axes.titlepad": 2.5,
+    "axes.titlesize": 7,
+    "font.size": 7,
+    "legend.columnspacing": 1.0,
+    "legend.fontsize": 7,
+    "legend.handlelength": 2.6,
+    "legend.handletextpad": 0.5,
+    "legend.labelspacing": 0.25,
+    "legend.title_fontsize": 7,
+    "lines.markersize": 4.5,
+    "xtick.labelsize": 7,
+    "xtick.major.pad": 1.5,
+    "xtick.major.size": 2,
+    "ytick.labelsize": 7,
+    "ytick.major.pad": 1.5,
+    "ytick.major.size": 2,
+}
+"""The style in a single column of a paper: no text of less than 7 points."""
 _STYLE = {
     "axes.axisbelow": True,
     "axes.grid": True,
@@ -66,11 +91,17 @@ _STYLE = {
     "legend.fontsize": LABEL,
     "legend.frameon": False,
     "legend.handlelength": 3.4,
+    "legend.labelspacing": 0.7,
     "pdf.fonttype": 42,
     "savefig.dpi": 200,
     "xtick.labelsize": SMALLEST,
     "ytick.labelsize": SMALLEST,
 }
+
+
+def smallest() -> float:
+    """The size of the smallest text of the figure that is being drawn, in points."""
+    return matplotlib.rcParams["xtick.labelsize"]
 
 
 @contextmanager
@@ -100,17 +131,37 @@ class LabelStyle:
         return {"color": self.color, "marker": self.marker, "markerfacecolor": "white" if is_single else self.color}
 
 
+_variants = functools.cache(lambda: dict(zip(all_labels(), all_variants())))
+
+
 @functools.cache
 def label_style(label: str) -> LabelStyle:
-    """The style of a label, the same in every figure; the paper's labels differ, another's follows from its text."""
-    if (one := dict(zip(all_labels(), all_variants())).get(label)) is None:
+    """The style of a label, the same in every figure; those of S/R/G differ, another's follows from its text."""
+    if (one := _variants().get(label)) is None:
         digest = zlib.crc32(label.encode())
         base, features, mixing, rank = "SRG"[digest % 3], digest // 3 % 8, digest // 24 % 7, digest // 168 % 3
+        color = COLORS[base][features]
     else:
         base, features, rank = one.base, one.rope + 2 * one.conv + 4 * one.gates, ("", "q", "v").index(one.rank)
         mixing = one.mix1 + 2 * one.mix2 + 3 * (one.layout == "lag")
+        color = shade(COLORS[base][features], _LIGHTER[mixing], _TURNED[rank])
     dashes = features + 2 * "SRG".index(base) + mixing - rank  # neighbours differ
-    return LabelStyle(COLORS[base][features], DASHES[dashes % len(DASHES)], MARKERS[mixing])
+    return LabelStyle(color, DASHES[dashes % len(DASHES)], MARKERS[mixing])
+
+
+def label_styles(labels: Iterable[str]) -> dict[str, LabelStyle]:
+    """The styles of the labels of a figure, no two of one colour: S/R/G keep theirs, others take a shade that is free.
+
+    >>> len({one.color for one in label_styles(["S", "fla:gla", "fla:retnet"]).values()})
+    3
+    """
+    names = list(dict.fromkeys(labels))
+    styles = {name: label_style(name) for name in names if name in _variants()}
+    for name in names:
+        if name not in styles:
+            color = apart_from([one.color for one in styles.values()], label_style(name).color)
+            styles[name] = replace(label_style(name), color=color)
+    return {name: styles[name] for name in names}
 
 
 @dataclass(frozen=True)
@@ -129,7 +180,7 @@ class Highlights:
             chosen = best_first(results, is_lower_better)
             first = sorted(chosen, key=lambda label: label != REFERENCE)[:MOST]
             chosen = [label for label in chosen if label in first]
-        return cls({x: label_style(x) for x in chosen}, [x for x in results if x not in chosen])
+        return cls(label_styles(chosen), [x for x in results if x not in chosen])
 
     def entries(self) -> dict[str, Look]:
         """What a legend shows."""

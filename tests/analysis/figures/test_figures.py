@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 
 import numpy as np
 import pandas as pd
 import pytest
+from matplotlib.collections import LineCollection
 from matplotlib.colors import same_color
+from matplotlib.path import Path
 from matplotlib.text import Text
 
 from analysis.figures.synthetic import TABLE, budget, effects, frame_of
@@ -16,7 +19,9 @@ from madbench.analysis.figures.budget import budget_figure
 from madbench.analysis.figures.curves import X_LABELS, learning_figure, loss_figure
 from madbench.analysis.figures.effects import effects_figure
 from madbench.analysis.figures.files import NothingToDrawError
+from madbench.analysis.figures.panels import Layout
 from madbench.analysis.figures.style import GREY
+from madbench.analysis.quantities import LOSS
 from madbench.suites.language import loss_l5
 from madbench.tasks import MAD_TASKS
 
@@ -84,6 +89,50 @@ def test_a_seed_that_diverged_ends_in_a_cross_and_is_in_no_mean(points, curves):
     assert curves(axes, 1.8) == [([10, 20], [20.0, 40.0])] and curves(axes, 0.7) == [([10, 20], [30.0, 10.0])]
     (axes,) = learning_figure(frame[frame.status == "diverged"]).axes
     assert points(axes) == [(20.0, 10.0)] and not curves(axes, 1.8)
+
+
+def test_every_label_that_stopped_keeps_its_line_to_the_end_of_the_panel(points, curves):
+    runs = {("S", 0, "finished"): [20.0, 30.0, 40.0, 50.0], ("R", 0, "finished"): [100.0]}
+    runs |= {("G", 0, "finished"): [50.0, 100.0], ("G", 1, "finished"): [100.0]}
+    (axes,) = learning_figure(learning(runs)).axes
+    lines = [([10, 20, 40], [75.0, 100.0, 100.0]), ([10, 40], [100.0, 100.0])]
+    assert [line for line in curves(axes, 1.8) if line[0] != [10, 20, 30, 40]] == lines
+    assert sorted(points(axes)) == [(10.0, 100.0), (20.0, 100.0), (40.0, 50.0)]  # where they stopped
+
+
+def test_grey_labels_keep_their_lines_too(curves):
+    runs = {(label, 0, "finished"): [90.0, 99.0] for label in TABLE[:9]} | {("R-2!", 0, "finished"): [5.0]}
+    (axes,) = learning_figure(learning(runs)).axes
+    (grey,) = curves(axes, 0.7)
+    assert grey == ([10, 20, 10, 20], [90.0, 99.0, 5.0, 5.0])
+
+
+@pytest.mark.parametrize("width", [None, "single", "double"])
+@pytest.mark.parametrize("draw", [learning_figure, difficulty_figure, mad_figure])
+def test_nothing_at_0_or_100_is_cut(draw, width):
+    if draw is learning_figure:
+        frame = learning({(label, 0, "finished"): values for label, values in ENDS.items()})
+    elif draw is difficulty_figure:
+        frame = difficulty({label: dict(zip((32, 64), values)) for label, values in ENDS.items()})
+    else:
+        rows = [MEAN | {"label": label, "accuracy": values[1], "n": 1} for label, values in ENDS.items()]
+        frame = frame_of("mad", rows)
+    figure = draw(frame, layout=Layout(width))
+    figure.draw_without_rendering()
+    (axes,) = figure.axes
+    for line in axes.lines:
+        marker = line.get_markersize() if line.get_marker() not in ("None", "", None) else 0
+        if marker and line.get_clip_on():
+            assert not len(line.get_xdata())
+        if line.get_linestyle() != "None" and len(line.get_xdata()):
+            path = line.get_transform().transform(line.get_xydata())
+            half = line.get_linewidth() / 2 * figure.dpi / 72
+            y = path[np.isfinite(path).all(axis=1), 1]
+            assert line.get_transform() != axes.transData or (y - half >= axes.bbox.y0).all()
+            assert line.get_transform() != axes.transData or (y + half <= axes.bbox.y1).all()
+
+
+ENDS = {"S": (0.0, 100.0), "R": (100.0, 0.0)}
 
 
 def loss(runs, seconds=2.0):
@@ -206,6 +255,13 @@ def test_losses_have_an_axis_of_their_own():
     assert loss.get_xlim()[1] < 1 < accuracy.get_xlim()[1]
 
 
+def test_every_task_has_an_axis_that_fits_its_effects():
+    small, large = (EFFECT | {"row": "conv: c", "difference": d, "low": d - 1, "high": d + 1} for d in (2.0, 60.0))
+    rows = [small, large | {"quantity": "memorization"}, small | {"quantity": LOSS, "difference": 0.02}]
+    limits = [axes.get_xlim()[1] for axes in effects_figure(frame_of("effects", rows)).axes]
+    assert [2 < limits[0] < 5, 60 < limits[1] < 100, limits[2] < 1] == [True] * 3
+
+
 def costs(values, quantity="compression", **shared):
     rows = [
         {"quantity": quantity, "label": label, "budget_ratio": cost, "mean": mean, "n": n} | shared
@@ -249,6 +305,35 @@ def test_33_names_cover_no_other_name_and_no_point(points, seed):
         assert not any(one.overlaps(other) for i, one in enumerate(boxes) for other in boxes[:i])
         assert not any(box.contains(*place) for box in boxes for place in places)
         assert all(axes.bbox.x0 <= box.x0 and box.x1 <= axes.bbox.x1 for box in boxes)
+
+
+def crossing(one, other):
+    """Whether two segments, pairs of ends, cross within both."""
+
+    def side(a, b, c):
+        return np.sign((b[0] - a[0]) * (c[1] - a[1]) - (b[1] - a[1]) * (c[0] - a[0]))
+
+    (a, b), (c, d) = one, other
+    return side(a, b, c) * side(a, b, d) < 0 and side(c, d, a) * side(c, d, b) < 0
+
+
+@pytest.mark.parametrize("width", [None, "single", "double"])
+@pytest.mark.parametrize("labels", [TABLE, TABLE[:12], [f"family:a-long-name-{i}" for i in range(20)]], ids=len)
+def test_leaders_cross_no_other_and_no_name(labels, width):
+    figure = budget_figure(budget(labels, MAD_TASKS), layout=Layout(width))
+    for axes in (axes for page in (figure, *figure.following) for axes in page.axes):
+        leaders = [
+            one for one in axes.collections if isinstance(one, LineCollection) and same_color(one.get_color()[0], GREY)
+        ]
+        segments = [axes.transData.transform(segment) for one in leaders for segment in one.get_segments()]
+        assert not any(crossing(one, other) for one, other in itertools.combinations(segments, 2))
+        boxes = [Text.get_window_extent(text) for text in axes.texts]
+        assert len(boxes) >= min(len(labels), 33) - 1  # of the last label there is no loss
+        for box in boxes:
+            assert axes.bbox.x0 <= box.x0 and box.x1 <= axes.bbox.x1
+            for segment in segments:
+                assert not Path(segment).intersects_bbox(box.padded(-0.5), filled=False)
+        assert not any(one.overlaps(other) for one, other in itertools.combinations(boxes, 2))
 
 
 def difficulty(values, variable="seq_len", n=1):

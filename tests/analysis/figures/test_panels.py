@@ -63,12 +63,69 @@ def test_no_text_covers_another_or_a_panel_or_leaves_the_figure(name, labels, co
 @pytest.mark.parametrize("name", FIGURES)
 @pytest.mark.parametrize("labels", ["three labels", pytest.param("33 labels", marks=pytest.mark.slow)])
 def test_a_column_is_filled_and_texts_are_apart(name, labels, width, boxes):
-    if (name, labels, width) == ("budget", "33 labels", "single"):
-        pytest.skip("33 names beside their points find no room in a single column")
     frame = getattr(synthetic, name)(synthetic.LABELS[labels], MAD_TASKS)
-    figure = FIGURES[name].draw(frame, layout=Layout(width))
-    assert figure.get_size_inches()[0] == pytest.approx(WIDTHS[width])
-    check_texts(figure, boxes)
+    for figure in pages(FIGURES[name].draw(frame, layout=Layout(width))):
+        assert figure.get_size_inches()[0] == pytest.approx(WIDTHS[width])
+        check_texts(figure, boxes)
+
+
+LABELS_AND_TASKS = [("one label", 1), ("three labels", 6), ("long labels", 6), ("33 labels", 6)]
+
+
+@pytest.mark.parametrize("name", FIGURES)
+@pytest.mark.parametrize(
+    "labels, count",
+    [pytest.param(*one, marks=[pytest.mark.slow] * (one[0] != "three labels")) for one in LABELS_AND_TASKS],
+)
+def test_every_page_of_a_single_column_has_its_height_and_text_of_7_points(name, labels, count, boxes):
+    frame = getattr(synthetic, name)(synthetic.LABELS[labels], MAD_TASKS[:count])
+    for figure in pages(FIGURES[name].draw(frame, layout=Layout("single"))):
+        width, height = figure.get_size_inches()
+        assert width == pytest.approx(3.3) and height <= 2.5
+        assert all(axes.bbox.height / figure.dpi > 0.12 for axes in figure.axes)  # a row of text
+        assert min(text.get_fontsize() for text, _ in boxes(figure, 100)) >= 7
+        check_texts(figure, boxes)
+
+
+@pytest.mark.parametrize("name", FIGURES)
+def test_no_text_of_any_width_is_smaller_than_7_points(name, boxes):
+    frame = getattr(synthetic, name)(synthetic.LABELS["three labels"], MAD_TASKS[:2])
+    for width in (None, "double"):
+        assert min(text.get_fontsize() for text, _ in boxes(FIGURES[name].draw(frame, layout=Layout(width)), 100)) >= 7
+
+
+@pytest.mark.parametrize("name", ["mad", "effects", "difficulty"])
+def test_pages_show_every_row_and_panel_once(name):
+    frame = getattr(synthetic, name)(synthetic.TABLE, MAD_TASKS)
+    whole, first = FIGURES[name].draw(frame), FIGURES[name].draw(frame, layout=Layout("single"))
+    shown = [axes for page in pages(first) for axes in page.axes]
+    assert first.following and sum(map(marks, shown)) == sum(map(marks, whole.axes))
+
+
+def marks(axes):
+    """How many places are marked in a panel."""
+    return sum(len(line.get_xdata()) for line in axes.lines if line.get_marker() not in ("None", "", None))
+
+
+def test_a_single_column_leaves_title_and_sentences_to_the_caption():
+    frame = synthetic.mad(["S"], MAD_TASKS[:1])
+    whole = FIGURES["mad"].draw(frame)
+    figure = FIGURES["mad"].draw(frame, layout=Layout("single"))
+    assert figure.get_suptitle() == figure.get_supxlabel() == ""
+    said = " ".join([whole.get_suptitle(), *whole.get_supxlabel().split()])
+    assert " ".join(figure.caption.split()) == said
+    assert FIGURES["mad"].draw(frame, layout=Layout("single", False, False)).caption == ""
+
+
+def test_two_names_that_begin_and_end_alike_stay_two_where_they_are_shortened():
+    names = [f"family:{'x' * 20}{i}{'y' * 20}" for i in range(9)]
+    shown = Layout("single").names(names)
+    assert len(set(shown.values())) == 9 and max(map(len, shown.values())) <= 22
+    assert [*Layout("double").names(names).values()] == names
+
+
+def pages(figure):
+    return [figure, *figure.following]
 
 
 def test_title_and_caption_are_left_out_where_that_is_asked_for(boxes):

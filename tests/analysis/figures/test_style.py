@@ -8,8 +8,18 @@ import pytest
 from matplotlib.colors import same_color, to_rgb
 
 from analysis.figures import synthetic
+from madbench.analysis.figures.colors import distinct
 from madbench.analysis.figures.registry import FIGURES
-from madbench.analysis.figures.style import COLORS, OTHERS, Highlights, best_first, label_style
+from madbench.analysis.figures.style import (
+    COLORS,
+    MARKERS,
+    OTHERS,
+    PALETTE,
+    Highlights,
+    best_first,
+    label_style,
+    label_styles,
+)
 from madbench.labels import all_labels
 from madbench.tasks import MAD_TASKS
 
@@ -39,6 +49,41 @@ def test_all_504_labels_have_a_style_of_their_own_and_those_of_the_paper_differ_
     assert len({(one.color, one.dashes, one.marker) for one in styles.values()}) == 504
     paper = [styles[label] for label in TABLE]
     assert len({(one.color, one.dashes) for one in paper}) == 33
+
+
+def test_no_two_of_the_papers_labels_are_alike_to_the_eye():
+    for one, other in itertools.combinations([label_style(label).color for label in TABLE], 2):
+        assert distance(one, other) > 0.04
+    assert len({label_style(label).color for label in all_labels()}) == 504
+
+
+OTHERS_33 = ["S", "R", *(f"fla:{i}" for i in range(31))]
+
+
+@pytest.mark.parametrize("name", ["mad", "budget", "learning", "loss", "difficulty"])
+@pytest.mark.parametrize("labels", [TABLE, OTHERS_33], ids=["of the paper", "of other families"])
+def test_no_colour_of_a_figure_stands_for_two_labels(name, labels):
+    frame = getattr(synthetic, name)(labels, MAD_TASKS[:1])
+    for axes in FIGURES[name].draw(frame).axes:
+        shown = {(line.get_color(), line.get_marker()) for line in axes.lines if line.get_marker() in MARKERS}
+        colors = [color for color, _ in shown]
+        assert len(colors) == len(set(colors)) >= min(8, len(labels) - 2)
+
+
+@pytest.mark.parametrize("count", [3, 8, 9, 33])
+def test_as_many_colours_as_are_asked_for_differ(count):
+    colors = distinct(PALETTE, count)
+    assert colors[:8] == PALETTE[:count] and len(colors) == count
+    assert all(distance(one, other) > 0.04 for one, other in itertools.combinations(colors, 2))
+    assert all(1.05 / (luminance(color) + 0.05) > 1.9 for color in colors)
+
+
+def test_a_label_of_the_grammar_keeps_its_colour_beside_a_label_of_another_family_with_it():
+    assert label_style("fla:gla").color == label_style("S").color
+    for labels in (["S", "fla:gla"], ["fla:gla", "S"]):
+        styles = label_styles(labels)
+        assert [*styles] == labels and styles["S"] == label_style("S")
+        assert distance(styles["S"].color, styles["fla:gla"].color) > 0.04
 
 
 def test_labels_of_other_families_have_one_style_of_their_text():

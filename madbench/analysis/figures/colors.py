@@ -1,0 +1,71 @@
+"""Colours by how far apart they look: shades of a colour, and colours that differ from all others of a figure."""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+from matplotlib.colors import to_hex, to_rgb
+
+_TO_CONES = np.array(
+    [
+        [0.4122214708, 0.5363325363, 0.0514459929],
+        [0.2119034982, 0.6806995451, 0.1073969566],
+        [0.0883024619, 0.2817188376, 0.6299787005],
+    ]
+)
+_TO_LAB = np.array(
+    [
+        [0.2104542553, 0.7936177850, -0.0040720468],
+        [1.9779984951, -2.4285922050, 0.4505937099],
+        [0.0259040371, 0.7827717662, -0.8086757660],
+    ]
+)
+"""Oklab: Ottosson, 2020."""
+_DARKEST, _LIGHTEST = 0.44, 0.775  # lightness that stands out from a dark page and from white paper
+_APART = 0.04  # distance in Oklab at which two colours are told from each other beside a third
+_TRIED = 60
+
+
+def lab(color: str) -> np.ndarray:
+    """(3,): lightness and the two axes of hue in Oklab, where about 0.02 is just noticeable."""
+    rgb = np.array(to_rgb(color))
+    linear = np.where(rgb <= 0.04045, rgb / 12.92, ((rgb + 0.055) / 1.055) ** 2.4)
+    return _TO_LAB @ np.cbrt(_TO_CONES @ linear)
+
+
+@functools.cache
+def shade(color: str, lightness: float, turn: float) -> str:
+    """``color``, lighter by ``lightness``, beyond the lightest from the darkest on again, its hue turned by degrees."""
+    if not lightness and not turn:
+        return color
+    light, a, b = lab(color)
+    light = _DARKEST + (light - _DARKEST + lightness) % (_LIGHTEST - _DARKEST)
+    cosine, sine = math.cos(math.radians(turn)), math.sin(math.radians(turn))
+    hue = np.array([cosine * a - sine * b, sine * a + cosine * b])
+    for share in np.linspace(1, 0, 41):  # the most of the hue that a screen can show
+        linear = np.linalg.solve(_TO_CONES, np.linalg.solve(_TO_LAB, [light, *share * hue]) ** 3)
+        if linear.min() > -1e-4 and linear.max() < 1 + 1e-4:
+            break
+    linear = linear.clip(0, 1)
+    return to_hex(np.where(linear <= 0.0031308, 12.92 * linear, 1.055 * linear ** (1 / 2.4) - 0.055))
+
+
+def apart_from(taken: Iterable[str], color: str) -> str:
+    """The first shade of ``color`` that is told from all ``taken`` ones, itself first; if none is, the furthest."""
+    places = [lab(one) for one in taken]
+    if not places:
+        return color
+    shades = [shade(color, 0.618 * i % 1, 137.5 * (i // 5)) for i in range(_TRIED)]
+    distances = [min(np.linalg.norm(lab(one) - place) for place in places) for one in shades]
+    return next((one for one, distance in zip(shades, distances) if distance >= _APART), shades[np.argmax(distances)])
+
+
+def distinct(colors: Sequence[str], count: int) -> list[str]:
+    """``count`` colours: the given ones, and shades of them that differ from all before."""
+    found: list[str] = []
+    for i in range(count):
+        found.append(colors[i] if i < len(colors) else apart_from(found, colors[i % len(colors)]))
+    return found

@@ -1,0 +1,115 @@
+"""Names of the points of a panel: beside their points where there is room, otherwise in columns with leaders."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.collections import LineCollection
+from matplotlib.text import Text
+from matplotlib.transforms import Bbox
+from scipy.optimize import linear_sum_assignment
+from scipy.spatial.distance import cdist
+
+from madbench.analysis.figures.style import GREY, smallest
+
+_RADIUS = 4  # of a marker, in points
+_BESIDE = ((1, 0), (-1, 0), (0, 1), (0, -1), (1, 1), (1, -1), (-1, 1), (-1, -1))
+_AWAY = 7  # from a point to its name, in points
+_GAP = 16  # between a column of names and the points, in points
+_LEAST_BETWEEN = 50  # columns, in points
+_PITCH = 1.04  # of names in a column, in heights of a name
+
+
+def name_points(axes: Axes, names: Sequence[str], points: np.ndarray, lines: Sequence[np.ndarray]) -> None:
+    """Writes the names of ``points`` (n, 2), so that none covers another, a point, one of ``lines`` or a leader.
+
+    Names are right of their points or around them where all of them find such places free of others, of points and of
+    ``lines`` (pairs of ends). Otherwise they are in a column at either edge of the panel, and leaders that do not cross
+    lead to them; the limits of the x axis are then changed so that the columns find room. The layout of the figure and
+    the limits of the y axis are final.
+    """
+    look = {"fontsize": smallest(), "bbox": {"fc": "white", "alpha": 0.7, "linewidth": 0, "pad": 0.2}}
+    texts = [axes.text(*point, name, va="center", **look) for point, name in zip(points, names)]
+    if not _beside(axes, texts, points, lines):
+        _in_columns(axes, texts, points, lines)
+
+
+def _beside(axes: Axes, texts: Sequence[Text], points: np.ndarray, lines: Sequence[np.ndarray]) -> bool:
+    """Moves the texts to places right beside their points; whether there is one for each."""
+    scale = axes.get_figure().dpi / 72
+    middles = axes.transData.transform(points)
+    taken = [Bbox([middle - _RADIUS * scale, middle + _RADIUS * scale]) for middle in middles]
+    taken += _boxes(axes, lines, scale)
+    for text, middle in zip(texts, middles):
+        size = text.get_window_extent().size
+        for side in _BESIDE:
+            center = middle + side * (size / 2 * np.abs(side) + _AWAY * scale * np.abs(side) / np.hypot(*side))
+            box = Bbox([center - size / 2, center + size / 2])
+            if _is_within(box, axes.bbox) and not any(box.overlaps(other) for other in taken):
+                break
+        else:
+            return False
+        text.set(position=axes.transData.inverted().transform(center), ha="center")
+        taken.append(box)
+    return True
+
+
+def _boxes(axes: Axes, lines: Iterable[np.ndarray], pad: float) -> list[Bbox]:
+    ends = [axes.transData.transform(line) for line in lines]
+    return [Bbox([line.min(axis=0) - pad, line.max(axis=0) + pad]) for line in ends]
+
+
+def _is_within(inner: Bbox, outer: Bbox) -> bool:
+    return bool((inner.min >= outer.min).all() and (inner.max <= outer.max).all())
+
+
+def _in_columns(axes: Axes, texts: Sequence[Text], points: np.ndarray, lines: Sequence[np.ndarray]) -> None:
+    """Moves the texts to the columns in which the leaders to them are the shortest: so these do not cross."""
+    scale, panel, order = axes.get_figure().dpi / 72, axes.bbox, np.argsort(points[:, 0], kind="stable")
+    widths, height = np.array([text.get_window_extent().width for text in texts]), texts[0].get_window_extent().height
+    slots = panel.y1 - height * _PITCH * (0.5 + np.arange(max(1, int(panel.height / (height * _PITCH)))))
+    free = slots[[_is_free(slot, height, axes, lines) for slot in slots]]
+    best = None
+    for count in range(len(texts) + 1):  # as many in the left column
+        left, right = order[:count], order[count:]
+        if len(left) > len(slots) or len(right) > len(free):
+            continue
+        ends = panel.x0 + widths[left].max(initial=0) + scale, panel.x1 - widths[right].max(initial=0) - scale
+        room = [ends[0] + _GAP * scale * (count > 0), ends[1] - _GAP * scale * (count < len(texts))]
+        pixels = np.column_stack([_spread(points[:, 0], *room), axes.transData.transform(points)[:, 1]])
+        places, length = np.empty_like(pixels), max(0.0, _LEAST_BETWEEN * scale - (room[1] - room[0])) * 1e3
+        for some, x, heights in ((left, ends[0], slots), (right, ends[1], free)):
+            anchors = np.column_stack([np.full(len(heights), x), heights])
+            distances = cdist(pixels[some], anchors)
+            which, where = linear_sum_assignment(distances)
+            places[some[which]] = anchors[where]
+            length += distances[which, where].sum()
+        if best is None or length < best[0]:
+            best = length, room, places, left
+    assert best is not None, "more names than the columns hold"
+    _, (first, last), places, left = best
+    low, high = points[:, 0].min(), points[:, 0].max()
+    span = (high - low or 0.1 * abs(high) or 1.0) / max(last - first, 1.0)  # of a pixel
+    middle = (low + high) / 2 - span * ((first + last) / 2 - (panel.x0 + panel.x1) / 2)
+    axes.set_xlim(middle - span * panel.width / 2, middle + span * panel.width / 2)
+    to_data = axes.transData.inverted()
+    for i, (text, place) in enumerate(zip(texts, places)):
+        text.set(position=to_data.transform(place), ha="right" if i in left else "left")
+    sides = np.where(np.isin(np.arange(len(texts)), left), 1.5, -1.5) * scale
+    ends = to_data.transform(places + np.column_stack([sides, np.zeros(len(texts))]))
+    axes.add_collection(LineCollection([*zip(points, ends)], colors=GREY, linewidths=0.5, zorder=1.5), autolim=False)
+
+
+def _is_free(slot: float, height: float, axes: Axes, lines: Iterable[np.ndarray]) -> bool:
+    """Whether a name at this height of the right column covers none of the level lines that lead to the edge there."""
+    edge = axes.get_xlim()[1]
+    levels = [line[0] for line in lines if line[0][1] == line[1][1] and max(line[0][0], line[1][0]) >= edge]
+    return all(abs(axes.transData.transform(level)[1] - slot) > 0.55 * height for level in levels)
+
+
+def _spread(values: np.ndarray, first: float, last: float) -> np.ndarray:
+    """The values from ``first`` to ``last``; in the middle where all are one."""
+    span = np.ptp(values)
+    return first + (last - first) * ((values - values.min()) / span if span else np.full(len(values), 0.5))

@@ -1,0 +1,123 @@
+"""The manifest of a corpus: what is known about it, as ``manifest.json`` says it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from madbench.config import from_mapping
+from madbench.errors import ConfigError, StoreError
+from madbench.files import is_name, seal, unseal, write_atomically
+from madbench.text.documents import Source
+from madbench.text.tokenizers import Tokenizer
+
+Split = Literal["train", "val"]
+SPLITS: tuple[Split, Split] = ("train", "val")
+MANIFEST = "manifest.json"
+AS_FOUND = "as the files came"  # the split rule of token files of another program
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """What a command asked for, beside the sources. Raises ``ConfigError`` for a name that is no part of a path."""
+
+    name: str
+    tokenizer: str  # ``bytes``, ``gpt2``, ``bpe:N``, or the name and digest of one that was read from a file
+    validation: float
+    text_key: str
+
+    def __post_init__(self):
+        if not is_name(self.name):
+            problem = "expected one name of printable characters without '/', at most 200 bytes"
+            raise ConfigError(f"name {self.name[:99]!r}: {problem}; give another with --name")
+
+
+@dataclass(frozen=True)
+class SourceInfo:
+    """One source as it was read."""
+
+    name: str  # path as given, or the name of the data set
+    size: int  # bytes on disk
+    mtime_ns: int | None  # time of the file's last change, to notice another one; None where the source is no file
+    sha256: str | None  # of the raw bytes; None where the source does not say, or was not read to its end
+    documents: int  # read from it
+    skipped: int = 0  # rows without a text that were left out
+
+    @classmethod
+    def of(cls, source: Source, documents: int) -> SourceInfo:
+        return cls(source.name, source.size, source.mtime_ns, source.sha256, documents, source.skipped)
+
+
+@dataclass(frozen=True)
+class TokenizerInfo:
+    """The tokenizer that gave the ids."""
+
+    spec: str  # ``bytes``, ``gpt2``, ``bpe:N``, or ``none:N`` where only the ids are known
+    digest: str  # hash of all that decides ids
+    vocab_size: int  # end of text included
+
+    @classmethod
+    def of(cls, tokenizer: Tokenizer) -> TokenizerInfo:
+        return cls(tokenizer.spec, tokenizer.digest, tokenizer.vocab_size)
+
+
+@dataclass(frozen=True)
+class SplitInfo:
+    """One of the two token files."""
+
+    tokens: int = 0
+    bytes: int | None = 0  # UTF-8, of the text; None where the tokenizer is not known
+    documents: int | None = 0  # None where nobody counted them
+    sha256: str = ""  # of the file, once it is finished
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """All that is known about a corpus."""
+
+    recipe: Recipe | None  # None for token files that madbench has not written
+    tokenizer: TokenizerInfo
+    dtype: Literal["uint8", "uint16", "uint32", "uint64"]  # of one id on disk, little-endian
+    split_rule: str  # which text is for validation, in words
+    splits: dict[str, SplitInfo]  # the files ``train`` and ``val``
+    sources: tuple[SourceInfo, ...] = ()  # in the order they were read
+    notes: tuple[str, ...] = ()  # what else decided the content, in words
+    madbench: str = ""  # versions that wrote the files
+    python: str = ""
+    format: Literal[1] = 1  # of this layout
+
+    def difference(self, recipe: Recipe, sources: Sequence[Source]) -> str | None:
+        """The first setting or source that another request has otherwise, in words; reads no source."""
+        for name, now in vars(recipe).items():
+            if (then := getattr(self.recipe, name, None)) != now:
+                return f"{name} {then} then, {now} now"
+        for then, now in zip(self.sources, sources):
+            if then.name != now.name:
+                return f"{then.name} then, {now.name} now"
+            if (then.size, then.mtime_ns) != (now.size, now.mtime_ns):
+                return f"{then.name} has changed since"
+            if then.skipped and not now.skips_bad:
+                return f"{then.skipped} rows of {then.name} skipped then, none to be skipped now"
+        then, now = len(self.sources), len(sources)
+        return None if then == now else f"{then} sources then, {now} now"
+
+
+def save(content: Any, path: Path) -> None:
+    """Writes the dataclass ``content`` to ``path`` as JSON with its checksum, atomically."""
+    write_atomically(path, json.dumps(seal(asdict(content)), indent=1).encode() + b"\n")
+
+
+def load(kind: type, path: Path) -> Any:
+    """The dataclass ``kind`` that was saved at ``path``; None where there is none. A damaged one: ``StoreError``."""
+    try:
+        mapping = json.loads(content := path.read_bytes())
+        if "checksum" in mapping:  # files of earlier versions have none
+            mapping = unseal(content)
+        return from_mapping(kind, mapping, "its content")
+    except FileNotFoundError:
+        return None
+    except (OSError, RecursionError, TypeError, ValueError, ConfigError) as error:
+        raise StoreError(f"{path}: cannot be read ({error}); prepare the corpus again with --force") from error

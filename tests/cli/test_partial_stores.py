@@ -1,0 +1,155 @@
+"""Every verb that reads a half-filled store shows what is there, or says in a sentence why there is nothing to show."""
+
+from __future__ import annotations
+
+import random
+import re
+from collections.abc import Iterator
+from types import SimpleNamespace
+
+import pytest
+from matplotlib.text import Text
+
+from madbench.analysis.figures import files
+from madbench.analysis.figures.accuracy import MAD_COLUMNS
+from madbench.analysis.figures.files import read_frame
+from madbench.suites import INTERACTIONS, MAD
+from madbench.suites.interactions import InteractionProfile
+from partial_stores import Partial, fill, interaction_record, mad_record, partial_store
+
+FIGURES = ("mad", "learning", "loss", "effects", "budget", "difficulty")
+NO_NUMBER = re.compile(r"(?i)(?<![\w/.])[-+±]?nan(?!\w)")
+RATES = """\
+description: Two rates.
+comparable_with_paper: false
+difficulty: baseline
+precision: float32
+learning_rates: [1.0e-3, 1.0e-2]
+weight_decays: [0.0]
+model: {d_model: 64}
+training: {batch_size: 16, epochs: 2}
+"""
+
+
+@pytest.fixture
+def read(main, monkeypatch):
+    """``read(*words)``: what a verb prints, its figures laid out in full but not written; all of it is checked."""
+
+    def save(figure, stem):
+        figure.draw_without_rendering()
+        for page in (figure, *getattr(figure, "following", ())):
+            texts = [text.get_text() for text in page.findobj(Text)]
+            assert not any(map(NO_NUMBER.search, texts)), (stem, texts)
+        return [stem.with_suffix(".png"), stem.with_suffix(".pdf")]
+
+    monkeypatch.setattr(files, "save_figure", save)
+
+    def call(*words):
+        ended = main(*words)
+        assert ended.code in ((0, 1) if words[0] == "validate" else (0, 2)), (words, ended)
+        assert "Traceback" not in ended.stderr and not NO_NUMBER.search(ended.stdout + ended.stderr), (words, ended)
+        assert (ended.stderr if ended.code == 2 else ended.stdout).strip(), (words, ended)
+        return ended
+
+    return call
+
+
+def reading_commands(partial: Partial, chance: random.Random, is_short: bool = False) -> Iterator[tuple[str, ...]]:
+    """The verbs that read a store, each once; the formats of their tables in turn."""
+    words, (first, *others) = partial.words, partial.labels or ("hfa:C1",)
+    form = iter(chance.sample(["terminal", "markdown", "latex", "html", "csv", "json"] * 2, 12))
+    if words:
+        yield "table", *words, "-f", next(form)
+        yield "table", first, *words, "-f", next(form), "--sort", "n"
+        yield "compare", first, *(others[:2] or ["R-pc"]), *words, "-f", next(form)
+        yield "attribute", *words, "--pairs", "-f", next(form)
+        yield "findings", *words, "-f", next(form)
+        yield "findings", *words, "--explain", "all"
+        yield "power", *words, "-f", next(form)
+        yield "plot", *words
+        for name in FIGURES if not is_short else ():
+            yield "plot", name, *words, "--width", chance.choice(("single", "double"))
+        yield "report", *words
+    for verb in ("table", "findings", "status", "ls runs", "ls runs --json", "validate --store", "lm table", "lm plot"):
+        yield tuple(verb.split())
+    yield "lm", "plot", "--x", "seconds", "--log-x"
+    yield "inspect", first
+
+
+def of_states(store, tmp_path, states: dict[tuple[str, int, float], str], tasks=("compression",)) -> Partial:
+    """A store of two rates whose runs ended as ``states`` say by label, seed and rate; of the others there is none."""
+    path = tmp_path / "rates.yaml"
+    path.write_text(RATES)
+    labels = tuple(dict.fromkeys(label for label, _, _ in states))
+    for job in MAD.jobs(labels, MAD.Profile.load(str(path)), tasks=tasks, seeds=(0, 1)):
+        if state := states.get((job.label, job.seed, job.training.learning_rate)):
+            store.finish(job, mad_record(job, state, random.Random(0)))
+    return Partial("", store, ("-p", str(path), "-t", ",".join(tasks)), labels)
+
+
+BEGUN = {("S", 0, 1e-3): "finished", ("R", 0, 1e-3): "finished", ("R", 1, 1e-2): "diverged"}
+CASES = {
+    "no seed of any label is whole": BEGUN,
+    "one label has one run of one rate": {("S", 0, 1e-3): "finished"},
+    "every run failed": dict.fromkeys(BEGUN, "failed"),
+    "every run diverged and none is whole": dict.fromkeys(BEGUN, "diverged"),
+    "one label is whole and the other has failed": {
+        ("S", 0, 1e-3): "finished",
+        ("S", 0, 1e-2): "diverged",
+        ("R", 0, 1e-3): "failed",
+    },
+    "the only whole seed diverged": {("S", 0, 1e-3): "diverged", ("S", 0, 1e-2): "diverged"},
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_every_verb_reads_a_store_in_which(case, store, tmp_path, read):
+    for command in reading_commands(of_states(store, tmp_path, CASES[case]), random.Random(0), is_short=True):
+        read(*command)
+
+
+def test_a_begun_task_without_a_whole_seed_is_unfinished_in_table_and_figure(store, tmp_path, read):
+    words = of_states(store, tmp_path, BEGUN).words
+    assert "(1/2)" in read("table", "S", *words).stdout
+    read("plot", "mad", *words)
+    means = read_frame(tmp_path / "results" / "plots" / "mad.csv", MAD_COLUMNS, "accuracies").query("mark == 'mean'")
+    assert dict(zip(means.label, means.state)) == {"S": "unfinished", "R": "unfinished"}
+
+
+def test_a_figure_of_failed_runs_alone_says_that_none_is_finished(store, tmp_path, read):
+    words = of_states(store, tmp_path, CASES["every run failed"]).words
+    assert read("plot", "mad", *words).stderr == "results: mad: no run is finished\n"
+    left_out = read("plot", *words).stderr.splitlines()
+    assert [line.split(": ")[1] for line in left_out[:-1]] == [*FIGURES]
+    assert left_out[-1].startswith("results: there is nothing to draw")
+
+
+def test_labels_that_share_a_task_without_a_whole_seed_are_not_said_to_share_none(store, tmp_path, read):
+    words = of_states(store, tmp_path, BEGUN).words
+    ended = read("compare", "S", "R", *words)
+    assert ended.stderr == "results: S shares no task with R of which both have a whole seed\n"
+    assert read("compare", "S", "S-c", *words).stderr.endswith("results: S shares no task with S-c\n")
+
+
+def test_power_without_a_whole_pair_of_labels_says_so(store, tmp_path, read):
+    words = of_states(store, tmp_path, BEGUN).words
+    assert "No claim has a whole stored seed" in " ".join(read("power", *words).stdout.split())
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_worlds_of_agents_are_tabulated_and_drawn_however_few_of_them_are_done(seed, store, monkeypatch, read):
+    """Another process is at work on the rest."""
+    monkeypatch.setattr("madbench.cli.interactions.train_on_screen", lambda *_, **__: (SimpleNamespace(failed=0), {}))
+    jobs = INTERACTIONS.jobs((), InteractionProfile.load("quick"), seeds=(0, 1))
+    chance = random.Random(seed)
+    fill(store, jobs, lambda job, *_: interaction_record(job, "diverged", chance), chance)
+    for words in ((), ("--json",), ("--no-figures",)):
+        assert read("interactions", "--seeds", "0,1", *words).code == 0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(40))
+def test_every_verb_and_figure_reads_a_store_of_any_sort(seed, tmp_path, read):
+    partial = partial_store(tmp_path, seed)
+    for command in reading_commands(partial, random.Random(seed)):
+        read(*command)
