@@ -280,6 +280,7 @@ def test_a_language_model_alone_has_the_cores_that_are_free(both, executor, monk
         planned = both(tasks=["language_model"], labels=["S"])
         planned.execute(Listener(ignore_event, told.append), policy=Policy(redo=redo), slots=1)
     assert [call["threads_per_slot"] for call in executor.calls] == [4, 3, 1]
+    assert [call["passive"] for call in executor.calls] == [False, True, True]
     assert told == [
         "1 at a time, 4 threads each",
         "1 at a time, 3 threads each (1 of 4 cores busy)",

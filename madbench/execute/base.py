@@ -187,12 +187,18 @@ def check_counts(**counts: int | None) -> None:
             raise ConfigError(f"{name} must be at least 1, got {value}")
 
 
-def worker_environment(threads: int) -> dict[str, str]:
-    """Environment of a process that trains; it must be there before torch is imported."""
+def worker_environment(threads: int, passive: bool = False) -> dict[str, str]:
+    """Environment of a process that trains; it must be there before torch is imported.
+
+    With ``passive`` its threads sleep while they wait for each other. By default they spin for a while, and on a busy
+    core keep the one that they wait for from running.
+    """
     names = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
     # By default glibc gives freed memory back to the kernel in every step, a quarter of a small model's time.
     keep_memory = {"MALLOC_MMAP_MAX_": "0", "MALLOC_TRIM_THRESHOLD_": "1000000000"}
     chosen = {name: os.environ.get(name, value) for name, value in keep_memory.items()}
+    if passive and threads > 1 and not os.environ.keys() & {"OMP_WAIT_POLICY", "GOMP_SPINCOUNT"}:
+        chosen["OMP_WAIT_POLICY"] = "PASSIVE"
     return dict.fromkeys(names, str(threads)) | chosen
 
 

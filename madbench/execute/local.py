@@ -42,10 +42,12 @@ def run_jobs(
     slots: int = 1,
     threads_per_slot: int = 1,
     devices: Sequence[str] | None = None,
+    passive: bool = False,
 ) -> Summary:
     """An executor (:mod:`madbench.execute.base`) of ``slots`` groups at a time, in processes of their own.
 
-    Slot i sees the GPU ``devices[i % len(devices)]`` only (a value of ``CUDA_VISIBLE_DEVICES``). A process that fails
+    Slot i sees the GPU ``devices[i % len(devices)]`` only (a value of ``CUDA_VISIBLE_DEVICES``). With ``passive``
+    threads sleep while they wait for each other, for cores that others use too. A process that fails
     is replaced, so that the next group gets sound memory and a sound device.
 
     On Ctrl-C and on any error runs in progress have ``GRACE`` seconds to save their checkpoints, and the error is
@@ -55,7 +57,7 @@ def run_jobs(
     check_counts(slots=slots, threads_per_slot=threads_per_slot)
 
     def connect(_: Store) -> AbstractContextManager[LocalBackend]:
-        return closing(LocalBackend(slots, threads_per_slot, devices or ()))
+        return closing(LocalBackend(slots, worker_environment(threads_per_slot, passive), devices or ()))
 
     return drive(groups, store, train, on_event, policy, connect=connect)
 
@@ -63,8 +65,8 @@ def run_jobs(
 class LocalBackend(Backend):
     """Tasks in processes of this machine."""
 
-    def __init__(self, slots: int, threads: int, devices: Sequence[str]):
-        self.slots, self.threads, self.devices = slots, threads, devices
+    def __init__(self, slots: int, environment: Mapping[str, str], devices: Sequence[str]):
+        self.slots, self.environment, self.devices = slots, environment, devices
         self.workers: list[WorkerProcess] = []
         self.starting: list[Task] = []  # of which that is not told yet
 
@@ -79,7 +81,7 @@ class LocalBackend(Backend):
     def start(self) -> WorkerProcess:
         slot = min(set(range(self.slots)) - {worker.slot for worker in self.workers})
         device = {"CUDA_VISIBLE_DEVICES": self.devices[slot % len(self.devices)]} if self.devices else {}
-        self.workers.append(WorkerProcess(slot, worker_environment(self.threads) | device))
+        self.workers.append(WorkerProcess(slot, {**self.environment, **device}))
         return self.workers[-1]
 
     def poll(self, seconds: float) -> Iterator[Message]:

@@ -45,6 +45,11 @@ class Threads:
     free: int | None = None  # cores that others leave free; all by default
     reason: str = ""
 
+    @property
+    def may_meet_others(self) -> bool:
+        """Whether other processes use some of the cores, or it was not looked whether they do."""
+        return bool(self.reason)
+
 
 def choose_threads(jobs: Iterable[Job], asked: int | None = None) -> Threads:
     """The threads ``asked`` for, else those of ``OMP_NUM_THREADS`` or ``MKL_NUM_THREADS``, else what is free now.

@@ -220,6 +220,7 @@ class Experiment:
                 total.left += len(store.missing(shift.jobs))
                 continue
             how = {"slots": min(shift.slots, len(groups)), "threads_per_slot": shift.threads, "devices": devices}
+            how["passive"] = chosen.may_meet_others
             own = replace(policy, max_failures=allowed)
             if isinstance(on_event, Listener) and any(job.id in todo for job in shift.jobs):
                 on_event.tell(shift.text(how["slots"]))

@@ -222,7 +222,8 @@ def _read_split(path: Path, vocab_size: int, dtype: np.dtype, token_bytes: np.nd
         raise StoreError(f"{path}: empty; a corpus needs text to train on and text to validate on")
     if more := size % dtype.itemsize:
         ids = f"{size // dtype.itemsize} ids of {dtype.itemsize} bytes"
-        raise StoreError(f"{path}: truncated: {size} bytes are {ids} and {more} more")
+        advice = "fetch it again, or say with --dtype what its ids are"
+        raise StoreError(f"{path}: truncated: {size} bytes are {ids} and {more} more; {advice}")
     ids = np.memmap(path, dtype, mode="r")
     for start in range(0, len(ids), _CHUNK):
         chunk = ids[start : start + _CHUNK]

@@ -223,6 +223,29 @@ def test_workers_get_their_environment_and_the_parent_keeps_its_own(fake, store,
     assert dict(os.environ) == before
 
 
+@pytest.mark.parametrize(
+    ("how", "own", "expected"),
+    [
+        ({"threads_per_slot": 2, "passive": True}, {}, ["PASSIVE", None]),
+        ({"threads_per_slot": 2}, {}, [None, None]),
+        ({"passive": True}, {}, [None, None]),  # one thread waits for no other
+        ({"threads_per_slot": 2, "passive": True}, {"OMP_WAIT_POLICY": "ACTIVE"}, ["ACTIVE", None]),
+        ({"threads_per_slot": 2, "passive": True}, {"GOMP_SPINCOUNT": "7"}, [None, "7"]),
+    ],
+)
+def test_threads_on_busy_cores_sleep_while_they_wait_unless_the_user_says_otherwise(
+    how, own, expected, fake, store, monkeypatch
+):
+    names, seen = ["OMP_WAIT_POLICY", "GOMP_SPINCOUNT"], []
+    for name in names:
+        monkeypatch.delenv(name, raising=False)
+    for name, value in own.items():
+        monkeypatch.setenv(name, value)
+    job = fake.make_job(0, environment=names)
+    run_jobs([job], store, fake.train, on_event=lambda e: seen.append(e.get("progress", {}).get("environment")), **how)
+    assert [list(found.values()) for found in seen if found] == [expected]
+
+
 def test_workers_run_on_the_cores_that_this_process_may_use(fake, store):
     before, seen = os.sched_getaffinity(0), set()
     try:
