@@ -221,10 +221,16 @@ _SHORT.maxlevel, _SHORT.maxstring, _SHORT.maxother = 2, 60, 60
 
 @functools.cache
 def field_docs(cls: type) -> dict[str, str]:
-    """The sentence below each field of a settings dataclass, by field name, read from its source and its bases'."""
+    """The sentence below each field of a settings dataclass, by field name, read from its source and its bases'.
+
+    Where there is no source there are no sentences.
+    """
     docs = {}
     for base in filter(dataclasses.is_dataclass, reversed(cls.__mro__)):
-        body = ast.parse(textwrap.dedent(inspect.getsource(base))).body[0].body
+        try:
+            body = ast.parse(textwrap.dedent(inspect.getsource(base))).body[0].body
+        except (OSError, TypeError, SyntaxError):  # of a package without its source, or of a class that is made by code
+            continue
         for statement, following in zip(body, body[1:]):
             sentence = getattr(getattr(following, "value", None), "value", None)
             if isinstance(statement, ast.AnnAssign) and isinstance(following, ast.Expr) and isinstance(sentence, str):

@@ -50,11 +50,17 @@ class MissingExtraError(MadbenchError):
 
 
 def require(module: str, what: str, extra: str) -> ModuleType:
-    """The optional ``module``, imported. Raises ``MissingExtraError`` where it is not installed: ``what`` needs it."""
+    """The optional ``module``, imported. Raises ``MissingExtraError`` where it is not installed: ``what`` needs it.
+
+    Raises ``ConfigError`` where it is installed and broken.
+    """
     try:
         return importlib.import_module(module)
     except ImportError:
         raise MissingExtraError(what, extra) from None
+    except (Exception, SystemExit) as error:  # whatever its code raises
+        problem = f"{module} is installed and cannot be imported: {type(error).__name__}: {error}"
+        raise ConfigError(f"{what}: {problem}; install it anew with: pip install 'madbench[{extra}]'") from error
 
 
 def did_you_mean(word: str, options: Iterable[str]) -> str:

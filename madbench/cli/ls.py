@@ -16,7 +16,7 @@ from rich.console import Console
 from madbench.analysis.protocols import interaction_change, nearest_profile, shipped_profiles
 from madbench.cli.options import RESULTS, JsonOption, argument, labels_and_overrides, open_stored, option, warn
 from madbench.cli.printing import PLAIN, print_json, print_lines, quantity, table_lines
-from madbench.config import PUBLISHED, field_docs, from_mapping, read_yaml
+from madbench.config import PUBLISHED, from_mapping, read_yaml
 from madbench.errors import ConfigError, did_you_mean
 from madbench.jobs import Job
 from madbench.labels import (
@@ -31,6 +31,7 @@ from madbench.labels import (
 )
 from madbench.store.runs import Run
 from madbench.suites import INTERACTIONS, LANGUAGE, MAD, Suite, suite_of
+from madbench.suites.base import field_names
 from madbench.tasks import MAD_TASKS, broken_tasks, loaded_tasks, settings_class
 
 Rows = list[dict[str, Any]]
@@ -148,14 +149,19 @@ def _profiles(suite: Suite) -> Rows:
 
 
 def _families() -> Rows:
-    rows = []
+    rows, broken = [], broken_families()
     for name, family in loaded_families().items():
-        about = (inspect.getdoc(sys.modules[type(family).__module__]) or "").partition("\n\n")[0]
-        count = len(family.labels()) if hasattr(family, "labels") else None
-        row = {"family": name or "S/R/G", "labels": count, "settings": ", ".join(field_docs(family.Settings))}
+        module = sys.modules.get(type(family).__module__)  # none of a class that is made by code
+        about = ((module and inspect.getdoc(module)) or "").partition("\n\n")[0]
+        try:
+            count = len(family.labels()) if hasattr(family, "labels") else None
+        except Exception as error:  # of another package's code
+            broken[name] = f"family {name!r}: its labels cannot be listed: {type(error).__name__}: {error}"
+            continue
+        row = {"family": name or "S/R/G", "labels": count, "settings": ", ".join(field_names(family.Settings))}
         row |= {name: getattr(family, name, None) for name in ("example", "syntax")}
         rows.append(row | {"description": _line(about)})
-    return _with_broken(rows, broken_families())
+    return _with_broken(rows, broken)
 
 
 def _with_broken(rows: Rows, broken: Mapping[str, str]) -> Rows:

@@ -158,6 +158,8 @@ def _load(name: str) -> Family | LabelError:
                 raise LabelError(f"expected a madbench.mixers.Family, got {repr(family)[:100]}: {fault}")
             if family.name != name:
                 raise LabelError(f"it calls itself {family.name!r}; both names have to be the same")
+            if name not in _built_in():  # which every profile does, whatever its labels
+                from_mapping(family.Settings, {}, "its Settings")
     except LabelError as error:
         return error
     return family

@@ -97,6 +97,65 @@ def test_a_broken_family_is_listed_with_the_reason(main, broken_family):
     assert "bad (broken)" in main("ls").stdout
 
 
+WHOLE_FAMILY = """
+import dataclasses
+
+{settings}
+
+class Family:
+    name, version, Settings = "bad", "1", Settings
+
+    def labels(self):
+        {labels}
+
+    def parse(self, text):
+        raise ValueError("no label")
+
+    factors = neighbours = explain = solve = build = checks = parse
+
+
+FAMILY = Family()
+"""
+SETTINGS = "@dataclasses.dataclass(frozen=True)\nclass Settings:\n    "
+
+
+@pytest.mark.parametrize(
+    ("settings", "reason"),
+    [
+        (f"{SETTINGS}size: 'NoSuchType' = 1\n", "NameError"),
+        (
+            f"{SETTINGS}size: int = 1\n    def __post_init__(self):\n        raise RuntimeError('no licence')\n",
+            "no licence",
+        ),
+        (f"{SETTINGS}size: int\n", "'size'"),
+        ("Settings = 3\n", "Settings"),
+    ],
+)
+def test_a_family_whose_settings_cannot_be_made_is_broken(main, install, settings, reason):
+    source = WHOLE_FAMILY.format(settings=settings, labels="return ()")
+    module = f"bad_settings_{abs(hash(settings))}"
+    install({f"{module}.py": source}, "madbench.families", f"bad = {module}:FAMILY")
+    assert main("data", "compression", "vocab_size=16").code == 0
+    (problem,) = [row["problem"] for row in json.loads(main("ls", "families", "--json").stdout) if "problem" in row]
+    assert reason in problem and "family 'bad'" in problem
+
+
+def test_a_family_whose_labels_cannot_be_listed_is_named_and_the_others_are_listed(main, install):
+    source = WHOLE_FAMILY.format(settings=f"{SETTINGS}size: int = 1\n", labels="return 1 / 0")
+    install({"bad_labels.py": source}, "madbench.families", "bad = bad_labels:FAMILY")
+    rows = json.loads(main("ls", "families", "--json").stdout)
+    assert ["ZeroDivisionError" in row["problem"] for row in rows if "problem" in row] == [True] and len(rows) > 4
+
+
+def test_settings_without_source_are_settings_without_sentences(main, install):
+    settings = "Settings = dataclasses.make_dataclass('Settings', [('size', int, 1)], frozen=True)\n"
+    source = WHOLE_FAMILY.format(settings=settings, labels="return ()")
+    install({"bad_source.py": source}, "madbench.families", "bad = bad_source:FAMILY")
+    assert main("data", "compression", "vocab_size=16").code == 0 and main("ls", "profiles").code == 0
+    rows = {row["family"]: row for row in json.loads(main("ls", "families", "--json").stdout)}
+    assert rows["bad"]["settings"] == "size" and "problem" not in rows["bad"]
+
+
 def test_a_broken_task_fails_itself_and_no_other(main, broken_task):
     assert main("data", "compression").code == 0
     for words in (["run", "S", "-t", "bad", "--dry-run"], ["data", "bad"]):

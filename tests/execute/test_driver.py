@@ -13,7 +13,7 @@ from madbench.execute import base, driver
 from madbench.execute.base import Assignment, Policy, Summary, now_and_then, work_remotely
 from madbench.execute.driver import ATTEMPTS, drive
 from madbench.jobs import Record
-from madbench.store.runs import KEEP, Store
+from madbench.store.runs import KEEP, Store, StoreBusyError
 
 
 class Desk:
@@ -99,6 +99,27 @@ def test_every_job_is_trained_and_stored_and_reported(fake, store):
         assert mine[-1]["record"] == fake.expected(job)
         assert {event["slot"] for event in mine} == {0}
     assert os.listdir(store.root / "work") == []
+
+
+@pytest.mark.parametrize("size", [1, 2])
+def test_a_backend_is_told_to_drop_a_result_once_it_is_stored_and_still_claimed(fake, store, size):
+    jobs, dropped = [fake.make_job(seed) for seed in range(size)], []
+
+    class Keeper(Desk):
+        def submit(self, tasks):
+            super().submit(tasks)
+            for task in tasks:
+                task.drop_results = lambda: dropped.append((len(results(store)), is_claimed(jobs[-1])))
+
+    def is_claimed(job):
+        try:
+            with Store(store.root).claim(job):
+                return False
+        except StoreBusyError:
+            return True
+
+    assert sweep_groups([jobs], store, fake.train, Keeper()) == Summary(finished=size)
+    assert dropped[0] == (size, True)
 
 
 def test_the_same_call_again_connects_to_nothing(fake, store):
