@@ -261,7 +261,8 @@ def _fix(
     width, height = np.round((width, min(height, HEIGHT) if layout.is_small else height), 6)
     figure.set_size_inches(width, height)
     engine.set(rect=(edge / width, bottom / height, 1 - (2 * edge + right) / width, 1 - (top + bottom) / height))
-    engine.execute(figure)
+    for _ in range(2 if fixed else 1):  # panels of another size may have other ticks, of another width
+        engine.execute(figure)
     figure.set_layout_engine(None)  # not "none", with which every file would be drawn twice
     for axes in panels:  # the solver's last digits are not the same each time
         axes.set_position(np.round(axes.get_position().bounds, 6))
