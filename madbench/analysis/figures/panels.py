@@ -241,7 +241,7 @@ def _fix(
         for artist in (*axes.lines, *axes.collections, *axes.patches, *axes.texts):
             artist.set_in_layout(False)  # it is within the axes
     columns, rows = max(map(len, lines)), len(lines)
-    _wrap_titles(panels, 0.95 * fixed / columns if fixed else size[0] + 0.2)
+    _wrap_titles(panels, 0.9 * fixed / columns if fixed else size[0] + 0.2)
     engine.execute(figure)  # roomy, to measure what is around the axes
     around = figure.get_size_inches() - (columns, rows) * (panels[0].bbox.size / figure.dpi)
     (title_width, title_height), (legend_width, legend_height) = _inches(above), _inches(legend)
@@ -276,10 +276,11 @@ def _fix(
 def _wrap_titles(panels: Iterable[Axes], width: float) -> None:
     """Breaks the titles of panels that are longer than ``width`` inches."""
     for axes in panels:
-        if (share := width / max(_inches(axes.title)[0], 1e-9)) < 1:
-            parts = axes.get_title().splitlines()
-            most = max(6, int(share * max(map(len, parts))))
-            axes.set_title("\n".join(row for part in parts for row in textwrap.wrap(part, most)))
+        parts = axes.get_title().splitlines()
+        for most in range(max(map(len, parts), default=0) - 1, 5, -1):
+            if _inches(axes.title)[0] <= width:
+                break
+            axes.title.set_text("\n".join(row for part in parts for row in textwrap.wrap(part, most)))
 
 
 def draw_intervals(
