@@ -16,7 +16,7 @@ from rich.text import Text
 from madbench.cli import options
 from madbench.cli.options import argument, labels_and_overrides, option, output_option, split_list
 from madbench.cli.plan import job_states
-from madbench.cli.plots import write_figure
+from madbench.cli.plots import LayoutOptions, write_figure
 from madbench.cli.printing import PLAIN, counted, print_json, print_lines, quantity, table_lines
 from madbench.cli.progress import train_on_screen
 from madbench.config import parse_seeds
@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.figure import Figure
 
+    from madbench.analysis.figures.panels import Layout
     from madbench.analysis.interactions import Claim, Row
 
 
@@ -70,6 +71,8 @@ def interactions(
     dry_run: option(bool, "Show jobs, parameters and steps; train nothing.", "--dry-run") = False,
     figures: option(bool, "Draw learned against theoretical matrices, and error against length.") = True,
     output: output_option("Folder of the figures.", show_default="RESULTS/plots") = None,
+    *,
+    shape: LayoutOptions,
     as_json: options.JsonOption = False,
 ) -> None:
     """Train attention on interacting agents, test it on other numbers of them, and compare what it learned with theory.
@@ -107,8 +110,9 @@ def interactions(
     if "colliding" not in asked and (embedding or not controls):
         given = f"--embedding {embedding}" if embedding else "--no-controls"
         raise ConfigError(f"{given}: has no effect without colliding agents")
-    if output and (dry_run or not figures):
-        raise ConfigError(f"--output {output}: has no effect with {'--dry-run' if dry_run else '--no-figures'}")
+    if (output or shape != LayoutOptions()) and (dry_run or not figures):
+        given = f"--output {output}: has" if output else "--width, --no-title and --no-caption have"
+        raise ConfigError(f"{given} no effect with {'--dry-run' if dry_run else '--no-figures'}")
     labels, how = expand(labels), {"seeds": parse_seeds(seeds), "embedding": embedding, "has_controls": controls}
     loaded = InteractionProfile.load(profile, overrides)
     check_tasks_of(overrides, asked)
@@ -125,7 +129,8 @@ def interactions(
     names = {job.id: row.row.shown[0] for row in experiment.rows for job in row.jobs}
     summary, failed = train_on_screen(experiment, policy, console, names, slots=slots, threads=threads)
     failures = {f"{names[job_id]} ({job_id})": reason for job_id, reason in failed.items()}
-    _show(experiment, console, figures, output or results / "plots", as_json, failures)
+    drawn = (output or results / "plots", shape.layout) if figures else None
+    _show(experiment, console, drawn, as_json, failures)
     if summary.failed:
         raise typer.Exit(1)
 
@@ -159,16 +164,20 @@ def _print_plan(experiment: Experiment, policy: Policy, as_json: bool) -> None:
 
 
 def _show(
-    experiment: Experiment, console: Console, figures: bool, folder: Path, as_json: bool, failures: Mapping[str, str]
+    experiment: Experiment,
+    console: Console,
+    figures: tuple[Path, Layout] | None,
+    as_json: bool,
+    failures: Mapping[str, str],
 ) -> None:
-    """Prints tables and claims and draws the figures."""
+    """Prints tables and claims and draws the figures into a folder, as they are asked for."""
     from madbench.analysis.interactions import claims, interaction_rows
 
     store = Store.open(experiment.results, create=False)
     rows = interaction_rows(experiment.rows, store.records({job.id for job in experiment.jobs}))
     found = claims(rows)
     with console.status("drawing"):
-        drawn = list(_draw(rows, store, folder)) if figures and rows else []
+        drawn = list(_draw(rows, store, *figures)) if figures and rows else []
     if as_json:
         content = {"rows": [row.summary() for row in rows], "claims": [vars(claim) for claim in found]}
         print_json(content | {"figures": list(map(str, drawn)), "failed": failures})
@@ -223,23 +232,23 @@ def _number(value: float | None) -> str:
     return "0" if value == 0 else format(value, digits).replace("e-0", "e-")
 
 
-def _draw(rows: Sequence[Row], store: Store, folder: Path) -> Iterator[Path]:
+def _draw(rows: Sequence[Row], store: Store, folder: Path, layout: Layout) -> Iterator[Path]:
     """Writes the figures, each as CSV, PNG and PDF; of matrices the first seed's."""
     from madbench.analysis.figures.interactions import devised, errors, errors_frame, learned_matrices
     from madbench.mixers.interactions.worlds import Colliding
     from madbench.training.checkpoints import load_model
 
     def write(name: str, figure: Figure, frame: pd.DataFrame) -> Path:
-        _, png, _ = write_figure(figure, folder / f"interactions_{name}", frame)
+        _, png, *_ = write_figure(figure, folder / f"interactions_{name}", frame)
         return png
 
-    yield write("errors", errors(rows), errors_frame(rows))
+    yield write("errors", errors(rows, layout), errors_frame(rows))
     if any(row.task == "colliding" for row in rows):
-        yield write("devised", *devised(Colliding(positions=360, radius=5, embedding="sinusoidal")))
+        yield write("devised", *devised(Colliding(positions=360, radius=5, embedding="sinusoidal"), layout))
     for row in rows:
         if row.control or row.records[0].status != "finished":
             continue
         model, _ = load_model(store.kept_file(row.jobs[0].id, "weights.safetensors"))
         name = "_".join([row.task, *re.findall("[A-Za-z0-9]+", row.name)])
         for part, found in learned_matrices(row, model).items():
-            yield write(name + part, found.draw(), found.frame)
+            yield write(name + part, found.draw(layout), found.frame)

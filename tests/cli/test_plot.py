@@ -59,6 +59,18 @@ def test_the_files_are_what_is_said_and_the_same_again(fill, invoke, tiny, tmp_p
     assert all(part in protocol for part in ("Fidelity corrected", "budget strict", "Trained on an abacus"))
 
 
+def test_a_single_column_has_pages_and_their_caption_beside_them(fill, invoke, tiny, tmp_path):
+    for i, label in enumerate([f"{base}{rest}" for base in "SRG" for rest in ("", "-c", "-p", "-pc", "-c-q")]):
+        fill(label, i / 20)
+    words = ("mad", "-t", "compression", "-p", tiny, "--width", "single")
+    files = ["mad.csv", "mad.png", "mad.pdf", "mad-2.png", "mad-2.pdf", "mad.txt"]
+    assert invoke(plot, *words).stdout.split() == [f"results/plots/{name}" for name in files]
+    caption = (tmp_path / "results" / "plots" / "mad.txt").read_text()
+    assert caption.startswith("MAD: accuracy by task and label\n") and "Fidelity corrected" in caption
+    bare = invoke(plot, *words, "--no-title", "--no-caption", "-o", "bare").stdout.split()
+    assert bare == [f"bare/{name}" for name in files[:-1]]
+
+
 def test_a_figure_that_is_asked_for_must_have_data(fill, refuse, tiny):
     fill("S", 0.1)
     asked = ("-p", tiny)

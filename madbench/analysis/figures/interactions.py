@@ -3,17 +3,30 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+import math
+import textwrap
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 
+import matplotlib
 import numpy as np
 import pandas as pd
 from matplotlib.colors import CenteredNorm
-from matplotlib.figure import Figure
 from torch import nn
 
 from madbench.analysis.figures.colors import distinct
-from madbench.analysis.figures.style import GREY, HEADING, MARKERS, PALETTE, SMALLEST, style
+from madbench.analysis.figures.panels import HEIGHT, WIDTHS, Layout, Page, Panels
+from madbench.analysis.figures.style import (
+    GREY,
+    HEADING,
+    MARKERS,
+    PALETTE,
+    SMALL,
+    SMALL_HEADING,
+    SMALLEST,
+    style,
+)
 from madbench.analysis.interactions import PAPER_ERROR, Row
 from madbench.mixers.interactions.worlds import WORLDS, Colliding
 
@@ -29,24 +42,21 @@ class Matrices:
     note: str
     panels: dict[str, np.ndarray]
 
-    def draw(self) -> Figure:
+    def draw(self, layout: Layout = Layout()) -> Page:
         """All on one colour scale, white at zero; it ends where the theory's would be two and a half times as large."""
         panels, (height, width) = self.panels, next(iter(self.panels.values())).shape
         largest = {name: abs(matrix).max() for name, matrix in panels.items()}
         most = 2.5 * max(size for name, size in largest.items() if not name.startswith("learned"))
         norm, count = CenteredNorm(halfrange=min(most, max(largest.values())) or 1.0), len(panels)
-        with style():
-            figure = Figure(
-                (3.1 * count + 1, 3.1 * max(0.4, min(1.0, 1.6 * height / width)) + 1.1), layout="constrained"
-            )
-            for ax, (heading, matrix) in zip(figure.subplots(1, count), panels.items()):
+        size = (3.1 * count + 1, 3.1 * max(0.4, min(1.0, 1.6 * height / width)) + 1.1)
+        with style(), _page(layout, size, self.title, self.note) as figure:
+            rows = math.ceil(count / 2) if layout.is_small else 1
+            for ax, (heading, matrix) in zip(figure.subplots(rows, math.ceil(count / rows)).flat, panels.items()):
                 image = ax.imshow(matrix, cmap="RdBu_r", norm=norm, interpolation="nearest", aspect="auto")
                 ax.set_title(heading)
                 ax.grid(False)
             is_clipped = max(largest.values()) > norm.halfrange
             figure.colorbar(image, ax=figure.axes, shrink=0.95, pad=0.015, extend="both" if is_clipped else "neither")
-            figure.suptitle(self.title, x=0.005, ha="left", fontsize=HEADING, weight="bold")
-            figure.supxlabel(self.note, x=0.005, ha="left", fontsize=SMALLEST, color=GREY)
         return figure
 
     @property
@@ -83,40 +93,51 @@ def learned_matrices(row: Row, model: nn.Module) -> dict[str, Matrices]:
     return figures
 
 
-def errors(rows: Sequence[Row]) -> Figure:
+@style()
+def errors(rows: Sequence[Row], layout: Layout = Layout()) -> Page:
     """Error against length, a panel a task: the worst seed as a line, every seed as a mark, predictions as crosses."""
     frame = errors_frame(rows).assign(reference=lambda lines: lines.predicted.fillna(lines.floor))
-    tasks = [task for task in WORLDS if task in set(frame.task)]
-    with style():
-        figure = Figure((4.2 * len(tasks), 5.2), layout="constrained")
-        for part, task in zip(figure.subfigures(1, len(tasks), squeeze=False).flat, tasks):
-            ax, first, own = part.subplots(), next(row for row in rows if row.task == task), frame[frame.task == task]
-            looks = zip(distinct(PALETTE, own.row.nunique()), itertools.cycle(MARKERS))
-            for (name, of_row), (color, marker) in zip(own.groupby("row", sort=False), looks):
-                look = {"color": color, "marker": marker, "ms": 4.5, "mfc": "white"}
-                worst = of_row.groupby("length")[["mse", "reference"]].max().clip(lower=LEAST)
-                diverged = of_row.groupby("seed").mse.agg(lambda errors: np.isinf(errors).all())
-                note = f", {diverged.sum()}/{len(diverged)} diverged" if diverged.any() else ""
-                ax.plot(worst.mse, lw=1.6, label=f"{name}{note}", **look)
-                ax.plot(of_row.length, of_row.mse.clip(lower=LEAST), ls="", **look)
-                ax.plot(worst.reference[worst.reference > LEAST], "x", color=color, ms=8, mew=1.4)
-            lengths = list(first.world.lengths)
-            if own.reference.gt(0).any():
-                ax.plot([], [], "x", color=GREY, ms=8, mew=1.4, label="predicted" if task == "colliding" else "floor")
-            ax.plot(lengths, [first.variance(n) for n in lengths], color=GREY, lw=1, ls=":", label="a constant")
-            if task == "colliding":
-                ax.axhline(PAPER_ERROR, color=GREY, lw=1, ls="--", label="the paper, N 360")
-            ax.axvline(first.world.length, color=GREY, lw=0.8, alpha=0.6)
-            ax.set(xscale="log", xlabel="agents; the line: trained", title=first.world.title)
-            if np.isfinite(own[["mse", "variance"]]).any(axis=None):
-                ax.set_yscale("log")
-            else:
-                ax.set_yticks([])  # every seed diverged
-            ax.set_ylabel("mean squared error of a test agent" if task == tasks[0] else "")
-            ax.set_xticks(lengths, lengths)
-            ax.minorticks_off()
-            part.legend(loc="outside lower center", ncols=1, fontsize=SMALLEST)
-    return figure
+    tasks, names = [task for task in WORLDS if task in set(frame.task)], list(dict.fromkeys(frame.row))
+    colors = zip(distinct(PALETTE, len(names)), itertools.cycle(MARKERS))
+    looks = {name: {"color": color, "marker": marker, "mfc": "white"} for name, (color, marker) in zip(names, colors)}
+    entries = {name: look | {"linestyle": "-"} for name, look in looks.items()}
+    predicted = {"color": GREY, "marker": "x", "markersize": 7, "markeredgewidth": 1.4}
+    entries |= {"predicted, or floor": predicted} if frame.reference.gt(LEAST).any() else {}
+    entries |= {"a constant": {"color": GREY, "linewidth": 1, "linestyle": ":"}}
+    entries |= {"the paper, N 360": {"color": GREY, "linewidth": 1, "linestyle": "--"}} if "colliding" in tasks else {}
+    lines = layout.lines([len(tasks)], 3, 1.6 if layout.is_small else 2.0, 0.5)
+    heading, size = "Error against the number of agents", (3.3, 3.3)
+    panels = Panels(layout, "errors", heading, lines, size, 0.6, len(entries))
+    for axes, task in zip(panels.axes, tasks):
+        first, own = next(row for row in rows if row.task == task), frame[frame.task == task]
+        for name, of_row in own.groupby("row", sort=False):
+            worst = of_row.groupby("length")[["mse", "reference"]].max().clip(lower=LEAST)
+            axes.plot(worst.mse, linewidth=1.6, **looks[name])
+            axes.plot(of_row.length, of_row.mse.clip(lower=LEAST), linestyle="", **looks[name])
+            axes.plot(worst.reference[worst.reference > LEAST], **predicted | {"color": looks[name]["color"]}, ls="")
+        lengths = list(first.world.lengths)
+        axes.plot(lengths, [first.variance(n) for n in lengths], **entries["a constant"])
+        if task == "colliding":
+            axes.axhline(PAPER_ERROR, **entries["the paper, N 360"])
+        axes.axvline(first.world.length, color=GREY, linewidth=0.8, alpha=0.6)
+        axes.set(xlim=(0.8 * min(lengths), max(lengths) / 0.8), xscale="log", title=first.world.title)
+        if np.isfinite(own[["mse", "variance"]]).any(axis=None):
+            axes.set_yscale("log")
+        else:
+            axes.set_yticks([])  # every seed diverged
+        axes.set_xticks(lengths, lengths)
+        axes.minorticks_off()
+    panels.name_axes("agents", "mean squared error" if layout.is_small else "mean squared error of a test agent")
+    notes = ["Lines: the worst seed; marks: every seed. Grey line: the number of agents trained on.", _diverged(frame)]
+    return panels.finish(notes, entries, is_below=True)
+
+
+def _diverged(frame: pd.DataFrame) -> str:
+    """Which rows have seeds that diverged; their errors are infinite and not drawn."""
+    found = np.isinf(frame.mse).groupby([frame.task, frame.row, frame.seed], sort=False).all()
+    counts = found.groupby(level=[0, 1], sort=False).agg(["sum", "count"])
+    texts = [f"{task} {row} {some} of {of} seeds" for (task, row), some, of in counts.itertuples() if some]
+    return f"Diverged: {', '.join(texts)}." if texts else ""
 
 
 def errors_frame(rows: Sequence[Row]) -> pd.DataFrame:
@@ -130,13 +151,31 @@ def errors_frame(rows: Sequence[Row]) -> pd.DataFrame:
     ).astype({"predicted": float, "floor": float})
 
 
-def devised(world: Colliding) -> tuple[Figure, pd.DataFrame]:
+def devised(world: Colliding, layout: Layout = Layout()) -> tuple[Page, pd.DataFrame]:
     """The diagonal of the devised C in sinusoidal coordinates, by index (eq. 17)."""
     diagonal = np.diag(world.solution[0])
-    with style():
-        figure = Figure((6, 3.4), layout="constrained")
+    title = f"Devised C of sinusoidal positions, N {world.positions}, R {world.radius}"
+    with style(), _page(layout, (6, 3.4), title, "") as figure:
         ax = figure.subplots()
         ax.plot(diagonal, color=PALETTE[0], lw=1.2)
         ax.set(xlabel="index", ylabel="entry of the diagonal of C")
-        ax.set_title(f"Devised C of sinusoidal positions, N {world.positions}, R {world.radius}", loc="left")
     return figure, pd.DataFrame({"index": range(len(diagonal)), "entry": diagonal})
+
+
+@contextmanager
+def _page(layout: Layout, size: tuple[float, float], title: str, note: str) -> Iterator[Page]:
+    """A page for panels that share more than axes: of the width that is asked for, its texts in their place."""
+    title, note = title * layout.has_title, note * layout.has_caption
+    if width := WIDTHS.get(layout.width):
+        size = width, HEIGHT if layout.is_small else min(size[1], width / size[0] * size[1] + 1.0)
+    if layout.is_small:
+        matplotlib.rcParams.update(SMALL)
+    figure = Page(size, layout="constrained")
+    yield figure
+    if layout.is_small:
+        figure.caption = "\n".join(filter(None, (title, note)))
+        return
+    wide = int((size[0] - 0.1) * 14)
+    heading, text = textwrap.fill(title, int(0.7 * wide)), textwrap.fill(note, wide)
+    figure.suptitle(heading, x=0.005, ha="left", fontsize=SMALL_HEADING if width else HEADING, weight="bold")
+    figure.supxlabel(text, x=0.005, ha="left", fontsize=SMALLEST, color=GREY)

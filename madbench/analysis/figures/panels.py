@@ -244,7 +244,7 @@ def _fix(
         for artist in (*axes.lines, *axes.collections, *axes.patches, *axes.texts):
             artist.set_in_layout(False)  # it is within the axes
     columns, rows = max(map(len, lines)), len(lines)
-    _wrap_titles(panels, 0.95 * fixed / columns if fixed else size[0] + 0.2)
+    _wrap_titles(panels, 0.9 * fixed / columns if fixed else size[0] + 0.2)
     engine.execute(figure)  # roomy, to measure what is around the axes
     around = figure.get_size_inches() - (columns, rows) * (panels[0].bbox.size / figure.dpi)
     (title_width, title_height), (legend_width, legend_height) = _inches(above), _inches(legend)
@@ -264,7 +264,8 @@ def _fix(
     width, height = np.round((width, min(height, HEIGHT) if layout.is_small else height), 6)
     figure.set_size_inches(width, height)
     engine.set(rect=(edge / width, bottom / height, 1 - (2 * edge + right) / width, 1 - (top + bottom) / height))
-    engine.execute(figure)
+    for _ in range(2 if fixed else 1):  # panels of another size may have other ticks, of another width
+        engine.execute(figure)
     figure.set_layout_engine(None)  # not "none", with which every file would be drawn twice
     for axes in panels:  # the solver's last digits are not the same each time
         axes.set_position(np.round(axes.get_position().bounds, 6))
@@ -278,10 +279,11 @@ def _fix(
 def _wrap_titles(panels: Iterable[Axes], width: float) -> None:
     """Breaks the titles of panels that are longer than ``width`` inches."""
     for axes in panels:
-        if (share := width / max(_inches(axes.title)[0], 1e-9)) < 1:
-            parts = axes.get_title().splitlines()
-            most = max(6, int(share * max(map(len, parts))))
-            axes.set_title("\n".join(row for part in parts for row in textwrap.wrap(part, most)))
+        parts = axes.get_title().splitlines()
+        for most in range(max(map(len, parts), default=0) - 1, 5, -1):
+            if _inches(axes.title)[0] <= width:
+                break
+            axes.title.set_text("\n".join(row for part in parts for row in textwrap.wrap(part, most)))
 
 
 def draw_intervals(

@@ -1,9 +1,13 @@
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
+import pytest
 import torch
 
 from madbench.analysis.figures.inspection import figures
+from madbench.analysis.figures.panels import HEIGHT, WIDTHS, Layout
 from madbench.analysis.inspection import Inspection
 from madbench.mixers.probe import Probe
 
@@ -26,3 +30,30 @@ def test_gates_of_two_models_of_different_depth_are_of_the_layer_that_the_title_
         for step in steps:
             place = np.argmax(step.values)
             assert step.edges[place] <= layer / 10 + 0.01 < step.edges[place + 1]
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+def test_a_column_holds_every_panel_under_a_title_of_its_own(width):
+    names = ("G-cg-q-12o", "R-pcg-q-12o")
+    models = {name: model(3) for name in names}
+    for inspection in models.values():
+        for probe in inspection.probes:
+            probe.matrices.update({"factor 1": torch.eye(8).repeat(4, 1, 1)})
+    whole = {name: len(figure.axes) for name, figure in figures(models)}
+    assert whole == {"gates": 3, "matrices": 24}
+    for name, first in figures(models, Layout(width)):
+        pages = [first, *first.following]
+        assert sum(len(page.axes) for page in pages) == whole[name]
+        for page in pages:
+            page.draw_without_rendering()
+            assert page.get_size_inches()[0] == pytest.approx(WIDTHS[width])
+            assert width == "double" or page.get_size_inches()[1] <= HEIGHT
+            assert all(axes.title.get_fontsize() >= 7 for axes in page.axes)
+            titles = [axes.title.get_window_extent() for axes in page.axes]
+            assert not any(one.overlaps(other) for one, other in itertools.combinations(titles, 2))
+            assert all(0 <= box.x0 and box.x1 <= page.bbox.width for box in titles)
+
+
+def test_the_gates_of_two_models_differ_in_colour():
+    ((_, figure),) = figures({"one": model(1), "two": model(1)})
+    assert len({patch.get_edgecolor() for patch in figure.axes[0].patches}) == 2

@@ -1,0 +1,87 @@
+"""The figures of worlds of agents, from records without training."""
+
+from __future__ import annotations
+
+import random
+
+import numpy as np
+import pytest
+from matplotlib.text import Text
+
+from madbench.analysis.figures.interactions import Matrices, devised, errors
+from madbench.analysis.figures.panels import HEIGHT, WIDTHS, Layout
+from madbench.analysis.interactions import interaction_rows
+from madbench.experiment import PlannedRow, Protocol
+from madbench.grid import Row
+from madbench.mixers.interactions.worlds import Colliding
+from madbench.suites import INTERACTIONS
+from madbench.suites.interactions import TASKS, InteractionProfile
+from partial_stores import interaction_record
+
+
+@pytest.fixture
+def rows():
+    """Of every task, three seeds of each label; ``rows(status)``: how those of the first seed ended."""
+
+    def call(status="finished"):
+        loaded, chance = InteractionProfile.load("quick"), random.Random(0)
+        shared = {"fidelity": "corrected", "budget": "strict", "precision": "float64", "device": "cpu"}
+        protocol = Protocol(INTERACTIONS, loaded, "quick", (), list(TASKS), **shared)
+        by_row = {}
+        for job in INTERACTIONS.jobs((), loaded, seeds=(0, 1, 2)):
+            by_row.setdefault((job.task, job.label, str(job.setting)), []).append(job)
+        records = {
+            job.id: interaction_record(job, status if job.seed == 0 else "finished", chance)
+            for jobs in by_row.values()
+            for job in jobs
+        }
+        return interaction_rows([PlannedRow(Row(jobs[0].label), protocol, jobs) for jobs in by_row.values()], records)
+
+    return call
+
+
+def check(figure, width):
+    for page in (figure, *figure.following):
+        page.draw_without_rendering()
+        assert page.get_size_inches()[0] == pytest.approx(WIDTHS[width])
+        assert width == "double" or page.get_size_inches()[1] <= HEIGHT
+        texts = [text for text in page.findobj(Text) if text.get_visible() and text.get_text().strip()]
+        assert min(text.get_fontsize() for text in texts) >= 7
+        titles = [axes.title.get_window_extent() for axes in page.axes]
+        assert all(0 <= box.x0 and box.x1 <= page.bbox.width for box in titles if box.width > 1)
+        assert not any(one.overlaps(other) for i, one in enumerate(titles) for other in titles[:i])
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+def test_errors_fit_a_column(width, rows):
+    figure = errors(rows(), Layout(width))
+    check(figure, width)
+    assert sum(len(page.axes) for page in (figure, *figure.following)) == 3
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+@pytest.mark.parametrize("count", [2, 4])
+def test_matrices_fit_a_column(count, width):
+    names = ["learned E C Eᵀ", "devised E C Eᵀ", "learned T", "theoretical T"]
+    panels = {name: np.eye(8) for name in names[-count:]}
+    figure = Matrices("Colliding agents, hfa:C1 one-hot", "Seed 0. " + "T is an effect. " * 10, panels).draw(
+        Layout(width)
+    )
+    check(figure, width)
+    assert width == "double" or "Seed 0." in figure.caption
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+def test_the_devised_diagonal_fits_a_column(width):
+    check(devised(Colliding(positions=8, radius=2, embedding="sinusoidal"), Layout(width))[0], width)
+
+
+def test_every_row_of_a_task_has_a_colour_of_its_own(rows):
+    for axes in errors(rows()).axes:
+        drawn = {line.get_color() for line in axes.lines if line.get_linewidth() == 1.6}
+        assert len(drawn) == sum(line.get_linewidth() == 1.6 for line in axes.lines) > 1
+
+
+def test_seeds_that_diverged_are_counted_below(rows):
+    assert "1 of 3 seeds" in " ".join(errors(rows("diverged")).get_supxlabel().split())
+    assert "iverged" not in errors(rows()).get_supxlabel()
