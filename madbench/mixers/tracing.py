@@ -20,6 +20,28 @@ def is_traced() -> bool:
     return torch._C._are_functorch_transforms_active() or _AS_COMPILED.get()
 
 
+def is_transformed() -> bool:
+    """Whether a transform of torch.func, such as grad or vmap, is at work."""
+    return not torch.compiler.is_compiling() and torch._C._are_functorch_transforms_active()
+
+
+def needs_plain_operators() -> bool:
+    """Whether a transform of torch.func is at work that libraries' kernels have no rule for: all but one grad alone."""
+    if not is_transformed():
+        return False
+    kinds = torch._C._functorch.TransformType
+    levels = [level.key() for level in torch._C._functorch.get_interpreter_stack()]
+    return [level for level in levels if level != kinds.Functionalize] != [kinds.Grad]
+
+
+def is_symbolic(*sizes: int) -> bool:
+    """Whether a size stands for many, in a program of torch.export: then no choice may depend on it."""
+    if any(isinstance(size, torch.SymInt) for size in sizes):
+        return True
+    is_exporting = getattr(torch.compiler, "is_exporting", None)  # from torch 2.7 on
+    return torch.compiler.is_dynamo_compiling() and is_exporting is not None and is_exporting()
+
+
 def has_data(x: Tensor) -> bool:
     """Whether there are numbers behind the tensor, and not its shape alone."""
     return not isinstance(x, FakeTensor)

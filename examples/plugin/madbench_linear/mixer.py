@@ -20,6 +20,15 @@ class LinearMixer(nn.Module):
         d, r = allocation.size.d_model, allocation.ranks["r"]
         self.qkv, self.o = nn.Linear(d, 3 * r, bias=False), nn.Linear(r, d, bias=False)
         self.gate = nn.Linear(d, r) if allocation.label.gate else None
+        self._draw()
+
+    def reset_parameters(self) -> None:
+        """Draws the parameters again, as a module built on ``meta`` needs it; from one seed, those of a new one."""
+        for part in self.children():
+            part.reset_parameters()
+        self._draw()
+
+    def _draw(self) -> None:
         for name, parameter in self.named_parameters():
             nn.init.zeros_(parameter) if name.endswith("bias") else nn.init.normal_(parameter, std=0.02)
 

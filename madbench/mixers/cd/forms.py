@@ -20,6 +20,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from madbench.mixers.tracing import is_symbolic
+
 SUB_BLOCK = 16  # rows whose decay is evaluated pair by pair
 
 
@@ -65,7 +67,7 @@ class Decay:
         self.log_gate, self.length, dtype = log_gate, like.shape[-2], like.dtype
         if log_gate is None:
             return
-        self.rows = min(SUB_BLOCK, self.length)
+        self.rows = self.length if is_symbolic(self.length) else min(SUB_BLOCK, self.length)
         c = split_rows(log_gate, self.rows).double().cumsum(-2)  # double, as it is large where gates close
         total = c[..., -1:, :]
         end = total.squeeze(-2).cumsum(-2)
@@ -106,6 +108,8 @@ def _lower(size: int, diagonal: int, like: Tensor) -> Tensor:
 
 def split_rows(x: Tensor, rows: int) -> Tensor:
     """(..., T, C) -> (..., T / rows, rows, C), with zeros after the last row where ``rows`` does not divide T."""
+    if is_symbolic(rows):
+        return x.unsqueeze(-3)  # all of them
     return F.pad(x, (0, 0, 0, -x.shape[-2] % rows)).unflatten(-2, (-1, rows))
 
 

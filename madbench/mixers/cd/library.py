@@ -11,6 +11,7 @@ from torch import Tensor
 from madbench.errors import TrainingError
 from madbench.extras import how_to_install
 from madbench.mixers.cd.forms import Dynamics
+from madbench.mixers.derivatives import refuse_second
 
 MODULES = {
     "chunk_simple_gla": "fla.ops.simple_gla",
@@ -62,7 +63,9 @@ def combine(d: Dynamics, values: Tensor, dtype: torch.dtype, is_delta_rule: bool
         w, beta = _by_row(d.w), _by_row(d.beta)[..., None]
         gate = torch.zeros_like(w) if gate is None else gate.expand_as(w)
         name, inputs = "chunk_dplr_delta_rule", ((gate.exp() * w).to(dtype), (-beta * w).to(dtype), gate.contiguous())
-    return _by_row(operator(name)(q, k, v.to(dtype), *inputs, scale=1.0)[0])
+    given = (q, k, v.to(dtype), *inputs)
+    refuse_second("fla", given, is_always=True)
+    return _by_row(operator(name)(*given, scale=1.0)[0])
 
 
 def _scalar(gate: Tensor | None) -> Tensor | None:

@@ -17,9 +17,11 @@ from madbench.mixers.cd.forms import Dynamics
 from madbench.mixers.cd.grammar import DIAGONAL_GATES
 from madbench.mixers.cd.projections import Cache, Projections
 from madbench.mixers.cd.reference import reference
+from madbench.mixers.derivatives import refuse_second
 from madbench.mixers.precision import without_autocast
 from madbench.mixers.probe import Probe, by_lag
 from madbench.mixers.recompute import again
+from madbench.mixers.tracing import is_symbolic, needs_plain_operators
 
 DENSE_LIMIT_LENGTH = 512
 DENSE_LIMIT_BYTES = 2**30  # of one (B, H, T, T) float32 tensor
@@ -88,6 +90,7 @@ class CoefficientMixer(Projections):
         with without_autocast(x):
             if path == "sdpa":
                 q, k = d.q.to(d.v.dtype), d.k.to(d.v.dtype)
+                refuse_second(path, (q, k, d.v))
                 y = F.scaled_dot_product_attention(q, k, d.v, is_causal=True, scale=1.0)
             elif path == "dense":
                 y = self._combine(forms.scores(d), d, 0)
@@ -135,8 +138,10 @@ class CoefficientMixer(Projections):
             raise TrainingError(f"{self.variant}: 0 tokens; a sequence has at least one")
         if self.path != "auto":
             return self.path
-        if self.variant.is_softmax:
+        if self.variant.is_softmax and not needs_plain_operators():
             return "sdpa"
+        if is_symbolic(batch, length):
+            return "dense"
         pairs = batch * self.n_head * length * length * 4
         if length <= self.chunk or length <= self.dense_limit and pairs <= DENSE_LIMIT_BYTES:
             return "dense"

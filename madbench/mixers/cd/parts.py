@@ -85,7 +85,7 @@ def running_maximum(log_gate: Tensor | None, log_scale: Tensor, before: Tensor |
             highest = highest.maximum(before[..., None].double())
         m = total + highest
         first = m[..., 0] - f[..., 0] if before is None else before.double()
-        return m, torch.cat((first[..., None], m[..., :-1]), dim=-1)
+        return m, torch.cat((first[..., None], m), dim=-1)[..., :-1]
 
 
 def activate(

@@ -14,6 +14,7 @@ from madbench.mixers.cd.budget import CONV_TAPS, LOW_RANK, Allocation
 from madbench.mixers.cd.forms import Dynamics
 from madbench.mixers.precision import without_autocast
 from madbench.mixers.srg.parts import ShortConv, rotate
+from madbench.mixers.start import redraw_parts
 
 NORM_EPS = 1e-6  # of the RMSNorm of output gate g
 
@@ -62,15 +63,19 @@ class Projections(nn.Module):
         self.out_gate = linear(m) if label.output == "g" else None
         self.out_norm = nn.RMSNorm(allocation.value_width, eps=NORM_EPS) if label.output == "g" else None
         self.out_sigmoid = linear(m, bias=True) if label.output == "o" else None
-        self.reset_parameters()
+        self._draw()
 
-    @torch.no_grad()
     def reset_parameters(self) -> None:
         """N(0, 0.02^2), q, k, v and o N(0, init_std^2), gain 1, biases 0 but for gates, which start open.
 
         ss: lambda evenly from 0.9 to 0.99 over heads; sm, dm: Delta log-uniform in [0.001, 0.1] (Example 2) and e^a
-        uniform in [1, 16]; se: c = -0.05.
+        uniform in [1, 16]; se: c = -0.05. From one seed they are those of a new mixer.
         """
+        redraw_parts(self)
+        self._draw()
+
+    @torch.no_grad()
+    def _draw(self) -> None:
         for name, parameter in self.named_parameters():
             if name.endswith(".bias"):
                 parameter.zero_()

@@ -18,6 +18,7 @@ from madbench.mixers.precision import wide, without_autocast
 from madbench.mixers.probe import Probe, by_lag
 from madbench.mixers.recompute import again
 from madbench.mixers.srg.parts import ROPE_BASE
+from madbench.mixers.tracing import is_symbolic
 
 PROBED_TUPLES = 2**25  # of which a probe holds a number each
 
@@ -98,20 +99,26 @@ class HyperAttention(FactoredMixer):
         Weights are exp of the score less that largest, or scores as they are; ``first_row`` is the position among the
         tokens of the keys. Shapes (B, H, M, d_vo), (B, H, M, 1), (B, H, M, 1).
         """
-        if len(keys) > 2:
-            return self._sums_of_outer_slot(q, keys, values, first_row)
         *outer, inner = keys
-        z = q[:, :, :, None] * outer[0][:, :, None] if outer else q[:, :, :, None]
-        z = wide(_real_product(z, inner[:, :, None]))  # (B, H, M, S or 1, S)
-        seen = visible(len(keys), self.tuples, inner, self.causal, first_row, q.shape[2]).view(z.shape[2:])
+        if len(outer) > 1 and not is_symbolic(inner.shape[2]):
+            return self._sums_of_outer_slot(q, keys, values, first_row)
+        z = q[:, :, :, None]
+        for slot, key in enumerate(outer):
+            z = (z if slot == 0 else z.unsqueeze(-2)) * _beside(key, 1 + slot)
+        z = wide(_real_product(z, _beside(inner, max(len(outer), 1))))  # (B, H, M, S or 1, .., S)
+        seen = visible(len(keys), self.tuples, inner, self.causal, first_row, q.shape[2])
+        seen = seen if outer else seen[:, None]
+        axes = tuple(range(3, z.dim()))
         if self.linear:
-            weights, top = z.masked_fill(~seen, 0), z.new_zeros(*z.shape[:3], 1, 1)
+            weights, top = z.masked_fill(~seen, 0), z.new_zeros(*z.shape[:3], *(1,) * len(axes))
         else:
-            weights, top = softmax_over(z, seen, (-2, -1))
+            weights, top = softmax_over(z, seen, axes)
         with without_autocast(z) if self.linear else contextlib.nullcontext():
-            sums = wide(weights @ values[-1][:, :, None])
-        sums = (sums * values[0][:, :, None]).sum(3) if outer else sums.squeeze(3)
-        return sums, weights.sum((-2, -1))[..., None], top.squeeze(-1)
+            sums = wide(weights @ _beside(values[-1], max(len(outer), 1)))
+        for slot in reversed(range(len(outer))):
+            sums = (sums * _beside(values[slot], 1 + slot)).sum(-2)
+        sums = sums if outer else sums.squeeze(3)
+        return sums, weights.sum(axes)[..., None], top.flatten(3)
 
     def _sums_of_outer_slot(
         self, q: Tensor, keys: list[Tensor], values: list[Tensor], first_row: int
@@ -167,7 +174,7 @@ class HyperAttention(FactoredMixer):
         return 8 * batch * rows * self.n_head * length ** min(self.degree - 2, 1) * (length + widths)
 
     def prefers_state(self, length: int) -> bool:
-        return (self.degree - 1) * self.d_qk * self.d_vo <= length ** (self.degree - 1)
+        return is_symbolic(length) or (self.degree - 1) * self.d_qk * self.d_vo <= length ** (self.degree - 1)
 
     def check_state(self) -> None:
         """Never too large: running sums have (n - 1) d_qk d_vo entries a head."""
@@ -208,6 +215,11 @@ def _joined(one: Sequence[Tensor], other: Sequence[Tensor]) -> list[Tensor]:
     finite = top.masked_fill(top == float("-inf"), 0)
     scales = [(part[2] - finite).exp() for part in (one, other)]
     return [*(one[i] * scales[0] + other[i] * scales[1] for i in range(2)), top]
+
+
+def _beside(x: Tensor, axes: int) -> Tensor:
+    """(B, H, S, C) -> (B, H, 1, .., S, C), with axes for rows and for the tokens of slots before it."""
+    return x[:, :, *(None,) * axes]
 
 
 def _real_product(a: Tensor, b: Tensor) -> Tensor:

@@ -15,6 +15,7 @@ from madbench.mixers.interactions.reference import feature_reference
 from madbench.mixers.precision import wide, without_autocast
 from madbench.mixers.probe import Probe, by_lag
 from madbench.mixers.srg.parts import rotate
+from madbench.mixers.tracing import is_symbolic
 
 MOST_STATE = 2**20  # entries of the running sum of a head
 
@@ -128,7 +129,7 @@ class HyperFeatureAttention(FactoredMixer):
         return self.d_vo * max(math.prod(factor_widths(self.d_qk, order, self.rope)) for order in self.orders)
 
     def prefers_state(self, length: int) -> bool:
-        return self.state_entries <= min(MOST_STATE, self.d_vo * (length - 1))
+        return not is_symbolic(length) and self.state_entries <= min(MOST_STATE, self.d_vo * (length - 1))
 
     def check_state(self) -> None:
         if self.state_entries > MOST_STATE:

@@ -16,6 +16,7 @@ from madbench.mixers.interactions.sums import visible
 from madbench.mixers.interactions.tuples import ORDERED
 from madbench.mixers.precision import wide, without_autocast
 from madbench.mixers.probe import Probe, by_lag
+from madbench.mixers.tracing import is_symbolic
 
 
 class Coupling(InteractionMixer):
@@ -68,16 +69,17 @@ class Coupling(InteractionMixer):
             of_head = [order for order in orders for _ in range(heads // len(orders))]
             shapes = [((a, width, width), (a if product else 1, width, self.out_width)) for a in of_head]
         parameters = sum(math.prod(one) for of_head in shapes for one in of_head)
-        what = f"degree {degree} at width {width}: a coupling of {parameters:,} entries"
         check_memory(
-            torch.empty(0), 4 * parameters, what, "take a smaller width, a lower degree or factored effects, base L"
+            torch.empty(0),
+            4 * parameters,
+            lambda: f"degree {degree} at width {width}: a coupling of {parameters:,} entries",
+            lambda: "take a smaller width, a lower degree or factored effects, base L",
         )
         if len(set(orders)) == 1:
             self.c, self.w = (nn.Parameter(torch.empty(heads, *shape)) for shape in shapes[0])
         else:
             self.c, self.w = (nn.ParameterList(map(torch.empty, one)) for one in zip(*shapes))
-        for parameter in self.parameters():
-            nn.init.normal_(parameter, std=0.02)
+        self.draw()
 
     def name(self) -> str:
         return f"degree {self.degree}"
@@ -115,7 +117,8 @@ class Coupling(InteractionMixer):
         return found
 
     def resolve_path(self, batch: int, length: int) -> str:
-        return "dense" if self.path == "auto" and length <= self.chunk else super().resolve_path(batch, length)
+        is_short = not is_symbolic(batch, length) and length <= self.chunk
+        return "dense" if self.path == "auto" and is_short else super().resolve_path(batch, length)
 
     def block_bytes(self, batch: int, rows: int, length: int) -> int:
         """Of a block's effects of every factor and the values of all tuples, in float32."""
@@ -134,7 +137,7 @@ class Coupling(InteractionMixer):
     def attend(self, rows: Tensor, seen: Tensor, first_row: int) -> Tensor:
         """Rows (B, 1, M, d) from position ``first_row`` on, of tokens seen (B, 1, S, d) -> (B, 1, M, d2)."""
         rows, seen, y = rows[:, 0], seen[:, 0], 0.0
-        hidden = ~visible(self.degree - 1, self.tuples, seen, self.causal, first_row, rows.shape[1])
+        hidden = ~visible(self.degree - 1, self.tuples, seen, self.causal, first_row, rows.shape[1]).flatten(1)
         with without_autocast(rows):
             for c, w in self._groups():
                 y = y + (self._effects(c, rows, seen).masked_fill(hidden, 0) @ self._values(w, seen)).sum(1)
@@ -142,7 +145,7 @@ class Coupling(InteractionMixer):
 
     def _effects(self, c: Tensor, rows: Tensor, seen: Tensor) -> Tensor:
         """f(i, J) of rows and all tuples of the tokens seen, (B, H', M, S^(n-1)), j1 the slowest."""
-        rows, seen = wide(rows), wide(seen)
+        c, rows, seen = wide(c), wide(rows), wide(seen)
         if self.degree == 2:
             return torch.einsum("bmd,hade,bse->bhams", rows, c, seen).prod(2)
         effects = torch.einsum("bma,hap->bhmp", rows, c.flatten(2))
@@ -152,10 +155,10 @@ class Coupling(InteractionMixer):
 
     def _values(self, w: Tensor, seen: Tensor) -> Tensor:
         """w(J) of all tuples of the tokens seen, (B, H', S^(n-1), d2)."""
-        seen = wide(seen)
+        w, seen = wide(w), wide(seen)
         if self.degree == 2:
             return torch.einsum("bsd,hadk->bhask", seen, w).prod(2)
-        values = w.flatten(1).expand(len(seen), -1, -1)
+        values = w.flatten(1).expand(seen.shape[0], -1, -1)
         for _ in range(self.degree - 1):
             values = torch.einsum("bhdr,bsd->bhrs", values.unflatten(2, (self.width, -1)), seen).flatten(2)
         return values.unflatten(2, (self.out_width, -1)).transpose(2, 3)

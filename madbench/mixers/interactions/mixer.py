@@ -13,7 +13,10 @@ from torch import Tensor, nn
 from madbench.errors import TrainingError, did_you_mean
 from madbench.mixers.precision import wide
 from madbench.mixers.recompute import again
+from madbench.mixers.start import redraw_parts
+from madbench.mixers.tracing import is_symbolic
 
+PHYSICAL_BYTES = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")  # here: torch.compile cannot look through it
 CHUNK_BYTES = {"cpu": 2**24, "cuda": 2**28}
 """Of the largest tensors of a block of rows: what caches hold, and kernels worth a launch. Where one block is not all,
 blocks are faster, as they skip what is masked, though they are computed twice."""
@@ -53,6 +56,16 @@ class InteractionMixer(nn.Module):
         self.linear, self.rope, self.causal = linear, rope, causal
         self.max_len, self.path, self.chunk = max_len, path, chunk
 
+    def reset_parameters(self) -> None:
+        """Weights from N(0, 0.02^2); from one seed they are those of a new mixer."""
+        redraw_parts(self)
+        self.draw()
+
+    def draw(self) -> None:
+        """Draws the weights, with which a constructor ends."""
+        for parameter in self.parameters():
+            nn.init.normal_(parameter, std=0.02)
+
     def forward(self, x: Tensor) -> Tensor:
         """x (B, T, d) -> (B, T, d). Raises ``TrainingError`` for no tokens, and where memory does not suffice."""
         batch, length, _ = x.shape
@@ -61,17 +74,21 @@ class InteractionMixer(nn.Module):
         path = self.resolve_path(batch, length)
         if path == "reference":
             return self.reference(x).to(x.dtype)
-        rows = length if path == "dense" else self.rows_of_block(batch, length, path)
-        self._check_memory(x, rows, path)
+        if is_symbolic(batch, length):
+            rows = length  # blocks would fix how many there are
+        else:
+            rows = length if path == "dense" else self.rows_of_block(batch, length, path)
+            self._check_memory(x, rows, path)
         q, *seen = self.placed(0, 0, *self.project(x))
         if path == "linear_time":
             return self.read_out(self.running(q, *seen, rows))
-        if path == "dense":
+        if path == "dense" or is_symbolic(batch, length):
             return self.read_out(self.attend(q, *seen, 0))
         blocks = []
         for start in range(0, length, rows):
             end = start + rows if self.causal else length
-            blocks.append(again(self.attend, q[:, :, start : start + rows], *(one[:, :, :end] for one in seen), start))
+            block = (q[:, :, start : start + rows], *(one[:, :, :end] for one in seen), start)
+            blocks.append(again(self.attend, *block, module=self))
         return self.read_out(torch.cat(blocks, dim=2))
 
     def step(self, x: Tensor, cache: Any = None, slide: bool = False) -> tuple[Tensor, Any]:
@@ -108,6 +125,8 @@ class InteractionMixer(nn.Module):
             return self.path
         if self.linear and self.prefers_state(length):
             return "linear_time"
+        if is_symbolic(batch, length):
+            return "dense"
         return "dense" if self.block_bytes(batch, length, length) <= self.limit_bytes else "chunked"
 
     @property
@@ -118,22 +137,26 @@ class InteractionMixer(nn.Module):
     def rows_of_block(self, batch: int, length: int, path: str) -> int:
         """Rows of a block of the paths ``chunked`` and ``linear_time``."""
         of_row = self.state_row_bytes(batch) if path == "linear_time" else self.block_bytes(batch, 1, length)
-        return min(length, self.chunk or max(1, self.limit_bytes // of_row))
+        return min(length, self.chunk or max(1, self.limit_bytes // max(of_row, 1)))
 
     def _check_memory(self, x: Tensor, rows: int, path: str) -> None:
         """Raises ``TrainingError`` where blocks of ``rows`` do not fit."""
         batch, length, _ = x.shape
         if path == "linear_time":
             self.check_state()
-            needed, fits = self.state_row_bytes(batch) * rows, "take fewer sequences or more heads"
+            needed = self.state_row_bytes(batch) * rows
         else:
             needed = self.block_bytes(batch, rows, length)
+
+        def fits() -> str:
+            if path == "linear_time":
+                return "take fewer sequences or more heads"
             longest = fitting_length(x, lambda n: self.block_bytes(1, n if rows == length else rows, n))
             others = ["chunked"] * (path == "dense") + ["linear_time"] * self.linear
             ways = [f"one sequence of {longest:,} tokens", *(f"the path {other!r}" for other in others)]
-            fits = f"what would fit: {'; '.join(ways)}"
-        what = f"{self.name()} at {batch} x {length:,} tokens, path {path!r},"
-        check_memory(x, needed, what, fits)
+            return f"what would fit: {'; '.join(ways)}"
+
+        check_memory(x, needed, lambda: f"{self.name()} at {batch} x {length:,} tokens, path {path!r},", fits)
 
     def placed(self, first_q: int, first_k: int, q: Tensor, k: Tensor, *v: Tensor) -> tuple[Tensor, ...]:
         """What :meth:`project` gives, rotated, the first tokens being at these positions."""
@@ -176,8 +199,7 @@ class FactoredMixer(InteractionMixer):
         q, k, v, o = widths
         self.q, self.k, self.v = (nn.Linear(d_model, width, bias=False) for width in (q, k, v))
         self.o = nn.Linear(o, d_model, bias=False)
-        for parameter in self.parameters():
-            nn.init.normal_(parameter, std=0.02)
+        self.draw()
 
     def read_out(self, o: Tensor) -> Tensor:
         """o (B, H, T, d_vo) -> (B, T, d)."""
@@ -186,7 +208,8 @@ class FactoredMixer(InteractionMixer):
     def running(self, q: Tensor, k: Tensor, v: Tensor, rows: int) -> Tensor:
         """All rows by running sums, block by block: (B, H, T, d_vo)."""
         state, found = None, []
-        blocks = [slice(start, start + rows) for start in range(0, q.shape[2], rows)]
+        starts = [0] if rows == q.shape[2] else range(0, q.shape[2], rows)
+        blocks = [slice(start, start + rows) for start in starts]
         if not self.causal:
             for block in blocks:
                 state = again(self.totals, k[:, :, block], v[:, :, block], state)
@@ -217,14 +240,15 @@ def available_bytes(x: Tensor) -> int:
     if x.device.type == "cuda":
         unused = torch.cuda.memory_reserved(x.device) - torch.cuda.memory_allocated(x.device)
         return torch.cuda.mem_get_info(x.device)[0] + unused
-    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    return PHYSICAL_BYTES
 
 
-def check_memory(x: Tensor, needed: int, what: str, fits: str) -> None:
+def check_memory(x: Tensor, needed: int, what: Callable[[], str], fits: Callable[[], str]) -> None:
     """Raises ``TrainingError`` where ``needed`` bytes for ``what`` are more than there are; ``fits``: what would do."""
     available = available_bytes(x)
     if needed > available:
-        raise TrainingError(f"{what} takes {needed / 1e9:,.1f} GB, and there are {available / 1e9:,.1f} GB; {fits}")
+        sizes = f"takes {needed / 1e9:,.1f} GB, and there are {available / 1e9:,.1f} GB"
+        raise TrainingError(f"{what()} {sizes}; {fits()}")
 
 
 def fitting_length(x: Tensor, bytes_at: Callable[[int], int]) -> int:

@@ -13,14 +13,14 @@ from madbench.mixers.interactions.tuples import ALL, STRICT
 
 
 def visible(slots: int, tuples: str, seen: Tensor, causal: bool, first_row: int, rows: int) -> Tensor:
-    """Which of all tuples of the tokens ``seen`` (.., S, d) each row sees: (``rows``, S^slots), j1 the slowest.
+    """Which of all tuples of the tokens ``seen`` (.., S, d) each row sees: (``rows``, S, .., S), j1 first.
 
     Row m is at position ``first_row + m``.
     """
     token = torch.arange(seen.shape[-2], device=seen.device)
     place = [token.view(*(1,) * m, -1, *(1,) * (slots - 1 - m)) for m in range(slots)]
     row = torch.arange(first_row, first_row + rows, device=seen.device).view(-1, *(1,) * slots)
-    shape = (rows, *(len(token),) * slots)
+    shape = (rows, *(seen.shape[-2],) * slots)
     found = torch.ones(shape, dtype=torch.bool, device=seen.device)
     if causal:
         for each in place if tuples == ALL else place[:1]:
@@ -28,7 +28,7 @@ def visible(slots: int, tuples: str, seen: Tensor, causal: bool, first_row: int,
     if tuples != ALL:
         for newer, older in itertools.pairwise(place):
             found = found & ((newer > older) if tuples == STRICT else (newer >= older))
-    return found.flatten(1)
+    return found
 
 
 def tuple_sums(
@@ -54,7 +54,7 @@ def tuple_sums(
             inner = totals[-1]
             if tuples == STRICT:
                 first = torch.zeros_like(inner.narrow(dim, 0, 1)) if before is None else before[slot + 1]
-                inner = torch.cat((first, inner.narrow(dim, 0, inner.shape[dim] - 1)), dim)
+                inner = torch.cat((first, inner), dim).narrow(dim, 0, inner.shape[dim])
             term = term * inner
         total = term.cumsum(dim)
         totals.append(total if before is None else total + before[slot])

@@ -10,6 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from madbench.errors import TrainingError, did_you_mean
+from madbench.mixers.derivatives import refuse_second
 from madbench.mixers.probe import LagKernel, Probe, by_lag
 from madbench.mixers.recompute import again
 from madbench.mixers.srg import decoding, tiled
@@ -29,7 +30,8 @@ from madbench.mixers.srg.parts import (
 )
 from madbench.mixers.srg.reference import reference
 from madbench.mixers.srg.stacked import attend_stacked
-from madbench.mixers.tracing import is_traced
+from madbench.mixers.start import redraw_parts
+from madbench.mixers.tracing import is_symbolic, is_traced, is_transformed, needs_plain_operators
 
 PATHS = ("auto", "reference", "dense", "chunked", "tiled", "sdpa", "fused")
 HEAD_NORM_EPS = 1e-5
@@ -90,7 +92,7 @@ class DynamicMLP(nn.Module):
         lambda_init: of D.
         path: ``auto``, or one of ``reference`` (float64 loops), ``dense`` (all rows at once), ``chunked`` (blocks of
             ``chunk`` rows, recomputed in the backward pass; peak memory B H chunk T instead of B H T T), ``tiled``
-            (blocks that stay in a CPU's cache, with gradients by hand, of first order only; neither D nor registers),
+            (blocks that stay in a CPU's cache, with gradients by hand; neither D nor registers),
             ``sdpa`` (torch's scaled dot product attention; S and D without mixing and registers only) and ``fused``
             (Triton kernels, on a GPU; neither D nor registers, nor S without mixing). All compute the same function.
         chunk: rows of a block.
@@ -149,10 +151,17 @@ class DynamicMLP(nn.Module):
         tables = (allocation.slots, allocation.r)
         self.mix1 = SequenceMixing(d_model, self.query_heads, *tables) if variant.mix1 else None
         self.mix2 = SequenceMixing(d_model, self.n_head, *tables) if variant.mix2 else None
-        self.reset_parameters()
+        self._draw()
 
     def reset_parameters(self) -> None:
-        """Projections, taps, A, B from N(0, 0.02^2); p, biases, adapters' second factors zero; the norm's gain one."""
+        """Projections, taps, A, B from N(0, 0.02^2); p, biases, adapters' second factors zero; the norm's gain one.
+
+        From one seed they are those of a new mixer.
+        """
+        redraw_parts(self)
+        self._draw()
+
+    def _draw(self) -> None:
         for name, parameter in self.named_parameters():
             if name.endswith((".bias", ".p", "_up.weight")):
                 nn.init.zeros_(parameter)
@@ -177,11 +186,14 @@ class DynamicMLP(nn.Module):
         projected = self._project(x, 0) if projected is None else projected
         if path == "sdpa":
             v = projected.v if self.contrast is None else torch.cat((projected.v, projected.v), dim=1)
+            refuse_second(path, (projected.q, projected.k, v))
             o = self._by_head(_softmax_attention, projected.q, projected.k, v, None, None)
             if self.contrast:
                 first, second = o.chunk(2, dim=1)
                 o = first - self.contrast() * second
         elif path in ("tiled", "fused"):
+            if is_transformed() and not self.is_stacked:
+                raise TrainingError(f"path {path!r} has no rules for the transforms of torch.func; use 'auto'")
             q = projected.q * self.scale if self.variant.has_softmax else projected.q
             operator = tiled.attend if path == "tiled" else fused.attend
             o = self._by_head(operator, q, projected.k, projected.v, projected.s1, projected.s2)
@@ -250,13 +262,16 @@ class DynamicMLP(nn.Module):
         """The path that :meth:`forward` takes for an input of this shape, on this device and in this arithmetic."""
         if self.path != "auto":
             return self.path
-        if self.uses_sdpa:
+        if is_symbolic(batch, length):
+            return "sdpa" if self.uses_sdpa else "dense"
+        if self.uses_sdpa and (self.is_stacked or not needs_plain_operators()):
             return "sdpa"
         weight = self.q.weight
-        if self.has_kernel and fused.is_fast(weight.device, fused.arithmetic(weight)):
+        transformed = is_transformed() and not self.is_stacked  # models in a stack are more heads of one call
+        if self.has_kernel and not transformed and fused.is_fast(weight.device, fused.arithmetic(weight)):
             return "fused"
         scores = batch * self.query_heads * length * length * 4
-        traced = is_traced() and not self.is_stacked  # models in a stack are more heads of one call
+        traced = is_traced() and not self.is_stacked
         enough = MIXED_TILED_FROM_BYTES if self.variant.has_mixing else TILED_FROM_BYTES
         if self.has_tiles and scores >= enough and weight.device.type == "cpu" and not traced:
             return "tiled"
@@ -358,7 +373,7 @@ class DynamicMLP(nn.Module):
             q, s1, s2, to_registers = (None if t is None else t[:, :, start:end] for t in of_rows)
             seen = slice(length - end, None) if self.by_lag else slice(0, end)
             block = (q, whole.k[:, :, seen], whole.v[:, :, seen], s1, s2, to_registers)
-            blocks.append(again(self._attend_block, start, *block))
+            blocks.append(again(self._attend_block, start, *block, module=self))
         return torch.cat(blocks, dim=2)
 
     def _attend_block(self, first_row: int, *block: Tensor | None) -> Tensor:

@@ -19,8 +19,8 @@ from torch import Tensor, nn
 
 from madbench.mixers.precision import wide
 from madbench.mixers.srg.budget import CONV_TAPS
-from madbench.mixers.srg.short_conv import ConvolveInBlocks
-from madbench.mixers.tracing import is_traced
+from madbench.mixers.srg.short_conv import ConvolveInBlocks, convolve, padded
+from madbench.mixers.tracing import is_symbolic, is_traced
 
 EPS = 1e-12
 ROPE_BASE = 10000.0
@@ -104,11 +104,9 @@ class ShortConv(nn.Module):
         in_blocks = x.device.type == "cpu" and x.dtype == self.weight.dtype and not is_traced()
         if before is None and length > 1 and in_blocks:
             return ConvolveInBlocks.apply(x, self.weight)
-        padded = F.pad(x, (0, 0, CONV_TAPS - 1, 0)) if before is None else torch.cat((before, x), dim=1)
         if length == 1:
-            return (padded * self.weight.T).sum(1, keepdim=True)
-        first, *others = (padded[:, j : j + length] * tap for j, tap in enumerate(self.weight.unbind(-1)))
-        return sum(others, first)
+            return (padded(x, before) * self.weight.T).sum(1, keepdim=True)
+        return convolve(x, self.weight, before)
 
 
 class Contrast(nn.Module):
@@ -153,6 +151,18 @@ def lag_readout(w: Tensor, v_newest_first: Tensor) -> Tensor:
     return by_column @ v_newest_first
 
 
+def mix(y: Tensor, into: Tensor, s: Tensor, out_of: Tensor, gain: Tensor) -> Tensor:
+    """y (Diag(gain) + into Diag(s) out_of^T): y (B, heads, M, W), s (B, heads, M, R) -> (B, heads, M, W).
+
+    ``into`` and ``out_of`` are (heads, W, R), ``gain`` is (heads, 1, W).
+    """
+    is_row = y.shape[-2] == 1
+    if is_row:  # those of all sequences are rows of one, so that the tables are read once whatever the batch
+        y, s = y.transpose(0, 2), s.transpose(0, 2)
+    mixed = y * gain + ((y @ into) * s) @ out_of.transpose(-1, -2)
+    return mixed.transpose(0, 2) if is_row else mixed
+
+
 Tables = tuple[Tensor, Tensor, Tensor]
 """A and B (heads, L, r) and p (heads, L) of a :class:`SequenceMixing`."""
 
@@ -190,9 +200,12 @@ class SequenceMixing(nn.Module):
         return self._mix(y, self.B, s, self.A)
 
     def _mix(self, y: Tensor, into: Tensor, s: Tensor, out_of: Tensor) -> Tensor:
-        slots, is_row = y.shape[-1], y.shape[-2] == 1
-        if is_row:  # those of all sequences are rows of one, so that the tables are read once whatever the batch
-            y, s = y.transpose(0, 2), s.transpose(0, 2)
-        low_rank = ((y @ into[:, :slots]) * s) @ out_of[:, :slots].transpose(-1, -2)
-        mixed = y * (1 + self.p[:, None, :slots]) + low_rank
-        return mixed.transpose(0, 2) if is_row else mixed
+        into, out_of, p = (_first(table, y.shape[-1]) for table in (into, out_of, self.p))
+        return mix(y, into, s, out_of, 1 + p[:, None])
+
+
+def _first(table: Tensor, slots: int) -> Tensor:
+    """The rows (heads, ``slots``, ...) of a table; as a copy in a program for all lengths, which the longest may be."""
+    if is_symbolic(slots):
+        return table.index_select(1, torch.arange(slots, device=table.device))
+    return table[:, :slots]

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
+from madbench.mixers.derivatives import gradients
+from madbench.mixers.srg.budget import CONV_TAPS
 from madbench.mixers.tracing import has_data
 
 BLOCK_NUMBERS = 2**18
@@ -16,7 +18,7 @@ BLOCK_NUMBERS = 2**18
 class ConvolveInBlocks(torch.autograd.Function):
     """x (B, T, D), weight (D, taps), the last of which meets the current token -> (B, T, D); zeros before the first.
 
-    Gradients are those of first order.
+    Derivatives of higher order are those of :func:`convolve`.
     """
 
     @staticmethod
@@ -31,22 +33,37 @@ class ConvolveInBlocks(torch.autograd.Function):
         return y
 
     @staticmethod
-    @once_differentiable
-    def backward(ctx, grad: Tensor) -> tuple[Tensor, Tensor]:
+    def backward(ctx, grad: Tensor) -> Sequence[Tensor]:
         x, weight = ctx.saved_tensors
-        now, *earlier = _newest_first(weight)
-        of_x, of_taps = torch.empty_like(x), weight.new_zeros(weight.shape[1], weight.shape[0])
-        for block in _blocks(x):
-            before, after, into = x[block], grad[block], of_x[block]
-            torch.mul(after, now, out=into)
-            work = before * after
-            of_taps[0] += work.sum((0, 1))
-            for steps, tap in enumerate(earlier[: x.shape[1] - 1], start=1):
-                into[:, :-steps].addcmul_(after[:, steps:], tap)
-                torch.mul(before[:, :-steps], after[:, steps:], out=work[:, steps:])
-                work[:, steps - 1].zero_()  # a sum over all of it is many times as fast as over a part
-                of_taps[steps] += work.sum((0, 1))
-        return of_x, of_taps.flip(0).T
+
+        def by_hand(grad: Tensor) -> tuple[Tensor, Tensor]:
+            now, *earlier = _newest_first(weight)
+            of_x, of_taps = torch.empty_like(x), weight.new_zeros(weight.shape[1], weight.shape[0])
+            for block in _blocks(x):
+                before, after, into = x[block], grad[block], of_x[block]
+                torch.mul(after, now, out=into)
+                work = before * after
+                of_taps[0] += work.sum((0, 1))
+                for steps, tap in enumerate(earlier[: x.shape[1] - 1], start=1):
+                    into[:, :-steps].addcmul_(after[:, steps:], tap)
+                    torch.mul(before[:, :-steps], after[:, steps:], out=work[:, steps:])
+                    work[:, steps - 1].zero_()  # a sum over all of it is many times as fast as over a part
+                    of_taps[steps] += work.sum((0, 1))
+            return of_x, of_taps.flip(0).T
+
+        return gradients(by_hand, convolve, grad, (x, weight))
+
+
+def convolve(x: Tensor, weight: Tensor, before: Tensor | None = None) -> Tensor:
+    """The same by operators of torch; ``before`` (B, taps - 1, D) are the inputs before the first, or zeros."""
+    rows, length = padded(x, before), x.shape[1]
+    first, *others = (rows[:, j : j + length] * tap for j, tap in enumerate(weight.unbind(-1)))
+    return sum(others, first)
+
+
+def padded(x: Tensor, before: Tensor | None) -> Tensor:
+    """x (B, T, D) after the inputs before it: (B, taps - 1 + T, D)."""
+    return F.pad(x, (0, 0, CONV_TAPS - 1, 0)) if before is None else torch.cat((before, x), dim=1)
 
 
 def _newest_first(weight: Tensor) -> tuple[Tensor, ...]:

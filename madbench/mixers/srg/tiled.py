@@ -10,9 +10,10 @@ from collections.abc import Callable, Iterator, Sequence
 
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
+from madbench.mixers.derivatives import gradients
 from madbench.mixers.precision import without_autocast
+from madbench.mixers.srg import plain
 from madbench.mixers.srg.parts import Tables as MixingTables
 from madbench.mixers.srg.parts import newest_first
 from madbench.mixers.srg.tiles import Operands, Sheet, Tables, Tile
@@ -35,7 +36,8 @@ def attend(
 ) -> Tensor:  # fmt: skip
     """q, k (B, H_q, T, K), v (B, H, T, V), s1 (B, H_q, T, R), s2 (B, H, T, R) -> o (B, H, T, V), divided by its norm.
 
-    q of S comes scaled. All inside is in float32 at least, under autocast too. Gradients are those of first order.
+    q of S comes scaled. All inside is in float32 at least, under autocast too. Derivatives of higher order are those of
+    :func:`madbench.mixers.srg.plain.attend`, for which all of T x T is in memory.
     """
     nothing = (None, None, None)
     mix1, mix2 = ((mix[0].mT, mix[1].mT, 1 + mix[2][:, None]) if mix else nothing for mix in (mix1, mix2))
@@ -53,14 +55,34 @@ class _Tiled(torch.autograd.Function):
         return o
 
     @staticmethod
-    @once_differentiable
     def backward(ctx, grad_o):
         *inputs, o, norm = ctx.saved_tensors
-        with without_autocast(grad_o):
-            work = _Pass(ctx.base, ctx.by_lag, inputs)
-            work.filled, ctx.filled = ctx.filled, None  # the pass works in it, so that another one has to fill it again
-            grads = work.backward(o, norm, grad_o)
-        return None, None, *(grad if wanted else None for grad, wanted in zip(grads, ctx.needs_input_grad[2:]))
+
+        def by_hand(grad_o):
+            with without_autocast(grad_o):
+                work = _Pass(ctx.base, ctx.by_lag, inputs)
+                # the pass works in what was kept, so that another one has to fill it again
+                work.filled, ctx.filled = ctx.filled, None
+                grads = work.backward(o, norm, grad_o)
+            return [grad if wanted else None for grad, wanted in zip(grads, ctx.needs_input_grad[2:])]
+
+        return None, None, *gradients(by_hand, functools.partial(_plain, ctx.base, ctx.by_lag), grad_o, inputs)
+
+
+def _plain(
+    base: str, by_lag: bool, q: Tensor, k: Tensor, v: Tensor, s1: Tensor | None, s2: Tensor | None,
+    *tables: Tensor | None,
+) -> Tensor:  # fmt: skip
+    """What :class:`_Tiled` computes, of the same inputs."""
+    length = q.shape[2]
+
+    def mixing(s: Tensor | None, of_s: Sequence[Tensor | None]) -> plain.Mixing | None:
+        if s is None:
+            return None
+        A, B, gain = (table[..., :length] for table in of_s)
+        return plain.Mixing(s, A.mT, B.mT, gain)
+
+    return plain.attend(base, by_lag, q, k, v, mixing(s1, tables[:3]), mixing(s2, tables[3:]))
 
 
 class _Pass:

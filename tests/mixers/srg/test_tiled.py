@@ -126,11 +126,21 @@ def test_what_memory_held_before_does_not_matter(length, make_mixer, randn, monk
     assert all(torch.equal(a, b) for a, b in zip(given, expected))
 
 
-def test_a_second_derivative_is_refused(make_mixer, randn):
-    mixer, x = make_mixer("R-1!", path="tiled"), randn(1, 4, 16).requires_grad_()
-    (gradient,) = torch.autograd.grad(mixer(x).sum(), x, create_graph=True)
-    with pytest.raises(RuntimeError, match="once_differentiable"):
-        gradient.sum().backward()
+@pytest.mark.parametrize("label", LABELS)
+def test_second_and_third_derivatives_are_those_of_dense(label, make_mixer, randn):
+    mixer = make_mixer(label, max_len=9)
+
+    def derivatives(path):
+        mixer.path, found = path, []
+        variables = (randn(2, 9, 16).requires_grad_(), *mixer.parameters())
+        value = mixer(variables[0]).square().sum()
+        for _ in range(3):
+            found += torch.autograd.grad(value, variables, create_graph=True, materialize_grads=True)
+            last = found[-len(variables) :]
+            value = sum((grad * randn(*grad.shape, seed=seed)).sum() for seed, grad in enumerate(last))
+        return [torch.cat([grad.detach().flatten() for grad in found])[None]]
+
+    assert errors(derivatives("tiled") * 2, derivatives("dense") * 2).max() < 1e-9
 
 
 @pytest.mark.parametrize("length", [6, 2 * tiled.TILE_ROWS])
@@ -162,6 +172,12 @@ def test_where_torch_transforms_or_compiles_auto_takes_a_path_that_it_sees_throu
     torch.func.vmap(read)(x)
     torch.compile(read, backend="eager")(x)
     assert taken == ["tiled", "dense", "dense"]
+
+
+def test_asked_for_under_a_transform_tiled_is_an_error_that_names_auto(make_mixer, randn):
+    mixer = make_mixer("R-12o!", path="tiled")
+    with pytest.raises(TrainingError, match="path 'tiled' has no rules for the transforms of torch.func; use 'auto'"):
+        torch.func.grad(lambda x: mixer(x).sum())(randn(2, 6, 16))
 
 
 def test_training_moves_as_on_the_dense_path(make_mixer, randn):

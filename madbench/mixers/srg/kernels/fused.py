@@ -13,6 +13,8 @@ import torch
 from torch import Tensor
 
 from madbench.errors import TrainingError
+from madbench.mixers.derivatives import gradients
+from madbench.mixers.srg import plain
 from madbench.mixers.srg.budget import Allocation
 from madbench.mixers.srg.parts import Tables
 
@@ -122,9 +124,18 @@ def _keep(ctx: Any, inputs: tuple[Any, ...], output: list[Tensor]) -> None:
 
 def _gradients(ctx: Any, of_output: list[Tensor | None]) -> tuple[Tensor | None, ...]:
     inputs, (o, *saved) = ctx.saved_tensors[:11], ctx.saved_tensors[11:]
-    gradients = attention_backward(ctx.base, ctx.by_lag, of_output[0].contiguous(), *inputs, o, saved)
-    remaining = iter(gradients)
-    return None, None, *(None if tensor is None else next(remaining) for tensor in inputs)
+
+    def by_hand(of_o: Tensor) -> list[Tensor | None]:
+        remaining = iter(attention_backward(ctx.base, ctx.by_lag, of_o.contiguous(), *inputs, o, saved))
+        return [None if tensor is None else next(remaining) for tensor in inputs]
+
+    return None, None, *gradients(by_hand, functools.partial(_plain, ctx.base, ctx.by_lag), of_output[0], inputs)
+
+
+def _plain(base: str, by_lag: bool, q: Tensor, k: Tensor, v: Tensor, *mixings: Tensor | None) -> Tensor:
+    """The first output of :func:`attention`, of the same inputs."""
+    tables = (part and plain.Mixing(*part[:3], 1 + part[3][:, None]) for part in _mixings(*mixings))
+    return plain.attend(base, by_lag, q, k, v, *tables)
 
 
 attention.register_autograd(_gradients, setup_context=_keep)

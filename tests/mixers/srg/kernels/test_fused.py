@@ -52,6 +52,22 @@ def test_a_mixer_equals_the_reference(label, equals_the_reference):
     equals_the_reference(label)
 
 
+@pytest.mark.parametrize("label", ["R-12!", *(pytest.param(label, marks=pytest.mark.slow) for label in LABELS)])
+def test_second_derivatives_are_those_of_dense(label, make, randn):
+    mixer, x = make(label).to(DEVICE), randn(1, 7, 16).float().to(DEVICE)
+    weights = [randn(*each.shape, seed=3).float().to(DEVICE) for each in (x, *mixer.parameters())]
+
+    def second(path):
+        mixer.path = path
+        variables = (x.clone().requires_grad_(), *mixer.parameters())
+        gradients = torch.autograd.grad(mixer(variables[0]).square().sum(), variables, create_graph=True)
+        along = sum((gradient * weight).sum() for gradient, weight in zip(gradients, weights))
+        return torch.autograd.grad(along, variables)
+
+    given, expected = (torch.cat([each.flatten() for each in second(path)]) for path in ("fused", "dense"))
+    assert (given - expected).norm() < 1e-3 * expected.norm()
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("label", LABELS)
 def test_a_compiled_mixer_is_one_graph(label, equals_the_reference):

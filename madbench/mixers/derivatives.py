@@ -1,0 +1,93 @@
+"""Second derivatives of operators with gradients by hand, and of kernels whose library gives none."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from madbench.errors import TrainingError
+from madbench.mixers.tracing import is_traced
+
+MOST_STEPS = 6  # from a gradient back to the operator that gave it, through its views and conversions
+
+
+def gradients(
+    by_hand: Callable[[Tensor], Sequence[Tensor | None]],
+    plain: Callable[..., Tensor],
+    grad: Tensor,
+    inputs: Sequence[Tensor | None],
+) -> Sequence[Tensor | None]:
+    """``by_hand(grad)``, the gradients of an operator's inputs, for use in the backward pass of its Function.
+
+    Where they are to be differentiated again (``create_graph``), derivatives of any order are those of ``plain``, the
+    same operator of ``inputs`` by operators of torch.
+    """
+    return _ByHand.apply(by_hand, plain, grad, *inputs) if torch.is_grad_enabled() else by_hand(grad)
+
+
+class _ByHand(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, by_hand, plain, grad, *inputs):
+        ctx.plain = plain
+        ctx.set_materialize_grads(False)
+        ctx.save_for_backward(grad, *inputs)
+        return tuple(by_hand(grad))
+
+    @staticmethod
+    def backward(ctx, *of_gradients):
+        is_differentiable = torch.is_grad_enabled()
+        with torch.enable_grad():
+            # views, so that derivatives stop at what this operator was given, though ``grad`` depends on its inputs
+            grad, *inputs = (None if x is None else x.view_as(x) for x in ctx.saved_tensors)
+            wanted = [x for x in inputs if x is not None and x.requires_grad]
+            first = iter(torch.autograd.grad(ctx.plain(*inputs), wanted, grad, create_graph=True))
+            first = [None if x is None or not x.requires_grad else next(first) for x in inputs]
+            pairs = [(y, of_y) for y, of_y in zip(first, of_gradients) if y is not None and of_y is not None]
+            variables = [x for x in (grad, *inputs) if x is not None and x.requires_grad]
+            outputs, cotangents = zip(*pairs)
+            how = {"allow_unused": True, "create_graph": is_differentiable}
+            second = iter(torch.autograd.grad(outputs, variables, cotangents, **how))
+        return None, None, *(None if x is None or not x.requires_grad else next(second) for x in (grad, *inputs))
+
+
+def refuse_second(path: str, inputs: Sequence[Tensor], is_always: bool = False) -> None:
+    """Makes a second derivative through a kernel's ``inputs`` a ``TrainingError`` that names the path ``dense``.
+
+    Unless ``is_always``, only where torch itself would refuse: some devices and dtypes have kernels with all of them.
+    """
+    if is_traced():
+        return
+
+    def refuse(grad: Tensor) -> Tensor | None:
+        if torch.is_grad_enabled() and (is_always or _has_no_derivative(grad.grad_fn, MOST_STEPS)):
+            return _Refused.apply(path, grad)
+        return None
+
+    for x in inputs:
+        if x.requires_grad:
+            x.register_hook(refuse)
+
+
+class _Refused(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, path: str, grad: Tensor) -> Tensor:
+        ctx.path = path
+        return grad.view_as(grad)
+
+    @staticmethod
+    def backward(ctx, _: Tensor) -> Any:
+        raise TrainingError(
+            f"path {ctx.path!r} computes with a kernel that has first derivatives only; build the mixer with "
+            'path="dense" for second ones'
+        )
+
+
+def _has_no_derivative(node: Any, steps: int) -> bool:
+    if node is None or not steps:
+        return False
+    return node.name().endswith("NotImplemented") or any(
+        _has_no_derivative(before, steps - 1) for before, _ in node.next_functions
+    )

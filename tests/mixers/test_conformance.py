@@ -1,0 +1,319 @@
+"""What every mixer is as a torch module, whatever its family, label and path: copies, dtypes, transforms, programs.
+
+A family of an installed package is found as the built-in ones are, and its labels are put through the same tests.
+"""
+
+from __future__ import annotations
+
+import copy
+import inspect
+import io
+import itertools
+import pickle
+
+import pytest
+import torch
+from torch.func import functional_call, grad, vmap
+
+from madbench.errors import TrainingError
+from madbench.labels import families, family_of
+from madbench.mixers import build
+
+WIDTH = 16
+LABELS = {
+    "": ("S-p", "R", "R-12!", "R-cg-12o!", "G-cgka-q-12o"),
+    "cd": ("cd:softmax", "cd:mlstm", "cd:gateddeltanet-c", "cd:softplus-sum-p", "cd:kexp-ss-sum"),
+    "hfa": ("hfa:2w-p-q", "hfa:L2w-p-q", "hfa:C1+2"),
+    "ha": ("ha:3us-p-q", "ha:4a", "ha:L3ua-p-q", "ha:C3s"),
+}
+"""A spread of the letters of each family; of one that is not here, its first ones."""
+MORE = {
+    "": ("D-p", "S-12o!", "S-v-2", "G-pcg-q-12", "R-a-q-1o", "G-c-12o!"),
+    "cd": (
+        "cd:linear",
+        "cd:gla",
+        "cd:mamba2",
+        "cd:relu-sm-bd",
+        "cd:exp-0.95hk1-pow-g",
+        "cd:id-dmhz2-b1-wx",
+        "cd:elu-se",
+    ),
+    "hfa": ("hfa:1+2", "hfa:3-q", "hfa:L2", "hfa:C2w", "hfa:C3"),
+    "ha": ("ha:3", "ha:3s-p", "ha:5s", "ha:L4s", "ha:L3u!", "ha:C3a", "ha:C4"),
+}
+"""Those that take longer together than a default run should."""
+EXPORTED = {"R-cg-12o!", "cd:mlstm", "hfa:L2w-p-q", "ha:3us-p-q"}
+COMPILED = {"S-p", "cd:softmax", "hfa:L2w-p-q", "ha:C3s"}
+"""The programs that a default run makes."""
+ON_A_GPU = ("fla",)  # its mixers are built on no other device
+SHAPES = ((2, 1), (2, 5), (2, 40), (2, 70), (8, 48), (16, 64), (1, 520), (2, 520))
+"""Batch and length; a mixer is tried at the first that takes each of its paths."""
+MOST_TUPLES = 2**20  # of the rows of a batch: beyond, a degree is too high for a length
+NOT_ASKED_FOR = ("auto", "reference", "sdpa", "tiled", "fused", "fla")
+"""Loops, and kernels that know no transforms: auto leaves these there."""
+
+
+def spread(quick=None):
+    """Every label as a parameter of a test, slow but for those of LABELS, or of ``quick``."""
+    for name in families():
+        family = family_of(f"{name}:" if name else "S")
+        usual = LABELS.get(name) or [str(label) for label in itertools.islice(family.labels(), 3)]
+        for label in () if name in ON_A_GPU else (*usual, *MORE.get(name, ())):
+            is_slow = label not in (usual if quick is None else quick)
+            yield pytest.param(label, marks=pytest.mark.slow if is_slow else ())
+
+
+every_label = pytest.mark.parametrize("label", list(spread()))
+
+
+def made(label, length, **how):
+    torch.manual_seed(0)
+    return build(label, WIDTH, length, n_head=2, budget="paper", **how)
+
+
+def filled(label, length, std=0.2, **how):
+    """In float64, with weights that show."""
+    mixer, generator = made(label, length, **how).double(), torch.Generator().manual_seed(1)
+    with torch.no_grad():
+        for parameter in mixer.parameters():
+            parameter.normal_(std=std, generator=generator)
+    return mixer
+
+
+def drawn(*shape, seed=2):
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+
+
+def sizes(label):
+    """The first shape that takes each path by itself."""
+    found = {}
+    for batch, length in SHAPES:
+        if batch * length ** getattr(family_of(label).parse(label), "degree", 2) > MOST_TUPLES:
+            continue
+        mixer = made(label, length)
+        path = mixer.resolve_path(batch, length) if hasattr(mixer, "resolve_path") else ""
+        found.setdefault(path, (batch, length))
+        found.setdefault("row", (batch, length))
+    return sorted(set(found.values()))
+
+
+def ways(label):
+    """Shapes with the path that takes them by itself, then a shape for each path that has to be asked for."""
+    yield from ((*shape, {}) for shape in sizes(label))
+    for path in getattr(made(label, 5), "paths", ()):
+        if path not in NOT_ASKED_FOR:
+            try:
+                made(label, 5, path=path)
+            except TrainingError:
+                continue
+            yield 2, 40 if family_of(label).name != "ha" else 9, {"path": path}
+
+
+def gradients(mixer, x, weight):
+    """Of <output, weight>, by name."""
+    found = torch.autograd.grad((mixer(x) * weight).sum(), list(mixer.parameters()), materialize_grads=True)
+    return dict(zip(dict(mixer.named_parameters()), found))
+
+
+def second_derivatives(mixer, x, direction):
+    """Of the squared output, along a direction of x: by x and each parameter."""
+    variables, how = (x.requires_grad_(), *mixer.parameters()), {"materialize_grads": True}
+    (first,) = torch.autograd.grad(mixer(x).square().sum(), (x,), create_graph=True, **how)
+    return dict(enumerate(torch.autograd.grad((first * direction).sum(), variables, **how)))
+
+
+def assert_equal(given, expected, what, tolerance=1e-9):
+    """In norm, relative to the largest of the expected tensors."""
+    largest = max(float(tensor.detach().norm()) for tensor in expected.values())
+    for name, tensor in expected.items():
+        error = float((given[name] - tensor).detach().norm())
+        assert error <= tolerance * max(largest, 1e-30), (what, name, error, largest)
+
+
+@every_label
+def test_a_state_dict_and_copies_hold_the_whole_mixer(label):
+    mixer = made(label, 5)
+    x = torch.randn(2, 5, WIDTH)
+    expected = mixer(x)
+    expected.sum().backward()
+    torch.manual_seed(1)
+    other = build(label, WIDTH, 5, n_head=2, budget="paper")
+    assert not torch.equal(other(x), expected)
+    other.load_state_dict(mixer.state_dict(), strict=True)
+    saved = io.BytesIO()
+    torch.save(mixer, saved)
+    saved.seek(0)
+    copies = [other, copy.deepcopy(mixer), pickle.loads(pickle.dumps(mixer)), torch.load(saved, weights_only=False)]
+    assert all(torch.equal(each(x), expected) for each in copies)
+
+
+@every_label
+def test_a_mixer_in_another_dtype_computes_the_same_function_in_it(label):
+    for batch, length in [shape for shape in sizes(label) if shape[1] < 100]:  # beyond, some grow out of 16 bits
+        mixer, x = filled(label, length, std=0.1), drawn(batch, length, WIDTH)
+        expected = mixer(x).detach()
+        for dtype, tolerance in ((torch.float32, 1e-3), (torch.bfloat16, 0.2), (torch.float16, 0.05)):
+            narrow = copy.deepcopy(mixer).to(dtype)
+            y = narrow(x.to(dtype).requires_grad_())
+            y.float().mean().backward()
+            assert y.dtype == dtype
+            error = float((y.detach().double() - expected).norm() / expected.norm().clamp(min=1e-30))
+            assert error < tolerance, (batch, length, dtype)
+            assert all(each.grad is None or each.grad.isfinite().all() for each in narrow.parameters())
+
+
+@every_label
+def test_a_mixer_built_on_meta_has_shapes_there_and_starts_from_a_seed_as_one_built_directly(label):
+    with torch.device("meta"):
+        mixer = made(label, 5)
+        assert mixer(torch.empty(3, 5, WIDTH)).shape == (3, 5, WIDTH)
+    mixer.to_empty(device="cpu")
+    with torch.no_grad():
+        for parameter in mixer.parameters():
+            parameter.fill_(torch.nan)
+    torch.manual_seed(0)
+    mixer.reset_parameters()
+    direct, x = made(label, 5), torch.randn(2, 5, WIDTH)
+    for name, parameter in direct.named_parameters():
+        assert torch.equal(mixer.get_parameter(name), parameter), name
+    assert torch.equal(mixer(x), direct(x))
+
+
+@every_label
+def test_an_empty_batch_has_an_empty_output_and_gradients_of_zero(label):
+    for _, length, how in ways(label):
+        mixer, x = made(label, length, **how), torch.empty(0, length, WIDTH, requires_grad=True)
+        y = mixer(x)
+        assert y.shape == (0, length, WIDTH)
+        found = torch.autograd.grad(y.sum(), (x, *mixer.parameters()), materialize_grads=True)
+        assert not any(gradient.any() for gradient in found)
+
+
+@every_label
+def test_gradients_of_torch_func_are_those_of_backward(label):
+    for batch, length, how in ways(label):
+        mixer, x, weight = (
+            filled(label, length, **how),
+            drawn(batch, length, WIDTH),
+            drawn(batch, length, WIDTH, seed=3),
+        )
+
+        def value(parameters, mixer=mixer, x=x, weight=weight):
+            return (functional_call(mixer, parameters, (x,)) * weight).sum()
+
+        found = grad(value)(dict(mixer.named_parameters()))
+        assert_equal(found, gradients(mixer, x, weight), (batch, length, how))
+
+
+@every_label
+def test_outputs_under_vmap_and_gradients_of_each_sample_are_those_of_each_alone(label):
+    for batch, length, how in ways(label):
+        mixer, x = filled(label, length, **how), drawn(2, min(batch, 2), length, WIDTH)
+        outputs = dict(enumerate(vmap(mixer)(x)))
+        assert_equal(outputs, {i: mixer(each) for i, each in enumerate(x)}, (batch, length, how))
+
+        def value(parameters, sample, mixer=mixer):
+            return functional_call(mixer, parameters, (sample[None],)).square().sum()
+
+        samples, parameters = x[0], {name: each.detach() for name, each in mixer.named_parameters()}
+        found = vmap(grad(value), (None, 0))(parameters, samples)
+        for i, sample in enumerate(samples):
+            expected = gradients(mixer, sample[None], 2 * mixer(sample[None]).detach())
+            assert_equal({name: each[i] for name, each in found.items()}, expected, (batch, length, how))
+
+
+@every_label
+def test_models_under_vmap_have_a_backward_pass_outside_of_it(label):
+    models, x = [filled(label, 9) for _ in range(2)], drawn(2, 2, 9, WIDTH)
+    with torch.no_grad():
+        for parameter in models[1].parameters():
+            parameter.mul_(-1.5)
+    stacked, _ = torch.func.stack_module_state(models)
+    vmap(lambda parameters, rows: functional_call(models[0], parameters, (rows,)))(stacked, x).sum().backward()
+    for i, model in enumerate(models):
+        found = {
+            name: torch.zeros_like(each[i]) if each.grad is None else each.grad[i] for name, each in stacked.items()
+        }
+        assert_equal(found, gradients(model, x[i], torch.ones(())), i)
+
+
+@every_label
+def test_lent_parameters_get_their_own_gradients(label):
+    """``functional_call`` takes them back before the backward pass, in which blocks are computed again."""
+    for batch, length, how in ways(label):
+        mixer, x, weight = (
+            filled(label, length, **how),
+            drawn(batch, length, WIDTH),
+            drawn(batch, length, WIDTH, seed=3),
+        )
+        lent = {name: each.detach().clone().requires_grad_() for name, each in mixer.named_parameters()}
+        expected = gradients(mixer, x, weight)
+        with torch.no_grad():
+            for parameter in mixer.parameters():
+                parameter.mul_(-1.5)
+        value = (functional_call(mixer, lent, (x,)) * weight).sum()
+        found = torch.autograd.grad(value, list(lent.values()), materialize_grads=True)
+        assert_equal(dict(zip(lent, found)), expected, (batch, length, how), 1e-12)
+
+
+@every_label
+def test_second_derivatives_are_those_of_the_dense_path_or_an_error_names_it(label):
+    for batch, length, how in ways(label):
+        x, direction = drawn(batch, length, WIDTH), drawn(batch, length, WIDTH, seed=3)
+        mixer = filled(label, length, **how)
+        paths = getattr(mixer, "paths", ("auto",))
+        dense = filled(label, length, path="dense" if "dense" in paths else "auto")
+        expected = second_derivatives(dense, x, direction)
+        try:
+            assert_equal(second_derivatives(mixer, x, direction), expected, (batch, length, how))
+        except TrainingError as error:
+            assert mixer.resolve_path(batch, length) == "sdpa" and 'path="dense"' in str(error)
+
+
+@every_label
+def test_a_gradient_of_a_gradient_under_torch_func_is_the_second_derivative(label):
+    batch, length = 2, 9
+    mixer, x, direction = filled(label, length), drawn(batch, length, WIDTH), drawn(batch, length, WIDTH, seed=3)
+
+    def along(x):
+        return (grad(lambda x: mixer(x).square().sum())(x) * direction).sum()
+
+    found = grad(along)(x)
+    if "dense" in getattr(mixer, "paths", ()):
+        mixer.path = "dense"
+    assert_equal({0: found}, {0: second_derivatives(mixer, x, direction)[0]}, "")
+
+
+@pytest.mark.parametrize("label", list(spread(EXPORTED)))
+def test_one_exported_program_computes_every_batch_and_length(label):
+    longest = 12
+    mixer = made(label, longest).eval()
+    batch, length = torch.export.Dim("batch", min=1, max=64), torch.export.Dim("length", min=2, max=longest)
+    program = torch.export.export(mixer, (torch.randn(3, 7, WIDTH),), dynamic_shapes=({0: batch, 1: length},)).module()
+    for shape in ((3, 7), (1, 2), (2, longest), (20, 5)):
+        x = torch.randn(*shape, WIDTH)
+        torch.testing.assert_close(program(x), mixer(x), rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize("label", list(spread(COMPILED)))
+def test_a_compiled_mixer_computes_every_batch_and_length(label):
+    torch._dynamo.reset()
+    mixer = made(label, 12)
+    compiled = torch.compile(mixer, dynamic=True, fullgraph=True, backend="eager")  # what torch makes of it is its own
+    for shape in ((3, 7), (2, 12)):
+        x, weight = torch.randn(*shape, WIDTH), torch.randn(*shape, WIDTH)
+        torch.testing.assert_close(compiled(x), mixer(x), rtol=1e-4, atol=1e-6)
+        found, expected = gradients(compiled, x, weight), gradients(mixer, x, weight)
+        assert_equal({name.removeprefix("_orig_mod."): each for name, each in found.items()}, expected, shape, 1e-4)
+
+
+def test_every_family_found_is_here():
+    assert {family_of(each.values[0]).name for each in spread()} == set(families()) - set(ON_A_GPU)
+
+
+@pytest.mark.parametrize("label", ["lin:relu-g", pytest.param("lin:elu", marks=pytest.mark.slow)])
+def test_a_family_of_a_plugin_is_put_through_the_same(label, install_example):
+    install_example("plugin")
+    for name, test in list(globals().items()):
+        if name.startswith("test_") and list(inspect.signature(test).parameters) == ["label"]:
+            test(label)
