@@ -9,6 +9,7 @@ import madbench
 
 PACKAGE = Path(madbench.__file__).parent
 ROOMS = [
+    {"extras"},
     {"errors"},
     {"config", "files"},
     {"jobs"},

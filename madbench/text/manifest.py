@@ -6,13 +6,15 @@ import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from madbench.config import from_mapping
 from madbench.errors import ConfigError, StoreError
 from madbench.files import is_name, seal, unseal, write_atomically
-from madbench.text.documents import Source
-from madbench.text.tokenizers import Tokenizer
+
+if TYPE_CHECKING:
+    from madbench.text.documents import Source
+    from madbench.text.tokenizers import Tokenizer
 
 Split = Literal["train", "val"]
 SPLITS: tuple[Split, Split] = ("train", "val")
