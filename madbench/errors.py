@@ -11,6 +11,8 @@ import importlib
 from collections.abc import Iterable
 from types import ModuleType
 
+from madbench.extras import how_to_install
+
 
 class MadbenchError(Exception):
     """Something the user can mend: the message says how."""
@@ -44,7 +46,7 @@ class MissingExtraError(MadbenchError):
 
     def __str__(self) -> str:
         what, extra = self.args
-        return f"{what} needs an optional package; install it with: pip install 'madbench[{extra}]'"
+        return f"{what} needs an optional package; install it with: {how_to_install(extra)}"
 
 
 def require(module: str, what: str, extra: str) -> ModuleType:
@@ -58,7 +60,7 @@ def require(module: str, what: str, extra: str) -> ModuleType:
         raise MissingExtraError(what, extra) from None
     except (Exception, SystemExit) as error:  # whatever its code raises
         problem = f"{module} is installed and cannot be imported: {type(error).__name__}: {error}"
-        raise ConfigError(f"{what}: {problem}; install it anew with: pip install 'madbench[{extra}]'") from error
+        raise ConfigError(f"{what}: {problem}; install it anew with: {how_to_install(extra)}") from error
 
 
 def did_you_mean(word: str, options: Iterable[str]) -> str:

@@ -7,7 +7,9 @@ them, as by the options of the verbs of the same names:
 - labels: labels or sets of labels (``"G-cg-q-12o"``, ``["{S,R}-c", "@table1"]``); without any all that are stored;
 - profile, overrides, tasks, fidelity, budget, results: as in :func:`run`; without ``tasks`` the six of MAD, and the
   language model where runs of one protocol are stored;
-- protocol, corpus: of the language model's runs, where several are stored.
+- protocol, corpus: of the language model's runs, where several are stored;
+- names: what figures and frames call labels, such as ``{"cd:gdn-cg": "Gated DeltaNet"}``; frames have the canonical
+  label of those without a name here.
 
 They raise ``StoreError`` where nothing of that protocol is stored, and warn (``UserWarning``) of damaged runs and of
 labels that are left out.
@@ -17,9 +19,9 @@ from __future__ import annotations
 
 import functools
 import warnings
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 import pandas as pd
 from rich.console import Console
@@ -41,6 +43,7 @@ from madbench.experiment import Experiment, prepare
 from madbench.grid import LANGUAGE_MODEL, Grid, Mode, Row, is_grid_file, load_grid, parse_axes
 from madbench.jobs import Budget, Fidelity
 from madbench.labels import expand
+from madbench.labels.names import of_call, shown_in
 from madbench.mixers.checks import run_checks
 from madbench.store.runs import Snapshot
 from madbench.suites.language import TASK
@@ -56,6 +59,29 @@ Changes = str | Sequence[str] | Mapping[str, Any]
 """Changes to a profile: ``"training.epochs=20"``, several of them, or ``{"training.epochs": 20}``."""
 
 
+P = ParamSpec("P")
+R = TypeVar("R")
+
+_LABELLED = ("label", "row", "baseline")
+"""Columns of a frame that are of labels, or begin with one."""
+
+
+def _with_names(verb: Callable[P, R]) -> Callable[P, R]:
+    """``verb`` with its argument ``names`` heeded: what figures and frames call labels, in any spelling."""
+
+    @functools.wraps(verb)
+    def named(*arguments: P.args, **settings: P.kwargs) -> R:
+        names = settings.get("names")
+        with of_call(names):
+            found = verb(*arguments, **settings)
+            if names and isinstance(found, pd.DataFrame):
+                return found.assign(**{name: found[name].map(shown_in) for name in _LABELLED if name in found})
+            return found
+
+    return named
+
+
+@_with_names
 def run(
     labels: str | Sequence[str],
     *,
@@ -72,6 +98,7 @@ def run(
     group: int | None = None,
     force: bool = False,
     keep_weights: bool = False,
+    names: Mapping[str, str] | None = None,
 ) -> pd.DataFrame:
     """Trains ``labels`` on tasks and returns the scores; what the store has already is not trained again.
 
@@ -91,6 +118,7 @@ def run(
         group: jobs of equal shapes that share a step; by default where that is measured to be faster.
         force: train again what is already there.
         keep_weights: keep the weights of new runs with them.
+        names: what the frame calls labels, such as ``{"cd:gdn-cg": "Gated DeltaNet"}``.
 
     Returns:
         One row a label, seed and task, and ``mad_average`` (:mod:`madbench.analysis.scores`); ``value`` is in percent.
@@ -103,6 +131,7 @@ def run(
     ).scores
 
 
+@_with_names
 def run_language_model(
     labels: str | Sequence[str],
     *,
@@ -121,6 +150,7 @@ def run_language_model(
     force: bool = False,
     micro_batch: int | None = None,
     compile: Compile = "never",
+    names: Mapping[str, str] | None = None,
 ) -> pd.DataFrame:
     """Trains ``labels`` as language models and returns their curves; what the store has already is not trained again.
 
@@ -143,6 +173,7 @@ def run_language_model(
         force: train again what is already there.
         micro_batch: windows in memory at a time.
         compile: whether models go through ``torch.compile``; ``auto``: where that is measured to repay it.
+        names: what the frame calls labels, such as ``{"cd:gdn-cg": "Gated DeltaNet"}``.
 
     Returns:
         One row a label, seed and logged step (:func:`madbench.analysis.loss_curves.loss_curves`).
@@ -157,6 +188,7 @@ def run_language_model(
     return loss_curves(trained.language_runs)
 
 
+@_with_names
 def sweep(
     grid: str | Path | Sequence[str],
     *,
@@ -180,6 +212,7 @@ def sweep(
     retry: bool = False,
     force: bool = False,
     keep_weights: bool = False,
+    names: Mapping[str, str] | None = None,
 ) -> pd.DataFrame:
     """Trains a grid and returns its scores; what the store has already is not trained again.
 
@@ -207,6 +240,7 @@ def sweep(
         retry: also train jobs that are stored as failed, as ``madbench sweep --retry``.
         force: train again what is already there.
         keep_weights: keep the weights of new MAD runs with them.
+        names: what the frame calls labels, such as ``{"cd:gdn-cg": "Gated DeltaNet"}``.
 
     Returns:
         One row a row of the grid, seed and column: ``row`` (its name), ``label``, a column a key that varies, then
@@ -230,6 +264,7 @@ def sweep(
     return pd.concat([pd.DataFrame(first), scores.drop(columns="label")], axis=1)
 
 
+@_with_names
 def table(
     labels: str | Sequence[str] = (),
     *,
@@ -241,12 +276,14 @@ def table(
     protocol: str | None = None,
     corpus: str | None = None,
     results: Path | str = "results",
+    names: Mapping[str, str] | None = None,
 ) -> pd.DataFrame:
     """What the store holds, a row a label and column: mean, interval, solved seeds, published number."""
     selection = _selection(labels, profile, overrides, tasks, fidelity, budget, protocol, corpus, results)
     return pd.DataFrame(stored_table(selection).records())
 
 
+@_with_names
 def compare(
     labels: Sequence[str],
     *,
@@ -258,6 +295,7 @@ def compare(
     protocol: str | None = None,
     corpus: str | None = None,
     results: Path | str = "results",
+    names: Mapping[str, str] | None = None,
 ) -> pd.DataFrame:
     """The first of ``labels`` compared with each of the others: difference, interval, p and verdict a column."""
     selection = _selection(labels, profile, overrides, tasks, fidelity, budget, protocol, corpus, results)
@@ -267,6 +305,7 @@ def compare(
     return pd.DataFrame(comparison_table(baseline, others, selection.select().scores).records())
 
 
+@_with_names
 def attribute(
     labels: str | Sequence[str] = (),
     *,
@@ -278,6 +317,7 @@ def attribute(
     protocol: str | None = None,
     corpus: str | None = None,
     results: Path | str = "results",
+    names: Mapping[str, str] | None = None,
 ) -> pd.DataFrame:
     """What each factor of the labels is worth, its pairs of labels, and the interactions of two factors.
 
@@ -287,6 +327,7 @@ def attribute(
     return pd.DataFrame(attribution_table(selection.select().scores).checked(selection.results).records())
 
 
+@_with_names
 def findings(
     labels: str | Sequence[str] = (),
     *,
@@ -298,12 +339,14 @@ def findings(
     protocol: str | None = None,
     corpus: str | None = None,
     results: Path | str = "results",
+    names: Mapping[str, str] | None = None,
 ) -> pd.DataFrame:
     """The claims of the HyperMLP paper against the stored runs, a row a claim and quantity."""
     selection = _selection(labels, profile, overrides, tasks, fidelity, budget, protocol, corpus, results)
     return pd.DataFrame(findings_table(judge_claims(selection.select().scores)).records())
 
 
+@_with_names
 def plot(
     figure: str,
     labels: str | Sequence[str] = (),
@@ -319,6 +362,7 @@ def plot(
     protocol: str | None = None,
     corpus: str | None = None,
     results: Path | str = "results",
+    names: Mapping[str, str] | None = None,
 ) -> Figure:
     """A Matplotlib figure of the stored runs: ``mad``, ``learning``, ``difficulty``, ``effects``, ``budget``, ``loss``.
 
@@ -338,7 +382,8 @@ def plot(
     return FIGURES[figure].draw(frame, layout=Layout(width, title, caption))
 
 
-def verify(labels: str | Sequence[str]) -> pd.DataFrame:
+@_with_names
+def verify(labels: str | Sequence[str], *, names: Mapping[str, str] | None = None) -> pd.DataFrame:
     """The checks of ``labels``, on a small mixer in float64: a row a check, as ``madbench verify --json`` has it.
 
     ``verdict`` is ``pass``, ``fail`` or ``not applicable``; ``residual`` is missing where nothing could be measured.

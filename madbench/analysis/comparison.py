@@ -14,6 +14,7 @@ from madbench.analysis.inference import LEAST_SEEDS, LEVEL, Difference, Sample, 
 from madbench.analysis.quantities import LOSS, heading, in_order, interval_text, p_text, signed, unit
 from madbench.analysis.rendering import Listing, known
 from madbench.analysis.samples import samples_of
+from madbench.labels.names import shown
 from madbench.suites import MAD
 
 LANGUAGE_COLUMNS = (LOSS, "validation_loss")
@@ -61,7 +62,9 @@ def comparison_table(
     headings, lines = ["Label", "Solved", "Difference", "95% interval", "p", "Verdict"], []
     for label, of_label in itertools.groupby(rows, key=lambda row: row.label):
         lines += [[label, *[""] * 5], *map(_text, of_label)]
-    caption = f"Each label less {baseline}: percentage points of accuracy, nats per token of a loss; p after Holm."
+    caption = (
+        f"Each label less {shown(baseline)}: percentage points of accuracy, nats per token of a loss; p after Holm."
+    )
     tested = sum(bool(row.difference.test) for row in rows)
     notes = (
         "The unit is the seed; settings of a task are averaged within it. Of losses lower is better. Solved: seeds that"

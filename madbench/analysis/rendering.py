@@ -13,6 +13,7 @@ import pandas as pd
 
 from madbench.analysis.latex import latex_table
 from madbench.analysis.marked_text import BEST, WITHIN_NOISE, MarkedText, Width
+from madbench.labels.names import shown_in
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -45,7 +46,7 @@ class TextTable(ABC):
     @property
     def below(self) -> str:
         """What stands below the table."""
-        return f"{self.caption} {self.notes}".strip() if self.shows_notes else self.caption
+        return shown_in(f"{self.caption} {self.notes}".strip() if self.shows_notes else self.caption)
 
     @abstractmethod
     def text_rows(self) -> tuple[list[str], list[list[str]]]:
@@ -117,7 +118,10 @@ class TextTable(ABC):
     def _entries(self, has_styles: bool = True) -> tuple[Line, Lines]:
         headings, lines = self.text_rows()
         marks = self.marks()
-        entries = [[MarkedText(text, marks.get((line[0], i), "")) for i, text in enumerate(line)] for line in lines]
+        entries = [
+            [MarkedText(text if i else shown_in(text), marks.get((line[0], i), "")) for i, text in enumerate(line)]
+            for line in lines
+        ]
         if not has_styles:
             entries = [[MarkedText(entry.text + SIGNS[entry.mark]) for entry in line] for line in entries]
         return [MarkedText(heading) for heading in headings], entries

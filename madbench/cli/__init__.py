@@ -15,7 +15,8 @@ from typer.core import TyperCommand, TyperGroup
 from madbench import __version__
 from madbench.cli.options import with_groups
 from madbench.cli.terminal import finish_output, output_problem, use_sound_terminal
-from madbench.errors import ConfigError, MadbenchError
+from madbench.errors import ConfigError, LabelError, MadbenchError
+from madbench.labels.names import spelled_in
 
 VERBS = """
 training:run sweep:sweep progress:status results:table plots:plot principles:principles results:compare
@@ -145,7 +146,8 @@ def main() -> None:
             finish_output()
             raise
     except MadbenchError as error:
-        problem = re.sub("(.{500}).{1000,}(.{500})", r"\1 ... \2", str(error))
+        text = str(error) if isinstance(error, LabelError) else spelled_in(str(error))  # below a label is a caret
+        problem = re.sub("(.{500}).{1000,}(.{500})", r"\1 ... \2", text)
     except OSError as error:
         if error.filename is not None:
             problem = f"{error.filename}: {(error.strerror or str(error)).lower()}"

@@ -7,7 +7,6 @@ import re
 import shutil
 import sys
 import tempfile
-import tomllib
 from collections.abc import Iterator
 from contextlib import suppress
 from importlib import metadata
@@ -21,6 +20,8 @@ import madbench
 from madbench.cli.options import RESULTS, JsonOption, ResultsOption
 from madbench.cli.printing import print_json
 from madbench.errors import MadbenchError, TrainingError
+from madbench.extras import install_command
+from madbench.extras import project as _project
 from madbench.labels import broken_families, installed_families
 from madbench.tasks import broken_tasks, installed_tasks
 from madbench.training.devices import available_cores, cpu_has_bfloat16_units, cpu_name, memory_bytes
@@ -77,11 +78,11 @@ def requirements() -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
     from packaging.requirements import Requirement
 
     if (project := _project()) is None:
-        lines, install = metadata.requires("madbench") or [], "pip install 'madbench[{}]'"
+        lines = metadata.requires("madbench") or []
         found = [re.search(r"extra\s*==\s*['\"]([^'\"]+)", line) for line in lines]
         declared = [(extra[1] if extra else "", line) for extra, line in zip(found, lines)]
     else:
-        extras, install = project.get("optional-dependencies", {}), "pip install -e '.[{}]'"
+        extras = project.get("optional-dependencies", {})
         declared = [(extra, line) for extra, lines in {"": project["dependencies"], **extras}.items() for line in lines]
     by_extra: dict[str, list[dict[str, Any]]] = {"": []}
     for extra, line in declared:
@@ -91,16 +92,9 @@ def requirements() -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
             by_extra.setdefault(extra, []).append(_installed(requirement))
     return by_extra.pop(""), [
         {"extra": extra, "packages": packages, "installed": all(package["fits"] for package in packages)}
-        | {"install_with": install.format(extra)}
+        | {"install_with": install_command(extra, is_checkout=project is not None)}
         for extra, packages in by_extra.items()
     ]
-
-
-def _project() -> dict[str, Any] | None:
-    """The project table of the checkout that madbench runs from; None where it is installed."""
-    path = Path(madbench.__file__).resolve().parents[1] / "pyproject.toml"
-    project = tomllib.loads(path.read_text(encoding="utf-8")).get("project", {}) if path.is_file() else {}
-    return project if project.get("name") == "madbench" else None
 
 
 def _installed(requirement: Requirement) -> dict[str, Any]:

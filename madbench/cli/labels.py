@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from rich.console import Console
@@ -17,25 +17,36 @@ from madbench.cli.printing import first_of, print_json, print_lines, table_lines
 from madbench.config import from_mapping, settings_of
 from madbench.errors import BudgetError, ConfigError
 from madbench.labels import FACTOR_NAMES, Label, diff, expand, family_of, levels, parse
+from madbench.labels.names import spelled
 from madbench.mixers import Allocation, solve, used_settings
 
 BYTES_PER_ELEMENT = 2  # of a model in bfloat16
 MOST_REASONS = 3
 
 
-def explain(labels: argument(list[str], "LABEL", LABELS_HELP, show_default=False), as_json: JsonOption = False) -> None:
-    """Explain every letter of a label; with two labels or more, also how each differs from the first.
+def explain(
+    labels: argument(list[str], "LABEL", LABELS_HELP, show_default=False),
+    show_all: option(bool, "Of several labels show what they share too, letter by letter.", "--all") = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Explain every letter of a label; of two labels or more, what each has that the first has not.
 
     A row a letter: what it does, its equation, its place in the HyperMLP paper.
-    A row - says what the label does without.
+    A row - says what the label does without. Beside another label, + is what it
+    adds to the first and - what it lacks.
 
     [bold]Examples[/bold]
 
       madbench explain G-cg-q-12o           one label, letter by letter
-      madbench explain R-cg-q R-cg-q-12o    and how they differ
+      madbench explain R-cg-q R-cg-q-12o    how the second differs from the first
+      madbench explain R-cg-q R-cg-q-12o --all   and all letters of both
       madbench explain HyperGLU --json      the paper's names are labels too
     """
-    first, *_ = parsed = [parse(label) for label in expand(labels)]
+    first, *others = parsed = [parse(label) for label in expand(labels)]
+    if show_all and as_json:
+        raise ConfigError("--all has no effect with --json, which has every letter")
+    if show_all and not others:
+        raise ConfigError(f"--all has no effect with one label, {first}, of which every letter is shown")
     if as_json:
         content = []
         for label in parsed:
@@ -45,17 +56,35 @@ def explain(labels: argument(list[str], "LABEL", LABELS_HELP, show_default=False
         print_json(content)
         return
     console = Console(highlight=False)
-    for i, label in enumerate(parsed):
-        console.print(end="\n" * (i > 0))
-        console.print(str(label), style="bold", markup=False)
-        letter = Column(min_width=2, justify="right", style="bold")
-        table = Table.grid(letter, Column(overflow="fold"), padding=(0, 2))
-        for row in grammar.explain(label):
-            about = [(row.name, "bold"), (row.what, ""), (row.equation, "cyan"), (row.source, "dim")]
-            table.add_row(Text(row.letter or "-"), Text("\n").join(Text(*part) for part in about if part[0]))
-        console.print(table)
-        if i:
-            console.print(f"differs from {first} in: {', '.join(_differences(first, label))}", markup=False)
+    of_first = grammar.explain(first)
+    if show_all or not others:
+        _print_rows(console, first, [(row.letter or "-", row) for row in of_first])
+    for label in others:
+        rows = grammar.explain(label)
+        console.print(end="\n" * (show_all or label is not others[0]))
+        if show_all:
+            shown, shared = [(row.letter or "-", row) for row in rows], ""
+        else:
+            shown = [(f"+ {row.letter}".strip(), row) for row in rows if row not in of_first]
+            shown += [(f"- {row.letter}".strip(), row) for row in of_first if row not in rows]
+            shared = ", ".join(f"{row.letter} {row.name}".strip() for row in rows if row in of_first)
+        _print_rows(console, label, shown)
+        console.print(f"differs from {spelled(str(first))} in: {', '.join(_differences(first, label))}", markup=False)
+        if shared:
+            console.print(f"shares: {shared} (--all explains these too)", markup=False, style="dim")
+
+
+def _print_rows(console: Console, label: Label, rows: Iterable[tuple[str, grammar.Explanation]]) -> None:
+    """A label, and explanations of it with what stands before each."""
+    short, long = spelled(str(label)), str(label)
+    console.print(Text.assemble((short, "bold"), (f" = {long}" * (short != long), "dim")))
+    table = Table.grid(
+        Column(min_width=2, justify="right", style="bold", no_wrap=True), Column(overflow="fold"), padding=(0, 2)
+    )
+    for letter, row in rows:
+        about = [(row.name, "bold"), (row.what, ""), (row.equation, "cyan"), (row.source, "dim")]
+        table.add_row(Text(letter), Text("\n").join(Text(*part) for part in about if part[0]))
+    console.print(table)
 
 
 def _differences(first: Label, label: Label) -> Iterator[str]:
@@ -135,7 +164,7 @@ def budget(
             style="dim",
         )
         for label, allocation in solved.items() if terms or len(found) == 1 else ():
-            console.print(f"\n{label}", style="bold", markup=False)
+            console.print(f"\n{spelled(label)}", style="bold", markup=False)
             print_lines(console, table_lines(_breakdown(allocation, found[label]), right=("parameters", "of B")))
     if problems:
         raise BudgetError("\n".join(first_of(problems, MOST_REASONS, "and {:,} more labels that do not fit")))

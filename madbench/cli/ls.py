@@ -88,9 +88,14 @@ def ls(
             console.print(f"no runs in {results or RESULTS}{which}")
         return
     sound = [row for row in rows if "problem" not in row]
+    if kind == "families":
+        settings = [{"family": row["family"], "settings": row.pop("settings") or "none"} for row in sound]
     numbers = [name for name in sound[0] if any(isinstance(row[name], (int, float)) for row in sound)]
     print_lines(console, table_lines(sound, numbers, console.width))
     console.print(caption, style="table.caption")
+    if kind == "families":
+        console.print("\nWhat KEY can be in model.KEY=VALUE:\n")
+        print_lines(console, table_lines(settings, width=console.width))
     for row in rows[len(sound) :]:
         console.print(f"broken: {row['problem']}", **PLAIN)
     suites = {"profiles": ("run", MAD), "presets": ("lm", LANGUAGE), "interactions": ("interactions", INTERACTIONS)}
@@ -154,6 +159,7 @@ def _families() -> Rows:
             broken[name] = f"family {name!r}: its labels cannot be listed: {type(error).__name__}: {error}"
             continue
         row = {"family": name or "S/R/G", "labels": count, "settings": ", ".join(field_names(family.Settings))}
+        row |= {name: getattr(family, name, None) for name in ("example", "syntax")}
         rows.append(row | {"description": _line(about)})
     return _with_broken(rows, broken)
 
@@ -262,6 +268,7 @@ def _print_runs(console: Console, rows: Rows) -> None:
 
 
 _PUBLISHED = "published: MAD average of the paper's Table 1, in percent"
+_SYNTAX = "[ ]: may be absent, |: or; madbench explain EXAMPLE says what its letters mean"
 _TOKENS = "tokens: trained on, with one label and seed"
 LISTINGS: dict[str, tuple[Callable[..., Rows], str, str]] = {
     "labels": (_labels, "labels of S/R/G; ls labels lists the paper's 33", _PUBLISHED),
@@ -270,7 +277,7 @@ LISTINGS: dict[str, tuple[Callable[..., Rows], str, str]] = {
     "profiles": (partial(_profiles, MAD), "sizes and schedules of an experiment", "runs: for one label and one seed"),
     "presets": (partial(_profiles, LANGUAGE), "sizes and schedules of a language model", _TOKENS),
     "interactions": (partial(_profiles, INTERACTIONS), "sizes of worlds of agents", "runs: for one seed"),
-    "families": (_families, "families of labels", "settings: what KEY can be after model."),
+    "families": (_families, "families of labels", _SYNTAX),
     "runs": (_runs, "stored runs", ""),
 }
 """By kind: what lists it, what the overview calls it, and what stands below the list."""

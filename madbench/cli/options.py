@@ -19,7 +19,8 @@ from madbench.cli.printing import Format, tracked
 from madbench.errors import ConfigError, did_you_mean
 from madbench.grid import LANGUAGE_MODEL
 from madbench.jobs import Budget, Fidelity
-from madbench.labels import ALIASES, expand
+from madbench.labels import ALIASES, expand, names
+from madbench.labels.names import spelled_in
 from madbench.store.runs import Snapshot
 from madbench.suites.language import TASK
 
@@ -156,23 +157,36 @@ class TrainingOptions:
 
 
 @dataclass(frozen=True)
-class PrintOptions:
+class NameOptions:
+    """Options of every verb that shows results of labels."""
+
+    name: option(
+        list[str] | None, "Show a label by a name: --name 'cd:gdn-cg=Gated DeltaNet'. A set's file may have names too."
+    ) = None
+
+    def __post_init__(self):
+        names.ask_words(self.name or ())
+
+
+@dataclass(frozen=True)
+class PrintOptions(NameOptions):
     """Options of every verb that prints tables of results."""
 
     format: option(Format, "How to print the tables.", "--format", "-f") = "terminal"
     as_json: JsonOption = False
     notes: NotesOption = False
     label: option(str | None, r"With --format latex: what \ref names, such as tab:ablation.", metavar="NAME") = None
-    width: option(
+    latex_width: option(
         Width | None,
         "With --format latex: as wide as a column of a two-column page, or as the page.",
         show_default="a column where it fits",
     ) = None
 
     def __post_init__(self):
+        super().__post_init__()
         if self.as_json and self.format not in ("terminal", "json"):
             raise ConfigError(f"--json has no effect with --format {self.format}; give one of the two")
-        for flag, value in (("--label", self.label), ("--width", self.width)):
+        for flag, value in (("--label", self.label), ("--latex-width", self.latex_width)):
             if value is not None and self.asked != "latex":
                 raise ConfigError(f"{flag} {value}: has no effect without --format latex")
 
@@ -246,7 +260,7 @@ def open_stored(results: Path) -> Snapshot:
 
 def warn(message: str) -> None:
     """Prints a warning on stderr."""
-    print(f"warning: {message}", file=sys.stderr)
+    print(f"warning: {spelled_in(message)}", file=sys.stderr)
 
 
 def with_groups(verb: Callable) -> Callable:
@@ -256,6 +270,7 @@ def with_groups(verb: Callable) -> Callable:
 
     @functools.wraps(verb)
     def command(**values: Any) -> None:
+        names.begin()
         for name, group in groups.items():
             values[name] = group(**{field.name: values.pop(field.name) for field in fields(group)})
         verb(**values)

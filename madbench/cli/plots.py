@@ -62,6 +62,7 @@ def plot(
     ) = None,
     *,
     stored: options.StoredOptions,
+    named: options.NameOptions,
     shape: LayoutOptions,
     output: output_option("Folder of the files.", show_default="RESULTS/plots") = None,
 ) -> None:
@@ -133,6 +134,7 @@ def language_plot(
     log_x: option(bool, "A logarithmic x axis, and all of the first losses.", "--log-x") = False,
     *,
     stored: options.LanguageOptions,
+    named: options.NameOptions,
     shape: LayoutOptions,
     output: output_option("Files to write, without their endings.", show_default="RESULTS/plots/loss_curves") = None,
     source: option(Path | None, "Draw the CSV that an earlier plot wrote, without the store.", "--from") = None,

@@ -13,6 +13,8 @@ from rich.cells import cell_len
 from rich.console import Console
 from rich.progress import track
 
+from madbench.labels.names import shown_in
+
 if TYPE_CHECKING:
     from madbench.analysis.rendering import TextTable
     from madbench.cli.options import PrintOptions
@@ -84,7 +86,7 @@ def print_text_table(table: TextTable, printed: PrintOptions, place: int = 0) ->
         print_json({"caption": table.caption, "notes": table.notes, "cells": table.records()})
     elif format == "latex":
         label = printed.label or table.latex_label
-        print(table.to_latex(f"{label}-{place + 1}" if place else label, printed.width), end="")
+        print(table.to_latex(f"{label}-{place + 1}" if place else label, printed.latex_width), end="")
     else:
         write = {"markdown": table.to_markdown, "csv": table.to_csv, "html": table.to_html}
         print(write[format](), end="")
@@ -120,4 +122,4 @@ def print_lines(console: Console, lines: Sequence[str]) -> None:
 
 
 def _shown(value: Any) -> str:
-    return "-" if value is None else f"{value:.2f}" if isinstance(value, float) else str(value)
+    return "-" if value is None else f"{value:.2f}" if isinstance(value, float) else shown_in(str(value))

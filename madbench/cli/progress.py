@@ -24,6 +24,7 @@ from madbench.execute.journal import Journal, command_line, read_sweeps
 from madbench.execute.tally import Tally, flatten, weights
 from madbench.experiment import Experiment
 from madbench.jobs import Job
+from madbench.labels.names import spelled
 from madbench.trackers import Tracking, open_trackers
 
 WIDE = 110  # columns from which bars are longer and speeds are shown
@@ -55,7 +56,7 @@ def view(sweep: Mapping[str, Any], width: int, height: int) -> RenderableType:
 
 
 def job_name(job: Mapping[str, Any]) -> str:
-    return f"{job.get('label')} {job.get('task')} seed {job.get('seed')}"
+    return f"{spelled(str(job.get('label')))} {job.get('task')} seed {job.get('seed')}"
 
 
 def _overview(sweep: Mapping[str, Any], width: int) -> RenderableType:

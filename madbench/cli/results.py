@@ -275,6 +275,7 @@ def report(
     words: StoredWordsArgument = None,
     *,
     stored: StoredOptions,
+    named: options.NameOptions,
     output: output_option("The file to write.", show_default="report.html in the results") = None,
     open_it: option(bool, "Show it in the browser.", "--open") = False,
 ) -> None:

@@ -14,6 +14,7 @@ from madbench.cli.options import LABELS_HELP, JsonOption, argument, option
 from madbench.cli.printing import print_json, tracked
 from madbench.errors import ConfigError
 from madbench.labels import expand
+from madbench.labels.names import spelled
 from madbench.mixers.checks import Outcome, run_checks
 
 STYLES = {"fail": "bold red", "pass": "green", "not applicable": "dim"}
@@ -28,8 +29,10 @@ def verify(
     """Check what the theory promises of a label's mixer, on the mixer as it is built.
 
     Each check is a statement with its source, run in float64 on a small mixer
-    with random weights: causality, an exact parameter count, decoding that
-    equals the parallel form, and the theorems of the family's paper. Its
+    with random weights: causality, an exact parameter count, every path and all
+    its gradients against float64 loops on both sides of every block, decoding
+    that equals the parallel form, bfloat16 within bounds, and the theorems of
+    the family's paper. Its
     residual is what is left of the difference that should be none ("<= 1e-09"),
     or, where two things have to differ, how much they do ("> 1e-03"). A
     statement that says nothing about this label is not applicable, with the
@@ -40,7 +43,7 @@ def verify(
 
     [bold]Examples[/bold]
 
-      madbench verify G-cg-q-12o         every check, a second or two
+      madbench verify G-cg-q-12o         every check, a few seconds
       madbench verify @table1            a line a label, and the checks that fail
       madbench verify '~R-cg-q-12o' --all
       madbench verify S-p --json         for a program
@@ -71,7 +74,9 @@ def _print(console: Console, label: str, outcomes: Sequence[Outcome], is_whole: 
     counts = Counter(outcome.verdict for outcome in outcomes)
     summary = ", ".join(f"{counts[verdict]} {verdict}" for verdict in STYLES if counts[verdict])
     worst = next(verdict for verdict in STYLES if counts[verdict] or verdict == "not applicable")
-    console.print(Text.assemble((f"{worst:4}", STYLES[worst]), "  ", (label, "bold"), f"  {summary}"), soft_wrap=True)
+    console.print(
+        Text.assemble((f"{worst:4}", STYLES[worst]), "  ", (spelled(label), "bold"), f"  {summary}"), soft_wrap=True
+    )
     shown = [outcome for verdict in STYLES for outcome in outcomes if outcome.verdict == verdict]
     shown = shown if is_whole else [outcome for outcome in shown if outcome.verdict == "fail"]
     if not shown:

@@ -11,14 +11,16 @@ from __future__ import annotations
 import functools
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from madbench import config
 from madbench.config import from_mapping, read_yaml, source_identity
-from madbench.errors import LabelError, did_you_mean
+from madbench.errors import ConfigError, LabelError, did_you_mean
+from madbench.labels import names
 from madbench.labels.diagnosis import SHOWN, point_at, show
+from madbench.labels.elsewhere import problem_elsewhere
 from madbench.labels.grammar import (
     ALIASES,
     FACTOR_NAMES,
@@ -92,7 +94,12 @@ def parse(text: str) -> Label:
     """
     if not isinstance(text, str):
         raise LabelError(f"a label is text such as 'G-cg-q-12o', got {type(text).__name__}")
-    return family_of(text).parse(text)
+    try:
+        return family_of(text).parse(text)
+    except LabelError:
+        if problem := problem_elsewhere(text):
+            raise LabelError(problem) from None
+        raise
 
 
 def factors(label: Label) -> Mapping[str, str]:
@@ -183,6 +190,8 @@ class LabelSet:
     """What the labels have in common."""
     labels: tuple[str, ...]
     """Labels, brace patterns, neighbourhoods and other sets, in order."""
+    names: dict[str, str] = field(default_factory=dict)
+    """By label, what tables and figures call it."""
 
 
 def expand(specs: Iterable[str]) -> list[str]:
@@ -219,9 +228,11 @@ def _labels_of(spec: str, folder: Path, above: tuple[Path, ...] = ()) -> list[st
                 labels += _labels_in(_find(text[1:], folder), above)
             elif text.startswith("~"):
                 centre = parse(text[1:])
+                names.remember(str(centre), text[1:])
                 labels += map(str, (centre, *family_of(centre).neighbours(centre)))
             else:
                 labels.append(str(parse(text)))
+                names.remember(labels[-1], text)
         except LabelError as error:
             if text == spec:
                 raise
@@ -246,9 +257,16 @@ def _labels_in(path: Path, above: tuple[Path, ...]) -> list[str]:
     if place in above:
         circle = " -> ".join(file.name for file in (*above[above.index(place) :], place))
         raise LabelError(f"{path}: a set cannot contain itself: {circle}")
-    specs = from_mapping(LabelSet, read_yaml(path), str(path)).labels
+    content = from_mapping(LabelSet, read_yaml(path), str(path))
+    specs = content.labels
     if not specs:
         raise LabelError(f"{path}: labels is empty")
+    try:
+        names.ask(content.names, of_set=True)
+    except LabelError as error:
+        raise LabelError(f"{error}\nin {path}: names") from None
+    except ConfigError as error:
+        raise ConfigError(f"{path}: names: {error}") from None
     labels = []
     for i, spec in enumerate(specs):
         try:

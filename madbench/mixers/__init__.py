@@ -129,12 +129,15 @@ class Family(Protocol):
         the first; ``prefill(x, slide)`` a prompt (B, T, D) to its rows and the cache after it. ``paths`` are those it
         may be built with, ``resolve_path(batch, length)`` names the one that computes an input of this shape,
         ``allocation`` is what it was built from, ``probe(x)`` gives a :class:`madbench.mixers.probe.Probe` of x
-        (B, T, D) for ``madbench inspect``.
+        (B, T, D) for ``madbench inspect``. ``reference(x, rows)`` gives some rows (B, rows, D), or all, by loops in
+        float64, with which ``madbench verify`` compares every path and its gradients.
         """
 
     # Optional: traits(label), what models, optimisers and suites have to know of its mixers; by default Traits().
     # Optional: effective(allocation, settings), those of the settings, a mapping, that change this mixer otherwise than
     # through its ranks; by default all that the label reads. Two settings that train the same are told by it.
+    # Optional: preset_spelling(label), a text of it that begins with a preset's name, by which it is shown where
+    # nothing else was typed; mixers, the labels of named mixers by name; syntax and example, for madbench ls families.
 
     def checks(self, label: Any) -> Iterable[Check]:
         """What has to hold of its mixer; :mod:`madbench.mixers.checks` has what any mixer has to hold."""

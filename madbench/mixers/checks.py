@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from madbench.labels import family_of, parse
@@ -17,6 +18,17 @@ SMALL = Size(d_model=16, n_head=2, max_len=8, budget="paper")  # paper: every la
 ROUNDING = 1e-9
 
 
+class Residual(float):
+    """A residual that says of what it is, such as of which gradient at which length."""
+
+    where: str
+
+    def __new__(cls, value: float, where: str) -> Residual:
+        found = super().__new__(cls, value)
+        found.where = where
+        return found
+
+
 @dataclass(frozen=True)
 class Outcome:
     """What running a check gave."""
@@ -24,6 +36,7 @@ class Outcome:
     check: Check
     residual: float | None = None  # None where the check does not apply, or did not get as far
     error: str = ""  # what kept it from measuring
+    where: str = ""  # what the residual is of, where the check says so
 
     @property
     def verdict(self) -> Literal["pass", "fail", "not applicable"]:
@@ -35,11 +48,13 @@ class Outcome:
 
     @property
     def row(self) -> dict[str, Any]:
-        """For a table: check, verdict, residual, bound, statement, source, and why there is no residual."""
+        """For a table: check, verdict, residual, bound, statement, source, and why there is no residual, or where one
+        fails."""
         check = self.check
         bound = f"{'>' if check.is_difference else '<='} {check.tolerance:.0e}".replace("0e+00", "0")
         found = {"check": check.name, "verdict": self.verdict, "residual": self.residual, "bound": bound}
-        return found | {"statement": check.statement, "source": check.source, "reason": self.error or check.reason}
+        reason = self.error or check.reason or (self.where if self.verdict == "fail" else "")
+        return found | {"statement": check.statement, "source": check.source, "reason": reason}
 
 
 def run_checks(label: Any) -> list[Outcome]:
@@ -69,12 +84,13 @@ def run_check(check: Check) -> Outcome:
 
     try:
         with torch.no_grad():
-            residual = float(check.run())
+            found = check.run()
+            residual, where = float(found), getattr(found, "where", "")
     except Exception as error:
         return Outcome(check, error=_named(error))
     if not math.isfinite(residual):
-        return Outcome(check, error=f"the residual is {residual}")
-    return Outcome(check, residual)
+        return Outcome(check, error=f"the residual is {residual}{f', of the {where}' if where else ''}")
+    return Outcome(check, residual, where=where)
 
 
 def _named(error: Exception) -> str:
@@ -117,33 +133,35 @@ def decoded(mixer: nn.Module, x: Tensor, cache: Any = None, **how: Any) -> Tenso
 
 
 def general_checks(family: Family, label: Any) -> Iterable[Check]:
-    """Exact parameter count, causality, and decoding step by step and after a prompt where the mixer can."""
+    """What any mixer has to hold; every path against its loops where it has some, a method ``reference(x, rows)``.
 
-    def parameters(mixer: nn.Module, x: Tensor) -> float:
+    Parameter count, causality, gradients, decoding by steps and after a prompt where it can, precision in bfloat16.
+    """
+    from madbench.mixers import path_checks
+
+    make = path_checks.sampled(family, label, replace(SMALL, max_len=path_checks.LONGEST))
+    mixer, x = sample(family, label)
+
+    def parameters() -> float:
         return abs(sum(parameter.numel() for parameter in mixer.parameters()) - mixer.allocation.total)
 
-    def causality(mixer: nn.Module, x: Tensor) -> float:
-        changed = x.clone()
-        changed[:, 5:] += 1
-        return difference(mixer(changed)[:, :5], mixer(x)[:, :5])
-
-    def steps(mixer: nn.Module, x: Tensor) -> float:
-        return difference(decoded(mixer, x), mixer(x))
-
-    def prefill(mixer: nn.Module, x: Tensor) -> float:
-        import torch
-
-        y, cache = mixer.prefill(x[:, :5])
-        return difference(torch.cat((y, decoded(mixer, x[:, 5:], cache)), dim=1), mixer(x))
-
-    def check(name: str, what: str, source: str, measure: Callable[..., float], tolerance: float = ROUNDING) -> Check:
-        return Check(name, what, source, lambda: measure(*sample(family, label)), tolerance)
-
-    yield check("parameters", "The module has exactly the parameters of its allocation.", "the budget", parameters, 0)
-    yield check("causality", "Later tokens do not change earlier outputs.", "causal mixing", causality)
-    mixer, _ = sample(family, label)
+    what = "The module has exactly the parameters of its allocation."
+    yield Check("parameters", what, "the budget", parameters)
+    what = "Later tokens do not change earlier outputs."
+    causality = functools.partial(path_checks.causality_residual, make)
+    yield Check("causality", what, "causal mixing", causality, ROUNDING)
+    what = "Gradients are the slopes of the outputs."
+    slopes = functools.partial(path_checks.slope_residual, make)
+    yield Check("gradients", what, "autograd", slopes, path_checks.SLOPES)
     if hasattr(mixer, "step"):
-        yield check("steps", "Decoding token by token gives the parallel outputs.", "decoding", steps)
+        what = "Decoding token by token gives the parallel outputs and gradients."
+        steps = functools.partial(path_checks.step_residual, make)
+        yield Check("steps", what, "decoding", steps, ROUNDING)
     if hasattr(mixer, "prefill"):
-        what = "Decoding a prompt at once, then token by token, gives the parallel outputs."
-        yield check("prefill", what, "decoding", prefill)
+        what = "Decoding a prompt at once, then token by token, gives the parallel outputs and gradients."
+        prefill = functools.partial(path_checks.prefill_residual, make)
+        yield Check("prefill", what, "decoding", prefill, ROUNDING)
+    paths = [path for path in getattr(mixer, "paths", ("auto",)) if path not in ("auto", "reference")] or ["auto"]
+    if hasattr(mixer, "reference"):
+        yield from path_checks.path_checks(path_checks.Loops(make), paths, "the definition")
+    yield from path_checks.bfloat16_checks(make, paths)

@@ -39,6 +39,7 @@ from madbench.experiment import PlannedRow, Protocol
 from madbench.files import explain_os_errors, write_atomically
 from madbench.jobs import Record
 from madbench.labels import explain, parse
+from madbench.labels.names import shown, shown_in
 from madbench.report.commands import Missing, job_words, missing_runs, protocol_words
 from madbench.report.runs import ReportedRun, plain, run_columns, setting_changes, thin_curve
 from madbench.report.tables import (
@@ -91,6 +92,7 @@ class Page:
             trim_blocks=True,
             lstrip_blocks=True,
         )
+        environment.filters["shown"] = shown_in
         environment.globals |= {"page_link": page_link, "signed": signed, "title": title}
         script = (_FOLDER / "script.js").read_text(encoding="utf-8")
         digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
@@ -201,8 +203,8 @@ def _best(table: ResultTable) -> str:
     if not best:
         return f"of {len(marked)} labels none has the {kind} yet: that takes two labels with three seeds or more"
     place = table.columns.index(column)
-    numbers = " and ".join(f"{name} ({table.texts(name)[place]})" for name in best)
-    rivals = ", ".join(others) if len(others) < 4 else f"{len(others)} others"
+    numbers = " and ".join(f"{shown_in(name)} ({table.texts(name)[place]})" for name in best)
+    rivals = ", ".join(map(shown_in, others)) if len(others) < 4 else f"{len(others)} others"
     text = f"of {len(marked)} labels {numbers} {'have' if len(best) > 1 else 'has'} the {kind}"
     return f"{text}, and {rivals} may be as good" if others else text
 
@@ -296,6 +298,7 @@ def _svg(name: str, frame: pd.DataFrame, folder: Path) -> str:
     """The figure as SVG. Drawing takes longer than all the rest, so ``folder`` has a file a frame that was drawn."""
     digest = hashlib.sha256(f"{name} {version('matplotlib')} {[*frame]}".encode())
     digest.update(hash_pandas_object(frame).to_numpy().tobytes())
+    digest.update(repr([shown_in(label) for label in frame.label.unique()] if "label" in frame else []).encode())
     for file in sorted(Path(figures_package.__file__).parent.glob("*.py")):
         digest.update(file.read_bytes())
     path = folder / f"{name}-{digest.hexdigest()[:16]}.svg"
@@ -316,8 +319,8 @@ def _svg(name: str, frame: pd.DataFrame, folder: Path) -> str:
 def _data(runs: Sequence[ReportedRun], effects: AttributionTable, store: Store) -> dict[str, Any]:
     """What the script of the page shows of runs, labels and effects."""
     folder = store.root / "runs"
-    shown = {i: run for i, run in enumerate(runs) if run.counts or run.status == "diverged"}
-    curves = {i: thin_curve(folder / run.job.id / "curve.csv") for i, run in shown.items()}
+    drawn = {i: run for i, run in enumerate(runs) if run.counts or run.status == "diverged"}
+    curves = {i: thin_curve(folder / run.job.id / "curve.csv") for i, run in drawn.items()}
     place = {run.job.id: i for i, run in enumerate(runs) if run.record is not None}
     tasks, labels = (dict.fromkeys(getattr(run.job, name) for run in runs) for name in ("task", "label"))
     return {
@@ -332,6 +335,7 @@ def _data(runs: Sequence[ReportedRun], effects: AttributionTable, store: Store) 
             for label in labels
         },
         "effects": _effects(effects),
+        "names": {label: shown(label) for label in labels if shown(label) != label},
         "folder": str(folder),
     }
 

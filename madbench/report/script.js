@@ -99,7 +99,7 @@ let data = null;
 function readData() {
   if (data === null) {
     data = JSON.parse(document.getElementById("data").textContent);
-    for (const names of [data.titles, data.tasks, data.effects, data.explanations]) {
+    for (const names of [data.titles, data.tasks, data.effects, data.explanations, data.names]) {
       Object.setPrototypeOf(names, null); // a label may be called like a property of objects
     }
     data.byId = new Map(Array.from({ length: data.count }, (_, i) => [field("id", i), i]));
@@ -126,6 +126,7 @@ function select(test) {
 }
 
 const titleOf = (column) => data.titles[column] || column;
+const nameOf = (label) => data.names[label] || label;
 const runsHash = (label, column) => `runs/${encodeURIComponent(label)}/${encodeURIComponent(column)}`;
 
 function heading(text) {
@@ -192,7 +193,7 @@ function showRuns(label, column) {
   const tasks = data.tasks[column] || [column];
   const indices = select((i) => field("label", i) === label && (column === "" || tasks.includes(field("task", i))));
   if (!indices.length) {
-    return [`${label}: ${titleOf(column)}`, [make("p", {}, "This report holds no such runs.")]];
+    return [`${nameOf(label)}: ${titleOf(column)}`, [make("p", {}, "This report holds no such runs.")]];
   }
   const done = indices.filter((i) => ["finished", "diverged"].includes(field("status", i)));
   const cell = document.querySelector(`td[data-link="${CSS.escape(runsHash(label, column))}"]`);
@@ -206,7 +207,7 @@ function showRuns(label, column) {
     runTable(indices, "Runs behind the number"),
     ...explanation(label),
   ];
-  return [`${label}: ${column === "" ? "all runs" : titleOf(column)}`, parts];
+  return [`${nameOf(label)}: ${column === "" ? "all runs" : titleOf(column)}`, parts];
 }
 
 function showEffect(name, quantity) {
@@ -214,7 +215,7 @@ function showEffect(name, quantity) {
   if (!effect) {
     return null;
   }
-  const link = (label) => make("a", { href: "#" + runsHash(label, quantity) }, label);
+  const link = (label) => make("a", { href: "#" + runsHash(label, quantity) }, nameOf(label));
   const rows = effect.rows.map(([labels, difference]) =>
     make("tr", {}, ...labels.map((label) => make("td", { class: "mono" }, link(label))), make("td", {}, difference)),
   );
@@ -228,7 +229,7 @@ function showRun(id) {
   }
   const [label, task, seed, status] = ["label", "task", "seed", "status"].map((name) => field(name, i));
   const parts = [
-    make("p", {}, make("a", { href: "#" + runsHash(label, task) }, `All runs of ${label} on ${titleOf(task)}`)),
+    make("p", {}, make("a", { href: "#" + runsHash(label, task) }, `All runs of ${nameOf(label)} on ${titleOf(task)}`)),
     properties([
       ["Status", status + (field("counts", i) ? ", counts in the table" : "")],
       ["Result", field("result", i) || "none"],
@@ -262,7 +263,7 @@ function showRun(id) {
   const job = Object.fromEntries(["seed", "fidelity", "budget", "family"].map((name) => [name, field(name, i)]));
   add("Job", job);
   add("Where it ran", fields("details", i));
-  return [`${label}, ${titleOf(task)}, seed ${seed}`, parts];
+  return [`${nameOf(label)}, ${titleOf(task)}, seed ${seed}`, parts];
 }
 
 function quoted(word) {

@@ -18,6 +18,7 @@ from madbench.analysis.quantities import LOSS, LOSSES, MAD_AVERAGE, column, diff
 from madbench.analysis.rendering import Listing
 from madbench.analysis.result_table import ResultTable
 from madbench.jobs import Job
+from madbench.labels.names import shown
 from madbench.mixers import solve
 from madbench.suites import Suite
 
@@ -122,7 +123,8 @@ def comparison_page_table(table: Listing, baseline: str) -> PageTable | None:
         return None
     headings = [Heading(heading(quantity), column(quantity).better == "lower") for quantity in quantities]
     note = f"{table.caption} *: p of at most {LEVEL} after Holm. In brackets: not tested. {table.notes}"
-    return PageTable("comparison", f"Each label less {baseline}", note, [Heading("Label", True), *headings], groups)
+    title = f"Each label less {shown(baseline)}"
+    return PageTable("comparison", title, note, [Heading("Label", True), *headings], groups)
 
 
 def _difference_cell(row: Comparison) -> Cell:

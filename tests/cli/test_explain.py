@@ -26,6 +26,33 @@ def test_later_labels_say_how_they_differ_from_the_first(invoke):
     assert text.count("differs from") == 2
 
 
+def test_beside_another_label_only_what_differs_is_explained(invoke):
+    text = invoke(explain, "R-cg-q", "G-c-q-1o").output
+    assert len(text.splitlines()) < len(invoke(explain, "R-cg-q").output.splitlines()) + 10
+    letters = [line.split()[:2] for line in text.splitlines() if line.lstrip()[:2] in ("+ ", "- ")]
+    assert [" ".join(pair) for pair in letters] == ["+ G", "+ 1", "+ o", "- R", "- g"]
+    for row in explanations(parse("G-c-q-1o")):
+        assert (" ".join(row.what.split())[:30] in " ".join(text.split())) == (row.letter in "G1o")
+    assert "shares: c " in text and "q QK compressed" in text
+
+
+def test_with_all_every_letter_of_every_label_is_explained(invoke):
+    text = invoke(explain, "R-cg-q", "R-cg-q-12o", "--all").output
+    alone = invoke(explain, "R-cg-q-12o").output
+    assert text.startswith(invoke(explain, "R-cg-q").output) and alone in text
+    assert text.count("differs from") == 1
+
+
+def test_labels_of_two_families_show_all_of_both(invoke):
+    text = invoke(explain, "S", "cd:id-sm-bd").output
+    assert "- S" in text and "+ id" in text and "+ sm" in text
+
+
+@pytest.mark.parametrize("words", [("S", "--all"), ("S", "R", "--all", "--json")])
+def test_all_without_effect_is_an_error(refuse, words):
+    assert "--all has no effect" in refuse(explain, *words)
+
+
 def test_json_has_the_letters_and_the_differences(invoke):
     content = json.loads(invoke(explain, "HyperGLU", "G-cg-12o!", "--json").output)
     assert [entry["label"] for entry in content] == ["G-cg-q-12o", "G-cg-12o!"]

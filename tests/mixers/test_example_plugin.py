@@ -44,7 +44,7 @@ def test_the_module_has_the_parameters_of_its_allocation_within_the_budget(label
 @pytest.mark.parametrize("label", LABELS)
 def test_every_check_holds(label):
     checks = {check.name: check for check in family_of(label).checks(parse(label))}
-    assert set(checks) == {"parameters", "causality", "steps"}
+    assert set(checks) == {"parameters", "causality", "gradients", "steps", "bfloat16", "bfloat16 sums"}
     for check in checks.values():
         assert check.holds(check.run()), check.name
 

@@ -244,6 +244,19 @@ def test_settings_of_interactions_that_decide_nothing_are_refused(labels, overri
     assert says in str(caught.value)
 
 
+def test_a_setting_of_a_world_that_makes_the_same_world_is_refused():
+    small = ["tasks.colliding.setting.positions=8", "tasks.colliding.setting.length=4"]
+    how = {"tasks": ["colliding"], "embedding": "one_hot", "has_controls": False}
+
+    def plan(*more: str):
+        return INTERACTIONS.jobs((), INTERACTIONS.Profile.load("quick", [*small, *more]), **how)
+
+    plan("tasks.colliding.setting.radius=2")  # all meet, at most 4 apart
+    plan("tasks.colliding.setting.test_lengths=[2,4]")
+    with pytest.raises(ConfigError, match="tasks.colliding.setting.test_lengths has no effect on 'hfa:C1'"):
+        plan("tasks.colliding.setting.test_lengths=[40,20,10,5,2]")
+
+
 def test_a_rate_of_an_embedding_that_is_not_trained_is_refused():
     profile = INTERACTIONS.Profile.load("quick", ["tasks.colliding.learning_rates.sinusoidal=0.5"])
     with pytest.raises(ConfigError, match="has no effect: trained are one_hot"):

@@ -62,7 +62,7 @@ def test_a_missing_package_names_its_extra(tmp_path, monkeypatch, module, name, 
     (tmp_path / "a.jsonl.zst").write_bytes(b"x")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setitem(sys.modules, module, None)
-    with pytest.raises(MissingExtraError, match=rf"pip install 'madbench\[{extra}\]'"):
+    with pytest.raises(MissingExtraError, match=rf"pip install -e '\.\[{extra}\]'"):
         list(only(name).documents())
 
 

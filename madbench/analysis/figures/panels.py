@@ -27,6 +27,7 @@ from madbench.analysis.figures.style import GREY, HEADING, LABEL, SHADE, SMALL, 
 from madbench.analysis.inference import LEAST_FOR_LEVEL
 from madbench.analysis.marked_text import Width
 from madbench.analysis.quantities import heading, title
+from madbench.labels.names import shown_in
 
 WIDTHS = {"single": 3.3, "double": 6.9}
 """Of a column and of a page of two, in inches."""
@@ -101,18 +102,19 @@ class Layout:
         return heading(quantity) if self.is_small else title(quantity)
 
     def names(self, texts: Iterable[str], most: int = 22) -> dict[str, str]:
-        """What stands for each text: itself, or in a single column ``most`` characters of a long one, no two alike.
+        """What stands for each text: it with its labels as they are shown, in a single column ``most`` characters at
+        most, no two alike.
 
         >>> [*Layout("single").names(["S", "a:long-name-of-one", "a:long-name-of-two"], most=12).values()]
         ['S', 'a:lo…-of-one', 'a:lo…-of-two']
         """
         shown: dict[str, str] = {}
         for text in texts:
-            short = text
-            if self.is_small and len(text) > most:
-                short = f"{text[: most - 8]}…{text[-7:]}"
+            short = name = shown_in(text)
+            if self.is_small and len(name) > most:
+                short = f"{name[: most - 8]}…{name[-7:]}"
                 if short in shown.values():
-                    short = f"{text[: most - 8]}…{len(shown) + 1}"
+                    short = f"{name[: most - 8]}…{len(shown) + 1}"
             shown[text] = short
         return shown
 

@@ -16,16 +16,21 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from madbench.mixers import Check, build
+from madbench.mixers import Check, build, path_checks
 from madbench.mixers.cd import lemmas
 from madbench.mixers.cd.grammar import Label
 from madbench.mixers.cd.operator import CoefficientMixer
 from madbench.mixers.cd.subject import HEADS, LENGTH, LONG, SEEDS, WIDTH, Subject, relative
 from madbench.mixers.cd.table1 import closed_form, row_of
-from madbench.mixers.checks import decoded, general_checks
+from madbench.mixers.checks import general_checks
 
 FLOAT32_EXPONENT, FLOAT64_EXPONENT = 80, 700  # e^88 and e^709 are the ends of their ranges
 LARGEST_SCORE = 16
+CPU = replace(path_checks.CPU, tolerance=1e-10)
+FAR = 300  # tokens; bfloat16 has no odd position beyond 256
+PRODUCTS = {"bmm", "baddbmm"}
+"""Products of gates, states and scores, which are in float32 under autocast, unlike the linear maps."""
+UNEVEN = "a sum of terms of either sign is as exact as the largest of them"
 
 
 def checks(family: Any, label: Label) -> Iterable[Check]:
@@ -34,19 +39,26 @@ def checks(family: Any, label: Label) -> Iterable[Check]:
     yield from (check for check in general_checks(family, label) if check.name == "parameters")
     parts = (_forms, _table1, _state, lemmas.checks, _softmax_attention, _numerics)
     for check in itertools.chain.from_iterable(part(subject) for part in parts):
-        if check.run and _leaves_float64(label, check.name):
+        if check.run and _is_beyond_float64(label, check.name):
             check = replace(check, reason="exp of a score that grows leaves the range of float64")
         yield check
 
 
-def _leaves_float64(label: Label, check: str) -> bool:
-    """Whether exp of a score as it has grown at the end of a check's tokens is infinite."""
-    if label.readout != "exp" or not label.is_constant:
-        return False
-    growth = float(label.gate) ** (lemmas.LONGER if check.startswith("V11") else LENGTH)
+def _is_beyond_float64(label: Label, check: str) -> bool:
+    """Whether what a check compares is infinite at the end of its tokens."""
     if check.startswith("V11"):
-        return label.norm not in ("sum", "max") and growth > FLOAT64_EXPONENT
-    return check.startswith(("V2", "V8")) and growth * LARGEST_SCORE > FLOAT64_EXPONENT
+        return label.norm not in ("sum", "max") and _growth(label, lemmas.LONGER) > FLOAT64_EXPONENT
+    return check.startswith(("V2", "V8", "gradients")) and _leaves_float64(label, LENGTH)
+
+
+def _leaves_float64(label: Label, length: int) -> bool:
+    """Whether exp of a score as it has grown after so many tokens is infinite."""
+    return _growth(label, length) * LARGEST_SCORE > FLOAT64_EXPONENT
+
+
+def _growth(label: Label, length: int) -> float:
+    """Of a score under exp with a constant gate, from the first token on."""
+    return float(label.gate) ** length if label.readout == "exp" and label.is_constant else 0.0
 
 
 def paths_of(mixer: CoefficientMixer) -> list[str]:
@@ -55,6 +67,9 @@ def paths_of(mixer: CoefficientMixer) -> list[str]:
 
 
 def _forms(subject: Subject) -> Iterator[Check]:
+    def make(path: str, length: int) -> tuple[CoefficientMixer, Tensor]:
+        return subject.sample(0, length=length, chunk=0, path=path)
+
     def change(mixer: CoefficientMixer, x: Tensor) -> Tensor:
         changed, at, found = x.clone(), 7, []
         changed[:, at] += 1
@@ -63,30 +78,21 @@ def _forms(subject: Subject) -> Iterator[Check]:
             found.append((mixer(changed) - mixer(x))[:, :at].abs().max())
         return torch.stack(found).max()
 
-    @functools.cache
-    def reference(seed: int) -> Tensor:
-        mixer, x = subject.sample(seed)
-        mixer.path = "reference"
-        return mixer(x)
-
-    def from_reference(path: str) -> float:
-        found = []
-        for seed in SEEDS:
-            mixer, x = subject.sample(seed)
-            mixer.path = path
-            y = decoded(mixer, x) if path == "step" else mixer(x)
-            found.append(relative(y, reference(seed)))
-        return float(torch.stack(found).max())
-
     yield Check("V1 causal", "A row changes nothing before it.", "eq. 2", subject.largest(change))
-    for path in ("dense", "chunked", "blocks", "step"):
-        needs_keys = path == "chunked" and not subject.label.is_recurrent
-        reason = "phi of a score needs every key (Lemma 1)" if needs_keys else ""
-        statement, run = (
-            f"The form {path} computes eq. 4 as loops over all pairs do.",
-            functools.partial(from_reference, path),
-        )
-        yield Check(f"V2 {path}", statement, "eq. 4", run, 1e-10, reason=reason)
+    label = subject.label
+    lengths = [length for length in path_checks.LENGTHS if not _leaves_float64(label, length)]
+    paths = ("dense", "chunked", "blocks", "step", *["sdpa"] * label.is_softmax, *["fla"] * label.is_recurrent)
+    loops = path_checks.Loops(make)
+    what = "eq. 3 row by row"
+    yield from path_checks.path_checks(loops, paths, "eq. 2-4", name="V2 {}", what=what, lengths=lengths, cpu=CPU)
+    what = "Gradients are the slopes of the outputs."
+    slopes = functools.partial(path_checks.slope_residual, make, LENGTH)
+    yield Check("gradients", what, "autograd", slopes, path_checks.SLOPES)
+    reason = _leaves_float32(label) or ("" if _is_as_exact_as_a_term(label) else UNEVEN)
+    length = FAR if label.rope else path_checks.LONGEST
+    fast = [path for path in paths if path != "step"]
+    narrow = path_checks.NARROW | PRODUCTS
+    yield from path_checks.bfloat16_checks(make, fast, length=length, narrow=narrow, unless=reason)
 
 
 def _table1(subject: Subject) -> Iterator[Check]:
@@ -183,9 +189,13 @@ def _numerics(subject: Subject) -> Iterator[Check]:
 
     reason, where = _leaves_float32(label), "In float32, 1,024 tokens and gate logits of -30, 0, 30, outputs"
     yield Check("V15 finite", f"{where} and all gradients are finite.", "Principle 6", is_not_finite, reason=reason)
-    if not lemmas.is_positive(label) and (label.norm == "sum" or label.norm == "max" and label.is_kernel):
-        reason = reason or "a sum of terms of either sign is as exact as the largest of them"
+    reason = reason or ("" if _is_as_exact_as_a_term(label) else UNEVEN)
     yield Check("V15 close", f"{where} are those of float64.", "Principle 6", error, 1e-4, reason=reason)
+
+
+def _is_as_exact_as_a_term(label: Label) -> bool:
+    """Whether what a row is divided by is a sum of terms of one sign, or none."""
+    return lemmas.is_positive(label) or not (label.norm == "sum" or label.norm == "max" and label.is_kernel)
 
 
 def _leaves_float32(label: Label) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from madbench.config import check_at_least, check_numbers
 from madbench.errors import LabelError
@@ -14,7 +14,7 @@ from madbench.mixers import Check, Size, Traits, one_factor_apart
 from madbench.mixers.cd.budget import Allocation, solve
 from madbench.mixers.cd.diagnosis import message
 from madbench.mixers.cd.explanations import explain
-from madbench.mixers.cd.grammar import CORE, OPTIONS, Label, read
+from madbench.mixers.cd.grammar import ALIASES, CORE, OPTIONS, PREFIX, PRESETS, Label, read, with_preset
 
 if TYPE_CHECKING:
     from madbench.mixers.cd.operator import CoefficientMixer
@@ -44,6 +44,9 @@ class CoefficientFamily:
     name = "cd"
     version = "1"
     Settings = Settings
+    mixers: ClassVar = {name: PREFIX + ALIASES.get(name, name) for name in (*PRESETS, *ALIASES)}
+    syntax = "readout|preset[-A][-b][-eta][-features][-v][!]"
+    example = "cd:gdn-cg"
 
     def parse(self, text: str) -> Label:
         """The label of a free spelling or a preset."""
@@ -52,6 +55,10 @@ class CoefficientFamily:
             with suppress(LabelError):
                 return Label(**values)
         raise LabelError(message(text))
+
+    def preset_spelling(self, label: Label) -> str:
+        """The label with a preset's name where it is that with other features, else its canonical text."""
+        return with_preset(label)
 
     def factors(self, label: Label) -> dict[str, str]:
         """Spelling by factor; ``rank`` is there only where the budget is enforced: else nothing is compressed."""

@@ -202,6 +202,18 @@ def spell(values: Mapping[str, Any], preset: str = "") -> str:
     return PREFIX + "-".join(filter(None, segments)) + "!" * values.get("over", False)
 
 
+def with_preset(label: Label) -> str:
+    """The text that begins with a preset where there is one: its A, b, phi and eta, and all of its features."""
+    for name in PRESETS:
+        preset, own = Label(**read(PREFIX + name)), vars(label)
+        lacks = any(value and not own[field] for field, value in vars(preset).items())
+        if not lacks and all(getattr(preset, field) == own[field] for field in CORE):
+            text = spell({field: value for field, value in own.items() if value != getattr(preset, field)}, name)
+            if read(text) and Label(**read(text)) == label:
+                return text
+    return str(label)
+
+
 def fields_of(segment: str) -> tuple[str, dict[str, Any]] | None:
     """What a segment is, a member of ``SEGMENTS``, and the fields that it sets; None for one outside the grammar."""
     if segment in READOUTS:

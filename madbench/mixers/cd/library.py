@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from madbench.errors import TrainingError
+from madbench.extras import how_to_install
 from madbench.mixers.cd.forms import Dynamics
 
 MODULES = {
@@ -28,7 +29,8 @@ def operator(name: str) -> Callable[..., tuple[Tensor, Tensor | None]]:
     try:
         return getattr(import_module(MODULES[name]), name)
     except ImportError as error:
-        raise TrainingError(f"path 'fla' needs flash-linear-attention ({error}): pip install '.[fla]'") from None
+        how = how_to_install("fla")
+        raise TrainingError(f"path 'fla' needs flash-linear-attention ({error}); install it with: {how}") from None
 
 
 def arithmetic(x: Tensor) -> torch.dtype:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -81,7 +82,7 @@ class CoefficientMixer(Projections):
         """x (B, T, D) -> (B, T, D); row t depends on rows 0..t only. Raises ``TrainingError`` when T is 0."""
         path = self.resolve_path(*x.shape[:2])
         if path == "reference":
-            return reference(dict(self.named_parameters()), self.variant, self.n_head, x).to(x.dtype)
+            return self.reference(x).to(x.dtype)
         d, _ = self.dynamics(x)
         dtype = library.arithmetic(x) if path == "fla" else None
         with without_autocast(x):
@@ -97,6 +98,10 @@ class CoefficientMixer(Projections):
             else:
                 y = self._combine_in_blocks(d)
         return self._read_out(y, x)
+
+    def reference(self, x: Tensor, rows: Sequence[int] | None = None) -> Tensor:
+        """Rows of :meth:`forward`, of all unless ``rows`` says which, by loops in float64: (B, rows, D)."""
+        return reference(dict(self.named_parameters()), self.variant, self.n_head, x, rows)
 
     def step(self, x: Tensor, cache: Cache | None = None, slide: bool = False) -> tuple[Tensor, Cache]:
         """Decodes one token: x (B, D) -> output (B, D) and the cache for the next one.

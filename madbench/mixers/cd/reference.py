@@ -1,4 +1,4 @@
-"""Coefficient dynamics straight from eq. 1-4: float64, a pair (i, j) and a head at a time, no code of the fast forms.
+"""Coefficient dynamics straight from eq. 1-3: float64, a row and a head at a time, no code of the fast forms.
 
 This is the independent truth of the tests. Nothing is stabilised, so it overflows where the equations do.
 """
@@ -6,7 +6,7 @@ This is the independent truth of the tests. Nothing is stabilised, so it overflo
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -16,22 +16,26 @@ from torch import Tensor
 from madbench.mixers.cd.grammar import Label
 
 
-def reference(parameters: Mapping[str, Tensor], label: Label, n_head: int, x: Tensor) -> Tensor:
+def reference(
+    parameters: Mapping[str, Tensor], label: Label, n_head: int, x: Tensor, rows: Sequence[int] | None = None
+) -> Tensor:
     """x (B, T, D) -> the mixer's output (B, T, D) in float64, differentiable in ``x`` and in the parameters.
 
-    ``parameters`` is the state dict of a ``CoefficientMixer``, any floating dtype.
+    ``parameters`` is the state dict of a ``CoefficientMixer``, any floating dtype. ``rows`` are those that are
+    computed, of all unless given.
     """
     p = {name: value.double() for name, value in parameters.items()}
-    return torch.stack([_sequence(p, label, n_head, sequence) for sequence in x.double()])
+    rows = range(x.shape[1]) if rows is None else rows
+    return torch.stack([_sequence(p, label, n_head, sequence, rows) for sequence in x.double()])
 
 
-def _sequence(p: dict[str, Tensor], label: Label, n_head: int, x: Tensor) -> Tensor:
+def _sequence(p: dict[str, Tensor], label: Label, n_head: int, x: Tensor, rows: Sequence[int]) -> Tensor:
     q, k, v = (x @ p[f"{side}.weight"].T for side in "qkv")
     if label.conv:
         q, k, v = (_silu(_convolve(side, p[f"{name}_conv.weight"])) for name, side in zip("qkv", (q, k, v)))
-    heads = [_head(p, label, n_head, head, x, q, k, v) for head in range(n_head)]
-    rows = []
-    for i in range(x.shape[0]):
+    heads = [_head(p, label, n_head, head, x, rows, q, k, v) for head in range(n_head)]
+    found = []
+    for i in rows:
         y = [head[i] for head in heads]
         if label.output == "g":
             y = [y_h / torch.sqrt((y_h**2).mean() + 1e-6) * p["out_norm.weight"] for y_h in y]
@@ -40,12 +44,14 @@ def _sequence(p: dict[str, Tensor], label: Label, n_head: int, x: Tensor) -> Ten
             y = y * _silu(p["out_gate.weight"] @ x[i])
         if label.output == "o":
             y = y * torch.sigmoid(p["out_sigmoid.weight"] @ x[i] + p["out_sigmoid.bias"])
-        rows.append(p["o.weight"] @ y)
-    return torch.stack(rows)
+        found.append(p["o.weight"] @ y)
+    return torch.stack(found)
 
 
-def _head(p: dict[str, Tensor], label: Label, n_head: int, head: int, x: Tensor, *sides: Tensor) -> list[Tensor]:
-    """y_i of one head, before output gates."""
+def _head(
+    p: dict[str, Tensor], label: Label, n_head: int, head: int, x: Tensor, wanted: Sequence[int], *sides: Tensor
+) -> dict[int, Tensor]:
+    """y_i of one head, before output gates, for each row i that is ``wanted``."""
     q, k, v = (side.chunk(n_head, dim=1)[head] for side in sides)
     length, n = q.shape
     if label.unit:
@@ -63,22 +69,17 @@ def _head(p: dict[str, Tensor], label: Label, n_head: int, head: int, x: Tensor,
         w, phi = _unit(k), PHI[label.readout]
     if "hz" in label.mirror:
         w = _unit(x @ p["direction.weight"].chunk(n_head)[head].T)
-    evolutions = []
-    for t in range(length):
-        a = torch.diag(gates[t][0].expand(n))
+    states, found = k[:0].T, {}
+    for i in range(max(wanted) + 1):
+        states = gates[i][0].expand(n)[:, None] * states  # h_ij = A_i h_(i-1)j, a column each j < i
         if label.mirror:
-            a = (torch.eye(n, dtype=a.dtype) - betas[t] * torch.outer(w[t], w[t])) @ a
-        evolutions.append(a)
-    rows = []
-    for i in range(length):
-        alpha = []
-        for j in range(i + 1):
-            h = b[j] * k[j]
-            for t in range(j + 1, i + 1):
-                h = evolutions[t] @ h
-            s = q[i] @ h
-            alpha.append(phi(s) if phi else s)
-        total = sum(alpha)
+            states = states - betas[i] * torch.outer(w[i], w[i] @ states)
+        states = torch.cat((states, (b[i] * k[i])[:, None]), dim=1)  # h_ii
+        if i not in wanted:
+            continue
+        alpha = q[i] @ states
+        alpha = phi(alpha) if phi else alpha
+        total = alpha.sum()
         if label.norm == "sum":
             eta = total if total.abs() >= 1e-12 else torch.where(total < 0, -1e-12, 1e-12)
         elif label.norm == "max":
@@ -89,8 +90,8 @@ def _head(p: dict[str, Tensor], label: Label, n_head: int, head: int, x: Tensor,
             eta = torch.exp(x[i] @ p["eta.weight"][head])
         else:
             eta = 1.0
-        rows.append(sum(alpha[j] / eta * v[j] for j in range(i + 1)))
-    return rows
+        found[i] = alpha / eta @ v[: i + 1]
+    return found
 
 
 def _gate(
@@ -173,10 +174,8 @@ def _rotate(x: Tensor) -> Tensor:
     """Coordinates r and r + n/2 of row t turn by the angle t 10000^(-2r/n), t from 0."""
     half, rows = x.shape[1] // 2, []
     for t in range(x.shape[0]):
-        turned: list[Any] = [None] * (2 * half)
-        for r in range(half):
-            angle = t * 10000.0 ** (-r / half)
-            turned[r] = x[t, r] * math.cos(angle) - x[t, r + half] * math.sin(angle)
-            turned[r + half] = x[t, r] * math.sin(angle) + x[t, r + half] * math.cos(angle)
-        rows.append(torch.stack(turned))
+        angle = [t * 10000.0 ** (-r / half) for r in range(half)]
+        cos, sin = (x.new_tensor([of(each) for each in angle]) for of in (math.cos, math.sin))
+        first, second = x[t, :half], x[t, half:]
+        rows.append(torch.cat((first * cos - second * sin, first * sin + second * cos)))
     return torch.stack(rows)

@@ -24,14 +24,14 @@ class Subject:
     label: Label
 
     def sample(
-        self, seed: int, batch: int = 1, length: int = LENGTH, qk_rank: int = 0, chunk: int = 5
+        self, seed: int, batch: int = 1, length: int = LENGTH, qk_rank: int = 0, chunk: int = 5, path: str = "auto"
     ) -> tuple[CoefficientMixer, Tensor]:
         """A mixer of the label with a seed's weights, and an input (batch, length, d); its own blocks for chunk 0."""
         settings = self.family.Settings(qk_rank=qk_rank, init_std=WIDTH**-0.5)
         with torch.random.fork_rng(devices=[]), torch.no_grad():
             torch.manual_seed(seed)
             size = Size(WIDTH, HEADS, LONG, "paper")
-            mixer = self.family.build(self.family.solve(self.label, size, settings), settings).double()
+            mixer = self.family.build(self.family.solve(self.label, size, settings), settings, path).double()
             for name, parameter in mixer.named_parameters():
                 if parameter.ndim > 1 and not name.startswith("decay"):
                     parameter.normal_(std=WIDTH**-0.5)

@@ -6,19 +6,20 @@ import os
 from collections.abc import Iterable
 from dataclasses import dataclass
 from importlib import metadata
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from madbench.errors import LabelError, MadbenchError, did_you_mean
 from madbench.labels import Explanation
 from madbench.labels.diagnosis import point_at
 from madbench.mixers import Check, ListedFamily, Size, Traits
+from madbench.mixers.checks import difference
 from madbench.mixers.fla.budget import Allocation, Label, library, make, solve
 from madbench.mixers.fla.layers import LAYERS
 
 if TYPE_CHECKING:
     from madbench.mixers.fla.operator import FlaMixer
 
-CAUSAL = Size(d_model=64, n_head=2, max_len=32, budget="paper")  # of the checks
+CAUSAL = Size(d_model=64, n_head=2, max_len=130, budget="paper")  # of the checks
 TOLERANCE = 1e-3  # float32 on a GPU, whose products may be in TF32
 
 
@@ -32,6 +33,9 @@ class FlaFamily(ListedFamily):
 
     name = "fla"
     Settings = Settings
+    mixers: ClassVar = {name: f"fla:{name}" for name in LAYERS}
+    syntax = "layer[!]"
+    example = "fla:gla"
 
     @property
     def version(self) -> str:
@@ -86,21 +90,37 @@ class FlaFamily(ListedFamily):
         return FlaMixer(allocation, path)
 
     def checks(self, label: Label) -> Iterable[Check]:
-        """Parameters wherever the library is, causality where there is a GPU too."""
+        """Parameters wherever the library is; causality, lengths and gradients where there is a GPU too."""
         import torch
+
+        from madbench.mixers.path_checks import LENGTHS, outcome
 
         def parameters() -> float:
             allocation = solve(label, CAUSAL)
             layer = make(label, CAUSAL.d_model, allocation.options, "cpu")
             return abs(sum(parameter.numel() for parameter in layer.parameters()) - allocation.total)
 
-        def causality() -> float:
+        def mixer_and_input() -> tuple[FlaMixer, torch.Tensor]:
             torch.manual_seed(0)
-            mixer, x = self.build(solve(label, CAUSAL), None).cuda(), torch.randn(1, 32, CAUSAL.d_model).cuda()
+            mixer = self.build(solve(label, CAUSAL), None).cuda()
+            return mixer, torch.randn(1, CAUSAL.max_len, CAUSAL.d_model).cuda()
+
+        def causality() -> float:
+            mixer, x = mixer_and_input()
             changed = x.clone()
             changed[:, 20:] += 1
-            before, after = (mixer(one)[:, :20] for one in (x, changed))
-            return float((before - after).norm() / before.norm().clamp(min=1e-30))
+            return difference(mixer(changed)[:, :20], mixer(x)[:, :20])
+
+        def lengths() -> float:
+            mixer, x = mixer_and_input()
+            y = mixer(x)
+            return max(difference(mixer(x[:, :length]), y[:, :length]) for length in LENGTHS)
+
+        def gradients() -> float:
+            mixer, x = mixer_and_input()
+            found = outcome(mixer, mixer, x, range(65))
+            later = float(found["x"][:, 65:].norm() / found["x"].norm())
+            return later + sum(int((~gradient.isfinite()).sum()) for gradient in found.values())
 
         missing = ""
         try:
@@ -112,6 +132,10 @@ class FlaFamily(ListedFamily):
         yield Check("parameters", statement, "the budget", parameters, reason=missing)
         statement = "Later tokens do not change earlier outputs."
         yield Check("causality", statement, "causal mixing", causality, TOLERANCE, reason=no_gpu)
+        statement = "A shorter input gives the first rows of a longer one, on both sides of every block."
+        yield Check("lengths", statement, "causal mixing", lengths, TOLERANCE, reason=no_gpu)
+        statement = "All gradients are finite, and those of earlier rows for later tokens none."
+        yield Check("gradients", statement, "causal mixing", gradients, TOLERANCE, reason=no_gpu)
 
 
 FAMILY = FlaFamily()

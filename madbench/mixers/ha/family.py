@@ -157,6 +157,8 @@ class TupleFamily(InteractionFamily):
     """See :class:`madbench.mixers.Family`."""
 
     name = "ha"
+    syntax = "[L|C]degree[u][s|a][-p][-q|v][!]"
+    example = "ha:3us-q"
     Label, Allocation = Label, Allocation
     softmax = {"base": "", "degree": "2", "sharing": "", "tuples": ""}
 

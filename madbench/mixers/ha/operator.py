@@ -159,8 +159,8 @@ class HyperAttention(FactoredMixer):
             found = found + self._weighted(rows, self._by_slot(keys), values, 0)
         return Probe(by_lag(found / outer), matrices=matrices)
 
-    def reference(self, x: Tensor) -> Tensor:
-        return tuple_reference(self, x)
+    def reference(self, x: Tensor, rows: Sequence[int] | None = None) -> Tensor:
+        return tuple_reference(self, x, rows)
 
     def block_bytes(self, batch: int, rows: int, length: int) -> int:
         widths = self.d_qk * (1 + self.rope) + self.d_vo if self.degree > 2 else 0

@@ -159,6 +159,8 @@ class FeatureFamily(InteractionFamily):
     """See :class:`madbench.mixers.Family`."""
 
     name = "hfa"
+    syntax = "[L|C]order{+order}[w][-p][-q|v][!]"
+    example = "hfa:2w-p-q"
     Label, Allocation = Label, Allocation
     softmax = {"base": "", "orders": "1", "product": ""}
 

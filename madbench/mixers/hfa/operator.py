@@ -116,8 +116,8 @@ class HyperFeatureAttention(FactoredMixer):
         visible = torch.ones(z.shape[-2:], dtype=torch.bool, device=z.device).tril()
         return Probe(z if self.linear else z.masked_fill(~visible, -torch.inf).softmax(-1), z, matrices=matrices)
 
-    def reference(self, x: Tensor) -> Tensor:
-        return feature_reference(self, [factor_widths(self.d_qk, order, self.rope) for order in self.orders], x)
+    def reference(self, x: Tensor, rows: Sequence[int] | None = None) -> Tensor:
+        return feature_reference(self, [factor_widths(self.d_qk, order, self.rope) for order in self.orders], x, rows)
 
     def block_bytes(self, batch: int, rows: int, length: int) -> int:
         return 8 * batch * rows * self.n_head * length * (1 + (max(self.orders) > 1))

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from madbench.mixers import Check, Size
+from madbench.mixers import Check, Size, path_checks
 from madbench.mixers import build as build_mixer
 from madbench.mixers.checks import decoded, difference, filled
 from madbench.mixers.interactions.coupling import Coupling
@@ -19,7 +19,9 @@ from madbench.mixers.interactions.tuples import ALL, STRICT, count_tuples
 
 ROUNDING = 1e-10
 EXACT = 1e-12
-SHIFT = 11  # positions
+SHIFT, SHIFTS = 11, (11, 64, 257, 300)  # positions
+MIXED = 3e-2  # of rows in bfloat16
+LONGER = (17, 33)  # tokens of pairs, as loops over longer tuples take too long
 MOST_TUPLES = 1500  # of all rows, in the loops of a reference
 MOST_GRID = 120_000  # tuples of a tensor
 
@@ -42,11 +44,18 @@ def checks(family: Any, label: Any) -> Iterable[Check]:
     of_base = {"": "softmax", "L": "linear", "C": "full coupling"}[label.base]
     is_linear, is_coupled, n = label.base == "L", label.base == "C", label.degree
     yield check("causality", "A changed token leaves the rows before it as they are.", "J within 0 .. i", _causality, 0)
-    for path in ("dense", "chunked", *["linear_time"] * is_linear):
-        statement = f"The path {path} computes what loops over rows, heads and tuples do."
-        run = functools.partial(_path, path)
-        yield check(f"path {path}", statement, "Def. F.3, G.1, G.3, 5.1, 6.1", run, ROUNDING)
-    yield check("steps", "Decoding token by token gives the rows of loops.", "decoding", _steps, ROUNDING)
+    make = functools.partial(_make, family, label)
+    size = small_size(label)
+    lengths = (1, 2, size.max_len, *LONGER * (n == 2))
+    source, what = "Def. F.3, G.1, G.3, 5.1, 6.1", "what loops over rows, heads and tuples do"
+    loops, paths = path_checks.Loops(make), ("dense", "chunked", *["linear_time"] * is_linear)
+    how = {"what": what, "lengths": lengths, "cpu": replace(path_checks.CPU, tolerance=ROUNDING)}
+    yield from path_checks.path_checks(loops, paths, source, **how)
+    yield from path_checks.path_checks(loops, ["step"], "decoding", name="steps", **how)
+    what = "Gradients are the slopes of the outputs."
+    slopes = functools.partial(path_checks.slope_residual, make, size.max_len)
+    yield Check("gradients", what, "autograd", slopes, path_checks.SLOPES)
+    yield from path_checks.bfloat16_checks(make, paths, length=max(lengths))
     forgets = "a running sum cannot forget a token" if is_linear else ""
     what = "Sliding steps give the last row of the window alone."
     yield check("sliding steps", what, "decoding", _sliding_steps, ROUNDING, forgets)
@@ -66,8 +75,10 @@ def checks(family: Any, label: Any) -> Iterable[Check]:
     what = "A row without tuples is zero, and gradients are finite."
     yield check("empty rows", what, "Remark G.2", _empty_rows, 0, unless)
     unless = "" if label.rope else "the label has no RoPE"
-    what = "Moved by 11 positions, a sequence has the same rows."
+    what = "Moved to later positions, a sequence has the same rows."
     yield check("RoPE", what, "Remark F.5", _shifted, ROUNDING, unless)
+    what = "Under bfloat16 autocast too, at positions that it has no number for."
+    yield check("RoPE in bfloat16", what, "Remark F.5", functools.partial(_shifted, is_mixed=True), MIXED, unless)
     if label.rope and n > 2:
         what = "Queries and keys of every slot each rotated, as for pairs, scores depend on absolute positions."
         yield replace(check("naive rotation", what, "ours", _naive_rotation, 0.1), is_difference=True)
@@ -113,6 +124,13 @@ def small_size(label: Any, n_head: int = 0) -> Size:
     return Size(width, heads, next(filter(fits, range(max(7, n), 1, -1))), "paper")
 
 
+def _make(family: Any, label: Any, path: str, length: int) -> tuple[nn.Module, Tensor]:
+    """A small mixer, of any length the same, and so many tokens."""
+    settings, size = family.Settings(), replace(small_size(label), max_len=max(small_size(label).max_len, *LONGER))
+    mixer, x = filled(lambda: family.build(family.solve(label, size, settings), settings, path))
+    return mixer, x[:1, :length]
+
+
 def _sample(family: Any, label: Any, causal: bool = True, size: Size | None = None) -> tuple[nn.Module, Tensor]:
     """A small mixer and one sequence."""
     settings = family.Settings()
@@ -126,15 +144,6 @@ def _causality(mixer: nn.Module, x: Tensor) -> float:
     changed = x.clone()
     changed[:, last] += 1
     return float((mixer(changed) - mixer(x))[:, :last].abs().max())
-
-
-def _path(path: str, mixer: nn.Module, x: Tensor) -> float:
-    mixer.path, mixer.chunk = path, 2
-    return difference(mixer(x), mixer.reference(x))
-
-
-def _steps(mixer: nn.Module, x: Tensor) -> float:
-    return difference(decoded(mixer, x), mixer.reference(x))
 
 
 def _sliding_steps(mixer: nn.Module, x: Tensor) -> float:
@@ -214,10 +223,13 @@ def _empty_rows(mixer: nn.Module, x: Tensor) -> float:
     return float(y[:, :empty].detach().abs().sum()) + unbounded
 
 
-def _shifted(mixer: nn.Module, x: Tensor) -> float:
-    q, k, v = mixer.project(x)
-    here, there = (mixer.attend(mixer.turned_query(q, at), mixer.turned_key(k, at), v, 0) for at in (0, SHIFT))
-    return difference(there, here)
+def _shifted(mixer: nn.Module, x: Tensor, is_mixed: bool = False) -> float:
+    if is_mixed:
+        mixer, x = mixer.float(), x.float()
+    with torch.autocast("cpu", torch.bfloat16, enabled=is_mixed):
+        q, k, v = mixer.project(x)
+        here, *there = (mixer.attend(mixer.turned_query(q, at), mixer.turned_key(k, at), v, 0) for at in (0, *SHIFTS))
+    return max(difference(one, here) for one in there)
 
 
 def _naive_rotation(mixer: nn.Module, x: Tensor) -> float:

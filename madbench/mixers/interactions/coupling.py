@@ -89,8 +89,8 @@ class Coupling(InteractionMixer):
     def read_out(self, o: Tensor) -> Tensor:
         return o.squeeze(1)
 
-    def reference(self, x: Tensor) -> Tensor:
-        return coupling_reference(self, x)
+    def reference(self, x: Tensor, rows: Sequence[int] | None = None) -> Tensor:
+        return coupling_reference(self, x, rows)
 
     @torch.no_grad()
     def probe(self, x: Tensor) -> Probe:

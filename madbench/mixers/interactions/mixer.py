@@ -144,7 +144,7 @@ class InteractionMixer(nn.Module):
     project: Callable[[Tensor], tuple[Tensor, ...]]  # x -> q, and k and v or other tensors of the tokens (B, H, T, ..)
     attend: Callable[..., Tensor]  # q, k, v, position of the first row among the keys -> (B, H, M, d_vo)
     read_out: Callable[[Tensor], Tensor]  # what attend gives -> (B, M, d)
-    reference: Callable[[Tensor], Tensor]
+    reference: Callable[..., Tensor]  # x, and which rows unless all -> these rows (B, rows, d) by loops in float64
     block_bytes: Callable[[int, int, int], int]  # batch, rows, length -> bytes of the largest tensors of these rows
     turned_query: Callable[[Tensor, int], Tensor]  # q, its first position -> q with RoPE
     turned_key: Callable[[Tensor, int], Tensor]  # k, its first position -> k with RoPE

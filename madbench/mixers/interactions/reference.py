@@ -20,15 +20,19 @@ if TYPE_CHECKING:
     from madbench.mixers.interactions.coupling import Coupling
 
 
-def coupling_reference(mixer: Coupling, x: Tensor) -> Tensor:
-    """Def. 5.1 (degree 2) or 6.1: x (B, T, d) -> (B, T, d2) in float64."""
+Rows = Sequence[int] | None
+"""Which rows of a sequence are computed; all of them if None."""
+
+
+def coupling_reference(mixer: Coupling, x: Tensor, rows: Rows = None) -> Tensor:
+    """Def. 5.1 (degree 2) or 6.1: x (B, T, d) -> (B, T or rows, d2) in float64."""
     c, w = ([each.double() for each in of] for of in (mixer.c, mixer.w))
-    return torch.stack([torch.stack(_coupled(mixer, c, w, sequence)) for sequence in x.double()])
+    return torch.stack([torch.stack(_coupled(mixer, c, w, sequence, rows)) for sequence in x.double()])
 
 
-def _coupled(mixer: Coupling, c: list[Tensor], w: list[Tensor], x: Tensor) -> list[Tensor]:
+def _coupled(mixer: Coupling, c: list[Tensor], w: list[Tensor], x: Tensor, wanted: Rows) -> list[Tensor]:
     rows = []
-    for i in range(len(x)):
+    for i in range(len(x)) if wanted is None else wanted:
         y = x.new_zeros(mixer.out_width)
         for c_h, w_h in zip(c, w):
             for tokens in visible_tuples(i + 1 if mixer.causal else len(x), mixer.degree - 1, mixer.tuples):
@@ -48,15 +52,18 @@ def _coupled(mixer: Coupling, c: list[Tensor], w: list[Tensor], x: Tensor) -> li
     return rows
 
 
-def feature_reference(mixer: HyperFeatureAttention, widths: Sequence[Sequence[int]], x: Tensor) -> Tensor:
-    """Def. F.3, eq. 39-40: x (B, T, d) -> (B, T, d) in float64; ``widths`` are those of the factors of every head."""
+def feature_reference(
+    mixer: HyperFeatureAttention, widths: Sequence[Sequence[int]], x: Tensor, wanted: Rows = None
+) -> Tensor:
+    """Def. F.3, eq. 39-40: x (B, T, d) -> (B, T or rows, d) in float64; ``widths`` are those of the factors of every
+    head."""
     w = {name: value.double() for name, value in mixer.named_parameters()}
     d_vo = w["o.weight"].shape[1] // len(widths)
     sequences = []
     for sequence in x.double():
         q, k, v = (sequence @ w[f"{name}.weight"].T for name in "qkv")
         rows = []
-        for i in range(len(sequence)):
+        for i in range(len(sequence)) if wanted is None else wanted:
             heads, qk_at, v_at = [], 0, 0
             for of_head in widths:
                 scores, values = [], []
@@ -75,8 +82,8 @@ def feature_reference(mixer: HyperFeatureAttention, widths: Sequence[Sequence[in
     return torch.stack(sequences)
 
 
-def tuple_reference(mixer: HyperAttention, x: Tensor) -> Tensor:
-    """Def. G.1 and G.3: x (B, T, d) -> (B, T, d) in float64; slots of 1 share keys and values."""
+def tuple_reference(mixer: HyperAttention, x: Tensor, wanted: Rows = None) -> Tensor:
+    """Def. G.1 and G.3: x (B, T, d) -> (B, T or rows, d) in float64; slots of 1 share keys and values."""
     w = {name: value.double() for name, value in mixer.named_parameters()}
     n_head, slots = mixer.n_head, mixer.slots
     d_vo = w["o.weight"].shape[1] // n_head
@@ -86,7 +93,7 @@ def tuple_reference(mixer: HyperAttention, x: Tensor) -> Tensor:
         q = (sequence @ w["q.weight"].T).view(length, n_head, -1)
         k, v = ((sequence @ w[f"{name}.weight"].T).view(length, n_head, slots, -1) for name in "kv")
         rows = []
-        for i in range(length):
+        for i in range(length) if wanted is None else wanted:
             heads = []
             for h in range(n_head):
                 scores, values = [], []

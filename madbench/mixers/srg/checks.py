@@ -13,10 +13,12 @@ from madbench.mixers.checks import ROUNDING, general_checks, sample
 from madbench.mixers.srg import measures
 
 NOTICEABLE = 1e-3
+EXACT_NORM = 1e-5  # of sums in float32
+MIXED_SCORES = 2e-2  # of scores in bfloat16
 
 
 def checks(family: Any, label: Variant) -> Iterable[Check]:
-    """The general ones, every path against the reference, the budget, then the paper's theorems in their order."""
+    """The general ones, the budget, then the paper's theorems in their order."""
     yield from general_checks(family, label)
 
     def check(
@@ -37,12 +39,18 @@ def checks(family: Any, label: Variant) -> Iterable[Check]:
     no_rope = "" if label.rope else "the label has no RoPE"
     no_selection = "softmax weighs every slot" if is_softmax else ""
     no_budget = "! lifts the budget" if label.over else ""
-    absolute = label.rope and label.gates
 
-    mixer, _ = sample(family, label)
-    for path in ("dense", "chunked", *["tiled"] * mixer.has_tiles, *["sdpa"] * mixer.uses_sdpa):
-        what = f"The path {path} computes what the float64 loops of the reference do."
-        yield check(f"path {path}", what, "eq. 7-11", functools.partial(measures.path, path=path))
+    what = "Tiles of many sequences compute what all pairs at once do, outputs and every gradient."
+    tiled = "" if sample(family, label)[0].has_tiles else "no tiles compute it"
+    yield check("sequences", what, "eq. 7-11", measures.sequences, unless=tiled, make=lambda *of: of)
+    absolute = label.rope and label.gates
+    slid = "a convolution reads tokens before the window" if label.conv else ""
+    slid = slid or ("scores depend on absolute positions" if absolute else "")
+    what = "Decoding in a sliding window gives the last row of the window alone."
+    yield check("sliding window", what, "Theorem 2.3", measures.sliding, unless=slid)
+    what = "Under bfloat16 autocast the norm of hidden scores is that of float64."
+    mixed = functools.partial(sample, size=measures.MIXED)
+    yield check("norm", what, "eq. 8", measures.norm, EXACT_NORM, "softmax divides by its sum" * is_softmax, mixed)
     what = "A shorter input gives the first rows of a longer one."
     yield check("lengths", what, "slicing, Appendix J.1", measures.lengths)
     what = "Ranks stay within 4 d^2 and the next admissible one would not."
@@ -88,6 +96,9 @@ def checks(family: Any, label: Variant) -> Iterable[Check]:
     what = f"Scores depend on offsets alone{' where the gate is even' * label.gates}."
     even_gate = functools.partial(measures.rope, has_even_gate=True)
     yield check("RoPE", what, "Section 2.2", even_gate, unless=no_rope, make=wide)
+    what = "Under bfloat16 autocast scores depend on offsets alone, at positions that it has no number for."
+    far = functools.partial(measures.rope, has_even_gate=True, positions=measures.FAR, is_mixed=True)
+    yield check("RoPE in bfloat16", what, "Section 2.2", far, MIXED_SCORES, no_rope, wide)
     if absolute:
         what = "Scaled by the gate after RoPE, scores depend on absolute positions."
         yield differ("RoPE and gate", what, "Section 2.2", measures.rope, make=wide)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import torch
@@ -173,8 +173,7 @@ class DynamicMLP(nn.Module):
         self._check_length(x.shape[1])
         path = self.resolve_path(x.shape[0], x.shape[1])
         if path == "reference":
-            weights, settings = dict(self.named_parameters()), (self.rope, self.rope_order, self.lambda_init)
-            return reference(weights, self.variant, self.n_head, x, *settings).to(x.dtype)
+            return self.reference(x).to(x.dtype)
         projected = self._project(x, 0) if projected is None else projected
         if path == "sdpa":
             v = projected.v if self.contrast is None else torch.cat((projected.v, projected.v), dim=1)
@@ -191,6 +190,11 @@ class DynamicMLP(nn.Module):
         else:
             o = self._attend_in_chunks(projected)
         return self._read_out(o, x)
+
+    def reference(self, x: Tensor, rows: Sequence[int] | None = None) -> Tensor:
+        """Rows of :meth:`forward`, of all unless ``rows`` says which, by loops in float64: (B, rows, D)."""
+        weights, settings = dict(self.named_parameters()), (self.rope, self.rope_order, self.lambda_init)
+        return reference(weights, self.variant, self.n_head, x, *settings, rows)
 
     def prefill(self, x: Tensor, slide: bool = False) -> tuple[Tensor, Cache]:
         """Decodes a prompt at once: x (B, T, D) -> its rows (B, T, D) and the cache for the token after it.

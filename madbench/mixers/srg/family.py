@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from madbench.config import check_at_least
 from madbench.errors import ConfigError, LabelError
@@ -68,6 +68,9 @@ class SRGFamily(ListedFamily):
     name = ""
     version = "1"
     Settings = Settings
+    mixers: ClassVar = {name: name for name in ALIASES}
+    syntax = "S|R|G|D[-pcgka][-q|v][-1|2|12[o]][!]"
+    example = "G-cg-q-12o"
     labels = staticmethod(every_variant)
 
     def parse(self, text: str) -> Variant:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -10,15 +11,19 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from madbench.labels import Variant
-from madbench.mixers import Size
-from madbench.mixers.checks import SMALL, difference, filled
+from madbench.mixers import Size, path_checks
+from madbench.mixers.checks import SMALL, Residual, decoded, difference, filled, sample
 from madbench.mixers.srg.dynamic_mlp import DynamicMLP
 from madbench.mixers.srg.parts import EPS
 from madbench.mixers.srg.reference import convolve, mixing_matrix
 
 WIDE = Size(d_model=64, n_head=1, max_len=8, budget="paper")  # QK heads of more than one rotated pair
+MIXED = Size(d_model=16, n_head=2, max_len=path_checks.LONGEST, budget="paper")
 STRICT = Size(d_model=64, n_head=2, max_len=32)
 WINDOW = 3  # tokens, of a sequence of 8
+POSITIONS = (1, 50, 63, 64, 65, 257, 1000)
+FAR = (257, 300)  # of which bfloat16 has none
+LARGE_BATCH, BATCHED = 250, 65  # sequences and tokens: beyond one tile of rows and sequences, and one block of a conv
 
 
 def with_ranks(family: Any, label: Variant, **ranks: int) -> tuple[DynamicMLP, Tensor]:
@@ -30,13 +35,6 @@ def with_ranks(family: Any, label: Variant, **ranks: int) -> tuple[DynamicMLP, T
         return family.build(replace(allocation, ranks=allocation.ranks | ranks), settings)
 
     return filled(build)
-
-
-def path(mixer: DynamicMLP, x: Tensor, path: str) -> float:
-    mixer.path = "reference"
-    expected = mixer(x)
-    mixer.path, mixer.chunk = path, 3
-    return difference(mixer(x), expected)
 
 
 def lengths(mixer: DynamicMLP, x: Tensor) -> float:
@@ -224,12 +222,53 @@ def vo_gate(mixer: DynamicMLP, x: Tensor) -> float:
     return float(changed + ((mixer(x) - y).norm() == 0))
 
 
-def rope(mixer: DynamicMLP, x: Tensor, has_even_gate: bool = False, order: str = "before_gate") -> float:
-    """Difference of the scores of a sequence and of the same one 50 positions later."""
+def rope(
+    mixer: DynamicMLP,
+    x: Tensor,
+    has_even_gate: bool = False,
+    order: str = "before_gate",
+    positions: Sequence[int] = POSITIONS,
+    is_mixed: bool = False,
+) -> float:
+    """Largest difference of the scores of a sequence and of the same one so many positions later.
+
+    ``is_mixed`` is under bfloat16 autocast, whose positions are inexact from 257 on where they are its own.
+    """
     mixer.rope_order = order
     if has_even_gate and mixer.variant.gates:
         mixer.qk_gate.weight.zero_(), mixer.qk_gate.bias.zero_()
-    return difference(mixer.maps(x, 50).scores, mixer.maps(x).scores)
+    if is_mixed:
+        mixer, x = mixer.float(), x.float()
+    with torch.autocast("cpu", torch.bfloat16, enabled=is_mixed):
+        here = mixer.maps(x).scores
+        return _largest(*(difference(mixer.maps(x, position).scores, here) for position in positions))
+
+
+def norm(mixer: DynamicMLP, x: Tensor) -> float:
+    """Of the hidden scores of every row under bfloat16 autocast, against float64 of the same scores."""
+    mixer, x = mixer.float(), x.float()
+    with torch.autocast("cpu", torch.bfloat16):
+        p = mixer._ordered(mixer._project(x, 0))
+        h, _, _, norm = mixer._weights(mixer._scores(p), p, mixer.register_slots)
+    gate = h[:, : mixer.n_head].double().tril(mixer.register_slots)
+    return difference(norm.double(), gate.square().sum(-1, keepdim=True).add(EPS).sqrt())
+
+
+def sliding(mixer: DynamicMLP, x: Tensor) -> float:
+    """The newest row of a window that has slid, against the window alone."""
+    x = torch.cat((x, -x, x.roll(1, dims=1)), dim=1)
+    return difference(decoded(mixer, x, slide=True)[:, -1], mixer(x[:, -mixer.max_len :])[:, -1])
+
+
+def sequences(family: Any, label: Variant) -> Residual:
+    """Tiles of a large batch, several groups of sequences and of rows, against all pairs at once."""
+    found = []
+    for path in ("dense", "tiled"):
+        mixer, x = sample(family, label, path, replace(SMALL, max_len=BATCHED))
+        generator = torch.Generator().manual_seed(1)
+        x = torch.randn(LARGE_BATCH, *x.shape[1:], generator=generator).double()
+        found.append(path_checks.outcome(mixer, mixer, x, None))
+    return path_checks.worst([(path_checks.residuals(found[1], found[0]), f"of {LARGE_BATCH} sequences")])
 
 
 def registers(mixer: DynamicMLP, x: Tensor) -> float:

@@ -6,7 +6,7 @@ This is the independent truth of the tests. It follows paper eq. 7-11 in the ord
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import torch
 import torch.nn.functional as F
@@ -23,20 +23,28 @@ def reference(
     rope: str,
     rope_order: str = "before_gate",
     lambda_init: float = 0.8,
+    rows: Sequence[int] | None = None,
 ) -> Tensor:
     """x (B, T, D) -> the mixer's output (B, T, D) in float64, differentiable in ``x`` and in the parameters.
 
     ``parameters`` is the state dict of a ``DynamicMLP``, any floating dtype; ``rope`` is ``rotation`` or ``mispaired``.
+    ``rows`` are those that are computed, of all unless given.
     """
     w = {name: value.double() for name, value in parameters.items()}
-    settings = (rope, rope_order, lambda_init)
+    settings = (rope, rope_order, lambda_init, range(x.shape[1]) if rows is None else rows)
     return torch.stack([_sequence(w, variant, n_head, sequence, *settings) for sequence in x.double()])
 
 
 def _sequence(
-    w: dict[str, Tensor], variant: Variant, n_head: int, x: Tensor, rope: str, rope_order: str, lambda_init: float
+    w: dict[str, Tensor],
+    variant: Variant,
+    n_head: int,
+    x: Tensor,
+    rope: str,
+    rope_order: str,
+    lambda_init: float,
+    rows: Sequence[int],
 ) -> Tensor:
-    length = x.shape[0]
     query_heads = 2 * n_head if variant.base in "GD" else n_head
     k_in = convolve(x, w["k_conv.weight"]) if variant.conv else x
     v_in = convolve(x, w["v_conv.weight"]) if variant.conv else x
@@ -61,8 +69,8 @@ def _sequence(
     if variant.base == "D":
         first, second = (w[f"contrast.q{i}"] @ w[f"contrast.k{i}"] for i in (1, 2))
         contrast = torch.exp(first) - torch.exp(second) + lambda_init
-    rows = []
-    for t in range(length):
+    found = []
+    for t in rows:
         # row(l): the registers, then the prefix in the order of its slots
         order = list(range(t, -1, -1)) if variant.layout == "lag" else list(range(t + 1))
         slots = len(register_keys) + t + 1
@@ -93,8 +101,8 @@ def _sequence(
         o = torch.cat(outputs)
         if variant.gates:
             o = o * torch.sigmoid(w["vo_gate.weight"] @ x[t] + w["vo_gate.bias"])
-        rows.append(w_o @ o)
-    return torch.stack(rows)
+        found.append(w_o @ o)
+    return torch.stack(found)
 
 
 def mixing_matrix(w: dict[str, Tensor], name: str, head: int, x_t: Tensor, length: int) -> Tensor:
@@ -114,13 +122,14 @@ def convolve(x: Tensor, taps: Tensor) -> Tensor:
 
 def _turn(x: Tensor, style: str) -> Tensor:
     """Rotary embedding of one head: x (T, K), row t at position t."""
-    width, half, rows = x.shape[1], x.shape[1] // 2, []
+    width, half = x.shape[1], x.shape[1] // 2
+    pairs = [(i, i + half) if style == "rotation" else (2 * i, 2 * i + 1) for i in range(half)]
+    partner, sign = list(range(width)), [1.0] * width
+    for a, b in pairs:
+        partner[a], partner[b], sign[a] = b, a, -1.0
+    rows, sign = [], x.new_tensor(sign)
     for t in range(x.shape[0]):
         angle = [t * 10000.0 ** (-2 * (j % half) / width) for j in range(width)]
-        turned = [None] * width
-        for i in range(half):
-            a, b = (i, i + half) if style == "rotation" else (2 * i, 2 * i + 1)
-            turned[a] = x[t, a] * math.cos(angle[a]) - x[t, b] * math.sin(angle[a])
-            turned[b] = x[t, b] * math.cos(angle[b]) + x[t, a] * math.sin(angle[b])
-        rows.append(torch.stack(turned))
+        cos, sin = (x.new_tensor([of(each) for each in angle]) for of in (math.cos, math.sin))
+        rows.append(x[t] * cos + sign * x[t, partner] * sin)
     return torch.stack(rows)

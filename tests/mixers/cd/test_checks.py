@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 from dataclasses import replace
 
@@ -10,12 +11,12 @@ import torch
 
 from coefficient_labels import random_label
 from madbench.labels import parse
-from madbench.mixers.cd import forms, parts
+from madbench.mixers.cd import forms, operator, parts, projections
 from madbench.mixers.cd.family import FAMILY
 from madbench.mixers.cd.grammar import PRESETS
 from madbench.mixers.cd.operator import CoefficientMixer
 from madbench.mixers.cd.subject import Subject
-from madbench.mixers.checks import run_checks
+from madbench.mixers.checks import run_check, run_checks
 
 
 @torch.no_grad()
@@ -78,7 +79,11 @@ def test_a_is_caught_that_acts_on_its_own_key(monkeypatch):
 
 
 def test_factors_in_the_wrong_order_are_caught(monkeypatch):
+    sound = forms.scores
+
     def wrong(d):
+        if d.q.shape[2] > 17:  # a loop over triples takes too long
+            return sound(d)
         s, eye = torch.zeros(*d.q.shape[:3], d.q.shape[2], dtype=d.q.dtype), torch.eye(d.q.shape[-1], dtype=d.q.dtype)
         a = eye - d.beta[..., None, None] * d.w[..., :, None] * d.w[..., None, :]
         for i in range(s.shape[2]):
@@ -162,3 +167,108 @@ def test_growth_is_reported_as_such(label):
 def test_exp_of_a_growing_score_grows_as_the_specification_says(eta, slope):
     (check,) = [check for check in FAMILY.checks(parse(f"cd:exp-1.05{eta}")) if check.name == "V11 bounded"]
     assert check.run() == pytest.approx(slope, abs=0.005)
+
+
+def between_sub_blocks(monkeypatch):
+    """The decay from one sub-block to the next is left out, which 16 tokens do not show."""
+    sound = forms.Decay.__init__
+
+    def initialise(self, log_gate, like):
+        sound(self, log_gate, like)
+        if log_gate is not None:
+            self.between = (self.between > 0).to(self.between)
+
+    monkeypatch.setattr(forms.Decay, "__init__", initialise)
+
+
+def of_the_block_before(monkeypatch):
+    sound = forms.chunked
+
+    def chunked(d, size, values):
+        y = sound(d, size, values)
+        return torch.cat((y[:, :, : 2 * size], y[:, :, 2 * size :] * (1 + 1e-6)), dim=2)
+
+    monkeypatch.setattr(forms, "chunked", chunked)
+
+
+def without_the_slope_of_states(monkeypatch):
+    sound = forms.split
+
+    def split(d, size):
+        found = sound(d, size)
+        return replace(found, queries=found.queries.detach())
+
+    monkeypatch.setattr(forms, "split", split)
+
+
+def with_twice_the_slope_of_gates(monkeypatch):
+    """Of all forms alike, so that only slopes of outputs tell."""
+    sound = parts.log_lambda
+
+    def log_lambda(*given):
+        log_gate, delta = sound(*given)
+        return 2 * log_gate - log_gate.detach(), delta
+
+    monkeypatch.setattr(parts, "log_lambda", log_lambda)
+
+
+def with_late_steps_one_position_off(monkeypatch):
+    sound = projections.rotate
+    monkeypatch.setattr(projections, "rotate", lambda x, position: sound(x, position - (position >= 64)))
+
+
+def with_positions_in_bfloat16(monkeypatch):
+    sound = projections.rotate
+
+    def rotate(x, position):
+        at = torch.arange(position, position + x.shape[-2])
+        rounded = at.bfloat16().long() if torch.is_autocast_enabled("cpu") else at
+        return torch.cat([sound(x[..., i : i + 1, :], int(p)) for i, p in enumerate(rounded)], dim=-2)
+
+    monkeypatch.setattr(projections, "rotate", rotate)
+    no_autocast = contextlib.nullcontext  # so that the operator tells that it is under autocast
+    monkeypatch.setattr(projections, "without_autocast", lambda x: no_autocast())
+
+
+def with_scores_under_autocast(monkeypatch):
+    monkeypatch.setattr(operator, "without_autocast", lambda x: contextlib.nullcontext())
+
+
+def with_inputs_of_convs_turned(monkeypatch):
+    sound = CoefficientMixer._project
+
+    def project(self, x, before):
+        *sides, inputs = sound(self, x, before)
+        return *sides, inputs if inputs is None else inputs.roll(1, 1)
+
+    monkeypatch.setattr(CoefficientMixer, "_project", project)
+
+
+def in_the_second_head_alone(monkeypatch):
+    sound = forms.block_scores
+    of_head = torch.tensor([1.0, 1 + 1e-6])[:, None, None]
+    monkeypatch.setattr(forms, "block_scores", lambda blocks, at: sound(blocks, at) * (of_head if at > 1 else 1))
+
+
+@pytest.mark.parametrize(
+    ("sabotage", "label", "caught_by"),
+    [
+        (between_sub_blocks, "cd:gla", "V2 dense"),
+        (between_sub_blocks, "cd:exp-sm-sum", "V2 blocks"),
+        (of_the_block_before, "cd:gla", "V2 chunked"),
+        (without_the_slope_of_states, "cd:mamba2", "V2 chunked"),
+        (without_the_slope_of_states, "cd:relu-hk1-sum", "V2 blocks"),
+        (with_twice_the_slope_of_gates, "cd:mamba2", "gradients"),
+        (with_twice_the_slope_of_gates, "cd:id-dg-cg", "V2 dense"),
+        (with_late_steps_one_position_off, "cd:exp-sum-p", "V2 step"),
+        (with_positions_in_bfloat16, "cd:exp-sum-p", "bfloat16"),
+        (with_scores_under_autocast, "cd:mamba2", "bfloat16 sums"),
+        (with_scores_under_autocast, "cd:relu-0.95-sum", "bfloat16 sums"),
+        (with_inputs_of_convs_turned, "cd:gdn-cg", "V2 step"),
+        (in_the_second_head_alone, "cd:softplus-sg-sum", "V2 blocks"),
+    ],
+)
+def test_a_fault_past_the_first_block_or_in_a_slope_is_caught(sabotage, label, caught_by, monkeypatch):
+    sabotage(monkeypatch)
+    (check,) = (check for check in FAMILY.checks(parse(label)) if check.name == caught_by)
+    assert run_check(check).verdict == "fail"

@@ -117,6 +117,49 @@ def test_a_strict_step_of_the_running_sums_that_takes_the_token_itself_fails_lin
     assert failing("ha:L3s", "linear time", "path dense") == {"linear time"}
 
 
+def test_a_slope_lost_in_later_blocks_fails_their_path_alone(monkeypatch):
+    attend = feature_operator.HyperFeatureAttention.attend
+
+    def without_slope(self, q, k, v, first_row):
+        return attend(self, q, k.detach() if first_row else k, v, first_row)
+
+    monkeypatch.setattr(feature_operator.HyperFeatureAttention, "attend", without_slope)
+    assert failing("hfa:2w-p-q", "path chunked", "path dense", "gradients") == {"path chunked"}
+
+
+def test_running_sums_lost_after_a_block_fail_linear_time(monkeypatch):
+    of_totals = feature_operator.HyperFeatureAttention.of_totals
+
+    def lost(self, q, state):
+        return of_totals(self, q, tuple(part * (1 + 1e-6) for part in state))
+
+    monkeypatch.setattr(feature_operator.HyperFeatureAttention, "of_totals", lost)
+    assert failing("hfa:L2", "path linear_time", "path dense") == {"path linear_time"}
+
+
+def test_positions_in_bfloat16_fail_far_rope(monkeypatch):
+    sound = tuple_operator.HyperAttention._turn
+
+    def turn(self, q, position):
+        near = sound(self, q, 0)
+        rounded = torch.arange(position, position + q.shape[2]).bfloat16().long()
+        return torch.cat([sound(self, q, int(at))[:1] for at in rounded]).to(near)
+
+    monkeypatch.setattr(tuple_operator.HyperAttention, "_turn", turn)
+    assert failing("ha:3-p", "RoPE in bfloat16", "path dense") == {"RoPE in bfloat16"}
+
+
+def test_a_gradient_of_twice_its_size_fails_gradients(monkeypatch):
+    project = tuple_operator.HyperAttention.project
+
+    def doubled(self, x):
+        q, k, v = project(self, x)
+        return 2 * q - q.detach(), k, v
+
+    monkeypatch.setattr(tuple_operator.HyperAttention, "project", doubled)
+    assert failing("ha:3us-q", "gradients", "path dense", "steps") == {"gradients", "path dense", "steps"}
+
+
 def test_naive_rotation_of_keys_fails_rope(monkeypatch):
     def once(self, q, at):
         first, second = q.chunk(2, dim=-1)

@@ -10,7 +10,7 @@ import torch
 
 from madbench.labels import all_labels, every_label, expand, family_of, parse
 from madbench.mixers import checks
-from madbench.mixers.srg import dynamic_mlp
+from madbench.mixers.srg import decoding, dynamic_mlp, parts, short_conv, tiled, tiles
 from madbench.mixers.srg.dynamic_mlp import DynamicMLP
 from madbench.mixers.srg.parts import SequenceMixing, lag_readout, rotate
 
@@ -25,9 +25,9 @@ def test_every_check_of_every_label_of_the_paper_holds(label):
     assert "fail" not in {outcome.verdict for outcome in checks.run_checks(label)}
 
 
-@pytest.mark.parametrize("label", ["G-pcg-q-12", "R-q-12o"])
-def test_every_check_of_a_label_with_mixing_holds(label):
-    assert "fail" not in {outcome.verdict for outcome in verdicts(label).values()}
+@pytest.mark.parametrize("label", ["S-p", "R-c", "G-pcg-q-12", "R-q-12o", "D-pcgka-v-12o"])
+def test_every_check_of_a_label_holds(label):
+    assert not [outcome.row for outcome in checks.run_checks(label) if outcome.verdict == "fail"]
 
 
 def test_a_statement_that_says_nothing_about_a_label_does_not_apply_and_says_why():
@@ -52,7 +52,7 @@ def leak(monkeypatch):
 
 def mask_one_too_few(monkeypatch):
     sound = DynamicMLP._attend
-    monkeypatch.setattr(DynamicMLP, "_attend", lambda self, p, first_row: sound(self, p, first_row + 1))
+    monkeypatch.setattr(DynamicMLP, "_attend", lambda self, p, first_row, **how: sound(self, p, first_row + 1, **how))
 
 
 def take_rows_from_the_end(monkeypatch):
@@ -161,9 +161,187 @@ def adapt_the_input(monkeypatch):
     )
 
 
+def decode_wrongly_from_64_on(monkeypatch):
+    sound = decoding.rotary_angles
+    monkeypatch.setattr(decoding, "rotary_angles", lambda rows, position: sound(rows, position - (position > 0)))
+
+
+def round_positions(monkeypatch):
+    """To bfloat16, where queries are: exact up to 256."""
+
+    def angles(x, first_position):
+        position = torch.arange(first_position, first_position + x.shape[-2]).to(x.dtype).double()
+        frequency = 10000.0 ** (-torch.arange(0, x.shape[-1], 2).double() / x.shape[-1])
+        angle = torch.outer(position, frequency).repeat(1, 2)
+        dtype = torch.promote_types(x.dtype, torch.float32)
+        return angle.cos().to(dtype), angle.sin().to(dtype)
+
+    monkeypatch.setattr(parts, "rotary_angles", angles)
+    monkeypatch.setattr(dynamic_mlp, "rotary_angles", angles)
+
+
+def sum_squares_in_bfloat16(monkeypatch):
+    monkeypatch.setattr(parts, "_norm", lambda h: h.square().sum(-1, keepdim=True).add(parts.EPS).sqrt())
+
+
+def scale_gradient_of_tables(name, factor):
+    """Of one path alone."""
+
+    def sabotage(monkeypatch):
+        sound = tiles.Sheet.unmix
+
+        def unmix(self, y, inner, s, tables, grads, work):
+            before = getattr(grads, name).clone()
+            found = sound(self, y, inner, s, tables, grads, work)
+            getattr(grads, name).sub_(before).mul_(factor).add_(before)
+            return found
+
+        monkeypatch.setattr(tiles.Sheet, "unmix", unmix)
+
+    return sabotage
+
+
+def lose_the_slope_of_one_head(monkeypatch):
+    sound = dynamic_mlp.lag_readout
+
+    def read(w, v):
+        return sound(torch.cat((w[:, :1].detach(), w[:, 1:]), dim=1), v)
+
+    monkeypatch.setattr(dynamic_mlp, "lag_readout", read)
+
+
+def scale_a_head_from_row_64_on(monkeypatch):
+    sound = DynamicMLP._attend
+
+    def attend(self, p, first_row, **how):
+        o = sound(self, p, first_row, **how)
+        late = torch.arange(first_row, first_row + o.shape[2]) >= 64
+        return o * (1 + 1e-6 * late[:, None] * torch.tensor([0.0, 1.0])[:, None, None])
+
+    monkeypatch.setattr(DynamicMLP, "_attend", attend)
+
+
+def cut_tables_short_after_a_tile(monkeypatch):
+    def up_to(self, slots):
+        start = int(slots > tiled.TILE_ROWS)
+        return tiles.Tables(*(torch.roll(table, start, -1)[..., :slots] for table in self))
+
+    monkeypatch.setattr(tiles.Tables, "up_to", up_to)
+
+
+def shift_tables_past_64_slots(monkeypatch):
+    sound = SequenceMixing._mix
+
+    def mix(self, y, into, s, out_of):
+        return sound(self, y, torch.roll(into, int(y.shape[-1] > 64), 1), s, out_of)
+
+    monkeypatch.setattr(SequenceMixing, "_mix", mix)
+
+
+def see_one_key_less_in_later_blocks(monkeypatch):
+    sound = DynamicMLP._attend_block
+
+    def attend(self, first_row, *block):
+        return sound(self, first_row - (first_row > 0), *block)
+
+    monkeypatch.setattr(DynamicMLP, "_attend_block", attend)
+
+
+def keep_the_wrong_inputs(monkeypatch):
+    sound = decoding._extended
+
+    def extended(cache, mixer, x, new, slide):
+        found = sound(cache, mixer, x, new, slide)
+        return replace(found, inputs=found.inputs.roll(1, 1)) if x.shape[1] > 2 else found
+
+    monkeypatch.setattr(decoding, "_extended", extended)
+
+
+def lose_an_odd_prompt(monkeypatch):
+    sound = decoding._extended
+
+    def extended(cache, mixer, x, new, slide):
+        found = sound(cache, mixer, x, new, slide)
+        return replace(found, position=found.position - (x.shape[1] > 1) * (x.shape[1] % 2))
+
+    monkeypatch.setattr(decoding, "_extended", extended)
+
+
+def overwrite_what_others_see(monkeypatch):
+    sound = decoding._extended
+
+    def extended(cache, mixer, x, new, slide):
+        cache.storage.used = cache.rows.stop
+        return sound(cache, mixer, x, new, slide)
+
+    monkeypatch.setattr(decoding, "_extended", extended)
+
+
+def forget_a_tap(monkeypatch):
+    sound = short_conv.ConvolveInBlocks.backward
+
+    def backward(ctx, grad):
+        of_x, of_taps = sound(ctx, grad)
+        return of_x, of_taps * torch.tensor([1.0, 1.0, 0.0, 1.0])
+
+    monkeypatch.setattr(short_conv.ConvolveInBlocks, "backward", staticmethod(backward))
+
+
+def skip_a_group(monkeypatch):
+    """Of sequences that share their tiles, the gradients of all tables but the first group's."""
+    sound = tiled._Pass._groups
+
+    def groups(self):
+        found = list(sound(self))
+        return [*found[:-1], found[0]] if len(found) > 1 else found
+
+    monkeypatch.setattr(tiled._Pass, "_groups", groups)
+
+
+def read_registers_of_another_row(monkeypatch):
+    sound = DynamicMLP._register_values
+    monkeypatch.setattr(DynamicMLP, "_register_values", lambda self: sound(self).roll(1, 2))
+
+
+def slide_by_one_too_few(monkeypatch):
+    sound = decoding._extended
+
+    def extended(cache, mixer, x, new, slide):
+        found = sound(cache, mixer, x, new, slide)
+        start = found.rows.start + (slide and found.position > mixer.max_len)
+        return replace(found, rows=slice(start, found.rows.stop))
+
+    monkeypatch.setattr(decoding, "_extended", extended)
+
+
 @pytest.mark.parametrize(
     ("sabotage", "label", "caught_by"),
     [
+        (decode_wrongly_from_64_on, "S-p", "steps"),
+        (decode_wrongly_from_64_on, "R-pg-q-1", "prefill"),
+        (round_positions, "S-p", "RoPE in bfloat16"),
+        (round_positions, "G-pcg-q-12o", "RoPE in bfloat16"),
+        (sum_squares_in_bfloat16, "R", "norm"),
+        (sum_squares_in_bfloat16, "R", "bfloat16 sums"),
+        (sum_squares_in_bfloat16, "G-c", "norm"),
+        (scale_gradient_of_tables("A", 2), "R-q-12o", "path tiled"),
+        (scale_gradient_of_tables("B", 0), "G-q-1o", "path tiled"),
+        (scale_gradient_of_tables("gain", 2), "R-q-2", "path tiled"),
+        (lose_the_slope_of_one_head, "R-q-2o", "path dense"),
+        (lose_the_slope_of_one_head, "R-q-2o", "gradients"),
+        (scale_a_head_from_row_64_on, "R-c", "path dense"),
+        (scale_a_head_from_row_64_on, "G-q-12", "path chunked"),
+        (cut_tables_short_after_a_tile, "R-q-1", "path tiled"),
+        (shift_tables_past_64_slots, "R-q-1o", "path dense"),
+        (see_one_key_less_in_later_blocks, "S-q-1", "path chunked"),
+        (keep_the_wrong_inputs, "R-c", "prefill"),
+        (lose_an_odd_prompt, "S-p", "prefill"),
+        (overwrite_what_others_see, "R-p", "prefill"),
+        (forget_a_tap, "S-c", "gradients"),
+        (forget_a_tap, "S-c", "path dense"),
+        (skip_a_group, "R-q-1", "sequences"),
+        (read_registers_of_another_row, "R-k-q", "path dense"),
+        (slide_by_one_too_few, "R-q-1o", "sliding window"),
         (leak, "R", "causality"),
         (mask_one_too_few, "R", "causality"),
         (mask_one_too_few, "S-q-12o", "path dense"),

@@ -64,10 +64,10 @@ def attend(
     q of S comes scaled. q, k and v are multiplied in autocast's type, or their own; s and the tables stay float32.
     """
     dtype, length = arithmetic(q), q.shape[2]
-    if dtype not in DTYPES:
-        raise TrainingError(f"path 'fused' computes in bfloat16, float16 or float32, not {dtype}; use 'auto'")
     if q.device.type != "cuda" and not (q.device.type == "cpu" and os.environ.get("TRITON_INTERPRET") == "1"):
         raise TrainingError(f"path 'fused' runs on a CUDA device, not on {q.device.type!r}; use 'auto'")
+    if dtype not in DTYPES:
+        raise TrainingError(f"path 'fused' computes in bfloat16, float16 or float32, not {dtype}; use 'auto'")
 
     def tensors(s: Tensor | None, tables: Tables | None) -> list[Tensor | None]:
         if tables is None:

@@ -1,0 +1,121 @@
+"""The names that labels are shown by. They decide nothing: jobs, files and programs know the canonical label alone.
+
+A label is shown by the name that was asked for (``--name LABEL=NAME``, ``names`` of a set's file or of a call from
+Python), else as it was typed, else by the name of its family's preset where it has one, else as it is. What is typed
+holds for a command, or a call, as a whole.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+
+from madbench.errors import ConfigError, MadbenchError
+
+_TOKEN = re.compile(r"(?<![\w:.])[a-z]+:[\w.+-]*[\w!]")  # of a label with a prefix, in a sentence
+_FIRST = re.compile(r"\S+(?=  |$)")  # the label that begins a row's name, such as ``S-p  model.mix_rank=4``
+
+
+@dataclass
+class _Names:
+    given: dict[str, str] = field(default_factory=dict)
+    of_sets: dict[str, str] = field(default_factory=dict)
+    typed: dict[str, str] = field(default_factory=dict)
+
+
+_OF_PROCESS = _Names()
+_OF_CALL: ContextVar[_Names | None] = ContextVar("names", default=None)
+
+
+def _names() -> _Names:
+    return _OF_CALL.get() or _OF_PROCESS
+
+
+def shown(label: str) -> str:
+    """The name of a canonical label for people."""
+    names = _names()
+    return names.given.get(label) or names.of_sets.get(label) or spelled(label)
+
+
+def spelled(label: str) -> str:
+    """The label as it was typed, or with its preset's name: a spelling that every verb takes."""
+    return _names().typed.get(label) or _with_preset(label)
+
+
+def shown_in(text: str) -> str:
+    """A text for people with its labels as they are shown: the one that begins it, and all with a prefix."""
+    return _TOKEN.sub(lambda found: shown(found[0]), _FIRST.sub(lambda found: shown(found[0]), text, count=1))
+
+
+def spelled_in(text: str) -> str:
+    """A message with its labels as they were typed, so that commands in it stay commands."""
+    return _TOKEN.sub(lambda found: spelled(found[0]), text)
+
+
+def remember(label: str, text: str) -> None:
+    """Keeps how a label of a family with a prefix was typed; of two spellings the one that is not canonical."""
+    if ":" not in label:  # HyperGLU is G-cg-q-12o, the name that says what it is
+        return
+    typed = _names().typed
+    typed[label] = text if text != label else typed.get(label, label)
+
+
+def ask(names: Mapping[str, str], *, of_set: bool = False) -> None:
+    """Keeps names by label, in any spelling; those of a set where none was asked for besides.
+
+    Raises ``LabelError`` for a text that is no label, ``ConfigError`` for an empty name and for one of two labels.
+    """
+    from madbench.labels import parse
+
+    current = _names()
+    into = current.of_sets if of_set else current.given
+    for text, name in names.items():
+        label = str(parse(text))
+        if not name.strip():
+            raise ConfigError(f"the name of {text!r} is empty; write {text}=NAME")
+        if other := next((one for one in into if into[one] == name and one != label), None):
+            raise ConfigError(f"{name!r} cannot be the name of both {spelled(other)} and {text}")
+        into[label] = name
+
+
+def ask_words(words: Iterable[str]) -> None:
+    """:func:`ask` for words such as ``cd:gdn-cg=Gated DeltaNet``."""
+    for word in words:
+        label, equals, name = word.partition("=")
+        if not equals:
+            raise ConfigError(f"--name {word!r}: expected LABEL=NAME, such as 'cd:gdn-cg=Gated DeltaNet'")
+        ask({label: name})
+
+
+def begin() -> None:
+    """Forgets what was asked for and typed: a command begins."""
+    _OF_CALL.set(_Names())
+
+
+@contextlib.contextmanager
+def of_call(names: Mapping[str, str] | None = None) -> Iterator[None]:
+    """Names of one call from Python: none but those it asks for and types."""
+    token = _OF_CALL.set(_Names())
+    try:
+        ask(names or {})
+        yield
+    finally:
+        _OF_CALL.reset(token)
+
+
+@functools.lru_cache(maxsize=10_000)
+def _with_preset(label: str) -> str:
+    from madbench.labels import family_of, parse
+
+    if ":" not in label:
+        return label
+    try:
+        preset_spelling = getattr(family_of(label), "preset_spelling", None)
+        is_canonical = preset_spelling and str(parse(label)) == label
+        return preset_spelling(parse(label)) if is_canonical else label
+    except MadbenchError:  # a family that is not installed here, or no label
+        return label

@@ -1,0 +1,343 @@
+"""Every way of computing a mixer against its loops in float64: outputs, every gradient, decoding, and bfloat16.
+
+What works in blocks goes wrong at their borders first, so lengths and rows are on both sides of those: of 16, 32, 64
+and 128 rows, and of a few where a mixer's blocks can be made as small.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from madbench.errors import TrainingError
+from madbench.mixers import Check, Family, Size
+from madbench.mixers.checks import ROUNDING, Residual, decoded, difference, filled
+
+LONGEST = 130
+LENGTHS = (1, 2, 5, 16, 17, 33, 64, 65, LONGEST)
+WHOLE = 17  # tokens up to which every row is compared
+BORDERS = (16, 32, 64, 128)
+FEW = 5  # rows of a block, of a mixer whose blocks can be made as small
+PROMPTS = (1, 2, 3, 5, 16, 62, 63, 64, 65, 126)  # tokens of a prompt
+CONTINUED = 4  # steps after it
+GRADIENT_OF_STEPS = 9  # tokens
+SMALLEST_SHARE = 1e-3  # of the largest gradient: a smaller one is zero in exact arithmetic, or may be
+
+BFLOAT16_OUTPUT, BFLOAT16_GRADIENT = 2e-2, 0.5
+"""Largest error of outputs and of gradients in bfloat16, as norms; that of a gradient relative to the largest of all.
+A ReLU near its edge turns the sign of single terms, which gradients show."""
+BESIDE = 1.5  # times the error of a label's first path another one's gradients may have
+NEAR = 5e-2  # error of gradients that is small whatever the other has
+SHRUNK = 0.5  # weights are so much smaller where bfloat16 is measured, as scores of the size of one are
+FIRST = 16  # row whose errors are measured; those before divide by norms and sums of a few terms, however small
+LAST = 32  # rows of a sequence whose errors are measured by themselves too, as only positions from 257 on are inexact
+SLOPES = 1e-5  # error of gradients against differences of outputs
+NARROW = frozenset(
+    {
+        *("sum", "mean", "var", "var_mean", "std", "norm", "linalg_vector_norm", "prod", "cumsum", "cumprod"),
+        *("logsumexp", "logcumsumexp", "native_layer_norm", "_fused_rms_norm", "arange", "sin", "cos", "polar"),
+    }
+)
+"""Operations that lose what they are for in 16 bits: long sums, and positions and their angles."""
+
+Make = Callable[[str, int], tuple[nn.Module, Tensor]]
+"""Path and number of tokens -> a mixer in float64, always with the same weights, and an input (B, T, D)."""
+Tensors = Mapping[str, Tensor]
+
+
+def sampled(family: Family, label: Any, size: Size) -> Make:
+    """Small mixers of a label for :func:`path_checks`; weights that show, of all lengths the same."""
+    settings = family.Settings()
+    allocation = family.solve(label, size, settings)
+
+    def make(path: str, length: int) -> tuple[nn.Module, Tensor]:
+        mixer, x = filled(lambda: family.build(allocation, settings, path))
+        return mixer, x[:1, :length]
+
+    return make
+
+
+def rows_of(length: int) -> Sequence[int]:
+    """The rows that are compared: all of a short sequence, of a longer one the ends and those beside borders."""
+    if length <= WHOLE:
+        return range(length)
+    near = {border + offset for border in BORDERS for offset in (-1, 0, 1)}
+    return sorted({0, 1, 2, length - 2, length - 1} | {row for row in near if row < length})
+
+
+@torch.enable_grad()
+def outcome(mixer: nn.Module, compute: Callable[[Tensor], Tensor], x: Tensor, rows: Sequence[int] | None) -> Tensors:
+    """Rows of what ``compute`` makes of x, or all it makes, and their gradients for x and every parameter, by name."""
+    x, mixer = x.detach().requires_grad_(), mixer.requires_grad_()
+    y = compute(x)
+    y = y if rows is None else y[:, list(rows)]
+    variables = {"x": x, **dict(mixer.named_parameters())}
+    cotangent = torch.randn(y.shape, generator=torch.Generator().manual_seed(2)).to(y)
+    gradients = torch.autograd.grad(y, list(variables.values()), cotangent, materialize_grads=True)
+    mixer.requires_grad_(False)
+    return {"": y.detach()} | dict(zip(variables, gradients))
+
+
+def residuals(given: Tensors, expected: Tensors, share: float = SMALLEST_SHARE) -> dict[str, float]:
+    """Norms of the differences, relative to what is expected, of a gradient at least to a share of the largest."""
+    norms = {name: float(tensor.norm()) for name, tensor in expected.items()}
+    least = share * max(norm for name, norm in norms.items() if name)
+    found = {}
+    for name, tensor in expected.items():
+        scale = max(norms[name], least if name else 0.0, 1e-30)
+        found[name] = float((given[name].to(tensor) - tensor).norm()) / scale
+    return found
+
+
+def worst(found: Iterable[tuple[Mapping[str, float], str]]) -> Residual:
+    """The largest of all residuals, with the tensor and the place that it is of; NaN where one is."""
+    each = [(value, name, place) for of_place, place in found for name, value in of_place.items()]
+    value, name, place = max(each, key=lambda one: (one[0] != one[0], one[0]))
+    return Residual(value, f"{f'gradient of {name}' if name else 'output'} {place}")
+
+
+class Loops:
+    """What the ``reference(x, rows)`` of a mixer gives, and its gradients, worked out once a length."""
+
+    def __init__(self, make: Make):
+        self.make = make
+        self.at = functools.cache(self._at)
+
+    def _at(self, length: int) -> Tensors:
+        mixer, x = self.make("auto", length)
+        return outcome(mixer, lambda x: mixer.reference(x, rows_of(length)), x, None)
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a path is measured, and how far it may be from the loops, which are in float64 on the CPU."""
+
+    device: str
+    dtype: torch.dtype
+    tolerance: float = 0.0
+
+    def sample(self, make: Make, path: str, length: int) -> tuple[nn.Module, Tensor]:
+        mixer, x = make(path, length)
+        return mixer.to(self.device, self.dtype), x.to(self.device, self.dtype)
+
+
+CPU = Place("cpu", torch.float64, ROUNDING)
+
+
+GPU = Place("cuda", torch.float32, 1e-3)  # products may be in TF32
+
+
+def place_of(make: Make, path: str, cpu: Place = CPU, *, is_mixed: bool = False) -> tuple[Place, str]:
+    """Where a path is computed: on the CPU, else, where its kernels may take no float64, on a GPU; and why nowhere.
+
+    ``is_mixed`` is for what a GPU computes under bfloat16 autocast.
+    """
+    for place in [cpu, *[GPU] * torch.cuda.is_available()]:
+        try:
+            mixer, x = place.sample(make, path, 1)
+            with torch.autocast(place.device, torch.bfloat16, enabled=is_mixed and place is GPU):
+                mixer(x)
+            return place, ""
+        except TrainingError as error:
+            reason = str(error).partition("; use")[0]
+    return cpu, reason
+
+
+def path_checks(
+    loops: Loops,
+    paths: Iterable[str],
+    source: str,
+    *,
+    name: str = "path {}",
+    what: str = "what float64 loops do",
+    lengths: Sequence[int] = LENGTHS,
+    cpu: Place = CPU,
+) -> Iterator[Check]:
+    """A check a path, ``step`` being decoding.
+
+    Where a path works in blocks of ``mixer.chunk`` rows, those of short sequences have a few rows.
+    """
+
+    def measure(path: str, place: Place) -> Residual:
+        found = []
+        for length in lengths:
+            expected, rows = loops.at(length), rows_of(length)
+            mixer, x = place.sample(loops.make, "auto" if path == "step" else path, length)
+            if hasattr(mixer, "chunk") and length <= WHOLE:
+                mixer.chunk = FEW
+            compute = functools.partial(decoded, mixer) if path == "step" else mixer
+            found.append((residuals(outcome(mixer, compute, x, rows), expected), f"at {length} tokens"))
+            y = compute(x)[:, list(rows)].to(expected[""])
+            found.append(({"": difference(y, expected[""])}, f"at {length} tokens without gradients"))
+        return worst(found)
+
+    for path in paths:
+        statement = f"The path {path} computes {what}, outputs and every gradient, on both sides of every block."
+        place, reason = place_of(loops.make, "auto" if path == "step" else path, cpu)
+        run = functools.partial(measure, path, place)
+        yield Check(name.format(path), statement, source, run, place.tolerance, reason=reason)
+
+
+def causality_residual(make: Make) -> Residual:
+    """Of rows before a token that has changed, on every border of blocks."""
+    mixer, x = make("auto", LONGEST)
+    y, found = mixer(x), []
+    for row in (FEW, *BORDERS):
+        changed = x.clone()
+        changed[:, row:] += 1
+        found.append(({"": difference(mixer(changed)[:, :row], y[:, :row])}, f"before token {row}"))
+    return worst(found)
+
+
+def step_residual(make: Make, length: int = LONGEST) -> Residual:
+    """Of steps against the parallel form: all rows of a long sequence, and the gradients of a short one."""
+    mixer, x = make("auto", length)
+    found = [({"": difference(decoded(mixer, x), mixer(x))}, f"at {length} tokens")]
+    x = x[:, :GRADIENT_OF_STEPS]
+    with torch.inference_mode():
+        inferred = decoded(mixer, x)
+    found.append(({"": difference(inferred, mixer(x))}, "in inference mode"))
+    expected, given = (outcome(mixer, compute, x, None) for compute in (mixer, functools.partial(decoded, mixer)))
+    return worst([*found, (residuals(given, expected), f"of {x.shape[1]} steps")])
+
+
+def prefill_residual(make: Make, prompts: Sequence[int] = PROMPTS) -> Residual:
+    """Of prompts and steps after them against the parallel form, each with another continuation beside it."""
+    mixer, x = make("auto", max(prompts) + CONTINUED)
+    y, found = mixer(x), []
+    for prompt in prompts:
+        end, place = prompt + CONTINUED, f"after a prompt of {prompt} tokens"
+        rows, cache = mixer.prefill(x[:, :prompt])
+        rows, other = [*rows.unbind(1)], cache
+        for token in x[:, prompt:end].unbind(1):
+            row, cache = mixer.step(token, cache)
+            _, other = mixer.step(-token, other)  # another continuation, which this one must not see
+            rows.append(row)
+        found.append(({"": difference(torch.stack(rows, dim=1), y[:, :end])}, place))
+
+    def with_prompt(x: Tensor) -> Tensor:
+        rows, cache = mixer.prefill(x[:, :FEW])
+        return torch.cat((rows, decoded(mixer, x[:, FEW:], cache)), dim=1)
+
+    x = x[:, :GRADIENT_OF_STEPS]
+    of_prompt = outcome(mixer, with_prompt, x, None)
+    found.append((residuals(of_prompt, outcome(mixer, mixer, x, None)), f"of a prompt of {FEW} tokens and steps"))
+    return worst(found)
+
+
+def slope_residual(make: Make, length: int = 8, step: float = 1e-6) -> Residual:
+    """Of gradients against differences of outputs along random directions, a parameter at a time."""
+    mixer, x = make("auto", length)
+    found = outcome(mixer, mixer, x, None)
+    generator = torch.Generator().manual_seed(2)
+    cotangent = torch.randn(found[""].shape, generator=generator).to(x)
+    largest, residual = max(float(gradient.norm()) for name, gradient in found.items() if name), {}
+    variables = {"x": x, **dict(mixer.named_parameters())}
+    for name, variable in variables.items():
+        direction = torch.randn(variable.shape, generator=generator).to(variable)
+        moved = []
+        for sign in (1, -1):
+            variable += sign * step * direction
+            moved.append(float((mixer(x) * cotangent).sum()))
+            variable -= sign * step * direction
+        slope = (moved[0] - moved[1]) / (2 * step)
+        scale = max(float(found[name].norm()), SMALLEST_SHARE * largest, 1e-30)
+        residual[name] = abs(slope - float((found[name] * direction).sum())) / scale
+    return worst([(residual, f"at {length} tokens")])
+
+
+def bfloat16_checks(
+    make: Make,
+    paths: Iterable[str],
+    *,
+    length: int = LONGEST,
+    narrow: Collection[str] = NARROW,
+    unless: str = "",
+) -> Iterator[Check]:
+    """Precision under bfloat16 autocast: errors within bounds, and nothing in 16 bits that loses what it is for.
+
+    ``unless`` says why the errors of outputs and gradients say nothing.
+    """
+
+    def rounded(path: str, length: int) -> tuple[nn.Module, Tensor]:
+        """Weights and input without what bfloat16 cannot hold, the weights half as large: ``make`` has large ones."""
+        mixer, x = make(path, length)
+        for parameter in mixer.parameters():
+            parameter.mul_(SHRUNK).copy_(parameter.bfloat16())
+        return mixer, x.bfloat16().to(x)
+
+    @functools.cache
+    def taken() -> dict[str, Place]:
+        found = {path: place_of(rounded, path, is_mixed=True) for path in paths}
+        return {path: replace(place, dtype=torch.float32) for path, (place, reason) in found.items() if not reason}
+
+    def measured(path: str) -> Tensors:
+        mixer, x = taken()[path].sample(rounded, path, length)
+
+        def compute(x: Tensor) -> Tensor:
+            with torch.autocast(x.device.type, torch.bfloat16):
+                return mixer(x)
+
+        return outcome(mixer, compute, x, late)
+
+    def errors() -> Residual:
+        mixer, x = rounded("auto", length)
+        expected, found, first = outcome(mixer, mixer, x, late), [], {}
+        for path in taken():
+            given = measured(path)
+            shares = residuals(given, expected, share=1.0)
+            first = first or shares
+            bounds = {name: min(BFLOAT16_GRADIENT, max(NEAR, BESIDE * first[name])) for name in shares}
+            bounds = dict.fromkeys(shares, BFLOAT16_GRADIENT) if shares is first else bounds
+            bounds[""] = BFLOAT16_OUTPUT
+            found.append(({name: share / bounds[name] for name, share in shares.items()}, f"on the path {path}"))
+            last = difference(given[""].to(x)[:, -LAST:], expected[""][:, -LAST:])
+            found.append(({"": last / BFLOAT16_OUTPUT}, f"of the last rows on the path {path}"))
+        if hasattr(mixer, "step"):
+            mixer, x = mixer.float(), x[:, :LONGEST].float()
+            with torch.autocast(x.device.type, torch.bfloat16):
+                y = decoded(mixer, x)
+            error = difference(y[:, late.start :].double(), expected[""][:, : y.shape[1] - late.start])
+            found.append(({"": error / BFLOAT16_OUTPUT}, "of steps"))
+        return worst(found)
+
+    def in_16_bits() -> Residual:
+        found = {}
+        for path, place in taken().items():
+            mixer, x = place.sample(rounded, path, length)
+            with _Narrow(narrow) as of_path, torch.autocast(place.device, torch.bfloat16):
+                mixer(x)
+            found |= {f"{operation} on the path {path}": count for operation, count in of_path.counts.items()}
+            with _Narrow(NARROW) as of_step, torch.autocast(place.device, torch.bfloat16):
+                hasattr(mixer, "step") and mixer.step(x[:, 0])
+            found |= {f"{operation} in a step": count for operation, count in of_step.counts.items()}
+        return Residual(sum(found.values()), ", ".join(found))
+
+    late = range(min(FIRST, length - 1), length)
+    what = f"outputs are within {BFLOAT16_OUTPUT:.0%} of float64 and gradients within {BFLOAT16_GRADIENT:.0%}"
+    other = f"or {BESIDE:g} times as far as those of the first path"
+    statement = f"Under bfloat16 autocast {what}, {other}; the residual is relative to the bound."
+    yield Check("bfloat16", statement, "precision", errors, 1.0, reason=unless)
+    statement = "Under bfloat16 autocast sums over tokens and angles of positions are in float32 at least."
+    yield Check("bfloat16 sums", statement, "precision", in_16_bits)
+
+
+class _Narrow(TorchDispatchMode):
+    """Counts the operations of these names whose result has 16 bits."""
+
+    def __init__(self, names: Collection[str]):
+        super().__init__()
+        self.names, self.counts = names, {}
+
+    def __torch_dispatch__(self, operation: Any, types: Any, args: tuple = (), kwargs: Any = None) -> Any:
+        result = operation(*args, **(kwargs or {}))
+        name = operation.overloadpacket.__name__
+        if name in self.names and isinstance(result, Tensor) and result.dtype in (torch.bfloat16, torch.float16):
+            self.counts[name] = self.counts.get(name, 0) + 1
+        return result

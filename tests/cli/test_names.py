@@ -1,0 +1,111 @@
+"""A label keeps the name that was typed, its preset's or the one asked for, wherever people see it."""
+
+from __future__ import annotations
+
+import json
+import re
+
+import pytest
+
+import madbench
+from madbench.cli.labels import budget, explain
+from madbench.cli.verifying import verify
+from madbench.labels import parse
+from madbench.mixers import Check
+from madbench.mixers.cd.family import CoefficientFamily
+
+TASKS = ("-t", "compression,in_context_recall")
+GDN, GLA = "cd:id-smhk1-bwn-cug", "cd:id-dg-cg"
+
+
+@pytest.fixture
+def filled(fill):
+    for label, accuracy in ((GDN, 0.5), (GLA, 0.4), ("S", 0.3)):
+        for seed in range(3):
+            fill(label, accuracy + seed / 100, [seed])
+
+
+def first_words(output):
+    return [line.split()[0] for line in output.split("\n\n")[0].splitlines()[2:]]
+
+
+def test_a_table_of_all_that_is_stored_has_the_names_of_presets(main, filled, tiny):
+    shown = main("table", "--profile", tiny, *TASKS)
+    assert first_words(shown.stdout) == ["S", "cd:gla-cg", "cd:gateddeltanet-cg"]
+
+
+def test_a_table_has_the_labels_as_they_were_typed(main, filled, tiny):
+    shown = main("table", "cd:gdn-cg", GLA, "--profile", tiny, *TASKS)
+    assert first_words(shown.stdout) == ["cd:gdn-cg", GLA]
+
+
+@pytest.mark.parametrize("format", ["terminal", "markdown", "latex", "html"])
+def test_a_name_that_is_asked_for_is_in_a_table_of_every_format(format, main, filled, tiny):
+    words = ("--name", "cd:gdn-cg=Gated DeltaNet", "--name", "S=Softmax", "--format", format)
+    shown = main("table", "--profile", tiny, *TASKS, *words)
+    assert "Gated DeltaNet" in shown.stdout and "Softmax" in shown.stdout and "gateddeltanet" not in shown.stdout
+
+
+def test_json_and_csv_have_the_canonical_labels(main, filled, tiny):
+    for format in ("json", "csv"):
+        shown = main("table", "--profile", tiny, *TASKS, "--name", "S=Softmax", "--format", format)
+        assert GDN in shown.stdout and "Softmax" not in shown.stdout
+
+
+def test_a_comparison_has_the_names_in_its_rows_and_caption(main, filled, tiny):
+    shown = main("compare", "S", "cd:gdn-cg", "--profile", tiny, *TASKS, "--name", "S=Softmax attention")
+    assert "cd:gdn-cg" in shown.stdout and "Each label less Softmax attention" in " ".join(shown.stdout.split())
+    assert GDN not in shown.stdout
+
+
+def test_a_report_has_the_names_and_links_by_label(main, filled, tiny, tmp_path):
+    page = tmp_path / "page.html"
+    main("report", "--profile", tiny, *TASKS, "--name", "cd:gdn-cg=Gated DeltaNet", "--output", str(page))
+    html = page.read_text(encoding="utf-8")
+    assert re.search(r'<th scope="row"[^>]*>Gated DeltaNet</th>', html) and "cd:gla-cg</th>" in html
+    assert f"{GDN}</th>" not in html and f'data-label="{GDN} Gated DeltaNet"' in html
+    assert re.search(rf'"names": ?\{{[^}}]*"{GDN}": ?"Gated DeltaNet"', html)
+
+
+def test_figures_from_python_have_the_names(filled, store, tiny):
+    how = {"profile": tiny, "tasks": ["compression", "in_context_recall"], "results": store.root}
+    figure = madbench.plot("mad", ["S", "cd:gdn-cg", "cd:gla-cg"], names={"cd:gdn-cg": "Gated DeltaNet"}, **how)
+    texts = [text.get_text() for axes in figure.axes for text in axes.get_yticklabels()]
+    assert texts[:3] == ["S", "Gated DeltaNet", "cd:gla-cg"]
+
+
+def test_frames_from_python_have_names_that_are_asked_for_and_else_canonical_labels(filled, store, tiny):
+    how = {"profile": tiny, "tasks": ["compression"], "results": store.root}
+    assert set(madbench.table(["S", "cd:gdn-cg"], **how).label) == {"S", GDN}
+    named = madbench.table(["S", "cd:gdn-cg"], names={GDN: "Gated DeltaNet"}, **how)
+    assert set(named.label) == {"S", "Gated DeltaNet"}
+    compared = madbench.compare(["S", "cd:gdn-cg"], names={"S": "Softmax"}, **how)
+    assert set(compared.baseline) == {"Softmax"}
+
+
+def test_explain_has_the_long_form_beside_the_name(invoke):
+    text = invoke(explain, "cd:gdn-cg").output
+    assert text.splitlines()[0].strip() == f"cd:gdn-cg = {GDN}"
+    assert json.loads(invoke(explain, "cd:gdn-cg", "--json").output)[0]["label"] == GDN
+
+
+def test_budget_and_verify_have_the_label_as_typed(invoke, monkeypatch):
+    assert "cd:gdn-cg" in (text := invoke(budget, "cd:gdn-cg", "S").output) and GDN not in text
+    monkeypatch.setattr(CoefficientFamily, "checks", lambda self, label: [Check("one", "It is.", "here", lambda: 0)])
+    assert invoke(verify, "cd:gla-cg").output.startswith("pass  cd:gla-cg")
+
+
+def test_a_message_has_the_label_as_typed(main, fill, tiny):
+    fill("S", 0.5)
+    ended = main("table", "cd:gdn-cg", "--profile", tiny, *TASKS)
+    assert ended.code == 2 and "cd:gdn-cg" in ended.stderr and GDN not in ended.stderr
+
+
+def test_both_spellings_are_one_label():
+    assert str(parse("cd:gla-cg")) == str(parse(GLA)) == GLA
+
+
+@pytest.mark.parametrize("word", ["S", "S=", "S-x=y"])
+def test_a_name_that_names_nothing_is_an_error(word, main, tiny):
+    ended = main("table", "--profile", tiny, "--name", word)
+    assert ended.code == 2 and "Traceback" not in ended.stderr

@@ -1,0 +1,63 @@
+"""A text that names a mixer of another family is answered with that family's label."""
+
+from __future__ import annotations
+
+import pytest
+
+from madbench.errors import LabelError
+from madbench.labels import families, family_of, parse
+from madbench.mixers.cd.grammar import PRESETS
+from madbench.mixers.fla.layers import LAYERS
+
+NAMED = {
+    "cd:kda": "fla:kda",
+    "mamba3": "fla:mamba3",
+    "cd:rwkv7": "fla:rwkv7",
+    "cd:rwkv": "fla:rwkv7",
+    "RetNet": "fla:retnet",
+    "cd:gated_deltaproduct": "fla:gated-deltaproduct",
+    "cd:kda!": "fla:kda!",
+    "gdn": "cd:gateddeltanet",
+    "mamba2-cg": "cd:mamba2-cg",
+    "fla:gdn-cg": "cd:gateddeltanet-cg",
+    "foo:gla": "cd:gla",
+    "hfa:mlstm": "cd:mlstm",
+    "cd:HyperGLU": "HyperGLU",
+    "fla:S-p": "S-p",
+}
+
+
+@pytest.mark.parametrize("text", NAMED)
+def test_a_name_of_another_family_suggests_its_label(text):
+    with pytest.raises(LabelError) as caught:
+        parse(text)
+    first, second = str(caught.value).splitlines()
+    assert repr(NAMED[text]) in second.partition("Named mixers")[0]
+    assert first.index(text.partition(":")[2] or text) == second.index("^")
+
+
+def test_the_message_lists_named_mixers_of_every_family():
+    with pytest.raises(LabelError) as caught:
+        parse("cd:kda")
+    assert all(f"cd:{name}" in str(caught.value) for name in PRESETS)
+    assert all(f"fla:{name}" in str(caught.value) for name in LAYERS)
+
+
+@pytest.mark.parametrize("text", ["cd:softmx", "cd:id-gc", "G-cx", "fla:glaa", "hello"])
+def test_a_slip_within_a_family_is_answered_by_that_family(text):
+    with pytest.raises(LabelError) as caught:
+        parse(text)
+    assert "Named mixers" not in str(caught.value)
+
+
+def test_every_named_mixer_of_every_family_is_a_label():
+    for name in families():
+        family = family_of(f"{name}:" if name else "")
+        for label in getattr(family, "mixers", {}).values():
+            assert parse(label)
+
+
+def test_every_built_in_family_has_a_syntax_and_an_example_of_it():
+    for name in families():
+        family = family_of(f"{name}:" if name else "")
+        assert family.syntax and parse(family.example)
