@@ -60,7 +60,7 @@ def require(module: str, what: str, extra: str) -> ModuleType:
         raise MissingExtraError(what, extra) from None
     except (Exception, SystemExit) as error:  # whatever its code raises
         problem = f"{module} is installed and cannot be imported: {type(error).__name__}: {error}"
-        raise ConfigError(f"{what}: {problem}; install it anew with: pip install 'madbench[{extra}]'") from error
+        raise ConfigError(f"{what}: {problem}; install it anew with: {how_to_install(extra)}") from error
 
 
 def did_you_mean(word: str, options: Iterable[str]) -> str:
