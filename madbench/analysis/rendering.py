@@ -113,7 +113,10 @@ class TextTable(ABC):
 
     def to_csv(self) -> str:
         """Long form, a line a cell, for other programs."""
-        return pd.DataFrame(self.records()).to_csv(index=False, lineterminator="\n")
+        frame = pd.DataFrame(self.records())
+        if frame.empty:
+            frame = pd.DataFrame(columns=self.text_rows()[0])
+        return frame.to_csv(index=False, lineterminator="\n")
 
     def _entries(self, has_styles: bool = True) -> tuple[Line, Lines]:
         headings, lines = self.text_rows()

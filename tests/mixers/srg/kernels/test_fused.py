@@ -139,7 +139,8 @@ def test_no_kernel_runs_where_triton_or_a_device_is_missing(monkeypatch):
     monkeypatch.delenv("TRITON_INTERPRET", raising=False)
     with pytest.raises(TrainingError, match="CUDA device, not on 'cpu'"):
         mixer(torch.zeros(1, 2, 16))
-    with pytest.raises(TrainingError, match="not torch.float64"):
+    with monkeypatch.context() as patch, pytest.raises(TrainingError, match="not torch.float64"):
+        patch.setenv("TRITON_INTERPRET", "1")
         mixer.double()(torch.zeros(1, 2, 16).double())
     monkeypatch.setattr(fused, "has_triton", lambda: False)
     with pytest.raises(TrainingError, match="Triton"):
