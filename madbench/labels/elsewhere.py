@@ -26,8 +26,7 @@ def problem_elsewhere(text: str) -> str | None:
     found = [label for label in found if not is_family or not label.startswith(f"{prefix}:")]
     if colon and not found and _is_label(body):
         name, found = body, [body]
-    if is_family and not found:
-        name = re.split("[-!]", body)[0]
+    if is_family and not found and len(_key(name := re.split("[-!]", body)[0])) > 2:  # of two letters too much is near
         near = difflib.get_close_matches(_key(name), named, n=1, cutoff=0.8)
         found = [label for label in named[near[0]] if near[0] not in own] if near else []
     if not found:

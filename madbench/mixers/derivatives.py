@@ -53,7 +53,7 @@ class _ByHand(torch.autograd.Function):
         return None, None, *(None if x is None or not x.requires_grad else next(second) for x in (grad, *inputs))
 
 
-def refuse_second(path: str, inputs: Sequence[Tensor], is_always: bool = False) -> None:
+def refuse_second(path: str, inputs: Sequence[Tensor | None], is_always: bool = False) -> None:
     """Makes a second derivative through a kernel's ``inputs`` a ``TrainingError`` that names the path ``dense``.
 
     Unless ``is_always``, only where torch itself would refuse: some devices and dtypes have kernels with all of them.
@@ -67,7 +67,7 @@ def refuse_second(path: str, inputs: Sequence[Tensor], is_always: bool = False) 
         return None
 
     for x in inputs:
-        if x.requires_grad:
+        if x is not None and x.requires_grad:
             x.register_hook(refuse)
 
 
