@@ -59,18 +59,18 @@ Changes = str | Sequence[str] | Mapping[str, Any]
 """Changes to a profile: ``"training.epochs=20"``, several of them, or ``{"training.epochs": 20}``."""
 
 
-P = ParamSpec("P")
-R = TypeVar("R")
+_P = ParamSpec("_P")
+_R = TypeVar("_R")
 
 _LABELLED = ("label", "row", "baseline")
 """Columns of a frame that are of labels, or begin with one."""
 
 
-def _with_names(verb: Callable[P, R]) -> Callable[P, R]:
+def _with_names(verb: Callable[_P, _R]) -> Callable[_P, _R]:
     """``verb`` with its argument ``names`` heeded: what figures and frames call labels, in any spelling."""
 
     @functools.wraps(verb)
-    def named(*arguments: P.args, **settings: P.kwargs) -> R:
+    def named(*arguments: _P.args, **settings: _P.kwargs) -> _R:
         names = settings.get("names")
         with of_call(names):
             found = verb(*arguments, **settings)

@@ -217,20 +217,20 @@ class Selection:
 
     def _rows(self, protocol: Protocol, labels: Iterable[str], seeds: Sequence[int]) -> list[PlannedRow]:
         """A row a label; one that was not named may not fit: it is stored for one task, or for other sizes, alone."""
-        rows, plans = [], []
+        rows, planned = [], []
         for label in labels:
             try:
-                plans.append(protocol.plan([label], seeds))
+                planned.append(protocol.plan([label], seeds))
             except (BudgetError, ConfigError) as error:
                 if self.labels:
                     raise
                 if isinstance(error, BudgetError):  # else no run of the label can have these settings
                     self.warn(f"{label} is left out; {error}")
                 continue
-            if self.labels or not plans[-1].idle:  # a label that was not named is one that the changes concern
-                rows.append(PlannedRow(Row(label), protocol, plans[-1].jobs))
+            if self.labels or not planned[-1].idle:  # a label that was not named is one that the changes concern
+                rows.append(PlannedRow(Row(label), protocol, planned[-1].jobs))
         for word in protocol.profile.overrides:
-            check_idle(key_of(word), plans)
+            check_idle(key_of(word), planned)
         return rows
 
     def _begun(self, rows: Sequence[PlannedRow]) -> list[PlannedRow]:

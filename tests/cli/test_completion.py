@@ -46,7 +46,8 @@ def test_sets_neighbourhoods_and_families_are_completed(complete):
     assert complete("madbench table @tab") == ["@table1"]
     assert {f"@{name}" for name in available_sets()} <= set(complete("madbench run "))
     assert "~R-c" in complete("madbench run ~R-c") and "cd:" in complete("madbench verify c")
-    assert "hfa:2" in complete("madbench run hfa:")
+    assert {"hfa:2", "hfa:2w"} <= set(complete("madbench run hfa:"))
+    assert complete("madbench run cd:gl") == ["cd:gla"] and "fla:kda" in complete("madbench run fla:k")
 
 
 def test_bash_gets_what_follows_the_colon_at_which_it_ends_a_word(complete):
