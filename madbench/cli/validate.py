@@ -144,7 +144,7 @@ def _check_variants(path: Path, mapping: Mapping[str, Any]) -> Finding:
 
 def _check_task(path: Path, mapping: Mapping[str, Any]) -> Finding:
     tasks = loaded_tasks()
-    is_known = mapping.get("task") in tasks
+    is_known = mapping.get("task") in tuple(tasks)  # which may be anything, a list too
     file = tasks[mapping["task"] if is_known else MAD_TASKS[0]]
     sound = {"description": file.description, "baseline": dataclasses.asdict(file.baseline)}
     sound |= {"task": file.task} if is_known else {}
