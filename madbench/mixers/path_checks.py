@@ -33,6 +33,7 @@ SMALLEST_SHARE = 1e-3  # of the largest gradient: a smaller one is zero in exact
 BFLOAT16_OUTPUT, BFLOAT16_GRADIENT = 2e-2, 0.5
 """Largest error of outputs and of gradients in bfloat16, as norms; that of a gradient relative to the largest of all.
 A ReLU near its edge turns the sign of single terms, which gradients show."""
+FACTORS = 4  # of a score, for whose roundings the bound of outputs has room
 BESIDE = 1.5  # times the error of a label's first path another one's gradients may have
 NEAR = 5e-2  # error of gradients that is small whatever the other has
 SHRUNK = 0.5  # weights are so much smaller where bfloat16 is measured, as scores of the size of one are
@@ -271,11 +272,14 @@ def bfloat16_checks(
     length: int = LONGEST,
     narrow: Collection[str] = NARROW,
     unless: str = "",
+    factors: int = 1,
 ) -> Iterator[Check]:
     """Precision under bfloat16 autocast: errors within bounds, and nothing in 16 bits that loses what it is for.
 
-    ``unless`` says why the errors of outputs and gradients say nothing.
+    ``unless`` says why the errors of outputs and gradients say nothing. ``factors`` is of how many a score is the
+    product, each with a rounding of its own.
     """
+    most = BFLOAT16_OUTPUT * max(1.0, factors / FACTORS)
 
     def rounded(path: str, length: int, number: int = 0) -> tuple[nn.Module, Tensor]:
         """Weights and input without what bfloat16 cannot hold, the weights half as large: ``make`` has large ones.
@@ -315,18 +319,18 @@ def bfloat16_checks(
             first = first or shares
             bounds = {name: min(BFLOAT16_GRADIENT, max(NEAR, BESIDE * first[name])) for name in shares}
             bounds = dict.fromkeys(shares, BFLOAT16_GRADIENT) if shares is first else bounds
-            bounds[""] = BFLOAT16_OUTPUT
+            bounds[""] = most
             found.append(({name: share / bounds[name] for name, share in shares.items()}, f"on the path {path}"))
             ends = zip(given, right)
             last = median([difference(one[""].to(x)[:, -LAST:], expected[""][:, -LAST:]) for one, expected in ends])
-            found.append(({"": last / BFLOAT16_OUTPUT}, f"of the last rows on the path {path}"))
+            found.append(({"": last / most}, f"of the last rows on the path {path}"))
         mixer, x = rounded("auto", length)
         if hasattr(mixer, "step"):
             mixer, x = mixer.float(), x[:, :LONGEST].float()
             with torch.autocast(x.device.type, torch.bfloat16):
                 y = decoded(mixer, x)
             error = difference(y[:, late.start :].double(), right[0][""][:, : y.shape[1] - late.start])
-            found.append(({"": error / BFLOAT16_OUTPUT}, "of steps"))
+            found.append(({"": error / most}, "of steps"))
         return worst(found)
 
     def in_16_bits() -> Residual:
@@ -342,7 +346,7 @@ def bfloat16_checks(
         return Residual(sum(found.values()), ", ".join(found))
 
     late = range(min(FIRST, length - 1), length)
-    what = f"outputs are within {BFLOAT16_OUTPUT:.0%} of float64 and gradients within {BFLOAT16_GRADIENT:.0%}"
+    what = f"outputs are within {most:.0%} of float64 and gradients within {BFLOAT16_GRADIENT:.0%}"
     other = f"or {BESIDE:g} times as far as those of the first path"
     statement = f"Under bfloat16 autocast {what}, {other}; the residual, a median of inputs, is relative to the bound."
     yield Check("bfloat16", statement, "precision", errors, 1.0, reason=unless)
