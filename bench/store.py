@@ -35,9 +35,11 @@ from rich.table import Table
 from madbench.jobs import Job, Record
 from madbench.labels import expand, family_of
 from madbench.store.runs import Store
-from madbench.suites import LANGUAGE, MAD
-from madbench.suites.language import LanguageProfile, loss_l5
-from madbench.suites.mad import MadProfile
+from madbench.suites.language.suite import LANGUAGE
+from madbench.suites.mad.suite import MAD
+from madbench.suites.base import loss_l5
+from madbench.suites.language.suite import LanguageProfile
+from madbench.suites.mad.suite import MadProfile
 from madbench.tasks import MAD_TASKS
 
 LABELS = ("@table1",)
@@ -190,7 +192,7 @@ FIND_MISSING = """
 import sys
 from madbench.labels import expand
 from madbench.store.runs import Store
-from madbench.suites.mad import MadProfile, jobs
+from madbench.suites.mad.suite import MadProfile, jobs
 jobs = jobs(expand(["@table1"]), MadProfile.load("full"))[:10000]
 print(len(Store.open(sys.argv[1], create=False).missing(jobs)), "of", len(jobs), "missing")
 """

@@ -19,12 +19,13 @@ from madbench.config import check_seeds, from_mapping, key_of, override_of, pars
 from madbench.errors import ConfigError, LabelError, MadbenchError, did_you_mean
 from madbench.jobs import Budget, Fidelity
 from madbench.labels import expand, parse
+from madbench.suites.addressing import leading_suite, suite_of_override
+from madbench.suites.base import Suite
 
 Mode = Literal["product", "one_at_a_time", "list"]
 
 MOST_ROWS = 10_000
 
-LANGUAGE_MODEL = "language_model."  # how an override of the language model's preset begins
 _ONE_A_TABLE = ("profile", "fidelity", "budget")
 
 
@@ -37,11 +38,11 @@ class GridFile:
     labels: tuple[str, ...] = ()
     """Labels and sets of labels."""
     tasks: tuple[str, ...] = ()
-    """MAD tasks and language_model; all seven by default."""
+    """Tasks of any suite; by default the six of MAD and language_model."""
     seeds: Any = 0
     """Seeds such as 0-2, or a list."""
-    profile: str = "quick"
-    """quick, full, or a YAML file."""
+    profile: str = ""
+    """quick, full, or a YAML file; by default that of the suite of the tasks."""
     fidelity: Fidelity = "corrected"
     """Protocol of the MAD tasks: ours, or the reference implementation's."""
     budget: Budget = "strict"
@@ -77,14 +78,9 @@ class Row:
         """The row without the changes that are not wanted."""
         return Row(self.label, tuple(filter(is_wanted, self.changes)), tuple(filter(is_wanted, self.shown)))
 
-    def of_suite(self, suite: str) -> Row:
-        """The row without the changes that do not concern the suite."""
-        return self.only(lambda change: suite_of_override(change) == suite)
-
-
-def suite_of_override(override: str) -> str:
-    """Name of the suite that an override of a profile concerns."""
-    return "language" if override.startswith((LANGUAGE_MODEL, "language_model=")) else "mad"
+    def of_suite(self, suite: Suite, leading: Suite) -> Row:
+        """The row without the changes that do not concern the suite, where another one leads."""
+        return self.only(lambda change: suite_of_override(change, leading) is suite)
 
 
 @dataclass(frozen=True)
@@ -94,13 +90,18 @@ class Grid:
     rows: tuple[Row, ...]
     tasks: tuple[str, ...] | None = None  # tasks of all suites, in the order of the file; None for all
     seeds: tuple[int, ...] = (0,)
-    profile: str = "quick"
+    profile: str = ""  # of the suite that leads; empty for its usual one
     fidelity: Fidelity = "corrected"
     budget: Budget = "strict"
     overrides: tuple[str, ...] = ()  # overrides, as KEY=VALUE, that all rows share
     axes: tuple[str, ...] = ()  # keys in which rows differ
     description: str = ""
     where: str = ""  # the file, which opens the messages about it
+
+    @property
+    def leading(self) -> Suite:
+        """The suite whose profile and overrides need no name before them."""
+        return leading_suite(self.tasks)
 
 
 def load_grid(source: str | Path | Sequence[str], changes: Mapping[str, Any]) -> Grid:

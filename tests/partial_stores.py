@@ -9,8 +9,10 @@ from pathlib import Path
 
 from madbench.jobs import Job, Record
 from madbench.store.runs import Store
-from madbench.suites import INTERACTIONS, LANGUAGE, MAD
-from madbench.suites.interactions import InteractionProfile, world_of
+from madbench.suites.interactions.suite import INTERACTIONS
+from madbench.suites.language.suite import LANGUAGE
+from madbench.suites.mad.suite import MAD
+from madbench.suites.interactions.suite import InteractionProfile, world_of
 from madbench.tasks import MAD_TASKS
 from sample_jobs import language_job
 

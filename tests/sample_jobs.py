@@ -9,8 +9,8 @@ from typing import Any
 
 from madbench.jobs import Job, Record
 from madbench.labels import family_identity, family_of
-from madbench.suites.language import GPTConfig, LanguageTraining
-from madbench.suites.mad import ModelConfig, TrainingConfig
+from madbench.suites.language.suite import GPTConfig, LanguageTraining
+from madbench.suites.mad.suite import ModelConfig, TrainingConfig
 from madbench.tasks import make_setting
 
 

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from madbench.jobs import Job, Record
 from madbench.store.runs import Store
-from madbench.suites.mad import ModelConfig, TrainingConfig
+from madbench.suites.mad.suite import ModelConfig, TrainingConfig
 
 RECORD = Record(
     "finished",

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from madbench.errors import TrainingError
-from madbench.suites.language import LanguageTraining
+from madbench.suites.language.suite import LanguageTraining
 
 SPEC = importlib.util.spec_from_file_location("bench_nanogpt", Path(__file__).parents[1] / "bench" / "nanogpt.py")
 bench = importlib.util.module_from_spec(SPEC)

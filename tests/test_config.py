@@ -8,8 +8,8 @@ import pytest
 
 from madbench.config import field_docs, from_mapping, read_yaml
 from madbench.errors import ConfigError
-from madbench.suites.language import GPTConfig, LanguageTraining
-from madbench.suites.mad import ModelConfig, TrainingConfig
+from madbench.suites.language.suite import GPTConfig, LanguageTraining
+from madbench.suites.mad.suite import ModelConfig, TrainingConfig
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,8 @@ from madbench.experiment import load_mad, prepare
 from madbench.grid import load_grid
 from madbench.jobs import Record
 from madbench.store.runs import Store
-from madbench.suites import LANGUAGE, MAD
+from madbench.suites.language.suite import LANGUAGE
+from madbench.suites.mad.suite import MAD
 from madbench.tasks import MAD_TASKS
 from madbench.training import devices, stack
 

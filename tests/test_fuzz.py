@@ -16,7 +16,9 @@ from madbench.cli.validate import _check
 from madbench.errors import MadbenchError
 from madbench.grid import load_grid
 from madbench.labels import all_labels, expand, explain, parse
-from madbench.suites import LANGUAGE, MAD, size_of
+from madbench.suites import size_of
+from madbench.suites.language.suite import LANGUAGE
+from madbench.suites.mad.suite import MAD
 from madbench.tasks import MAD_TASKS
 
 pytestmark = pytest.mark.slow

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from madbench.errors import ConfigError
 from madbench.jobs import Job
 from madbench.suites import job_from_dict
-from madbench.suites.mad import ModelConfig, TrainingConfig
+from madbench.suites.mad.suite import ModelConfig, TrainingConfig
 
 MIXER = {"mix_rank": 16, "rope": "rotation"}
 SETTING = {"vocab_size": 16, "seq_len": 32, "frac_noise": 0.2}

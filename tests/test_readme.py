@@ -12,8 +12,8 @@ import typer
 from madbench.cli import app
 from madbench.cli.options import labels_and_overrides
 from madbench.labels import expand
-from madbench.suites.language import LanguageProfile
-from madbench.suites.mad import MadProfile
+from madbench.suites.language.suite import LanguageProfile
+from madbench.suites.mad.suite import MadProfile
 
 README = (Path(__file__).parents[1] / "README.md").read_text(encoding="utf-8")
 BLOCKS = re.findall(r"```\w*\n(.*?)```", README, re.DOTALL)

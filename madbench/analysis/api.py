@@ -31,7 +31,6 @@ from madbench.analysis.attribution import attribution_table
 from madbench.analysis.comparison import comparison_table
 from madbench.analysis.findings import findings as judge_claims
 from madbench.analysis.findings_table import findings_table
-from madbench.analysis.loss_curves import loss_curves
 from madbench.analysis.marked_text import Width
 from madbench.analysis.scores import Results
 from madbench.analysis.stored import Selection
@@ -40,14 +39,13 @@ from madbench.config import check_seeds, convert, override_of, settings_of
 from madbench.errors import ConfigError, TrainingError, did_you_mean
 from madbench.execute.base import Event, Policy
 from madbench.experiment import Experiment, prepare
-from madbench.grid import LANGUAGE_MODEL, Grid, Mode, Row, is_grid_file, load_grid, parse_axes
+from madbench.grid import Grid, Mode, Row, is_grid_file, load_grid, parse_axes
 from madbench.jobs import Budget, Fidelity
 from madbench.labels import expand
 from madbench.labels.names import of_call, shown_in
 from madbench.mixers.checks import run_checks
 from madbench.store.runs import Snapshot
-from madbench.suites.language import TASK
-from madbench.tasks import MAD_TASKS
+from madbench.suites import main_suite, suite_of_task
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -62,6 +60,7 @@ Changes = str | Sequence[str] | Mapping[str, Any]
 _P = ParamSpec("_P")
 _R = TypeVar("_R")
 
+LANGUAGE_TASK = "language_model"
 _LABELLED = ("label", "row", "baseline")
 """Columns of a frame that are of labels, or begin with one."""
 
@@ -85,7 +84,7 @@ def _with_names(verb: Callable[_P, _R]) -> Callable[_P, _R]:
 def run(
     labels: str | Sequence[str],
     *,
-    profile: str = "quick",
+    profile: str | None = None,
     overrides: Changes = (),
     tasks: str | Iterable[str] | None = None,
     seeds: int | Sequence[int] = (0,),
@@ -104,7 +103,7 @@ def run(
 
     Args:
         labels: labels or sets of labels (``"G-cg-q-12o"``, ``"{S,R}-c"``, ``"@table1"``).
-        profile: ``quick``, ``full`` or a YAML file.
+        profile: ``quick``, ``full`` or a YAML file; by default the usual one of the suite of the tasks.
         overrides: changes to the profile, such as ``"training.epochs=20"`` or ``{"training.epochs": 20}``.
         tasks: names of tasks; the six of MAD by default.
         seeds: each decides initialisation, data and order.
@@ -123,8 +122,8 @@ def run(
     Returns:
         One row a label, seed and task, and ``mad_average`` (:mod:`madbench.analysis.scores`); ``value`` is in percent.
     """
-    tasks = MAD_TASKS if tasks is None else _words(tasks)
-    grid = Grid(_rows(labels), tasks, check_seeds(seeds), str(profile), fidelity, budget, _changes(overrides))
+    tasks = main_suite().usual_tasks() if tasks is None else _words(tasks)
+    grid = Grid(_rows(labels), tasks, check_seeds(seeds), str(profile or ""), fidelity, budget, _changes(overrides))
     experiment = prepare(grid, device=device, results=results)
     return _trained(
         experiment, Policy(redo=force), slots=slots, threads=threads, group=group, keep_weights=keep_weights
@@ -178,14 +177,16 @@ def run_language_model(
     Returns:
         One row a label, seed and logged step (:func:`madbench.analysis.loss_curves.loss_curves`).
     """
-    changes = (f"language_model={preset}", *(LANGUAGE_MODEL + change for change in _changes(overrides)))
-    grid = Grid(_rows(labels), (TASK,), check_seeds(seeds), budget=budget, overrides=changes)
+    grid = Grid(
+        _rows(labels), (LANGUAGE_TASK,), check_seeds(seeds), str(preset), "corrected", budget, _changes(overrides)
+    )
     data = {"corpus": corpus, "tokenizer": tokenizer, "dtype": dtype}
     experiment = prepare(grid, device=device, results=results, precision=precision, **data)
     trained = _trained(
         experiment, Policy(redo=force), slots=slots, threads=threads, micro_batch=micro_batch, compile=compile
     )
-    return loss_curves(trained.language_runs)
+    suite = suite_of_task(LANGUAGE_TASK)
+    return suite.scores.curves(trained.runs(suite))
 
 
 @_with_names
@@ -268,7 +269,7 @@ def sweep(
 def table(
     labels: str | Sequence[str] = (),
     *,
-    profile: str = "quick",
+    profile: str | None = None,
     overrides: Changes = (),
     tasks: str | Iterable[str] | None = None,
     fidelity: Fidelity = "corrected",
@@ -287,7 +288,7 @@ def table(
 def compare(
     labels: Sequence[str],
     *,
-    profile: str = "quick",
+    profile: str | None = None,
     overrides: Changes = (),
     tasks: str | Iterable[str] | None = None,
     fidelity: Fidelity = "corrected",
@@ -309,7 +310,7 @@ def compare(
 def attribute(
     labels: str | Sequence[str] = (),
     *,
-    profile: str = "quick",
+    profile: str | None = None,
     overrides: Changes = (),
     tasks: str | Iterable[str] | None = None,
     fidelity: Fidelity = "corrected",
@@ -331,7 +332,7 @@ def attribute(
 def findings(
     labels: str | Sequence[str] = (),
     *,
-    profile: str = "quick",
+    profile: str | None = None,
     overrides: Changes = (),
     tasks: str | Iterable[str] | None = None,
     fidelity: Fidelity = "corrected",
@@ -354,7 +355,7 @@ def plot(
     width: Width | None = None,
     title: bool = True,
     caption: bool = True,
-    profile: str = "quick",
+    profile: str | None = None,
     overrides: Changes = (),
     tasks: str | Iterable[str] | None = None,
     fidelity: Fidelity = "corrected",
@@ -394,7 +395,7 @@ def verify(labels: str | Sequence[str], *, names: Mapping[str, str] | None = Non
 
 def _selection(
     labels: str | Sequence[str],
-    profile: str,
+    profile: str | None,
     overrides: Changes,
     tasks: str | Iterable[str] | None,
     fidelity: Fidelity,
@@ -407,7 +408,7 @@ def _selection(
     return Selection(
         labels=expand(_words(labels)),
         overrides=_changes(overrides),
-        profile=str(profile),
+        profile=None if profile is None else str(profile),
         tasks=None if tasks is None else _words(tasks),
         fidelity=fidelity,
         budget=budget,

@@ -22,11 +22,10 @@ import pandas as pd
 
 from madbench.analysis.contrasts import Contrast, Pair, Square, find_pairs, find_squares
 from madbench.analysis.inference import LEVEL, Difference, Sample, combination, difference, holm
-from madbench.analysis.quantities import LOSS, difference_text, heading, in_order, unit
+from madbench.analysis.quantities import difference_text, differences_text, heading, in_order, unit
 from madbench.analysis.rendering import Listing, known
-from madbench.analysis.samples import count_left_out, samples_of
+from madbench.analysis.samples import columns_that, count_left_out, samples_of
 from madbench.errors import StoreError
-from madbench.suites import MAD
 
 EFFECTS_SHARE = 0.8
 """Of the error of a table that its effects may make; the rest is left to its interactions."""
@@ -66,7 +65,7 @@ def attribute(scores: pd.DataFrame) -> list[Effect]:
 
     ``scores`` are those of one protocol of every suite (:mod:`madbench.analysis.scores`).
     """
-    samples = samples_of(scores[(scores.suite == MAD.name) | (scores.column == LOSS)])
+    samples = samples_of(columns_that(scores, lambda one: one.is_attributed))
     pairs = find_pairs(dict.fromkeys(label for of_column in samples.values() for label in of_column))
     of_one, every = {(contrast,): found for contrast, found in pairs.items()}, []
     for cases, share in ((of_one, EFFECTS_SHARE), (find_squares(pairs), 1 - EFFECTS_SHARE)):
@@ -117,7 +116,7 @@ class AttributionTable(Listing):
 def attribution_table(
     scores: pd.DataFrame, protocol: Sequence[str] = (), shows_pairs: bool = False
 ) -> AttributionTable:
-    """The effect of every factor on tasks, MAD average and L5, and the interactions of every two.
+    """The effect of every factor on the main results of every suite, and the interactions of every two.
 
     Args:
         scores: those of one protocol of every suite (:mod:`madbench.analysis.scores`); a seed counts once its jobs are
@@ -127,8 +126,8 @@ def attribution_table(
     """
     effects = attribute(scores)
     caption = (
-        "Mean difference of the labels that differ in this factor alone: percentage points of accuracy, nats per token"
-        f" of L5; *: p of at most {LEVEL} after Holm."
+        "Mean difference of the labels that differ in this factor alone: "
+        f"{differences_text(one.quantity for one in effects)}; *: p of at most {LEVEL} after Holm."
     )
     notes = " ".join([*protocol, _notes(effects), *left_out_sentences(count_left_out(scores))])
     quantities = in_order(one.quantity for one in effects)
@@ -187,8 +186,8 @@ def _notes(found: Sequence[Effect]) -> str:
     effects, interactions = ([one for one in found if one.is_interaction is x] for x in (False, True))
     tested = sum(bool(one.estimate.test) for one in effects)
     notes = (
-        "The unit is the seed; settings of a task and pairs of labels are averaged. Of L5 less is better. ±: half of"
-        " the 95% interval, t with Satterthwaite's degrees of freedom. [low, high]: the 95% interval of a pair of which"
+        "The unit is the seed; settings of a task and pairs of labels are averaged. Of losses less is better. ±: half"
+        " of the 95% interval, t with Satterthwaite's degrees of freedom. [low, high]: the 95% interval of a pair of which"
         " some seeds solve the task; Boschloo's exact test of the counts of solved seeds. In brackets: not tested; a"
         f" single seed, zero variance, or no label has learned the task. Holm over {tested} effects, with"
         f" {EFFECTS_SHARE:.0%} of the error of the table. "

@@ -12,7 +12,6 @@ import pandas as pd
 
 from madbench.analysis.inference import LEAST_SEEDS, LEVEL, Sample, binomial_interval, may_be_best
 from madbench.analysis.marked_text import BEST, WITHIN_NOISE
-from madbench.analysis.quantities import STEPS
 from madbench.analysis.rendering import known
 from madbench.analysis.samples import samples_of
 from madbench.labels import factors, parse
@@ -94,7 +93,7 @@ class Cell:
         else:
             count = sample.solved if sample.has_threshold else sample.succeeds.sum()
             noise = f" [{count}/{self.n}]" if sample.has_outcomes and not partial else ""
-        signs = "‡" if sample.has_diverged and not column.name.startswith(STEPS) else ""
+        signs = "‡" if sample.has_diverged and not column.is_steps else ""
         fewer = f" n={self.n}" if not partial and "/" not in noise and n is not None and 1 < self.n < n else ""
         return number + noise + signs + partial + fewer
 

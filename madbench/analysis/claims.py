@@ -20,10 +20,12 @@ from typing import Literal
 import numpy as np
 
 from madbench.analysis.contrasts import Pair
-from madbench.analysis.quantities import LOSS, MAD_AVERAGE, column
-from madbench.analysis.scores import published_scores
+from madbench.analysis.quantities import column
 from madbench.config import PUBLISHED, from_mapping, read_yaml
-from madbench.tasks import MAD_TASKS
+from madbench.suites.language.suite import LOSS
+from madbench.suites.mad.suite import AVERAGE as MAD_AVERAGE
+from madbench.suites.mad.suite import MAD_TASKS
+from madbench.suites.published import published_scores
 
 PREDICTIONS = "Appendix I.3"
 """The group of claims about one task each."""

@@ -11,18 +11,15 @@ from typing import Any
 import pandas as pd
 
 from madbench.analysis.inference import LEAST_SEEDS, LEVEL, Difference, Sample, difference, holm
-from madbench.analysis.quantities import LOSS, heading, in_order, interval_text, p_text, signed, unit
+from madbench.analysis.quantities import differences_text, heading, in_order, interval_text, p_text, signed, unit
 from madbench.analysis.rendering import Listing, known
-from madbench.analysis.samples import samples_of
+from madbench.analysis.samples import columns_that, samples_of
 from madbench.labels.names import shown
-from madbench.suites import MAD
-
-LANGUAGE_COLUMNS = (LOSS, "validation_loss")
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """One column of ``label`` minus that of the baseline: percentage points of accuracy, or nats per token."""
+    """One column of ``label`` minus that of the baseline, in the units of the column."""
 
     label: str
     baseline: str
@@ -52,7 +49,7 @@ def comparison_table(
         scores: those of one protocol of every suite (:mod:`madbench.analysis.scores`).
         protocol: sentences about the protocols, which begin the notes.
     """
-    found = samples_of(scores[(scores.suite == MAD.name) | scores.column.isin(LANGUAGE_COLUMNS)])
+    found = samples_of(columns_that(scores, lambda one: one.is_compared))
     rows = []
     for label, name in itertools.product(labels, in_order(found)):
         if {label, baseline} <= found[name].keys():
@@ -62,9 +59,7 @@ def comparison_table(
     headings, lines = ["Label", "Solved", "Difference", "95% interval", "p", "Verdict"], []
     for label, of_label in itertools.groupby(rows, key=lambda row: row.label):
         lines += [[label, *[""] * 5], *map(_text, of_label)]
-    caption = (
-        f"Each label less {shown(baseline)}: percentage points of accuracy, nats per token of a loss; p after Holm."
-    )
+    caption = f"Each label less {shown(baseline)}: {differences_text(row.quantity for row in rows)}; p after Holm."
     tested = sum(bool(row.difference.test) for row in rows)
     notes = (
         "The unit is the seed; settings of a task are averaged within it. Of losses lower is better. Solved: seeds that"

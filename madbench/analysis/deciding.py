@@ -10,15 +10,17 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from madbench.analysis import claims, findings, inference, loss_curves, quantities, samples, scores
+from madbench.analysis import claims, findings, inference, quantities, samples, scores
 from madbench.analysis.claims import MARGIN_LABELS, Claim, line_of
-from madbench.analysis.quantities import MAD_AVERAGE, column
-from madbench.analysis.scores import chance_of, columns_of
+from madbench.analysis.quantities import column, is_average
+from madbench.analysis.scores import columns_of
 from madbench.experiment import Experiment
 from madbench.files import file_digest
-from madbench.jobs import mapping_text
-from madbench.suites import MAD, language
-from madbench.tasks import base, settings_class
+from madbench.jobs import Job, mapping_text
+from madbench.suites import published, scoring, suite_of
+from madbench.suites.base import Suite
+from madbench.suites.published import published_scores
+from madbench.tasks import base
 
 DECIDING: Sequence[Any] = (
     inference,
@@ -27,8 +29,8 @@ DECIDING: Sequence[Any] = (
     claims,
     findings,
     quantities,
-    loss_curves,
-    language,
+    scoring,
+    published,
     base,
 )
 """The modules of which the code makes a verdict of stored runs, whatever the tasks."""
@@ -44,12 +46,13 @@ def deciding_values(frozen: Sequence[Claim], made: Experiment) -> dict[str, Any]
     given = columns_of(made)
     judged = {claim.name: [name for name in claim.quantities if name in given] for claim in frozen}
     names = dict.fromkeys(name for of_claim in judged.values() for name in of_claim)
-    settings: dict[str, dict[str, None]] = {}
-    for job in made.of(MAD).jobs:
-        settings.setdefault(job.task, {})[mapping_text(job.setting)] = None
-    chances = {task: [chance_of(task, text) for text in of_task] for task, of_task in settings.items()}
+    settings: dict[str, dict[str, Job]] = {}
+    for job in made.jobs:
+        settings.setdefault(job.task, {})[mapping_text(job.setting)] = job
+    chances = {task: [_chance(job) for job in of_task.values()] for task, of_task in settings.items()}
+    shares = {task: _suite(of_task).scores.solved_share(task) for task, of_task in settings.items()}
     labels = [*(label for claim in frozen for label in claim.labels(range(len(claim.pairs)))), *MARGIN_LABELS]
-    published = {label: scores.published_scores().get(label, {}) for label in dict.fromkeys(labels)}
+    numbers_of = {label: published_scores().get(label, {}) for label in dict.fromkeys(labels)}
     columns = {name: column(name) for name in (*names, *(task for task in settings if task not in names))}
     values = {
         "level": inference.LEVEL,
@@ -60,7 +63,6 @@ def deciding_values(frozen: Sequence[Claim], made: Experiment) -> dict[str, Any]
         "unlearned_share": inference.UNLEARNED_SHARE,
         "bimodal_share": inference.BIMODAL_SHARE,
         "margin_share": claims.MARGIN_SHARE,
-        "last_evaluations": language.LAST_EVALUATIONS,
         "quantities": judged,
         "columns": {
             name: {
@@ -70,8 +72,8 @@ def deciding_values(frozen: Sequence[Claim], made: Experiment) -> dict[str, Any]
             }
             for name, one in columns.items()
         },
-        "solved_share": {task: settings_class(task).solved_share for task in settings},
-        "chance": {task: 100 * sum(of_task) / len(of_task) for task, of_task in chances.items()},
+        "solved_share": {task: share for task, share in shares.items() if math.isfinite(share)},
+        "chance": {task: mean for task, found in chances.items() if math.isfinite(mean := sum(found) / len(found))},
         "lines": {
             claim.name: {
                 name: _finite(line_of(claim, name, range(len(claim.pairs)), {})) for name in judged[claim.name]
@@ -79,8 +81,8 @@ def deciding_values(frozen: Sequence[Claim], made: Experiment) -> dict[str, Any]
             for claim in frozen
         },
         "published": {
-            label: {name: numbers[name] for name in dict.fromkeys([*names, MAD_AVERAGE]) if name in numbers}
-            for label, numbers in published.items()
+            label: {name: value for name, value in numbers.items() if name in names or is_average(name)}
+            for label, numbers in numbers_of.items()
         },
     }
     return json.loads(json.dumps(values, allow_nan=False))
@@ -94,11 +96,19 @@ def changes(then: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
 
 
 def analysis_hash(made: Experiment) -> str:
-    """Hash of the code that makes a verdict of stored runs: :data:`DECIDING`, and the tasks with their ceilings."""
-    tasks = dict.fromkeys(job.task for job in made.of(MAD).jobs)
-    modules = [*DECIDING, *(sys.modules[settings_class(task).__module__] for task in tasks)]
+    """Hash of the code that makes a verdict of stored runs: :data:`DECIDING`, and the suites with their tasks."""
+    names = [name for suite in made.suites for name in suite.scores.sources(made.of(suite).protocol.tasks)]
+    modules = [*DECIDING, *(sys.modules[name] for name in names)]
     files = dict.fromkeys(Path(module.__file__) for module in modules)
     return hashlib.sha256(" ".join(map(file_digest, files)).encode()).hexdigest()[:16]
+
+
+def _suite(jobs: Mapping[str, Job]) -> Suite:
+    return suite_of(next(iter(jobs.values())))
+
+
+def _chance(job: Job) -> float:
+    return suite_of(job).scores.chance(job)
 
 
 def _finite(value: float) -> float | None:

@@ -18,6 +18,7 @@ import math
 import typing
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 from typing import Literal
 
 import pandas as pd
@@ -34,11 +35,10 @@ from madbench.analysis.inference import (
     combination,
     holm,
 )
-from madbench.analysis.quantities import mad_columns, p_text, signed
+from madbench.analysis.quantities import p_text, signed, suite_of_column
 from madbench.analysis.samples import samples_of
 from madbench.config import seed_list
-from madbench.suites import MAD
-from madbench.tasks import MAD_TASKS
+from madbench.suites import main_suite, suites
 
 Verdict = Literal["supported", "contradicted", "not testable", "not enough data"]
 VERDICTS: tuple[Verdict, ...] = typing.get_args(Verdict)
@@ -86,17 +86,24 @@ class Finding:
         return (self.published - self.line) * self.claim.sign(self.quantity) > 0
 
     @property
-    def verb(self) -> str:
-        """What trains its runs."""
-        return "run" if orientation(self.quantity) > 0 else "lm"
+    def suite(self) -> str:
+        """The name of the suite whose runs it is about."""
+        return suite_of_column(self.quantity).name
+
+    @property
+    def task_words(self) -> list[str]:
+        """The option that names its tasks; none where a run trains them unasked."""
+        suite = suite_of_column(self.quantity)
+        if self.quantity in suite.tasks():
+            return ["-t", self.quantity]
+        return ["-t", ",".join(suite.tasks())] if self.options and suite is not main_suite() else []
 
     @property
     def command(self) -> str:
         """What trains :data:`SEEDS` seeds; empty where they are there."""
         if self.n >= SEEDS:
             return ""
-        words = ["madbench", self.verb, *self.labels, "--seeds", seed_list(range(SEEDS))]
-        words += ["-t", self.quantity] if self.quantity in MAD_TASKS else []
+        words = ["madbench", "run", *self.labels, "--seeds", seed_list(range(SEEDS)), *self.task_words]
         return " ".join(filter(None, [*words, self.options]))
 
     @property
@@ -125,8 +132,7 @@ class Finding:
 def findings(
     scores: pd.DataFrame | None = None,
     quantities: Collection[str] | None = None,
-    mad_options: str = "",
-    language_options: str = "",
+    options: Mapping[str, str] = MappingProxyType({}),
     claims: Sequence[Claim] = CLAIMS,
 ) -> list[Finding]:
     """Every claim on every quantity that it is about, in the order of ``claims``.
@@ -137,21 +143,27 @@ def findings(
         scores: those of one protocol of every suite (:mod:`madbench.analysis.scores`); a seed counts once its jobs are
             done.
         quantities: tasks, ``mad_average``, ``loss_l5``; by default those of ``scores``, all without any.
-        mad_options: what ``madbench run`` needs for the protocol of MAD tasks, as on the command line.
-        language_options: what ``madbench lm`` needs for that of language models.
+        options: what ``madbench run`` needs for the protocol of a suite, as on the command line, by name of the suite.
         claims: those to judge, together: they are the family of Holm's adjustment.
     """
     found = samples_of(scores) if scores is not None and len(scores) else {}
     if quantities is None and found:
-        on_tasks = scores.column[scores.suite == MAD.name].unique()
-        quantities = {*scores.column, *(column.name for column in mad_columns(on_tasks))}
+        own = (suite.columns(scores.column[scores.suite == suite.name].unique()) for suite in suites().values())
+        quantities = {*scores.column, *(column.name for columns in own for column in columns)}
     asked = [(claim, x) for claim in claims for x in claim.quantities if quantities is None or x in quantities]
     tests = [test_claim(claim, quantity, found.get(quantity, {})) for claim, quantity in asked]
     adjusted = holm([test.p for test in tests])
     tested = sum(not math.isnan(p) for p in adjusted)
-    options = {1.0: mad_options, -1.0: language_options}
     return [
-        _finding(claim, quantity, options[orientation(quantity)], found.get(quantity, {}), test, p_holm, tested)
+        _finding(
+            claim,
+            quantity,
+            options.get(suite_of_column(quantity).name, ""),
+            found.get(quantity, {}),
+            test,
+            p_holm,
+            tested,
+        )
         for (claim, quantity), test, p_holm in zip(asked, tests, adjusted)
     ]
 

@@ -10,9 +10,11 @@ from madbench.analysis.attribution import left_out_sentences
 from madbench.analysis.claims import MARGIN_SHARE, PREDICTIONS, margin, orientation, published_gain
 from madbench.analysis.findings import PROVISIONAL, SEEDS, Finding
 from madbench.analysis.inference import LEAST_SEEDS, LEVEL
-from madbench.analysis.quantities import LOSS, MAD_AVERAGE, difference_text, heading, p_text, signed, unit
+from madbench.analysis.quantities import difference_text, heading, p_text, signed, unit
 from madbench.analysis.rendering import Listing, known
 from madbench.config import seed_list
+from madbench.suites.language.suite import LOSS
+from madbench.suites.mad.suite import AVERAGE as MAD_AVERAGE
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -141,11 +143,13 @@ def _notes(rows: Sequence[Finding], left_out: int) -> list[str]:
 def open_commands(rows: Sequence[Finding]) -> list[str]:
     """One command a suite for all of ``rows`` that have too few seeds, or one for both where that trains both."""
     commands: dict[str, str] = {}
-    for verb in ("run", "lm"):
-        if found := [row for row in rows if row.n < LEAST_SEEDS and row.verb == verb]:
+    for suite in dict.fromkeys(row.suite for row in rows):
+        if found := [row for row in rows if row.n < LEAST_SEEDS and row.suite == suite]:
             labels = dict.fromkeys(label for row in found for label in row.labels)
-            words = " ".join(filter(None, [*labels, "--seeds", seed_list(range(SEEDS)), found[0].options]))
-            commands.setdefault(words, f"madbench {verb} {words}")
+            tasks = min((row.task_words for row in found), key=len)
+            words = [*labels, "--seeds", seed_list(range(SEEDS)), *tasks, found[0].options]
+            command = " ".join(filter(None, ["madbench", "run", *words]))
+            commands.setdefault(command, command)
     return list(commands.values())
 
 

@@ -12,7 +12,7 @@ from madbench.experiment import PlannedRow
 from madbench.jobs import Job, Record
 from madbench.labels import parse
 from madbench.mixers.interactions.worlds import Colliding, World
-from madbench.suites.interactions import world_of
+from madbench.suites.interactions.suite import world_of
 
 NOTHING = 1e-6
 """Mean squared error up to which values are learned: ten times what the paper calls its errors, Theta(1e-7)."""

@@ -6,88 +6,79 @@ import math
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from madbench.suites import LANGUAGE, Column, Suite
-from madbench.tasks import MAD_TASKS, loaded_tasks, settings_class, task_names
+from madbench.suites import Column, Suite, suites
 
 if TYPE_CHECKING:
     from madbench.analysis.inference import Difference
 
-MAD_AVERAGE = "mad_average"
-"""The mean over the six tasks of MAD, whatever other tasks are installed."""
 TASK_MEAN = "task_mean"
-"""The mean over all tasks of a grid, where these are not the six of MAD."""
-AVERAGES = (MAD_AVERAGE, TASK_MEAN)
-LOSS = "loss_l5"
-"""L5 of the language model."""
-LOSSES = (LOSS, "validation_loss", "validation_bits_per_byte", "equal_time_validation_loss")
-"""The numbers that a diverged language model does not have."""
-STEPS = "steps_to_"
-"""What the columns of steps to a loss begin with."""
-STEPS_CLAIMED = "steps_to_3.1"
-"""The steps that a claim of the paper is about."""
+"""The mean over all tasks of a grid, where these have no average of their own."""
 BUDGET_RATIO = Column("budget_ratio", "Budget", 3)
 SEEDS = Column("n", "n", 0)
-SPEED = Column("tokens_per_second", "Tokens/s", 0, resolution=1.0)
-
-PERPLEXITIES = ("perplexity", "perplexity_l5")
-"""Exponentials of the last validation loss, and of the mean of the last five."""
-
-_HEADINGS = {MAD_AVERAGE: "MAD avg", TASK_MEAN: "Mean", LOSS: "L5 loss", "validation_loss": "Val loss"}
-_HEADINGS |= {"validation_bits_per_byte": "Bits/byte", "equal_time_validation_loss": "Val, equal time"}
-_HEADINGS |= dict(zip(PERPLEXITIES, ("PPL", "PPL of 5")))
-_TITLES = {MAD_AVERAGE: "MAD average", TASK_MEAN: "mean over the tasks"}
-_TITLES |= {LOSS: "language model, L5", "language_model": "language model"}
-
-
-def heading(name: str) -> str:
-    """Heading of a column: a task, the average, a loss or steps to one."""
-    if name.startswith(STEPS):
-        return f"Steps {name.removeprefix(STEPS)}"
-    return _HEADINGS.get(name) or settings_class(name).heading
-
-
-def title(name: str) -> str:
-    """Name of a column in words; of a task that is not installed or cannot be loaded, its name."""
-    return _TITLES.get(name) or (settings_class(name).title if name in loaded_tasks() else name)
-
-
-def suite_title(suite: Suite) -> str:
-    """Name of a suite in words."""
-    return "Language model" if suite is LANGUAGE else "MAD tasks"
-
-
-def mad_columns(tasks: Iterable[str]) -> list[Column]:
-    """The columns of the tasks, in percent; with all six of MAD their average, after them."""
-    names = list(tasks)
-    if set(MAD_TASKS) <= set(names):
-        names.insert(1 + max(map(names.index, MAD_TASKS)), MAD_AVERAGE)
-    return [column(name) for name in names]
-
-
-def in_order(names: Iterable[str]) -> list[str]:
-    """Names of columns, each once: tasks with the MAD average after its six, those that are not installed, losses."""
-    tasks = [*dict.fromkeys((*MAD_TASKS, MAD_AVERAGE, *task_names()))]
-    places = {name: i for i, name in enumerate((*tasks, None, *LOSSES))}
-    return sorted(set(names), key=lambda name: (places.get(name, len(tasks)), name))
 
 
 def column(name: str) -> Column:
-    """The column of a task, an average, a loss or steps to one."""
-    if name in LOSSES:
-        return Column(name, heading(name), 3, "lower", limits=(0.0, math.inf), resolution=0.001)
-    if name in PERPLEXITIES:
-        return Column(name, heading(name), 2, "lower", limits=(1.0, math.inf), resolution=0.01)
-    if name.startswith(STEPS):
-        heading_to = f"to {name.removeprefix(STEPS)}"
-        return Column(name, heading_to, 0, "lower", limits=(0.0, math.inf), resolution=1.0)
-    if name == SPEED.name:
-        return SPEED
-    return Column(name, heading(name), 1, "higher", limits=(0.0, 100.0), missing="-", resolution=0.1)
+    """The column of a task, an average or another quantity of any suite; of a task that is gone, one of its name."""
+    if name == TASK_MEAN:
+        return Column(TASK_MEAN, "Mean", 1, "higher", (0.0, 100.0), "-", 0.1, title="mean over the tasks")
+    found = (suite.column(name) for suite in suites().values())
+    return next(filter(None, found), None) or Column(name, name, 1, "higher", title=name)
+
+
+def is_average(name: str) -> bool:
+    """Whether a column is the mean of others."""
+    return bool(parts_of(name)) or name == TASK_MEAN
+
+
+def parts_of(name: str) -> tuple[str, ...]:
+    """The tasks whose mean a column is; empty for any other, and for the mean over whatever tasks a grid has."""
+    averages = (suite.averages.get(name) for suite in suites().values())
+    return next((average.tasks for average in averages if average), ())
+
+
+def suite_of_column(name: str) -> Suite | None:
+    """The suite that has the column; None for none."""
+    return next((suite for suite in suites().values() if suite.column(name)), None)
+
+
+def heading(name: str) -> str:
+    """Heading of a column where nothing says of which suite it is."""
+    found = column(name)
+    return found.title if found.is_steps else found.heading
+
+
+def title(name: str) -> str:
+    """Name of a column in words."""
+    return column(name).words
+
+
+def in_order(names: Iterable[str]) -> list[str]:
+    """Names of columns, each once: suite by suite, tasks with their average after them; unknown ones after the first.
+
+    Steps to an event stand before the other columns of their suite.
+    """
+    places: dict[str, tuple[int, int]] = {}
+    for i, suite in enumerate(suites().values()):
+        places |= {name: (i, j) for j, name in enumerate(suite.order())}
+
+    def place(name: str) -> tuple[int, float, str]:
+        if name in places:
+            return *places[name], name
+        suite = suite_of_column(name)
+        is_steps = suite is not None and column(name).is_steps
+        return ([*suites().values()].index(suite), -1, name) if is_steps else (0, math.inf, name)
+
+    return sorted(set(names), key=place)
+
+
+def differences_text(names: Iterable[str]) -> str:
+    """What differences in some columns are: ``percentage points of accuracy, nats per token of a loss``."""
+    return ", ".join(dict.fromkeys(column(name).difference for name in in_order(names)))
 
 
 def unit(name: str) -> str:
     """Unit of a difference in a column, for programs."""
-    return "nats_per_token" if name in LOSSES else "steps" if name.startswith(STEPS) else "points"
+    return column(name).unit
 
 
 def signed(value: float, name: str) -> str:
@@ -115,8 +106,3 @@ def interval_text(found: Difference, name: str) -> str:
 def p_text(p: float) -> str:
     """``<0.001``, ``0.031``; empty without a test."""
     return "" if math.isnan(p) else "<0.001" if p < 0.001 else f"{p:.3f}"
-
-
-def steps_name(threshold: float) -> str:
-    """Column of the steps to the first evaluation with a training loss below ``threshold``: ``steps_to_3.0``."""
-    return f"{STEPS}{float(threshold)}"

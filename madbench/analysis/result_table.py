@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any
 
 from madbench.analysis.cells import LEGEND, Cell, row_texts
 from madbench.analysis.inference import Difference
-from madbench.analysis.quantities import BUDGET_RATIO, LOSS, LOSSES, SEEDS, STEPS, difference_text, suite_title
+from madbench.analysis.quantities import BUDGET_RATIO, SEEDS, difference_text
 from madbench.analysis.rendering import PUBLISHED, TextTable, known
 from madbench.errors import ConfigError, did_you_mean
 from madbench.grid import Row
-from madbench.suites import LANGUAGE, MAD, Column, Suite
+from madbench.suites import Column, Suite
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -50,30 +50,27 @@ class ResultTable(TextTable):
 
     @property
     def title(self) -> str:
-        return " and ".join(map(suite_title, self.suites))
+        return " and ".join(suite.title for suite in self.suites)
 
     @property
     def caption(self) -> str:
         rows = (zip(self.columns, row_texts(self.columns, self.cells[name])) for name in self.rows)
         shown = [cell for row in rows for cell in row]
         texts = "".join(text for _, text in shown)
+        legends = dict.fromkeys(column.legend for column in self.columns if column.legend)
         counted = [column for column, text in shown if "[" in text]
         marks = "".join(self.marks().values())
         signs = {
-            "L5: mean of the last five training losses": any(column.name == LOSS for column in self.columns),
-            "to x: steps to a training loss below x": any(x.name.startswith(STEPS) for x in self.columns),
+            **dict.fromkeys(legends, True),
             "±: 95% interval": "±" in texts,
-            "[k/n]: k of n seeds solve the task": any(x.better == "higher" for x in counted),
-            "[k/n] of steps: k of n seeds get there": any(x.name.startswith(STEPS) for x in counted),
+            **{column.counts: True for column in counted if column.counts},
             "†: single seed": "†" in texts,
-            "[k/n]‡ of losses: k of n runs do not diverge": any(x.name in LOSSES for x in counted),
             "‡: with diverged runs": "‡" in texts,
             "(d/e): jobs done": "(" in texts,
             "bold: best; underlined: may be the best": marks,
             f"vs baseline: less {self.baseline}": self.compared,
         }
-        of_suite = {MAD: "accuracy in percent", LANGUAGE: "loss in nats per token"}
-        what = " and ".join(of_suite[suite] for suite in self.suites)
+        what = " and ".join(suite.measure for suite in self.suites)
         meanings = "; ".join(text for text, is_there in signs.items() if is_there)
         return f"{what.capitalize()}, mean over n seeds ({self.short}){meanings and f'. {meanings}'}."
 

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
 import pandas as pd
 
 from madbench.analysis.inference import Difference, Sample, Scale, difference
-from madbench.analysis.quantities import AVERAGES, MAD_AVERAGE, STEPS, column
-from madbench.tasks import MAD_TASKS
+from madbench.analysis.quantities import column, is_average, parts_of
+from madbench.suites import Column
 
 _SCALE = ("chance", "solved", "ceiling")
 Samples = dict[str, dict[str, Sample]]
@@ -33,9 +33,10 @@ def samples_of(scores: pd.DataFrame, is_whole: bool = True) -> Samples:
     found: Samples = {}
     for (label, name), of_key in rows.items():
         sample = sample_of(name, of_key)
-        if name in AVERAGES:
-            of_label = {one: of_one for (other, one), of_one in rows.items() if other == label and one not in AVERAGES}
-            tasks = MAD_TASKS if name == MAD_AVERAGE else tuple(of_label)
+        if is_average(name):
+            own = {one: of_one for (other, one), of_one in rows.items() if other == label}
+            of_label = {one: of_one for one, of_one in own.items() if not is_average(one)}
+            tasks = parts_of(name) or tuple(of_label)
             scale = replace(sample.scale, solved=float("nan"))
             sample = replace(sample, scale=scale, parts=_parts(tasks, of_label, of_key["seed"]))
         found.setdefault(name, {})[label] = sample
@@ -60,6 +61,11 @@ def differences_from(scores: pd.DataFrame, baseline: str) -> dict[tuple[str, str
     }
 
 
+def columns_that(scores: pd.DataFrame, has: Callable[[Column], bool]) -> pd.DataFrame:
+    """The scores of the columns of which something holds."""
+    return scores[scores.column.map({name: has(column(name)) for name in scores.column.unique()}).astype(bool)]
+
+
 def whole_seeds(scores: pd.DataFrame) -> pd.DataFrame:
     """The rows of seeds whose jobs are all done and have a number."""
     return scores[(scores.done > 0) & (scores.done == scores.expected)].dropna(subset="value")
@@ -67,7 +73,7 @@ def whole_seeds(scores: pd.DataFrame) -> pd.DataFrame:
 
 def count_left_out(scores: pd.DataFrame) -> int:
     """How many results of a label, column and seed are begun and not whole; averages are not counted again."""
-    begun = scores[(scores.done > 0) & ~scores.column.isin(AVERAGES)]
+    begun = scores[(scores.done > 0) & ~scores.column.map(is_average)]
     return len(begun) - len(whole_seeds(begun))
 
 
@@ -76,7 +82,7 @@ def sample_of(name: str, rows: Mapping[str, np.ndarray]) -> Sample:
     values = np.asarray(rows["value"], dtype=float)
     own = column(name)
     resolution = own.resolution
-    if is_counted := name.startswith(STEPS):  # evaluations are some steps apart, at most so many
+    if is_counted := own.is_steps:  # evaluations are some steps apart, at most so many
         resolution = float(np.gcd.reduce(values.astype(int))) or resolution
     known = (array[~np.isnan(array)] for array in (np.asarray(rows[one], dtype=float) for one in _SCALE))
     chance, solved, ceiling = (float(array.mean()) if len(array) else float("nan") for array in known)

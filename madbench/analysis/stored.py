@@ -8,29 +8,23 @@ from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
-from madbench.analysis.protocols import (
-    by_protocol,
-    check_one_protocol,
-    language_protocol,
-    mad_protocol_list,
-    plans,
-    protocol_list,
-    trains,
-)
+from madbench.analysis.protocols import protocol_list
 from madbench.analysis.scores import Results
 from madbench.config import convert, key_of
 from madbench.errors import BudgetError, ConfigError, LabelError, StoreError
-from madbench.experiment import Experiment, PlannedRow, Protocol, load_mad
-from madbench.grid import LANGUAGE_MODEL, Grid, Row, suite_of_override
+from madbench.experiment import Experiment, PlannedRow, Protocol, load_profile
+from madbench.grid import Grid, Row
 from madbench.jobs import Budget, Fidelity, Job
 from madbench.labels import every_label, family_of
 from madbench.store.runs import Run, Snapshot, Store
-from madbench.suites import LANGUAGE, MAD, Suite
-from madbench.suites.base import Profile, mixer_identity
-from madbench.suites.language import TASK
+from madbench.suites import Suite, broken_suites, main_suite, suites
+from madbench.suites.addressing import concerned, own_overrides, profile_named, suite_of_override, tasks_by_suite
+from madbench.suites.base import mixer_identity
 from madbench.suites.overrides import check_idle
-from madbench.tasks import broken_tasks, check_task, loaded_tasks
+from madbench.suites.protocol import StoredCorpus, by_protocol, protocol_id, recognised
+from madbench.tasks import broken_tasks
 
 
 def in_grammar_order(labels: Iterable[str]) -> list[str]:
@@ -41,22 +35,26 @@ def in_grammar_order(labels: Iterable[str]) -> list[str]:
 
 @dataclass(frozen=True)
 class Selection:
-    """What a user asked to see of a store: one protocol of every suite, as far as it is stored."""
+    """What a user asked to see of a store: one protocol of every suite, as far as it is stored.
+
+    A suite whose tasks were asked for is shown, or it is an error that it cannot be. Without any task those are shown
+    that are stored: the first of them, and what its profile names beside it.
+    """
 
     labels: Sequence[str] = ()
     """Canonical labels; without any all in the store count."""
     overrides: Sequence[str] = ()
-    """Changes to the profile, as KEY=VALUE; ``language_model=PRESET``, ``language_model.KEY=VALUE`` to the preset."""
-    profile: str = "quick"
+    """Changes to the profile, as KEY=VALUE; those of a suite that does not lead with its name before them."""
+    profile: str | None = None
+    """Of the suite that leads; None for its usual one, or whichever is stored."""
     tasks: Sequence[str] | None = None
-    """MAD tasks and language_model; None for the six, and for the language model too where one protocol is stored."""
     fidelity: Fidelity = "corrected"
     budget: Budget | None = "strict"
-    """None for any, which only language models allow."""
+    """None for any."""
     protocol: str | None = None
-    """Id of a protocol of language models."""
+    """Id of the protocol of a suite of which several may be stored."""
     corpus: str | None = None
-    """Name, folder or digest of the language models' corpus."""
+    """Name, folder or digest of the corpus of the suites that take one."""
     results: Path = Path("results")
     opened: Callable[[Path], Store] = functools.partial(Snapshot.open, create=False)
     """Opens the store, once it is needed."""
@@ -66,39 +64,40 @@ class Selection:
     def __post_init__(self):
         convert(self.fidelity, Fidelity, "fidelity")
         convert(self.budget, Budget | None, "budget")
-        for task in self.mad_tasks or ():
-            check_task(task)
-        if not self.has_mad:
-            unused = [word for word in self.overrides if suite_of_override(word) == MAD.name]
-            unused += ["--profile"] * (self.profile != "quick") + ["--fidelity"] * (self.fidelity != "corrected")
-            if unused:
-                raise ConfigError(f"{unused[0]}: has no effect on language models; --protocol chooses among those")
-        if not self.has_language:
-            chosen = {"--protocol": self.protocol, "--corpus": self.corpus}
-            unused = [f"{option} {value}" for option, value in chosen.items() if value] + self._of_preset
-            if unused:
-                raise ConfigError(f"{unused[0]}: has no effect, the tasks are {', '.join(self.tasks)}")
-        if self.protocol and (self.corpus or self._of_preset):
-            raise ConfigError(
-                f"--protocol {self.protocol}: other choices have no effect beside it; give one or the other"
-            )
+        asked = self._asked
+        names = self._named
+        if asked is None:
+            return
+        chosen = [suites()[name] for name in asked]
+        of_tasks = f"has no effect, the tasks are {', '.join(self.tasks)}"
+        if self.fidelity != "corrected" and all(self.fidelity not in suite.fidelities for suite in chosen):
+            raise ConfigError(f"--fidelity {self.fidelity}: {of_tasks}")
+        for word in concerned(self.overrides, names, self.leading):
+            raise ConfigError(f"{word}: {of_tasks}")
+        if self.corpus and not any(suite.takes_corpus for suite in chosen):
+            raise ConfigError(f"--corpus {self.corpus}: {of_tasks}")
+
+    @functools.cached_property
+    def _asked(self) -> dict[str, list[str]] | None:
+        """The tasks that were asked for by suite; None for none."""
+        return None if self.tasks is None else tasks_by_suite(self.tasks)
 
     @property
-    def mad_tasks(self) -> list[str] | None:
-        """The MAD tasks among those asked for, None for the six."""
-        return None if self.tasks is None else [task for task in self.tasks if task != TASK]
+    def _named(self) -> list[str]:
+        """The suites that were asked for, or may be shown."""
+        return [*(suites() if self._asked is None else self._asked)]
 
-    @property
-    def has_mad(self) -> bool:
-        return self.mad_tasks != []
+    @functools.cached_property
+    def leading(self) -> Suite:
+        """The suite whose profile and overrides need no name before them."""
+        if self._asked is not None:
+            return suites()[next(iter(self._asked), main_suite().name)]
+        stored = {job.suite for job in self.jobs.values()}
+        return next((suite for suite in suites().values() if suite.name in stored), main_suite())
 
-    @property
-    def has_language(self) -> bool:
-        return self.tasks is None or TASK in self.tasks
-
-    @property
-    def _of_preset(self) -> list[str]:
-        return [word for word in self.overrides if suite_of_override(word) == LANGUAGE.name]
+    def tasks_of(self, suite: Suite) -> list[str]:
+        """The tasks of a suite that are shown."""
+        return list(suite.usual_tasks()) if self._asked is None else self._asked.get(suite.name, [])
 
     @functools.cached_property
     def store(self) -> Store:
@@ -122,98 +121,144 @@ class Selection:
                 if not self.labels or label in self.labels:
                     self.warn(f"{label} is left out; {str(error).splitlines()[-1].strip()}")
         stored = {job.task for job in found.values()}
-        for task in stored & broken_tasks().keys() - loaded_tasks().keys():
+        tasks = {(suite.name, task) for suite in suites().values() for task in suite.tasks()}
+        for task in stored & broken_tasks().keys():
+            tasks -= {(suite, task) for suite in suites()}
             if self.tasks is None or task in self.tasks:
                 self.warn(f"{task} is left out; {broken_tasks()[task]}")
-        tasks = (*loaded_tasks(), TASK)
+        for suite in {job.suite for job in found.values()} & broken_suites().keys():
+            self.warn(f"{suite} is left out; {broken_suites()[suite]}")
         identity = functools.cache(mixer_identity)
-        can_train = {name: job for name, job in found.items() if job.label in known and job.task in tasks}
+        can_train = {name: job for name, job in found.items() if job.label in known and (job.suite, job.task) in tasks}
         return {
             name: one for name, one in can_train.items() if identity(one.label, one.task, one.fidelity) == one.family
         }
 
-    def select(
-        self, nothing: str = "none of its language-model runs is as asked", is_enough: Callable[[set[str]], bool] = bool
-    ) -> Results:
-        """The rows of both suites. A suite that is neither stored nor asked for is left out.
+    def select(self, nothing: str = "", is_enough: Callable[[set[str]], bool] = bool) -> Results:
+        """The rows of every suite that is asked for or stored.
 
-        Raises what :meth:`mad` and :meth:`language` do.
+        Raises a ``MadbenchError`` where a suite that was asked for has none, and where no suite has any. Of several
+        protocols that are stored the one is shown whose labels are enough; where there is none, the error says
+        ``nothing``.
         """
-        has_mad = self.has_mad and (self.tasks is not None or self._stored(MAD) or not self._stored(LANGUAGE))
-        rows = self.mad() if has_mad else []
-        if self.has_language:
-            rows += self.language(nothing, is_enough)
-        if not rows:
-            raise StoreError(f"{self.results}: no language-model runs of one protocol; choose one with --protocol ID")
+        rows, missing = self.available(nothing=nothing, is_enough=is_enough)
+        asked = [missing[name] for name in self._asked or () if name in missing]
+        if asked or not rows:
+            raise (asked or list(missing.values()))[0]
         return self.results_of(rows)
 
     def available(
-        self, suites: Collection[str] = ("mad", "language")
+        self, names: Collection[str] | None = None, nothing: str = "", is_enough: Callable[[set[str]], bool] = bool
     ) -> tuple[list[PlannedRow], dict[str, StoreError]]:
-        """The rows of both suites, or of those named, as far as they are stored; by its name why a suite is left out.
+        """The rows of every suite, or of those named, as far as they are stored; by its name why a suite is left out.
 
-        Raises what else :meth:`mad` and :meth:`language` do.
+        Raises ``ConfigError`` for what cannot be told apart, or cannot be.
         """
         rows: list[PlannedRow] = []
         missing = {}
-        asked = {MAD.name: (self.has_mad, self.mad), LANGUAGE.name: (self.has_language, self.language)}
-        for name, (is_asked, planned) in asked.items():
-            try:
-                rows += planned() if is_asked and name in suites else []
-            except StoreError as error:
-                missing[name] = error
+        for suite in suites().values():
+            if suite.name in self._named and (names is None or suite.name in names) and self._is_shown(suite, rows):
+                try:
+                    rows += self.rows(suite, nothing, is_enough)
+                except StoreError as error:
+                    missing[suite.name] = error
+                    if isinstance(error, SeveralProtocols) and self._asked is None:
+                        self.warn(f"{suite.title} is left out: {error}")
         return rows, missing
+
+    def _is_shown(self, suite: Suite, rows: Sequence[PlannedRow]) -> bool:
+        """Whether a suite is shown beside the rows of those before it: one asked for, the first, or one beside it."""
+        if self._asked is not None or suite is self.leading:
+            return True
+        profile = self.leading.Profile.load(self.profile or self.leading.default)
+        is_named = any(suite_of_override(word, self.leading) is suite for word in self.overrides)
+        is_chosen = bool(self.protocol or self.corpus) and suite.takes_corpus
+        return suite.prefix[:-1] in profile.beside or is_named or is_chosen
 
     def results_of(self, rows: Sequence[PlannedRow]) -> Results:
         """What the jobs of these rows gave; labels are in the order given, or else in that of the grammar."""
         found = {row.row.label for row in rows}
         labels = [label for label in self.labels or in_grammar_order(found) if label in found]
         seeds = tuple(sorted({job.seed for row in rows for job in row.jobs}))
-        asked = (self.profile, self.fidelity, self.budget or "strict", tuple(self.overrides))
+        asked = (self.profile or "", self.fidelity, self.budget or "strict", tuple(self.overrides))
         grid = Grid(tuple(map(Row, labels)), self.tasks and tuple(self.tasks), seeds, *asked)
         return Results(Experiment(grid, list(rows), "cpu", self.results), self.store)
 
-    def mad(self) -> list[PlannedRow]:
-        """The rows of the labels on MAD tasks, as far as they have begun, with the jobs that a run of them trains.
+    def rows(self, suite: Suite, nothing: str = "", is_enough: Callable[[set[str]], bool] = bool) -> list[PlannedRow]:
+        """The rows of one suite under the one protocol that was asked for.
 
-        Warns of every label that is left out because it does not fit. Raises ``StoreError`` where nothing of the
-        protocol is stored, with the protocols that are, and ``ConfigError`` where it is stored in two precisions.
+        Where a profile is known, each row has the jobs that a run of it trains, for the seeds that have begun; else
+        those that are stored. Raises ``StoreError`` where nothing is stored of what was asked for, and ``ConfigError``
+        for several protocols, with the commands that show each.
         """
-        stored = self._stored(MAD)
+        stored = self._stored(suite)
         if not stored:
-            instead = "; its language models are in madbench lm table" if self.jobs else ""
-            raise StoreError(f"{self.results}: no runs of MAD tasks yet; madbench run G-cg-q-12o makes some{instead}")
-        asked = (self.fidelity, self.budget or "strict")
-        alike = [job for job in stored if (job.fidelity, job.budget) == asked]
-        overrides = tuple(word for word in self.overrides if suite_of_override(word) == MAD.name)
-        profile, tasks = load_mad(self.profile, overrides, self.mad_tasks)
-        trained = {job.training.precision for job in alike} or {"float32"}
-        precisions = trained if profile.precision == "auto" else {profile.precision}
+            example = f"-t {suite.tasks()[0]}" if suite is not main_suite() else ""
+            command = shlex.join(["madbench", "run", "G-cg-q-12o", *example.split()])
+            raise StoreError(f"{self.results}: no runs of {_plural(suite)} yet; {command} makes some")
+        names_one = any(suite_of_override(word, self.leading) is suite for word in self.overrides)
+        profile = profile_named(suite, self.overrides, self.leading, self.profile, True)
+        is_given = (suite is self.leading and self.profile is not None) or names_one
+        is_chosen = self.protocol in {protocol_id(suite, job) for job in stored} if self.protocol else False
+        if is_chosen and (names_one or self.corpus):
+            raise ConfigError(f"--protocol {self.protocol}: other choices have no effect beside it; give one of them")
+        if not is_chosen and (is_given or suite.shows_default):
+            return self._planned_rows(suite, profile, stored)
+        return self._stored_rows(suite, stored, nothing, is_enough)
+
+    def _planned_rows(self, suite: Suite, name: str, stored: Sequence[Job]) -> list[PlannedRow]:
+        own = own_overrides(self.overrides, suite, self.leading)
+        profile, tasks = load_profile(suite, name, own, self.tasks_of(suite))
+        fidelity = self.fidelity if self.fidelity in suite.fidelities else suite.fidelities[0]
+        budgets = [self.budget] if self.budget else sorted({job.budget for job in stored})
+        alike = [job for job in stored if job.fidelity == fidelity and job.budget in budgets]
+        precisions = {job.training.precision for job in alike} or {"float32"}
+        if profile.precision != "auto":
+            precisions = {profile.precision}
         labels = self.labels or in_grammar_order({job.label for job in alike})
         seeds = sorted({job.seed for job in stored})
-        about = (MAD, profile, self.profile, overrides, tasks, *asked)
-        protocols = [Protocol(*about, precision, "cpu") for precision in precisions]
+        protocols = [
+            Protocol(suite, profile, name, own, tasks, fidelity, budget, precision, "cpu", corpus)
+            for budget in budgets
+            for precision in sorted(precisions)
+            for corpus in self._corpora(suite, alike)
+        ]
         begun = [rows for one in protocols if (rows := self._begun(self._rows(one, labels, seeds)))]
         if len(begun) > 1:
-            raise ConfigError(
-                f"{self.results}: runs in float32 and in bfloat16; add precision=float32 or precision=bfloat16"
-            )
+            raise ConfigError(f"{self.results}: {_differing([rows[0].protocol for rows in begun])}")
         if not begun:
-            raise StoreError(f"{self.results}: {self._instead(stored, protocols[0])}")
+            asked = replace(protocols[0], corpus=None) if protocols else None
+            raise StoreError(f"{self.results}: {self._instead(suite, stored, asked)}")
         return begun[0]
 
-    def _instead(self, stored: Sequence[Job], protocol: Protocol) -> str:
+    def _corpora(self, suite: Suite, jobs: Sequence[Job]) -> Sequence[StoredCorpus | None]:
+        """The corpora of stored jobs, of a suite that takes one: those that were asked for."""
+        if not suite.takes_corpus:
+            return [None]
+        records = self.store.records({job.id for job in jobs})
+        by_digest = {
+            job.setting["corpus"]: StoredCorpus.of(job, records[job.id].details) for job in jobs if job.id in records
+        }
+        return [one for one in by_digest.values() if self.corpus is None or one.is_called(self.corpus)]
+
+    def _instead(self, suite: Suite, stored: Sequence[Job], protocol: Protocol | None) -> str:
         """What there is where nothing of ``protocol`` is stored: commands that train or show something."""
+        listed = protocol_list(suite, self._details(stored), self.results)
+        shown = f"each of these commands shows one protocol:\n{listed}"
+        if protocol is None:
+            return f"none of its {len(stored)} runs of {_plural(suite)} is as asked; {shown}"
         changes = f" with {' '.join(protocol.overrides)}" if protocol.overrides else ""
-        asked = f"profile {self.profile}{changes}, fidelity {protocol.fidelity}, budget {protocol.budget}"
+        terms = f", fidelity {protocol.fidelity}" if len(suite.fidelities) > 1 else ""
+        asked = f"{protocol.profile.noun} {protocol.profile_name}{changes}{terms}, budget {protocol.budget}"
         nothing, trains = f"none of its {len(stored)} runs belongs to {asked}; ", ""
         if self.labels:
             words = [*self.labels, *protocol.overrides, *(["-t", ",".join(protocol.tasks)] if self.tasks else [])]
-            words += ["--profile", self.profile, "--fidelity", protocol.fidelity, "--budget", protocol.budget]
+            words += ["--profile", protocol.profile_name]
+            words += ["--fidelity", protocol.fidelity] if len(suite.fidelities) > 1 else []
+            words += ["--budget", protocol.budget]
             nothing = f"no run of {' or '.join(self.labels)} belongs to {asked}; "
             trains = f"this trains it:\n  {shlex.join(['madbench', 'run', *words, '--results', str(self.results)])}\n"
-        shown = mad_protocol_list(stored, self.results)
-        return f"{nothing}{trains}each of these commands shows one protocol:\n{shown}"
+        return f"{nothing}{trains}{shown}"
 
     def _rows(self, protocol: Protocol, labels: Iterable[str], seeds: Sequence[int]) -> list[PlannedRow]:
         """A row a label; one that was not named may not fit: it is stored for one task, or for other sizes, alone."""
@@ -221,7 +266,7 @@ class Selection:
         for label in labels:
             try:
                 planned.append(protocol.plan([label], seeds))
-            except (BudgetError, ConfigError) as error:
+            except (BudgetError, ConfigError, LabelError) as error:
                 if self.labels:
                     raise
                 if isinstance(error, BudgetError):  # else no run of the label can have these settings
@@ -245,59 +290,76 @@ class Selection:
                 found.append(replace(row, jobs=jobs))
         return found
 
-    def language(
-        self, nothing: str = "none of its language-model runs is as asked", is_enough: Callable[[set[str]], bool] = bool
+    def _stored_rows(
+        self, suite: Suite, stored: Sequence[Job], nothing: str, is_enough: Callable[[set[str]], bool]
     ) -> list[PlannedRow]:
-        """The rows of the language models of the one protocol whose labels are enough.
-
-        None where there is no such protocol, or several, unless the language model was asked for: then that is a
-        ``MadbenchError``, which says ``nothing`` where there is none, and lists the protocols that are stored.
-        """
-        runs = self.store.runs(with_curves=False, suite=LANGUAGE.name)
-        stored = [run for run in runs if run.record.status != "failed" and run.job.id in self.jobs]
-        groups = by_protocol(run for run in stored if self._is_asked_for(run))
+        """The rows of the one protocol, recognised from the jobs, whose labels are enough."""
+        runs = [run for run in self._details(stored) if run.record.status != "failed"]
+        groups = by_protocol(suite, (run for run in runs if self._is_asked_for(suite, run)), lambda run: run.job)
         if self.protocol:
             groups = {name: found for name, found in groups.items() if name == self.protocol}
         groups = {name: found for name, found in groups.items() if is_enough({run.job.label for run in found})}
+        listed = functools.partial(protocol_list, suite, results=self.results)
+        if not runs:
+            raise StoreError(f"{self.results}: no run of {_plural(suite)} has a result; madbench status says why")
+        if not groups:
+            why = nothing or f"none of its runs of {_plural(suite)} is as asked"
+            raise StoreError(f"{self.results}: {why}; it has:\n{listed(runs)}")
         chosen = [run for found in groups.values() for run in found]
-        if self.tasks is not None or self.protocol or self.corpus or self._of_preset:
-            if not stored:
-                raise StoreError(f"{self.results}: no language-model runs yet; madbench lm G-cg-q-12o makes some")
-            if not chosen:
-                raise StoreError(f"{self.results}: {nothing}; it has:\n{protocol_list(stored)}")
-            check_one_protocol(chosen)
-        elif len(groups) > 1:
-            self.warn(f"language models are left out; choose a protocol with --protocol ID:\n{protocol_list(chosen)}")
-        if len(groups) != 1:
-            return []
+        if len(groups) > 1:
+            raise SeveralProtocols(
+                f"the runs of {_plural(suite)} follow {len(groups)} protocols, which cannot be compared; choose one "
+                f"with --protocol ID, or with what tells it apart:\n{listed(chosen)}"
+            )
         jobs = defaultdict(list)
         for run in sorted(chosen, key=lambda run: run.job.seed):
             jobs[run.job.label].append(run.job)
-        for label in self.labels if not self.has_mad else ():
+        for label in self.labels if len(self._asked or ()) == 1 else ():
             if label not in jobs:
                 self.warn(f"no run of {label} is as asked")
-        labels, protocol = self.labels or in_grammar_order(jobs), language_protocol(*chosen)
+        protocol = recognised(suite, [(run.job, run.record.details) for run in chosen])
+        labels = self.labels or in_grammar_order(jobs)
         return [PlannedRow(Row(label), protocol, jobs[label]) for label in labels if label in jobs]
 
-    def _is_asked_for(self, run: Run) -> bool:
-        """Whether a language-model run has the label, budget, corpus and preset that were asked for."""
-        job, digest = run.job, run.job.setting["corpus"]
-        corpus = run.record.details.get("corpus", {}).get("name", digest)
+    def _is_asked_for(self, suite: Suite, run: Run) -> bool:
+        """Whether a run has the label, budget, fidelity and corpus that were asked for."""
+        job = run.job
+        is_of_corpus = not (suite.takes_corpus and self.corpus)
         return (
             (not self.labels or job.label in self.labels)
-            and self.budget in (None, job.budget)
-            and (self.corpus is None or Path(self.corpus).name == corpus or digest.startswith(self.corpus))
-            and (self._preset is None or trains(self._preset, job) or (self.labels and plans(self._preset, job)))
+            and job.task in self.tasks_of(suite)
+            and (self.protocol is not None or self.budget in (None, job.budget))
+            and (is_of_corpus or StoredCorpus.of(job, run.record.details).is_called(self.corpus))
         )
 
-    @functools.cached_property
-    def _preset(self) -> Profile | None:
-        """The preset that was asked for, with its changes."""
-        if not self._of_preset:
-            return None
-        name = next((word.partition("=")[2] for word in self._of_preset if key_of(word) == "language_model"), "tiny")
-        changes = [word.removeprefix(LANGUAGE_MODEL) for word in self._of_preset if word.startswith(LANGUAGE_MODEL)]
-        return LANGUAGE.Profile.load(name, changes)
+    def _details(self, jobs: Sequence[Job]) -> list[Run]:
+        """The runs of stored jobs, without their curves."""
+        ids = {job.id for job in jobs}
+        return [run for run in self.store.runs(with_curves=False) if run.job.id in ids]
 
     def _stored(self, suite: Suite) -> list[Job]:
         return [job for job in self.jobs.values() if job.suite == suite.name]
+
+
+class SeveralProtocols(StoreError, ConfigError):
+    """Runs of several protocols, of which one has to be chosen."""
+
+
+def _plural(suite: Suite) -> str:
+    """The suite in words that follow "runs of"."""
+    return suite.title if suite.title.isupper() or suite.title[:2].isupper() else suite.title.lower()
+
+
+def _differing(protocols: Sequence[Protocol]) -> str:
+    """In what protocols differ of which each is stored, and how to choose one."""
+    names: dict[str, Any] = {}
+    for name in ("precision", "budget"):
+        names[name] = list(dict.fromkeys(getattr(one, name) for one in protocols))
+    corpora = {one.corpus.digest: one.corpus.name for one in protocols if one.corpus}
+    if len(names["precision"]) > 1:
+        given = " and in ".join(names["precision"])
+        return f"runs in {given}; add {' or '.join(f'precision={one}' for one in names['precision'])}"
+    if len(corpora) > 1:
+        given = ", ".join(f"{name} ({digest[:8]})" for digest, name in corpora.items())
+        return f"runs on several corpora: {given}; choose one with --corpus"
+    return f"runs under the budgets {' and '.join(names['budget'])}; choose one with --budget"

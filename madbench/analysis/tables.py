@@ -1,68 +1,45 @@
-"""Tables of what is stored: of the MAD tasks, of language models, and of both side by side."""
+"""Tables of what is stored: of one suite, and of several side by side."""
 
 from __future__ import annotations
 
-import functools
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
-from madbench.analysis import captions
+from madbench.analysis.captions import SOLVED, about_baseline
 from madbench.analysis.cells import Cell, cells_of, is_over_budget, with_marks
-from madbench.analysis.loss_curves import (
-    PAPER_THRESHOLDS,
-    common_seconds,
-    evaluations,
-    thresholds_above,
-    timing_differences,
-)
-from madbench.analysis.protocols import check_one_protocol, language_protocol
-from madbench.analysis.quantities import (
-    BUDGET_RATIO,
-    LOSS,
-    MAD_AVERAGE,
-    PERPLEXITIES,
-    SEEDS,
-    SPEED,
-    STEPS,
-    TASK_MEAN,
-    column,
-    mad_columns,
-    steps_name,
-)
+from madbench.analysis.quantities import BUDGET_RATIO, SEEDS, TASK_MEAN, column, is_average
 from madbench.analysis.result_table import ResultTable
 from madbench.analysis.samples import differences_from
-from madbench.analysis.scores import (
-    Results,
-    language_scores,
-    mean_over,
-    published_perplexities,
-    published_scores,
-)
+from madbench.analysis.scores import Results
 from madbench.errors import ConfigError, StoreError
-from madbench.experiment import PlannedRow
-from madbench.store.runs import Run
-from madbench.suites import LANGUAGE, MAD, SUITES, Column, Suite
-from madbench.tasks import MAD_TASKS
+from madbench.suites import Column, Suite, suites
+from madbench.suites.protocol import Protocol
+from madbench.suites.published import published_numbers
+from madbench.suites.scoring import Outcome, mean_over
 
 if TYPE_CHECKING:
+    from collections.abc import Hashable
+
     from madbench.analysis.stored import Selection
 
 
-def _side_by_side(results: Results, mad: ResultTable, language: ResultTable) -> ResultTable:
-    rows = mad.rows | language.rows
+def _side_by_side(results: Results, parts: Sequence[ResultTable]) -> ResultTable:
+    rows = {name: row for part in parts for name, row in part.rows.items()}
     names = [name for name in _ordered(results) if name in rows]
-    own = {one.name: one for one in language.columns}
-    for one in (BUDGET_RATIO, SEEDS):
-        own[one.name] = replace(one, name=f"lm_{one.name}", heading=f"LM {one.heading.lower()}")
-    cells: dict[str, dict[str, Cell]] = {}
-    for name in names:
-        of_language = language.cells.get(name, {})
-        cells[name] = mad.cells.get(name, {}) | {own[key].name: cell for key, cell in of_language.items()}
-    parts = (mad, language)
+    first, *others = parts
+    columns, cells = list(first.columns), {name: dict(first.cells.get(name, {})) for name in names}
+    for part in others:
+        (suite,) = part.suites
+        own = {one.name: one for one in part.columns}
+        for one in (BUDGET_RATIO, SEEDS):
+            heading = f"{suite.short.upper()} {one.heading.lower()}"
+            own[one.name] = replace(one, name=f"{suite.short}_{one.name}", heading=heading)
+        columns += own.values()
+        for name in names:
+            cells[name] |= {own[key].name: cell for key, cell in part.cells.get(name, {}).items()}
 
     def about() -> str:
         sentences = [f"{part.title}: {part.about()}" for part in parts]
@@ -70,16 +47,17 @@ def _side_by_side(results: Results, mad: ResultTable, language: ResultTable) -> 
         sentences += [f"Without runs ({title}): {', '.join(found)}." for title, found in lacking.items() if found]
         return " ".join(sentences)
 
+    published = {name: {k: v for part in parts for k, v in part.published.get(name, {}).items()} for name in names}
     return replace(
-        mad,
-        suites=(*mad.suites, *language.suites),
-        columns=[*mad.columns, *own.values()],
+        first,
+        suites=tuple(suite for part in parts for suite in part.suites),
+        columns=columns,
         rows={name: rows[name] for name in names},
         cells=cells,
-        published={name: {**mad.published.get(name, {}), **language.published.get(name, {})} for name in names},
+        published=published,
         short=", ".join(part.short for part in parts),
         about=about,
-        parts=parts,
+        parts=tuple(parts),
     )
 
 
@@ -87,28 +65,30 @@ def result_table(
     results: Results,
     *,
     thresholds: Sequence[float] | None = None,
-    is_brief: bool = False,
+    is_brief: bool | None = None,
     has_baseline: bool = False,
     shows_published: bool = False,
 ) -> ResultTable | None:
-    """The table of both suites as far as they have a result, side by side; None without any.
+    """The table of every suite that has a result, side by side; None without any.
 
     Args:
         results: of one protocol a suite, or of the rows of a grid.
-        thresholds: losses x of the columns "to x": by default the paper's where its rows are shown, else the four
-            multiples of 0.1 down to the lowest training loss of any run.
-        is_brief: of the language model only L5, the steps to thresholds and the budget.
+        thresholds: values x of the columns "to x" of suites that count steps to them; by default each suite's own.
+        is_brief: of each suite only its main results, the steps to thresholds and the budget; by default where several
+            suites stand side by side.
         has_baseline: whether the rows are compared with the first one.
         shows_published: whether published numbers stand below rows of a profile that is not comparable with the paper.
 
-    Raises ``ConfigError`` for a threshold that is no loss, and without ``has_baseline`` for language models of several
-    protocols.
+    Raises ``ConfigError`` for thresholds that no suite has or that make no sense.
     """
-    mad = _mad_table(results, shows_published)
-    language = _language_table(results, thresholds, is_brief, has_baseline, shows_published)
+    shown = results.suites
+    is_brief = len(shown) > 1 if is_brief is None else is_brief
+    tables = [_suite_results(results, suite, thresholds, is_brief, has_baseline, shows_published) for suite in shown]
+    if thresholds is not None and not any(one.is_steps for table in tables for one in table.columns):
+        raise ConfigError(f"thresholds {', '.join(f'{x:g}' for x in thresholds)}: no table here counts steps to a loss")
     if has_baseline:
-        mad, language = (one and _with_differences(one, results) for one in (mad, language))
-    return _side_by_side(results, mad, language) if mad and language else mad or language
+        tables = [_with_differences(table, results) for table in tables]
+    return _side_by_side(results, tables) if len(tables) > 1 else next(iter(tables), None)
 
 
 def stored_table(selection: Selection, **choices: Any) -> ResultTable:
@@ -120,95 +100,56 @@ def stored_table(selection: Selection, **choices: Any) -> ResultTable:
 
 def result_tables(results: Results, has_baseline: bool = False) -> list[ResultTable]:
     """A table of each suite that has a result (:func:`result_table`)."""
-    tables = [result_table(results.of(suite), has_baseline=has_baseline) for suite in (MAD, LANGUAGE)]
-    return [table for table in tables if table]
+    return [result_table(results.of(suite), has_baseline=has_baseline) for suite in results.suites]
 
 
 def _ordered(results: Results) -> list[str]:
     """Names of rows in the order of the grid; a suite's row leaves out what does not concern it."""
-    given = results.experiment.grid.rows
-    names = [name for row in given for name in (row.name, *(row.of_suite(suite).name for suite in SUITES))]
+    grid, shown = results.experiment.grid, suites().values()
+    names = [name for row in grid.rows for name in (row.name, *(row.of_suite(one, grid.leading).name for one in shown))]
     rows = [row.name for row in results.experiment.rows]
     return [name for name in dict.fromkeys([*names, *rows]) if name in rows]
 
 
-def _mad_table(results: Results, shows_published: bool) -> ResultTable | None:
-    rows = results.rows(MAD)
-    if not rows or not results.collected.status.isin(["finished", "diverged"]).any():
-        return None
-    protocol = rows[0].protocol
-    changes = rows[0].row.changes
-    protocol = replace(protocol, overrides=tuple(word for word in protocol.overrides if word not in changes))
-    scores = results.scores[results.scores.suite == MAD.name]
-    about = functools.partial(captions.about_mad, protocol, results.collected)
-    return suite_table(results, MAD, mad_columns(protocol.tasks), [scores], about, shows_published)
-
-
-def _language_table(
+def _suite_results(
     results: Results,
+    suite: Suite,
     thresholds: Sequence[float] | None,
     is_brief: bool,
     has_baseline: bool,
     shows_published: bool,
-) -> ResultTable | None:
-    runs = results.language_runs
-    if not runs:
-        return None
-    if not has_baseline:
-        check_one_protocol(runs)
-    groups, names = _by_settings(results)
+) -> ResultTable:
+    """The table of one suite, the rows with settings of their own each scored by themselves."""
+    by_row: dict[str, list[Outcome]] = {}
+    for one in results.outcomes(suite):
+        by_row.setdefault(one.row, []).append(one)
+    rows = [row for row in results.rows(suite) if any(one.record for one in by_row[row.name])]
+    groups: dict[Hashable, list[Outcome]] = {}
+    protocols: dict[Hashable, Protocol] = {}
+    names: dict[Hashable, str] = {}
+    for row, key in zip(rows, suite.scores.groups([row.protocol for row in rows])):
+        groups.setdefault(key, []).extend(by_row[row.name])
+        protocols.setdefault(key, row.protocol)
+        names.setdefault(key, row.name)
+    if len(groups) == 1 and len(rows) < len(results.rows(suite)):  # jobs without a result are counted, too
+        groups = dict.fromkeys(groups, results.outcomes(suite))
     if thresholds is None:
-        thresholds = _usual_thresholds(groups)
-    for threshold in thresholds:
-        if not 0 < threshold < math.inf:
-            raise ConfigError(f"threshold {threshold:g}: expected a loss above 0, in nats per token")
-    if len(set(thresholds)) < len(thresholds):
+        thresholds = suite.scores.thresholds(list(groups.values()), list(protocols.values()))
+    elif len(set(thresholds)) < len(thresholds):
         raise ConfigError(f"thresholds {', '.join(f'{x:g}' for x in thresholds)}: give each once")
-    protocols = [row.protocol for row in results.rows(LANGUAGE)]
-    has_perplexities = any(published_perplexities(one.profile_name, one.overrides) for one in protocols)
-    frames = [language_scores(found, thresholds, of, has_perplexities) for found, of in zip(groups, names)]
-    of_groups = [_language_columns(found, frame, thresholds) for found, frame in zip(groups, frames)]
-    columns = [column for column in of_groups[0] if all(column in others for others in of_groups)]
+    frames = {key: suite.scores.frame(outcomes, thresholds) for key, outcomes in groups.items()}
+    of_groups = [suite.scores.columns(protocols[key], groups[key], frames[key], thresholds) for key in groups]
+    columns = [one for one in of_groups[0] if all(one in others for others in of_groups)]
     if is_brief:
-        columns = [column for column in columns if column.name == LOSS or column.name.startswith(STEPS)]
-    first = names[0][0] if len(groups) > 1 else ""
-    about = functools.partial(captions.about_language, groups[0], columns, first)
-    return suite_table(results, LANGUAGE, columns, frames, about, shows_published)
+        columns = [one for one in columns if one.is_attributed or one.is_steps]
+    first = next(iter(groups))
+    protocol = results.protocol(suite) if len(groups) == 1 else protocols[first]
+    name = names[first] if len(groups) > 1 else ""
 
+    def about() -> str:
+        return f"{suite.scores.about(protocol, groups[first], columns, name)} {SOLVED}"
 
-def _by_settings(results: Results) -> tuple[list[list[Run]], list[list[str]]]:
-    """The runs of rows with the same settings of the preset, and their rows' names; rows may share runs."""
-    found: dict[tuple, tuple[list[Run], list[str]]] = {}
-    for row in results.rows(LANGUAGE):
-        protocol, own = row.protocol, results.runs.get(row.name, [])
-        if own:
-            runs, names = found.setdefault((protocol.profile_name, protocol.overrides, protocol.precision), ([], []))
-            runs += own
-            names += [row.name] * len(own)
-    return [runs for runs, _ in found.values()], [names for _, names in found.values()]
-
-
-def _usual_thresholds(groups: Sequence[Sequence[Run]]) -> Sequence[float]:
-    """The paper's where all protocols are of its size, else those just above the lowest training loss."""
-    if all(language_protocol(*runs).profile.comparable_with_paper for runs in groups):
-        return PAPER_THRESHOLDS
-    losses = (row["train_loss"] for runs in groups for run in runs for row in evaluations(run))
-    return thresholds_above(min(losses, default=math.nan))
-
-
-def _language_columns(runs: Sequence[Run], scores: pd.DataFrame, thresholds: Sequence[float]) -> list[Column]:
-    """The columns that say something: no bytes or no comparison of times, no column of them."""
-    shown = [replace(column(LOSS), heading="L5"), replace(column("validation_loss"), heading="Val")]
-    if scores[scores.column == "validation_bits_per_byte"].value.notna().any():
-        shown.append(column("validation_bits_per_byte"))
-    shown += [column(name) for name in (*PERPLEXITIES, *map(steps_name, thresholds)) if name in set(scores.column)]
-    if not timing_differences(runs):
-        common = common_seconds(runs)
-        if scores.label.nunique() > 1 and math.isfinite(common):
-            heading = captions.equal_time_heading(common)
-            shown.append(replace(column("equal_time_validation_loss"), heading=heading))
-        shown.append(SPEED)
-    return shown
+    return suite_table(results, suite, columns, list(frames.values()), about, shows_published)
 
 
 def suite_table(
@@ -226,7 +167,8 @@ def suite_table(
     """
     planned = {row.name: row for row in results.rows(suite)}
     scores = pd.concat(frames, ignore_index=True)
-    jobs = scores[scores.column == LOSS if suite is LANGUAGE else scores.column != MAD_AVERAGE]
+    averages = {name for name in scores.column.unique() if is_average(name)}
+    jobs = scores[~scores.column.isin(averages)]
     ratios = jobs.groupby("label", sort=False).budget_ratio.mean().dropna().to_dict()
     over = {name for name, ratio in ratios.items() if is_over_budget(planned[name].row.label, ratio)}
     competing = planned.keys() - over if len(frames) == 1 else ()
@@ -240,42 +182,38 @@ def suite_table(
         if seeds:
             row[SEEDS.name] = Cell.of(seeds)
     rows = {name: planned[name].row for name in _ordered(results) if name in cells}
-    published = {name: _published(planned[name], columns, shows_published) for name in rows}
+    shown = {one.name for one in columns}
+    published = {
+        name: {
+            key: number
+            for key, number in published_numbers(planned[name].protocol, name, shows_published).items()
+            if key in shown
+        }
+        for name in rows
+    }
     protocol = planned[next(iter(rows))].protocol
     short = f"{protocol.profile.noun} {protocol.profile_name}"
     return ResultTable((suite,), [*columns, BUDGET_RATIO, SEEDS], rows, cells, published, short, about)
 
 
-def _published(row: PlannedRow, columns: Sequence[Column], shows_always: bool) -> dict[str, float]:
-    """The paper's numbers of a row, by name of the column."""
-    protocol = row.protocol
-    numbers: dict[str, float] = {}
-    if protocol.profile.comparable_with_paper or shows_always:
-        numbers |= published_scores().get(row.name, {})
-    perplexities = published_perplexities(protocol.profile_name, protocol.overrides)
-    if row.name in perplexities:
-        numbers[PERPLEXITIES[0]] = perplexities[row.name]
-    return {column.name: numbers[column.name] for column in columns if column.name in numbers}
-
-
 def _with_differences(table: ResultTable, results: Results) -> ResultTable:
-    """The table of one suite with the differences from its first row: of L5, of the one task, or of all tasks' mean."""
+    """The table of one suite with the differences from its first row: of its headline, or of all tasks' mean."""
     (suite,) = table.suites
-    rows, compared = results.rows(suite), table.columns[0]
-    tasks, scores = rows[0].protocol.tasks, results.scores[results.scores.suite == suite.name]
-    of_what = f"{compared.heading}, in percentage points"
-    if suite is LANGUAGE:
-        of_what, scores = "L5, in nats per token", scores[scores.column.isin([LOSS, "validation_loss"])]
-    elif len(tasks) > 1:
-        of_what, mean = "the mean over the tasks, in percentage points", TASK_MEAN
-        if set(tasks) == set(MAD_TASKS):
-            mean = MAD_AVERAGE
-        elif len(means := mean_over(scores, tasks, mean)):
+    rows = results.rows(suite)
+    names, scores = suite.headline(rows[0].protocol.tasks), results.scores[results.scores.suite == suite.name]
+    if len(names) > 1:
+        compared, of_what = replace(column(names[0]), name=TASK_MEAN), "the mean over the tasks"
+        if len(means := mean_over(scores, names, TASK_MEAN)):
             scores = pd.concat([scores, means], ignore_index=True)
-        compared = replace(compared, name=mean)
+    else:
+        compared = column(names[0])
+        of_what = "the mean over the tasks" if is_average(names[0]) else compared.heading
+        kept = [one.name for one in table.columns if one.is_compared] + [names[0]]
+        scores = scores[scores.column.isin(kept) | scores.column.isin(rows[0].protocol.tasks)]
+    what = f"{of_what}, in {compared.difference.partition(' of ')[0]}"
 
     def about() -> str:
-        return " ".join([table.about(), *captions.about_baseline([row.row for row in rows], of_what)])
+        return " ".join([table.about(), *about_baseline([row.row for row in rows], what)])
 
     shown = compared if len(rows) > 1 else None
     differences = differences_from(scores, rows[0].name)

@@ -14,16 +14,16 @@ from madbench.bench.peer import peer_step
 from madbench.bench.timing import Timing, in_turns, reason
 from madbench.jobs import Job
 from madbench.mixers.tracing import as_compiled
-from madbench.suites import size_of
-from madbench.suites.mad import MAD, MadProfile
-from madbench.tasks import MAD_TASKS, settings_class
+from madbench.suites import main_suite, size_of
+from madbench.suites.base import Profile
+from madbench.tasks import settings_class
 from madbench.training.loop import step_of
 from madbench.training.member import Member
 
 
 def measure_training(setup: Setup) -> Iterator[Row]:
     """A row a task and label: the profile's first setting, through the step of the training loop; then all tasks."""
-    profile, done = MadProfile.load(setup.profile), []
+    profile, done = main_suite().Profile.load(setup.profile), []
     compiles = setup.compiles and setup.is_cpu  # on a GPU a step is a graph
     for task in setup.in_time(_tasks(setup)):
         jobs = {label: _jobs(label, task, profile, setup) for label in setup.labels}
@@ -71,20 +71,22 @@ def measure_training(setup: Setup) -> Iterator[Row]:
             yield row
     for label in setup.labels:
         mine = [row for row in done if row["label"] == label]
-        if len(mine) == len(MAD_TASKS):
+        if len(mine) == len(main_suite().usual_tasks()):
             total = {name: sum(row[name] for row in mine) for name in ("jobs", "hours")}
             yield {"label": label, "task": "all", "heading": "all tasks", **total}
 
 
 def _tasks(setup: Setup) -> list[str]:
     """Those whose sequences have one of the lengths that were asked for, or all."""
-    profile = MadProfile.load(setup.profile)
-    return [task for task in MAD_TASKS if profile.settings(task)[0]["seq_len"] in setup.lengths] or list(MAD_TASKS)
+    profile = main_suite().Profile.load(setup.profile)
+    return [
+        task for task in main_suite().usual_tasks() if profile.settings(task)[0]["seq_len"] in setup.lengths
+    ] or list(main_suite().usual_tasks())
 
 
-def _jobs(label: str, task: str, profile: MadProfile, setup: Setup) -> list[Job]:
+def _jobs(label: str, task: str, profile: Profile, setup: Setup) -> list[Job]:
     """Those of one seed; the first is the task's baseline."""
-    jobs = MAD.jobs([label], profile, seeds=[0], tasks=[task], budget="strict", precision=setup.precision)
+    jobs = main_suite().jobs([label], profile, seeds=[0], tasks=[task], budget="strict", precision=setup.precision)
     if setup.batch is None:
         return jobs
     return [replace(job, training=replace(job.training, batch_size=setup.batch)) for job in jobs]

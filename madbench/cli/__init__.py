@@ -25,8 +25,7 @@ inspecting:inspect labels:explain labels:budget verifying:verify bench:bench dat
 doctor:doctor
 """
 LANGUAGE_VERBS = """
-training:train prepare:prepare results:language_table plots:language_plot trained_models:sample trained_models:evaluate
-trained_models:export
+training:train prepare:prepare trained_models:sample trained_models:evaluate trained_models:export
 """
 
 app = typer.Typer(
@@ -120,8 +119,8 @@ tiny, on the bytes of Python's own standard library.
 
   madbench lm G-cg-q-12o               train one, a minute or two on a laptop
   madbench lm S-p R-cg-q --seeds 0-2   compare two; the same command resumes
-  madbench lm table                    losses and steps to thresholds
-  madbench lm plot                     loss curves as PNG, PDF and CSV
+  madbench table -t language_model     losses and steps to thresholds
+  madbench plot loss                   loss curves as PNG, PDF and CSV
   madbench lm sample G-cg-q-12o        text from the trained model
   madbench lm prepare my_texts/        tokens from your own text
   madbench lm train --help             every option of training

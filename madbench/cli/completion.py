@@ -89,31 +89,28 @@ def _labels_of_sets() -> Iterator[str]:
 
 def _tasks(ctx: typer.Context, incomplete: str) -> list[str]:
     """Names of tasks; after a comma those that are not named yet."""
-    from madbench.suites.language import TASK
-    from madbench.tasks import task_names
+    from madbench.suites import task_suites
 
     *named, last = incomplete.split(",")
     before = "".join(f"{name}," for name in named)
-    return [before + name for name in _that_begin(last, (*task_names(), TASK)) if name not in named]
+    return [before + name for name in _that_begin(last, task_suites()) if name not in named]
 
 
 def _profiles(ctx: typer.Context, incomplete: str) -> list[str]:
-    from madbench.suites import INTERACTIONS, MAD
+    """Those of the suite whose tasks were named, else of the one that leads."""
+    from madbench.suites.addressing import leading_suite
 
-    suite = INTERACTIONS if ctx.info_name == "interactions" else MAD
-    return _that_begin(incomplete, suite.Profile.names())
-
-
-def _presets(ctx: typer.Context, incomplete: str) -> list[str]:
-    from madbench.suites import LANGUAGE
-
-    return _that_begin(incomplete, LANGUAGE.Profile.names())
+    tasks = ctx.params.get("tasks")
+    named = [task for word in tasks or () for task in word.split(",")]
+    if ctx.info_name == "train":
+        named = ["language_model"]
+    return _that_begin(incomplete, leading_suite(named or None).Profile.names())
 
 
 def _figures(ctx: typer.Context, incomplete: str) -> list[str]:
-    from madbench.cli.plots import FIGURE_NAMES
+    from madbench.cli.plots import figure_names
 
-    return _that_begin(incomplete, FIGURE_NAMES)
+    return _that_begin(incomplete, figure_names())
 
 
 def _runs(ctx: typer.Context, incomplete: str) -> list[str]:
@@ -133,7 +130,6 @@ _SOURCES = {
     "TASK": _tasks,
     "TASK,...": _tasks,
     "PROFILE": _profiles,
-    "PRESET": _presets,
     "FIGURE": _figures,
     "RUN": _runs,
     "RUN2": _runs,

@@ -15,7 +15,7 @@ from madbench.cli.printing import first_of, print_json, print_lines, table_lines
 from madbench.config import settings_of
 from madbench.errors import ConfigError, MadbenchError, did_you_mean
 from madbench.jobs import Job
-from madbench.suites import MAD
+from madbench.suites import suite_called
 from madbench.tasks import IGNORE, SPLITS, Split, TaskSetting, load_task
 
 MOST_VIOLATIONS = 5
@@ -28,11 +28,11 @@ class DataError(MadbenchError):
 
 
 def data(
-    words: argument(list[str] | None, "TASK|KEY=VALUE", "A MAD task, and changes to its setting.") = None,
+    words: argument(list[str] | None, "TASK|KEY=VALUE", "A task of tokens, and changes to its setting.") = None,
     split: option(str | None, "train, validation or test.", show_default="test; all three with --check") = None,
     seed: option(int, "Seed of the run whose data are shown.", min=0) = 0,
     examples: option(int | None, "How many examples to show.", min=1, show_default=str(DEFAULT_EXAMPLES)) = None,
-    profile: ProfileOption = "quick",
+    profile: ProfileOption = None,
     check: option(bool, "Check every example against the task's rules.", "--check") = False,
     as_json: JsonOption = False,
 ) -> None:
@@ -64,12 +64,13 @@ def data(
             raise ConfigError(f"{name} has no effect without a task; see: madbench data")
 
     console = Console(highlight=False)
-    data_seed = Job("mad", "", "S", "", {}, None, {}, None, seed=seed).derived_seed("data")
+    data_seed = Job("", "", "S", "", {}, None, {}, None, seed=seed).derived_seed("data")
     settings: dict[str, list[TaskSetting]] = {}
     for problem in () if tasks else mad_tasks.broken_tasks().values():
         warn(problem)
     for task in tasks or mad_tasks.loaded_tasks():
-        given = MAD.Profile.load(profile).settings(task)
+        suite = suite_called(mad_tasks.settings_class(task).suite)
+        given = suite.Profile.load(profile or suite.default).settings(task)
         if overrides:
             given = [{**given[0], **settings_of(overrides)}]
         settings[task] = [mad_tasks.make_setting(task, setting, f"setting of {task}") for setting in given]

@@ -17,7 +17,7 @@ from madbench.cli.printing import counted, print_json, print_lines, table_lines
 from madbench.cli.trained_models import TrainedModel
 from madbench.errors import ConfigError
 from madbench.jobs import Job
-from madbench.suites import INTERACTIONS, LANGUAGE, suite_of
+from madbench.suites import suite_of
 from madbench.training.devices import resolve_device
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ def inspect(
 ) -> None:
     """Look inside a trained model: active sets, weights by lag, gates, lag kernels; of two runs, side by side.
 
-    Language models keep their weights; MAD runs do with the option
+    Language models keep their weights; other runs do with the option
     --keep-weights of madbench run. The inputs are the first of the run's own
     test set or validation text, so the same command gives the same numbers.
 
@@ -95,18 +95,18 @@ def inspect(
     models: list[Inspection] = []
     sizes: list[list[int]] = []  # of the inputs
     for name in [run] if other is None else [run, other]:
-        trained = TrainedModel(name, results, suite=None, task=task)
+        trained = TrainedModel(name, results, is_of_text=False, task=task)
         job = trained.job
         if jobs and job.id == jobs[0].id:
             raise ConfigError(f"{name!r} is the same run as {run!r}; name two, or one alone")
-        if job.suite == INTERACTIONS.name:
-            problem = f"is of interacting agents, task {job.task}; madbench interactions draws what they learned"
-            raise ConfigError(f"{name!r} {problem}")
-        is_text = job.suite == LANGUAGE.name
+        suite = suite_of(job)
+        if suite.not_inspected:
+            raise ConfigError(f"{name!r}, task {job.task}, {suite.not_inspected}")
+        is_text = suite.takes_corpus
         if corpus is not None and not is_text:
             raise ConfigError(f"--corpus {corpus}: has no effect on task {job.task}")
         corpora = {job.setting["corpus"]: trained.corpus(corpus)} if is_text else {}
-        draw = suite_of(job).Trial.examples
+        draw = suite.Trial.examples
         inputs = draw(job, examples or examples_for(draw(job, 1, corpora).shape[1]), corpora)
         with Console(stderr=True).status(f"{job.label}: {len(inputs)} inputs of {inputs.shape[1]} tokens"):
             models.append(measure(trained.model.to(device), inputs.to(device)))

@@ -28,9 +28,9 @@ from madbench.grid import Row as GridRow
 from madbench.jobs import Job
 from madbench.labels import expand
 from madbench.store.runs import Store
-from madbench.suites import INTERACTIONS, size_of
+from madbench.suites import size_of
 from madbench.suites.base import check_tasks_of
-from madbench.suites.interactions import TASKS, InteractionProfile, check_task, world_of
+from madbench.suites.interactions.suite import INTERACTIONS, TASKS, InteractionProfile, check_task, world_of
 from madbench.training.devices import resolve_device
 
 if TYPE_CHECKING:

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import csv
-import dataclasses
 import inspect
 import math
 import sys
@@ -13,7 +12,6 @@ from typing import Any
 from rich.cells import cell_len
 from rich.console import Console
 
-from madbench.analysis.protocols import interaction_change, nearest_profile, shipped_profiles
 from madbench.cli.options import RESULTS, JsonOption, argument, labels_and_overrides, open_stored, option, warn
 from madbench.cli.printing import PLAIN, print_json, print_lines, quantity, table_lines
 from madbench.config import PUBLISHED, from_mapping, read_yaml
@@ -30,16 +28,16 @@ from madbench.labels import (
     parse,
 )
 from madbench.store.runs import Run
-from madbench.suites import INTERACTIONS, LANGUAGE, MAD, Suite, suite_of
+from madbench.suites import Suite, broken_suites, main_suite, suites
 from madbench.suites.base import field_names
-from madbench.tasks import MAD_TASKS, broken_tasks, loaded_tasks, settings_class
+from madbench.tasks import broken_tasks, loaded_tasks, settings_class
 
 Rows = list[dict[str, Any]]
 
 
 def ls(
     kind: argument(
-        str | None, "KIND", "labels, variants, tasks, profiles, presets, interactions, families or runs."
+        str | None, "KIND", "labels, variants, suites, tasks, profiles, presets, families, runs, or a suite's profiles."
     ) = None,
     specs: argument(
         list[str] | None,
@@ -50,7 +48,7 @@ def ls(
     results: option(Path | None, "For runs: folder of the run store.", show_default=str(RESULTS)) = None,
     as_json: JsonOption = False,
 ) -> None:
-    """List what there is: labels, sets of labels, tasks, profiles, presets, families of labels, stored runs.
+    """List what there is: labels, sets of labels, suites, tasks, profiles, families of labels, stored runs.
 
     Sets of labels are also looked up in the folder variants of the current
     folder; tasks and families also in installed packages.
@@ -61,19 +59,20 @@ def ls(
       madbench ls labels                    the 33 labels of the paper
       madbench ls labels '~R-cg-q-12o'      a label and its one-factor neighbours
       madbench ls profiles                  and every KEY=VALUE of madbench run
-      madbench ls presets                   and every KEY=VALUE of madbench lm
-      madbench ls interactions              and every KEY=VALUE of that verb
+      madbench ls presets                   and those of language models
+      madbench ls interactions              and those of interacting agents
       madbench ls runs R-c training.epochs=20
       madbench ls runs --json               all of each run but its curve
     """
-    if kind is not None and kind not in LISTINGS:
-        raise ConfigError(f"ls: unknown kind {kind!r}{did_you_mean(kind, LISTINGS)}")
+    kinds = listings()
+    if kind is not None and kind not in kinds:
+        raise ConfigError(f"ls: unknown kind {kind!r}{did_you_mean(kind, kinds)}")
     if specs and kind not in ("labels", "runs"):
         raise ConfigError(f"ls {kind}: {specs[0]!r} has no effect; only labels and runs are chosen by name")
     if results is not None and kind not in (None, "runs"):
         raise ConfigError(f"ls {kind}: --results has no effect; only runs are in a results folder")
 
-    rows_of, _, caption = LISTINGS[kind] if kind else (_overview, "", "madbench ls KIND lists one of these")
+    rows_of, _, caption = kinds[kind] if kind else (_overview, "", "madbench ls KIND lists one of these")
     arguments = {"labels": [specs or ["@table1"]], "runs": [results, specs or []], None: [results]}
     rows = rows_of(*arguments.get(kind, ()))
     if as_json:
@@ -98,13 +97,18 @@ def ls(
         print_lines(console, table_lines(settings, width=console.width))
     for row in rows[len(sound) :]:
         console.print(f"broken: {row['problem']}", **PLAIN)
-    suites = {"profiles": ("run", MAD), "presets": ("lm", LANGUAGE), "interactions": ("interactions", INTERACTIONS)}
-    if kind in suites:
-        verb, suite = suites[kind]
-        example = "training.steps=500" if suite is INTERACTIONS else "model.d_model=96"
-        console.print(f"\nWhat KEY=VALUE can change in madbench {verb}, for example {example}:\n")
-        keys = [{"KEY": key, "what it is": text} for key, text in suite.Profile.docs().items()]
-        print_lines(console, table_lines(keys, width=console.width))
+    if suite := {one.listing: one for one in suites().values()}.get(kind):
+        verb = "run" if suite is main_suite() else f"run -t {','.join(suite.tasks()[:1])}"
+        print_keys(console, suite, verb)
+
+
+def print_keys(console: Console, suite: Suite, verb: str) -> None:
+    """Prints what KEY=VALUE can change in the profiles of a suite."""
+    keys = suite.Profile.docs()
+    example = "model.d_model=96" if "model.d_model" in keys else "training.steps=500"
+    console.print(f"\nWhat KEY=VALUE can change in madbench {verb}, for example {example}:\n")
+    rows = [{"KEY": key, "what it is": text} for key, text in keys.items()]
+    print_lines(console, table_lines(rows, width=console.width))
 
 
 def _labels(specs: list[str]) -> Rows:
@@ -123,11 +127,18 @@ def _variants() -> Rows:
 
 
 def _tasks() -> Rows:
-    rows = []
-    for name, file in loaded_tasks().items():
-        package = "MAD" if name in MAD_TASKS else settings_class(name).__module__.partition(".")[0]
-        about = {"from": package, "description": _line(file.description)}
-        rows.append({"task": name, "settings": len(file.settings)} | about)
+    rows, files = [], loaded_tasks()
+    for suite in suites().values():
+        for name in suite.tasks():
+            if name in files:
+                package = settings_class(name).__module__.partition(".")[0]
+                about = {"settings": len(files[name].settings), "description": _line(files[name].description)}
+            elif name not in broken_tasks():
+                package = type(suite).__module__.partition(".")[0]
+                about = {"settings": None, "description": suite.about_task(name)}
+            else:
+                continue
+            rows.append({"task": name, "suite": suite.name, "from": package} | about)
     return _with_broken(rows, broken_tasks())
 
 
@@ -135,17 +146,20 @@ def _profiles(suite: Suite) -> Rows:
     rows = []
     for name in suite.Profile.names():
         profile = suite.Profile.load(name)
-        if suite is MAD:
-            runs = sum(len(profile.settings(task)) * len(profile.trainings(task, "float32")) for task in MAD_TASKS)
-            row = {"profile": name, "runs": runs}
-        elif suite is INTERACTIONS:
-            row = {"profile": name, "runs": len(suite.jobs((), profile))}
-        else:
-            tokens = quantity(profile.training["steps"] * profile.training["tokens_per_step"])
-            row = {"preset": name, "tokens": tokens, "corpus": profile.corpus or "give --corpus"}
         paper = "comparable" if profile.comparable_with_paper else "not comparable"
-        rows.append(row | {"paper": paper, "description": _line(profile.description)})
+        about = {suite.Profile.noun.split()[-1]: name}
+        for key, value in suite.about_profile(profile).items():
+            about[key] = quantity(value) if isinstance(value, int) and value > 99_999 else value
+        rows.append(about | {"paper": paper, "description": _line(profile.description)})
     return rows
+
+
+def _suites() -> Rows:
+    rows = []
+    for suite in suites().values():
+        about = {"suite": suite.name, "tasks": len(suite.tasks()), "profiles": " ".join(suite.Profile.names())}
+        rows.append(about | {"title": suite.title, "from": type(suite).__module__.partition(".")[0]})
+    return _with_broken(rows, broken_suites())
 
 
 def _families() -> Rows:
@@ -220,25 +234,11 @@ def _family_name(label: str) -> str:
 
 
 def _setting_change(job: Job) -> list[str]:
-    if suite_of(job) is INTERACTIONS:
-        return interaction_change(job)
-    is_known = _family_name(job.label) in loaded_families() and (
-        suite_of(job) is LANGUAGE or job.task in loaded_tasks()
-    )
-    if not is_known:
+    suite = suites().get(job.suite)
+    is_known = _family_name(job.label) in loaded_families() and job.task not in broken_tasks()
+    if suite is None or not is_known or job.task not in suite.tasks():
         return [f"{key}={value}" for key, value in job.setting.items()]
-    profile, changes = nearest_profile(job, most_changes=math.inf)
-    if suite_of(job) is LANGUAGE:
-        return [profile, *changes]
-    profiles = {name: profile for name, profile in shipped_profiles(MAD).items() if profile.difficulty == "baseline"}
-    named = {"baseline": dataclasses.asdict(loaded_tasks()[job.task].baseline)}
-    named |= {name: profile.settings(job.task)[0] for name, profile in profiles.items()}
-    settings = [
-        [name, *(f"{key}={value}" for key, value in job.setting.items() if setting.get(key) != value)]
-        for name, setting in named.items()
-    ]
-    others = [change for change in changes if not change.startswith(("tasks.", "learning_rates", "weight_decays"))]
-    return [*min(settings, key=len), *others]
+    return suite.job_setting(job)
 
 
 def _print_runs(console: Console, rows: Rows) -> None:
@@ -249,12 +249,11 @@ def _print_runs(console: Console, rows: Rows) -> None:
         speed = details.get("steps_per_second")
         if not speed and details.get("seconds"):
             speed = details["steps"] / details["seconds"]
-        results = {"loss {:.3f}": "loss_l5", "acc {:.3f}": "accuracy", "mse {:.2g}": "mse"}
         line = {"label": row["label"], "task": row["task"], "setting": row["setting_change"]}
         line |= {"lr": f"{training['learning_rate']:g}", "wd": f"{training['weight_decay']:g}"}
         line |= {"seed": row["seed"], "status": row["status"]}
-        found = (text.format(metrics[name]) for text, name in results.items() if metrics.get(name) is not None)
-        line["result"] = next(found, None)
+        suite = suites().get(row["suite"])
+        line["result"] = (suite and suite.result(metrics, in_list=True)) or None
         shown.append(line | {"steps/s": None if speed is None else f"{speed:.1f}", "folder": row["folder"]})
     lines = table_lines(shown, right=("lr", "wd", "seed", "result", "steps/s"))
     if cell_len(lines[0]) <= console.width:
@@ -269,24 +268,29 @@ def _print_runs(console: Console, rows: Rows) -> None:
 
 _PUBLISHED = "published: MAD average of the paper's Table 1, in percent"
 _SYNTAX = "[ ]: may be absent, |: or; madbench explain EXAMPLE says what its letters mean"
-_TOKENS = "tokens: trained on, with one label and seed"
-LISTINGS: dict[str, tuple[Callable[..., Rows], str, str]] = {
-    "labels": (_labels, "labels of S/R/G; ls labels lists the paper's 33", _PUBLISHED),
-    "variants": (_variants, "sets of labels", "madbench ls labels @NAME lists one; any command takes @NAME"),
-    "tasks": (_tasks, "tasks besides language_model", "madbench data TASK shows examples"),
-    "profiles": (partial(_profiles, MAD), "sizes and schedules of an experiment", "runs: for one label and one seed"),
-    "presets": (partial(_profiles, LANGUAGE), "sizes and schedules of a language model", _TOKENS),
-    "interactions": (partial(_profiles, INTERACTIONS), "sizes of worlds of agents", "runs: for one seed"),
-    "families": (_families, "families of labels", _SYNTAX),
-    "runs": (_runs, "stored runs", ""),
-}
-"""By kind: what lists it, what the overview calls it, and what stands below the list."""
+
+
+def listings() -> dict[str, tuple[Callable[..., Rows], str, str]]:
+    """By kind: what lists it, what the overview calls it, and what stands below the list."""
+    profiles = {
+        one.listing: (partial(_profiles, one), f"sizes and schedules: {one.title}", one.profiles_note)
+        for one in suites().values()
+    }
+    return {
+        "labels": (_labels, "labels of S/R/G; ls labels lists the paper's 33", _PUBLISHED),
+        "variants": (_variants, "sets of labels", "madbench ls labels @NAME lists one; any command takes @NAME"),
+        "suites": (_suites, "ways to train and judge a label", "-t TASK chooses; madbench ls tasks"),
+        "tasks": (_tasks, "tasks", "madbench data TASK shows examples of token tasks"),
+        **profiles,
+        "families": (_families, "families of labels", _SYNTAX),
+        "runs": (_runs, "stored runs", ""),
+    }
 
 
 def _overview(results: Path | None) -> Rows:
     found = {"labels": (len(every_label()), ""), "runs": (len(_stored(results)), f" in {results or RESULTS}")}
     rows = []
-    for kind, (rows_of, what, _) in LISTINGS.items():
+    for kind, (rows_of, what, _) in listings().items():
         if kind not in found:
             named = {next(iter(row.values())): row.get("problem") for row in rows_of()}
             names = [f"{name} (broken)" if problem else name for name, problem in named.items()]

@@ -17,12 +17,10 @@ from madbench.analysis.marked_text import Width
 from madbench.cli.completion import completion_of
 from madbench.cli.printing import Format, tracked
 from madbench.errors import ConfigError, did_you_mean
-from madbench.grid import LANGUAGE_MODEL
 from madbench.jobs import Budget, Fidelity
 from madbench.labels import ALIASES, expand, names
 from madbench.labels.names import spelled_in
 from madbench.store.runs import Snapshot
-from madbench.suites.language import TASK
 
 if TYPE_CHECKING:
     from madbench.analysis.stored import Selection
@@ -60,16 +58,18 @@ LABELS_HELP = (
     "Labels, e.g. G-cg-q-12o or HyperGLU. Also sets: '{S,R,G}-cg-q-12o', @table1, '~G-cg-q-12o' (its one-factor "
     "neighbours)."
 )
-_TASKS_HELP = "MAD tasks, installed tasks and language_model, comma-separated."
+_TASKS_HELP = "Tasks of any suite, comma-separated; madbench ls tasks lists them."
 _BUDGET_HELP = "strict: every parameter counts. paper: the paper's ranks, and the tables of R(1), R(2) do not count."
 _STORED_HELP = LABELS_HELP + " All labels in the store by default."
 
 StoredWordsArgument = argument(list[str] | None, "LABEL|KEY=VALUE", _STORED_HELP)
-LanguageWordsArgument = argument(
-    list[str] | None, "LABEL|KEY=VALUE", _STORED_HELP + " KEY=VALUE changes the preset, as for madbench lm."
-)
 ProfileOption = option(
-    str, "quick, full, or a YAML file like those in tasks/profiles.", "--profile", "-p", completes="PROFILE"
+    str | None,
+    "quick, full, or a YAML file like those in tasks/profiles; of another suite than MAD's, one of its own.",
+    "--profile",
+    "-p",
+    completes="PROFILE",
+    show_default="the usual one of the suite: quick, or tiny of language models",
 )
 FidelityOption = option(
     Fidelity, "corrected: our protocol. published: the reference implementation's, quirks included."
@@ -98,7 +98,7 @@ ThreadsOption = option(
 )
 ForceOption = option(bool, "Train again what the store has already.", "--force")
 KeepWeightsOption = option(
-    bool, "Keep the weights of MAD runs with them, as those of language models are.", "--keep-weights"
+    bool, "Keep the weights of runs with them, as those of language models are anyway.", "--keep-weights"
 )
 DetailsOption = option(bool, "With --dry-run: also memory, and parameters by what they are for.", "--details")
 
@@ -197,9 +197,9 @@ class PrintOptions(NameOptions):
 
 @dataclass(frozen=True)
 class StoredOptions:
-    """Options of the verbs that show what is stored of both suites."""
+    """Options of the verbs that show what is stored, of any suite."""
 
-    profile: ProfileOption = "quick"
+    profile: ProfileOption = None
     tasks: option(
         list[str] | None,
         _TASKS_HELP,
@@ -209,46 +209,21 @@ class StoredOptions:
         completes="TASK,...",
     ) = None
     fidelity: FidelityOption = "corrected"
-    budget: BudgetOption = "strict"
+    budget: option(Budget | None, _BUDGET_HELP, show_default="strict") = None
     protocol: option(
-        str | None, "Id of the language model's protocol, as shown where there are runs of several.", "--protocol"
+        str | None, "Id of one protocol, as shown where runs of several are stored side by side.", "--protocol"
     ) = None
-    results: ResultsOption = RESULTS
-
-    def selection(self, words: list[str] | None) -> Selection:
-        """What words and options mean; raises ``LabelError`` and ``ConfigError``, for options without effect too."""
-        labels, overrides = labels_and_overrides(words or [])
-        return _selection(labels, **(vars(self) | {"tasks": split_list(self.tasks), "overrides": overrides}))
-
-
-@dataclass(frozen=True)
-class LanguageOptions:
-    """Options of the verbs that show stored language models."""
-
-    protocol: option(str | None, "Id of a protocol, as shown where runs of several are found.") = None
     corpus: option(str | None, "Only runs on the corpus of this name, folder or digest.") = None
-    preset: option(
-        str | None, "Only runs of this preset; tiny when a KEY=VALUE is given.", "--preset", "-p", completes="PRESET"
-    ) = None
-    budget: option(Budget | None, "Only runs with this parameter budget.") = None
     results: ResultsOption = RESULTS
 
     def selection(self, words: list[str] | None) -> Selection:
         """What words and options mean; raises ``LabelError`` and ``ConfigError``, for options without effect too."""
+        from madbench.analysis.stored import Selection
+
         labels, overrides = labels_and_overrides(words or [])
-        if self.preset or overrides:
-            overrides = [f"language_model={self.preset or 'tiny'}", *(LANGUAGE_MODEL + change for change in overrides)]
-        if self.protocol and (self.corpus or self.budget or overrides):
-            problem = "other choices have no effect beside it; give one or the other"
-            raise ConfigError(f"--protocol {self.protocol}: {problem}")
-        asked = {name: getattr(self, name) for name in ("protocol", "corpus", "budget", "results")}
-        return _selection(labels, tasks=[TASK], overrides=overrides, **asked)
-
-
-def _selection(labels: list[str], **asked: Any) -> Selection:
-    from madbench.analysis.stored import Selection
-
-    return Selection(labels=expand(labels), opened=open_stored, warn=warn, **asked)
+        asked = vars(self) | {"tasks": split_list(self.tasks), "overrides": overrides}
+        asked["budget"] = self.budget or ("strict" if self.protocol is None else None)
+        return Selection(labels=expand(labels), opened=open_stored, warn=warn, **asked)
 
 
 def open_stored(results: Path) -> Snapshot:

@@ -1,14 +1,14 @@
-"""Figures of what is stored: ``madbench plot`` and ``lm plot``."""
+"""Figures of what is stored: ``madbench plot``."""
 
 from __future__ import annotations
 
 import dataclasses
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-import typer
 from rich.console import Console
 
 from madbench.analysis.marked_text import Width
@@ -16,16 +16,20 @@ from madbench.cli import options
 from madbench.cli.options import argument, labels_and_overrides, option, output_option, split_list
 from madbench.errors import ConfigError, StoreError, did_you_mean
 from madbench.labels import expand
-from madbench.suites.language import TASK
+from madbench.suites import suites
+from madbench.suites.addressing import tasks_by_suite
 
 if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.figure import Figure
 
     from madbench.analysis.figures.panels import Layout
-    from madbench.analysis.stored import Selection
+    from madbench.analysis.scores import Results
+    from madbench.suites import Suite
 
-FIGURE_NAMES = ("mad", "learning", "loss", "effects", "budget", "difficulty")
+SHARED_NAMES = ("scores", "effects", "budget")
+FIGURE_NAMES = ("scores", "learning", "loss", "effects", "budget", "difficulty")
+"""Those of any suite, and those of the suites of madbench, in the order in which they are drawn."""
 
 
 @dataclass(frozen=True)
@@ -55,6 +59,10 @@ def plot(
         "default.",
     ) = None,
     y: option(Literal["accuracy", "loss"] | None, "What learning curves show.", show_default="accuracy") = None,
+    x: option(
+        Literal["step", "tokens", "seconds"] | None, "What losses are drawn against.", show_default="tokens"
+    ) = None,
+    log_x: option(bool, "Losses on a logarithmic x axis, and all of the first ones.", "--log-x") = False,
     cost: option(
         Literal["budget_ratio", "mixer_parameters"] | None,
         "What the budget figure counts.",
@@ -65,12 +73,15 @@ def plot(
     named: options.NameOptions,
     shape: LayoutOptions,
     output: output_option("Folder of the files.", show_default="RESULTS/plots") = None,
+    source: option(
+        Path | None, "Draw the CSV that an earlier plot of one figure wrote, without the store.", "--from"
+    ) = None,
 ) -> None:
     """Draw what the store holds under one protocol: every figure as PNG and PDF, with the CSV of exactly what it shows.
 
-    mad         accuracy per task by label, with intervals and every seed
+    scores      every task's result by label, with intervals and every seed
     learning    accuracy or loss of the MAD runs against the step
-    loss        loss curves of the language models; more of it: madbench lm plot
+    loss        losses of language models, on training batches and validation text
     effects     what each factor of the labels is worth, as madbench attribute
     budget      accuracy and L5 against the parameters, with the Pareto front
     difficulty  accuracy against length, vocabulary, examples and noise
@@ -79,42 +90,62 @@ def plot(
     the best and S, the others in grey.
 
     For a single column what finds no room on a page is on further ones
-    (mad-2.png and so on), and title and sentences are in mad.txt.
+    (scores-2.png and so on), and title and sentences are in scores.txt.
 
     [bold]Examples[/bold]
 
       madbench plot
-      madbench plot mad effects @table1 --profile full
+      madbench plot scores effects @table1 --profile full
       madbench plot learning S-c R-cg-q-12o -t in_context_recall --y loss
+      madbench plot loss -t language_model --x seconds --log-x
+      madbench plot loss --from results/plots/loss_curves.csv --output slides
       madbench plot budget --cost mixer_parameters --output slides
-      madbench plot mad S R-cg-q-12o --width single --no-title --no-caption
+      madbench plot scores S R-cg-q-12o --width single --no-title --no-caption
     """
     from madbench.analysis.figures.files import NothingToDrawError
-    from madbench.analysis.figures.registry import FIGURES, figure_frame
+    from madbench.analysis.figures.registry import drawing_of, figure_frame
 
-    asked, others = options.names_and_labels(words or [], FIGURE_NAMES, "figure")
-    names = asked or FIGURE_NAMES
-    drawn = ", ".join(names)
-    own = {"learning": {"y": y} if y else {}, "budget": {"x": cost} if cost else {}}
-    for flag, value, name in (("--y", y, "learning"), ("--cost", cost, "budget")):
-        if value and name not in names:
-            raise ConfigError(f"{flag} {value}: has no effect on {drawn}; it is for {name}")
-    suites = {suite for name in names for suite in FIGURES[name].suites}
-    tasks = _tasks(drawn, suites, split_list(stored.tasks), stored.protocol)
-    selection = dataclasses.replace(stored, tasks=tasks).selection(others)
-    rows, missing = selection.available(suites)
-    if missing and (not rows or "language" in missing):
-        raise missing.get("language") or missing["mad"]
-    why = {"missing": str(missing["mad"]).removeprefix(f"{stored.results}: ")} if missing else {}
+    known = figure_names()
+    asked, others = options.names_and_labels(words or [], known, "figure")
+    own = {"learning": {"y": y}, "loss": {"x": x, "log_x": log_x}, "budget": {"x": cost}}
+    own = {name: {key: value for key, value in of_figure.items() if value} for name, of_figure in own.items()}
+    flags = {"--y": (y, "learning"), "--x": (x, "loss"), "--log-x": (log_x, "loss"), "--cost": (cost, "budget")}
+    drawn = ", ".join(asked or known)
+    for flag, (value, name) in flags.items():
+        if value and name not in (asked or known):
+            given = flag if value is True else f"{flag} {value}"
+            raise ConfigError(f"{given}: has no effect on {drawn}; it is for {name}")
+    folder = output or stored.results / "plots"
+    if source is not None:
+        (name,) = asked if len(asked) == 1 else [None]
+        if name is None:
+            raise ConfigError(f"--from {source}: name the one figure whose CSV it is, such as loss")
+        frame = _read_frame(source, name, others)
+        print(
+            *write_figure(
+                drawing_of(name).draw(frame, layout=shape.layout, **own.get(name, {})), folder / drawing_of(name).file
+            ),
+            sep="\n",
+        )
+        return
+    _check_suites(asked, split_list(stored.tasks), stored.protocol)
+    selection = _of_figures(stored, asked).selection(others)
+    rows, missing = selection.available()
+    if not rows or (missing and selection.tasks is not None):
+        raise next(iter(missing.values()))
     results = selection.results_of(rows)
+    names = asked or figure_names(results.experiment.suites)
+    why = {name: str(error).removeprefix(f"{stored.results}: ") for name, error in missing.items()}
     reasons = {}
     for name in names:
         try:
             with Console(stderr=True).status(f"drawing {name}"):  # nothing may be printed within: it would go to stderr
-                stem = (output or stored.results / "plots") / FIGURES[name].file
-                frame = figure_frame(name, results, **why)
-                figure = FIGURES[name].draw(frame, layout=shape.layout, **own.get(name, {}))
-                written = write_figure(figure, stem, frame)
+                drawing = drawing_of(name)
+                if name == "loss" and x == "seconds":
+                    _check_times(results)
+                frame = figure_frame(name, results, why)
+                figure = drawing.draw(frame, layout=shape.layout, **own.get(name, {}))
+                written = write_figure(figure, folder / drawing.file, frame)
         except NothingToDrawError as error:
             if asked:
                 raise StoreError(f"{stored.results}: {name}: {error}") from error
@@ -127,45 +158,6 @@ def plot(
         raise StoreError(f"{stored.results}: there is nothing to draw; madbench run G-cg-q-12o makes runs")
 
 
-def language_plot(
-    context: typer.Context,
-    words: options.LanguageWordsArgument = None,
-    x: option(Literal["step", "tokens", "seconds"], "What the losses are drawn against.") = "tokens",
-    log_x: option(bool, "A logarithmic x axis, and all of the first losses.", "--log-x") = False,
-    *,
-    stored: options.LanguageOptions,
-    named: options.NameOptions,
-    shape: LayoutOptions,
-    output: output_option("Files to write, without their endings.", show_default="RESULTS/plots/loss_curves") = None,
-    source: option(Path | None, "Draw the CSV that an earlier plot wrote, without the store.", "--from") = None,
-) -> None:
-    """Draw the loss curves of stored language-model runs: a PNG, a PDF and the CSV they can be drawn again from.
-
-    Left the losses on training batches, raw and smoothed; right those on
-    validation text; seeds as a band. As in the table, only runs that can be
-    compared are drawn together.
-
-    [bold]Examples[/bold]
-
-      madbench lm plot
-      madbench lm plot S-p R-cg-q-12o G-cg-q-12o --x seconds
-      madbench lm plot --from results/plots/loss_curves.csv --x step -o slide
-    """
-    from madbench.analysis.figures.registry import FIGURES
-
-    output = output or stored.results / "plots" / "loss_curves"
-    stem = output.with_suffix("") if output.suffix in (".png", ".pdf", ".csv") else output
-    if source is None:
-        frame = _stored_curves(stored.selection(words), x)
-    else:
-        for choice in vars(stored):
-            if context.get_parameter_source(choice).name != "DEFAULT":
-                raise ConfigError(f"--{choice} has no effect with --from: the CSV holds what is drawn")
-        frame = _read_curves(source, words or [])
-    figure = FIGURES["loss"].draw(frame, x=x, log_x=log_x, layout=shape.layout)
-    print(*write_figure(figure, stem, frame if source is None else None), sep="\n")
-
-
 def write_figure(figure: Figure, stem: Path, frame: pd.DataFrame | None = None) -> list[Path]:
     """Writes the figure's pages as PNG and PDF, and before them ``frame``, which it shows, as CSV; gives the paths."""
     from madbench.analysis.figures.files import save_figure, write_frame
@@ -176,41 +168,60 @@ def write_figure(figure: Figure, stem: Path, frame: pd.DataFrame | None = None) 
     return [*csv, *save_figure(figure, stem)]
 
 
-def _tasks(drawn: str, suites: set[str], tasks: list[str] | None, protocol: str | None) -> list[str] | None:
-    """The tasks of the figures. Raises ``ConfigError`` where ``tasks`` or ``protocol`` have no effect on them."""
-    if protocol and "language" not in suites:
-        raise ConfigError(f"--protocol {protocol}: has no effect on {drawn}, which are of MAD tasks")
-    if suites == {"language"} and tasks not in (None, [TASK]):
-        raise ConfigError(f"--tasks {','.join(tasks)}: has no effect on {drawn}, which is of {TASK}")
-    if suites == {"mad"} and tasks == [TASK]:
-        problem = f"has no effect on {drawn}, of MAD tasks; madbench plot loss draws language models"
-        raise ConfigError(f"--tasks {TASK}: {problem}")
-    return [TASK] if suites == {"language"} else tasks
+def figure_names(chosen: Sequence[Suite] | None = None) -> list[str]:
+    """The figures of suites, of all by default: those of any suite, and those that a suite has of its own."""
+    shown = [*suites().values()] if chosen is None else chosen
+    own = [name for suite in shown for name in suite.figures]
+    return [name for name in FIGURE_NAMES if name in own or name in SHARED_NAMES] + [
+        name for name in own if name not in FIGURE_NAMES
+    ]
 
 
-def _stored_curves(selection: Selection, x: str) -> pd.DataFrame:
-    """The curves of the stored runs. Raises ``ConfigError`` where these cannot be compared along ``x``."""
-    from madbench.analysis.figures.registry import figure_frame
-    from madbench.analysis.loss_curves import timing_differences
+def _suites_of(figures: Sequence[str]) -> list[Suite]:
+    """The suites that some figures are about, where each is of one suite; none for figures of any suite."""
+    owners = [next((suite for suite in suites().values() if name in suite.figures), None) for name in figures]
+    return [] if None in owners else list(dict.fromkeys(owners))
 
-    found = selection.select()
-    differing = ", ".join(timing_differences(found.language_runs)).replace("_", " ")
-    if x == "seconds" and differing:
-        problem = f"the runs differ in {differing}, so their times cannot be compared; use --x tokens"
+
+def _check_suites(figures: Sequence[str], tasks: list[str] | None, protocol: str | None) -> None:
+    """Raises ``ConfigError`` where ``tasks`` or ``protocol`` have no effect on the figures that were asked for."""
+    owners, drawn = _suites_of(figures), ", ".join(figures)
+    if not owners:
+        return
+    titles = " and ".join(suite.title for suite in owners)
+    if tasks is not None and (foreign := [name for name in tasks_by_suite(tasks) if suites()[name] not in owners]):
+        of_these = [task for name in foreign for task in tasks_by_suite(tasks)[name]]
+        raise ConfigError(f"--tasks {','.join(of_these)}: has no effect on {drawn}, of {titles}")
+    if protocol and all(suite.shows_default for suite in owners):
+        raise ConfigError(f"--protocol {protocol}: has no effect on {drawn}, of {titles}")
+
+
+def _of_figures(stored: options.StoredOptions, figures: Sequence[str]) -> options.StoredOptions:
+    """The options, with the tasks of the suites that the figures are about where none were named."""
+    owners = _suites_of(figures) if stored.tasks is None and figures else []
+    tasks = [task for suite in owners for task in suite.usual_tasks()]
+    return dataclasses.replace(stored, tasks=tasks) if tasks else stored
+
+
+def _check_times(results: Results) -> None:
+    """Raises ``ConfigError`` for runs whose times cannot be compared."""
+    differing = [name for suite in results.suites for name in suite.scores.timing_differences(results.runs(suite))]
+    if differing:
+        named = ", ".join(differing).replace("_", " ")
+        problem = f"the runs differ in {named}, so their times cannot be compared; use --x tokens"
         raise ConfigError(f"--x seconds: {problem}")
-    return figure_frame("loss", found)
 
 
-def _read_curves(source: Path, words: list[str]) -> pd.DataFrame:
-    """The curves in a CSV file; of the labels among ``words``, where there are any."""
-    from madbench.analysis.figures.registry import FIGURES
+def _read_frame(source: Path, name: str, words: list[str]) -> pd.DataFrame:
+    """What a figure drew, from its CSV file; of the labels among ``words``, where there are any."""
+    from madbench.analysis.figures.registry import drawing_of
 
     named, overrides = labels_and_overrides(words)
     if overrides:
         raise ConfigError(f"{overrides[0]!r} has no effect with --from: the CSV holds what is drawn")
-    curves = FIGURES["loss"].read(source)
+    frame = drawing_of(name).read(source)
     labels = expand(named)
     for label in labels:
-        if label not in set(curves.label):
-            raise ConfigError(f"{source}: holds no curve of {label!r}{did_you_mean(label, curves.label.unique())}")
-    return curves[curves.label.isin(labels)] if labels else curves
+        if label not in set(frame.label):
+            raise ConfigError(f"{source}: holds no curve of {label!r}{did_you_mean(label, frame.label.unique())}")
+    return frame[frame.label.isin(labels)] if labels else frame

@@ -1,4 +1,4 @@
-"""What stored runs say: ``madbench table``, ``attribute``, ``compare``, ``findings``, ``report`` and ``lm table``."""
+"""What stored runs say: ``madbench table``, ``attribute``, ``compare``, ``findings`` and ``report``."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ from rich.console import Console
 from rich.table import Column, Table
 from rich.text import Text
 
-from madbench.analysis.quantities import LOSS, STEPS_CLAIMED, mad_columns
 from madbench.cli import options
 from madbench.cli.options import StoredOptions, StoredWordsArgument, argument, option, output_option
 from madbench.cli.printing import print_text_table, quantity
@@ -21,9 +20,9 @@ from madbench.cli.registering import print_registered
 from madbench.errors import ConfigError, StoreError, did_you_mean
 from madbench.execute.journal import command_line
 from madbench.files import explain_os_errors, write_atomically
-from madbench.grid import suite_of_override
 from madbench.report.commands import option_words, protocol_words
-from madbench.suites import LANGUAGE, MAD
+from madbench.suites import suites
+from madbench.suites.addressing import own_overrides
 
 if TYPE_CHECKING:
     from madbench.analysis.findings import Finding
@@ -35,9 +34,12 @@ def table(
     words: StoredWordsArgument = None,
     *,
     stored: StoredOptions,
+    thresholds: option(
+        str | None, "Of language models, losses x of the columns 'to x', such as 2.0,1.9.", show_default="by the curves"
+    ) = None,
     sort: option(
         str,
-        "Best row first: a task, mad_average, loss_l5, steps_to_X, budget_ratio or n; label is their order.",
+        "Best row first: a task, an average, loss_l5, steps_to_X, budget_ratio or n; label is their order.",
         metavar="COLUMN",
     ) = "label",
     published: option(bool, "Show the paper's numbers under a profile of another size, too.", "--published") = False,
@@ -46,49 +48,20 @@ def table(
     """Tabulate what the store holds: means over seeds with 95% intervals, and which labels may be the best.
 
     Every suite has one protocol: profile, fidelity, budget and overrides are
-    never mixed, nor the language model's presets and corpora. So give the same
+    never mixed, nor presets and corpora of language models. So give the same
     profile, overrides, fidelity and budget as for madbench run, which prints
-    the command that shows its table again. madbench lm table has more of the
-    language model.
+    the command that shows its table again. Where several protocols are stored,
+    they are listed with how to choose one. Suites stand side by side with their
+    main results; of one alone the table has everything: of language models
+    validation loss, bits, loss at equal time and speed.
 
     [bold]Examples[/bold]
 
       madbench table
       madbench table @table1 --profile full --format latex > table1.tex
       madbench table training.epochs=20 --sort mad_average
+      madbench table -t language_model --thresholds 2.0,1.9,1.8
       madbench table -t compression,language_model -f html > table.html
-    """
-    from madbench.analysis.tables import stored_table
-
-    found = stored_table(stored.selection(words), is_brief=True, shows_published=published)
-    print_text_table(found.sorted_by(sort), printed)
-
-
-def language_table(
-    words: options.LanguageWordsArgument = None,
-    *,
-    stored: options.LanguageOptions,
-    thresholds: option(
-        str | None, "Losses x of the columns 'to x', such as 2.0,1.9; chosen from the curves by default."
-    ) = None,
-    sort: option(
-        str,
-        "Best row first: loss_l5, validation_loss, steps_to_X, budget_ratio or n; label is their order.",
-        metavar="COLUMN",
-    ) = "label",
-    printed: options.PrintOptions,
-) -> None:
-    """Tabulate stored language-model runs: L5, validation loss, steps to thresholds, loss at equal time.
-
-    Corpora, sizes, schedules and budgets are never mixed: where the
-    store holds several, this lists them and how to choose one.
-
-    [bold]Examples[/bold]
-
-      madbench lm table
-      madbench lm table S-p G-cg-q-12o --thresholds 2.0,1.9,1.8
-      madbench lm table --sort loss_l5
-      madbench lm table --preset gpt2 --corpus openwebtext --format latex > lm.tex
     """
     from madbench.analysis.tables import stored_table
 
@@ -96,7 +69,8 @@ def language_table(
         losses = None if thresholds is None else [float(part) for part in thresholds.split(",")]
     except ValueError:
         raise ConfigError(f"--thresholds {thresholds!r}: expected losses such as 2.0,1.9") from None
-    print_text_table(stored_table(stored.selection(words), thresholds=losses).sorted_by(sort), printed)
+    found = stored_table(stored.selection(words), thresholds=losses, shows_published=published)
+    print_text_table(found.sorted_by(sort), printed)
 
 
 def attribute(
@@ -121,7 +95,7 @@ def attribute(
     from madbench.analysis.attribution import attribution_table
 
     selection = stored.selection(words)
-    found = selection.select("no two labels share a language-model protocol", lambda labels: len(labels) > 1)
+    found = selection.select("no two labels share a protocol", lambda labels: len(labels) > 1)
     table = attribution_table(found.scores, found.sentences(), pairs).checked(stored.results)
     print_text_table(table, printed)
 
@@ -158,7 +132,7 @@ def compare(
         raise ConfigError(f"{named}: nothing to compare with; give two labels or more")
     baseline, *others = selection.labels
     among = f"{baseline} shares no {{}} with {' or '.join(others)}"
-    found = selection.select(among.format("language-model protocol"), lambda labels: labels > {baseline})
+    found = selection.select(among.format("protocol"), lambda labels: labels > {baseline})
     table = comparison_table(baseline, others, found.scores, found.sentences())
     compared = {row.label for row in table.rows}
     begun = found.scores[found.scores.done > 0].groupby("label").column.agg(set)
@@ -210,8 +184,7 @@ def findings(
     selection = stored.selection(words)
     quantities = None
     if selection.tasks is not None:
-        quantities = [column.name for column in mad_columns(selection.mad_tasks)]
-        quantities += [LOSS, STEPS_CLAIMED] if selection.has_language else []
+        quantities = asked_columns(selection)
     found, left_out, sentences = _stored(selection), 0, []
     if found:
         left_out, sentences = count_left_out(found.scores), found.sentences()
@@ -219,7 +192,7 @@ def findings(
         for noun, profile in profiles.items():
             if not profile.comparable_with_paper:
                 sentences.append(f"The {noun} is not comparable with the paper: verdicts are about this {noun}.")
-    rows = judge_claims(found and found.scores, quantities, **_command_options(selection, found))
+    rows = judge_claims(found and found.scores, quantities, _command_options(selection, found))
     if explain is not None:
         names = [*dict.fromkeys(row.claim.name for row in rows), "all"]
         if explain not in names:
@@ -231,28 +204,37 @@ def findings(
     print_text_table(findings_table(rows, sentences, left_out), printed)
 
 
+def asked_columns(selection: Selection) -> list[str]:
+    """The columns of the tasks that were asked for, and the steps to losses that claims are about."""
+    shown = [(suite, selection.tasks_of(suite)) for suite in suites().values()]
+    names = [column.name for suite, tasks in shown if tasks for column in suite.columns(tasks)]
+    return names + [name for suite, tasks in shown if tasks for name in suite.claimed_columns]
+
+
 def _stored(selection: Selection) -> Results | None:
-    """What is stored of either suite; None where the default folder is not there yet."""
+    """What is stored of any suite; None where the default folder is not there yet."""
     if selection.results == options.RESULTS and not options.RESULTS.exists() and selection.protocol is None:
         return None
     rows, missing = selection.available()
-    if "language" in missing and (selection.protocol is not None or not selection.results.exists()):
-        raise missing["language"]
-    if "mad" in missing and not rows:
-        selection.warn(str(missing["mad"]))
+    for error in missing.values():
+        if selection.protocol is not None or not selection.results.exists():
+            raise error
+        if not rows:
+            selection.warn(str(error))
     return selection.results_of(rows)
 
 
 def _command_options(selection: Selection, found: Results | None) -> dict[str, str]:
-    """The options with which ``madbench run`` and ``madbench lm`` train under these protocols."""
-    overrides = [word for word in selection.overrides if suite_of_override(word) == MAD.name]
-    MAD.Profile.load(selection.profile, overrides)  # which has to be one, with runs or without
-    of_language = option_words({"--budget": selection.budget, "--results": str(selection.results)})
-    named = option_words({"--profile": selection.profile, "--fidelity": selection.fidelity})
-    of_mad = [*overrides, *named, *of_language]
-    if found and found.has(LANGUAGE):
-        of_language = protocol_words(found.rows(LANGUAGE)[0], selection.results)
-    return {"mad_options": shlex.join(of_mad), "language_options": shlex.join(of_language)}
+    """The options with which ``madbench run`` trains under the protocol of each suite, by name of the suite."""
+    profile = selection.profile or selection.leading.default
+    overrides = own_overrides(selection.overrides, selection.leading, selection.leading)
+    selection.leading.Profile.load(profile, overrides)  # which has to be one, with runs or without
+    given = {"--profile": selection.profile, "--fidelity": selection.fidelity}
+    given |= {"--budget": selection.budget, "--results": str(selection.results)}
+    words = {suite.name: [*overrides, *option_words(given)] for suite in [selection.leading]}
+    for suite in found.suites if found else ():
+        words[suite.name] = protocol_words(found.rows(suite)[0], selection.results)
+    return {name: shlex.join(of_suite) for name, of_suite in words.items()}
 
 
 def _print_explanations(rows: list[Finding], is_all: bool) -> None:

@@ -21,7 +21,7 @@ from madbench.jobs import WEIGHTS
 from madbench.labels import parse
 from madbench.mixers import label_traits
 from madbench.store.runs import Store
-from madbench.suites import LANGUAGE
+from madbench.suites import suite_of
 from madbench.training.devices import device_name, git_state, resolve_device, versions
 
 if TYPE_CHECKING:
@@ -105,15 +105,12 @@ def evaluate(
       madbench lm evaluate G-cg-q-12o
       madbench lm evaluate G-cg-q-12o --seq-len 32 --windows 1000
     """
-    from madbench.models.blocks import autocast
-    from madbench.suites.language_trial import Batches, Evaluation
-
     device = resolve_device(device)
     trained = TrainedModel(run, results)
     job, windowed = trained.job, trained.corpus(corpus)
     length = seq_len or job.model.seq_len
     config = dataclasses.replace(job.training, eval_sequences=windows or job.training.eval_sequences)
-    evaluation = Evaluation(Batches(windowed, length, device), config, autocast(device, config.precision))
+    evaluation = suite_of(job).Trial.evaluator(windowed, length, config, device)
     with Console(stderr=True).status(f"{config.eval_sequences} windows of {length} tokens"):
         losses = evaluation.validation(trained.model.to(device))
     described = evaluation.description()
@@ -162,20 +159,20 @@ def export(
 class TrainedModel:
     """The model that ``name`` means, with its weights, the job that made it, and the store it is in, if any.
 
-    Only language models by default; of any ``suite`` and, where it is given, of one ``task``. Raises ``StoreError`` for
-    no finished one of the store, for one whose weights were not kept, and for several.
+    Only models of text by default; otherwise of any suite and, where it is given, of one ``task``. Raises
+    ``StoreError`` for no finished one of the store, for one whose weights were not kept, and for several.
     """
 
-    def __init__(self, name: str, results: Path, suite: str | None = LANGUAGE.name, task: str | None = None):
+    def __init__(self, name: str, results: Path, is_of_text: bool = True, task: str | None = None):
         from madbench.training.checkpoints import load_model
 
         self.results = results
         is_file = Path(name).is_file()
         if task and is_file:
             raise ConfigError(f"--task {task}: has no effect on {name}, a file of one run")
-        self.weights = Path(name) if is_file else _stored_weights(name, results, suite, task)
+        self.weights = Path(name) if is_file else _stored_weights(name, results, is_of_text, task)
         self.model, self.job = load_model(self.weights)
-        if suite is not None and self.job.suite != suite:
+        if is_of_text and not suite_of(self.job).takes_corpus:
             raise ConfigError(f"{self.weights}: weights of task {self.job.task}; only language models can be used here")
         folder = self.weights.absolute().parent
         is_stored = folder.name == self.job.id and folder.parent.name == "runs" and self.weights.name == WEIGHTS
@@ -217,19 +214,20 @@ class TrainedModel:
         raise ConfigError(f"{self.weights}: {problem}{''.join(problems)}")
 
 
-def _stored_weights(name: str, results: Path, suite: str | None, task: str | None) -> Path:
+def _stored_weights(name: str, results: Path, is_of_text: bool, task: str | None) -> Path:
     store = open_stored(results)
-    stored = [run for run in store.runs(with_curves=False, suite=suite) if task in (None, run.job.task)]
+    stored = [run for run in store.runs(with_curves=False) if task in (None, run.job.task)]
+    stored = [run for run in stored if not is_of_text or suite_of(run.job).takes_corpus]
     named = [run for run in stored if run.job.id.startswith(name)]
     named = named or [run for run in stored if run.job.label == str(parse(name))]
     found = [run for run in named if store.has_weights(run.job.id)]
-    if not found and named and suite is None:
+    if not found and named and not is_of_text:
         again = "the command that trained it trains it again, and keeps them, with --keep-weights --force"
         raise StoreError(f"{results}: {name!r} is stored without weights; {again}")
     if not found:
-        of_any = "madbench run LABEL -t TASK --keep-weights" if suite is None else "madbench lm"
+        of_any = "madbench lm" if is_of_text else "madbench run LABEL -t TASK --keep-weights"
         elsewhere = f"{of_any} trains one, and an unfinished one is in {results}/work/ID/checkpoint.pt"
-        raise StoreError(f"{results}: no finished {'run' if suite is None else 'language model'} {name!r}; {elsewhere}")
+        raise StoreError(f"{results}: no finished {'language model' if is_of_text else 'run'} {name!r}; {elsewhere}")
     if len(found) > 1:
         lines = [f"  {run.job.id}  {run.job.task} {setting_change(run.job)}, seed {run.job.seed}" for run in found]
         raise StoreError(f"{results}: {len(found)} runs are {name!r}; name one by its id:\n" + "\n".join(lines))

@@ -19,12 +19,10 @@ from madbench.config import parse_seeds
 from madbench.errors import ConfigError
 from madbench.execute.base import Executor, Policy, Summary, reason
 from madbench.experiment import Experiment, prepare
-from madbench.grid import LANGUAGE_MODEL, Grid, Row
+from madbench.grid import Grid, Row
 from madbench.labels import expand
 from madbench.report.commands import option_words
 from madbench.store.runs import Snapshot
-from madbench.suites import LANGUAGE
-from madbench.suites.language import TASK
 from madbench.trackers import parse_names
 
 if TYPE_CHECKING:
@@ -35,7 +33,7 @@ MOST_FAILURES = 20  # that are listed; the JSON has all
 
 def run(
     words: argument(list[str], "LABEL|KEY=VALUE", options.LABELS_HELP + " KEY=VALUE changes the profile."),
-    profile: options.ProfileOption = "quick",
+    profile: options.ProfileOption = None,
     tasks: options.TasksOption = None,
     fidelity: options.FidelityOption = "corrected",
     *,
@@ -65,7 +63,7 @@ def run(
     """
     labels, overrides = labels_and_overrides(words)
     asked = options.split_list(tasks)
-    choices = {"profile": profile, "tasks": asked and tuple(asked), "fidelity": fidelity}
+    choices = {"profile": profile or "", "tasks": asked and tuple(asked), "fidelity": fidelity}
     printed = PrintOptions(as_json=as_json, notes=notes)
     _train_labels(labels, overrides, training, details, printed, keep_weights, **choices)
 
@@ -73,7 +71,7 @@ def run(
 def train(
     words: argument(list[str], "LABEL|KEY=VALUE", options.LABELS_HELP + " KEY=VALUE changes the preset."),
     preset: option(
-        str, "tiny, mini, gpt2, or a YAML file like those in tasks/presets.", "--preset", "-p", completes="PRESET"
+        str, "tiny, mini, gpt2, or a YAML file like those in tasks/presets.", "--preset", "-p", completes="PROFILE"
     ) = "tiny",
     *,
     training: TrainingOptions,
@@ -96,9 +94,8 @@ def train(
       madbench lm @table1 --preset gpt2 --corpus openwebtext --dry-run
     """
     labels, overrides = labels_and_overrides(words)
-    overrides = [f"language_model={preset}", *(LANGUAGE_MODEL + word for word in overrides)]
     printed = PrintOptions(as_json=as_json, notes=notes)
-    _train_labels(labels, overrides, training, training.dry_run, printed, tasks=(TASK,))
+    _train_labels(labels, overrides, training, training.dry_run, printed, tasks=("language_model",), profile=preset)
 
 
 def _train_labels(
@@ -146,7 +143,7 @@ def carry_out(
         where = {name: getattr(options, name) for name in ("device", "results", "corpus", "tokenizer", "dtype")}
         experiment = prepare(grid, is_remote=executor is not None, **where)
     if printed.asked == "csv" and len(experiment.suites) > 1:
-        raise ConfigError("--format csv is for one table; choose the MAD tasks or language_model with --tasks")
+        raise ConfigError("--format csv is for one table; choose the tasks of one suite with --tasks")
     without_weights = experiment.note_on_weights() if keep_weights else ""
     for note in [*experiment.notes, "" if policy.redo else without_weights]:
         if note:
@@ -182,7 +179,8 @@ def carry_out(
         output: dict[str, Any] = {}
         for table in tables:
             content = {"caption": table.caption, "notes": table.notes, "cells": table.records()}
-            output |= {"language_model": content} if LANGUAGE in table.suites else content
+            (suite,) = table.suites
+            output |= content if suite is experiment.grid.leading else {suite.prefix[:-1]: content}
         print_json(output | {"failed": failures, "left": summary.left})
     if tables:
         again = "the same command shows this again"
@@ -229,12 +227,15 @@ def _failures(found: Results, failed_now: Mapping[str, str]) -> list[dict[str, A
 def _table_command(experiment: Experiment) -> str:
     """The command that shows the table of rows that differ in their labels alone."""
     grid, protocol = experiment.grid, experiment.protocol
-    if experiment.suites == [LANGUAGE]:
-        words = ["lm", "table", *experiment.labels, *protocol.overrides, "--corpus", protocol.corpus.digest]
-        words += ["--preset", protocol.profile_name, "--budget", grid.budget]
-    else:
-        given = {"--profile": grid.profile, "--fidelity": grid.fidelity, "--budget": grid.budget}
-        is_mixed = protocol.profile.overrides and protocol.plan(experiment.labels, [0]).idle
-        words = ["table", *(experiment.labels if is_mixed else ()), *grid.overrides, *option_words(given)]
-        words += ["--tasks", ",".join(grid.tasks)] if grid.tasks else []
+    suite = protocol.suite
+    terms = {"--fidelity": grid.fidelity, "--budget": grid.budget}
+    given = {"--profile": grid.profile or None, **terms}
+    if not suite.shows_default:  # of which any protocol may be stored
+        given["--profile"] = protocol.profile_name
+    is_mixed = protocol.profile.overrides and protocol.plan(experiment.labels, [0]).idle
+    words = ["table", *(experiment.labels if is_mixed else ()), *grid.overrides]
+    words += option_words({key: value for key, value in given.items() if value})
+    words += ["--tasks", ",".join(grid.tasks)] if grid.tasks else []
+    corpora = {row.protocol.corpus.digest for row in experiment.rows if row.protocol.corpus}
+    words += ["--corpus", *corpora] if experiment.suites == [suite] and len(corpora) == 1 else []
     return shlex.join(["madbench", *words, *option_words({"--results": str(experiment.results)})])

@@ -18,18 +18,12 @@ from madbench.config import from_mapping, read_yaml
 from madbench.errors import BudgetError, ConfigError, MadbenchError
 from madbench.labels import LabelSet, available_sets, expand
 from madbench.mixers import solve
-from madbench.suites import INTERACTIONS, MAD, SUITES, Suite
+from madbench.suites import Suite, suite_called, suites
 from madbench.suites.base import Profile
-from madbench.tasks import MAD_TASKS, broken_tasks, load_task_file, loaded_tasks
+from madbench.tasks import broken_tasks, load_task_file, loaded_tasks
 
-KINDS = {
-    "variants": "labels",
-    "task": "task",
-    "profile": "learning_rates",
-    "preset": "training",
-    "interaction profile": "tasks",
-}
-"""The key that tells the kind of a file; where none does, the folder of that kind does."""
+KINDS = {"variants": "labels", "task": "task"}
+"""The key that tells the kind of a file that is no profile."""
 
 Finding = tuple[list[str], str, list[str]]
 """The problems of a file; what a sound one holds; notes on what is allowed and worth knowing."""
@@ -48,7 +42,8 @@ def validate(
     A file with the key labels is a set of variants, one with the key task a
     task, one with learning_rates a profile, one with training but without
     learning_rates a preset, and one with tasks alone a profile of interactions.
-    Exit code 2 when anything is wrong.
+    The key suite says of which other suite a profile is. Exit code 2 when
+    anything is wrong.
 
     --store reads every file of a results folder to its last bit: records,
     curves, weights, measurements, checkpoints, corpora, index, journals. What is
@@ -93,7 +88,7 @@ def _print(reports: Sequence[Mapping[str, Any]]) -> None:
 
 def _shipped_files() -> list[Path]:
     """Every set of variants a label can name, every installed task, every profile, every preset."""
-    profiles = [path for suite in SUITES.values() for path in sorted(suite.Profile.folder.glob("*.yaml"))]
+    profiles = [path for suite in suites().values() for path in sorted(suite.Profile.folder.glob("*.yaml"))]
     paths = [*available_sets().values(), *(file.path for file in loaded_tasks().values()), *profiles]
     here = Path.cwd()
     return [path.relative_to(here) if path.is_relative_to(here) else path for path in paths]
@@ -110,20 +105,30 @@ def _check(path: Path) -> dict[str, Any]:
     kind, summary, notes = "", "", []
     try:
         mapping = read_yaml(path)
-        folder = path.resolve().parent.name
-        kinds = [name for name, key in KINDS.items() if key in mapping]
-        kinds = kinds or [name for name in KINDS if folder in (name, f"{name}s")]
-        if not kinds:
-            keys = ", ".join(f"{key} ({name})" for name, key in KINDS.items())
-            raise ConfigError(f"{path}: cannot tell what this is; expected one of the keys {keys}")
-        kind = kinds[0]
-        checks = {"variants": _check_variants, "task": _check_task}
-        checks |= {suite.Profile.noun: functools.partial(_check_profile, suite) for suite in SUITES.values()}
-        problems, summary, notes = checks[kind](path, mapping)
+        kind, check = _kind_of(path, mapping)
+        problems, summary, notes = check(path, mapping)
     except ConfigError as error:
         problems = [str(error)]
     about = {"ok": not problems, "file": str(path), "kind": kind, "summary": summary * (not problems)}
     return about | {"problems": problems, "notes": notes}
+
+
+def _kind_of(path: Path, mapping: Mapping[str, Any]) -> tuple[str, Callable[[Path, Mapping[str, Any]], Finding]]:
+    """What a file is, and its check: by the suite it names, a folder of profiles, a key that it has, its folder's name."""
+    folder, of_file = path.resolve().parent, mapping.get("suite")
+    profiles = {one: functools.partial(_check_profile, one) for one in suites().values()}
+    if of_file is not None:
+        return (suite := suite_called(str(of_file), f"{path}: suite: ")).Profile.noun, profiles[suite]
+    checks: dict[str, Any] = {"variants": _check_variants, "task": _check_task}
+    checks |= {suite.Profile.noun: check for suite, check in profiles.items()}
+    keys = KINDS | {suite.Profile.noun: suite.file_key for suite in profiles if suite.file_key}
+    kinds = [suite.Profile.noun for suite in profiles if folder == suite.Profile.folder.resolve()]
+    kinds = kinds or [name for name, key in keys.items() if key in mapping]
+    kinds = kinds or [name for name in checks if folder.name in (name, f"{name}s")]
+    if not kinds:
+        named = ", ".join(f"{key} ({name})" for name, key in keys.items())
+        raise ConfigError(f"{path}: cannot tell what this is; expected one of the keys {named}")
+    return kinds[0], checks[kinds[0]]
 
 
 def _check_variants(path: Path, mapping: Mapping[str, Any]) -> Finding:
@@ -145,7 +150,7 @@ def _check_variants(path: Path, mapping: Mapping[str, Any]) -> Finding:
 def _check_task(path: Path, mapping: Mapping[str, Any]) -> Finding:
     tasks = loaded_tasks()
     is_known = mapping.get("task") in tuple(tasks)  # which may be anything, a list too
-    file = tasks[mapping["task"] if is_known else MAD_TASKS[0]]
+    file = tasks[mapping["task"] if is_known else next(iter(tasks))]
     sound = {"description": file.description, "baseline": dataclasses.asdict(file.baseline)}
     sound |= {"task": file.task} if is_known else {}
     problems = _find_problems(lambda content: load_task_file(path, content), mapping, sound, path)
@@ -156,11 +161,8 @@ def _check_task(path: Path, mapping: Mapping[str, Any]) -> Finding:
 def _check_profile(suite: Suite, path: Path, mapping: Mapping[str, Any]) -> Finding:
     cls = suite.Profile
 
-    def load(content: Mapping[str, Any]) -> Any:
-        profile = from_mapping(cls, content, str(path))
-        for task in dict.fromkeys((*MAD_TASKS, *profile.tasks)) if suite is MAD else ():
-            profile.settings(task), profile.trainings(task, "float32")
-        return profile
+    def load(content: Mapping[str, Any]) -> None:
+        suite.check_profile(from_mapping(cls, content, str(path)))
 
     shipped = read_yaml(cls.folder / f"{cls.names()[0]}.yaml")
     required = [one.name for one in dataclasses.fields(cls) if one.default is one.default_factory]
@@ -168,16 +170,7 @@ def _check_profile(suite: Suite, path: Path, mapping: Mapping[str, Any]) -> Find
     if problems:
         return problems, "", []
     profile = cls.load(str(path))
-    if suite is MAD:
-        settings = [(task, setting) for task in MAD_TASKS for setting in profile.settings(task)]
-        runs = sum(len(profile.trainings(task, "float32")) for task, _ in settings)
-        lengths = {setting["seq_len"] for _, setting in settings}
-        summary = f"{len(settings)} settings, {runs} runs a label"
-    elif suite is INTERACTIONS:
-        return [], f"{len(suite.jobs((), profile))} runs a seed", []
-    else:
-        training, lengths = profile.training_config("float32"), {profile.model_config().seq_len}
-        summary = f"{training.steps:,} steps of {training.tokens_per_step:,} tokens"
+    summary, lengths = suite.check_profile(profile)
     return [], summary, _notes(profile, lengths)
 
 

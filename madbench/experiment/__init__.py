@@ -10,20 +10,28 @@ from typing import TYPE_CHECKING, Any
 
 from madbench.config import check_seeds, convert, key_of
 from madbench.errors import ConfigError
-from madbench.experiment.plan import Experiment, PlannedRow, Protocol
-from madbench.grid import LANGUAGE_MODEL, Grid, errors_named, suite_of_override
+from madbench.experiment.plan import Experiment, PlannedRow
+from madbench.grid import Grid, errors_named
 from madbench.jobs import Budget, Fidelity, Precision
-from madbench.suites import LANGUAGE, MAD, Suite
+from madbench.suites import Suite, suites
+from madbench.suites.addressing import (
+    concerned,
+    has_own_corpus,
+    names_profile,
+    own_overrides,
+    plain,
+    profile_named,
+    suite_of_override,
+    tasks_by_suite,
+)
 from madbench.suites.base import MOST_JOBS, Profile, check_tasks_of
-from madbench.suites.language import TASK, check_windows
-from madbench.suites.mad import MadProfile
 from madbench.suites.overrides import Plan, check_idle
-from madbench.tasks import MAD_TASKS, check_task, task_names
+from madbench.suites.protocol import Protocol
 
 if TYPE_CHECKING:
     from madbench.text.corpus import Corpus
 
-__all__ = ["Experiment", "PlannedRow", "Protocol", "load_mad", "prepare"]
+__all__ = ["Experiment", "PlannedRow", "Protocol", "load_profile", "prepare"]
 
 
 def prepare(
@@ -64,24 +72,21 @@ def prepare(
             raise ConfigError("nothing to train: give at least one label and one seed")
         device = resolve_device(device, is_here=not is_remote)
         planner = _Planner(grid, device, not is_remote, results, corpus, tokenizer, dtype, precision)
-        rows = [row for suite in (MAD, LANGUAGE) for row in planner.rows(suite)]
-        notes = [*planner.notes_on_corpus(), *planner.notes]
-        has_preset = any(planner.presets.values()) or not MadProfile.load(grid.profile).language_model
-        if grid.tasks is None and not has_preset:
-            notes.append(
-                "no language model: its preset needs a corpus, --corpus FOLDER; see madbench lm prepare --help"
-            )
+        rows = [row for suite in suites().values() for row in planner.rows(suite)]
+        notes = [*planner.notes_on_corpus(), *planner.notes, *planner.notes_on_left_out()]
         return Experiment(grid, rows, device, results, notes)
 
 
-def load_mad(name: str, overrides: Sequence[str], tasks: Iterable[str] | None) -> tuple[MadProfile, list[str]]:
-    """The changed profile ``name`` and the MAD tasks, the six by default, in the order of their table.
+def load_profile(
+    suite: Suite, name: str, overrides: Sequence[str], tasks: Iterable[str] | None
+) -> tuple[Profile, list[str]]:
+    """The changed profile ``name`` of a suite and its tasks, the usual ones by default, in the order of their table.
 
     Raises ``ConfigError`` for an override that concerns none of the tasks.
     """
-    profile = MadProfile.load(name, overrides)
-    chosen = set(MAD_TASKS if tasks is None else tasks)
-    ordered = [task for task in task_names() if task in chosen]
+    profile = suite.Profile.load(name, overrides)
+    chosen = set(suite.usual_tasks() if tasks is None else tasks)
+    ordered = [task for task in suite.tasks() if task in chosen]
     check_tasks_of(overrides, ordered)
     return profile, ordered
 
@@ -104,32 +109,35 @@ class _Planner:
         for name in ("tokenizer", "dtype"):
             if self.corpus is None and (value := getattr(self, name)) is not None:
                 raise ConfigError(f"--{name} {value}: has no effect without --corpus")
-        self.tasks = None if grid.tasks is None else [task for task in grid.tasks if task != TASK]
-        """MAD tasks; None for the six."""
-        for task in self.tasks or ():
-            check_task(task)
-        if self.tasks == [] and grid.fidelity != "corrected":
-            raise ConfigError(f"fidelity {grid.fidelity}: has no effect, only MAD tasks have a fidelity")
+        self.tasks = tasks_by_suite(grid.tasks)
+        """The tasks of each suite that was asked for, by its name; those of the main suite where none was."""
+        self.leading = grid.leading
+        asked = [suites()[name] for name in self.tasks]
+        if all(grid.fidelity not in suite.fidelities for suite in asked):
+            raise ConfigError(f"fidelity {grid.fidelity}: has no effect on {_titles(asked)}")
+        for suite in asked:
+            if grid.budget not in suite.budgets:
+                raise ConfigError(f"budget {grid.budget}: has no effect on {_titles([suite])}")
         self.notes: list[str] = []
         """What a user should know of rows that train the same."""
-        self.presets = {changes: self._preset(changes) for changes in dict.fromkeys(row.changes for row in grid.rows)}
+        self.profiles = {
+            changes: self._profiles(changes) for changes in dict.fromkeys(row.changes for row in grid.rows)
+        }
+        """The names of the profiles that are trained, by suite, under the changes of each row."""
 
     def rows(self, suite: Suite) -> list[PlannedRow]:
         """The rows of one suite, each once; ``ConfigError`` for an override that decides nothing of any of them."""
-        if suite is MAD and self.tasks == []:
-            return []
         wanted = {
-            row.of_suite(suite.name): self.presets[row.changes]
+            row.of_suite(suite, self.leading): self.profiles[row.changes][suite.name]
             for row in self.grid.rows
-            if suite is MAD or self.presets[row.changes]
+            if suite.name in self.profiles[row.changes]
         }
         protocols: dict[tuple, Protocol] = {}
         planned, plans, count = [], [], 0
-        for row, preset in wanted.items():
-            key = (row.changes, preset if suite is LANGUAGE else "")
+        for row, profile in wanted.items():
+            key = (row.changes, profile)
             if key not in protocols:
-                shared = (word for word in self.grid.overrides if suite_of_override(word) == suite.name)
-                protocols[key] = self._protocol(suite, (*shared, *row.changes), preset)
+                protocols[key] = self._protocol(suite, (*self.grid.overrides, *row.changes), profile)
             plans.append(protocols[key].plan([row.label], self.grid.seeds))
             planned.append(PlannedRow(row, protocols[key], plans[-1].jobs))
             count += len(plans[-1].jobs)
@@ -138,21 +146,16 @@ class _Planner:
         self.notes += _notes_on_equal_rows(planned, plans)
         for key in dict.fromkeys(key_of(word) for plan in plans for word in plan.idle):
             check_idle(key, [plan for row, plan in zip(planned, plans) if key in map(key_of, row.protocol.overrides)])
-        shared = [_of_preset(word) for word in self.grid.overrides]
-        self.notes += [note for word in shared if (note := _note_on_idle(word, plans))]
+        self.notes += [note for word in self.grid.overrides if (note := _note_on_idle(plain(word), plans))]
         return planned
 
-    def _protocol(self, suite: Suite, overrides: tuple[str, ...], preset: str) -> Protocol:
-        grid = self.grid
-        if suite is LANGUAGE:
-            own = tuple(word.removeprefix(LANGUAGE_MODEL) for word in overrides if word.startswith(LANGUAGE_MODEL))
-            profile = suite.Profile.load(preset, own)
-            corpus = self._corpus(profile, preset)
-            shared = (self._precision(profile), self.device, corpus)
-            return Protocol(suite, profile, preset, own, [TASK], "corrected", grid.budget, *shared)
-        profile, tasks = load_mad(grid.profile, overrides, self.tasks)
-        shared = (grid.fidelity, grid.budget, self._precision(profile), self.device)
-        return Protocol(suite, profile, grid.profile, overrides, tasks, *shared)
+    def _protocol(self, suite: Suite, overrides: Sequence[str], name: str) -> Protocol:
+        own = own_overrides(overrides, suite, self.leading)
+        profile, tasks = load_profile(suite, name, own, self.tasks.get(suite.name))
+        fidelity = self.grid.fidelity if self.grid.fidelity in suite.fidelities else suite.fidelities[0]
+        corpus = self._corpus(suite, profile, name) if suite.takes_corpus else None
+        shared = (fidelity, self.grid.budget, self._precision(profile), self.device, corpus)
+        return Protocol(suite, profile, name, own, tasks, *shared)
 
     def _precision(self, profile: Profile) -> Precision:
         from madbench.training.devices import resolve_precision
@@ -161,40 +164,55 @@ class _Planner:
             return self.precision
         return resolve_precision(profile.precision, self.device, is_here=self.is_here)
 
-    def _preset(self, changes: tuple[str, ...]) -> str:
-        """The preset of the language model under these changes; empty where none is trained."""
-        grid, corpus = self.grid, self.corpus
-        overrides = (*grid.overrides, *changes)
-        named = [word for word in overrides if key_of(word) == "language_model"]
-        preset = wanted = MadProfile.load(grid.profile, named).language_model
-        is_asked = grid.tasks is not None and TASK in grid.tasks
-        if is_asked and not preset:
-            raise ConfigError(
-                f"profile {grid.profile} has no language model; name its preset, such as language_model=tiny"
-            )
-        is_default = grid.tasks is None and preset
-        if not is_asked and not (is_default and (corpus is not None or LANGUAGE.Profile.load(preset).corpus)):
-            preset = ""
-        for override in overrides:
-            is_idle = override.startswith(LANGUAGE_MODEL) or (override in named and (wanted or self.tasks is not None))
-            if is_idle and not preset:
-                raise ConfigError(f"override {override!r} has no effect: no language model is trained")
-            if self.tasks == [] and suite_of_override(override) == "mad":
-                raise ConfigError(
-                    f"override {override!r} has no effect on the language model; write language_model.KEY=VALUE"
-                )
-        if corpus is not None and not preset:
-            raise ConfigError(f"--corpus {corpus}: has no effect, no language model is trained")
-        return preset
+    def _profiles(self, changes: tuple[str, ...]) -> dict[str, str]:
+        """The profile of each suite that is trained under these changes, by name of the suite."""
+        overrides = (*self.grid.overrides, *changes)
+        found: dict[str, str] = {}
+        for suite in suites().values():
+            is_asked = suite.name in self.tasks
+            if is_asked or self.grid.tasks is None:
+                name = profile_named(suite, overrides, self.leading, self.grid.profile, is_asked)
+                if name and (is_asked or self._has_corpus(suite, name)):
+                    found[suite.name] = name
+        for word in concerned(overrides, found, self.leading):
+            if not names_profile(word) or self._names_one(word):
+                title = suite_of_override(word, self.leading).title.lower()
+                raise ConfigError(f"override {word!r} has no effect: no {title} is trained")
+        if self.corpus is not None and not any(suites()[name].takes_corpus for name in found):
+            raise ConfigError(f"--corpus {self.corpus}: has no effect, no language model is trained")
+        return found
 
-    def _corpus(self, profile: Profile, preset: str) -> Corpus:
-        if self.corpus is None and profile.corpus != "stdlib":
+    def _names_one(self, word: str) -> bool:
+        """Whether an override names a profile, rather than saying that there is none, and does so in vain."""
+        return bool(word.partition("=")[2]) or self.grid.tasks is not None
+
+    def _has_corpus(self, suite: Suite, name: str) -> bool:
+        return not suite.takes_corpus or self.corpus is not None or has_own_corpus(suite.Profile.load(name))
+
+    def _corpus(self, suite: Suite, profile: Profile, name: str) -> Corpus:
+        if self.corpus is None and not has_own_corpus(profile):
             raise ConfigError(
-                f"preset {preset} has no corpus of its own: give --corpus FOLDER, made by madbench lm prepare, or with "
-                "nanoGPT's train.bin and val.bin"
+                f"{profile.noun} {name} has no corpus of its own: give --corpus FOLDER, made by madbench lm prepare, "
+                "or with nanoGPT's train.bin and val.bin"
             )
-        check_windows(self.opened, profile.model_config().seq_len)
+        suite.check_corpus(self.opened, profile)
         return self.opened
+
+    def notes_on_left_out(self) -> list[str]:
+        """A sentence for each suite that the profile names beside its own and that lacks a corpus."""
+        if self.grid.tasks is not None:
+            return []
+        beside = self.leading.Profile.load(self.grid.profile or self.leading.default).beside
+        lacking = [
+            suite
+            for suite in suites().values()
+            if suite.prefix[:-1] in beside and not any(suite.name in found for found in self.profiles.values())
+        ]
+        return [
+            f"no {suite.title.lower()}: its {suite.Profile.noun} needs a corpus, --corpus FOLDER; see madbench lm "
+            "prepare --help"
+            for suite in lacking
+        ]
 
     def notes_on_corpus(self) -> list[str]:
         """A sentence where the ids of another program's files are not of nanoGPT's type, and nobody said of which."""
@@ -223,7 +241,7 @@ def _notes_on_equal_rows(rows: Sequence[PlannedRow], plans: Sequence[Plan]) -> l
     idle = {row.row: set(plan.idle) for row, plan in zip(rows, plans)}
     for row in rows:
         other = by_jobs.setdefault(frozenset(job.id for job in row.jobs), row)
-        differing = {*map(_of_preset, row.row.changes)} ^ {*map(_of_preset, other.row.changes)}
+        differing = {*map(plain, row.row.changes)} ^ {*map(plain, other.row.changes)}
         if other is not row and not differing & (idle[row.row] | idle[other.row]):
             raise ConfigError(f"the rows {other.name!r} and {row.name!r} train the same jobs; leave one out")
     trained = {row.row: _trained(row) for row in rows}
@@ -253,9 +271,8 @@ def _note_on_idle(word: str, plans: Sequence[Plan]) -> str:
     return f"{word} decides nothing about {', '.join(labels)}, trained and stored as without it" if labels else ""
 
 
-def _of_preset(change: str) -> str:
-    """A change as the profile of its suite has it."""
-    return change.removeprefix(LANGUAGE_MODEL)
+def _titles(chosen: Iterable[Suite]) -> str:
+    return " and ".join(suite.title.lower() for suite in chosen)
 
 
 def _trained(row: PlannedRow) -> Hashable:

@@ -6,52 +6,22 @@ import functools
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING
 
 from madbench.errors import ConfigError
 from madbench.execute.base import Executor, Listener, OnEvent, Policy, Summary, ignore_event
 from madbench.grid import Grid, Row
-from madbench.jobs import Budget, Fidelity, Job, Precision
+from madbench.jobs import Job
 from madbench.store.runs import Store
-from madbench.suites import LANGUAGE, MAD, SUITES, Suite
-from madbench.suites.base import Profile, unique
-from madbench.suites.overrides import Plan
+from madbench.suites import Suite, suites
+from madbench.suites.addressing import plain
+from madbench.suites.base import unique
+from madbench.suites.protocol import Protocol
 
 if TYPE_CHECKING:
-    from madbench.text.corpus import Corpus
     from madbench.training.measured import Compile
 
 SPEEDS = "speed"  # folder in the results for what was measured of this machine
-
-
-@dataclass(frozen=True)
-class Protocol:
-    """What the runs of one table share, whatever their label and seed."""
-
-    suite: Suite
-    profile: Profile
-    profile_name: str
-    overrides: tuple[str, ...]  # changes to the profile, as KEY=VALUE
-    tasks: list[str]
-    fidelity: Fidelity
-    budget: Budget
-    precision: Precision | Literal["float64"]  # float64 of interactions alone
-    device: str
-    corpus: Corpus | None = None
-
-    @property
-    def title(self) -> str:
-        """The protocol in a line."""
-        if self.corpus is None:
-            return f"profile {self.profile_name}, {self.fidelity}, {self.device}"
-        return f"language model, preset {self.profile_name}, corpus {self.corpus.name}, {self.device}"
-
-    def plan(self, labels: Sequence[str], seeds: Sequence[int]) -> Plan:
-        """The jobs of ``labels``; raises a ``MadbenchError`` for anything that could not be trained."""
-        how: dict[str, Any] = {"seeds": seeds, "budget": self.budget, "precision": self.precision}
-        if self.suite is LANGUAGE:
-            return self.suite.plan(labels, self.profile, corpus=self.corpus, **how)
-        return self.suite.plan(labels, self.profile, tasks=self.tasks, fidelity=self.fidelity, **how)
 
 
 @dataclass(frozen=True)
@@ -65,6 +35,12 @@ class PlannedRow:
     @property
     def name(self) -> str:
         return self.row.name
+
+    @property
+    def shared_protocol(self) -> Protocol:
+        """The protocol without the changes that are the row's own."""
+        own = set(map(plain, self.row.changes))
+        return replace(self.protocol, overrides=tuple(word for word in self.protocol.overrides if word not in own))
 
 
 @dataclass(frozen=True)
@@ -84,7 +60,7 @@ class Experiment:
     @property
     def suites(self) -> list[Suite]:
         """Those that have rows."""
-        return [suite for suite in SUITES.values() if any(row.protocol.suite is suite for row in self.rows)]
+        return [suite for suite in suites().values() if any(row.protocol.suite is suite for row in self.rows)]
 
     @functools.cached_property
     def jobs(self) -> list[Job]:
@@ -118,8 +94,9 @@ class Experiment:
 
         Raises ``ConfigError`` where keeping weights has no effect.
         """
-        if MAD not in self.suites:
-            raise ConfigError("--keep-weights has no effect: language models keep theirs, and no MAD task is trained")
+        if all(suite.keeps_weights for suite in self.suites):
+            kept = " and ".join(suite.title.lower() for suite in self.suites)
+            raise ConfigError(f"--keep-weights has no effect: runs keep theirs anyway ({kept})")
         store = Store(self.results)
         if not (self.results / "runs").is_dir():
             return ""
@@ -149,7 +126,7 @@ class Experiment:
         On this machine, ``slots`` jobs at a time, on the GPUs ``devices`` in turn, on the CPU all suites in one pool
         (:func:`madbench.execute.slots.plan_shifts`); or as ``executor`` does it; under torchrun, all processes as one.
         ``micro_batch`` sequences go through the model at once; it and ``compile`` change the speed, not the result.
-        ``keep_weights`` keeps those of MAD runs too.
+        ``keep_weights`` keeps those of suites that keep none unasked, too.
 
         ``group`` jobs of equal shapes share a step, which changes the result by rounding only. Without a number at most
         8 do, on this machine and where a few steps of them are measured to be faster so; with a time limit, which is a

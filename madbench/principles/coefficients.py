@@ -15,7 +15,7 @@ from torch import Tensor
 from madbench.analysis.inference import LEAST_SEEDS, Sample, Scale
 from madbench.analysis.inspection import NEAR_ONE, NEAR_ZERO, inspect, mixer_inputs
 from madbench.analysis.quantities import title
-from madbench.analysis.scores import Results, chosen_runs
+from madbench.analysis.scores import Results
 from madbench.errors import StoreError
 from madbench.jobs import WEIGHTS, Job
 from madbench.labels import parse
@@ -25,7 +25,8 @@ from madbench.principles.figures import point_decision
 from madbench.principles.verdicts import CONTRADICTED, OPEN, SUPPORTED, outcomes, principle_table
 from madbench.principles.verdicts import verdicts as group_verdicts
 from madbench.store.runs import Store
-from madbench.suites import MAD, suite_of
+from madbench.suites import suite_of
+from madbench.suites.mad.suite import MAD
 from madbench.training.checkpoints import load_model
 
 EXAMPLES = 64  # first test sequences
@@ -47,7 +48,7 @@ def measure(results: Results) -> pd.DataFrame:
     """
     rows = []
     for one, job, weights in trained_models(results):
-        about = {"label": one.label, "task": one.column, "seed": one.seed, "accuracy": 100 * one.accuracy}
+        about = {"label": one.label, "task": one.column, "seed": one.seed, "accuracy": one.value}
         rows.append(about | shares(weights, job))
     return pd.DataFrame(rows)
 
@@ -57,7 +58,7 @@ def trained_models(results: Results) -> Iterator[tuple[Any, Job, Path]]:
 
     Raises ``StoreError`` for runs whose weights were not kept, and where none has finished.
     """
-    chosen = chosen_runs(results.collected).sort_index()  # in the order of the jobs
+    chosen = MAD.scores.chosen(results.collected(MAD)).sort_index()  # in the order of the jobs
     if chosen.empty:
         raise StoreError("no run has finished, so there is no model to measure")
     store = Store(results.experiment.results)

@@ -18,7 +18,7 @@ from madbench.mixers.cd.grammar import Label, twin
 from madbench.principles import Decision, Principle, key_width
 from madbench.principles.figures import point_decision
 from madbench.principles.verdicts import CONTRADICTED, OPEN, SUPPORTED, principle_table
-from madbench.suites import MAD
+from madbench.suites.mad.suite import MAD
 
 ADHERING = {"": True, "bzn": True, "b1": False, "bz": False}
 """Whether a scale has the factor 1/sqrt(n)."""

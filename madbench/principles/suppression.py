@@ -16,7 +16,7 @@ from madbench.principles import Decision, Principle, key_width
 from madbench.principles.coefficients import first_examples, trained_models
 from madbench.principles.figures import point_decision
 from madbench.principles.verdicts import CONTRADICTED, SUPPORTED, principle_table
-from madbench.suites import MAD
+from madbench.suites.mad.suite import MAD
 from madbench.training.checkpoints import load_model
 
 ZERO = 1e-6

@@ -19,8 +19,7 @@ from madbench.analysis.samples import samples_of
 from madbench.analysis.scores import Results
 from madbench.principles import Contrast, Decision, Principle, Study
 from madbench.principles.figures import bar_figure, bar_frame
-from madbench.suites import MAD
-from madbench.suites.mad import LARGEST
+from madbench.suites.mad.suite import LARGEST, MAD
 
 SUPPORTED, OPEN, CONTRADICTED = "supported", "not significant", "contradicted"
 """Verdicts of a contrast, and of a group of them."""

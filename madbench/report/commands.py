@@ -7,23 +7,19 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from madbench.analysis.protocols import OWN, profile_changes
-from madbench.analysis.quantities import suite_title
 from madbench.config import key_of, seed_list
 from madbench.experiment import PlannedRow, Protocol
 from madbench.jobs import Job, Record
-from madbench.suites import LANGUAGE
+from madbench.suites.protocol import OWN
 
 _USUAL = {
-    "--profile": "quick",
-    "--preset": "tiny",
     "--fidelity": "corrected",
     "--budget": "strict",
     "--tokenizer": "gpt2",
     "--dtype": "uint16",
     "--results": "results",
 }
-"""Values that a command needs no option for."""
+"""Values that a command needs no option for; so is a suite's default of its profile."""
 _MOST_NAMED = 8  # labels in one sentence
 
 
@@ -32,10 +28,10 @@ def train_words(
 ) -> list[str]:
     """The command that trains labels and seeds under the protocol of ``row``, on all its tasks or on some."""
     protocol = row.protocol
-    verb = ["lm", *labels] if protocol.suite is LANGUAGE else ["run", *labels, "-t", ",".join(tasks or protocol.tasks)]
     idle = _idle_words(protocol, labels)
     words = [word for word in protocol_words(row, results) if word not in idle]
-    return ["madbench", *verb, "--seeds", seed_list(seeds), *words]
+    chosen = ["-t", ",".join(tasks or protocol.tasks)]
+    return ["madbench", "run", *labels, *chosen, "--seeds", seed_list(seeds), *words]
 
 
 def _idle_words(protocol: Protocol, labels: Sequence[str]) -> set[str]:
@@ -47,26 +43,23 @@ def _idle_words(protocol: Protocol, labels: Sequence[str]) -> set[str]:
 
 
 def protocol_words(row: PlannedRow, results: Path) -> list[str]:
-    """What ``madbench run`` or ``madbench lm`` needs to know of the protocol of ``row``."""
+    """What ``madbench run`` needs to know of the protocol of ``row``, beside its tasks."""
     protocol = row.protocol
     name, overrides = protocol.profile_name, protocol.overrides
     if name == OWN:
-        name = _USUAL["--preset"]
-        overrides = profile_changes(row.jobs[0], protocol.suite.Profile.load(name))
+        name = protocol.suite.default
+        overrides = protocol.suite.Profile.load(name).changes(row.jobs[0])
     return _words(protocol, name, overrides, results)
 
 
 def job_words(row: PlannedRow, job: Job, results: Path) -> list[str]:
     """Verb and options that train ``job`` of ``row`` alone, but for its label and seed."""
     protocol = row.protocol
-    if protocol.suite is LANGUAGE:
-        return ["lm", *protocol_words(row, results)]
-    name, training = protocol.profile_name, job.training
-    alone = ["difficulty=baseline"] if protocol.profile.difficulty == "all" else []
-    if len(protocol.profile.trainings(job.task, training.precision)) > 1:
-        alone.append(f"tasks.{job.task}.learning_rates=[{training.learning_rate}]")
-        alone.append(f"weight_decays=[{training.weight_decay}]")
-    changes = profile_changes(job, protocol.suite.Profile.load(name, alone))
+    name = protocol.profile_name
+    if name == OWN:
+        return ["run", "-t", job.task, *protocol_words(row, results)]
+    alone = protocol.profile.job_words(job)
+    changes = protocol.suite.Profile.load(name, alone).changes(job)
     return ["run", "-t", job.task, *_words(protocol, name, [*changes, *alone], results)]
 
 
@@ -75,7 +68,8 @@ def _words(protocol: Protocol, name: str, changes: Sequence[str], results: Path)
     precision = [] if "precision" in map(key_of, changes) else [f"precision={protocol.precision}"]
     corpus = protocol.corpus
     is_named = corpus is not None and corpus.folder and not corpus.name.startswith("stdlib-")
-    given = {f"--{protocol.profile.noun}": name, "--fidelity": protocol.fidelity, "--budget": protocol.budget}
+    usual = protocol.suite.default
+    given = {"--profile": None if name == usual else name, "--fidelity": protocol.fidelity, "--budget": protocol.budget}
     given |= {"--corpus": str(corpus.folder), **corpus.options} if is_named else {}
     given |= {"--results": str(results)}
     return [*changes, *precision, *option_words(given)]
@@ -83,7 +77,8 @@ def _words(protocol: Protocol, name: str, changes: Sequence[str], results: Path)
 
 def option_words(given: Mapping[str, str | None]) -> list[str]:
     """The options that a command has to name, as their values are not the usual ones."""
-    return [word for option, value in given.items() if value != _USUAL.get(option) for word in (option, value)]
+    named = {option: value for option, value in given.items() if value is not None and value != _USUAL.get(option)}
+    return [word for pair in named.items() for word in pair]
 
 
 @dataclass(frozen=True)
@@ -102,7 +97,7 @@ def missing_runs(
 
     ``asked`` are the labels that a row was asked for, ``records`` what stored jobs gave by id, ``results`` the store.
     """
-    tasks, what = rows[0].protocol.tasks, suite_title(rows[0].protocol.suite)
+    tasks, what = rows[0].protocol.tasks, rows[0].protocol.suite.title
 
     def command(labels: Collection[str], seeds: Collection[int], tasks: Sequence[str] | None = None) -> str:
         return shlex.join(train_words(rows[0], results, list(labels), seeds, tasks))

@@ -21,17 +21,15 @@ from pandas.util import hash_pandas_object
 import madbench
 from madbench.analysis import figures as figures_package
 from madbench.analysis.attribution import AttributionTable, attribution_table
-from madbench.analysis.captions import setting_sentences
 from madbench.analysis.comparison import comparison_table
 from madbench.analysis.figures.files import NothingToDrawError, svg
-from madbench.analysis.figures.registry import FIGURES, figure_frame
+from madbench.analysis.figures.registry import drawing_of, figure_frame, figure_names
 from madbench.analysis.findings import VERDICTS, findings
 from madbench.analysis.findings_table import findings_table
 from madbench.analysis.marked_text import BEST, WITHIN_NOISE
-from madbench.analysis.protocols import language_protocol_id
-from madbench.analysis.quantities import LOSS, MAD_AVERAGE, difference_text, signed, suite_title, title
+from madbench.analysis.quantities import difference_text, is_average, parts_of, signed, title
 from madbench.analysis.result_table import ResultTable
-from madbench.analysis.scores import Results, chosen_runs
+from madbench.analysis.scores import Results
 from madbench.analysis.tables import result_table
 from madbench.config import seed_list
 from madbench.errors import StoreError
@@ -51,9 +49,8 @@ from madbench.report.tables import (
     result_page_table,
 )
 from madbench.store.runs import Store
-from madbench.suites import LANGUAGE, MAD
-from madbench.suites.language import TASK
-from madbench.tasks import MAD_TASKS
+from madbench.suites import suites
+from madbench.suites.protocol import protocol_id
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -61,15 +58,6 @@ if TYPE_CHECKING:
 _FOLDER = Path(__file__).parent
 MOST_FIGURES = 4
 """Drawn ones of each name that are stored; the oldest go."""
-CAPTIONS = {
-    "mad": "Accuracy on each task, by label",
-    "learning": "Learning curves of the MAD runs",
-    "loss": "Loss curves of the language models",
-    "effects": "What each factor is worth",
-    "budget": "Accuracy and L5 loss against the budget",
-    "difficulty": "Accuracy against difficulty",
-}
-"""By name of the figure, in the order of the page."""
 _SECTIONS = ("tables", "comparison", "findings", "figures", "factors", "budget", "provenance", "missing")
 
 
@@ -113,14 +101,14 @@ class Page:
 def report_page(results: Results, labels: Sequence[str] = ()) -> Page:
     """The report of ``results``; ``labels`` were asked for, without any all that are stored."""
     store = results.store
-    rows = [row for suite in (MAD, LANGUAGE) for row in _with_failed(results.rows(suite), store)]
+    rows = [row for suite in results.experiment.suites for row in _with_failed(results.rows(suite), store)]
     first = {row.protocol.suite.name: row for row in reversed(rows)}
     protocols = [row.protocol for row in reversed(first.values())]
     records = store.records({job.id for row in rows for job in row.jobs})
     runs = _reported_runs(results, rows, records)
     effects = attribution_table(results.scores)
-    options = {f"{suite}_options": shlex.join(protocol_words(row, store.root)) for suite, row in first.items()}
-    found = findings_table(findings(results.scores, **options))
+    options = {suite: shlex.join(protocol_words(row, store.root)) for suite, row in first.items()}
+    found = findings_table(findings(results.scores, options=options))
     table = result_table(results)
     figures, no_figures = _figures(results)
     verdicts = Counter(row.verdict for row in found.rows)
@@ -148,18 +136,18 @@ def report_page(results: Results, labels: Sequence[str] = ()) -> Page:
 
 
 def _with_failed(rows: Sequence[PlannedRow], store: Store) -> list[PlannedRow]:
-    """``rows`` of one suite; language models have those of their protocol too that failed."""
-    if not rows or rows[0].protocol.suite is not LANGUAGE:
+    """``rows`` of one suite; recognised protocols, whose jobs are those with a result, have the failed ones too."""
+    if not rows or rows[0].protocol.suite.shows_default:
         return list(rows)
-    protocol = language_protocol_id(rows[0].jobs[0])
-    stored = (run for run in store.runs(with_curves=False, suite=LANGUAGE.name) if run.record.status == "failed")
-    failed = [run.job for run in stored if language_protocol_id(run.job) == protocol]
+    suite, known = rows[0].protocol.suite, {job.id for row in rows for job in row.jobs}
+    protocol = protocol_id(suite, rows[0].jobs[0])
+    stored = (run for run in store.runs(with_curves=False, suite=suite.name) if run.record.status == "failed")
+    failed = [run.job for run in stored if run.job.id not in known and protocol_id(suite, run.job) == protocol]
     return [replace(row, jobs=[*row.jobs, *(job for job in failed if job.label == row.name)]) for row in rows]
 
 
 def _reported_runs(results: Results, rows: Sequence[PlannedRow], records: Mapping[str, Record]) -> list[ReportedRun]:
-    counting = set(chosen_runs(results.collected).id) if results.has(MAD) else set()
-    counting |= {run.job.id for run in results.language_runs if run.record.status == "finished"}
+    counting = {name for suite in results.suites for name in suite.scores.counting(results.outcomes(suite))}
     changes = setting_changes([job for row in rows for job in row.jobs])
     words: dict[tuple, list[str]] = {}
     runs = []
@@ -176,9 +164,8 @@ def _reported_runs(results: Results, rows: Sequence[PlannedRow], records: Mappin
 def _lead(protocols: Iterable[Protocol]) -> str:
     parts = []
     for one in protocols:
-        fidelity = f"{one.fidelity}, " if one.suite is MAD else ""
-        name = " ".join([one.profile_name, *one.overrides])
-        parts.append(f"{suite_title(one.suite)}: {one.profile.noun} {name}, {fidelity}budget {one.budget}")
+        fidelity = f"{one.fidelity}, " if len(one.suite.fidelities) > 1 else ""
+        parts.append(f"{one.suite.title}: {one.profile.noun} {one.name}, {fidelity}budget {one.budget}")
     return "; ".join(parts)
 
 
@@ -193,9 +180,8 @@ def _summary(tables: Iterable[ResultTable], verdicts: Mapping[str, int]) -> str:
 
 
 def _best(table: ResultTable) -> str:
-    """What the table says of its average, or of its loss: which label is best, and which may be as good."""
-    columns = {column.name: column for column in table.columns}
-    column = next((columns[name] for name in (MAD_AVERAGE, LOSS) if name in columns), table.columns[0])
+    """What the table says of its average, or of its first column: which label is best, and which may be as good."""
+    column = next((one for one in table.columns if is_average(one.name)), table.columns[0])
     marked = {name: row[column.name].mark for name, row in table.cells.items() if column.name in row}
     best = [name for name, mark in marked.items() if mark == BEST]
     others = [name for name, mark in marked.items() if mark == WITHIN_NOISE]
@@ -229,12 +215,13 @@ def _properties(protocols: Iterable[Protocol], runs: Sequence[ReportedRun], stor
     found = []
     for protocol in protocols:
         comparable = "" if protocol.profile.comparable_with_paper else " Not comparable with the paper."
-        found.append((suite_title(protocol.suite), " ".join(setting_sentences(protocol)) + comparable))
-        if protocol.suite is MAD:
+        suite = protocol.suite
+        found.append((suite.title, " ".join(suite.sentences(protocol)) + comparable))
+        if len(suite.tasks()) > 1:
             found.append(("Tasks", ", ".join(map(title, protocol.tasks))))
-            trainings = {run.job.training for run in runs if run.job.suite == MAD.name}
+            trainings = {run.job.training for run in runs if run.job.suite == suite.name}
             for field in ("learning_rate", "weight_decay"):
-                values = sorted({getattr(training, field) for training in trainings})
+                values = sorted({value for one in trainings if (value := getattr(one, field, None)) is not None})
                 found.append((f"{field}s".replace("_", " ").capitalize(), ", ".join(f"{value:g}" for value in values)))
     found.append(("Seeds", seed_list({run.job.seed for run in runs})))
     for heading, name in {"Device": "device", "Operator path": "path", "Versions": "versions", "Code": "git"}.items():
@@ -269,12 +256,12 @@ def _missing(
 ) -> list[Missing]:
     """What each suite lacks, and the stored runs that are left out."""
     found: list[Missing] = []
-    for suite in (MAD, LANGUAGE):
+    for suite in suites().values():
         own = [row for row in rows if row.protocol.suite is suite]
         if own:
             found += missing_runs(own, labels or results.labels, records, results.store.root)
-        else:
-            found.append(Missing(f"No runs: {suite_title(suite)}."))
+        elif suite.prefix[:-1] in rows[0].protocol.profile.beside:
+            found.append(Missing(f"No runs: {suite.title}."))
     if others := len(results.store.jobs()) - len(records):
         text = f"{others:,} stored runs are of other labels or protocols, which are never mixed."
         found.append(Missing(text, "madbench ls runs"))
@@ -284,7 +271,8 @@ def _missing(
 def _figures(results: Results) -> tuple[list[tuple[str, str, Markup]], list[Missing]]:
     """Name, caption and SVG of the figures, and why the others have nothing to draw."""
     figures, missing = [], []
-    for name, caption in CAPTIONS.items():
+    for name in figure_names(results.experiment.suites):
+        caption = drawing_of(name).caption
         try:
             drawn = _svg(name, figure_frame(name, results), results.store.root / "index" / "figures")
         except NothingToDrawError as error:
@@ -306,7 +294,7 @@ def _svg(name: str, frame: pd.DataFrame, folder: Path) -> str:
         seal, _, content = path.read_bytes().decode().partition("\n")
         if seal == hashlib.sha256(content.encode()).hexdigest():
             return content
-    content = svg(FIGURES[name].draw(frame), f"figure-{name}")
+    content = svg(drawing_of(name).draw(frame), f"figure-{name}")
     with suppress(StoreError), explain_os_errors(folder):  # a store that is read-only or full has none
         folder.mkdir(parents=True, exist_ok=True)
         write_atomically(path, f"{hashlib.sha256(content.encode()).hexdigest()}\n{content}".encode())
@@ -322,14 +310,15 @@ def _data(runs: Sequence[ReportedRun], effects: AttributionTable, store: Store) 
     drawn = {i: run for i, run in enumerate(runs) if run.counts or run.status == "diverged"}
     curves = {i: thin_curve(folder / run.job.id / "curve.csv") for i, run in drawn.items()}
     place = {run.job.id: i for i, run in enumerate(runs) if run.record is not None}
+    tasks_of_column = _tasks_of_columns(runs)
     tasks, labels = (dict.fromkeys(getattr(run.job, name) for run in runs) for name in ("task", "label"))
     return {
         "count": len(runs),
         "runs": run_columns(runs),
         "curves": {i: curve for i, curve in curves.items() if curve},
         "measurements": {place[run_id]: plain(found) for run_id, found in store.all_measurements(place).items()},
-        "titles": {name: title(name) for name in (*tasks, MAD_AVERAGE, LOSS)},
-        "tasks": {MAD_AVERAGE: list(MAD_TASKS), LOSS: [TASK]},
+        "titles": {name: title(name) for name in (*tasks, *tasks_of_column)},
+        "tasks": tasks_of_column,
         "explanations": {
             label: [[row.letter, row.name, row.what, row.equation, row.source] for row in explain(parse(label))]
             for label in labels
@@ -338,6 +327,17 @@ def _data(runs: Sequence[ReportedRun], effects: AttributionTable, store: Store) 
         "names": {label: shown(label) for label in labels if shown(label) != label},
         "folder": str(folder),
     }
+
+
+def _tasks_of_columns(runs: Sequence[ReportedRun]) -> dict[str, list[str]]:
+    """The tasks on whose runs a column rests that is not called as its task, by column."""
+    found = {}
+    for suite in suites().values():
+        tasks = {run.job.task for run in runs if run.job.suite == suite.name}
+        for one in suite.columns(suite.tasks()) if tasks else ():
+            if one.name not in tasks:
+                found[one.name] = [*(parts_of(one.name) or [task for task in suite.tasks() if task in tasks])]
+    return found
 
 
 def _effects(table: AttributionTable) -> dict[str, dict[str, Any]]:

@@ -19,8 +19,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from madbench.jobs import Job, Record
-from madbench.suites import LANGUAGE
-from madbench.tasks import load_task
+from madbench.suites import suite_of
 
 Column = list[Any] | dict[str, list[Any]]
 
@@ -53,9 +52,7 @@ class ReportedRun(NamedTuple):
     @property
     def result(self) -> str:
         """The number that the run is judged by, as text."""
-        metrics = self.record.metrics if self.record else {}
-        name, text = ("loss_l5", "{:.3f}") if self.job.suite == LANGUAGE.name else ("accuracy", "{:.1%}")
-        return text.format(metrics[name]) if name in metrics else ""
+        return suite_of(self.job).result(self.record.metrics) if self.record else ""
 
 
 def run_columns(runs: Sequence[ReportedRun]) -> dict[str, Column]:
@@ -108,8 +105,8 @@ def setting_changes(jobs: Sequence[Job]) -> dict[str, str]:
 
 
 def _changes(job: Job) -> str:
-    baseline = dataclasses.asdict(load_task(job.task).baseline)
-    changes = [f"{name} {value}" for name, value in job.setting.items() if value != baseline[name]]
+    baseline = suite_of(job).difficulty(job.task) or {}
+    changes = [f"{name} {value}" for name, value in job.setting.items() if value != baseline.get(name)]
     return ", ".join(changes) or "baseline"
 
 

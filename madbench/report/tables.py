@@ -14,7 +14,7 @@ from madbench.analysis.comparison import Comparison
 from madbench.analysis.findings import Finding
 from madbench.analysis.findings_table import FindingsTable
 from madbench.analysis.inference import LEVEL
-from madbench.analysis.quantities import LOSS, LOSSES, MAD_AVERAGE, column, difference_text, heading, in_order
+from madbench.analysis.quantities import column, difference_text, heading, in_order, is_average
 from madbench.analysis.rendering import Listing
 from madbench.analysis.result_table import ResultTable
 from madbench.jobs import Job
@@ -104,7 +104,7 @@ def result_page_table(table: ResultTable) -> PageTable:
 def _opens(suite: Suite, column: str) -> str:
     """Whose runs a cell of ``column`` opens: those of a task or an average; of any other column all of the suite's."""
     tasks = suite.tasks()
-    return column if column in (*tasks, MAD_AVERAGE) else tasks[0] if len(tasks) == 1 else ""
+    return column if column in tasks or is_average(column) else tasks[0] if len(tasks) == 1 else ""
 
 
 def comparison_page_table(table: Listing, baseline: str) -> PageTable | None:
@@ -129,8 +129,7 @@ def comparison_page_table(table: Listing, baseline: str) -> PageTable | None:
 
 def _difference_cell(row: Comparison) -> Cell:
     text = difference_text(row.difference, row.quantity) + "*" * (row.verdict in ("higher", "lower"))
-    name = LOSS if row.quantity in LOSSES else row.quantity
-    return Cell(text, row.difference.estimate, page_link("runs", row.label, name))
+    return Cell(text, row.difference.estimate, page_link("runs", row.label, row.quantity))
 
 
 def factor_page_table(table: AttributionTable) -> PageTable:

@@ -1,28 +1,102 @@
-"""Suites: the ways to train and judge a label. Imports neither torch nor pandas."""
+"""Suites: the ways to train and judge labels, found as families are. Imports neither torch nor pandas.
+
+The built-in suites are the folders here that have a ``suite.py``; those of installed packages are entry points of the
+group ``madbench.suites``. One that is broken fails alone and says why.
+"""
 
 from __future__ import annotations
 
+import functools
+import re
 from collections.abc import Mapping
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from madbench.config import from_mapping
 from madbench.errors import ConfigError, did_you_mean
 from madbench.jobs import Job
-from madbench.suites.base import Column, Size, Suite
-from madbench.suites.interactions import INTERACTIONS
-from madbench.suites.language import LANGUAGE
-from madbench.suites.mad import MAD
+from madbench.labels.plugins import Installed, find_installed, isolated, place, resolve
+from madbench.suites.base import Column, Profile, Size, Suite
+from madbench.tasks import broken_tasks
 
-SUITES: dict[str, Suite] = {suite.name: suite for suite in (MAD, LANGUAGE, INTERACTIONS)}
-"""Every suite by name, in the order of their tables."""
+GROUP = "madbench.suites"
 
-__all__ = ["INTERACTIONS", "LANGUAGE", "MAD", "SUITES", "Column", "Suite", "job_from_dict", "size_of", "suite_of"]
+__all__ = [
+    "Column",
+    "Profile",
+    "Size",
+    "Suite",
+    "broken_suites",
+    "check_task",
+    "job_from_dict",
+    "main_suite",
+    "size_of",
+    "suite_called",
+    "suite_of",
+    "suite_of_task",
+    "suites",
+    "task_suites",
+]
+
+
+def suites() -> dict[str, Suite]:
+    """The suites that can be loaded, by name, in the order of their tables."""
+    loaded = [suite for name in _names() if not isinstance(suite := _load(name), ConfigError)]
+    return {suite.name: suite for suite in sorted(loaded, key=lambda suite: (suite.place, suite.name))}
+
+
+def broken_suites() -> dict[str, str]:
+    """Why other suites cannot be used, by name."""
+    failed = {name: str(error) for name in _names() if isinstance(error := _load(name), ConfigError)}
+    return dict(sorted((failed | _installed().refused).items()))
+
+
+def main_suite() -> Suite:
+    """The suite that is trained where no task is named: the first."""
+    return next(iter(suites().values()))
+
+
+def suite_called(name: str, where: str = "") -> Suite:
+    """The suite of a name; ``ConfigError``, opened by ``where``, for one that is not installed or is broken."""
+    if name not in _names():
+        why = _installed().refused.get(name, f"unknown suite {name!r}{did_you_mean(name, _names())}")
+        raise ConfigError(f"{where}{why}")
+    if isinstance(suite := _load(name), ConfigError):
+        raise ConfigError(f"{where}{suite}")
+    return suite
 
 
 def suite_of(job: Job) -> Suite:
     """The suite that trains the job."""
-    return SUITES[job.suite]
+    return suite_called(job.suite)
+
+
+def task_suites() -> dict[str, Suite]:
+    """The suite of every task that can be named, suite by suite; a name that two suites have belongs to the first.
+
+    A task is also named with its suite before it, as in ``interactions/hunters``.
+    """
+    by_task: dict[str, Suite] = {}
+    for suite in suites().values():
+        for task in suite.tasks():
+            by_task.setdefault(task, suite)
+    return by_task
+
+
+def suite_of_task(task: str, where: str = "") -> Suite:
+    """The suite of a task; ``ConfigError``, opened by ``where``, for an unknown one, or one that is broken."""
+    known = task_suites()
+    if task not in known:
+        if task in broken_tasks():
+            raise ConfigError(f"{where}{broken_tasks()[task]}")
+        raise ConfigError(f"{where}unknown task {task!r}{did_you_mean(task, known)}")
+    return known[task]
+
+
+def check_task(task: str, where: str = "") -> None:
+    """Raises ``ConfigError`` for what :func:`suite_of_task` does."""
+    suite_of_task(task, where)
 
 
 def size_of(job: Job) -> Size:
@@ -38,12 +112,66 @@ _SIZES: dict[str, Size] = {}
 
 def job_from_dict(mapping: Mapping[str, Any], where: str = "job") -> Job:
     """The job that :meth:`Job.to_dict` made ``mapping`` of; ``ConfigError``, opened by ``where``, for any other."""
-    name = str(mapping.get("suite"))
-    if name not in SUITES:
-        raise ConfigError(f"{where}: unknown suite {name!r}{did_you_mean(name, SUITES)}")
-    configs = {"model": SUITES[name].Profile.Model, "training": SUITES[name].Profile.Training}
+    suite = suite_called(str(mapping.get("suite")), f"{where}: ")
+    configs = {"model": suite.Profile.Model, "training": suite.Profile.Training}
     made = {
         key: from_mapping(configs[key], value, f"{where}: {key}") if key in configs else value
         for key, value in mapping.items()
     }
     return from_mapping(Job, made, where)
+
+
+@functools.cache
+def _load(name: str) -> Suite | ConfigError:
+    """The suite, or why there is none: what failed to load is not tried again."""
+    value = _built_in().get(name) or _installed().points[name].value
+    try:
+        with isolated(place("suite", name, value), ConfigError):
+            suite = resolve(value)
+            if fault := _fault_of(suite):
+                raise ConfigError(f"expected a madbench.suites.Suite, got {repr(suite)[:100]}: {fault}")
+            if suite.name != name:
+                raise ConfigError(f"it calls itself {suite.name!r}; both names have to be the same")
+            if suite.default not in suite.Profile.names():
+                known = ", ".join(suite.Profile.names())
+                raise ConfigError(f"its default profile {suite.default!r} is not among {known}")
+            if name not in _built_in():
+                suite.Profile.load(suite.default)
+                suite.columns(suite.tasks())
+    except ConfigError as error:
+        return error
+    return suite
+
+
+def _fault_of(suite: Any) -> str:
+    """What a suite lacks; empty for a sound one."""
+    if not isinstance(suite, Suite):
+        return "it is no instance of a subclass"
+    lacking = [name for name in ("name", "title", "Profile", "default", "trial") if not hasattr(suite, name)]
+    if not lacking and not (isinstance(suite.Profile, type) and issubclass(suite.Profile, Profile)):
+        return "its Profile is no subclass of madbench.suites.Profile"
+    if not lacking:
+        names = ("folder", "noun", "Model", "Training")
+        lacking = [f"Profile.{name}" for name in names if not hasattr(suite.Profile, name)]
+    return f"it has no {', '.join(lacking)}" if lacking else ""
+
+
+@functools.cache
+def _names() -> tuple[str, ...]:
+    return (*_built_in(), *(name for name in _installed().points if name not in _built_in()))
+
+
+@functools.cache
+def _built_in() -> dict[str, str]:
+    """Where each suite of this package is, by name: the folders here."""
+    folders = sorted(file.parent.name for file in Path(__file__).parent.glob("*/suite.py"))
+    return {name: f"madbench.suites.{name}.suite:SUITE" for name in folders}
+
+
+@functools.cache
+def _installed() -> Installed:
+    return find_installed(GROUP, "suite", _built_in(), _fault_of_name)
+
+
+def _fault_of_name(name: str) -> str:
+    return "" if re.fullmatch(r"[a-z][a-z0-9_]*", name) else "the name has to be of the form my_suite"

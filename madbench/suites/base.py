@@ -1,14 +1,16 @@
-"""What a suite is: a way to train a label and to judge it. The training loop and the tables know no more than this."""
+"""What a suite is: a way to train a label and to judge it. Nothing above knows more of a suite than this."""
 
 from __future__ import annotations
 
+import abc
 import dataclasses
 import functools
 import math
 import pkgutil
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 from madbench.config import field_docs, from_mapping, key_of, overridden, read_yaml
@@ -22,14 +24,31 @@ if TYPE_CHECKING:
     from collections.abc import Hashable
 
     from madbench.suites.overrides import Plan
+    from madbench.suites.protocol import Protocol
+    from madbench.suites.scoring import Scoring
     from madbench.suites.trial import Trial
+    from madbench.text.corpus import Corpus
 
 MICRO_BATCH_TOKENS = 12_288
 """Tokens of text that go through a model at once where nothing else is asked for: 12 windows of 1,024, as nanoGPT's."""
 MOST_JOBS = 100_000
 """Jobs of one experiment."""
-FILE_ONLY = ("description", "comparable_with_paper", "corpus")
+MOST_CHANGES = 6
+"""Beyond which a protocol is not called after a shipped profile."""
+OWN = "of its own"
+"""The profile of such a protocol."""
+FILE_ONLY = ("description", "comparable_with_paper", "corpus", "suite", "beside")
 """Keys that say what a file is; they belong in it and cannot be overridden."""
+
+
+LAST_EVALUATIONS = 5
+"""Of a curve, whose mean is L5."""
+
+
+def loss_l5(train_losses: Sequence[float]) -> float:
+    """L5: the mean of the last five training-batch evaluations, of all where there are fewer; NaN for none."""
+    last = train_losses[-LAST_EVALUATIONS:]
+    return sum(last) / len(last) if last else math.nan
 
 
 @dataclass(frozen=True)
@@ -43,6 +62,29 @@ class Column:
     limits: tuple[float, float] = (-math.inf, math.inf)  # beyond which no value can be
     missing: str = ""  # what a cell without a number says
     resolution: float = 1e-6  # step in which values are counted: what is within it is equal, and has no variance
+    title: str = ""  # in words; the heading where it is empty
+    axis: str = ""  # what an axis of a figure says; the title where it is empty
+    unit: str = "points"  # of a difference, for programs
+    difference: str = "points"  # what a difference is, in words: ``nats per token of a loss``
+    is_steps: bool = False  # whether values are steps of training to an event that a run may not reach
+    is_compared: bool = True  # whether labels are compared in it
+    is_attributed: bool = True  # whether it is a result of its own, for effects of factors and figures against cost
+    legend: str = ""  # what a caption says of the column
+    counts: str = ""  # what a caption says of ``[k/n]``, where a cell says how many seeds succeed
+    has_thresholds: bool = False  # whether a user chooses what it counts to
+
+    @property
+    def words(self) -> str:
+        return self.title or self.heading
+
+
+@dataclass(frozen=True)
+class Average:
+    """A column that is the mean over tasks, of the seeds that have all of them."""
+
+    heading: str
+    title: str
+    tasks: tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -92,6 +134,10 @@ class Profile:
     """Model around the mixer, and settings of mixers."""
     training: dict[str, Any] = field(default_factory=dict)
     """Training settings that all runs share."""
+    suite: str = ""
+    """The suite that the profile is of, where neither its folder nor its keys say so."""
+    beside: dict[str, str] = field(default_factory=dict)
+    """Profiles of other suites that are trained with this one where no task is named, such as language_model: tiny."""
     source: str = field(default="", metadata={"internal": True})
     """The name or path that it was loaded by."""
     overrides: tuple[str, ...] = field(default=(), metadata={"internal": True})
@@ -133,6 +179,31 @@ class Profile:
         settings = self._part(family_of(label).Settings)
         own = own_settings(parse(label), settings)
         return {name: value for name, value in identifying(settings).items() if name in own}
+
+    def changes(self, job: Job) -> list[str]:
+        """The overrides with which this profile trains the job, but for a precision that depends on the machine."""
+        usual = usual_settings(job.label)
+        of_mixer = changed("model", usual | job.mixer, usual | self.mixer_settings(job.label))
+        return [*self.model_changes(job), *of_mixer, *self.training_changes(job)]
+
+    def model_changes(self, job: Job) -> list[str]:
+        """Those of the model around the mixer."""
+        return changed("model", vars(job.model), vars(self.model_config()))
+
+    def training_changes(self, job: Job) -> list[str]:
+        """Those of the optimiser run and of the task."""
+        raise NotImplementedError
+
+    def job_words(self, job: Job) -> list[str]:
+        """The overrides under which this profile trains the job alone of all that a label has of its task."""
+        return []
+
+    def trains_job(self, job: Job) -> bool:
+        """Whether this profile trains the job; ``auto`` precision is either."""
+        try:
+            return self.precision in ("auto", job.training.precision) and not self.changes(job)
+        except ConfigError:  # a setting that the job's family does not have
+            return False
 
     def why_unread(self, override: str, label: str) -> str:
         """Why an override of a setting of mixers has no effect on those of the label; empty for any other."""
@@ -216,6 +287,17 @@ class Profile:
         return True
 
 
+def changed(section: str, ours: Mapping[str, Any], theirs: Mapping[str, Any]) -> list[str]:
+    """The overrides that make the settings ``theirs`` of a section ``ours``."""
+    return [f"{section}.{name}={value}" for name, value in ours.items() if theirs.get(name) != value]
+
+
+@functools.cache
+def usual_settings(label: str) -> dict[str, Any]:
+    """The settings of the label's family at their defaults."""
+    return dataclasses.asdict(family_of(label).Settings())
+
+
 def _changed(mapping: Mapping[str, Any], override: str) -> dict[str, Any]:
     """``mapping`` with one override, instead of which no task has a value of its own."""
     changed, key = overridden(mapping, override), key_of(override)
@@ -242,27 +324,214 @@ def field_names(kind: type) -> tuple[str, ...]:
     return tuple(one.name for one in dataclasses.fields(kind))
 
 
-@dataclass(frozen=True)
-class Suite:
-    """A way to train and judge labels."""
+class Suite(abc.ABC):
+    """A way to train and judge labels; a suite is an instance of a subclass, which says what its values are.
 
-    name: str
-    Profile: type[Profile]  # what a YAML file of the suite holds
-    tasks: Callable[[], Sequence[str]]  # names of its tasks, in the order of its table
-    plan: Callable[..., Plan]  # ``plan(labels, profile, seeds=..., budget=..., ...)``: jobs, none twice
-    trained: Callable[[Job], Hashable]  # what a job trains but for the seed, however its settings spell it
-    size: Callable[[Job], Size]  # what training a job takes
-    trial: str  # ``module:class`` of its :class:`Trial`, which is loaded with torch when it is needed
-    uses_all_cores: bool  # whether a run on the CPU takes all its cores, or one
+    What is written here holds for any suite whose tasks have one column each, an accuracy in percent.
+    """
+
+    name: ClassVar[str]
+    """In every job; also what its overrides begin with where another suite leads, unless ``key`` says otherwise."""
+    title: ClassVar[str]
+    """In words, such as ``MAD tasks``."""
+    Profile: ClassVar[type[Profile]]
+    """What a YAML file of the suite holds."""
+    default: ClassVar[str]
+    """The profile that is trained where none is named."""
+    trial: ClassVar[str]
+    """``module:class`` of its :class:`madbench.suites.trial.Trial`, loaded with torch when it is needed."""
+    scoring: ClassVar[str] = "madbench.suites.scoring:Scoring"
+    """``module:class`` that reads its records, loaded with pandas when it is needed."""
+    key: ClassVar[str] = ""
+    abbreviation: ClassVar[str] = ""
+    place: ClassVar[int] = 100
+    """Where it stands among the suites, ascending."""
+    shows_default: ClassVar[bool] = True
+    """Whether tables are of the default profile where none is named, or of whatever is stored."""
+    measure: ClassVar[str] = "accuracy in percent"
+    """What the numbers of its tables are."""
+    averages: ClassVar[Mapping[str, Average]] = MappingProxyType({})
+    """Columns that are means over tasks, by name."""
+    fidelities: ClassVar[tuple[Fidelity, ...]] = ("corrected",)
+    budgets: ClassVar[tuple[Budget, ...]] = ("strict", "paper")
+    takes_corpus: ClassVar[bool] = False
+    """Whether its jobs are trained on a corpus of text."""
+    keeps_weights: ClassVar[bool] = False
+    """Whether weights stay with its runs unasked."""
+    uses_all_cores: ClassVar[bool] = False
+    """Whether a run on the CPU takes all its cores, or one."""
+    judged_by: ClassVar[tuple[str, str, str]] = ("accuracy", "acc {:.3f}", "{:.1%}")
+    """The metric that a run is judged by, and as text, named and alone."""
+    profiles_note: ClassVar[str] = "runs: for one label and one seed"
+    """What stands below the list of its profiles."""
+    not_inspected: ClassVar[str] = ""
+    """Why madbench inspect has nothing to say of its models; empty where it has."""
+    file_key: ClassVar[str] = ""
+    """A key that tells its profiles' files from those of the suites after it; without one, a file names the suite."""
+    claimed_columns: ClassVar[tuple[str, ...]] = ()
+    """Columns that a table need not have and that claims are about."""
+    figures: ClassVar[Mapping[str, str]] = MappingProxyType({})
+    """Figures of its own beside those of every suite: ``module:value`` of a Drawing, by name."""
+
+    @abc.abstractmethod
+    def tasks(self) -> Sequence[str]:
+        """Names of its tasks, in the order of its table."""
+
+    @abc.abstractmethod
+    def plan(self, labels: Iterable[str], profile: Profile, **how: Any) -> Plan:
+        """The jobs of labels, none twice. ``how``: seeds, tasks, fidelity, budget, precision and corpus."""
+
+    @abc.abstractmethod
+    def trained(self, job: Job) -> Hashable:
+        """What a job trains but for the seed, however its settings spell it."""
+
+    @abc.abstractmethod
+    def size(self, job: Job) -> Size:
+        """What training a job takes."""
 
     def jobs(self, labels: Iterable[str], profile: Profile, **how: Any) -> list[Job]:
-        """The jobs of :attr:`plan`; ``ConfigError`` for an override that decides nothing about any of them."""
+        """The jobs of :meth:`plan`; ``ConfigError`` for an override that decides nothing about any of them."""
         return self.plan(labels, profile, **how).checked()
+
+    def usual_tasks(self) -> Sequence[str]:
+        """The tasks that are trained where none are named."""
+        return self.tasks()
+
+    def about_task(self, task: str) -> str:
+        """What a task asks, for a list."""
+        return self.column(task).words if self.column(task) else self.title
+
+    def about_profile(self, profile: Profile) -> dict[str, Any]:
+        """What a list of profiles says of one, by heading."""
+        return {"runs": self.check_profile(profile)[0].partition(" ")[0]}
+
+    @property
+    def listing(self) -> str:
+        """What ``madbench ls`` calls the list of its profiles."""
+        return self.name
+
+    @property
+    def prefix(self) -> str:
+        """What its overrides begin with where another suite leads, such as ``language_model.``."""
+        return f"{self.key or self.name}."
+
+    @property
+    def short(self) -> str:
+        """What its budgets and counts are called beside those of another suite."""
+        return self.abbreviation or self.name
 
     @property
     def Trial(self) -> type[Trial]:
         """The class that makes a job ready to train."""
         return pkgutil.resolve_name(self.trial)
+
+    @functools.cached_property
+    def scores(self) -> Scoring:
+        """What reads its records."""
+        return pkgutil.resolve_name(self.scoring)(self)
+
+    def column(self, name: str) -> Column | None:
+        """The column of a task, an average or another quantity of the suite; None for none of it."""
+        if average := self.averages.get(name):
+            return replace(self.task_column(average.tasks[0]), name=name, heading=average.heading, title=average.title)
+        return self.task_column(name) if name in self.tasks() else None
+
+    def task_column(self, task: str) -> Column:
+        """The column of a task."""
+        heading = task.replace("_", " ")
+        return Column(task, heading, 1, "higher", (0.0, 100.0), "-", 0.1, counts=SOLVED, **ACCURACY)
+
+    def columns(self, tasks: Iterable[str]) -> list[Column]:
+        """The columns of tasks, each average behind the last of its own."""
+        names = list(tasks)
+        for name, average in self.averages.items():
+            if set(average.tasks) <= set(names):
+                names.insert(1 + max(map(names.index, average.tasks)), name)
+        return [column for name in names if (column := self.column(name))]
+
+    def threshold_columns(self, thresholds: Iterable[float]) -> list[str]:
+        """The names of the columns that count steps to values, where the suite has such."""
+        return []
+
+    def order(self) -> list[str]:
+        """The names of columns in the order of the table, as far as they are known beforehand."""
+        return [column.name for column in self.columns(self.tasks())]
+
+    def headline(self, tasks: Sequence[str]) -> tuple[str, ...]:
+        """The columns by which rows of a grid are compared with its baseline: one, or tasks whose mean is taken."""
+        names = (name for name, average in self.averages.items() if set(average.tasks) == set(tasks))
+        return tuple([name] if (name := next(names, None)) else tasks)
+
+    @functools.cache  # noqa: B019  a suite lives as long as the process
+    def shipped(self) -> dict[str, Profile]:
+        """Its profiles by name."""
+        return {name: self.Profile.load(name) for name in self.Profile.names()}
+
+    def nearest(self, job: Job, most_changes: float = MOST_CHANGES) -> tuple[str, tuple[str, ...]]:
+        """The shipped profile nearest to what the job trains, and the changes that make it so, but for the precision.
+
+        The profile is ``of its own`` where there are more changes than a name should have.
+        """
+        changes = {name: profile.changes(job) for name, profile in self.shipped().items()}
+        nearest = min(changes, key=lambda name: len(changes[name]))
+        return (OWN, ()) if len(changes[nearest]) > most_changes else (nearest, tuple(changes[nearest]))
+
+    def profile_of(self, job: Job, name: str, changes: Sequence[str]) -> Profile:
+        """The profile under which a job was trained, given what :meth:`nearest` says of it."""
+        if name == OWN:
+            raise ConfigError(
+                f"run {job.id} of {job.label} follows no shipped {self.Profile.noun}; name its YAML file with --profile"
+            )
+        return self.Profile.load(name, changes)
+
+    def shared(self, job: Job) -> dict[str, Any]:
+        """What must be equal within a table, from the job alone."""
+        name, changes = self.nearest(job)
+        own = {"model": job.model, "training": job.training} if name == OWN else {"profile": name, "changes": changes}
+        names = ("fidelity", "budget")
+        return own | {one: getattr(job, one) for one in names} | {"precision": job.training.precision}
+
+    def job_setting(self, job: Job) -> list[str]:
+        """What a line in a list of runs says of a job: the nearest shipped profile and the changes that make it so."""
+        profile, changes = self.nearest(job, most_changes=math.inf)
+        return [profile, *changes]
+
+    def difficulty(self, task: str) -> Mapping[str, Any] | None:
+        """The setting that others of the task are changes of; None where settings are not told apart."""
+        return None
+
+    def result(self, metrics: Mapping[str, float], in_list: bool = False) -> str:
+        """The number that a run is judged by, as text, in a list of runs of all suites with its name; else empty."""
+        name, named, alone = self.judged_by
+        return (named if in_list else alone).format(metrics[name]) if metrics.get(name) is not None else ""
+
+    def sentences(self, protocol: Protocol) -> list[str]:
+        """Profile, sizes, fidelity and budget, for the notes of a table."""
+        changes = f" with {', '.join(protocol.overrides)}" if protocol.overrides else ""
+        noun, name = protocol.profile.noun.capitalize(), protocol.profile_name
+        fidelity = f"Fidelity {protocol.fidelity}; budget" if len(self.fidelities) > 1 else "Budget"
+        return [
+            f"{noun} {name}{changes}: {sizes_text(protocol.profile.model_config())}, {protocol.precision}.",
+            f"{fidelity} {protocol.budget}.",
+        ]
+
+    def check_corpus(self, corpus: Corpus, profile: Profile) -> None:  # noqa: B027  most suites take any
+        """Raises ``ConfigError`` for a corpus on which a profile cannot be trained."""
+
+    def check_profile(self, profile: Profile) -> tuple[str, set[int]]:
+        """What a profile trains, in words, and its lengths; raises ``ConfigError`` for one that trains nothing."""
+        jobs = self.plan(["S"], profile, seeds=(0,)).jobs
+        return f"{len(jobs)} runs a label", {self.size(job).seq_len for job in jobs}
+
+
+ACCURACY = {"axis": "accuracy, %", "difference": "percentage points of accuracy"}
+SOLVED = "[k/n]: k of n seeds solve the task"
+
+
+def sizes_text(model: Any) -> str:
+    """``d_model 64, 2 blocks, 2 heads`` of a model's configuration, as far as it has these."""
+    names = {"d_model": "d_model {}", "n_layer": "{} blocks", "n_head": "{} heads"}
+    return ", ".join(text.format(getattr(model, name)) for name, text in names.items() if hasattr(model, name))
 
 
 def plan_jobs(

@@ -1,4 +1,4 @@
-"""The tasks by name: the six of MAD, and those of installed packages, entry points of the group ``madbench.tasks``.
+"""The tasks by name: those of this folder and of installed packages, entry points of the group ``madbench.tasks``.
 
 The file of a task (``tasks/*.yaml``) has its protocol: the baseline, and the settings with one variable changed at a
 time. :func:`generate` draws the examples of a setting. Importing this imports no numpy.
@@ -41,13 +41,22 @@ _BUILT_IN = {
 }
 _RESERVED = ("language_model", "mad_average", "task_mean")
 
-MAD_TASKS: tuple[str, ...] = tuple(_BUILT_IN)
-"""The six tasks of MAD, in the order of the published table (HyperMLP, Table 1); the MAD average is over these."""
-
 
 def task_names() -> tuple[str, ...]:
-    """Every installed task: the six of MAD, then the others by name. Imports none of them."""
-    return (*MAD_TASKS, *(name for name in _entry_points().points if name not in MAD_TASKS))
+    """Every task: those of this folder, then those of packages, both by name. Imports none of them."""
+    return (*_BUILT_IN, *(name for name in _entry_points().points if name not in _BUILT_IN))
+
+
+def tasks_of(suite: str) -> tuple[str, ...]:
+    """The tasks of a suite; one that cannot be loaded counts as one of the suite that a task has by default."""
+
+    def suite_of(task: str) -> str:
+        try:
+            return settings_class(task).suite
+        except ConfigError:
+            return TaskSetting.suite
+
+    return tuple(task for task in task_names() if suite_of(task) == suite)
 
 
 def installed_tasks() -> Mapping[str, EntryPoint]:
@@ -114,7 +123,7 @@ def settings_class(task: str) -> type[TaskSetting]:
 
 def task_path(task: str) -> Path:
     """The YAML file of ``task``: shipped with madbench, or beside the module of an installed task."""
-    if task in MAD_TASKS:
+    if task in _BUILT_IN:
         return config.TASKS / f"{task}.yaml"
     cls = settings_class(task)
     with isolated(place("task", task, _entry_points().points[task].value), ConfigError):
@@ -122,9 +131,9 @@ def task_path(task: str) -> Path:
 
 
 def task_source(task: str) -> str:
-    """Identity of the source of an installed task, so that an edited generator trains anew; empty for MAD's six."""
+    """Identity of the source of an installed task, so that an edited generator trains anew; empty for a built-in one."""
     check_task(task)
-    return "" if task in MAD_TASKS else config.source_identity(_entry_points().points[task])
+    return "" if task in _BUILT_IN else config.source_identity(_entry_points().points[task])
 
 
 def check_task(task: str, where: str = "") -> None:

@@ -1,6 +1,6 @@
 """What a task is: a frozen setting that draws examples, and reads them back in plain Python.
 
-Token ids are 0..vocab_size-1. The six tasks here are those of MAD (Poli et al. 2024, arXiv 2403.17844).
+Token ids are 0..vocab_size-1. The tasks of this folder are those of MAD (Poli et al. 2024, arXiv 2403.17844).
 """
 
 from __future__ import annotations
@@ -49,7 +49,8 @@ class TaskSetting(abc.ABC):
 
     ``heading`` is that of its column in tables, ``title`` stands above its plots, ``published_column`` is its column
     in Table 1 of the HyperMLP paper, and ``roles`` gives each role that an input position can have a letter. ``model``
-    says from what an answer is read: its own position, or the vector of the last position.
+    says from what an answer is read: its own position, or the vector of the last position. ``suite`` is the name of the
+    suite that trains it.
     """
 
     heading: ClassVar[str]
@@ -58,6 +59,7 @@ class TaskSetting(abc.ABC):
     published_column: ClassVar[str | None] = None
     model: ClassVar[Literal["language_model", "autoencoder"]] = "language_model"
     solved_share: ClassVar[float] = 0.9
+    suite: ClassVar[str] = "mad"
 
     vocab_size: int
     """Number of token ids, special ones included."""

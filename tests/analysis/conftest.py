@@ -13,7 +13,7 @@ from madbench.experiment import prepare
 from madbench.grid import load_grid
 from madbench.jobs import Record
 from madbench.store.runs import Store
-from madbench.suites.language import TASK
+from madbench.suites.language.suite import TASK
 
 
 @pytest.fixture

@@ -17,7 +17,7 @@ from madbench.execute import local
 from madbench.execute.base import Summary
 from madbench.grid import GridFile
 from madbench.jobs import Record
-from madbench.suites import LANGUAGE
+from madbench.suites.language.suite import LANGUAGE
 from madbench.tasks import MAD_TASKS
 
 TINY = ("model.d_model=16", "precision=float32")

@@ -22,7 +22,7 @@ from madbench.analysis.loss_curves import (
 from madbench.config import PUBLISHED
 from madbench.errors import ConfigError, StoreError
 from madbench.jobs import Record
-from madbench.suites.language import loss_l5
+from madbench.suites.base import loss_l5
 
 NAN = float("nan")
 

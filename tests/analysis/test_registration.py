@@ -32,7 +32,7 @@ from madbench.files import file_digest
 from madbench.grid import load_grid
 from madbench.jobs import Record, content_id
 from madbench.store.runs import Store
-from madbench.suites import language
+from madbench.suites.language import suite as language
 from madbench.tasks import MAD_TASKS, make_setting, settings_class
 
 LABELS = ("R-12!", "R-12o!", "G-12!", "G-12o!")

@@ -20,7 +20,7 @@ from madbench.analysis.scores import (
 from madbench.config import PUBLISHED
 from madbench.jobs import Record
 from madbench.store.runs import Store
-from madbench.suites.mad import TrainingConfig
+from madbench.suites.mad.suite import TrainingConfig
 from madbench.tasks import MAD_TASKS
 from sample_jobs import mad_job
 

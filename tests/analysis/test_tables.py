@@ -25,7 +25,8 @@ from madbench.analysis.tables import suite_table
 from madbench.errors import ConfigError
 from madbench.experiment import Experiment, PlannedRow, Protocol
 from madbench.grid import Grid, Row
-from madbench.suites import MAD, Column
+from madbench.suites import Column
+from madbench.suites.mad.suite import MAD
 from madbench.tasks import MAD_TASKS
 
 NAN = float("nan")

@@ -20,7 +20,7 @@ from madbench.cli.options import with_groups
 from madbench.errors import MadbenchError
 from madbench.jobs import Record
 from madbench.store.runs import Run, Store
-from madbench.suites import MAD
+from madbench.suites.mad.suite import MAD
 
 SIZES = "seq_len: 16, num_train_examples: 64, num_validation_examples: 32, num_test_examples: 32"
 PROFILE = f"""\

@@ -7,7 +7,7 @@ import pytest
 from madbench.cli.labels import MOST_REASONS, budget
 from madbench.errors import BudgetError
 from madbench.mixers import build, solve
-from madbench.suites import MAD
+from madbench.suites.mad.suite import MAD
 
 
 def test_json_agrees_with_a_count_by_hand(invoke):

@@ -11,7 +11,7 @@ from scipy import stats
 
 from madbench.cli.results import compare
 from madbench.jobs import Record
-from madbench.suites import MAD
+from madbench.suites.mad.suite import MAD
 
 TWO = ("compression", "in_context_recall")
 OTHER = {"corpus": "c0ffee0123456789", "vocab_size": 64}

@@ -16,7 +16,7 @@ from madbench.cli import completion
 from madbench.jobs import Record
 from madbench.labels import available_sets, every_label, parse
 from madbench.store.runs import Store
-from madbench.suites import MAD
+from madbench.suites.mad.suite import MAD
 from madbench.tasks import MAD_TASKS
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from madbench.cli.results import table
 from madbench.jobs import Record
-from madbench.suites import MAD
+from madbench.suites.mad.suite import MAD
 
 TASK = "compression"
 

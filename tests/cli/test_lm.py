@@ -14,7 +14,7 @@ import pytest
 import madbench
 from madbench.errors import ConfigError
 from madbench.store.runs import Store
-from madbench.suites.language_trial import LanguageTrial
+from madbench.suites.language.trial import LanguageTrial
 from madbench.text.corpus import open_corpus
 from madbench.text.prepare import prepare
 from madbench.training import cost, devices

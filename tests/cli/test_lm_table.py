@@ -9,7 +9,7 @@ import pytest
 
 from madbench.cli.results import language_table as table
 from madbench.jobs import Record
-from madbench.suites import LANGUAGE
+from madbench.suites.language.suite import LANGUAGE
 from sample_jobs import mad_job
 
 OTHER = {"corpus": "deadbeef01234567", "vocab_size": 320}

@@ -24,7 +24,7 @@ from madbench.principles.figures import BAR_COLUMNS, bar_figure
 from madbench.principles.studies import PRINCIPLES, principle
 from madbench.store.runs import Store
 from madbench.suites import suite_of
-from madbench.suites.mad import LARGEST
+from madbench.suites.mad.suite import LARGEST
 
 
 def results_of(number, tmp_path, accuracy):
@@ -204,7 +204,7 @@ def test_shares_near_zero_and_one_are_those_of_the_coefficients_counted_one_by_o
     import torch
 
     from madbench.principles.coefficients import EXAMPLES, shares
-    from madbench.suites.mad import setting_of
+    from madbench.suites.mad.suite import setting_of
     from madbench.tasks import generate
 
     weights, model, job = trained(label)

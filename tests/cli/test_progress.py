@@ -11,7 +11,7 @@ from madbench.cli.progress import RunScreen, train_on_screen, view
 from madbench.execute.base import Policy
 from madbench.execute.tally import Tally
 from madbench.jobs import Record
-from madbench.suites import MAD
+from madbench.suites.mad.suite import MAD
 
 PROFILE = MAD.Profile.load("quick")
 JOBS = MAD.jobs(["R-cg-q-12o"], PROFILE, tasks=["fuzzy_in_context_recall"], seeds=range(300))

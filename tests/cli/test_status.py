@@ -13,7 +13,7 @@ from madbench.execute.journal import Journal
 from madbench.files import seal, unseal
 from madbench.jobs import Record
 from madbench.store.runs import Store
-from madbench.suites import MAD
+from madbench.suites.mad.suite import MAD
 
 JOBS = MAD.jobs(["R-cg-q-12o"], MAD.Profile.load("quick"), tasks=["compression"], seeds=range(40))
 DONE = Record("finished", {"accuracy": 0.5})

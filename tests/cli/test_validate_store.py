@@ -20,7 +20,7 @@ from madbench.execute.journal import Journal
 from madbench.jobs import KEEP, Record
 from madbench.store import index
 from madbench.store.runs import Store
-from madbench.suites import MAD
+from madbench.suites.mad.suite import MAD
 from madbench.text.corpus import open_corpus
 from madbench.text.prepare import prepare
 from madbench.training.checkpoints import NAME, TrainingState, load_model, save_checkpoint, save_weights

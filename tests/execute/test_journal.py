@@ -14,7 +14,7 @@ import pytest
 from madbench.execute import journal as journal_module
 from madbench.execute.journal import Journal, command_line, read_sweeps
 from madbench.jobs import Record
-from madbench.suites import MAD
+from madbench.suites.mad.suite import MAD
 
 JOBS = MAD.jobs(["S"], MAD.Profile.load("quick"), tasks=["compression"], seeds=range(3), precision="float32")
 DONE = Record("finished", {"accuracy": 0.5})

@@ -6,7 +6,8 @@ import pytest
 
 from madbench.execute.tally import Tally, flatten, weights
 from madbench.jobs import Job, Record
-from madbench.suites import LANGUAGE, MAD
+from madbench.suites.language.suite import LANGUAGE
+from madbench.suites.mad.suite import MAD
 
 
 def progress(job: str, slot: int, step: int, total: int = 100, **more) -> dict:

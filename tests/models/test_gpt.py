@@ -15,7 +15,7 @@ from madbench.mixers import build
 from madbench.models.gpt import GPT
 from madbench.models.token_loss import TokenLoss
 from madbench.suites import suite_of
-from madbench.suites.language import LanguageProfile, jobs, size
+from madbench.suites.language.suite import LanguageProfile, jobs, size
 
 DECODABLE = ("S", "S-p", "S-c", "R-cg-q", "R-12o!", "R-p-q-1", "G-cg-q-12o")
 

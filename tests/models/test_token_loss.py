@@ -14,7 +14,7 @@ from madbench.models.blocks import Backbone
 from madbench.models.gpt import GPT
 from madbench.models.mad import Autoencoder, MadModel
 from madbench.models.token_loss import TokenLoss, chunked_cross_entropy
-from madbench.suites.language import GPTConfig, LanguageTraining
+from madbench.suites.language.suite import GPTConfig, LanguageTraining
 from madbench.tasks import IGNORE
 from madbench.training.cost import PeakMemory, peak_memory_bytes
 from sample_jobs import language_job

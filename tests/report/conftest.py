@@ -14,7 +14,7 @@ from madbench.analysis.stored import Selection
 from madbench.jobs import Record
 from madbench.report.page import Page, report_page
 from madbench.store.runs import Snapshot, Store
-from madbench.suites import MAD
+from madbench.suites.mad.suite import MAD
 
 SIZES = "seq_len: 16, num_train_examples: 64, num_validation_examples: 32, num_test_examples: 32"
 PROFILE = f"""\

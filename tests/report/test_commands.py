@@ -13,7 +13,7 @@ from madbench.config import parse_seeds
 from madbench.experiment import Experiment, PlannedRow, prepare
 from madbench.grid import Grid, Row
 from madbench.report.commands import job_words, protocol_words, train_words
-from madbench.suites import LANGUAGE
+from madbench.suites.language.suite import LANGUAGE
 from madbench.text.manifest import AS_FOUND
 
 NAMES = {"--profile": "profile", "--fidelity": "fidelity", "--budget": "budget"}

@@ -11,11 +11,13 @@ import pytest
 import torch
 
 from madbench.errors import BudgetError, ConfigError
-from madbench.suites import INTERACTIONS, LANGUAGE, MAD
-from madbench.suites.language_trial import LanguageTrial
-from madbench.suites.language_trial import scheduled_rate as language_rate
-from madbench.suites.mad import setting_of
-from madbench.suites.mad_trial import MadTrial, scheduled_rate
+from madbench.suites.interactions.suite import INTERACTIONS
+from madbench.suites.language.suite import LANGUAGE
+from madbench.suites.mad.suite import MAD
+from madbench.suites.language.trial import LanguageTrial
+from madbench.suites.language.trial import scheduled_rate as language_rate
+from madbench.suites.mad.suite import setting_of
+from madbench.suites.mad.trial import MadTrial, scheduled_rate
 
 LABELS = (
     "S", "S-p", "R-c", "R-q-12o", "R-12!", "G-pcg-q-1", "D-p", "R-k-q", "S-pa-v", "cd:exp-sum-p", "cd:mamba2-cg",

@@ -7,8 +7,8 @@ import pytest
 
 from madbench.errors import BudgetError, ConfigError, LabelError
 from madbench.labels import expand
-from madbench.suites.mad import MadProfile
-from madbench.suites.mad import jobs as plan
+from madbench.suites.mad.suite import MadProfile
+from madbench.suites.mad.suite import jobs as plan
 from madbench.tasks import MAD_TASKS
 
 FULL, QUICK = MadProfile.load("full"), MadProfile.load("quick")

@@ -5,8 +5,8 @@ import dataclasses
 import pytest
 
 from madbench.errors import ConfigError
-from madbench.suites.language import LanguageProfile
-from madbench.suites.mad import MadProfile
+from madbench.suites.language.suite import LanguageProfile
+from madbench.suites.mad.suite import MadProfile
 
 MINIMAL = """\
 description: mine

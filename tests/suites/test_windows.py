@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from madbench.errors import ConfigError
-from madbench.suites.language_trial import evaluation_starts, training_starts, windows
+from madbench.suites.language.trial import evaluation_starts, training_starts, windows
 
 TOKENS = np.random.default_rng(0).integers(0, 1000, 5000, dtype=np.uint16)
 

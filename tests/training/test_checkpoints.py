@@ -9,7 +9,7 @@ import torch
 
 from madbench.errors import TrainingError
 from madbench.jobs import StopTraining
-from madbench.suites import MAD
+from madbench.suites.mad.suite import MAD
 from madbench.training import distributed, loop, member
 from madbench.training.checkpoints import NAME, TrainingState, load_checkpoint, load_model
 from madbench.training.optimizer import make_adamw

@@ -12,8 +12,8 @@ import torch
 from madbench.errors import StoreError
 from madbench.jobs import Report, StopTraining
 from madbench.mixers.srg.dynamic_mlp import DynamicMLP
-from madbench.suites import mad_trial
-from madbench.suites.mad import ModelConfig
+from madbench.suites.mad import trial as mad_trial
+from madbench.suites.mad.suite import ModelConfig
 from madbench.training import loop, measured
 from madbench.training.checkpoints import NAME
 from madbench.training.member import Member

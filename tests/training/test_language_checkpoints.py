@@ -17,7 +17,7 @@ import torch
 from madbench import files
 from madbench.errors import StoreError, TrainingError
 from madbench.jobs import StopTraining
-from madbench.suites.language_trial import Evaluation
+from madbench.suites.language.trial import Evaluation
 from madbench.training import loop, member, step
 from madbench.training.checkpoints import NAME, load_model
 

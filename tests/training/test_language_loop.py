@@ -13,9 +13,9 @@ import torch
 
 from madbench.errors import ConfigError, TrainingError
 from madbench.store.runs import Store
-from madbench.suites import language_trial
-from madbench.suites.language import LanguageTraining
-from madbench.suites.language_trial import Evaluation, LanguageTrial, evaluation_starts, training_starts
+from madbench.suites.language import trial as language_trial
+from madbench.suites.language.suite import LanguageTraining
+from madbench.suites.language.trial import Evaluation, LanguageTrial, evaluation_starts, training_starts
 from madbench.training import distributed, loop, member
 from madbench.training.checkpoints import load_model
 from sample_jobs import train_job

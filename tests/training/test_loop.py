@@ -11,8 +11,8 @@ import torch
 
 from madbench.mixers.cd.operator import CoefficientMixer
 from madbench.mixers.srg.dynamic_mlp import DynamicMLP
-from madbench.suites import mad_trial
-from madbench.suites.mad import LARGEST, TrainingConfig
+from madbench.suites.mad import trial as mad_trial
+from madbench.suites.mad.suite import LARGEST, TrainingConfig
 from madbench.training import loop, member
 from madbench.training.optimizer import make_adamw
 

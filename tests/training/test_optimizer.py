@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 import torch
 
-from madbench.suites.language import GPTConfig, LanguageTraining
-from madbench.suites.language_trial import LanguageTrial
+from madbench.suites.language.suite import GPTConfig, LanguageTraining
+from madbench.suites.language.trial import LanguageTrial
 from madbench.training.optimizer import make_adamw, parameter_groups
 from sample_jobs import language_job
 

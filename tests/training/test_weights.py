@@ -12,8 +12,8 @@ from safetensors.torch import save_file
 from madbench.errors import StoreError, TrainingError
 from madbench.jobs import Job
 from madbench.suites import suite_of
-from madbench.suites.language import GPTConfig, LanguageTraining
-from madbench.suites.language_trial import LanguageTrial
+from madbench.suites.language.suite import GPTConfig, LanguageTraining
+from madbench.suites.language.trial import LanguageTrial
 from madbench.training import distributed
 from madbench.training.checkpoints import TrainingState, load_model, save_checkpoint, save_weights
 from madbench.training.optimizer import make_adamw

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from madbench.jobs import Job
-from madbench.suites.language import GPTConfig, LanguageTraining
+from madbench.suites.language.suite import GPTConfig, LanguageTraining
 from madbench.text.corpus import Corpus, open_corpus
 from sample_jobs import language_job, train_job
 

@@ -1,11 +1,11 @@
-"""Accuracy on the MAD tasks: by label, a panel a task, and against what makes a task harder, a panel a variable."""
+"""Scores of one suite: by label, a panel a column, and against what makes a task harder, a panel a variable."""
 
 from __future__ import annotations
 
 import json
 import math
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -27,14 +27,12 @@ from madbench.analysis.figures.style import (
     smallest,
     style,
 )
-from madbench.analysis.quantities import MAD_AVERAGE, in_order
+from madbench.analysis.quantities import column, in_order, is_average
 from madbench.analysis.samples import sample_of, samples_of, whole_seeds
-from madbench.analysis.scores import published_scores, setting_scores
-from madbench.suites import MAD
-from madbench.tasks import MAD_TASKS
+from madbench.suites.scoring import Scoring
 
-MAD_COLUMNS = dict.fromkeys(("protocol", "task", "label", "mark"), str)
-MAD_COLUMNS |= dict.fromkeys(("seed", "accuracy", "low", "high"), float) | {"n": int, "state": str, "solved": str}
+SCORE_COLUMNS = dict.fromkeys(("protocol", "task", "label", "mark"), str)
+SCORE_COLUMNS |= dict.fromkeys(("seed", "accuracy", "low", "high"), float) | {"n": int, "state": str, "solved": str}
 """A mark a row: ``mean``, with the ends of its 95% interval over ``n`` seeds and how many of these solve the task,
 ``2/3``, or ``state``, why it has no accuracy; ``seed``; ``published``; ``ceiling`` where it is below 100, and
 ``chance``, without a label. Accuracy in percent."""
@@ -58,25 +56,26 @@ _NAMES = {
 }
 
 
-def mad_frame(
-    scores: pd.DataFrame, protocol: str, chances: Mapping[str, float] = {}, shows_published: bool = False
+def score_frame(
+    scores: pd.DataFrame,
+    protocol: str,
+    chances: Mapping[str, float] = {},
+    published: Mapping[str, Mapping[str, float]] = {},
 ) -> pd.DataFrame:
-    """What :func:`mad_figure` draws of the scores of one protocol; a seed counts once all its jobs are done.
+    """What :func:`score_figure` draws of the scores of one protocol; a seed counts once all its jobs are done.
 
-    ``protocol`` are sentences about what the runs share; ``chances`` the percent that guessing gives, by task.
+    ``protocol`` are sentences about what the runs share; ``chances`` the value of a guess by column, ``published`` the
+    published numbers by label and column.
     """
-    if set(MAD_TASKS) <= set(chances):
-        chances = {**chances, MAD_AVERAGE: sum(chances[task] for task in MAD_TASKS) / len(MAD_TASKS)}
-    scores = scores[scores.suite == MAD.name]
     begun, whole, samples = scores[scores.done > 0], whole_seeds(scores), samples_of(scores)
     by_cell = dict([*whole.groupby(["column", "label"])])
-    ceilings = whole[whole.column != MAD_AVERAGE].groupby("column").ceiling.mean()
+    ceilings = whole[~whole.column.map(is_average).astype(bool)].groupby("column").ceiling.mean()
     rows: list[dict[str, Any]] = []
     for task in in_order(begun.column):
         for mark, values in (("ceiling", ceilings), ("chance", chances)):
             if values.get(task, math.nan) < 99.95:
                 rows.append({"task": task, "label": "", "mark": mark, "accuracy": values[task]})
-        begun_labels = set(begun.label[(begun.column == task) | (task == MAD_AVERAGE)])
+        begun_labels = set(begun.label[(begun.column == task) | is_average(task)])
         for label in scores.label.unique():
             base, sample = {"task": task, "label": label}, samples.get(task, {}).get(label)
             if sample is None:
@@ -91,17 +90,16 @@ def mad_frame(
             seeds = by_cell.get((task, label), whole[:0])
             for seed, value in zip(seeds.seed, seeds.value):
                 rows.append(base | {"mark": "seed", "seed": seed, "accuracy": value})
-            published = published_scores().get(label, {}) if shows_published else {}
-            if task in published:
-                rows.append(base | {"mark": "published", "accuracy": published[task]})
-    return frame_of(rows, MAD_COLUMNS, protocol)
+            if task in (numbers := published.get(label, {})):
+                rows.append(base | {"mark": "published", "accuracy": numbers[task]})
+    return frame_of(rows, SCORE_COLUMNS, protocol)
 
 
 @style()
-def mad_figure(frame: pd.DataFrame, layout: Layout = Layout()) -> Page:
+def score_figure(frame: pd.DataFrame, layout: Layout = Layout()) -> Page:
     """Rows of labels, in their styles, in panels of the tasks of ``frame`` and the MAD average."""
     labels = [*filter(None, frame.label.unique())]
-    styles, entries, tasks = label_styles(labels), _mad_entries(frame), in_order(frame.task)
+    styles, entries, tasks = label_styles(labels), _score_entries(frame), in_order(frame.task)
     is_few = len(labels) <= _FEW
     parts = layout.parts(labels, len(entries))
     longest = max(map(len, layout.names(labels).values()))
@@ -109,20 +107,55 @@ def mad_figure(frame: pd.DataFrame, layout: Layout = Layout()) -> Page:
     height = LINE if layout.is_small else 0.26 if is_few else 0.15 if layout.width else 0.21
     size, least = (1.63, height * (len(parts[0]) + 0.2)), LINE * len(parts[0])
     lines = of_part * len(parts)
-    panels = Panels(layout, "mad", "MAD: accuracy by task and label", lines, size, least, len(entries))
+    panels = Panels(layout, "scores", "Results by task and label", lines, size, least, len(entries))
     places = [{label: i for i, label in enumerate(part)} for part in parts]
     for i, axes in enumerate(panels.axes):
         of_labels, task = places[i // len(tasks)], tasks[i % len(tasks)]
-        axes.set_title(layout.name(task), fontweight="bold" if task == MAD_AVERAGE else "normal")
-        axes.set(xlim=(-5, 105), xticks=PERCENTS[:: 2 if layout.width else 1])
+        axes.set_title(layout.name(task), fontweight="bold" if is_average(task) else "normal")
+        span = _span(frame[frame.task == task])
+        axes.set_xlim(span.start - 0.05 * span.width, span.stop + 0.05 * span.width)
+        if span == PERCENT:
+            axes.set_xticks(PERCENTS[:: 2 if layout.width else 1])
+        else:
+            axes.locator_params(axis="x", nbins=3)
         shown = frame[(frame.task == task) & ((frame.label == "") | frame.label.isin(list(of_labels)))]
-        _draw_task(axes, shown.assign(place=shown.label.map(of_labels)), styles, 13 if layout.is_small else 8)
-    panels.name_axes("accuracy, %")
+        _draw_task(axes, shown.assign(place=shown.label.map(of_labels)), styles, span, 13 if layout.is_small else 8)
+    names = dict.fromkeys(column(task).axis or column(task).words for task in tasks)
+    panels.name_axes(" / ".join(names))
     panels.name_rows(*(of_part for of_part in places for _ in range(len(lines) // len(places))))
-    return panels.finish(_mad_notes(frame), entries, is_below=True)
+    return panels.finish(_score_notes(frame), entries, is_below=True)
 
 
-def _draw_task(axes: Axes, frame: pd.DataFrame, styles: Mapping[str, LabelStyle], character: float) -> None:
+class Span(NamedTuple):
+    """What the axis of a panel reaches over."""
+
+    start: float
+    stop: float
+
+    @property
+    def width(self) -> float:
+        return self.stop - self.start
+
+    def at(self, percent: float) -> float:
+        """The value at so many percent of the axis."""
+        return self.start + self.width * percent / 100
+
+
+PERCENT = Span(0.0, 100.0)
+
+
+def _span(frame: pd.DataFrame) -> Span:
+    """All of a bounded column; else from the lowest to the highest of all that is drawn of it."""
+    limits = column(frame.task.iloc[0]).limits
+    if all(map(math.isfinite, limits)):
+        return Span(*limits)
+    values = frame[["accuracy", "low", "high"]].to_numpy(float)
+    known = values[np.isfinite(values)]
+    low, high = (float(known.min()), float(known.max())) if len(known) else (0.0, 1.0)
+    return Span(low, high if high > low else low + (abs(low) or 1.0))
+
+
+def _draw_task(axes: Axes, frame: pd.DataFrame, styles: Mapping[str, LabelStyle], span: Span, character: float) -> None:
     """The marks of one task; a ``character`` beside the axis is as wide as this share of it, in percent."""
     for row in frame[frame.mark.isin(list(_REFERENCES))].itertuples():
         axes.axvline(row.accuracy, **_REFERENCES[row.mark])
@@ -137,17 +170,18 @@ def _draw_task(axes: Axes, frame: pd.DataFrame, styles: Mapping[str, LabelStyle]
     for mean in known.itertuples():
         axes.plot(mean.accuracy, mean.place, **styles[mean.label].mark(mean.n == 1), clip_on=False, zorder=3)
     if width := character * max(map(len, known.solved), default=0):
-        axes.set_xlim(right=113 + width)
+        axes.set_xlim(right=span.at(113 + width))
     for mean in known[known.solved != ""].itertuples():
-        axes.text(112 + width, mean.place, mean.solved, size=smallest(), color=GREY, ha="right", va="center")
+        axes.text(span.at(112 + width), mean.place, mean.solved, size=smallest(), color=GREY, ha="right", va="center")
     axes.plot(published.accuracy, published.place - 0.26, linestyle="", clip_on=False, **_PUBLISHED)
     published_at = dict(zip(published.label, published.accuracy))
     for mean in means[means.state != ""].itertuples():
-        x, side = (0, "left") if published_at.get(mean.label, 100) > 50 else (100, "right")
+        is_left = published_at.get(mean.label, span.stop) > span.at(50)
+        x, side = (span.start, "left") if is_left else (span.stop, "right")
         axes.text(x, mean.place, mean.state, ha=side, size=smallest(), **_STATE, bbox=_BEHIND)
 
 
-def _mad_entries(frame: pd.DataFrame) -> dict[str, Look]:
+def _score_entries(frame: pd.DataFrame) -> dict[str, Look]:
     means = frame[(frame.mark == "mean") & (frame.state == "")]
     bar = {"linestyle": "-", "linewidth": 1.6}
     mean = {"color": "black", "marker": "o"}
@@ -161,7 +195,7 @@ def _mad_entries(frame: pd.DataFrame) -> dict[str, Look]:
     return entries | {name: look for name, look in others.items() if name.split()[0] in set(frame.mark)}
 
 
-def _mad_notes(frame: pd.DataFrame) -> list[str]:
+def _score_notes(frame: pd.DataFrame) -> list[str]:
     notes = [*frame.protocol.unique(), seeds_note(frame.n), INTERVAL_NOTE, "k/n: seeds that solve the task."]
     references = {
         "ceiling": "Ceiling: share of the targets that can be known.",
@@ -170,14 +204,14 @@ def _mad_notes(frame: pd.DataFrame) -> list[str]:
     return [*notes, *(text for mark, text in references.items() if mark in set(frame.mark))]
 
 
-def difficulty_frame(collected: pd.DataFrame, protocol: str) -> pd.DataFrame:
+def difficulty_frame(scoring: Scoring, collected: pd.DataFrame, protocol: str) -> pd.DataFrame:
     """What :func:`difficulty_figure` draws; empty where nothing varies. ``protocol`` is about what the runs share.
 
     A setting counts where it differs from the task's first one in one variable. A seed with jobs to do is left out; one
     whose runs all diverged counts at chance.
-    ``collected`` is :func:`madbench.analysis.scores.collect` of one protocol, the baseline setting of a task first.
+    ``collected`` (:meth:`madbench.suites.scoring.Scoring.collect`) is of one protocol, a task's baseline setting first.
     """
-    scores = setting_scores(collected)
+    scores = scoring.setting_scores(collected)
     places = {label: i for i, label in enumerate(collected.label.unique())}
     settings = {text: json.loads(text) for text in scores.setting.unique()}
     baselines = collected.groupby("column").setting.first().map(settings)
@@ -216,7 +250,7 @@ def difficulty_figure(frame: pd.DataFrame, layout: Layout = Layout()) -> Page:
     tasks = [task for task, _ in keys]
     counts, entries = [*map(tasks.count, dict.fromkeys(tasks))], shown.entries()
     lines = layout.lines(counts, len(_NAMES), *((0.65, 0.4) if layout.is_small else (1.2, 0.7)))
-    heading, size = "MAD: accuracy against difficulty", (1.76, 1.25)
+    heading, size = "Accuracy against difficulty", (1.76, 1.25)
     panels = Panels(layout, "difficulty", heading, lines, size, 0.6, len(entries), sharey="row")
     for axes, (key, table) in zip(panels.axes, tables.items()):
         _draw_variable(axes, panel_frames[key], table, shown)

@@ -18,8 +18,8 @@ from madbench.analysis.figures.files import NothingToDrawError, frame_of
 from madbench.analysis.figures.names import name_points
 from madbench.analysis.figures.panels import INTERVAL_NOTE, Layout, Page, Panels, draw_intervals, seeds_note
 from madbench.analysis.figures.style import GREY, LabelStyle, label_styles, style
-from madbench.analysis.quantities import LOSS, MAD_AVERAGE, column, in_order, title
-from madbench.suites import LANGUAGE, MAD
+from madbench.analysis.quantities import column, in_order, is_average, suite_of_column, title
+from madbench.analysis.samples import columns_that
 
 COLUMNS = dict.fromkeys(("protocol", "quantity", "label"), str)
 COLUMNS |= dict.fromkeys(("budget_ratio", "mixer_parameters", "mean", "low", "high"), float) | {"n": int}
@@ -35,25 +35,29 @@ _FRONT = {"color": GREY, "linewidth": 1, "linestyle": (0, (4, 2))}
 def budget_frame(scores: pd.DataFrame, costs: pd.DataFrame, protocol: str) -> pd.DataFrame:
     """What :func:`budget_figure` draws; ``protocol`` are sentences about what the runs share.
 
-    Of MAD the average where any label has it, otherwise each task that has begun. Intervals are those of the tables.
+    Of each suite the average where any label has it, otherwise every main result that has begun. Intervals are those of
+    the tables.
 
     Args:
         scores: of one protocol a suite (:mod:`madbench.analysis.scores`); a seed counts once all its jobs are done.
-        costs: label, column, budget_ratio and mixer_parameters of every run; NaN where they are not known.
+        costs: suite, label, column, budget_ratio and mixer_parameters of every run; NaN where they are not known.
     """
-    scores = scores[(scores.suite == MAD.name) | (scores.column == LOSS)]
-    costs = costs.astype(dict.fromkeys(COSTS, float)).groupby(["label", "column"])[[*COSTS]].mean()
-    of_tasks = costs.drop(LOSS, level="column", errors="ignore").groupby("label").mean()
-    quantities = set(scores.column[scores.done > 0])
-    quantities &= {MAD_AVERAGE, LOSS} if MAD_AVERAGE in quantities else quantities
+    scores = columns_that(scores, lambda one: one.is_attributed)
+    costs = costs.astype(dict.fromkeys(COSTS, float)).groupby(["suite", "label", "column"])[[*COSTS]].mean()
+    of_suites = costs.groupby(["suite", "label"]).mean()
+    quantities: set[str] = set()
+    for _, of_suite in scores[scores.done > 0].groupby("suite"):
+        averages = set(filter(is_average, of_suite.column))
+        quantities |= averages or set(of_suite.column)
     columns = [column(name) for name in quantities]
     cells = cells_of(scores[scores.done == scores.expected], columns)
     rows = []
     for quantity in in_order(quantities):
-        suite = LANGUAGE.name if quantity == LOSS else MAD.name
+        suite = suite_of_column(quantity).name
         for label in scores.label[scores.suite == suite].unique():
             cell = cells.get(label, {}).get(quantity, Cell.of(math.nan))
-            cost = of_tasks.loc[label] if quantity == MAD_AVERAGE else costs.loc[label, quantity]
+            key = suite, label, quantity
+            cost = costs.loc[key] if key in costs.index else of_suites.loc[suite, label]
             n = cell.n if math.isfinite(cell.mean) else 0
             low, high = cell.interval
             mean = {"mean": cell.mean, "low": low, "high": high, "n": n}
@@ -77,14 +81,15 @@ def budget_figure(
     most = frame.groupby("quantity").label.nunique().max()
     size = (5.6, max(5.8, 0.08 * most)) if most > _FEW else (3.6, 3.0)
     size = max(size[0], 0.15 * frame.label.str.len().max() + 1), size[1]  # a name fits on either side of the middle
-    heading = "Accuracy and loss against the budget" if LOSS in of_quantity else "Accuracy against the budget"
+    kinds = dict.fromkeys(column(name).axis.partition(",")[0] for name in of_quantity)
+    heading = f"{' and '.join(filter(None, kinds)) or 'results'} against the budget"
+    heading = f"{heading[:1].upper()}{heading[1:]}"
     columns = 1 if layout.is_small else 3
     panels = Panels(layout, "budget", heading, layout.lines([len(of_quantity)], columns, 2.4, 0.5), size, 1.5)
     styles, fronts = label_styles(frame.label), []
     for axes, (quantity, rows) in zip(panels.axes, of_quantity.items()):
         fronts.append(_draw(axes, rows, styles))
-        y_label = "L5, nats per token (less is better)" if quantity == LOSS else "accuracy, %"
-        axes.set(xlabel=COSTS[x], ylabel=y_label, title=layout.name(quantity))
+        axes.set(xlabel=COSTS[x], ylabel=column(quantity).axis or title(quantity), title=layout.name(quantity))
         if layout.is_small:
             axes.locator_params(nbins=4)
         if x == "mixer_parameters":
@@ -103,8 +108,13 @@ def budget_figure(
 
 def _named(rows: pd.DataFrame, layout: Layout) -> list[str]:
     """The labels that are named: all, or in a single column, where there is no room for all, the best."""
-    best = rows.sort_values("mean", ascending=bool((rows.quantity == LOSS).all()), kind="stable").label
+    best = rows.sort_values("mean", ascending=_is_lower_better(rows), kind="stable").label
     return best.tolist()[: _MOST_NAMES if layout.is_small else None]
+
+
+def _is_lower_better(rows: pd.DataFrame) -> bool:
+    """Of rows of one quantity."""
+    return column(rows.quantity.iloc[0]).better == "lower"
 
 
 def _draw(axes: Axes, frame: pd.DataFrame, styles: Mapping[str, LabelStyle]) -> Line2D:
@@ -139,7 +149,7 @@ def pareto_front(costs: Mapping[str, float], values: Mapping[str, float]) -> lis
 
 def _stairs(axes: Axes, frame: pd.DataFrame) -> list[tuple[float, float]]:
     """The corners of the front, from below its cheapest label to the right edge."""
-    is_loss = (frame.quantity == LOSS).all()
+    is_loss = _is_lower_better(frame)
     costs, means = dict(zip(frame.label, frame.cost)), dict(zip(frame.label, frame["mean"]))
     front = pareto_front(costs, {label: -mean if is_loss else mean for label, mean in means.items()})
     stairs = [(costs[front[0]], axes.get_ylim()[1 if is_loss else 0])]

@@ -21,9 +21,8 @@ from madbench.analysis.figures.files import NothingToDrawError, frame_of
 from madbench.analysis.figures.panels import Layout, Page, Panels, seeds_note
 from madbench.analysis.figures.style import OTHERS, PERCENTS, Highlights, Look, style
 from madbench.analysis.quantities import in_order
-from madbench.analysis.scores import chosen_runs
-from madbench.jobs import Record
-from madbench.suites.language import LAST_EVALUATIONS, loss_l5
+from madbench.suites.base import LAST_EVALUATIONS, loss_l5
+from madbench.suites.scoring import Outcome, Scoring
 
 LEARNING_COLUMNS = dict.fromkeys(("protocol", "task", "label"), str) | {"seed": int}
 LEARNING_COLUMNS |= dict.fromkeys(("id", "status", "split"), str) | {"epoch": int, "step": int}
@@ -110,21 +109,24 @@ def joined(lines: Sequence[np.ndarray]) -> np.ndarray:
     return np.concatenate([gap, *(part for line in lines for part in (line, gap))])
 
 
-def learning_frame(collected: pd.DataFrame, record: Callable[[str], Record], protocol: str) -> pd.DataFrame:
+def learning_frame(
+    scoring: Scoring, collected: pd.DataFrame, outcome: Callable[[str], Outcome], protocol: str
+) -> pd.DataFrame:
     """What :func:`learning_figure` draws; ``protocol`` are sentences about what the runs share.
 
     These are the chosen runs of every task's first setting; of a seed of which no run finished, the first diverged one.
-    ``collected`` (:func:`madbench.analysis.scores.collect`) is of one protocol; ``record`` gives a run with its curve.
+    ``collected`` (:meth:`madbench.suites.scoring.Scoring.collect`) is of one protocol; ``outcome`` gives a run with its
+    curve.
     """
     baselines = collected.groupby("column", sort=False).setting.first()
     of_baseline = collected[collected.setting == collected.column.map(baselines)]
     keys = ["label", "column", "seed"]
-    chosen = chosen_runs(of_baseline).set_index(keys).id
+    chosen = scoring.chosen(of_baseline).set_index(keys).id
     diverged = of_baseline[of_baseline.status == "diverged"].drop_duplicates(keys).set_index(keys).id
     ordered = pd.MultiIndex.from_frame(of_baseline[keys].drop_duplicates())
     rows: list[dict[str, Any]] = []
     for (label, task, seed), run_id in chosen.combine_first(diverged).reindex(ordered).dropna().items():
-        found = record(run_id)
+        found = outcome(run_id).record
         for row, (split, (loss, accuracy)) in itertools.product(found.curve, _EVALUATIONS.items()):
             if loss in row:
                 run = {"task": task, "label": label, "seed": seed, "id": run_id, "status": found.status, "split": split}
@@ -156,7 +158,7 @@ def learning_figure(
     (split,) = frame.split.unique()
     shared = {"sharey": "row"} if y == "accuracy" else {}
     lines, entries = layout.lines([len(curves)], 3, 0.9 if layout.is_small else 1.3, 0.5), shown.entries()
-    heading, size = f"MAD: {split} {y} in training", (2.47, 1.75)
+    heading, size = f"{split.capitalize()} {y} in training", (2.47, 1.75)
     panels = Panels(layout, "learning", heading, lines, size, 0.45, len(entries), **shared)
     percents = PERCENTS[:: 2 if layout.is_small else 1]
     for axes, (task, of_task) in zip(panels.axes, curves.items()):
@@ -208,7 +210,7 @@ def loss_figure(
     Left, evaluations on training batches: thin as they are, thick the mean of five around each, whose end is L5. Right,
     evaluations on validation text. Bands reach from the lowest to the highest seed. A diverged run is a thin line that
     ends in a cross. With a linear ``x`` the steep start leaves at the top. Of more than eight labels those of lowest L5
-    are in colour. ``frame`` is :func:`madbench.analysis.loss_curves.loss_curves`.
+    are in colour. ``frame`` is :meth:`madbench.suites.scoring.Scoring.curves`.
 
     Raises ``NothingToDrawError`` where no run was evaluated.
     """

@@ -15,7 +15,7 @@ from madbench.analysis.figures.files import frame_of
 from madbench.analysis.figures.panels import LINE, Layout, Page, Panels, draw_intervals
 from madbench.analysis.figures.style import GREY, Look, style
 from madbench.analysis.inference import LEVEL, Difference
-from madbench.analysis.quantities import LOSS, MAD_AVERAGE, in_order
+from madbench.analysis.quantities import column, in_order, is_average
 
 COLUMNS = dict.fromkeys(("protocol", "kind", "row", "quantity", "given", "without"), str)
 COLUMNS |= {"pairs": int, "seeds": int} | dict.fromkeys(("difference", "low", "high", "p_holm"), float)
@@ -72,14 +72,15 @@ def effects_figure(frame: pd.DataFrame, layout: Layout = Layout()) -> Page:
         of_quantity = frame[frame.quantity == quantity]
         shown = of_quantity[of_quantity.row.isin(list(of_rows))]
         limit = _reach(of_quantity)
-        axes.set_title(layout.name(quantity), fontweight="bold" if quantity in (MAD_AVERAGE, LOSS) else "normal")
+        one = column(quantity)
+        is_loss = one.better == "lower"
+        axes.set_title(layout.name(quantity), fontweight="bold" if is_average(quantity) or is_loss else "normal")
         axes.set_xlim(-limit, limit)
         _draw(axes, shown.assign(place=shown.row.map(of_rows)))
         axes.locator_params(axis="x", nbins=2 if layout.is_small else 4)
-        if quantity == LOSS:
-            axes.set_xlabel("nats per token\n(less is better)")
-        elif axes in panels.bottom:
-            axes.set_xlabel("points" if layout.is_small else "percentage points")
+        what = one.unit if layout.is_small and not is_loss else one.difference.partition(" of ")[0]
+        if is_loss or axes in panels.bottom:
+            axes.set_xlabel(what + "\n(less is better)" * is_loss)
         if (line := sum(name in factors for name in of_rows)) < len(of_rows) and line:
             axes.axhline(line - 0.25, color=GREY, linewidth=0.8)
     panels.name_rows(*(of_part for of_part in places for _ in range(len(lines) // len(places))))

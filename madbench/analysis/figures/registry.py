@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import json
-import math
-from collections.abc import Callable, Mapping
+import pkgutil
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,107 +11,136 @@ from typing import Any
 import pandas as pd
 from matplotlib.figure import Figure
 
-from madbench.analysis import loss_curves
 from madbench.analysis.attribution import attribute
-from madbench.analysis.captions import accuracy_meaning
 from madbench.analysis.figures import accuracy, budget, curves, effects
 from madbench.analysis.figures.files import NothingToDrawError, read_frame
-from madbench.analysis.quantities import LOSS
-from madbench.analysis.scores import Results, collect
+from madbench.analysis.quantities import parts_of
+from madbench.analysis.scores import Results
 from madbench.jobs import Job
-from madbench.suites import LANGUAGE, MAD
-from madbench.tasks import make_setting
+from madbench.suites import Suite, suites
+from madbench.suites.published import published_numbers
+from madbench.suites.scoring import CURVES, Outcome
 
 
 @dataclass(frozen=True)
 class Drawing:
     """A figure: ``draw(read(path))`` is the very one that was drawn from the frame in the CSV file."""
 
-    frame: Callable[[Results], pd.DataFrame]
-    """What is drawn of results; the suite is there that it is about, or one of them."""
+    frame: Callable[[Results, Suite], pd.DataFrame]
+    """What is drawn of the results of a suite; of all suites where the figure is of none."""
     draw: Callable[..., Figure]
     """``draw(frame)``, and choices of its own."""
     columns: Mapping[str, type]
     """Of its frame."""
     file: str
     """Name of its files, without ending."""
-    suites: tuple[str, ...]
-    """Names of the suites it is about."""
+    caption: str = ""
+    """What a report says of it."""
 
     def read(self, path: Path) -> pd.DataFrame:
         """The frame in a CSV file. Raises ``ConfigError`` where the file holds none of this figure."""
         return read_frame(path, self.columns, self.file.replace("_", " "))
 
 
-def figure_frame(name: str, results: Results, missing: str = "there are no runs of MAD tasks") -> pd.DataFrame:
-    """What the figure of this name draws of stored runs; ``missing`` is why there are none of MAD, where that is so.
+def figure_names(chosen: Iterable[Suite] | None = None) -> list[str]:
+    """The figures of any suite, and those that some suites have of their own, of all by default."""
+    shown = suites().values() if chosen is None else list(chosen)
+    own = [name for suite in shown for name in suite.figures]
+    return [name for name in (*own, *SHARED) if name not in SHARED] + [*SHARED]
+
+
+def drawing_of(name: str) -> Drawing:
+    """The figure of a name."""
+    own = {one: path for suite in suites().values() for one, path in suite.figures.items()}
+    return SHARED[name] if name in SHARED else pkgutil.resolve_name(own[name])
+
+
+def suite_of_figure(name: str) -> Suite | None:
+    """The suite that has the figure of its own; None where any suite has it."""
+    return next((suite for suite in suites().values() if name in suite.figures), None)
+
+
+def figure_frame(name: str, results: Results, missing: Mapping[str, str] = {}) -> pd.DataFrame:
+    """What the figure of this name draws of stored runs; ``missing`` is why there are none of a suite, by its name.
 
     Raises ``NothingToDrawError`` where there is nothing.
     """
-    drawing = FIGURES[name]
-    if drawing.suites == (MAD.name,) and not results.has(MAD):
-        raise NothingToDrawError(missing)
-    if drawing.suites == (LANGUAGE.name,) and not results.has(LANGUAGE):
-        raise NothingToDrawError("there are no language-model runs of one protocol")
-    return drawing.frame(results)
+    drawing, own = drawing_of(name), suite_of_figure(name)
+    if own is not None and not results.rows(own):
+        raise NothingToDrawError(missing.get(own.name) or f"there are no runs: {own.title}")
+    if own is None and not results.experiment.rows:
+        raise NothingToDrawError(next(iter(missing.values()), "there are no runs"))
+    return drawing.frame(results, own or next(iter(results.suites), results.experiment.suites[0]))
 
 
-def _mad(results: Results) -> pd.DataFrame:
-    protocol = results.rows(MAD)[0].protocol
-    settings = results.collected[["column", "setting"]].drop_duplicates()
-    guesses = [100 / make_setting(task, json.loads(text), task).num_answers for task, text in settings.to_numpy()]
-    chances = settings.assign(chance=guesses).groupby("column").chance.mean().to_dict()
-    is_comparable = protocol.profile.comparable_with_paper
-    sentences = _about_accuracy(results)
-    if is_comparable and (protocol.fidelity, protocol.budget) != ("published", "paper"):
-        sentences += " The published numbers are of the published fidelity and the paper budget."
-    frame = accuracy.mad_frame(results.scores, sentences, chances, is_comparable)
+def _scores(results: Results, suite: Suite) -> pd.DataFrame:
+    protocol, outcomes = results.protocol(suite), results.outcomes(suite)
+    chances: dict[str, float] = {}
+    if suite.scores.shows_chance:
+        by_task: dict[str, dict[str, float]] = {}
+        for one in outcomes:
+            by_task.setdefault(one.job.task, {})[str(one.job.setting)] = suite.scores.chance(one.job)
+        chances = {task: sum(of_task.values()) / len(of_task) for task, of_task in by_task.items()}
+        for name in suite.averages:
+            if set(tasks := parts_of(name)) <= set(chances):
+                chances[name] = sum(chances[task] for task in tasks) / len(tasks)
+    scores = results.scores[results.scores.suite == suite.name]
+    shown = {one.name for one in suite.columns(protocol.tasks)}
+    sentences = _about(results, suite)
+    published = {}
+    if protocol.profile.comparable_with_paper:
+        published = {label: published_numbers(protocol, label) for label in scores.label.unique()}
+        if len(suite.fidelities) > 1 and (protocol.fidelity, protocol.budget) != ("published", "paper"):
+            sentences += " The published numbers are of the published fidelity and the paper budget."
+    frame = accuracy.score_frame(scores[scores.column.isin(shown)], sentences, chances, published)
     if frame.empty:
         raise NothingToDrawError("no run is finished")
     return frame
 
 
-def _learning(results: Results) -> pd.DataFrame:
-    collected, sentences = results.collected, results.sentences(MAD)
+def _learning(results: Results, suite: Suite) -> pd.DataFrame:
+    collected, sentences = results.collected(suite), results.sentences(suite)
     if collected.groupby("column").setting.nunique().max() > 1:
         sentences.append("The baseline setting of every task.")
     if collected.duplicated(["label", "column", "setting", "seed"]).any():
         sentences.append("Runs with the learning rate and weight decay that were chosen.")
-    frame = curves.learning_frame(collected, lambda name: results.store.read(name).record, " ".join(sentences))
+    by_id = {one.job.id: one for one in results.outcomes(suite)}
+
+    def with_curve(run_id: str) -> Outcome:
+        return Outcome(by_id[run_id].row, by_id[run_id].job, results.store.read(run_id).record)
+
+    frame = curves.learning_frame(suite.scores, collected, with_curve, " ".join(sentences))
     if frame.empty:
         raise NothingToDrawError("no run of a baseline setting is finished")
     return frame
 
 
-def _effects(results: Results) -> pd.DataFrame:
+def _effects(results: Results, _: Suite) -> pd.DataFrame:
     found = attribute(results.scores)
     if not found:
         raise NothingToDrawError("no two labels with a finished task in common differ in exactly one factor")
     return effects.effects_frame(found, " ".join(results.sentences()))
 
 
-def _budget(results: Results) -> pd.DataFrame:
-    details = [run.record.details for run in results.language_runs]
-    names = [name for name, runs in results.runs.items() for _ in runs]
-    of_runs = {cost: [one.get(cost, math.nan) for one in details] for cost in budget.COSTS}
-    costs = pd.DataFrame({"label": names, "column": LOSS, **of_runs})
-    if results.has(MAD):
-        costs = pd.concat([results.collected[list(costs)], costs])
+def _budget(results: Results, _: Suite) -> pd.DataFrame:
+    costs = pd.concat([suite.scores.costs(results.outcomes(suite)) for suite in results.experiment.suites])
     frame = budget.budget_frame(results.scores, costs, " ".join(results.sentences()))
     if frame["mean"].isna().all():
         raise NothingToDrawError("no label has all of its runs finished")
     return frame
 
 
-def _difficulty(results: Results) -> pd.DataFrame:
-    collected = results.collected
-    if results.rows(MAD)[0].protocol.profile.difficulty != "all":
-        jobs = {job.id: job for row in results.rows(MAD) for job in row.jobs}
-        planned = {_all_but_setting_and_seed(job) for job in jobs.values()}
-        stored = [job for job in results.store.jobs().values() if job.suite == MAD.name and job.id not in jobs]
+def _difficulty(results: Results, suite: Suite) -> pd.DataFrame:
+    outcomes = results.outcomes(suite)
+    if results.protocol(suite).profile.difficulty != "all":
+        known = {one.job.id for one in outcomes}
+        planned = {_all_but_setting_and_seed(one.job) for one in outcomes}
+        stored = [job for job in results.store.jobs().values() if job.suite == suite.name and job.id not in known]
         alike = [job for job in stored if _all_but_setting_and_seed(job) in planned]
-        collected = collect([*jobs.values(), *alike], results.store)
-    frame = accuracy.difficulty_frame(collected, _about_accuracy(results))
+        records = results.store.records({job.id for job in alike})
+        found = {name: record for name, record in records.items() if record.status != "failed"}
+        outcomes = [*outcomes, *(Outcome(job.label, job, found.get(job.id)) for job in alike)]
+    frame = accuracy.difficulty_frame(suite.scores, suite.scores.collect(outcomes), _about(results, suite))
     if frame.empty:
         raise NothingToDrawError(
             "every task is stored at one setting alone; --profile full varies them, or a run with e.g. "
@@ -125,22 +153,30 @@ def _all_but_setting_and_seed(job: Job) -> tuple[Any, ...]:
     return job.label, job.task, job.model, str(job.mixer), str(job.family), job.training, job.fidelity, job.budget
 
 
-def _about_accuracy(results: Results) -> str:
-    """What the accuracy of the MAD runs is, and what they share."""
-    meaning = accuracy_meaning(results.rows(MAD)[0].protocol.fidelity)
-    return " ".join([f"{meaning[:1].upper()}{meaning[1:]}.", *results.sentences(MAD)])
+def _about(results: Results, suite: Suite) -> str:
+    """What the numbers of a suite are, and what its runs share."""
+    meaning = suite.scores.meaning(results.protocol(suite))
+    return " ".join([f"{meaning[:1].upper()}{meaning[1:]}.", *results.sentences(suite)])
 
 
-def _loss(results: Results) -> pd.DataFrame:
-    return loss_curves.loss_curves(results.language_runs)
+def _loss(results: Results, suite: Suite) -> pd.DataFrame:
+    return suite.scores.curves(results.runs(suite))
 
 
-FIGURES = {
-    "mad": Drawing(_mad, accuracy.mad_figure, accuracy.MAD_COLUMNS, "mad", ("mad",)),
-    "learning": Drawing(_learning, curves.learning_figure, curves.LEARNING_COLUMNS, "learning", ("mad",)),
-    "loss": Drawing(_loss, curves.loss_figure, loss_curves.COLUMNS, "loss_curves", ("language",)),
-    "effects": Drawing(_effects, effects.effects_figure, effects.COLUMNS, "effects", ("mad", "language")),
-    "budget": Drawing(_budget, budget.budget_figure, budget.COLUMNS, "budget", ("mad", "language")),
-    "difficulty": Drawing(_difficulty, accuracy.difficulty_figure, accuracy.DIFFICULTY_COLUMNS, "difficulty", ("mad",)),
+LEARNING = Drawing(
+    _learning, curves.learning_figure, curves.LEARNING_COLUMNS, "learning", "Learning curves of the chosen runs"
+)
+LOSS = Drawing(_loss, curves.loss_figure, CURVES, "loss_curves", "Loss curves of the language models")
+DIFFICULTY = Drawing(
+    _difficulty,
+    accuracy.difficulty_figure,
+    accuracy.DIFFICULTY_COLUMNS,
+    "difficulty",
+    "Accuracy against difficulty",
+)
+SHARED = {
+    "scores": Drawing(_scores, accuracy.score_figure, accuracy.SCORE_COLUMNS, "scores", "Each task, by label"),
+    "effects": Drawing(_effects, effects.effects_figure, effects.COLUMNS, "effects", "What each factor is worth"),
+    "budget": Drawing(_budget, budget.budget_figure, budget.COLUMNS, "budget", "Results against the budget"),
 }
-"""By name, in the order in which they are drawn."""
+"""Those of any suite, by name, in the order in which they are drawn."""

@@ -10,7 +10,8 @@ from matplotlib.colors import same_color
 
 from madbench.analysis.quantities import LOSS, MAD_AVERAGE
 from madbench.analysis.scores import mean_over
-from madbench.suites import LANGUAGE, MAD
+from madbench.suites.language.suite import LANGUAGE
+from madbench.suites.mad.suite import MAD
 from madbench.tasks import MAD_TASKS
 
 ARROWS = 2.5

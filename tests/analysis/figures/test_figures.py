@@ -22,7 +22,7 @@ from madbench.analysis.figures.files import NothingToDrawError
 from madbench.analysis.figures.panels import Layout
 from madbench.analysis.figures.style import GREY
 from madbench.analysis.quantities import LOSS
-from madbench.suites.language import loss_l5
+from madbench.suites.base import loss_l5
 from madbench.tasks import MAD_TASKS
 
 LOSSES = [5.0, 4.0, 3.0, 2.8, 2.5, 2.6, 2.4, 2.5]

@@ -11,7 +11,7 @@ from madbench.analysis.figures.registry import FIGURES, figure_frame
 from madbench.analysis.stored import Selection
 from madbench.jobs import Record
 from madbench.store.runs import Store
-from madbench.suites import MAD
+from madbench.suites.mad.suite import MAD
 
 TASKS = ("compression", "in_context_recall")
 

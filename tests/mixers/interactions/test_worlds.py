@@ -16,7 +16,7 @@ from madbench.mixers.interactions.worlds import (
     sinusoids,
     wave_couplings,
 )
-from madbench.suites.interactions import TASKS
+from madbench.suites.interactions.suite import TASKS
 
 
 def collisions(y: np.ndarray, x: np.ndarray, size: int, radius: int) -> np.ndarray:

@@ -15,7 +15,7 @@ from madbench.grid import Grid, Row
 from madbench.labels import all_labels, every_label, parse
 from madbench.mixers import build, solve
 from madbench.mixers.srg.dynamic_mlp import DynamicMLP
-from madbench.suites import MAD
+from madbench.suites.mad.suite import MAD
 
 LABELS = (
     "D", "D-p", "D-c-q", "D-pcg-v-12o", "D-q-1", "D-gka-q-2o", "S-pk-q", "S-k!", "S-ck-v-12", "R-k-q", "R-pgk-q-12o",

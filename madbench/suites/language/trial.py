@@ -17,10 +17,11 @@ from torch import Tensor, nn
 
 from madbench.errors import ConfigError, TrainingError
 from madbench.jobs import Job
+from madbench.models.blocks import autocast
 from madbench.models.gpt import GPT
 from madbench.models.token_loss import TokenLoss
-from madbench.suites.base import MICRO_BATCH_TOKENS
-from madbench.suites.language import LanguageTraining, loss_l5, scheduled_rate, sequences_per_step, window_count
+from madbench.suites.base import MICRO_BATCH_TOKENS, loss_l5
+from madbench.suites.language.suite import LanguageTraining, scheduled_rate, sequences_per_step, window_count
 from madbench.suites.trial import Interval, Trial, mixer_maker
 from madbench.text.corpus import Corpus
 from madbench.text.manifest import SPLITS, Split
@@ -56,6 +57,11 @@ class LanguageTrial(Trial):
         self.steps, self.clip = config.steps, config.grad_clip or math.inf
         self.row_every = max(1, config.eval_every // ROWS_PER_EVALUATION)
         self.batch_shape = (min(self.batches.micro_batch, count // processes), seq_len)
+
+    @staticmethod
+    def evaluator(corpus: Corpus, seq_len: int, config: LanguageTraining, device: str) -> Evaluation:
+        """What measures a trained model on the validation text, in windows of ``seq_len`` tokens."""
+        return Evaluation(Batches(corpus, seq_len, device), config, autocast(device, config.precision))
 
     @property
     def mixer(self) -> nn.Module:

@@ -13,14 +13,25 @@ from madbench.config import PROFILES, check_at_least, check_numbers, from_mappin
 from madbench.errors import ConfigError
 from madbench.jobs import NOT_AT_DEFAULT, Budget, Fidelity, Job, Precision
 from madbench.mixers import solve
-from madbench.suites.base import Profile, Size, Suite, plan_jobs
+from madbench.suites.base import ACCURACY, SOLVED, Average, Column, Profile, Size, Suite, changed, plan_jobs
 from madbench.suites.overrides import Plan, content, decided
-from madbench.tasks import MAD_TASKS, check_task, load_task, make_setting, task_names, task_source
+from madbench.tasks import check_task, load_task, make_setting, settings_class, task_source, tasks_of
 
 if TYPE_CHECKING:
     from madbench.tasks import TaskSetting
 
 NAME = "mad"
+AVERAGE = "mad_average"
+"""The mean over the six tasks of MAD, whatever other tasks are installed."""
+MAD_TASKS = (
+    "compression",
+    "fuzzy_in_context_recall",
+    "in_context_recall",
+    "memorization",
+    "noisy_in_context_recall",
+    "selective_copying",
+)
+"""The six tasks of MAD, in the order of the published table (HyperMLP, Table 1)."""
 LARGEST = "largest_coefficient"
 """Column of curves of mixers whose coefficients may grow: the largest |a_ij|."""
 
@@ -102,7 +113,6 @@ class MadProfile(Profile):
     Training = TrainingConfig
     Task = TaskPlan
     not_training = {"learning_rate": "learning_rates", "weight_decay": "weight_decays", "precision": "precision"}
-    stays_comparable = ("precision", "language_model")
 
     learning_rates: tuple[float, ...]
     """Learning rates tried on every setting; the best by validation counts (published fidelity: by test)."""
@@ -112,8 +122,6 @@ class MadProfile(Profile):
     """Each task's baseline only, or its one-variable changes too."""
     tasks: dict[str, TaskPlan] = field(default_factory=dict)
     """Changes for single tasks."""
-    language_model: str = ""
-    """Preset of the language model that goes with the profile, shipped or a YAML file; empty for none."""
 
     def __post_init__(self):
         super().__post_init__()
@@ -140,6 +148,25 @@ class MadProfile(Profile):
         tried = itertools.product(plan.learning_rates or self.learning_rates, self.weight_decays)
         configs = ({**shared, "learning_rate": rate, "weight_decay": decay} for rate, decay in tried)
         return [from_mapping(TrainingConfig, config, f"training of {task}") for config in configs]
+
+    def training_changes(self, job: Job) -> list[str]:
+        trainings = self.trainings(job.task, job.training.precision)
+        rates = {name: getattr(job.training, name) for name in ("learning_rate", "weight_decay")}
+        changes = changed("training", vars(job.training), vars(trainings[0]) | rates)
+        for name, value in rates.items():
+            if value not in [getattr(training, name) for training in trainings]:
+                changes.append(f"{name}s=[{value:g}]")
+        settings = self.settings(job.task)
+        if job.setting not in settings:
+            changes += changed(f"tasks.{job.task}.setting", job.setting, settings[0])
+        return changes
+
+    def job_words(self, job: Job) -> list[str]:
+        words = ["difficulty=baseline"] if self.difficulty == "all" else []
+        if len(self.trainings(job.task, job.training.precision)) > 1:
+            words.append(f"tasks.{job.task}.learning_rates=[{job.training.learning_rate}]")
+            words.append(f"weight_decays=[{job.training.weight_decay}]")
+        return words
 
 
 def plan(
@@ -236,13 +263,68 @@ def size(job: Job) -> Size:
     )
 
 
-MAD = Suite(
-    name=NAME,
-    Profile=MadProfile,
-    trial="madbench.suites.mad_trial:MadTrial",
-    tasks=task_names,
-    plan=plan,
-    trained=trained,
-    size=size,
-    uses_all_cores=False,
-)
+class MadSuite(Suite):
+    """The six tasks of MAD and those of installed packages that name no other suite."""
+
+    name = NAME
+    title = "MAD tasks"
+    Profile = MadProfile
+    default = "quick"
+    trial = "madbench.suites.mad.trial:MadTrial"
+    scoring = "madbench.suites.mad.scores:MadScoring"
+    place = 0
+    file_key = "learning_rates"
+    averages = {AVERAGE: Average("MAD avg", "MAD average", MAD_TASKS)}
+    fidelities = ("corrected", "published")
+    figures = {
+        "learning": "madbench.analysis.figures.registry:LEARNING",
+        "difficulty": "madbench.analysis.figures.registry:DIFFICULTY",
+    }
+    plan, trained, size = map(staticmethod, (plan, trained, size))
+
+    def tasks(self) -> Sequence[str]:
+        return (*MAD_TASKS, *(task for task in tasks_of(NAME) if task not in MAD_TASKS))
+
+    def usual_tasks(self) -> Sequence[str]:
+        return MAD_TASKS
+
+    def task_column(self, task: str) -> Column:
+        cls = settings_class(task)
+        return Column(
+            task, cls.heading, 1, "higher", (0.0, 100.0), "-", 0.1, title=cls.title, counts=SOLVED, **ACCURACY
+        )
+
+    def order(self) -> list[str]:
+        return [*MAD_TASKS, AVERAGE, *(task for task in self.tasks() if task not in MAD_TASKS)]
+
+    def job_setting(self, job: Job) -> list[str]:
+        profile, changes = self.nearest(job, most_changes=math.inf)
+        profiles = {name: one for name, one in self.shipped().items() if one.difficulty == "baseline"}
+        named = {"baseline": self.difficulty(job.task)}
+        named |= {name: one.settings(job.task)[0] for name, one in profiles.items()}
+        settings = [
+            [name, *(f"{key}={value}" for key, value in job.setting.items() if setting.get(key) != value)]
+            for name, setting in named.items()
+        ]
+        others = [change for change in changes if not change.startswith(("tasks.", "learning_rates", "weight_decays"))]
+        return [*min(settings, key=len), *others]
+
+    listing = "profiles"
+
+    def about_profile(self, profile: MadProfile) -> dict[str, Any]:
+        return {
+            "runs": sum(len(profile.settings(task)) * len(profile.trainings(task, "float32")) for task in MAD_TASKS)
+        }
+
+    def difficulty(self, task: str) -> dict[str, Any]:
+        return dataclasses.asdict(load_task(task).baseline)
+
+    def check_profile(self, profile: MadProfile) -> tuple[str, set[int]]:
+        for task in dict.fromkeys((*MAD_TASKS, *profile.tasks)):
+            profile.settings(task), profile.trainings(task, "float32")
+        settings = [(task, setting) for task in MAD_TASKS for setting in profile.settings(task)]
+        runs = sum(len(profile.trainings(task, "float32")) for task, _ in settings)
+        return f"{len(settings)} settings, {runs} runs a label", {setting["seq_len"] for _, setting in settings}
+
+
+SUITE = MAD = MadSuite()

@@ -13,39 +13,46 @@ from collections.abc import Iterable, Mapping, Sequence
 import numpy as np
 import pandas as pd
 
-from madbench.analysis.protocols import by_protocol, describe
-from madbench.analysis.quantities import LOSS, LOSSES, PERPLEXITIES, SPEED, steps_name
-from madbench.store.runs import Run
-from madbench.suites.language import loss_l5
+from madbench.suites.base import loss_l5
+from madbench.suites.language.suite import LANGUAGE, LOSS, LOSSES, PERPLEXITIES, SPEED, STEPS
+from madbench.suites.protocol import by_protocol, recognised
+from madbench.suites.scoring import CURVES, Outcome
 
 PAPER_THRESHOLDS = (3.3, 3.2, 3.1, 3.0)
 
 TIMING = ("device", "threads", "world_size", "micro_batch", "compiled", "group", "cuda_graph")
 """Details in which runs must agree for their times to be compared."""
 
-COLUMNS = dict.fromkeys(("protocol", "id", "label"), str) | {"seed": int, "status": str, "step": int, "tokens": int}
-COLUMNS |= dict.fromkeys(("seconds", "evaluation", "train_loss", "validation_loss"), float)
-COLUMNS |= dict.fromkeys(("validation_bits_per_byte", "step_loss"), float)
-"""Of :func:`loss_curves`; those from ``step`` on are a curve's."""
+
+def steps_name(threshold: float) -> str:
+    """Column of the steps to the first evaluation with a training loss below ``threshold``: ``steps_to_3.0``."""
+    return f"{STEPS}{float(threshold)}"
 
 
-def loss_curves(runs: Sequence[Run]) -> pd.DataFrame:
+def describe(runs: Sequence[Outcome]) -> str:
+    """The protocol of language-model runs in a line."""
+    protocol = recognised(LANGUAGE, [(run.job, run.record.details) for run in runs])
+    about = f"corpus {protocol.corpus.name} ({protocol.corpus.digest[:8]}), preset {protocol.name}"
+    return f"{about}, {protocol.precision}, budget {protocol.budget}"
+
+
+def loss_curves(runs: Sequence[Outcome]) -> pd.DataFrame:
     """The curves of ``runs`` in long form, one row a logged step, NaN where a row does not have a value.
 
     Columns: protocol (in words), id, label, seed, status, step, tokens, seconds (of training), evaluation (1, 2, ...),
     train_loss, validation_loss, validation_bits_per_byte, step_loss (mean over the steps since the last row).
     """
     names: dict[str, str] = {}
-    for found in by_protocol(runs).values():
-        names = dict.fromkeys((run.job.id for run in found), describe(*found)) | names
+    for found in by_protocol(LANGUAGE, runs, lambda run: run.job).values():
+        names = dict.fromkeys((run.job.id for run in found), describe(found)) | names
     rows = [
         {"protocol": names[run.job.id], "id": run.job.id}
         | {"label": run.job.label, "seed": run.job.seed, "status": run.record.status}
-        | {name: row.get(name) for name in [*COLUMNS][5:]}
+        | {name: row.get(name) for name in [*CURVES][5:]}
         for run in runs
         for row in run.record.curve
     ]
-    return pd.DataFrame(rows, columns=list(COLUMNS)).astype(COLUMNS)
+    return pd.DataFrame(rows, columns=list(CURVES)).astype(CURVES)
 
 
 def steps_to(evaluated: Sequence[Mapping[str, float]], threshold: float) -> float:
@@ -67,29 +74,29 @@ def thresholds_above(lowest: float) -> tuple[float, ...]:
     return tuple((tenths + above) / 10 for above in (3, 2, 1, 0))
 
 
-def evaluations(run: Run) -> list[dict[str, float]]:
+def evaluations(run: Outcome) -> list[dict[str, float]]:
     """The rows of the run's curve that are evaluations."""
     return [row for row in run.record.curve if "evaluation" in row]
 
 
-def common_seconds(runs: Iterable[Run]) -> float:
+def common_seconds(runs: Iterable[Outcome]) -> float:
     """The largest training time at which all runs were evaluated or later; diverged ones apart. NaN for none."""
     return min((evaluations(run)[-1]["seconds"] for run in runs if run.record.status == "finished"), default=math.nan)
 
 
-def timing_differences(runs: Iterable[Run]) -> list[str]:
+def timing_differences(runs: Iterable[Outcome]) -> list[str]:
     """The details that differ between ``runs`` and keep their times from being compared."""
     runs = list(runs)
     return [name for name in TIMING if len({str(run.record.details.get(name)) for run in runs}) > 1]
 
 
-def run_losses(runs: Sequence[Run], thresholds: Sequence[float]) -> list[dict[str, float]]:
+def run_losses(runs: Sequence[Outcome], thresholds: Sequence[float]) -> list[dict[str, float]]:
     """What the curve of each run says, in their order.
 
     Keys: loss_l5; the last validation_loss and validation_bits_per_byte; equal_time_validation_loss, that of the last
     evaluation at or before :func:`common_seconds`; steps_to_x for each of ``thresholds``; tokens_per_second of the
-    whole training; :data:`madbench.analysis.quantities.PERPLEXITIES`. What a run does not have is NaN, as the losses of
-    a diverged one are.
+    whole training; :data:`madbench.suites.language.suite.PERPLEXITIES`. What a run does not have is NaN, as the losses
+    of a diverged one are.
     """
     common = common_seconds(runs)
     found = []
@@ -97,7 +104,7 @@ def run_losses(runs: Sequence[Run], thresholds: Sequence[float]) -> list[dict[st
         evaluated = evaluations(run)
         numbers = dict.fromkeys(LOSSES, math.nan)
         numbers |= {steps_name(threshold): steps_to(evaluated, threshold) for threshold in thresholds}
-        numbers |= dict.fromkeys((SPEED.name, *PERPLEXITIES), math.nan)
+        numbers |= dict.fromkeys((SPEED, *PERPLEXITIES), math.nan)
         if run.record.status == "finished":
             validation = [row["validation_loss"] for row in evaluated]
             in_time = [row["validation_loss"] for row in evaluated if row["seconds"] <= common]
@@ -107,6 +114,6 @@ def run_losses(runs: Sequence[Run], thresholds: Sequence[float]) -> list[dict[st
             numbers["equal_time_validation_loss"] = in_time[-1] if in_time else math.nan
             numbers |= dict(zip(PERPLEXITIES, np.exp([validation[-1], loss_l5(validation)])))
         if run.record.curve and (last := run.record.curve[-1])["seconds"] > 0:
-            numbers[SPEED.name] = last["tokens"] / last["seconds"]
+            numbers[SPEED] = last["tokens"] / last["seconds"]
         found.append(numbers)
     return found

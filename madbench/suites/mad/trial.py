@@ -15,7 +15,7 @@ from madbench.jobs import Job
 from madbench.mixers.traits import mixers_in
 from madbench.models.blocks import Backbone
 from madbench.models.mad import Autoencoder, MadModel, imitate_reference
-from madbench.suites.mad import LARGEST, scheduled_rate, setting_of
+from madbench.suites.mad.suite import LARGEST, scheduled_rate, setting_of
 from madbench.suites.trial import Interval, Trial, mixer_maker
 from madbench.tasks import IGNORE, SPLITS, ceiling, generate
 from madbench.text.corpus import Corpus

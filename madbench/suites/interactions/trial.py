@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from madbench.jobs import Job
 from madbench.models.interactions import InteractionModel, ValueLoss, interaction_mixer
-from madbench.suites.interactions import world_of
+from madbench.suites.interactions.suite import world_of
 from madbench.suites.trial import Interval, Trial
 from madbench.text.corpus import Corpus
 

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 from madbench.config import INTERACTIONS as FOLDER
 from madbench.config import check_at_least, check_numbers, from_mapping, key_of
 from madbench.errors import ConfigError, LabelError, did_you_mean
-from madbench.jobs import Job
+from madbench.jobs import Budget, Fidelity, Job
 from madbench.labels import family_identity, family_of, parse
 from madbench.mixers import solve
-from madbench.suites.base import Profile, Size, Suite
+from madbench.suites.base import Column, Profile, Size, Suite, changed, usual_settings
 from madbench.suites.overrides import Plan, content, decided
 
 if TYPE_CHECKING:
@@ -28,6 +28,10 @@ TASKS = ("colliding", "hunters", "alliances")
 """The worlds, in the order of their tables."""
 EMBEDDINGS = ("one_hot", "sinusoidal")
 """Of colliding agents' positions."""
+CONTROLS = ("without_itself", "distinct")
+"""Of colliding agents: conditions of the theorem that are broken."""
+LEAST_ERROR = 1e-30
+"""Below which a mean squared error counts as this."""
 
 
 @dataclass(frozen=True)
@@ -89,10 +93,14 @@ class InteractionProfile(Profile):
     Model = InteractionModelConfig
     Training = InteractionTraining
     Task = InteractionTask
-    stays_comparable = ()
+    stays_comparable = ("embeddings", "controls")
 
     precision: Literal["float32", "float64"] = "float64"
     """Arithmetic of everything."""
+    embeddings: tuple[Literal["one_hot", "sinusoidal"], ...] = EMBEDDINGS
+    """Vectors of colliding agents' positions, each trained."""
+    controls: tuple[Literal["without_itself", "distinct"], ...] = CONTROLS
+    """Conditions of the theorem on colliding agents that are broken, each trained beside the world that keeps both."""
     tasks: dict[str, InteractionTask] = field(default_factory=dict)
     """How each task is set up."""
 
@@ -102,7 +110,7 @@ class InteractionProfile(Profile):
             check_task(task, "tasks: ")
             for key in {"embedding", "control"} & {*plan.setting}:
                 raise ConfigError(
-                    f"setting of {task}: {key!r} has no effect: each is trained; --embedding and --no-controls choose"
+                    f"setting of {task}: {key!r} has no effect: the profile's {key}s say which are trained"
                 )
             for embedding in plan.learning_rates:
                 if task != "colliding" or embedding not in EMBEDDINGS:
@@ -137,8 +145,8 @@ class InteractionProfile(Profile):
         """The settings of a task, each as the mapping of its fields: by embedding, and with each control."""
         changes: list[dict[str, Any]] = [{}]
         if task == "colliding":
-            embeddings = [embedding] if embedding else EMBEDDINGS
-            controls = ["", "without_itself", "distinct"] if has_controls else [""]
+            embeddings = [embedding] if embedding else self.embeddings
+            controls = ["", *self.controls] if has_controls else [""]
             changes = [{"embedding": e, "control": c} for e, c in itertools.product(embeddings, controls)]
         settings = [vars(self.world(task, **change)) for change in changes]
         return [{**setting, "test_lengths": list(setting["test_lengths"])} for setting in settings]
@@ -151,6 +159,19 @@ class InteractionProfile(Profile):
         given = {**self.training, **plan.training, **own, "precision": self.precision}
         return from_mapping(InteractionTraining, given, f"training of {task}")
 
+    def changes(self, job: Job) -> list[str]:
+        own = {name: job.setting[name] for name in ("embedding", "control") if name in job.setting}
+        setting = self.settings(job.task)[0] | own
+        training = vars(self.training_config(job.task, job.setting)) | {"precision": job.training.precision}
+        usual = usual_settings(job.label)
+        return [
+            *changed(f"tasks.{job.task}.setting", job.setting, setting),
+            *changed("training", vars(job.training), training),
+            *[f"precision={job.training.precision}"] * (job.training.precision != self.precision),
+            *changed("model", vars(job.model), {"n_head": self.plan(job.task).heads.get(job.label, 1)}),
+            *changed("model", usual | job.mixer, usual | self.mixer_settings(job.label)),
+        ]
+
 
 def plan(
     labels: Iterable[str],
@@ -158,6 +179,9 @@ def plan(
     *,
     seeds: Sequence[int] = (0,),
     tasks: Iterable[str] | None = None,
+    fidelity: Fidelity = "corrected",
+    budget: Budget = "strict",
+    precision: str = "float64",
     embedding: Embedding | None = None,
     has_controls: bool = True,
 ) -> Plan:
@@ -264,13 +288,71 @@ def size(job: Job) -> Size:
     )
 
 
-INTERACTIONS = Suite(
-    name=NAME,
-    Profile=InteractionProfile,
-    trial="madbench.suites.interactions_trial:InteractionTrial",
-    tasks=lambda: TASKS,
-    plan=plan,
-    trained=trained,
-    size=size,
-    uses_all_cores=False,
-)
+class InteractionSuite(Suite):
+    """Agents that all see each other: one column a task, the error on fresh agents at the length trained on."""
+
+    name = NAME
+    title = "Interacting agents"
+    Profile = InteractionProfile
+    default = "quick"
+    trial = "madbench.suites.interactions.trial:InteractionTrial"
+    scoring = "madbench.suites.interactions.scores:InteractionScoring"
+    place = 2
+    file_key = "tasks"
+    not_inspected = "is of interacting agents; madbench paper interactions draws what they learned"
+    measure = "log10 of the mean squared error"
+    profiles_note = "runs: for one seed"
+    judged_by = ("mse", "mse {:.2g}", "{:.2g}")
+    budgets = ("strict",)
+    keeps_weights = True
+    plan, trained, size = map(staticmethod, (plan, trained, size))
+
+    def tasks(self) -> Sequence[str]:
+        return TASKS
+
+    def column(self, name: str) -> Column | None:
+        task = name.removesuffix(ELSEWHERE)
+        if task not in TASKS:
+            return None
+        heading, title = task.capitalize(), f"{task} at the length trained on"
+        if name != task:
+            heading, title = f"{heading}, other L", f"{task} at other lengths"
+        difference = "factors of ten of a mean squared error"
+        return Column(
+            name,
+            heading,
+            1,
+            "lower",
+            resolution=0.01,
+            title=title,
+            axis="log10 of the mean squared error",
+            unit="log10_mse",
+            difference=difference,
+        )
+
+    def columns(self, tasks: Iterable[str]) -> list[Column]:
+        return [self.column(name) for task in tasks for name in (task, task + ELSEWHERE)]
+
+    def headline(self, tasks: Sequence[str]) -> tuple[str, ...]:
+        return tuple(tasks[:1])
+
+    def job_setting(self, job: Job) -> list[str]:
+        nearest, *changes = super().job_setting(job)
+        variants = (job.setting[name] for name in ("embedding", "control") if job.setting.get(name))
+        return [nearest, *variants, *changes]
+
+    def about_task(self, task: str) -> str:
+        return {
+            "colliding": "Discs on a cylinder; the value of one is minus its collisions.",
+            "hunters": "Species, policy and place together decide who catches whom.",
+            "alliances": "Pairs of allies that are not each other's.",
+        }[task]
+
+    def check_profile(self, profile: InteractionProfile) -> tuple[str, set[int]]:
+        return f"{len(self.jobs((), profile))} runs a seed", set()
+
+
+ELSEWHERE = "_elsewhere"
+"""Ends the column of a task's errors at other lengths."""
+
+SUITE = INTERACTIONS = InteractionSuite()

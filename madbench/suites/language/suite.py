@@ -9,24 +9,29 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from madbench.config import PRESETS, check_at_least, check_numbers, from_mapping
 from madbench.errors import ConfigError
-from madbench.jobs import NOT_AT_DEFAULT, Budget, Job, Precision
+from madbench.jobs import NOT_AT_DEFAULT, Budget, Fidelity, Job, Precision
 from madbench.mixers import solve
-from madbench.suites.base import Profile, Size, Suite, plan_jobs
-from madbench.suites.mad import ModelConfig
+from madbench.suites.base import Column, Profile, Size, Suite, changed, plan_jobs, sizes_text
+from madbench.suites.mad.suite import ModelConfig
 from madbench.suites.overrides import Plan, content, decided
+from madbench.suites.protocol import Protocol, changed_settings
 
 if TYPE_CHECKING:
     from madbench.text.corpus import Corpus
 
 NAME = "language"
+LOSS = "loss_l5"
+"""L5 of the language model."""
+LOSSES = (LOSS, "validation_loss", "validation_bits_per_byte", "equal_time_validation_loss")
+"""The numbers that a diverged language model does not have."""
+STEPS = "steps_to_"
+"""What the columns of steps to a loss begin with."""
+PERPLEXITIES = ("perplexity", "perplexity_l5")
+"""Exponentials of the last validation loss, and of the mean of the last five."""
+SPEED = "tokens_per_second"
+PUBLISHED_VOCABULARY = 50304
+"""GPT-2's, as padded for the paper's runs."""
 TASK = "language_model"
-LAST_EVALUATIONS = 5  # in L5
-
-
-def loss_l5(train_losses: Sequence[float]) -> float:
-    """L5: the mean of the last five training-batch evaluations, of all where there are fewer; NaN for none."""
-    last = train_losses[-LAST_EVALUATIONS:]
-    return sum(last) / len(last) if last else math.nan
 
 
 @dataclass(frozen=True)
@@ -117,6 +122,9 @@ class LanguageProfile(Profile):
         """The optimiser run of a job."""
         return from_mapping(LanguageTraining, {**self.training, "precision": precision}, "training")
 
+    def training_changes(self, job: Job) -> list[str]:
+        return changed("training", vars(job.training), vars(self.training_config(job.training.precision)))
+
 
 def plan(
     labels: Iterable[str],
@@ -124,6 +132,8 @@ def plan(
     *,
     corpus: Corpus,
     seeds: Sequence[int] = (0,),
+    tasks: Iterable[str] | None = None,
+    fidelity: Fidelity = "corrected",
     budget: Budget = "strict",
     precision: Precision = "float32",
 ) -> Plan:
@@ -213,13 +223,144 @@ def size(job: Job) -> Size:
     )
 
 
-LANGUAGE = Suite(
-    name=NAME,
-    Profile=LanguageProfile,
-    trial="madbench.suites.language_trial:LanguageTrial",
-    tasks=lambda: (TASK,),
-    plan=plan,
-    trained=trained,
-    size=size,
-    uses_all_cores=True,
-)
+class LanguageSuite(Suite):
+    """Language models: one task, several quantities of it."""
+
+    name = NAME
+    title = "Language model"
+    Profile = LanguageProfile
+    default = "tiny"
+    shows_default = False
+    trial = "madbench.suites.language.trial:LanguageTrial"
+    scoring = "madbench.suites.language.scores:LanguageScoring"
+    key = TASK
+    abbreviation = "lm"
+    profiles_note = "tokens: trained on, with one label and seed"
+    judged_by = (LOSS, "loss {:.3f}", "{:.3f}")
+    claimed_columns = ("steps_to_3.1",)
+    place = 1
+    file_key = "training"
+    measure = "loss in nats per token"
+    takes_corpus = True
+    keeps_weights = True
+    uses_all_cores = True
+    figures = {"loss": "madbench.analysis.figures.registry:LOSS"}
+    plan, trained, size = map(staticmethod, (plan, trained, size))
+
+    def tasks(self) -> Sequence[str]:
+        return (TASK,)
+
+    def column(self, name: str) -> Column | None:
+        if name in LOSSES:
+            l5 = {"axis": "L5, nats per token (less is better)", "legend": "L5: mean of the last five training losses"}
+            return Column(
+                name,
+                _HEADINGS[name],
+                3,
+                "lower",
+                (0.0, math.inf),
+                resolution=0.001,
+                title="language model, L5" if name == LOSS else name,
+                unit="nats_per_token",
+                difference="nats per token of a loss",
+                is_compared=name in (LOSS, "validation_loss"),
+                is_attributed=name == LOSS,
+                counts="[k/n]‡ of losses: k of n runs do not diverge",
+                **(l5 if name == LOSS else {}),
+            )
+        detail = {"is_compared": False, "is_attributed": False}
+        if name in PERPLEXITIES:
+            return Column(name, _HEADINGS[name], 2, "lower", (1.0, math.inf), resolution=0.01, **detail)
+        if name.startswith(STEPS):
+            threshold = name.removeprefix(STEPS)
+            return Column(
+                name,
+                f"to {threshold}",
+                0,
+                "lower",
+                (0.0, math.inf),
+                resolution=1.0,
+                title=f"Steps {threshold}",
+                unit="steps",
+                difference="steps",
+                is_steps=True,
+                has_thresholds=True,
+                legend="to x: steps to a training loss below x",
+                counts="[k/n] of steps: k of n seeds get there",
+                **detail,
+            )
+        if name == SPEED:
+            return Column(SPEED, "Tokens/s", 0, resolution=1.0, **detail)
+        return None
+
+    def columns(self, tasks: Iterable[str]) -> list[Column]:
+        return [self.column(name) for name in LOSSES] if TASK in tasks else []
+
+    def threshold_columns(self, thresholds: Iterable[float]) -> list[str]:
+        return [f"{STEPS}{float(threshold)}" for threshold in thresholds]
+
+    def order(self) -> list[str]:
+        return list(LOSSES)
+
+    def headline(self, tasks: Sequence[str]) -> tuple[str, ...]:
+        return (LOSS,)
+
+    def profile_of(self, job: Job, name: str, changes: Sequence[str]) -> LanguageProfile:
+        is_published = job.setting["vocab_size"] == PUBLISHED_VOCABULARY and not changes
+        shipped = self.shipped().get(name) if is_published else None
+        return LanguageProfile(
+            description="",
+            comparable_with_paper=shipped is not None and shipped.comparable_with_paper,
+            precision=job.training.precision,
+            model=vars(job.model) | changed_settings(job),
+            training={key: value for key, value in vars(job.training).items() if key != "precision"},
+        )
+
+    def shared(self, job: Job) -> dict[str, Any]:
+        return {name: getattr(job, name) for name in ("setting", "model", "training", "budget")}
+
+    def sentences(self, protocol: Protocol) -> list[str]:
+        model, training = protocol.profile.model_config(), protocol.profile.training_config(protocol.precision)
+        changes = f" with {', '.join(protocol.overrides)}" if protocol.overrides else ""
+        positions = "learned" if model.positions == "learned" else "no"
+        noun, name = protocol.profile.noun.capitalize(), protocol.profile_name
+        return [
+            _corpus_text(protocol.corpus),
+            f"{noun} {name}{changes}: {sizes_text(model)}, context {model.seq_len}, {positions} positions, "
+            f"{protocol.precision}; {training.steps:,} steps of {training.tokens_per_step:,} tokens.",
+            f"Budget {protocol.budget}.",
+        ]
+
+    listing = "presets"
+
+    def about_task(self, task: str) -> str:
+        return "The next token of a text, at every position."
+
+    def about_profile(self, profile: LanguageProfile) -> dict[str, Any]:
+        tokens = profile.training["steps"] * profile.training["tokens_per_step"]
+        return {"tokens": tokens, "corpus": profile.corpus or "give --corpus"}
+
+    def check_corpus(self, corpus: Corpus, profile: LanguageProfile) -> None:
+        check_windows(corpus, profile.model_config().seq_len)
+
+    def check_profile(self, profile: LanguageProfile) -> tuple[str, set[int]]:
+        training = profile.training_config("float32")
+        return f"{training.steps:,} steps of {training.tokens_per_step:,} tokens", {profile.model_config().seq_len}
+
+
+_HEADINGS = dict(zip(LOSSES, ("L5 loss", "Val loss", "Bits/byte", "Val, equal time")))
+_HEADINGS |= dict(zip(PERPLEXITIES, ("PPL", "PPL of 5")))
+
+
+def _corpus_text(corpus: Any) -> str:
+    parts = [f"Corpus {corpus.name} ({corpus.digest[:8]})"]
+    if "tokenizer" in corpus.description:
+        parts.append(f"tokens: {corpus.description['tokenizer']}")
+    for split, name in (("train", "training"), ("val", "validation")):
+        if counts := corpus.description.get("splits", {}).get(split):
+            size = f" of {counts['bytes']:,} bytes" if counts.get("bytes") else ""
+            parts.append(f"{counts['tokens']:,} {name} tokens{size}")
+    return ", ".join(parts) + "."
+
+
+SUITE = LANGUAGE = LanguageSuite()

@@ -1,0 +1,88 @@
+"""Which suite a task, a profile or an override means, where several are trained side by side.
+
+One suite leads: the first that has a task. A profile and overrides without more are its own. Those of another begin
+with its name: ``language_model=mini`` names its profile, ``language_model.training.steps=600`` changes it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+
+from madbench.config import key_of
+from madbench.suites import main_suite, suite_of_task, suites
+from madbench.suites.base import Profile, Suite
+
+
+def tasks_by_suite(tasks: Iterable[str] | None) -> dict[str, list[str]]:
+    """The tasks of each suite that has some, in the order of its table; of the main suite alone without ``tasks``.
+
+    A task may have its suite before it: ``interactions/hunters``. Raises ``ConfigError`` for an unknown one.
+    """
+    if tasks is None:
+        return {main_suite().name: list(main_suite().usual_tasks())}
+    chosen: dict[str, set[str]] = {}
+    for word in tasks:
+        name, slash, task = word.rpartition("/")
+        suite = suites()[name] if slash and name in suites() and task in suites()[name].tasks() else suite_of_task(word)
+        chosen.setdefault(suite.name, set()).add(task if slash else word)
+    return {
+        suite.name: [task for task in suite.tasks() if task in chosen[suite.name]]
+        for suite in suites().values()
+        if suite.name in chosen
+    }
+
+
+def leading_suite(tasks: Iterable[str] | None) -> Suite:
+    """The first suite that has one of the tasks."""
+    return suites()[next(iter(tasks_by_suite(tasks)), main_suite().name)]
+
+
+def suite_of_override(override: str, leading: Suite) -> Suite:
+    """The suite that an override concerns, or whose profile it names."""
+    named = (suite for suite in suites().values() if f"{key_of(override)}.".startswith(suite.prefix))
+    return next(named, leading)
+
+
+def names_profile(override: str) -> bool:
+    """Whether an override names the profile of a suite, as in ``language_model=mini``."""
+    return any(f"{key_of(override)}." == suite.prefix for suite in suites().values())
+
+
+def own_overrides(overrides: Iterable[str], suite: Suite, leading: Suite) -> tuple[str, ...]:
+    """Those that change the profile of a suite, as that profile has them."""
+    concerned = (word for word in overrides if suite_of_override(word, leading) is suite and not names_profile(word))
+    return tuple(word.removeprefix(suite.prefix) for word in concerned)
+
+
+def plain(override: str) -> str:
+    """An override as the profile of its suite has it."""
+    prefixes = (suite.prefix for suite in suites().values() if override.startswith(suite.prefix))
+    return override.removeprefix(next(prefixes, ""))
+
+
+def profile_named(suite: Suite, overrides: Iterable[str], leading: Suite, profile: str | None, is_asked: bool) -> str:
+    """The name of the profile of a suite under overrides, of which ``profile`` is the leading suite's; "" for none.
+
+    A suite that does not lead and is not asked for has one where the leading profile names one beside it.
+    """
+    named = [word.partition("=")[2] for word in overrides if f"{key_of(word)}." == suite.prefix]
+    if suite is leading:
+        return named[-1] if named else profile or suite.default
+    beside = leading.Profile.load(profile or leading.default).beside if profile != "" else {}
+    name = named[-1] if named else beside.get(suite.prefix[:-1], "")
+    return name or (suite.default if is_asked else "")
+
+
+def has_own_corpus(profile: Profile) -> bool:
+    """Whether a profile says on which corpus its jobs are trained."""
+    return bool(getattr(profile, "corpus", ""))
+
+
+def written(overrides: Iterable[str], profile: str, suite: Suite) -> list[str]:
+    """A profile and changes of it as overrides beside another suite's: ``language_model=mini`` and so on."""
+    return [f"{suite.prefix[:-1]}={profile}", *(suite.prefix + word for word in overrides)]
+
+
+def concerned(overrides: Iterable[str], names: Collection[str], leading: Suite) -> list[str]:
+    """The overrides of suites that are none of ``names``."""
+    return [word for word in overrides if suite_of_override(word, leading).name not in names]

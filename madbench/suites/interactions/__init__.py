@@ -1,0 +1,1 @@
+"""The interactions suite: agents whose values are sums of interactions."""

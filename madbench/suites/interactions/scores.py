@@ -1,0 +1,56 @@
+"""Scores of interacting agents: log10 of the mean squared error, at the length trained on and at the others."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import pandas as pd
+
+from madbench.jobs import Job, Record
+from madbench.suites.interactions.suite import ELSEWHERE, LEAST_ERROR, world_of
+from madbench.suites.scoring import Outcome, Scoring, no_scores
+
+
+class InteractionScoring(Scoring):
+    """A diverged run has the error of a constant, which is the variance of the values.
+
+    Worlds in which a condition of the theorem is broken are controls, and no part of a task's mean.
+    """
+
+    metric = selection = "mse"
+    is_lower_better = True
+    limit = math.nan
+
+    def value(self, job: Job, record: Record) -> float:
+        return _log(record.metrics.get("mse", math.nan))
+
+    def frame(self, outcomes: Sequence[Outcome], thresholds: Sequence[float] = ()) -> pd.DataFrame:
+        uncontrolled = [one for one in outcomes if not one.job.setting.get("control")]
+        if not uncontrolled:
+            return no_scores()
+        at = self.collect(uncontrolled)
+        values, chances = zip(*map(_elsewhere, uncontrolled))
+        elsewhere = at.assign(column=at.column + ELSEWHERE, value=values, chance=chances)
+        at = at.assign(chance=[_variance(one, [world_of(one.job).length]) for one in uncontrolled])
+        return self.scores_of(pd.concat([at, elsewhere], ignore_index=True))
+
+
+def _log(error: float) -> float:
+    return math.log10(max(error, LEAST_ERROR)) if math.isfinite(error) else math.nan
+
+
+def _elsewhere(outcome: Outcome) -> tuple[float, float]:
+    """The largest error at the other lengths, and that of a constant there."""
+    world = world_of(outcome.job)
+    lengths = [length for length in world.lengths if length != world.length]
+    metrics = outcome.record.metrics if outcome.record else {}
+    errors = [metrics[name] for length in lengths if (name := f"mse_{length}") in metrics]
+    return _log(max(errors, default=math.nan)), _variance(outcome, lengths)
+
+
+def _variance(outcome: Outcome, lengths: Sequence[int]) -> float:
+    """The largest error of a constant at some lengths, as a record has it; 0 where none says."""
+    metrics = outcome.record.metrics if outcome.record else {}
+    known = [metrics[name] for length in lengths if (name := f"variance_{length}") in metrics]
+    return _log(max(known, default=1.0))

@@ -1,0 +1,1 @@
+"""The language suite: GPT-2-shaped language models on a corpus."""

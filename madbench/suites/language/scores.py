@@ -1,0 +1,158 @@
+"""Scores of language models, read off their curves, and what a table of them says."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import pandas as pd
+
+from madbench.errors import ConfigError
+from madbench.suites.base import Column
+from madbench.suites.language.curves import (
+    PAPER_THRESHOLDS,
+    common_seconds,
+    evaluations,
+    loss_curves,
+    run_losses,
+    steps_name,
+    thresholds_above,
+    timing_differences,
+)
+from madbench.suites.language.suite import LAST_EVALUATIONS, LOSS, LOSSES, PERPLEXITIES, SPEED, STEPS
+from madbench.suites.mad.scores import BUDGET
+from madbench.suites.protocol import Protocol
+from madbench.suites.published import published_perplexities
+from madbench.suites.scoring import COLUMNS, Outcome, Scoring, outcome_sentences
+
+
+class LanguageScoring(Scoring):
+    """Losses, perplexities, steps to losses and speed of every run that has a result."""
+
+    has_curves = True
+
+    def sources(self, tasks: Sequence[str]) -> list[str]:
+        return [*super().sources(tasks), run_losses.__module__]
+
+    def groups(self, protocols: Sequence[Protocol]) -> list[Hashable]:
+        return [(one.profile_name, one.overrides, one.precision) for one in protocols]
+
+    def frame(self, outcomes: Sequence[Outcome], thresholds: Sequence[float] = ()) -> pd.DataFrame:
+        runs = [one for one in outcomes if one.record]
+        losses = run_losses(runs, thresholds)
+        bits_a_nat = pd.Series([one["validation_bits_per_byte"] / one["validation_loss"] for one in losses]).mean()
+        rows = []
+        for column, (run, numbers) in itertools.product(losses[0] if losses else (), list(zip(runs, losses))):
+            value, is_loss, is_steps = numbers[column], column in (*LOSSES, *PERPLEXITIES), column.startswith(STEPS)
+            uniform = math.log(run.job.setting["vocab_size"])
+            if column in PERPLEXITIES:
+                uniform = math.exp(uniform)
+            elif column == "validation_bits_per_byte":
+                uniform *= bits_a_nat
+            last_step = run.record.curve[-1]["step"] if run.record.curve else math.nan
+            chance = uniform if is_loss else last_step if is_steps else math.nan
+            diverged = is_loss and run.record.status == "diverged"
+            is_diverged = diverged or (is_steps and math.isnan(value))
+            value = chance if is_diverged else value
+            about = self.suite.name, run.row, run.job.seed, column, value, not math.isnan(value), 1, diverged
+            ratio = run.details.get("budget_ratio", math.nan)
+            rows.append((*about, ratio, math.nan, chance, math.nan, is_diverged))
+        return pd.DataFrame(rows, columns=list(COLUMNS)).astype(COLUMNS)
+
+    def claimed_thresholds(self, protocols: Sequence[Protocol]) -> Sequence[float]:
+        return PAPER_THRESHOLDS if all(one.profile.comparable_with_paper for one in protocols) else ()
+
+    def thresholds(self, groups: Sequence[Sequence[Outcome]], protocols: Sequence[Protocol]) -> Sequence[float]:
+        """The paper's where all protocols are of its size, else those just above the lowest training loss."""
+        if all(one.profile.comparable_with_paper for one in protocols):
+            return PAPER_THRESHOLDS
+        runs = [run for group in groups for run in group if run.record]
+        return thresholds_above(min((row["train_loss"] for run in runs for row in evaluations(run)), default=math.nan))
+
+    def columns(
+        self, protocol: Protocol, outcomes: Sequence[Outcome], scores: pd.DataFrame, thresholds: Sequence[float]
+    ) -> list[Column]:
+        """Those that say something: no bytes, no perplexities or no comparison of times, no column of them."""
+        for threshold in thresholds:
+            if not 0 < threshold < math.inf:
+                raise ConfigError(f"threshold {threshold:g}: expected a loss above 0, in nats per token")
+        column, runs = self.suite.column, [one for one in outcomes if one.record]
+        shown = [replace(column(LOSS), heading="L5"), replace(column("validation_loss"), heading="Val")]
+        if scores[scores.column == "validation_bits_per_byte"].value.notna().any():
+            shown.append(column("validation_bits_per_byte"))
+        is_published = published_perplexities(protocol.profile_name, protocol.overrides)
+        perplexities = PERPLEXITIES if is_published else ()
+        shown += [column(name) for name in (*perplexities, *map(steps_name, thresholds)) if name in set(scores.column)]
+        if not timing_differences(runs):
+            common = common_seconds(runs)
+            if scores.label.nunique() > 1 and math.isfinite(common):
+                shown.append(replace(column("equal_time_validation_loss"), heading=equal_time_heading(common)))
+            shown.append(column(SPEED))
+        return shown
+
+    def counting(self, outcomes: Sequence[Outcome]) -> set[str]:
+        return {one.job.id for one in outcomes if one.status == "finished"}
+
+    def value(self, job: Any, record: Any) -> float:
+        return record.metrics.get(LOSS, math.nan)
+
+    def costs(self, outcomes: Sequence[Outcome]) -> pd.DataFrame:
+        return super().costs([one for one in outcomes if one.record]).assign(column=LOSS)
+
+    def timing_differences(self, outcomes: Sequence[Outcome]) -> list[str]:
+        return timing_differences([one for one in outcomes if one.record])
+
+    def curves(self, outcomes: Sequence[Outcome]) -> pd.DataFrame:
+        return loss_curves([one for one in outcomes if one.record])
+
+    def about(self, protocol: Protocol, outcomes: Sequence[Outcome], columns: Sequence[Column], first: str = "") -> str:
+        runs = [one for one in outcomes if one.record]
+        training = protocol.profile.training_config(protocol.precision)
+        names = {column.name: column.heading for column in columns}
+        count = training.steps // training.eval_every
+        has_validation, has_perplexity = "validation_loss" in names, PERPLEXITIES[0] in names
+        equal_time = names.get("equal_time_validation_loss")
+        where, *diverged = outcome_sentences(runs)
+        differing = ", ".join(timing_differences(runs)).replace("_", " ")
+        is_comparable = protocol.profile.comparable_with_paper
+        sentences = {
+            f"At the settings of {first}:": first,
+            "Nats per token, mean over n seeds.": True,
+            **dict.fromkeys(self.suite.sentences(protocol), True),
+            f"L5: mean of the last {min(LAST_EVALUATIONS, count)} of {count} evaluations on windows of the training "
+            f"text{'; Val: the last loss on validation text' * has_validation}, all labels after the same tokens.": True,
+            **dict.fromkeys(_evaluation(runs[0].details.get("evaluation", {})), True),
+            "PPL: exponential of the last loss on validation text; of 5: of the mean of the last five. Published ones "
+            "are of one run each, those of the presets hyper1 and hyper3 smoothed.": has_perplexity,
+            f"To x: steps to the first evaluation with training loss below x, one every {training.eval_every:,} steps "
+            f"of {training.tokens_per_step:,} tokens. [k/n]: k of n seeds get there; the mean is theirs.": any(
+                x.startswith(STEPS) for x in names
+            ),
+            where: True,
+            "Times are wall-clock times of the training steps alone.": SPEED in names,
+            f"No speed and no loss at equal time: the runs differ in {differing}.": differing and has_validation,
+            f"{equal_time}: after the longest training time that all runs reached.": equal_time,
+            **dict.fromkeys([*diverged, BUDGET], True),
+            "The published rows are of OpenWebText2 with the paper budget.": is_comparable,
+            "Not comparable with the paper's losses, which are of another size, schedule or vocabulary.": (
+                not is_comparable and not has_perplexity
+            ),
+        }
+        return " ".join(text for text, is_shown in sentences.items() if is_shown)
+
+
+def equal_time_heading(seconds: float) -> str:
+    """Heading of the validation loss after ``seconds`` of training."""
+    if seconds >= 7200:
+        return f"Val, {seconds / 3600:,.1f} h"
+    return f"Val, {seconds:.0f} s" if seconds >= 10 else f"Val, {seconds:.2g} s"
+
+
+def _evaluation(evaluation: Mapping[str, Any]) -> list[str]:
+    if not evaluation:
+        return []
+    how = "; ".join(f"{name}: {evaluation[name]}" for name in ("train", "val") if name in evaluation)
+    return [f"An evaluation is {evaluation['windows']:,} windows of {evaluation['seq_len']:,} tokens ({how})."]

@@ -1,0 +1,1 @@
+"""The MAD suite: six synthetic tasks."""

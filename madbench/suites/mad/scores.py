@@ -1,0 +1,65 @@
+"""Scores of the MAD tasks: accuracy of the best rate by validation, mean over settings; the average of the six.
+
+Rates are chosen by ``selection_accuracy``, validation accuracy, so the number that is reported has no say; only in the
+published fidelity it is the reported number itself.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+from collections.abc import Sequence
+
+from madbench.jobs import Job, mapping_text
+from madbench.suites.base import Column
+from madbench.suites.protocol import Protocol
+from madbench.suites.scoring import Outcome, Scoring, lacking_sentences, outcome_sentences
+from madbench.tasks import make_setting, settings_class
+
+
+@functools.cache
+def chance_of(task: str, setting: str) -> float:
+    """Accuracy of a guess on a task, given the setting as JSON."""
+    return 1 / make_setting(task, json.loads(setting), task).num_answers
+
+
+class MadScoring(Scoring):
+    """Accuracy in percent, with the chance of a guess and the share that counts as solved."""
+
+    selection = "selection_accuracy"
+    shows_chance = True
+
+    def chance(self, job: Job) -> float:
+        return 100 * chance_of(job.task, mapping_text(job.setting))
+
+    def solved_share(self, task: str) -> float:
+        return settings_class(task).solved_share
+
+    def sources(self, tasks: Sequence[str]) -> list[str]:
+        return [*super().sources(tasks), *(settings_class(task).__module__ for task in tasks)]
+
+    def meaning(self, protocol: Protocol) -> str:
+        if protocol.fidelity == "published":
+            return "the reference implementation's accuracy (macro within each test batch), chosen on the test set"
+        return "token accuracy over all test targets"
+
+    def about(self, protocol: Protocol, outcomes: Sequence[Outcome], columns: Sequence[Column], first: str = "") -> str:
+        collected = self.collect(outcomes)
+        limits = collected.dropna(subset=["ceiling"]).groupby("column", sort=False).ceiling.mean()
+        below = [f"{task} {100 * limit:.1f}" for task, limit in limits.items() if limit < 0.9995]
+        is_comparable = protocol.profile.comparable_with_paper
+        is_theirs = (protocol.fidelity, protocol.budget) == ("published", "paper")
+        notes = {
+            f"Percent, {self.meaning(protocol)}; mean over n seeds.": True,
+            **dict.fromkeys(self.suite.sentences(protocol), True),
+            **dict.fromkeys(outcome_sentences(outcomes), True),
+            BUDGET: True,
+            **dict.fromkeys(lacking_sentences(outcomes), True),
+            f"Token accuracy without guessing is at most: {', '.join(below)}.": below,
+            "This profile is not comparable with the published rows, which are full size.": not is_comparable,
+            "The published rows used the published fidelity and the paper budget.": is_comparable and not is_theirs,
+        }
+        return " ".join(text for text, is_shown in notes.items() if is_shown)
+
+
+BUDGET = "Budget is mixer parameters over softmax attention's, both with the conv taps of the label."

@@ -1,0 +1,158 @@
+"""The protocol of a table: what its runs share, whatever their label and seed, planned or recognised from jobs."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
+
+from madbench.errors import MadbenchError
+from madbench.jobs import Budget, Fidelity, Job, Precision, content_id
+from madbench.mixers import used_settings
+from madbench.suites.base import OWN, Profile, Suite, usual_settings
+from madbench.suites.overrides import Plan
+from madbench.text.manifest import AS_FOUND
+
+if TYPE_CHECKING:
+    from madbench.text.corpus import Corpus
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Protocol:
+    """What the runs of one table share, whatever their label and seed."""
+
+    suite: Suite
+    profile: Profile
+    profile_name: str
+    overrides: tuple[str, ...]  # changes to the profile, as KEY=VALUE
+    tasks: Sequence[str]
+    fidelity: Fidelity
+    budget: Budget
+    precision: Precision | Literal["float64"]
+    device: str = "cpu"
+    corpus: Corpus | StoredCorpus | None = None
+
+    @property
+    def name(self) -> str:
+        """The profile and its changes."""
+        return " ".join([self.profile_name, *self.overrides])
+
+    @property
+    def title(self) -> str:
+        """The protocol in a line."""
+        noun = self.profile.noun
+        parts = [f"{noun} {self.profile_name}"]
+        if len(self.suite.fidelities) > 1:
+            parts.append(self.fidelity)
+        if self.corpus is not None:
+            parts = [self.suite.title.lower(), *parts, f"corpus {self.corpus.name}"]
+        return ", ".join([*parts, self.device])
+
+    def plan(self, labels: Sequence[str], seeds: Sequence[int]) -> Plan:
+        """The jobs of ``labels``; raises a ``MadbenchError`` for anything that could not be trained."""
+        how: dict[str, Any] = {name: getattr(self, name) for name in ("tasks", "fidelity", "budget", "precision")}
+        if self.suite.takes_corpus:
+            how["corpus"] = self.corpus
+        return self.suite.plan(labels, self.profile, seeds=seeds, **how)
+
+    def plans(self, job: Job) -> bool:
+        """Whether this protocol plans the job, which may have changes that its label does not read."""
+        try:
+            return any(one.id == job.id for one in self.plan([job.label], [job.seed]).jobs)
+        except MadbenchError:  # it has no ranks under the profile
+            return False
+
+
+@dataclass(frozen=True)
+class StoredCorpus:
+    """A corpus as a record describes it; its tokens need not be there."""
+
+    digest: str
+    padded_vocab_size: int
+    description: Mapping[str, Any]
+
+    @classmethod
+    def of(cls, job: Job, details: Mapping[str, Any]) -> StoredCorpus:
+        """The corpus of a job, with what its record has of it."""
+        return cls(job.setting["corpus"], job.setting["vocab_size"], details.get("corpus", {}))
+
+    @property
+    def name(self) -> str:
+        return self.description.get("name", self.digest)
+
+    @property
+    def folder(self) -> Path | None:
+        """Where it was when the run was trained."""
+        return Path(self.description["folder"]) if "folder" in self.description else None
+
+    @property
+    def options(self) -> dict[str, str]:
+        """What a command has to say beside the folder: of token files of another program, what their ids are."""
+        known = self.description if self.description.get("split_rule") == AS_FOUND else {}
+        return {f"--{name}": known[name] for name in ("tokenizer", "dtype") if name in known}
+
+    def is_called(self, name: str) -> bool:
+        """Whether a name, a folder or the beginning of a digest means this corpus."""
+        return Path(name).name == self.name or self.digest.startswith(name)
+
+
+def recognised(suite: Suite, stored: Sequence[tuple[Job, Mapping[str, Any]]]) -> Protocol:
+    """The protocol that stored jobs follow, each with the details of its record, named after the nearest shipped one.
+
+    That of several is the one of a job whose label reads most of the settings that are changed.
+    """
+    job, details = max(stored, key=lambda pair: len(changed_settings(pair[0])))
+    name, changes = suite.nearest(job)
+    profile = suite.profile_of(job, name, changes)
+    tasks = [task for task in suite.tasks() if task in {one.task for one, _ in stored}]
+    corpus = StoredCorpus.of(job, details) if suite.takes_corpus else None
+    shared = (job.fidelity, job.budget, job.training.precision, "cpu", corpus)
+    return Protocol(suite, profile, name, changes, tasks, *shared)
+
+
+def protocol_id(suite: Suite, job: Job) -> str:
+    """8 hexadecimal digits of everything that runs of one table share, the same on every machine."""
+    return content_id(suite.shared(job) | {"mixer": changed_settings(job)})[:8]
+
+
+def changed_settings(job: Job) -> dict[str, Any]:
+    """The settings of the job's mixer that are not the defaults of its family."""
+    usual = usual_settings(job.label)
+    return {name: value for name, value in job.mixer.items() if usual.get(name) != value}
+
+
+def by_protocol(suite: Suite, stored: Iterable[T], job_of: Any) -> dict[str, list[T]]:
+    """What is stored of one suite by the id of its protocol, in its order; ``job_of`` gives the job of each.
+
+    A run follows every protocol that differs from its own in settings alone that its label does not read; a protocol
+    whose runs all follow another one is none of its own.
+    """
+    stored, first = list(stored), {}
+    ids = [protocol_id(suite, job_of(one)) for one in stored]
+    for name, one in zip(ids, stored):
+        first.setdefault(name, job_of(one))
+    if len(first) < 2:
+        return {name: stored for name in first}
+    groups: dict[str, list[T]] = defaultdict(list)
+    for name, job in first.items():
+        groups[name] = [one for own, one in zip(ids, stored) if own == name or _follows(suite, job_of(one), job)]
+    members = {name: {job_of(one).id for one in group} for name, group in groups.items()}
+    return {
+        name: group for name, group in groups.items() if not any(members[name] < others for others in members.values())
+    }
+
+
+def _follows(suite: Suite, job: Job, other: Job) -> bool:
+    """Whether a job differs from one of another label in settings of mixers alone that its own label does not read."""
+    if suite.shared(job) != suite.shared(other):
+        return False
+    ours, theirs = changed_settings(job), changed_settings(other)
+    read = used_settings(job.label)
+    return all(name not in read for name in ours.keys() | theirs.keys() if ours.get(name) != theirs.get(name))
+
+
+__all__ = ["OWN", "Protocol", "StoredCorpus", "by_protocol", "changed_settings", "protocol_id", "recognised"]

@@ -1,0 +1,50 @@
+"""The numbers that papers have published, by label: facts to compare with. Imports no pandas."""
+
+from __future__ import annotations
+
+import csv
+import functools
+
+from madbench.config import PUBLISHED
+from madbench.suites.language.suite import LOSS, PERPLEXITIES, STEPS
+from madbench.suites.mad.suite import AVERAGE, MAD_TASKS
+from madbench.suites.protocol import Protocol
+from madbench.tasks import settings_class
+
+EVALUATION_STEPS = 500
+"""Steps between two evaluations of the paper, which counts evaluations."""
+
+
+@functools.cache
+def published_scores() -> dict[str, dict[str, float]]:
+    """Table 1 of the HyperMLP paper by label and column: accuracy in percent, ``mad_average``, L5 and steps to losses.
+
+    The paper counts evaluations, one every :data:`EVALUATION_STEPS` steps.
+    """
+    columns = {task: settings_class(task).published_column for task in MAD_TASKS} | {AVERAGE: AVERAGE}
+    with open(PUBLISHED / "hypermlp_table1.csv", newline="", encoding="utf-8") as file:
+        return {
+            row["label"]: {name: float(row[column]) for name, column in columns.items()}
+            | {LOSS: float(row["nanogpt_loss_l5"])}
+            | {name: EVALUATION_STEPS * int(value) for name, value in row.items() if name.startswith(STEPS) and value}
+            for row in csv.DictReader(file)
+        }
+
+
+@functools.cache
+def published_perplexities(preset: str, overrides: tuple[str, ...] = ()) -> dict[str, float]:
+    """Perplexities of the papers' models that a preset with these changes trains, by label."""
+    found: dict[str, float] = {}
+    for path in PUBLISHED.glob("*.csv"):
+        with open(path, newline="", encoding="utf-8") as file:
+            for row in csv.DictReader(file):
+                if row.get("preset") == preset and tuple(row["overrides"].split()) == overrides:
+                    found[row["label"]] = float(row["perplexity"])
+    return found
+
+
+def published_numbers(protocol: Protocol, name: str, shows_always: bool = False) -> dict[str, float]:
+    """The published numbers of the row ``name`` under a protocol, by column; those of its own size, or all."""
+    numbers = dict(published_scores().get(name, {})) if protocol.profile.comparable_with_paper or shows_always else {}
+    perplexities = published_perplexities(protocol.profile_name, protocol.overrides)
+    return numbers | ({PERPLEXITIES[0]: perplexities[name]} if name in perplexities else {})

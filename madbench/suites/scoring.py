@@ -1,0 +1,258 @@
+"""From the records of a suite's jobs to scores, one long frame for every suite.
+
+A frame of scores has a row a label, seed and column:
+
+- ``suite``, ``label`` (or the name of a grid's row), ``seed``, ``column``: a task, an average or another quantity;
+- ``value``: accuracy in percent, loss in nats per token, steps, ...; NaN where there is none;
+- ``done`` and ``expected`` jobs, and how many of them ``diverged``;
+- ``budget_ratio``: mean over the jobs;
+- ``chance``, ``ceiling``, and the value from which on a task is ``solved``; NaN where there is no such value;
+- ``is_diverged``: whether every run of a setting diverged. Such a setting has the value of chance. Of steps to an
+  event: whether the run did not get there; the value is its last step.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import pandas as pd
+
+from madbench.jobs import Job, Record, mapping_text
+from madbench.suites.base import Column, Suite
+from madbench.suites.protocol import Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Hashable
+
+COLUMNS = {"suite": str, "label": str, "seed": int, "column": str, "value": float}
+COLUMNS |= {"done": int, "expected": int, "diverged": int, "budget_ratio": float}
+COLUMNS |= {"ceiling": float, "chance": float, "solved": float, "is_diverged": bool}
+"""Of a frame of scores."""
+CURVES = dict.fromkeys(("protocol", "id", "label"), str) | {"seed": int, "status": str, "step": int, "tokens": int}
+CURVES |= dict.fromkeys(("seconds", "evaluation", "train_loss", "validation_loss"), float)
+CURVES |= dict.fromkeys(("validation_bits_per_byte", "step_loss"), float)
+"""Of a frame of curves of language models; those from ``step`` on are a curve's."""
+SCALE = ("ceiling", "chance", "solved")
+_METRICS = ("value", "selection", "ceiling")
+SETTING = ["suite", "label", "column", "setting", "seed"]
+_DETAILS = ("budget_ratio", "mixer_parameters", "device")
+COUNTS = ("done", "expected", "diverged")
+_SUMS = {name: (name, "sum") for name in COUNTS}
+"""Of jobs, where rows are aggregated."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """A job of a row of a table, and what is stored of it."""
+
+    row: str  # name of the row: a label, or a row of a grid
+    job: Job
+    record: Record | None  # None where nothing is stored, and where the run failed
+
+    @property
+    def status(self) -> str:
+        return self.record.status if self.record else "missing"
+
+    @property
+    def details(self) -> Mapping[str, Any]:
+        return self.record.details if self.record else {}
+
+
+class Scoring:
+    """How the records of one suite are read. Here: a metric a task, the best of several rates, the mean over settings.
+
+    A setting's number is that of the run with the best ``selection`` among those that differ in learning rate and decay
+    alone, so the number that is reported has no say where the two are different metrics. Seeds are never mixed into a
+    choice: each seed has scores of its own.
+    """
+
+    has_curves = False
+    """Whether scores are read off curves, which take longer to read."""
+    metric = "accuracy"
+    """Of a record, the number that is reported."""
+    selection = "accuracy"
+    """Of a record, the number by which rates are chosen."""
+    factor = 100.0
+    """From the metric to the column."""
+    is_lower_better = False
+    shows_chance = False
+    """Whether figures show what a guess would give."""
+    limit = 100.0
+    """The ceiling of a setting whose records name none; NaN for none."""
+
+    def __init__(self, suite: Suite):
+        self.suite = suite
+
+    def value(self, job: Job, record: Record) -> float:
+        """The number that a run is reported by, in the units of its column; NaN for none."""
+        value = record.metrics.get(self.metric)
+        return math.nan if value is None else self.factor * value
+
+    def chance(self, job: Job) -> float:
+        """The value of a model that has learned nothing of the job's setting; NaN where it is not known."""
+        return math.nan
+
+    def solved_share(self, task: str) -> float:
+        """The share of the way from chance to the ceiling from which on a seed has solved the task; NaN for none."""
+        return math.nan
+
+    def sources(self, tasks: Sequence[str]) -> list[str]:
+        """The modules in which the numbers of tasks are made from records."""
+        return list(dict.fromkeys((type(self.suite).__module__, type(self).__module__)))
+
+    def groups(self, protocols: Sequence[Protocol]) -> list[Hashable]:
+        """By protocol of a row, what it has to share with others to be compared with them; by default nothing."""
+        return [None] * len(protocols)
+
+    def collect(self, outcomes: Iterable[Outcome]) -> pd.DataFrame:
+        """One row an outcome, in their order: what decided it, its ``status`` (or ``missing``) and what it gave.
+
+        Columns: id, suite, label (the name of its row), column (its task), setting (JSON), chance, seed, status, value,
+        selection, ceiling, budget_ratio, mixer_parameters, device.
+        """
+        outcomes = list(outcomes)
+        jobs = [one.job for one in outcomes]
+        columns: dict[str, list[Any]] = {
+            "id": [job.id for job in jobs],
+            "suite": [job.suite for job in jobs],
+            "label": [one.row for one in outcomes],
+            "column": [job.task for job in jobs],
+            "setting": [mapping_text(job.setting) for job in jobs],
+            "chance": [self.chance(job) for job in jobs],
+            "seed": [job.seed for job in jobs],
+            "status": [one.status for one in outcomes],
+        }
+        finished = [one.record if one.status == "finished" else None for one in outcomes]
+        columns["value"] = [self.value(job, record) if record else math.nan for job, record in zip(jobs, finished)]
+        for name, metric in (("selection", self.selection), ("ceiling", "ceiling")):
+            columns[name] = [record.metrics.get(metric) if record else None for record in finished]
+        columns |= {name: [one.details.get(name) for one in outcomes] for name in _DETAILS}
+        return pd.DataFrame(columns)
+
+    def setting_scores(self, collected: pd.DataFrame) -> pd.DataFrame:
+        """A frame of scores with a row a setting: those of the runs that were chosen. It has the column ``setting``."""
+        jobs = collected.astype(dict.fromkeys((*_METRICS, "budget_ratio"), float))
+        jobs["diverged"] = jobs.status == "diverged"
+        jobs["done"] = jobs.diverged | (jobs.status == "finished")
+        jobs["budget_ratio"] = jobs.budget_ratio.where(jobs.done)
+        best = self.chosen(jobs)
+        best = best[[*SETTING, "value", "ceiling"]].assign(ceiling=self.factor * best.ceiling)
+        by_setting = jobs.assign(expected=1).groupby(SETTING, sort=False, as_index=False)
+        counts = by_setting.agg(**_SUMS, **{name: (name, "mean") for name in ("budget_ratio", "chance")})
+        scores = counts.merge(best, on=SETTING, how="left")
+        scores["is_diverged"] = (scores.done == scores.expected) & scores.value.isna()
+        scores["value"] = scores.value.where(~scores.is_diverged, scores.chance)
+        known = scores.groupby(["column", "setting"]).ceiling.transform("mean").fillna(self.limit)
+        scores["ceiling"] = scores.ceiling.fillna(known)
+        share = scores.column.map({task: self.solved_share(task) for task in scores.column.unique()})
+        scores["solved"] = scores.chance + share.astype(float) * (scores.ceiling - scores.chance)
+        return scores
+
+    def chosen(self, collected: pd.DataFrame) -> pd.DataFrame:
+        """The rows of the runs whose learning rate and decay were chosen, one a label, task, setting and seed."""
+        finished = collected[collected.status == "finished"].astype({"selection": float})
+        ordered = finished.sort_values("selection", ascending=self.is_lower_better, kind="stable")
+        return ordered.drop_duplicates(SETTING)
+
+    def frame(self, outcomes: Sequence[Outcome], thresholds: Sequence[float] = ()) -> pd.DataFrame:
+        """The scores of outcomes of one protocol, with the averages of the seeds that have all of their tasks.
+
+        ``thresholds`` are for a suite whose columns count steps to a value.
+        """
+        return self.scores_of(self.collect(outcomes))
+
+    def scores_of(self, collected: pd.DataFrame) -> pd.DataFrame:
+        """:meth:`frame`, of what :meth:`collect` gave."""
+        settings = self.setting_scores(collected)
+        settings["lacks"] = (settings.done > 0) & settings.value.isna()
+        scores = settings.groupby(["suite", "label", "column", "seed"], sort=False, as_index=False).agg(
+            **{name: (name, "mean") for name in ("value", "budget_ratio", *SCALE)},
+            **_SUMS,
+            **{name: (name, "any") for name in ("is_diverged", "lacks")},
+        )
+        scores["value"] = scores.value.mask(scores.lacks)
+        scores = scores[list(COLUMNS)]
+        means = [mean_over(scores, one.tasks, name) for name, one in self.suite.averages.items()]
+        return pd.concat([scores, *filter(len, means)], ignore_index=True) if any(map(len, means)) else scores
+
+    def columns(
+        self, protocol: Protocol, outcomes: Sequence[Outcome], scores: pd.DataFrame, thresholds: Sequence[float]
+    ) -> list[Column]:
+        """The columns of a table of these outcomes and their scores, those that say something."""
+        return self.suite.columns(protocol.tasks)
+
+    def thresholds(self, groups: Sequence[Sequence[Outcome]], protocols: Sequence[Protocol]) -> Sequence[float]:
+        """The values to which steps are counted where a user names none, of outcomes that stand in one table."""
+        return ()
+
+    def claimed_thresholds(self, protocols: Sequence[Protocol]) -> Sequence[float]:
+        """The values to which steps are scores of their own, whatever a table shows: those that were published."""
+        return ()
+
+    def counting(self, outcomes: Sequence[Outcome]) -> set[str]:
+        """Ids of the jobs on which a number of a table rests."""
+        return set(self.chosen(self.collect(outcomes)).id)
+
+    def costs(self, outcomes: Sequence[Outcome]) -> pd.DataFrame:
+        """suite, label, column, budget_ratio and mixer_parameters of every job; NaN where they are not known."""
+        return self.collect(outcomes)[["suite", "label", "column", "budget_ratio", "mixer_parameters"]]
+
+    def timing_differences(self, outcomes: Sequence[Outcome]) -> list[str]:
+        """The details in which runs differ and that keep their times from being compared."""
+        return []
+
+    def curves(self, outcomes: Sequence[Outcome]) -> pd.DataFrame:
+        """The curves of runs in long form: id, label, seed, status and what each logged step has."""
+        return pd.DataFrame(
+            {"id": one.job.id, "label": one.row, "seed": one.job.seed, "status": one.status} | dict(row)
+            for one in outcomes
+            if one.record
+            for row in one.record.curve
+        )
+
+    def meaning(self, protocol: Protocol) -> str:
+        """What the numbers are and how they were chosen, in a clause."""
+        return self.suite.measure
+
+    def about(self, protocol: Protocol, outcomes: Sequence[Outcome], columns: Sequence[Column], first: str = "") -> str:
+        """What the numbers of a table are of, and what it lacks; ``first`` names the row with these settings."""
+        meaning = self.meaning(protocol)
+        where, *diverged = outcome_sentences(outcomes)
+        notes = [f"{meaning[:1].upper()}{meaning[1:]}; mean over n seeds.", *self.suite.sentences(protocol), where]
+        return " ".join([*notes, *diverged, *lacking_sentences(outcomes)])
+
+
+def lacking_sentences(outcomes: Sequence[Outcome]) -> list[str]:
+    """How many jobs have no result, where some have none."""
+    lacking = sum(one.record is None for one in outcomes)
+    return [f"{lacking:,} of {len(outcomes):,} jobs have no result yet."] if lacking else []
+
+
+def outcome_sentences(outcomes: Iterable[Outcome]) -> list[str]:
+    """Where jobs were trained, and how many diverged, if any."""
+    stored = [one for one in outcomes if one.record]
+    devices = sorted({str(device) for one in stored if (device := one.details.get("device"))})
+    count = sum(one.status == "diverged" for one in stored)
+    where = f"Trained on {', '.join(devices) or ('an unnamed device' if stored else 'no device yet')}."
+    return [where, *([f"{count} of {len(stored)} runs diverged."] if count else [])]
+
+
+def mean_over(scores: pd.DataFrame, columns: Sequence[str], name: str) -> pd.DataFrame:
+    """Scores of a column ``name``: the mean of ``columns`` for every label and seed with all jobs of all of them."""
+    rows = scores[scores.column.isin(columns)]
+    seeds = rows.assign(is_whole=rows.done == rows.expected).groupby(["suite", "label", "seed"], sort=False)
+    means = seeds[["value", "budget_ratio", *SCALE]].mean(skipna=False)
+    means[list(COUNTS)] = seeds[list(COUNTS)].sum()
+    means["is_diverged"] = seeds.is_diverged.any()
+    means = means[seeds.is_whole.all() & (seeds.column.nunique() == len(set(columns)))]
+    return means.reset_index().assign(column=name)[list(COLUMNS)]
+
+
+@functools.cache
+def no_scores() -> pd.DataFrame:
+    """A frame of scores without a row."""
+    return pd.DataFrame(columns=list(COLUMNS)).astype(COLUMNS)
