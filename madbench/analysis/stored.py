@@ -346,8 +346,9 @@ class SeveralProtocols(StoreError, ConfigError):
 
 
 def _plural(suite: Suite) -> str:
-    """The suite in words that follow "runs of"."""
-    return suite.title if suite.title.isupper() or suite.title[:2].isupper() else suite.title.lower()
+    """The suite in words that follow "runs of": MAD tasks, language models."""
+    title = suite.title if suite.title[:2].isupper() else suite.title.lower()
+    return title if title.endswith("s") else f"{title}s"
 
 
 def _differing(protocols: Sequence[Protocol]) -> str:

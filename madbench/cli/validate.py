@@ -114,7 +114,7 @@ def _check(path: Path) -> dict[str, Any]:
 
 
 def _kind_of(path: Path, mapping: Mapping[str, Any]) -> tuple[str, Callable[[Path, Mapping[str, Any]], Finding]]:
-    """What a file is, and its check: by the suite it names, a folder of profiles, a key that it has, its folder's name."""
+    """What a file is, and its check: by the suite it names, its folder, or a key that it has."""
     folder, of_file = path.resolve().parent, mapping.get("suite")
     profiles = {one: functools.partial(_check_profile, one) for one in suites().values()}
     if of_file is not None:

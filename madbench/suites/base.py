@@ -403,7 +403,7 @@ class Suite(abc.ABC):
 
     def about_profile(self, profile: Profile) -> dict[str, Any]:
         """What a list of profiles says of one, by heading."""
-        return {"runs": self.check_profile(profile)[0].partition(" ")[0]}
+        return {"runs": int(self.check_profile(profile)[0].partition(" ")[0])}
 
     @property
     def listing(self) -> str:

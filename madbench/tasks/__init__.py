@@ -131,7 +131,7 @@ def task_path(task: str) -> Path:
 
 
 def task_source(task: str) -> str:
-    """Identity of the source of an installed task, so that an edited generator trains anew; empty for a built-in one."""
+    """Identity of an installed task's source, so that an edited generator trains anew; empty for a built-in one."""
     check_task(task)
     return "" if task in _BUILT_IN else config.source_identity(_entry_points().points[task])
 

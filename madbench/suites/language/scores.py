@@ -122,8 +122,8 @@ class LanguageScoring(Scoring):
             f"At the settings of {first}:": first,
             "Nats per token, mean over n seeds.": True,
             **dict.fromkeys(self.suite.sentences(protocol), True),
-            f"L5: mean of the last {min(LAST_EVALUATIONS, count)} of {count} evaluations on windows of the training "
-            f"text{'; Val: the last loss on validation text' * has_validation}, all labels after the same tokens.": True,
+            f"L5: mean of the last {min(LAST_EVALUATIONS, count)} of {count} evaluations on windows of the "
+            f"training text{'; Val: the last loss on validation text' * has_validation}, all labels after the same tokens.": True,
             **dict.fromkeys(_evaluation(runs[0].details.get("evaluation", {})), True),
             "PPL: exponential of the last loss on validation text; of 5: of the mean of the last five. Published ones "
             "are of one run each, those of the presets hyper1 and hyper3 smoothed.": has_perplexity,
