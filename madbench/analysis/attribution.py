@@ -188,8 +188,8 @@ def _notes(found: Sequence[Effect]) -> str:
     notes = (
         "The unit is the seed; settings of a task and pairs of labels are averaged. Of losses less is better. ±: half"
         " of the 95% interval, t with Satterthwaite's degrees of freedom. [low, high]: the 95% interval of a pair of"
-        " which some seeds solve the task; Boschloo's exact test of the counts of solved seeds. In brackets: not tested; a"
-        f" single seed, zero variance, or no label has learned the task. Holm over {tested} effects, with"
+        " which some seeds solve the task; Boschloo's exact test of the counts of solved seeds. In brackets: not"
+        f" tested; a single seed, zero variance, or no label has learned the task. Holm over {tested} effects, with"
         f" {EFFECTS_SHARE:.0%} of the error of the table. "
     )
     if not interactions:

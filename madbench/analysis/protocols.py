@@ -9,7 +9,7 @@ from pathlib import Path
 
 from madbench.jobs import Job
 from madbench.store.runs import Run
-from madbench.suites import Suite
+from madbench.suites import Suite, main_suite
 from madbench.suites.protocol import OWN, by_protocol, recognised
 
 _RATES = ("learning_rates=", "weight_decays=")
@@ -31,6 +31,7 @@ def _by_id(suite: Suite, runs: Sequence[Run]) -> str:
 
 
 def _by_command(suite: Suite, runs: Sequence[Run], results: Path) -> str:
+    tasks = ",".join(suite.usual_tasks())
     alike: dict[tuple, list[Job]] = defaultdict(list)
     for job in (run.job for run in runs):
         key = (job.task, job.fidelity, job.budget, str(job.setting), str(job.mixer), job.model, job.training)
@@ -44,7 +45,7 @@ def _by_command(suite: Suite, runs: Sequence[Run], results: Path) -> str:
         others = [change for change in changes if not change.startswith(_RATES)]
         others += [f"precision={job.training.precision}", "--profile", chosen]
         others += ["--fidelity", job.fidelity] if len(suite.fidelities) > 1 else []
-        words = (*others, "--budget", job.budget)
+        words = (*others, "--budget", job.budget, *(["-t", tasks] if suite is not main_suite() else []))
         labels[words] |= {one.label for one in found}
         for rate, _, value in (change.partition("=") for change in changes if change.startswith(_RATES)):
             rates[words][rate].add(float(value.strip("[]")))

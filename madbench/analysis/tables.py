@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
-from madbench.analysis.captions import SOLVED, about_baseline
+from madbench.analysis.captions import SOLVED_NOTE, about_baseline
 from madbench.analysis.cells import Cell, cells_of, is_over_budget, with_marks
 from madbench.analysis.quantities import BUDGET_RATIO, SEEDS, TASK_MEAN, column, is_average
 from madbench.analysis.result_table import ResultTable
@@ -16,6 +16,7 @@ from madbench.analysis.samples import differences_from
 from madbench.analysis.scores import Results
 from madbench.errors import ConfigError, StoreError
 from madbench.suites import Column, Suite, suites
+from madbench.suites.base import SOLVED
 from madbench.suites.protocol import Protocol
 from madbench.suites.published import published_numbers
 from madbench.suites.scoring import Outcome, mean_over
@@ -147,7 +148,8 @@ def _suite_results(
     name = names[first] if len(groups) > 1 else ""
 
     def about() -> str:
-        return f"{suite.scores.about(protocol, groups[first], columns, name)} {SOLVED}"
+        is_solved = any(one.counts == SOLVED for one in columns)
+        return " ".join([suite.scores.about(protocol, groups[first], columns, name), *[SOLVED_NOTE] * is_solved])
 
     return suite_table(results, suite, columns, list(frames.values()), about, shows_published)
 

@@ -11,7 +11,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from madbench.config import from_mapping
 from madbench.errors import ConfigError, did_you_mean
@@ -19,6 +19,9 @@ from madbench.jobs import Job
 from madbench.labels.plugins import Installed, find_installed, isolated, place, resolve
 from madbench.suites.base import Column, Profile, Size, Suite
 from madbench.tasks import broken_tasks
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
 
 GROUP = "madbench.suites"
 
@@ -29,6 +32,7 @@ __all__ = [
     "Suite",
     "broken_suites",
     "check_task",
+    "installed_suites",
     "job_from_dict",
     "main_suite",
     "size_of",
@@ -44,6 +48,11 @@ def suites() -> dict[str, Suite]:
     """The suites that can be loaded, by name, in the order of their tables."""
     loaded = [suite for name in _names() if not isinstance(suite := _load(name), ConfigError)]
     return {suite.name: suite for suite in sorted(loaded, key=lambda suite: (suite.place, suite.name))}
+
+
+def installed_suites() -> Mapping[str, EntryPoint]:
+    """Where the suites of other packages are, by name."""
+    return _installed().points
 
 
 def broken_suites() -> dict[str, str]:

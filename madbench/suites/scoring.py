@@ -76,6 +76,8 @@ class Scoring:
     """Of a record, the number that is reported."""
     selection = "accuracy"
     """Of a record, the number by which rates are chosen."""
+    ceiling = "ceiling"
+    """Of a record, the best that its data allow; empty where there is no such bound."""
     factor = 100.0
     """From the metric to the column."""
     is_lower_better = False
@@ -128,7 +130,7 @@ class Scoring:
         }
         finished = [one.record if one.status == "finished" else None for one in outcomes]
         columns["value"] = [self.value(job, record) if record else math.nan for job, record in zip(jobs, finished)]
-        for name, metric in (("selection", self.selection), ("ceiling", "ceiling")):
+        for name, metric in (("selection", self.selection), ("ceiling", self.ceiling)):
             columns[name] = [record.metrics.get(metric) if record else None for record in finished]
         columns |= {name: [one.details.get(name) for one in outcomes] for name in _DETAILS}
         return pd.DataFrame(columns)

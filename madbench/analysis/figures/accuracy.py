@@ -196,7 +196,8 @@ def _score_entries(frame: pd.DataFrame) -> dict[str, Look]:
 
 
 def _score_notes(frame: pd.DataFrame) -> list[str]:
-    notes = [*frame.protocol.unique(), seeds_note(frame.n), INTERVAL_NOTE, "k/n: seeds that solve the task."]
+    notes = [*frame.protocol.unique(), seeds_note(frame.n), INTERVAL_NOTE]
+    notes += ["k/n: seeds that solve the task."] * bool((frame.solved != "").any())
     references = {
         "ceiling": "Ceiling: share of the targets that can be known.",
         "chance": "Chance: a guess among the tokens that are ever asked for.",

@@ -55,9 +55,9 @@ def drawing_of(name: str) -> Drawing:
     return SHARED[name] if name in SHARED else pkgutil.resolve_name(own[name])
 
 
-def suite_of_figure(name: str) -> Suite | None:
-    """The suite that has the figure of its own; None where any suite has it."""
-    return next((suite for suite in suites().values() if name in suite.figures), None)
+def suites_of_figure(name: str) -> list[Suite]:
+    """The suites that have the figure of their own; none where any suite has it."""
+    return [suite for suite in suites().values() if name in suite.figures]
 
 
 def figure_frame(name: str, results: Results, missing: Mapping[str, str] = {}) -> pd.DataFrame:
@@ -65,12 +65,14 @@ def figure_frame(name: str, results: Results, missing: Mapping[str, str] = {}) -
 
     Raises ``NothingToDrawError`` where there is nothing.
     """
-    drawing, own = drawing_of(name), suite_of_figure(name)
-    if own is not None and not results.rows(own):
-        raise NothingToDrawError(missing.get(own.name) or f"there are no runs: {own.title}")
-    if own is None and not results.experiment.rows:
+    owners, shown = suites_of_figure(name), results.experiment.suites
+    own = [suite for suite in shown if suite in owners]
+    if owners and not own:
+        why = (missing[suite.name] for suite in owners if suite.name in missing)
+        raise NothingToDrawError(next(why, f"there are no runs: {owners[0].title}"))
+    if not shown:
         raise NothingToDrawError(next(iter(missing.values()), "there are no runs"))
-    return drawing.frame(results, own or next(iter(results.suites), results.experiment.suites[0]))
+    return drawing_of(name).frame(results, next(iter(own), next(iter(results.suites), shown[0])))
 
 
 def _scores(results: Results, suite: Suite) -> pd.DataFrame:

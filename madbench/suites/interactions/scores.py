@@ -19,6 +19,7 @@ class InteractionScoring(Scoring):
     """
 
     metric = selection = "mse"
+    ceiling = ""
     is_lower_better = True
     limit = math.nan
 

@@ -113,6 +113,7 @@ class LanguageScoring(Scoring):
         training = protocol.profile.training_config(protocol.precision)
         names = {column.name: column.heading for column in columns}
         count = training.steps // training.eval_every
+        val = "; Val: the last loss on validation text" if "validation_loss" in names else ""
         has_validation, has_perplexity = "validation_loss" in names, PERPLEXITIES[0] in names
         equal_time = names.get("equal_time_validation_loss")
         where, *diverged = outcome_sentences(runs)
@@ -122,8 +123,8 @@ class LanguageScoring(Scoring):
             f"At the settings of {first}:": first,
             "Nats per token, mean over n seeds.": True,
             **dict.fromkeys(self.suite.sentences(protocol), True),
-            f"L5: mean of the last {min(LAST_EVALUATIONS, count)} of {count} evaluations on windows of the "
-            f"training text{'; Val: the last loss on validation text' * has_validation}, all labels after the same tokens.": True,
+            f"L5: mean of the last {min(LAST_EVALUATIONS, count)} of {count} evaluations on windows of the training "
+            f"text{val}, all labels after the same tokens.": True,
             **dict.fromkeys(_evaluation(runs[0].details.get("evaluation", {})), True),
             "PPL: exponential of the last loss on validation text; of 5: of the mean of the last five. Published ones "
             "are of one run each, those of the presets hyper1 and hyper3 smoothed.": has_perplexity,

@@ -178,6 +178,7 @@ def plan(
     fidelity: Fidelity = "corrected",
     budget: Budget = "strict",
     precision: Precision = "float32",
+    suite: str = NAME,
 ) -> Plan:
     """The jobs in the order label, task, setting, learning rate, weight decay, seed, none twice.
 
@@ -191,7 +192,7 @@ def plan(
             for task in chosen
             for setting, training in itertools.product(profile.settings(task), profile.trainings(task, precision))
         ]
-        return plan_jobs(NAME, labels, profile, runs, budget, fidelity)
+        return plan_jobs(suite, labels, profile, runs, budget, fidelity)
 
     return decided(profile, labels, seeds, planned, trained)
 
@@ -263,39 +264,33 @@ def size(job: Job) -> Size:
     )
 
 
-class MadSuite(Suite):
-    """The six tasks of MAD and those of installed packages that name no other suite."""
+class TokenSuite(Suite):
+    """A suite of token tasks (:class:`madbench.tasks.TaskSetting`), each setting trained for epochs as MAD's are.
 
-    name = NAME
-    title = "MAD tasks"
+    A subclass says its name, title, profile, default profile and averages; its tasks are those that name it.
+    """
+
     Profile = MadProfile
-    default = "quick"
     trial = "madbench.suites.mad.trial:MadTrial"
     scoring = "madbench.suites.mad.scores:MadScoring"
-    place = 0
-    file_key = "learning_rates"
-    averages = {AVERAGE: Average("MAD avg", "MAD average", MAD_TASKS)}
-    fidelities = ("corrected", "published")
     figures = {
         "learning": "madbench.analysis.figures.registry:LEARNING",
         "difficulty": "madbench.analysis.figures.registry:DIFFICULTY",
     }
-    plan, trained, size = map(staticmethod, (plan, trained, size))
+    trained, size = map(staticmethod, (trained, size))
+
+    def plan(self, labels: Iterable[str], profile: MadProfile, **how: Any) -> Plan:
+        tasks = self.usual_tasks() if how.get("tasks") is None else how["tasks"]
+        return plan(labels, profile, **{**how, "tasks": tasks, "suite": self.name})
 
     def tasks(self) -> Sequence[str]:
-        return (*MAD_TASKS, *(task for task in tasks_of(NAME) if task not in MAD_TASKS))
-
-    def usual_tasks(self) -> Sequence[str]:
-        return MAD_TASKS
+        return tasks_of(self.name)
 
     def task_column(self, task: str) -> Column:
         cls = settings_class(task)
         return Column(
             task, cls.heading, 1, "higher", (0.0, 100.0), "-", 0.1, title=cls.title, counts=SOLVED, **ACCURACY
         )
-
-    def order(self) -> list[str]:
-        return [*MAD_TASKS, AVERAGE, *(task for task in self.tasks() if task not in MAD_TASKS)]
 
     def job_setting(self, job: Job) -> list[str]:
         profile, changes = self.nearest(job, most_changes=math.inf)
@@ -309,22 +304,42 @@ class MadSuite(Suite):
         others = [change for change in changes if not change.startswith(("tasks.", "learning_rates", "weight_decays"))]
         return [*min(settings, key=len), *others]
 
-    listing = "profiles"
-
-    def about_profile(self, profile: MadProfile) -> dict[str, Any]:
-        return {
-            "runs": sum(len(profile.settings(task)) * len(profile.trainings(task, "float32")) for task in MAD_TASKS)
-        }
-
     def difficulty(self, task: str) -> dict[str, Any]:
         return dataclasses.asdict(load_task(task).baseline)
 
+    def about_profile(self, profile: MadProfile) -> dict[str, Any]:
+        tasks = self.usual_tasks()
+        return {"runs": sum(len(profile.settings(one)) * len(profile.trainings(one, "float32")) for one in tasks)}
+
     def check_profile(self, profile: MadProfile) -> tuple[str, set[int]]:
-        for task in dict.fromkeys((*MAD_TASKS, *profile.tasks)):
+        usual = self.usual_tasks()
+        for task in dict.fromkeys((*usual, *profile.tasks)):
             profile.settings(task), profile.trainings(task, "float32")
-        settings = [(task, setting) for task in MAD_TASKS for setting in profile.settings(task)]
+        settings = [(task, setting) for task in usual for setting in profile.settings(task)]
         runs = sum(len(profile.trainings(task, "float32")) for task, _ in settings)
         return f"{len(settings)} settings, {runs} runs a label", {setting["seq_len"] for _, setting in settings}
+
+
+class MadSuite(TokenSuite):
+    """The six tasks of MAD, and those of installed packages that name no other suite."""
+
+    name = NAME
+    title = "MAD tasks"
+    default = "quick"
+    place = 0
+    file_key = "learning_rates"
+    listing = "profiles"
+    averages = {AVERAGE: Average("MAD avg", "MAD average", MAD_TASKS)}
+    fidelities = ("corrected", "published")
+
+    def tasks(self) -> Sequence[str]:
+        return (*MAD_TASKS, *(task for task in tasks_of(NAME) if task not in MAD_TASKS))
+
+    def usual_tasks(self) -> Sequence[str]:
+        return MAD_TASKS
+
+    def order(self) -> list[str]:
+        return [*MAD_TASKS, AVERAGE, *(task for task in self.tasks() if task not in MAD_TASKS)]
 
 
 SUITE = MAD = MadSuite()

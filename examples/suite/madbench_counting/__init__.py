@@ -1,0 +1,48 @@
+"""The counting suite: two tasks on bits, judged by their loss in nats per answer and not by accuracy."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from pathlib import Path
+
+from madbench.suites.base import Average, Column
+from madbench.suites.mad.suite import MadProfile, TokenSuite
+from madbench.tasks import settings_class
+
+
+@dataclass(frozen=True, kw_only=True)
+class CountingProfile(MadProfile):
+    """A profile of this suite has the keys of MAD's; its files are in a folder of their own."""
+
+    folder = Path(__file__).parent / "profiles"
+    noun = "counting profile"
+
+
+class CountingSuite(TokenSuite):
+    name = "counting"
+    title = "Counting tasks"
+    Profile = CountingProfile
+    default = "small"
+    measure = "loss in nats per answer"
+    scoring = "madbench_counting.scores:LossScoring"
+    averages = {"counting_average": Average("Counting", "mean loss of the counting tasks", ("parity", "majority"))}
+    judged_by = ("test_loss", "loss {:.3f}", "{:.3f}")
+
+    def task_column(self, task: str) -> Column:
+        cls = settings_class(task)
+        return Column(
+            task,
+            cls.heading,
+            digits=3,
+            better="lower",
+            limits=(0.0, math.inf),
+            resolution=0.001,
+            title=cls.title,
+            axis="nats per answer",
+            unit="nats_per_answer",
+            difference="nats per answer of a counting task",
+        )
+
+
+SUITE = CountingSuite()

@@ -1,0 +1,91 @@
+"""A suite of an installed package takes part in every verb: two tasks, a column that is no accuracy, its own average."""
+
+from __future__ import annotations
+
+import csv
+import json
+import math
+
+import pytest
+
+from madbench.cli.plots import plot
+from madbench.cli.results import attribute, compare, findings, report, table
+from madbench.cli.training import run
+
+LABELS = ("S-p", "R-p", "R-cg-q-12o")
+TASKS = ("-t", "parity,majority")
+
+
+@pytest.fixture
+def suite(install_example):
+    """The installed suite."""
+    install_example("suite")
+    from madbench.suites import suite_called
+
+    return suite_called("counting")
+
+
+@pytest.fixture
+def stored(suite, invoke, tmp_path, monkeypatch):
+    """A folder with three seeds of three labels on both tasks."""
+    monkeypatch.chdir(tmp_path)
+    small = ("training.epochs=1", "tasks.parity.setting.num_train_examples=64", "model.d_model=16")
+    trained = invoke(run, *LABELS, *small, *TASKS, "--seeds", "0-2", "--json", "--slots", 1, "--group", 1)
+    assert trained.exit_code == 0, trained.output
+    return tmp_path, small, json.loads(trained.stdout)
+
+
+def test_the_suite_is_found_with_its_tasks_columns_and_average(suite):
+    from madbench.suites import suite_of_task, suites
+
+    assert [*suites()] == ["mad", "language", "interactions", "counting"]
+    assert suite_of_task("parity") is suite and suite_of_task("memorization").name == "mad"
+    assert [one.name for one in suite.columns(suite.tasks())] == ["majority", "parity", "counting_average"]
+
+
+def test_a_task_of_another_suite_is_no_part_of_the_mad_average(suite):
+    from madbench.suites import suite_called
+
+    mad = suite_called("mad")
+    assert "parity" not in mad.tasks()
+    assert "parity" not in mad.averages["mad_average"].tasks
+
+
+@pytest.mark.slow
+def test_its_runs_are_tabulated_compared_attributed_and_drawn(stored, invoke):
+    folder, small, trained = stored
+    cells = {(cell["label"], cell["task"]): cell for cell in trained["cells"]}
+    assert {task for _, task in cells} == {"majority", "parity", "counting_average"}
+    for label in LABELS:
+        parts = [cells[label, task]["mean"] for task in ("majority", "parity")]
+        assert math.isclose(cells[label, "counting_average"]["mean"], sum(parts) / 2)
+        assert all(0 < part < 1.5 for part in parts)  # nats per answer
+    shown = json.loads(invoke(table, *small, *TASKS, "--json").stdout)
+    assert shown["cells"] == trained["cells"]
+    assert "Counting" in invoke(table, *small).stdout  # the only suite that is stored needs no name
+    rows = json.loads(invoke(compare, "S-p", "R-p", *small, *TASKS, "--json").stdout)["cells"]
+    assert {row["unit"] for row in rows} == {"nats_per_answer"}
+    assert invoke(attribute, *small, *TASKS).exit_code == 0
+    drawn = invoke(plot, *small, *TASKS)
+    assert drawn.exit_code == 0, drawn.output
+    assert {"scores.png", "learning.png", "budget.png"} <= {path.name for path in (folder / "results/plots").iterdir()}
+    with open(folder / "results/plots/scores.csv", encoding="utf-8") as file:
+        assert {row["task"] for row in csv.DictReader(file)} == {"majority", "parity", "counting_average"}
+    assert invoke(findings, *small, *TASKS).exit_code == 0
+
+
+@pytest.mark.slow
+def test_the_report_has_its_table_and_its_runs(stored, invoke):
+    folder, small, _ = stored
+    assert invoke(report, *small, *TASKS).exit_code == 0
+    page = (folder / "results/report.html").read_text(encoding="utf-8")
+    assert "Counting tasks" in page and "counting_average" in page
+
+
+def test_a_broken_suite_fails_alone(install_example, invoke):
+    site = install_example("suite")
+    (site / "madbench_counting" / "__init__.py").write_text("raise ValueError('no such thing')\n")
+    from madbench.suites import broken_suites, suites
+
+    assert [*suites()] == ["mad", "language", "interactions"]
+    assert "no such thing" in broken_suites()["counting"]
