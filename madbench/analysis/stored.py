@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import shlex
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -148,16 +148,16 @@ class Selection:
         return self.results_of(rows)
 
     def available(
-        self, names: Collection[str] | None = None, nothing: str = "", is_enough: Callable[[set[str]], bool] = bool
+        self, nothing: str = "", is_enough: Callable[[set[str]], bool] = bool
     ) -> tuple[list[PlannedRow], dict[str, StoreError]]:
-        """The rows of every suite, or of those named, as far as they are stored; by its name why a suite is left out.
+        """The rows of every suite as far as they are stored; by its name why a suite is left out.
 
         Raises ``ConfigError`` for what cannot be told apart, or cannot be.
         """
         rows: list[PlannedRow] = []
         missing = {}
         for suite in suites().values():
-            if suite.name in self._named and (names is None or suite.name in names) and self._is_shown(suite, rows):
+            if suite.name in self._named and self._is_shown(suite):
                 try:
                     rows += self.rows(suite, nothing, is_enough)
                 except StoreError as error:
@@ -166,8 +166,8 @@ class Selection:
                         self.warn(f"{suite.title} is left out: {error}")
         return rows, missing
 
-    def _is_shown(self, suite: Suite, rows: Sequence[PlannedRow]) -> bool:
-        """Whether a suite is shown beside the rows of those before it: one asked for, the first, or one beside it."""
+    def _is_shown(self, suite: Suite) -> bool:
+        """Whether a suite is shown: one that was asked for, the one that leads, or one beside it."""
         if self._asked is not None or suite is self.leading:
             return True
         profile = self.leading.Profile.load(self.profile or self.leading.default)

@@ -68,7 +68,7 @@ def profile_named(suite: Suite, overrides: Iterable[str], leading: Suite, profil
     named = [word.partition("=")[2] for word in overrides if f"{key_of(word)}." == suite.prefix]
     if suite is leading:
         return named[-1] if named else profile or suite.default
-    beside = leading.Profile.load(profile or leading.default).beside if profile != "" else {}
+    beside = leading.Profile.load(profile or leading.default).beside
     name = named[-1] if named else beside.get(suite.prefix[:-1], "")
     return name or (suite.default if is_asked else "")
 

@@ -11,7 +11,7 @@ from typing import Any
 import pandas as pd
 
 from madbench.errors import ConfigError
-from madbench.suites.base import Column
+from madbench.suites.base import LAST_EVALUATIONS, Column
 from madbench.suites.language.curves import (
     PAPER_THRESHOLDS,
     common_seconds,
@@ -22,7 +22,7 @@ from madbench.suites.language.curves import (
     thresholds_above,
     timing_differences,
 )
-from madbench.suites.language.suite import LAST_EVALUATIONS, LOSS, LOSSES, PERPLEXITIES, SPEED, STEPS
+from madbench.suites.language.suite import LOSS, LOSSES, PERPLEXITIES, SPEED, STEPS
 from madbench.suites.mad.scores import BUDGET
 from madbench.suites.protocol import Protocol
 from madbench.suites.published import published_perplexities
