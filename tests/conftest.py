@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import shutil
 import signal
@@ -19,6 +20,21 @@ if (
     signal.getsignal(signal.SIGINT) is signal.SIG_IGN
 ):  # as in a shell's background job; the processes under test inherit it
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+gc.disable()  # while modules are imported and tests collected, whose objects all stay
+
+
+def pytest_collection_finish() -> None:
+    gc.enable()
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log):
+    """Neighbours run in one process while there is work, so that what they share is made once."""
+    from xdist.scheduler import WorkStealingScheduling
+
+    return WorkStealingScheduling(config, log) if config.getoption("dist") == "load" else None
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

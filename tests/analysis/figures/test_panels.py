@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-import itertools
+import functools
 
 import numpy as np
 import pytest
@@ -32,9 +32,19 @@ def boxes(monkeypatch):
     return call
 
 
-def overlap(one: Bbox, other: Bbox) -> bool:
-    shared = Bbox.intersection(one, other)
-    return shared is not None and min(shared.width, shared.height) > 1
+def overlaps(boxes: list[Bbox], others: list[Bbox]) -> np.ndarray:
+    """Of each box with each other one, whether they share more than a pixel."""
+    ours, theirs = (np.array([box.extents for box in some]).reshape(-1, 4) for some in (boxes, others))
+    low = np.maximum(ours[:, None, :2], theirs[:, :2])
+    high = np.minimum(ours[:, None, 2:], theirs[:, 2:])
+    return (high - low > 1).all(axis=-1)
+
+
+@functools.cache
+def drawn(name, labels, count, width, **choices):
+    """A figure of so many tasks, made once for all tests, which change nothing of it but its resolution."""
+    frame = getattr(synthetic, name)(synthetic.LABELS[labels], MAD_TASKS[:count])
+    return FIGURES[name].draw(frame, layout=Layout(width), **choices)
 
 
 CASES = [
@@ -55,17 +65,14 @@ CASES = [
 
 @pytest.mark.parametrize("name, labels, count, choices", CASES)
 def test_no_text_covers_another_or_a_panel_or_leaves_the_figure(name, labels, count, choices, boxes):
-    figure = FIGURES[name].draw(getattr(synthetic, name)(synthetic.LABELS[labels], MAD_TASKS[:count]), **choices)
-    check_texts(figure, boxes)
+    check_texts(drawn(name, labels, count, None, **choices), boxes)
 
 
-@pytest.mark.parametrize("width", WIDTHS)
 @pytest.mark.parametrize("name", FIGURES)
 @pytest.mark.parametrize("labels", ["three labels", pytest.param("33 labels", marks=pytest.mark.slow)])
-def test_a_column_is_filled_and_texts_are_apart(name, labels, width, boxes):
-    frame = getattr(synthetic, name)(synthetic.LABELS[labels], MAD_TASKS)
-    for figure in pages(FIGURES[name].draw(frame, layout=Layout(width))):
-        assert figure.get_size_inches()[0] == pytest.approx(WIDTHS[width])
+def test_a_double_column_is_filled_and_texts_are_apart(name, labels, boxes):
+    for figure in pages(drawn(name, labels, 6, "double")):
+        assert figure.get_size_inches()[0] == pytest.approx(WIDTHS["double"])
         check_texts(figure, boxes)
 
 
@@ -78,8 +85,7 @@ LABELS_AND_TASKS = [("one label", 1), ("three labels", 6), ("long labels", 6), (
     [pytest.param(*one, marks=[pytest.mark.slow] * (one[0] != "three labels")) for one in LABELS_AND_TASKS],
 )
 def test_every_page_of_a_single_column_has_its_height_and_text_of_7_points(name, labels, count, boxes):
-    frame = getattr(synthetic, name)(synthetic.LABELS[labels], MAD_TASKS[:count])
-    for figure in pages(FIGURES[name].draw(frame, layout=Layout("single"))):
+    for figure in pages(drawn(name, labels, count, "single")):
         width, height = figure.get_size_inches()
         assert width == pytest.approx(3.3) and height <= 2.5
         assert all(axes.bbox.height / figure.dpi > 0.12 for axes in figure.axes)  # a row of text
@@ -89,15 +95,13 @@ def test_every_page_of_a_single_column_has_its_height_and_text_of_7_points(name,
 
 @pytest.mark.parametrize("name", FIGURES)
 def test_no_text_of_any_width_is_smaller_than_7_points(name, boxes):
-    frame = getattr(synthetic, name)(synthetic.LABELS["three labels"], MAD_TASKS[:2])
     for width in (None, "double"):
-        assert min(text.get_fontsize() for text, _ in boxes(FIGURES[name].draw(frame, layout=Layout(width)), 100)) >= 7
+        assert min(text.get_fontsize() for text, _ in boxes(drawn(name, "three labels", 2, width), 100)) >= 7
 
 
 @pytest.mark.parametrize("name", ["mad", "effects", "difficulty"])
 def test_pages_show_every_row_and_panel_once(name):
-    frame = getattr(synthetic, name)(synthetic.TABLE, MAD_TASKS)
-    whole, first = FIGURES[name].draw(frame), FIGURES[name].draw(frame, layout=Layout("single"))
+    whole, first = drawn(name, "33 labels", 6, None), drawn(name, "33 labels", 6, "single")
     shown = [axes for page in pages(first) for axes in page.axes]
     assert first.following and sum(map(marks, shown)) == sum(map(marks, whole.axes))
 
@@ -141,19 +145,19 @@ def check_texts(figure, boxes):
         found = boxes(figure, dpi)
         assert len(found) > 5
         width, height = figure.bbox.size
+        texts, places = zip(*found)
         for text, box in found:
             assert box.x0 >= 0 and box.y0 >= 0 and box.x1 <= width and box.y1 <= height, (text, box)
-            outside = [axes for axes in figure.axes if axes is not text.axes]
-            assert not any(overlap(box, axes.bbox) for axes in outside), text
-        for (one, box), (other, other_box) in itertools.combinations(found, 2):
-            assert not overlap(box, other_box), (one, other)
+        in_axes = overlaps(places, [axes.bbox for axes in figure.axes])
+        covered = [(texts[i], figure.axes[j]) for i, j in np.argwhere(in_axes)]
+        assert [text for text, axes in covered if axes is not text.axes] == []
+        assert [(texts[i], texts[j]) for i, j in np.argwhere(overlaps(places, places)) if i < j] == []
 
 
 @pytest.mark.parametrize("width", [None, *WIDTHS])
 @pytest.mark.parametrize("name", FIGURES)
 def test_a_notebook_shows_the_whole_legend(name, width):
-    frame = getattr(synthetic, name)(synthetic.LABELS["three labels"], MAD_TASKS[:2])
-    figure = FIGURES[name].draw(frame, layout=Layout(width))
+    figure = drawn(name, "three labels", 2, width)
     shown = Bbox(figure.dpi * figure.get_tightbbox().get_points()).padded(1)  # which a notebook cuts the figure to
     (box,) = (legend.get_window_extent() for legend in figure.legends)
     assert shown.x0 <= box.x0 and shown.y0 <= box.y0 and box.x1 <= shown.x1 and box.y1 <= shown.y1
@@ -161,7 +165,7 @@ def test_a_notebook_shows_the_whole_legend(name, width):
 
 @pytest.mark.parametrize("name", FIGURES)
 def test_marks_are_within_their_axes(name):
-    figure = FIGURES[name].draw(getattr(synthetic, name)(synthetic.LABELS["three labels"], MAD_TASKS[:2]))
+    figure = drawn(name, "three labels", 2, None)
     for axes in figure.axes:
         (left, right), (bottom, top) = sorted(axes.get_xlim()), sorted(axes.get_ylim())
         for line in axes.lines:
