@@ -40,8 +40,7 @@ from madbench.errors import ConfigError, MadbenchError, TrainingError
 from madbench.execute.local import run_jobs
 from madbench.jobs import Job
 from madbench.store.runs import Store
-from madbench.suites.language.suite import LANGUAGE
-from madbench.suites.language.suite import LanguageProfile, LanguageTraining, sequences_per_step
+from madbench.suites.language.suite import LANGUAGE, LanguageProfile, LanguageTraining, sequences_per_step
 from madbench.suites.language.trial import ROWS_PER_EVALUATION
 from madbench.text.corpus import Corpus, open_corpus
 from madbench.text.prepare import default_corpus

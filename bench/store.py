@@ -35,11 +35,9 @@ from rich.table import Table
 from madbench.jobs import Job, Record
 from madbench.labels import expand, family_of
 from madbench.store.runs import Store
-from madbench.suites.language.suite import LANGUAGE
-from madbench.suites.mad.suite import MAD
 from madbench.suites.base import loss_l5
-from madbench.suites.language.suite import LanguageProfile
-from madbench.suites.mad.suite import MadProfile
+from madbench.suites.language.suite import LANGUAGE, LanguageProfile
+from madbench.suites.mad.suite import MAD, MadProfile
 from madbench.tasks import MAD_TASKS
 
 LABELS = ("@table1",)

@@ -9,10 +9,9 @@ from pathlib import Path
 
 from madbench.jobs import Job, Record
 from madbench.store.runs import Store
-from madbench.suites.interactions.suite import INTERACTIONS
+from madbench.suites.interactions.suite import INTERACTIONS, InteractionProfile, world_of
 from madbench.suites.language.suite import LANGUAGE
 from madbench.suites.mad.suite import MAD
-from madbench.suites.interactions.suite import InteractionProfile, world_of
 from madbench.tasks import MAD_TASKS
 from sample_jobs import language_job
 

@@ -14,8 +14,7 @@ from madbench.analysis.protocols import language_protocol, language_protocol_id,
 from madbench.analysis.tables import result_table
 from madbench.errors import ConfigError, StoreError
 from madbench.jobs import Record
-from madbench.suites.language.suite import LANGUAGE
-from madbench.suites.language.suite import GPTConfig, LanguageProfile, LanguageTraining
+from madbench.suites.language.suite import LANGUAGE, GPTConfig, LanguageProfile, LanguageTraining
 
 PAPER = {
     "setting": {"corpus": "c0ffee0123456789", "vocab_size": 50304},

@@ -8,9 +8,6 @@ import pandas as pd
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-
-from madbench.analysis.figures.files import write_frame
-from madbench.analysis.figures.registry import FIGURES
 from madbench.analysis.loss_curves import (
     COLUMNS,
     common_seconds,
@@ -19,6 +16,9 @@ from madbench.analysis.loss_curves import (
     steps_to,
     thresholds_above,
 )
+
+from madbench.analysis.figures.files import write_frame
+from madbench.analysis.figures.registry import FIGURES
 from madbench.config import PUBLISHED
 from madbench.errors import ConfigError, StoreError
 from madbench.jobs import Record

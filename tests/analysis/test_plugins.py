@@ -13,8 +13,8 @@ from madbench.analysis.stored import Selection
 from madbench.analysis.tables import result_table
 from madbench.jobs import Record
 from madbench.store.runs import Store
-from madbench.suites.mad.suite import MAD
 from madbench.suites.language.suite import TASK
+from madbench.suites.mad.suite import MAD
 from madbench.tasks import MAD_TASKS
 from sample_jobs import language_job
 

@@ -9,9 +9,8 @@ from madbench.analysis.tables import stored_table
 from madbench.errors import BudgetError, ConfigError, StoreError
 from madbench.jobs import Record
 from madbench.store.runs import Store
-from madbench.suites.language.suite import LANGUAGE
+from madbench.suites.language.suite import LANGUAGE, TASK
 from madbench.suites.mad.suite import MAD
-from madbench.suites.language.suite import TASK
 from madbench.tasks import MAD_TASKS
 from sample_jobs import mad_job
 

@@ -8,9 +8,8 @@ import torch
 from madbench.cli.inspecting import inspect
 from madbench.jobs import KEEP, WEIGHTS, Record
 from madbench.suites import suite_of
-from madbench.suites.interactions.suite import INTERACTIONS
+from madbench.suites.interactions.suite import INTERACTIONS, InteractionProfile
 from madbench.suites.mad.suite import MAD
-from madbench.suites.interactions.suite import InteractionProfile
 from madbench.training.checkpoints import save_weights
 
 

@@ -11,8 +11,7 @@ from madbench.cli.ls import ls
 from madbench.jobs import Record
 from madbench.store.runs import Store
 from madbench.suites import SUITES
-from madbench.suites.interactions.suite import INTERACTIONS
-from madbench.suites.interactions.suite import InteractionProfile
+from madbench.suites.interactions.suite import INTERACTIONS, InteractionProfile
 
 SMALL = [f"tasks.colliding.setting.{one}" for one in ("positions=8", "length=4", "test_lengths=[2,4,8]", "samples=300")]
 SMALL += ["training.steps=1000"]

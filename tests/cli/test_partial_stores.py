@@ -13,9 +13,8 @@ from matplotlib.text import Text
 from madbench.analysis.figures import files
 from madbench.analysis.figures.accuracy import MAD_COLUMNS
 from madbench.analysis.figures.files import read_frame
-from madbench.suites.interactions.suite import INTERACTIONS
+from madbench.suites.interactions.suite import INTERACTIONS, InteractionProfile
 from madbench.suites.mad.suite import MAD
-from madbench.suites.interactions.suite import InteractionProfile
 from partial_stores import Partial, fill, interaction_record, mad_record, partial_store
 
 FIGURES = ("mad", "learning", "loss", "effects", "budget", "difficulty")

@@ -7,9 +7,8 @@ import pytest
 from madbench.errors import ConfigError
 from madbench.execute.slots import Shift, Threads, choose_threads, most_bytes, plan_shifts, slots_in_memory
 from madbench.suites import size_of
-from madbench.suites.mad.suite import MAD
 from madbench.suites.language.suite import GPTConfig, LanguageTraining
-from madbench.suites.mad.suite import MadProfile
+from madbench.suites.mad.suite import MAD, MadProfile
 from madbench.training import cost, devices
 from sample_jobs import language_job
 

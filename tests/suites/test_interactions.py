@@ -12,8 +12,7 @@ from madbench.errors import BudgetError, ConfigError, LabelError
 from madbench.jobs import StopTraining
 from madbench.models.interactions import InteractionModel, interaction_mixer
 from madbench.suites import job_from_dict, size_of
-from madbench.suites.interactions.suite import INTERACTIONS
-from madbench.suites.interactions.suite import TASKS, InteractionProfile, world_of
+from madbench.suites.interactions.suite import INTERACTIONS, TASKS, InteractionProfile, world_of
 from sample_jobs import train_job
 
 SMALL = {

@@ -13,10 +13,9 @@ import torch
 from madbench.errors import BudgetError, ConfigError
 from madbench.suites.interactions.suite import INTERACTIONS
 from madbench.suites.language.suite import LANGUAGE
-from madbench.suites.mad.suite import MAD
 from madbench.suites.language.trial import LanguageTrial
 from madbench.suites.language.trial import scheduled_rate as language_rate
-from madbench.suites.mad.suite import setting_of
+from madbench.suites.mad.suite import MAD, setting_of
 from madbench.suites.mad.trial import MadTrial, scheduled_rate
 
 LABELS = (

@@ -16,9 +16,8 @@ from madbench.labels import parse
 from madbench.mixers import label_traits
 from madbench.mixers.fla.layers import LAYERS
 from madbench.models.blocks import sinusoids
-from madbench.suites.mad.suite import MAD
 from madbench.suites.mad import trial as mad_trial
-from madbench.suites.mad.suite import ModelConfig
+from madbench.suites.mad.suite import MAD, ModelConfig
 from madbench.training.optimizer import make_adamw, parameter_groups
 
 build = mad_trial.MadTrial.build

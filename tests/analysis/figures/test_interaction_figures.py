@@ -14,8 +14,7 @@ from madbench.analysis.interactions import interaction_rows
 from madbench.experiment import PlannedRow, Protocol
 from madbench.grid import Row
 from madbench.mixers.interactions.worlds import Colliding
-from madbench.suites.interactions.suite import INTERACTIONS
-from madbench.suites.interactions.suite import TASKS, InteractionProfile
+from madbench.suites.interactions.suite import INTERACTIONS, TASKS, InteractionProfile
 from partial_stores import interaction_record
 
 
