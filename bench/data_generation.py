@@ -20,7 +20,8 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from madbench.tasks import MAD_TASKS, SPLITS, TaskSetting, generate, load_task
+from madbench.suites.mad.suite import MAD_TASKS
+from madbench.tasks import SPLITS, TaskSetting, generate, load_task
 
 
 def main() -> None:

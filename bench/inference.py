@@ -36,9 +36,11 @@ from madbench.analysis.cells import cells_of, with_marks
 from madbench.analysis.claims import CLAIMS, orientation
 from madbench.analysis.comparison import comparison_table
 from madbench.analysis.findings import Finding, findings
-from madbench.analysis.quantities import LOSS, MAD_AVERAGE, column, mad_columns
-from madbench.analysis.scores import COLUMNS, mean_over
-from madbench.tasks import MAD_TASKS
+from madbench.analysis.quantities import column
+from madbench.suites.language.suite import LOSS
+from madbench.suites.mad.suite import AVERAGE as MAD_AVERAGE
+from madbench.suites.mad.suite import MAD, MAD_TASKS
+from madbench.suites.scoring import COLUMNS, mean_over
 
 LABELS = list(dict.fromkeys(label for claim in CLAIMS for label in claim.labels(range(len(claim.pairs)))))
 BASELINE, COMPARED = "S", ("R", "R-cg-q-12o", "G-cg-q-12o")
@@ -236,7 +238,7 @@ def is_wrong(estimate: float, value: float) -> bool:
 
 
 def _add_cells(outcome: Outcome, scores: pd.DataFrame, means: Means, of_trained: Means) -> None:
-    columns = [*mad_columns(MAD_TASKS), column(LOSS)]
+    columns = [*MAD.columns(MAD_TASKS), column(LOSS)]
     cells = with_marks(columns, cells_of(scores, columns), LABELS)
     lost = []
     for one in columns:

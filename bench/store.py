@@ -37,8 +37,7 @@ from madbench.labels import expand, family_of
 from madbench.store.runs import Store
 from madbench.suites.base import loss_l5
 from madbench.suites.language.suite import LANGUAGE, LanguageProfile
-from madbench.suites.mad.suite import MAD, MadProfile
-from madbench.tasks import MAD_TASKS
+from madbench.suites.mad.suite import MAD, MAD_TASKS, MadProfile
 
 LABELS = ("@table1",)
 LANGUAGE_SEEDS = 9

@@ -11,8 +11,7 @@ from madbench.jobs import Job, Record
 from madbench.store.runs import Store
 from madbench.suites.interactions.suite import INTERACTIONS, InteractionProfile, world_of
 from madbench.suites.language.suite import LANGUAGE
-from madbench.suites.mad.suite import MAD
-from madbench.tasks import MAD_TASKS
+from madbench.suites.mad.suite import MAD, MAD_TASKS
 from sample_jobs import language_job
 
 RATES = """\

@@ -7,9 +7,10 @@ from collections.abc import Mapping, Sequence
 
 import pandas as pd
 
-from madbench.analysis.quantities import LOSS, MAD_AVERAGE
-from madbench.analysis.scores import COLUMNS, mean_over
-from madbench.tasks import MAD_TASKS
+from madbench.suites.language.suite import LOSS
+from madbench.suites.mad.suite import AVERAGE as MAD_AVERAGE
+from madbench.suites.mad.suite import MAD_TASKS
+from madbench.suites.scoring import COLUMNS, mean_over
 
 CHANCE = 4.0
 """Percent."""

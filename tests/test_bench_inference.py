@@ -13,9 +13,10 @@ import pytest
 from scipy import stats
 
 from madbench.analysis.findings import findings
-from madbench.analysis.quantities import LOSS, MAD_AVERAGE
 from madbench.analysis.samples import samples_of
-from madbench.tasks import MAD_TASKS
+from madbench.suites.language.suite import LOSS
+from madbench.suites.mad.suite import AVERAGE as MAD_AVERAGE
+from madbench.suites.mad.suite import MAD_TASKS
 
 SPEC = importlib.util.spec_from_file_location("bench_inference", Path(__file__).parents[1] / "bench" / "inference.py")
 bench = sys.modules["bench_inference"] = importlib.util.module_from_spec(SPEC)

@@ -18,8 +18,7 @@ from madbench.grid import load_grid
 from madbench.labels import all_labels, expand, explain, parse
 from madbench.suites import size_of
 from madbench.suites.language.suite import LANGUAGE
-from madbench.suites.mad.suite import MAD
-from madbench.tasks import MAD_TASKS
+from madbench.suites.mad.suite import MAD, MAD_TASKS
 
 pytestmark = pytest.mark.slow
 

@@ -10,6 +10,8 @@ from hypothesis import strategies as st
 from madbench.config import from_mapping, settings_of
 from madbench.errors import ConfigError, LabelError
 from madbench.grid import Grid, GridFile, Row, expand_grid, load_grid
+from madbench.suites.language.suite import LANGUAGE
+from madbench.suites.mad.suite import MAD
 
 RANKS = ["model.mix_rank=4", "model.mix_rank=8"]
 EPOCHS = ["training.epochs=8", "training.epochs=20"]
@@ -79,8 +81,8 @@ def test_a_grid_without_axes_is_its_labels():
 
 def test_the_suites_have_the_changes_that_concern_them():
     row = Row("S", ("a=1", "language_model.training.steps=2", "language_model=mini"), ("language_model=mini", "a=1"))
-    assert row.of_suite("mad") == Row("S", ("a=1",), ("a=1",))
-    assert row.of_suite("language").name == "S  language_model=mini"
+    assert row.of_suite(MAD, MAD) == Row("S", ("a=1",), ("a=1",))
+    assert row.of_suite(LANGUAGE, MAD).name == "S  language_model=mini"
 
 
 @pytest.mark.parametrize(

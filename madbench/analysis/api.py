@@ -29,6 +29,7 @@ from rich.progress import Progress
 
 from madbench.analysis.attribution import attribution_table
 from madbench.analysis.comparison import comparison_table
+from madbench.analysis.figures import figure_names
 from madbench.analysis.findings import findings as judge_claims
 from madbench.analysis.findings_table import findings_table
 from madbench.analysis.marked_text import Width
@@ -365,7 +366,7 @@ def plot(
     results: Path | str = "results",
     names: Mapping[str, str] | None = None,
 ) -> Figure:
-    """A Matplotlib figure of the stored runs: ``mad``, ``learning``, ``difficulty``, ``effects``, ``budget``, ``loss``.
+    """A Matplotlib figure of the stored runs: ``scores``, ``learning``, ``difficulty``, ``loss``, ``effects``, ``budget``.
 
     ``width`` is a column of a paper, 3.3 inches, or both, 6.9; without, the figure is as wide as it needs. Of a single
     column this is the first page, of 2.5 inches; ``following`` has the others, and ``caption`` title and sentences.
@@ -373,14 +374,14 @@ def plot(
     Raises ``NothingToDrawError`` where there is nothing to draw.
     """
     from madbench.analysis.figures.panels import Layout  # Matplotlib
-    from madbench.analysis.figures.registry import FIGURES, figure_frame
+    from madbench.analysis.figures.registry import drawing_of, figure_frame
 
     convert(width, Width | None, "width")
-    if figure not in FIGURES:
-        raise ConfigError(f"plot: no figure {figure!r}{did_you_mean(figure, FIGURES)}")
+    if figure not in (names := figure_names()):
+        raise ConfigError(f"plot: no figure {figure!r}{did_you_mean(figure, names)}")
     selection = _selection(labels, profile, overrides, tasks, fidelity, budget, protocol, corpus, results)
     frame = figure_frame(figure, selection.select())
-    return FIGURES[figure].draw(frame, layout=Layout(width, title, caption))
+    return drawing_of(figure).draw(frame, layout=Layout(width, title, caption))
 
 
 @_with_names

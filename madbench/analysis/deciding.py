@@ -17,6 +17,7 @@ from madbench.analysis.scores import columns_of
 from madbench.experiment import Experiment
 from madbench.files import file_digest
 from madbench.jobs import Job, mapping_text
+from madbench.suites import base as suite_base
 from madbench.suites import published, scoring, suite_of
 from madbench.suites.base import Suite
 from madbench.suites.published import published_scores
@@ -29,6 +30,7 @@ DECIDING: Sequence[Any] = (
     claims,
     findings,
     quantities,
+    suite_base,
     scoring,
     published,
     base,
@@ -63,6 +65,7 @@ def deciding_values(frozen: Sequence[Claim], made: Experiment) -> dict[str, Any]
         "unlearned_share": inference.UNLEARNED_SHARE,
         "bimodal_share": inference.BIMODAL_SHARE,
         "margin_share": claims.MARGIN_SHARE,
+        "last_evaluations": suite_base.LAST_EVALUATIONS,
         "quantities": judged,
         "columns": {
             name: {

@@ -20,7 +20,15 @@ from madbench.jobs import Budget, Fidelity, Job
 from madbench.labels import every_label, family_of
 from madbench.store.runs import Run, Snapshot, Store
 from madbench.suites import Suite, broken_suites, main_suite, suites
-from madbench.suites.addressing import concerned, own_overrides, profile_named, suite_of_override, tasks_by_suite
+from madbench.suites.addressing import (
+    concerned,
+    names_profile,
+    own_overrides,
+    plain,
+    profile_named,
+    suite_of_override,
+    tasks_by_suite,
+)
 from madbench.suites.base import mixer_identity
 from madbench.suites.overrides import check_idle
 from madbench.suites.protocol import StoredCorpus, by_protocol, protocol_id, recognised
@@ -64,8 +72,11 @@ class Selection:
     def __post_init__(self):
         convert(self.fidelity, Fidelity, "fidelity")
         convert(self.budget, Budget | None, "budget")
-        asked = self._asked
-        names = self._named
+        asked, names = self._asked, self._named
+        named = [word for word in self.overrides if plain(word) != word or names_profile(word)]
+        if self.protocol and (self.corpus or named):
+            other = f"--corpus {self.corpus}" if self.corpus else named[0]
+            raise ConfigError(f"--protocol {self.protocol} and {other}: each chooses the runs alone; give one of both")
         if asked is None:
             return
         chosen = [suites()[name] for name in asked]
@@ -164,6 +175,13 @@ class Selection:
                     missing[suite.name] = error
                     if isinstance(error, SeveralProtocols) and self._asked is None:
                         self.warn(f"{suite.title} is left out: {error}")
+        if self.protocol and not self._is_stored(self.protocol):
+            listed = "\n".join(
+                protocol_list(suite, self._details(stored), self.results)
+                for suite in suites().values()
+                if (stored := self._stored(suite))
+            )
+            raise StoreError(f"{self.results}: no run follows protocol {self.protocol}; it has:\n{listed}")
         return rows, missing
 
     def _is_shown(self, suite: Suite) -> bool:
@@ -200,8 +218,6 @@ class Selection:
         profile = profile_named(suite, self.overrides, self.leading, self.profile, True)
         is_given = (suite is self.leading and self.profile is not None) or names_one
         is_chosen = self.protocol in {protocol_id(suite, job) for job in stored} if self.protocol else False
-        if is_chosen and (names_one or self.corpus):
-            raise ConfigError(f"--protocol {self.protocol}: other choices have no effect beside it; give one of them")
         if not is_chosen and (is_given or suite.shows_default):
             return self._planned_rows(suite, profile, stored)
         return self._stored_rows(suite, stored, nothing, is_enough)
@@ -336,6 +352,11 @@ class Selection:
         """The runs of stored jobs, without their curves."""
         ids = {job.id for job in jobs}
         return [run for run in self.store.runs(with_curves=False) if run.job.id in ids]
+
+    def _is_stored(self, protocol: str) -> bool:
+        """Whether a run that may be shown follows the protocol of this id."""
+        shown = [suite for suite in suites().values() if suite.name in self._named]
+        return any(protocol_id(suite, job) == protocol for suite in shown for job in self._stored(suite))
 
     def _stored(self, suite: Suite) -> list[Job]:
         return [job for job in self.jobs.values() if job.suite == suite.name]

@@ -134,6 +134,9 @@ def _suite_results(
         names.setdefault(key, row.name)
     if len(groups) == 1 and len(rows) < len(results.rows(suite)):  # jobs without a result are counted, too
         groups = dict.fromkeys(groups, results.outcomes(suite))
+    if len(groups) > 1 and not has_baseline:
+        listed = ", ".join(f"{protocols[key].name} ({names[key]})" for key in groups)
+        raise ConfigError(f"the rows follow {len(groups)} protocols, which cannot be compared: {listed}")
     if thresholds is None:
         thresholds = suite.scores.thresholds(list(groups.values()), list(protocols.values()))
     elif len(set(thresholds)) < len(thresholds):

@@ -108,7 +108,7 @@ def _profiles(ctx: typer.Context, incomplete: str) -> list[str]:
 
 
 def _figures(ctx: typer.Context, incomplete: str) -> list[str]:
-    from madbench.cli.plots import figure_names
+    from madbench.analysis.figures import figure_names
 
     return _that_begin(incomplete, figure_names())
 

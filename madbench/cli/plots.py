@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Literal
 
 from rich.console import Console
 
+from madbench.analysis.figures import figure_names, suites_of_figure
 from madbench.analysis.marked_text import Width
 from madbench.cli import options
 from madbench.cli.options import argument, labels_and_overrides, option, output_option, split_list
@@ -26,10 +27,6 @@ if TYPE_CHECKING:
     from madbench.analysis.figures.panels import Layout
     from madbench.analysis.scores import Results
     from madbench.suites import Suite
-
-SHARED_NAMES = ("scores", "effects", "budget")
-FIGURE_NAMES = ("scores", "learning", "loss", "effects", "budget", "difficulty")
-"""Those of any suite, and those of the suites of madbench, in the order in which they are drawn."""
 
 
 @dataclass(frozen=True)
@@ -55,8 +52,8 @@ def plot(
     words: argument(
         list[str] | None,
         "FIGURE|LABEL|KEY=VALUE",
-        f"Figures: {', '.join(FIGURE_NAMES)}; all by default. {options.LABELS_HELP} All labels in the store by "
-        "default.",
+        "Figures: scores, learning, loss, effects, budget, difficulty; all by default. "
+        f"{options.LABELS_HELP} All labels in the store by default.",
     ) = None,
     y: option(Literal["accuracy", "loss"] | None, "What learning curves show.", show_default="accuracy") = None,
     x: option(
@@ -168,19 +165,10 @@ def write_figure(figure: Figure, stem: Path, frame: pd.DataFrame | None = None) 
     return [*csv, *save_figure(figure, stem)]
 
 
-def figure_names(chosen: Sequence[Suite] | None = None) -> list[str]:
-    """The figures of suites, of all by default: those of any suite, and those that a suite has of its own."""
-    shown = [*suites().values()] if chosen is None else chosen
-    own = [name for suite in shown for name in suite.figures]
-    return [name for name in FIGURE_NAMES if name in own or name in SHARED_NAMES] + [
-        name for name in own if name not in FIGURE_NAMES
-    ]
-
-
 def _suites_of(figures: Sequence[str]) -> list[Suite]:
     """The suites that some figures are about, where each is of one suite; none for figures of any suite."""
-    owners = [next((suite for suite in suites().values() if name in suite.figures), None) for name in figures]
-    return [] if None in owners else list(dict.fromkeys(owners))
+    owners = [suites_of_figure(name) for name in figures]
+    return list(dict.fromkeys(suite for of_figure in owners for suite in of_figure)) if all(owners) else []
 
 
 def _check_suites(figures: Sequence[str], tasks: list[str] | None, protocol: str | None) -> None:

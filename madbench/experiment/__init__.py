@@ -114,7 +114,7 @@ class _Planner:
         self.leading = grid.leading
         asked = [suites()[name] for name in self.tasks]
         if all(grid.fidelity not in suite.fidelities for suite in asked):
-            raise ConfigError(f"fidelity {grid.fidelity}: has no effect on {_titles(asked)}")
+            raise ConfigError(f"fidelity {grid.fidelity}: has no effect on the {_titles(asked)}")
         for suite in asked:
             if grid.budget not in suite.budgets:
                 raise ConfigError(f"budget {grid.budget}: has no effect on {_titles([suite])}")
@@ -168,6 +168,11 @@ class _Planner:
         """The profile of each suite that is trained under these changes, by name of the suite."""
         overrides = (*self.grid.overrides, *changes)
         found: dict[str, str] = {}
+        for word in overrides:
+            suite = suite_of_override(word, self.leading)
+            if names_profile(word) and not word.partition("=")[2].strip("'\"") and suite.name in self.tasks:
+                title = suite.title.lower()
+                raise ConfigError(f"override {word!r} leaves out the {title}, which the tasks name; leave out one of both")
         for suite in suites().values():
             is_asked = suite.name in self.tasks
             if is_asked or self.grid.tasks is None:

@@ -23,7 +23,7 @@ from madbench.analysis import figures as figures_package
 from madbench.analysis.attribution import AttributionTable, attribution_table
 from madbench.analysis.comparison import comparison_table
 from madbench.analysis.figures.files import NothingToDrawError, svg
-from madbench.analysis.figures.registry import drawing_of, figure_frame, figure_names
+from madbench.analysis.figures.registry import drawing_of, figure_frame
 from madbench.analysis.findings import VERDICTS, findings
 from madbench.analysis.findings_table import findings_table
 from madbench.analysis.marked_text import BEST, WITHIN_NOISE
@@ -271,7 +271,7 @@ def _missing(
 def _figures(results: Results) -> tuple[list[tuple[str, str, Markup]], list[Missing]]:
     """Name, caption and SVG of the figures, and why the others have nothing to draw."""
     figures, missing = [], []
-    for name in figure_names(results.experiment.suites):
+    for name in figures_package.figure_names(results.experiment.suites):
         caption = drawing_of(name).caption
         try:
             drawn = _svg(name, figure_frame(name, results), results.store.root / "index" / "figures")

@@ -9,16 +9,16 @@ from matplotlib.figure import Figure
 from scipy import stats
 
 import madbench
+from drawings import FIGURES
 from madbench.analysis.figures.files import NothingToDrawError
-from madbench.analysis.figures.registry import FIGURES
-from madbench.analysis.scores import COLUMNS
 from madbench.errors import ConfigError, LabelError, StoreError, TrainingError
 from madbench.execute import local
 from madbench.execute.base import Summary
 from madbench.grid import GridFile
 from madbench.jobs import Record
 from madbench.suites.language.suite import LANGUAGE
-from madbench.tasks import MAD_TASKS
+from madbench.suites.mad.suite import MAD_TASKS
+from madbench.suites.scoring import COLUMNS
 
 TINY = ("model.d_model=16", "precision=float32")
 
@@ -230,12 +230,12 @@ def test_compare_attribute_and_findings_say_the_same_of_two_labels(stored):
 
 
 def test_a_plot_is_a_figure_of_matplotlib(stored):
-    assert isinstance(madbench.plot("mad", **stored), Figure)
+    assert isinstance(madbench.plot("scores", **stored), Figure)
     with pytest.raises(NothingToDrawError, match="no language-model runs"):
         madbench.plot("loss", **stored)
     with pytest.raises(ConfigError, match="no figure 'efects'; did you mean 'effects'"):
         madbench.plot("efects", **stored)
-    assert {"mad", "effects", "loss"} <= FIGURES.keys()
+    assert {"scores", "effects", "loss"} <= FIGURES.keys()
 
 
 def test_a_sweep_names_the_keys_of_a_grid():
@@ -264,12 +264,12 @@ def test_functions_that_show_refuse_what_no_verb_takes(stored):
         with pytest.raises(TypeError, match=rf"{name}\(\) got an unexpected keyword argument 'profil'"):
             show(profil="quick", **stored)
     with pytest.raises(TypeError, match=r"plot\(\) got an unexpected keyword argument 'opened'"):
-        madbench.plot("mad", opened=None, **stored)
+        madbench.plot("scores", opened=None, **stored)
     for name, value, nearest in [("fidelity", "publish", "published"), ("budget", "papr", "paper")]:
         with pytest.raises(ConfigError, match=f"{name}: '{value}' is not allowed; did you mean '{nearest}'"):
             madbench.table(**{**stored, name: value})
     with pytest.raises(ConfigError, match="width: 'singel' is not allowed; did you mean 'single'"):
-        madbench.plot("mad", width="singel", **stored)
+        madbench.plot("scores", width="singel", **stored)
     with pytest.raises(ConfigError, match="two labels or more"):
         madbench.compare(["S"], **stored)
     with pytest.raises(StoreError, match="R-cg-q"):

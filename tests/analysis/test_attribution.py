@@ -10,9 +10,9 @@ from scipy import stats
 
 from madbench.analysis.attribution import EFFECTS_SHARE, Effect, attribute, attribution_table
 from madbench.analysis.inference import holm
-from madbench.analysis.quantities import MAD_AVERAGE
 from madbench.labels import expand, parse
-from madbench.tasks import MAD_TASKS
+from madbench.suites.mad.suite import AVERAGE as MAD_AVERAGE
+from madbench.suites.mad.suite import MAD_TASKS
 from score_frames import lost, scored
 
 SQUARE = {"S": (10.0, 10.2, 10.4), "S-c": (30.1, 30.2, 30.3), "S-p": (14.0, 14.1, 14.2), "S-pc": (19.0, 19.2, 19.1)}
@@ -174,7 +174,7 @@ def test_the_average_is_a_column_of_seeds_with_all_tasks_and_the_loss_one_of_its
     assert table.quantities == [*MAD_TASKS, MAD_AVERAGE, "loss_l5"]
     *_, average, loss, pairs, seeds = shown(table)["conv: c vs. none"]
     assert (average, pairs, seeds) == ("(+30.0)", "1", "1-2") and loss.startswith("-0.550 ±")
-    assert "Of L5 less is better." in table.notes
+    assert "Of losses less is better." in table.notes
     units = {record["quantity"]: record["unit"] for record in table.records()}
     assert units[MAD_AVERAGE] == "points" and units["loss_l5"] == "nats_per_token"
 

@@ -6,7 +6,6 @@ from dataclasses import replace
 import pytest
 from scipy import stats
 
-from madbench.analysis.protocols import language_protocol
 from madbench.analysis.quantities import difference_text
 from madbench.analysis.samples import differences_from
 from madbench.analysis.scores import Results
@@ -15,6 +14,7 @@ from madbench.errors import ConfigError
 from madbench.experiment import Experiment, PlannedRow
 from madbench.grid import Grid, Row
 from madbench.store.runs import Store
+from protocols import language_protocol
 from score_frames import scored
 
 HEADINGS = ["Label", "In-ctx recall", "Budget", "n", "vs baseline"]

@@ -3,9 +3,10 @@ from __future__ import annotations
 import pytest
 
 from madbench.analysis.claims import CLAIMS, PREDICTIONS, line_of, margin, published_gain, published_gains
-from madbench.analysis.quantities import LOSS, MAD_AVERAGE
 from madbench.labels import diff, parse
-from madbench.tasks import MAD_TASKS
+from madbench.suites.language.suite import LOSS
+from madbench.suites.mad.suite import AVERAGE as MAD_AVERAGE
+from madbench.suites.mad.suite import MAD_TASKS
 
 BY_NAME = {claim.name: claim for claim in CLAIMS}
 RIVALS = {"conv": ("conv",), "RoPE": ("rope",), "GLU": ("base",)}

@@ -9,8 +9,8 @@ from scipy import stats
 
 from madbench.analysis.comparison import comparison_table
 from madbench.analysis.inference import BOTH_SOLVE, NEITHER_LEARNED, exact_p, holm
-from madbench.analysis.quantities import MAD_AVERAGE
-from madbench.tasks import MAD_TASKS
+from madbench.suites.mad.suite import AVERAGE as MAD_AVERAGE
+from madbench.suites.mad.suite import MAD_TASKS
 from score_frames import lost, scored
 
 

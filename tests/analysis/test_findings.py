@@ -11,10 +11,11 @@ from scipy import stats
 from madbench.analysis.claims import CLAIMS, margin, published_gains
 from madbench.analysis.findings import Finding, findings
 from madbench.analysis.inference import BOTH_SOLVE, NEITHER_LEARNED, difference, exact_p
-from madbench.analysis.quantities import LOSS, MAD_AVERAGE
 from madbench.analysis.samples import samples_of
-from madbench.analysis.scores import COLUMNS, mean_over
-from madbench.tasks import MAD_TASKS
+from madbench.suites.language.suite import LOSS
+from madbench.suites.mad.suite import AVERAGE as MAD_AVERAGE
+from madbench.suites.mad.suite import MAD_TASKS
+from madbench.suites.scoring import COLUMNS, mean_over
 from score_frames import lost, scored
 
 BY_NAME = {claim.name: claim for claim in CLAIMS}
@@ -65,7 +66,7 @@ def test_a_lower_loss_is_a_gain_and_a_collapse_the_other_way_contradicts():
 @pytest.mark.parametrize("seeds, reason", [(1, "Single seed: not tested."), (2, "Two seeds: not tested.")])
 def test_fewer_than_three_seeds_decide_nothing(seeds, reason):
     values = {label: of_label[:seeds] for label, of_label in COLLAPSE.items()}
-    lag = of(findings(averaged(values), mad_options="-p full"), "lag")
+    lag = of(findings(averaged(values), options={"mad": "-p full"}), "lag")
     assert (lag.n, lag.verdict, lag.reason) == (seeds, "not enough data", reason) and math.isnan(lag.p_holm)
     assert lag.command == "madbench run R-12o! R-12! --seeds 0-4 -p full"
 
@@ -74,8 +75,8 @@ def test_without_any_runs_every_claim_names_its_shortest_command():
     found = findings()
     assert {one.claim.name for one in found} == set(BY_NAME) and {one.verdict for one in found} == {"not enough data"}
     assert of(found, "lag").command == "madbench run R-12o! R-12! --seeds 0-4"
-    assert of(found, "lag", LOSS).command == "madbench lm R-12o! R-12! --seeds 0-4"
-    assert of(found, "earlier", "steps_to_3.1").command == "madbench lm R-cg-q-12o R-cg-q --seeds 0-4"
+    assert of(found, "lag", LOSS).command == "madbench run R-12o! R-12! --seeds 0-4"
+    assert of(found, "earlier", "steps_to_3.1").command == "madbench run R-cg-q-12o R-cg-q --seeds 0-4"
     assert of(found, "fuzzy-recall", "fuzzy_in_context_recall").command.endswith("0-4 -t fuzzy_in_context_recall")
     assert of(found, "headline").command == "madbench run R-cg-q-12o S-pc G-cg-q-12o S-g-q --seeds 0-4"
     partly = of(findings(averaged({"G-12o!": [1.0, 2.0, 3.0, 4.0]})), "lag")

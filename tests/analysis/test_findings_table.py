@@ -10,7 +10,7 @@ from rich.console import Console
 from madbench.analysis.claims import CLAIMS
 from madbench.analysis.findings import findings
 from madbench.analysis.findings_table import explanation, findings_table, open_commands
-from madbench.tasks import MAD_TASKS
+from madbench.suites.mad.suite import MAD_TASKS
 from score_frames import lost, scored
 
 VALUES = {
@@ -112,7 +112,8 @@ def test_what_is_not_stored_is_one_command():
     labels = "R-pc S-pc R-cg-q-12o R-cg-q R-g-q-12o R-pcg-q-12o G-cg-q-12o R-12o! R-12! S-c-q S-c-v S-g-q"
     labels += " G-cg-q-1o G-12o! G-2o! S G-g-q-12o R"
     assert open_commands(findings()) == [f"madbench run {labels} --seeds 0-4"]
-    assert [command.split()[1] for command in open_commands(findings(mad_options="-p full"))] == ["run", "lm"]
+    of_suites = open_commands(findings(options={"mad": "-p full", "language": "-p gpt2"}))
+    assert [command.partition(" --seeds 0-4 ")[2] for command in of_suites] == ["-p full", "-t language_model -p gpt2"]
     assert open_commands([row for row in findings(scored(VALUES, MAD_TASKS)) if row.n > 2]) == []
 
 

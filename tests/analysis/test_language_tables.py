@@ -10,11 +10,11 @@ from dataclasses import replace
 import pytest
 from scipy import stats
 
-from madbench.analysis.protocols import language_protocol, language_protocol_id, profile_changes
 from madbench.analysis.tables import result_table
 from madbench.errors import ConfigError, StoreError
 from madbench.jobs import Record
 from madbench.suites.language.suite import LANGUAGE, GPTConfig, LanguageProfile, LanguageTraining
+from protocols import language_protocol, language_protocol_id
 
 PAPER = {
     "setting": {"corpus": "c0ffee0123456789", "vocab_size": 50304},
@@ -151,7 +151,9 @@ def test_protocols_are_never_mixed(language_run, language_table, change):
     runs = [language_run("S"), language_run("R", **change)]
     ids = [language_protocol_id(run.job) for run in runs]
     assert len(set(ids)) == 2
-    with pytest.raises(ConfigError, match="the runs follow 2 protocols, which cannot be compared") as refused:
+    with pytest.raises(
+        ConfigError, match="the runs of language models follow 2 protocols, which cannot be compared"
+    ) as refused:
         language_table(runs)
     lines = str(refused.value).splitlines()[1:]
     assert {line.split()[0]: line[-3:] for line in lines} == dict(zip(ids, [": S", ": R"]))
@@ -163,7 +165,7 @@ def test_labels_that_a_change_leaves_alone_stand_beside_those_that_it_changes(la
     other = language_run("R-12!", mixer=usual)
     assert language_protocol_id(plain.job) != language_protocol_id(changed.job)
     assert language_table([plain, changed]).rows == language_table([changed, plain]).rows
-    with pytest.raises(ConfigError, match="the runs follow 2 protocols") as refused:
+    with pytest.raises(ConfigError, match="the runs of language models follow 2 protocols") as refused:
         language_table([plain, changed, other])
     assert [line.rpartition(": ")[2] for line in str(refused.value).splitlines()[1:]] == ["R-12!, S"] * 2
     assert language_protocol(plain, changed).overrides == language_protocol(changed).overrides
@@ -175,7 +177,7 @@ def test_label_and_seed_are_no_protocol(language_run, language_table):
 
 
 def test_no_run_is_an_error(language_table):
-    with pytest.raises(StoreError, match="no language-model runs yet"):
+    with pytest.raises(StoreError, match="no runs of language models yet"):
         language_table([])
 
 
@@ -191,7 +193,7 @@ def test_a_protocol_is_named_by_the_nearest_preset_and_what_is_changed(language_
     protocol = language_protocol(run)
     assert (protocol.profile_name, protocol.overrides) == ("tiny", ("model.n_head=4", "training.steps=600"))
     assert protocol.profile.model_config() == run.job.model
-    assert not profile_changes(run.job, profile) and profile_changes(run.job, LANGUAGE.Profile.load("tiny"))
+    assert not profile.changes(run.job) and LANGUAGE.Profile.load("tiny").changes(run.job)
     bfloat16 = language_run("S", model=run.job.model, training=profile.training_config("bfloat16"))
     assert language_protocol(bfloat16).overrides == protocol.overrides
     assert language_protocol_id(bfloat16.job) != language_protocol_id(run.job)

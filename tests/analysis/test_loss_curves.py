@@ -8,21 +8,15 @@ import pandas as pd
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from madbench.analysis.loss_curves import (
-    COLUMNS,
-    common_seconds,
-    loss_curves,
-    run_losses,
-    steps_to,
-    thresholds_above,
-)
 
+from drawings import FIGURES
 from madbench.analysis.figures.files import write_frame
-from madbench.analysis.figures.registry import FIGURES
 from madbench.config import PUBLISHED
 from madbench.errors import ConfigError, StoreError
 from madbench.jobs import Record
 from madbench.suites.base import loss_l5
+from madbench.suites.language.curves import common_seconds, loss_curves, run_losses, steps_to, thresholds_above
+from madbench.suites.scoring import CURVES
 
 NAN = float("nan")
 
@@ -110,7 +104,7 @@ def test_a_run_that_diverged_before_its_first_row_is_a_row_without_numbers(langu
 def test_the_long_form_has_every_row_of_every_curve(language_run):
     runs = [language_run("S", [3.0, 2.0]), language_run("R", [2.5], seed=1, status="diverged")]
     frame = loss_curves(runs)
-    assert list(frame.columns) == list(COLUMNS)
+    assert list(frame.columns) == list(CURVES)
     assert frame.label.tolist() == ["S"] * 4 + ["R"] * 2 and frame.id.iloc[0] == runs[0].job.id
     assert frame.step.tolist() == [5, 10, 15, 20, 5, 10]
     assert frame.evaluation.fillna(0).tolist() == [0, 1, 0, 2, 0, 1]
@@ -137,7 +131,7 @@ def test_no_run_is_an_empty_frame():
         (b"", "no loss curves: No columns to parse"),
         (b"label,step\nS,1\n", "no loss curves: without column 'protocol'"),
         (b"\xff\xfe\x00", "no loss curves: 'utf-8' codec can't decode"),
-        ((",".join(COLUMNS) + "\n" + ",".join("a" * len(COLUMNS)) + "\n").encode(), "no loss curves: .*'a'"),
+        ((",".join(CURVES) + "\n" + ",".join("a" * len(CURVES)) + "\n").encode(), "no loss curves: .*'a'"),
     ],
 )
 def test_a_file_without_curves_is_named(tmp_path, content, problem):

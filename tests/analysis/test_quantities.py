@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 from madbench.analysis.quantities import in_order, title
-from madbench.tasks import MAD_TASKS
+from madbench.suites.mad.suite import MAD_TASKS
 
 
 def test_tables_and_figures_have_the_average_after_its_tasks_and_losses_last():

@@ -16,7 +16,7 @@ from madbench.analysis import claims, deciding, findings, inference, registratio
 from madbench.analysis.claims import CLAIMS, published_gains
 from madbench.analysis.deciding import DECIDING, changes, deciding_values
 from madbench.analysis.inference import holm
-from madbench.analysis.quantities import LOSS, MAD_AVERAGE, column
+from madbench.analysis.quantities import column
 from madbench.analysis.registration import (
     changed_claims,
     changed_values,
@@ -26,14 +26,20 @@ from madbench.analysis.registration import (
     registered_findings,
     sentences,
 )
-from madbench.analysis.scores import Results, published_scores
+from madbench.analysis.scores import Results
 from madbench.experiment import prepare
 from madbench.files import file_digest
 from madbench.grid import load_grid
 from madbench.jobs import Record, content_id
 from madbench.store.runs import Store
-from madbench.suites.language import suite as language
-from madbench.tasks import MAD_TASKS, make_setting, settings_class
+from madbench.suites import base as suite_base
+from madbench.suites import published
+from madbench.suites.language.suite import LOSS
+from madbench.suites.mad import scores as mad_scores
+from madbench.suites.mad.suite import AVERAGE as MAD_AVERAGE
+from madbench.suites.mad.suite import MAD_TASKS
+from madbench.suites.published import published_scores
+from madbench.tasks import make_setting, settings_class
 
 LABELS = ("R-12!", "R-12o!", "G-12!", "G-12o!")
 GAINS = {"R-12!": 0.1, "R-12o!": 0.6, "G-12!": 0.2, "G-12o!": 0.7}
@@ -115,7 +121,7 @@ def with_published(monkeypatch, forget, label: str, name: str, value: float):
     changed = {one: dict(row) for one, row in published_scores().items()}
     changed[label][name] = value
     forget()
-    for module in (scores, claims):
+    for module in (deciding, claims):
         monkeypatch.setattr(module, "published_scores", lambda: changed)
 
 
@@ -126,6 +132,7 @@ def test_what_is_wholly_stored_and_unchanged_is_judged_as_registered(judged):
     )
 
 
+CHANCE_OF = mad_scores.chance_of
 CHANGES = {
     "level": lambda patch, forget: patch.setattr(inference, "LEVEL", 0.1),
     "least_seeds": lambda patch, forget: patch.setattr(inference, "LEAST_SEEDS", 2),
@@ -133,10 +140,10 @@ CHANGES = {
     "unlearned_share": lambda patch, forget: patch.setattr(inference, "UNLEARNED_SHARE", 0.04),
     "bimodal_share": lambda patch, forget: patch.setattr(inference, "BIMODAL_SHARE", 0.3),
     "margin_share": lambda patch, forget: patch.setattr(claims, "MARGIN_SHARE", 0.3),
-    "last_evaluations": lambda patch, forget: patch.setattr(language, "LAST_EVALUATIONS", 4),
+    "last_evaluations": lambda patch, forget: patch.setattr(suite_base, "LAST_EVALUATIONS", 4),
     "solved_share.compression": lambda patch, forget: patch.setattr(settings_class("compression"), "solved_share", 0.5),
     "chance.memorization": lambda patch, forget: patch.setattr(
-        deciding, "chance_of", lambda task, text: 0.5 if task == "memorization" else scores.chance_of(task, text)
+        mad_scores, "chance_of", lambda task, text: 0.5 if task == "memorization" else CHANCE_OF(task, text)
     ),
     "columns.compression.resolution": lambda patch, forget: with_column(patch, "compression", resolution=0.2),
     "columns.mad_average.resolution": lambda patch, forget: with_column(patch, MAD_AVERAGE, resolution=0.2),
@@ -161,10 +168,10 @@ def test_a_value_that_decides_is_named_when_it_is_another_than_was_registered(na
 def test_a_published_file_that_was_edited_is_noticed(judged, monkeypatch, forget, tmp_path):
     folder = tmp_path / "published"
     folder.mkdir()
-    text = (scores.PUBLISHED / "hypermlp_table1.csv").read_text(encoding="utf-8")
+    text = (published.PUBLISHED / "hypermlp_table1.csv").read_text(encoding="utf-8")
     (folder / "hypermlp_table1.csv").write_text(text.replace("46.27", "26.27"), encoding="utf-8")
     assert text.count("46.27") == 1
-    monkeypatch.setattr(scores, "PUBLISHED", folder)
+    monkeypatch.setattr(published, "PUBLISHED", folder)
     forget()
     said, verdicts = judged()
     assert "published.R-12!.mad_average 46.27, now 26.27" in said and "lines.lag.mad_average 16.97" in said
@@ -263,8 +270,15 @@ def test_a_changed_line_of_a_claim_is_noticed(field, path, tmp_path, monkeypatch
 # The code
 
 
-ANALYSIS = ("inference", "samples", "scores", "claims", "findings", "quantities", "loss_curves")
-MODULES = [*(f"analysis.{name}" for name in ANALYSIS), "suites.language", "tasks.base"]
+ANALYSIS = ("inference", "samples", "scores", "claims", "findings", "quantities")
+MODULES = [
+    *(f"analysis.{name}" for name in ANALYSIS),
+    "suites.base",
+    "suites.scoring",
+    "suites.published",
+    "tasks.base",
+]
+MODULES += ["suites.mad.suite", "suites.mad.scores"]
 MODULES += ["tasks.compression", "tasks.in_context_recall", "tasks.selective_copying"]
 
 
@@ -292,7 +306,7 @@ def test_every_module_from_the_scores_to_a_verdict_is_among_those():
             if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("madbench.analysis."):
                 waiting.append(PACKAGE.joinpath(*node.module.split(".")[1:]).with_suffix(".py"))
     found = {file.stem for file in seen}
-    assert found - {Path(module.__file__).stem for module in DECIDING} == {"captions", "contrasts", "protocols"}
+    assert found - {Path(module.__file__).stem for module in DECIDING} == {"contrasts"}
 
 
 # What is stored

@@ -10,10 +10,10 @@ import pytest
 from madbench.analysis.attribution import attribution_table
 from madbench.analysis.comparison import comparison_table
 from madbench.analysis.findings import as_gain, findings
-from madbench.analysis.quantities import MAD_AVERAGE
 from madbench.analysis.scores import Results
 from madbench.analysis.tables import result_table
-from madbench.tasks import MAD_TASKS
+from madbench.suites.mad.suite import AVERAGE as MAD_AVERAGE
+from madbench.suites.mad.suite import MAD_TASKS
 
 RNG = np.random.default_rng(0)
 KINDS = {

@@ -15,9 +15,11 @@ from madbench.analysis.cells import Cell, cells_of, with_marks
 from madbench.analysis.comparison import comparison_table
 from madbench.analysis.findings import findings
 from madbench.analysis.inference import Sample, Scale
-from madbench.analysis.quantities import LOSS, LOSSES, MAD_AVERAGE, PERPLEXITIES, column, mad_columns
+from madbench.analysis.quantities import column
 from madbench.analysis.samples import sample_of, samples_of
-from madbench.tasks import MAD_TASKS
+from madbench.suites.language.suite import LANGUAGE, LOSS, LOSSES, PERPLEXITIES, SPEED
+from madbench.suites.mad.suite import AVERAGE as MAD_AVERAGE
+from madbench.suites.mad.suite import MAD, MAD_TASKS
 from score_frames import lost, scored
 
 STEADY = {"R-cg-q": [50.00, 50.02, 50.04], "R-cg-q-12o": [50.01, 50.05, 50.03], "R-g-q-12o": [60.0, 60.01, 60.02]}
@@ -88,7 +90,7 @@ def test_steps_are_counted_in_the_largest_step_that_all_are_multiples_of():
 
 
 @pytest.mark.parametrize(
-    "name", [*MAD_TASKS, MAD_AVERAGE, *LOSSES, *PERPLEXITIES, "steps_to_3.1", quantities.SPEED.name]
+    "name", [*MAD_TASKS, MAD_AVERAGE, *LOSSES, *PERPLEXITIES, "steps_to_3.1", LANGUAGE.column(SPEED).name]
 )
 def test_a_column_prints_the_digits_that_it_counts(name):
     """So that bold means, and zero variance, are what a reader sees."""
@@ -120,7 +122,7 @@ def test_a_label_that_never_gets_to_a_loss_does_not_compete_whatever_its_cell_sa
 
 def test_the_average_has_its_tasks_as_parts_even_where_it_alone_is_shown():
     scores = scored({"S": [50.0, 52.0, 51.0]}, MAD_TASKS)
-    (cell,) = cells_of(scores, mad_columns(MAD_TASKS)[-1:])["S"].values()
+    (cell,) = cells_of(scores, MAD.columns(MAD_TASKS)[-1:])["S"].values()
     assert len(cell.sample.parts) == 6 and cell.interval == samples_of(scores)[MAD_AVERAGE]["S"].interval
 
 

@@ -7,21 +7,14 @@ from dataclasses import replace
 import pandas as pd
 import pytest
 
-from madbench.analysis.quantities import MAD_AVERAGE
-from madbench.analysis.scores import (
-    COLUMNS,
-    collect,
-    language_scores,
-    mad_scores,
-    mean_over,
-    published_scores,
-    setting_scores,
-)
 from madbench.config import PUBLISHED
-from madbench.jobs import Record
+from madbench.jobs import Job, Record
 from madbench.store.runs import Store
-from madbench.suites.mad.suite import TrainingConfig
-from madbench.tasks import MAD_TASKS
+from madbench.suites.language.suite import LANGUAGE
+from madbench.suites.mad.suite import AVERAGE as MAD_AVERAGE
+from madbench.suites.mad.suite import MAD, MAD_TASKS, TrainingConfig
+from madbench.suites.published import published_scores
+from madbench.suites.scoring import COLUMNS, Outcome, mean_over
 from sample_jobs import mad_job
 
 RUN = {
@@ -29,7 +22,7 @@ RUN = {
     "label": "S",
     "column": "compression",
     "setting": "a",
-    "chance": 0.0625,
+    "chance": 6.25,
     "seed": 0,
     "status": "finished",
     "accuracy": 0.5,
@@ -37,11 +30,20 @@ RUN = {
     "ceiling": 1.0,
     "budget_ratio": 1.0,
 }
-"""One finished run as ``collect`` shows it."""
+"""One finished run as ``collect`` shows it, the accuracies as its record has them."""
+
+mad_scores, setting_scores = MAD.scores.scores_of, MAD.scores.setting_scores
 
 
 def frame(*changes: dict) -> pd.DataFrame:
-    return pd.DataFrame([RUN | change for change in changes])
+    runs = pd.DataFrame([RUN | change for change in changes])
+    return runs.assign(value=100 * runs.accuracy.astype(float), selection=runs.selection_accuracy)
+
+
+def collect(jobs: list[Job], store: Store) -> pd.DataFrame:
+    records = store.records(job.id for job in jobs)
+    done = {name: record for name, record in records.items() if record.status != "failed"}
+    return MAD.scores.collect([Outcome(job.label, job, done.get(job.id)) for job in jobs])
 
 
 def unfinished(status: str, **changes) -> dict:
@@ -192,9 +194,9 @@ def test_collect_has_a_row_for_every_job_in_order(tmp_path):
     assert collected.status.tolist() == ["missing", "diverged", "missing", "finished"]
     assert collected.seed.tolist() == [0, 1, 0, 1]
     last = collected.iloc[3]
-    assert (last.accuracy, last.selection_accuracy, last.ceiling) == (0.5, 0.25, 1.0)
+    assert (last.value, last.selection, last.ceiling) == (50.0, 0.25, 1.0)
     assert (last.budget_ratio, last.device) == (0.9, "cpu")
-    assert collected.accuracy.isna().tolist() == [True, True, True, False]
+    assert collected.value.isna().tolist() == [True, True, True, False]
     assert mad_scores(collected)[["done", "expected", "diverged"]].values.tolist() == [[0, 2, 0], [2, 2, 1]]
 
 
@@ -239,8 +241,9 @@ def test_a_mean_over_some_columns_needs_all_of_them():
 
 def test_language_models_have_the_columns_of_every_frame(language_run):
     runs = [language_run("S", [3.0, 2.0]), language_run("R", [3.0], seed=1, status="diverged")]
-    found = language_scores(runs, [2.5, 0.5], names=["first", "second"])
-    assert tuple(found) == tuple(COLUMNS) == tuple(language_scores([])) and set(found.suite) == {"language"}
+    named = [Outcome(name, run.job, run.record) for name, run in zip(["first", "second"], runs)]
+    found = LANGUAGE.scores.frame(named, [2.5, 0.5])
+    assert tuple(found) == tuple(COLUMNS) == tuple(LANGUAGE.scores.frame([])) and set(found.suite) == {"language"}
     counts = {(row.label, row.column): (row.done, row.expected, row.diverged) for row in found.itertuples()}
     assert counts["first", "loss_l5"] == counts["first", "steps_to_2.5"] == (1, 1, 0)
     assert counts["first", "steps_to_0.5"] == (1, 1, 0) and counts["second", "loss_l5"] == (1, 1, 1)

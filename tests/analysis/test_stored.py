@@ -10,8 +10,7 @@ from madbench.errors import BudgetError, ConfigError, StoreError
 from madbench.jobs import Record
 from madbench.store.runs import Store
 from madbench.suites.language.suite import LANGUAGE, TASK
-from madbench.suites.mad.suite import MAD
-from madbench.tasks import MAD_TASKS
+from madbench.suites.mad.suite import MAD, MAD_TASKS
 from sample_jobs import mad_job
 
 METRICS = {"accuracy": 0.5, "selection_accuracy": 0.5, "ceiling": 1.0}
@@ -65,15 +64,15 @@ def test_a_protocol_has_the_jobs_of_labels_and_seeds_that_have_begun(fill, selec
     results, warnings = selected(tasks=["compression"])
     assert (results.labels, warnings) == (["S", "R-c"], [])
     assert [(job.label, job.seed) for job in results.experiment.jobs] == [("S", 0), ("R-c", 0)]
-    assert results.collected.status.tolist() == ["finished"] * 2
+    assert results.collected(MAD).status.tolist() == ["finished"] * 2
     whole, _ = selected()
-    assert whole.experiment.protocol.tasks == list(MAD_TASKS) and len(whole.collected) == 2 * 6
+    assert whole.experiment.protocol.tasks == list(MAD_TASKS) and len(whole.collected(MAD)) == 2 * 6
 
 
 def test_named_labels_stay_without_a_run_in_the_order_given(fill, selected):
     fill("S", "R")
     results, _ = selected(labels=["G", "S"], tasks=["compression"])
-    assert results.labels == ["G", "S"] and results.collected.status.tolist() == ["missing", "finished"]
+    assert results.labels == ["G", "S"] and results.collected(MAD).status.tolist() == ["missing", "finished"]
 
 
 def test_rows_of_both_suites_are_selected_and_read_into_one_frame(fill, fill_language, selected):
@@ -81,8 +80,8 @@ def test_rows_of_both_suites_are_selected_and_read_into_one_frame(fill, fill_lan
     fill_language("S", [3.0, 2.0])
     results, _ = selected(tasks=["compression", TASK])
     assert results.has(MAD) and results.has(LANGUAGE) and results.labels == ["S", "R-c"]
-    assert set(results.scores.suite) == {"mad", "language"} and list(results.runs) == ["S"]
-    assert results.runs["S"][0].record.curve
+    assert set(results.scores.suite) == {"mad", "language"} and [run.row for run in results.runs(LANGUAGE)] == ["S"]
+    assert results.runs(LANGUAGE)[0].record.curve
     assert [word in " ".join(results.sentences()) for word in ("Profile quick", "Corpus shelf")] == [True, True]
     assert [row.name for row in results.of(LANGUAGE).experiment.rows] == ["S"]
 
@@ -90,7 +89,7 @@ def test_rows_of_both_suites_are_selected_and_read_into_one_frame(fill, fill_lan
 def test_without_tasks_a_suite_that_is_not_stored_is_left_out(fill, fill_language, selected, store):
     run = fill_language("S")
     only_language, _ = selected()
-    assert not only_language.has(MAD) and only_language.language_runs[0].job == run.job
+    assert not only_language.has(MAD) and only_language.runs(LANGUAGE)[0].job == run.job
     fill("S")
     assert selected()[0].has(MAD)
 
@@ -134,7 +133,9 @@ def test_failed_runs_alone_make_no_table(store):
 def test_other_ways_to_have_nothing_to_show(store, selected, fill_language):
     with pytest.raises(StoreError, match="no runs of MAD tasks yet; madbench run G-cg-q-12o makes some$"):
         selected()
-    with pytest.raises(StoreError, match="no language-model runs yet; madbench lm G-cg-q-12o makes some$"):
+    with pytest.raises(
+        StoreError, match="no runs of language models yet; madbench run G-cg-q-12o -t language_model makes some$"
+    ):
         selected(tasks=[TASK])
     with pytest.raises(StoreError, match="there is no such results folder"):
         Selection(results=store.root / "none").select()
@@ -150,7 +151,7 @@ def test_runs_in_two_precisions_have_to_be_chosen_from(fill, selected):
     fill("S", precision="float32", overrides=auto)
     assert selected(overrides=auto)[0].experiment.protocol.precision == "float32"
     fill("S", precision="bfloat16", overrides=auto)
-    with pytest.raises(ConfigError, match="add precision=float32 or precision=bfloat16"):
+    with pytest.raises(ConfigError, match="add precision=bfloat16 or precision=float32"):
         selected(overrides=auto)
     for precision in ("float32", "bfloat16"):
         results, _ = selected(overrides=[f"precision={precision}"])
@@ -177,7 +178,7 @@ def test_runs_of_an_earlier_operator_or_of_a_family_that_is_gone_do_not_count(st
     run = fill_language("R", [9.0])
     store.finish(replace(run.job, label="R-c", family="0"), run.record)
     results, warnings = selected()
-    assert results.labels == ["S", "R"] and list(results.runs) == ["S", "R"]
+    assert results.labels == ["S", "R"] and [run.row for run in results.runs(LANGUAGE)] == ["S", "R"]
     assert len(warnings) == 1 and warnings[0].startswith("gone:x is left out;")
 
 
@@ -202,7 +203,7 @@ def test_language_models_are_chosen_by_what_tells_them_apart(fill_language, sele
         "longer": fill_language("S", [2.1], **of(longer)),
         "paper": fill_language("S", [2.3], **of(tiny, budget="paper")),
     }
-    with pytest.raises(ConfigError, match="the runs follow 2 protocols"):
+    with pytest.raises(ConfigError, match="the runs of language models follow 2 protocols"):
         selected(tasks=[TASK])
     with pytest.raises(ConfigError, match="the runs follow 3 protocols"):
         selected(tasks=[TASK], budget=None)
@@ -213,7 +214,7 @@ def test_language_models_are_chosen_by_what_tells_them_apart(fill_language, sele
         "paper": {"budget": "paper"},
     }.items():
         results, _ = selected(tasks=[TASK], **choices)
-        assert results.language_runs[0].job == runs[name].job
+        assert results.runs(LANGUAGE)[0].job == runs[name].job
     results, warnings = selected(tasks=None, overrides=[steps], labels=["S"])
     assert results.experiment.protocol.overrides == ("training.steps=600",) and warnings == []
 
@@ -223,7 +224,7 @@ def test_several_protocols_of_language_models_are_left_out_unless_asked_for(fill
     fill_language("S")
     fill_language("S", setting={"corpus": "c0ffee0123456789", "vocab_size": 384})
     results, warnings = selected()
-    assert not results.has(LANGUAGE) and "choose a protocol with --protocol ID" in warnings[0]
+    assert not results.has(LANGUAGE) and "choose one with --protocol ID" in warnings[0]
     protocol = warnings[0].splitlines()[1].split()[0]
     assert selected(protocol=protocol)[0].has(LANGUAGE)
 
@@ -239,11 +240,11 @@ def test_a_protocol_may_have_to_have_more_than_one_label(fill_language, store):
 @pytest.mark.parametrize(
     ("choices", "message"),
     [
-        ({"tasks": [TASK], "overrides": ["training.epochs=7"]}, "training.epochs=7: has no effect on language models"),
-        ({"tasks": [TASK], "profile": "full"}, "--profile: has no effect on language models"),
-        ({"tasks": ["compression"], "protocol": "c0ffee00"}, "--protocol c0ffee00: has no effect, the tasks are compr"),
+        ({"tasks": [TASK], "overrides": ["mad.training.epochs=7"]}, "has no effect, the tasks are language_model"),
+        ({"tasks": ["compression"], "overrides": ["language_model=tiny"]}, "has no effect, the tasks are compression"),
+        ({"tasks": [TASK], "fidelity": "published"}, "--fidelity published: has no effect, the tasks are language"),
         ({"tasks": ["compresion"]}, "unknown task 'compresion'; did you mean 'compression'?"),
-        ({"protocol": "c0ffee00", "overrides": ["language_model=tiny"]}, "other choices have no effect beside it"),
+        ({"protocol": "c0ffee00", "overrides": ["language_model=tiny"]}, "each chooses the runs alone"),
     ],
 )
 def test_a_choice_without_effect_is_an_error(choices, message):

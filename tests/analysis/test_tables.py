@@ -18,16 +18,18 @@ from scipy import stats
 
 from madbench.analysis.cells import Cell
 from madbench.analysis.inference import Sample, Scale
-from madbench.analysis.quantities import column, mad_columns
+from madbench.analysis.quantities import column
 from madbench.analysis.result_table import ResultTable
-from madbench.analysis.scores import COLUMNS, MAD_AVERAGE, Results, mean_over, published_scores
+from madbench.analysis.scores import Results
 from madbench.analysis.tables import suite_table
 from madbench.errors import ConfigError
 from madbench.experiment import Experiment, PlannedRow, Protocol
 from madbench.grid import Grid, Row
 from madbench.suites import Column
-from madbench.suites.mad.suite import MAD
-from madbench.tasks import MAD_TASKS
+from madbench.suites.mad.suite import AVERAGE as MAD_AVERAGE
+from madbench.suites.mad.suite import MAD, MAD_TASKS
+from madbench.suites.published import published_scores
+from madbench.suites.scoring import COLUMNS, mean_over
 
 NAN = float("nan")
 SCORE = {
@@ -56,7 +58,7 @@ def table(*changes: dict, tasks=("compression",), about: str = "Percent.", shows
     shared = (MAD.Profile.load("quick"), "quick", (), list(tasks), "corrected", "strict", "float32", "cpu")
     rows = [PlannedRow(Row(label), Protocol(MAD, *shared), []) for label in frame.label.unique()]
     results = Results(Experiment(Grid(tuple(row.row for row in rows)), rows, "cpu", Path()), None)
-    return suite_table(results, MAD, mad_columns(tasks), [frame], lambda: about, shows_published)
+    return suite_table(results, MAD, MAD.columns(tasks), [frame], lambda: about, shows_published)
 
 
 def complete(label: str = "S", seed: int = 0, accuracy: float = 50.0) -> list[dict]:

@@ -16,8 +16,7 @@ from madbench.cli import completion
 from madbench.jobs import Record
 from madbench.labels import available_sets, every_label, parse
 from madbench.store.runs import Store
-from madbench.suites.mad.suite import MAD
-from madbench.tasks import MAD_TASKS
+from madbench.suites.mad.suite import MAD, MAD_TASKS
 
 
 @pytest.fixture

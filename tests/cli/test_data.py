@@ -7,7 +7,8 @@ import pytest
 
 from madbench.cli.data import DataError, data
 from madbench.jobs import Job
-from madbench.tasks import IGNORE, MAD_TASKS, generate, load_task, make_setting, settings_class
+from madbench.suites.mad.suite import MAD_TASKS
+from madbench.tasks import IGNORE, generate, load_task, make_setting, settings_class
 from madbench.tasks.compression import Compression
 
 

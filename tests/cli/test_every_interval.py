@@ -15,12 +15,13 @@ import pandas as pd
 import pytest
 from matplotlib.collections import LineCollection
 
+from drawings import FIGURES
 from madbench.analysis.attribution import Effect, attribution_table
 from madbench.analysis.claims import orientation
-from madbench.analysis.figures.registry import FIGURES, figure_frame
+from madbench.analysis.figures.registry import figure_frame
 from madbench.analysis.findings import as_gain
 from madbench.analysis.inference import Difference, Sample, binomial_interval, combination, difference
-from madbench.analysis.quantities import LOSS, LOSSES, MAD_AVERAGE, column, difference_text, interval_text
+from madbench.analysis.quantities import column, difference_text, interval_text
 from madbench.analysis.samples import samples_of
 from madbench.analysis.scores import Results
 from madbench.analysis.stored import Selection
@@ -28,7 +29,9 @@ from madbench.jobs import Record
 from madbench.principles.figures import bar_frame
 from madbench.report import page
 from madbench.store.runs import Snapshot, Store
-from madbench.tasks import MAD_TASKS
+from madbench.suites.language.suite import LOSS, LOSSES
+from madbench.suites.mad.suite import AVERAGE as MAD_AVERAGE
+from madbench.suites.mad.suite import MAD_TASKS
 
 ARCHIVE = Path(__file__).parents[2] / "results" / "measured" / "quick.tar.xz"
 LANGUAGE_LABELS = {"S": 2.4, "S-p": 2.0, "S-c": 2.3, "R-c": 2.35, "R-cg-q": 2.3, "R-cg-q-12o": 2.1}

@@ -4,9 +4,9 @@ import json
 
 import pytest
 
-from madbench.analysis.quantities import MAD_AVERAGE
 from madbench.cli.results import findings
-from madbench.tasks import MAD_TASKS
+from madbench.suites.mad.suite import AVERAGE as MAD_AVERAGE
+from madbench.suites.mad.suite import MAD_TASKS
 
 TWO = ("compression", "in_context_recall")
 OTHER = {"corpus": "c0ffee0123456789", "vocab_size": 64}

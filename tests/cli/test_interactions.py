@@ -5,7 +5,6 @@ import json
 
 import pytest
 
-from madbench.analysis.protocols import profile_changes
 from madbench.cli.interactions import interactions
 from madbench.cli.ls import ls
 from madbench.jobs import Record
@@ -169,4 +168,4 @@ def test_the_protocol_says_the_precision_of_its_jobs(main, monkeypatch, override
 def test_a_change_of_the_precision_is_named_by_the_key_that_makes_it():
     ours, theirs = (InteractionProfile.load("quick", given) for given in ((), ("precision=float32",)))
     (job,) = INTERACTIONS.jobs(["hfa:C3"], theirs, tasks=["hunters"])
-    assert profile_changes(job, ours) == ["precision=float32"]
+    assert ours.changes(job) == ["precision=float32"]

@@ -23,8 +23,8 @@ def drawn(invoke):
 @pytest.fixture
 def no_drawing(monkeypatch):
     """The figures that were asked for, as the labels of their curves and the axis; none is drawn."""
+    from drawings import FIGURES
     from madbench.analysis.figures import files
-    from madbench.analysis.figures.registry import FIGURES
 
     asked = []
 

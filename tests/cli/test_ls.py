@@ -11,8 +11,7 @@ from madbench.cli.ls import LISTINGS, ls
 from madbench.config import read_yaml
 from madbench.jobs import Record
 from madbench.store.runs import Store
-from madbench.suites.mad.suite import MAD
-from madbench.tasks import MAD_TASKS
+from madbench.suites.mad.suite import MAD, MAD_TASKS
 from tests.sample_jobs import mad_job
 
 

@@ -11,7 +11,7 @@ import pytest
 from matplotlib.text import Text
 
 from madbench.analysis.figures import files
-from madbench.analysis.figures.accuracy import MAD_COLUMNS
+from madbench.analysis.figures.accuracy import SCORE_COLUMNS
 from madbench.analysis.figures.files import read_frame
 from madbench.suites.interactions.suite import INTERACTIONS, InteractionProfile
 from madbench.suites.mad.suite import MAD
@@ -112,7 +112,7 @@ def test_a_begun_task_without_a_whole_seed_is_unfinished_in_table_and_figure(sto
     words = of_states(store, tmp_path, BEGUN).words
     assert "(1/2)" in read("table", "S", *words).stdout
     read("plot", "mad", *words)
-    means = read_frame(tmp_path / "results" / "plots" / "mad.csv", MAD_COLUMNS, "accuracies").query("mark == 'mean'")
+    means = read_frame(tmp_path / "results" / "plots" / "mad.csv", SCORE_COLUMNS, "accuracies").query("mark == 'mean'")
     assert dict(zip(means.label, means.state)) == {"S": "unfinished", "R": "unfinished"}
 
 

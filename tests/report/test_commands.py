@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from madbench.analysis.protocols import language_protocol
 from madbench.cli.options import labels_and_overrides
 from madbench.config import parse_seeds
 from madbench.experiment import Experiment, PlannedRow, prepare
@@ -15,6 +14,7 @@ from madbench.grid import Grid, Row
 from madbench.report.commands import job_words, protocol_words, train_words
 from madbench.suites.language.suite import LANGUAGE
 from madbench.text.manifest import AS_FOUND
+from protocols import language_protocol
 
 NAMES = {"--profile": "profile", "--fidelity": "fidelity", "--budget": "budget"}
 

@@ -3,7 +3,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from madbench.tasks import MAD_TASKS, generate, make_setting
+from madbench.suites.mad.suite import MAD_TASKS
+from madbench.tasks import generate, make_setting
 from madbench.tasks.base import IGNORE
 
 

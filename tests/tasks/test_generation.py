@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from madbench.errors import ConfigError
-from madbench.tasks import IGNORE, MAD_TASKS, SPLITS, TOKENS_PER_CHUNK, generate, load_task, stream
+from madbench.suites.mad.suite import MAD_TASKS
+from madbench.tasks import IGNORE, SPLITS, TOKENS_PER_CHUNK, generate, load_task, stream
 
 # Other data for the same job: raise SCHEMA in madbench/jobs.py together with these.
 FINGERPRINTS = {

@@ -11,9 +11,9 @@ import pytest
 import madbench
 from madbench import config, tasks
 from madbench.errors import ConfigError
+from madbench.suites.mad.suite import MAD_TASKS
 from madbench.tasks import (
     GROUP,
-    MAD_TASKS,
     _entry_points,
     find_violations,
     generate,

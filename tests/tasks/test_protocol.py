@@ -10,7 +10,8 @@ import pytest
 import madbench
 from madbench.config import field_docs
 from madbench.errors import ConfigError
-from madbench.tasks import MAD_TASKS, load_task, load_task_file, make_setting, settings_class
+from madbench.suites.mad.suite import MAD_TASKS
+from madbench.tasks import load_task, load_task_file, make_setting, settings_class
 from madbench.tasks.compression import Compression
 
 DATA_SIZES = [6400, 3200, 1600, 800]

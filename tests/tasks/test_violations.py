@@ -6,7 +6,8 @@ import random
 import numpy as np
 import pytest
 
-from madbench.tasks import IGNORE, MAD_TASKS, SPLITS, find_violations, generate, load_task
+from madbench.suites.mad.suite import MAD_TASKS
+from madbench.tasks import IGNORE, SPLITS, find_violations, generate, load_task
 from madbench.tasks.base import Examples
 
 

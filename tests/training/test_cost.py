@@ -14,8 +14,7 @@ from madbench.jobs import Job
 from madbench.models.token_loss import TokenLoss
 from madbench.suites import size_of
 from madbench.suites.language.suite import LANGUAGE, GPTConfig, LanguageTraining
-from madbench.suites.mad.suite import MAD, MadProfile, setting_of
-from madbench.tasks import MAD_TASKS
+from madbench.suites.mad.suite import MAD, MAD_TASKS, MadProfile, setting_of
 from madbench.training import cost
 from madbench.training.cost import PeakMemory, counted_flops_per_token, peak_memory_bytes, seconds_per_flop
 from sample_jobs import language_job

@@ -21,8 +21,9 @@ from madbench.analysis.figures.files import NothingToDrawError, frame_of
 from madbench.analysis.figures.panels import Layout, Page, Panels, seeds_note
 from madbench.analysis.figures.style import OTHERS, PERCENTS, Highlights, Look, style
 from madbench.analysis.quantities import in_order
+from madbench.jobs import Record
 from madbench.suites.base import LAST_EVALUATIONS, loss_l5
-from madbench.suites.scoring import Outcome, Scoring
+from madbench.suites.scoring import Scoring
 
 LEARNING_COLUMNS = dict.fromkeys(("protocol", "task", "label"), str) | {"seed": int}
 LEARNING_COLUMNS |= dict.fromkeys(("id", "status", "split"), str) | {"epoch": int, "step": int}
@@ -110,12 +111,12 @@ def joined(lines: Sequence[np.ndarray]) -> np.ndarray:
 
 
 def learning_frame(
-    scoring: Scoring, collected: pd.DataFrame, outcome: Callable[[str], Outcome], protocol: str
+    scoring: Scoring, collected: pd.DataFrame, record: Callable[[str], Record], protocol: str
 ) -> pd.DataFrame:
     """What :func:`learning_figure` draws; ``protocol`` are sentences about what the runs share.
 
     These are the chosen runs of every task's first setting; of a seed of which no run finished, the first diverged one.
-    ``collected`` (:meth:`madbench.suites.scoring.Scoring.collect`) is of one protocol; ``outcome`` gives a run with its
+    ``collected`` (:meth:`madbench.suites.scoring.Scoring.collect`) is of one protocol; ``record`` gives a run with its
     curve.
     """
     baselines = collected.groupby("column", sort=False).setting.first()
@@ -126,7 +127,7 @@ def learning_frame(
     ordered = pd.MultiIndex.from_frame(of_baseline[keys].drop_duplicates())
     rows: list[dict[str, Any]] = []
     for (label, task, seed), run_id in chosen.combine_first(diverged).reindex(ordered).dropna().items():
-        found = outcome(run_id).record
+        found = record(run_id)
         for row, (split, (loss, accuracy)) in itertools.product(found.curve, _EVALUATIONS.items()):
             if loss in row:
                 run = {"task": task, "label": label, "seed": seed, "id": run_id, "status": found.status, "split": split}

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import pkgutil
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,11 +13,11 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from madbench.analysis.attribution import attribute
-from madbench.analysis.figures import accuracy, budget, curves, effects
+from madbench.analysis.figures import accuracy, budget, curves, effects, suites_of_figure
 from madbench.analysis.figures.files import NothingToDrawError, read_frame
 from madbench.analysis.quantities import parts_of
 from madbench.analysis.scores import Results
-from madbench.jobs import Job
+from madbench.jobs import Job, Record
 from madbench.suites import Suite, suites
 from madbench.suites.published import published_numbers
 from madbench.suites.scoring import CURVES, Outcome
@@ -42,22 +43,10 @@ class Drawing:
         return read_frame(path, self.columns, self.file.replace("_", " "))
 
 
-def figure_names(chosen: Iterable[Suite] | None = None) -> list[str]:
-    """The figures of any suite, and those that some suites have of their own, of all by default."""
-    shown = suites().values() if chosen is None else list(chosen)
-    own = [name for suite in shown for name in suite.figures]
-    return [name for name in (*own, *SHARED) if name not in SHARED] + [*SHARED]
-
-
 def drawing_of(name: str) -> Drawing:
     """The figure of a name."""
     own = {one: path for suite in suites().values() for one, path in suite.figures.items()}
-    return SHARED[name] if name in SHARED else pkgutil.resolve_name(own[name])
-
-
-def suites_of_figure(name: str) -> list[Suite]:
-    """The suites that have the figure of their own; none where any suite has it."""
-    return [suite for suite in suites().values() if name in suite.figures]
+    return OF_ANY_SUITE[name] if name in OF_ANY_SUITE else pkgutil.resolve_name(own[name])
 
 
 def figure_frame(name: str, results: Results, missing: Mapping[str, str] = {}) -> pd.DataFrame:
@@ -106,15 +95,16 @@ def _learning(results: Results, suite: Suite) -> pd.DataFrame:
         sentences.append("The baseline setting of every task.")
     if collected.duplicated(["label", "column", "setting", "seed"]).any():
         sentences.append("Runs with the learning rate and weight decay that were chosen.")
-    by_id = {one.job.id: one for one in results.outcomes(suite)}
-
-    def with_curve(run_id: str) -> Outcome:
-        return Outcome(by_id[run_id].row, by_id[run_id].job, results.store.read(run_id).record)
-
+    with_curve = functools.partial(_record, results)
     frame = curves.learning_frame(suite.scores, collected, with_curve, " ".join(sentences))
     if frame.empty:
         raise NothingToDrawError("no run of a baseline setting is finished")
     return frame
+
+
+def _record(results: Results, run_id: str) -> Record:
+    """The record of a stored run, with its curve."""
+    return results.store.read(run_id).record
 
 
 def _effects(results: Results, _: Suite) -> pd.DataFrame:
@@ -176,9 +166,9 @@ DIFFICULTY = Drawing(
     "difficulty",
     "Accuracy against difficulty",
 )
-SHARED = {
+OF_ANY_SUITE = {
     "scores": Drawing(_scores, accuracy.score_figure, accuracy.SCORE_COLUMNS, "scores", "Each task, by label"),
     "effects": Drawing(_effects, effects.effects_figure, effects.COLUMNS, "effects", "What each factor is worth"),
     "budget": Drawing(_budget, budget.budget_figure, budget.COLUMNS, "budget", "Results against the budget"),
 }
-"""Those of any suite, by name, in the order in which they are drawn."""
+"""Those of any suite, by name."""

@@ -8,11 +8,10 @@ import pytest
 from matplotlib.collections import PathCollection
 from matplotlib.colors import same_color
 
-from madbench.analysis.quantities import LOSS, MAD_AVERAGE
-from madbench.analysis.scores import mean_over
-from madbench.suites.language.suite import LANGUAGE
-from madbench.suites.mad.suite import MAD
-from madbench.tasks import MAD_TASKS
+from madbench.suites.language.suite import LANGUAGE, LOSS
+from madbench.suites.mad.suite import AVERAGE as MAD_AVERAGE
+from madbench.suites.mad.suite import MAD, MAD_TASKS
+from madbench.suites.scoring import mean_over
 
 ARROWS = 2.5
 """Their place between bars and marks."""

@@ -7,10 +7,11 @@ import math
 import numpy as np
 import pandas as pd
 
-from madbench.analysis.figures.registry import FIGURES
-from madbench.analysis.quantities import LOSS, MAD_AVERAGE
+from drawings import FIGURES
 from madbench.labels import expand
-from madbench.tasks import MAD_TASKS
+from madbench.suites.language.suite import LOSS
+from madbench.suites.mad.suite import AVERAGE as MAD_AVERAGE
+from madbench.suites.mad.suite import MAD_TASKS
 
 PROTOCOL = "Profile full: d_model 128, 2 blocks, 2 heads, float32. Fidelity corrected; budget strict."
 TABLE = expand(["@table1"])
@@ -35,7 +36,7 @@ def skill(labels):
     return {label: rng.uniform(0.2, 0.97) for label in labels}
 
 
-def mad(labels, tasks, seeds=3):
+def scores(labels, tasks, seeds=3):
     rng, of_label = np.random.default_rng(0), skill(labels)
     rows = []
     for i, task in enumerate([*tasks, MAD_AVERAGE] if len(tasks) == len(MAD_TASKS) else tasks):
@@ -53,7 +54,7 @@ def mad(labels, tasks, seeds=3):
                 for seed, value in enumerate(values if state != "not run" else [])
             ]
             rows.append({"task": task, "label": label, "mark": "published", "accuracy": 100 * rng.random()})
-    return frame_of("mad", rows)
+    return frame_of("scores", rows)
 
 
 def learning(labels, tasks, seeds=2):

@@ -8,17 +8,19 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from drawings import FIGURES
 from madbench.analysis.attribution import attribute
 from madbench.analysis.cells import cells_of
-from madbench.analysis.figures.accuracy import difficulty_frame, mad_frame
+from madbench.analysis.figures.accuracy import difficulty_frame, score_frame
 from madbench.analysis.figures.budget import budget_frame, pareto_front
 from madbench.analysis.figures.curves import learning_frame
 from madbench.analysis.figures.effects import effects_frame
 from madbench.analysis.figures.files import write_frame
-from madbench.analysis.figures.registry import FIGURES
-from madbench.analysis.quantities import LOSS, column
+from madbench.analysis.quantities import column
 from madbench.jobs import Record
-from madbench.tasks import MAD_TASKS
+from madbench.suites.language.suite import LOSS
+from madbench.suites.mad.suite import MAD, MAD_TASKS
+from madbench.suites.published import published_scores
 
 NAN = math.nan
 BASE = {"seq_len": 32, "vocab_size": 16}
@@ -31,42 +33,42 @@ def means(frame):
 
 def test_what_has_no_mean_says_why_and_diverged_seeds_count_at_chance(scores, tmp_path):
     values = {("S", "compression"): [20.0, NAN], ("R", "compression"): [NAN, NAN], ("G", "compression"): [None, None]}
-    frame = mad_frame(scores(values), "p")
+    frame = score_frame(scores(values), "p")
     assert means(frame).state.tolist() == ["", "diverged", "not run"]
     assert means(frame).accuracy.tolist()[0] == 12.0 and means(frame).solved.tolist()[0] == "0/2"
     assert frame[frame.mark == "seed"].accuracy.tolist() == [20.0, 4.0, 4.0, 4.0]
     write_frame(frame, tmp_path / "mad.csv")
-    assert FIGURES["mad"].read(tmp_path / "mad.csv").equals(frame)
+    assert FIGURES["scores"].read(tmp_path / "mad.csv").equals(frame)
 
 
 def test_unfinished_seeds_do_not_count(scores):
     table = scores({("S", "compression"): [20.0, 90.0]})
     table.loc[table.seed == 1, "expected"] = 6
-    (mean,) = means(mad_frame(table, "p")).itertuples()
+    (mean,) = means(score_frame(table, "p")).itertuples()
     assert (mean.accuracy, mean.n) == (20.0, 1) and math.isnan(mean.low)
-    assert mad_frame(table[table.seed == 1], "p").state.tolist() == ["unfinished"]
+    assert score_frame(table[table.seed == 1], "p").state.tolist() == ["unfinished"]
 
 
 def test_intervals_are_those_of_the_table(scores):
-    (mean,) = means(mad_frame(scores({("S", "memorization"): [100.0] * 3}), "p")).itertuples()
+    (mean,) = means(score_frame(scores({("S", "memorization"): [100.0] * 3}), "p")).itertuples()
     assert (mean.n, mean.solved, mean.high) == (3, "3/3", 100.0) and mean.low == pytest.approx(
         0.025 ** (1 / 3) * 96 + 4, abs=0.01
     )
-    (mean,) = means(mad_frame(scores({("S", "memorization"): [50.0] * 3}), "p")).itertuples()
+    (mean,) = means(score_frame(scores({("S", "memorization"): [50.0] * 3}), "p")).itertuples()
     assert (mean.n, mean.solved) == (3, "0/3") and math.isnan(mean.low) and math.isnan(mean.high)
 
 
 def test_the_average_is_of_whole_seeds_and_only_with_all_tasks(scores):
     values = {("S", task): [10.0 * i, 12.0 * i] for i, task in enumerate(MAD_TASKS)}
-    frame = means(mad_frame(scores(values), "p")).query("task == 'mad_average'")
+    frame = means(score_frame(scores(values), "p")).query("task == 'mad_average'")
     assert frame.accuracy.tolist() == [27.5]
-    assert "mad_average" not in set(mad_frame(scores({("S", "compression"): [1.0]}), "p").task)
+    assert "mad_average" not in set(score_frame(scores({("S", "compression"): [1.0]}), "p").task)
 
 
 def test_references_are_there_where_they_are_known(scores):
     table = scores({("S", "compression"): [20.0], ("~x", "compression"): [20.0]}, ceiling=90.0)
-    assert set(mad_frame(table, "p").mark) == {"mean", "seed", "ceiling"}
-    frame = mad_frame(table, "p", {"compression": 6.25}, shows_published=True)
+    assert set(score_frame(table, "p").mark) == {"mean", "seed", "ceiling"}
+    frame = score_frame(table, "p", {"compression": 6.25}, published_scores())
     assert {one.mark: one.accuracy for one in frame[frame.label == ""].itertuples()} == {
         "ceiling": 90.0,
         "chance": 6.25,
@@ -84,7 +86,7 @@ def stored():
         for run_id, label, seed, setting, rate, status, accuracies in rows:
             row = {"id": run_id, "suite": "mad", "label": label, "column": "compression", "setting": setting}
             last = accuracies[-1] if accuracies and status == "finished" else None
-            collected.append(row | {"seed": seed, "learning_rate": rate, "status": status, "selection_accuracy": last})
+            collected.append(row | {"seed": seed, "learning_rate": rate, "status": status, "selection": last})
             curve = [
                 {"epoch": i, "step": 10 * i, "train_loss": 2.0, f"{split}_loss": 3.0 - i, f"{split}_{name}": accuracy}
                 for i, accuracy in enumerate(accuracies, 1)
@@ -106,13 +108,15 @@ def test_the_chosen_run_of_the_first_setting_has_a_learning_curve(stored):
     ]
     collected, record = stored(rows)
     record("b").curve.insert(1, {"epoch": 1, "step": 15, "train_loss": 1.5})  # not evaluated
-    frame = learning_frame(collected, record, "p")
+    frame = learning_frame(MAD.scores, collected, record, "p")
     assert list(zip(frame.id, frame.step)) == [("b", 10), ("b", 20), ("e", 10)]
     assert frame.accuracy.tolist() == [10.0, 50.0, 30.0] and frame.status.iloc[-1] == "diverged"
 
 
 def test_learning_curves_of_the_published_fidelity_are_on_test_data(stored):
-    frame = learning_frame(*stored([("a", "S", 0, "{}", 1, "finished", [0.2])], "test", "batch_macro_accuracy"), "p")
+    frame = learning_frame(
+        MAD.scores, *stored([("a", "S", 0, "{}", 1, "finished", [0.2])], "test", "batch_macro_accuracy"), "p"
+    )
     assert frame.accuracy.tolist() == [20.0] and frame.split.tolist() == ["test"]
 
 
@@ -136,7 +140,7 @@ def test_significant_interactions_are_rows(scores):
 
 
 def costs_of(scores, **parameters):
-    return scores[["label", "column", "budget_ratio"]].assign(mixer_parameters=scores.label.map(parameters))
+    return scores[["suite", "label", "column", "budget_ratio"]].assign(mixer_parameters=scores.label.map(parameters))
 
 
 def test_a_label_without_a_whole_seed_has_no_mean(scores):
@@ -191,8 +195,8 @@ def collected():
                 status = {None: "missing", "diverged": "diverged"}.get(accuracy, "finished")
                 value = accuracy if status == "finished" else None
                 job = {"id": str(len(jobs)), "suite": "mad", "label": label, "column": "compression", "seed": seed}
-                job |= {"setting": json.dumps(BASE | changes), "accuracy": value, "selection_accuracy": value}
-                job["chance"] = 0.0625
+                job |= {"setting": json.dumps(BASE | changes), "value": value and 100 * value, "selection": value}
+                job["chance"] = 6.25
                 jobs.append(job | {"ceiling": value and 0.9, "budget_ratio": 1.0, "status": status})
         return pd.DataFrame(jobs)
 
@@ -201,7 +205,7 @@ def collected():
 
 def test_a_setting_that_differs_in_one_variable_is_a_difficulty(collected):
     rows = [({}, "S", [0.5, 0.7]), ({"seq_len": 64}, "S", [0.4, 0.4]), ({"vocab_size": 32}, "S", [0.3, 0.3])]
-    frame = difficulty_frame(collected([*rows, ({"seq_len": 64, "vocab_size": 32}, "S", [0.1, 0.1])]), "p")
+    frame = difficulty_frame(MAD.scores, collected([*rows, ({"seq_len": 64, "vocab_size": 32}, "S", [0.1, 0.1])]), "p")
     found = {(one.variable, one.value): one.accuracy for one in frame.itertuples()}
     expected = {("seq_len", 32): 60.0, ("seq_len", 64): 40.0, ("vocab_size", 16): 60.0, ("vocab_size", 32): 30.0}
     assert found == pytest.approx(expected)
@@ -209,10 +213,10 @@ def test_a_setting_that_differs_in_one_variable_is_a_difficulty(collected):
 
 def test_seeds_with_jobs_to_do_are_no_difficulties_and_diverged_ones_count_at_chance(collected):
     rows = [({}, "S", [0.5, None]), ({"seq_len": 64}, "S", [0.5, "diverged"]), ({"seq_len": 128}, "S", [0.4])]
-    frame = difficulty_frame(collected(rows), "p")
+    frame = difficulty_frame(MAD.scores, collected(rows), "p")
     assert list(zip(frame.value, frame.n, frame.accuracy)) == [(32.0, 1, 50.0), (64.0, 2, 28.125), (128.0, 1, 40.0)]
 
 
 def test_without_a_varied_setting_there_is_no_difficulty(collected):
-    assert difficulty_frame(collected([({}, "S", [0.5]), ({}, "R", [0.5])]), "p").empty
-    assert difficulty_frame(collected([({}, "S", [0.5]), ({"seq_len": 64}, "S", [None])]), "p").empty
+    assert difficulty_frame(MAD.scores, collected([({}, "S", [0.5]), ({}, "R", [0.5])]), "p").empty
+    assert difficulty_frame(MAD.scores, collected([({}, "S", [0.5]), ({"seq_len": 64}, "S", [None])]), "p").empty

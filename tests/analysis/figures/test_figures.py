@@ -14,16 +14,16 @@ from matplotlib.path import Path
 from matplotlib.text import Text
 
 from analysis.figures.synthetic import TABLE, budget, effects, frame_of
-from madbench.analysis.figures.accuracy import difficulty_figure, mad_figure
+from madbench.analysis.figures.accuracy import difficulty_figure, score_figure
 from madbench.analysis.figures.budget import budget_figure
 from madbench.analysis.figures.curves import X_LABELS, learning_figure, loss_figure
 from madbench.analysis.figures.effects import effects_figure
 from madbench.analysis.figures.files import NothingToDrawError
 from madbench.analysis.figures.panels import Layout
 from madbench.analysis.figures.style import GREY
-from madbench.analysis.quantities import LOSS
 from madbench.suites.base import loss_l5
-from madbench.tasks import MAD_TASKS
+from madbench.suites.language.suite import LOSS
+from madbench.suites.mad.suite import MAD_TASKS
 
 LOSSES = [5.0, 4.0, 3.0, 2.8, 2.5, 2.6, 2.4, 2.5]
 MEAN = {"task": "compression", "mark": "mean"}
@@ -34,7 +34,7 @@ def test_a_row_has_the_mean_its_interval_and_every_seed(points, bars, ticks):
     rows += [MEAN | {"mark": "seed", "label": "S", "seed": i, "accuracy": x} for i, x in enumerate((20.0, 26.0, 35.0))]
     rows += [MEAN | {"label": "R", "accuracy": 52.0, "n": 1}, MEAN | {"mark": "seed", "label": "R", "accuracy": 52.0}]
     rows += [MEAN | {"mark": "ceiling", "accuracy": 90.0}]
-    (axes,) = mad_figure(frame_of("mad", rows)).axes
+    (axes,) = score_figure(frame_of("scores", rows)).axes
     assert ticks(axes, "y") == {"S": 0, "R": 1} and list(ticks(axes, "x")) == ["0", "25", "50", "75", "100"]
     assert sorted(points(axes)) == [(20.0, 0.32), (26.0, 0.32), (27.0, 0.0), (35.0, 0.32), (52.0, 1.0)]
     assert points(axes, face="white") == [(52.0, 1.0)]  # a single seed
@@ -47,7 +47,7 @@ def test_a_row_has_the_mean_its_interval_and_every_seed(points, bars, ticks):
 def test_what_has_no_mean_says_why_in_its_row(points):
     rows = [MEAN | {"label": "S", "accuracy": 27.0, "n": 2}, MEAN | {"label": "R", "state": "1/2 diverged"}]
     rows += [MEAN | {"mark": "seed", "label": "R", "accuracy": 20.0}]
-    (axes,) = mad_figure(frame_of("mad", rows)).axes
+    (axes,) = score_figure(frame_of("scores", rows)).axes
     assert [(text.get_text(), text.get_position()[1]) for text in axes.texts] == [("1/2 diverged", 1)]
     assert sorted(points(axes)) == [(20.0, 1.32), (27.0, 0.0)]
 
@@ -108,7 +108,7 @@ def test_grey_labels_keep_their_lines_too(curves):
 
 
 @pytest.mark.parametrize("width", [None, "single", "double"])
-@pytest.mark.parametrize("draw", [learning_figure, difficulty_figure, mad_figure])
+@pytest.mark.parametrize("draw", [learning_figure, difficulty_figure, score_figure])
 def test_nothing_at_0_or_100_is_cut(draw, width):
     if draw is learning_figure:
         frame = learning({(label, 0, "finished"): values for label, values in ENDS.items()})
@@ -116,7 +116,7 @@ def test_nothing_at_0_or_100_is_cut(draw, width):
         frame = difficulty({label: dict(zip((32, 64), values)) for label, values in ENDS.items()})
     else:
         rows = [MEAN | {"label": label, "accuracy": values[1], "n": 1} for label, values in ENDS.items()]
-        frame = frame_of("mad", rows)
+        frame = frame_of("scores", rows)
     figure = draw(frame, layout=Layout(width))
     figure.draw_without_rendering()
     (axes,) = figure.axes
@@ -367,7 +367,7 @@ def test_a_share_has_a_linear_axis_and_a_length_a_logarithmic_one(ticks):
 
 def test_intervals_end_in_an_arrow_where_the_axis_ends(arrows, bars):
     ends = {"low": -40.0, "high": 150.0}
-    (axes,) = mad_figure(frame_of("mad", [MEAN | {"label": "S", "accuracy": 52.0, "n": 3} | ends])).axes
+    (axes,) = score_figure(frame_of("scores", [MEAN | {"label": "S", "accuracy": 52.0, "n": 3} | ends])).axes
     assert arrows(axes) == [(-5.0, 0.0), (105.0, 0.0)] and bars(axes) == [[[-5.0, 0.0], [105.0, 0.0]]]
     rows = [
         {"task": "compression", "variable": "seq_len", "value": value, "label": "S", "accuracy": 50.0, "n": 3}
@@ -383,7 +383,7 @@ def test_intervals_end_in_an_arrow_where_the_axis_ends(arrows, bars):
 
 def test_solved_seeds_are_counted_within_the_panel():
     rows = [MEAN | {"label": "S", "accuracy": 99.9, "n": 12, "solved": "12/12"}]
-    figure = mad_figure(frame_of("mad", rows))
+    figure = score_figure(frame_of("scores", rows))
     (axes,) = figure.axes
     (count,) = axes.texts
     figure.draw_without_rendering()

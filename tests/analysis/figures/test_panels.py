@@ -9,10 +9,10 @@ from matplotlib.text import Annotation, Text
 from matplotlib.transforms import Bbox
 
 from analysis.figures import synthetic
+from drawings import FIGURES
 from madbench.analysis.figures.panels import WIDTHS, Layout, Panels
-from madbench.analysis.figures.registry import FIGURES
 from madbench.analysis.figures.style import style
-from madbench.tasks import MAD_TASKS
+from madbench.suites.mad.suite import MAD_TASKS
 
 
 @pytest.fixture
@@ -99,7 +99,7 @@ def test_no_text_of_any_width_is_smaller_than_7_points(name, boxes):
         assert min(text.get_fontsize() for text, _ in boxes(drawn(name, "three labels", 2, width), 100)) >= 7
 
 
-@pytest.mark.parametrize("name", ["mad", "effects", "difficulty"])
+@pytest.mark.parametrize("name", ["scores", "effects", "difficulty"])
 def test_pages_show_every_row_and_panel_once(name):
     whole, first = drawn(name, "33 labels", 6, None), drawn(name, "33 labels", 6, "single")
     shown = [axes for page in pages(first) for axes in page.axes]
@@ -112,13 +112,13 @@ def marks(axes):
 
 
 def test_a_single_column_leaves_title_and_sentences_to_the_caption():
-    frame = synthetic.mad(["S"], MAD_TASKS[:1])
-    whole = FIGURES["mad"].draw(frame)
-    figure = FIGURES["mad"].draw(frame, layout=Layout("single"))
+    frame = synthetic.scores(["S"], MAD_TASKS[:1])
+    whole = FIGURES["scores"].draw(frame)
+    figure = FIGURES["scores"].draw(frame, layout=Layout("single"))
     assert figure.get_suptitle() == figure.get_supxlabel() == ""
     said = " ".join([whole.get_suptitle(), *whole.get_supxlabel().split()])
     assert " ".join(figure.caption.split()) == said
-    assert FIGURES["mad"].draw(frame, layout=Layout("single", False, False)).caption == ""
+    assert FIGURES["scores"].draw(frame, layout=Layout("single", False, False)).caption == ""
 
 
 def test_two_names_that_begin_and_end_alike_stay_two_where_they_are_shortened():
@@ -133,8 +133,8 @@ def pages(figure):
 
 
 def test_title_and_caption_are_left_out_where_that_is_asked_for(boxes):
-    frame = synthetic.mad(["S"], MAD_TASKS[:1])
-    whole, bare = (FIGURES["mad"].draw(frame, layout=one) for one in (Layout(), Layout(None, False, False)))
+    frame = synthetic.scores(["S"], MAD_TASKS[:1])
+    whole, bare = (FIGURES["scores"].draw(frame, layout=one) for one in (Layout(), Layout(None, False, False)))
     assert bare.get_suptitle() == bare.get_supxlabel() == ""
     assert bare.get_size_inches()[1] < whole.get_size_inches()[1] - 0.5
     check_texts(bare, boxes)
@@ -185,7 +185,7 @@ def test_panels_keep_their_size_however_long_their_names_are():
 
 
 def test_a_panel_beside_the_first_has_the_same_rows_without_names(ticks):
-    first, second = FIGURES["mad"].draw(synthetic.mad(["S", "R", "G"], MAD_TASKS[:2])).axes
+    first, second = FIGURES["scores"].draw(synthetic.scores(["S", "R", "G"], MAD_TASKS[:2])).axes
     assert ticks(first, "y") == {"S": 0, "R": 1, "G": 2} and not ticks(second, "y")
     assert first.get_ylim() == second.get_ylim() == (2.6, -0.6)
     shades = [patch for patch in second.patches if patch.get_facecolor() == to_rgba("#f2f2f2")]

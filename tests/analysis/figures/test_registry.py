@@ -7,10 +7,10 @@ import matplotlib
 import pytest
 
 from analysis.figures import synthetic
+from drawings import FIGURES
 from madbench.analysis.figures.files import read_frame, save_figure, svg, write_frame
-from madbench.analysis.figures.registry import FIGURES
 from madbench.errors import ConfigError, StoreError
-from madbench.tasks import MAD_TASKS
+from madbench.suites.mad.suite import MAD_TASKS
 
 
 @pytest.mark.parametrize("name", FIGURES)
@@ -37,7 +37,7 @@ def test_the_same_frame_gives_the_same_bytes_whatever_the_users_style(tmp_path):
 def test_a_folder_that_cannot_be_made_is_a_store_error(tmp_path):
     (tmp_path / "taken").write_text("")
     with pytest.raises(StoreError, match="taken: a file is where a folder should be"):
-        save_figure(FIGURES["mad"].draw(synthetic.mad(["S"], MAD_TASKS[:1])), tmp_path / "taken" / "mad")
+        save_figure(FIGURES["scores"].draw(synthetic.scores(["S"], MAD_TASKS[:1])), tmp_path / "taken" / "mad")
 
 
 def test_a_frame_that_is_another_one_is_named(tmp_path):

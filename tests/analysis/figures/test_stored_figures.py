@@ -6,8 +6,9 @@ from dataclasses import replace
 
 import pytest
 
+from drawings import FIGURES
 from madbench.analysis.figures.files import NothingToDrawError, write_frame
-from madbench.analysis.figures.registry import FIGURES, figure_frame
+from madbench.analysis.figures.registry import figure_frame
 from madbench.analysis.stored import Selection
 from madbench.jobs import Record
 from madbench.store.runs import Store
@@ -78,12 +79,13 @@ def test_what_a_store_lacks_is_said(fill, store, language_run, data):
     run = language_run("S", [], status="diverged")
     store.finish(run.job, run.record)
     _, reasons = drawn(data(tasks=["language_model"], budget=None))
-    assert list(reasons) == [name for name in FIGURES if name != "budget"]  # a diverged loss is that of chance
-    assert reasons["mad"] == "there are no runs of MAD tasks" and "evaluated" in reasons["loss"]
+    lacking = [name for name in FIGURES if name not in ("scores", "budget")]  # a diverged loss is that of chance
+    assert list(reasons) == lacking
+    assert reasons["learning"] == "there are no runs: MAD tasks" and "evaluated" in reasons["loss"]
     fill(["S"])
     frames, reasons = drawn(data(tasks=TASKS))
-    assert list(frames) == ["mad", "learning", "budget"]
-    assert "--profile full" in reasons["difficulty"] and "language-model runs" in reasons["loss"]
+    assert list(frames) == ["scores", "learning", "budget"]
+    assert "--profile full" in reasons["difficulty"] and "no runs: Language model" in reasons["loss"]
 
 
 def test_settings_of_stored_runs_are_difficulties_of_the_same_protocol(fill, data):

@@ -8,8 +8,8 @@ import pytest
 from matplotlib.colors import same_color, to_rgb
 
 from analysis.figures import synthetic
+from drawings import FIGURES
 from madbench.analysis.figures.colors import distinct
-from madbench.analysis.figures.registry import FIGURES
 from madbench.analysis.figures.style import (
     COLORS,
     MARKERS,
@@ -21,7 +21,7 @@ from madbench.analysis.figures.style import (
     label_styles,
 )
 from madbench.labels import all_labels
-from madbench.tasks import MAD_TASKS
+from madbench.suites.mad.suite import MAD_TASKS
 
 TABLE = synthetic.TABLE
 PROTAN = [[0.152286, 1.052583, -0.204868], [0.114503, 0.786281, 0.099216], [-0.003882, -0.048116, 1.051998]]
@@ -60,7 +60,7 @@ def test_no_two_of_the_papers_labels_are_alike_to_the_eye():
 OTHERS_33 = ["S", "R", *(f"fla:{i}" for i in range(31))]
 
 
-@pytest.mark.parametrize("name", ["mad", "budget", "learning", "loss", "difficulty"])
+@pytest.mark.parametrize("name", ["scores", "budget", "learning", "loss", "difficulty"])
 @pytest.mark.parametrize("labels", [TABLE, OTHERS_33], ids=["of the paper", "of other families"])
 def test_no_colour_of_a_figure_stands_for_two_labels(name, labels):
     frame = getattr(synthetic, name)(labels, MAD_TASKS[:1])
@@ -127,7 +127,7 @@ def test_of_more_the_eight_best_are_in_colour_and_always_s(count, is_lower_bette
     shown = Highlights.of(results, is_lower_better)
     assert [*shown.styles] == [*labels[:-8:-1], "S"] and shown.others == labels[1:-7]
     assert [*shown.entries()][8:] == [f"{count - 8} other label{'s' * (count > 9)}"]
-    assert "madbench plot mad LABEL" in shown.note("mad", "x")
+    assert "madbench plot scores LABEL" in shown.note("scores", "x")
     del results["S"]
     assert len(Highlights.of(results).styles) == 8
 
@@ -150,7 +150,7 @@ def test_labels_that_are_not_in_colour_are_grey_behind_the_others(name, names):
         assert all(line.get_zorder() > grey.get_zorder() for line in axes.lines if line.get_linewidth() > 1.2)
 
 
-@pytest.mark.parametrize("name", ["mad", "learning", "loss", "budget", "difficulty"])
+@pytest.mark.parametrize("name", ["scores", "learning", "loss", "budget", "difficulty"])
 def test_a_label_keeps_its_style_among_others(name):
     styles = []
     for labels in (["G-cg-q-12o", "R"], ["S", "G-cg-q-12o", "R"]):

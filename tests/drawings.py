@@ -1,0 +1,6 @@
+"""Every figure by name, as the registry has it."""
+
+from madbench.analysis.figures import figure_names
+from madbench.analysis.figures.registry import drawing_of
+
+FIGURES = {name: drawing_of(name) for name in figure_names()}
