@@ -366,7 +366,8 @@ def plot(
     results: Path | str = "results",
     names: Mapping[str, str] | None = None,
 ) -> Figure:
-    """A Matplotlib figure of the stored runs: ``scores``, ``learning``, ``difficulty``, ``loss``, ``effects``, ``budget``.
+    """A Matplotlib figure of the stored runs: ``scores``, ``learning``, ``difficulty``, ``loss``, ``effects`` or
+    ``budget``.
 
     ``width`` is a column of a paper, 3.3 inches, or both, 6.9; without, the figure is as wide as it needs. Of a single
     column this is the first page, of 2.5 inches; ``following`` has the others, and ``caption`` title and sentences.

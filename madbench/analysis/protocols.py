@@ -17,7 +17,7 @@ _RATES = ("learning_rates=", "weight_decays=")
 
 def protocol_list(suite: Suite, runs: Iterable[Run], results: Path = Path("results")) -> str:
     """A line a protocol of stored runs of one suite: how it is chosen, what it is, and its labels."""
-    return _by_id(suite, list(runs)) if not suite.shows_default else _by_command(suite, list(runs), results)
+    return _by_id(suite, list(runs)) if suite.takes_corpus else _by_command(suite, list(runs), results)
 
 
 def _by_id(suite: Suite, runs: Sequence[Run]) -> str:

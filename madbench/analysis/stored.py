@@ -8,7 +8,6 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
 
 from madbench.analysis.protocols import protocol_list
 from madbench.analysis.scores import Results
@@ -29,7 +28,7 @@ from madbench.suites.addressing import (
     suite_of_override,
     tasks_by_suite,
 )
-from madbench.suites.base import mixer_identity
+from madbench.suites.base import Profile, mixer_identity
 from madbench.suites.overrides import check_idle
 from madbench.suites.protocol import StoredCorpus, by_protocol, protocol_id, recognised
 from madbench.tasks import broken_tasks
@@ -213,56 +212,43 @@ class Selection:
         if not stored:
             example = f"-t {suite.tasks()[0]}" if suite is not main_suite() else ""
             command = shlex.join(["madbench", "run", "G-cg-q-12o", *example.split()])
-            raise StoreError(f"{self.results}: no runs of {_plural(suite)} yet; {command} makes some")
+            others = [one for one in suites().values() if self._stored(one)]
+            instead = "".join(f"; its {_plural(one)} are in madbench table -t {one.tasks()[0]}" for one in others[:1])
+            raise StoreError(f"{self.results}: no runs of {_plural(suite)} yet; {command} makes some{instead}")
         names_one = any(suite_of_override(word, self.leading) is suite for word in self.overrides)
         profile = profile_named(suite, self.overrides, self.leading, self.profile, True)
-        is_given = (suite is self.leading and self.profile is not None) or names_one
         is_chosen = self.protocol in {protocol_id(suite, job) for job in stored} if self.protocol else False
-        if not is_chosen and (is_given or suite.shows_default):
+        if not is_chosen and not suite.takes_corpus:
             return self._planned_rows(suite, profile, stored)
-        return self._stored_rows(suite, stored, nothing, is_enough)
+        is_given = (suite is self.leading and self.profile is not None) or names_one
+        return self._stored_rows(suite, stored, profile if is_given else "", nothing, is_enough)
 
     def _planned_rows(self, suite: Suite, name: str, stored: Sequence[Job]) -> list[PlannedRow]:
         own = own_overrides(self.overrides, suite, self.leading)
         profile, tasks = load_profile(suite, name, own, self.tasks_of(suite))
         fidelity = self.fidelity if self.fidelity in suite.fidelities else suite.fidelities[0]
-        budgets = [self.budget] if self.budget else sorted({job.budget for job in stored})
-        alike = [job for job in stored if job.fidelity == fidelity and job.budget in budgets]
+        budget = self.budget or "strict"
+        alike = [job for job in stored if (job.fidelity, job.budget) == (fidelity, budget)]
         precisions = {job.training.precision for job in alike} or {"float32"}
         if profile.precision != "auto":
             precisions = {profile.precision}
         labels = self.labels or in_grammar_order({job.label for job in alike})
         seeds = sorted({job.seed for job in stored})
-        protocols = [
-            Protocol(suite, profile, name, own, tasks, fidelity, budget, precision, "cpu", corpus)
-            for budget in budgets
-            for precision in sorted(precisions)
-            for corpus in self._corpora(suite, alike)
-        ]
+        about = (suite, profile, name, own, tasks, fidelity, budget)
+        protocols = [Protocol(*about, precision) for precision in sorted(precisions)]
         begun = [rows for one in protocols if (rows := self._begun(self._rows(one, labels, seeds)))]
         if len(begun) > 1:
-            raise ConfigError(f"{self.results}: {_differing([rows[0].protocol for rows in begun])}")
+            words = [f"precision={rows[0].protocol.precision}" for rows in begun]
+            given = " and in ".join(rows[0].protocol.precision for rows in begun)
+            raise ConfigError(f"{self.results}: runs in {given}; add {' or '.join(words)}")
         if not begun:
-            asked = replace(protocols[0], corpus=None) if protocols else None
-            raise StoreError(f"{self.results}: {self._instead(suite, stored, asked)}")
+            raise StoreError(f"{self.results}: {self._instead(suite, stored, protocols[0])}")
         return begun[0]
 
-    def _corpora(self, suite: Suite, jobs: Sequence[Job]) -> Sequence[StoredCorpus | None]:
-        """The corpora of stored jobs, of a suite that takes one: those that were asked for."""
-        if not suite.takes_corpus:
-            return [None]
-        records = self.store.records({job.id for job in jobs})
-        by_digest = {
-            job.setting["corpus"]: StoredCorpus.of(job, records[job.id].details) for job in jobs if job.id in records
-        }
-        return [one for one in by_digest.values() if self.corpus is None or one.is_called(self.corpus)]
-
-    def _instead(self, suite: Suite, stored: Sequence[Job], protocol: Protocol | None) -> str:
+    def _instead(self, suite: Suite, stored: Sequence[Job], protocol: Protocol) -> str:
         """What there is where nothing of ``protocol`` is stored: commands that train or show something."""
         listed = protocol_list(suite, self._details(stored), self.results)
         shown = f"each of these commands shows one protocol:\n{listed}"
-        if protocol is None:
-            return f"none of its {len(stored)} runs of {_plural(suite)} is as asked; {shown}"
         changes = f" with {' '.join(protocol.overrides)}" if protocol.overrides else ""
         terms = f", fidelity {protocol.fidelity}" if len(suite.fidelities) > 1 else ""
         asked = f"{protocol.profile.noun} {protocol.profile_name}{changes}{terms}, budget {protocol.budget}"
@@ -307,11 +293,14 @@ class Selection:
         return found
 
     def _stored_rows(
-        self, suite: Suite, stored: Sequence[Job], nothing: str, is_enough: Callable[[set[str]], bool]
+        self, suite: Suite, stored: Sequence[Job], name: str, nothing: str, is_enough: Callable[[set[str]], bool]
     ) -> list[PlannedRow]:
         """The rows of the one protocol, recognised from the jobs, whose labels are enough."""
         runs = [run for run in self._details(stored) if run.record.status != "failed"]
-        groups = by_protocol(suite, (run for run in runs if self._is_asked_for(suite, run)), lambda run: run.job)
+        own = own_overrides(self.overrides, suite, self.leading)
+        profile = suite.Profile.load(name, own) if name else None
+        asked = [run for run in runs if self._is_asked_for(suite, run, profile)]
+        groups = by_protocol(suite, asked, lambda run: run.job)
         if self.protocol:
             groups = {name: found for name, found in groups.items() if name == self.protocol}
         groups = {name: found for name, found in groups.items() if is_enough({run.job.label for run in found})}
@@ -337,16 +326,22 @@ class Selection:
         labels = self.labels or in_grammar_order(jobs)
         return [PlannedRow(Row(label), protocol, jobs[label]) for label in labels if label in jobs]
 
-    def _is_asked_for(self, suite: Suite, run: Run) -> bool:
-        """Whether a run has the label, budget, fidelity and corpus that were asked for."""
+    def _is_asked_for(self, suite: Suite, run: Run, profile: Profile | None) -> bool:
+        """Whether a run has the label, budget, corpus and profile that were asked for."""
         job = run.job
-        is_of_corpus = not (suite.takes_corpus and self.corpus)
+        corpus = StoredCorpus.of(job, run.record.details) if suite.takes_corpus else None
         return (
             (not self.labels or job.label in self.labels)
             and job.task in self.tasks_of(suite)
             and (self.protocol is not None or self.budget in (None, job.budget))
-            and (is_of_corpus or StoredCorpus.of(job, run.record.details).is_called(self.corpus))
+            and (corpus is None or self.corpus is None or corpus.is_called(self.corpus))
+            and (profile is None or profile.trains_job(job) or self._is_planned(suite, job, profile, corpus))
         )
+
+    def _is_planned(self, suite: Suite, job: Job, profile: Profile, corpus: StoredCorpus | None) -> bool:
+        """Whether a profile plans a job of a label that was named, with changes that the label does not read."""
+        shared = (job.fidelity, job.budget, job.training.precision, "cpu", corpus)
+        return bool(self.labels) and Protocol(suite, profile, "", (), [job.task], *shared).plans(job)
 
     def _details(self, jobs: Sequence[Job]) -> list[Run]:
         """The runs of stored jobs, without their curves."""
@@ -370,18 +365,3 @@ def _plural(suite: Suite) -> str:
     """The suite in words that follow "runs of": MAD tasks, language models."""
     title = suite.title if suite.title[:2].isupper() else suite.title.lower()
     return title if title.endswith("s") else f"{title}s"
-
-
-def _differing(protocols: Sequence[Protocol]) -> str:
-    """In what protocols differ of which each is stored, and how to choose one."""
-    names: dict[str, Any] = {}
-    for name in ("precision", "budget"):
-        names[name] = list(dict.fromkeys(getattr(one, name) for one in protocols))
-    corpora = {one.corpus.digest: one.corpus.name for one in protocols if one.corpus}
-    if len(names["precision"]) > 1:
-        given = " and in ".join(names["precision"])
-        return f"runs in {given}; add {' or '.join(f'precision={one}' for one in names['precision'])}"
-    if len(corpora) > 1:
-        given = ", ".join(f"{name} ({digest[:8]})" for digest, name in corpora.items())
-        return f"runs on several corpora: {given}; choose one with --corpus"
-    return f"runs under the budgets {' and '.join(names['budget'])}; choose one with --budget"

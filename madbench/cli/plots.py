@@ -180,7 +180,7 @@ def _check_suites(figures: Sequence[str], tasks: list[str] | None, protocol: str
     if tasks is not None and (foreign := [name for name in tasks_by_suite(tasks) if suites()[name] not in owners]):
         of_these = [task for name in foreign for task in tasks_by_suite(tasks)[name]]
         raise ConfigError(f"--tasks {','.join(of_these)}: has no effect on {drawn}, of {titles}")
-    if protocol and all(suite.shows_default for suite in owners):
+    if protocol and not any(suite.takes_corpus for suite in owners):
         raise ConfigError(f"--protocol {protocol}: has no effect on {drawn}, of {titles}")
 
 

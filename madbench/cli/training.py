@@ -230,7 +230,7 @@ def _table_command(experiment: Experiment) -> str:
     suite = protocol.suite
     terms = {"--fidelity": grid.fidelity, "--budget": grid.budget}
     given = {"--profile": grid.profile or None, **terms}
-    if not suite.shows_default:  # of which any protocol may be stored
+    if suite.takes_corpus:  # of which any protocol may be stored
         given["--profile"] = protocol.profile_name
     is_mixed = protocol.profile.overrides and protocol.plan(experiment.labels, [0]).idle
     words = ["table", *(experiment.labels if is_mixed else ()), *grid.overrides]

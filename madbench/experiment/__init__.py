@@ -172,7 +172,7 @@ class _Planner:
             suite = suite_of_override(word, self.leading)
             if names_profile(word) and not word.partition("=")[2].strip("'\"") and suite.name in self.tasks:
                 title = suite.title.lower()
-                raise ConfigError(f"override {word!r} leaves out the {title}, which the tasks name; leave out one of both")
+                raise ConfigError(f"override {word!r} leaves out the {title}, which the tasks name; give one of both")
         for suite in suites().values():
             is_asked = suite.name in self.tasks
             if is_asked or self.grid.tasks is None:

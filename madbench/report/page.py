@@ -22,6 +22,7 @@ import madbench
 from madbench.analysis import figures as figures_package
 from madbench.analysis.attribution import AttributionTable, attribution_table
 from madbench.analysis.comparison import comparison_table
+from madbench.analysis.figures import figure_names
 from madbench.analysis.figures.files import NothingToDrawError, svg
 from madbench.analysis.figures.registry import drawing_of, figure_frame
 from madbench.analysis.findings import VERDICTS, findings
@@ -137,7 +138,7 @@ def report_page(results: Results, labels: Sequence[str] = ()) -> Page:
 
 def _with_failed(rows: Sequence[PlannedRow], store: Store) -> list[PlannedRow]:
     """``rows`` of one suite; recognised protocols, whose jobs are those with a result, have the failed ones too."""
-    if not rows or rows[0].protocol.suite.shows_default:
+    if not rows or not rows[0].protocol.suite.takes_corpus:
         return list(rows)
     suite, known = rows[0].protocol.suite, {job.id for row in rows for job in row.jobs}
     protocol = protocol_id(suite, rows[0].jobs[0])
@@ -271,7 +272,7 @@ def _missing(
 def _figures(results: Results) -> tuple[list[tuple[str, str, Markup]], list[Missing]]:
     """Name, caption and SVG of the figures, and why the others have nothing to draw."""
     figures, missing = [], []
-    for name in figures_package.figure_names(results.experiment.suites):
+    for name in figure_names(results.experiment.suites):
         caption = drawing_of(name).caption
         try:
             drawn = _svg(name, figure_frame(name, results), results.store.root / "index" / "figures")

@@ -346,8 +346,6 @@ class Suite(abc.ABC):
     abbreviation: ClassVar[str] = ""
     place: ClassVar[int] = 100
     """Where it stands among the suites, ascending."""
-    shows_default: ClassVar[bool] = True
-    """Whether tables are of the default profile where none is named, or of whatever is stored."""
     measure: ClassVar[str] = "accuracy in percent"
     """What the numbers of its tables are."""
     averages: ClassVar[Mapping[str, Average]] = MappingProxyType({})
@@ -355,7 +353,8 @@ class Suite(abc.ABC):
     fidelities: ClassVar[tuple[Fidelity, ...]] = ("corrected",)
     budgets: ClassVar[tuple[Budget, ...]] = ("strict", "paper")
     takes_corpus: ClassVar[bool] = False
-    """Whether its jobs are trained on a corpus of text."""
+    """Whether its jobs are trained on a corpus of text, which no profile decides: its protocols are recognised from what
+    is stored, where those of other suites are planned from a profile."""
     keeps_weights: ClassVar[bool] = False
     """Whether weights stay with its runs unasked."""
     uses_all_cores: ClassVar[bool] = False

@@ -231,7 +231,7 @@ def test_compare_attribute_and_findings_say_the_same_of_two_labels(stored):
 
 def test_a_plot_is_a_figure_of_matplotlib(stored):
     assert isinstance(madbench.plot("scores", **stored), Figure)
-    with pytest.raises(NothingToDrawError, match="no language-model runs"):
+    with pytest.raises(NothingToDrawError, match="no runs: Language model"):
         madbench.plot("loss", **stored)
     with pytest.raises(ConfigError, match="no figure 'efects'; did you mean 'effects'"):
         madbench.plot("efects", **stored)

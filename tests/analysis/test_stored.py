@@ -140,7 +140,7 @@ def test_other_ways_to_have_nothing_to_show(store, selected, fill_language):
     with pytest.raises(StoreError, match="there is no such results folder"):
         Selection(results=store.root / "none").select()
     fill_language("S")
-    with pytest.raises(StoreError, match="its language models are in madbench lm table"):
+    with pytest.raises(StoreError, match="its language models are in madbench table -t language_model"):
         selected(tasks=["compression"])
     with pytest.raises(StoreError, match="nothing of the sort; it has:\n.*preset .*: S$"):
         Selection(labels=["R"], tasks=[TASK], results=store.root).select("nothing of the sort")
@@ -205,7 +205,7 @@ def test_language_models_are_chosen_by_what_tells_them_apart(fill_language, sele
     }
     with pytest.raises(ConfigError, match="the runs of language models follow 2 protocols"):
         selected(tasks=[TASK])
-    with pytest.raises(ConfigError, match="the runs follow 3 protocols"):
+    with pytest.raises(ConfigError, match="the runs of language models follow 3 protocols"):
         selected(tasks=[TASK], budget=None)
     steps = "language_model.training.steps=600"
     for name, choices in {

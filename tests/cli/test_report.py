@@ -15,7 +15,7 @@ TWO = ("compression", "in_context_recall")
 
 @pytest.fixture(autouse=True)
 def without_figures(monkeypatch):
-    monkeypatch.setattr("madbench.report.page.CAPTIONS", {})
+    monkeypatch.setattr("madbench.report.page.figure_names", lambda chosen: [])
 
 
 def embedded(path) -> dict:
@@ -72,7 +72,7 @@ def test_language_models_need_no_runs_of_mad_tasks(fill_language, invoke):
         (["S-x"], "label 'S-x'"),
         (["--results", "nowhere"], "nowhere: there is no such results folder"),
         (["-p", "full"], "profile full"),
-        (["-t", "language_model"], "no language-model runs"),
+        (["-t", "language_model"], "no runs of language models"),
         (["-t", "language_model", "training.epochs=1"], "has no effect on language models"),
         (["-o", "results"], "results: is a directory"),
     ],

@@ -24,13 +24,14 @@ difficulty: baseline
 precision: float32
 learning_rates: [1.0e-3, 2.0e-3]
 weight_decays: [0.0]
+beside: {{language_model: tiny}}
 model: {{d_model: 16}}
 training: {{batch_size: 16, epochs: 2}}
 tasks:
   compression: {{setting: {{{SIZES}}}}}
   in_context_recall: {{setting: {{{SIZES}}}, learning_rates: [1.0e-3]}}
 """
-FIGURES = "madbench.report.page.CAPTIONS"
+FIGURES = "madbench.report.page.figure_names"
 LABELS = ("S", "S-c", "R-c")
 TASKS = ("compression", "in_context_recall")
 ERROR = "</script><script>document.title='gone'</script> & <b>out of memory</b>"
@@ -165,7 +166,7 @@ def selected(profile):
     """``selected(store, *labels)``: the results that a report is made of."""
 
     def call(store: Store, *labels: str, tasks=(*TASKS, "language_model")) -> Results:
-        name = profile if set(tasks) & set(TASKS) else "quick"
+        name = profile if set(tasks) & set(TASKS) else None
         return Selection([*labels], profile=name, tasks=[*tasks], results=store.root, opened=Snapshot.open).select()
 
     return call
@@ -191,7 +192,7 @@ def page_file(store, selected) -> Path:
 def page(store, selected) -> Page:
     """The page without its figures."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(FIGURES, {})
+        patch.setattr(FIGURES, lambda chosen: [])
         return report_page(selected(store))
 
 
@@ -203,7 +204,7 @@ def parsed(page) -> Parsed:
 @pytest.fixture
 def read_page(selected, monkeypatch):
     """``read_page(store, *labels)``: the page parsed, without its figures."""
-    monkeypatch.setattr(FIGURES, {})
+    monkeypatch.setattr(FIGURES, lambda chosen: [])
 
     def call(store: Store, *labels: str, **choices) -> Parsed:
         page = report_page(selected(store, *labels, **choices), labels)

@@ -202,7 +202,7 @@ def test_effects_open_their_pairs_and_language_models_their_curves(show):
     page.locator("#view .curves svg").first.wait_for()
     names = [one.get_attribute("aria-label") for one in page.locator("#view .curves svg").all()]
     assert [name.split(" from ")[0] for name in names] == ["train loss", "validation loss"]
-    assert page.locator("#view code.command").inner_text().startswith("madbench lm S-c ")
+    assert page.locator("#view code.command").inner_text().startswith("madbench run S-c -t language_model ")
 
 
 def test_the_keyboard_reaches_everything_and_focus_shows(show):

@@ -64,8 +64,8 @@ def test_the_command_of_what_is_missing_trains_these_jobs():
 
 
 def loaded(words: list[str]):
-    """The preset that ``madbench lm`` loads for ``words``."""
-    name = words[words.index("--preset") + 1] if "--preset" in words else "tiny"
+    """The preset that ``madbench run -t language_model`` loads for ``words``."""
+    name = words[words.index("--profile") + 1] if "--profile" in words else "tiny"
     return LANGUAGE.Profile.load(name, [word for word in words if "=" in word])
 
 
@@ -103,6 +103,6 @@ def test_a_protocol_far_from_every_preset_is_spelled_out(language_run):
     run = language_run("S", [2.0])
     row = PlannedRow(Row("S"), language_protocol(run), [run.job])
     words = train_words(row, Path("here"), ["S"], [0])
-    assert words[:3] == ["madbench", "lm", "S"] and words[-2:] == ["--results", "here"]
+    assert words[:5] == ["madbench", "run", "S", "-t", "language_model"] and words[-2:] == ["--results", "here"]
     again = loaded(words)
     assert (again.model_config(), again.training_config("float32")) == (run.job.model, run.job.training)

@@ -9,18 +9,19 @@ from dataclasses import replace
 
 import pytest
 
+from drawings import FIGURES
 from madbench.analysis.figures import registry
 from madbench.report import page
-from madbench.report.page import CAPTIONS, report_page
+from madbench.report.page import report_page
 
 
 @pytest.fixture(autouse=True)
 def three(monkeypatch):
-    monkeypatch.setattr(page, "CAPTIONS", {name: CAPTIONS[name] for name in ("loss", "budget", "difficulty")})
+    monkeypatch.setattr(page, "figure_names", lambda chosen: ["loss", "budget", "difficulty"])
 
 
 def test_every_figure_has_a_caption():
-    assert list(CAPTIONS) == list(registry.FIGURES)
+    assert all(figure.caption for figure in FIGURES.values())
 
 
 def test_figures_have_ids_of_their_own_and_those_without_data_say_why(store, selected):
@@ -36,13 +37,13 @@ def test_what_goes_wrong_with_a_figure_is_raised(store, selected, monkeypatch):
         raise ValueError(f"no figure of {sorted(frame.label.unique())}")
 
     shutil.rmtree(store.root / "index" / "figures", ignore_errors=True)
-    monkeypatch.setitem(registry.FIGURES, "loss", replace(registry.FIGURES["loss"], draw=fail))
+    monkeypatch.setattr(registry, "LOSS", replace(FIGURES["loss"], draw=fail))
     with pytest.raises(ValueError, match="no figure of .*S-c"):
         report_page(selected(store))
 
 
 def test_a_stored_drawing_that_is_no_file_is_drawn_again(store, selected, monkeypatch):
-    monkeypatch.setattr(page, "CAPTIONS", {"budget": CAPTIONS["budget"]})
+    monkeypatch.setattr(page, "figure_names", lambda chosen: ["budget"])
     drawn = report_page(selected(store)).content["figures"]
     (stored,) = (store.root / "index" / "figures").glob("budget-*.svg")
     stored.unlink()
@@ -51,7 +52,7 @@ def test_a_stored_drawing_that_is_no_file_is_drawn_again(store, selected, monkey
 
 
 def test_drawings_of_others_in_the_folder_of_figures_stay(store, selected, monkeypatch):
-    monkeypatch.setattr(page, "CAPTIONS", {"budget": CAPTIONS["budget"]})
+    monkeypatch.setattr(page, "figure_names", lambda chosen: ["budget"])
     monkeypatch.setattr(page, "MOST_FIGURES", 1)
     folder = store.root / "index" / "figures"
     shutil.rmtree(folder, ignore_errors=True)

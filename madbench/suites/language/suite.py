@@ -230,7 +230,6 @@ class LanguageSuite(Suite):
     title = "Language model"
     Profile = LanguageProfile
     default = "tiny"
-    shows_default = False
     trial = "madbench.suites.language.trial:LanguageTrial"
     scoring = "madbench.suites.language.scores:LanguageScoring"
     key = TASK

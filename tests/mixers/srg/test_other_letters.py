@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 import torch
 
-from madbench.analysis.protocols import trains
 from madbench.errors import BudgetError, ConfigError, TrainingError
 from madbench.experiment import prepare
 from madbench.grid import Grid, Row
@@ -276,7 +275,8 @@ def test_ids_of_jobs_know_a_setting_only_off_its_default(tmp_path):
     prepare(Grid((Row("D-pga-q"),), ("memorization",), (0,)), device="cpu", results=tmp_path)
     (job,), (other,) = (MAD.jobs(["R-k-q"], one, seeds=[0], tasks=["memorization"]) for one in (profile, changed))
     assert job.id != other.id
-    assert trains(profile, job) and trains(changed, other) and not trains(changed, job) and not trains(profile, other)
+    assert profile.trains_job(job) and changed.trains_job(other)
+    assert not changed.trains_job(job) and not profile.trains_job(other)
 
 
 def test_all_registers_and_both_softmaxes_are_seen_from_the_first_row_on(make, randn):
