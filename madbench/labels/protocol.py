@@ -1,8 +1,9 @@
-"""What a value has to have to be a family of mixers: seen when it is loaded, before a label of it is read."""
+"""What families of mixers and what finds them share: the row of an explanation, and what a family has to have."""
 
 from __future__ import annotations
 
 import dataclasses
+from dataclasses import dataclass
 from typing import Any
 
 from madbench.errors import did_you_mean
@@ -10,6 +11,17 @@ from madbench.errors import did_you_mean
 TEXTS = ("name", "version")
 METHODS = ("parse", "factors", "neighbours", "explain", "solve", "build", "checks")
 OPTIONAL_METHODS = ("traits", "effective", "levels", "labels", "factors_of_other")
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """One letter of a label, or with an empty ``letter`` one thing that follows from those it does not have."""
+
+    letter: str
+    name: str
+    what: str  # what it does
+    equation: str  # the one it touches, t being the current token and i a token of its prefix
+    source: str  # name and place in the paper
 
 
 def fault_of(family: Any) -> str:

@@ -10,10 +10,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from madbench.labels import Variant
 from madbench.mixers import Size, path_checks
 from madbench.mixers.checks import SMALL, Residual, decoded, difference, filled, sample
 from madbench.mixers.srg.dynamic_mlp import DynamicMLP
+from madbench.mixers.srg.grammar import Variant
 from madbench.mixers.srg.parts import EPS
 from madbench.mixers.srg.reference import convolve, mixing_matrix
 

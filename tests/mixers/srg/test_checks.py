@@ -8,10 +8,11 @@ from dataclasses import replace
 import pytest
 import torch
 
-from madbench.labels import all_labels, every_label, expand, family_of, parse
+from madbench.labels import every_label, expand, family_of, parse
 from madbench.mixers import checks
 from madbench.mixers.srg import decoding, dynamic_mlp, parts, short_conv, tiled, tiles
 from madbench.mixers.srg.dynamic_mlp import DynamicMLP
+from madbench.mixers.srg.grammar import all_labels
 from madbench.mixers.srg.parts import SequenceMixing, lag_readout, rotate
 
 
