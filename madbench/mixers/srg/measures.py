@@ -248,7 +248,7 @@ def norm(mixer: DynamicMLP, x: Tensor) -> float:
     """Of the hidden scores of every row under bfloat16 autocast, against float64 of the same scores."""
     mixer, x = mixer.float(), x.float()
     with torch.autocast("cpu", torch.bfloat16):
-        p = mixer._ordered(mixer._project(x, 0))
+        p = mixer._ordered(mixer.project(x, 0))
         h, _, _, norm = mixer._weights(mixer._scores(p), p, mixer.register_slots)
     gate = h[:, : mixer.n_head].double().tril(mixer.register_slots)
     return difference(norm.double(), gate.square().sum(-1, keepdim=True).add(EPS).sqrt())
