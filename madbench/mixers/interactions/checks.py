@@ -13,9 +13,9 @@ from torch import Tensor, nn
 
 from madbench.mixers import Check, Size, path_checks
 from madbench.mixers import build as build_mixer
-from madbench.mixers.checks import decoded, difference, filled
 from madbench.mixers.interactions.coupling import Coupling
 from madbench.mixers.interactions.tuples import ALL, STRICT, count_tuples
+from madbench.mixers.residuals import decoded, difference, filled
 
 ROUNDING = 1e-10
 EXACT = 1e-12

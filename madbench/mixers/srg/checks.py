@@ -8,7 +8,8 @@ from dataclasses import replace
 from typing import Any
 
 from madbench.mixers import Check
-from madbench.mixers.checks import ROUNDING, general_checks, sample
+from madbench.mixers.checks import general_checks, sample
+from madbench.mixers.residuals import ROUNDING
 from madbench.mixers.srg import measures
 from madbench.mixers.srg.grammar import Variant
 

@@ -11,7 +11,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from madbench.mixers import Size, path_checks
-from madbench.mixers.checks import SMALL, Residual, decoded, difference, filled, sample
+from madbench.mixers.checks import SMALL, sample
+from madbench.mixers.residuals import Residual, decoded, difference, filled
 from madbench.mixers.srg.dynamic_mlp import DynamicMLP
 from madbench.mixers.srg.grammar import Variant
 from madbench.mixers.srg.parts import EPS
