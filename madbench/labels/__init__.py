@@ -221,12 +221,12 @@ def expand(specs: Iterable[str]) -> list[str]:
     for the first spec that is wrong or when there would be more than 10,000 labels, and ``ConfigError`` for a file
     that is not a ``LabelSet``; nothing is returned then.
     """
-    found: dict[str, None] = {}
+    labels: dict[str, None] = {}
     for spec in [specs] if isinstance(specs, str) else specs:
-        found |= dict.fromkeys(_labels_of(spec, Path()))
-        if len(found) > MOST_LABELS:
+        labels |= dict.fromkeys(_labels_of(spec, Path()))
+        if len(labels) > MOST_LABELS:
             raise LabelError(f"more than {MOST_LABELS:,} labels in all; ask for fewer at a time")
-    return list(found)
+    return list(labels)
 
 
 def available_sets() -> dict[str, Path]:
