@@ -15,12 +15,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from madbench._version import __version__ as __version__
+
 if TYPE_CHECKING:
     from madbench.analysis.api import attribute, compare, findings, plot, run, run_language_model, sweep, table, verify
     from madbench.labels import parse
     from madbench.mixers import build
 
-__version__ = "0.2.0"
 __all__ = [
     "attribute", "build", "compare", "findings", "parse", "plot", "run", "run_language_model", "sweep", "table",
     "verify",

@@ -15,7 +15,8 @@ from madbench import config
 from madbench.cli.validate import _check
 from madbench.errors import MadbenchError
 from madbench.grid import load_grid
-from madbench.labels import all_labels, expand, explain, parse
+from madbench.labels import expand, explain, parse
+from madbench.mixers.srg.grammar import all_labels
 from madbench.suites import size_of
 from madbench.suites.language.suite import LANGUAGE
 from madbench.suites.mad.suite import MAD, MAD_TASKS

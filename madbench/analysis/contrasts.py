@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from madbench.labels import FACTOR_NAMES, FACTORS, factors_in, family_of, levels, parse
-from madbench.mixers.srg.family import LEVELS
+from madbench.labels import contrast_order, factor_names, factors_in, family_of, levels, parse
 
 Pair = tuple[str, str]
 """A label with what a contrast gives, and its partner without."""
@@ -35,7 +35,8 @@ class Contrast:
     @property
     def name(self) -> str:
         """``conv: c vs. none``."""
-        return f"{self.prefix}{FACTOR_NAMES.get(self.factor, self.factor)}: {self.given} vs. {self.against or 'none'}"
+        factor = factor_names(self.prefix).get(self.factor, self.factor)
+        return f"{self.prefix}{factor}: {self.given} vs. {self.against or 'none'}"
 
     @property
     def short_name(self) -> str:
@@ -50,6 +51,8 @@ def find_pairs(labels: Iterable[str]) -> dict[Contrast, list[Pair]]:
     has a place for the other's label.
     """
     every = [*map(parse, labels)]
+    factor_order, level_order = contrast_order()
+    place = functools.partial(_place, {level: i for i, level in enumerate(level_order)})
     pairs: dict[Contrast, list[Pair]] = {}
     for family in dict.fromkeys(map(family_of, every)):
         prefix = f"{family.name}:" if family.name else ""
@@ -57,13 +60,13 @@ def find_pairs(labels: Iterable[str]) -> dict[Contrast, list[Pair]]:
         variants, factors = zip(*(pair for pair in in_family if pair[1] is not None))
         own = [family_of(variant) is family for variant in variants]
         found = [levels(one) if is_own else of_one for one, is_own, of_one in zip(variants, own, factors)]
-        order = list(dict.fromkeys([*FACTORS, *(factor for one in found for factor in one)]))
+        order = list(dict.fromkeys([*factor_order, *(factor for one in found for factor in one)]))
         for i, j, factor in _one_difference(factors):
             if not (own[i] or own[j]):
                 continue
-            without, given = sorted((i, j), key=lambda k: _place(found[k][factor]))
+            without, given = sorted((i, j), key=lambda k: place(found[k][factor]))
             lacks, gives = found[without][factor], found[given][factor]
-            position = order.index(factor), _place(lacks)[0], _place(gives)[0]
+            position = order.index(factor), place(lacks)[0], place(gives)[0]
             contrast = Contrast(prefix, position, factor, gives, lacks)
             pairs.setdefault(contrast, []).append((str(variants[given]), str(variants[without])))
     return {contrast: pairs[contrast] for contrast in sorted(pairs)}
@@ -93,6 +96,6 @@ def _one_difference(labels: Sequence[Mapping[str, str]]) -> Iterator[tuple[int, 
             yield i, i + 1 + int(j), names[int(differs[j].argmax())]
 
 
-def _place(level: str) -> tuple[int, str]:
-    """Where a level stands among those of S/R/G; those of other families come after and by name."""
-    return (LEVELS.index(level) if level in LEVELS else len(LEVELS)), level
+def _place(places: Mapping[str, int], level: str) -> tuple[int, str]:
+    """Where a level stands among those that have a place; others come after and by name."""
+    return places.get(level, len(places)), level

@@ -11,8 +11,8 @@ from typing import Any
 from madbench.experiment import PlannedRow
 from madbench.jobs import Job, Record
 from madbench.labels import parse
-from madbench.mixers.interactions.worlds import Colliding, World
 from madbench.suites.interactions.suite import world_of
+from madbench.tasks.worlds import Colliding, World
 
 NOTHING = 1e-6
 """Mean squared error up to which values are learned: ten times what the paper calls its errors, Theta(1e-7)."""

@@ -16,7 +16,7 @@ from madbench.bench.parts import Column, Curve, Part, Row, Setup
 from madbench.bench.timing import in_turns, peak_bytes, reason
 from madbench.errors import TrainingError
 from madbench.mixers import build, solve
-from madbench.mixers.checks import difference
+from madbench.mixers.residuals import difference
 from madbench.models.blocks import autocast
 from madbench.models.gpt import GPT
 from madbench.models.token_loss import TokenLoss

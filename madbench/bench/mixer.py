@@ -16,7 +16,7 @@ from madbench.bench.parts import Column, Curve, Part, Row, Setup
 from madbench.bench.timing import MIB, Timing, ceiling_flops, in_turns, kept_bytes, reason
 from madbench.errors import MadbenchError, TrainingError
 from madbench.mixers import build
-from madbench.mixers.checks import difference
+from madbench.mixers.residuals import difference
 from madbench.mixers.srg.kernels import fused
 from madbench.models.blocks import autocast
 

@@ -58,7 +58,7 @@ def _whole_word(incomplete: str) -> tuple[str, str]:
 
 def _labels(ctx: typer.Context, incomplete: str) -> Iterator[str]:
     """Labels up to the end of the part that is being written, families and sets."""
-    from madbench.labels import ALIASES, available_sets, every_label, families, loaded_families
+    from madbench.labels import available_sets, every_label, families, loaded_families, mixer_names
 
     if incomplete.startswith("@"):
         yield from _that_begin(incomplete, (f"@{name}" for name in available_sets()))
@@ -69,7 +69,7 @@ def _labels(ctx: typer.Context, incomplete: str) -> Iterator[str]:
     labels = [*_labels_of_sets(), *every_label()]
     for family in loaded_families().values() if ":" in text else ():
         labels += [*getattr(family, "mixers", {}).values(), *filter(None, [getattr(family, "example", None)])]
-    found = ("-".join(label.split("-")[:parts]) for label in (*ALIASES, *labels))
+    found = ("-".join(label.split("-")[:parts]) for label in (*mixer_names(), *labels))
     prefixes = () if ":" in text else (f"{name}:" for name in families() if name)
     yield from (sign + word for word in _that_begin(text, (*found, *prefixes)))
     if not incomplete:

@@ -235,7 +235,7 @@ def _number(value: float | None) -> str:
 def _draw(rows: Sequence[Row], store: Store, folder: Path, layout: Layout) -> Iterator[Path]:
     """Writes the figures, each as CSV, PNG and PDF; of matrices the first seed's."""
     from madbench.analysis.figures.interactions import devised, errors, errors_frame, learned_matrices
-    from madbench.mixers.interactions.worlds import Colliding
+    from madbench.tasks.worlds import Colliding
     from madbench.training.checkpoints import load_model
 
     def write(name: str, figure: Figure, frame: pd.DataFrame) -> Path:

@@ -16,7 +16,7 @@ from madbench.cli.options import LABELS_HELP, BudgetOption, JsonOption, argument
 from madbench.cli.printing import first_of, print_json, print_lines, table_lines
 from madbench.config import from_mapping, settings_of
 from madbench.errors import BudgetError, ConfigError
-from madbench.labels import FACTOR_NAMES, Label, diff, expand, family_of, levels, parse
+from madbench.labels import Label, diff, expand, factor_names, family_of, levels, parse
 from madbench.labels.names import spelled
 from madbench.mixers import Allocation, solve, used_settings
 
@@ -90,10 +90,11 @@ def _print_rows(console: Console, label: Label, rows: Iterable[tuple[str, gramma
 def _differences(first: Label, label: Label) -> Iterator[str]:
     """``R(1) (1o vs. none)``: each factor in which ``label`` differs, with its level and that of ``first``."""
     of_first, of_label = levels(first), levels(label)
+    names = {**factor_names(first), **factor_names(label)}
     for factor in diff(first, label):
         given, against = of_label.get(factor), of_first.get(factor)
         is_shown = None not in (given, against) and given != against  # not of factors that one family alone has
-        yield FACTOR_NAMES.get(factor, factor) + is_shown * f" ({given or 'none'} vs. {against or 'none'})"
+        yield names.get(factor, factor) + is_shown * f" ({given or 'none'} vs. {against or 'none'})"
 
 
 def budget(

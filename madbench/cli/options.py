@@ -18,7 +18,7 @@ from madbench.cli.completion import completion_of
 from madbench.cli.printing import Format, tracked
 from madbench.errors import ConfigError, did_you_mean
 from madbench.jobs import Budget, Fidelity
-from madbench.labels import ALIASES, expand, names
+from madbench.labels import expand, mixer_names, names
 from madbench.labels.names import spelled_in
 from madbench.store.runs import Snapshot
 
@@ -275,7 +275,7 @@ def split_list(values: list[str] | None, flag: str = "--tasks", noun: str = "tas
 def names_and_labels(words: list[str], names: Collection[str], noun: str) -> tuple[list[str], list[str]]:
     """Splits off the words that are ``names``; raises ``ConfigError`` for one that looks like a name and is none."""
     others = [word for word in words if word not in names]
-    known = {alias.lower() for alias in ALIASES}
+    known = {name.lower() for name in mixer_names()}
     for word in others:
         if re.fullmatch("[a-z]{2,}", word) and word not in known:
             raise ConfigError(f"{word!r} is neither a {noun} nor a label{did_you_mean(word, names)}")

@@ -29,7 +29,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
-import madbench
+from madbench._version import __version__
 from madbench.errors import ConfigError, StoreError
 from madbench.files import explain_os_errors
 from madbench.jobs import KEEP, Job, Record, Report, Status, StopTraining
@@ -231,7 +231,7 @@ class Assignment:
     """The jobs' work folders, where the worker sees them; None for temporary ones on the worker's machine."""
 
     def pack(self) -> Packed:
-        return madbench.__version__, pickle.dumps(self)
+        return __version__, pickle.dumps(self)
 
 
 Packed = tuple[str, bytes]
@@ -251,7 +251,7 @@ class Outcome:
 
 def source_checkout() -> Path | None:
     """The folder that madbench is imported from where that is a checkout; None where it is installed."""
-    folder = Path(madbench.__file__).resolve().parents[1]
+    folder = Path(__file__).resolve().parents[2]
     return folder if (folder / "pyproject.toml").exists() else None
 
 
@@ -346,8 +346,8 @@ def work_remotely(packed: Packed, send: Send, needs_gpu: bool = False, hand_in: 
     """Unpacks and trains a group on a machine that may lack what it needs; what is broken names the machine."""
     version, content = packed
     try:
-        if version != madbench.__version__:
-            versions = f"has madbench {madbench.__version__}, and the driver has {version}"
+        if version != __version__:
+            versions = f"has madbench {__version__}, and the driver has {version}"
             raise StoreError(f"{versions}; install the same version on all machines")
         if needs_gpu:
             import torch

@@ -22,7 +22,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Self
 
-from madbench import __version__
+from madbench._version import __version__
 from madbench.execute.base import Event
 from madbench.execute.tally import Tally, flatten, weights
 from madbench.files import seal, unseal

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import madbench
+from madbench._version import __version__
 from madbench.errors import StoreError
 from madbench.execute.base import Assignment, Files, Outcome, Packed, Train, now_and_then, work_remotely
 from madbench.execute.driver import Task
@@ -97,7 +97,7 @@ class LeftJob:
         mine, theirs = self.assignment, task.assignment
         folders = dict(zip(self.ids, mine.works or ()))
         return (
-            self.call.packed[0] == madbench.__version__
+            self.call.packed[0] == __version__
             and not theirs.policy.redo
             and mine.policy.time_limit == theirs.policy.time_limit
             and all(folders.get(job.id) == work for job, work in zip(theirs.jobs, theirs.works or ()))

@@ -1,9 +1,9 @@
 """Labels: one spelling for every sequence mixer, the key of every table, file name and plot.
 
-The text before a label's first colon names its family, and no colon means S/R/G. A family is a value of the protocol
-:class:`madbench.mixers.Family`: ``FAMILY`` in ``madbench/mixers/NAME/family.py``, or of an installed package, an entry
-point of the group ``madbench.families`` named like the family. A set of labels is written with ``{S,R}-c`` braces, as
-``@table1``, a file, or as ``~LABEL``, a neighbourhood.
+The text before a label's first colon names its family; one family, S/R/G, has no prefix, and so no name. A family is a
+value of the protocol :class:`madbench.mixers.Family`: ``FAMILY`` of a ``family.py`` in ``madbench/mixers/``, named like
+its folder, or of an installed package, an entry point of the group ``madbench.families`` named like the family. A set
+of labels is written with ``{S,R}-c`` braces, as ``@table1``, a file, or as ``~LABEL``, a neighbourhood.
 """
 
 from __future__ import annotations
@@ -21,32 +21,21 @@ from madbench.errors import ConfigError, LabelError, did_you_mean
 from madbench.labels import names
 from madbench.labels.diagnosis import SHOWN, point_at, show
 from madbench.labels.elsewhere import problem_elsewhere
-from madbench.labels.grammar import (
-    ALIASES,
-    FACTOR_NAMES,
-    FACTORS,
-    Explanation,
-    Variant,
-    all_labels,
-    all_variants,
-    every_label,
-    every_variant,
-)
 from madbench.labels.plugins import Installed, find_installed, isolated, place, resolve
-from madbench.labels.protocol import fault_of
+from madbench.labels.protocol import Explanation, fault_of
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
 
 __all__ = [
-    "ALIASES", "FACTORS", "FACTOR_NAMES", "Explanation", "LabelSet", "Variant", "all_labels", "all_variants",
-    "available_sets", "broken_families", "diff", "every_label", "every_variant", "expand", "explain", "factors",
-    "factors_in", "families", "family_identity", "family_of", "installed_families", "levels", "loaded_families",
-    "parse",
+    "Explanation", "LabelSet", "available_sets", "broken_families", "contrast_order", "diff", "every_label", "expand",
+    "explain", "factor_names", "factors", "factors_in", "families", "family_identity", "family_of",
+    "installed_families", "levels", "loaded_families", "mixer_names", "parse",
 ]  # fmt: skip
 
 GROUP = "madbench.families"
 MOST_LABELS = 10_000
+WITHOUT_PREFIX = "srg"  # folder of the family whose labels have no prefix
 
 Family = Any  # of madbench.mixers, a room above this one
 Label = Any  # what a family's parser returns: frozen, hashable, its str is the canonical label
@@ -137,6 +126,31 @@ def levels(label: Label) -> Mapping[str, str]:
     return getattr(family, "levels", family.factors)(label)
 
 
+def factor_names(label: str | Label) -> Mapping[str, str]:
+    """Of factors of the label's family that people do not see under their own name, the one that they see."""
+    return getattr(family_of(label), "factor_names", {})
+
+
+def contrast_order() -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Factors, and their levels, in the order in which contrasts are listed, of the families that have one."""
+    ordered = loaded_families().values()
+    return tuple(
+        tuple(dict.fromkeys(name for family in ordered for name in getattr(family, order, ())))
+        for order in ("factor_order", "level_order")
+    )
+
+
+def mixer_names() -> tuple[str, ...]:
+    """Names of mixers that are read without a prefix, in any case: ``HyperGLU``."""
+    return tuple(getattr(family_of(""), "mixers", {}))
+
+
+@functools.cache
+def every_label() -> tuple[str, ...]:
+    """Every label without a prefix, in the order of its grammar."""
+    return tuple(map(str, family_of("").labels()))
+
+
 def family_identity(family: Family) -> str:
     """What a job says of the family that computes it: its version.
 
@@ -167,9 +181,13 @@ def _load(name: str) -> Family | LabelError:
 
 @functools.cache
 def _built_in() -> dict[str, str]:
-    """Where each family of this package is, by name: the folders of ``mixers/``; that of ``srg`` is empty."""
-    folders = (file.parent.name for file in (Path(__file__).parents[1] / "mixers").glob("*/family.py"))
-    return {"" if name == "srg" else name: f"madbench.mixers.{name}.family:FAMILY" for name in folders}
+    """Where each family of this package is, by name: the folders in ``mixers/`` that have a ``family.py``."""
+    home = Path(__file__).parents[1] / "mixers"
+    folders = [file.parent.relative_to(home).parts for file in sorted(home.rglob("family.py"))]
+    return {
+        "" if parts[-1] == WITHOUT_PREFIX else parts[-1]: f"madbench.mixers.{'.'.join(parts)}.family:FAMILY"
+        for parts in folders
+    }
 
 
 @functools.cache
@@ -203,12 +221,12 @@ def expand(specs: Iterable[str]) -> list[str]:
     for the first spec that is wrong or when there would be more than 10,000 labels, and ``ConfigError`` for a file
     that is not a ``LabelSet``; nothing is returned then.
     """
-    found: dict[str, None] = {}
+    labels: dict[str, None] = {}
     for spec in [specs] if isinstance(specs, str) else specs:
-        found |= dict.fromkeys(_labels_of(spec, Path()))
-        if len(found) > MOST_LABELS:
+        labels |= dict.fromkeys(_labels_of(spec, Path()))
+        if len(labels) > MOST_LABELS:
             raise LabelError(f"more than {MOST_LABELS:,} labels in all; ask for fewer at a time")
-    return list(found)
+    return list(labels)
 
 
 def available_sets() -> dict[str, Path]:

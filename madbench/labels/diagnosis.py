@@ -1,42 +1,8 @@
-"""Why a text is no label: the character at fault, what was expected there, and the nearest label."""
+"""What every message about a rejected text has: the text on one line, a caret at the character at fault."""
 
 from __future__ import annotations
 
-import difflib
-import unicodedata
-
-from madbench.errors import LabelError
-from madbench.labels.grammar import ALIASES, LETTERS, RuleError, either, every_label, from_letters, spell
-
 SHOWN = 60  # characters of a rejected text that a message repeats
-MOST_EDITS = 3
-
-
-class InvalidLabel(LabelError):
-    """A text outside the grammar. The message is worked out when it is shown, so that rejecting a label is cheap."""
-
-    def __str__(self) -> str:
-        label = self.args[0]
-        try:
-            from_letters(label)
-        except RuleError as error:  # the fault is the '!', else the first letter to pay for
-            if label == spell(label):
-                at_fault = "!" if label.endswith("!") else [row.letter for row in LETTERS if row.is_paid]
-                return point_at(label, next(i for i, letter in enumerate(label) if letter in at_fault), str(error))
-        except LabelError:
-            pass  # the syntax is at fault
-        position = 0
-        while position < len(label) and any(other.startswith(label[: position + 1]) for other in every_label()):
-            position += 1
-        before, character, rest = label[:position], label[position : position + 1], label[position + 1 :]
-        following = {other[position : position + 1] for other in every_label() if other.startswith(before)}
-        letters = [*(row.letter for row in LETTERS[:-1]), "-", LETTERS[-1].letter]
-        options = [repr(letter) for letter in letters if letter in following] + ["the end"] * ("" in following)
-        row = next((row for row in LETTERS if row.letter == character), None)
-        found = nearest(label, *([label + row.needs, before + rest] if row else []))
-        hint = f"did you mean {found!r}?" if found else "labels look like 'S', 'R-c' or 'G-cg-q-12o'"
-        place = f"after {before[-1]!r}" if before else "at the start"
-        return point_at(label, position, f"expected {either(options)} {place}; {hint}")
 
 
 def point_at(text: str, position: int, problem: str, what: str = "label") -> str:
@@ -53,38 +19,7 @@ def show(text: str) -> str:
     return text.encode("unicode_escape").decode()
 
 
-def nearest(text: str, *repaired: str) -> str | None:
-    """The valid label or alias nearest to ``text``, or None when nothing is near.
-
-    That is the label with the same letters in any order, else one with the letters of a ``repaired`` text, else the one
-    with the fewest characters to change, among equals the one of the same length; all in any case. Letters that are not
-    of the paper's Table 1 are not suggested to a text that has none.
-    """
-    names = {name.lower(): name for name in ALIASES}
-    close = difflib.get_close_matches(text[:20].lower(), names, n=1, cutoff=0.75)
-    if close:
-        return names[close[0]]
-    if len(text) > SHOWN:
-        return None
-    texts = ["".join(unicodedata.normalize("NFKC", each).split()) for each in (text, *repaired)]
-    texts = [each[:1].upper() + each[1:].lower() for each in texts]
-    for each in texts:
-        try:
-            return str(from_letters(each))
-        except LabelError:
-            continue
-    text, matcher = texts[0], difflib.SequenceMatcher(autojunk=False)
-    bases = [row.letter for row in LETTERS if row.segment == "base"]
-    base = next((letter for letter in text if letter in bases), "S")
-    absent = {row.letter for row in LETTERS if not row.is_in_table1} - {*text}
-    matcher.set_seq2(text)
-
-    def changes(label: str) -> tuple[int, int]:
-        matcher.set_seq1(label)
-        edits = (max(i2 - i1, j2 - j1) for tag, i1, i2, j1, j2 in matcher.get_opcodes() if tag != "equal")
-        return sum(edits), abs(len(label) - len(text))
-
-    most, letters = min(MOST_EDITS, len(text) - 1), {*text}
-    labels = (label for label in every_label() if label[0] == base and absent.isdisjoint(label))
-    best = min((label for label in labels if len({*label} - letters) <= most), key=changes, default=None)
-    return best if best and changes(best)[0] <= most else None
+def either(options: list[str] | str) -> str:
+    """``'a', 'b' or 'c'``."""
+    options = [repr(option) if len(option) == 1 else option for option in options]
+    return " or ".join(filter(None, (", ".join(options[:-1]), options[-1])))

@@ -18,27 +18,28 @@ def problem_elsewhere(text: str) -> str | None:
     if not body or len(text) > SHOWN:
         return None
     named, is_family = _mixers(), colon and prefix in labels.families()
-    own = {_key(one) for one in _by_family().get(prefix, ())} if is_family else set()
+    own = {_key(name) for name in _by_family().get(prefix, ())} if is_family else set()
     name, rest = next(((body[:end], body[end:]) for end in _ends(body) if _key(body[:end]) in named), ("", ""))
     if _key(name) in own:
         return None
-    found = [f"{label}{rest}" if _is_label(f"{label}{rest}") else label for label in named.get(_key(name), ())]
-    found = [label for label in found if not is_family or not label.startswith(f"{prefix}:")]
-    if colon and not found and _is_label(body):
-        name, found = body, [body]
-    if is_family and not found and len(_key(name := re.split("[-!]", body)[0])) > 2:  # of two letters too much is near
+    suggested = [f"{label}{rest}" if _is_label(f"{label}{rest}") else label for label in named.get(_key(name), ())]
+    suggested = [label for label in suggested if not is_family or not label.startswith(f"{prefix}:")]
+    if colon and not suggested and _is_label(body):
+        name, suggested = body, [body]
+    # of two letters too much is near
+    if is_family and not suggested and len(_key(name := re.split("[-!]", body)[0])) > 2:
         near = difflib.get_close_matches(_key(name), named, n=1, cutoff=0.8)
-        found = [label for label in named[near[0]] if near[0] not in own] if near else []
-    if not found:
+        suggested = [label for label in named[near[0]] if near[0] not in own] if near else []
+    if not suggested:
         return None
     where = f"{prefix}: has no" if is_family else "a label begins with its family; no"
-    what = f"{where} {show(name)!r}; did you mean {' or '.join(map(repr, found))}? Named mixers: {_listed()}"
+    what = f"{where} {show(name)!r}; did you mean {' or '.join(map(repr, suggested))}? Named mixers: {_listed()}"
     return point_at(text, len(prefix) + len(colon), what)
 
 
 def _ends(body: str) -> list[int]:
     """Where a name that begins a body may end, the longest first."""
-    ends = [found.start() for found in re.finditer("[-!]|$", body.removesuffix("!"))]
+    ends = [match.start() for match in re.finditer("[-!]|$", body.removesuffix("!"))]
     return ends[::-1]
 
 
@@ -59,25 +60,25 @@ def _is_label(text: str) -> bool:
 @functools.cache
 def _mixers() -> dict[str, list[str]]:
     """Labels of named mixers, of all families, by name without case and hyphens."""
-    found: dict[str, list[str]] = {}
+    labels: dict[str, list[str]] = {}
     for mixers in _by_family().values():
         for name, label in mixers.items():
-            of_name = found.setdefault(_key(name), [])
+            of_name = labels.setdefault(_key(name), [])
             of_name += [label] * (label not in of_name)
-    return found
+    return labels
 
 
 @functools.cache
 def _by_family() -> dict[str, dict[str, str]]:
     import madbench.labels as labels
 
-    found = {}
+    mixers = {}
     for name in labels.families():
         try:
-            found[name] = dict(getattr(labels.family_of(f"{name}:" if name else ""), "mixers", {}))
+            mixers[name] = dict(getattr(labels.family_of(f"{name}:" if name else ""), "mixers", {}))
         except MadbenchError:  # of a package that cannot be loaded
             continue
-    return found
+    return mixers
 
 
 def _listed() -> str:

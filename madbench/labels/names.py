@@ -48,12 +48,12 @@ def spelled(label: str) -> str:
 
 def shown_in(text: str) -> str:
     """A text for people with its labels as they are shown: the one that begins it, and all with a prefix."""
-    return _TOKEN.sub(lambda found: shown(found[0]), _FIRST.sub(lambda found: shown(found[0]), text, count=1))
+    return _TOKEN.sub(lambda match: shown(match[0]), _FIRST.sub(lambda match: shown(match[0]), text, count=1))
 
 
 def spelled_in(text: str) -> str:
     """A message with its labels as they were typed, so that commands in it stay commands."""
-    return _TOKEN.sub(lambda found: spelled(found[0]), text)
+    return _TOKEN.sub(lambda match: spelled(match[0]), text)
 
 
 def remember(label: str, text: str) -> None:
@@ -77,7 +77,7 @@ def ask(names: Mapping[str, str], *, of_set: bool = False) -> None:
         label = str(parse(text))
         if not name.strip():
             raise ConfigError(f"the name of {text!r} is empty; write {text}=NAME")
-        if other := next((one for one in into if into[one] == name and one != label), None):
+        if other := next((named for named in into if into[named] == name and named != label), None):
             raise ConfigError(f"{name!r} cannot be the name of both {spelled(other)} and {text}")
         into[label] = name
 

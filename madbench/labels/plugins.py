@@ -76,10 +76,10 @@ def _entry_points(group: str) -> list[EntryPoint]:
     try:
         return list(metadata.entry_points(group=group))
     except Exception:
-        found = []
+        points = []
         for distribution in metadata.distributions():
             try:
-                found += distribution.entry_points.select(group=group)
+                points += distribution.entry_points.select(group=group)
             except Exception:
                 continue
-        return found
+        return points

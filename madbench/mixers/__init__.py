@@ -93,7 +93,8 @@ class Family(Protocol):
     What is missing or of another kind is an error when the family is loaded (:mod:`madbench.labels.protocol`).
     Optional, beside what is said below: ``is_bidirectional``, whether its mixers can see all tokens, False by default;
     ``labels()``, all of them where they can be listed; ``levels(label)``, what contrasts call its factors, which are
-    otherwise its ``factors``.
+    otherwise its ``factors``; ``factor_names``, names of factors for people, by factor; ``factor_order`` and
+    ``level_order``, in which contrasts are listed.
     """
 
     name: str  # text before the colon of its labels

@@ -4,29 +4,18 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from madbench.labels import family_of, parse
 from madbench.mixers import Check, Family, Size
+from madbench.mixers.residuals import ROUNDING, filled
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
 SMALL = Size(d_model=16, n_head=2, max_len=8, budget="paper")  # paper: every label fits
-ROUNDING = 1e-9
-
-
-class Residual(float):
-    """A residual that says of what it is, such as of which gradient at which length."""
-
-    where: str
-
-    def __new__(cls, value: float, where: str) -> Residual:
-        found = super().__new__(cls, value)
-        found.where = where
-        return found
 
 
 @dataclass(frozen=True)
@@ -101,35 +90,6 @@ def sample(family: Family, label: Any, path: str = "auto", size: Size = SMALL) -
     """A small mixer of the label, always the same, with weights that show, and an input."""
     settings = family.Settings()
     return filled(lambda: family.build(family.solve(label, size, settings), settings, path))
-
-
-def filled(build: Callable[[], nn.Module]) -> tuple[nn.Module, Tensor]:
-    """What ``build`` makes, in float64 with the same weights at every call, and an input (2, max_len, d_model)."""
-    import torch
-
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(0)
-        mixer = build().double()
-        for parameter in mixer.parameters():
-            torch.nn.init.normal_(parameter, std=0.3)
-        size = mixer.allocation.size
-        return mixer.eval().requires_grad_(False), torch.randn(2, size.max_len, size.d_model).double()
-
-
-def difference(given: Tensor, expected: Tensor) -> float:
-    """Norm of the difference, relative to ``expected``."""
-    return float((given - expected).norm() / expected.norm().clamp(min=1e-30))
-
-
-def decoded(mixer: nn.Module, x: Tensor, cache: Any = None, **how: Any) -> Tensor:
-    """The rows of x (B, T, D) by one step a token, after what the cache holds."""
-    import torch
-
-    rows = []
-    for token in x.unbind(1):
-        row, cache = mixer.step(token, cache, **how)
-        rows.append(row)
-    return torch.stack(rows, dim=1)
 
 
 def general_checks(family: Family, label: Any) -> Iterable[Check]:

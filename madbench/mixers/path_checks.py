@@ -18,7 +18,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from madbench.errors import TrainingError
 from madbench.mixers import Check, Family, Size
-from madbench.mixers.checks import ROUNDING, Residual, decoded, difference, filled
+from madbench.mixers.residuals import ROUNDING, Residual, decoded, difference, filled
 
 LONGEST = 130
 LENGTHS = (1, 2, 5, 16, 17, 33, 64, 65, LONGEST)

@@ -10,8 +10,8 @@ from torch.nn import functional as F
 
 from madbench import mixers
 from madbench.labels import parse
-from madbench.mixers.hfa.operator import HyperFeatureAttention
 from madbench.mixers.interactions.coupling import Coupling
+from madbench.mixers.interactions.hfa.operator import HyperFeatureAttention
 from madbench.mixers.interactions.tuples import ALL
 from madbench.mixers.traits import attach
 from madbench.models.blocks import linear

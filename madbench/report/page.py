@@ -18,7 +18,7 @@ from jinja2.utils import htmlsafe_json_dumps
 from markupsafe import Markup
 from pandas.util import hash_pandas_object
 
-import madbench
+from madbench._version import __version__
 from madbench.analysis import figures as figures_package
 from madbench.analysis.attribution import AttributionTable, attribution_table
 from madbench.analysis.comparison import comparison_table
@@ -94,7 +94,7 @@ class Page:
             script_hash=f"sha256-{digest}",
             command=command,
             written=written,
-            version=madbench.__version__,
+            version=__version__,
         )
         return html.encode(errors="replace")
 

@@ -19,14 +19,14 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import closing, suppress
 from pathlib import Path
 
-import madbench
+from madbench._version import __version__
 from madbench.errors import MadbenchError, StoreError
 from madbench.files import remove
 from madbench.jobs import SCHEMA, Job, Record
 from madbench.store.format import NAMES, make_job
 
 WORTH_INDEXING = 200  # runs from which on looking them up here costs less than reading their files
-VERSION = f"3 {SCHEMA} {madbench.__version__}"
+VERSION = f"3 {SCHEMA} {__version__}"
 TIMEOUT = 5  # seconds for which a writer waits for another
 
 Found = tuple[Job, Record] | StoreError | None

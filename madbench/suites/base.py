@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 from madbench.config import field_docs, from_mapping, key_of, overridden, read_yaml
 from madbench.errors import BudgetError, ConfigError, did_you_mean
 from madbench.jobs import Budget, Fidelity, Job, identifying
-from madbench.labels import family_identity, family_of, loaded_families, parse
+from madbench.labels import Label, family_identity, family_of, loaded_families, parse
 from madbench.mixers import Family, label_traits, own_settings, solve, used_settings
 from madbench.tasks import settings_class
 
@@ -174,10 +174,10 @@ class Profile:
                 raise ConfigError(f"{key_of(word)} has no effect on {label!r}; {why}")
         return self.identifying_settings(label)
 
-    def identifying_settings(self, label: str) -> dict[str, Any]:
-        """:meth:`mixer_settings`, whatever the overrides."""
+    def identifying_settings(self, label: str | Label) -> dict[str, Any]:
+        """:meth:`mixer_settings`, whatever the overrides, of a label or its text."""
         settings = self._part(family_of(label).Settings)
-        own = own_settings(parse(label), settings)
+        own = own_settings(label, settings)
         return {name: value for name, value in identifying(settings).items() if name in own}
 
     def changes(self, job: Job) -> list[str]:
@@ -353,8 +353,8 @@ class Suite(abc.ABC):
     fidelities: ClassVar[tuple[Fidelity, ...]] = ("corrected",)
     budgets: ClassVar[tuple[Budget, ...]] = ("strict", "paper")
     takes_corpus: ClassVar[bool] = False
-    """Whether its jobs are trained on a corpus of text, which no profile decides: its protocols are recognised from what
-    is stored, where those of other suites are planned from a profile."""
+    """Whether its jobs are trained on a corpus of text. No profile decides that, so its protocols are recognised from
+    what is stored, where those of other suites are planned from a profile."""
     keeps_weights: ClassVar[bool] = False
     """Whether weights stay with its runs unasked."""
     uses_all_cores: ClassVar[bool] = False
@@ -545,21 +545,21 @@ def plan_jobs(
 
     They are of seed 0. Raises ``BudgetError``, naming the task, where a label has no ranks at this size and length.
     """
-    labels = list(map(str, map(parse, labels)))
+    labels = list(map(parse, labels))
     check_count(len(labels) * len(runs))
     model, tasks = profile.model_config(), {task for task, *_ in runs}
     task_of_length = {length: task for task, _, length, *_ in reversed(runs)}
     found = []
     for label in labels:
         mixer = profile.identifying_settings(label)
-        families = {task: mixer_identity(label, task, fidelity) for task in tasks}
+        families = {task: mixer_identity(str(label), task, fidelity) for task in tasks}
         for length, task in task_of_length.items():
             try:
                 solve(label, model.d_model, model.n_head, length, budget, **mixer)
             except BudgetError as error:
                 raise BudgetError(f"{task} at seq_len {length}: {error}") from None
         found += [
-            Job(suite, task, label, families[task], setting, model, mixer, training, 0, fidelity, budget, source)
+            Job(suite, task, str(label), families[task], setting, model, mixer, training, 0, fidelity, budget, source)
             for task, setting, _, training, source in runs
         ]
     return unique(found)

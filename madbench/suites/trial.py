@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from madbench import mixers
 from madbench.errors import ConfigError
 from madbench.jobs import Job
+from madbench.labels import parse
 from madbench.models.blocks import autocast
 from madbench.models.token_loss import TokenLoss
 from madbench.text.corpus import Corpus
@@ -115,4 +116,4 @@ class Trial:
 def mixer_maker(job: Job, max_len: int, path: str) -> Callable[[], nn.Module]:
     """What makes the mixer of each block of the job's model."""
     how = {"n_head": job.model.n_head, "budget": job.budget, "path": path, **job.mixer}
-    return functools.partial(mixers.build, job.label, job.model.d_model, max_len, **how)
+    return functools.partial(mixers.build, parse(job.label), job.model.d_model, max_len, **how)

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import numpy as np
 
-from madbench import __version__
+from madbench._version import __version__
 from madbench.errors import ConfigError, StoreError
 from madbench.files import explain_os_errors, file_digest, remove, sync_folder
 from madbench.text.corpus import PARTIAL

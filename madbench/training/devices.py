@@ -16,7 +16,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-import madbench
+from madbench._version import __version__
 from madbench.errors import ConfigError
 from madbench.jobs import Precision
 
@@ -212,7 +212,7 @@ def memory_bytes() -> float:
 
 def versions() -> dict[str, str]:
     """Those that decide the numbers of a run."""
-    return {"madbench": madbench.__version__, "python": platform.python_version()} | {
+    return {"madbench": __version__, "python": platform.python_version()} | {
         package: version(package) for package in ("torch", "numpy")
     }
 

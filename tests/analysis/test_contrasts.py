@@ -6,7 +6,8 @@ import random
 import pytest
 
 from madbench.analysis.contrasts import find_pairs, find_squares
-from madbench.labels import FACTORS, all_labels, diff, expand, parse
+from madbench.labels import diff, expand, parse
+from madbench.mixers.srg.grammar import FACTORS, all_labels
 
 
 def named(labels: list[str]) -> dict[str, list[tuple[str, str]]]:

@@ -1,4 +1,4 @@
-"""A suite of an installed package takes part in every verb: two tasks, a column that is no accuracy, its own average."""
+"""A suite of an installed package takes part in every verb: a column that is no accuracy, an average of its own."""
 
 from __future__ import annotations
 

@@ -8,7 +8,8 @@ import pytest
 
 from madbench import config
 from madbench.errors import ConfigError, LabelError
-from madbench.labels import all_labels, expand, family_of, parse
+from madbench.labels import expand, family_of, parse
+from madbench.mixers.srg.grammar import all_labels
 
 BRACES = {
     "S": "S",

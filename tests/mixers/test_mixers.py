@@ -7,9 +7,9 @@ import torch
 
 import madbench
 from madbench.errors import BudgetError, ConfigError
-from madbench.labels import all_labels
 from madbench.mixers import Size, solve
 from madbench.mixers.checks import run_checks
+from madbench.mixers.srg.grammar import all_labels
 
 
 def test_build_is_the_package_s_and_builds_what_solve_allocates():

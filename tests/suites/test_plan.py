@@ -6,7 +6,7 @@ import math
 import pytest
 
 from madbench.errors import BudgetError, ConfigError, LabelError
-from madbench.labels import expand
+from madbench.labels import expand, family_of
 from madbench.suites.mad.suite import MAD_TASKS, MadProfile
 from madbench.suites.mad.suite import jobs as plan
 
@@ -115,3 +115,11 @@ def test_the_shipped_profiles_are_all_planned():
         labels = ["S", "cd:gla-cg" if name.startswith("coefficients") else "G-cg-q-12o"]
         jobs = plan(labels, MadProfile.load(name))
         assert {job.task for job in jobs} == set(MAD_TASKS)
+
+
+def test_a_plan_parses_each_label_once(monkeypatch):
+    family, parsed = family_of("S"), []
+    sound = type(family).parse
+    monkeypatch.setattr(type(family), "parse", lambda self, text: parsed.append(text) or sound(self, text))
+    plan(["S", "G-cg-q-12o"], QUICK)
+    assert parsed == ["S", "G-cg-q-12o"]

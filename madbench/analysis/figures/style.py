@@ -13,7 +13,7 @@ from typing import Any
 import matplotlib
 
 from madbench.analysis.figures.colors import apart_from, shade
-from madbench.labels import all_labels, all_variants
+from madbench.mixers.srg.grammar import all_labels, all_variants
 
 Look = Mapping[str, Any]
 """Arguments of Matplotlib's Line2D."""

@@ -12,9 +12,9 @@ from madbench.errors import LabelError, MadbenchError, did_you_mean
 from madbench.labels import Explanation
 from madbench.labels.diagnosis import point_at
 from madbench.mixers import Check, ListedFamily, Size, Traits
-from madbench.mixers.checks import difference
 from madbench.mixers.fla.budget import Allocation, Label, library, make, solve
 from madbench.mixers.fla.layers import LAYERS
+from madbench.mixers.residuals import difference
 
 if TYPE_CHECKING:
     from madbench.mixers.fla.operator import FlaMixer

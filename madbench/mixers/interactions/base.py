@@ -9,10 +9,11 @@ from dataclasses import replace
 from typing import Any, ClassVar
 
 from madbench.errors import LabelError
-from madbench.labels import Explanation, Variant
+from madbench.labels import Explanation
 from madbench.mixers import Check, Size, Traits, one_factor_apart
 from madbench.mixers.interactions.budget import InteractionAllocation, Settings
 from madbench.mixers.interactions.grammar import COMMON, InteractionLabel
+from madbench.mixers.srg.grammar import Variant
 
 NO_POSITIONS = Explanation("", "no positions",
     "Without p, permuting a layer's earlier inputs leaves its output as it is. Only in a stack do the causal prefixes"

@@ -13,9 +13,9 @@ from torch import Tensor, nn
 
 from madbench.mixers import Check, Size, path_checks
 from madbench.mixers import build as build_mixer
-from madbench.mixers.checks import decoded, difference, filled
 from madbench.mixers.interactions.coupling import Coupling
 from madbench.mixers.interactions.tuples import ALL, STRICT, count_tuples
+from madbench.mixers.residuals import decoded, difference, filled
 
 ROUNDING = 1e-10
 EXACT = 1e-12
@@ -153,8 +153,8 @@ def _sliding_steps(mixer: nn.Module, x: Tensor) -> float:
 
 
 def _softmax_attention(mixer: nn.Module, x: Tensor) -> float:
-    from madbench.mixers.ha.operator import HyperAttention
-    from madbench.mixers.hfa.operator import HyperFeatureAttention
+    from madbench.mixers.interactions.ha.operator import HyperAttention
+    from madbench.mixers.interactions.hfa.operator import HyperFeatureAttention
 
     d, heads, label = 16, 2, mixer.allocation.label
     attention = build_mixer("S-p" if label.rope else "S", d, 8, n_head=heads)
@@ -172,7 +172,7 @@ def _full_coupling(mixer: nn.Module, x: Tensor) -> float:
     w, heads, d = mixer.state_dict(), mixer.n_head, x.shape[-1]
     found = []
     if n == 2:
-        from madbench.mixers.hfa.family import factor_widths
+        from madbench.mixers.interactions.hfa.budget import factor_widths
 
         values = iter(w["v.weight"].split(mixer.d_vo))
         q_heads, k_heads = (w[f"{name}.weight"].view(heads, mixer.d_qk, d) for name in "qk")

@@ -9,9 +9,8 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal, Self
 
 from madbench.errors import LabelError, did_you_mean
-from madbench.labels import Variant
-from madbench.labels.diagnosis import SHOWN, point_at
-from madbench.labels.grammar import either
+from madbench.labels.diagnosis import SHOWN, either, point_at
+from madbench.mixers.srg.grammar import Variant
 
 LETTERS = "LC123456789+wusa-!pqv"  # of any label, in the order in which messages list them
 COMMON = {"base": ("", "L", "C"), "rope": (False, True), "rank": ("", "q", "v"), "over": (False, True)}

@@ -15,22 +15,19 @@ from torch import Tensor
 from madbench.mixers.interactions.tuples import visible_tuples
 
 if TYPE_CHECKING:
-    from madbench.mixers.ha.operator import HyperAttention
-    from madbench.mixers.hfa.operator import HyperFeatureAttention
-    from madbench.mixers.interactions.coupling import Coupling
-
+    from madbench.mixers.interactions.mixer import InteractionMixer
 
 Rows = Sequence[int] | None
 """Which rows of a sequence are computed; all of them if None."""
 
 
-def coupling_reference(mixer: Coupling, x: Tensor, rows: Rows = None) -> Tensor:
+def coupling_reference(mixer: InteractionMixer, x: Tensor, rows: Rows = None) -> Tensor:
     """Def. 5.1 (degree 2) or 6.1: x (B, T, d) -> (B, T or rows, d2) in float64."""
     c, w = ([each.double() for each in of] for of in (mixer.c, mixer.w))
     return torch.stack([torch.stack(_coupled(mixer, c, w, sequence, rows)) for sequence in x.double()])
 
 
-def _coupled(mixer: Coupling, c: list[Tensor], w: list[Tensor], x: Tensor, wanted: Rows) -> list[Tensor]:
+def _coupled(mixer: InteractionMixer, c: list[Tensor], w: list[Tensor], x: Tensor, wanted: Rows) -> list[Tensor]:
     rows = []
     for i in range(len(x)) if wanted is None else wanted:
         y = x.new_zeros(mixer.out_width)
@@ -53,7 +50,7 @@ def _coupled(mixer: Coupling, c: list[Tensor], w: list[Tensor], x: Tensor, wante
 
 
 def feature_reference(
-    mixer: HyperFeatureAttention, widths: Sequence[Sequence[int]], x: Tensor, wanted: Rows = None
+    mixer: InteractionMixer, widths: Sequence[Sequence[int]], x: Tensor, wanted: Rows = None
 ) -> Tensor:
     """Def. F.3, eq. 39-40: x (B, T, d) -> (B, T or rows, d) in float64; ``widths`` are those of the factors of every
     head."""
@@ -82,7 +79,7 @@ def feature_reference(
     return torch.stack(sequences)
 
 
-def tuple_reference(mixer: HyperAttention, x: Tensor, wanted: Rows = None) -> Tensor:
+def tuple_reference(mixer: InteractionMixer, x: Tensor, wanted: Rows = None) -> Tensor:
     """Def. G.1 and G.3: x (B, T, d) -> (B, T or rows, d) in float64; slots of 1 share keys and values."""
     w = {name: value.double() for name, value in mixer.named_parameters()}
     n_head, slots = mixer.n_head, mixer.slots

@@ -13,7 +13,7 @@ from numpy import ndarray as Array
 
 from madbench.mixers import Check
 from madbench.mixers.interactions.coupling import Coupling
-from madbench.mixers.interactions.worlds import Colliding, Hunters, sinusoids, wave_couplings
+from madbench.tasks.worlds import Colliding, Hunters, sinusoids, wave_couplings
 
 ROUNDING = 1e-10
 ACTIVATED_BY: Mapping[int, Sequence[int]] = {1: [3], 2: [], 4: [2]}

@@ -28,7 +28,7 @@ from madbench.mixers.interactions.representation import (
     outputs,
     representation,
 )
-from madbench.mixers.interactions.worlds import Alliances, Colliding
+from madbench.tasks.worlds import Alliances, Colliding
 
 EMBEDDINGS = ("one_hot", "sinusoidal")
 _SMALL: dict[str, Any] = {"positions": 8, "radius": 1, "length": 6, "samples": 300, "test_samples": 300}

@@ -19,9 +19,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from madbench.errors import BudgetError
-from madbench.labels import Variant
 from madbench.mixers import Size
 from madbench.mixers.ranks import WIDE_MODEL, WIDE_VO_STEP
+from madbench.mixers.srg.grammar import Variant
 
 CONV_TAPS = 4
 

@@ -7,10 +7,11 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Any
 
-from madbench.labels import Variant
 from madbench.mixers import Check
-from madbench.mixers.checks import ROUNDING, general_checks, sample
+from madbench.mixers.checks import general_checks, sample
+from madbench.mixers.residuals import ROUNDING
 from madbench.mixers.srg import measures
+from madbench.mixers.srg.grammar import Variant
 
 NOTICEABLE = 1e-3
 EXACT_NORM = 1e-5  # of sums in float32

@@ -11,7 +11,7 @@ scores and that of weights, slot l being the token l steps back.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import torch
 import torch.nn.functional as F
@@ -19,12 +19,43 @@ from torch import Tensor
 
 from madbench.errors import TrainingError
 from madbench.mixers.srg.budget import CONV_TAPS
-from madbench.mixers.srg.parts import rotary_angles
+from madbench.mixers.srg.parts import Projected, rotary_angles
+
+if TYPE_CHECKING:
+    from torch import nn
+
+    from madbench.mixers.srg.budget import Allocation
+    from madbench.mixers.srg.grammar import Variant
 
 ANGLES = 64  # positions whose angles are computed at a time
 
-if TYPE_CHECKING:
-    from madbench.mixers.srg.dynamic_mlp import DynamicMLP, Projected
+
+class Decodable(Protocol):
+    """What decoding asks of a mixer: its parts one by one, which the forward pass of a whole sequence takes too."""
+
+    variant: Variant
+    allocation: Allocation
+    max_len: int
+    q: nn.Linear
+    k_conv: nn.Module | None
+    contrast: nn.Module | None
+    uses_sdpa: bool
+
+    def __call__(self, x: Tensor, projected: Projected | None = None) -> Tensor: ...
+
+    def check_length(self, length: int) -> None: ...
+
+    def project(
+        self,
+        x: Tensor,
+        position: int,
+        before: Tensor | None = None,
+        angles: tuple[Tensor, Tensor] | None = None,
+    ) -> Projected: ...
+
+    def attend(self, p: Projected, first_row: int, is_step: bool = False) -> Tensor: ...
+
+    def read_out(self, o: Tensor, x: Tensor) -> Tensor: ...
 
 
 @dataclass
@@ -57,12 +88,12 @@ class Cache:
         return self.storage.v[:, :, self.rows]
 
 
-def prefill(mixer: DynamicMLP, x: Tensor, slide: bool = False) -> tuple[Tensor, Cache]:
+def prefill(mixer: Decodable, x: Tensor, slide: bool = False) -> tuple[Tensor, Cache]:
     """Rows of a prompt and the cache after it: see :meth:`DynamicMLP.prefill`."""
     if x.dim() != 3:
         raise TrainingError(f"{mixer.variant}: a prompt is (B, T, D), not {tuple(x.shape)}")
     whole = x[:, : mixer.max_len] if slide else x  # rows beyond see a window each
-    projected = mixer._project(whole, 0)
+    projected = mixer.project(whole, 0)
     rows = [mixer(whole, projected)]
     cache = _extended(_empty(mixer, whole), mixer, whole, projected, slide)
     for token in x[:, whole.shape[1] :].unbind(1):
@@ -71,7 +102,7 @@ def prefill(mixer: DynamicMLP, x: Tensor, slide: bool = False) -> tuple[Tensor, 
     return torch.cat(rows, dim=1), cache
 
 
-def step(mixer: DynamicMLP, x: Tensor, cache: Cache | None = None, slide: bool = False) -> tuple[Tensor, Cache]:
+def step(mixer: Decodable, x: Tensor, cache: Cache | None = None, slide: bool = False) -> tuple[Tensor, Cache]:
     """The row of a token and the cache after it: see :meth:`DynamicMLP.step`."""
     if x.dim() != 2:
         raise TrainingError(f"{mixer.variant}: a step takes one token of each sequence, (B, D), not {tuple(x.shape)}")
@@ -80,24 +111,24 @@ def step(mixer: DynamicMLP, x: Tensor, cache: Cache | None = None, slide: bool =
     row, cache = x[:, None], _with_angles(cache or _empty(mixer, x[:, None]), mixer)
     at = cache.position % ANGLES
     angles = cache.angles and tuple(each[at : at + 1] for each in cache.angles)
-    projected = mixer._project(row, cache.position, cache.inputs, angles)
+    projected = mixer.project(row, cache.position, cache.inputs, angles)
     cache = _extended(cache, mixer, row, projected, slide)
     seen = replace(projected, k=cache.k, v=cache.v)
     if mixer.uses_sdpa and not mixer.contrast:
         o = F.scaled_dot_product_attention(seen.q, seen.k, seen.v)
     else:
-        o = mixer._attend(seen, seen.k.shape[2] - 1, is_step=True)
-    return mixer._read_out(o, row)[:, 0], cache
+        o = mixer.attend(seen, seen.k.shape[2] - 1, is_step=True)
+    return mixer.read_out(o, row)[:, 0], cache
 
 
-def _empty(mixer: DynamicMLP, x: Tensor) -> Cache:
+def _empty(mixer: Decodable, x: Tensor) -> Cache:
     """The cache before the first token of x (B, T, D)."""
-    nothing = mixer._project(x[:, :0], 0)
+    nothing = mixer.project(x[:, :0], 0)
     inputs = x.new_zeros(x.shape[0], CONV_TAPS - 1, x.shape[2]) if mixer.k_conv else None
     return Cache(Storage(nothing.k, nothing.v, 0), slice(0, 0), inputs, 0)
 
 
-def _with_angles(cache: Cache, mixer: DynamicMLP) -> Cache:
+def _with_angles(cache: Cache, mixer: Decodable) -> Cache:
     """The cache with the angles of its next position, where there is RoPE."""
     if not mixer.variant.rope or (cache.angles and cache.position % ANGLES):
         return cache
@@ -106,12 +137,12 @@ def _with_angles(cache: Cache, mixer: DynamicMLP) -> Cache:
         return replace(cache, angles=rotary_angles(rows, cache.position // ANGLES * ANGLES))
 
 
-def _extended(cache: Cache, mixer: DynamicMLP, x: Tensor, new: Projected, slide: bool) -> Cache:
+def _extended(cache: Cache, mixer: Decodable, x: Tensor, new: Projected, slide: bool) -> Cache:
     """The cache with the tokens x (B, M, D) too, which became ``new``; sliding, without the oldest of its own."""
     count, storage, end = x.shape[1], cache.storage, cache.rows.stop
     kept = end - cache.rows.start
     kept = min(kept, mixer.max_len - count) if slide else kept
-    mixer._check_length(kept + count)
+    mixer.check_length(kept + count)
     # rows are written where no other cache and no gradient has seen any
     is_writable = torch.is_inference_mode_enabled() or not (torch.is_grad_enabled() or storage.k.is_inference())
     is_free = storage.used == end and storage.k.shape[2] - end >= count

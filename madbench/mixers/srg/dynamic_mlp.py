@@ -19,6 +19,7 @@ from madbench.mixers.srg.decoding import Cache
 from madbench.mixers.srg.kernels import fused
 from madbench.mixers.srg.parts import (
     Contrast,
+    Projected,
     SequenceMixing,
     ShortConv,
     activate,
@@ -39,18 +40,6 @@ DENSE_LIMIT_LENGTH = 512  # beyond it, blocks that skip the masked half are fast
 DENSE_LIMIT_BYTES = 2**30  # of one (B, H, T, T) float32 tensor
 TILED_FROM_BYTES = 2**22  # of the same: below it the dense path works in cache as well, and has fewer calls
 MIXED_TILED_FROM_BYTES = 2**18  # of the same with mixing, of which tiles need fewer passes
-
-
-@dataclass(frozen=True)
-class Projected:
-    """What the rows of a block and the tokens they see became; every field but ``k``, ``v`` has one row a query."""
-
-    q: Tensor  # (B, H_q, T, K), rotated and gated
-    k: Tensor  # (B, H_q, S, K), rotated
-    v: Tensor  # (B, H, S, V)
-    s1: Tensor | None  # (B, H_q, T, R) strengths of R(1)
-    s2: Tensor | None  # (B, H, T, R) strengths of R(2)
-    to_registers: Tensor | None  # (B, H_q, T, registers) scores, the first slots of a row
 
 
 @dataclass(frozen=True)
@@ -177,13 +166,13 @@ class DynamicMLP(nn.Module):
     def forward(self, x: Tensor, projected: Projected | None = None) -> Tensor:
         """x (B, T, D) -> (B, T, D); row t depends on rows 0..t only. Raises ``TrainingError`` when T is 0 or too long.
 
-        ``projected`` is what :meth:`_project` makes of x, where it is at hand.
+        ``projected`` is what :meth:`project` makes of x, where it is at hand.
         """
-        self._check_length(x.shape[1])
+        self.check_length(x.shape[1])
         path = self.resolve_path(x.shape[0], x.shape[1])
         if path == "reference":
             return self.reference(x).to(x.dtype)
-        projected = self._project(x, 0) if projected is None else projected
+        projected = self.project(x, 0) if projected is None else projected
         if path == "sdpa":
             v = projected.v if self.contrast is None else torch.cat((projected.v, projected.v), dim=1)
             refuse_second(path, (projected.q, projected.k, v))
@@ -198,10 +187,10 @@ class DynamicMLP(nn.Module):
             operator = tiled.attend if path == "tiled" else fused.attend
             o = self._by_head(operator, q, projected.k, projected.v, projected.s1, projected.s2)
         elif path == "dense":
-            o = self._attend(self._ordered(projected), 0)
+            o = self.attend(self._ordered(projected), 0)
         else:
             o = self._attend_in_chunks(projected)
-        return self._read_out(o, x)
+        return self.read_out(o, x)
 
     def reference(self, x: Tensor, rows: Sequence[int] | None = None) -> Tensor:
         """Rows of :meth:`forward`, of all unless ``rows`` says which, by loops in float64: (B, rows, D)."""
@@ -228,8 +217,8 @@ class DynamicMLP(nn.Module):
 
     def maps(self, x: Tensor, position: int = 0) -> Maps:
         """Scores, activations and weights of x (B, T, D), whose first row is at ``position``; of T x T each."""
-        self._check_length(x.shape[1])
-        p, last = self._ordered(self._project(x, position)), self.register_slots
+        self.check_length(x.shape[1])
+        p, last = self._ordered(self.project(x, position)), self.register_slots
         z = self._scores(p)
         h, a, w, norm = self._weights(z, p, last)
         norm = 1 if norm is None else norm
@@ -278,20 +267,26 @@ class DynamicMLP(nn.Module):
         is_small = length <= DENSE_LIMIT_LENGTH and scores <= DENSE_LIMIT_BYTES
         return "dense" if is_small or length <= self.chunk else "chunked"
 
-    def _check_length(self, length: int) -> None:
+    def check_length(self, length: int) -> None:
+        """Raises ``TrainingError`` for a length that it has no rows for."""
         if length == 0:
             raise TrainingError(f"{self.variant}: 0 tokens; a sequence has at least one")
         if self.variant.has_mixing and length > self.max_len:
             limit = f"its mixing tables hold max_len = {self.max_len}; build it with a larger max_len"
             raise TrainingError(f"{self.variant}: {length} tokens, but {limit}")
 
-    def _project(
+    def project(
         self,
         x: Tensor,
         position: int,
         before: Tensor | None = None,
         angles: tuple[Tensor, Tensor] | None = None,
     ) -> Projected:
+        """What the tokens x (B, T, D) become, the first of which is at ``position``.
+
+        ``before`` are the inputs (B, taps - 1, D) that precede them, for a convolution; ``angles`` those of their
+        positions, for RoPE, where they are at hand.
+        """
         k_in = v_in = x
         if self.k_conv:
             k_in, v_in = self.k_conv(x, before), self.v_conv(x, before)
@@ -338,7 +333,7 @@ class DynamicMLP(nn.Module):
         a, norm = activate(self.variant.base, h, last, self.contrast and self.contrast())
         return h, a, self.mix2.right_transposed(a, p.s2).tril(last) if self.mix2 else a, norm
 
-    def _attend(self, p: Projected, first_row: int, is_step: bool = False) -> Tensor:
+    def attend(self, p: Projected, first_row: int, is_step: bool = False) -> Tensor:
         """Rows ``first_row, ...`` against all the keys up to the last of them: (B, H, M, V).
 
         Those of a step, which has one row, are by position in either layout.
@@ -377,9 +372,10 @@ class DynamicMLP(nn.Module):
         return torch.cat(blocks, dim=2)
 
     def _attend_block(self, first_row: int, *block: Tensor | None) -> Tensor:
-        return self._attend(Projected(*block), first_row)
+        return self.attend(Projected(*block), first_row)
 
-    def _read_out(self, o: Tensor, x: Tensor) -> Tensor:
+    def read_out(self, o: Tensor, x: Tensor) -> Tensor:
+        """Rows (B, T, D) of what the heads read, o (B, H, T, V), gated by the tokens x (B, T, D)."""
         if self.head_norm:
             o = ((1 - self.lambda_init) * self.head_norm(o.to(self.head_norm.weight.dtype))).to(o.dtype)
         o = o.transpose(1, 2).flatten(-2)

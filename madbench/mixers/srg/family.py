@@ -10,11 +10,22 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 from madbench.config import check_at_least
 from madbench.errors import ConfigError, LabelError
 from madbench.jobs import NOT_AT_DEFAULT
-from madbench.labels import ALIASES, Explanation, Variant, every_variant
-from madbench.labels.diagnosis import InvalidLabel
-from madbench.labels.grammar import FACTORS, LETTERS, MATCHED, NO_POSITIONS, POSITION_LAYOUT, from_letters
+from madbench.labels import Explanation
 from madbench.mixers import Check, ListedFamily, Size, Traits
 from madbench.mixers.srg.budget import Allocation, solve
+from madbench.mixers.srg.diagnosis import InvalidLabel
+from madbench.mixers.srg.grammar import (
+    ALIASES,
+    FACTOR_NAMES,
+    FACTORS,
+    LETTERS,
+    MATCHED,
+    NO_POSITIONS,
+    POSITION_LAYOUT,
+    Variant,
+    every_variant,
+    from_letters,
+)
 
 if TYPE_CHECKING:
     from madbench.mixers.srg.dynamic_mlp import DynamicMLP
@@ -72,6 +83,7 @@ class SRGFamily(ListedFamily):
     syntax = "S|R|G|D[-pcgka][-q|v][-1|2|12[o]][!]"
     example = "G-cg-q-12o"
     labels = staticmethod(every_variant)
+    factor_names, factor_order, level_order = FACTOR_NAMES, FACTORS, LEVELS
 
     def parse(self, text: str) -> Variant:
         """The variant a label or an alias names."""

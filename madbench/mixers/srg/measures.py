@@ -10,10 +10,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from madbench.labels import Variant
 from madbench.mixers import Size, path_checks
-from madbench.mixers.checks import SMALL, Residual, decoded, difference, filled, sample
+from madbench.mixers.checks import SMALL, sample
+from madbench.mixers.residuals import Residual, decoded, difference, filled
 from madbench.mixers.srg.dynamic_mlp import DynamicMLP
+from madbench.mixers.srg.grammar import Variant
 from madbench.mixers.srg.parts import EPS
 from madbench.mixers.srg.reference import convolve, mixing_matrix
 
@@ -248,7 +249,7 @@ def norm(mixer: DynamicMLP, x: Tensor) -> float:
     """Of the hidden scores of every row under bfloat16 autocast, against float64 of the same scores."""
     mixer, x = mixer.float(), x.float()
     with torch.autocast("cpu", torch.bfloat16):
-        p = mixer._ordered(mixer._project(x, 0))
+        p = mixer._ordered(mixer.project(x, 0))
         h, _, _, norm = mixer._weights(mixer._scores(p), p, mixer.register_slots)
     gate = h[:, : mixer.n_head].double().tril(mixer.register_slots)
     return difference(norm.double(), gate.square().sum(-1, keepdim=True).add(EPS).sqrt())

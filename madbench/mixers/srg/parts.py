@@ -13,6 +13,8 @@ shifted by one. Read with a row pitch one shorter, the product's memory *is* the
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -24,6 +26,18 @@ from madbench.mixers.tracing import is_symbolic, is_traced
 
 EPS = 1e-12
 ROPE_BASE = 10000.0
+
+
+@dataclass(frozen=True)
+class Projected:
+    """What the rows of a block and the tokens they see became; every field but ``k``, ``v`` has one row a query."""
+
+    q: Tensor  # (B, H_q, T, K), rotated and gated
+    k: Tensor  # (B, H_q, S, K), rotated
+    v: Tensor  # (B, H, S, V)
+    s1: Tensor | None  # (B, H_q, T, R) strengths of R(1)
+    s2: Tensor | None  # (B, H, T, R) strengths of R(2)
+    to_registers: Tensor | None  # (B, H_q, T, registers) scores, the first slots of a row
 
 
 def activate(base: str, h: Tensor, first_row: int, contrast: Tensor | None = None) -> tuple[Tensor, Tensor | None]:

@@ -12,7 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from madbench.labels import Variant
+from madbench.mixers.srg.grammar import Variant
 
 
 def reference(

@@ -21,7 +21,7 @@ from madbench.suites.overrides import Plan, content, decided
 
 if TYPE_CHECKING:
     from madbench.mixers import Family
-    from madbench.mixers.interactions.worlds import Embedding, World
+    from madbench.tasks.worlds import Embedding, World
 
 NAME = "interactions"
 TASKS = ("colliding", "hunters", "alliances")
@@ -266,7 +266,7 @@ def world_of(job: Job) -> World:
 
 
 def _world(task: str, setting: Mapping[str, Any]) -> World:
-    from madbench.mixers.interactions.worlds import WORLDS
+    from madbench.tasks.worlds import WORLDS
 
     return from_mapping(WORLDS[task], setting, f"setting of {task}")
 

@@ -13,8 +13,8 @@ from madbench.analysis.figures.panels import HEIGHT, WIDTHS, Layout
 from madbench.analysis.interactions import interaction_rows
 from madbench.experiment import PlannedRow, Protocol
 from madbench.grid import Row
-from madbench.mixers.interactions.worlds import Colliding
 from madbench.suites.interactions.suite import INTERACTIONS, TASKS, InteractionProfile
+from madbench.tasks.worlds import Colliding
 from partial_stores import interaction_record
 
 

@@ -9,9 +9,9 @@ import torch
 
 from madbench.labels import family_of, parse
 from madbench.mixers.checks import run_check
-from madbench.mixers.ha import operator as tuple_operator
-from madbench.mixers.hfa import operator as feature_operator
 from madbench.mixers.interactions.checks import checks
+from madbench.mixers.interactions.ha import operator as tuple_operator
+from madbench.mixers.interactions.hfa import operator as feature_operator
 from madbench.mixers.srg.parts import rotate
 from mixers.interactions.labels import all_labels_of
 

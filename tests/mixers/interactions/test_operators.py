@@ -10,9 +10,9 @@ import torch
 
 from madbench.errors import TrainingError
 from madbench.mixers import build
-from madbench.mixers.ha.operator import HyperAttention
-from madbench.mixers.hfa.family import factor_widths
-from madbench.mixers.hfa.operator import HyperFeatureAttention
+from madbench.mixers.interactions.ha.operator import HyperAttention
+from madbench.mixers.interactions.hfa.budget import factor_widths
+from madbench.mixers.interactions.hfa.operator import HyperFeatureAttention
 from madbench.models.blocks import Backbone
 from madbench.models.gpt import GPT, generate
 from madbench.models.mad import MadModel

@@ -9,7 +9,7 @@ import torch
 from madbench.labels import family_of, parse
 from madbench.mixers.interactions import theorems as module
 from madbench.mixers.interactions.coupling import Coupling
-from madbench.mixers.interactions.worlds import Colliding, Hunters
+from madbench.tasks.worlds import Colliding, Hunters
 
 
 @pytest.fixture

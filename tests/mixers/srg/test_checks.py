@@ -8,10 +8,11 @@ from dataclasses import replace
 import pytest
 import torch
 
-from madbench.labels import all_labels, every_label, expand, family_of, parse
+from madbench.labels import every_label, expand, family_of, parse
 from madbench.mixers import checks
 from madbench.mixers.srg import decoding, dynamic_mlp, parts, short_conv, tiled, tiles
 from madbench.mixers.srg.dynamic_mlp import DynamicMLP
+from madbench.mixers.srg.grammar import all_labels
 from madbench.mixers.srg.parts import SequenceMixing, lag_readout, rotate
 
 
@@ -41,18 +42,18 @@ def test_a_statement_that_says_nothing_about_a_label_does_not_apply_and_says_why
 
 def leak(monkeypatch):
     """Every row meets the key of the token after it in the place of its own."""
-    sound = DynamicMLP._project
+    sound = DynamicMLP.project
 
     def project(self, *arguments):
         p = sound(self, *arguments)
         return replace(p, k=torch.cat((p.k[:, :, 1:], p.k[:, :, -1:]), dim=2))
 
-    monkeypatch.setattr(DynamicMLP, "_project", project)
+    monkeypatch.setattr(DynamicMLP, "project", project)
 
 
 def mask_one_too_few(monkeypatch):
-    sound = DynamicMLP._attend
-    monkeypatch.setattr(DynamicMLP, "_attend", lambda self, p, first_row, **how: sound(self, p, first_row + 1, **how))
+    sound = DynamicMLP.attend
+    monkeypatch.setattr(DynamicMLP, "attend", lambda self, p, first_row, **how: sound(self, p, first_row + 1, **how))
 
 
 def take_rows_from_the_end(monkeypatch):
@@ -77,7 +78,7 @@ def mask_after_mixing(monkeypatch):
         o = lag_readout(w, p.v) if self.by_lag else w @ p.v
         return o if norm is None else o / norm
 
-    monkeypatch.setattr(DynamicMLP, "_attend", attend)
+    monkeypatch.setattr(DynamicMLP, "attend", attend)
 
 
 def norm_before_mask(monkeypatch):
@@ -114,8 +115,8 @@ def count_short(monkeypatch):
 
 
 def read_out_past_the_rank(monkeypatch):
-    sound = DynamicMLP._read_out
-    monkeypatch.setattr(DynamicMLP, "_read_out", lambda self, o, x: sound(self, o, x) + 0.1 * x)
+    sound = DynamicMLP.read_out
+    monkeypatch.setattr(DynamicMLP, "read_out", lambda self, o, x: sound(self, o, x) + 0.1 * x)
 
 
 def gate_before_rope(monkeypatch):
@@ -131,21 +132,19 @@ def freeze_strengths(monkeypatch):
 
 
 def decode_without_position(monkeypatch):
-    sound = DynamicMLP._project
-    monkeypatch.setattr(
-        DynamicMLP, "_project", lambda self, x, position, before=None, _=None: sound(self, x, 0, before)
-    )
+    sound = DynamicMLP.project
+    monkeypatch.setattr(DynamicMLP, "project", lambda self, x, position, before=None, _=None: sound(self, x, 0, before))
 
 
 def rotate_registers(monkeypatch):
-    sound = DynamicMLP._project
+    sound = DynamicMLP.project
 
     def project(self, x, *given):
         p = sound(self, x, *given)
         keys = self.k(self.registers)[None].unflatten(-1, (self.query_heads, -1)).transpose(1, 2)
         return replace(p, to_registers=p.q @ keys.transpose(-1, -2))
 
-    monkeypatch.setattr(DynamicMLP, "_project", project)
+    monkeypatch.setattr(DynamicMLP, "project", project)
 
 
 def subtract_nothing(monkeypatch):
@@ -156,7 +155,7 @@ def subtract_nothing(monkeypatch):
 def adapt_the_input(monkeypatch):
     monkeypatch.setattr(
         DynamicMLP,
-        "_read_out",
+        "read_out",
         lambda self, o, x: self.o(o.transpose(1, 2).flatten(-2)) + self.o_down(x).sum(-1)[..., None],
     )
 
@@ -211,14 +210,14 @@ def lose_the_slope_of_one_head(monkeypatch):
 
 
 def scale_a_head_from_row_64_on(monkeypatch):
-    sound = DynamicMLP._attend
+    sound = DynamicMLP.attend
 
     def attend(self, p, first_row, **how):
         o = sound(self, p, first_row, **how)
         late = torch.arange(first_row, first_row + o.shape[2]) >= 64
         return o * (1 + 1e-6 * late[:, None] * torch.tensor([0.0, 1.0])[:, None, None])
 
-    monkeypatch.setattr(DynamicMLP, "_attend", attend)
+    monkeypatch.setattr(DynamicMLP, "attend", attend)
 
 
 def cut_tables_short_after_a_tile(monkeypatch):
@@ -381,7 +380,7 @@ def test_a_broken_operator_is_caught_by_name(sabotage, label, caught_by, monkeyp
 def test_the_maps_are_what_the_forward_pass_computes():
     """Weights read the values out; their rows are those of longer inputs, by lag."""
     mixer, x = checks.sample(family_of("G-cg-q-12o"), parse("G-cg-q-12o"))
-    maps, v = mixer.maps(x), mixer._project(x, 0).v
+    maps, v = mixer.maps(x), mixer.project(x, 0).v
     o = torch.stack([maps.weights[:, :, t, : t + 1].unsqueeze(-2) @ v[:, :, : t + 1].flip(2) for t in range(8)], 2)
-    torch.testing.assert_close(mixer._read_out(o.squeeze(-2), x), mixer(x))
+    torch.testing.assert_close(mixer.read_out(o.squeeze(-2), x), mixer(x))
     assert (maps.activations[:, :, 3, 4:] == 0).all() and (maps.scores[:, :, 3, 4:] == 0).all()

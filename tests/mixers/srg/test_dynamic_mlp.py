@@ -9,8 +9,8 @@ import pytest
 import torch
 
 from madbench.errors import ConfigError, TrainingError
-from madbench.labels import all_labels
 from madbench.mixers import build
+from madbench.mixers.srg.grammar import all_labels
 from madbench.mixers.srg.reference import reference
 
 DOZEN = (

@@ -11,9 +11,10 @@ import torch
 from madbench.errors import BudgetError, ConfigError, TrainingError
 from madbench.experiment import prepare
 from madbench.grid import Grid, Row
-from madbench.labels import all_labels, every_label, parse
+from madbench.labels import every_label, parse
 from madbench.mixers import build, solve
 from madbench.mixers.srg.dynamic_mlp import DynamicMLP
+from madbench.mixers.srg.grammar import all_labels
 from madbench.suites.mad.suite import MAD
 
 LABELS = (

@@ -28,7 +28,7 @@ def test_the_weights_by_lag_read_the_values_into_the_output(probed):
     for t in range(7):
         for lag in range(t + 1):
             o[:, :, t] += probe.weights[:, :, t, lag, None] * v[:, :, t - lag]
-    torch.testing.assert_close(mixer._read_out(o, x), mixer(x), rtol=1e-9, atol=1e-12)
+    torch.testing.assert_close(mixer.read_out(o, x), mixer(x), rtol=1e-9, atol=1e-12)
     assert not probe.weights.triu(1).any() and not probe.scores.triu(1).any()
 
 

@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 import torch
 
-from madbench.labels import all_variants, parse
+from madbench.labels import parse
+from madbench.mixers.srg.grammar import all_variants
 from madbench.mixers.srg.reference import reference
 
 

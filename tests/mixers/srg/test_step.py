@@ -6,8 +6,9 @@ import pytest
 import torch
 
 from madbench.errors import TrainingError
-from madbench.labels import all_labels, parse
+from madbench.labels import parse
 from madbench.mixers import build
+from madbench.mixers.srg.grammar import all_labels
 
 WITH_MIXING = ("S-q-1", "S-p-q-12o", "R-q-2", "R-12!", "R-p-v-12o", "G-p-q-1o", "G-g-q-12", "G-g-q-12o")
 

@@ -1,6 +1,6 @@
 """Writes a store of synthetic runs and times what reads it, each verb as a whole process.
 
-    python bench/store.py [--runs 20000] [--folder DIR] [--repeats 3] [--json]
+    python -m madbench.bench.store [--runs 20000] [--folder DIR] [--repeats 3] [--json]
 
 The runs are those of the paper's 33 labels under the full profile, seed after seed, and a few hundred language models.
 Their numbers come from a known model: a task's own value, plus the effect of every factor that the label has, less what
@@ -24,9 +24,6 @@ import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from unittest.mock import patch
-
-ROOT = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(ROOT))
 
 import numpy as np
 from rich.console import Console
@@ -234,7 +231,7 @@ def measure(folder: Path, repeats: int) -> dict[str, dict[str, float]]:
 
 def _time(command: Sequence[str]) -> tuple[float, float]:
     """Wall and CPU seconds of a process. Raises ``CalledProcessError`` where it fails."""
-    environment = os.environ | {"PYTHONPATH": str(ROOT), "COLUMNS": "200"}
+    environment = os.environ | {"PYTHONPATH": str(Path(__file__).resolve().parents[2]), "COLUMNS": "200"}
     before, started = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
     subprocess.run(command, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=environment)
     seconds, after = time.perf_counter() - started, resource.getrusage(resource.RUSAGE_CHILDREN)

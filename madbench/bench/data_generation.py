@@ -1,6 +1,6 @@
 """Times the generation of all data of the protocol: train, validation and test of all 66 settings.
 
-python bench/data_generation.py [--processes 2] [--seed 0] [--json]
+python -m madbench.bench.data_generation [--processes 2] [--seed 0] [--json]
 """
 
 from __future__ import annotations
@@ -9,12 +9,8 @@ import argparse
 import json
 import platform
 import resource
-import sys
 import time
 from concurrent.futures import ProcessPoolExecutor
-from pathlib import Path
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import numpy as np
 from rich.console import Console

@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from madbench.errors import LabelError
-from madbench.labels import Variant, all_labels, every_label, parse
+from madbench.labels import every_label, parse
+from madbench.mixers.srg.grammar import Variant, all_labels
 
 LETTERS = "SRGDpcgkaqv12o!-"
 

@@ -26,6 +26,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 from madbench.errors import LabelError, did_you_mean
+from madbench.labels.diagnosis import either
+from madbench.labels.protocol import Explanation
 
 ALIASES = {
     "SoftmaxAttn": "S",
@@ -37,17 +39,6 @@ ALIASES = {
 
 SEGMENTS = ("base", "features", "rank", "mixing", "budget")
 """Segments of a label in their order."""
-
-
-@dataclass(frozen=True)
-class Explanation:
-    """One letter of a label, or with an empty ``letter`` one thing that follows from those it does not have."""
-
-    letter: str
-    name: str
-    what: str  # what it does
-    equation: str  # the one it touches, t being the current token and i a token of its prefix
-    source: str  # name and place in the paper
 
 
 @dataclass(frozen=True)
@@ -249,12 +240,6 @@ FACTORS = tuple(dict.fromkeys(row.factor for row in LETTERS))
 """What labels differ in, in the order of the letters."""
 FACTOR_NAMES = {"mix1": "R(1)", "mix2": "R(2)"}
 """Of factors that people do not see under their own name."""
-
-
-def either(options: list[str] | str) -> str:
-    """``'a', 'b' or 'c'``."""
-    options = [repr(option) if len(option) == 1 else option for option in options]
-    return " or ".join(filter(None, (", ".join(options[:-1]), options[-1])))
 
 
 class RuleError(LabelError):

@@ -1,6 +1,6 @@
 """Simulates stores and counts how often intervals hold the truth and how often a whole table has a false verdict.
 
-    python bench/inference.py [--stores 100] [--seeds 2 3 5 10] [--kinds Gaussian ...] [--seed 0]
+    python -m madbench.bench.inference [--stores 100] [--seeds 2 3 5 10] [--kinds Gaussian ...] [--seed 0]
 
 A store has every label that a claim needs, on the six tasks of MAD and as a language model, with values whose means are
 known: drawn around one value; split between solved and not; diverging now and then; or the mean of four settings whose
@@ -19,13 +19,8 @@ from __future__ import annotations
 
 import argparse
 import math
-import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
-
-ROOT = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(ROOT))
 
 import numpy as np
 import pandas as pd

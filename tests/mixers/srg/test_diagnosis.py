@@ -8,8 +8,10 @@ import random
 import pytest
 
 from madbench.errors import LabelError
-from madbench.labels import all_labels, every_label, parse
-from madbench.labels.diagnosis import nearest, point_at, show
+from madbench.labels import every_label, parse
+from madbench.labels.diagnosis import point_at, show
+from madbench.mixers.srg.diagnosis import nearest
+from madbench.mixers.srg.grammar import all_labels
 
 MESSAGES = {
     "G-cx-q-12o": (10, "expected 'g', 'k', 'a', '-' or the end after 'c'; did you mean 'G-cg-q-12o'?"),

@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-import importlib.util
 import statistics
 import subprocess
 from collections import Counter
-from pathlib import Path
 
 import pytest
 
+from madbench.bench import store as bench
 from madbench.store.runs import Store
-
-SPEC = importlib.util.spec_from_file_location("bench_store", Path(__file__).parents[1] / "bench" / "store.py")
-bench = importlib.util.module_from_spec(SPEC)
-SPEC.loader.exec_module(bench)
 
 
 def test_the_runs_are_those_of_the_model(tmp_path):

@@ -2,20 +2,12 @@
 
 from __future__ import annotations
 
-import importlib.util
-import sys
-from pathlib import Path
-
 import numpy as np
 import pytest
 
+from madbench.bench import nanogpt as bench
 from madbench.errors import TrainingError
 from madbench.suites.language.suite import LanguageTraining
-
-SPEC = importlib.util.spec_from_file_location("bench_nanogpt", Path(__file__).parents[1] / "bench" / "nanogpt.py")
-bench = importlib.util.module_from_spec(SPEC)
-sys.modules[SPEC.name] = bench  # where dataclasses look their module up
-SPEC.loader.exec_module(bench)
 
 SEEDED = "seed = 1337 + 0  # torch.manual_seed(1337 + seed_offset)\n"
 PRINTING = """

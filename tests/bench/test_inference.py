@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import functools
-import importlib.util
-import sys
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -14,13 +11,10 @@ from scipy import stats
 
 from madbench.analysis.findings import findings
 from madbench.analysis.samples import samples_of
+from madbench.bench import inference as bench
 from madbench.suites.language.suite import LOSS
 from madbench.suites.mad.suite import AVERAGE as MAD_AVERAGE
 from madbench.suites.mad.suite import MAD_TASKS
-
-SPEC = importlib.util.spec_from_file_location("bench_inference", Path(__file__).parents[1] / "bench" / "inference.py")
-bench = sys.modules["bench_inference"] = importlib.util.module_from_spec(SPEC)
-SPEC.loader.exec_module(bench)
 
 STORES = 15
 LEAST_COVERED = 0.93

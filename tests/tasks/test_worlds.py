@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from madbench.errors import ConfigError
-from madbench.mixers.interactions.worlds import (
+from madbench.suites.interactions.suite import TASKS
+from madbench.tasks.worlds import (
     WORLDS,
     Alliances,
     Colliding,
@@ -16,7 +17,6 @@ from madbench.mixers.interactions.worlds import (
     sinusoids,
     wave_couplings,
 )
-from madbench.suites.interactions.suite import TASKS
 
 
 def collisions(y: np.ndarray, x: np.ndarray, size: int, radius: int) -> np.ndarray:

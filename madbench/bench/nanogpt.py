@@ -1,6 +1,6 @@
 """Trains nanoGPT and madbench's softmax label on the same tokens, sizes and schedule, and compares loss and speed.
 
-    python bench/nanogpt.py --nanogpt CHECKOUT [KEY=VALUE ...] [--corpus FOLDER] [--seeds 0,1] [--json]
+    python -m madbench.bench.nanogpt --nanogpt CHECKOUT [KEY=VALUE ...] [--corpus FOLDER] [--seeds 0,1] [--json]
 
 CHECKOUT is a clone of github.com/karpathy/nanoGPT. Its train.py runs as it is, in a process of its own, but for the
 seed that it fixes. Both codes train on the CPU in float32, uncompiled, one after the other, and take turns in being
@@ -28,8 +28,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import torch
 from rich.console import Console

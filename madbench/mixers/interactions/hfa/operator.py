@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from madbench.errors import TrainingError
-from madbench.mixers.hfa.family import factor_widths
+from madbench.mixers.interactions.hfa.budget import factor_widths
 from madbench.mixers.interactions.mixer import FactoredMixer, softmax_over, split_heads
 from madbench.mixers.interactions.reference import feature_reference
 from madbench.mixers.precision import wide, without_autocast

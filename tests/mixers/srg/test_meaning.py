@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from madbench.labels import FACTORS, all_variants, diff, every_variant, explain, factors, family_of, levels, parse
+from madbench.labels import diff, explain, factors, family_of, levels, parse
 from madbench.mixers.srg.family import LEVELS
+from madbench.mixers.srg.grammar import FACTORS, all_variants, every_variant
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,86 @@
+"""HyperAttention, labels such as ha:3us-p-q."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from madbench.labels import Explanation
+from madbench.mixers.interactions.base import InteractionFamily, cautions, explain_base, explain_common
+from madbench.mixers.interactions.budget import Settings
+from madbench.mixers.interactions.ha.budget import Allocation
+from madbench.mixers.interactions.ha.grammar import Label
+from madbench.mixers.interactions.tuples import ALL, STRICT
+
+if TYPE_CHECKING:
+    from torch import nn
+
+
+ORDERED = Explanation("", "ordered tuples",
+    "A tuple has its newest token first and may have a token more than once.",
+    "j1 >= j2 >= ..", "Def. 6.1, G.1",
+)  # fmt: skip
+LETTERS = {
+    "u": Explanation("u", "unshared slots",
+        "Every slot of a tuple has keys and values of its own, the first being that of the newest token.",
+        "W_k^m, W_v^m, m = 1 .. n-1", "Def. G.3"),
+    STRICT: Explanation("s", "strict tuples",
+        "No token is in a tuple twice; a row with fewer than n - 1 tokens is zero.",
+        "j1 > j2 > ..", "Remark G.2"),
+    ALL: Explanation("a", "all tuples",
+        "Every order of the same tokens is a tuple of its own: a pair counts twice, a doubled token once.",
+        "j1, j2, .. <= i", "eq. 42"),
+    "p": Explanation("p", "RoPE",
+        "The product of keys turns by the sum of the lags, so that an effect sees distances only; it is RoPE at n = 2.",
+        "q_i . Rot(sum_m (j_m - i)) (k^1_j1 * k^2_j2 * ..)", "ours: Remark F.5 is about HyperFeatureAttention"),
+}  # fmt: skip
+
+
+class TupleFamily(InteractionFamily):
+    """See :class:`madbench.mixers.Family`."""
+
+    name = "ha"
+    syntax = "[L|C]degree[u][s|a][-p][-q|v][!]"
+    example = "ha:3us-q"
+    Label, Allocation = Label, Allocation
+    softmax = {"base": "", "degree": "2", "sharing": "", "tuples": ""}
+
+    def variations(self, label: Label) -> list[dict[str, Any]]:
+        return [{"degree": degree} for degree in range(3, 10)]
+
+    def own_factors(self, label: Label) -> dict[str, str]:
+        sharing = {} if label.base == "C" else {"sharing": "u" * label.unshared}
+        return {"degree": str(label.degree), **sharing, "tuples": label.tuples}
+
+    def explain(self, label: Label) -> list[Explanation]:
+        """A row a letter, then what follows from those that are absent, and cautions."""
+        rows, n = explain_base(label), label.degree
+        what = f"A token takes in {n - 1} others at once: effects and values are of tuples of {n - 1} tokens."
+        equation = "z_iJ = q_i . (k^1_j1 * k^2_j2 * ..) / sqrt(d_qk)" if label.base != "C" else "C[x_i, x_j1, x_j2, ..]"
+        rows.append(Explanation(str(n), f"degree {n}", what, equation, "HyperAttention, Def. 6.1, G.1"))
+        rows += [LETTERS["u"]] * label.unshared + ([LETTERS[label.tuples]] if label.tuples else [])
+        rows += [LETTERS["p"]] * label.rope + explain_common(label) + [ORDERED] * (not label.tuples)
+        if label.base == "":
+            what = (
+                f"A row of t tokens scores about t^{n - 1} tuples, exactly: Theta(L^{n}) a sequence, {n}-way effects."
+            )
+            rows.append(Explanation("", "caution: cost", what, "", "Table 3"))
+        asymmetric = label.unshared or label.base == "C"
+        return rows + cautions(label, sees_order=asymmetric and label.tuples != ALL)
+
+    def build(self, allocation: Allocation, settings: Settings, path: str = "auto", causal: bool = True) -> nn.Module:
+        from madbench.mixers.interactions.coupling import Coupling
+        from madbench.mixers.interactions.ha.operator import HyperAttention
+
+        label, size = allocation.label, allocation.size
+        how = {"tuples": label.tuples, "causal": causal, "path": path, "max_len": size.max_len}
+        if label.base == "C":
+            mixer = Coupling(size.n_head, size.d_model, degree=label.degree, **how)
+        else:
+            how |= {"linear": label.base == "L", "rope": label.rope}
+            ranks = {"r_qk": allocation.r_qk, "r_vo": allocation.r_vo}
+            mixer = HyperAttention(size.d_model, size.n_head, label.degree, label.unshared, **ranks, **how)
+        mixer.allocation = allocation
+        return mixer
+
+
+FAMILY = TupleFamily()

@@ -1,0 +1,75 @@
+"""HyperFeatureAttention, labels such as hfa:2w-p-q."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from madbench.labels import Explanation
+from madbench.mixers.interactions.base import InteractionFamily, cautions, explain_base, explain_common
+from madbench.mixers.interactions.budget import Settings
+from madbench.mixers.interactions.hfa.budget import Allocation
+from madbench.mixers.interactions.hfa.grammar import Label
+
+if TYPE_CHECKING:
+    from torch import nn
+
+
+class FeatureFamily(InteractionFamily):
+    """See :class:`madbench.mixers.Family`."""
+
+    name = "hfa"
+    syntax = "[L|C]order{+order}[w][-p][-q|v][!]"
+    example = "hfa:2w-p-q"
+    Label, Allocation = Label, Allocation
+    softmax = {"base": "", "orders": "1", "product": ""}
+
+    def variations(self, label: Label) -> list[dict[str, Any]]:
+        """Orders of as many parts, one of them another; the 651 of all parts are no neighbourhood to train."""
+        before_and_after = [(label.orders[:i], label.orders[i + 1 :]) for i in range(len(label.orders))]
+        changed = {tuple(sorted((*a, order, *b))) for a, b in before_and_after for order in range(1, 10)}
+        return [{"orders": orders} for orders in sorted(changed)]
+
+    def own_factors(self, label: Label) -> dict[str, str]:
+        return {"orders": "+".join(map(str, label.orders)), "product": "w" * label.product}
+
+    def explain(self, label: Label) -> list[Explanation]:
+        """A row a letter, then what follows from those that are absent, and cautions."""
+        rows = explain_base(label)
+        orders, is_mixed = "+".join(map(str, label.orders)), len(label.orders) > 1
+        what = "The effect of a pair of tokens is a product of A effects, one a feature"
+        of_base = {"": "; the product goes into the softmax", "L": "", "C": ", each with a coupling matrix of its own"}
+        what += of_base[label.base] + "."
+        if is_mixed:
+            what += " Each part has an equal share of the heads, in this order."
+        equation = "z_ij = prod_a q^(a)_i . k^(a)_j / sqrt(e_a)" if label.base != "C" else "prod_a x_i C^(a) x_j"
+        name = f"order{'s' * is_mixed} {orders}"
+        rows.append(Explanation(orders, name, what, equation, "HyperFeatureAttention, eq. 3, Def. 5.1, F.3"))
+        if label.product:
+            what = "The value of a token is a product too, of one map a feature."
+            rows.append(Explanation("w", "value product", what, "v_j = prod_a x_j W_v^(a)", "Def. F.3, eq. 36"))
+        if label.rope:
+            what = "Queries and keys of every factor are rotated by position, so that an effect sees distances only."
+            rows.append(Explanation("p", "RoPE", what, "q^(a)_i . Rot(j - i) k^(a)_j", "Remark F.5"))
+        rows += explain_common(label)
+        if label.base == "" and max(label.orders) > 1:
+            what = "Factors cancel and multiply: two negative ones make a positive score, and scores start near 0.3^A."
+            rows.append(Explanation("", "caution: products", what, "", "Section 2's scale, which eq. 39 leaves out"))
+        return rows + cautions(label, sees_order=False)
+
+    def build(self, allocation: Allocation, settings: Settings, path: str = "auto", causal: bool = True) -> nn.Module:
+        from madbench.mixers.interactions.coupling import Coupling
+        from madbench.mixers.interactions.hfa.operator import HyperFeatureAttention
+
+        label, size = allocation.label, allocation.size
+        how = {"causal": causal, "path": path, "max_len": size.max_len}
+        if label.base == "C":
+            mixer = Coupling(size.n_head, size.d_model, orders=label.orders, product=label.product, **how)
+        else:
+            how |= {"linear": label.base == "L", "rope": label.rope}
+            ranks = {"r_qk": allocation.r_qk, "r_vo": allocation.r_vo}
+            mixer = HyperFeatureAttention(size.d_model, allocation.orders, label.product, **ranks, **how)
+        mixer.allocation = allocation
+        return mixer
+
+
+FAMILY = FeatureFamily()

@@ -1,0 +1,51 @@
+"""What checks measure: small mixers whose weights show, and how far what they compute is from what is expected."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
+
+ROUNDING = 1e-9
+
+
+class Residual(float):
+    """A residual that says of what it is, such as of which gradient at which length."""
+
+    where: str
+
+    def __new__(cls, value: float, where: str) -> Residual:
+        found = super().__new__(cls, value)
+        found.where = where
+        return found
+
+
+def filled(build: Callable[[], nn.Module]) -> tuple[nn.Module, Tensor]:
+    """What ``build`` makes, in float64 with the same weights at every call, and an input (2, max_len, d_model)."""
+    import torch
+
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        mixer = build().double()
+        for parameter in mixer.parameters():
+            torch.nn.init.normal_(parameter, std=0.3)
+        size = mixer.allocation.size
+        return mixer.eval().requires_grad_(False), torch.randn(2, size.max_len, size.d_model).double()
+
+
+def difference(given: Tensor, expected: Tensor) -> float:
+    """Norm of the difference, relative to ``expected``."""
+    return float((given - expected).norm() / expected.norm().clamp(min=1e-30))
+
+
+def decoded(mixer: nn.Module, x: Tensor, cache: Any = None, **how: Any) -> Tensor:
+    """The rows of x (B, T, D) by one step a token, after what the cache holds."""
+    import torch
+
+    rows = []
+    for token in x.unbind(1):
+        row, cache = mixer.step(token, cache, **how)
+        rows.append(row)
+    return torch.stack(rows, dim=1)
