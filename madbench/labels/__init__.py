@@ -21,7 +21,7 @@ from madbench.errors import ConfigError, LabelError, did_you_mean
 from madbench.labels import names
 from madbench.labels.diagnosis import SHOWN, point_at, show
 from madbench.labels.elsewhere import problem_elsewhere
-from madbench.labels.plugins import Installed, find_installed, isolated, place, resolve
+from madbench.labels.plugins import Installed, find_installed, load_value
 from madbench.labels.protocol import Explanation, fault_of
 
 if TYPE_CHECKING:
@@ -165,18 +165,14 @@ def family_identity(family: Family) -> str:
 def _load(name: str) -> Family | LabelError:
     """The family, or why there is none: what failed to load is not tried again."""
     value = _built_in().get(name) or _installed().points[name].value
-    try:
-        with isolated(place("family", name, value), LabelError):
-            family = resolve(value)
-            if fault := fault_of(family):
-                raise LabelError(f"expected a madbench.mixers.Family, got {repr(family)[:100]}: {fault}")
-            if family.name != name:
-                raise LabelError(f"it calls itself {family.name!r}; both names have to be the same")
-            if name not in _built_in():  # which every profile does, whatever its labels
-                from_mapping(family.Settings, {}, "its Settings")
-    except LabelError as error:
-        return error
-    return family
+    return load_value("family", name, value, LabelError, "madbench.mixers.Family", _fault_of_family)
+
+
+def _fault_of_family(family: Any) -> str:
+    """What is wrong with a family, whose settings every profile makes, whatever its labels; empty for a sound one."""
+    if not (fault := fault_of(family)) and family.name not in _built_in():
+        from_mapping(family.Settings, {}, "its Settings")
+    return fault
 
 
 @functools.cache

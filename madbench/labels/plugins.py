@@ -6,13 +6,14 @@ import pkgutil
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from madbench.errors import MadbenchError
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
 
+E = TypeVar("E", bound=MadbenchError)
 LONGEST_REASON = 300  # characters of what a broken package said
 
 
@@ -49,6 +50,26 @@ def place(noun: str, name: str, value: str) -> str:
 def resolve(value: str) -> Any:
     """What the entry point ``value``, such as ``madbench_linear:FAMILY``, names; it is imported."""
     return pkgutil.resolve_name(value.partition("[")[0].strip())  # extras, once allowed, stand in brackets
+
+
+def load_value(
+    noun: str, name: str, value: str, kind: type[E], expected: str, fault_of: Callable[[Any], str]
+) -> Any | E:
+    """What the entry point ``value`` names, or the error of class ``kind`` that says why it cannot be used.
+
+    It has to be an ``expected`` of this ``name``, in which ``fault_of`` finds no fault.
+    """
+    try:
+        with isolated(place(noun, name, value), kind):
+            loaded = resolve(value)
+            called = getattr(loaded, "name", name)
+            if called != name and not fault_of(loaded):
+                raise kind(f"it calls itself {called!r}; both names have to be the same")
+            if fault := fault_of(loaded):
+                raise kind(f"expected a {expected}, got {repr(loaded)[:100]}: {fault}")
+    except kind as error:
+        return error
+    return loaded
 
 
 @contextmanager

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from madbench.config import from_mapping
 from madbench.errors import ConfigError, did_you_mean
 from madbench.jobs import Job
-from madbench.labels.plugins import Installed, find_installed, isolated, place, resolve
+from madbench.labels.plugins import Installed, find_installed, load_value
 from madbench.suites.base import Column, Profile, Size, Suite
 from madbench.tasks import broken_tasks
 
@@ -134,22 +134,7 @@ def job_from_dict(mapping: Mapping[str, Any], where: str = "job") -> Job:
 def _load(name: str) -> Suite | ConfigError:
     """The suite, or why there is none: what failed to load is not tried again."""
     value = _built_in().get(name) or _installed().points[name].value
-    try:
-        with isolated(place("suite", name, value), ConfigError):
-            suite = resolve(value)
-            if fault := _fault_of(suite):
-                raise ConfigError(f"expected a madbench.suites.Suite, got {repr(suite)[:100]}: {fault}")
-            if suite.name != name:
-                raise ConfigError(f"it calls itself {suite.name!r}; both names have to be the same")
-            if suite.default not in suite.Profile.names():
-                known = ", ".join(suite.Profile.names())
-                raise ConfigError(f"its default profile {suite.default!r} is not among {known}")
-            if name not in _built_in():
-                suite.Profile.load(suite.default)
-                suite.columns(suite.tasks())
-    except ConfigError as error:
-        return error
-    return suite
+    return load_value("suite", name, value, ConfigError, "madbench.suites.Suite", _fault_of)
 
 
 def _fault_of(suite: Any) -> str:
@@ -162,7 +147,14 @@ def _fault_of(suite: Any) -> str:
     if not lacking:
         names = ("folder", "noun", "Model", "Training")
         lacking = [f"Profile.{name}" for name in names if not hasattr(suite.Profile, name)]
-    return f"it has no {', '.join(lacking)}" if lacking else ""
+    if lacking:
+        return f"it has no {', '.join(lacking)}"
+    if suite.default not in suite.Profile.names():
+        return f"its default profile {suite.default!r} is not among {', '.join(suite.Profile.names())}"
+    if suite.name not in _built_in():  # whose tasks no package can break
+        suite.Profile.load(suite.default)
+        suite.columns(suite.tasks())
+    return ""
 
 
 @functools.cache

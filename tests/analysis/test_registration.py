@@ -35,9 +35,9 @@ from madbench.store.runs import Store
 from madbench.suites import base as suite_base
 from madbench.suites import published
 from madbench.suites.language.suite import LOSS
+from madbench.suites.mad import scores as mad_scores
 from madbench.suites.mad.suite import AVERAGE as MAD_AVERAGE
 from madbench.suites.mad.suite import MAD_TASKS
-from madbench.suites.mad import scores as mad_scores
 from madbench.suites.published import published_scores
 from madbench.tasks import make_setting, settings_class
 
