@@ -87,7 +87,9 @@ def test_the_language_model_comes_along_unless_other_tasks_are_asked_for(fill_bo
 def test_a_store_of_language_models_alone_shows_those(fill_both, invoke, refuse, tiny):
     fill_both("S", [], [2.0])
     assert invoke(table, columns=160).stdout.split()[:2] == ["Label", "L5"]
-    assert "no runs of MAD tasks yet; madbench run G-cg-q-12o makes some" in refuse(table, "-t", TASK, "--profile", tiny)
+    assert "no runs of MAD tasks yet; madbench run G-cg-q-12o makes some" in refuse(
+        table, "-t", TASK, "--profile", tiny
+    )
 
 
 def test_a_store_without_language_models_shows_the_tasks(fill_both, shown, refuse, tiny):
@@ -104,7 +106,10 @@ def test_language_models_of_several_protocols_are_never_mixed(fill_both, shown, 
     fill_both("S", [0.5], [2.0])
     fill_both("S", [], [3.0], setting={"corpus": "c0ffee0123456789", "vocab_size": 384})
     result = shown(whole=True)
-    assert "L5" not in result.stdout and "warning: Language model is left out: the runs of language models follow 2 protocols" in result.stderr
+    assert (
+        "L5" not in result.stdout
+        and "warning: Language model is left out: the runs of language models follow 2 protocols" in result.stderr
+    )
     message = refuse(table, *BOTH, "--profile", tiny)
     assert "the runs of language models follow 2 protocols, which cannot be compared" in message
     chosen = [shown(*BOTH, "--protocol", line.split()[0])[0][4] for line in message.splitlines()[1:]]

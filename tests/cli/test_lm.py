@@ -159,7 +159,10 @@ def test_a_dry_run_says_what_it_would_cost_and_trains_nothing(main, here, monkey
         (["run", "S", "-t", "compression", "--corpus", "hens"], "--corpus hens: has no effect"),
         (["run", "S", "-t", "compression", "language_model.training.steps=3"], "no language model is trained"),
         (["run", "S", "-t", "language_model", "training.epochs=3"], "training: unknown key 'epochs'"),
-        (["run", "S", "-t", "language_model", "--fidelity", "published"], "fidelity published: has no effect on the language model"),
+        (
+            ["run", "S", "-t", "language_model", "--fidelity", "published"],
+            "fidelity published: has no effect on the language model",
+        ),
         (["run", "S", "--profile", "mad.yaml", "-t", "language_model"], "has no language model"),
     ],
 )

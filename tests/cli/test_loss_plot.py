@@ -45,7 +45,9 @@ def test_a_plot_is_redrawn_from_its_csv_alone(fill_language, drawn, tmp_path):
     (tmp_path / "results" / "runs").rename(tmp_path / "gone")
     assert drawn("--from", f"{stem}.csv", "--output", "again") == ["again/loss_curves.png", "again/loss_curves.pdf"]
     for ending in ("png", "pdf"):
-        assert (tmp_path / "again" / f"loss_curves.{ending}").read_bytes() == (tmp_path / f"{stem}.{ending}").read_bytes()
+        assert (tmp_path / "again" / f"loss_curves.{ending}").read_bytes() == (
+            tmp_path / f"{stem}.{ending}"
+        ).read_bytes()
 
 
 def test_of_many_labels_the_csv_has_the_same_in_the_same_colours(fill_language, drawn, tmp_path):
@@ -71,10 +73,11 @@ def test_labels_and_axis_are_those_asked_for(fill_language, drawn, no_drawing, t
 
 def test_protocols_are_never_drawn_together(fill_language, drawn, refuse, no_drawing, tmp_path):
     fill_language("S")
-    fill_language("R", budget="paper")
+    other = {"name": "owt", "digest": "deadbeef01234567"}
+    fill_language("R", setting={"corpus": other["digest"], "vocab_size": 320}, details={"corpus": other})
     assert "2 protocols" in refuse(plot, "loss")
     assert not (tmp_path / "results" / "plots").exists()
-    drawn("--budget", "paper")
+    drawn("--corpus", "owt")
     assert no_drawing == [(["R"], "tokens", False)]
 
 
@@ -93,7 +96,10 @@ def test_a_choice_among_runs_has_no_effect_on_a_csv(fill_language, drawn, refuse
     drawn()
     source = ("--from", "results/plots/loss_curves.csv")
     for words in (["--results", "elsewhere"], ["--profile", "tiny"], ["--corpus", "x"], ["--protocol", "x"]):
-        assert refuse(plot, "loss", *source, *words) == f"{words[0]} has no effect with --from: the CSV holds what is drawn"
+        assert (
+            refuse(plot, "loss", *source, *words)
+            == f"{words[0]} has no effect with --from: the CSV holds what is drawn"
+        )
     assert "'training.steps=1' has no effect with --from" in refuse(plot, "loss", *source, "training.steps=1")
     assert refuse(plot, "loss", *source, "S-p").endswith("loss_curves.csv: holds no curve of 'S-p'; expected one of: S")
 

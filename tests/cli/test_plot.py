@@ -64,7 +64,9 @@ def test_the_files_are_what_is_said_and_the_same_again(fill, invoke, tiny, tmp_p
     contents = [(tmp_path / name).read_bytes() for name in first]
     invoke(plot, *words)
     assert [(tmp_path / name).read_bytes() for name in first] == contents
-    frame = read_frame(tmp_path / "slides" / "scores.csv", {"mark": str, "accuracy": float, "protocol": str}, "accuracies")
+    frame = read_frame(
+        tmp_path / "slides" / "scores.csv", {"mark": str, "accuracy": float, "protocol": str}, "accuracies"
+    )
     assert frame[frame.mark == "mean"].accuracy.tolist() == [10.0]
     protocol = frame.protocol[0]
     assert all(part in protocol for part in ("Fidelity corrected", "budget strict", "Trained on an abacus"))
@@ -87,7 +89,9 @@ def test_a_figure_that_is_asked_for_must_have_data(fill, refuse, tiny):
     asked = ("-p", tiny)
     assert "results: effects: no two labels" in refuse(plot, "effects", *asked)
     assert "results: difficulty: every task is stored at one setting alone" in refuse(plot, "difficulty", *asked)
-    assert "no runs of language models yet; madbench run G-cg-q-12o -t language_model makes some" in refuse(plot, "loss")
+    assert "no runs of language models yet; madbench run G-cg-q-12o -t language_model makes some" in refuse(
+        plot, "loss"
+    )
     assert "none of its 2 runs belongs to profile full" in refuse(plot, "scores", "-p", "full")
 
 
@@ -130,7 +134,10 @@ def test_choices_reach_their_figure(fill, drawn, monkeypatch):
         (["efects"], "'efects' is neither a figure nor a label; did you mean 'effects'?"),
         (["S-x"], "label 'S-x'"),
         (["scores", "--y", "loss"], "--y loss: has no effect on scores; it is for learning"),
-        (["scores", "--cost", "mixer_parameters"], "--cost mixer_parameters: has no effect on scores; it is for budget"),
+        (
+            ["scores", "--cost", "mixer_parameters"],
+            "--cost mixer_parameters: has no effect on scores; it is for budget",
+        ),
         (["scores", "--protocol", "ab"], "no run follows protocol ab; it has:"),
         (["learning", "-t", "language_model"], "--tasks language_model: has no effect on learning, of MAD tasks"),
         (["loss", "-t", "compression"], "--tasks compression: has no effect on loss, of Language model"),
