@@ -33,7 +33,7 @@ SIZES = "{seq_len: 16, num_train_examples: 32, num_validation_examples: 16, num_
 PROFILE = f"""\
 description: One epoch of one task, and a language model.
 comparable_with_paper: false
-beside: {language_model: preset.yaml}
+beside: {{language_model: preset.yaml}}
 difficulty: baseline
 precision: float32
 learning_rates: [1.0e-3]
