@@ -72,9 +72,11 @@ class Selection:
         convert(self.fidelity, Fidelity, "fidelity")
         convert(self.budget, Budget | None, "budget")
         asked, names = self._asked, self._named
-        named = [word for word in self.overrides if plain(word) != word or names_profile(word)]
-        if self.protocol and (self.corpus or named):
-            other = f"--corpus {self.corpus}" if self.corpus else named[0]
+        is_alone = asked is not None and len(asked) == 1
+        named = [word for word in self.overrides if is_alone or plain(word) != word or names_profile(word)]
+        profile = self.profile if is_alone else None
+        if self.protocol and (self.corpus or profile or named):
+            other = f"--corpus {self.corpus}" if self.corpus else f"--profile {profile}" if profile else named[0]
             raise ConfigError(f"--protocol {self.protocol} and {other}: each chooses the runs alone; give one of both")
         if asked is None:
             return

@@ -7,6 +7,7 @@ import math
 import pkgutil
 import re
 import sys
+from collections.abc import Sequence
 from typing import Annotated
 
 import typer
@@ -27,6 +28,11 @@ doctor:doctor
 LANGUAGE_VERBS = """
 training:train prepare:prepare trained_models:sample trained_models:evaluate trained_models:export
 """
+MOVED = {
+    "lm table": "madbench table -t language_model",
+    "lm plot": "madbench plot loss",
+}
+"""Verbs that there were, and the commands that do now what they did."""
 
 app = typer.Typer(
     name="madbench",
@@ -53,6 +59,13 @@ A prefix names another family, such as cd:gla or hfa:2: madbench ls families.
   madbench sweep @table1 --dry-run     what the paper's 33 labels would cost
 """,
 )
+
+
+def _refuse_moved(words: Sequence[str]) -> None:
+    """Raises ``ConfigError`` where a command begins with a verb that moved: with where it is now."""
+    for verb, command in MOVED.items():
+        if " ".join(words[: len(verb.split())]) == verb:
+            raise ConfigError(f"madbench {verb} is now {command}")
 
 
 def _print_version(is_asked: bool) -> None:
@@ -139,6 +152,7 @@ def main() -> None:
     gc.set_threshold(100_000, 20, 50)  # importing and reading make many objects that stay: searching them takes a tenth
     use_sound_terminal()
     try:
+        _refuse_moved(sys.argv[1:])
         try:
             app(prog_name="madbench")
         except SystemExit:

@@ -117,6 +117,7 @@ def plot(
         (name,) = asked if len(asked) == 1 else [None]
         if name is None:
             raise ConfigError(f"--from {source}: name the one figure whose CSV it is, such as loss")
+        _check_no_choice(stored)
         frame = _read_frame(source, name, others)
         print(
             *write_figure(
@@ -198,6 +199,13 @@ def _check_times(results: Results) -> None:
         named = ", ".join(differing).replace("_", " ")
         problem = f"the runs differ in {named}, so their times cannot be compared; use --x tokens"
         raise ConfigError(f"--x seconds: {problem}")
+
+
+def _check_no_choice(stored: options.StoredOptions) -> None:
+    """Raises ``ConfigError`` for an option that chooses among stored runs, of which a CSV holds those drawn."""
+    for field in dataclasses.fields(stored):
+        if getattr(stored, field.name) != field.default:
+            raise ConfigError(f"--{field.name} has no effect with --from: the CSV holds what is drawn")
 
 
 def _read_frame(source: Path, name: str, words: list[str]) -> pd.DataFrame:

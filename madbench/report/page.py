@@ -52,6 +52,7 @@ from madbench.report.tables import (
 from madbench.store.runs import Store
 from madbench.suites import suites
 from madbench.suites.protocol import protocol_id
+from madbench.tasks import broken_tasks
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -335,7 +336,7 @@ def _tasks_of_columns(runs: Sequence[ReportedRun]) -> dict[str, list[str]]:
     found = {}
     for suite in suites().values():
         tasks = {run.job.task for run in runs if run.job.suite == suite.name}
-        for one in suite.columns(suite.tasks()) if tasks else ():
+        for one in suite.columns(task for task in suite.tasks() if task not in broken_tasks()) if tasks else ():
             if one.name not in tasks:
                 found[one.name] = [*(parts_of(one.name) or [task for task in suite.tasks() if task in tasks])]
     return found

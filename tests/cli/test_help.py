@@ -9,7 +9,7 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from madbench.cli import app
+from madbench.cli import MOVED, app
 
 VERBS = typer.main.get_command(app).commands
 COMMANDS = {name: verb for name, verb in VERBS.items() if name != "lm"}
@@ -84,3 +84,11 @@ def test_examples_are_indented_under_their_heading(verb):
 def test_no_line_of_a_help_text_runs_over_80_columns(verb):
     help_text = COMMANDS[verb].help.split("\n\n", 1)[1]  # the summary before it is wrapped by the screen
     assert max(map(len, help_text.replace("\\[", "[").splitlines())) <= 78
+
+
+@pytest.mark.parametrize("words", [("lm", "table", "--format", "latex"), ("lm", "plot", "--help")])
+def test_a_verb_that_moved_says_where_it_is_now(main, words):
+    refused = main(*words)
+    assert (refused.code, refused.stdout) == (2, "")
+    assert refused.stderr == f"madbench {' '.join(words[:2])} is now {MOVED[' '.join(words[:2])]}\n"
+    assert main(*MOVED[" ".join(words[:2])].split()[1:], "--help").code == 0

@@ -3,6 +3,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+from pathlib import Path
 
 import pytest
 
@@ -11,6 +12,14 @@ from madbench.jobs import Record
 from madbench.suites.mad.suite import MAD
 
 TASK = "compression"
+
+
+@pytest.fixture(scope="session")
+def tiny(tiny, tmp_path_factory) -> str:
+    """The profile of two tasks, with a language model beside it."""
+    path = tmp_path_factory.mktemp("profiles") / "both.yaml"
+    path.write_text(Path(tiny).read_text() + "beside: {language_model: tiny}\n")
+    return str(path)
 
 
 @pytest.fixture
@@ -71,14 +80,16 @@ def test_both_suites_are_side_by_side_each_with_its_own_marks_budget_and_n(fill_
 def test_the_language_model_comes_along_unless_other_tasks_are_asked_for(fill_both, shown, invoke):
     fill_both("S", [0.5], [2.0])
     assert "L5" in shown(whole=True).stdout and "L5" not in shown("-t", TASK, whole=True).stdout
-    alone = invoke(table, "-t", "language_model")
+    alone = invoke(table, "-t", "language_model", columns=160)
     assert "Compr." not in alone.stdout and alone.stdout.split()[:2] == ["Label", "L5"]
 
 
-def test_a_store_of_language_models_alone_shows_those(fill_both, shown, refuse, tiny):
+def test_a_store_of_language_models_alone_shows_those(fill_both, invoke, refuse, tiny):
     fill_both("S", [], [2.0])
-    assert shown(whole=True).stdout.split()[:2] == ["Label", "L5"]
-    assert "its language models are in madbench lm table" in refuse(table, "-t", TASK, "--profile", tiny)
+    assert invoke(table, columns=160).stdout.split()[:2] == ["Label", "L5"]
+    assert "no runs of MAD tasks yet; madbench run G-cg-q-12o makes some" in refuse(
+        table, "-t", TASK, "--profile", tiny
+    )
 
 
 def test_a_store_without_language_models_shows_the_tasks(fill_both, shown, refuse, tiny):
@@ -87,7 +98,7 @@ def test_a_store_without_language_models_shows_the_tasks(fill_both, shown, refus
     assert "L5" not in shown(whole=True).stdout
     assert (
         refuse(table, *BOTH, "--profile", tiny)
-        == "results: no language-model runs yet; madbench lm G-cg-q-12o makes some"
+        == "results: no runs of language models yet; madbench run G-cg-q-12o -t language_model makes some"
     )
 
 
@@ -95,9 +106,12 @@ def test_language_models_of_several_protocols_are_never_mixed(fill_both, shown, 
     fill_both("S", [0.5], [2.0])
     fill_both("S", [], [3.0], setting={"corpus": "c0ffee0123456789", "vocab_size": 384})
     result = shown(whole=True)
-    assert "L5" not in result.stdout and "warning: language models are left out; choose a protocol" in result.stderr
+    assert (
+        "L5" not in result.stdout
+        and "warning: Language model is left out: the runs of language models follow 2 protocols" in result.stderr
+    )
     message = refuse(table, *BOTH, "--profile", tiny)
-    assert "the runs follow 2 protocols, which cannot be compared" in message
+    assert "the runs of language models follow 2 protocols, which cannot be compared" in message
     chosen = [shown(*BOTH, "--protocol", line.split()[0])[0][4] for line in message.splitlines()[1:]]
     assert sorted(chosen) == ["2.000†", "3.000†"]
 

@@ -33,7 +33,7 @@ SIZES = "{seq_len: 16, num_train_examples: 32, num_validation_examples: 16, num_
 PROFILE = f"""\
 description: One epoch of one task, and a language model.
 comparable_with_paper: false
-language_model: preset.yaml
+beside: {{language_model: preset.yaml}}
 difficulty: baseline
 precision: float32
 learning_rates: [1.0e-3]
@@ -50,7 +50,7 @@ def here(main, tmp_path) -> Path:
     """The current folder with a preset, a profile and a corpus of bytes."""
     (tmp_path / "preset.yaml").write_text(PRESET)
     (tmp_path / "profile.yaml").write_text(PROFILE)
-    (tmp_path / "mad.yaml").write_text(PROFILE.replace("language_model: preset.yaml\n", ""))
+    (tmp_path / "mad.yaml").write_text(PROFILE.replace("beside: {language_model: preset.yaml}\n", ""))
     (tmp_path / "hen.txt").write_text("The brown hen sat by the mill and counted every grain. " * 40)
     prepare([str(tmp_path / "hen.txt")], tmp_path / "hens", validation=0.2)
     return tmp_path
@@ -73,7 +73,7 @@ def test_a_run_trains_both_suites_and_the_model_can_be_used(start, finish, main,
     (both,) = re.findall(r"^R-12o! .*$", main(*shlex.split(command)).stdout, re.MULTILINE)
     assert mad.split()[1] in both.split() and language.split()[1] in both.split()
     again = main("lm", "R-12o!", "--preset", "preset.yaml", "--corpus", "hens", "--device", "cpu")
-    command = re.search(r"again as a table: madbench (lm table .*)$", again.stderr, re.MULTILINE)[1]
+    command = re.search(r"again as a table: madbench (table .*)$", again.stderr, re.MULTILINE)[1]
     for shown in (again, main(*shlex.split(command))):
         assert re.findall(r"^R-12o! .*$", shown.stdout, re.MULTILINE) == [language]
 
@@ -158,8 +158,11 @@ def test_a_dry_run_says_what_it_would_cost_and_trains_nothing(main, here, monkey
         (["lm", "sample", "S"], "results: there is no such results folder"),
         (["run", "S", "-t", "compression", "--corpus", "hens"], "--corpus hens: has no effect"),
         (["run", "S", "-t", "compression", "language_model.training.steps=3"], "no language model is trained"),
-        (["run", "S", "-t", "language_model", "training.epochs=3"], "write language_model.KEY=VALUE"),
-        (["run", "S", "-t", "language_model", "--fidelity", "published"], "only MAD tasks have a fidelity"),
+        (["run", "S", "-t", "language_model", "training.epochs=3"], "training: unknown key 'epochs'"),
+        (
+            ["run", "S", "-t", "language_model", "--fidelity", "published"],
+            "fidelity published: has no effect on the language model",
+        ),
         (["run", "S", "--profile", "mad.yaml", "-t", "language_model"], "has no language model"),
     ],
 )

@@ -70,9 +70,11 @@ def reading_commands(partial: Partial, chance: random.Random, is_short: bool = F
         for name in FIGURES if not is_short else ():
             yield "plot", name, *words, "--width", chance.choice(("single", "double"))
         yield "report", *words
-    for verb in ("table", "findings", "status", "ls runs", "ls runs --json", "validate --store", "lm table", "lm plot"):
+    for verb in ("table", "findings", "status", "ls runs", "ls runs --json", "validate --store"):
         yield tuple(verb.split())
-    yield "lm", "plot", "--x", "seconds", "--log-x"
+    yield "table", "-t", "language_model"
+    yield "plot", "loss"
+    yield "plot", "loss", "--x", "seconds", "--log-x"
     yield "inspect", first
 
 

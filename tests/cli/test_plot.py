@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -11,6 +12,14 @@ from madbench.analysis.figures.panels import Layout
 from madbench.cli.plots import plot
 
 TWO = ("compression", "in_context_recall")
+
+
+@pytest.fixture(scope="session")
+def tiny(tiny, tmp_path_factory) -> str:
+    """The profile of two tasks, with a language model beside it."""
+    path = tmp_path_factory.mktemp("profiles") / "both.yaml"
+    path.write_text(Path(tiny).read_text() + "beside: {language_model: tiny}\n")
+    return str(path)
 
 
 @pytest.fixture
@@ -37,23 +46,27 @@ def test_every_figure_with_data_is_drawn_and_the_others_say_why(fill, drawn):
     for label, accuracy in (("S", 0.1), ("S-c", 0.5)):
         fill(label, accuracy, (0, 1))
     found = drawn()
-    assert list(found) == ["mad", "learning", "effects", "budget"]
+    assert list(found) == ["scores", "learning", "effects", "budget"]
     assert {str(stem) for stem in found.values()} == {f"results/plots/{name}" for name in found}
     assert drawn.stdout.split() == [f"results/plots/{name}.csv" for name in found]
     loss, difficulty = drawn.stderr.splitlines()
-    assert loss == "left out: loss: there are no language-model runs of one protocol"
+    assert loss == (
+        "left out: loss: no runs of language models yet; madbench run G-cg-q-12o -t language_model makes some"
+    )
     assert difficulty.startswith("left out: difficulty: every task is stored at one setting alone; --profile full")
 
 
 def test_the_files_are_what_is_said_and_the_same_again(fill, invoke, tiny, tmp_path):
     fill("S", 0.1)
-    words = ("mad", "S", "-t", "compression", "-p", tiny, "--output", "slides")
+    words = ("scores", "S", "-t", "compression", "-p", tiny, "--output", "slides")
     first = invoke(plot, *words).stdout.split()
-    assert first == ["slides/mad.csv", "slides/mad.png", "slides/mad.pdf"]
+    assert first == ["slides/scores.csv", "slides/scores.png", "slides/scores.pdf"]
     contents = [(tmp_path / name).read_bytes() for name in first]
     invoke(plot, *words)
     assert [(tmp_path / name).read_bytes() for name in first] == contents
-    frame = read_frame(tmp_path / "slides" / "mad.csv", {"mark": str, "accuracy": float, "protocol": str}, "accuracies")
+    frame = read_frame(
+        tmp_path / "slides" / "scores.csv", {"mark": str, "accuracy": float, "protocol": str}, "accuracies"
+    )
     assert frame[frame.mark == "mean"].accuracy.tolist() == [10.0]
     protocol = frame.protocol[0]
     assert all(part in protocol for part in ("Fidelity corrected", "budget strict", "Trained on an abacus"))
@@ -62,11 +75,11 @@ def test_the_files_are_what_is_said_and_the_same_again(fill, invoke, tiny, tmp_p
 def test_a_single_column_has_pages_and_their_caption_beside_them(fill, invoke, tiny, tmp_path):
     for i, label in enumerate([f"{base}{rest}" for base in "SRG" for rest in ("", "-c", "-p", "-pc", "-c-q")]):
         fill(label, i / 20)
-    words = ("mad", "-t", "compression", "-p", tiny, "--width", "single")
-    files = ["mad.csv", "mad.png", "mad.pdf", "mad-2.png", "mad-2.pdf", "mad.txt"]
+    words = ("scores", "-t", "compression", "-p", tiny, "--width", "single")
+    files = ["scores.csv", "scores.png", "scores.pdf", "scores-2.png", "scores-2.pdf", "scores.txt"]
     assert invoke(plot, *words).stdout.split() == [f"results/plots/{name}" for name in files]
-    caption = (tmp_path / "results" / "plots" / "mad.txt").read_text()
-    assert caption.startswith("MAD: accuracy by task and label\n") and "Fidelity corrected" in caption
+    caption = (tmp_path / "results" / "plots" / "scores.txt").read_text()
+    assert caption.startswith("Results by task and label\n") and "Fidelity corrected" in caption
     bare = invoke(plot, *words, "--no-title", "--no-caption", "-o", "bare").stdout.split()
     assert bare == [f"bare/{name}" for name in files[:-1]]
 
@@ -76,8 +89,10 @@ def test_a_figure_that_is_asked_for_must_have_data(fill, refuse, tiny):
     asked = ("-p", tiny)
     assert "results: effects: no two labels" in refuse(plot, "effects", *asked)
     assert "results: difficulty: every task is stored at one setting alone" in refuse(plot, "difficulty", *asked)
-    assert "no language-model runs yet; madbench lm G-cg-q-12o makes some" in refuse(plot, "loss")
-    assert "none of its 2 runs belongs to profile full" in refuse(plot, "mad", "-p", "full")
+    assert "no runs of language models yet; madbench run G-cg-q-12o -t language_model makes some" in refuse(
+        plot, "loss"
+    )
+    assert "none of its 2 runs belongs to profile full" in refuse(plot, "scores", "-p", "full")
 
 
 def test_settings_of_a_sweep_are_difficulties(fill, drawn, tmp_path):
@@ -97,14 +112,15 @@ def test_settings_of_a_sweep_are_difficulties(fill, drawn, tmp_path):
 
 def test_choices_reach_their_figure(fill, drawn, monkeypatch):
     fill("S", 0.5)
-    asked = {}
-    for name in ("learning", "budget"):
+    asked, drawings = {}, {name: registry.drawing_of(name) for name in ("learning", "budget")}
+    for name in drawings:
 
         def draw(frame, name=name, **choices):
             asked[name] = choices
             return registry.Figure()
 
-        monkeypatch.setitem(registry.FIGURES, name, replace(registry.FIGURES[name], draw=draw))
+        drawings[name] = replace(drawings[name], draw=draw)
+    monkeypatch.setattr(registry, "drawing_of", drawings.get)
     drawn("learning", "budget", "--y", "loss", "--cost", "mixer_parameters")
     plain = {"layout": Layout()}
     assert asked == {"learning": {"y": "loss"} | plain, "budget": {"x": "mixer_parameters"} | plain}
@@ -117,25 +133,29 @@ def test_choices_reach_their_figure(fill, drawn, monkeypatch):
     [
         (["efects"], "'efects' is neither a figure nor a label; did you mean 'effects'?"),
         (["S-x"], "label 'S-x'"),
-        (["mad", "--y", "loss"], "--y loss: has no effect on mad; it is for learning"),
-        (["mad", "--cost", "mixer_parameters"], "--cost mixer_parameters: has no effect on mad; it is for budget"),
-        (["mad", "--protocol", "ab"], "--protocol ab: has no effect on mad, which are of MAD tasks"),
-        (["mad", "-t", "language_model"], "--tasks language_model: has no effect on mad"),
-        (["loss", "-t", "compression"], "--tasks compression: has no effect on loss, which is of language_model"),
-        (["loss", "training.epochs=2"], "training.epochs=2: has no effect on language models"),
-        (["loss", "-p", "full"], "--profile: has no effect on language models"),
+        (["scores", "--y", "loss"], "--y loss: has no effect on scores; it is for learning"),
+        (
+            ["scores", "--cost", "mixer_parameters"],
+            "--cost mixer_parameters: has no effect on scores; it is for budget",
+        ),
+        (["scores", "--protocol", "ab"], "no run follows protocol ab; it has:"),
+        (["learning", "-t", "language_model"], "--tasks language_model: has no effect on learning, of MAD tasks"),
+        (["loss", "-t", "compression"], "--tasks compression: has no effect on loss, of Language model"),
+        (["loss", "training.epochs=2"], "unknown key 'epochs'"),
+        (["loss", "-p", "full"], "preset 'full': no such preset or file"),
         (["-t", "compresion"], "unknown task 'compresion'; did you mean 'compression'?"),
     ],
 )
-def test_what_has_no_effect_is_refused(fill, refuse, words, message):
+def test_what_has_no_effect_is_refused(fill, fill_language, refuse, words, message):
     fill("S", 0.5)
+    fill_language("S")
     assert message in refuse(plot, *words)
 
 
 def test_language_models_that_were_never_evaluated_spoil_no_other_figure(fill, fill_language, drawn):
     fill("S", 0.5)
     fill_language("S", [], status="diverged")
-    assert list(drawn()) == ["mad", "learning", "budget"]
+    assert list(drawn()) == ["scores", "learning", "budget"]
     assert "left out: loss: no run was evaluated even once" in drawn.stderr
 
 
@@ -143,10 +163,10 @@ def test_language_models_alone_are_enough(fill_language, drawn):
     for label in ("S", "S-c"):
         fill_language(label)
     assert list(drawn()) == ["loss", "effects", "budget"]
-    assert "left out: mad: no runs of MAD tasks yet; madbench run G-cg-q-12o makes some" in drawn.stderr
+    assert "left out: scores: no runs of MAD tasks yet; madbench run G-cg-q-12o makes some" in drawn.stderr
 
 
 def test_a_folder_that_cannot_be_written_is_named(fill, refuse, tiny, tmp_path):
     fill("S", 0.5)
     (tmp_path / "taken").write_text("")
-    assert refuse(plot, "mad", "-p", tiny, "-o", "taken").startswith("taken: a file is where a folder should be")
+    assert refuse(plot, "scores", "-p", tiny, "-o", "taken").startswith("taken: a file is where a folder should be")

@@ -189,7 +189,7 @@ def test_the_file_of_an_installed_task_is_checked_too(invoke, install_example):
 
 
 def test_a_repeated_problem_is_no_reason_to_stop(problems, write):
-    text = "learning_rates: [a, a, a]\nweight_decays: []\nlanguage_model: 3\n"
+    text = "learning_rates: [a, a, a]\nweight_decays: []\nbeside: {language_model: 3}\n"
     assert [
         problem.partition(",")[0]
         for problem in problems(write("p.yaml", PROFILE.partition("learning_rates")[0] + text))
@@ -197,7 +197,7 @@ def test_a_repeated_problem_is_no_reason_to_stop(problems, write):
         "learning_rates[0]: expected a number",
         "learning_rates[1]: expected a number",
         "learning_rates[2]: expected a number",
-        "language_model: expected text",
+        "beside: language_model: expected text",
         "key 'difficulty' is missing",
         "weight_decays: give at least one value",
     ]

@@ -7,10 +7,12 @@ from dataclasses import replace
 
 import pytest
 
-from madbench.cli.results import language_table as table
+from madbench.cli.results import table
 from madbench.jobs import Record
 from madbench.suites.language.suite import LANGUAGE
 from sample_jobs import mad_job
+
+ALONE = ("-t", "language_model")
 
 OTHER = {"corpus": "deadbeef01234567", "vocab_size": 320}
 """Setting of a job on another corpus."""
@@ -23,6 +25,7 @@ def fill(fill_language):
     def call(label="S", train=(3.0, 2.5, 2.0), *, overrides=(), preset="tiny", precision="float32", **choices):
         loaded = LANGUAGE.Profile.load(preset, overrides)
         sizes = {"model": loaded.model_config(), "training": loaded.training_config(precision)}
+        sizes["mixer"] = loaded.identifying_settings(label)
         return fill_language(label, train, **sizes | choices)
 
     return call
@@ -33,7 +36,7 @@ def shown(invoke):
     """``shown(*words)``: the words of the table's rows."""
 
     def call(*words):
-        output = invoke(table, *words, columns=160)
+        output = invoke(table, *ALONE, *words, columns=160)
         assert not output.exception, output.exception
         return [line.split() for line in output.stdout.split("\n\n")[0].splitlines()[2:]]
 
@@ -53,7 +56,7 @@ def test_labels_choose_and_order_the_rows_and_a_missing_one_is_a_warning(fill, i
     for label in ("S", "R", "R-c"):
         fill(label)
     assert [row[0] for row in shown("R-c", "S")] == ["R-c", "S"]
-    output = invoke(table, "{S,G}")
+    output = invoke(table, *ALONE, "{S,G}")
     assert output.exit_code == 0 and output.stderr == "warning: no run of G is as asked\n"
 
 
@@ -63,8 +66,8 @@ def test_several_protocols_are_listed_and_every_way_to_choose_one_works(fill, re
     fill("S", [2.2], setting=OTHER, details={"corpus": {"name": "owt", "digest": "deadbeef01234567"}})
     fill("S", [2.3], budget="paper")
     fill("S", [2.4], preset="mini")
-    message = refuse(table)
-    assert "5 protocols" in message and len(message.splitlines()) == 6
+    message = refuse(table, *ALONE)
+    assert "4 protocols" in message and len(message.splitlines()) == 5
     ids = {line.split("  ")[2].partition(": ")[0]: line.split()[0] for line in message.splitlines()[1:]}
     for words, loss in [
         (["training.steps=600"], "2.100"),
@@ -72,8 +75,8 @@ def test_several_protocols_are_listed_and_every_way_to_choose_one_works(fill, re
         (["--corpus", "results/corpora/owt"], "2.200"),
         (["--corpus", "deadbeef"], "2.200"),
         (["--budget", "paper"], "2.300"),
-        (["--preset", "mini"], "2.400"),
-        (["--preset", "tiny", "--corpus", "shelf", "--budget", "strict"], "2.000"),
+        (["--profile", "mini"], "2.400"),
+        (["--profile", "tiny", "--corpus", "shelf", "--budget", "strict"], "2.000"),
         (["--protocol", ids["corpus shelf (c0ffee01), preset tiny, float32, budget strict"]], "2.000"),
     ]:
         assert [row[1] for row in shown(*words)] == [f"{loss}†"], words
@@ -82,42 +85,51 @@ def test_several_protocols_are_listed_and_every_way_to_choose_one_works(fill, re
 def test_runs_in_two_precisions_are_two_protocols(fill, refuse, shown):
     fill("S", [2.0], preset="mini")
     fill("S", [2.1], preset="mini", precision="bfloat16")
-    assert "2 protocols" in refuse(table, "--preset", "mini")
-    assert shown("--preset", "mini", "precision=bfloat16")[0][1] == "2.100†"
+    assert refuse(table, *ALONE, "--profile", "mini") == (
+        "results: runs in bfloat16 and in float32; add precision=bfloat16 or precision=float32"
+    )
+    assert shown("--profile", "mini", "precision=bfloat16")[0][1] == "2.100†"
 
 
 def test_a_choice_that_fits_nothing_lists_what_there_is(fill, refuse):
     fill("S")
-    for words in (["R"], ["--preset", "gpt2"], ["--corpus", "owt"], ["--protocol", "00000000"]):
-        message = refuse(table, *words)
-        assert message.startswith("results: none of its language-model runs is as asked; it has:\n")
+    for words in (["R"], ["--profile", "gpt2"], ["--corpus", "owt"], ["--protocol", "00000000"]):
+        message = refuse(table, *ALONE, *words)
+        said = message.splitlines()[0]
+        assert said.startswith(("results: no", "results: none of its")), said
+        assert words[-1] in said or said == "results: none of its runs of language models is as asked; it has:"
         assert message.endswith("preset tiny, float32, budget strict: S")
 
 
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["--protocol", "c0ffee", "--preset", "tiny"], "--protocol c0ffee: other choices have no effect beside it"),
+        (
+            ["--protocol", "c0ffee", "--profile", "tiny"],
+            "--protocol c0ffee and --profile tiny: each chooses the runs alone",
+        ),
         (["--thresholds", "2.0,x"], "--thresholds '2.0,x': expected losses such as 2.0,1.9"),
         (["--thresholds", ""], "--thresholds '': expected losses such as 2.0,1.9"),
         (["--thresholds", "2,2.0"], "give each once"),
         (["--thresholds", "0"], "threshold 0: expected a loss above 0"),
         (["--sort", "loss_l6"], "--sort 'loss_l6': no such column; did you mean 'loss_l5'?"),
         (["--json", "-f", "csv"], "--json has no effect with --format csv"),
-        (["--preset", "tinny"], "preset 'tinny': no such preset or file; did you mean 'tiny'?"),
+        (["--profile", "tinny"], "preset 'tinny': no such preset or file; did you mean 'tiny'?"),
         (["trainin.steps=1"], "unknown key 'trainin'; did you mean 'training'?"),
         (["S-x"], "label 'S-x'"),
     ],
 )
 def test_what_is_not_allowed_is_said(fill, refuse, words, message):
     fill("S")
-    assert message in refuse(table, *words)
+    assert message in refuse(table, *ALONE, *words)
 
 
 def test_a_store_without_language_models_says_how_to_make_some(store, refuse):
     store.finish(mad_job(), Record("finished", {"accuracy": 0.5}))
-    assert refuse(table) == "results: no language-model runs yet; madbench lm G-cg-q-12o makes some"
-    assert refuse(table, "--results", "nowhere") == "nowhere: there is no such results folder"
+    assert refuse(table, *ALONE) == (
+        "results: no runs of language models yet; madbench run G-cg-q-12o -t language_model makes some"
+    )
+    assert refuse(table, *ALONE, "--results", "nowhere") == "nowhere: there is no such results folder"
 
 
 def test_a_failed_run_is_no_result(fill, store, shown):
@@ -128,7 +140,7 @@ def test_a_failed_run_is_no_result(fill, store, shown):
 
 def test_thresholds_are_those_given(fill, shown, invoke):
     fill("S", [3.0, 2.0, 1.95])
-    assert "to 2.5  to 1.97" in invoke(table, "--thresholds", "2.5,1.97", columns=160).stdout
+    assert "to 2.5  to 1.97" in invoke(table, *ALONE, "--thresholds", "2.5,1.97", columns=160).stdout
     assert shown("--thresholds", "2.5,1.97")[0][4:6] == ["20†", "30†"]
 
 
@@ -140,7 +152,7 @@ def test_rows_are_sorted_by_a_column_the_best_first(fill, shown):
 
 def test_every_format_says_the_same(fill, invoke):
     fill("S", [2.0])
-    outputs = {name: invoke(table, "--format", name).stdout for name in ("markdown", "latex", "csv", "json")}
+    outputs = {name: invoke(table, *ALONE, "--format", name).stdout for name in ("markdown", "latex", "csv", "json")}
     assert "| S | 2.000† | 2.100† | 4.200† | 10† | 10† | 10† | 10† | 320 | 0.990 | 1 |" in outputs["markdown"]
     assert r"\texttt{S} & 2.000$^\dagger$ & 2.100$^\dagger$ & 4.200$^\dagger$ & 10$^\dagger$" in outputs["latex"]
     content = json.loads(outputs["json"])
@@ -149,14 +161,14 @@ def test_every_format_says_the_same(fill, invoke):
     found = [(cell["label"], cell["task"], cell["mean"]) for cell in content["cells"]]
     assert [(line["label"], line["task"], float(line["mean"])) for line in lines] == found
     assert ("S", "loss_l5", 2.0) in found
-    assert invoke(table, "--json").stdout == outputs["json"]
+    assert invoke(table, *ALONE, "--json").stdout == outputs["json"]
 
 
 def test_80_columns_cut_nothing(fill, invoke):
     for seed in (0, 1, 2):
         for label in ("S-p", "G-pcg-q-12o"):
             fill(label, [2.0 + seed / 10], seed=seed)
-    output = invoke(table, columns=80).stdout
+    output = invoke(table, *ALONE, columns=80).stdout
     assert max(map(len, output.splitlines())) <= 80 and "…" not in output
     assert {"2.100", "±0.248*", "0.990", "320"} <= set(output.split())
 
@@ -166,4 +178,4 @@ def test_a_damaged_run_is_named_and_the_others_are_tabulated(fill, store, shown,
     run = fill("R")
     (store.root / "runs" / run.job.id / "curve.csv").unlink()
     assert [row[0] for row in shown()] == ["S"]
-    assert f"warning: results/runs/{run.job.id}/curve.csv: missing" in invoke(table).stderr
+    assert f"warning: results/runs/{run.job.id}/curve.csv: missing" in invoke(table, *ALONE).stderr

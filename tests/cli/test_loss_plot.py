@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from madbench.cli.plots import language_plot as plot
+from madbench.cli.plots import plot
 from madbench.labels import expand
 
 
@@ -13,7 +13,7 @@ def drawn(invoke):
     """``drawn(*words)``: the paths that the verb says it wrote."""
 
     def call(*words):
-        output = invoke(plot, *words)
+        output = invoke(plot, "loss", *words)
         assert not output.exception, output.exception
         return output.stdout.split()
 
@@ -23,15 +23,15 @@ def drawn(invoke):
 @pytest.fixture
 def no_drawing(monkeypatch):
     """The figures that were asked for, as the labels of their curves and the axis; none is drawn."""
-    from drawings import FIGURES
-    from madbench.analysis.figures import files
+    from madbench.analysis.figures import files, registry
 
     asked = []
 
-    def figure(curves, x, log_x, layout):
+    def figure(curves, x="tokens", log_x=False, *, layout):
         asked.append((curves.label.unique().tolist(), x, log_x))
 
-    monkeypatch.setitem(FIGURES, "loss", replace(FIGURES["loss"], draw=figure))
+    drawing = replace(registry.drawing_of("loss"), draw=figure)
+    monkeypatch.setattr(registry, "drawing_of", lambda name: {"loss": drawing}[name])
     monkeypatch.setattr(files, "save_figure", lambda figure, stem: [stem.with_name(f"{stem.name}.png")])
     return asked
 
@@ -43,9 +43,11 @@ def test_a_plot_is_redrawn_from_its_csv_alone(fill_language, drawn, tmp_path):
     stem = "results/plots/loss_curves"
     assert drawn() == [f"{stem}.csv", f"{stem}.png", f"{stem}.pdf"]
     (tmp_path / "results" / "runs").rename(tmp_path / "gone")
-    assert drawn("--from", f"{stem}.csv", "--output", "again.png") == ["again.png", "again.pdf"]
+    assert drawn("--from", f"{stem}.csv", "--output", "again") == ["again/loss_curves.png", "again/loss_curves.pdf"]
     for ending in ("png", "pdf"):
-        assert (tmp_path / f"again.{ending}").read_bytes() == (tmp_path / f"{stem}.{ending}").read_bytes()
+        assert (tmp_path / "again" / f"loss_curves.{ending}").read_bytes() == (
+            tmp_path / f"{stem}.{ending}"
+        ).read_bytes()
 
 
 def test_of_many_labels_the_csv_has_the_same_in_the_same_colours(fill_language, drawn, tmp_path):
@@ -61,9 +63,9 @@ def test_labels_and_axis_are_those_asked_for(fill_language, drawn, no_drawing, t
         fill_language(label)
     drawn()
     assert drawn("R-c", "S", "--x", "seconds", "--log-x", "--output", "slides/two.v2") == [
-        "slides/two.v2.csv", "slides/two.v2.png",
+        "slides/two.v2/loss_curves.csv", "slides/two.v2/loss_curves.png",
     ]  # fmt: skip
-    drawn("--from", "slides/two.v2.csv", "S", "--x", "step")
+    drawn("--from", "slides/two.v2/loss_curves.csv", "S", "--x", "step")
     assert no_drawing == [
         (["S", "R", "R-c"], "tokens", False), (["R-c", "S"], "seconds", True), (["S"], "step", False),
     ]  # fmt: skip
@@ -71,17 +73,18 @@ def test_labels_and_axis_are_those_asked_for(fill_language, drawn, no_drawing, t
 
 def test_protocols_are_never_drawn_together(fill_language, drawn, refuse, no_drawing, tmp_path):
     fill_language("S")
-    fill_language("R", budget="paper")
-    assert "2 protocols" in refuse(plot)
+    other = {"name": "owt", "digest": "deadbeef01234567"}
+    fill_language("R", setting={"corpus": other["digest"], "vocab_size": 320}, details={"corpus": other})
+    assert "2 protocols" in refuse(plot, "loss")
     assert not (tmp_path / "results" / "plots").exists()
-    drawn("--budget", "paper")
+    drawn("--corpus", "owt")
     assert no_drawing == [(["R"], "tokens", False)]
 
 
 def test_times_of_different_devices_are_not_drawn_together(fill_language, drawn, refuse, no_drawing):
     fill_language("S")
     fill_language("R", details={"device": "an abacus"})
-    assert refuse(plot, "--x", "seconds") == (
+    assert refuse(plot, "loss", "--x", "seconds") == (
         "--x seconds: the runs differ in device, so their times cannot be compared; use --x tokens"
     )
     drawn("--x", "step")
@@ -92,19 +95,22 @@ def test_a_choice_among_runs_has_no_effect_on_a_csv(fill_language, drawn, refuse
     fill_language("S")
     drawn()
     source = ("--from", "results/plots/loss_curves.csv")
-    for words in (["--results", "results"], ["--preset", "tiny"], ["--corpus", "x"], ["--protocol", "x"]):
-        assert refuse(plot, *source, *words) == f"{words[0]} has no effect with --from: the CSV holds what is drawn"
-    assert "'training.steps=1' has no effect with --from" in refuse(plot, *source, "training.steps=1")
-    assert refuse(plot, *source, "S-p").endswith("loss_curves.csv: holds no curve of 'S-p'; expected one of: S")
+    for words in (["--results", "elsewhere"], ["--profile", "tiny"], ["--corpus", "x"], ["--protocol", "x"]):
+        assert (
+            refuse(plot, "loss", *source, *words)
+            == f"{words[0]} has no effect with --from: the CSV holds what is drawn"
+        )
+    assert "'training.steps=1' has no effect with --from" in refuse(plot, "loss", *source, "training.steps=1")
+    assert refuse(plot, "loss", *source, "S-p").endswith("loss_curves.csv: holds no curve of 'S-p'; expected one of: S")
 
 
 def test_a_file_that_is_no_csv_of_curves_is_named(fill_language, refuse, tmp_path):
     (tmp_path / "other.csv").write_text("a,b\n1,2\n")
-    assert refuse(plot, "--from", "other.csv") == "other.csv: no loss curves: without column 'protocol'"
-    assert refuse(plot, "--from", "none.csv") == "none.csv: cannot be read: No such file or directory"
+    assert refuse(plot, "loss", "--from", "other.csv") == "other.csv: no loss curves: without column 'protocol'"
+    assert refuse(plot, "loss", "--from", "none.csv") == "none.csv: cannot be read: No such file or directory"
 
 
 def test_a_folder_that_cannot_be_written_is_named(fill_language, refuse, tmp_path):
     fill_language("S")
     (tmp_path / "taken").write_text("")
-    assert refuse(plot, "--output", "taken/curves").startswith("taken: a file is where a folder should be")
+    assert refuse(plot, "loss", "--output", "taken").startswith("taken: a file is where a folder should be")
