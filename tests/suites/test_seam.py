@@ -1,0 +1,109 @@
+"""What is true of one suite is true of any: nothing outside ``suites/`` and ``papers/`` names one."""
+
+from __future__ import annotations
+
+import ast
+import re
+from pathlib import Path
+
+import pytest
+
+import madbench
+
+PACKAGE = Path(madbench.__file__).parent
+FREE = ("suites", "papers")
+"""The folders that may name a suite."""
+SUITES = {path.parent.name for path in PACKAGE.glob("suites/*/suite.py")}
+_MODULE = re.compile(r"madbench\.suites\.\w+")
+CONSTANTS = {name.upper() for name in SUITES}
+
+TAKEN_BY_PAPERS = {
+    "analysis/claims.py",
+    "analysis/findings_table.py",
+    "analysis/interactions.py",
+    "bench/peer.py",
+    "cli/interactions.py",
+    "principles/coefficients.py",
+    "principles/spread.py",
+    "principles/suppression.py",
+    "principles/verdicts.py",
+}
+"""Those that still name one until papers take them: a file leaves this list and none joins it."""
+REMAINING = {
+    "bench/data_generation.py",
+    "bench/inference.py",
+    "bench/nanogpt.py",
+    "bench/store.py",
+    "config.py",  # the folder of the profiles of interactions
+    "tasks/base.py",  # the suite of a task that names none
+}
+"""Others that still name one, the benchmarks of one suite's work among them: this list only shrinks too."""
+NAMING = TAKEN_BY_PAPERS | REMAINING
+
+
+def names_of_suites(source: str) -> set[str]:
+    """What in the source of a module names a built-in suite: a module of it, its constant, or its name as a string."""
+    named = set()
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.ImportFrom):
+            module = "." * node.level + (node.module or "")
+            modules = [module, *(f"{module}.{alias.name}" for alias in node.names)]
+        elif isinstance(node, ast.Import):
+            modules = [alias.name for alias in node.names]
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+            modules = _MODULE.findall(node.value)
+            if node.value in SUITES:
+                named.add(repr(node.value))
+        else:
+            modules = []
+            name = node.id if isinstance(node, ast.Name) else getattr(node, "attr", "")
+            if name in CONSTANTS:
+                named.add(name)
+        named |= {module for module in modules if _is_of_a_suite(module)}
+    return named
+
+
+def _is_of_a_suite(module: str) -> bool:
+    parts = module.lstrip(".").split(".")
+    return any(first == "suites" and second in SUITES for first, second in zip(parts, parts[1:], strict=False))
+
+
+def offenders() -> dict[str, list[str]]:
+    """What names a suite, by the file outside the folders that may."""
+    found = {}
+    for path in sorted(PACKAGE.rglob("*.py")):
+        file = path.relative_to(PACKAGE)
+        if file.parts[0] not in FREE and (named := names_of_suites(path.read_text(encoding="utf-8"))):
+            found[file.as_posix()] = sorted(named)
+    return found
+
+
+def test_no_module_outside_suites_names_one():
+    assert {file: named for file, named in offenders().items() if file not in NAMING} == {}
+
+
+def test_the_list_of_those_that_still_name_one_only_shrinks():
+    assert NAMING - offenders().keys() == set(), "these name no suite any more: take them off the list"
+
+
+def test_the_built_in_suites_are_searched_for():
+    assert {"mad", "language", "interactions"} <= SUITES
+
+
+@pytest.mark.parametrize(
+    ("source", "named"),
+    [
+        ("from madbench.suites.mad import suite", {"madbench.suites.mad", "madbench.suites.mad.suite"}),
+        ("from madbench.suites import language", {"madbench.suites.language"}),
+        ("import madbench.suites.interactions.suite as s", {"madbench.suites.interactions.suite"}),
+        ("import_module('madbench.suites.mad.suite')", {"madbench.suites.mad"}),
+        ("suite_called('language')", {"'language'"}),
+        ("results.rows(MAD)", {"MAD"}),
+        ("suite.LANGUAGE.scores", {"LANGUAGE"}),
+        ("from madbench.suites import suites, main_suite", set()),
+        ("from madbench.models import mad", set()),
+        ("'''Tasks of mad.'''", set()),
+    ],
+)
+def test_what_names_a_suite_is_seen(source, named):
+    assert names_of_suites(source) == named
