@@ -73,7 +73,7 @@ def whole_seeds(scores: pd.DataFrame) -> pd.DataFrame:
 
 def count_left_out(scores: pd.DataFrame) -> int:
     """How many results of a label, column and seed are begun and not whole; averages are not counted again."""
-    begun = scores[(scores.done > 0) & ~scores.column.map(is_average)]
+    begun = scores[(scores.done > 0) & ~scores.column.map(is_average).astype(bool)]
     return len(begun) - len(whole_seeds(begun))
 
 

@@ -104,8 +104,11 @@ class Selection:
         """The suite whose profile and overrides need no name before them."""
         if self._asked is not None:
             return suites()[next(iter(self._asked), main_suite().name)]
-        stored = {job.suite for job in self.jobs.values()}
-        return next((suite for suite in suites().values() if suite.name in stored), main_suite())
+        names = {job.suite for job in self.jobs.values()} if self.results.exists() else set()
+        stored = [suite for suite in suites().values() if suite.name in names]
+        if self.profile is not None:
+            stored = [suite for suite in dict.fromkeys((main_suite(), *stored)) if suite.has_profile(self.profile)]
+        return next(iter(stored), main_suite())
 
     def tasks_of(self, suite: Suite) -> list[str]:
         """The tasks of a suite that are shown."""
@@ -175,24 +178,22 @@ class Selection:
                 except StoreError as error:
                     missing[suite.name] = error
                     if isinstance(error, SeveralProtocols) and self._asked is None:
-                        self.warn(f"{suite.title} is left out: {error}")
-        if self.protocol and not self._is_stored(self.protocol):
-            listed = "\n".join(
-                protocol_list(suite, self._details(stored), self.results)
-                for suite in suites().values()
-                if (stored := self._stored(suite))
-            )
+                        choose = "choose a protocol with --protocol ID"
+                        self.warn(f"{_plural(suite)} are left out; {choose}:\n{error.listed}")
+        if self.protocol and self.jobs and not self._is_stored(self.protocol):
+            shown = [(suite, self._stored(suite)) for suite in suites().values()]
+            lists = [protocol_list(suite, self._details(jobs), self.results) for suite, jobs in shown if jobs]
+            listed = "\n".join(lists)
             raise StoreError(f"{self.results}: no run follows protocol {self.protocol}; it has:\n{listed}")
         return rows, missing
 
     def _is_shown(self, suite: Suite) -> bool:
-        """Whether a suite is shown: one that was asked for, the one that leads, or one beside it."""
-        if self._asked is not None or suite is self.leading:
+        """Whether a suite is shown: one that was asked for, the one that leads, one beside it, or one on a corpus."""
+        if self._asked is not None or suite is self.leading or suite.takes_corpus:
             return True
         profile = self.leading.Profile.load(self.profile or self.leading.default)
         is_named = any(suite_of_override(word, self.leading) is suite for word in self.overrides)
-        is_chosen = bool(self.protocol or self.corpus) and suite.takes_corpus
-        return suite.prefix[:-1] in profile.beside or is_named or is_chosen
+        return suite.prefix[:-1] in profile.beside or is_named
 
     def results_of(self, rows: Sequence[PlannedRow]) -> Results:
         """What the jobs of these rows gave; labels are in the order given, or else in that of the grammar."""
@@ -210,6 +211,8 @@ class Selection:
         those that are stored. Raises ``StoreError`` where nothing is stored of what was asked for, and ``ConfigError``
         for several protocols, with the commands that show each.
         """
+        profile = profile_named(suite, self.overrides, self.leading, self.profile, True)
+        suite.Profile.load(profile, own_overrides(self.overrides, suite, self.leading))  # which has to be one
         stored = self._stored(suite)
         if not stored:
             example = f"-t {suite.tasks()[0]}" if suite is not main_suite() else ""
@@ -218,7 +221,6 @@ class Selection:
             instead = "".join(f"; its {_plural(one)} are in madbench table -t {one.tasks()[0]}" for one in others[:1])
             raise StoreError(f"{self.results}: no runs of {_plural(suite)} yet; {command} makes some{instead}")
         names_one = any(suite_of_override(word, self.leading) is suite for word in self.overrides)
-        profile = profile_named(suite, self.overrides, self.leading, self.profile, True)
         is_chosen = self.protocol in {protocol_id(suite, job) for job in stored} if self.protocol else False
         if not is_chosen and not suite.takes_corpus:
             return self._planned_rows(suite, profile, stored)
@@ -314,10 +316,12 @@ class Selection:
             raise StoreError(f"{self.results}: {why}; it has:\n{listed(runs)}")
         chosen = [run for found in groups.values() for run in found]
         if len(groups) > 1:
-            raise SeveralProtocols(
+            error = SeveralProtocols(
                 f"the runs of {_plural(suite)} follow {len(groups)} protocols, which cannot be compared; choose one "
                 f"with --protocol ID, or with what tells it apart:\n{listed(chosen)}"
             )
+            error.listed = listed(chosen)
+            raise error
         jobs = defaultdict(list)
         for run in sorted(chosen, key=lambda run: run.job.seed):
             jobs[run.job.label].append(run.job)
@@ -360,7 +364,9 @@ class Selection:
 
 
 class SeveralProtocols(StoreError, ConfigError):
-    """Runs of several protocols, of which one has to be chosen."""
+    """Runs of several protocols, of which one has to be chosen; ``listed`` has a line for each."""
+
+    listed = ""
 
 
 def _plural(suite: Suite) -> str:

@@ -30,7 +30,7 @@ from madbench.labels import (
 from madbench.store.runs import Run
 from madbench.suites import Suite, broken_suites, main_suite, suites
 from madbench.suites.base import field_names
-from madbench.tasks import broken_tasks, loaded_tasks, settings_class
+from madbench.tasks import broken_tasks, loaded_tasks
 
 Rows = list[dict[str, Any]]
 
@@ -131,14 +131,12 @@ def _tasks() -> Rows:
     for suite in suites().values():
         for name in suite.tasks():
             if name in files:
-                package = settings_class(name).__module__.partition(".")[0]
                 about = {"settings": len(files[name].settings), "description": _line(files[name].description)}
             elif name not in broken_tasks():
-                package = type(suite).__module__.partition(".")[0]
                 about = {"settings": None, "description": suite.about_task(name)}
             else:
                 continue
-            rows.append({"task": name, "suite": suite.name, "from": package} | about)
+            rows.append({"task": name, "suite": suite.name} | about)
     return _with_broken(rows, broken_tasks())
 
 
@@ -157,8 +155,8 @@ def _profiles(suite: Suite) -> Rows:
 def _suites() -> Rows:
     rows = []
     for suite in suites().values():
-        about = {"suite": suite.name, "tasks": len(suite.tasks()), "profiles": " ".join(suite.Profile.names())}
-        rows.append(about | {"title": suite.title, "from": type(suite).__module__.partition(".")[0]})
+        about = {"suite": suite.name, "title": suite.title, "from": type(suite).__module__.partition(".")[0]}
+        rows.append(about | {"tasks": len(suite.tasks()), "profiles": ", ".join(suite.Profile.names())})
     return _with_broken(rows, broken_suites())
 
 

@@ -217,7 +217,8 @@ def _stored(selection: Selection) -> Results | None:
         return None
     rows, missing = selection.available()
     for error in missing.values():
-        if selection.protocol is not None or not selection.results.exists():
+        is_ambiguous = selection.tasks is not None and isinstance(error, ConfigError)
+        if is_ambiguous or selection.protocol is not None or not selection.results.exists():
             raise error
         if not rows:
             selection.warn(str(error))

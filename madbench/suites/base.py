@@ -475,6 +475,13 @@ class Suite(abc.ABC):
         nearest = min(changes, key=lambda name: len(changes[name]))
         return (OWN, ()) if len(changes[nearest]) > most_changes else (nearest, tuple(changes[nearest]))
 
+    def has_profile(self, name: str) -> bool:
+        """Whether a name, or a YAML file, is one of its profiles."""
+        try:
+            return bool(self.Profile.load(name))
+        except ConfigError:
+            return False
+
     def profile_of(self, job: Job, name: str, changes: Sequence[str]) -> Profile:
         """The profile under which a job was trained, given what :meth:`nearest` says of it."""
         if name == OWN:

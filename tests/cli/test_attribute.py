@@ -72,7 +72,7 @@ def test_a_language_protocol_of_several_has_to_be_chosen(fill, fill_language, in
     chosen = invoke(attribute, "--profile", tiny, "--protocol", protocols[0].split()[0], columns=200)
     assert not chosen.exception and "L5" in chosen.stdout.splitlines()[0] and chosen.stderr == ""
     assert "2 protocols" in refuse(attribute, "-t", "language_model")
-    assert "no two labels share" in refuse(attribute, "-p", tiny, "--protocol", "00000000")
+    assert "no run follows protocol 00000000" in refuse(attribute, "-p", tiny, "--protocol", "00000000")
 
 
 def test_pairs_are_rows_when_asked_for(fill, invoke, tiny):
@@ -117,9 +117,9 @@ def test_labels_and_tasks_of_installed_packages_have_contrasts_of_their_own(fill
 @pytest.mark.parametrize(
     "words, message",
     [
-        (["-t", "language_model", "training.epochs=1"], "training.epochs=1: has no effect on language"),
-        (["-t", "language_model", "-p", "full"], "--profile: has no effect on language models"),
-        (["-t", "compression", "--protocol", "ab"], "--protocol ab: has no effect, the tasks are compression"),
+        (["-t", "language_model", "training.epochs=1"], "training: unknown key 'epochs'"),
+        (["-t", "language_model", "-p", "full"], "preset 'full': no such preset"),
+        (["-t", "compression", "--protocol", "ab"], "no runs of MAD tasks yet"),
         (["--json", "-f", "csv"], "--json has no effect with --format csv"),
         (["S-x"], "label 'S-x'"),
     ],

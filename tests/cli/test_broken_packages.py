@@ -94,7 +94,7 @@ def test_a_broken_family_is_listed_with_the_reason(main, broken_family):
     (problem,) = [row["problem"] for row in rows if "problem" in row]
     assert "family 'bad' (bad_family_" in problem and broken_family in problem
     assert problem in main("ls", "families").stdout
-    assert "bad (broken)" in main("ls").stdout
+    assert "bad (broken)" in " ".join(main("ls").stdout.split())
 
 
 WHOLE_FAMILY = """
@@ -167,8 +167,8 @@ def test_a_broken_task_fails_itself_and_no_other(main, broken_task):
 def test_a_broken_task_is_listed_with_the_reason(main, broken_task):
     rows = json.loads(main("ls", "tasks", "--json").stdout)
     (problem,) = [row["problem"] for row in rows if "problem" in row]
-    assert broken_task in problem and len(rows) == 7 and rows[6]["task"] == "bad"
-    assert problem in main("ls", "tasks").stdout and "bad (broken)" in main("ls").stdout
+    assert broken_task in problem and len(rows) == 11 and rows[-1]["task"] == "bad"
+    assert problem in main("ls", "tasks").stdout and "bad (broken)" in " ".join(main("ls").stdout.split())
     ended = main("data")
     assert ended.code == 0 and "compression" in ended.stdout and broken_task in ended.stderr
     ended = main("validate", "--json")

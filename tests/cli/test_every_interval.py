@@ -31,7 +31,7 @@ from madbench.report import page
 from madbench.store.runs import Snapshot, Store
 from madbench.suites.language.suite import LOSS, LOSSES
 from madbench.suites.mad.suite import AVERAGE as MAD_AVERAGE
-from madbench.suites.mad.suite import MAD_TASKS
+from madbench.suites.mad.suite import MAD, MAD_TASKS
 
 ARCHIVE = Path(__file__).parents[2] / "results" / "measured" / "quick.tar.xz"
 LANGUAGE_LABELS = {"S": 2.4, "S-p": 2.0, "S-c": 2.3, "R-c": 2.35, "R-cg-q": 2.3, "R-cg-q-12o": 2.1}
@@ -53,7 +53,7 @@ def folder(tmp_path_factory, language_run) -> Path:
             status = "diverged" if (label, seed) == ("S-c", 3) else "finished"
             run = language_run(label, losses, seed=seed, status=status)
             store.finish(run.job, run.record)
-    rows = Selection(labels=["S-c", "R-c"], tasks=["compression"], results=store.root).mad()
+    rows = Selection(labels=["S-c", "R-c"], tasks=["compression"], results=store.root).rows(MAD)
     for job in (job for row in rows for job in row.jobs):
         for length in (24, 48):
             accuracy = 0.2 + job.seed / 40 if job.seed or length == 24 else math.nan
@@ -106,7 +106,7 @@ def of_effect(samples, quantity: str, cases) -> Difference:
     )
 
 
-def in_mad(row, samples, effects) -> Sample | None:
+def in_scores(row, samples, effects) -> Sample | None:
     return samples[row.task][row.label] if row.mark == "mean" and not row.state else None
 
 
@@ -134,7 +134,7 @@ def in_difficulty(row, samples, effects) -> Sample:
 
 
 SHOWN: dict[str, Callable] = {
-    "mad": in_mad,
+    "scores": in_scores,
     "effects": in_effects,
     "budget": in_budget,
     "difficulty": in_difficulty,
@@ -158,7 +158,7 @@ def test_intervals_of_a_figure_are_those_of_the_samples(name, results, samples, 
     assert known >= 4
 
 
-@pytest.mark.parametrize("name", ["mad", "effects", "budget"])
+@pytest.mark.parametrize("name", ["scores", "effects", "budget"])
 def test_bars_are_as_long_as_the_intervals_or_end_at_the_edge(name, results):
     frame = figure_frame(name, results)
     figure = FIGURES[name].draw(frame)
@@ -227,7 +227,7 @@ def test_numbers_of_a_table_are_those_of_the_samples_in_json_and_csv(shown, samp
 
 
 def test_numbers_of_the_language_table_are_those_of_the_samples(shown, samples):
-    records = json.loads(shown("lm", "table", "--format", "json"))["cells"]
+    records = json.loads(shown("table", "-t", "language_model", "--format", "json"))["cells"]
     compared = [row for row in records if row["task"] in samples]
     assert {row["task"] for row in compared} >= set(LOSSES)
     for row in compared:

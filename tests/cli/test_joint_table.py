@@ -98,7 +98,8 @@ def test_a_store_without_language_models_shows_the_tasks(fill_both, shown, refus
     assert "L5" not in shown(whole=True).stdout
     assert (
         refuse(table, *BOTH, "--profile", tiny)
-        == "results: no runs of language models yet; madbench run G-cg-q-12o -t language_model makes some"
+        == "results: no runs of language models yet; madbench run G-cg-q-12o -t language_model makes some; its MAD "
+        "tasks are in madbench table -t compression"
     )
 
 
@@ -108,7 +109,7 @@ def test_language_models_of_several_protocols_are_never_mixed(fill_both, shown, 
     result = shown(whole=True)
     assert (
         "L5" not in result.stdout
-        and "warning: Language model is left out: the runs of language models follow 2 protocols" in result.stderr
+        and "warning: language models are left out; choose a protocol with --protocol ID:" in result.stderr
     )
     message = refuse(table, *BOTH, "--profile", tiny)
     assert "the runs of language models follow 2 protocols, which cannot be compared" in message

@@ -85,9 +85,9 @@ def test_several_protocols_are_listed_and_every_way_to_choose_one_works(fill, re
 def test_runs_in_two_precisions_are_two_protocols(fill, refuse, shown):
     fill("S", [2.0], preset="mini")
     fill("S", [2.1], preset="mini", precision="bfloat16")
-    assert refuse(table, *ALONE, "--profile", "mini") == (
-        "results: runs in bfloat16 and in float32; add precision=bfloat16 or precision=float32"
-    )
+    message = refuse(table, *ALONE, "--profile", "mini")
+    assert "the runs of language models follow 2 protocols" in message
+    assert "preset mini, bfloat16" in message and "preset mini, float32" in message
     assert shown("--profile", "mini", "precision=bfloat16")[0][1] == "2.100†"
 
 
@@ -127,7 +127,8 @@ def test_what_is_not_allowed_is_said(fill, refuse, words, message):
 def test_a_store_without_language_models_says_how_to_make_some(store, refuse):
     store.finish(mad_job(), Record("finished", {"accuracy": 0.5}))
     assert refuse(table, *ALONE) == (
-        "results: no runs of language models yet; madbench run G-cg-q-12o -t language_model makes some"
+        "results: no runs of language models yet; madbench run G-cg-q-12o -t language_model makes some; its MAD tasks "
+        "are in madbench table -t compression"
     )
     assert refuse(table, *ALONE, "--results", "nowhere") == "nowhere: there is no such results folder"
 

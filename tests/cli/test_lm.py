@@ -163,7 +163,7 @@ def test_a_dry_run_says_what_it_would_cost_and_trains_nothing(main, here, monkey
             ["run", "S", "-t", "language_model", "--fidelity", "published"],
             "fidelity published: has no effect on the language model",
         ),
-        (["run", "S", "--profile", "mad.yaml", "-t", "language_model"], "has no language model"),
+        (["run", "S", "--profile", "mad.yaml", "-t", "language_model"], "unknown key 'difficulty'"),
     ],
 )
 def test_what_cannot_be_done_is_refused_before_anything_happens(main, here, words, says):
@@ -213,7 +213,7 @@ SHORT = ["--corpus", "hens", "language_model.model.seq_len=448", "language_model
     "words",
     [
         ["run", "S", "--profile", "profile.yaml", "-t", "compression,language_model", *SHORT],
-        ["sweep", "S", "--profile", "profile.yaml", "-t", "language_model", *SHORT],
+        ["sweep", "S", "--profile", "preset.yaml", "-t", "language_model", *SHORT],
         ["sweep", "S", "--profile", "profile.yaml", *SHORT[:2], "--vary", "language_model.model.seq_len=64,448"],
         ["lm", "S", "--preset", "preset.yaml", *(word.removeprefix("language_model.") for word in SHORT)],
     ],

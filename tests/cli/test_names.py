@@ -70,7 +70,7 @@ def test_a_report_has_the_names_and_links_by_label(main, filled, tiny, tmp_path)
 
 def test_figures_from_python_have_the_names(filled, store, tiny):
     how = {"profile": tiny, "tasks": ["compression", "in_context_recall"], "results": store.root}
-    figure = madbench.plot("mad", ["S", "cd:gdn-cg", "cd:gla-cg"], names={"cd:gdn-cg": "Gated DeltaNet"}, **how)
+    figure = madbench.plot("scores", ["S", "cd:gdn-cg", "cd:gla-cg"], names={"cd:gdn-cg": "Gated DeltaNet"}, **how)
     texts = [text.get_text() for axes in figure.axes for text in axes.get_yticklabels()]
     assert texts[:3] == ["S", "Gated DeltaNet", "cd:gla-cg"]
 

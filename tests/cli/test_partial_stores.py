@@ -17,7 +17,7 @@ from madbench.suites.interactions.suite import INTERACTIONS, InteractionProfile
 from madbench.suites.mad.suite import MAD
 from partial_stores import Partial, fill, interaction_record, mad_record, partial_store
 
-FIGURES = ("mad", "learning", "loss", "effects", "budget", "difficulty")
+FIGURES = ("scores", "learning", "difficulty", "effects", "budget")
 NO_NUMBER = re.compile(r"(?i)(?<![\w/.])[-+±]?nan(?!\w)")
 RATES = """\
 description: Two rates.
@@ -113,14 +113,16 @@ def test_every_verb_reads_a_store_in_which(case, store, tmp_path, read):
 def test_a_begun_task_without_a_whole_seed_is_unfinished_in_table_and_figure(store, tmp_path, read):
     words = of_states(store, tmp_path, BEGUN).words
     assert "(1/2)" in read("table", "S", *words).stdout
-    read("plot", "mad", *words)
-    means = read_frame(tmp_path / "results" / "plots" / "mad.csv", SCORE_COLUMNS, "accuracies").query("mark == 'mean'")
+    read("plot", "scores", *words)
+    means = read_frame(tmp_path / "results" / "plots" / "scores.csv", SCORE_COLUMNS, "accuracies").query(
+        "mark == 'mean'"
+    )
     assert dict(zip(means.label, means.state)) == {"S": "unfinished", "R": "unfinished"}
 
 
 def test_a_figure_of_failed_runs_alone_says_that_none_is_finished(store, tmp_path, read):
     words = of_states(store, tmp_path, CASES["every run failed"]).words
-    assert read("plot", "mad", *words).stderr == "results: mad: no run is finished\n"
+    assert read("plot", "scores", *words).stderr == "results: scores: no run is finished\n"
     left_out = read("plot", *words).stderr.splitlines()
     assert [line.split(": ")[1] for line in left_out[:-1]] == [*FIGURES]
     assert left_out[-1].startswith("results: there is nothing to draw")

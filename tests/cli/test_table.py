@@ -74,7 +74,7 @@ def test_runs_in_two_precisions_have_to_be_told_apart(main, fill, tiny, tmp_path
     fill("S", 0.2, profile=str(profile), precision="bfloat16")
     refused = main(*words)
     assert (refused.code, refused.stdout) == (2, "")
-    assert "runs in float32 and in bfloat16; add precision=float32 or precision=bfloat16" in refused.stderr
+    assert "runs in bfloat16 and in float32; add precision=bfloat16 or precision=float32" in refused.stderr
     assert rows(main(*words, "precision=float32").stdout)[0] == ["S", "10.0†", "0.990", "1"]
     assert rows(main(*words, "precision=bfloat16").stdout)[0] == ["S", "20.0†", "0.990", "1"]
 
