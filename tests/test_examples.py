@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 import textwrap
@@ -118,6 +119,11 @@ def test_the_cells_of_the_notebook_run_one_after_the_other(tmp_path):
     code = "".join(f"{''.join(cell['source'])}\n" for cell in cells if cell["cell_type"] == "code")
     magic, _, code = code.partition("\n")
     assert magic == "%matplotlib inline"
+    profiles = shutil.copytree(ROOT / "tasks" / "profiles", tmp_path / "profiles")
+    quick = (profiles / "quick.yaml").read_text()
+    assert "\n  epochs: 8\n" in quick
+    (profiles / "quick.yaml").write_text(quick.replace("\n  epochs: 8\n", "\n  epochs: 2\n"))
+    code = f"from madbench import config\nconfig.PROFILES = config.TASKS / {str(profiles)!r}\n{code}"
     (tmp_path / "cells.py").write_text(f"if __name__ == '__main__':\n{textwrap.indent(code, '    ')}")
     environment = os.environ | {"PYTHONPATH": str(ROOT)}
     subprocess.run([sys.executable, "cells.py"], check=True, cwd=tmp_path, env=environment, timeout=600)

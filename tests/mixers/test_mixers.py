@@ -8,8 +8,6 @@ import torch
 import madbench
 from madbench.errors import BudgetError, ConfigError
 from madbench.mixers import Size, solve
-from madbench.mixers.checks import run_checks
-from madbench.mixers.srg.grammar import all_labels
 
 
 def test_build_is_the_package_s_and_builds_what_solve_allocates():
@@ -38,10 +36,3 @@ def test_a_setting_that_the_family_does_not_take_is_an_error(settings, message):
 def test_a_size_that_is_none_is_an_error():
     with pytest.raises(BudgetError, match="max_len must be a whole number of at least 1, got 0"):
         madbench.build("S", 32, 0)
-
-
-@pytest.mark.parametrize("label", ["S-p", "R-cg-q-12o", "G-pcg-q-12o", *all_labels()[3::67]])
-def test_every_check_of_a_label_holds(label):
-    outcomes = run_checks(label)
-    assert {"parameters", "causality", "steps", "path chunked"} <= {outcome.check.name for outcome in outcomes}
-    assert not [outcome.row for outcome in outcomes if outcome.verdict == "fail"]

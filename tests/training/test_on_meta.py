@@ -65,8 +65,7 @@ def graphed(members):
 
 
 @pytest.mark.parametrize("make_step", [plain, graphed])
-@pytest.mark.parametrize("task", ["in_context_recall", "compression"])
-@pytest.mark.parametrize("label", LABELS)
+@pytest.mark.parametrize("label, task", [*((label, "in_context_recall") for label in LABELS), ("S-p", "compression")])
 def test_a_step_neither_mixes_devices_nor_waits_for_one(label, task, make_step, make_job, take_steps):
     take_steps(make_step, make_job(task, label), micro_batch=6)
 

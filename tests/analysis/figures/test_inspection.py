@@ -35,12 +35,12 @@ def test_gates_of_two_models_of_different_depth_are_of_the_layer_that_the_title_
 @pytest.mark.parametrize("width", WIDTHS)
 def test_a_column_holds_every_panel_under_a_title_of_its_own(width):
     names = ("G-cg-q-12o", "R-pcg-q-12o")
-    models = {name: model(3) for name in names}
+    models = {name: model(2) for name in names}
     for inspection in models.values():
         for probe in inspection.probes:
             probe.matrices.update({"factor 1": torch.eye(8).repeat(4, 1, 1)})
     whole = {name: len(figure.axes) for name, figure in figures(models)}
-    assert whole == {"gates": 3, "matrices": 24}
+    assert whole == {"gates": 2, "matrices": 16}
     for name, first in figures(models, Layout(width)):
         pages = [first, *first.following]
         assert sum(len(page.axes) for page in pages) == whole[name]

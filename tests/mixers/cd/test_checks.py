@@ -60,9 +60,9 @@ def test_every_check_of_a_preset_passes(name, features):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("first", range(0, 200, 100))
+@pytest.mark.parametrize("first", range(0, 40, 5))
 def test_every_check_of_random_labels_passes(first):
-    for seed in range(first, first + 100):
+    for seed in range(first, first + 5):
         label = random_label(seed)
         assert not [row.check.name for row in run_checks(label) if row.verdict == "fail"], str(label)
 

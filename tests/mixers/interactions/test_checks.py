@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import random
 
 import pytest
@@ -42,10 +43,16 @@ def test_every_check_of_a_label_holds(label):
     assert_all_hold(label)
 
 
-@pytest.mark.slow
-def test_every_check_of_many_labels_holds():
+@functools.cache
+def sampled():
     draw = random.Random(0)
-    for label in draw.sample(all_labels_of("ha"), 20) + draw.sample(all_labels_of("hfa"), 20):
+    return [*draw.sample(all_labels_of("ha"), 20)[:12], *draw.sample(all_labels_of("hfa"), 20)[:12]]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("first", range(0, 24, 3))
+def test_every_check_of_many_labels_holds(first):
+    for label in sampled()[first : first + 3]:
         assert_all_hold(label)
 
 

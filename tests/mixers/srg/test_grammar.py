@@ -121,16 +121,16 @@ def test_every_text_one_character_from_a_label_parses_only_if_it_is_one():
                     assert _parses(text) == (text in VALID)
 
 
-def test_a_hundred_thousand_random_texts_end_in_a_variant_or_a_label_error():
+def test_twenty_thousand_random_texts_end_in_a_variant_or_a_label_error():
     draw = random.Random(0)
     anything = "".join(map(chr, (*range(0x250), *range(0x370, 0x600), 0xFF27, 0x6F22, 0xD800, 0x10FFFF)))
-    for i in range(100_000):
+    for i in range(20_000):
         alphabet = (anything, LETTERS, LETTERS + "sCx {},@~")[i % 3]
         text = "".join(draw.choices(alphabet, k=draw.randrange(25)))
         try:
             assert str(parse(text)) == text and text in VALID
         except LabelError as error:
-            if i % 50 == 0:
+            if i % 10 == 0:
                 assert text not in VALID and str(error).count("\n") == 1
 
 
