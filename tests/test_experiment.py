@@ -130,6 +130,11 @@ def test_an_override_of_a_whole_task_holds_for_a_task_that_is_trained():
         ({"vary": {"language_model.training.steps": [2, 3]}}, ConfigError, "no language model is trained"),
         ({"vary": {"model.mix_rank": [2, 3]}}, ConfigError, "model.mix_rank has no effect on any row"),
         ({"vary": {"model.rope": ["rotation", "mispaired"]}}, ConfigError, "model.rope has no effect on any row"),
+        (
+            {"vary": {"training.warmup_steps": [2, 3]}, "fidelity": "published"},
+            ConfigError,
+            "training.warmup_steps has no effect on any row: each label trains the same model for all its values",
+        ),
         ({"labels": ["G-q-12"], "set": {"model.d_model": 8}}, BudgetError, "compression at seq_len 16: G-q-12 does"),
         ({"tasks": ["language_model"], "set": {"language_model": ""}}, ConfigError, "leaves out the language model"),
     ],

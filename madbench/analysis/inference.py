@@ -296,7 +296,7 @@ def _why_untested(samples: Sequence[Sample], tests_solved: bool) -> str:
     """Why samples are not tested; empty where they are."""
     n = min(sample.n for sample in samples)
     if n < LEAST_SEEDS:
-        return {0: "no seed", 1: "single seed", 2: "two seeds"}[n]
+        return {0: "no seed", 1: "single seed", 2: "two seeds"}.get(n, f"{n} seeds")
     if not any(sample.has_learned for sample in samples):
         return NEITHER_LEARNED
     if not tests_solved and all(sample.has_outcomes and sample.solved == sample.n for sample in samples):

@@ -40,6 +40,8 @@ def inspect(
     ) = None,
     examples: option(int | None, "Inputs to look at.", min=1, show_default="up to 32, fewer of long ones") = None,
     corpus: option(Path | None, "Folder of a language model's corpus, where it has been moved.") = None,
+    tokenizer: options.TokenizerOption = None,
+    dtype: options.DtypeOption = None,
     output: output_option("Folder of the figures.", show_default="RESULTS/plots/inspect-ID") = None,
     no_figures: option(bool, "Print the numbers only.", "--no-figures") = False,
     *,
@@ -103,9 +105,10 @@ def inspect(
         if suite.not_inspected:
             raise ConfigError(f"{name!r}, task {job.task}, {suite.not_inspected}")
         is_text = suite.takes_corpus
-        if corpus is not None and not is_text:
-            raise ConfigError(f"--corpus {corpus}: has no effect on task {job.task}")
-        corpora = {job.setting["corpus"]: trained.corpus(corpus)} if is_text else {}
+        for setting, value in {"corpus": corpus, "tokenizer": tokenizer, "dtype": dtype}.items():
+            if value is not None and not is_text:
+                raise ConfigError(f"--{setting} {value}: has no effect on task {job.task}")
+        corpora = {job.setting["corpus"]: trained.corpus(corpus, tokenizer, dtype)} if is_text else {}
         draw = suite.Trial.examples
         inputs = draw(job, examples or examples_for(draw(job, 1, corpora).shape[1]), corpora)
         with Console(stderr=True).status(f"{job.label}: {len(inputs)} inputs of {inputs.shape[1]} tokens"):

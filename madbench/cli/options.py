@@ -96,6 +96,10 @@ ThreadsOption = option(
     max=1024,
     show_default="OMP_NUM_THREADS, else 1, and the free cores for a language model that has them to itself",
 )
+TokenizerOption = option(
+    str | None, "What made the ids of nanoGPT's files: gpt2, bytes or none:N.", show_default="gpt2"
+)
+DtypeOption = option(str | None, "Type of nanoGPT's ids, such as uint32.", show_default="what the ids fit")
 ForceOption = option(bool, "Train again what the store has already.", "--force")
 KeepWeightsOption = option(
     bool, "Keep the weights of runs with them, as those of language models are anyway.", "--keep-weights"
@@ -114,10 +118,8 @@ class TrainingOptions:
         "Folder of tokens for the language model: of madbench lm prepare, or nanoGPT's train.bin and val.bin.",
         show_default="Python's standard library in bytes",
     ) = None
-    tokenizer: option(
-        str | None, "What made the ids of nanoGPT's files: gpt2, bytes or none:N.", show_default="gpt2"
-    ) = None
-    dtype: option(str | None, "Type of nanoGPT's ids, such as uint32.", show_default="what the ids fit") = None
+    tokenizer: TokenizerOption = None
+    dtype: DtypeOption = None
     seeds: SeedsOption = "0"
     budget: BudgetOption = "strict"
     device: DeviceOption = "auto"

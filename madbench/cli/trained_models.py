@@ -43,6 +43,8 @@ def sample(
     top_k: option(int | None, "Choose among this many likeliest tokens only.", min=1) = None,
     seed: option(int, "Seed of the draws.", min=0) = 0,
     corpus: option(Path | None, "Folder of the corpus, for its tokenizer, where it has been moved.") = None,
+    tokenizer: options.TokenizerOption = None,
+    dtype: options.DtypeOption = None,
     device: options.DeviceOption = "auto",
     results: options.ResultsOption = options.RESULTS,
 ) -> None:
@@ -65,19 +67,19 @@ def sample(
         raise ConfigError(f"--top-k {top_k}: has no effect with --temperature 0, which takes the likeliest token")
     device = resolve_device(device)
     trained = TrainedModel(run, results)
-    tokenizer, prompt = trained.corpus(corpus).tokenizer(), valid_unicode(prompt)
-    if top_k and top_k >= tokenizer.vocab_size:
-        count = tokenizer.vocab_size
-        raise ConfigError(f"--top-k {top_k}: has no effect: tokenizer {tokenizer.spec} has {count} tokens")
-    ids = tokenizer.encode(prompt).tolist() or [tokenizer.end_of_text]
-    how = {"temperature": temperature, "top_k": top_k, "vocab_size": tokenizer.vocab_size}
+    known, prompt = trained.corpus(corpus, tokenizer, dtype).tokenizer(), valid_unicode(prompt)
+    if top_k and top_k >= known.vocab_size:
+        count = known.vocab_size
+        raise ConfigError(f"--top-k {top_k}: has no effect: tokenizer {known.spec} has {count} tokens")
+    ids = known.encode(prompt).tolist() or [known.end_of_text]
+    how = {"temperature": temperature, "top_k": top_k, "vocab_size": known.vocab_size}
     how["generator"] = torch.Generator(device).manual_seed(seed % 2**63)
     written = generate(trained.model.to(device), ids, tokens, **how)
     print(prompt, end="", flush=True)
     decoder, made, started = codecs.getincrementaldecoder("utf-8")("replace"), 0, time.perf_counter()
-    for token in itertools.takewhile(lambda token: token != tokenizer.end_of_text, written):
+    for token in itertools.takewhile(lambda token: token != known.end_of_text, written):
         made += 1
-        print(decoder.decode(tokenizer.tokens[token]), end="", flush=True)  # a token may hold half of a character
+        print(decoder.decode(known.tokens[token]), end="", flush=True)  # a token may hold half of a character
     seconds = time.perf_counter() - started
     print(decoder.decode(b"", final=True))
     end = "" if made == tokens else ", then the end of the document"
@@ -90,6 +92,8 @@ def evaluate(
     seq_len: option(int | None, "Tokens of a window.", min=1, show_default="those of the training") = None,
     windows: option(int | None, "Windows, evenly spread.", min=1, show_default="those of the training") = None,
     corpus: option(Path | None, "Folder of the corpus, where it has been moved.") = None,
+    tokenizer: options.TokenizerOption = None,
+    dtype: options.DtypeOption = None,
     device: options.DeviceOption = "auto",
     results: options.ResultsOption = options.RESULTS,
     as_json: options.JsonOption = False,
@@ -107,7 +111,7 @@ def evaluate(
     """
     device = resolve_device(device)
     trained = TrainedModel(run, results)
-    job, windowed = trained.job, trained.corpus(corpus)
+    job, windowed = trained.job, trained.corpus(corpus, tokenizer, dtype)
     length = seq_len or job.model.seq_len
     config = dataclasses.replace(job.training, eval_sequences=windows or job.training.eval_sequences)
     evaluation = suite_of(job).Trial.evaluator(windowed, length, config, device)
@@ -178,10 +182,11 @@ class TrainedModel:
         is_stored = folder.name == self.job.id and folder.parent.name == "runs" and self.weights.name == WEIGHTS
         self.store = Store.open(folder.parents[1], create=False) if is_stored else None
 
-    def corpus(self, given: Path | None) -> Corpus:
+    def corpus(self, given: Path | None, tokenizer: str | None = None, dtype: str | None = None) -> Corpus:
         """The corpus it was trained on: the given one, else where its run or the results folder has it.
 
-        Raises ``ConfigError`` where the given one is another, and where none is found.
+        ``tokenizer`` and ``dtype`` are those of a given one without a manifest; else its run says them, and an exported
+        file does not. Raises ``ConfigError`` where the given one is another, and where none is found.
         """
         from madbench.text.corpus import open_corpus
         from madbench.text.manifest import MANIFEST
@@ -189,17 +194,24 @@ class TrainedModel:
         digest, cache = self.job.setting["corpus"], self.results / "corpora"
         details = self.store.read(self.job.id).record.details if self.store else {}
         described = details.get("corpus", {})
-        how = {"tokenizer": described.get("tokenizer"), "dtype": described.get("dtype")}
+        asked = {"tokenizer": tokenizer, "dtype": dtype}
 
         def opened(folder: Path) -> Corpus:
-            """The corpus in a folder; one without a manifest as the run had it."""
-            return open_corpus(folder, cache=cache, **({} if (folder / MANIFEST).exists() else how))
+            """The corpus in a folder; one without a manifest as the run had it, unless something else is asked for."""
+            recorded = {} if (folder / MANIFEST).exists() else described
+            return open_corpus(folder, cache=cache, **{name: asked[name] or recorded.get(name) for name in asked})
 
         if given is not None:
             corpus = opened(given)
             if corpus.digest != digest:
-                raise ConfigError(f"{given}: corpus {corpus.digest}, but the model was trained on corpus {digest}")
+                problem = f"corpus {corpus.digest}, but the model was trained on corpus {digest}"
+                if corpus.manifest.recipe is None:
+                    spec, type_ = corpus.manifest.tokenizer.spec, corpus.manifest.dtype
+                    problem += f"; read as {spec} in {type_}: --tokenizer and --dtype say otherwise"
+                raise ConfigError(f"{given}: {problem}")
             return corpus
+        if useless := [f"--{name} {value}" for name, value in asked.items() if value is not None]:
+            raise ConfigError(f"{', '.join(useless)}: no effect without --corpus, the folder whose files it is of")
         recorded = [Path(described["folder"])] if described else []
         problems = []
         for place in dict.fromkeys([*recorded, *(path.absolute() for path in sorted(cache.glob("*/")))]):

@@ -257,10 +257,7 @@ def _notes_on_equal_rows(rows: Sequence[PlannedRow], plans: Sequence[Plan]) -> l
             groups.setdefault(rest, []).append(what)
         compared = [group for group in groups.values() if len(group) > 1]
         if compared and all(len(set(group)) == 1 for group in compared):
-            raise ConfigError(
-                f"{key} has no effect on any row: each label gets the same mixer for all its values; madbench budget"
-                " LABEL shows which"
-            )
+            raise ConfigError(f"{key} has no effect on any row: each label trains the same model for all its values")
     same: dict[Any, list[str]] = {}
     for row, what in trained.items():
         same.setdefault(what, []).append(row.name)

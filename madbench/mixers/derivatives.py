@@ -47,6 +47,8 @@ class _ByHand(torch.autograd.Function):
             first = [None if x is None or not x.requires_grad else next(first) for x in inputs]
             pairs = [(y, of_y) for y, of_y in zip(first, of_gradients) if y is not None and of_y is not None]
             variables = [x for x in (grad, *inputs) if x is not None and x.requires_grad]
+            if not pairs:
+                return None, None, *[None] * len(ctx.saved_tensors)
             outputs, cotangents = zip(*pairs)
             how = {"allow_unused": True, "create_graph": is_differentiable}
             second = iter(torch.autograd.grad(outputs, variables, cotangents, **how))

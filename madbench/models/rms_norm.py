@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator
 
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
+from madbench.mixers.derivatives import gradients
 from madbench.mixers.tracing import has_data
 
 BLOCK_NUMBERS = 2**18
 
 
 class NormaliseInBlocks(torch.autograd.Function):
-    """x / sqrt(mean(x^2) + eps) * gain: x (..., D) and gain (D,) of one dtype -> (..., D). Gradients of first order."""
+    """x / sqrt(mean(x^2) + eps) * gain: x (..., D) and gain (D,) of one dtype -> (..., D).
+
+    Derivatives of higher order are those of :func:`normalise`.
+    """
 
     @staticmethod
     def forward(ctx, x: Tensor, gain: Tensor, eps: float) -> Tensor:
@@ -27,23 +31,32 @@ class NormaliseInBlocks(torch.autograd.Function):
             of_inverse.square_().div_(width).add_(eps).rsqrt_()
             torch.mul(of_rows, of_inverse, out=y[block]).mul_(gain)
         ctx.save_for_backward(x, gain, inverse)
+        ctx.eps = eps
         return y.view(x.shape)
 
     @staticmethod
-    @once_differentiable
     def backward(ctx, grad: Tensor) -> tuple[Tensor, Tensor, None]:
         x, gain, inverse = ctx.saved_tensors
-        width = x.shape[-1]
-        rows, grads = x.reshape(-1, width), grad.reshape(-1, width)
-        of_x, of_gain = torch.empty_like(rows), torch.zeros_like(gain)
-        for block in _blocks(rows):
-            of_y, of_inverse = grads[block], inverse[block]
-            normalised = rows[block] * of_inverse
-            product = of_y * normalised
-            of_gain += product.sum(0)
-            along = (product @ gain[:, None]).div_(-width)
-            torch.mul(of_y, gain, out=of_x[block]).addcmul_(normalised, along).mul_(of_inverse)
-        return of_x.view(x.shape), of_gain, None
+
+        def by_hand(grad: Tensor) -> tuple[Tensor, Tensor]:
+            width = x.shape[-1]
+            rows, grads = x.reshape(-1, width), grad.reshape(-1, width)
+            of_x, of_gain = torch.empty_like(rows), torch.zeros_like(gain)
+            for block in _blocks(rows):
+                of_y, of_inverse = grads[block], inverse[block]
+                normalised = rows[block] * of_inverse
+                product = of_y * normalised
+                of_gain += product.sum(0)
+                along = (product @ gain[:, None]).div_(-width)
+                torch.mul(of_y, gain, out=of_x[block]).addcmul_(normalised, along).mul_(of_inverse)
+            return of_x.view(x.shape), of_gain
+
+        return *gradients(by_hand, functools.partial(normalise, eps=ctx.eps), grad, (x, gain)), None
+
+
+def normalise(x: Tensor, gain: Tensor, eps: float) -> Tensor:
+    """The same by operators of torch."""
+    return x * (x.square().mean(-1, keepdim=True) + eps).rsqrt() * gain
 
 
 def _blocks(rows: Tensor) -> Iterator[slice]:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from madbench.mixers.derivatives import gradients
 from madbench.mixers.tracing import has_data, is_traced
 from madbench.tasks.base import IGNORE
 
@@ -47,7 +50,8 @@ def chunked_cross_entropy(
 
     A part has at most ``most_logits`` logits, and at least one row. Where gradients are needed they are computed with
     the logits of each part, which are needed no second time: N V D multiply-adds thrice, as without parts. Products are
-    in autocast's dtype where that is active; softmax, sums over parts and gradients in float32 at least.
+    in autocast's dtype where that is active; softmax, sums over parts and gradients in float32 at least. Derivatives of
+    higher order are those of the whole, for which all logits are in memory.
 
     Args:
         hidden: (N, D).
@@ -100,11 +104,23 @@ class _ChunkedCrossEntropy(torch.autograd.Function):
                 d_hidden[start : start + rows] = d_logits @ cast_weight
             if needs_weight:
                 d_weight += d_logits.mT @ part
-        grads = (d_hidden, d_weight, d_bias)
-        ctx.save_for_backward(*grads)
+        ctx.save_for_backward(d_hidden, d_weight, d_bias, hidden, weight, bias, targets)
+        ctx.dtype = dtype
         return loss * share
 
     @staticmethod
-    @torch.autograd.function.once_differentiable
     def backward(ctx: Any, d_loss: Tensor) -> tuple[Tensor | None, ...]:
-        return *(None if grad is None else grad * d_loss for grad in ctx.saved_tensors), *[None] * 6
+        *grads, hidden, weight, bias, targets = ctx.saved_tensors
+
+        def by_hand(d_loss: Tensor) -> Sequence[Tensor | None]:
+            return [None if grad is None else grad * d_loss for grad in grads]
+
+        plain = functools.partial(_cross_entropy, targets=targets, dtype=ctx.dtype)
+        return *gradients(by_hand, plain, d_loss, (hidden, weight, bias)), *[None] * 6
+
+
+def _cross_entropy(hidden: Tensor, weight: Tensor, bias: Tensor | None, targets: Tensor, dtype: torch.dtype) -> Tensor:
+    """The same with all logits in memory at once."""
+    logits = F.linear(hidden.to(dtype), weight.to(dtype), None if bias is None else bias.to(dtype))
+    precise = torch.promote_types(hidden.dtype, torch.float32)
+    return F.cross_entropy(logits.to(precise), targets, ignore_index=IGNORE)

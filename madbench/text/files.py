@@ -13,7 +13,7 @@ from typing import IO, Any
 from madbench.errors import ConfigError, require
 from madbench.files import file_digest
 from madbench.text.documents import BadRowError, Source, first_line
-from madbench.text.formats import format_of, json_array, problem_of
+from madbench.text.formats import format_of, is_json_lines, json_array, problem_of
 
 _CHUNK = 1 << 20  # bytes
 _ROWS = 64  # of parquet that are unpacked together
@@ -42,6 +42,9 @@ class File(Source):
                 if problem := problem_of(head):
                     raise ConfigError(f"{self.name}: {problem}")
                 if self.format == "text":
+                    if is_json_lines(head):
+                        ending = f".jsonl{self.packing}"
+                        raise ConfigError(f"{self.name}: JSON lines; give it a name that ends in {ending}")
                     yield self._text(content)
                 elif self.format == "json" and head.removeprefix(codecs.BOM_UTF8).lstrip().startswith(b"["):
                     yield from self._json_array(file, content)

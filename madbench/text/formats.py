@@ -18,6 +18,7 @@ _FORMATS: dict[str, Format] = {
     ".jsonl": "lines",
     ".ndjson": "lines",
     ".jsonlines": "lines",
+    ".jl": "lines",
     ".json": "json",
     ".parquet": "parquet",
 }
@@ -85,6 +86,17 @@ def problem_of(head: bytes) -> str:
     if 3 * head.count(0) > len(head):
         return "not text in UTF-8 but full of zeros; if it is UTF-16, convert it: iconv -f UTF-16LE -t UTF-8"
     return "not text but binary data; leave it out, or convert it"
+
+
+def is_json_lines(head: bytes) -> bool:
+    """Whether what begins with these bytes has a JSON object in its first line, and another one begins in the next."""
+    first, *others = head.removeprefix(codecs.BOM_UTF8).split(b"\n", 2)
+    if not others or not others[0].startswith(b"{"):
+        return False
+    try:
+        return isinstance(json.loads(first), dict)
+    except (ValueError, RecursionError):
+        return False
 
 
 def json_array(stream: IO[bytes], limit: int, name: str) -> Iterator[tuple[int, Any]]:

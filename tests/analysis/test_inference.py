@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
+from madbench.analysis import inference
 from madbench.analysis.inference import (
     BOTH_SOLVE,
     LEVEL,
@@ -267,6 +268,12 @@ def test_the_label_with_the_worse_mean_is_never_significantly_better(first, seco
 def test_what_cannot_be_told_is_not_tested(first, second, reason):
     found = difference(first, second)
     assert found.reason == reason and math.isnan(found.p) and found.test == ""
+
+
+def test_fewer_seeds_than_the_least_are_counted_whatever_the_least_is(monkeypatch):
+    monkeypatch.setattr(inference, "LEAST_SEEDS", 6)
+    found = difference(accuracies(50.0, 51.0, 52.0, 53.0, 54.0), accuracies(10.0, 11.0, 12.0, 13.0, 14.0))
+    assert found.reason == "5 seeds" and math.isnan(found.p)
 
 
 def test_a_claim_of_no_loss_is_tested_where_both_solve_the_task():

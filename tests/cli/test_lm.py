@@ -194,6 +194,29 @@ def test_token_files_in_32_bits_are_trained_on_and_evaluated_as_such(main, wide)
         assert evaluated["validation_loss"] == pytest.approx(run.record.metrics["validation_loss"], rel=1e-6)
 
 
+def test_an_exported_model_is_evaluated_on_token_files_whose_tokenizer_is_named(main, wide):
+    how = {"preset": "preset.yaml", "corpus": "wide", "tokenizer": "none:90000", "device": "cpu"}
+    madbench.run_language_model("S", dtype="uint32", **how)
+    (run,) = Store.open("results", create=False).runs()
+    assert main("lm", "export", "S", "--output", "s.safetensors").code == 0
+    words = ("lm", "evaluate", "s.safetensors", "--device", "cpu", "--json", "--results", "elsewhere")
+    where = ("--corpus", "wide", "--tokenizer", "none:90000")
+    for options in (where, (*where, "--dtype", "uint32")):
+        evaluated = main(*words, *options)
+        assert evaluated.code == 0, evaluated.stderr
+        expected = run.record.metrics["validation_loss"]
+        assert json.loads(evaluated.stdout)["validation_loss"] == pytest.approx(expected, rel=1e-6)
+    wrong = main(*words, "--corpus", "wide", "--tokenizer", "none:90001")
+    assert wrong.code == 2 and "read as none:90001 in uint32: --tokenizer and --dtype say otherwise" in wrong.stderr
+    for options in ((), ("--dtype", "uint32")):
+        without = main(*words, "--tokenizer", "none:90000", *options)
+        assert without.code == 2 and "no effect without --corpus" in without.stderr
+    looked = main(
+        "inspect", "s.safetensors", *where, "--no-figures", "--device", "cpu", "--results", "elsewhere", "--json"
+    )
+    assert looked.code == 0, looked.stderr
+
+
 def test_the_type_of_ids_is_an_option_and_said_where_it_was_found_out(main, wide):
     words = ("lm", "S", "--preset", "preset.yaml", "--corpus", "wide", "--device", "cpu", "--dry-run")
     found = main(*words, "--tokenizer", "none:90000")

@@ -48,3 +48,18 @@ def test_bfloat16_comes_out_in_the_precision_of_the_gain():
     norm, x = RMSNorm(5), draw(3, 5).bfloat16()
     assert norm(x).dtype == torch.float32
     assert norm.bfloat16()(x).dtype == torch.bfloat16
+
+
+@pytest.mark.parametrize("numbers", [1, 2**17])
+@pytest.mark.parametrize("eps", [1e-6, 0.1])
+def test_derivatives_of_second_and_third_order_are_right(numbers, eps, monkeypatch):
+    monkeypatch.setattr(rms_norm, "BLOCK_NUMBERS", numbers)
+    norm, x = make(4, eps), draw(2, 3, 4).requires_grad_()
+    inputs = (x, norm.weight)
+
+    def gradient(x, gain):
+        y = rms_norm.NormaliseInBlocks.apply(x, gain, eps)
+        return torch.autograd.grad(y.square().sum(), (x, gain), create_graph=True)
+
+    assert torch.autograd.gradgradcheck(lambda x, gain: rms_norm.NormaliseInBlocks.apply(x, gain, eps), inputs)
+    assert torch.autograd.gradgradcheck(gradient, inputs)

@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 
 from madbench.mixers import build
-from madbench.models import token_loss
+from madbench.models import blocks, token_loss
 from madbench.models.blocks import Backbone
 from madbench.models.gpt import GPT
 from madbench.models.mad import Autoencoder, MadModel
@@ -70,6 +70,46 @@ def test_tokens_that_do_not_count_have_no_logits_on_a_cpu(ignored, monkeypatch):
     monkeypatch.setattr(F, "cross_entropy", lambda x, *a, **how: (rows.append(len(x)), cross_entropy(x, *a, **how))[1])
     TokenLoss(model)(tokens, targets)
     assert rows == [30 - ignored or 30]
+
+
+@pytest.mark.parametrize("needed", [(True, True, True), (True, False, True), (False, True, False)])
+@pytest.mark.parametrize("has_bias", [True, False])
+@pytest.mark.parametrize("rows", [5, 23])
+def test_second_derivatives_of_parts_are_those_of_the_whole(rows, has_bias, needed):
+    found = []
+    for loss in (functools.partial(chunked_cross_entropy, most_logits=rows * CLASSES), plain):
+        leaves, targets = inputs(has_bias=has_bias)
+        for x, is_needed in zip(leaves, needed):
+            if x is not None:
+                x.requires_grad_(is_needed)
+        variables = [x for x in leaves if x is not None and x.requires_grad]
+        first = torch.autograd.grad(loss(*leaves, targets).square(), variables, create_graph=True)
+        found.append(torch.autograd.grad(sum(x.pow(3).sum() for x in first), variables))
+    torch.testing.assert_close(*found, rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.parametrize("most_logits", [2**26, 40])
+@pytest.mark.parametrize("kind", ["gpt", "mad", "autoencoder"])
+def test_second_derivatives_of_a_whole_model_are_those_of_plain_operators(kind, most_logits, monkeypatch):
+    torch.manual_seed(0)
+    make_mixer = functools.partial(build, "R-c-q", 8, 6)
+    model = GPT(CLASSES, 8, 1, make_mixer, 6) if kind == "gpt" else MadModel(Backbone(CLASSES, 8, 1, make_mixer))
+    if kind == "autoencoder":
+        model = Autoencoder(model.backbone, 6)
+    loss, parameters = TokenLoss(model.double()), list(model.parameters())
+    tokens, targets = torch.randint(CLASSES, (2, 2, 6), generator=torch.Generator().manual_seed(1))
+
+    def second():
+        how, first = {"materialize_grads": True}, loss(tokens, targets).double()
+        first = torch.autograd.grad(first, parameters, create_graph=True, **how)
+        return torch.autograd.grad(sum(each.pow(3).sum() for each in first), parameters, **how)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(blocks, "is_traced", lambda: True)  # torch's own norm
+        expected = second()
+    monkeypatch.setattr(token_loss, "MOST_LOGITS", most_logits)
+    assert all(each.any() for each in expected[-2:])
+    torch.testing.assert_close(second(), expected, rtol=1e-4, atol=1e-6)
 
 
 def test_only_the_gradients_that_are_needed_are_computed():

@@ -43,6 +43,8 @@ def write(path: Path, documents: list[str] = DOCUMENTS) -> Path:
     """``documents`` in the format of the path's name."""
     if path.suffix == ".parquet":
         write_parquet(path, text=documents)
+    elif path.suffix == ".txt":
+        path.write_text("\n".join(documents))
     else:
         pack = {".gz": gzip.compress, ".zst": zstd}.get(path.suffix, bytes)
         path.write_bytes(pack(lines_of(documents)))
@@ -301,7 +303,7 @@ def test_json_is_lines_or_an_array(tmp_path, kind, packing):
     assert list(only(pack(tmp_path / f"a.json{packing}", JSON[kind])).documents()) == DOCUMENTS
 
 
-@pytest.mark.parametrize("ending", [".ndjson", ".NDJSON", ".ndjson.gz", ".ndjson.zst", ".JSONL", ".jsonlines"])
+@pytest.mark.parametrize("ending", [".ndjson", ".NDJSON", ".ndjson.gz", ".ndjson.zst", ".JSONL", ".jsonlines", ".jl"])
 def test_json_lines_have_several_endings(tmp_path, ending):
     assert list(only(pack(tmp_path / f"a{ending}", lines_of(DOCUMENTS))).documents()) == DOCUMENTS
 
@@ -418,6 +420,20 @@ NOT_TEXT = {
     "an image": (b"\x89PNG\r\n\x1a\n" + b"\0" * 20, "an image, not text"),
     "parquet": (b"PAR1\x15\x04" + b"x" * 20, "parquet; give it a name that ends in .parquet"),
 }
+
+
+@pytest.mark.parametrize("name", ["a", "a.txt", "a.log", "a.txt.gz", "a.zst"])
+@pytest.mark.parametrize("before", [b"", b"\xef\xbb\xbf"])
+def test_json_lines_under_another_name_are_refused_with_a_name_to_give(tmp_path, name, before):
+    path = pack(tmp_path / name, before + lines_of(["a", "b"], "body"))
+    ending = ".jsonl" + path.suffix * (path.suffix in (".gz", ".zst"))
+    assert error_of(path) == f"{path}: JSON lines; give it a name that ends in {ending}"
+
+
+@pytest.mark.parametrize("text", ['{"a": 1}\n', '{\n{"a": 1}\n', '[1]\n{"a": 1}\n', '{"a": 1}\n\nis an object\n'])
+def test_text_with_an_object_in_it_is_text(tmp_path, text):
+    (tmp_path / "a.txt").write_text(text)
+    assert list(only(tmp_path / "a.txt").documents()) == [text]
 
 
 @pytest.mark.parametrize("ending", [".txt", ".jsonl", ".json", ".txt.gz"])
