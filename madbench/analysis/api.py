@@ -207,6 +207,8 @@ def sweep(
     device: str = "auto",
     results: Path | str = "results",
     corpus: Path | str | None = None,
+    tokenizer: str | None = None,
+    dtype: str | None = None,
     overrides: Changes = (),
     slots: int | None = None,
     threads: int | None = None,
@@ -233,7 +235,9 @@ def sweep(
         rows: in mode ``list`` each a label and settings of its own.
         device: ``auto``, ``cpu``, ``cuda``, ``cuda:1``, ...
         results: folder of the run store.
-        corpus: of the language model; its preset's own by default.
+        corpus: of the language model, as for :func:`run_language_model`; its preset's own by default.
+        tokenizer: what made the ids of nanoGPT's files, ``gpt2`` by default.
+        dtype: of nanoGPT's ids, such as ``uint32``; by default what they fit.
         overrides: changes that all rows share, as for :func:`run`.
         slots: jobs at a time.
         threads: of each job on a CPU; by default as OMP_NUM_THREADS says, else one, and the free cores for a language
@@ -256,7 +260,8 @@ def sweep(
     given |= {"set": set, "mode": mode, "baseline": baseline, "rows": rows}
     keys = {name: value for name, value in given.items() if value is not None}
     source = [grid] if isinstance(grid, str) and not is_grid_file(grid) else grid
-    experiment = prepare(load_grid(source, keys), device=device, results=results, corpus=corpus)
+    data = {"corpus": corpus, "tokenizer": tokenizer, "dtype": dtype}
+    experiment = prepare(load_grid(source, keys), device=device, results=results, **data)
     policy = Policy(redo=force, retry=retry)
     scores = _trained(experiment, policy, slots=slots, threads=threads, group=group, keep_weights=keep_weights).scores
     by_name = {row.name: row.row for row in experiment.rows}

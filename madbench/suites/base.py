@@ -194,6 +194,10 @@ class Profile:
         """Those of the optimiser run and of the task."""
         raise NotImplementedError
 
+    def tried(self, job: Job) -> list[Any]:
+        """The optimiser runs of the job's setting under this profile; the job's own where they are not known."""
+        return [job.training]
+
     def job_words(self, job: Job) -> list[str]:
         """The overrides under which this profile trains the job alone of all that a label has of its task."""
         return []

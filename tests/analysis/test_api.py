@@ -4,6 +4,7 @@ import dataclasses
 import inspect
 from functools import partial
 
+import numpy as np
 import pytest
 from matplotlib.figure import Figure
 from scipy import stats
@@ -144,6 +145,20 @@ def test_language_models_give_their_curves(tmp_path, trained, corpus):
     assert list(curves.label.unique()) == ["S-p", "S"] and len(curves) == 2 * 2 * 4
     assert {job.model.d_model for job in trained.jobs} == {16} and trained.train["micro_batch"] == 4
     assert curves.protocol.str.contains("preset tiny model.d_model=16").all()
+
+
+def test_a_sweep_reads_another_programs_tokens_as_it_is_told(tmp_path, trained):
+    ids = np.random.default_rng(0).integers(0, 64, 8000).astype("<u4")
+    for name in ("train", "val"):
+        ids.tofile(tmp_path / f"{name}.bin")
+    choices = {"tasks": ["language_model"], "set": {"language_model.model.d_model": 16}, "corpus": tmp_path}
+    choices |= {"device": "cpu", "results": tmp_path / "results"}
+    madbench.sweep("S", tokenizer="none:64", dtype="uint32", **choices)
+    assert [job.setting["vocab_size"] for job in trained.jobs] == [64]
+    with pytest.raises(ConfigError, match="dtype.*uint63"):
+        madbench.sweep("S", tokenizer="none:64", dtype="uint63", **choices)
+    with pytest.raises(ConfigError, match="tokenizer none:64: has no effect without --corpus"):
+        madbench.sweep("S", **choices | {"tokenizer": "none:64", "corpus": None})
 
 
 def test_a_sweep_gives_a_column_for_each_key_that_varies(tmp_path, trained):

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import shlex
 from dataclasses import replace
 
 import pytest
@@ -105,6 +106,43 @@ def test_what_is_not_stored_is_answered_with_what_is(fill, selected):
     fill("S", "R-c", overrides=["learning_rates=[1e-4,2e-4]"], budget="paper")
     with pytest.raises(StoreError, match=r"'learning_rates=\[0.0001,0.0002\]' .*--profile quick .* --budget paper"):
         selected()
+
+
+@pytest.mark.parametrize(
+    "fills, expected",
+    [
+        ([(["S"], "full", ["learning_rates=[1e-3,3e-3]"])], [(["S"], 8)]),
+        (
+            [(["S"], "quick", []), (["S", "R"], "quick", ["learning_rates=[1e-3]"])],
+            [(["S"], 2), (["S"], 4), (["R"], 2)],
+        ),
+        ([(["S"], "quick", []), (["R"], "quick", ["weight_decays=[0,0.5]"])], [(["R", "S"], 4), (["R"], 4)]),
+        ([(["S"], "quick", ["tasks.compression.learning_rates=[1e-4,1e-5]"])], [(["S"], 3)]),
+        ([(["S"], "full", []), (["S"], "full", ["learning_rates=[1e-3,2e-2]"])], [(["S"], 12), (["S"], 16)]),
+        ([(["S"], "quick", ["learning_rates=[1e-3]", "training.epochs=7"])], [(["S"], 2)]),
+    ],
+)
+def test_each_command_of_the_list_shows_the_labels_it_names_at_all_their_rates(store, selected, fills, expected):
+    two = ["compression", "memorization"]
+    for labels, name, overrides in fills:
+        overrides = [*overrides, *["difficulty=baseline"] * (name == "full")]
+        for job in MAD.jobs(labels, MAD.Profile.load(name, overrides), tasks=two):
+            store.finish(job, Record("finished", METRICS, [], {"budget_ratio": 1.0}))
+    with pytest.raises(StoreError) as refused:
+        selected(fidelity="published")
+    shown = []
+    for line in str(refused.value).splitlines()[1:]:
+        command, _, named = line.rpartition(": ")
+        words = shlex.split(command)[2:]
+        changes = [word for word in words if "=" in word]
+        options = dict(zip(words[len(changes) :: 2], words[len(changes) + 1 :: 2]))
+        changes += ["difficulty=baseline"] * (options["--profile"] == "full")
+        chosen = {key.strip("-"): options[key] for key in ("--profile", "--fidelity", "--budget")}
+        labels = named.split(", ")
+        results, _ = selected(overrides=changes, tasks=two, labels=labels, **chosen)
+        assert set(results.collected.status) == {"finished"}
+        shown.append((labels, len(results.collected)))
+    assert sorted(shown) == sorted(expected)
 
 
 def test_a_label_that_alone_is_missing_is_answered_with_the_command_that_trains_it(fill, selected):

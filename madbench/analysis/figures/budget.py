@@ -94,6 +94,7 @@ def budget_figure(
             axes.locator_params(nbins=4)
         if x == "mixer_parameters":
             axes.xaxis.set_major_formatter(EngFormatter(sep=""))
+    notes.append(_unnamed_note(of_quantity, layout))
     figure = panels.finish(notes, {"Pareto front": _FRONT}, is_below=True)
     shown = layout.names(dict.fromkeys(frame.label))
     for axes, rows, front in zip(panels.axes, of_quantity.values(), fronts):
@@ -115,6 +116,13 @@ def _named(rows: pd.DataFrame, layout: Layout) -> list[str]:
 def _is_lower_better(rows: pd.DataFrame) -> bool:
     """Of rows of one quantity."""
     return column(rows.quantity.iloc[0]).better == "lower"
+
+
+def _unnamed_note(of_quantity: Mapping[str, pd.DataFrame], layout: Layout) -> str:
+    """How many points of each panel have no name; empty where all have one."""
+    counts = {quantity: len(rows) - len(_named(rows, layout)) for quantity, rows in of_quantity.items()}
+    unnamed = ", ".join(f"{count} ({layout.name(quantity)})" for quantity, count in counts.items() if count)
+    return f"Only the {_MOST_NAMES} best labels of a panel are named; without a name: {unnamed}." if unnamed else ""
 
 
 def _draw(axes: Axes, frame: pd.DataFrame, styles: Mapping[str, LabelStyle]) -> Line2D:

@@ -55,7 +55,7 @@ REFERENCE = "S"
 SMALL = {
     "axes.labelpad": 1.5,
     "axes.labelsize": 7,
-    "axes.titlepad": 2.5,
+    "axes.titlepad": 4,
     "axes.titlesize": 7,
     "font.size": 7,
     "legend.columnspacing": 1.0,

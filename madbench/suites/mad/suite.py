@@ -161,6 +161,9 @@ class MadProfile(Profile):
             changes += changed(f"tasks.{job.task}.setting", job.setting, settings[0])
         return changes
 
+    def tried(self, job: Job) -> list[TrainingConfig]:
+        return self.trainings(job.task, job.training.precision)
+
     def job_words(self, job: Job) -> list[str]:
         words = ["difficulty=baseline"] if self.difficulty == "all" else []
         if len(self.trainings(job.task, job.training.precision)) > 1:

@@ -336,6 +336,24 @@ def test_leaders_cross_no_other_and_no_name(labels, width):
         assert not any(one.overlaps(other) for one, other in itertools.combinations(boxes, 2))
 
 
+@pytest.mark.parametrize("count, width", [(33, "single"), (34, "single"), (60, "single"), (60, None), (60, "double")])
+def test_a_caption_says_how_many_points_have_no_name(count, width):
+    labels = [f"family:{i}" for i in range(count)]
+    means = {"compression": {label: (1.0 + i / 90, 20.0 + i, 3) for i, label in enumerate(labels)}}
+    means["memorization"] = {label: means["compression"][label] for label in labels[:40]}
+    figure = budget_figure(pd.concat([costs(of, quantity) for quantity, of in means.items()]), layout=Layout(width))
+    pages = [figure, *figure.following]
+    unnamed = [
+        total - len(axes.texts)
+        for axes, total in zip((axes for page in pages for axes in page.axes), (count, min(count, 40)))
+    ]
+    caption = figure.caption or " ".join(figure.get_supxlabel().split())
+    has_note = "without a name" in caption
+    assert has_note == any(unnamed) == (width == "single" and count > 33)
+    assert all(f"{some} (" in caption for some in unnamed if some)
+    assert has_note is False or "33 best labels" in caption
+
+
 def difficulty(values, variable="seq_len", n=1):
     rows = [
         {"task": "compression", "variable": variable, "value": value, "label": label, "accuracy": accuracy}

@@ -190,3 +190,25 @@ def test_a_panel_beside_the_first_has_the_same_rows_without_names(ticks):
     assert first.get_ylim() == second.get_ylim() == (2.6, -0.6)
     shades = [patch for patch in second.patches if patch.get_facecolor() == to_rgba("#f2f2f2")]
     assert [patch.get_y() for patch in shades] == [-0.5, 1.5]
+
+
+@pytest.mark.parametrize("width", [None, *WIDTHS])
+def test_titles_of_panels_are_above_the_marks_of_curves_that_end_at_the_top(width):
+    names = dict.fromkeys(["task", "label", "id", "status", "split"], "") | {
+        "split": "validation",
+        "status": "finished",
+    }
+    rows = [
+        names
+        | {"task": task, "label": label, "id": task + label, "accuracy": 100.0, "epoch": epoch, "step": 10 * epoch}
+        for task in MAD_TASKS
+        for last, label in enumerate(synthetic.TABLE[:8], 3)
+        for epoch in range(1, last)
+    ]
+    figure = FIGURES["learning"].draw(synthetic.frame_of("learning", rows), layout=Layout(width))
+    for page in pages(figure):
+        page.draw_without_rendering()
+        for axes in page.axes:
+            radius = max(line.get_markersize() for line in axes.lines) / np.sqrt(2) * page.dpi / 72  # of a diamond
+            top = axes.transData.transform((0, 100))[1] + radius
+            assert axes.title.get_window_extent().y0 >= top
