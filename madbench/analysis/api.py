@@ -42,7 +42,7 @@ from madbench.execute.base import Event, Policy
 from madbench.experiment import Experiment, prepare
 from madbench.grid import LANGUAGE_MODEL, Grid, Mode, Row, is_grid_file, load_grid, parse_axes
 from madbench.jobs import Budget, Fidelity
-from madbench.labels import expand
+from madbench.labels import expand, texts_of
 from madbench.labels.names import of_call, shown_in
 from madbench.mixers.checks import run_checks
 from madbench.store.runs import Snapshot
@@ -253,7 +253,7 @@ def sweep(
     given = {"vary": vary, "tasks": tasks, "seeds": seeds, "profile": profile, "fidelity": fidelity, "budget": budget}
     given |= {"set": set, "mode": mode, "baseline": baseline, "rows": rows}
     keys = {name: value for name, value in given.items() if value is not None}
-    source = [grid] if isinstance(grid, str) and not is_grid_file(grid) else grid
+    source = grid if is_grid_file(grid) else texts_of(grid)
     experiment = prepare(load_grid(source, keys), device=device, results=results, corpus=corpus)
     policy = Policy(redo=force, retry=retry)
     scores = _trained(experiment, policy, slots=slots, threads=threads, group=group, keep_weights=keep_weights).scores
@@ -388,7 +388,7 @@ def verify(labels: str | Sequence[str], *, names: Mapping[str, str] | None = Non
 
     ``verdict`` is ``pass``, ``fail`` or ``not applicable``; ``residual`` is missing where nothing could be measured.
     """
-    found = {label: run_checks(label) for label in expand(_words(labels))}
+    found = {label: run_checks(label) for label in expand(labels)}
     return pd.DataFrame([{"label": label} | outcome.row for label, outcomes in found.items() for outcome in outcomes])
 
 
@@ -405,7 +405,7 @@ def _selection(
 ) -> Selection:
     """The stored runs that the arguments of a function that shows them choose."""
     return Selection(
-        labels=expand(_words(labels)),
+        labels=expand(labels),
         overrides=_changes(overrides),
         profile=str(profile),
         tasks=None if tasks is None else _words(tasks),
@@ -443,7 +443,7 @@ def _trained(experiment: Experiment, policy: Policy, **how: Any) -> Results:
 
 
 def _rows(labels: str | Sequence[str]) -> tuple[Row, ...]:
-    return tuple(map(Row, expand(_words(labels))))
+    return tuple(map(Row, expand(labels)))
 
 
 def _changes(overrides: Changes) -> tuple[str, ...]:
