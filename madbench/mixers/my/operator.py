@@ -14,11 +14,11 @@ from madbench.mixers import Size
 from madbench.mixers.my.sources import source
 
 SPELLINGS: Mapping[str, tuple[str, ...]] = {
-    "d_model": ("d_model", "dim", "hidden_size", "embed_dim", "n_embd"),
-    "n_head": ("n_head", "n_heads", "num_heads"),
-    "max_len": ("max_len", "seq_len", "max_seq_len", "block_size"),
+    "d_model": ("d_model", "dim", "width", "hidden_size", "embed_dim", "n_embd"),
+    "n_head": ("n_head", "n_heads", "num_heads", "nhead", "heads"),
+    "max_len": ("max_len", "seq_len", "max_seq_len", "block_size", "context_length"),
 }
-"""What a user's module may call the sizes that it asks for."""
+"""What a user's module may call the sizes that it asks for; the first one that it has is it."""
 
 
 class ModuleMixer(nn.Module):
@@ -83,16 +83,16 @@ def arguments(path: str, size: Size) -> dict[str, int]:
         parameters = inspect.signature(source(path).make).parameters
     except (TypeError, ValueError):  # of a class of a compiled library
         return {"d_model": size.d_model}
-    found = {name: getattr(size, known) for known, names in SPELLINGS.items() for name in names if name in parameters}
+    own = {known: next((name for name in names if name in parameters), "") for known, names in SPELLINGS.items()}
+    found = {name: getattr(size, known) for known, name in own.items() if name}
     kinds = inspect.Parameter
     wanted = [
         name
         for name, one in parameters.items()
         if one.default is one.empty and one.kind not in (kinds.VAR_POSITIONAL, kinds.VAR_KEYWORD)
     ]
-    if "d_model" not in found and any(one.kind is kinds.VAR_KEYWORD for one in parameters.values()):
-        if not any(name in found for name in SPELLINGS["d_model"]):
-            found["d_model"] = size.d_model
+    if not own["d_model"] and any(one.kind is kinds.VAR_KEYWORD for one in parameters.values()):
+        found["d_model"] = size.d_model
     if missing := [name for name in wanted if name not in found]:
         short = path.rpartition(".")[2]
         raise BudgetError(

@@ -7,6 +7,7 @@ import functools
 import hashlib
 import importlib
 import importlib.util
+import inspect
 import os
 import re
 import sys
@@ -70,11 +71,11 @@ def path_of(value: Any) -> str:
     prompt and in a notebook.
     """
     name = getattr(value, "__qualname__", None)
-    if not isinstance(name, str) or not getattr(value, "__module__", None):
-        kind = type(value).__name__
+    is_of_object = inspect.ismethod(value) and not isinstance(value.__self__, type)
+    if not isinstance(name, str) or not getattr(value, "__module__", None) or is_of_object:
         raise LabelError(
-            f"{kind}: an object has no name to import it by; give the class itself, or a function that returns a new "
-            "module"
+            f"an object of {type(value).__name__} has no name to import it by; give the class itself, or a function "
+            "that returns a new module"
         )
     if "<" in name:
         what = "a lambda" if name.endswith("<lambda>") else f"{name.rpartition('.')[2]!r}, defined inside a function,"
