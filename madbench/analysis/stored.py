@@ -20,11 +20,11 @@ from madbench.analysis.protocols import (
 )
 from madbench.analysis.scores import Results
 from madbench.config import convert, key_of
-from madbench.errors import BudgetError, ConfigError, LabelError, StoreError
+from madbench.errors import BudgetError, ConfigError, StoreError
 from madbench.experiment import Experiment, PlannedRow, Protocol, load_mad
 from madbench.grid import LANGUAGE_MODEL, Grid, Row, suite_of_override
 from madbench.jobs import Budget, Fidelity, Job
-from madbench.labels import every_label, family_of
+from madbench.labels import every_label, unreadable
 from madbench.store.runs import Run, Snapshot, Store
 from madbench.suites import LANGUAGE, MAD, Suite
 from madbench.suites.base import Profile, mixer_identity
@@ -115,12 +115,10 @@ class Selection:
         found = self.store.jobs()
         known = set()
         for label in dict.fromkeys(job.label for job in found.values()):
-            try:
-                family_of(label)
+            if not (problem := unreadable(label)):
                 known.add(label)
-            except LabelError as error:
-                if not self.labels or label in self.labels:
-                    self.warn(f"{label} is left out; {str(error).splitlines()[-1].strip()}")
+            elif not self.labels or label in self.labels:
+                self.warn(f"{label} is left out; {problem}")
         stored = {job.task for job in found.values()}
         for task in stored & broken_tasks().keys() - loaded_tasks().keys():
             if self.tasks is None or task in self.tasks:

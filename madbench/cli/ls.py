@@ -28,6 +28,7 @@ from madbench.labels import (
     explain,
     loaded_families,
     parse,
+    unreadable,
 )
 from madbench.store.runs import Run
 from madbench.suites import INTERACTIONS, LANGUAGE, MAD, Suite, suite_of
@@ -222,9 +223,7 @@ def _family_name(label: str) -> str:
 def _setting_change(job: Job) -> list[str]:
     if suite_of(job) is INTERACTIONS:
         return interaction_change(job)
-    is_known = _family_name(job.label) in loaded_families() and (
-        suite_of(job) is LANGUAGE or job.task in loaded_tasks()
-    )
+    is_known = not unreadable(job.label) and (suite_of(job) is LANGUAGE or job.task in loaded_tasks())
     if not is_known:
         return [f"{key}={value}" for key, value in job.setting.items()]
     profile, changes = nearest_profile(job, most_changes=math.inf)

@@ -43,6 +43,7 @@ __all__ = [
     "available_sets", "broken_families", "diff", "every_label", "every_variant", "expand", "explain", "factors",
     "factors_in", "families", "family_identity", "family_of", "installed_families", "label_identity", "levels",
     "loaded_families", "parse", "text_of", "texts_of",
+    "unreadable",
 ]  # fmt: skip
 
 GROUP = "madbench.families"
@@ -122,6 +123,15 @@ def parse(text: str) -> Label:
         if problem := problem_elsewhere(text):
             raise LabelError(problem) from None
         raise
+
+
+def unreadable(label: str) -> str:
+    """Why a stored label cannot be read here, as its family is not installed; empty where it can."""
+    try:
+        parse(label)
+    except LabelError as error:
+        return str(error).splitlines()[-1].strip()
+    return ""
 
 
 def factors(label: Label) -> Mapping[str, str]:

@@ -44,7 +44,7 @@ class Allocation:
         return flops(self.label.path, self.size, seq_len)
 
     def state_bytes_per_token(self, bytes_per_element: int = 2) -> float:
-        """The module's inputs, of which decoding would compute all rows again."""
+        """The module's inputs, of which decoding computes all rows again."""
         return float(self.size.d_model * bytes_per_element)
 
 

@@ -38,6 +38,21 @@ class ModuleMixer(nn.Module):
             raise TrainingError(f"{self.allocation.label}: {wrong_output(y, x)}")
         return y
 
+    def step(self, x: Tensor, cache: Tensor | None = None, slide: bool = False) -> tuple[Tensor, Tensor]:
+        """x (B, D) -> (B, D) and the inputs so far (B, T, D), of which all rows are computed again."""
+        seen = x[:, None] if cache is None else torch.cat((cache, x[:, None]), dim=1)
+        seen = seen[:, -self.allocation.size.max_len :] if slide else seen
+        return self(seen)[:, -1], seen
+
+    def prefill(self, x: Tensor, slide: bool = False) -> tuple[Tensor, Tensor]:
+        """A prompt (B, T, D) -> its rows (B, T, D) and its inputs."""
+        most = self.allocation.size.max_len if slide else x.shape[1]
+        rows, cache = [self(x[:, :most])], x[:, :most]
+        for token in x[:, most:].unbind(1):
+            row, cache = self.step(token, cache, slide)
+            rows.append(row[:, None])
+        return torch.cat(rows, dim=1), cache
+
     def resolve_path(self, batch: int, length: int) -> str:
         """Every input takes the module's own way."""
         return "dense"
