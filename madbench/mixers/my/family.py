@@ -14,7 +14,7 @@ from madbench.labels import Explanation
 from madbench.labels.diagnosis import point_at
 from madbench.mixers import Check, ListedFamily, Size, Traits
 from madbench.mixers.checks import general_checks
-from madbench.mixers.my.sources import FILE, entries, is_path, path_of, source
+from madbench.mixers.my.sources import FILE, SAMPLE, entries, is_path, path_of, source
 
 if TYPE_CHECKING:
     from madbench.mixers.my.measures import Allocation
@@ -47,8 +47,8 @@ class ModuleFamily(ListedFamily):
     name = "my"
     version = "1"
     Settings = Settings
-    syntax = f"module.Class, or a name in {FILE}"
-    example = "my:my_mixers.GatedMean"
+    syntax = "module.Class|entry"
+    example = "my:mean"
 
     def text_of(self, value: Any) -> str | None:
         """The label of a class or function that makes a module; None for anything else."""
@@ -58,7 +58,7 @@ class ModuleFamily(ListedFamily):
         """``my:module.Class``, also with a colon before the class, or ``my:NAME`` of an entry; it is imported."""
         path = text.removeprefix(PREFIX).replace(":", ".")
         if not text.startswith(PREFIX) or not is_path(path):
-            known = entries()
+            known = SAMPLE | entries()
             if path not in known:
                 hint = did_you_mean(path[:60], known) or f"; write 'NAME: module:Class' in {FILE}"
                 raise LabelError(point_at(text, len(PREFIX), f"no module of this name{hint}"))

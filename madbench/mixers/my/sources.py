@@ -22,6 +22,8 @@ from madbench.labels.plugins import find_installed, isolated
 GROUP = "madbench.modules"
 FILE = "mixers.yaml"
 """Entries of the working folder, ``name: my_package:MyMixer``."""
+SAMPLE = {"mean": "madbench.mixers.my.sample.GatedMean"}
+"""The entry that is always there, unless another has its name."""
 WHOLE_BYTES = 4 * 2**20
 """Largest file of a package whose content is part of its identity; of a larger one its size is."""
 
