@@ -129,3 +129,8 @@ def test_another_source_is_another_job_and_one_that_is_gone_is_said(modules):
 def test_a_misspelt_entry_names_the_nearest():
     with pytest.raises(LabelError, match="did you mean 'mean'"):
         madbench.parse("my:maen")
+
+
+def test_the_sample_is_a_sound_module_without_any_entry(modules):
+    (modules.parent / "mixers.yaml").unlink()
+    assert set(madbench.verify("my:mean").verdict) == {"pass"}
