@@ -42,7 +42,7 @@ from madbench.execute.base import Event, Policy
 from madbench.experiment import Experiment, prepare
 from madbench.grid import Grid, Mode, Row, is_grid_file, load_grid, parse_axes
 from madbench.jobs import Budget, Fidelity
-from madbench.labels import expand
+from madbench.labels import expand, texts_of
 from madbench.labels.names import of_call, shown_in
 from madbench.mixers.checks import run_checks
 from madbench.store.runs import Snapshot
@@ -259,7 +259,7 @@ def sweep(
     given = {"vary": vary, "tasks": tasks, "seeds": seeds, "profile": profile, "fidelity": fidelity, "budget": budget}
     given |= {"set": set, "mode": mode, "baseline": baseline, "rows": rows}
     keys = {name: value for name, value in given.items() if value is not None}
-    source = [grid] if isinstance(grid, str) and not is_grid_file(grid) else grid
+    source = grid if is_grid_file(grid) else texts_of(grid)
     data = {"corpus": corpus, "tokenizer": tokenizer, "dtype": dtype}
     experiment = prepare(load_grid(source, keys), device=device, results=results, **data)
     policy = Policy(redo=force, retry=retry)
@@ -396,7 +396,7 @@ def verify(labels: str | Sequence[str], *, names: Mapping[str, str] | None = Non
 
     ``verdict`` is ``pass``, ``fail`` or ``not applicable``; ``residual`` is missing where nothing could be measured.
     """
-    found = {label: run_checks(label) for label in expand(_words(labels))}
+    found = {label: run_checks(label) for label in expand(labels)}
     return pd.DataFrame([{"label": label} | outcome.row for label, outcomes in found.items() for outcome in outcomes])
 
 
@@ -413,7 +413,7 @@ def _selection(
 ) -> Selection:
     """The stored runs that the arguments of a function that shows them choose."""
     return Selection(
-        labels=expand(_words(labels)),
+        labels=expand(labels),
         overrides=_changes(overrides),
         profile=None if profile is None else str(profile),
         tasks=None if tasks is None else _words(tasks),
@@ -451,7 +451,7 @@ def _trained(experiment: Experiment, policy: Policy, **how: Any) -> Results:
 
 
 def _rows(labels: str | Sequence[str]) -> tuple[Row, ...]:
-    return tuple(map(Row, expand(_words(labels))))
+    return tuple(map(Row, expand(labels)))
 
 
 def _changes(overrides: Changes) -> tuple[str, ...]:

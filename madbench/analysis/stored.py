@@ -16,7 +16,7 @@ from madbench.errors import BudgetError, ConfigError, LabelError, StoreError
 from madbench.experiment import Experiment, PlannedRow, Protocol, load_profile
 from madbench.grid import Grid, Row
 from madbench.jobs import Budget, Fidelity, Job
-from madbench.labels import every_label, family_of
+from madbench.labels import every_label, unreadable
 from madbench.store.runs import Run, Snapshot, Store
 from madbench.suites import Suite, broken_suites, main_suite, suites
 from madbench.suites.addressing import (
@@ -129,12 +129,10 @@ class Selection:
         found = self.store.jobs()
         known = set()
         for label in dict.fromkeys(job.label for job in found.values()):
-            try:
-                family_of(label)
+            if not (problem := unreadable(label)):
                 known.add(label)
-            except LabelError as error:
-                if not self.labels or label in self.labels:
-                    self.warn(f"{label} is left out; {str(error).splitlines()[-1].strip()}")
+            elif not self.labels or label in self.labels:
+                self.warn(f"{label} is left out; {problem}")
         stored = {job.task for job in found.values()}
         tasks = {(suite.name, task) for suite in suites().values() for task in suite.tasks()}
         for task in stored & broken_tasks().keys():

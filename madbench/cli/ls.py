@@ -26,6 +26,7 @@ from madbench.labels import (
     explain,
     loaded_families,
     parse,
+    unreadable,
 )
 from madbench.store.runs import Run
 from madbench.suites import Suite, broken_suites, main_suite, suites
@@ -233,8 +234,7 @@ def _family_name(label: str) -> str:
 
 def _setting_change(job: Job) -> list[str]:
     suite = suites().get(job.suite)
-    is_known = _family_name(job.label) in loaded_families() and job.task not in broken_tasks()
-    if suite is None or not is_known or job.task not in suite.tasks():
+    if suite is None or unreadable(job.label) or job.task in broken_tasks() or job.task not in suite.tasks():
         return [f"{key}={value}" for key, value in job.setting.items()]
     return suite.job_setting(job)
 

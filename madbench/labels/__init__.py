@@ -30,7 +30,8 @@ if TYPE_CHECKING:
 __all__ = [
     "Explanation", "LabelSet", "available_sets", "broken_families", "contrast_order", "diff", "every_label", "expand",
     "explain", "factor_names", "factors", "factors_in", "families", "family_identity", "family_of",
-    "installed_families", "levels", "loaded_families", "mixer_names", "parse",
+    "installed_families", "label_identity", "levels", "loaded_families", "mixer_names", "parse", "text_of", "texts_of",
+    "unreadable",
 ]  # fmt: skip
 
 GROUP = "madbench.families"
@@ -76,19 +77,50 @@ def family_of(label: str | Label) -> Family:
     return family
 
 
+def text_of(value: Any) -> str:
+    """A label's text: as it is, or of a value that a family has labels for, as of the class of a user's module."""
+    if isinstance(value, str):
+        return value
+    for family in loaded_families().values():
+        if (text := getattr(family, "text_of", lambda value: None)(value)) is not None:
+            return text
+    raise LabelError(f"a label is text such as 'G-cg-q-12o', got {type(value).__name__}")
+
+
+def texts_of(values: Any) -> tuple[str, ...]:
+    """The texts of one label or set of labels, or of several (:func:`text_of`)."""
+    is_one = isinstance(values, str) or not isinstance(values, Iterable)
+    return tuple(map(text_of, (values,) if is_one else values))
+
+
+def as_label(value: Any) -> Label:
+    """The label of its text or of what stands for it, which may be it already."""
+    return parse(value) if isinstance(value, str) or callable(value) else value
+
+
 def parse(text: str) -> Label:
     """The label that a text names, by the parser of its family; ``str`` of it is the canonical text.
 
+    Of a class that makes a user's module it is the label of that (:func:`text_of`).
+
     Raises ``LabelError``, whose message points at the character at fault.
     """
-    if not isinstance(text, str):
-        raise LabelError(f"a label is text such as 'G-cg-q-12o', got {type(text).__name__}")
+    text = text_of(text)
     try:
         return family_of(text).parse(text)
     except LabelError:
         if problem := problem_elsewhere(text):
             raise LabelError(problem) from None
         raise
+
+
+def unreadable(label: str) -> str:
+    """Why a stored label cannot be read here, as its family is not installed; empty where it can."""
+    try:
+        parse(label)
+    except LabelError as error:
+        return str(error).splitlines()[-1].strip()
+    return ""
 
 
 def factors(label: Label) -> Mapping[str, str]:
@@ -161,6 +193,16 @@ def family_identity(family: Family) -> str:
     return f"{family.version}+{source_identity(_installed().points[family.name])}"
 
 
+def label_identity(label: str | Label) -> str:
+    """What a job says of the label's operator: :func:`family_identity`, and what its family's ``identity`` adds.
+
+    That is of one label alone, such as a hash of a user's module.
+    """
+    family = family_of(label)
+    own = getattr(family, "identity", None)
+    return f"{family_identity(family)}+{own(as_label(label))}" if own else family_identity(family)
+
+
 @functools.cache
 def _load(name: str) -> Family | LabelError:
     """The family, or why there is none: what failed to load is not tried again."""
@@ -218,7 +260,7 @@ def expand(specs: Iterable[str]) -> list[str]:
     that is not a ``LabelSet``; nothing is returned then.
     """
     labels: dict[str, None] = {}
-    for spec in [specs] if isinstance(specs, str) else specs:
+    for spec in texts_of(specs):
         labels |= dict.fromkeys(_labels_of(spec, Path()))
         if len(labels) > MOST_LABELS:
             raise LabelError(f"more than {MOST_LABELS:,} labels in all; ask for fewer at a time")
@@ -233,8 +275,6 @@ def available_sets() -> dict[str, Path]:
 
 def _labels_of(spec: str, folder: Path, above: tuple[Path, ...] = ()) -> list[str]:
     """Labels of one spec; ``folder`` is where its file paths start, ``above`` are the sets that led to it."""
-    if not isinstance(spec, str):
-        raise LabelError(f"a label is text such as 'G-cg-q-12o', got {type(spec).__name__}")
     labels = []
     for text in dict.fromkeys(_expand_braces(spec)):
         try:

@@ -10,7 +10,7 @@ from madbench.errors import did_you_mean
 
 TEXTS = ("name", "version")
 METHODS = ("parse", "factors", "neighbours", "explain", "solve", "build", "checks")
-OPTIONAL_METHODS = ("traits", "effective", "levels", "labels", "factors_of_other")
+OPTIONAL_METHODS = ("traits", "effective", "levels", "labels", "factors_of_other", "text_of", "identity")
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Protocol, get_args
 from madbench.config import from_mapping
 from madbench.errors import BudgetError, ConfigError, did_you_mean
 from madbench.jobs import NOT_AT_DEFAULT, Budget
-from madbench.labels import Explanation, family_of, loaded_families, parse
+from madbench.labels import Explanation, as_label, family_of, loaded_families
 from madbench.mixers.traits import Traits, attach
 
 if TYPE_CHECKING:
@@ -139,6 +139,8 @@ class Family(Protocol):
     # through its ranks; by default all that the label reads. Two settings that train the same are told by it.
     # Optional: preset_spelling(label), a text of it that begins with a preset's name, by which it is shown where
     # nothing else was typed; mixers, the labels of named mixers by name; syntax and example, for madbench ls families.
+    # Optional: text_of(value), the text of a label for a value that is none, such as a class, or None; identity(label),
+    # what else decides a label's numbers, such as a hash of one module's source.
 
     def checks(self, label: Any) -> Iterable[Check]:
         """What has to hold of its mixer; :mod:`madbench.mixers.checks` has what any mixer has to hold."""
@@ -232,7 +234,7 @@ def own_settings(label: Any, settings: Any) -> dict[str, Any]:
 
 def used_settings(label: Any) -> list[str]:
     """The settings of its family that decide something of the label's mixer, be it through its ranks."""
-    label = parse(label) if isinstance(label, str) else label
+    label = as_label(label)
     read = label_traits(label).settings
     return [one.name for one in fields(family_of(label).Settings) if read is None or one.name in read]
 
@@ -245,7 +247,7 @@ def effective_settings(allocation: Allocation, settings: Mapping[str, Any]) -> d
 
 
 def _resolve(label: Any, given: dict[str, Any]) -> tuple[Any, Any, Any]:
-    label = parse(label) if isinstance(label, str) else label
+    label = as_label(label)
     family = family_of(label)
     settings = from_mapping(family.Settings, given, f"settings of {label}")
     own = own_settings(label, settings)

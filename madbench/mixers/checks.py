@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
-from madbench.labels import family_of, parse
+from madbench.labels import as_label, family_of
 from madbench.mixers import Check, Family, Size
 from madbench.mixers.residuals import ROUNDING, filled
 
@@ -50,7 +50,7 @@ def run_checks(label: Any) -> list[Outcome]:
     """The outcome of every check of a label or its text; one that raises has failed, with the error as its reason."""
     import torch
 
-    label = parse(label) if isinstance(label, str) else label
+    label = as_label(label)
     threads = torch.get_num_threads()
     torch.set_num_threads(1)  # more are in each other's way at these sizes
     outcomes = []

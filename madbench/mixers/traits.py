@@ -40,6 +40,8 @@ class Traits:
     """What the mixer's ``path`` is set to where several models train as one (``torch.func.vmap``); empty: nothing."""
     is_stackable: bool = False
     """Whether, once its ``is_stacked`` is set, every path but ``dense`` and ``chunked`` takes several models."""
+    trains_alone: bool = False
+    """Whether several models of it never share a step, as where nothing is known of it under ``torch.func.vmap``."""
     has_tables: bool = False
     """Whether it has parameters for every position up to ``max_len``, of which a shorter input uses the first alone."""
     groups: Mapping[str, str] = field(default_factory=dict)

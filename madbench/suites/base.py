@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 from madbench.config import field_docs, from_mapping, key_of, overridden, read_yaml
 from madbench.errors import BudgetError, ConfigError, did_you_mean
 from madbench.jobs import Budget, Fidelity, Job, identifying
-from madbench.labels import Label, family_identity, family_of, loaded_families, parse
+from madbench.labels import Label, family_of, label_identity, loaded_families, parse
 from madbench.mixers import Family, label_traits, own_settings, solve, used_settings
 from madbench.tasks import settings_class
 
@@ -587,7 +587,7 @@ def mixer_identity(label: str, task: str, fidelity: Fidelity = "corrected") -> s
 
     So the runs in which it did draw that are other ones.
     """
-    identity = family_identity(family_of(label))
+    identity = label_identity(label)
     if fidelity == "published" and settings_class(task).model == "language_model":
         if kept := label_traits(parse(label)).own_start:
             return f"{identity}, {' and '.join(kept)} as the mixer draws them"

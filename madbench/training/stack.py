@@ -213,6 +213,8 @@ def _check_equal(models: Sequence[nn.Module]) -> None:
 
 def _take_stackable_path(mixer: nn.Module, traits: Traits, trial: Trial, heads: int) -> str:
     """Prepares a mixer for a leading axis of models. Gives the path that it takes for that; empty for its usual one."""
+    if traits.trains_alone:
+        raise TrainingError(f"{mixer.allocation.label} trains alone: its module may not take a leading axis of models")
     if not traits.stacked_path:
         return ""
     batch, length = trial.batch_shape

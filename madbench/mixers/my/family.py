@@ -1,0 +1,146 @@
+"""A user's own modules, such as my:my_mixers.GatedMean. As they are, at no budget: parameters are measured."""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from madbench.errors import BudgetError, LabelError, MadbenchError, did_you_mean
+from madbench.labels import Explanation
+from madbench.labels.diagnosis import point_at
+from madbench.mixers import Check, ListedFamily, Size, Traits
+from madbench.mixers.checks import general_checks
+from madbench.mixers.my.sources import FILE, SAMPLE, entries, is_path, path_of, source
+
+if TYPE_CHECKING:
+    from madbench.mixers.my.measures import Allocation
+    from madbench.mixers.my.operator import ModuleMixer
+
+PREFIX = "my:"
+
+
+@dataclass(frozen=True)
+class Label:
+    """The dotted path of a class or function that makes a module."""
+
+    path: str
+
+    def __str__(self) -> str:
+        return f"{PREFIX}{self.path}"
+
+
+@dataclass(frozen=True)
+class Settings:
+    """A user's modules have no settings besides label and size."""
+
+
+@dataclass(frozen=True)
+class ModuleFamily(ListedFamily):
+    """See :class:`madbench.mixers.Family`. A module that is not causal is refused, unless it is to be measured so."""
+
+    is_refused: bool = True
+
+    name = "my"
+    version = "1"
+    Settings = Settings
+    syntax = "module.Class|entry"
+    example = "my:mean"
+
+    def text_of(self, value: Any) -> str | None:
+        """The label of a class or function that makes a module; None for anything else."""
+        return f"{PREFIX}{path_of(value)}" if callable(value) else None
+
+    def parse(self, text: str) -> Label:
+        """``my:module.Class``, also with a colon before the class, or ``my:NAME`` of an entry; it is imported."""
+        path = text.removeprefix(PREFIX).replace(":", ".")
+        if not text.startswith(PREFIX) or not is_path(path):
+            known = SAMPLE | entries()
+            if path not in known:
+                hint = did_you_mean(path[:60], known) or f"; write 'NAME: module:Class' in {FILE}"
+                raise LabelError(point_at(text, len(PREFIX), f"no module of this name{hint}"))
+            path = known[path]
+        source(path)
+        return Label(path)
+
+    def identity(self, label: Label) -> str:
+        """A hash of the source."""
+        return source(label.path).identity
+
+    def labels(self) -> list[Label]:
+        """Those that have an entry and can be imported."""
+        found = []
+        for path in dict.fromkeys(entries().values()):
+            try:
+                source(path)
+            except MadbenchError:
+                continue
+            found.append(Label(path))
+        return found
+
+    def preset_spelling(self, label: Label) -> str:
+        """``my:NAME``, where the label has an entry."""
+        name = next((name for name, path in entries().items() if path == label.path), label.path)
+        return f"{PREFIX}{name}"
+
+    def factors(self, label: Label) -> dict[str, str]:
+        """The module."""
+        return {"module": label.path}
+
+    def explain(self, label: Label) -> list[Explanation]:
+        """What the module says of itself, where it is, and its budget."""
+        made = source(label.path)
+        lines = (inspect.getdoc(made.make) or "").splitlines()
+        what = lines[0] if lines else "A module of your own, without a docstring."
+        where = ", ".join(list(made.files)[:1]) if len(made.files) < 2 else Path(next(iter(made.files))).parts[0]
+        name = label.path.rpartition(".")[2]
+        budget = "Its parameters are what they are; no ranks are chosen, and tables show the ratio to softmax's."
+        return [
+            Explanation(name, "module", what, "", f"{made.module} ({where})"),
+            Explanation("", "budget", budget, "", "measured on the module"),
+        ]
+
+    def traits(self, label: Label) -> Traits:
+        """The output maps as measured; its initial weights are its own."""
+        from madbench.mixers.my.measures import traits
+
+        return traits(label)
+
+    def solve(self, label: Label, size: Size, settings: Settings) -> Allocation:
+        """What the module costs; a ``BudgetError`` where it cannot be made, or is not causal."""
+        from madbench.mixers.my.measures import measured
+
+        found = measured(label, size)
+        if found.leak and self.is_refused:
+            raise BudgetError(
+                f"{label} is not causal: {found.leak}; a row may see the tokens up to its own alone. madbench verify "
+                f"{label} measures it"
+            )
+        return found
+
+    def build(self, allocation: Allocation, settings: Settings, path: str = "auto") -> ModuleMixer:
+        from madbench.mixers.my.operator import ModuleMixer
+
+        return ModuleMixer(allocation, path)
+
+    def checks(self, label: Label) -> Iterable[Check]:
+        """What any mixer has to hold, and that every parameter decides something."""
+        family = dataclasses.replace(self, is_refused=False)
+        yield from general_checks(family, label)
+
+        def unused() -> float:
+            from madbench.mixers.checks import sample
+            from madbench.mixers.path_checks import outcome
+
+            mixer, x = sample(family, label)
+            gradients = outcome(mixer, mixer, x, None)
+            return sum(float(gradient.norm()) == 0 for name, gradient in gradients.items() if name)
+
+        statement = "Every parameter decides something of the output."
+        yield Check("use", statement, "autograd", unused)
+
+
+FAMILY = ModuleFamily()

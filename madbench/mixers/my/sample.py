@@ -1,0 +1,20 @@
+"""A module as a user writes one, to try ``madbench run my:mean`` with and to begin from."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+
+class GatedMean(nn.Module):
+    """Mean of the values so far, gated by the current token."""
+
+    def __init__(self, d_model: int):
+        super().__init__()
+        self.value, self.gate, self.out = (nn.Linear(d_model, d_model) for _ in range(3))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """x (B, T, D) -> (B, T, D)."""
+        count = torch.arange(1, x.shape[1] + 1, device=x.device)[:, None]
+        total = self.value(x).cumsum(1, dtype=torch.promote_types(x.dtype, torch.float32))
+        return self.out(torch.sigmoid(self.gate(x)) * total / count)
