@@ -20,7 +20,7 @@ from madbench.labels.names import spelled_in
 
 VERBS = """
 training:run sweep:sweep progress:status results:table plots:plot principles:principles results:compare
-results:attribute results:findings interactions:interactions registering:register registering:power results:report
+results:attribute results:findings interactions:interactions registering:register registering:power claim:claim results:report
 inspecting:inspect labels:explain labels:budget verifying:verify bench:bench data:data ls:ls validate:validate
 doctor:doctor
 """

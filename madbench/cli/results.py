@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.table import Column, Table
 from rich.text import Text
 
-from madbench.analysis.quantities import LOSS, STEPS_CLAIMED, mad_columns
+from madbench.analysis.quantities import mad_columns
 from madbench.cli import options
 from madbench.cli.options import StoredOptions, StoredWordsArgument, argument, option, output_option
 from madbench.cli.printing import print_text_table, quantity
@@ -175,6 +175,7 @@ def compare(
 
 def findings(
     words: StoredWordsArgument = None,
+    claims: options.ClaimsOption = "hypermlp",
     explain: option(str | None, "All about one claim, such as lag; all for every claim.", metavar="NAME") = None,
     registered: option(
         Path | None, "Exactly what was registered (madbench register); anything else is marked exploratory."
@@ -183,21 +184,24 @@ def findings(
     stored: StoredOptions,
     printed: options.PrintOptions,
 ) -> None:
-    """Hold the claims of the HyperMLP paper against the stored runs: supported, contradicted, not enough data.
+    """Hold claims, of the HyperMLP paper or your own, against the stored runs: supported, contradicted, not enough data.
 
     Each claim has the pairs of labels that isolate it, the published number,
     ours with an interval over seeds, and a verdict. What is not stored comes with
-    the command that trains it. Claims are about S/R/G labels and the six MAD
-    tasks. Protocols are never mixed, as in madbench table.
+    the command that trains it. The paper's claims are about S/R/G labels and the
+    six MAD tasks; madbench claim writes your own, about any label and column.
+    Protocols are never mixed, as in madbench table.
 
     [bold]Examples[/bold]
 
       madbench findings
       madbench findings --explain lag
+      madbench findings --claims my_claims.yaml
       madbench findings --profile full --format markdown
       madbench findings -t language_model --format json
       madbench findings --registered lag.registered.json
     """
+    from madbench.analysis.claims import load_claims, orientation
     from madbench.analysis.findings import findings as judge_claims
     from madbench.analysis.findings_table import findings_table
     from madbench.analysis.samples import count_left_out
@@ -205,13 +209,16 @@ def findings(
     if registered is not None:
         if explain is not None:
             raise ConfigError(f"--explain {explain}: has no effect with --registered")
+        if claims != "hypermlp":
+            raise ConfigError(f"--claims {claims}: has no effect with --registered, which has its own")
         print_registered(words, registered, stored, printed)
         return
-    selection = stored.selection(words)
+    asked, selection = load_claims(claims), stored.selection(words)
     quantities = None
     if selection.tasks is not None:
         quantities = [column.name for column in mad_columns(selection.mad_tasks)]
-        quantities += [LOSS, STEPS_CLAIMED] if selection.has_language else []
+        of_language = {name for claim in asked for name in claim.quantities if orientation(name) < 0}
+        quantities += of_language if selection.has_language else []
     found, left_out, sentences = _stored(selection), 0, []
     if found:
         left_out, sentences = count_left_out(found.scores), found.sentences()
@@ -219,14 +226,14 @@ def findings(
         for noun, profile in profiles.items():
             if not profile.comparable_with_paper:
                 sentences.append(f"The {noun} is not comparable with the paper: verdicts are about this {noun}.")
-    rows = judge_claims(found and found.scores, quantities, **_command_options(selection, found))
+    rows = judge_claims(found and found.scores, quantities, **_command_options(selection, found), claims=asked)
     if explain is not None:
         names = [*dict.fromkeys(row.claim.name for row in rows), "all"]
         if explain not in names:
             raise ConfigError(f"--explain {explain}: no such claim here{did_you_mean(explain, names)}")
         rows = [row for row in rows if explain in (row.claim.name, "all")]
         if printed.asked == "terminal":
-            _print_explanations(rows, explain == "all")
+            _print_explanations(rows, explain == "all" and claims == "hypermlp")
             return
     print_text_table(findings_table(rows, sentences, left_out), printed)
 
@@ -277,6 +284,7 @@ def report(
     stored: StoredOptions,
     named: options.NameOptions,
     output: output_option("The file to write.", show_default="report.html in the results") = None,
+    claims: options.ClaimsOption = "hypermlp",
     open_it: option(bool, "Show it in the browser.", "--open") = False,
 ) -> None:
     """Write one HTML file with the tables, the figures, the findings and every run behind a number.
@@ -292,12 +300,13 @@ def report(
       madbench report @table1 --profile full -o table1.html
       madbench report -t language_model
     """
+    from madbench.analysis.claims import load_claims
     from madbench.report.page import report_page
 
-    selection = stored.selection(words)
+    asked, selection = load_claims(claims), stored.selection(words)
     selected = selection.select()
     with Console(stderr=True).status("making the tables and figures"):
-        page = report_page(selected, selection.labels)
+        page = report_page(selected, selection.labels, asked)
         content = page.render(command_line(), f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC")
     path = output or stored.results / "report.html"
     with explain_os_errors(path.parent):

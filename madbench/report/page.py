@@ -22,6 +22,7 @@ import madbench
 from madbench.analysis import figures as figures_package
 from madbench.analysis.attribution import AttributionTable, attribution_table
 from madbench.analysis.captions import setting_sentences
+from madbench.analysis.claims import CLAIMS, Claim
 from madbench.analysis.comparison import comparison_table
 from madbench.analysis.figures.files import NothingToDrawError, svg
 from madbench.analysis.figures.registry import FIGURES, figure_frame
@@ -110,8 +111,8 @@ class Page:
         return html.encode(errors="replace")
 
 
-def report_page(results: Results, labels: Sequence[str] = ()) -> Page:
-    """The report of ``results``; ``labels`` were asked for, without any all that are stored."""
+def report_page(results: Results, labels: Sequence[str] = (), claims: Sequence[Claim] = CLAIMS) -> Page:
+    """The report of ``results`` and ``claims``; ``labels`` were asked for, without any all that are stored."""
     store = results.store
     rows = [row for suite in (MAD, LANGUAGE) for row in _with_failed(results.rows(suite), store)]
     first = {row.protocol.suite.name: row for row in reversed(rows)}
@@ -120,7 +121,7 @@ def report_page(results: Results, labels: Sequence[str] = ()) -> Page:
     runs = _reported_runs(results, rows, records)
     effects = attribution_table(results.scores)
     options = {f"{suite}_options": shlex.join(protocol_words(row, store.root)) for suite, row in first.items()}
-    found = findings_table(findings(results.scores, **options))
+    found = findings_table(findings(results.scores, **options, claims=claims))
     table = result_table(results)
     figures, no_figures = _figures(results)
     verdicts = Counter(row.verdict for row in found.rows)
