@@ -23,7 +23,8 @@ ROOMS = [
     {"grid"},
     {"experiment"},
     {"analysis"},
-    {"principles", "bench"},
+    {"bench"},
+    {"papers"},
     {"report"},
     {"cli"},
 ]

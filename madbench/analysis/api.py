@@ -343,7 +343,7 @@ def findings(
     names: Mapping[str, str] | None = None,
     claims: Path | str = "hypermlp",
 ) -> pd.DataFrame:
-    """Claims against the stored runs, a row a claim and quantity: a paper's, or those of a file (``madbench claim``)."""
+    """Claims against the stored runs, a row a claim and quantity: a paper's, or those of a file."""
     selection = _selection(labels, profile, overrides, tasks, fidelity, budget, protocol, corpus, results)
     judged = judge_claims(selection.select().scores, claims=load_claims(claims))
     return pd.DataFrame(findings_table(judged).records())

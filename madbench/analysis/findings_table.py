@@ -148,7 +148,8 @@ def _notes(rows: Sequence[Finding], left_out: int) -> list[str]:
     if not rows or any(row.claim.uses_published_gains for row in rows):
         lines = (
             "0; for 'large' and 'collapse' of half of the published gain, for 'not essential' of minus, for 'hardly' of"
-            f" plus the margin: {margins}, {MARGIN_SHARE:.0%} of what mixing gains from R-cg-q to R-cg-q-12o in Table 1."
+            f" plus the margin: {margins}, {MARGIN_SHARE:.0%} of what mixing gains from R-cg-q to R-cg-q-12o in"
+            " Table 1."
         )
     return [
         "Ours: mean over seeds and pairs; ±: half of the 95% interval over seeds, [low, high] where some seeds solve"

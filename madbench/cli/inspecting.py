@@ -100,7 +100,7 @@ def inspect(
         if jobs and job.id == jobs[0].id:
             raise ConfigError(f"{name!r} is the same run as {run!r}; name two, or one alone")
         if job.suite == INTERACTIONS.name:
-            problem = f"is of interacting agents, task {job.task}; madbench interactions draws what they learned"
+            problem = f"is of interacting agents, task {job.task}; madbench paper interactions draws what they learned"
             raise ConfigError(f"{name!r} {problem}")
         is_text = job.suite == LANGUAGE.name
         if corpus is not None and not is_text:

@@ -27,8 +27,8 @@ from madbench.analysis.figures.style import (
     SMALLEST,
     style,
 )
-from madbench.analysis.interactions import PAPER_ERROR, Row
 from madbench.mixers.interactions.worlds import WORLDS, Colliding
+from madbench.papers.interactions.rows import PAPER_ERROR, Row
 
 LEAST = 1e-16
 """Errors below are drawn here: they are rounding."""

@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 from matplotlib.text import Text
 
-from madbench.analysis.figures.interactions import Matrices, devised, errors
 from madbench.analysis.figures.panels import HEIGHT, WIDTHS, Layout
-from madbench.analysis.interactions import interaction_rows
 from madbench.experiment import PlannedRow, Protocol
 from madbench.grid import Row
 from madbench.mixers.interactions.worlds import Colliding
+from madbench.papers.interactions.figures import Matrices, devised, errors
+from madbench.papers.interactions.rows import interaction_rows
 from madbench.suites import INTERACTIONS
 from madbench.suites.interactions import TASKS, InteractionProfile
 from partial_stores import interaction_record
