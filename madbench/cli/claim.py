@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import yaml
-
 from madbench.cli.options import JsonOption, argument, option, output_option
 from madbench.cli.printing import counted, print_json
 
@@ -34,6 +32,8 @@ def claim(
       madbench claim 'conv in @quick on mad_average,loss_l5'
       madbench findings --claims my_claims.yaml
     """
+    import yaml
+
     from madbench.analysis.claim_sentences import add_claim, parse_claim
 
     made, entry = parse_claim(sentence, name or "")

@@ -184,7 +184,7 @@ def findings(
     stored: StoredOptions,
     printed: options.PrintOptions,
 ) -> None:
-    """Hold claims, of the HyperMLP paper or your own, against the stored runs: supported, contradicted, not enough data.
+    """Hold claims, a paper's or your own, against the stored runs: supported, contradicted, not enough data.
 
     Each claim has the pairs of labels that isolate it, the published number,
     ours with an interval over seeds, and a verdict. What is not stored comes with

@@ -52,7 +52,7 @@ class Item:
     command: str = ""
     """Of madbench, without that word, which makes the item."""
     measure: str = ""
-    """``module:name`` of what plans and decides it (:class:`madbench.papers.making.Measure`), where it needs its own."""
+    """``module:name`` of what plans and decides it (:class:`madbench.papers.making.Measure`), if it has its own."""
     rule: str = ""
     """When it is reproduced."""
     needs: str = ""
