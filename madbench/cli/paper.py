@@ -70,7 +70,7 @@ def paper(
 
     Without an item it lists what a paper holds, with the command that makes each
     and what it gave here, and what madbench does not make, with the reason. An
-    item trains what is missing of its runs; the same command again trains nothing.
+    item trains what is missing of its runs, and the same command again nothing.
 
     [bold]Examples[/bold]
 
