@@ -98,10 +98,9 @@ def _tasks(ctx: typer.Context, incomplete: str) -> list[str]:
 
 
 def _profiles(ctx: typer.Context, incomplete: str) -> list[str]:
-    from madbench.suites import INTERACTIONS, MAD
+    from madbench.suites import MAD
 
-    suite = INTERACTIONS if ctx.info_name == "interactions" else MAD
-    return _that_begin(incomplete, suite.Profile.names())
+    return _that_begin(incomplete, MAD.Profile.names())
 
 
 def _presets(ctx: typer.Context, incomplete: str) -> list[str]:

@@ -62,7 +62,7 @@ def ls(
       madbench ls labels '~R-cg-q-12o'      a label and its one-factor neighbours
       madbench ls profiles                  and every KEY=VALUE of madbench run
       madbench ls presets                   and every KEY=VALUE of madbench lm
-      madbench ls interactions              and every KEY=VALUE of that verb
+      madbench ls interactions              and every KEY=VALUE of its worlds
       madbench ls runs R-c training.epochs=20
       madbench ls runs --json               all of each run but its curve
     """
@@ -98,7 +98,8 @@ def ls(
         print_lines(console, table_lines(settings, width=console.width))
     for row in rows[len(sound) :]:
         console.print(f"broken: {row['problem']}", **PLAIN)
-    suites = {"profiles": ("run", MAD), "presets": ("lm", LANGUAGE), "interactions": ("interactions", INTERACTIONS)}
+    suites = {"profiles": ("run", MAD), "presets": ("lm", LANGUAGE)}
+    suites["interactions"] = "paper interactions worlds", INTERACTIONS
     if kind in suites:
         verb, suite = suites[kind]
         example = "training.steps=500" if suite is INTERACTIONS else "model.d_model=96"

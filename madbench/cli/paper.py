@@ -82,10 +82,10 @@ def paper(
     """
     given, overrides = labels_and_overrides(words or [])
     name, item_id, labels = (given + [None, None])[:2] + [tuple(given[2:])]
+    values = {"--profile": profile != QUICK, "--seeds": seeds, "--tasks": tasks, "--slots": slots, "--yes": yes}
+    values |= {"--threads": threads, "--force": force, "--dry-run": dry_run, "--output": output}
+    values |= {"--width, --no-title and --no-caption": shape != LayoutOptions()} | dict.fromkeys(overrides, True)
     if item_id is None:
-        values = {"--profile": profile != QUICK, "--seeds": seeds, "--tasks": tasks, "--slots": slots, "--yes": yes}
-        values |= {"--threads": threads, "--force": force, "--dry-run": dry_run, "--output": output}
-        values |= {"--width, --no-title and --no-caption": shape != LayoutOptions()} | dict.fromkeys(overrides, True)
         for flag in (flag for flag, value in values.items() if value):
             raise ConfigError(f"{flag} has no effect without an item")
         _list_papers(results, printed) if name is None else _list_items(load_paper(name), results, printed)
@@ -98,6 +98,8 @@ def paper(
     if not item.is_made_here:
         raise ConfigError(f"{name} {item_id}: {item.needs}")
     if item.command:
+        for flag in (flag for flag, value in (values | dict.fromkeys(labels, True)).items() if value):
+            raise ConfigError(f"{flag} has no effect on {item.id}, which madbench {item.command} makes")
         _call(item)
         return
     check_profile(item, profile)

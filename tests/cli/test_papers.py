@@ -141,3 +141,9 @@ def test_a_size_at_which_an_item_is_not_made_is_refused():
     item = replace(load_paper("hypermlp").item("quick"), profiles={"quick": "quick"})
     with pytest.raises(ConfigError, match="made at quick, not full"):
         check_profile(item, "full")
+
+
+@pytest.mark.parametrize("words", [("--seeds", "0-4"), ("--dry-run",), ("training.epochs=3",), ("S",)])
+def test_what_has_no_effect_on_an_item_that_another_verb_makes_is_refused(main, words):
+    ended = main("paper", "hypermlp", "theorem2.5", *words)
+    assert ended.code == 2 and f"{words[0]} has no effect on theorem2.5" in ended.stderr
