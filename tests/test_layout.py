@@ -24,7 +24,8 @@ ROOMS = [
     {"grid"},
     {"experiment"},
     {"analysis"},
-    {"principles", "bench"},
+    {"bench"},
+    {"papers"},
     {"report"},
     {"cli"},
 ]

@@ -28,6 +28,7 @@ from rich.console import Console
 from rich.progress import Progress
 
 from madbench.analysis.attribution import attribution_table
+from madbench.analysis.claims import load_claims
 from madbench.analysis.comparison import comparison_table
 from madbench.analysis.figures import figure_names
 from madbench.analysis.findings import findings as judge_claims
@@ -347,10 +348,12 @@ def findings(
     corpus: str | None = None,
     results: Path | str = "results",
     names: Mapping[str, str] | None = None,
+    claims: Path | str = "hypermlp",
 ) -> pd.DataFrame:
-    """The claims of the HyperMLP paper against the stored runs, a row a claim and quantity."""
+    """Claims against the stored runs, a row a claim and quantity: a paper's, or those of a file."""
     selection = _selection(labels, profile, overrides, tasks, fidelity, budget, protocol, corpus, results)
-    return pd.DataFrame(findings_table(judge_claims(selection.select().scores)).records())
+    judged = judge_claims(selection.select().scores, claims=load_claims(claims))
+    return pd.DataFrame(findings_table(judged).records())
 
 
 @_with_names

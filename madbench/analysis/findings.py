@@ -1,4 +1,4 @@
-"""The claims of the paper held against stored runs: supported, contradicted, not testable, or not enough data.
+"""Claims held against stored runs: supported, contradicted, not testable, or not enough data.
 
 A claim on a quantity is tested against the line that it draws (:mod:`madbench.analysis.claims`), with the contrasts of
 :mod:`madbench.analysis.inference`. It is supported or contradicted, by the side of the line that its gain is on, where
@@ -57,7 +57,7 @@ class Finding:
     quantity: str  # a MAD task, mad_average, loss_l5 or steps_to_x
     options: str  # of the command: the protocol
     line: float  # what the gain has to be above, or below for a claim of "no gain"
-    published: float  # gain in the paper's table, of the same pairs or, without any, of all: one seed, no interval
+    published: float  # gain in the paper's table, of the same pairs or, without any, of all; NaN where it has none
     ours: Difference | None  # the smallest of the gains that have to be beyond the line; None without a pair
     gain_name: str  # which that is: the rival, or the pair; empty where there is one gain
     p: float  # two-sided, of all gains together; NaN without a test
@@ -256,7 +256,7 @@ def _finding(
     sign = orientation(quantity)
     pairs = {(a, b): sign * (samples[a].mean - samples[b].mean) for a, b in (claim.pairs[c] for c in test.cases)}
     line = test.line if test.cases else line_of(claim, quantity, cases, {})
-    name, ours = test.smallest
+    name, ours = test.gains[0] if test.gains and claim.expects == "equal" else test.smallest
     published = published_gain(claim, quantity, cases)
     numbers = test.p, p_holm, tested
     detail = "" if verdict == "not enough data" and not math.isnan(test.p) else test.detail

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from madbench.analysis import findings
-from madbench.analysis.claims import CLAIMS, Claim
+from madbench.analysis.claims import Claim, load_claims
 from madbench.analysis.deciding import analysis_hash, changes, deciding_values
 from madbench.analysis.findings import Finding
 from madbench.analysis.quantities import heading
@@ -60,13 +60,15 @@ class Registration:
     """Hash of the code that tests the claims."""
     id: str
     """Hash of all of this."""
+    claims_from: str = "hypermlp"
+    """The file or the paper whose claims these are."""
 
 
-def register(path: Path, results: Path) -> tuple[Registration, Experiment, Path]:
+def register(path: Path, results: Path, claims_from: str = "hypermlp") -> tuple[Registration, Experiment, Path]:
     """Freezes the grid in the YAML file ``path``, and writes the registration beside it.
 
-    The file has the keys of a grid and ``claims``: names of claims of the paper, by default those of which the grid has
-    the labels and the tasks.
+    The file has the keys of a grid and ``claims``: names of claims of the paper or the file ``claims_from``, by default
+    those of which the grid has the labels and the tasks.
 
     Raises ``ConfigError`` for a registration that exists, for a claim that its labels or tasks cannot decide, and what
     :func:`madbench.experiment.prepare` does.
@@ -76,7 +78,8 @@ def register(path: Path, results: Path) -> tuple[Registration, Experiment, Path]
         raise ConfigError(f"{target}: registered already; choose another name for another registration")
     mapping = read_yaml(path)
     made = _prepared(mapping, results, str(path))
-    frozen = _claims(from_mapping(GridFile, mapping, str(path)).claims, made, str(path))
+    known = load_claims(claims_from)
+    frozen = _claims(from_mapping(GridFile, mapping, str(path)).claims, known, made, str(path))
     has_runs = (results / "runs").is_dir()
     present = Snapshot.open(results, create=False).records({job.id for job in made.jobs}) if has_runs else {}
     content = {
@@ -89,6 +92,8 @@ def register(path: Path, results: Path) -> tuple[Registration, Experiment, Path]
         "thresholds": deciding_values(frozen, made),
         "analysis": analysis_hash(made),
     }
+    if claims_from != "hypermlp":
+        content["claims_from"] = claims_from
     content["id"] = content_id(content)
     write_atomically(target, (json.dumps(content, indent=2) + "\n").encode())
     return from_mapping(Registration, content, str(target)), made, target
@@ -134,7 +139,7 @@ def registered_findings(found: Registration, results: Results) -> list[Finding]:
     names = {claim.name for claim in found.claims}
     is_provisional = bool(lacking_runs(results) or changed_values(found, results.experiment))
     confirmed = findings.findings(results.scores, columns_of(results.experiment), claims=found.claims)
-    others = [claim for claim in CLAIMS if claim.name not in names]
+    others = [claim for claim in _present_claims(found) if claim.name not in names]
     explored = findings.findings(results.scores, set(results.scores.column), claims=others)
     return [replace(row, is_provisional=is_provisional) for row in confirmed] + [
         replace(row, claim=replace(row.claim, group=EXPLORATORY)) for row in explored if not row.missing
@@ -161,7 +166,7 @@ def changed_values(found: Registration, made: Experiment) -> list[str]:
 
 def changed_claims(found: Registration) -> list[str]:
     """The registered claims that this installation has otherwise, with the keys that differ, or not at all."""
-    own = {claim.name: asdict(claim) for claim in CLAIMS}
+    own = {claim.name: asdict(claim) for claim in _present_claims(found)}
     changed = []
     for claim in found.claims:
         now = own.get(claim.name, {})
@@ -169,6 +174,14 @@ def changed_claims(found: Registration) -> list[str]:
         if keys:
             changed.append(f"{claim.name} ({', '.join(keys) if now else 'no longer there'})")
     return changed
+
+
+def _present_claims(found: Registration) -> tuple[Claim, ...]:
+    """The claims that the registered file or paper has now; none of one that cannot be read any more."""
+    try:
+        return load_claims(found.claims_from)
+    except ConfigError:
+        return ()
 
 
 def sentences(found: Registration, path: Path, results: Results) -> list[str]:
@@ -205,11 +218,11 @@ def _prepared(mapping: Mapping[str, Any], results: Path, where: str) -> Experime
     return prepare(expand_grid(from_mapping(GridFile, mapping, where), where), results=results)
 
 
-def _claims(names: Sequence[str], made: Experiment, where: str) -> list[Claim]:
+def _claims(names: Sequence[str], claims: Sequence[Claim], made: Experiment, where: str) -> list[Claim]:
     """The claims by name; without names those of which all labels, and a quantity, are there."""
     given, rows = columns_of(made), {row.name for row in made.rows}
     problems = {}
-    for claim in CLAIMS:
+    for claim in claims:
         needed = claim.labels(range(len(claim.pairs)))
         lacking = [label for label in needed if label not in made.labels]
         varied = [label for label in needed if label not in rows]
@@ -221,13 +234,13 @@ def _claims(names: Sequence[str], made: Experiment, where: str) -> list[Claim]:
         elif not any(name in given for name in claim.quantities):
             about = " or ".join(map(heading, claim.quantities))
             problems[claim.name] = f"is about {about}, which these tasks do not give; change tasks"
-    known = [claim.name for claim in CLAIMS]
+    known = [claim.name for claim in claims]
     for name in names:
         if name not in known:
             raise ConfigError(f"{where}: claims: no claim {name!r}{did_you_mean(name, known)}")
         if name in problems:
             raise ConfigError(f"{where}: claims: {name} {problems[name]}")
-    found = [claim for claim in CLAIMS if (claim.name in names if names else claim.name not in problems)]
+    found = [claim for claim in claims if (claim.name in names if names else claim.name not in problems)]
     if not found:
         raise ConfigError(
             f"{where}: no claim has all its labels and a task here; madbench findings lists claims and labels"

@@ -20,8 +20,8 @@ from madbench.errors import ConfigError, LabelError, MadbenchError
 from madbench.labels.names import spelled_in
 
 VERBS = """
-training:run sweep:sweep progress:status results:table plots:plot principles:principles results:compare
-results:attribute results:findings interactions:interactions registering:register registering:power results:report
+training:run sweep:sweep progress:status results:table plots:plot paper:paper results:compare
+results:attribute results:findings registering:register registering:power claim:claim results:report
 inspecting:inspect labels:explain labels:budget verifying:verify bench:bench data:data ls:ls validate:validate
 doctor:doctor
 """
@@ -34,7 +34,21 @@ MOVED = {
 }
 """Verbs that there were, and the commands that do now what they did."""
 
+MOVED = {"principles": "madbench paper coefficients", "interactions": "madbench paper interactions"}
+"""Verbs that are gone, and what stands for them."""
+
+
+class _Verbs(TyperGroup):
+    """All verbs; one that is gone says where it is now."""
+
+    def get_command(self, ctx, cmd_name):
+        if cmd_name in MOVED:
+            raise ConfigError(f"madbench {cmd_name}: it is now {MOVED[cmd_name]}")
+        return super().get_command(ctx, cmd_name)
+
+
 app = typer.Typer(
+    cls=_Verbs,
     name="madbench",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
@@ -55,6 +69,7 @@ A prefix names another family, such as cd:gla or hfa:2: madbench ls families.
   madbench run G-cg-q-12o              train it, a few minutes on a laptop
   madbench sweep @quick --seeds 0-2    a table with its noise
   madbench findings                    what that says of the paper's claims
+  madbench paper                       papers, their tables and claims, made again here
   madbench report                      all of it in one page
   madbench sweep @table1 --dry-run     what the paper's 33 labels would cost
 """,

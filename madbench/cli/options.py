@@ -77,6 +77,12 @@ FidelityOption = option(
 BudgetOption = option(Budget, _BUDGET_HELP)
 NotesOption = option(bool, "Say below the table how the numbers came about, and how they were tested.", "--notes")
 ResultsOption = option(Path, "Folder of the run store.")
+ClaimsOption = option(
+    str,
+    "File of claims (madbench claim writes one), or the paper whose claims to take.",
+    "--claims",
+    metavar="FILE.yaml|PAPER",
+)
 JsonOption = option(bool, "Print JSON for a program instead of a table.", "--json")
 TasksOption = option(
     list[str] | None,

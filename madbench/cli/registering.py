@@ -17,11 +17,12 @@ from madbench.errors import ConfigError, did_you_mean
 def power(
     words: options.StoredWordsArgument = None,
     claim: option(list[str] | None, "Only these claims; all by default.", metavar="NAME,...") = None,
+    claims: options.ClaimsOption = "hypermlp",
     *,
     stored: StoredOptions,
     printed: PrintOptions,
 ) -> None:
-    """Estimate how many seeds each claim of the paper needs, from the spread of the stored seeds.
+    """Estimate how many seeds each claim needs, from the spread of the stored seeds.
 
     The number of seeds with which a claim would be decided with a probability of
     80%, if further seeds are like the stored ones: means, spreads and shares of
@@ -34,24 +35,27 @@ def power(
       madbench power
       madbench power --claim lag,mixing
       madbench power -t selective_copying --json
+      madbench power --claims my_claims.yaml
     """
-    from madbench.analysis.claims import CLAIMS
+    from madbench.analysis.claims import load_claims
     from madbench.analysis.power import power_table
 
-    known = [one.name for one in CLAIMS]
+    every = load_claims(claims)
+    known = [one.name for one in every]
     names = split_list(claim, "--claim", "claim") or known
     for name in names:
         if name not in known:
             raise ConfigError(f"--claim {name}: no such claim{did_you_mean(name, known)}")
     selection = stored.selection(words)
     found = selection.select()
-    asked = [one for one in CLAIMS if one.name in names]
+    asked = [one for one in every if one.name in names]
     table = power_table(found.scores, asked, found.sentences(), functools.partial(tracked, description="simulating"))
     print_text_table(table, printed)
 
 
 def register(
     file: argument(Path, "FILE", "A grid, as for madbench sweep, with the key claims: names of claims to decide."),
+    claims: options.ClaimsOption = "hypermlp",
     *,
     results: options.ResultsOption = options.RESULTS,
 ) -> None:
@@ -72,14 +76,15 @@ def register(
     [bold]Examples[/bold]
 
       madbench register lag.yaml
+      madbench register gla.yaml --claims my_claims.yaml
       madbench sweep lag.yaml
       madbench findings --registered lag.registered.json
     """
     from madbench.analysis.registration import register as freeze
 
-    found, experiment, path = freeze(file, results)
-    claims, seeds = ", ".join(claim.name for claim in found.claims), seed_list(experiment.grid.seeds)
-    print(f"{path}: {claims}; {counted(len(found.jobs), 'job')} of {len(experiment.labels)} labels, seeds {seeds}")
+    found, experiment, path = freeze(file, results, claims)
+    frozen, seeds = ", ".join(claim.name for claim in found.claims), seed_list(experiment.grid.seeds)
+    print(f"{path}: {frozen}; {counted(len(found.jobs), 'job')} of {len(experiment.labels)} labels, seeds {seeds}")
     print(f"hash {found.id}; keep the file where its date can be shown, such as in version control")
     if found.stored:
         print(

@@ -149,6 +149,7 @@ def compare(
 
 def findings(
     words: StoredWordsArgument = None,
+    claims: options.ClaimsOption = "hypermlp",
     explain: option(str | None, "All about one claim, such as lag; all for every claim.", metavar="NAME") = None,
     registered: option(
         Path | None, "Exactly what was registered (madbench register); anything else is marked exploratory."
@@ -157,21 +158,24 @@ def findings(
     stored: StoredOptions,
     printed: options.PrintOptions,
 ) -> None:
-    """Hold the claims of the HyperMLP paper against the stored runs: supported, contradicted, not enough data.
+    """Hold claims, a paper's or your own, against the stored runs: supported, contradicted, not enough data.
 
     Each claim has the pairs of labels that isolate it, the published number,
     ours with an interval over seeds, and a verdict. What is not stored comes with
-    the command that trains it. Claims are about S/R/G labels and the six MAD
-    tasks. Protocols are never mixed, as in madbench table.
+    the command that trains it. The paper's claims are about S/R/G labels and the
+    six MAD tasks; madbench claim writes your own, about any label and column.
+    Protocols are never mixed, as in madbench table.
 
     [bold]Examples[/bold]
 
       madbench findings
       madbench findings --explain lag
+      madbench findings --claims my_claims.yaml
       madbench findings --profile full --format markdown
       madbench findings -t language_model --format json
       madbench findings --registered lag.registered.json
     """
+    from madbench.analysis.claims import load_claims
     from madbench.analysis.findings import findings as judge_claims
     from madbench.analysis.findings_table import findings_table
     from madbench.analysis.samples import count_left_out
@@ -179,12 +183,15 @@ def findings(
     if registered is not None:
         if explain is not None:
             raise ConfigError(f"--explain {explain}: has no effect with --registered")
+        if claims != "hypermlp":
+            raise ConfigError(f"--claims {claims}: has no effect with --registered, which has its own")
         print_registered(words, registered, stored, printed)
         return
-    selection = stored.selection(words)
+    asked, selection = load_claims(claims), stored.selection(words)
     quantities = None
     if selection.tasks is not None:
         quantities = asked_columns(selection)
+        quantities += [name for claim in asked for name in claim.quantities if _is_detail(selection, name)]
     found, left_out, sentences = _stored(selection), 0, []
     if found:
         left_out, sentences = count_left_out(found.scores), found.sentences()
@@ -192,14 +199,14 @@ def findings(
         for noun, profile in profiles.items():
             if not profile.comparable_with_paper:
                 sentences.append(f"The {noun} is not comparable with the paper: verdicts are about this {noun}.")
-    rows = judge_claims(found and found.scores, quantities, _command_options(selection, found))
+    rows = judge_claims(found and found.scores, quantities, _command_options(selection, found), asked)
     if explain is not None:
         names = [*dict.fromkeys(row.claim.name for row in rows), "all"]
         if explain not in names:
             raise ConfigError(f"--explain {explain}: no such claim here{did_you_mean(explain, names)}")
         rows = [row for row in rows if explain in (row.claim.name, "all")]
         if printed.asked == "terminal":
-            _print_explanations(rows, explain == "all")
+            _print_explanations(rows, explain == "all" and claims == "hypermlp")
             return
     print_text_table(findings_table(rows, sentences, left_out), printed)
 
@@ -209,6 +216,15 @@ def asked_columns(selection: Selection) -> list[str]:
     shown = [(suite, selection.tasks_of(suite)) for suite in suites().values()]
     names = [column.name for suite, tasks in shown if tasks for column in suite.columns(tasks)]
     return names + [name for suite, tasks in shown if tasks for name in suite.claimed_columns]
+
+
+def _is_detail(selection: Selection, name: str) -> bool:
+    """Whether a column is neither a task nor an average, of a suite whose tasks were asked for."""
+    from madbench.analysis.quantities import is_average, suite_of_column
+
+    suite = suite_of_column(name)
+    is_of_suite = suite is not None and bool(selection.tasks_of(suite))
+    return is_of_suite and name not in suite.tasks() and not is_average(name)
 
 
 def _stored(selection: Selection) -> Results | None:
@@ -260,6 +276,7 @@ def report(
     stored: StoredOptions,
     named: options.NameOptions,
     output: output_option("The file to write.", show_default="report.html in the results") = None,
+    claims: options.ClaimsOption = "hypermlp",
     open_it: option(bool, "Show it in the browser.", "--open") = False,
 ) -> None:
     """Write one HTML file with the tables, the figures, the findings and every run behind a number.
@@ -275,12 +292,13 @@ def report(
       madbench report @table1 --profile full -o table1.html
       madbench report -t language_model
     """
+    from madbench.analysis.claims import load_claims
     from madbench.report.page import report_page
 
-    selection = stored.selection(words)
+    asked, selection = load_claims(claims), stored.selection(words)
     selected = selection.select()
     with Console(stderr=True).status("making the tables and figures"):
-        page = report_page(selected, selection.labels)
+        page = report_page(selected, selection.labels, asked)
         content = page.render(command_line(), f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC")
     path = output or stored.results / "report.html"
     with explain_os_errors(path.parent):

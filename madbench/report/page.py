@@ -21,6 +21,7 @@ from pandas.util import hash_pandas_object
 from madbench._version import __version__
 from madbench.analysis import figures as figures_package
 from madbench.analysis.attribution import AttributionTable, attribution_table
+from madbench.analysis.claims import CLAIMS, Claim
 from madbench.analysis.comparison import comparison_table
 from madbench.analysis.figures import figure_names
 from madbench.analysis.figures.files import NothingToDrawError, svg
@@ -100,8 +101,8 @@ class Page:
         return html.encode(errors="replace")
 
 
-def report_page(results: Results, labels: Sequence[str] = ()) -> Page:
-    """The report of ``results``; ``labels`` were asked for, without any all that are stored."""
+def report_page(results: Results, labels: Sequence[str] = (), claims: Sequence[Claim] = CLAIMS) -> Page:
+    """The report of ``results`` and ``claims``; ``labels`` were asked for, without any all that are stored."""
     store = results.store
     rows = [row for suite in results.experiment.suites for row in _with_failed(results.rows(suite), store)]
     first = {row.protocol.suite.name: row for row in reversed(rows)}
@@ -110,7 +111,7 @@ def report_page(results: Results, labels: Sequence[str] = ()) -> Page:
     runs = _reported_runs(results, rows, records)
     effects = attribution_table(results.scores)
     options = {suite: shlex.join(protocol_words(row, store.root)) for suite, row in first.items()}
-    found = findings_table(findings(results.scores, options=options))
+    found = findings_table(findings(results.scores, options=options, claims=claims))
     table = result_table(results)
     figures, no_figures = _figures(results)
     verdicts = Counter(row.verdict for row in found.rows)

@@ -248,11 +248,13 @@ def test_of_every_claim_and_quantity_the_line_and_the_published_numbers_are_regi
 
 def test_a_claim_that_is_worded_otherwise_now_is_named_and_judged_as_registered(judged, monkeypatch):
     changed = [replace(claim, expects="no gain", title="Other") if claim.name == "lag" else claim for claim in CLAIMS]
-    monkeypatch.setattr(registration, "CLAIMS", tuple(changed))
+    monkeypatch.setattr(registration, "load_claims", lambda source: tuple(changed))
     said, verdicts = judged()
     assert "Claims changed after the registration, judged as registered: lag (title, expects)." in said
     assert verdicts == ["supported"]
-    monkeypatch.setattr(registration, "CLAIMS", tuple(claim for claim in CLAIMS if claim.name != "lag"))
+    monkeypatch.setattr(
+        registration, "load_claims", lambda source: tuple(claim for claim in CLAIMS if claim.name != "lag")
+    )
     assert "lag (no longer there)" in judged()[0]
 
 
@@ -263,7 +265,7 @@ def test_a_changed_line_of_a_claim_is_noticed(field, path, tmp_path, monkeypatch
     other = {"sentence": "x", "reach": 0.25, "pairs": (LABELS[:2],), "expects_on": {LOSS: "no gain"}}
     other |= {"judges": "every pair", "quantities": (LOSS,)}
     changed = [replace(claim, **{field: other[field]}) if claim.name == "lag" else claim for claim in CLAIMS]
-    monkeypatch.setattr(registration, "CLAIMS", tuple(changed))
+    monkeypatch.setattr(registration, "load_claims", lambda source: tuple(changed))
     assert changed_claims(found) == [f"lag ({field})"]
 
 

@@ -26,7 +26,7 @@ from madbench.analysis.samples import samples_of
 from madbench.analysis.scores import Results
 from madbench.analysis.stored import Selection
 from madbench.jobs import Record
-from madbench.principles.figures import bar_frame
+from madbench.papers.coefficients.figures import bar_frame
 from madbench.report import page
 from madbench.store.runs import Snapshot, Store
 from madbench.suites.language.suite import LOSS, LOSSES

@@ -18,7 +18,7 @@ from madbench.analysis.quantities import in_order
 from madbench.analysis.rendering import TextTable
 from madbench.analysis.samples import samples_of
 from madbench.labels import parse
-from madbench.principles import Decision, Principle
+from madbench.papers.coefficients import Decision, Principle
 
 BAR_COLUMNS = dict.fromkeys(("protocol", "task", "group", "variant", "mark", "state"), str)
 BAR_COLUMNS |= dict.fromkeys(("accuracy", "low", "high"), float) | {"n": int}

@@ -12,10 +12,10 @@ from madbench.analysis.inspection import mixer_inputs
 from madbench.analysis.quantities import title
 from madbench.analysis.scores import Results
 from madbench.jobs import Job
-from madbench.principles import Decision, Principle, key_width
-from madbench.principles.coefficients import first_examples, trained_models
-from madbench.principles.figures import point_decision
-from madbench.principles.verdicts import CONTRADICTED, SUPPORTED, principle_table
+from madbench.papers.coefficients import Decision, Principle, key_width
+from madbench.papers.coefficients.coefficients import first_examples, trained_models
+from madbench.papers.coefficients.figures import point_decision
+from madbench.papers.coefficients.verdicts import CONTRADICTED, SUPPORTED, principle_table
 from madbench.suites.mad.suite import MAD
 from madbench.training.checkpoints import load_model
 

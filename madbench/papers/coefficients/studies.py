@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from madbench.principles import FULL, QUICK, Contrast, Principle, Study
+from madbench.papers.coefficients import FULL, QUICK, Contrast, Principle, Study
 
 COPY, NOISY = "selective_copying", "noisy_in_context_recall"
 FUZZY, MEMORY = "fuzzy_in_context_recall", "memorization"

@@ -15,9 +15,9 @@ from madbench.analysis.samples import whole_seeds
 from madbench.analysis.scores import Results
 from madbench.labels import parse
 from madbench.mixers.cd.grammar import Label, twin
-from madbench.principles import Decision, Principle, key_width
-from madbench.principles.figures import point_decision
-from madbench.principles.verdicts import CONTRADICTED, OPEN, SUPPORTED, principle_table
+from madbench.papers.coefficients import Decision, Principle, key_width
+from madbench.papers.coefficients.figures import point_decision
+from madbench.papers.coefficients.verdicts import CONTRADICTED, OPEN, SUPPORTED, principle_table
 from madbench.suites.mad.suite import MAD
 
 ADHERING = {"": True, "bzn": True, "b1": False, "bz": False}

@@ -10,9 +10,9 @@ import torch
 from madbench.bench.timing import Limits, in_turns
 from madbench.errors import TrainingError
 from madbench.mixers import build
-from madbench.principles import Decision, Principle
-from madbench.principles.figures import point_decision
-from madbench.principles.verdicts import CONTRADICTED, OPEN, SUPPORTED, principle_table
+from madbench.papers.coefficients import Decision, Principle
+from madbench.papers.coefficients.figures import point_decision
+from madbench.papers.coefficients.verdicts import CONTRADICTED, OPEN, SUPPORTED, principle_table
 
 FORMS = {
     "cd:id-sm-bd chunked": ("cd:id-sm-bd", "chunked", 1.0),

@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 from matplotlib.text import Text
 
-from madbench.analysis.figures.interactions import Matrices, devised, errors
 from madbench.analysis.figures.panels import HEIGHT, WIDTHS, Layout
-from madbench.analysis.interactions import interaction_rows
 from madbench.experiment import PlannedRow, Protocol
 from madbench.grid import Row
+from madbench.papers.interactions.figures import Matrices, devised, errors
+from madbench.papers.interactions.rows import interaction_rows
 from madbench.suites.interactions.suite import INTERACTIONS, TASKS, InteractionProfile
 from madbench.tasks.worlds import Colliding
 from partial_stores import interaction_record

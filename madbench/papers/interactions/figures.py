@@ -27,7 +27,7 @@ from madbench.analysis.figures.style import (
     SMALLEST,
     style,
 )
-from madbench.analysis.interactions import PAPER_ERROR, Row
+from madbench.papers.interactions.rows import PAPER_ERROR, Row
 from madbench.tasks.worlds import WORLDS, Colliding
 
 LEAST = 1e-16

@@ -17,8 +17,8 @@ from madbench.analysis.quantities import heading, interval_text, signed
 from madbench.analysis.rendering import Listing, known
 from madbench.analysis.samples import samples_of
 from madbench.analysis.scores import Results
-from madbench.principles import Contrast, Decision, Principle, Study
-from madbench.principles.figures import bar_figure, bar_frame
+from madbench.papers.coefficients import Contrast, Decision, Principle, Study
+from madbench.papers.coefficients.figures import bar_figure, bar_frame
 from madbench.suites.mad.suite import LARGEST, MAD
 
 SUPPORTED, OPEN, CONTRADICTED = "supported", "not significant", "contradicted"

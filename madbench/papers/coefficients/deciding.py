@@ -5,9 +5,9 @@ from __future__ import annotations
 from madbench.analysis.samples import whole_seeds
 from madbench.analysis.scores import Results
 from madbench.errors import StoreError
-from madbench.principles import Decision, Principle, Study
-from madbench.principles.spread import decide_spread
-from madbench.principles.verdicts import decide_contrasts
+from madbench.papers.coefficients import Decision, Principle, Study
+from madbench.papers.coefficients.spread import decide_spread
+from madbench.papers.coefficients.verdicts import decide_contrasts
 
 
 def decide(principle: Principle, study: Study, results: Results) -> Decision:
@@ -18,11 +18,11 @@ def decide(principle: Principle, study: Study, results: Results) -> Decision:
     if whole_seeds(results.scores).empty:
         raise StoreError("no seed of any label is done, so there is nothing to decide; run this again when one is")
     if principle.judge == "rank":
-        from madbench.principles.coefficients import decide_rank  # torch, and slower than reading results
+        from madbench.papers.coefficients.coefficients import decide_rank  # torch, and slower than reading results
 
         return decide_rank(principle, study, results)
     if principle.judge == "count":
-        from madbench.principles.suppression import decide_count
+        from madbench.papers.coefficients.suppression import decide_count
 
         return decide_count(principle, results)
     if principle.judge == "spread":

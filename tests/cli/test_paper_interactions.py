@@ -5,8 +5,8 @@ import json
 
 import pytest
 
-from madbench.cli.interactions import interactions
 from madbench.cli.ls import ls
+from madbench.cli.paper import paper
 from madbench.jobs import Record
 from madbench.store.runs import Store
 from madbench.suites import suites
@@ -14,6 +14,7 @@ from madbench.suites.interactions.suite import INTERACTIONS, InteractionProfile
 
 SMALL = [f"tasks.colliding.setting.{one}" for one in ("positions=8", "length=4", "test_lengths=[2,4,8]", "samples=300")]
 SMALL += ["training.steps=1000"]
+WORLDS = ("interactions", "worlds")
 
 
 def errors(job, **by_length: float) -> Record:
@@ -38,13 +39,21 @@ def fill(store):
 
 
 def words(*tasks: str, seeds: str = "0,1"):
-    return ("-t", ",".join(tasks), "--seeds", seeds, "--no-figures", *["--no-controls"] * ("colliding" in tasks))
+    return (
+        *WORLDS,
+        "-t",
+        ",".join(tasks),
+        "--seeds",
+        seeds,
+        "--no-figures",
+        *["controls=false"] * ("colliding" in tasks),
+    )
 
 
 @pytest.mark.slow
 def test_a_run_is_tabulated_drawn_stored_and_not_repeated(main, tmp_path):
-    command = ("interactions", "-t", "colliding", "--embedding", "one_hot", "--slots", 1, *SMALL)
-    first = main(*command, "--no-controls", "-o", "drawn")
+    command = ("paper", *WORLDS, "-t", "colliding", "embedding=one_hot", "--slots", 1, *SMALL)
+    first = main(*command, "controls=false", "-o", "drawn")
     assert first.code == 0, first.stderr
     assert "reproduced: hfa:C1 one-hot: no error at other lengths (Theorem 4.8)" in first.stdout
     names = {path.name for path in tmp_path.glob("drawn/*")}
@@ -55,7 +64,7 @@ def test_a_run_is_tabulated_drawn_stored_and_not_repeated(main, tmp_path):
     assert len(entries) == 64
     assert all(float(one["learned T"]) == pytest.approx(float(one["theoretical T"]), abs=1e-6) for one in entries)
 
-    again = main(*command, "--no-controls", "--no-figures", "--json")
+    again = main(*command, "controls=false", "--no-figures", "--json")
     assert "1 of 1 job already in the store" in again.stderr
     (row,) = json.loads(again.stdout)["rows"]
     assert row["verdict"] == "exact at every length" and row["lengths"]["8"]["mse"][0] < 1e-9
@@ -65,7 +74,7 @@ def test_a_run_is_tabulated_drawn_stored_and_not_repeated(main, tmp_path):
 
 def test_rows_have_their_floor_and_claims_their_verdict(invoke, fill):
     fill("hunters", "alliances", hfa_C1={5: 0.5, 10: 2.0, 20: 130.0}, hfa_C3={10: 0.02})
-    shown = invoke(interactions, *words("hunters", "alliances")).output
+    shown = invoke(paper, *words("hunters", "alliances")).output
     lines = [" ".join(line.split()) for line in shown.splitlines()]
     assert "floor 0.093 0.37 0.84 1.77" in lines and "floor 0.053 0.32 1.89 9" in lines
     assert "hfa:C3 2 1e-9 1e-9 0.02 1e-9 1e-10" in lines
@@ -77,7 +86,7 @@ def test_one_bad_seed_is_not_hidden(invoke, fill, store):
     fill("alliances", hfa_C1={10: 2.0})
     (bad, *_) = INTERACTIONS.jobs(["ha:C3"], InteractionProfile.load("quick"), tasks=["alliances"], seeds=(1,))
     store.finish(bad, errors(bad, **{"10": 3.0, "20": 50.0}), replace=True)
-    content = json.loads(invoke(interactions, *words("alliances"), "--json").stdout)
+    content = json.loads(invoke(paper, *words("alliances"), "--json").stdout)
     verdicts = {claim["statement"]: claim["verdict"] for claim in content["claims"]}
     assert verdicts == {
         "ha:C3 learns what hfa:C1 cannot": "not reproduced",
@@ -92,16 +101,16 @@ def test_a_diverged_seed_is_wrong_without_end(invoke, fill, store):
     details = {"model_parameters": 600, "steps": 1, "seconds": 1.0}
     for job in bad:
         store.finish(job, Record("diverged", {}, [], details, "loss was not finite at step 3"), replace=True)
-    shown = " ".join(invoke(interactions, *words("colliding")).output.split())
+    shown = " ".join(invoke(paper, *words("colliding")).output.split())
     assert shown.count("not reproduced") == 6 and "hfa:C1 one-hot 2 inf inf inf inf inf inf" in shown
-    content = json.loads(invoke(interactions, *words("colliding"), "--json").stdout)
+    content = json.loads(invoke(paper, *words("colliding"), "--json").stdout)
     assert content["rows"][0]["lengths"]["10"]["mse"] == [None, 1e-9]
     assert content["rows"][0]["verdict"] == "not exact"
 
 
 def test_an_error_at_another_length_is_one_of_length_generalisation_alone(invoke, fill):
     fill("colliding", hfa_C1={40: 1e-3})
-    content = json.loads(invoke(interactions, *words("colliding"), "--json").stdout)
+    content = json.loads(invoke(paper, *words("colliding"), "--json").stdout)
     assert [claim["verdict"] for claim in content["claims"]] == ["reproduced", "not reproduced", "reproduced"] * 2
 
 
@@ -110,8 +119,8 @@ def test_controls_are_compared_with_their_prediction(invoke, store):
     for job in found:
         world_errors = {"2": 0.64, "5": 0.25, "10": 1e-12, "20": 1.0, "40": 9.0}
         store.finish(job, errors(job, **(world_errors if job.setting["control"] == "without_itself" else {})))
-    words = ("-t", "colliding", "--embedding", "one_hot", "--no-figures", "--json")
-    content = json.loads(invoke(interactions, *words).stdout)
+    words = (*WORLDS, "-t", "colliding", "embedding=one_hot", "--no-figures", "--json")
+    content = json.loads(invoke(paper, *words).stdout)
     verdicts = {row["setting"]["control"]: row["verdict"] for row in content["rows"]}
     assert verdicts["without_itself"] == "fits L* alone, and misses as predicted"
     assert content["rows"][1]["lengths"]["40"]["predicted"] == [9.0]
@@ -119,10 +128,10 @@ def test_controls_are_compared_with_their_prediction(invoke, store):
 
 def test_the_plan_says_what_is_left(invoke, fill):
     fill("alliances", seeds=(0,))
-    content = json.loads(invoke(interactions, "-t", "alliances", "--seeds", "0-2", "--dry-run", "--json").stdout)
+    content = json.loads(invoke(paper, *WORLDS, "-t", "alliances", "--seeds", "0-2", "--dry-run", "--json").stdout)
     assert [(line["jobs"], line["to do"], line["parameters"]) for line in content] == [(3, 2, 576), (3, 2, 576)]
-    words = ("-t", "alliances", "--seeds", "0-2", "--dry-run", "--force", "--json")
-    assert [line["to do"] for line in json.loads(invoke(interactions, *words).stdout)] == [3, 3]
+    words = (*WORLDS, "-t", "alliances", "--seeds", "0-2", "--dry-run", "--force", "--json")
+    assert [line["to do"] for line in json.loads(invoke(paper, *words).stdout)] == [3, 3]
 
 
 def test_other_tables_leave_these_runs_alone(invoke, fill, main):
@@ -137,10 +146,11 @@ def test_other_tables_leave_these_runs_alone(invoke, fill, main):
     ("given", "message"),
     [
         (("-t", "hunter"), "did you mean 'hunters'?"),
-        (("-t", "hunters", "--embedding", "one_hot"), "has no effect without colliding agents"),
-        (("-t", "hunters", "--no-controls"), "has no effect without colliding agents"),
+        (("-t", "hunters", "embedding=one_hot"), "has no effect without colliding agents"),
+        (("-t", "hunters", "controls=false"), "has no effect without colliding agents"),
         (("-t", "hunters", "tasks.alliances.setting.types=3"), "has no effect: the tasks are hunters"),
         (("-t", "hunters", "tasks.alliances={setting: {types: 3}}"), "has no effect: the tasks are hunters"),
+        (("embedding=one_hott",), "did you mean 'one_hot'?"),
         (("tasks.colliding.setting.embedding=one_hot",), "'embedding' has no effect"),
         (("tasks.hunters.learning_rates.one_hot=0.1",), "'one_hot' has no effect"),
         (("--no-figures", "-o", "there"), "has no effect with --no-figures"),
@@ -151,14 +161,14 @@ def test_other_tables_leave_these_runs_alone(invoke, fill, main):
     ],
 )
 def test_what_has_no_effect_or_meaning_is_refused(refuse, given, message):
-    assert message in refuse(interactions, *given)
+    assert message in refuse(paper, *WORLDS, *given)
 
 
 @pytest.mark.parametrize("overrides", [(), ("precision=float32",), ("--profile", "full")])
 def test_the_protocol_says_the_precision_of_its_jobs(main, monkeypatch, overrides):
     planned = []
-    monkeypatch.setattr("madbench.cli.interactions._print_plan", lambda experiment, *_: planned.append(experiment))
-    assert main("interactions", *overrides, "--dry-run").code == 0
+    monkeypatch.setattr("madbench.cli.paper._print_jobs", lambda experiment, *_: planned.append(experiment))
+    assert main("paper", *WORLDS, *overrides, "--dry-run").code == 0
     (experiment,) = planned
     expected = "float64" if not overrides else "float32"
     assert {job.training.precision for job in experiment.jobs} == {expected}

@@ -1,4 +1,4 @@
-"""``madbench principles``: what it trains, decides and draws, on stored accuracies."""
+"""``madbench paper coefficients``: what it trains, decides and draws, on stored accuracies."""
 
 import dataclasses
 import json
@@ -13,15 +13,16 @@ from matplotlib.text import Text
 from madbench.analysis.figures.files import frame_of
 from madbench.analysis.figures.panels import HEIGHT, WIDTHS, Layout
 from madbench.analysis.scores import Results
-from madbench.cli.principles import _rows
 from madbench.errors import StoreError
 from madbench.experiment import prepare
 from madbench.grid import Grid
 from madbench.jobs import Record
-from madbench.principles import FULL, QUICK, Study, coefficients
-from madbench.principles.deciding import decide
-from madbench.principles.figures import BAR_COLUMNS, bar_figure
-from madbench.principles.studies import PRINCIPLES, principle
+from madbench.papers import load_paper
+from madbench.papers.coefficients import FULL, QUICK, Study, coefficients
+from madbench.papers.coefficients.deciding import decide
+from madbench.papers.coefficients.figures import BAR_COLUMNS, bar_figure
+from madbench.papers.coefficients.measure import rows_of
+from madbench.papers.coefficients.studies import PRINCIPLES, principle
 from madbench.store.runs import Store
 from madbench.suites import suite_of
 from madbench.suites.mad.suite import LARGEST
@@ -35,7 +36,7 @@ def results_of(number, tmp_path, accuracy):
 def store_results(study, tmp_path, accuracy, curve_of=None):
     """Results of a study whose runs have ``accuracy(label)``, None a diverged run, and the curve ``curve_of(job)``."""
     grid = Grid(
-        _rows(study), profile=QUICK, tasks=study.tasks, overrides=study.overrides, seeds=(0, 1, 2), budget="paper"
+        rows_of(study), profile=QUICK, tasks=study.tasks, overrides=study.overrides, seeds=(0, 1, 2), budget="paper"
     )
     experiment, store = prepare(grid, device="cpu", results=tmp_path), Store.open(tmp_path)
     rng = random.Random(0)
@@ -62,7 +63,7 @@ def test_the_studies_are_of_valid_labels_and_budgets(profile, tmp_path):
         study = one.study(profile)
         if not study.tasks:
             continue
-        grid = Grid(_rows(study), profile=profile, tasks=study.tasks, overrides=study.overrides, budget="paper")
+        grid = Grid(rows_of(study), profile=profile, tasks=study.tasks, overrides=study.overrides, budget="paper")
         experiment = prepare(grid, device="cpu", results=tmp_path)
         trained = {row.label for row in experiment.grid.rows}
         assert {job.task for job in experiment.jobs} == set(study.tasks)
@@ -113,7 +114,7 @@ def test_the_largest_coefficients_of_growing_labels_are_shown_by_seed(tmp_path):
 
     results = store_results(principle("6").study(QUICK), tmp_path, lambda label: 0.5, curve)
     measured = decide(principle("6"), principle("6").study(QUICK), results).measured
-    headings, lines = measured.text_rows()
+    headings, lines = measured.textrows_of()
     assert headings == ["Label", "seed 0", "seed 1", "seed 2"]
     assert {label: values for label, *values in lines} == dict.fromkeys(
         principle("6").study(QUICK).labels, ["1.5", "inf", "inf"]
@@ -128,14 +129,14 @@ def test_the_largest_coefficient_of_a_seed_is_that_of_all_its_learning_rates(tmp
         return [{"step": 1, LARGEST: 1e-3 / job.training.learning_rate}]
 
     results = store_results(study, tmp_path, lambda label: 0.5, curve)
-    _, lines = decide(principle("6"), study, results).measured.text_rows()
+    _, lines = decide(principle("6"), study, results).measured.textrows_of()
     assert lines and all(values == ["1", "1", "1"] for _, *values in lines)
 
 
 @pytest.mark.parametrize("number", ["2", "2.2", "3", "5"])
 def test_nothing_is_decided_before_a_seed_is_done(number, tmp_path):
     study = principle(number).study(QUICK)
-    grid = Grid(_rows(study), profile=QUICK, tasks=study.tasks, overrides=study.overrides, budget="paper")
+    grid = Grid(rows_of(study), profile=QUICK, tasks=study.tasks, overrides=study.overrides, budget="paper")
     results = Results(prepare(grid, device="cpu", results=tmp_path), Store.open(tmp_path))
     with pytest.raises(StoreError, match="nothing to decide"):
         decide(principle(number), study, results)
@@ -146,35 +147,47 @@ def test_models_that_all_diverged_are_not_measured(tmp_path):
         decide_on("2", tmp_path, lambda label: None)
 
 
-def test_the_verb_lists_claims_and_names_what_is_unknown(main):
-    listed = main("principles")
-    assert listed.code == 0 and all(one.claim[:20] in listed.stdout for one in PRINCIPLES)
-    wrong = main("principles", "7")
-    assert wrong.code == 2 and "principle '7' is unknown" in wrong.stderr
-    assert main("principles", "3", "6").stderr == "3 6: one principle at a time\n"
+def test_the_verb_lists_principles_and_names_what_is_unknown(main):
+    listed = main("paper", "coefficients")
+    assert listed.code == 0 and all(f"principle{one.number}  {one.title}" in listed.stdout for one in PRINCIPLES)
+    wrong = main("paper", "coefficients", "principle7")
+    assert wrong.code == 2 and "no item 'principle7'" in wrong.stderr
+    assert "madbench paper coefficients" in main("principles", "3").stderr
+
+
+def test_every_principle_is_an_item_of_its_own():
+    paper = load_paper("coefficients")
+    for one in PRINCIPLES:
+        item = paper.item(f"principle{one.number}")
+        assert (item.title, item.place) == (one.title, one.source)
 
 
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (("--seeds", "0-4"), "--seeds has no effect without the number of a principle"),
-        (("training.epochs=3",), "training.epochs=3 has no effect without the number of a principle"),
-        (("1", "--profile", FULL), "--profile has no effect on principle 1: it trains nothing"),
-        (("1", "--dry-run"), "--dry-run has no effect on principle 1: it trains nothing"),
+        (("--seeds", "0-4"), "--seeds has no effect without an item"),
+        (("training.epochs=3",), "training.epochs=3 has no effect without an item"),
+        (("principle1", "--profile", "full"), "--profile has no effect on principle 1: it trains nothing"),
+        (("principle1", "--dry-run"), "--dry-run has no effect on principle1: it trains nothing"),
+        (("principle3", "S"), "S has no effect on principle 3, which has its labels"),
     ],
 )
 def test_what_has_no_effect_on_a_list_or_a_timing_is_refused(main, words, message):
-    ended = main("principles", *words)
+    ended = main("paper", "coefficients", *words)
     assert (ended.code, ended.stderr) == (2, f"{message}\n")
 
 
-def test_the_verb_reports_stored_runs_without_training(main, tmp_path):
+def test_the_verb_reports_stored_runs_without_training_and_remembers_the_verdict(main, tmp_path):
     results_of("6", tmp_path, lambda label: 0.7 if label.endswith(("sum", "pow")) else 0.4)
-    found = main("principles", "6", "--results", str(tmp_path), "--json")
+    found = main("paper", "coefficients", "principle6", "--results", str(tmp_path), "--json")
     assert found.code == 0, found.stderr
     report = json.loads(found.stdout)
-    assert report["verdicts"].keys() == {"exp", "softplus", "relu"}
+    assert report["verdicts"].keys() == {"exp", "softplus", "relu"} and report["rows"] and report["cells"]
+    assert report["claim"] == principle("6").claim
     assert (tmp_path / "plots" / "principle_6.png").is_file()
+    listed = json.loads(main("paper", "coefficients", "--results", str(tmp_path), "--json").stdout)
+    states = {row["item"]: row["state"] for row in listed["items"]}
+    assert states["principle6"].endswith("(quick)") and states["principle3"] == "not run"
 
 
 @pytest.fixture
@@ -186,7 +199,7 @@ def trained(tmp_path):
 
     def call(label):
         study = Study((label,), ("selective_copying",))
-        grid = Grid(_rows(study), profile=QUICK, tasks=study.tasks, budget="paper")
+        grid = Grid(rows_of(study), profile=QUICK, tasks=study.tasks, budget="paper")
         [job] = prepare(grid, device="cpu", results=tmp_path).jobs
         model = suite_of(job).Trial.build(job)
         generator = torch.Generator().manual_seed(0)
@@ -203,7 +216,7 @@ def trained(tmp_path):
 def test_shares_near_zero_and_one_are_those_of_the_coefficients_counted_one_by_one(trained, label):
     import torch
 
-    from madbench.principles.coefficients import EXAMPLES, shares
+    from madbench.papers.coefficients.coefficients import EXAMPLES, shares
     from madbench.suites.mad.suite import setting_of
     from madbench.tasks import generate
 
@@ -233,7 +246,7 @@ def test_a_rank_correlation_is_judged_by_all_seeds():
         rows = [(f"label {i}", seed, i, slope * i) for seed, slope in enumerate(slopes) for i in range(6)]
         return pd.DataFrame(rows, columns=["label", "seed", "near_zero", "accuracy"])
 
-    from madbench.principles.coefficients import correlation_verdict, correlations
+    from madbench.papers.coefficients.coefficients import correlation_verdict, correlations
 
     rising, mixed = correlations(frame(1, 2, 3), "near_zero"), correlations(frame(1, -2, 3), "near_zero")
     assert rising.values.tolist() == pytest.approx([1, 1, 1]) and mixed.values.tolist() == pytest.approx([1, -1, 1])
@@ -243,7 +256,7 @@ def test_a_rank_correlation_is_judged_by_all_seeds():
 
 
 def test_a_wide_spread_without_the_factor_of_the_width_is_found_where_it_can_show():
-    from madbench.principles.spread import brown_forsythe
+    from madbench.papers.coefficients.spread import brown_forsythe
 
     rng = np.random.default_rng(0)
 
@@ -268,7 +281,7 @@ def test_labels_that_are_one_function_decide_nothing(tmp_path):
 
 
 def test_a_slope_is_that_of_the_longer_half():
-    from madbench.principles.timing import decide_time, slope
+    from madbench.papers.coefficients.timing import decide_time, slope
 
     lengths = (256, 512, 1024, 2048, 4096)
     assert slope(lengths, [1.0, 1.0, 3e-6 * 1024**2, 3e-6 * 2048**2, 3e-6 * 4096**2]) == pytest.approx(2)
@@ -278,8 +291,8 @@ def test_a_slope_is_that_of_the_longer_half():
 
 
 def test_suppressed_coefficients_are_counted_row_by_row_and_their_states_ranked(trained):
-    from madbench.principles.coefficients import first_examples
-    from madbench.principles.suppression import suppressed
+    from madbench.papers.coefficients.coefficients import first_examples
+    from madbench.papers.coefficients.suppression import suppressed
 
     weights, model, job = trained("cd:krelu-sum-p")  # a kernel with exact zeros
     counts, rank = suppressed(weights, job)
@@ -293,7 +306,9 @@ def test_suppressed_coefficients_are_counted_row_by_row_and_their_states_ranked(
 
 @pytest.mark.slow
 def test_an_override_replaces_one_of_the_study(main):
-    planned = main("principles", "6", "learning_rates=[3.0e-3]", "--dry-run", "--json", "--seeds", "0")
+    planned = main(
+        "paper", "coefficients", "principle6", "learning_rates=[3.0e-3]", "--dry-run", "--json", "--seeds", "0"
+    )
     assert planned.code == 0, planned.stderr
     assert "given twice" not in planned.stderr
 

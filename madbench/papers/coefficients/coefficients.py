@@ -20,10 +20,10 @@ from madbench.errors import StoreError
 from madbench.jobs import WEIGHTS, Job
 from madbench.labels import parse
 from madbench.mixers.cd.parts import read_out
-from madbench.principles import Decision, Principle, Study
-from madbench.principles.figures import point_decision
-from madbench.principles.verdicts import CONTRADICTED, OPEN, SUPPORTED, outcomes, principle_table
-from madbench.principles.verdicts import verdicts as group_verdicts
+from madbench.papers.coefficients import Decision, Principle, Study
+from madbench.papers.coefficients.figures import point_decision
+from madbench.papers.coefficients.verdicts import CONTRADICTED, OPEN, SUPPORTED, outcomes, principle_table
+from madbench.papers.coefficients.verdicts import verdicts as group_verdicts
 from madbench.store.runs import Store
 from madbench.suites import suite_of
 from madbench.suites.mad.suite import MAD

@@ -1,0 +1,94 @@
+"""Claims as sentences: ``my:gla > S on in_context_recall by 5``, parsed and written to a file of claims."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from madbench.analysis.claims import Claim, complete, load_claims
+from madbench.analysis.quantities import AVERAGES, LOSSES, column
+from madbench.errors import ConfigError, MadbenchError, did_you_mean
+from madbench.files import explain_os_errors, write_atomically
+from madbench.tasks import task_names
+
+FORM = "[every] A > B on COLUMN[,COLUMN] [by NUMBER], or A ~ B on COLUMN within NUMBER"
+_SENTENCE = re.compile(
+    r"(?P<every>every\s+)?(?P<contrast>.+?)\s+on\s+(?P<columns>\S.*?)(?:\s+(?P<word>by|within)\s+(?P<number>\S+))?"
+)
+
+
+def parse_claim(sentence: str, name: str = "") -> tuple[Claim, dict[str, Any]]:
+    """The claim of a sentence, and its entry in a file of claims.
+
+    ``A > B``: A is better, by more than the number behind ``by``, in the units of the column. ``A ~ B``: equal within
+    the number behind ``within``. Both sides are labels or sets; the mean over their pairs decides, or with ``every`` in
+    front each pair. ``FACTOR in LABELS``: pairs that differ in the factor alone. Raises ``ConfigError``.
+    """
+    match = _SENTENCE.fullmatch(sentence.strip())
+    if match is None:
+        raise ConfigError(f"{sentence!r}: expected {FORM}")
+    columns = [part for part in re.split(r"[,\s]+", match["columns"]) if part and part != "and"]
+    for one in columns:
+        _check_column(sentence, one)
+    is_equality = " ~ " in match["contrast"]
+    word, number = match["word"], match["number"]
+    if is_equality != (word == "within"):
+        needs = "~ needs a margin: within NUMBER" if is_equality else "within has no effect on '>'; write by NUMBER"
+        raise ConfigError(f"{sentence!r}: {needs}")
+    entry: dict[str, Any] = {"name": name or _name(sentence), "contrast": match["contrast"].strip()}
+    entry |= {"sentence": sentence.strip(), "quantities": columns}
+    if word:
+        try:
+            entry[word] = float(number)
+        except ValueError:
+            raise ConfigError(f"{sentence!r}: {word} {number}: expected a number") from None
+        if is_equality and entry[word] <= 0:
+            raise ConfigError(f"{sentence!r}: within {number}: expected a number above 0")
+    if match["every"]:
+        entry["judges"] = "every pair"
+    known = {field.name for field in fields(Claim)}
+    assert entry.keys() <= known
+    return complete(Claim(**{**entry, "quantities": tuple(columns)}), repr(sentence)), entry
+
+
+def add_claim(entry: dict[str, Any], path: Path) -> int:
+    """Appends the entry to the file of claims ``path``, which is made where it is not there; gives their number.
+
+    What stands in the file stays as it is, comments too. Raises ``ConfigError`` for a name that it has already.
+    """
+    text, before = "", ()
+    if path.exists():
+        before, text = load_claims(path), path.read_text(encoding="utf-8")
+        if entry["name"] in [claim.name for claim in before]:
+            raise ConfigError(f"{path}: has a claim {entry['name']!r} already; give this one another --name")
+        if not re.search(r"^claims:[ \t]*(#.*)?$", text, re.MULTILINE):
+            raise ConfigError(f"{path}: expected 'claims:' on a line of its own, with a claim a list item below it")
+    indent = (re.search(r"^claims:[^\n]*\n(?:\s*#[^\n]*\n|\s*\n)*( *)- ", text, re.MULTILINE) or ["", "  "])[1]
+    dumped = yaml.safe_dump([entry], sort_keys=False, allow_unicode=True, width=10_000)
+    lines = "".join(f"{indent}{line}\n" for line in dumped.splitlines())
+    start = text if not text or text.endswith("\n") else text + "\n"
+    with explain_os_errors(path.parent):
+        path.parent.mkdir(parents=True, exist_ok=True)
+    write_atomically(path, f"{start or 'claims:' + chr(10)}{lines}".encode())
+    return len(load_claims(path))
+
+
+def _check_column(sentence: str, name: str) -> None:
+    try:
+        column(name)
+    except MadbenchError:
+        known = [*task_names(), *AVERAGES, *LOSSES]
+        raise ConfigError(
+            f"{sentence!r}: no column {name!r}{did_you_mean(name, known)}; expected a task, mad_average, loss_l5 or"
+            " another column of madbench table"
+        ) from None
+
+
+def _name(sentence: str) -> str:
+    """``my-gla-s-on-in_context_recall``."""
+    plain = re.sub(r"[^A-Za-z0-9_.!+-]+", "-", sentence.replace(">", " over ").replace("~", " like "))
+    return plain.strip("-")

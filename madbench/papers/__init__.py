@@ -1,0 +1,167 @@
+"""Papers as data: tables, figures, theorems and claims as items, each with the labels, tasks and numbers that it needs.
+
+A paper is a file ``paper.yaml`` in a folder here, or the value of an installed package's entry point in the group
+``madbench.papers`` (``examples/paper`` is one). Nothing of the core imports this package: papers use what any package
+may use. One that is broken fails alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Literal
+
+from madbench.config import PUBLISHED, from_mapping, read_yaml
+from madbench.errors import ConfigError, did_you_mean
+from madbench.jobs import Budget
+from madbench.labels import expand
+from madbench.labels.plugins import Installed, find_installed, isolated, place, resolve
+
+GROUP = "madbench.papers"
+QUICK = "quick"
+"""The size at which an item is made where no other is asked for."""
+
+
+ABSENT = ("Not made by madbench yet", "Cannot run here")
+"""How ``needs`` of an item that is not made begins."""
+
+
+@dataclass(frozen=True)
+class Item:
+    """A table, figure, theorem or claim of a paper."""
+
+    id: str
+    place: str
+    """Where it stands in the paper."""
+    title: str
+    kind: Literal["table", "figure", "theorem", "claim"] = "table"
+    labels: tuple[str, ...] = ()
+    """Labels and sets that are trained."""
+    tasks: tuple[str, ...] = ()
+    seeds: str = "0-2"
+    budget: Budget = "strict"
+    profiles: dict[str, str] = field(default_factory=dict)
+    """By the size at which it can be made, quick or full, the profile that trains it."""
+    published: str = ""
+    """CSV of the published numbers, with a column ``label``; beside the paper's file or in results/published."""
+    columns: dict[str, str] = field(default_factory=dict)
+    """By column of our tables the column of that CSV."""
+    claims: tuple[str, ...] = ()
+    """Names of claims of the paper's file that the runs decide."""
+    command: str = ""
+    """Of madbench, without that word, which makes the item."""
+    measure: str = ""
+    """``module:name`` of what plans and decides it (:class:`madbench.papers.making.Measure`), if it has its own."""
+    rule: str = ""
+    """When it is reproduced."""
+    needs: str = ""
+    """Why it is not made here, and what it takes."""
+
+    @property
+    def is_made_here(self) -> bool:
+        """Whether madbench makes it."""
+        return bool(self.labels or self.command or self.measure)
+
+
+@dataclass(frozen=True)
+class Paper:
+    """A paper and what it holds."""
+
+    title: str
+    source: str
+    items: tuple[Item, ...]
+    claims: str = ""
+    """File of its claims (:func:`madbench.analysis.claims.load_claims`), found as published numbers are."""
+    name: str = ""
+    folder: Path = Path()
+
+    @classmethod
+    def load(cls, path: Path, name: str = "") -> Paper:
+        """The paper in the file ``path``; raises ``ConfigError`` for what is wrong in it."""
+        paper = replace(from_mapping(cls, read_yaml(path), str(path)), name=name or path.parent.name)
+        paper = replace(paper, folder=path.parent)
+        _check(paper, str(path))
+        return paper
+
+    def file(self, name: str) -> Path:
+        """The file of this name beside the paper's own, or else among the published numbers."""
+        own = self.folder / name
+        return own if own.exists() else PUBLISHED / name
+
+    @property
+    def claims_file(self) -> Path | None:
+        return self.file(self.claims) if self.claims else None
+
+    def item(self, name: str) -> Item:
+        """The item of this id; raises ``ConfigError``."""
+        by_id = {item.id: item for item in self.items}
+        if name not in by_id:
+            raise ConfigError(f"{self.name}: no item {name!r}{did_you_mean(name, by_id)}; madbench paper {self.name}")
+        return by_id[name]
+
+
+def _check(paper: Paper, where: str) -> None:
+    ids = [item.id for item in paper.items]
+    from madbench.analysis.claims import load_claims
+
+    claims = {claim.name for claim in load_claims(paper.claims_file)} if paper.claims_file else set()
+    for item in paper.items:
+        at = f"{where}: items: {item.id}"
+        if ids.count(item.id) > 1:
+            raise ConfigError(f"{at}: is there twice")
+        if not item.is_made_here and not item.needs:
+            raise ConfigError(f"{at}: expected labels, a command or a measure, or needs: why it is not made")
+        if not item.is_made_here and item.needs.partition(":")[0] not in ABSENT:
+            raise ConfigError(f"{at}: needs: expected {' or '.join(ABSENT)}, and a colon and the reason behind it")
+        if item.labels and not item.profiles:
+            raise ConfigError(f"{at}: labels have no effect without profiles")
+        if item.published and not paper.file(item.published).is_file():
+            raise ConfigError(f"{at}: published: there is no file {item.published}")
+        for claim in item.claims:
+            if claim not in claims:
+                raise ConfigError(f"{at}: claims: no claim {claim!r}{did_you_mean(claim, claims)}")
+        expand(item.labels)
+
+
+def built_in() -> dict[str, Path]:
+    """The files of the papers in this folder, by name."""
+    return {path.parent.name: path for path in sorted(Path(__file__).parent.glob("*/paper.yaml"))}
+
+
+def installed() -> Installed:
+    """The papers of installed packages; nothing of them is imported."""
+    return find_installed(GROUP, "paper", {name: str(path) for name, path in built_in().items()}, _fault_of_name)
+
+
+def _fault_of_name(name: str) -> str:
+    return "" if name.isidentifier() else "a paper's name is a word of letters, digits and _"
+
+
+def load_paper(name: str) -> Paper:
+    """The paper of this name; raises ``ConfigError`` where there is none, or where it is broken."""
+    files, packages = built_in(), installed()
+    if name in files:
+        return Paper.load(files[name])
+    if name in packages.refused:
+        raise ConfigError(packages.refused[name])
+    if name not in packages.points:
+        known = [*files, *packages.points]
+        raise ConfigError(f"no paper {name!r}{did_you_mean(name, known)}; papers: {', '.join(known)}")
+    where = place("paper", name, packages.points[name].value)
+    with isolated(where, ConfigError):
+        paper = resolve(packages.points[name].value)
+        if not isinstance(paper, Paper):
+            raise ConfigError(f"expected a madbench.papers.Paper, got {type(paper).__name__}")
+    return replace(paper, name=name)
+
+
+def loaded_papers() -> tuple[dict[str, Paper], Mapping[str, str]]:
+    """All papers by name, and why others could not be loaded."""
+    papers, problems = {}, dict(installed().refused)
+    for name in [*built_in(), *installed().points]:
+        try:
+            papers[name] = load_paper(name)
+        except ConfigError as error:
+            problems[name] = str(error)
+    return papers, problems

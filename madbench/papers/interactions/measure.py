@@ -1,0 +1,144 @@
+"""Worlds of agents as items of the paper: errors by length with floors and predictions, claims and learned matrices."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from madbench.config import parse_seeds
+from madbench.errors import ConfigError, did_you_mean
+from madbench.experiment import Experiment, PlannedRow, Protocol
+from madbench.grid import Grid
+from madbench.grid import Row as GridRow
+from madbench.jobs import Job
+from madbench.labels import expand
+from madbench.papers.interactions.rows import Row, claims, interaction_rows, row_name
+from madbench.papers.making import Drawn, Made, Request
+from madbench.suites.base import check_tasks_of
+from madbench.suites.interactions.suite import INTERACTIONS, InteractionProfile, check_task
+from madbench.training.devices import resolve_device
+
+if TYPE_CHECKING:
+    from madbench.analysis.rendering import Listing
+    from madbench.analysis.scores import Results
+    from madbench.store.runs import Store
+
+CHOICES = {"embedding": ("one_hot", "sinusoidal"), "controls": ("true", "false")}
+"""What KEY=VALUE chooses besides settings of the profile."""
+
+
+class WorldMeasure:
+    """Plans and decides worlds of agents; the item's tasks are the worlds."""
+
+    def keeps_weights(self, request: Request) -> bool:
+        return True
+
+    def introduction(self, request: Request) -> Sequence[str]:
+        return [request.item.rule] if request.item.rule else []
+
+    def plan(self, request: Request) -> Experiment:
+        asked = list(request.tasks or request.item.tasks)
+        for task in asked:
+            check_task(task, "--task: ")
+        chosen, overrides = _choices(request, asked)
+        labels = expand(request.labels)
+        seeds = parse_seeds(request.seeds or request.item.seeds)
+        loaded = InteractionProfile.load(request.profile_name, overrides)
+        check_tasks_of(overrides, asked)
+        device = "cpu" if request.device == "auto" else resolve_device(request.device)
+        shared = ("corrected", "strict", loaded.precision, device)
+        protocol = Protocol(INTERACTIONS, loaded, request.profile_name, tuple(overrides), asked, *shared)
+        jobs = INTERACTIONS.jobs(labels, loaded, tasks=asked, seeds=seeds, **chosen)
+        if not jobs:
+            raise ConfigError(
+                f"nothing to train: the profile {request.profile_name} names no labels of {', '.join(asked)}"
+            )
+        by_row: dict[tuple[str, str], list[Job]] = {}
+        for job in jobs:
+            by_row.setdefault((job.task, row_name(job)), []).append(job)
+        rows = [PlannedRow(GridRow(own[0].label, shown=(name,)), protocol, own) for (_, name), own in by_row.items()]
+        return Experiment(Grid(tuple(row.row for row in rows)), rows, protocol.device, request.results)
+
+    def decide(self, request: Request, results: Results) -> Made:
+        store, experiment = results.store, results.experiment
+        rows = interaction_rows(experiment.rows, store.records({job.id for job in experiment.jobs}))
+        made = claims(rows)
+        tasks = dict.fromkeys(row.task for row in rows)
+        verdicts = {f"{claim.statement} ({claim.source})": claim.verdict for claim in made}
+        numbers = {f"{claim.statement} ({claim.source})": claim.numbers for claim in made}
+        content = {"rows": [row.summary() for row in rows], "claims": [vars(claim) for claim in made]}
+        tables = [error_table([row for row in rows if row.task == task]) for task in tasks]
+        return Made(tables, verdicts, content, _figures(rows, store), numbers)
+
+
+def _choices(request: Request, asked: Sequence[str]) -> tuple[dict[str, object], list[str]]:
+    """The embedding and whether there are controls, and the settings of the profile."""
+    chosen, overrides = {}, []
+    for text in request.overrides:
+        key, _, value = text.partition("=")
+        if "." in key or key not in CHOICES:
+            overrides.append(text)
+            continue
+        if value not in CHOICES[key]:
+            raise ConfigError(f"{text}: expected {' or '.join(CHOICES[key])}{did_you_mean(value, CHOICES[key])}")
+        if "colliding" not in asked:
+            raise ConfigError(f"{text}: has no effect without colliding agents")
+        chosen |= {"embedding": value} if key == "embedding" else {"has_controls": value == "true"}
+    return chosen, overrides
+
+
+def error_table(rows: Sequence[Row]) -> Listing:
+    """Errors of a test agent by length, the largest of the seeds, with the floor or the prediction below each row."""
+    from madbench.analysis.rendering import Listing
+
+    world = rows[0].world
+    lengths = list(dict.fromkeys(n for row in rows for n in row.world.lengths))
+    lines = []
+
+    def add(name: str, count: int | str, errors: Mapping[int, float | None], distance: str = "") -> None:
+        lines.append([name, str(count), *(_number(errors.get(n)) for n in lengths), distance])
+
+    for row in rows:
+        errors = {n: max(row.errors(n)) for n in row.world.lengths}
+        add(row.name, len(row.records), errors, "-" if row.control else _number(row.distance))
+        references = {n: row.reference(n) for n in row.world.lengths}
+        if any(references.values()):
+            add("  predicted" if row.control else "  floor", "", references)
+    add("a constant", "", {n: rows[0].variance(n) for n in lengths})
+    headings = [world.title, "n", *(f"L {n}{'*' * (n == world.length)}" for n in lengths), "T off"]
+    caption = (
+        "L agents, * trained. Mean squared error of a test agent, the largest of n seeds. T off: of the learned matrix."
+    )
+    cells = [row.summary() for row in rows]
+    return Listing(list(rows), headings, lines, cells, caption, "", f"tab:{rows[0].task}")
+
+
+def _number(value: float | None) -> str:
+    """Two or three digits of what one can see, one of what is next to nothing."""
+    if value is None or math.isnan(value):
+        return "-"
+    digits = ".3g" if value >= 1 else ".2g" if value >= 1e-3 else ".0e"
+    return "0" if value == 0 else format(value, digits).replace("e-0", "e-")
+
+
+def _figures(rows: Sequence[Row], store: Store) -> Iterator[Drawn]:
+    """Errors, the devised matrix of the paper's size, and learned matrices; of these the first seed's."""
+    from madbench.papers.interactions.figures import devised, errors, errors_frame, learned_matrices
+    from madbench.tasks.worlds import Colliding
+    from madbench.training.checkpoints import load_model
+
+    if not rows:
+        return
+    yield Drawn("interactions_errors", lambda layout: errors(rows, layout), errors_frame(rows))
+    if any(row.task == "colliding" for row in rows):
+        world = Colliding(positions=360, radius=5, embedding="sinusoidal")
+        yield Drawn("interactions_devised", lambda layout: devised(world, layout)[0], devised(world)[1])
+    for row in rows:
+        if row.control or row.records[0].status != "finished":
+            continue
+        model, _ = load_model(store.kept_file(row.jobs[0].id, "weights.safetensors"))
+        name = "_".join([row.task, *re.findall("[A-Za-z0-9]+", row.name)])
+        for part, matrices in learned_matrices(row, model).items():
+            yield Drawn(f"interactions_{name}{part}", matrices.draw, matrices.frame)

@@ -1,0 +1,216 @@
+"""How an item of a paper is made: what it trains, and what its runs say beside the published numbers."""
+
+from __future__ import annotations
+
+import csv
+import json
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+from madbench.config import parse_seeds
+from madbench.errors import ConfigError, StoreError
+from madbench.experiment import Experiment
+from madbench.files import write_atomically
+from madbench.grid import Grid, Row
+from madbench.labels import expand
+from madbench.labels.plugins import resolve
+from madbench.papers import QUICK, Item, Paper
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from madbench.analysis.rendering import Listing, TextTable
+    from madbench.analysis.scores import Results
+
+REPRODUCED, CONTRADICTED, OPEN = "reproduced", "contradicted", "not decided"
+_FOR, _AGAINST = ("supported", "reproduced"), ("contradicted", "not reproduced")
+
+
+@dataclass(frozen=True)
+class Request:
+    """An item and what was asked of it."""
+
+    paper: Paper
+    item: Item
+    profile: str = QUICK
+    seeds: str | None = None
+    labels: tuple[str, ...] = ()
+    tasks: tuple[str, ...] = ()
+    overrides: tuple[str, ...] = ()
+    device: str = "auto"
+    results: Path = Path("results")
+
+    @property
+    def profile_name(self) -> str:
+        """The profile of the size that was asked for; any other name or file is one itself."""
+        return self.item.profiles.get(self.profile, self.profile)
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """A figure and the numbers in it; ``draw`` takes a layout."""
+
+    stem: str
+    draw: Any  # of a Layout, a Page
+    frame: pd.DataFrame
+
+
+@dataclass(frozen=True)
+class Made:
+    """An item as it was made."""
+
+    tables: Sequence[TextTable]
+    verdicts: Mapping[str, str]
+    content: Mapping[str, Any]  # for a program
+    figures: Iterable[Drawn] = ()
+    remarks: Mapping[str, str] = field(default_factory=dict)  # numbers behind a verdict
+
+
+class Measure(Protocol):
+    """What an item names under ``measure``: a module's or a class's functions."""
+
+    def keeps_weights(self, request: Request) -> bool:
+        """Whether it measures trained models."""
+
+    def introduction(self, request: Request) -> Sequence[str]:
+        """Sentences above what is made."""
+
+    def plan(self, request: Request) -> Grid | Experiment | None:
+        """What is to be trained; None where nothing is."""
+
+    def decide(self, request: Request, results: Results | None) -> Made:
+        """What the runs say."""
+
+
+class TableMeasure:
+    """An item of labels and columns: our numbers beside the published ones, and the claims that they decide."""
+
+    def keeps_weights(self, request: Request) -> bool:
+        return False
+
+    def introduction(self, request: Request) -> Sequence[str]:
+        return [request.item.rule] if request.item.rule else []
+
+    def plan(self, request: Request) -> Grid:
+        item = request.item
+        return Grid(
+            tuple(map(Row, expand(request.labels or item.labels))),
+            profile=request.profile_name,
+            tasks=request.tasks or item.tasks or None,
+            overrides=request.overrides,
+            seeds=tuple(parse_seeds(request.seeds or item.seeds)),
+            budget=item.budget,
+        )
+
+    def decide(self, request: Request, results: Results | None) -> Made:
+        from madbench.analysis.claims import load_claims
+        from madbench.analysis.findings import findings
+
+        item = request.item
+        table, verdicts, remarks = beside_published(request, results), {}, {}
+        if item.claims:
+            asked = [claim for claim in load_claims(request.paper.claims_file) if claim.name in item.claims]
+            for row in findings(results.scores, claims=asked):
+                verdicts[f"{row.claim.title}, {row.quantity}"] = row.verdict
+                remarks[f"{row.claim.title}, {row.quantity}"] = row.reason
+        return Made([table], verdicts, {"cells": table.records()}, (), remarks)
+
+
+def measure_of(item: Item) -> Measure:
+    """What plans and decides the item."""
+    return resolve(item.measure)() if item.measure else TableMeasure()
+
+
+def beside_published(request: Request, results: Results) -> Listing:
+    """Our means and, below each label, the published numbers; columns are those that the item names, or all."""
+    from madbench.analysis.quantities import column, in_order
+    from madbench.analysis.rendering import PUBLISHED, Listing, known
+    from madbench.analysis.samples import samples_of
+
+    published = published_numbers(request)
+    samples = samples_of(results.scores) if len(results.scores) else {}
+    names = list(request.item.columns) or in_order(samples)
+    columns, lines, cells = [column(name) for name in names], [], []
+    for label in results.labels:
+        ours = {name: samples.get(name, {}).get(label) for name in names}
+        for name in names:
+            sample, number = ours[name], published.get(label, {}).get(name, math.nan)
+            mean, seeds = (sample.mean, sample.n) if sample else (math.nan, 0)
+            cells.append(known({"label": label, "column": name, "mean": mean, "n": seeds, "published": number}))
+        lines.append([label, *(f"{ours[c.name].mean:.{c.digits}f}" if ours[c.name] else "-" for c in columns)])
+        if label in published:
+            numbers = [published[label].get(c.name, math.nan) for c in columns]
+            shown = ["-" if math.isnan(x) else f"{x:.{c.digits}f}" for x, c in zip(numbers, columns)]
+            lines.append([PUBLISHED, *shown])
+    headings = ["Label", *(c.heading for c in columns)]
+    notes = " ".join(results.sentences())
+    caption = f"{request.item.place} of {request.paper.title}: means over seeds, and the published numbers below them."
+    return Listing(cells, headings, lines, cells, caption, notes, f"tab:{request.item.id}")
+
+
+def published_numbers(request: Request) -> dict[str, dict[str, float]]:
+    """The published numbers of an item by label and column; those that are no numbers are left out."""
+    item = request.item
+    if not item.published:
+        return {}
+    with open(request.paper.file(item.published), newline="", encoding="utf-8") as file:
+        rows = [row for row in csv.DictReader(file) if row.get("label")]
+    (labels,) = [[expand([row["label"]])[0] for row in rows]]
+    names = item.columns or {name: name for name in (rows[0] if rows else {}) if name != "label"}
+    return {
+        label: {ours: float(row[theirs]) for ours, theirs in names.items() if row.get(theirs)}
+        for label, row in zip(labels, rows)
+    }
+
+
+def judged(verdicts: Mapping[str, str]) -> str:
+    """``reproduced`` where every verdict is for the paper, ``contradicted`` where one is against it."""
+    values = list(verdicts.values())
+    if any(value in _AGAINST for value in values):
+        return CONTRADICTED
+    return REPRODUCED if values and all(value in _FOR for value in values) else OPEN
+
+
+def _record(request: Request) -> Path:
+    return request.results / "papers" / request.paper.name / f"{request.item.id}.json"
+
+
+def remember(request: Request, made: Made) -> None:
+    """Writes the verdicts beside the runs, by the size at which the item was made."""
+    path, states = _record(request), remembered(request)
+    states[request.profile] = {
+        "made": f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC",
+        "seeds": request.seeds or request.item.seeds,
+        "changes": [*request.labels, *request.tasks, *request.overrides],
+        "verdicts": dict(made.verdicts),
+        "state": judged(made.verdicts) if made.verdicts else "made",
+    }
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_atomically(path, (json.dumps(states, indent=2) + "\n").encode())
+
+
+def remembered(request: Request) -> dict[str, Any]:
+    """What :func:`remember` wrote of the item, by size; nothing where it was not made."""
+    try:
+        return json.loads(_record(request).read_bytes())
+    except FileNotFoundError:
+        return {}
+    except (OSError, ValueError) as error:
+        raise StoreError(f"{_record(request)}: cannot be read: {error}; remove it and make the item again") from None
+
+
+def command_of(paper: Paper, item: Item, profile: str = QUICK) -> str:
+    """What makes the item."""
+    if not item.is_made_here:
+        return ""
+    return f"madbench paper {paper.name} {item.id}" + f" --profile {profile}" * (profile != QUICK)
+
+
+def check_profile(item: Item, profile: str) -> None:
+    """Raises ``ConfigError`` for a size at which the item is not made; a file or another profile is allowed."""
+    if profile in (QUICK, "full") and item.profiles and profile not in item.profiles:
+        raise ConfigError(f"{item.id}: made at {', '.join(item.profiles)}, not {profile}. {item.needs}".strip())

@@ -1,0 +1,139 @@
+"""``madbench claim``, and a claims file of one's own in every verb that judges."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from madbench.analysis.claim_sentences import parse_claim
+from madbench.analysis.claims import CLAIMS, Claim, line_of, load_claims
+from madbench.analysis.findings import findings
+from madbench.errors import ConfigError
+from score_frames import scored
+
+
+def verdict(sentence: str, **values: list[float]) -> str:
+    claim, _ = parse_claim(sentence)
+    (row,) = findings(scored(values), claims=[claim])
+    return row.verdict
+
+
+def test_a_sentence_is_a_claim_on_both_sides_in_the_units_of_the_column():
+    claim, entry = parse_claim("@quick > S on in_context_recall,loss_l5 by 5")
+    assert claim.pairs[0] == ("S-p", "S") and all(worse == "S" for _, worse in claim.pairs)
+    assert claim.quantities == ("in_context_recall", "loss_l5") and entry["by"] == 5
+    assert line_of(claim, "in_context_recall", [0], {}) == 5
+
+
+def test_a_factor_has_the_pairs_that_differ_in_it_alone():
+    claim, _ = parse_claim("conv in {S,R}{,-c} on mad_average")
+    assert set(claim.pairs) == {("S-c", "S"), ("R-c", "R")}
+
+
+def test_labels_of_any_family_and_the_word_every():
+    claim, _ = parse_claim("every cd:{gla,deltanet} > S on memorization")
+    assert claim.judges == "every pair" and len(claim.pairs) == 2
+
+
+@pytest.mark.parametrize(
+    ("sentence", "message"),
+    [
+        ("S > S-p", "expected [every] A > B on COLUMN"),
+        ("S > S-p on compresion", "did you mean 'compression'?"),
+        ("S > Sx on compression", "Sx"),
+        ("S ~ S-p on compression", "~ needs a margin"),
+        ("S ~ S-p on compression by 2", "~ needs a margin"),
+        ("S > S-p on compression within 2", "write by NUMBER"),
+        ("S > S-p on compression by much", "expected a number"),
+        ("S > S-p on compression by inf", "expected a number of at least 0"),
+        ("S > S-p on compression by -2", "expected a number of at least 0"),
+        ("S > S on compression", "not compared with itself"),
+        ("convo in {S,S-c} on compression", "did you mean 'conv'?"),
+    ],
+)
+def test_a_sentence_that_is_none_says_why(sentence, message):
+    with pytest.raises(ConfigError) as refused:
+        parse_claim(sentence)
+    assert message in str(refused.value)
+
+
+def test_an_effect_to_reach_is_a_line():
+    gap = {"S-p": [60.0, 61, 62, 60, 61, 62], "S": [50.0, 51, 52, 50, 51, 52]}
+    assert verdict("S-p > S on compression by 5", **gap) == "supported"
+    assert verdict("S-p > S on compression by 15", **gap) == "contradicted"
+    assert verdict("S > S-p on compression", **gap) == "contradicted"
+
+
+def test_equality_is_supported_within_its_margin_and_contradicted_on_either_side_of_it():
+    alike = {"S-p": [50.0, 51, 52, 50, 51, 52], "S": [50.5, 51.5, 51.5, 50.5, 50.5, 51.5]}
+    apart = {"S-p": [60.0, 61, 62, 60, 61, 62], "S": [50.0, 51, 52, 50, 51, 52]}
+    assert verdict("S ~ S-p on compression within 5", **alike) == "supported"
+    assert verdict("S ~ S-p on compression within 0.1", **alike) == "not enough data"
+    assert verdict("S ~ S-p on compression within 5", **apart) == "contradicted"
+    assert verdict("S-p ~ S on compression within 5", **apart) == "contradicted"
+
+
+def test_the_file_is_made_appended_to_and_read_again(main, tmp_path):
+    path = tmp_path / "own.yaml"
+    assert main("claim", "S-p > S on compression by 1", "--name", "first", "-o", path).code == 0
+    text = path.read_text()
+    path.write_text(f"# mine\n{text}")
+    assert main("claim", "S-c ~ S on loss_l5 within 0.1", "--name", "second", "--output", path).code == 0
+    assert path.read_text().startswith(f"# mine\n{text}")
+    assert [claim.name for claim in load_claims(path)] == ["first", "second"]
+    again = main("claim", "S-c > S on loss_l5", "--name", "first", "-o", path)
+    assert again.code == 2 and "has a claim 'first' already" in again.stderr
+
+
+def test_a_claim_is_appended_to_the_papers_own_form_of_file(main, tmp_path):
+    path = tmp_path / "own.yaml"
+    path.write_text("claims:\n- name: a\n  contrast: S-p > S\n  quantities: [compression]\n")
+    assert main("claim", "S-c > S on compression", "--name", "b", "-o", path).code == 0
+    assert [claim.name for claim in load_claims(path)] == ["a", "b"]
+
+
+def test_the_papers_claims_are_a_file_as_any():
+    assert load_claims("hypermlp") == CLAIMS
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("claims: []\n", "holds no claims"),
+        ("claims: [{name: a}]\n", "expected either pairs or a contrast"),
+        ("claims: [{name: a, contrast: S > S-p, quantity: [x]}]\n", "did you mean 'quantities'?"),
+        ("claims: [{name: a, contrast: S > S-p, reach: 0.5, by: 1}]\n", "by has an effect"),
+        ("claims: [{name: a, contrast: 'cd:gla > S', reach: 0.5}]\n", "there are none of cd:"),
+        ("claims: [{name: a, contrast: S > S-p}, {name: a, contrast: S > S-c}]\n", "is there twice"),
+        ("claims: [{name: a, pairs: [[cd:gla, S]], expects: no loss}]\n", "a claim of no difference needs within"),
+    ],
+)
+def test_a_file_that_is_wrong_says_where(tmp_path, text, message):
+    path = tmp_path / "own.yaml"
+    path.write_text(text)
+    with pytest.raises(ConfigError) as refused:
+        load_claims(str(path))
+    assert message in str(refused.value) and str(path) in str(refused.value)
+
+
+def test_a_claim_without_published_numbers_shows_none():
+    (row,) = findings(None, claims=[parse_claim("cd:gla > S on compression")[0]])
+    from madbench.analysis.findings_table import findings_table
+
+    table = findings_table([row])
+    assert "nan" not in str(table.text_rows()) and "Table 1" not in table.caption + table.notes
+
+
+def test_own_claims_are_registered_and_power_and_findings_take_them(main, tmp_path):
+    main("claim", "S-p > S on compression by 1", "--name", "own", "-o", tmp_path / "own.yaml")
+    (tmp_path / "grid.yaml").write_text("labels: [S, S-p]\ntasks: [compression]\nseeds: 0-2\n")
+    frozen = main("register", tmp_path / "grid.yaml", "--claims", tmp_path / "own.yaml")
+    assert frozen.code == 0 and "own; 6 jobs" in frozen.stdout, frozen.stderr
+    content = json.loads((tmp_path / "grid.registered.json").read_text())
+    assert content["claims"][0]["by"] == 1 and content["claims_from"].endswith("own.yaml")
+    shown = main("findings", "--claims", tmp_path / "own.yaml", "--json")
+    assert shown.code == 0 and "madbench run S-p S --seeds 0-4 -t compression" in shown.stdout, shown.stderr
+    assert Claim("x").group in shown.stdout
+    unknown = main("power", "--claims", "hyper")
+    assert unknown.code == 2 and "did you mean 'hypermlp'?" in unknown.stderr

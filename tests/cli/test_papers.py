@@ -1,0 +1,149 @@
+"""Papers: those here are whole, those of packages are found, and nothing of the core imports them."""
+
+from __future__ import annotations
+
+import json
+import random
+import re
+import sys
+from pathlib import Path
+
+import pytest
+
+import madbench
+from madbench.analysis.claims import load_claims
+from madbench.errors import ConfigError
+from madbench.experiment import prepare
+from madbench.jobs import Record
+from madbench.papers import Paper, built_in, load_paper, loaded_papers
+from madbench.papers.making import Request, judged, measure_of, published_numbers
+from madbench.store.runs import Store
+
+PACKAGE = Path(madbench.__file__).parent
+EXAMPLE = PACKAGE.parent / "examples" / "paper"
+MAY_IMPORT = {"cli/paper.py"}
+
+
+def test_nothing_of_the_core_imports_papers():
+    importing = re.compile(
+        r"^\s*(from madbench\.papers|import madbench\.papers|from madbench import .*\bpapers\b)", re.M
+    )
+    files = {str(path.relative_to(PACKAGE)): path.read_text(encoding="utf-8") for path in PACKAGE.rglob("*.py")}
+    users = {name for name, text in files.items() if importing.search(text)}
+    assert {name for name in users if not name.startswith("papers/")} == MAY_IMPORT
+    private = re.compile(r"^\s*from madbench\S* import .*\b_[a-z]", re.M)
+    assert not [name for name, text in files.items() if name.startswith("papers/") and private.search(text)]
+
+
+@pytest.mark.parametrize("name", sorted(built_in()))
+def test_every_item_has_a_measure_that_is_there_or_a_verb_or_a_reason(name):
+    from madbench.cli import app
+    from madbench.cli.__init__ import VERBS
+
+    paper = load_paper(name)
+    assert app and len(paper.items) > 10
+    for item in paper.items:
+        if item.measure:
+            assert hasattr(measure_of(item), "decide")
+        elif item.command:
+            assert f":{item.command.split()[0]}" in VERBS
+        elif item.labels:
+            assert measure_of(item).plan(Request(paper, item)).rows
+        else:
+            assert ":" in item.needs
+        if item.published:
+            assert published_numbers(Request(paper, item))
+
+
+def test_a_verdict_against_a_paper_is_not_outweighed():
+    assert judged({"a": "supported", "b": "contradicted"}) == "contradicted"
+    assert judged({"a": "supported", "b": "not enough data"}) == "not decided"
+    assert judged({"a": "supported", "b": "reproduced"}) == "reproduced"
+    assert judged({}) == "not decided"
+
+
+@pytest.fixture
+def packaged(monkeypatch):
+    """``packaged(name=value, ...)``: entry points of papers, with the example's package at hand."""
+    from importlib.metadata import EntryPoint
+
+    from madbench.labels import plugins
+
+    def call(**values: str):
+        points = [EntryPoint(name, value, "madbench.papers") for name, value in values.items()]
+        own = plugins._entry_points
+        monkeypatch.setattr(
+            plugins, "_entry_points", lambda group: points if group == "madbench.papers" else own(group)
+        )
+
+    monkeypatch.syspath_prepend(str(EXAMPLE))
+    yield call
+    sys.modules.pop("madbench_positions", None)
+
+
+def test_a_package_adds_a_paper_and_a_broken_one_fails_alone(packaged, main):
+    packaged(positions="madbench_positions:PAPER", broken="madbench_nowhere:PAPER", other="json:dumps")
+    papers, problems = loaded_papers()
+    assert {*built_in(), "positions"} == set(papers) and set(problems) == {"broken", "other"}
+    assert [claim.name for claim in load_claims("positions")] == ["rope", "conv"]
+    listed = main("paper")
+    assert listed.code == 0 and "positions" in listed.stdout and "madbench_nowhere" in listed.stderr
+    assert "did you mean 'positions'?" in main("paper", "position").stderr
+    assert "a drawing without measurements" in main("paper", "positions", "figure1").stderr
+
+
+def test_the_example_is_made_from_stored_runs_beside_its_published_numbers(packaged, main, tmp_path):
+    packaged(positions="madbench_positions:PAPER")
+    paper = load_paper("positions")
+    item = paper.item("table1")
+    request = Request(paper, item, results=tmp_path)
+    chance, store = random.Random(0), Store.open(tmp_path)
+    for job in prepare(measure_of(item).plan(request), device="cpu", results=tmp_path).jobs:
+        value = {"S": 0.4, "S-p": 0.6, "S-c": 0.6}[job.label] + chance.gauss(0, 0.002)
+        metrics = {"accuracy": value, "selection_accuracy": value, "ceiling": 1.0}
+        store.finish(job, Record("finished", metrics, [], {"budget_ratio": 1.0}))
+    made = main("paper", "positions", "table1", "--results", tmp_path, "--json")
+    assert made.code == 0, made.stderr
+    content = json.loads(made.stdout)
+    assert set(content["verdicts"].values()) == {"supported"}
+    (softmax,) = [cell for cell in content["cells"] if cell["label"] == "S"]
+    assert softmax["published"] == 35.2 and softmax["mean"] == pytest.approx(40, abs=1) and softmax["n"] == 3
+    listed = json.loads(main("paper", "positions", "--results", tmp_path, "--json").stdout)["items"]
+    assert [row["state"] for row in listed] == ["reproduced (quick)", "not made by madbench yet"]
+
+
+@pytest.mark.parametrize(
+    ("item", "message"),
+    [
+        ("id: a", "key 'place' is missing"),
+        ("id: a, place: b, title: c", "expected labels, a command or a measure"),
+        ("id: a, place: b, title: c, needs: later", "needs: expected Not made by madbench yet"),
+        ("id: a, place: b, title: c, labels: [Sx], profiles: {quick: quick}", "Sx"),
+        ("id: a, place: b, title: c, labels: [S]", "labels have no effect without profiles"),
+        ("id: a, place: b, title: c, command: ls, published: no.csv", "there is no file no.csv"),
+        ("id: a, place: b, title: c, command: ls, claims: [x]", "no claim 'x'"),
+        ("id: a, place: b, title: c, comand: ls", "did you mean 'command'?"),
+    ],
+)
+def test_an_item_that_is_wrong_says_where(tmp_path, item, message):
+    path = tmp_path / "paper.yaml"
+    path.write_text(f"title: t\nsource: s\nitems: [{{{item}}}]\n")
+    with pytest.raises(Exception) as refused:
+        Paper.load(path)
+    assert message in str(refused.value)
+
+
+def test_a_size_at_which_an_item_is_not_made_is_refused():
+    from dataclasses import replace
+
+    from madbench.papers.making import check_profile
+
+    item = replace(load_paper("hypermlp").item("quick"), profiles={"quick": "quick"})
+    with pytest.raises(ConfigError, match="made at quick, not full"):
+        check_profile(item, "full")
+
+
+@pytest.mark.parametrize("words", [("--seeds", "0-4"), ("--dry-run",), ("training.epochs=3",), ("S",)])
+def test_what_has_no_effect_on_an_item_that_another_verb_makes_is_refused(main, words):
+    ended = main("paper", "hypermlp", "theorem2.5", *words)
+    assert ended.code == 2 and f"{words[0]} has no effect on theorem2.5" in ended.stderr
