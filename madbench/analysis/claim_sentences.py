@@ -10,10 +10,10 @@ from typing import Any
 import yaml
 
 from madbench.analysis.claims import Claim, complete, load_claims
-from madbench.analysis.quantities import AVERAGES, LOSSES, column
-from madbench.errors import ConfigError, MadbenchError, did_you_mean
+from madbench.analysis.quantities import suite_of_column
+from madbench.errors import ConfigError, did_you_mean
 from madbench.files import explain_os_errors, write_atomically
-from madbench.tasks import task_names
+from madbench.suites import suites
 
 FORM = "[every] A > B on COLUMN[,COLUMN] [by NUMBER], or A ~ B on COLUMN within NUMBER"
 _SENTENCE = re.compile(
@@ -78,14 +78,12 @@ def add_claim(entry: dict[str, Any], path: Path) -> int:
 
 
 def _check_column(sentence: str, name: str) -> None:
-    try:
-        column(name)
-    except MadbenchError:
-        known = [*task_names(), *AVERAGES, *LOSSES]
+    if suite_of_column(name) is None:
+        known = [column for suite in suites().values() for column in suite.order()]
         raise ConfigError(
             f"{sentence!r}: no column {name!r}{did_you_mean(name, known)}; expected a task, mad_average, loss_l5 or"
             " another column of madbench table"
-        ) from None
+        )
 
 
 def _name(sentence: str) -> str:

@@ -114,7 +114,7 @@ def test_the_largest_coefficients_of_growing_labels_are_shown_by_seed(tmp_path):
 
     results = store_results(principle("6").study(QUICK), tmp_path, lambda label: 0.5, curve)
     measured = decide(principle("6"), principle("6").study(QUICK), results).measured
-    headings, lines = measured.textrows_of()
+    headings, lines = measured.text_rows()
     assert headings == ["Label", "seed 0", "seed 1", "seed 2"]
     assert {label: values for label, *values in lines} == dict.fromkeys(
         principle("6").study(QUICK).labels, ["1.5", "inf", "inf"]
@@ -129,7 +129,7 @@ def test_the_largest_coefficient_of_a_seed_is_that_of_all_its_learning_rates(tmp
         return [{"step": 1, LARGEST: 1e-3 / job.training.learning_rate}]
 
     results = store_results(study, tmp_path, lambda label: 0.5, curve)
-    _, lines = decide(principle("6"), study, results).measured.textrows_of()
+    _, lines = decide(principle("6"), study, results).measured.text_rows()
     assert lines and all(values == ["1", "1", "1"] for _, *values in lines)
 
 
