@@ -67,7 +67,8 @@ def remember(label: str, text: str) -> None:
 def ask(names: Mapping[str, str], *, of_set: bool = False) -> None:
     """Keeps names by label, in any spelling; those of a set where none was asked for besides.
 
-    Raises ``LabelError`` for a text that is no label, ``ConfigError`` for an empty name and for one of two labels.
+    Raises ``LabelError`` for a text that is no label, ``ConfigError`` for an empty name, for one of two labels and for
+    one that is another label.
     """
     from madbench.labels import parse
 
@@ -77,9 +78,22 @@ def ask(names: Mapping[str, str], *, of_set: bool = False) -> None:
         label = str(parse(text))
         if not name.strip():
             raise ConfigError(f"the name of {text!r} is empty; write {text}=NAME")
-        if other := next((named for named in into if into[named] == name and named != label), None):
-            raise ConfigError(f"{name!r} cannot be the name of both {spelled(other)} and {text}")
+        if _label_of(name) not in (None, label):
+            raise ConfigError(f"{name!r} cannot be the name of {text}: it is a label itself")
         into[label] = name
+        every = current.of_sets | current.given
+        if other := next((one for one in every if every[one] == every[label] and one != label), None):
+            raise ConfigError(f"{every[label]!r} cannot be the name of both {spelled(other)} and {text}")
+
+
+def _label_of(text: str) -> str | None:
+    """The canonical label that a text is, or None."""
+    from madbench.labels import parse
+
+    try:
+        return str(parse(text))
+    except MadbenchError:
+        return None
 
 
 def ask_words(words: Iterable[str]) -> None:

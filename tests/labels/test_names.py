@@ -63,10 +63,27 @@ def test_the_file_of_a_set_has_names(tmp_path):
         expand([f"@{path}"])
 
 
-@pytest.mark.parametrize("words", [["S"], ["S="], ["S=a", "S-p=a"]])
+@pytest.mark.parametrize(
+    "words", [["S"], ["S="], ["S=a", "S-p=a"], ["S-p=S"], ["G-cg-q-12o=HyperMLP"], ["cd:gdn-cg=cd:gla-cg"]]
+)
 def test_a_name_that_is_none_or_of_two_labels_is_an_error(words):
     with pytest.raises(ConfigError):
         ask_words(words)
+
+
+def test_a_label_has_an_alias_of_its_own_for_a_name():
+    ask_words(["G-cg-q-12o=HyperGLU", "cd:id-dg-cg=cd:gla-cg"])
+    assert [shown("G-cg-q-12o"), shown("cd:id-dg-cg")] == ["HyperGLU", "cd:gla-cg"]
+
+
+def test_a_name_of_a_set_that_another_label_has_is_an_error(tmp_path):
+    path = tmp_path / "mine.yaml"
+    path.write_text("description: mine\nlabels: [S, R]\nnames: {S: Softmax}\n")
+    ask({"R": "Softmax"})
+    with pytest.raises(ConfigError, match="'Softmax' cannot be the name of both R and S"):
+        expand([f"@{path}"])
+    ask({"S": "attention"})
+    assert expand([f"@{path}"]) == ["S", "R"] and [shown("S"), shown("R")] == ["attention", "Softmax"]
 
 
 def test_names_of_a_call_end_with_it():
