@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from madbench.errors import did_you_mean
 
 TEXTS = ("name", "version")
+OPTIONAL_TEXTS = ("syntax", "example")
 METHODS = ("parse", "factors", "neighbours", "explain", "solve", "build", "checks")
 OPTIONAL_METHODS = ("traits", "effective", "levels", "labels", "factors_of_other", "text_of", "identity")
 
@@ -37,6 +39,12 @@ def fault_of(family: Any) -> str:
     for name in (*METHODS, *OPTIONAL_METHODS):
         if name in members and not callable(getattr(family, name)):
             return f"its {name!r} is no method but {getattr(family, name)!r}"
+    for name in OPTIONAL_TEXTS:
+        if name in members and not isinstance(text := getattr(family, name), str):
+            return f"its {name!r} is no text but {text!r}"
+    mixers = getattr(family, "mixers", {})
+    if not isinstance(mixers, Mapping) or any(not isinstance(text, str) for pair in mixers.items() for text in pair):
+        return f"its 'mixers' are no labels by name but {mixers!r}"
     if not isinstance(getattr(family, "is_bidirectional", False), bool):
         return f"its 'is_bidirectional' is neither true nor false but {family.is_bidirectional!r}"
     return _fault_of_settings(family.Settings)
