@@ -93,7 +93,7 @@ class ModuleFamily(ListedFamily):
     def explain(self, label: Label) -> list[Explanation]:
         """What the module says of itself, where it is, and its budget."""
         made = source(label.path)
-        lines = (inspect.getdoc(made.make) or "").splitlines()
+        lines = inspect.cleandoc(made.make.__doc__ or "").splitlines()  # its own, not one of a class it inherits from
         what = lines[0] if lines else "A module of your own, without a docstring."
         where = ", ".join(list(made.files)[:1]) if len(made.files) < 2 else Path(next(iter(made.files))).parts[0]
         name = label.path.rpartition(".")[2]

@@ -10,7 +10,7 @@ import torch
 import madbench
 from conftest import forget_installed
 from madbench.errors import BudgetError, LabelError
-from madbench.labels import expand, label_identity, unreadable
+from madbench.labels import expand, family_of, label_identity, parse, unreadable
 from madbench.mixers import solve
 
 MODULES = """\
@@ -134,3 +134,8 @@ def test_a_misspelt_entry_names_the_nearest():
 def test_the_sample_is_a_sound_module_without_any_entry(modules):
     (modules.parent / "mixers.yaml").unlink()
     assert set(madbench.verify("my:mean").verdict) == {"pass"}
+
+
+def test_a_module_is_explained_by_its_own_docstring_alone():
+    row = parse("my:own_mixers.Mean")
+    assert family_of(row).explain(row)[0].what == "A module of your own, without a docstring."
