@@ -21,6 +21,7 @@ ROUNDING = 1e-10
 EXACT = 1e-12
 SHIFT, SHIFTS = 11, (11, 64, 257, 300)  # positions
 MIXED = 3e-2  # of rows in bfloat16
+FAR = 66  # tokens, beyond every block of positions
 LONGER = (17, 33)  # tokens of pairs, as loops over longer tuples take too long
 MOST_TUPLES = 1500  # of all rows, in the loops of a reference
 MOST_GRID = 120_000  # tuples of a tensor
@@ -52,6 +53,9 @@ def checks(family: Any, label: Any) -> Iterable[Check]:
     how = {"what": what, "lengths": lengths, "cpu": replace(path_checks.CPU, tolerance=ROUNDING)}
     yield from path_checks.path_checks(loops, paths, source, **how)
     yield from path_checks.path_checks(loops, ["step"], "decoding", name="steps", **how)
+    what = f"Decoding token by token gives the rows of {FAR} tokens at once."
+    unless = "" if n <= 3 else f"so many tokens have too many tuples of {n - 1}"
+    yield check("far steps", what, "decoding", _steps, ROUNDING, unless, size=replace(size, max_len=FAR))
     what = "Gradients are the slopes of the outputs."
     slopes = functools.partial(path_checks.slope_residual, make, size.max_len)
     yield Check("gradients", what, "autograd", slopes, path_checks.SLOPES)
@@ -145,6 +149,10 @@ def _causality(mixer: nn.Module, x: Tensor) -> float:
     changed = x.clone()
     changed[:, last] += 1
     return float((mixer(changed) - mixer(x))[:, :last].abs().max())
+
+
+def _steps(mixer: nn.Module, x: Tensor) -> float:
+    return difference(decoded(mixer, x), mixer(x))
 
 
 def _sliding_steps(mixer: nn.Module, x: Tensor) -> float:

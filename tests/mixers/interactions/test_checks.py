@@ -56,6 +56,16 @@ def test_every_check_of_many_labels_holds(first):
         assert_all_hold(label)
 
 
+@pytest.mark.parametrize("label", ["hfa:2-p-q", "hfa:L2-p", "ha:3-p", "ha:L3u-p!"])
+def test_decoding_that_forgets_positions_from_64_on_fails(label, monkeypatch):
+    for operator in (feature_operator.HyperFeatureAttention, tuple_operator.HyperAttention):
+        turned = operator.turned_query
+        monkeypatch.setattr(operator, "turned_query", lambda self, q, at, turned=turned: turned(self, q, min(at, 63)))
+    label = parse(label)
+    outcomes = {check.name: run_check(check) for check in checks(family_of(label), label) if "steps" in check.name}
+    assert outcomes["far steps"].verdict == "fail" and outcomes["steps"].verdict == "pass"
+
+
 def test_what_applies_to_which_label():
     found = assert_all_hold("ha:3us-p!")
     assert found["naive rotation"].residual > 0.1 and found["permutation"].verdict == "not applicable"
