@@ -31,24 +31,12 @@ training:train prepare:prepare trained_models:sample trained_models:evaluate tra
 MOVED = {
     "lm table": "madbench table -t language_model",
     "lm plot": "madbench plot loss",
+    "principles": "madbench paper coefficients",
+    "interactions": "madbench paper interactions",
 }
 """Verbs that there were, and the commands that do now what they did."""
 
-MOVED = {"principles": "madbench paper coefficients", "interactions": "madbench paper interactions"}
-"""Verbs that are gone, and what stands for them."""
-
-
-class _Verbs(TyperGroup):
-    """All verbs; one that is gone says where it is now."""
-
-    def get_command(self, ctx, cmd_name):
-        if cmd_name in MOVED:
-            raise ConfigError(f"madbench {cmd_name}: it is now {MOVED[cmd_name]}")
-        return super().get_command(ctx, cmd_name)
-
-
 app = typer.Typer(
-    cls=_Verbs,
     name="madbench",
     no_args_is_help=True,
     pretty_exceptions_enable=False,

@@ -140,8 +140,8 @@ def test_each_command_of_the_list_shows_the_labels_it_names_at_all_their_rates(s
         chosen = {key.strip("-"): options[key] for key in ("--profile", "--fidelity", "--budget")}
         labels = named.split(", ")
         results, _ = selected(overrides=changes, tasks=two, labels=labels, **chosen)
-        assert set(results.collected.status) == {"finished"}
-        shown.append((labels, len(results.collected)))
+        assert set(results.collected(MAD).status) == {"finished"}
+        shown.append((labels, len(results.collected(MAD))))
     assert sorted(shown) == sorted(expected)
 
 
@@ -262,7 +262,7 @@ def test_several_protocols_of_language_models_are_left_out_unless_asked_for(fill
     fill_language("S")
     fill_language("S", setting={"corpus": "c0ffee0123456789", "vocab_size": 384})
     results, warnings = selected()
-    assert not results.has(LANGUAGE) and "choose one with --protocol ID" in warnings[0]
+    assert not results.has(LANGUAGE) and "choose a protocol with --protocol ID" in warnings[0]
     protocol = warnings[0].splitlines()[1].split()[0]
     assert selected(protocol=protocol)[0].has(LANGUAGE)
 

@@ -86,9 +86,10 @@ def test_no_line_of_a_help_text_runs_over_80_columns(verb):
     assert max(map(len, help_text.replace("\\[", "[").splitlines())) <= 78
 
 
-@pytest.mark.parametrize("words", [("lm", "table", "--format", "latex"), ("lm", "plot", "--help")])
-def test_a_verb_that_moved_says_where_it_is_now(main, words):
-    refused = main(*words)
+@pytest.mark.parametrize("verb", MOVED)
+@pytest.mark.parametrize("rest", [(), ("--help",), ("colliding", "--format", "latex")])
+def test_a_verb_that_moved_says_where_it_is_now(main, verb, rest):
+    refused = main(*verb.split(), *rest)
     assert (refused.code, refused.stdout) == (2, "")
-    assert refused.stderr == f"madbench {' '.join(words[:2])} is now {MOVED[' '.join(words[:2])]}\n"
-    assert main(*MOVED[" ".join(words[:2])].split()[1:], "--help").code == 0
+    assert refused.stderr == f"madbench {verb} is now {MOVED[verb]}\n"
+    assert main(*MOVED[verb].split()[1:], "--help").code == 0

@@ -143,12 +143,12 @@ def test_power_without_a_whole_pair_of_labels_says_so(store, tmp_path, read):
 @pytest.mark.parametrize("seed", range(3))
 def test_worlds_of_agents_are_tabulated_and_drawn_however_few_of_them_are_done(seed, store, monkeypatch, read):
     """Another process is at work on the rest."""
-    monkeypatch.setattr("madbench.cli.interactions.train_on_screen", lambda *_, **__: (SimpleNamespace(failed=0), {}))
+    monkeypatch.setattr("madbench.cli.paper.train_on_screen", lambda *_, **__: (SimpleNamespace(failed=0), {}))
     jobs = INTERACTIONS.jobs((), InteractionProfile.load("quick"), seeds=(0, 1))
     chance = random.Random(seed)
     fill(store, jobs, lambda job, *_: interaction_record(job, "diverged", chance), chance)
     for words in ((), ("--json",), ("--no-figures",)):
-        assert read("interactions", "--seeds", "0,1", *words).code == 0
+        assert read("paper", "interactions", "worlds", "--seeds", "0,1", *words).code == 0
 
 
 @pytest.mark.slow

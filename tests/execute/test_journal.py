@@ -132,7 +132,7 @@ def test_all_that_are_alive_are_read_and_of_the_others_the_last(begin, tmp_path)
 def test_a_killed_sweep_is_seen_as_dead(tmp_path):
     program = (
         "import sys, time; from pathlib import Path; from madbench.execute.journal import Journal\n"
-        "from madbench.suites import MAD\n"
+        "from madbench.suites.mad.suite import MAD\n"
         "job = MAD.jobs(['S'], MAD.Profile.load('quick'), tasks=['compression'])[0]\n"
         "with Journal(Path(sys.argv[1]), [job], '', '', print) as journal:\n"
         "    journal.on_event({'event': 'started', 'job': job, 'slot': 0})\n"

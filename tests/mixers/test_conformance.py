@@ -25,6 +25,7 @@ LABELS = {
     "cd": ("cd:softmax", "cd:mlstm", "cd:gateddeltanet-c", "cd:softplus-sum-p", "cd:kexp-ss-sum"),
     "hfa": ("hfa:2w-p-q", "hfa:L2w-p-q", "hfa:C1+2"),
     "ha": ("ha:3us-p-q", "ha:4a", "ha:L3ua-p-q", "ha:C3s"),
+    "my": ("my:mean",),
 }
 """A spread of the letters of each family; of one that is not here, its first ones."""
 MORE = {
