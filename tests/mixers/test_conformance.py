@@ -65,6 +65,8 @@ def spread(quick=None):
 
 
 every_label = pytest.mark.parametrize("label", list(spread()))
+own_start = pytest.mark.parametrize("label", [one for one in spread() if one.values[0] != "my:mean"])
+"""Labels of families that know how to start their mixers again: a module of a user's is made anew instead."""
 
 
 def made(label, length, **how):
@@ -163,7 +165,7 @@ def test_a_mixer_in_another_dtype_computes_the_same_function_in_it(label):
             assert all(each.grad is None or each.grad.isfinite().all() for each in narrow.parameters())
 
 
-@every_label
+@own_start
 def test_a_mixer_built_on_meta_has_shapes_there_and_starts_from_a_seed_as_one_built_directly(label):
     with torch.device("meta"):
         mixer = made(label, 5)
