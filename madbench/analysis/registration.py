@@ -108,7 +108,10 @@ def load_registration(path: Path, results: Path) -> tuple[Registration, Results]
         content = json.loads(path.read_bytes())
         own_id, content_of_id = content["id"], {name: value for name, value in content.items() if name != "id"}
         is_as_written = content_id(content_of_id) == own_id
-    except (OSError, RecursionError, ValueError) as error:
+    except OSError as error:
+        reason = error.strerror or error
+        raise ConfigError(f"{path}: cannot be read: {reason}; madbench register FILE makes a registration") from None
+    except (RecursionError, ValueError) as error:
         raise ConfigError(f"{path}: not a registration: {error}; madbench register FILE makes one") from None
     except (AttributeError, KeyError, TypeError):
         raise ConfigError(f"{path}: not a registration: it has no id; madbench register FILE makes one") from None

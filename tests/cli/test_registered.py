@@ -179,7 +179,8 @@ def test_a_registration_that_was_changed_is_refused(grid, fill_all, invoke, refu
     for damaged in ("{", "[" * 200_000, "\0"):
         (tmp_path / FILE).write_text(damaged)
         assert f"{FILE}: not a registration" in refuse(findings, "--registered", FILE)
-    assert "nowhere.json" in refuse(findings, "--registered", "nowhere.json")
+    message = refuse(findings, "--registered", "nowhere.json")
+    assert "nowhere.json: cannot be read: No such file or directory" in message
 
 
 def test_an_installation_that_would_train_other_runs_is_refused(grid, fill_all, invoke, refuse, tiny, tmp_path):
