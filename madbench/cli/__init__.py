@@ -19,15 +19,19 @@ from madbench.cli.terminal import finish_output, output_problem, use_sound_termi
 from madbench.errors import ConfigError, LabelError, MadbenchError
 from madbench.labels.names import spelled_in
 
-VERBS = """
-training:run sweep:sweep progress:status results:table plots:plot paper:paper results:compare
-results:attribute results:findings registering:register registering:power claim:claim results:report
-inspecting:inspect labels:explain labels:budget verifying:verify bench:bench data:data ls:ls validate:validate
-doctor:doctor
-"""
-LANGUAGE_VERBS = """
-training:train prepare:prepare trained_models:sample trained_models:evaluate trained_models:export
-"""
+VERBS = {
+    "Look at a label before it is trained": "labels:explain labels:budget verifying:verify bench:bench",
+    "Train": "training:run sweep:sweep progress:status registering:register paper:paper",
+    "Read what is stored": """
+        results:table plots:plot results:compare results:attribute results:findings registering:power claim:claim
+        inspecting:inspect results:report
+    """,
+    "Find and check": "ls:ls data:data validate:validate doctor:doctor",
+}
+"""By the heading of the help text they stand under, the verbs and where each is."""
+LANGUAGE_VERBS = {
+    "Commands": "training:train prepare:prepare trained_models:sample trained_models:evaluate trained_models:export"
+}
 MOVED = {
     "lm table": "madbench table -t language_model",
     "lm plot": "madbench plot loss",
@@ -143,11 +147,13 @@ tiny, on the bytes of Python's own standard library.
 """,
 )
 
-for _group, _paths in ((app, VERBS), (lm, LANGUAGE_VERBS)):
-    for _path in _paths.split():
-        _verb = pkgutil.resolve_name(f"madbench.cli.{_path}")
-        _group.command(_verb.__name__.removeprefix("language_"), cls=_Verb)(with_groups(_verb))
-app.add_typer(lm, name="lm")
+for _group, _verbs in ((app, VERBS), (lm, LANGUAGE_VERBS)):
+    for _heading, _paths in _verbs.items():
+        for _path in _paths.split():
+            _verb = pkgutil.resolve_name(f"madbench.cli.{_path}")
+            _name = _verb.__name__.removeprefix("language_")
+            _group.command(_name, cls=_Verb, rich_help_panel=_heading)(with_groups(_verb))
+app.add_typer(lm, name="lm", rich_help_panel="Train")
 
 
 def main() -> None:

@@ -37,16 +37,15 @@ def test_nothing_of_the_core_imports_papers():
 
 @pytest.mark.parametrize("name", sorted(built_in()))
 def test_every_item_has_a_measure_that_is_there_or_a_verb_or_a_reason(name):
-    from madbench.cli import app
-    from madbench.cli.__init__ import VERBS
+    from madbench.cli import VERBS
 
     paper = load_paper(name)
-    assert app and len(paper.items) > 10
+    assert len(paper.items) > 10
     for item in paper.items:
         if item.measure:
             assert hasattr(measure_of(item), "decide")
         elif item.command:
-            assert f":{item.command.split()[0]}" in VERBS
+            assert f":{item.command.split()[0]}" in " ".join(VERBS.values())
         elif item.labels:
             assert measure_of(item).plan(Request(paper, item)).rows
         else:
