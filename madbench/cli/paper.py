@@ -12,18 +12,9 @@ from rich.console import Console
 
 from madbench.cli import options
 from madbench.cli.options import PrintOptions, TrainingOptions, argument, labels_and_overrides, option, output_option
-from madbench.cli.plan import job_states, make_plan
+from madbench.cli.plan import ask_before_long, job_states
 from madbench.cli.plots import LayoutOptions, write_figure
-from madbench.cli.printing import (
-    PLAIN,
-    counted,
-    duration,
-    print_json,
-    print_lines,
-    print_text_table,
-    quantity,
-    table_lines,
-)
+from madbench.cli.printing import PLAIN, counted, print_json, print_lines, print_text_table, quantity, table_lines
 from madbench.cli.progress import train_on_screen
 from madbench.cli.training import carry_out
 from madbench.errors import ConfigError
@@ -31,15 +22,21 @@ from madbench.execute.base import Policy
 from madbench.experiment import Experiment, prepare
 from madbench.grid import Grid
 from madbench.papers import QUICK, Item, Paper, load_paper, loaded_papers
-from madbench.papers.making import Made, Request, check_profile, command_of, measure_of, remember, remembered
+from madbench.papers.making import (
+    Made,
+    Request,
+    check_profile,
+    command_of,
+    jobs_of,
+    measure_of,
+    remember,
+    remembered,
+)
 from madbench.store.runs import Snapshot
 from madbench.suites import size_of
 
 if TYPE_CHECKING:
     from madbench.analysis.scores import Results
-
-LONG = 600.0
-"""Seconds of training beyond which is asked first."""
 
 
 def paper(
@@ -68,9 +65,10 @@ def paper(
 ) -> None:
     """Make a table, figure, theorem or claim of a paper again, beside what is published.
 
-    Without an item it lists what a paper holds, with the command that makes each
-    and what it gave here, and what madbench does not make, with the reason. An
-    item trains what is missing of its runs, and the same command again nothing.
+    Without an item it lists what a paper holds: the command that makes each, what
+    it gave here and how many of its jobs are stored, and what madbench does not
+    make, with the reason. An item trains what is missing of its runs, and the
+    same command again nothing.
 
     [bold]Examples[/bold]
 
@@ -100,7 +98,7 @@ def paper(
     if item.command:
         for flag in (flag for flag, value in (values | dict.fromkeys(labels, True)).items() if value):
             raise ConfigError(f"{flag} has no effect on {item.id}, which madbench {item.command} makes")
-        _call(item)
+        call_verb(Request(chosen, item, results=results))
         return
     check_profile(item, profile)
     asked = tuple(options.split_list(tasks) or ())
@@ -116,7 +114,7 @@ def paper(
         training = TrainingOptions(device=device, results=results, slots=slots, threads=threads, dry_run=dry_run)
         if not dry_run and not yes:
             experiment = prepare(planned, is_remote=False, device=device, results=results)
-            _ask(experiment, policy, slots, threads)
+            ask_before_long(experiment, policy, slots=slots, threads=threads)
         keep = measure.keeps_weights(request) and not dry_run
         found = carry_out(planned, policy, training, keep, has_tables=False, printed=printed)
     elif planned is not None:
@@ -171,31 +169,18 @@ def _print_jobs(experiment: Experiment, policy: Policy, printed: PrintOptions) -
     console.print(f"{counted(len(experiment.jobs), 'job')}, {len(todo)} to do. FLOPs are of one run.", **PLAIN)
 
 
-def _ask(experiment: Experiment, policy: Policy, slots: int | None, threads: int | None) -> None:
-    """Asks before a training that takes long; raises ``ConfigError`` where nobody can answer."""
-    states = job_states(experiment.jobs, experiment.results, policy)
-    todo = sum(state == "todo" for state in states.values())
-    if not todo:
-        return
-    console = Console(stderr=True)
-    plan = make_plan(
-        experiment, policy, console, slots=slots, devices=None, micro_batch=None, threads=threads, details=False
-    )
-    seconds = plan["estimated_seconds"]
-    if seconds <= LONG:
-        return
-    text = f"{counted(todo, 'job')} to train, about {duration(seconds)}"
-    if not sys.stdin.isatty():
-        raise ConfigError(f"{text}: give --yes to train them without being asked")
-    typer.confirm(f"{text}. Train them?", abort=True, err=True)
-
-
-def _call(item: Item) -> None:
-    """Runs the verb that makes the item."""
+def call_verb(request: Request) -> None:
+    """Runs the verb that makes the item; a check that fails is against the paper."""
     from madbench.cli import app
 
-    Console(stderr=True).print(f"madbench {item.command}", **PLAIN)
-    app(item.command.split(), prog_name="madbench", standalone_mode=False)
+    command = request.item.command
+    Console(stderr=True).print(f"madbench {command}", **PLAIN)
+    code = app(command.split(), prog_name="madbench", standalone_mode=False) or 0
+    verdicts = {command: "not reproduced" if code else "reproduced"} if request.item.kind == "theorem" else {}
+    if verdicts or not code:
+        remember(request, Made((), verdicts, {}))
+    if code:
+        raise typer.Exit(code)
 
 
 def _print(made: Made, files: list[Path], printed: PrintOptions) -> None:
@@ -241,8 +226,12 @@ def _list_items(paper: Paper, results: Path, printed: PrintOptions) -> None:
     for item in paper.items:
         states = _states(paper, item, results)
         row = {"item": item.id, "kind": item.kind, "place": item.place, "title": item.title}
-        row |= {"state": "; ".join(f"{state} ({size})" for size, state in states.items()) or "not run"}
+        made = [f"{state} ({size})" if item.profiles else state for size, state in states.items()]
+        row |= {"state": "; ".join(made) or "not run"}
         row |= {"command": command_of(paper, item), "sizes": list(item.profiles), "needs": item.needs}
+        jobs = jobs_of(Request(paper, item, results=results))
+        stored = [*job_states(jobs, results, Policy()).values()].count("done")
+        row |= {"jobs": len(jobs), "stored": stored}
         rows.append(row if item.is_made_here else row | {"state": item.needs.partition(":")[0].lower()})
     if printed.asked == "json":
         print_json({"paper": paper.name, "title": paper.title, "source": paper.source, "items": rows})
@@ -251,5 +240,6 @@ def _list_items(paper: Paper, results: Path, printed: PrintOptions) -> None:
     console.print(f"[bold]{paper.title}[/bold] [dim]{paper.source}[/dim]")
     for row in rows:
         console.print(f"{row['item']}  {row['title']} ({row['place']})", style="bold", **PLAIN)
-        told = [row["state"], row["command"]] if row["command"] else [row["needs"]]
+        jobs = [f"{row['stored']} of {counted(row['jobs'], 'job')} stored"] * bool(row["jobs"])
+        told = [row["state"], *jobs, row["command"]] if row["command"] else [row["needs"]]
         console.print("   ", " | ".join(told), **PLAIN)

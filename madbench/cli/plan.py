@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import functools
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import typer
 from rich.console import Console
 
 from madbench.cli.printing import PLAIN, counted, duration, first_of, print_lines, quantity, table_lines
+from madbench.errors import ConfigError
 from madbench.execute.base import Policy
 from madbench.execute.slots import HEADROOM, PROCESS_BYTES, choose_threads, makespan, plan_shifts
 from madbench.experiment import Experiment, PlannedRow
@@ -19,6 +22,7 @@ from madbench.suites import size_of, suite_of
 from madbench.suites.base import Size
 
 MOST_SHOWN = 100  # lines of a table that a person reads; the JSON has all
+LONG = 600.0  # seconds of training beyond which is asked first
 STATES = ("done", "todo", "failed")
 _ADDED = ("jobs", *STATES, "steps", "flops", "estimated_seconds")
 
@@ -192,3 +196,22 @@ def _print_groups(console: Console, cells: Sequence[Mapping[str, Any]]) -> None:
         f"{at_once} sequences at a time; a process on a CPU takes about {HEADROOM} times as much and "
         f"{PROCESS_BYTES / 1e9} GB.\n"
     )
+
+
+def ask_before_long(experiment: Experiment, policy: Policy, *, slots: int | None, threads: int | None) -> None:
+    """Asks before a training that takes long; raises ``ConfigError`` where nobody can answer."""
+    states = job_states(experiment.jobs, experiment.results, policy)
+    todo = sum(state == "todo" for state in states.values())
+    if not todo:
+        return
+    console = Console(stderr=True)
+    plan = make_plan(
+        experiment, policy, console, slots=slots, devices=None, micro_batch=None, threads=threads, details=False
+    )
+    seconds = plan["estimated_seconds"]
+    if seconds <= LONG:
+        return
+    text = f"{counted(todo, 'job')} to train, about {duration(seconds)}"
+    if not sys.stdin.isatty():
+        raise ConfigError(f"{text}: give --yes to train them without being asked")
+    typer.confirm(f"{text}. Train them?", abort=True, err=True)

@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from madbench.config import parse_seeds
 from madbench.errors import ConfigError, StoreError
-from madbench.experiment import Experiment
+from madbench.experiment import Experiment, prepare
 from madbench.files import write_atomically
 from madbench.grid import Grid, Row
+from madbench.jobs import Job
 from madbench.labels import expand
 from madbench.labels.plugins import resolve
 from madbench.papers import QUICK, Item, Paper
@@ -123,6 +124,15 @@ class TableMeasure:
 def measure_of(item: Item) -> Measure:
     """What plans and decides the item."""
     return resolve(item.measure)() if item.measure else TableMeasure()
+
+
+def jobs_of(request: Request) -> list[Job]:
+    """The jobs that make the item as it stands; none where nothing is trained."""
+    item = request.item
+    planned = measure_of(item).plan(request) if item.labels or item.measure else None
+    if isinstance(planned, Grid):
+        planned = prepare(planned, is_remote=False, device=request.device, results=request.results)
+    return planned.jobs if planned else []
 
 
 def beside_published(request: Request, results: Results) -> Listing:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import random
 import re
@@ -9,14 +10,17 @@ import sys
 from pathlib import Path
 
 import pytest
+import typer
 
 import madbench
 from madbench.analysis.claims import load_claims
+from madbench.cli.paper import call_verb
+from madbench.cli.plan import LONG
 from madbench.errors import ConfigError
 from madbench.experiment import prepare
 from madbench.jobs import Record
 from madbench.papers import Paper, built_in, load_paper, loaded_papers
-from madbench.papers.making import Request, judged, measure_of, published_numbers
+from madbench.papers.making import Request, jobs_of, judged, measure_of, published_numbers, remembered
 from madbench.store.runs import Store
 
 PACKAGE = Path(madbench.__file__).parent
@@ -146,3 +150,35 @@ def test_a_size_at_which_an_item_is_not_made_is_refused():
 def test_what_has_no_effect_on_an_item_that_another_verb_makes_is_refused(main, words):
     ended = main("paper", "hypermlp", "theorem2.5", *words)
     assert ended.code == 2 and f"{words[0]} has no effect on theorem2.5" in ended.stderr
+
+
+def test_the_list_says_how_many_jobs_are_stored(packaged, main, tmp_path):
+    packaged(positions="madbench_positions:PAPER")
+    item = load_paper("positions").item("table1")
+    jobs = jobs_of(Request(load_paper("positions"), item, results=tmp_path))
+    Store.open(tmp_path).finish(jobs[0], Record("diverged"))
+    assert f"1 of {len(jobs)} jobs stored" in main("paper", "positions", "--results", tmp_path).stdout
+
+
+@pytest.mark.parametrize(("code", "state"), [(0, "reproduced"), (1, "contradicted")])
+def test_a_theorem_that_a_verb_checks_is_remembered(monkeypatch, tmp_path, code, state):
+    called = []
+    monkeypatch.setattr("madbench.cli.app", lambda words, **_: called.append(words) or code)
+    request = Request(load_paper("hypermlp"), load_paper("hypermlp").item("theorem2.3"), results=tmp_path)
+    with pytest.raises(typer.Exit) if code else contextlib.nullcontext():
+        call_verb(request)
+    assert called == [["verify", "R-12o!", "R-12!"]]
+    assert remembered(request)["quick"]["state"] == state
+
+
+@pytest.mark.parametrize("seconds", [LONG, LONG + 1])
+def test_a_long_training_is_asked_for_where_somebody_can_answer(main, monkeypatch, seconds):
+    monkeypatch.setattr("madbench.cli.plan.make_plan", lambda *_, **__: {"estimated_seconds": seconds})
+    monkeypatch.setattr("madbench.cli.paper.carry_out", lambda *_, **__: sys.exit(7))
+    monkeypatch.setattr("sys.stdin.isatty", lambda: False)
+    ended = main("paper", "hypermlp", "quick", "--seeds", "0")
+    if seconds > LONG:
+        assert ended.code == 2 and "48 jobs to train, about 10.0 min: give --yes" in ended.stderr
+        assert main("paper", "hypermlp", "quick", "--seeds", "0", "--yes").code == 7
+    else:
+        assert ended.code == 7
