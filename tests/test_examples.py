@@ -69,8 +69,8 @@ def test_every_verb_takes_labels_of_an_installed_family(call, tmp_path):
     assert "lin:gate" in call("attribute", *stored, *of_tasks)
     call("findings", *stored)
     assert "lin:elu" in call("ls", "runs") and "lin" in call("ls")
-    assert "lin:elu" in call("lm", "table", "lin:elu")
-    call("lm", "plot")
+    assert "lin:elu" in call("table", "lin:elu", "-t", "language_model")
+    call("plot", "loss", "-t", "language_model")
     call("lm", "sample", "lin:elu", "--prompt", "def ", code=2)  # two seeds: the run has to be named
     run = next(job for job in (tmp_path / "results" / "runs").glob("*") if (job / "weights.safetensors").exists())
     assert call("lm", "sample", run.name, "--prompt", "def ", "--tokens", "8")

@@ -92,10 +92,11 @@ def sample(family: Family, label: Any, path: str = "auto", size: Size = SMALL) -
     return filled(lambda: family.build(family.solve(label, size, settings), settings, path))
 
 
-def general_checks(family: Family, label: Any) -> Iterable[Check]:
+def general_checks(family: Family, label: Any, *, terms: int = 1) -> Iterable[Check]:
     """What any mixer has to hold; every path against its loops where it has some, a method ``reference(x, rows)``.
 
-    Parameter count, causality, gradients, decoding by steps and after a prompt where it can, precision in bfloat16.
+    Parameter count, causality, gradients, decoding by steps and after a prompt where it can, precision in bfloat16,
+    whose ``terms`` are those of :func:`madbench.mixers.path_checks.bfloat16_checks`.
     """
     from madbench.mixers import path_checks
 
@@ -124,4 +125,4 @@ def general_checks(family: Family, label: Any) -> Iterable[Check]:
     paths = [path for path in getattr(mixer, "paths", ("auto",)) if path not in ("auto", "reference")] or ["auto"]
     if hasattr(mixer, "reference"):
         yield from path_checks.path_checks(path_checks.Loops(make), paths, "the definition")
-    yield from path_checks.bfloat16_checks(make, paths)
+    yield from path_checks.bfloat16_checks(make, paths, terms=terms)

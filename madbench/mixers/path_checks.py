@@ -273,13 +273,15 @@ def bfloat16_checks(
     narrow: Collection[str] = NARROW,
     unless: str = "",
     factors: int = 1,
+    terms: int = 1,
 ) -> Iterator[Check]:
     """Precision under bfloat16 autocast: errors within bounds, and nothing in 16 bits that loses what it is for.
 
     ``unless`` says why the errors of outputs and gradients say nothing. ``factors`` is of how many a score is the
-    product, each with a rounding of its own.
+    product, each with a rounding of its own, and ``terms`` how many sums over tokens are subtracted from each other:
+    what they share cancels, and their roundings do not.
     """
-    most = BFLOAT16_OUTPUT * max(1.0, factors / FACTORS)
+    most = BFLOAT16_OUTPUT * max(terms, factors / FACTORS)
 
     def rounded(path: str, length: int, number: int = 0) -> tuple[nn.Module, Tensor]:
         """Weights and input without what bfloat16 cannot hold, the weights half as large: ``make`` has large ones.
