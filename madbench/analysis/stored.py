@@ -191,7 +191,7 @@ class Selection:
             return True
         profile = self.leading.Profile.load(self.profile or self.leading.default)
         is_named = any(suite_of_override(word, self.leading) is suite for word in self.overrides)
-        return suite.prefix[:-1] in profile.beside or is_named
+        return suite.address in profile.beside or is_named
 
     def results_of(self, rows: Sequence[PlannedRow]) -> Results:
         """What the jobs of these rows gave; labels are in the order given, or else in that of the grammar."""
@@ -228,7 +228,7 @@ class Selection:
     def _planned_rows(self, suite: Suite, name: str, stored: Sequence[Job]) -> list[PlannedRow]:
         own = own_overrides(self.overrides, suite, self.leading)
         profile, tasks = load_profile(suite, name, own, self.tasks_of(suite))
-        fidelity = self.fidelity if self.fidelity in suite.fidelities else suite.fidelities[0]
+        fidelity = suite.fidelity_of(self.fidelity)
         budget = self.budget or "strict"
         alike = [job for job in stored if (job.fidelity, job.budget) == (fidelity, budget)]
         precisions = {job.training.precision for job in alike} or {"float32"}

@@ -180,7 +180,7 @@ def carry_out(
         for table in tables:
             content = {"caption": table.caption, "notes": table.notes, "cells": table.records()}
             (suite,) = table.suites
-            output |= content if suite is experiment.grid.leading else {suite.prefix[:-1]: content}
+            output |= content if suite is experiment.grid.leading else {suite.address: content}
         print_json(output | {"failed": failures, "left": summary.left})
     if tables:
         again = "the same command shows this again"

@@ -152,7 +152,7 @@ class _Planner:
     def _protocol(self, suite: Suite, overrides: Sequence[str], name: str) -> Protocol:
         own = own_overrides(overrides, suite, self.leading)
         profile, tasks = load_profile(suite, name, own, self.tasks.get(suite.name))
-        fidelity = self.grid.fidelity if self.grid.fidelity in suite.fidelities else suite.fidelities[0]
+        fidelity = suite.fidelity_of(self.grid.fidelity)
         corpus = self._corpus(suite, profile, name) if suite.takes_corpus else None
         shared = (fidelity, self.grid.budget, self._precision(profile), self.device, corpus)
         return Protocol(suite, profile, name, own, tasks, *shared)
@@ -211,7 +211,7 @@ class _Planner:
         lacking = [
             suite
             for suite in suites().values()
-            if suite.prefix[:-1] in beside and not any(suite.name in found for found in self.profiles.values())
+            if suite.address in beside and not any(suite.name in found for found in self.profiles.values())
         ]
         return [
             f"no {suite.title.lower()}: its {suite.Profile.noun} needs a corpus, --corpus FOLDER; see madbench lm "

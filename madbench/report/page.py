@@ -263,7 +263,7 @@ def _missing(
         own = [row for row in rows if row.protocol.suite is suite]
         if own:
             found += missing_runs(own, labels or results.labels, records, results.store.root)
-        elif suite.prefix[:-1] in rows[0].protocol.profile.beside:
+        elif suite.address in rows[0].protocol.profile.beside:
             found.append(Missing(f"No runs: {suite.title}."))
     if others := len(results.store.jobs()) - len(records):
         text = f"{others:,} stored runs are of other labels or protocols, which are never mixed."

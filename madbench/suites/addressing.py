@@ -69,7 +69,7 @@ def profile_named(suite: Suite, overrides: Iterable[str], leading: Suite, profil
     if suite is leading:
         return named[-1] if named else profile or suite.default
     beside = leading.Profile.load(profile or leading.default).beside
-    name = named[-1] if named else beside.get(suite.prefix[:-1], "")
+    name = named[-1] if named else beside.get(suite.address, "")
     return name or (suite.default if is_asked else "")
 
 
@@ -80,7 +80,7 @@ def has_own_corpus(profile: Profile) -> bool:
 
 def written(overrides: Iterable[str], profile: str, suite: Suite) -> list[str]:
     """A profile and changes of it as overrides beside another suite's: ``language_model=mini`` and so on."""
-    return [f"{suite.prefix[:-1]}={profile}", *(suite.prefix + word for word in overrides)]
+    return [f"{suite.address}={profile}", *(suite.prefix + word for word in overrides)]
 
 
 def concerned(overrides: Iterable[str], names: Collection[str], leading: Suite) -> list[str]:

@@ -414,9 +414,18 @@ class Suite(abc.ABC):
         return self.name
 
     @property
+    def address(self) -> str:
+        """What it is called in overrides and in a profile's ``beside`` where another suite leads."""
+        return self.key or self.name
+
+    @property
     def prefix(self) -> str:
         """What its overrides begin with where another suite leads, such as ``language_model.``."""
-        return f"{self.key or self.name}."
+        return f"{self.address}."
+
+    def fidelity_of(self, asked: Fidelity) -> Fidelity:
+        """The fidelity of its jobs beside a suite that may have others: the one asked for, or its own usual one."""
+        return asked if asked in self.fidelities else self.fidelities[0]
 
     @property
     def short(self) -> str:

@@ -81,6 +81,14 @@ def test_protocols_are_never_drawn_together(fill_language, drawn, refuse, no_dra
     assert no_drawing == [(["R"], "tokens", False)]
 
 
+def test_the_budget_chooses_the_curves(fill_language, drawn, no_drawing):
+    fill_language("S")
+    fill_language("R", budget="paper")
+    drawn()
+    drawn("--budget", "paper")
+    assert no_drawing == [(["S"], "tokens", False), (["R"], "tokens", False)]
+
+
 def test_times_of_different_devices_are_not_drawn_together(fill_language, drawn, refuse, no_drawing):
     fill_language("S")
     fill_language("R", details={"device": "an abacus"})
