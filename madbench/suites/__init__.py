@@ -66,6 +66,14 @@ def main_suite() -> Suite:
     return next(iter(suites().values()))
 
 
+def default_headline() -> tuple[str, ...]:
+    """The columns by which labels are compared where nothing is asked for: of the suites that are trained then."""
+    main = main_suite()
+    beside = main.Profile.load(main.default).beside
+    trained = [main, *(suite for suite in suites().values() if suite.address in beside)]
+    return tuple(name for suite in trained for name in suite.headline(suite.tasks()))
+
+
 def suite_called(name: str, where: str = "") -> Suite:
     """The suite of a name; ``ConfigError``, opened by ``where``, for one that is not installed or is broken."""
     if name not in _names():

@@ -18,8 +18,6 @@ _MODULE = re.compile(r"madbench\.suites\.\w+")
 CONSTANTS = {name.upper() for name in SUITES}
 
 NAMING = {
-    "analysis/claims.py",
-    "analysis/findings_table.py",
     "bench/data_generation.py",
     "bench/inference.py",
     "bench/nanogpt.py",
