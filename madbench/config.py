@@ -37,7 +37,6 @@ VARIANTS = _ROOT / "variants"
 TASKS = _ROOT / "tasks"
 PROFILES = TASKS / "profiles"
 PRESETS = TASKS / "presets"
-INTERACTIONS = TASKS / "interactions"
 PUBLISHED = _ROOT / "results" / "published"
 
 MOST = {"d_model": 65_536, "n_head": 65_536, "n_layer": 1_000, "seq_len": 1_000_000, "max_len": 1_000_000}

@@ -12,6 +12,7 @@ from typing import Annotated
 
 import typer
 from typer.core import TyperCommand, TyperGroup
+from typer.main import get_command
 
 from madbench import __version__
 from madbench.cli.options import with_groups
@@ -36,7 +37,6 @@ MOVED = {
     "lm table": "madbench table -t language_model",
     "lm plot": "madbench plot loss",
     "principles": "madbench paper coefficients",
-    "interactions": "madbench paper interactions",
 }
 """Verbs that there were, and the commands that do now what they did."""
 
@@ -73,6 +73,11 @@ def _refuse_moved(words: Sequence[str]) -> None:
     for verb, command in MOVED.items():
         if " ".join(words[: len(verb.split())]) == verb:
             raise ConfigError(f"madbench {verb} is now {command}")
+    if words and not words[0].startswith("-") and words[0] not in get_command(app).commands:
+        from madbench.papers import built_in
+
+        if words[0] in built_in():
+            raise ConfigError(f"{words[0]} is a paper: madbench paper {words[0]}")
 
 
 def _print_version(is_asked: bool) -> None:

@@ -66,12 +66,16 @@ def main_suite() -> Suite:
     return next(iter(suites().values()))
 
 
-def default_headline() -> tuple[str, ...]:
-    """The columns by which labels are compared where nothing is asked for: of the suites that are trained then."""
+def default_suites() -> list[Suite]:
+    """What is trained where no task is named: the main suite, and those that its default profile names beside it."""
     main = main_suite()
     beside = main.Profile.load(main.default).beside
-    trained = [main, *(suite for suite in suites().values() if suite.address in beside)]
-    return tuple(name for suite in trained for name in suite.headline(suite.tasks()))
+    return [main, *(suite for suite in suites().values() if suite.address in beside)]
+
+
+def default_headline() -> tuple[str, ...]:
+    """The columns by which labels are compared where nothing is asked for."""
+    return tuple(name for suite in default_suites() for name in suite.headline(suite.usual_tasks()))
 
 
 def suite_called(name: str, where: str = "") -> Suite:

@@ -48,13 +48,13 @@ def task_names() -> tuple[str, ...]:
 
 
 def tasks_of(suite: str) -> tuple[str, ...]:
-    """The tasks of a suite; one that cannot be loaded counts as one of the suite that a task has by default."""
+    """The tasks that name a suite; of the empty name, those that name none or cannot be loaded."""
 
     def suite_of(task: str) -> str:
         try:
             return settings_class(task).suite
         except ConfigError:
-            return TaskSetting.suite
+            return ""
 
     return tuple(task for task in task_names() if suite_of(task) == suite)
 
