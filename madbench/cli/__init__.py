@@ -74,10 +74,9 @@ def _refuse_moved(words: Sequence[str]) -> None:
         if " ".join(words[: len(verb.split())]) == verb:
             raise ConfigError(f"madbench {verb} is now {command}")
     if words and not words[0].startswith("-") and words[0] not in get_command(app).commands:
-        from madbench.papers import built_in
+        from madbench.cli.paper import check_no_paper
 
-        if words[0] in built_in():
-            raise ConfigError(f"{words[0]} is a paper: madbench paper {words[0]}")
+        check_no_paper(words[0])
 
 
 def _print_version(is_asked: bool) -> None:
