@@ -106,8 +106,8 @@ class RankAllocation:
         raise BudgetError(
             f"{label} does not fit its budget at d_model {size.d_model}, n_head {size.n_head}: the smallest it can be"
             f" (r_qk {allocation.r_qk}, r_vo {allocation.r_vo}) is {allocation.total:,} parameters of"
-            f" {allocation.target:,} allowed, most of them in {term} ({terms[term]:,}); what would fit: {'; '.join(ways)}; the"
-            " paper's budget (--budget paper), which is not enforced"
+            f" {allocation.target:,} allowed, most of them in {term} ({terms[term]:,}); what would fit:"
+            f" {'; '.join(ways)}; the paper's budget (--budget paper), which is not enforced"
         )
 
     def _closest(self, qk: list[int], vo: list[int]) -> Self:
