@@ -84,7 +84,7 @@ class Experiment:
         parts = [protocol.title for protocol in protocols]
         if any(row.row.changes for row in self.rows):
             parts.insert(0, f"{len(self.grid.rows)} rows, the baseline {self.grid.rows[0].name}")
-        others = [one.profile_name for one in protocols if not one.profile.comparable_with_paper]
+        others = [each.profile_name for each in protocols if not each.profile.comparable_with_paper]
         if others:
             parts.append(f"{' and '.join(dict.fromkeys(others))} not comparable with the paper")
         return "; ".join(parts)
@@ -101,10 +101,11 @@ class Experiment:
         if not (self.results / "runs").is_dir():
             return ""
         records = store.records(job.id for job in self.jobs).items()
-        found = [job_id for job_id, record in records if record.status == "finished" and not store.has_weights(job_id)]
-        if not found:
+        finished = [job_id for job_id, record in records if record.status == "finished"]
+        without_weights = [job_id for job_id in finished if not store.has_weights(job_id)]
+        if not without_weights:
             return ""
-        counted = "1 stored run has" if len(found) == 1 else f"{len(found)} stored runs have"
+        counted = "1 stored run has" if len(without_weights) == 1 else f"{len(without_weights)} stored runs have"
         return f"{counted} no weights and will not be trained again; with --force they are, and keep them"
 
     def execute(
@@ -196,10 +197,10 @@ class Experiment:
             if allowed is not None and allowed < 1:
                 total.left += len(store.missing(batch.jobs))
                 continue
-            how = {"slots": min(batch.slots, len(groups)), "threads_per_slot": batch.threads, "devices": devices}
-            how["passive"] = chosen.may_meet_others
+            options = {"slots": min(batch.slots, len(groups)), "threads_per_slot": batch.threads, "devices": devices}
+            options["passive"] = chosen.may_meet_others
             own = replace(policy, max_failures=allowed)
             if isinstance(on_event, Listener) and any(job.id in todo for job in batch.jobs):
-                on_event.announce(batch.text(how["slots"]))
-            total += run_jobs(groups, store, training, on_event=on_event, policy=own, **how)
+                on_event.announce(batch.text(options["slots"]))
+            total += run_jobs(groups, store, training, on_event=on_event, policy=own, **options)
         return total
