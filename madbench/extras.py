@@ -12,8 +12,8 @@ CHECKOUT = Path(__file__).resolve().parents[1]
 def project() -> dict[str, Any] | None:
     """The project table of the checkout that madbench runs from; None where it is installed as a wheel."""
     path = CHECKOUT / "pyproject.toml"
-    found = tomllib.loads(path.read_text(encoding="utf-8")).get("project", {}) if path.is_file() else {}
-    return found if found.get("name") == "madbench" else None
+    table = tomllib.loads(path.read_text(encoding="utf-8")).get("project", {}) if path.is_file() else {}
+    return table if table.get("name") == "madbench" else None
 
 
 def install_command(extra: str, is_checkout: bool) -> str:

@@ -67,16 +67,16 @@ class Row:
 
     label: str  # canonical label
     changes: tuple[str, ...] = ()  # overrides, as KEY=VALUE, that not all rows share
-    shown: tuple[str, ...] = ()  # those of them that the row's name has
+    named_changes: tuple[str, ...] = ()  # those of them that the row's name has
 
     @property
     def name(self) -> str:
         """``R-cg-q-12o  model.mix_rank=16``."""
-        return "  ".join([self.label, " ".join(self.shown)]) if self.shown else self.label
+        return "  ".join([self.label, " ".join(self.named_changes)]) if self.named_changes else self.label
 
     def only(self, is_wanted: Callable[[str], bool]) -> Row:
         """The row without the changes that are not wanted."""
-        return Row(self.label, tuple(filter(is_wanted, self.changes)), tuple(filter(is_wanted, self.shown)))
+        return Row(self.label, tuple(filter(is_wanted, self.changes)), tuple(filter(is_wanted, self.named_changes)))
 
     def of_suite(self, suite: Suite, leading: Suite) -> Row:
         """The row without the changes that do not concern the suite, where another one leads."""
@@ -186,11 +186,11 @@ def _product(grid: GridFile, axes: Mapping[str, list[str]]) -> list[Row]:
 def _one_at_a_time(grid: GridFile, axes: Mapping[str, list[str]]) -> list[Row]:
     if not axes:
         raise ConfigError("mode: one_at_a_time has no effect without something to vary")
-    wanted, given = _baseline(grid, axes)
+    wanted, of_baseline = _baseline(grid, axes)
     labels = expand([wanted, *grid.labels] if wanted else grid.labels)
     if not labels:
         return []
-    usual = {key: given.get(key, values[0]) for key, values in axes.items()}
+    usual = {key: of_baseline.get(key, values[0]) for key, values in axes.items()}
     rows = [Row(label, tuple(usual.values())) for label in labels]
     for key, values in axes.items():
         others = [value for value in values if value != usual[key]]
@@ -207,13 +207,13 @@ def _listed(grid: GridFile, axes: Mapping[str, list[str]]) -> list[Row]:
     if not grid.rows:
         raise ConfigError("mode: list needs rows, such as rows: [{label: S-p, model.mix_rank: 4}]")
     rows: dict[tuple, Row] = {}
-    for i, given in enumerate(grid.rows):
+    for i, entry in enumerate(grid.rows):
         with errors_named(f"rows[{i}]"):
-            if "label" not in given:
+            if "label" not in entry:
                 raise ConfigError("key 'label' is missing")
-            settings = {key: value for key, value in given.items() if key != "label"}
+            settings = {key: value for key, value in entry.items() if key != "label"}
             changes = tuple(_fixed(settings, "settings").values())
-            row = Row(str(parse(given["label"])), changes, changes)
+            row = Row(str(parse(entry["label"])), changes, changes)
         key = (row.label, frozenset(row.changes))
         if key in rows:
             raise ConfigError(f"rows[{i}]: {row.name} appears twice")
@@ -222,22 +222,22 @@ def _listed(grid: GridFile, axes: Mapping[str, list[str]]) -> list[Row]:
     return _with_first(list(rows.values()), *_baseline(grid, varied))
 
 
-def _with_first(rows: list[Row], label: str | None, given: Mapping[str, str]) -> list[Row]:
-    """``rows`` with the first one that has ``label`` and the changes ``given`` before all others."""
-    fitting = [row for row in rows if label in (None, row.label) and set(given.values()) <= set(row.changes)]
+def _with_first(rows: list[Row], label: str | None, changes: Mapping[str, str]) -> list[Row]:
+    """``rows`` with the first one that has ``label`` and the ``changes`` before all others."""
+    fitting = [row for row in rows if label in (None, row.label) and set(changes.values()) <= set(row.changes)]
     if rows and not fitting:
         labels = {row.label for row in rows}
         hint = did_you_mean(label, sorted(labels)) if label and label not in labels else ""
-        raise ConfigError(f"baseline: no row is {Row(label or 'any label', (), tuple(given.values())).name}{hint}")
+        raise ConfigError(f"baseline: no row is {Row(label or 'any label', (), tuple(changes.values())).name}{hint}")
     return [*fitting[:1], *(row for row in rows if row is not fitting[0])]
 
 
 def _baseline(grid: GridFile, axes: Iterable[str]) -> tuple[str | None, dict[str, str]]:
     """The label and the changes, by key, that the baseline is asked to have."""
-    known = ["label", *axes]
+    keys = ["label", *axes]
     for key in grid.baseline:
-        if key not in known:
-            raise ConfigError(f"baseline: {key!r} is not varied{did_you_mean(key, known)}")
+        if key not in keys:
+            raise ConfigError(f"baseline: {key!r} is not varied{did_you_mean(key, keys)}")
     label = grid.baseline.get("label")
     changes = {key: value for key, value in grid.baseline.items() if key != "label"}
     return label and str(parse(label)), _fixed(changes, "baseline")
@@ -271,10 +271,10 @@ def _check_key(key: str, where: str) -> None:
         raise ConfigError(f"{where}: {key!r} is no key of a setting, such as model.mix_rank")
 
 
-def _seeds(given: Any) -> tuple[int, ...]:
-    if isinstance(given, str):
-        return tuple(parse_seeds(given, "seeds"))
-    seeds = check_seeds(given)
+def _seeds(value: Any) -> tuple[int, ...]:
+    if isinstance(value, str):
+        return tuple(parse_seeds(value, "seeds"))
+    seeds = check_seeds(value)
     _check_unique(seeds, "seeds")
     return seeds
 

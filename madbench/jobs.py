@@ -66,9 +66,9 @@ class Job:
 def identifying(config: Any) -> dict[str, Any]:
     """The fields of a configuration that say what it is."""
     return {
-        one.name: value
-        for one in dataclasses.fields(config)
-        if (value := getattr(config, one.name)) != one.default or one.metadata.get("in_id_at_default", True)
+        field.name: value
+        for field in dataclasses.fields(config)
+        if (value := getattr(config, field.name)) != field.default or field.metadata.get("in_id_at_default", True)
     }
 
 

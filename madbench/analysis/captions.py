@@ -18,7 +18,7 @@ SOLVED_NOTE = (
 def about_baseline(rows: Sequence[Row], of_what: str) -> list[str]:
     """How the rows of a grid are named and compared with the first one."""
     baseline, changes = rows[0], [plain(change) for row in rows for change in row.changes]
-    unnamed = [change for change in baseline.changes if change not in baseline.shown]
+    unnamed = [change for change in baseline.changes if change not in baseline.named_changes]
     sentences = {
         f"Baseline: {baseline.name}, the first row.": True,
         f"Where a row names nothing else: {', '.join(unnamed)}.": unnamed,

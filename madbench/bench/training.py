@@ -18,7 +18,7 @@ from madbench.suites import main_suite, size_of
 from madbench.suites.base import Profile
 from madbench.tasks import settings_class
 from madbench.training.loop import step_of
-from madbench.training.member import Member
+from madbench.training.member import GroupMember
 
 
 def measure_training(setup: Setup) -> Iterator[Row]:
@@ -30,7 +30,7 @@ def measure_training(setup: Setup) -> Iterator[Row]:
         steps, found, problems = {}, {}, {}
         with tempfile.TemporaryDirectory() as folder:
             members = {
-                label: Member(mine[0], Path(folder), lambda _: None, setup.device) for label, mine in jobs.items()
+                label: GroupMember(mine[0], Path(folder), lambda _: None, setup.device) for label, mine in jobs.items()
             }
             for label, member in members.items():
                 shape = Shape(*member.trial.batch_shape, member.job.model.d_model)

@@ -147,7 +147,7 @@ def _train(
     if dry_run:
         _print_jobs(experiment, policy, printed)
         return None
-    names = {job.id: row.row.shown[0] for row in experiment.rows for job in row.jobs}
+    names = {job.id: row.row.named_changes[0] for row in experiment.rows for job in row.jobs}
     _, failed = train_on_screen(experiment, policy, console, names, slots=slots, threads=threads)
     for job_id, reason in failed.items():
         console.print(f"failed: {names[job_id]} ({job_id}): {reason}", **PLAIN)
@@ -163,7 +163,7 @@ def _print_jobs(experiment: Experiment, policy: Policy, printed: PrintOptions) -
     lines = []
     for row in experiment.rows:
         size, job = size_of(row.jobs[0]), row.jobs[0]
-        line = {"task": job.task, "row": row.row.shown[0], "jobs": len(row.jobs)}
+        line = {"task": job.task, "row": row.row.named_changes[0], "jobs": len(row.jobs)}
         line |= {"to do": sum(job.id in todo for job in row.jobs), "parameters": size.parameters, "steps": size.steps}
         lengths = ",".join(map(str, job.setting.get("test_lengths", ())))
         lines.append(line | {"FLOPs": quantity(size.flops), "tests at L": lengths})

@@ -14,7 +14,7 @@ from rich.console import Console
 from madbench.cli.printing import PLAIN, counted, duration, first_of, print_lines, quantity, table_lines
 from madbench.errors import ConfigError
 from madbench.execute.base import Policy
-from madbench.execute.slots import HEADROOM, PROCESS_BYTES, choose_threads, makespan, plan_shifts
+from madbench.execute.slots import HEADROOM, PROCESS_BYTES, choose_threads, makespan, plan_batches
 from madbench.experiment import Experiment, PlannedRow
 from madbench.jobs import Job
 from madbench.store.runs import Store
@@ -61,7 +61,7 @@ def make_plan(
     with console.status("counting, and timing a few steps"):
         todo = [job for job in experiment.jobs if states[job.id] == "todo"]
         chosen = choose_threads(todo, threads)
-        for shift in plan_shifts(experiment.jobs, experiment.device, slots, devices, micro_batch, todo, chosen):
+        for shift in plan_batches(experiment.jobs, experiment.device, slots, devices, micro_batch, todo, chosen):
             together = {job.suite for job in shift.jobs}
             suites = [suite for suite in experiment.suites if suite.name in together]
             rates_of = functools.partial(seconds_per_flop, device=experiment.device, threads=shift.threads)

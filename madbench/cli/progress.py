@@ -21,7 +21,7 @@ from madbench.cli.printing import PLAIN, counted, duration, first_of, print_json
 from madbench.errors import ConfigError, StoreError
 from madbench.execute.base import Event, Listener, Policy, Summary
 from madbench.execute.journal import Journal, command_line, read_sweeps
-from madbench.execute.tally import Tally, flatten, weights
+from madbench.execute.sweep_state import SweepState, flatten, weights
 from madbench.experiment import Experiment
 from madbench.jobs import Job
 from madbench.labels.names import spelled
@@ -44,7 +44,7 @@ _ENDINGS |= {"unknown": "if it has died"}
 
 
 def view(sweep: Mapping[str, Any], width: int, height: int) -> RenderableType:
-    """The whole sweep (:meth:`madbench.execute.tally.Tally.content`) in at most ``height`` lines."""
+    """The whole sweep (:meth:`madbench.execute.sweep_state.SweepState.content`) in at most ``height`` lines."""
     room, slots = max(1, height - 1), sweep["slots"]
     shown = slots if len(slots) <= room else slots[: room - 1]
     parts = [_overview(sweep, width)]
@@ -106,7 +106,7 @@ class RunScreen:
 
     def __init__(self, jobs: Sequence[Job], title: str, console: Console, names: Mapping[str, str] | None = None):
         self.title, self.console = title, console
-        self.tally = Tally(weights(jobs), jobs)
+        self.tally = SweepState(weights(jobs), jobs)
         for job_id, name in (names or {}).items():
             self.tally.jobs[job_id]["label"] = name
         self._count, self._told, self._began = len(jobs), Counter(), time.monotonic()

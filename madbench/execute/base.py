@@ -61,7 +61,7 @@ class Listener:
     """An ``on_event`` that is told too, when training begins, how many jobs train at a time and in how many threads."""
 
     on_event: OnEvent
-    tell: Callable[[str], object]
+    announce: Callable[[str], object]
 
     def __call__(self, event: Event) -> None:
         self.on_event(event)
@@ -169,14 +169,14 @@ class Execution:
         if reason:
             count = "busy" if reason == "busy" else "skipped"
             setattr(self.summary, count, getattr(self.summary, count) + 1)
-            self.tell("skipped", job, reason=reason)
+            self.report("skipped", job, reason=reason)
         return reason is not None
 
     def finish(self, job: Job, record: Record, slot: int) -> None:
         setattr(self.summary, record.status, getattr(self.summary, record.status) + 1)
-        self.tell("failed" if record.status == "failed" else "finished", job, slot=slot, record=record)
+        self.report("failed" if record.status == "failed" else "finished", job, slot=slot, record=record)
 
-    def tell(self, kind: str, job: Job, **more: Any) -> None:
+    def report(self, kind: str, job: Job, **more: Any) -> None:
         self.on_event({"event": kind, "job": job, **more})
 
 
@@ -270,8 +270,8 @@ def work(assignment: Assignment, send: Send, hand_in: HandIn | None = None) -> O
     def files_of(job: Job) -> Files:
         return _files(works[job.id] / KEEP) if assignment.works is None and job.id in ended else {}
 
-    def progress(job: Job, shown: dict[str, Any]) -> None:
-        send(job.id, shown)
+    def progress(job: Job, news: dict[str, Any]) -> None:
+        send(job.id, news)
         if time.monotonic() >= deadline:
             raise StopTraining
 
@@ -280,19 +280,19 @@ def work(assignment: Assignment, send: Send, hand_in: HandIn | None = None) -> O
         if hand_in is not None:
             hand_in(job.id, record, files_of(job))
 
-    def train(some: Sequence[Job]) -> tuple[list[Record], str]:
+    def train(group: Sequence[Job]) -> tuple[list[Record], str]:
         """Records, or why there are none. By its return an error is gone, with what raised it held in memory."""
         try:
-            records = assignment.train(some, [works[job.id] for job in some], Report(progress, end))
+            records = assignment.train(group, [works[job.id] for job in group], Report(progress, end))
         except StoreError:
             raise
         except (Exception, SystemExit) as problem:
             text = failure_text(problem)
-            is_of_job = len(some) == 1 and not (len(jobs) > 1 and _leaves_unsound(problem))
+            is_of_job = len(group) == 1 and not (len(jobs) > 1 and _leaves_unsound(problem))
             return [Record("failed", error=text)] if is_of_job else [], text
-        if len(records) != len(some):
-            problem = f"train gave {len(records)} records for {len(some)} jobs"
-            records = [Record("failed", error=problem)] * len(some)
+        if len(records) != len(group):
+            problem = f"train gave {len(records)} records for {len(group)} jobs"
+            records = [Record("failed", error=problem)] * len(group)
         return records, ""
 
     with ExitStack() as stack:
@@ -363,8 +363,8 @@ def work_remotely(packed: Packed, send: Send, needs_gpu: bool = False, hand_in: 
     return replace(outcome, broken=f"worker {platform.node()}: {outcome.broken}") if outcome.broken else outcome
 
 
-def now_and_then(seconds: float, tell: Callable[[dict[str, dict[str, Any]]], None]) -> Send:
-    """Hands ``tell`` the last progress of each job that made any, by the job's id, at most every so many seconds."""
+def now_and_then(seconds: float, pass_on: Callable[[dict[str, dict[str, Any]]], None]) -> Send:
+    """Hands ``pass_on`` the last progress of each job that made any, by the job's id, at most every so many seconds."""
     last, news = -math.inf, {}
 
     def send(job_id: str, progress: dict[str, Any]) -> None:
@@ -372,7 +372,7 @@ def now_and_then(seconds: float, tell: Callable[[dict[str, dict[str, Any]]], Non
         news[job_id] = progress
         if time.monotonic() - last >= seconds:
             last = time.monotonic()
-            tell(news)
+            pass_on(news)
             news = {}
 
     return send

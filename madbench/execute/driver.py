@@ -216,7 +216,7 @@ class _Driver(Execution):
             free = next(slot for slot in range(len(taken) + 1) if slot not in taken)
             task.slot = free if kind != "started" or value is None else value
             for job in () if task.is_told else task.jobs:
-                self.tell("started", job, slot=task.slot)
+                self.report("started", job, slot=task.slot)
             task.is_told = True
         if kind == "waiting":
             task.is_training, task.due = False, math.inf
@@ -225,7 +225,7 @@ class _Driver(Execution):
         if kind == "progress":
             job_id, progress = value
             job = next(job for job in task.jobs if job.id == job_id)
-            self.tell("progress", job, slot=task.slot, progress=progress)
+            self.report("progress", job, slot=task.slot, progress=progress)
         elif kind in ("failed", "lost", "late"):
             how_often = "" if kind == "failed" else f"killed or lost {ATTEMPTS} times, at last: "
             self.fail(task, f"{how_often}{value}", has_begun=kind != "late")

@@ -24,7 +24,7 @@ from typing import Any, Self
 
 from madbench._version import __version__
 from madbench.execute.base import Event
-from madbench.execute.tally import Tally, flatten, weights
+from madbench.execute.sweep_state import SweepState, flatten, weights
 from madbench.files import seal, unseal
 from madbench.jobs import Job
 
@@ -60,7 +60,7 @@ class Journal:
             "pid": os.getpid(),
             "versions": {"madbench": __version__, "python": platform.python_version(), "torch": version("torch")},
         }
-        self.tally = Tally(weights(jobs), jobs)
+        self.state = SweepState(weights(jobs), jobs)
         self._began = self._written = time.monotonic()
         self._has_trained = self._is_warned = self._is_stale = False
         self._problem: OSError | None = None
@@ -76,9 +76,9 @@ class Journal:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: object) -> None:
         self._ended.set()
         self._thread.join()
-        how = "finished" if kind is None else "interrupted" if issubclass(kind, KeyboardInterrupt) else "error"
+        outcome = "finished" if kind is None else "interrupted" if issubclass(kind, KeyboardInterrupt) else "error"
         if self._has_trained:
-            self._write(ended=how, error=str(error) if how == "error" else None)
+            self._write(ended=outcome, error=str(error) if outcome == "error" else None)
             self._warn()
         else:
             with suppress(OSError):
@@ -90,7 +90,7 @@ class Journal:
         """Takes the event to the journal."""
         with self._lock:
             self._has_trained |= event["event"] != "skipped"
-            self.tally.apply(flatten(event), time.monotonic() - self._began)
+            self.state.apply(flatten(event), time.monotonic() - self._began)
             self._is_stale = True
         if time.monotonic() - self._written >= WRITE_SECONDS:
             self._write()
@@ -106,7 +106,7 @@ class Journal:
         hidden = self.path.with_name(f".{self.path.name}")
         with self._lock:
             self._is_stale, self._written = False, time.monotonic()
-            content = seal({**self.plan, **self.tally.content(), "open": sorted(self.tally.open), **ending})
+            content = seal({**self.plan, **self.state.content(), "open": sorted(self.state.open), **ending})
             try:
                 self.path.parent.mkdir(parents=True, exist_ok=True)
                 with ExitStack() as stack:

@@ -185,7 +185,7 @@ class _Board:
         self.news: dict[str, dict[str, Any]] = {}
         self.records: list[tuple[str, Record, Files]] = []
 
-    def tell(self, news: dict[str, dict[str, Any]]) -> None:
+    def add_news(self, news: dict[str, dict[str, Any]]) -> None:
         self.news |= news
 
     def hand_in(self, *result: Any) -> None:
@@ -203,8 +203,8 @@ def _train(packed: Packed, board: Any, first: str, needs_gpu: bool) -> Outcome:
         with suppress(ray.exceptions.RayError):  # then the record comes with those of the group
             ray.get(board.hand_in.remote(*result), timeout=5)  # it is there before this worker may die
 
-    board.tell.remote({first: {}})
-    return work_remotely(packed, now_and_then(REPORT_SECONDS, board.tell.remote), needs_gpu, hand_in)
+    board.add_news.remote({first: {}})
+    return work_remotely(packed, now_and_then(REPORT_SECONDS, board.add_news.remote), needs_gpu, hand_in)
 
 
 def _result(reference: Any) -> tuple[str, Any]:

@@ -23,7 +23,7 @@ HEADROOM = 1.6  # of a process over the tensors alive, as its allocator keeps wh
 
 
 @dataclass(frozen=True)
-class Shift:
+class JobBatch:
     """Jobs that train in one call of this machine's executor."""
 
     jobs: Sequence[Job]
@@ -68,7 +68,7 @@ def choose_threads(jobs: Iterable[Job], asked: int | None = None) -> Threads:
     return Threads(free=free, reason=f"{cores - free} of {cores} cores busy" if free < cores else "")
 
 
-def plan_shifts(
+def plan_batches(
     jobs: Iterable[Job],
     device: str,
     slots: int | None = None,
@@ -76,7 +76,7 @@ def plan_shifts(
     micro_batch: int | None = None,
     left: Iterable[Job] | None = None,
     threads: Threads = Threads(),
-) -> list[Shift]:
+) -> list[JobBatch]:
     """What trains together, in order; the jobs that are ``left`` to do decide, all by default.
 
     On a CPU all suites share one pool of single-threaded jobs, longest first, unless that takes longer than suite after
@@ -90,14 +90,14 @@ def plan_shifts(
     by_suite: dict[str, list[Job]] = {}
     for job in jobs:
         by_suite.setdefault(job.suite, []).append(job)
-    shifts = [_alone(of_suite, device, slots, devices, threads) for of_suite in by_suite.values()]
+    batches = [_alone(of_suite, device, slots, devices, threads) for of_suite in by_suite.values()]
     each = threads.each or 1
     places = _places(each)
-    if device != "cpu" or devices or not shifts or (slots is not None and slots < places):
-        return shifts
+    if device != "cpu" or devices or not batches or (slots is not None and slots < places):
+        return batches
     fit = slots or slots_in_memory([job for job in jobs if job.id in todo], places, micro_batch)
-    pool = Shift(sorted(jobs, key=_flops, reverse=True), min(fit, len(jobs)), each, threads.reason)
-    return [pool] if _duration(pool, todo) <= sum(_duration(shift, todo) for shift in shifts) else shifts
+    pool = JobBatch(sorted(jobs, key=_flops, reverse=True), min(fit, len(jobs)), each, threads.reason)
+    return [pool] if _duration(pool, todo) <= sum(_duration(batch, todo) for batch in batches) else batches
 
 
 def _places(threads: int) -> int:
@@ -107,23 +107,23 @@ def _places(threads: int) -> int:
 
 def _alone(
     jobs: Sequence[Job], device: str, slots: int | None, devices: Sequence[str] | None, threads: Threads
-) -> Shift:
+) -> JobBatch:
     """The jobs of one suite."""
     takes_all, cores = suite_of(jobs[0]).uses_all_cores, machine.available_cores()
     usual = len(devices) if devices else _places(threads.each or 1) if device == "cpu" and not takes_all else 1
     slots = min(slots or usual, len(jobs))
     share = max(1, min(cores, threads.free or cores) // slots) if takes_all else 1
-    return Shift(jobs, slots, threads.each or share, threads.reason)
+    return JobBatch(jobs, slots, threads.each or share, threads.reason)
 
 
 def _flops(job: Job) -> float:
     return size_of(job).flops
 
 
-def _duration(shift: Shift, todo: Container[str]) -> float:
+def _duration(batch: JobBatch, todo: Container[str]) -> float:
     """FLOPs of one thread from the first start to the last end."""
-    costs = (_flops(job) / shift.threads**THREADS_GAIN for job in shift.jobs if job.id in todo)
-    return makespan(costs, min(shift.slots, _places(shift.threads)))
+    costs = (_flops(job) / batch.threads**THREADS_GAIN for job in batch.jobs if job.id in todo)
+    return makespan(costs, min(batch.slots, _places(batch.threads)))
 
 
 def makespan(costs: Iterable[float], slots: int) -> float:

@@ -47,13 +47,13 @@ class SlurmCall:
 
         remove_files(half_written(JobEnvironment().paths))  # by this job before its node went down; submitit minds it
         start = f"{os.environ.get('SLURM_JOB_ID', '')}-{os.getpid()}-{time.time()}"
-        self.tell(start=start)
-        tell = now_and_then(REPORT_SECONDS, lambda progress: self.tell(start=start, progress=progress))
+        self.write_news(start=start)
+        send_sometimes = now_and_then(REPORT_SECONDS, lambda progress: self.write_news(start=start, progress=progress))
 
         def send(job_id: str, progress: dict[str, Any]) -> None:
             if self.is_requeued:
                 raise StopTraining
-            tell(job_id, progress)
+            send_sometimes(job_id, progress)
 
         # Once it has the job queued again submitit would exit wherever the run is, which the run takes for an error. It
         # stops at its next report instead, and saves its state.
@@ -66,7 +66,7 @@ class SlurmCall:
             sys.exit(-1)
         return outcome
 
-    def tell(self, **news: Any) -> None:
+    def write_news(self, **news: Any) -> None:
         with suppress(StoreError):
             write_atomically(self.news, json.dumps(news).encode())
 
@@ -80,7 +80,7 @@ class SlurmCall:
         from submitit.helpers import DelayedSubmission
 
         self.is_requeued = True
-        self.tell()
+        self.write_news()
         return DelayedSubmission(replace(self, is_requeued=False))
 
 
@@ -92,7 +92,7 @@ class LeftJob:
     call: SlurmCall
     assignment: Assignment
 
-    def trains(self, task: Task) -> bool:
+    def is_training(self, task: Task) -> bool:
         """Whether it trains the jobs of the task in the same way, others beside them or not."""
         mine, theirs = self.assignment, task.assignment
         folders = dict(zip(self.ids, mine.works or ()))
@@ -106,7 +106,7 @@ class LeftJob:
 
     def outcome_for(self, task: Task) -> Outcome | None:
         """What it gave for the jobs of the task, if it has ended well and trained them in the same way."""
-        if not (self.job.paths.result_pickle.exists() and self.trains(task)):
+        if not (self.job.paths.result_pickle.exists() and self.is_training(task)):
             return None
         kind, outcome = how_it_ended(self.job)
         if kind != "done" or outcome.broken:

@@ -178,7 +178,7 @@ class SlurmBackend(Backend):
         """Whether a Slurm job trains, or will train, the task and nothing besides it that has not ended yet."""
         is_alive = state == "RUNNING" or (state in WAITING and old.call.asked == self.asked)
         others = set(old.ids) - {job.id for job in task.jobs}
-        return is_alive and old.trains(task) and all(map(self.store.status, others))
+        return is_alive and old.is_training(task) and all(map(self.store.status, others))
 
     def news_file(self, task: Task) -> Path:
         """File of what the Slurm job of a task says while it runs."""

@@ -56,7 +56,7 @@ def _train_job(job: Job, execution: Execution, train: Train, is_stop_requested: 
     def report(job: Job, progress: dict[str, Any]) -> None:
         if is_stop_requested():
             raise StopTraining
-        execution.tell("progress", job, slot=0, progress=progress)
+        execution.report("progress", job, slot=0, progress=progress)
 
     if from_first(is_stop_requested()):
         raise StopTraining
@@ -65,7 +65,7 @@ def _train_job(job: Job, execution: Execution, train: Train, is_stop_requested: 
         work = from_first(claim and claim.work)
         if work is None:
             return
-        execution.tell("started", job, slot=0)
+        execution.report("started", job, slot=0)
         failure = None
         try:
             [record] = train([job], [work], report)

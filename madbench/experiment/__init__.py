@@ -167,7 +167,7 @@ class _Planner:
     def _profiles(self, changes: tuple[str, ...]) -> dict[str, str]:
         """The profile of each suite that is trained under these changes, by name of the suite."""
         overrides = (*self.grid.overrides, *changes)
-        found: dict[str, str] = {}
+        profiles: dict[str, str] = {}
         for word in overrides:
             suite = suite_of_override(word, self.leading)
             if names_profile(word) and not word.partition("=")[2].strip("'\"") and suite.name in self.tasks:
@@ -178,14 +178,14 @@ class _Planner:
             if is_asked or self.grid.tasks is None:
                 name = profile_named(suite, overrides, self.leading, self.grid.profile, is_asked)
                 if name and (is_asked or self._has_corpus(suite, name)):
-                    found[suite.name] = name
-        for word in concerned(overrides, found, self.leading):
+                    profiles[suite.name] = name
+        for word in concerned(overrides, profiles, self.leading):
             if not names_profile(word) or self._names_one(word):
                 title = suite_of_override(word, self.leading).title.lower()
                 raise ConfigError(f"override {word!r} has no effect: no {title} is trained")
-        if self.corpus is not None and not any(suites()[name].takes_corpus for name in found):
+        if self.corpus is not None and not any(suites()[name].takes_corpus for name in profiles):
             raise ConfigError(f"--corpus {self.corpus}: has no effect, no language model is trained")
-        return found
+        return profiles
 
     def _names_one(self, word: str) -> bool:
         """Whether an override names a profile, rather than saying that there is none, and does so in vain."""
@@ -211,7 +211,7 @@ class _Planner:
         lacking = [
             suite
             for suite in suites().values()
-            if suite.address in beside and not any(suite.name in found for found in self.profiles.values())
+            if suite.address in beside and not any(suite.name in profiles for profiles in self.profiles.values())
         ]
         return [
             f"no {suite.title.lower()}: its {suite.Profile.noun} needs a corpus, --corpus FOLDER; see madbench lm "
@@ -263,8 +263,8 @@ def _notes_on_equal_rows(rows: Sequence[PlannedRow], plans: Sequence[Plan]) -> l
         same.setdefault(what, []).append(row.name)
     doubled = [" = ".join(names) for names in same.values() if len(names) > 1]
     more = f" and {len(doubled) - 3} more" if len(doubled) > 3 else ""
-    shown = f"{'; '.join(doubled[:3])}{more}"
-    return [f"rows that train the same model, as the label or its budget leaves no choice: {shown}"] if doubled else []
+    listed = f"{'; '.join(doubled[:3])}{more}"
+    return [f"rows that train the same model, as the label or its budget leaves no choice: {listed}"] if doubled else []
 
 
 def _note_on_idle(word: str, plans: Sequence[Plan]) -> str:

@@ -84,7 +84,7 @@ class Experiment:
         parts = [protocol.title for protocol in protocols]
         if any(row.row.changes for row in self.rows):
             parts.insert(0, f"{len(self.grid.rows)} rows, the baseline {self.grid.rows[0].name}")
-        others = [one.profile_name for one in protocols if not one.profile.comparable_with_paper]
+        others = [each.profile_name for each in protocols if not each.profile.comparable_with_paper]
         if others:
             parts.append(f"{' and '.join(dict.fromkeys(others))} not comparable with the paper")
         return "; ".join(parts)
@@ -101,10 +101,11 @@ class Experiment:
         if not (self.results / "runs").is_dir():
             return ""
         records = store.records(job.id for job in self.jobs).items()
-        found = [job_id for job_id, record in records if record.status == "finished" and not store.has_weights(job_id)]
-        if not found:
+        finished = [job_id for job_id, record in records if record.status == "finished"]
+        without_weights = [job_id for job_id in finished if not store.has_weights(job_id)]
+        if not without_weights:
             return ""
-        counted = "1 stored run has" if len(found) == 1 else f"{len(found)} stored runs have"
+        counted = "1 stored run has" if len(without_weights) == 1 else f"{len(without_weights)} stored runs have"
         return f"{counted} no weights and will not be trained again; with --force they are, and keep them"
 
     def execute(
@@ -124,7 +125,7 @@ class Experiment:
         """Trains what the store lacks; ``policy.max_failures`` counts over all.
 
         On this machine, ``slots`` jobs at a time, on the GPUs ``devices`` in turn, on the CPU all suites in one pool
-        (:func:`madbench.execute.slots.plan_shifts`); or as ``executor`` does it; under torchrun, all processes as one.
+        (:func:`madbench.execute.slots.plan_batches`); or as ``executor`` does it; under torchrun, all processes as one.
         ``micro_batch`` sequences go through the model at once; it and ``compile`` change the speed, not the result.
         ``keep_weights`` keeps those of suites that keep none unasked, too.
 
@@ -137,7 +138,7 @@ class Experiment:
         :class:`madbench.execute.base.Listener` is told slots and threads when training begins.
         """
         from madbench.execute.local import run_jobs
-        from madbench.execute.slots import choose_threads, plan_shifts
+        from madbench.execute.slots import choose_threads, plan_batches
         from madbench.execute.torchrun import train_distributed
         from madbench.training.distributed import is_distributed, is_first
         from madbench.training.loop import train
@@ -189,17 +190,17 @@ class Experiment:
         chosen = choose_threads(left, threads)
         training = functools.partial(training, threads=chosen.each)
         total = Summary()
-        for shift in plan_shifts(self.jobs, self.device, slots, devices, micro_batch, left, chosen):
+        for batch in plan_batches(self.jobs, self.device, slots, devices, micro_batch, left, chosen):
             is_usual = compile == "never" and policy.time_limit is None
-            groups = groups_of(shift.jobs, group or (usual_size(len(shift.jobs), shift.slots) if is_usual else 1))
+            groups = groups_of(batch.jobs, group or (usual_size(len(batch.jobs), batch.slots) if is_usual else 1))
             allowed = policy.max_failures and policy.max_failures - total.failed
             if allowed is not None and allowed < 1:
-                total.left += len(store.missing(shift.jobs))
+                total.left += len(store.missing(batch.jobs))
                 continue
-            how = {"slots": min(shift.slots, len(groups)), "threads_per_slot": shift.threads, "devices": devices}
-            how["passive"] = chosen.may_meet_others
+            options = {"slots": min(batch.slots, len(groups)), "threads_per_slot": batch.threads, "devices": devices}
+            options["passive"] = chosen.may_meet_others
             own = replace(policy, max_failures=allowed)
-            if isinstance(on_event, Listener) and any(job.id in todo for job in shift.jobs):
-                on_event.tell(shift.text(how["slots"]))
-            total += run_jobs(groups, store, training, on_event=on_event, policy=own, **how)
+            if isinstance(on_event, Listener) and any(job.id in todo for job in batch.jobs):
+                on_event.announce(batch.text(options["slots"]))
+            total += run_jobs(groups, store, training, on_event=on_event, policy=own, **options)
         return total

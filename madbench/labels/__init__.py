@@ -69,8 +69,8 @@ def family_of(label: str | Label) -> Family:
     if colon and name not in families():
         if name in _installed().refused:
             raise LabelError(_installed().refused[name])
-        known = did_you_mean(name[:SHOWN], filter(None, families())) or "; no families are installed"
-        raise LabelError(point_at(str(label), 0, f"unknown family {show(name[:SHOWN])!r} before the colon{known}"))
+        hint = did_you_mean(name[:SHOWN], filter(None, families())) or "; no families are installed"
+        raise LabelError(point_at(str(label), 0, f"unknown family {show(name[:SHOWN])!r} before the colon{hint}"))
     family = _load(name if colon else "")
     if isinstance(family, LabelError):
         raise LabelError(*family.args)

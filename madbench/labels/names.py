@@ -22,7 +22,7 @@ _FIRST = re.compile(r"\S+(?=  |$)")  # the label that begins a row's name, such 
 
 @dataclass
 class _Names:
-    given: dict[str, str] = field(default_factory=dict)
+    by_user: dict[str, str] = field(default_factory=dict)
     of_sets: dict[str, str] = field(default_factory=dict)
     typed: dict[str, str] = field(default_factory=dict)
 
@@ -38,7 +38,7 @@ def _names() -> _Names:
 def shown(label: str) -> str:
     """The name of a canonical label for people."""
     names = _names()
-    return names.given.get(label) or names.of_sets.get(label) or spelled(label)
+    return names.by_user.get(label) or names.of_sets.get(label) or spelled(label)
 
 
 def spelled(label: str) -> str:
@@ -73,7 +73,7 @@ def ask(names: Mapping[str, str], *, of_set: bool = False) -> None:
     from madbench.labels import parse
 
     current = _names()
-    into = current.of_sets if of_set else current.given
+    into = current.of_sets if of_set else current.by_user
     for text, name in names.items():
         label = str(parse(text))
         if not name.strip():
@@ -81,8 +81,8 @@ def ask(names: Mapping[str, str], *, of_set: bool = False) -> None:
         if _label_of(name) not in (None, label):
             raise ConfigError(f"{name!r} cannot be the name of {text}: it is a label itself")
         into[label] = name
-        every = current.of_sets | current.given
-        if other := next((one for one in every if every[one] == every[label] and one != label), None):
+        every = current.of_sets | current.by_user
+        if other := next((each for each in every if every[each] == every[label] and each != label), None):
             raise ConfigError(f"{every[label]!r} cannot be the name of both {spelled(other)} and {text}")
 
 

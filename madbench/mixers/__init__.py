@@ -157,12 +157,12 @@ class ListedFamily:
 
 def one_factor_apart(mine: Mapping[str, str], others: Iterable[tuple[Any, Mapping[str, str]]]) -> tuple[Any, ...]:
     """Those of the labels ``others``, given with their factors, that differ from ``mine`` in exactly one; by factor."""
-    found: dict[str, dict[Any, None]] = {name: {} for name in mine}
+    neighbours_by_factor: dict[str, dict[Any, None]] = {name: {} for name in mine}
     for other, theirs in others:
         differing = [name for name in mine if theirs.get(name, mine[name]) != mine[name]]
         if len(differing) == 1:
-            found[differing[0]][other] = None
-    return tuple(other for of_factor in found.values() for other in of_factor)
+            neighbours_by_factor[differing[0]][other] = None
+    return tuple(other for of_factor in neighbours_by_factor.values() for other in of_factor)
 
 
 def build(
@@ -194,7 +194,7 @@ def build(
     """
     label, family, settings = _resolve(label, settings)
     if not (causal or getattr(family, "is_bidirectional", False)):
-        able = [f"{name}:" for name, one in loaded_families().items() if getattr(one, "is_bidirectional", False)]
+        able = [f"{name}:" for name, each in loaded_families().items() if getattr(each, "is_bidirectional", False)]
         raise ConfigError(
             f"{label} is causal: a row sees no later token; labels of {', '.join(able) or 'no family'} also see all"
         )
@@ -214,21 +214,21 @@ def solve(
 def label_traits(label: Any) -> Traits:
     """What has to be known of the mixers of a label, as its family says it; by default that of a plain mixer."""
     family = family_of(label)
-    found = getattr(family, "traits", lambda _: Traits())(label)
-    if not isinstance(found, Traits):
-        raise ConfigError(f"traits of {str(label)!r}: expected madbench.mixers.Traits, got {type(found).__name__}")
-    known = [one.name for one in fields(family.Settings)]
-    for name in (*(found.settings or ()), *found.start_settings):
-        if name not in known:
+    traits = getattr(family, "traits", lambda _: Traits())(label)
+    if not isinstance(traits, Traits):
+        raise ConfigError(f"traits of {str(label)!r}: expected madbench.mixers.Traits, got {type(traits).__name__}")
+    setting_names = [field.name for field in fields(family.Settings)]
+    for name in (*(traits.settings or ()), *traits.start_settings):
+        if name not in setting_names:
             raise ConfigError(
-                f"traits of {str(label)!r}: its family has no setting {name!r}{did_you_mean(name, known)}"
+                f"traits of {str(label)!r}: its family has no setting {name!r}{did_you_mean(name, setting_names)}"
             )
-    return found
+    return traits
 
 
 def own_settings(label: Any, settings: Any) -> dict[str, Any]:
     """Those of the settings of a family, its ``Settings``, that identify this label of it; some it does not read."""
-    read, later = used_settings(label), {one.name for one in fields(settings) if one.metadata == NOT_AT_DEFAULT}
+    read, later = used_settings(label), {field.name for field in fields(settings) if field.metadata == NOT_AT_DEFAULT}
     return {name: value for name, value in asdict(settings).items() if name in read or name not in later}
 
 
@@ -236,7 +236,7 @@ def used_settings(label: Any) -> list[str]:
     """The settings of its family that decide something of the label's mixer, be it through its ranks."""
     label = as_label(label)
     read = label_traits(label).settings
-    return [one.name for one in fields(family_of(label).Settings) if read is None or one.name in read]
+    return [field.name for field in fields(family_of(label).Settings) if read is None or field.name in read]
 
 
 def effective_settings(allocation: Allocation, settings: Mapping[str, Any]) -> dict[str, Any]:
@@ -246,12 +246,12 @@ def effective_settings(allocation: Allocation, settings: Mapping[str, Any]) -> d
     return dict(effective(allocation, read))
 
 
-def _resolve(label: Any, given: dict[str, Any]) -> tuple[Any, Any, Any]:
+def _resolve(label: Any, values: dict[str, Any]) -> tuple[Any, Any, Any]:
     label = as_label(label)
     family = family_of(label)
-    settings = from_mapping(family.Settings, given, f"settings of {label}")
+    settings = from_mapping(family.Settings, values, f"settings of {label}")
     own = own_settings(label, settings)
     usual = family.Settings()
-    if unused := [name for name in given if name not in own and given[name] != getattr(usual, name)]:
+    if unused := [name for name in values if name not in own and values[name] != getattr(usual, name)]:
         raise ConfigError(f"{unused[0]} has no effect on {str(label)!r}; settings of its mixer: {', '.join(own)}")
     return label, family, settings

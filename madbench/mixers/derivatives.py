@@ -50,8 +50,8 @@ class _ByHand(torch.autograd.Function):
             if not pairs:
                 return None, None, *[None] * len(ctx.saved_tensors)
             outputs, cotangents = zip(*pairs)
-            how = {"allow_unused": True, "create_graph": is_differentiable}
-            second = iter(torch.autograd.grad(outputs, variables, cotangents, **how))
+            options = {"allow_unused": True, "create_graph": is_differentiable}
+            second = iter(torch.autograd.grad(outputs, variables, cotangents, **options))
         return None, None, *(None if x is None or not x.requires_grad else next(second) for x in (grad, *inputs))
 
 

@@ -93,21 +93,21 @@ def outcome(mixer: nn.Module, compute: Callable[[Tensor], Tensor], x: Tensor, ro
     return {"": y.detach()} | dict(zip(variables, gradients))
 
 
-def residuals(given: Tensors, expected: Tensors, share: float = SMALLEST_SHARE) -> dict[str, float]:
+def residuals(actual: Tensors, expected: Tensors, share: float = SMALLEST_SHARE) -> dict[str, float]:
     """Norms of the differences, relative to what is expected, of a gradient at least to a share of the largest."""
     norms = {name: float(tensor.norm()) for name, tensor in expected.items()}
     least = share * max(norm for name, norm in norms.items() if name)
-    found = {}
+    by_name = {}
     for name, tensor in expected.items():
         scale = max(norms[name], least if name else 0.0, 1e-30)
-        found[name] = float((given[name].to(tensor) - tensor).norm()) / scale
-    return found
+        by_name[name] = float((actual[name].to(tensor) - tensor).norm()) / scale
+    return by_name
 
 
-def worst(found: Iterable[tuple[Mapping[str, float], str]]) -> Residual:
+def worst(residuals_with_places: Iterable[tuple[Mapping[str, float], str]]) -> Residual:
     """The largest of all residuals, with the tensor and the place that it is of; NaN where one is."""
-    each = [(value, name, place) for of_place, place in found for name, value in of_place.items()]
-    value, name, place = max(each, key=lambda one: (one[0] != one[0], one[0]))
+    each = [(value, name, place) for of_place, place in residuals_with_places for name, value in of_place.items()]
+    value, name, place = max(each, key=lambda residual: (residual[0] != residual[0], residual[0]))
     return Residual(value, f"{f'gradient of {name}' if name else 'output'} {place}")
 
 
@@ -174,17 +174,17 @@ def path_checks(
     """
 
     def measure(path: str, place: Place) -> Residual:
-        found = []
+        differences = []
         for length in lengths:
             expected, rows = loops.at(length), rows_of(length)
             mixer, x = place.sample(loops.make, "auto" if path == "step" else path, length)
             if hasattr(mixer, "chunk") and length <= WHOLE:
                 mixer.chunk = FEW
             compute = functools.partial(decoded, mixer) if path == "step" else mixer
-            found.append((residuals(outcome(mixer, compute, x, rows), expected), f"at {length} tokens"))
+            differences.append((residuals(outcome(mixer, compute, x, rows), expected), f"at {length} tokens"))
             y = compute(x)[:, list(rows)].to(expected[""])
-            found.append(({"": difference(y, expected[""])}, f"at {length} tokens without gradients"))
-        return worst(found)
+            differences.append(({"": difference(y, expected[""])}, f"at {length} tokens without gradients"))
+        return worst(differences)
 
     for path in paths:
         statement = f"The path {path} computes {what}, outputs and every gradient, on both sides of every block."
@@ -196,30 +196,30 @@ def path_checks(
 def causality_residual(make: Make) -> Residual:
     """Of rows before a token that has changed, on every border of blocks."""
     mixer, x = make("auto", LONGEST)
-    y, found = mixer(x), []
+    y, differences = mixer(x), []
     for row in (FEW, *BORDERS):
         changed = x.clone()
         changed[:, row:] += 1
-        found.append(({"": difference(mixer(changed)[:, :row], y[:, :row])}, f"before token {row}"))
-    return worst(found)
+        differences.append(({"": difference(mixer(changed)[:, :row], y[:, :row])}, f"before token {row}"))
+    return worst(differences)
 
 
 def step_residual(make: Make, length: int = LONGEST) -> Residual:
     """Of steps against the parallel form: all rows of a long sequence, and the gradients of a short one."""
     mixer, x = make("auto", length)
-    found = [({"": difference(decoded(mixer, x), mixer(x))}, f"at {length} tokens")]
+    differences = [({"": difference(decoded(mixer, x), mixer(x))}, f"at {length} tokens")]
     x = x[:, :GRADIENT_OF_STEPS]
     with torch.inference_mode():
         inferred = decoded(mixer, x)
-    found.append(({"": difference(inferred, mixer(x))}, "in inference mode"))
-    expected, given = (outcome(mixer, compute, x, None) for compute in (mixer, functools.partial(decoded, mixer)))
-    return worst([*found, (residuals(given, expected), f"of {x.shape[1]} steps")])
+    differences.append(({"": difference(inferred, mixer(x))}, "in inference mode"))
+    expected, actual = (outcome(mixer, compute, x, None) for compute in (mixer, functools.partial(decoded, mixer)))
+    return worst([*differences, (residuals(actual, expected), f"of {x.shape[1]} steps")])
 
 
 def prefill_residual(make: Make, prompts: Sequence[int] = PROMPTS) -> Residual:
     """Of prompts and steps after them against the parallel form, each with another continuation beside it."""
     mixer, x = make("auto", max(prompts) + CONTINUED)
-    y, found = mixer(x), []
+    y, differences = mixer(x), []
     for prompt in prompts:
         end, place = prompt + CONTINUED, f"after a prompt of {prompt} tokens"
         rows, cache = mixer.prefill(x[:, :prompt])
@@ -228,7 +228,7 @@ def prefill_residual(make: Make, prompts: Sequence[int] = PROMPTS) -> Residual:
             row, cache = mixer.step(token, cache)
             _, other = mixer.step(-token, other)  # another continuation, which this one must not see
             rows.append(row)
-        found.append(({"": difference(torch.stack(rows, dim=1), y[:, :end])}, place))
+        differences.append(({"": difference(torch.stack(rows, dim=1), y[:, :end])}, place))
 
     def with_prompt(x: Tensor) -> Tensor:
         rows, cache = mixer.prefill(x[:, :FEW])
@@ -236,22 +236,22 @@ def prefill_residual(make: Make, prompts: Sequence[int] = PROMPTS) -> Residual:
 
     x = x[:, :GRADIENT_OF_STEPS]
     of_prompt = outcome(mixer, with_prompt, x, None)
-    found.append((residuals(of_prompt, outcome(mixer, mixer, x, None)), f"of a prompt of {FEW} tokens and steps"))
-    return worst(found)
+    differences.append((residuals(of_prompt, outcome(mixer, mixer, x, None)), f"of a prompt of {FEW} tokens and steps"))
+    return worst(differences)
 
 
 def slope_residual(make: Make, length: int = 8, steps: Sequence[float] = STEPS) -> Residual:
     """Of gradients against differences of outputs along random directions, a parameter at a time."""
     mixer, x = make("auto", length)
-    found = outcome(mixer, mixer, x, None)
+    computed = outcome(mixer, mixer, x, None)
     generator = torch.Generator().manual_seed(2)
-    cotangent = torch.randn(found[""].shape, generator=generator).to(x)
-    largest, residual = max(float(gradient.norm()) for name, gradient in found.items() if name), {}
+    cotangent = torch.randn(computed[""].shape, generator=generator).to(x)
+    largest, residual = max(float(gradient.norm()) for name, gradient in computed.items() if name), {}
     variables = {"x": x, **dict(mixer.named_parameters())}
     for name, variable in variables.items():
         direction = torch.randn(variable.shape, generator=generator).to(variable)
-        scale = max(float(found[name].norm()), SMALLEST_SHARE * largest, 1e-30)
-        expected, errors = float((found[name] * direction).sum()), []
+        scale = max(float(computed[name].norm()), SMALLEST_SHARE * largest, 1e-30)
+        expected, errors = float((computed[name] * direction).sum()), []
         for step in steps:
             moved = []
             for sign in (1, -1):
@@ -297,8 +297,8 @@ def bfloat16_checks(
 
     @functools.cache
     def taken() -> dict[str, Place]:
-        found = {path: place_of(rounded, path, is_mixed=True) for path in paths}
-        return {path: replace(place, dtype=torch.float32) for path, (place, reason) in found.items() if not reason}
+        places = {path: place_of(rounded, path, is_mixed=True) for path in paths}
+        return {path: replace(place, dtype=torch.float32) for path, (place, reason) in places.items() if not reason}
 
     def measured(path: str, number: int) -> Tensors:
         mixer, x = taken()[path].sample(functools.partial(rounded, number=number), path, length)
@@ -310,42 +310,42 @@ def bfloat16_checks(
         return outcome(mixer, compute, x, late)
 
     def errors() -> Residual:
-        found, first, right = [], {}, []
+        excesses, first, right = [], {}, []
         for number in range(INPUTS):
             mixer, x = rounded("auto", length, number)
             right.append(outcome(mixer, mixer, x, late))
         for path in taken():
-            given = [measured(path, number) for number in range(INPUTS)]
-            each = [residuals(one, expected, share=1.0) for one, expected in zip(given, right)]
-            shares = {name: median([one[name] for one in each]) for name in each[0]}
+            outcomes = [measured(path, number) for number in range(INPUTS)]
+            each = [residuals(actual, expected, share=1.0) for actual, expected in zip(outcomes, right)]
+            shares = {name: median([residual[name] for residual in each]) for name in each[0]}
             first = first or shares
             bounds = {name: min(BFLOAT16_GRADIENT, max(NEAR, BESIDE * first[name])) for name in shares}
             bounds = dict.fromkeys(shares, BFLOAT16_GRADIENT) if shares is first else bounds
             bounds[""] = most
-            found.append(({name: share / bounds[name] for name, share in shares.items()}, f"on the path {path}"))
-            ends = zip(given, right)
-            last = median([difference(one[""].to(x)[:, -LAST:], expected[""][:, -LAST:]) for one, expected in ends])
-            found.append(({"": last / most}, f"of the last rows on the path {path}"))
+            excesses.append(({name: share / bounds[name] for name, share in shares.items()}, f"on the path {path}"))
+            ends = zip(outcomes, right)
+            last = median([difference(y[""].to(x)[:, -LAST:], right_y[""][:, -LAST:]) for y, right_y in ends])
+            excesses.append(({"": last / most}, f"of the last rows on the path {path}"))
         mixer, x = rounded("auto", length)
         if hasattr(mixer, "step"):
             mixer, x = mixer.float(), x[:, :LONGEST].float()
             with torch.autocast(x.device.type, torch.bfloat16):
                 y = decoded(mixer, x)
             error = difference(y[:, late.start :].double(), right[0][""][:, : y.shape[1] - late.start])
-            found.append(({"": error / most}, "of steps"))
-        return worst(found)
+            excesses.append(({"": error / most}, "of steps"))
+        return worst(excesses)
 
     def in_16_bits() -> Residual:
-        found = {}
+        counts = {}
         for path, place in taken().items():
             mixer, x = place.sample(rounded, path, length)
             with _Narrow(narrow) as of_path, torch.autocast(place.device, torch.bfloat16):
                 mixer(x)
-            found |= {f"{operation} on the path {path}": count for operation, count in of_path.counts.items()}
+            counts |= {f"{operation} on the path {path}": count for operation, count in of_path.counts.items()}
             with _Narrow(NARROW) as of_step, torch.autocast(place.device, torch.bfloat16):
                 hasattr(mixer, "step") and mixer.step(x[:, 0])
-            found |= {f"{operation} in a step": count for operation, count in of_step.counts.items()}
-        return Residual(sum(found.values()), ", ".join(found))
+            counts |= {f"{operation} in a step": count for operation, count in of_step.counts.items()}
+        return Residual(sum(counts.values()), ", ".join(counts))
 
     late = range(min(FIRST, length - 1), length)
     what = f"outputs are within {most:.0%} of float64 and gradients within {BFLOAT16_GRADIENT:.0%}"

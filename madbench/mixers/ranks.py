@@ -96,18 +96,18 @@ class RankAllocation:
         other down to d/2, the paying side as far as it goes. What is then left goes to the other. Raises
         ``BudgetError`` where nothing fits, and says what would.
         """
-        found = self._closest(qk, vo)
-        if found.slack >= 0:
-            return found
-        label, size, terms = self.label, self.size, found.terms
+        allocation = self._closest(qk, vo)
+        if allocation.slack >= 0:
+            return allocation
+        label, size, terms = self.label, self.size, allocation.terms
         term = max(terms, key=terms.__getitem__)
         other = replace(self, label=replace(label, rank=self.other_rank[label.rank]))._closest(qk, vo)
         ways = [str(other.label)] * (other.slack >= 0) + [str(replace(label, rank="", over=True)), *self.ways_to_fit]
         raise BudgetError(
             f"{label} does not fit its budget at d_model {size.d_model}, n_head {size.n_head}: the smallest it can be"
-            f" (r_qk {found.r_qk}, r_vo {found.r_vo}) is {found.total:,} parameters of {found.target:,} allowed, most"
-            f" of them in {term} ({terms[term]:,}); what would fit: {'; '.join(ways)}; the paper's budget (--budget"
-            " paper), which is not enforced"
+            f" (r_qk {allocation.r_qk}, r_vo {allocation.r_vo}) is {allocation.total:,} parameters of"
+            f" {allocation.target:,} allowed, most of them in {term} ({terms[term]:,}); what would fit:"
+            f" {'; '.join(ways)}; the paper's budget (--budget paper), which is not enforced"
         )
 
     def _closest(self, qk: list[int], vo: list[int]) -> Self:

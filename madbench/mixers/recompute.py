@@ -13,7 +13,7 @@ from torch.utils.checkpoint import checkpoint
 from madbench.mixers.tracing import is_transformed
 
 
-def again(function: Callable[..., Any], *inputs: Any, module: nn.Module | None = None) -> Any:
+def recomputed(function: Callable[..., Any], *inputs: Any, module: nn.Module | None = None) -> Any:
     """What ``function`` gives, computed once more in the backward pass instead of kept; it draws no random numbers.
 
     ``module`` is the one whose parameters ``function``, a method of it, reads. Under the transforms of torch.func,

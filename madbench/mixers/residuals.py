@@ -17,9 +17,9 @@ class Residual(float):
     where: str
 
     def __new__(cls, value: float, where: str) -> Residual:
-        found = super().__new__(cls, value)
-        found.where = where
-        return found
+        residual = super().__new__(cls, value)
+        residual.where = where
+        return residual
 
 
 def filled(build: Callable[[], nn.Module]) -> tuple[nn.Module, Tensor]:
@@ -35,17 +35,17 @@ def filled(build: Callable[[], nn.Module]) -> tuple[nn.Module, Tensor]:
         return mixer.eval().requires_grad_(False), torch.randn(2, size.max_len, size.d_model).double()
 
 
-def difference(given: Tensor, expected: Tensor) -> float:
+def difference(actual: Tensor, expected: Tensor) -> float:
     """Norm of the difference, relative to ``expected``."""
-    return float((given - expected).norm() / expected.norm().clamp(min=1e-30))
+    return float((actual - expected).norm() / expected.norm().clamp(min=1e-30))
 
 
-def decoded(mixer: nn.Module, x: Tensor, cache: Any = None, **how: Any) -> Tensor:
+def decoded(mixer: nn.Module, x: Tensor, cache: Any = None, **options: Any) -> Tensor:
     """The rows of x (B, T, D) by one step a token, after what the cache holds."""
     import torch
 
     rows = []
     for token in x.unbind(1):
-        row, cache = mixer.step(token, cache, **how)
+        row, cache = mixer.step(token, cache, **options)
         rows.append(row)
     return torch.stack(rows, dim=1)

@@ -55,11 +55,11 @@ def has_name(parameter: str, names: tuple[str, ...]) -> bool:
 
 def attach(mixer: nn.Module, traits: Traits, label: Any) -> nn.Module:
     """The mixer, which has the traits of its label from now on; ``ConfigError`` for a name that it does not have."""
-    known = dict(mixer.named_parameters())
+    parameters = dict(mixer.named_parameters())
     for kind in ("outputs", "without_decay", "own_start"):
         for name in getattr(traits, kind) or ():
-            if not any(has_name(parameter, (name,)) for parameter in known):
-                hint = did_you_mean(name, known)
+            if not any(has_name(parameter, (name,)) for parameter in parameters):
+                hint = did_you_mean(name, parameters)
                 raise ConfigError(f"traits of {str(label)!r}: {kind}: its mixer has no parameter {name!r}{hint}")
     mixer.traits = traits
     return mixer
@@ -67,8 +67,8 @@ def attach(mixer: nn.Module, traits: Traits, label: Any) -> nn.Module:
 
 def traits_of(mixer: nn.Module) -> Traits:
     """The traits of a mixer, the defaults of one that no family has built."""
-    found = getattr(mixer, "traits", None)
-    return found if isinstance(found, Traits) else Traits()
+    traits = getattr(mixer, "traits", None)
+    return traits if isinstance(traits, Traits) else Traits()
 
 
 def mixers_in(model: nn.Module) -> Iterator[tuple[str, nn.Module, Traits]]:
@@ -88,15 +88,15 @@ def output_names(mixer: nn.Module, d_model: int) -> list[str]:
         return [name for name, _ in mixer.named_parameters() if has_name(name, outputs)]
     from madbench.mixers.tracing import has_data
 
-    named = ((name, one) for name, one in mixer.named_parameters() if has_data(one) and not one.is_meta)
-    candidates = [name for name, parameter in named if parameter.ndim >= 2]
-    found = [name for name in candidates if _decides_one_channel(mixer, name, d_model)]
-    if candidates and not found:
+    named = ((name, weight) for name, weight in mixer.named_parameters() if has_data(weight) and not weight.is_meta)
+    candidates = [name for name, weight in named if weight.ndim >= 2]
+    names = [name for name in candidates if _decides_one_channel(mixer, name, d_model)]
+    if candidates and not names:
         raise TrainingError(
             f"{type(mixer).__name__}: which of its weights end in the residual stream does not show; its family has to "
             "say it, traits(label).outputs"
         )
-    return found
+    return names
 
 
 def _decides_one_channel(mixer: nn.Module, name: str, d_model: int) -> bool:
@@ -119,9 +119,9 @@ def _decides_one_channel(mixer: nn.Module, name: str, d_model: int) -> bool:
 
     for axis in {axis for axis in (0, weight.ndim - 1) if weight.shape[axis] == d_model}:
         none, once, twice = (output(weight.select(axis, 0), scale) for scale in (0.0, 1.0, 2.0))
-        change, again = once - none, twice - once
+        first_change, second_change = once - none, twice - once
         size = once.abs().max()
-        decides = change[..., 0].abs().max() > 1e-6 * size and change[..., 1:].abs().max() <= 1e-9 * size
-        if decides and (change - again).abs().max() <= 1e-9 * size:
+        decides = first_change[..., 0].abs().max() > 1e-6 * size and first_change[..., 1:].abs().max() <= 1e-9 * size
+        if decides and (first_change - second_change).abs().max() <= 1e-9 * size:
             return True
     return False

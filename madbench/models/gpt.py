@@ -51,12 +51,12 @@ class Block(nn.Module):
 
         A prompt goes through the mixer's ``prefill`` where it has one, all else token by token.
         """
-        given = self.mixer_norm(x)
+        normed = self.mixer_norm(x)
         if cache is None and hasattr(self.mixer, "prefill"):
-            mixed, cache = self.mixer.prefill(given, slide=slide)
+            mixed, cache = self.mixer.prefill(normed, slide=slide)
         else:
             rows = []
-            for token in given.unbind(1):
+            for token in normed.unbind(1):
                 row, cache = self.mixer.step(token, cache, slide=slide)
                 rows.append(row)
             mixed = torch.stack(rows, dim=1)
@@ -208,13 +208,13 @@ def generate(
     ids = torch.tensor([prompt], device=model.embedding.weight.device)
 
     def draws() -> Iterator[int]:
-        given, state = ids, None
+        unread, state = ids, None
         for _ in range(count):
             with torch.inference_mode():
-                logits, state = model.decode(given, state, slide=True)
+                logits, state = model.decode(unread, state, slide=True)
                 token = _draw(logits[0, :vocab_size].float(), generator, temperature, top_k)
             yield token
-            given = ids.new_tensor([[token]])
+            unread = ids.new_tensor([[token]])
 
     return draws()  # the settings are checked before the first one is asked for
 

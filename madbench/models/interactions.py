@@ -66,7 +66,7 @@ class InteractionModel(nn.Module):
         symbols = torch.arange(len(self.vectors), device=self.vectors.device)
         alone = self(symbols[:, None])[:, 0]
         return torch.stack(
-            [self(torch.stack([one.expand_as(symbols), symbols], 1))[:, 0] - alone[one] for one in symbols]
+            [self(torch.stack([symbol.expand_as(symbols), symbols], 1))[:, 0] - alone[symbol] for symbol in symbols]
         )
 
     @torch.no_grad()

@@ -62,7 +62,7 @@ def chunked_cross_entropy(
     """
     device = hidden.device.type
     dtype = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else hidden.dtype
-    needed = [torch.is_grad_enabled() and one is not None and one.requires_grad for one in (hidden, weight, bias)]
+    needed = [torch.is_grad_enabled() and x is not None and x.requires_grad for x in (hidden, weight, bias)]
     rows = max(1, most_logits // len(weight))
     return _ChunkedCrossEntropy.apply(hidden, weight, bias, targets, rows, dtype, *needed)
 

@@ -146,8 +146,8 @@ def load_paper(name: str) -> Paper:
     if name in packages.refused:
         raise ConfigError(packages.refused[name])
     if name not in packages.points:
-        known = [*files, *packages.points]
-        raise ConfigError(f"no paper {name!r}{did_you_mean(name, known)}; papers: {', '.join(known)}")
+        names = [*files, *packages.points]
+        raise ConfigError(f"no paper {name!r}{did_you_mean(name, names)}; papers: {', '.join(names)}")
     where = place("paper", name, packages.points[name].value)
     with isolated(where, ConfigError):
         paper = resolve(packages.points[name].value)

@@ -154,8 +154,8 @@ def beside_published(request: Request, results: Results) -> Listing:
         lines.append([label, *(f"{ours[c.name].mean:.{c.digits}f}" if ours[c.name] else "-" for c in columns)])
         if label in published:
             numbers = [published[label].get(c.name, math.nan) for c in columns]
-            shown = ["-" if math.isnan(x) else f"{x:.{c.digits}f}" for x, c in zip(numbers, columns)]
-            lines.append([PUBLISHED, *shown])
+            texts = ["-" if math.isnan(x) else f"{x:.{c.digits}f}" for x, c in zip(numbers, columns)]
+            lines.append([PUBLISHED, *texts])
     headings = ["Label", *(c.heading for c in columns)]
     notes = " ".join(results.sentences())
     caption = f"{request.item.place} of {request.paper.title}: means over seeds, and the published numbers below them."

@@ -69,15 +69,16 @@ def _words(protocol: Protocol, name: str, changes: Sequence[str], results: Path)
     corpus = protocol.corpus
     is_named = corpus is not None and corpus.folder and not corpus.name.startswith("stdlib-")
     usual = protocol.suite.default
-    given = {"--profile": None if name == usual else name, "--fidelity": protocol.fidelity, "--budget": protocol.budget}
-    given |= {"--corpus": str(corpus.folder), **corpus.options} if is_named else {}
-    given |= {"--results": str(results)}
-    return [*changes, *precision, *option_words(given)]
+    options = {"--profile": None if name == usual else name}
+    options |= {"--fidelity": protocol.fidelity, "--budget": protocol.budget}
+    options |= {"--corpus": str(corpus.folder), **corpus.options} if is_named else {}
+    options |= {"--results": str(results)}
+    return [*changes, *precision, *option_words(options)]
 
 
-def option_words(given: Mapping[str, str | None]) -> list[str]:
+def option_words(options: Mapping[str, str | None]) -> list[str]:
     """The options that a command has to name, as their values are not the usual ones."""
-    named = {option: value for option, value in given.items() if value is not None and value != _USUAL.get(option)}
+    named = {option: value for option, value in options.items() if value is not None and value != _USUAL.get(option)}
     return [word for pair in named.items() for word in pair]
 
 
@@ -104,9 +105,9 @@ def missing_runs(
 
     seeds_of = {row.name: {job.seed for job in row.jobs} for row in rows}
     seeds = sorted(set().union(*seeds_of.values()))
-    found = []
+    missing = []
     if without := [label for label in asked if label not in seeds_of]:
-        found.append(Missing(f"No runs ({what}): {_named(without)}.", command(without, seeds)))
+        missing.append(Missing(f"No runs ({what}): {_named(without)}.", command(without, seeds)))
     jobs = [job for row in rows for job in row.jobs]
     failed = [job for job in jobs if job.id in records and records[job.id].status == "failed"]
     if lacking := [job for job in jobs if job.id not in records] + failed:
@@ -115,21 +116,21 @@ def missing_runs(
         labels = [label for label in seeds_of if label in {job.label for job in lacking}]
         of_tasks = [task for task in tasks if task in {job.task for job in lacking}]
         words = command(labels, {job.seed for job in lacking}, of_tasks)
-        found.append(Missing(f"{text}: {_named(labels)}.", words))
+        missing.append(Missing(f"{text}: {_named(labels)}.", words))
     by_seeds: dict[tuple[int, ...], list[str]] = {}
     for label, own in seeds_of.items():
         by_seeds.setdefault(tuple(seed for seed in seeds if seed not in own), []).append(label)
     for rest, labels in by_seeds.items():
         if rest:
             text = f"No seed {seed_list(rest)}, which other labels have ({what}): {_named(labels)}."
-            found.append(Missing(text, command(labels, rest)))
+            missing.append(Missing(text, command(labels, rest)))
     if single := [label for label, own in seeds_of.items() if len(own) == 1]:
         further = command(single, [max(seeds) + 1]) if len(seeds) == 1 else ""
-        found.append(Missing(f"Single seed; excluded from tests ({what}): {_named(single)}.", further))
-    return found
+        missing.append(Missing(f"Single seed; excluded from tests ({what}): {_named(single)}.", further))
+    return missing
 
 
 def _named(labels: Sequence[str]) -> str:
     rest = len(labels) - _MOST_NAMED
-    shown = ", ".join(labels if rest <= 1 else labels[:_MOST_NAMED])
-    return f"{shown} and {rest} more" if rest > 1 else shown
+    names = ", ".join(labels if rest <= 1 else labels[:_MOST_NAMED])
+    return f"{names} and {rest} more" if rest > 1 else names

@@ -111,10 +111,10 @@ def report_page(results: Results, labels: Sequence[str] = (), claims: Sequence[C
     runs = _reported_runs(results, rows, records)
     effects = attribution_table(results.scores)
     options = {suite: shlex.join(protocol_words(row, store.root)) for suite, row in first.items()}
-    found = findings_table(findings(results.scores, options=options, claims=claims))
+    judged = findings_table(findings(results.scores, options=options, claims=claims))
     table = result_table(results)
     figures, no_figures = _figures(results)
-    verdicts = Counter(row.verdict for row in found.rows)
+    verdicts = Counter(row.verdict for row in judged.rows)
     parts = list(table.parts or [table]) if table else []
     baseline, *others = _baseline_first(results.labels, labels)
     content = {
@@ -123,9 +123,9 @@ def report_page(results: Results, labels: Sequence[str] = (), claims: Sequence[C
         "counts": _counts(runs),
         "properties": _properties(protocols, runs, store),
         "bad_runs": [run for run in runs if run.status in ("failed", "diverged")],
-        "findings": page_claims(found),
+        "findings": page_claims(judged),
         "verdicts": {name: verdicts[name] for name in VERDICTS},
-        "findings_note": f"{found.caption} {found.notes}",
+        "findings_note": f"{judged.caption} {judged.notes}",
         "tables": [result_page_table(part) for part in parts],
         "comparison": comparison_page_table(comparison_table(baseline, others, results.scores), baseline),
         "figures": figures,
@@ -142,10 +142,10 @@ def _with_failed(rows: Sequence[PlannedRow], store: Store) -> list[PlannedRow]:
     """``rows`` of one suite; recognised protocols, whose jobs are those with a result, have the failed ones too."""
     if not rows or not rows[0].protocol.suite.takes_corpus:
         return list(rows)
-    suite, known = rows[0].protocol.suite, {job.id for row in rows for job in row.jobs}
+    suite, job_ids = rows[0].protocol.suite, {job.id for row in rows for job in row.jobs}
     protocol = protocol_id(suite, rows[0].jobs[0])
     stored = (run for run in store.runs(with_curves=False, suite=suite.name) if run.record.status == "failed")
-    failed = [run.job for run in stored if run.job.id not in known and protocol_id(suite, run.job) == protocol]
+    failed = [run.job for run in stored if run.job.id not in job_ids and protocol_id(suite, run.job) == protocol]
     return [replace(row, jobs=[*row.jobs, *(job for job in failed if job.label == row.name)]) for row in rows]
 
 
@@ -166,9 +166,10 @@ def _reported_runs(results: Results, rows: Sequence[PlannedRow], records: Mappin
 
 def _lead(protocols: Iterable[Protocol]) -> str:
     parts = []
-    for one in protocols:
-        fidelity = f"{one.fidelity}, " if len(one.suite.fidelities) > 1 else ""
-        parts.append(f"{one.suite.title}: {one.profile.noun} {one.name}, {fidelity}budget {one.budget}")
+    for protocol in protocols:
+        fidelity = f"{protocol.fidelity}, " if len(protocol.suite.fidelities) > 1 else ""
+        profile = f"{protocol.profile.noun} {protocol.name}"
+        parts.append(f"{protocol.suite.title}: {profile}, {fidelity}budget {protocol.budget}")
     return "; ".join(parts)
 
 
@@ -184,7 +185,7 @@ def _summary(tables: Iterable[ResultTable], verdicts: Mapping[str, int]) -> str:
 
 def _best(table: ResultTable) -> str:
     """What the table says of its average, or of its first column: which label is best, and which may be as good."""
-    column = next((one for one in table.columns if is_average(one.name)), table.columns[0])
+    column = next((average for average in table.columns if is_average(average.name)), table.columns[0])
     marked = {name: row[column.name].mark for name, row in table.cells.items() if column.name in row}
     best = [name for name, mark in marked.items() if mark == BEST]
     others = [name for name, mark in marked.items() if mark == WITHIN_NOISE]
@@ -205,40 +206,41 @@ def _baseline_first(stored: Sequence[str], asked: Sequence[str]) -> list[str]:
 
 
 def _counts(runs: Sequence[ReportedRun]) -> list[tuple[str, str]]:
-    found = []
+    counts = []
     for name in ("label", "task", "seed"):
         count = len({getattr(run.job, name) for run in runs})
-        found.append((f"{count:,}", f"{name}{'s' * (count != 1)}"))
+        counts.append((f"{count:,}", f"{name}{'s' * (count != 1)}"))
     done = sum(run.status in ("finished", "diverged") for run in runs)
-    return [*found, (f"{done:,} / {len(runs):,}", "jobs done")]
+    return [*counts, (f"{done:,} / {len(runs):,}", "jobs done")]
 
 
 def _properties(protocols: Iterable[Protocol], runs: Sequence[ReportedRun], store: Store) -> list[tuple[str, str]]:
     """Name and value of what all runs share, and of what they ran on."""
-    found = []
+    properties = []
     for protocol in protocols:
         comparable = "" if protocol.profile.comparable_with_paper else " Not comparable with the paper."
         suite = protocol.suite
-        found.append((suite.title, " ".join(suite.sentences(protocol)) + comparable))
+        properties.append((suite.title, " ".join(suite.sentences(protocol)) + comparable))
         if len(suite.tasks()) > 1:
-            found.append(("Tasks", ", ".join(map(title, protocol.tasks))))
+            properties.append(("Tasks", ", ".join(map(title, protocol.tasks))))
             trainings = {run.job.training for run in runs if run.job.suite == suite.name}
             for field in ("learning_rate", "weight_decay"):
-                values = sorted({value for one in trainings if (value := getattr(one, field, None)) is not None})
-                found.append((f"{field}s".replace("_", " ").capitalize(), ", ".join(f"{value:g}" for value in values)))
-    found.append(("Seeds", seed_list({run.job.seed for run in runs})))
+                values = sorted({getattr(training, field, None) for training in trainings} - {None})
+                name = f"{field}s".replace("_", " ").capitalize()
+                properties.append((name, ", ".join(f"{value:g}" for value in values)))
+    properties.append(("Seeds", seed_list({run.job.seed for run in runs})))
     for heading, name in {"Device": "device", "Operator path": "path", "Versions": "versions", "Code": "git"}.items():
-        given = [run.record.details.get(name) for run in runs if run.record]
-        given = [value for value in given if value is not None]  # no commit outside a checkout
-        times = Counter(map(_commit if name == "git" else _text, given))
+        recorded = [run.record.details.get(name) for run in runs if run.record]
+        recorded = [value for value in recorded if value is not None]  # no commit outside a checkout
+        times = Counter(map(_commit if name == "git" else _text, recorded))
         texts = [f"{value} ({count:,} runs)" if len(times) > 1 else value for value, count in times.most_common()]
-        found.append((heading, "; ".join(texts) or "not recorded"))
-    found.append(("Runs ended", _dates(runs)))
-    return [*found, ("Store", str(store.root))]
+        properties.append((heading, "; ".join(texts) or "not recorded"))
+    properties.append(("Runs ended", _dates(runs)))
+    return [*properties, ("Store", str(store.root))]
 
 
 def _text(value: Any) -> str:
-    return " ".join(f"{name} {one}" for name, one in value.items()) if isinstance(value, Mapping) else str(value)
+    return " ".join(f"{name} {item}" for name, item in value.items()) if isinstance(value, Mapping) else str(value)
 
 
 def _commit(value: Mapping[str, Any]) -> str:
@@ -258,17 +260,17 @@ def _missing(
     results: Results, rows: Sequence[PlannedRow], labels: Sequence[str], records: Mapping[str, Record]
 ) -> list[Missing]:
     """What each suite lacks, and the stored runs that are left out."""
-    found: list[Missing] = []
+    missing: list[Missing] = []
     for suite in suites().values():
         own = [row for row in rows if row.protocol.suite is suite]
         if own:
-            found += missing_runs(own, labels or results.labels, records, results.store.root)
+            missing += missing_runs(own, labels or results.labels, records, results.store.root)
         elif suite.address in rows[0].protocol.profile.beside:
-            found.append(Missing(f"No runs: {suite.title}."))
+            missing.append(Missing(f"No runs: {suite.title}."))
     if others := len(results.store.jobs()) - len(records):
         text = f"{others:,} stored runs are of other labels or protocols, which are never mixed."
-        found.append(Missing(text, "madbench ls runs"))
-    return found
+        missing.append(Missing(text, "madbench ls runs"))
+    return missing
 
 
 def _figures(results: Results) -> tuple[list[tuple[str, str, Markup]], list[Missing]]:
@@ -319,7 +321,7 @@ def _data(runs: Sequence[ReportedRun], effects: AttributionTable, store: Store) 
         "count": len(runs),
         "runs": run_columns(runs),
         "curves": {i: curve for i, curve in curves.items() if curve},
-        "measurements": {place[run_id]: plain(found) for run_id, found in store.all_measurements(place).items()},
+        "measurements": {place[run_id]: plain(of_run) for run_id, of_run in store.all_measurements(place).items()},
         "titles": {name: title(name) for name in (*tasks, *tasks_of_column)},
         "tasks": tasks_of_column,
         "explanations": {
@@ -334,30 +336,31 @@ def _data(runs: Sequence[ReportedRun], effects: AttributionTable, store: Store) 
 
 def _tasks_of_columns(runs: Sequence[ReportedRun]) -> dict[str, list[str]]:
     """The tasks on whose runs a column rests that is not called as its task, by column."""
-    found = {}
+    tasks_of_column = {}
     for suite in suites().values():
         tasks = {run.job.task for run in runs if run.job.suite == suite.name}
-        for one in suite.columns(task for task in suite.tasks() if task not in broken_tasks()) if tasks else ():
-            if one.name not in tasks:
-                found[one.name] = [*(parts_of(one.name) or [task for task in suite.tasks() if task in tasks])]
-    return found
+        for column in suite.columns(task for task in suite.tasks() if task not in broken_tasks()) if tasks else ():
+            if column.name not in tasks:
+                parts = parts_of(column.name) or (task for task in suite.tasks() if task in tasks)
+                tasks_of_column[column.name] = list(parts)
+    return tasks_of_column
 
 
 def _effects(table: AttributionTable) -> dict[str, dict[str, Any]]:
     """What the page opens for an effect or an interaction, by its name and quantity."""
-    found = {}
-    for one in table.rows:
+    effects = {}
+    for row in table.rows:
         text, headings = "the mean over these pairs of labels, which differ in this factor alone", ["With", "Without"]
         headings.append("Difference over the seeds")
-        if one.is_interaction:
-            first, second = (contrast.short_name for contrast in one.contrasts)
+        if row.is_interaction:
+            first, second = (contrast.short_name for contrast in row.contrasts)
             text = f"by how much more {first} is worth where {second} is given, mean over these sets of labels"
             headings = ["Both", f"{second} alone", f"{first} alone", "Neither"]
-        found[f"{one.name}/{one.quantity}"] = {
-            "text": f"{difference_text(one.estimate, one.quantity)}: {text}.",
+        effects[f"{row.name}/{row.quantity}"] = {
+            "text": f"{difference_text(row.estimate, row.quantity)}: {text}.",
             "headings": headings,
             "rows": [
-                [list(case), difference_text(own, one.quantity) if own else ""] for case, own in one.cases.items()
+                [list(case), difference_text(own, row.quantity) if own else ""] for case, own in row.cases.items()
             ],
         }
-    return found
+    return effects

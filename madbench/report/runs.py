@@ -63,9 +63,9 @@ def run_columns(runs: Sequence[ReportedRun]) -> dict[str, Column]:
     values |= {"status": [run.status for run in runs], "error": [record.error or None for record in records]}
     values |= {name: [getattr(run, name) for run in runs] for name in ("result", "counts", "words", "change")}
     for name in ("metrics", "details"):
-        found = [getattr(record, name) for record in records]
-        names = dict.fromkeys(itertools.chain.from_iterable(found))
-        values |= {f"{name}.{one}": [of_run.get(one) for of_run in found] for one in names}
+        mappings = [getattr(record, name) for record in records]
+        names = dict.fromkeys(itertools.chain.from_iterable(mappings))
+        values |= {f"{name}.{key}": [of_run.get(key) for of_run in mappings] for key in names}
     return {name: column(of_name) for name, of_name in values.items()}
 
 

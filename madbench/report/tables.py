@@ -88,9 +88,9 @@ def result_page_table(table: ResultTable) -> PageTable:
     groups = []
     for name in table.rows:
         cells = [Cell(name, len(groups), page_link("runs", name))]
-        for i, (one, text) in enumerate(zip(table.columns, table.texts(name)), 1):
-            link = page_link("runs", name, _opens(suite, one.name)) if text.strip("-") else ""
-            cells.append(Cell(text, keys[one.name][0].get(name), link, marks.get((name, i), "")))
+        for i, (quantity, text) in enumerate(zip(table.columns, table.texts(name)), 1):
+            link = page_link("runs", name, _opens(suite, quantity.name)) if text.strip("-") else ""
+            cells.append(Cell(text, keys[quantity.name][0].get(name), link, marks.get((name, i), "")))
         rows, published = [cells], table.published_texts(name)
         if any(published):
             rows.append([Cell("published"), *map(Cell, published)])
@@ -134,7 +134,7 @@ def _difference_cell(row: Comparison) -> Cell:
 
 def factor_page_table(table: AttributionTable) -> PageTable:
     """A row a factor and an interaction; the cells open the labels that they rest on."""
-    values = {(one.name, one.quantity): one.estimate.estimate for one in table.rows}
+    values = {(row.name, row.quantity): row.estimate.estimate for row in table.rows}
     (corner, *headings), lines = table.text_rows()
     groups = []
     for name, *texts in lines:
@@ -170,9 +170,9 @@ def budget_page_table(jobs: Iterable[Job]) -> PageTable:
         counts = (allocation.total, allocation.target, getattr(allocation, "paper_total", allocation.total))
         lengths.setdefault((label, d_model, ranks, *counts), []).append(length)
     groups = []
-    for (label, d_model, ranks, total, target, paper_total), found in lengths.items():
-        size = f"d_model {d_model}, length {', '.join(f'{length:,}' for length in sorted(found))}"
-        cells = [Cell(label, len(groups), page_link("runs", label)), Cell(size, min(found)), Cell(ranks)]
+    for (label, d_model, ranks, total, target, paper_total), seq_lens in lengths.items():
+        size = f"d_model {d_model}, length {', '.join(f'{length:,}' for length in sorted(seq_lens))}"
+        cells = [Cell(label, len(groups), page_link("runs", label)), Cell(size, min(seq_lens)), Cell(ranks)]
         cells += [Cell(f"{number:,}", number) for number in (total, target)]
         cells += [Cell(f"{ratio:.3f}", ratio) for ratio in (total / target, paper_total / target)]
         groups.append(Group([cells], label))

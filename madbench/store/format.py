@@ -144,8 +144,9 @@ def read_measurements(folder: Path) -> list[Measurement]:
 
     Raises ``StoreError`` where one cannot be read and ``DamagedRunError`` where it cannot be trusted.
     """
-    found = [_read_measurement(folder, name) for name in _measurement_files(folder)]
-    return list({(one.name, json.dumps(one.settings, sort_keys=True)): one for one in found}.values())
+    measurements = [_read_measurement(folder, name) for name in _measurement_files(folder)]
+    newest = {(each.name, json.dumps(each.settings, sort_keys=True)): each for each in measurements}
+    return list(newest.values())
 
 
 def damaged_measurements(folder: Path) -> list[str]:

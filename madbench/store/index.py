@@ -54,16 +54,16 @@ class RunIndex:
         if len(names) < WORTH_INDEXING:
             return {name: read(name) for name in names}
         signatures = {name: signature(f"{self.runs}/{name}") for name in names}
-        found = self._known(signatures)
-        unknown = [name for name in names if name not in found]
-        found |= {name: read(name) for name in (track(unknown) if len(unknown) >= WORTH_INDEXING else unknown)}
-        readable = [name for name in unknown if signatures[name] and isinstance(found[name], tuple)]
+        runs = self._indexed(signatures)
+        unknown = [name for name in names if name not in runs]
+        runs |= {name: read(name) for name in (track(unknown) if len(unknown) >= WORTH_INDEXING else unknown)}
+        readable = [name for name in unknown if signatures[name] and isinstance(runs[name], tuple)]
         with suppress(OSError):
             tick = present_tick(self.path.parent) if readable else ""  # later, what changed now would look unchanged
             unchanged = [name for name in readable if signature(f"{self.runs}/{name}") == signatures[name]]
             settled = [name for name in unchanged if tick not in signatures[name].split()]
-            self._write([_row(name, signatures[name], *found[name]) for name in settled])
-        return {name: found[name] for name in names}
+            self._write([_row(name, signatures[name], *runs[name]) for name in settled])
+        return {name: runs[name] for name in names}
 
     def problems(self, names: Collection[str]) -> list[str]:
         """What is damaged in the index of the runs ``names``, and what to do."""
@@ -86,9 +86,9 @@ class RunIndex:
         with closing(sqlite3.connect(address, uri=True)) as index:
             return index.execute(f"SELECT {_COLUMNS} FROM runs").fetchall()
 
-    def _known(self, signatures: Mapping[str, str]) -> dict[str, Found]:
+    def _indexed(self, signatures: Mapping[str, str]) -> dict[str, Found]:
         """The runs that the index holds with these signatures."""
-        rows, known = [], {}
+        rows, runs = [], {}
         with suppress(sqlite3.Error):
             rows = self._rows()
         rows = [row for row in rows if row[1] and signatures.get(row[0]) == row[1] and row[4] == _digest(*row[:4])]
@@ -98,8 +98,8 @@ class RunIndex:
                 job = make_job(shared, label, seed, name)
                 vars(job)["id"] = name  # its cached property: known since the row was written
                 status, metrics, details, error = gave
-                known[name] = job, Record(status, metrics, [], details, error)
-        return known
+                runs[name] = job, Record(status, metrics, [], details, error)
+        return runs
 
     def _write(self, rows: Sequence[Sequence[str]]) -> None:
         """Adds ``rows``, once more into a new file where the one that is there is damaged or foreign."""
@@ -133,10 +133,10 @@ def signature(folder: str) -> str:
     Empty where a file is missing.
     """
     try:
-        found = [os.stat(f"{folder}/{name}") for name in NAMES]
+        stats = [os.stat(f"{folder}/{name}") for name in NAMES]
     except OSError:
         return ""
-    return " ".join(f"{one.st_ino} {one.st_size} {one.st_mtime_ns} {one.st_ctime_ns}" for one in found)
+    return " ".join(f"{stat.st_ino} {stat.st_size} {stat.st_mtime_ns} {stat.st_ctime_ns}" for stat in stats)
 
 
 def _row(name: str, signed: str, job: Job, record: Record) -> tuple[str, ...]:

@@ -105,9 +105,9 @@ class Store:
             raise StoreError(f"{store.root}: not a results folder: it holds no folder 'runs'")
         with explain_os_errors(store._runs), os.scandir(store._runs) as entries:
             first = list(itertools.islice((entry.name for entry in entries if not entry.name.startswith(".")), 3))
-        found = [store._try(name) for name in first]
-        if found and all(isinstance(one, OtherVersionError) for one in found):  # one could be damaged
-            raise OtherVersionError(store.root, found[0].schema)
+        runs = [store._try(name) for name in first]
+        if runs and all(isinstance(run, OtherVersionError) for run in runs):  # one could be damaged
+            raise OtherVersionError(store.root, runs[0].schema)
         if create:
             store._drop_stale_work()
         return store
@@ -160,8 +160,8 @@ class Store:
         Raises ``StoreError`` where a run cannot be read.
         """
         listed = set(self.job_ids())
-        found = self._look_up([job_id for job_id in job_ids if job_id in listed])
-        return {job_id: record for job_id, one in found.items() if (record := _record(one))}
+        runs = self._look_up([job_id for job_id in job_ids if job_id in listed])
+        return {job_id: record for job_id, run in runs.items() if (record := _record(run))}
 
     def has_weights(self, job_id: str) -> bool:
         """Whether the run left weights, which :meth:`kept_file` verifies."""
@@ -194,8 +194,8 @@ class Store:
                 self.kept_file(job_id, name)
             except StoreError as error:
                 problems.append(str(error))
-        known = {*NAMES, MEASUREMENTS, *(Path(name).parts[0] for name in digests)}
-        return problems + [f"{folder / name}: not of this run; delete it" for name in {*os.listdir(folder)} - known]
+        expected = {*NAMES, MEASUREMENTS, *(Path(name).parts[0] for name in digests)}
+        return problems + [f"{folder / name}: not of this run; delete it" for name in {*os.listdir(folder)} - expected]
 
     def measure(
         self, job_id: str, name: str, values: Mapping[str, float], details: Any = None, settings: Any = None
@@ -215,14 +215,14 @@ class Store:
 
     def all_measurements(self, job_ids: Iterable[str]) -> dict[str, list[Measurement]]:
         """Those of many runs, where there are any; a run of which one cannot be read is named in ``problems``."""
-        found = {}
+        measurements_by_run = {}
         for job_id in job_ids:
             try:
-                if some := read_measurements(self._runs / job_id):
-                    found[job_id] = some
+                if measurements := read_measurements(self._runs / job_id):
+                    measurements_by_run[job_id] = measurements
             except StoreError as error:
                 self.problems.append(str(error))
-        return found
+        return measurements_by_run
 
     @contextmanager
     def claim(self, job: Job | str, afresh: bool = False) -> Iterator[Path]:
@@ -273,15 +273,15 @@ class Store:
     def _readable(self, with_curves: bool) -> Iterator[tuple[Job, Record]]:
         self.problems = []
         names = self.job_ids()
-        found = (self._try(name, True) for name in names) if with_curves else self._look_up(names).values()
+        runs = (self._try(name, True) for name in names) if with_curves else self._look_up(names).values()
         others: Counter[Any] = Counter()
-        for one in found:
-            if isinstance(one, tuple):
-                yield one
-            elif isinstance(one, OtherVersionError):
-                others[one.schema] += 1
-            elif one:
-                self.problems.append(str(one))
+        for run in runs:
+            if isinstance(run, tuple):
+                yield run
+            elif isinstance(run, OtherVersionError):
+                others[run.schema] += 1
+            elif run:
+                self.problems.append(str(run))
         self.problems += [str(OtherVersionError(f"{self._runs}: {n} runs", schema)) for schema, n in others.items()]
 
     def _look_up(self, names: Sequence[str]) -> Mapping[str, Found]:
@@ -357,11 +357,11 @@ class Snapshot(Store):
         return {name: self._found[name] for name in names}
 
 
-def _record(found: Found) -> Record | None:
+def _record(run: Found) -> Record | None:
     """The record, if there is a sound one. Raises ``StoreError`` where that cannot be known."""
-    if isinstance(found, StoreError) and not isinstance(found, DamagedRunError):
-        raise found
-    return found[1] if isinstance(found, tuple) else None
+    if isinstance(run, StoreError) and not isinstance(run, DamagedRunError):
+        raise run
+    return run[1] if isinstance(run, tuple) else None
 
 
 def _empty(work: Path, ending: str = "") -> None:

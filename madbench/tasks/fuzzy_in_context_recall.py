@@ -96,8 +96,8 @@ class FuzzyInContextRecall(TaskSetting):
         if not training:
             # The closing probe counts as shown before, be it past the last append.
             is_probe = first == 0
-            shown = np.where(is_probe, np.cumsum(is_probe, axis=1) > 1, first < order)
-            pairs[~shown] = pairs[..., :max_key] = IGNORE
+            is_shown = np.where(is_probe, np.cumsum(is_probe, axis=1) > 1, first < order)
+            pairs[~is_shown] = pairs[..., :max_key] = IGNORE
             targets = np.full_like(tokens, IGNORE)
             targets[filled] = pairs[present]
         return tokens[:, :-1], targets[:, 1:]

@@ -60,19 +60,19 @@ class InContextRecall(TaskSetting):
         keys = rng.integers(num_keys, size=(count, num_pairs), dtype=np.int32)
         value_of = rng.integers(num_keys, used, size=(count, num_keys), dtype=np.int32)
 
-        shown = np.zeros((count, num_keys + 1), bool)
-        shown[rows, np.where(noise, num_keys, keys)[:, :-1]] = True
-        shown = np.cumsum(shown[:, :num_keys], axis=1)
-        keys[:, -1] = np.argmax(shown > rng.integers(shown[:, -1:]), axis=1)
+        num_shown = np.zeros((count, num_keys + 1), bool)
+        num_shown[rows, np.where(noise, num_keys, keys)[:, :-1]] = True
+        num_shown = np.cumsum(num_shown[:, :num_keys], axis=1)
+        keys[:, -1] = np.argmax(num_shown > rng.integers(num_shown[:, -1:]), axis=1)
 
         tokens = np.stack([keys, value_of[rows, keys]], axis=2)
         if self.num_noise_ids:
             tokens[noise] = rng.integers(used, self.vocab_size, size=(np.count_nonzero(noise), 2), dtype=np.int32)
         targets = tokens
         if not training:
-            again = first_occurrence(np.where(noise, num_keys, keys)) < np.arange(num_pairs)
+            is_repeated = first_occurrence(np.where(noise, num_keys, keys)) < np.arange(num_pairs)
             targets = np.full_like(tokens, IGNORE)
-            targets[..., 1] = np.where(again & ~noise, tokens[..., 1], IGNORE)
+            targets[..., 1] = np.where(is_repeated & ~noise, tokens[..., 1], IGNORE)
         return tokens.reshape(count, -1)[:, :-1], targets.reshape(count, -1)[:, 1:]
 
     def read(self, inputs: Sequence[int], targets: Sequence[int], training: bool) -> Reading:

@@ -209,10 +209,10 @@ def _sound_checkpoint(path: Path) -> Iterator[BinaryIO]:
     if not path.is_file():
         raise _DamagedError("not a file")
     with open(path, "rb") as file:
-        found, size = hashlib.sha256(), os.fstat(file.fileno()).st_size - _DIGEST_BYTES
+        digest, size = hashlib.sha256(), os.fstat(file.fileno()).st_size - _DIGEST_BYTES
         while chunk := file.read(min(_CHUNK, max(0, size - file.tell()))):
-            found.update(chunk)
-        if file.read(_DIGEST_BYTES) != found.digest():
+            digest.update(chunk)
+        if file.read(_DIGEST_BYTES) != digest.digest():
             raise _DamagedError("damaged, or not a checkpoint that this madbench saved")
         file.seek(0)
         yield file
@@ -220,11 +220,11 @@ def _sound_checkpoint(path: Path) -> Iterator[BinaryIO]:
 
 def _digest(job: str, tensors: Mapping[str, Tensor]) -> str:
     """SHA-256 of the job and of names, shapes, types and bytes of the tensors."""
-    found = hashlib.sha256(job.encode())
+    digest = hashlib.sha256(job.encode())
     for name, tensor in sorted(tensors.items()):
-        found.update(f"\n{name} {tensor.dtype} {list(tensor.shape)}\n".encode())
-        found.update(tensor.reshape(-1).view(torch.uint8).numpy())
-    return found.hexdigest()
+        digest.update(f"\n{name} {tensor.dtype} {list(tensor.shape)}\n".encode())
+        digest.update(tensor.reshape(-1).view(torch.uint8).numpy())
+    return digest.hexdigest()
 
 
 def _short(error: BaseException) -> str:

@@ -194,12 +194,12 @@ THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS")
 
 def environment_threads() -> tuple[int, str] | None:
     """The threads that the user's environment allows a process, and the variable that says so; None where none does."""
-    found = []
+    limits = []
     for name in THREAD_VARIABLES:
         first = os.environ.get(name, "").partition(",")[0].strip()  # OpenMP has a number a level of nesting
         if first.isdecimal() and int(first) > 0:
-            found.append((int(first), f"{name}={first}"))
-    return min(found, default=None)
+            limits.append((int(first), f"{name}={first}"))
+    return min(limits, default=None)
 
 
 def memory_bytes() -> float:

@@ -80,12 +80,12 @@ class GraphStep:
 
     def _load(self) -> Fixed:
         """Copies the next batches into the buffers of their shape."""
-        found = self.stack.micro_batches()
-        key = tuple(tuple(tensor.shape for tensor in parts[0][0]) for parts in found)
+        batches = self.stack.micro_batches()
+        key = tuple(tuple(tensor.shape for tensor in parts[0][0]) for parts in batches)
         if key not in self.shapes:
-            self.shapes[key] = Fixed([_buffers(parts) for parts in found])
+            self.shapes[key] = Fixed([_buffers(parts) for parts in batches])
         fixed = self.shapes[key]
-        for parts, (buffers, shares) in zip(found, fixed.batches):
+        for parts, (buffers, shares) in zip(batches, fixed.batches):
             for i, (batch, share) in enumerate(parts):
                 for buffer, tensor in zip(buffers, batch, strict=True):
                     buffer[i].copy_(tensor, non_blocking=True)

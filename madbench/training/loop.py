@@ -21,7 +21,7 @@ from madbench.text.corpus import Corpus
 from madbench.training import distributed as world
 from madbench.training.graphs import GraphStep, has_graphs
 from madbench.training.measured import Compile, MakeStep, is_compiled, is_faster, why_not
-from madbench.training.member import Member, Stopwatch
+from madbench.training.member import GroupMember, Stopwatch
 from madbench.training.stack import Stack, groups_of
 from madbench.training.step import PlainStep, Step
 
@@ -82,16 +82,16 @@ def train(
     records: dict[str, Record] = {}
     make_step = functools.partial(step_of, cuda_graph=cuda_graph)
 
-    def finish(compiled: bool, member: Member, how: Mapping[str, Any]) -> None:
+    def finish(compiled: bool, member: GroupMember, details: Mapping[str, Any]) -> None:
         try:
             if len(jobs) > 1:  # the others may take long, and be interrupted
                 member.save(seconds=0)
         finally:  # on a disk with too little room for a checkpoint the record may still fit
-            records[member.job.id] = member.record({"compiled": compiled, **how}, keep_weights)
+            records[member.job.id] = member.record({"compiled": compiled, **details}, keep_weights)
             if len(jobs) > 1 and isinstance(report, Report):
                 report.ended(member.job, records[member.job.id])
 
-    def train_equal(members: Sequence[Member]) -> None:
+    def train_equal(members: Sequence[GroupMember]) -> None:
         is_stacked = len(members) > 1
         if is_stacked and stacking == "measured":
             is_stacked = is_faster(members, make_step, measurements)
@@ -107,7 +107,7 @@ def train(
     with _threads(threads):
         for group in groups_of(jobs, len(jobs) if can_stack else 1):
             members = [
-                Member(job, folders[job.id], functools.partial(report, job), device, corpora, micro_batch, threads)
+                GroupMember(job, folders[job.id], functools.partial(report, job), device, corpora, micro_batch, threads)
                 for job in group
             ]
             for same in _at_equal_steps(members):
@@ -127,15 +127,15 @@ def _threads(count: int | None) -> Iterator[None]:
         torch.set_num_threads(before)
 
 
-def _at_equal_steps(members: Sequence[Member]) -> list[list[Member]]:
+def _at_equal_steps(members: Sequence[GroupMember]) -> list[list[GroupMember]]:
     """Members that have taken equally many steps, which resumed ones need not have, and compute in as many threads."""
-    found: dict[tuple[int, int], list[Member]] = {}
+    by_step_and_threads: dict[tuple[int, int], list[GroupMember]] = {}
     for member in members:
-        found.setdefault((member.state.step, member.state.threads), []).append(member)
-    return list(found.values())
+        by_step_and_threads.setdefault((member.state.step, member.state.threads), []).append(member)
+    return list(by_step_and_threads.values())
 
 
-def step_of(members: Sequence[Member], compile: bool = False, cuda_graph: bool = True) -> Step:
+def step_of(members: Sequence[GroupMember], compile: bool = False, cuda_graph: bool = True) -> Step:
     """The step of some members that have taken equally many: one CUDA graph on a GPU, where that works."""
     if cuda_graph and has_graphs(members[0].device):
         if not (problem := why_not(members, graphed)):
@@ -144,7 +144,7 @@ def step_of(members: Sequence[Member], compile: bool = False, cuda_graph: bool =
     return Stack(members) if len(members) > 1 else PlainStep(members[0], compile)
 
 
-def graphed(members: Sequence[Member], compile: bool = False) -> GraphStep:
+def graphed(members: Sequence[GroupMember], compile: bool = False) -> GraphStep:
     """A step that is launched as one CUDA graph."""
     if compile:
         members[0].trial.loss.compile()
@@ -152,7 +152,7 @@ def graphed(members: Sequence[Member], compile: bool = False) -> GraphStep:
 
 
 def train_together(
-    members: Sequence[Member], make_step: MakeStep, finish: Callable[[Member, Mapping[str, Any]], None]
+    members: Sequence[GroupMember], make_step: MakeStep, finish: Callable[[GroupMember, Mapping[str, Any]], None]
 ) -> None:
     """Trains members that have taken equally many steps; ``finish`` gets each with how it was trained, once it is over.
 
@@ -203,7 +203,7 @@ def train_together(
             raise StopTraining
 
 
-def _save(members: Sequence[Member], watch: Stopwatch) -> None:
+def _save(members: Sequence[GroupMember], watch: Stopwatch) -> None:
     seconds = watch.lap() / len(members)
     for member in members:
         member.save(seconds)

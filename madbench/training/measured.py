@@ -26,7 +26,7 @@ from madbench.files import seal, unseal, write_atomically
 from madbench.jobs import content_id
 from madbench.training import distributed as world
 from madbench.training.devices import device_name
-from madbench.training.member import Member
+from madbench.training.member import GroupMember
 from madbench.training.stack import shape_of
 from madbench.training.step import Step
 
@@ -40,7 +40,7 @@ Compile = Literal["never", "auto", "always"]
 MakeStep = Callable[..., Step]  # ``make_step(members, compile=...)``; ``compile`` is False by default
 
 
-def is_faster(members: Sequence[Member], make_step: MakeStep, folder: Path | None = None) -> bool:
+def is_faster(members: Sequence[GroupMember], make_step: MakeStep, folder: Path | None = None) -> bool:
     """Whether one step of all members takes less time than a step of each.
 
     Where all of them train for less than ten seconds it does not matter and is not measured; nor are long steps on the
@@ -67,14 +67,14 @@ def has_compiler() -> bool:
     return any(map(shutil.which, (os.environ.get("CXX", "g++"), "g++", "c++", "clang++")))
 
 
-def is_compiled(how: Compile, member: Member, make_step: MakeStep, folder: Path | None) -> bool:
+def is_compiled(when: Compile, member: GroupMember, make_step: MakeStep, folder: Path | None) -> bool:
     """Whether the member's model is compiled.
 
     ``auto`` does where at least five minutes of training are left and compiled steps, of which a few are measured, are
     faster; ``folder`` remembers that. It does not without a compiler, and where several processes train together.
     """
-    if how != "auto":
-        return how == "always"
+    if when != "auto":
+        return when == "always"
     if world.size() > 1 or not has_compiler():
         return False
     alone = seconds_of([member], make_step)
@@ -89,11 +89,11 @@ def is_compiled(how: Compile, member: Member, make_step: MakeStep, folder: Path 
 
 
 def remembered(
-    members: Sequence[Member], what: str, measure: Callable[[], dict[str, Any] | None], folder: Path | None
+    members: Sequence[GroupMember], what: str, measure: Callable[[], dict[str, Any] | None], folder: Path | None
 ) -> bool:
     """``is_faster`` of a measurement, from ``folder`` where it was made before; False where ``measure`` gives None."""
     first = members[0]
-    about = {
+    question = {
         "device": device_name(first.device),
         "threads": torch.get_num_threads(),
         "torch": torch.__version__,
@@ -102,20 +102,20 @@ def remembered(
         "group": len(members),
         "what": what,
     }
-    path = folder and folder / f"{content_id(about)}.json"
+    path = folder and folder / f"{content_id(question)}.json"
     if path:
         with suppress(OSError, ValueError, KeyError):
             return bool(unseal(path.read_bytes())["is_faster"])
-    if (found := measure()) is None:
+    if (answer := measure()) is None:
         return False
     if path:
         with suppress(OSError, MadbenchError):  # the next job measures again
             path.parent.mkdir(parents=True, exist_ok=True)
-            write_atomically(path, json.dumps(seal(about | found)).encode())
-    return found["is_faster"]
+            write_atomically(path, json.dumps(seal(question | answer)).encode())
+    return answer["is_faster"]
 
 
-def why_not(members: Sequence[Member], make_step: MakeStep) -> str:
+def why_not(members: Sequence[GroupMember], make_step: MakeStep) -> str:
     """Why members cannot take such a step, in a sentence; empty where they can. It is tried on copies of them."""
     try:
         make_step([member.copied() for member in members])([member.rate for member in members])
@@ -124,7 +124,7 @@ def why_not(members: Sequence[Member], make_step: MakeStep) -> str:
     return ""
 
 
-def seconds_of(members: Sequence[Member], make_step: MakeStep) -> float:
+def seconds_of(members: Sequence[GroupMember], make_step: MakeStep) -> float:
     """Least time of a step of all members, on copies of them."""
     copies, best = [member.copied() for member in members], math.inf
     step, is_gpu = make_step(copies), _is_gpu(copies[0])
@@ -144,5 +144,5 @@ def seconds_of(members: Sequence[Member], make_step: MakeStep) -> float:
     return best
 
 
-def _is_gpu(member: Member) -> bool:
+def _is_gpu(member: GroupMember) -> bool:
     return torch.device(member.device).type == "cuda"

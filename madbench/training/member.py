@@ -26,7 +26,7 @@ from madbench.training.devices import device_name, git_state, peak_flops, versio
 from madbench.training.optimizer import make_adamw
 
 
-class Member:
+class GroupMember:
     """One job of a group in training, from the checkpoint in its work folder on, if there is a sound one.
 
     Raises ``ConfigError`` for what the suite cannot train so, ``TrainingError`` for another job's or version's
@@ -61,9 +61,9 @@ class Member:
         is_cpu = torch.device(self.device).type == "cpu"
         self.state.threads = asked or (min(began, here) if is_cpu else here)
         if self.state.threads != began and is_cpu and not self.is_over:
-            how = f"began in {began} thread{'s' * (began > 1)} and resumes in {self.state.threads}"
+            change = f"began in {began} thread{'s' * (began > 1)} and resumes in {self.state.threads}"
             self.warning = (
-                f"{self.work}: {how}, which changes the last digits of its numbers; --threads {began} does not"
+                f"{self.work}: {change}, which changes the last digits of its numbers; --threads {began} does not"
             )
 
     @property
@@ -111,11 +111,11 @@ class Member:
 
     def report(self) -> None:
         """Reports its progress. Raises ``StopTraining`` where the reader of the report wants the training to stop."""
-        shown = self.trial.progress(self.state.curve[-1]) if self.state.curve else {}
+        progress = self.trial.progress(self.state.curve[-1]) if self.state.curve else {}
         warning = {"warning": self.warning} if self.warning else {}
-        self._report({"step": self.state.step, "total_steps": self.trial.steps} | shown | warning)
+        self._report({"step": self.state.step, "total_steps": self.trial.steps} | progress | warning)
 
-    def copied(self) -> Member:
+    def copied(self) -> GroupMember:
         """The same job with weights of its own and a new optimiser, to try a step on; never saved or reported."""
         other = copy.copy(self)
         other.trial = copy.copy(self.trial)
@@ -126,10 +126,10 @@ class Member:
         other.state.step = self.state.step
         return other
 
-    def record(self, how: Mapping[str, Any], keep_weights: bool = False) -> Record:
-        """The result of a job that is over; ``how`` it was trained, ``compiled`` or not, goes into its details."""
+    def record(self, step_details: Mapping[str, Any], keep_weights: bool = False) -> Record:
+        """The result of a job that is over; its details have ``step_details``, such as whether it was ``compiled``."""
         trial, state = self.trial, self.state
-        details = self._provenance(how["compiled"]) | {
+        provenance = self._provenance(step_details["compiled"]) | {
             "flops_per_token": self.flops_per_token,
             "steps": state.step,
             "seconds": state.seconds,
@@ -137,17 +137,17 @@ class Member:
             "steps_per_second": state.step / max(state.seconds, 1e-9),
             "world_size": world.size(),
             "micro_batch": trial.batch_shape[0],
-            **how,
+            **step_details,
         }
-        details |= trial.details(state.curve)
+        provenance |= trial.details(state.curve)
         if state.diverged:
-            return Record("diverged", {}, state.curve, details, f"loss was not finite at step {state.step}")
+            return Record("diverged", {}, state.curve, provenance, f"loss was not finite at step {state.step}")
         metrics = trial.finish(state.curve)
         if world.is_first() and (trial.is_kept or keep_weights):
             with explain_os_errors(self.work / KEEP):
                 (self.work / KEEP).mkdir(exist_ok=True)
             save_weights(self.work / KEEP / WEIGHTS, trial.model, self.job)
-        return Record("finished", metrics, state.curve, details)
+        return Record("finished", metrics, state.curve, provenance)
 
     def _provenance(self, is_compiled: bool) -> dict[str, Any]:
         """Everything about a run that is not its job and not its result: budget, path, versions, device, code."""

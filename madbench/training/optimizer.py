@@ -27,7 +27,7 @@ def decays(
 
 def decaying(model: nn.Module, fidelity: Fidelity = "corrected") -> set[str]:
     """The names of the parameters of a model on which weight decay acts."""
-    without = [f"{name}.{one}" for name, _, traits in mixers_in(model) for one in traits.without_decay]
+    without = [f"{at}.{name}" for at, _, traits in mixers_in(model) for name in traits.without_decay]
     return {name for name, parameter in model.named_parameters() if decays(name, parameter, fidelity, without)}
 
 
@@ -66,7 +66,7 @@ def parameter_groups(model: nn.Module, fidelity: Fidelity = "corrected") -> list
     rows: dict[tuple[str, bool], dict[str, Any]] = {}
     mixers, which = list(mixers_in(model)), decaying(model, fidelity)
     for name, parameter in model.named_parameters():
-        of_mixer = next(((name[len(at) + 1 :], one.groups) for at, _, one in mixers if has_name(name, (at,))), None)
+        of_mixer = next(((name[len(at) + 1 :], own.groups) for at, _, own in mixers if has_name(name, (at,))), None)
         if of_mixer:
             rest, groups = of_mixer
             group = next((group for part, group in groups.items() if has_name(rest, (part,))), "mixer projections")

@@ -16,7 +16,7 @@ from madbench.errors import TrainingError
 from madbench.jobs import Job, content_id
 from madbench.mixers.traits import Traits, mixers_in
 from madbench.suites.trial import Trial
-from madbench.training.member import Member
+from madbench.training.member import GroupMember
 from madbench.training.optimizer import decaying
 from madbench.training.step import Taken
 
@@ -66,7 +66,7 @@ class Stack:
 
     warm_up = 1
 
-    def __init__(self, members: Sequence[Member]):
+    def __init__(self, members: Sequence[GroupMember]):
         self.members, self.trials = list(members), [member.trial for member in members]
         named = dict(self.trials[0].model.named_parameters())
         which = decaying(self.trials[0].model, members[0].job.fidelity)
@@ -94,18 +94,18 @@ class Stack:
 
     def micro_batches(self) -> list[tuple[tuple[tuple[Tensor, ...], float | Tensor], ...]]:
         """Those of the next step, each as N pairs of a member's tensors and their share in its loss."""
-        return list(zip(*(list(one.trial.micro_batches(one.state.step)) for one in self.members), strict=True))
+        return list(zip(*(list(member.trial.micro_batches(member.state.step)) for member in self.members), strict=True))
 
     def batches(self) -> Batches:
         """Those of the next step, with a leading axis for the members."""
-        found = []
+        stacked = []
         for parts in self.micro_batches():
             tensors = [torch.stack(same) for same in zip(*(batch for batch, _ in parts))]
             shares = [share for _, share in parts]
             if any(isinstance(share, Tensor) for share in shares):
                 shares = torch.stack([torch.as_tensor(share, device=self.weights.device) for share in shares])
-            found.append((tensors, shares if isinstance(shares, Tensor) else shares[0]))
-        return found
+            stacked.append((tensors, shares if isinstance(shares, Tensor) else shares[0]))
+        return stacked
 
     def compute(self, batches: Batches) -> tuple[Tensor, Tensor | None]:
         """Forward, backward, clip and optimiser; the losses (N,), and the norms of the gradients as they were (N,)."""

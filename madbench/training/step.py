@@ -13,7 +13,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from madbench.suites.trial import Trial
 from madbench.training import distributed as world
-from madbench.training.member import Member
+from madbench.training.member import GroupMember
 
 Taken = tuple[list[Tensor], list[Tensor | None]]
 """The loss of each member in a step, over all processes, and the norms of their gradients before they were clipped."""
@@ -35,7 +35,7 @@ class PlainStep:
     details: Mapping[str, Any] = {}
     warm_up = 1
 
-    def __init__(self, member: Member, compile: bool = False):
+    def __init__(self, member: GroupMember, compile: bool = False):
         self.member, self.network = member, _network(member.trial.loss, member.device, compile)
 
     def __call__(self, rates: list[float]) -> Taken:

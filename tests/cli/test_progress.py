@@ -9,7 +9,7 @@ from rich.console import Console
 
 from madbench.cli.progress import RunScreen, train_on_screen, view
 from madbench.execute.base import Policy
-from madbench.execute.tally import Tally
+from madbench.execute.sweep_state import SweepState
 from madbench.jobs import Record
 from madbench.suites.mad.suite import MAD
 
@@ -101,7 +101,7 @@ def test_a_live_screen_is_gone_when_the_sweep_ends():
 
 
 def test_the_whole_sweep_fits_one_line():
-    tally = Tally({"a": 1.0, "b": 3.0})
+    tally = SweepState({"a": 1.0, "b": 3.0})
     tally.apply({"event": "started", "job": "a", "slot": 0}, 0.0)
     tally.apply({"event": "failed", "job": "a", "slot": 0, "status": "failed", "error": "no"}, 6.0)
     tally.apply({"event": "started", "job": "b", "slot": 0}, 6.0)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from madbench.errors import ConfigError
-from madbench.execute.slots import Shift, Threads, choose_threads, most_bytes, plan_shifts, slots_in_memory
+from madbench.execute.slots import JobBatch, Threads, choose_threads, most_bytes, plan_batches, slots_in_memory
 from madbench.suites import size_of
 from madbench.suites.language.suite import GPTConfig, LanguageTraining
 from madbench.suites.mad.suite import MAD, MadProfile
@@ -30,7 +30,7 @@ def two_cores(monkeypatch):
 
 def test_all_suites_share_one_pool_of_single_threads_longest_first():
     jobs = [*mad(), text()]
-    [pool] = plan_shifts(jobs, "cpu")
+    [pool] = plan_batches(jobs, "cpu")
     assert (pool.slots, pool.threads) == (2, 1) and set(job.id for job in pool.jobs) == {job.id for job in jobs}
     flops = [size_of(job).flops for job in pool.jobs]
     assert flops == sorted(flops, reverse=True)
@@ -38,18 +38,18 @@ def test_all_suites_share_one_pool_of_single_threads_longest_first():
 
 def test_a_job_longer_than_all_others_together_has_all_cores():
     jobs, long = mad("compression"), text(24_000)
-    assert plan_shifts([*jobs, long], "cpu") == [Shift(jobs, 1, 1), Shift([long], 1, 2)]
-    assert plan_shifts([long], "cpu") == [Shift([long], 1, 2)]
+    assert plan_batches([*jobs, long], "cpu") == [JobBatch(jobs, 1, 1), JobBatch([long], 1, 2)]
+    assert plan_batches([long], "cpu") == [JobBatch([long], 1, 2)]
 
 
 def test_two_language_models_train_side_by_side():
     jobs = [text(), text(220)]
-    assert plan_shifts(jobs, "cpu") == [Shift(jobs, 2, 1)]
+    assert plan_batches(jobs, "cpu") == [JobBatch(jobs, 2, 1)]
 
 
 def test_only_what_is_left_to_do_decides():
     jobs, last = mad(), text()
-    assert [shift.threads for shift in plan_shifts([*jobs, last], "cpu", left=[last])] == [1, 2]
+    assert [batch.threads for batch in plan_batches([*jobs, last], "cpu", left=[last])] == [1, 2]
 
 
 @pytest.mark.parametrize(
@@ -63,18 +63,18 @@ def test_only_what_is_left_to_do_decides():
     ],
 )
 def test_suites_take_turns_on_gpus_and_with_fewer_slots_than_cores(device, how, expected):
-    found = plan_shifts([*mad(), text()], device, **how)
-    assert [(shift.slots, shift.threads) for shift in found] == expected
+    found = plan_batches([*mad(), text()], device, **how)
+    assert [(batch.slots, batch.threads) for batch in found] == expected
 
 
 def test_a_job_a_core_on_the_cpu_and_one_on_a_gpu(monkeypatch):
     monkeypatch.setattr(devices, "available_cores", lambda: 3)
     for device, count in (("cpu", 3), ("cuda", 1), ("cuda:1", 1)):
-        assert [(shift.slots, shift.threads) for shift in plan_shifts(mad(), device)] == [(count, 1)]
+        assert [(batch.slots, batch.threads) for batch in plan_batches(mad(), device)] == [(count, 1)]
 
 
 def plan(jobs, threads, **how):
-    return [(shift.slots, shift.threads) for shift in plan_shifts(jobs, "cpu", threads=threads, **how)]
+    return [(batch.slots, batch.threads) for batch in plan_batches(jobs, "cpu", threads=threads, **how)]
 
 
 @pytest.mark.parametrize(
@@ -131,12 +131,12 @@ def test_what_is_free_is_looked_at_only_where_a_job_can_use_more_than_one_core(m
 
 
 def test_a_shift_says_how_its_jobs_train():
-    assert Shift([], 2, 1).text() == "2 at a time, 1 thread each"
-    assert Shift([], 4, 3, "--threads 3").text(1) == "1 at a time, 3 threads each (--threads 3)"
+    assert JobBatch([], 2, 1).text() == "2 at a time, 1 thread each"
+    assert JobBatch([], 4, 3, "--threads 3").text(1) == "1 at a time, 3 threads each (--threads 3)"
 
 
-def test_no_jobs_make_no_shift():
-    assert plan_shifts([], "cpu") == []
+def test_no_jobs_make_no_batch():
+    assert plan_batches([], "cpu") == []
 
 
 def test_small_jobs_are_not_measured(monkeypatch):

@@ -9,13 +9,13 @@ from madbench.experiment import prepare
 from madbench.grid import Grid, Row
 from madbench.training import measured as module
 from madbench.training.measured import is_compiled
-from madbench.training.member import Member
+from madbench.training.member import GroupMember
 
 
 @pytest.fixture
 def member(make_job, tmp_path):
     """A job of 12 steps."""
-    return Member(make_job(label="S"), tmp_path / "work", lambda _: None)
+    return GroupMember(make_job(label="S"), tmp_path / "work", lambda _: None)
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ import torch
 
 from madbench.training import graphs, loop
 from madbench.training.graphs import WARM_UP, GraphStep
-from madbench.training.member import Member
+from madbench.training.member import GroupMember
 from madbench.training.stack import Stack
 from madbench.training.step import PlainStep
 from sample_jobs import train_job
@@ -74,7 +74,7 @@ def test_a_stack_through_fixed_buffers_gives_the_numbers_of_each_alone(make_job,
 
 def test_rates_are_the_schedule_of_each_member_from_where_it_is(make_job, tmp_path):
     jobs = [make_job(seed=seed, learning_rate=rate) for seed, rate in ((0, 1e-3), (1, 3e-3))]
-    members = [Member(job, tmp_path, print) for job in jobs]
+    members = [GroupMember(job, tmp_path, print) for job in jobs]
     for member in members:
         member.state.step = 5
     step = GraphStep(Stack(members))
@@ -115,7 +115,7 @@ class FakeGraph:
 
 def test_the_first_steps_of_a_shape_are_launched_and_the_next_ones_replayed(make_job, tmp_path, monkeypatch):
     """Which step is captured when; the capture itself needs a GPU."""
-    member, other = (Member(make_job(epochs=9), tmp_path, print) for _ in range(2))
+    member, other = (GroupMember(make_job(epochs=9), tmp_path, print) for _ in range(2))
     step, plain = GraphStep(Stack([member])), PlainStep(other)
     step.captures, captured = True, []
 

@@ -16,7 +16,7 @@ from madbench.suites.mad import trial as mad_trial
 from madbench.suites.mad.suite import ModelConfig
 from madbench.training import loop, measured
 from madbench.training.checkpoints import NAME
-from madbench.training.member import Member
+from madbench.training.member import GroupMember
 from madbench.training.stack import Stack, groups_of, shape_of
 from madbench.training.step import PlainStep
 from sample_jobs import mad_job, train_job
@@ -124,7 +124,7 @@ def test_language_models_train_in_groups(tiny, corpus, folders, untimed):
 
 def test_one_step_is_adamw_of_each_member_to_rounding(three, folders):
     """Weights and moments after two steps, where rounding has not grown yet."""
-    stacked, separate = ([Member(job, work, print) for job, work in zip(three, folders(three))] for _ in range(2))
+    stacked, separate = ([GroupMember(job, work, print) for job, work in zip(three, folders(three))] for _ in range(2))
     stack, plain = Stack(stacked), [PlainStep(member) for member in separate]
     for _ in range(2):
         losses, _ = stack([member.rate for member in stacked])
@@ -147,7 +147,7 @@ def test_other_families_train_in_groups(label, make_job, folders):
     jobs = [
         mad_job(label, "in_context_recall", seed, setting=SETTING, model=ModelConfig(16, 2, 1)) for seed in range(2)
     ]
-    stacked, separate = ([Member(job, work, print) for job, work in zip(jobs, folders(jobs))] for _ in range(2))
+    stacked, separate = ([GroupMember(job, work, print) for job, work in zip(jobs, folders(jobs))] for _ in range(2))
     losses, _ = Stack(stacked)([1e-3, 1e-3])
     expected = [PlainStep(member)([1e-3])[0][0] for member in separate]
     torch.testing.assert_close(torch.stack(losses), torch.stack(expected))
@@ -392,7 +392,7 @@ def measure(three, folders, monkeypatch, tmp_path):
     monkeypatch.setattr(measured.time, "process_time", lambda: clock[0])
     monkeypatch.setattr(torch, "get_num_threads", lambda: 1)
     monkeypatch.setattr(measured, "OVERHEAD_SECONDS", 2.0)
-    members = [Member(job, work, print) for job, work in zip(three, folders(three))]
+    members = [GroupMember(job, work, print) for job, work in zip(three, folders(three))]
 
     def call(seconds, folder=tmp_path / "measured"):
         made.clear()

@@ -13,7 +13,7 @@ import torch
 from madbench.suites import trial
 from madbench.training import member, stack
 from madbench.training.graphs import GraphStep
-from madbench.training.member import Member
+from madbench.training.member import GroupMember
 from madbench.training.stack import Stack
 from madbench.training.step import PlainStep
 
@@ -44,7 +44,7 @@ def take_steps(tmp_path):
     """``take_steps(make_step, *jobs, **how)``: two steps of their members."""
 
     def take(make_step, *jobs, **how):
-        members = [Member(job, tmp_path, lambda progress: None, "meta", **how) for job in jobs]
+        members = [GroupMember(job, tmp_path, lambda progress: None, "meta", **how) for job in jobs]
         step = make_step(members)
         for _ in range(2):
             losses, _ = step([one.rate for one in members])

@@ -7,7 +7,7 @@ import torch
 
 from madbench.jobs import StopTraining
 from madbench.training import loop
-from madbench.training.member import Member
+from madbench.training.member import GroupMember
 
 
 @pytest.fixture(autouse=True)
@@ -110,8 +110,8 @@ def test_a_checkpoint_from_before_threads_were_kept_resumes_in_those_there_are(b
 
 def test_the_threads_of_a_run_that_is_over_do_not_matter(make_job, in_threads, tmp_path):
     in_threads(2)
-    member = Member(make_job(), tmp_path, print)
+    member = GroupMember(make_job(), tmp_path, print)
     member.state.step = member.trial.steps
     member.save(seconds=0)
     in_threads(1)
-    assert Member(make_job(), tmp_path, print).warning == ""
+    assert GroupMember(make_job(), tmp_path, print).warning == ""

@@ -114,5 +114,5 @@ def solve(label: Label, size: Size, qk_rank: int = 0) -> Allocation:
             f"{label}: qk_rank {qk_rank} has no effect where the budget decides the ranks;"
             " use --budget paper or leave it out"
         )
-    found = Allocation(label, size)
-    return found.matched(*found.sides())
+    widest = Allocation(label, size)
+    return widest.matched(*widest.sides())

@@ -20,7 +20,7 @@ from madbench.mixers import Check, build, path_checks
 from madbench.mixers.cd import lemmas
 from madbench.mixers.cd.grammar import Label
 from madbench.mixers.cd.operator import CoefficientMixer
-from madbench.mixers.cd.subject import HEADS, LENGTH, LONG, SEEDS, WIDTH, Subject, relative
+from madbench.mixers.cd.sample_mixers import CHECK_SEEDS, HEADS, LENGTH, LONG, WIDTH, SampleMixers, relative
 from madbench.mixers.cd.table1 import closed_form, row_of
 from madbench.mixers.checks import general_checks
 
@@ -35,10 +35,10 @@ UNEVEN = "a sum of terms of either sign is as exact as the largest of them"
 
 def checks(family: Any, label: Label) -> Iterable[Check]:
     """Every check of a label, in the order of their numbers."""
-    subject = Subject(family, label)
+    samples = SampleMixers(family, label)
     yield from (check for check in general_checks(family, label) if check.name == "parameters")
     parts = (_forms, _table1, _state, lemmas.checks, _softmax_attention, _numerics)
-    for check in itertools.chain.from_iterable(part(subject) for part in parts):
+    for check in itertools.chain.from_iterable(part(samples) for part in parts):
         if check.run and _is_beyond_float64(label, check.name):
             check = replace(check, reason="exp of a score that grows leaves the range of float64")
         yield check
@@ -66,20 +66,20 @@ def paths_of(mixer: CoefficientMixer) -> list[str]:
     return ["dense", *["chunked"] * mixer.variant.is_recurrent, "blocks", *["sdpa"] * mixer.variant.is_softmax]
 
 
-def _forms(subject: Subject) -> Iterator[Check]:
+def _forms(samples: SampleMixers) -> Iterator[Check]:
     def make(path: str, length: int) -> tuple[CoefficientMixer, Tensor]:
-        return subject.sample(0, length=length, chunk=0, path=path)
+        return samples.sample(0, length=length, chunk=0, path=path)
 
     def change(mixer: CoefficientMixer, x: Tensor) -> Tensor:
-        changed, at, found = x.clone(), 7, []
+        changed, at, changes = x.clone(), 7, []
         changed[:, at] += 1
         for path in paths_of(mixer):
             mixer.path = path
-            found.append((mixer(changed) - mixer(x))[:, :at].abs().max())
-        return torch.stack(found).max()
+            changes.append((mixer(changed) - mixer(x))[:, :at].abs().max())
+        return torch.stack(changes).max()
 
-    yield Check("V1 causal", "A row changes nothing before it.", "eq. 2", subject.largest(change))
-    label = subject.label
+    yield Check("V1 causal", "A row changes nothing before it.", "eq. 2", samples.largest(change))
+    label = samples.label
     lengths = [length for length in path_checks.LENGTHS if not _leaves_float64(label, length)]
     paths = ("dense", "chunked", "blocks", "step", *["sdpa"] * label.is_softmax, *["fla"] * label.is_recurrent)
     loops = path_checks.Loops(make)
@@ -95,62 +95,62 @@ def _forms(subject: Subject) -> Iterator[Check]:
     yield from path_checks.bfloat16_checks(make, fast, length=length, narrow=narrow, unless=reason)
 
 
-def _table1(subject: Subject) -> Iterator[Check]:
-    preset = row_of(subject.label)
+def _table1(samples: SampleMixers) -> Iterator[Check]:
+    preset = row_of(samples.label)
 
     def measure(mixer: CoefficientMixer, x: Tensor) -> Tensor:
         return relative(mixer(x)[0], closed_form(preset, mixer.state_dict(), HEADS, x[0]))
 
     statement = "The mixer is its row of Table 1, coded as the paper that the row cites has it."
     source, reason = (f"Table 1, {preset}", "") if preset else ("Table 1", "this label is no row of Table 1")
-    yield Check("V3 Table 1", statement, source, subject.largest(measure), 1e-11, reason=reason)
+    yield Check("V3 Table 1", statement, source, samples.largest(measure), 1e-11, reason=reason)
 
 
-def _state(subject: Subject) -> Iterator[Check]:
+def _state(samples: SampleMixers) -> Iterator[Check]:
     """V4: how the cache of decoding grows."""
 
     def bytes_after(length: int) -> int:
-        (mixer, x), cache = subject.sample(0, length=length), None
+        (mixer, x), cache = samples.sample(0, length=length), None
         for token in x.unbind(1):
             _, cache = mixer.step(token, cache)
         return sum(value.nbytes for value in vars(cache).values() if isinstance(value, Tensor))
 
     def growth() -> float:
         per_token = (bytes_after(64) - bytes_after(16)) / 48
-        return abs(per_token - (0 if subject.label.is_recurrent else 2 * WIDTH * 8))
+        return abs(per_token - (0 if samples.label.is_recurrent else 2 * WIDTH * 8))
 
-    if subject.label.is_recurrent:
+    if samples.label.is_recurrent:
         statement = "The cache does not grow: bytes after 16 and after 64 tokens."
     else:
         statement = "The cache grows by one key and one value a token: bytes after 16 and after 64 tokens."
     yield Check("V4 state", statement, "Lemma 1", growth)
 
 
-def _softmax_attention(subject: Subject) -> Iterator[Check]:
+def _softmax_attention(samples: SampleMixers) -> Iterator[Check]:
     """V14: the same function as the family without a name has."""
-    label, reason = subject.label, ""
+    label, reason = samples.label, ""
     if not label.is_softmax or label.scaling or label.conv or label.unit or label.output:
         reason = "only exp with sum, A = I and b = 1/sqrt(n) is softmax attention"
 
     def measure(mixer: CoefficientMixer, x: Tensor) -> Tensor:
         other = build("S-p" if label.rope else "S", WIDTH, LONG, n_head=HEADS, budget="paper").double()
         other.load_state_dict(mixer.state_dict())
-        found = []
+        differences = []
         for path in paths_of(mixer):
             mixer.path = path
-            found.append(relative(mixer(x), other(x)))
-        return torch.stack(found).max()
+            differences.append(relative(mixer(x), other(x)))
+        return torch.stack(differences).max()
 
     statement = "The mixer is softmax attention, S or S-p with the same weights."
-    yield Check("V14 families", statement, "Table 1", subject.largest(measure), 1e-12, reason=reason)
+    yield Check("V14 families", statement, "Table 1", samples.largest(measure), 1e-12, reason=reason)
 
 
-def _numerics(subject: Subject) -> Iterator[Check]:
+def _numerics(samples: SampleMixers) -> Iterator[Check]:
     """V15: float32 with gates shut and open."""
-    label = subject.label
+    label = samples.label
 
     def extreme(seed: int) -> tuple[CoefficientMixer, Tensor]:
-        mixer, x = subject.sample(seed, length=LONG, chunk=0)
+        mixer, x = samples.sample(seed, length=LONG, chunk=0)
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
             x[..., :3] = torch.randint(-1, 2, (LONG, 3)).double()
@@ -168,24 +168,24 @@ def _numerics(subject: Subject) -> Iterator[Check]:
 
     @torch.enable_grad()
     def is_not_finite() -> float:
-        found = 0
-        for seed in SEEDS:
+        count = 0
+        for seed in CHECK_SEEDS:
             mixer, x = extreme(seed)
             mixer.float().requires_grad_()
             x = x.float().requires_grad_()
             y = mixer(x)
             (y * x.detach()).sum().backward()
             tensors = [y, x.grad, *(p.grad for p in mixer.parameters() if p.grad is not None)]
-            found += sum(int((~tensor.isfinite()).sum()) for tensor in tensors)
-        return found
+            count += sum(int((~tensor.isfinite()).sum()) for tensor in tensors)
+        return count
 
     def error() -> float:
-        found = []
-        for seed in SEEDS:
+        errors = []
+        for seed in CHECK_SEEDS:
             mixer, x = extreme(seed)
             expected = mixer(x)
-            found.append(relative(mixer.float()(x.float()).double(), expected))
-        return float(torch.stack(found).max())
+            errors.append(relative(mixer.float()(x.float()).double(), expected))
+        return float(torch.stack(errors).max())
 
     reason, where = _leaves_float32(label), "In float32, 1,024 tokens and gate logits of -30, 0, 30, outputs"
     yield Check("V15 finite", f"{where} and all gradients are finite.", "Principle 6", is_not_finite, reason=reason)

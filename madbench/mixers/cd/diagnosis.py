@@ -38,8 +38,8 @@ EXAMPLES = "labels look like 'cd:exp-sum', 'cd:mamba2-cg' or 'cd:id-smhk1-bwn-cu
 
 def message(text: str) -> str:
     """Why a text is no label, under a caret, and what was meant."""
-    (position, problem), found = _fault(text), nearest(text)
-    return point_at(text, position, f"{problem}; {f'did you mean {found!r}?' if found else EXAMPLES}")
+    (position, problem), suggestion = _fault(text), nearest(text)
+    return point_at(text, position, f"{problem}; {f'did you mean {suggestion!r}?' if suggestion else EXAMPLES}")
 
 
 def _fault(text: str) -> tuple[int, str]:
@@ -70,12 +70,12 @@ def _fault(text: str) -> tuple[int, str]:
 
 def _fault_of(segment: str, last: str, before: str) -> tuple[int, str]:
     """Where in a segment it goes wrong, and why, after the segment ``before``, a ``last``; "" for a right one."""
-    found, folded = fields_of(segment), segment.lower()
+    fields, folded = fields_of(segment), segment.lower()
     if not last:
         if preset_of(segment) or segment in READOUTS:
             return 0, ""
-        if found:
-            return 0, f"{segment!r} ({found[0]}) cannot stand first; a label begins with a readout or a preset"
+        if fields:
+            return 0, f"{segment!r} ({fields[0]}) cannot stand first; a label begins with a readout or a preset"
         if folded in READOUTS:
             return 0, f"wrong case, {folded!r} is written in small letters"
         return 0, "unknown readout or preset" if segment else "expected a readout or a preset"
@@ -83,13 +83,13 @@ def _fault_of(segment: str, last: str, before: str) -> tuple[int, str]:
         return 0, "an empty segment; one '-' stands between two segments and none at the end"
     if preset_of(segment):
         return 0, f"the preset {segment!r} can only stand first"
-    if found and preset_of(before) and found[0] not in ("features", "v"):
-        return 0, f"{segment!r} ({found[0]}) after the preset {before!r}, which only features, v and ! can follow"
-    if found and found[0] == last:
+    if fields and preset_of(before) and fields[0] not in ("features", "v"):
+        return 0, f"{segment!r} ({fields[0]}) after the preset {before!r}, which only features, v and ! can follow"
+    if fields and fields[0] == last:
         return 0, f"a second {last} after {before!r}"
-    if found and SEGMENTS.index(found[0]) < SEGMENTS.index(last):
-        return 0, f"wrong order, {segment!r} ({found[0]}) comes before {before!r} ({last}); the order is {ORDER}"
-    if found:
+    if fields and SEGMENTS.index(fields[0]) < SEGMENTS.index(last):
+        return 0, f"wrong order, {segment!r} ({fields[0]}) comes before {before!r} ({last}); the order is {ORDER}"
+    if fields:
         return 0, ""
     if folded in DEFAULTS:
         return 0, f"{DEFAULTS[folded]!r} is the default, leave it out"
@@ -132,18 +132,18 @@ def nearest(text: str) -> str | None:
     first = next(iter(_close(segments[0], FIRST)), None) if segments else None
     if not first:
         return None
-    given: dict[str, Any] = {"over": "!" in text}
+    wanted: dict[str, Any] = {"over": "!" in text}
     for segment in segments[1:]:
         fields = _corrected(segment)
         if fields is None:
             return None
-        given |= {name: value for name, value in fields.items() if not given.get(name)}
-    found = _mend(read(PREFIX + first) | {name: value for name, value in given.items() if value})
-    if not found:
+        wanted |= {name: value for name, value in fields.items() if not wanted.get(name)}
+    label = _mend(read(PREFIX + first) | {name: value for name, value in wanted.items() if value})
+    if not label:
         return None
-    with_preset = spell(given | {"rank": found.rank, "over": found.over}, first)
-    is_same = preset_of(first) and found == _mend(read(with_preset), 0)
-    return with_preset if is_same else str(found)
+    with_preset = spell(wanted | {"rank": label.rank, "over": label.over}, first)
+    is_same = preset_of(first) and label == _mend(read(with_preset), 0)
+    return with_preset if is_same else str(label)
 
 
 def _corrected(segment: str) -> Mapping[str, Any] | None:

@@ -111,8 +111,8 @@ def explain(label: Label) -> list[Explanation]:
     elif label.gate:
         rows.append(Explanation(label.gate, *GATES[label.gate]))
     if label.mirror:
-        (towards, direction), (how, strength) = DIRECTIONS[label.mirror[1]], STRENGTHS[label.mirror[2]]
-        what = f"Each token reflects past keys along {towards}, with {how}."
+        (towards, direction), (length, strength) = DIRECTIONS[label.mirror[1]], STRENGTHS[label.mirror[2]]
+        what = f"Each token reflects past keys along {towards}, with {length}."
         equation = f"A_t = (I - beta_t w_t w_t^T) diag(lambda_t), {direction}, {strength}"
         rows.append(Explanation(label.mirror, "mirror", what, equation, "Lemma 4 and Section 3"))
     if label.scaling:

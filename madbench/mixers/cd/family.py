@@ -62,10 +62,11 @@ class CoefficientFamily:
 
     def factors(self, label: Label) -> dict[str, str]:
         """Spelling by factor; ``rank`` is there only where the budget is enforced: else nothing is compressed."""
-        found = {name: getattr(label, name) for name in CORE}
-        found |= {"rope": "p" * label.rope, "conv": "c" * label.conv, "unit": "u" * label.unit, "output": label.output}
-        found |= {} if label.over else {"rank": label.rank}
-        return found | {"budget": "over" if label.over else "matched"}
+        letters = {name: getattr(label, name) for name in CORE}
+        letters |= {"rope": "p" * label.rope, "conv": "c" * label.conv}
+        letters |= {"unit": "u" * label.unit, "output": label.output}
+        letters |= {} if label.over else {"rank": label.rank}
+        return letters | {"budget": "over" if label.over else "matched"}
 
     def neighbours(self, label: Label) -> tuple[Label, ...]:
         """Every label that differs from this one in exactly one factor; constant gates are those of the paper."""

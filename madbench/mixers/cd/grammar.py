@@ -116,8 +116,8 @@ class Label:
     @property
     def adds_parameters(self) -> bool:
         """Whether it has more than projections and conv taps, so that something has to pay for the budget."""
-        given = (self.gate in GATES, self.mirror not in ("", "hkr"), self.scaling not in ("", "b1"))
-        return any(given) or self.norm == "wx" or bool(self.output)
+        costly = (self.gate in GATES, self.mirror not in ("", "hkr"), self.scaling not in ("", "b1"))
+        return any(costly) or self.norm == "wx" or bool(self.output)
 
 
 OPTIONS: dict[str, tuple[Any, ...]] = {
@@ -227,8 +227,9 @@ def fields_of(segment: str) -> tuple[str, dict[str, Any]] | None:
     if segment and (match := EVOLUTION.fullmatch(segment)):
         return "A", {name: value or "" for name, value in match.groupdict().items()}
     if segment and (match := FEATURES.fullmatch(segment)):
-        found = match.groupdict()
-        return "features", {name: bool(found[name]) for name in ("rope", "conv", "unit")} | {"output": found["output"]}
+        letters = match.groupdict()
+        switches = {name: bool(letters[name]) for name in ("rope", "conv", "unit")}
+        return "features", switches | {"output": letters["output"]}
     return None
 
 
@@ -253,11 +254,11 @@ def read(text: str) -> dict[str, Any] | None:
         values |= (fields_of(segment) or ("", {}))[1]
     last = "eta" if preset else "readout"
     for segment in rest:
-        found = fields_of(segment)
-        if not found or SEGMENTS.index(found[0]) <= SEGMENTS.index(last):
+        kind_and_fields = fields_of(segment)
+        if not kind_and_fields or SEGMENTS.index(kind_and_fields[0]) <= SEGMENTS.index(last):
             return None
-        last, given = found
+        last, fields = kind_and_fields
         if last == "features" and preset:
-            given = {name: _merge(value, values.get(name, value)) for name, value in given.items()}
-        values |= given
+            fields = {name: _merge(value, values.get(name, value)) for name, value in fields.items()}
+        values |= fields
     return values if "readout" in values else None

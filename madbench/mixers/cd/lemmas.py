@@ -14,7 +14,7 @@ from madbench.mixers import Check
 from madbench.mixers.cd import forms, parts
 from madbench.mixers.cd.grammar import DIAGONAL_GATES, Label, rescaled, twin
 from madbench.mixers.cd.operator import CoefficientMixer
-from madbench.mixers.cd.subject import HEADS, LENGTH, SEEDS, Subject, relative
+from madbench.mixers.cd.sample_mixers import CHECK_SEEDS, HEADS, LENGTH, SampleMixers, relative
 
 NEAR_ZERO = 0.001
 KEY_WIDTHS = (8, 32, 128)
@@ -27,34 +27,34 @@ def is_positive(label: Label) -> bool:
     return not label.mirror if label.is_kernel else label.readout != "id"
 
 
-def checks(subject: Subject) -> Iterator[Check]:
+def checks(samples: SampleMixers) -> Iterator[Check]:
     """V5 to V13."""
-    yield from _linearity(subject)
-    yield from _zeros(subject)
-    yield from _suppression(subject)
-    yield _positions(subject)
-    yield from _evolution(subject)
-    yield from _variance(subject)
-    yield _boundedness(subject)
-    yield _geometry(subject)
-    yield _invisible_scale(subject)
+    yield from _linearity(samples)
+    yield from _zeros(samples)
+    yield from _suppression(samples)
+    yield _positions(samples)
+    yield from _evolution(samples)
+    yield from _variance(samples)
+    yield _boundedness(samples)
+    yield _geometry(samples)
+    yield _invisible_scale(samples)
 
 
-def _linearity(subject: Subject) -> Iterator[Check]:
+def _linearity(samples: SampleMixers) -> Iterator[Check]:
     """V5, Lemma 1."""
-    label, source = subject.label, "Lemma 1"
+    label, source = samples.label, "Lemma 1"
     if label.is_kernel:
 
         def bilinear(mixer: CoefficientMixer, x: Tensor) -> Tensor:
-            d, found = mixer.dynamics(x)[0], []
+            d, residuals = mixer.dynamics(x)[0], []
             for side in ("q", "k"):
                 whole = getattr(d, side)
                 part = torch.rand(whole.shape, generator=torch.Generator().manual_seed(0), dtype=whole.dtype)
-                one, two = (forms.scores(replace(d, length=None, **{side: value})) for value in (part, whole - part))
-                found.append(relative(one + two, forms.scores(d)))
-            return torch.stack(found).max()
+                pair = (forms.scores(replace(d, length=None, **{side: value})) for value in (part, whole - part))
+                residuals.append(relative(sum(pair), forms.scores(d)))
+            return torch.stack(residuals).max()
 
-        yield Check("V5 linear", "Scores are bilinear in the features.", source, subject.largest(bilinear), 1e-12)
+        yield Check("V5 linear", "Scores are bilinear in the features.", source, samples.largest(bilinear), 1e-12)
         return
     generator = torch.Generator().manual_seed(0)
     s, r = torch.randn(2, 1000, generator=generator, dtype=torch.float64)
@@ -70,9 +70,9 @@ def _linearity(subject: Subject) -> Iterator[Check]:
         yield Check("V5 linear", statement, source, additivity, 0.1, is_difference=True)
 
 
-def _zeros(subject: Subject) -> Iterator[Check]:
+def _zeros(samples: SampleMixers) -> Iterator[Check]:
     """V6, Lemma 2 and Corollary 2.1."""
-    label, source = subject.label, "Lemma 2, Corollary 2.1"
+    label, source = samples.label, "Lemma 2, Corollary 2.1"
     if label.is_kernel:
 
         def alphas() -> Tensor:
@@ -108,9 +108,9 @@ def _zeros(subject: Subject) -> Iterator[Check]:
     yield Check("V6 near zero", statement, source, lambda: share(NEAR_ZERO, near), 1 / GRID)
 
 
-def _suppression(subject: Subject) -> Iterator[Check]:
+def _suppression(samples: SampleMixers) -> Iterator[Check]:
     """V7, Corollary 2.2."""
-    label, source = subject.label, "Corollary 2.2"
+    label, source = samples.label, "Corollary 2.2"
 
     def states(mixer: CoefficientMixer, x: Tensor) -> Tensor:
         """h_Tj of length 1, (H, T, n)."""
@@ -129,19 +129,19 @@ def _suppression(subject: Subject) -> Iterator[Check]:
 
     free = ", qbar free" if label.is_kernel else ""
     reason = "" if label.is_recurrent else "a zero of phi is no hyperplane of queries"
-    some = f"Some query gives n - 1 tokens the coefficient 0{free}."
-    yield Check("V7 n - 1 zeros", some, source, subject.largest(unsuppressed), 1e-12, reason=reason)
+    statement = f"Some query gives n - 1 tokens the coefficient 0{free}."
+    yield Check("V7 n - 1 zeros", statement, source, samples.largest(unsuppressed), 1e-12, reason=reason)
     if label.readout == "krelu" or label.gate == "dm":
         many = "features may all be zero" if label.readout == "krelu" else "coordinates may decay below rounding"
         reason = reason or f"{many}, and states are then dependent"
     least_angle = 1e-10 if label.is_kernel else 1e-6  # positive features are nearly parallel where b is small
-    none, run = f"No query gives n tokens the coefficient 0{free}.", subject.smallest(least)
+    none, run = f"No query gives n tokens the coefficient 0{free}.", samples.smallest(least)
     yield Check("V7 n zeros", none, source, run, least_angle, is_difference=True, reason=reason)
 
 
-def _positions(subject: Subject) -> Check:
+def _positions(samples: SampleMixers) -> Check:
     """V8, Lemma 3."""
-    label = subject.label
+    label = samples.label
 
     def difference(mixer: CoefficientMixer, x: Tensor) -> Tensor:
         x[:, 8] = x[:, 2]
@@ -150,15 +150,15 @@ def _positions(subject: Subject) -> Check:
 
     if label.gate or label.mirror or label.rope or label.conv:
         statement = "Equal tokens at different positions have different coefficients."
-        run = subject.smallest(difference)
+        run = samples.smallest(difference)
         return Check("V8 positions", statement, "Lemma 3, Remark 3", run, 1e-9, is_difference=True)
     statement = "With A = I equal tokens have equal coefficients, wherever they are."
-    return Check("V8 positions", statement, "Lemma 3", subject.largest(difference), 1e-12)
+    return Check("V8 positions", statement, "Lemma 3", samples.largest(difference), 1e-12)
 
 
-def _evolution(subject: Subject) -> Iterator[Check]:
+def _evolution(samples: SampleMixers) -> Iterator[Check]:
     """V9, Lemma 4."""
-    label, source = subject.label, "Lemma 4"
+    label, source = samples.label, "Lemma 4"
 
     def structure(mixer: CoefficientMixer, x: Tensor) -> Tensor:
         d, a = mixer.ingredients(x)[0], mixer.evolution(x).transpose(1, 2)
@@ -172,29 +172,29 @@ def _evolution(subject: Subject) -> Iterator[Check]:
         length = d.k.square().sum(-1) if label.is_kernel and label.mirror[1] == "k" else torch.ones_like(d.beta)
         eigenvalue = -d.beta * length / (length + parts.EPS)
         trace = change.diagonal(dim1=-2, dim2=-1).sum(-1)
-        found = ((change - change.mT).abs().max(), values[..., 1].max(), (trace - eigenvalue).abs().max())
-        return torch.stack(found).max()
+        residuals = ((change - change.mT).abs().max(), values[..., 1].max(), (trace - eigenvalue).abs().max())
+        return torch.stack(residuals).max()
 
     kind = "a multiple of the identity" if label.gate not in DIAGONAL_GATES else "diagonal"
     if label.mirror:
         kind = "a gate times I - beta w w^T, |w| = 1"
     tolerance = 1e-8 if label.conv else 1e-10  # convolved keys are short, and the 1e-12 of unit() shows
-    yield Check("V9 structure", f"A is {kind}.", source, subject.largest(structure), tolerance)
+    yield Check("V9 structure", f"A is {kind}.", source, samples.largest(structure), tolerance)
 
     def excess(mixer: CoefficientMixer, x: Tensor) -> Tensor:
         return torch.linalg.matrix_norm(mixer.evolution(x), 2).max() - 1
 
-    statement, run = "A is a contraction: its largest singular value is at most 1.", subject.largest(excess)
+    statement, run = "A is a contraction: its largest singular value is at most 1.", samples.largest(excess)
     reason = "not a contraction where a gate exceeds 1, as se may" if label.gate == "se" else ""
     if label.has_growing_gate:
-        statement, run = "A is not a contraction: its largest singular value exceeds 1.", subject.smallest(excess)
+        statement, run = "A is not a contraction: its largest singular value exceeds 1.", samples.smallest(excess)
     is_difference = label.has_growing_gate
     yield Check("V9 contraction", statement, source, run, 1e-10, is_difference=is_difference, reason=reason)
 
 
-def _variance(subject: Subject) -> Iterator[Check]:
+def _variance(samples: SampleMixers) -> Iterator[Check]:
     """V10, Lemma 5."""
-    label, source = subject.label, "Lemma 5"
+    label, source = samples.label, "Lemma 5"
     exponent = 1 if label.scaling == "b1" else 0
     formula = "The variance of a score of normal tokens is b^2 tr(W_q W_q^T W_k W_k^T)."
     slope = f"The variance of a score grows as n^{exponent}." if exponent else "The variance of a score is free of n."
@@ -203,7 +203,7 @@ def _variance(subject: Subject) -> Iterator[Check]:
     @functools.cache
     def variances(n: int, seed: int) -> tuple[Tensor, Tensor]:
         """Measured and by the formula, of each head."""
-        mixer, x = subject.sample(seed, batch=500, length=20, qk_rank=HEADS * n)
+        mixer, x = samples.sample(seed, batch=500, length=20, qk_rank=HEADS * n)
         s = forms.scores(mixer.dynamics(x)[0])
         pairs = torch.ones(s.shape[2:], dtype=torch.bool).tril(-1)
         w_q, w_k = (side.weight.unflatten(0, (HEADS, n)) for side in (mixer.q, mixer.k))  # (H, n, d)
@@ -211,14 +211,14 @@ def _variance(subject: Subject) -> Iterator[Check]:
         return s[..., pairs].square().mean((0, 2)), expected
 
     def error() -> float:
-        found = []
+        errors = []
         for n in KEY_WIDTHS:
-            measured, expected = (torch.stack(side) for side in zip(*(variances(n, seed) for seed in SEEDS)))
-            found.append(((measured / expected).mean() - 1).abs())
-        return float(torch.stack(found).max())
+            measured, expected = (torch.stack(side) for side in zip(*(variances(n, seed) for seed in CHECK_SEEDS)))
+            errors.append(((measured / expected).mean() - 1).abs())
+        return float(torch.stack(errors).max())
 
     def growth() -> float:
-        logs = [math.log(sum(float(variances(n, seed)[0].mean()) for seed in SEEDS)) for n in KEY_WIDTHS]
+        logs = [math.log(sum(float(variances(n, seed)[0].mean()) for seed in CHECK_SEEDS)) for n in KEY_WIDTHS]
         return abs((logs[-1] - logs[0]) / math.log(KEY_WIDTHS[-1] / KEY_WIDTHS[0]) - exponent)
 
     yield Check("V10 variance", formula, source, error, 0.03, reason=reason)
@@ -238,9 +238,9 @@ def _has_other_variance(label: Label) -> str:
     return "queries and keys are not products of a matrix and one token" if label.rope or label.conv else ""
 
 
-def _boundedness(subject: Subject) -> Check:
+def _boundedness(samples: SampleMixers) -> Check:
     """V11, Lemma 6 and Remark 5."""
-    label, name, source = subject.label, "V11 bounded", "Lemma 6, Remark 5"
+    label, name, source = samples.label, "V11 bounded", "Lemma 6, Remark 5"
     log_lambda = math.log(1.05) if label.gate == "se" else math.log(float(label.gate)) if label.is_constant else 0.0
     # for a constant gate close to 1 even growth is slow
     tolerance = min(1e-3, abs(log_lambda) / 20) if log_lambda else 1e-3
@@ -254,11 +254,11 @@ def _boundedness(subject: Subject) -> Check:
 
     def first() -> Tensor:
         """a_i1 (3 seeds, H, T)."""
-        found = []
-        for seed in SEEDS:
-            mixer, x = subject.sample(seed, length=LONGER)
-            found.append(_equal_keys(mixer, x).coefficients(x).a[0, ..., 0])
-        return torch.stack(found)
+        coefficients = []
+        for seed in CHECK_SEEDS:
+            mixer, x = samples.sample(seed, length=LONGER)
+            coefficients.append(_equal_keys(mixer, x).coefficients(x).a[0, ..., 0])
+        return torch.stack(coefficients)
 
     def slope() -> float:
         """Of log a_i1 on i, over the second half."""
@@ -296,37 +296,37 @@ def _equal_keys(mixer: CoefficientMixer, x: Tensor) -> CoefficientMixer:
     return mixer
 
 
-def _geometry(subject: Subject) -> Check:
+def _geometry(samples: SampleMixers) -> Check:
     """V12, Corollary 6.1 and Table 2."""
-    label, name, source = subject.label, "V12 geometry", "Corollary 6.1, Table 2"
+    label, name, source = samples.label, "V12 geometry", "Corollary 6.1, Table 2"
 
     def below_zero(mixer: CoefficientMixer, x: Tensor) -> Tensor:
         return (-mixer.coefficients(x).a.min()).clamp(min=0)
 
     def not_one(mixer: CoefficientMixer, x: Tensor) -> Tensor:
-        found = mixer.coefficients(x)
-        away = (found.a.sum(-1) - 1).abs() / found.a.abs().sum(-1).clamp(min=1)
-        return away[found.alpha.abs().sum(-1) > 1e-9].max()  # without rows of zeros, which ReLU has
+        rows = mixer.coefficients(x)
+        away = (rows.a.sum(-1) - 1).abs() / rows.a.abs().sum(-1).clamp(min=1)
+        return away[rows.alpha.abs().sum(-1) > 1e-9].max()  # without rows of zeros, which ReLU has
 
     def not_convex(mixer: CoefficientMixer, x: Tensor) -> Tensor:
         return torch.maximum(below_zero(mixer, x), not_one(mixer, x))
 
     if is_positive(label) and label.norm == "sum":
         statement = "Outputs are convex combinations of values: a >= 0, of sum 1."
-        return Check(name, statement, source, subject.largest(not_convex), 1e-12)
+        return Check(name, statement, source, samples.largest(not_convex), 1e-12)
     if is_positive(label):
-        return Check(name, "Outputs are conical combinations of values: a >= 0.", source, subject.largest(below_zero))
+        return Check(name, "Outputs are conical combinations of values: a >= 0.", source, samples.largest(below_zero))
     if label.norm == "sum":
         statement = "Outputs are affine combinations of values: a has sum 1, and need not be within [0, 1]."
-        return Check(name, statement, source, subject.largest(not_one), 1e-12)
+        return Check(name, statement, source, samples.largest(not_one), 1e-12)
     statement = "Outputs are linear combinations of values: some a are negative."
     reason = "mirrored features may have either sign" if label.is_kernel else ""
-    return Check(name, statement, source, subject.smallest(below_zero), is_difference=True, reason=reason)
+    return Check(name, statement, source, samples.smallest(below_zero), is_difference=True, reason=reason)
 
 
-def _invisible_scale(subject: Subject) -> Check:
+def _invisible_scale(samples: SampleMixers) -> Check:
     """V13: where a constant factor of b is no part of the function."""
-    label, name, source = subject.label, "V13 invisible b", "eq. 2"
+    label, name, source = samples.label, "V13 invisible b", "eq. 2"
     other = rescaled(label)
     statement = f"The factor by which b differs from {other.scaling or '1/sqrt(n)'} changes nothing."
     reason = "" if twin(label) else "b is part of the function: neither a sum nor an RMSNorm divides by it"
@@ -334,14 +334,14 @@ def _invisible_scale(subject: Subject) -> Check:
         reason = reason or "the 1e-12 of unit() shows in the directions of short keys"
 
     def difference() -> float:
-        found = []
-        for seed in SEEDS:
-            (one, x), (two, _) = subject.sample(seed), replace(subject, label=other).sample(seed)
-            two.load_state_dict(one.state_dict())
-            for mixer in (one, two):
+        differences = []
+        for seed in CHECK_SEEDS:
+            (original, x), (rescaled_mixer, _) = samples.sample(seed), replace(samples, label=other).sample(seed)
+            rescaled_mixer.load_state_dict(original.state_dict())
+            for mixer in (original, rescaled_mixer):
                 mixer.v.weight.mul_(1e9)  # so that the eps of the RMSNorm is none of the function
-            y = one(x)
-            found.append((two(x) - y).abs().max() / y.abs().max())
-        return float(torch.stack(found).max())
+            y = original(x)
+            differences.append((rescaled_mixer(x) - y).abs().max() / y.abs().max())
+        return float(torch.stack(differences).max())
 
     return Check(name, statement, source, difference, 1e-12, reason=reason)

@@ -30,8 +30,8 @@ def operator(name: str) -> Callable[..., tuple[Tensor, Tensor | None]]:
     try:
         return getattr(import_module(MODULES[name]), name)
     except ImportError as error:
-        how = how_to_install("fla")
-        raise TrainingError(f"path 'fla' needs flash-linear-attention ({error}); install it with: {how}") from None
+        command = how_to_install("fla")
+        raise TrainingError(f"path 'fla' needs flash-linear-attention ({error}); install it with: {command}") from None
 
 
 def arithmetic(x: Tensor) -> torch.dtype:
@@ -63,9 +63,9 @@ def combine(d: Dynamics, values: Tensor, dtype: torch.dtype, is_delta_rule: bool
         w, beta = _by_row(d.w), _by_row(d.beta)[..., None]
         gate = torch.zeros_like(w) if gate is None else gate.expand_as(w)
         name, inputs = "chunk_dplr_delta_rule", ((gate.exp() * w).to(dtype), (-beta * w).to(dtype), gate.contiguous())
-    given = (q, k, v.to(dtype), *inputs)
-    refuse_second("fla", given, is_always=True)
-    return _by_row(operator(name)(*given, scale=1.0)[0])
+    arguments = (q, k, v.to(dtype), *inputs)
+    refuse_second("fla", arguments, is_always=True)
+    return _by_row(operator(name)(*arguments, scale=1.0)[0])
 
 
 def _scalar(gate: Tensor | None) -> Tensor | None:

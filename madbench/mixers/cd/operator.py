@@ -20,7 +20,7 @@ from madbench.mixers.cd.reference import reference
 from madbench.mixers.derivatives import refuse_second
 from madbench.mixers.precision import without_autocast
 from madbench.mixers.probe import Probe, by_lag
-from madbench.mixers.recompute import again
+from madbench.mixers.recompute import recomputed
 from madbench.mixers.tracing import is_symbolic, needs_plain_operators
 
 DENSE_LIMIT_LENGTH = 512
@@ -179,14 +179,14 @@ class CoefficientMixer(Projections):
 
         Active are coefficients that a ReLU leaves; other readouts have none that are zero for a set of scores.
         """
-        found, (d, *_) = self.coefficients(x), self.ingredients(x)
+        rows, (d, *_) = self.coefficients(x), self.ingredients(x)
         gates = {"lambda": d.log_gate.exp()} if self.decay or self.decay_down else {}
         if self.strength:
             gates |= {"beta/2": d.beta / 2} if self.variant.mirror.endswith("2") else {"beta": d.beta}
         gates = {name: values.transpose(1, 2) for name, values in gates.items()}
         gates |= {"output": torch.sigmoid(self.out_sigmoid(x))} if self.out_sigmoid else {}
-        active = by_lag(found.alpha > 0) if self.variant.readout in ("relu", "krelu") else None
-        return Probe(by_lag(found.a), by_lag(found.score), active, gates)
+        active = by_lag(rows.alpha > 0) if self.variant.readout in ("relu", "krelu") else None
+        return Probe(by_lag(rows.a), by_lag(rows.score), active, gates)
 
     @torch.no_grad()
     def evolution(self, x: Tensor) -> Tensor:
@@ -220,7 +220,7 @@ class CoefficientMixer(Projections):
     def _combine_in_blocks(self, d: Dynamics) -> Tensor:
         length, blocks = d.v.shape[2], forms.split(d, self.chunk)
         count = blocks.scores.shape[2]
-        return torch.cat([again(self._combine_block, blocks, d, block, length) for block in range(count)], dim=2)
+        return torch.cat([recomputed(self._combine_block, blocks, d, block, length) for block in range(count)], dim=2)
 
     def _combine_block(self, blocks: forms.Blocks, d: Dynamics, block: int, length: int) -> Tensor:
         start, end = block * self.chunk, min((block + 1) * self.chunk, length)

@@ -103,11 +103,11 @@ class Projections(nn.Module):
             elif self.variant.norm == "pow":
                 d = replace(d, log_norm=self.log_pow(x.shape[1], position, d.q))
             if self.has_maximum:
-                given = torch.zeros_like(d.q[..., 0]) if log_scale is None else log_scale
-                m, m_before = parts.running_maximum(d.log_gate, given, maximum)
+                log_inputs = torch.zeros_like(d.q[..., 0]) if log_scale is None else log_scale
+                m, m_before = parts.running_maximum(d.log_gate, log_inputs, maximum)
                 maximum = m[..., -1]
-                shift, log_scale = (m_before - m).to(given.dtype)[..., None], given - m.to(given.dtype)
-                row_log = m.to(given.dtype) if d.row_log is None else m.to(given.dtype) + d.row_log
+                shift, log_scale = (m_before - m).to(log_inputs.dtype)[..., None], log_inputs - m.to(log_inputs.dtype)
+                row_log = m.to(log_inputs.dtype) if d.row_log is None else m.to(log_inputs.dtype) + d.row_log
                 d = replace(d, log_gate=shift if d.log_gate is None else d.log_gate + shift, row_log=row_log)
             if log_scale is not None:
                 scale = log_scale.exp()

@@ -34,7 +34,7 @@ def _sequence(p: dict[str, Tensor], label: Label, n_head: int, x: Tensor, rows: 
     if label.conv:
         q, k, v = (_silu(_convolve(side, p[f"{name}_conv.weight"])) for name, side in zip("qkv", (q, k, v)))
     heads = [_head(p, label, n_head, head, x, rows, q, k, v) for head in range(n_head)]
-    found = []
+    outputs = []
     for i in rows:
         y = [head[i] for head in heads]
         if label.output == "g":
@@ -44,8 +44,8 @@ def _sequence(p: dict[str, Tensor], label: Label, n_head: int, x: Tensor, rows: 
             y = y * _silu(p["out_gate.weight"] @ x[i])
         if label.output == "o":
             y = y * torch.sigmoid(p["out_sigmoid.weight"] @ x[i] + p["out_sigmoid.bias"])
-        found.append(p["o.weight"] @ y)
-    return torch.stack(found)
+        outputs.append(p["o.weight"] @ y)
+    return torch.stack(outputs)
 
 
 def _head(
@@ -69,7 +69,7 @@ def _head(
         w, phi = _unit(k), PHI[label.readout]
     if "hz" in label.mirror:
         w = _unit(x @ p["direction.weight"].chunk(n_head)[head].T)
-    states, found = k[:0].T, {}
+    states, outputs = k[:0].T, {}
     for i in range(max(wanted) + 1):
         states = gates[i][0].expand(n)[:, None] * states  # h_ij = A_i h_(i-1)j, a column each j < i
         if label.mirror:
@@ -90,8 +90,8 @@ def _head(
             eta = torch.exp(x[i] @ p["eta.weight"][head])
         else:
             eta = 1.0
-        found[i] = alpha / eta @ v[: i + 1]
-    return found
+        outputs[i] = alpha / eta @ v[: i + 1]
+    return outputs
 
 
 def _gate(

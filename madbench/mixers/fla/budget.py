@@ -79,13 +79,13 @@ def solve(label: Label, size: Size) -> Allocation:
             f"{label}: the smallest layer at d_model {d} with {heads} heads is {excess(candidates[0]):,} parameters "
             f"over the budget of {4 * d * d:,}; take a larger d_model, fewer heads, or {label}!"
         )
-    found = at(candidates[fitting - 1])
-    key = found.ranks.get("qk", 0) // heads
+    candidate = at(candidates[fitting - 1])
+    key = candidate.ranks.get("qk", 0) // heads
     if layer.most_key and key > layer.most_key:
         enough = heads * -(-key // layer.most_key)
         most = f"its kernels take {layer.most_key} at most; set model.n_head to {enough} or more"
         raise BudgetError(f"{label}: keys of {key} numbers a head at d_model {d} with {heads} heads, but {most}")
-    return found
+    return candidate
 
 
 def _count(label: Label, d: int, options: Options) -> tuple[dict[str, int], dict[str, int], int]:

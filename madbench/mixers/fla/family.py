@@ -54,7 +54,7 @@ class FlaFamily(ListedFamily):
         name = text.removeprefix("fla:").removesuffix("!")
         if text.startswith("fla:") and name in LAYERS:
             return Label(name, text.endswith("!"))
-        alike = max((len(os.path.commonprefix([name, known])) for known in LAYERS), default=0)
+        alike = max((len(os.path.commonprefix([name, layer])) for layer in LAYERS), default=0)
         hint = did_you_mean(name[:60], LAYERS) or f"; expected one of {', '.join(LAYERS)}"
         raise LabelError(point_at(text, len("fla:") + alike, f"no layer of this name{hint}"))
 
@@ -118,9 +118,9 @@ class FlaFamily(ListedFamily):
 
         def gradients() -> float:
             mixer, x = mixer_and_input()
-            found = outcome(mixer, mixer, x, range(65))
-            later = float(found["x"][:, 65:].norm() / found["x"].norm())
-            return later + sum(int((~gradient.isfinite()).sum()) for gradient in found.values())
+            gradients_by_name = outcome(mixer, mixer, x, range(65))
+            later = float(gradients_by_name["x"][:, 65:].norm() / gradients_by_name["x"].norm())
+            return later + sum(int((~gradient.isfinite()).sum()) for gradient in gradients_by_name.values())
 
         missing = ""
         try:

@@ -61,8 +61,8 @@ def _by_head(d: int, heads: int) -> list[Options]:
 def _path(d: int, heads: int) -> list[Options]:
     """Fewer heads of keys and values, and all of them."""
     shared = [n for n in range(1, heads) if heads % n == 0]
-    found = [{"num_heads": heads, "num_kv_heads": n, "use_low_rank_w": False} for n in shared]
-    return [*found, {"num_heads": heads, "num_kv_heads": heads}]
+    options = [{"num_heads": heads, "num_kv_heads": n, "use_low_rank_w": False} for n in shared]
+    return [*options, {"num_heads": heads, "num_kv_heads": heads}]
 
 
 def _rwkv_defaults(d: int, heads: int) -> Options:

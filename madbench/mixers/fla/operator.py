@@ -49,8 +49,8 @@ class FlaMixer(nn.Module):
             raise TrainingError(
                 f"{self.allocation.label} computes on a CUDA GPU only, not on {x.device}: --device cuda"
             )
-        found = self.layer(x)
-        return found[0] if isinstance(found, tuple) else found
+        output = self.layer(x)
+        return output[0] if isinstance(output, tuple) else output
 
     def resolve_path(self, batch: int, length: int) -> str:
         """Every input takes the library's kernels."""

@@ -53,11 +53,11 @@ class InteractionFamily:
 
     def factors(self, label: InteractionLabel) -> dict[str, str]:
         """Letters by factor. ``rank`` is there only where the budget is enforced, and ``rope`` where there are keys."""
-        found = {"base": label.base, **self.own_factors(label)}
+        letters = {"base": label.base, **self.own_factors(label)}
         if label.base == "C":
-            return found | {"budget": "over"}
-        found |= {"rope": "p" * label.rope} | ({} if label.over else {"rank": label.rank})
-        return found | {"budget": "over" if label.over else "matched"}
+            return letters | {"budget": "over"}
+        letters |= {"rope": "p" * label.rope} | ({} if label.over else {"rank": label.rank})
+        return letters | {"budget": "over" if label.over else "matched"}
 
     def factors_of_other(self, label: Any) -> dict[str, str] | None:
         """Softmax attention of S/R/G as order 1 or degree 2; None for any other label."""
@@ -123,10 +123,10 @@ def explain_base(label: InteractionLabel) -> list[Explanation]:
 
 def cautions(label: InteractionLabel, sees_order: bool) -> list[Explanation]:
     """What follows from letters that are absent, and cautions."""
-    given = {
+    applies = {
         NO_POSITIONS: not (label.rope or sees_order),
         MATCHED: label.base != "C" and not (label.rank or label.over),
         GROWS: label.base != "",
         UNBOUND: label.base == "C",
     }
-    return [row for row, is_given in given.items() if is_given]
+    return [row for row, is_shown in applies.items() if is_shown]

@@ -37,10 +37,10 @@ def checks(family: Any, label: Any) -> Iterable[Check]:
         run: Callable[..., float],
         tolerance: float,
         unless: str = "",
-        **how: Any,
+        **options: Any,
     ) -> Check:
         """``run`` measures a small mixer and a sequence."""
-        return Check(name, statement, source, lambda: run(*_sample(family, label, **how)), tolerance, reason=unless)
+        return Check(name, statement, source, lambda: run(*_sample(family, label, **options)), tolerance, reason=unless)
 
     of_base = {"": "softmax", "L": "linear", "C": "full coupling"}[label.base]
     is_linear, is_coupled, n = label.base == "L", label.base == "C", label.degree
@@ -50,9 +50,9 @@ def checks(family: Any, label: Any) -> Iterable[Check]:
     lengths = (1, 2, size.max_len, *LONGER * (n == 2))
     source, what = "Def. F.3, G.1, G.3, 5.1, 6.1", "what loops over rows, heads and tuples do"
     loops, paths = path_checks.Loops(make), ("dense", "chunked", *["linear_time"] * is_linear)
-    how = {"what": what, "lengths": lengths, "cpu": replace(path_checks.CPU, tolerance=ROUNDING)}
-    yield from path_checks.path_checks(loops, paths, source, **how)
-    yield from path_checks.path_checks(loops, ["step"], "decoding", name="steps", **how)
+    options = {"what": what, "lengths": lengths, "cpu": replace(path_checks.CPU, tolerance=ROUNDING)}
+    yield from path_checks.path_checks(loops, paths, source, **options)
+    yield from path_checks.path_checks(loops, ["step"], "decoding", name="steps", **options)
     what = f"Decoding token by token gives the rows of {FAR} tokens at once."
     unless = "" if n <= 3 else f"so many tokens have too many tuples of {n - 1}"
     yield check("far steps", what, "decoding", _steps, ROUNDING, unless, size=replace(size, max_len=FAR))
@@ -178,7 +178,7 @@ def _softmax_attention(mixer: nn.Module, x: Tensor) -> float:
 def _full_coupling(mixer: nn.Module, x: Tensor) -> float:
     label, n = mixer.allocation.label, mixer.allocation.label.degree
     w, heads, d = mixer.state_dict(), mixer.n_head, x.shape[-1]
-    found = []
+    of_heads = []
     if n == 2:
         from madbench.mixers.interactions.hfa.budget import factor_widths
 
@@ -190,7 +190,7 @@ def _full_coupling(mixer: nn.Module, x: Tensor) -> float:
             c = [a.T @ b / len(a) ** 0.5 for a, b in zip(q.split(widths), k.split(widths))]
             of_head = [next(values).T for _ in range(order if label.product else 1)]
             coupling.load_state_dict({"c": torch.stack(c)[None], "w": torch.stack(of_head)[None]})
-            found.append(coupling(x))
+            of_heads.append(coupling(x))
     else:
         q = w["q.weight"]
         k, v = (w[f"{name}.weight"].view(mixer.slots, -1, d) for name in "kv")
@@ -200,8 +200,8 @@ def _full_coupling(mixer: nn.Module, x: Tensor) -> float:
             c, values = _outer(c, k[slot]), _outer(values, v[slot])
         coupling = Coupling(1, d, mixer.d_vo, degree=n, tuples=label.tuples).double()
         coupling.load_state_dict({"c": c.sum(0)[None], "w": values.movedim(0, -1)[None]})
-        found.append(coupling(x))
-    return difference(torch.cat(found, dim=-1) @ w["o.weight"].T, mixer.reference(x))
+        of_heads.append(coupling(x))
+    return difference(torch.cat(of_heads, dim=-1) @ w["o.weight"].T, mixer.reference(x))
 
 
 def _outer(tensor: Tensor, matrix: Tensor) -> Tensor:
@@ -225,7 +225,7 @@ def _equal_weights(mixer: nn.Module, x: Tensor) -> float:
 def _empty_rows(mixer: nn.Module, x: Tensor) -> float:
     empty = mixer.degree - 2
     with torch.enable_grad():
-        variables = [x.requires_grad_(), *(one.requires_grad_() for one in mixer.parameters())]
+        variables = [x.requires_grad_(), *(parameter.requires_grad_() for parameter in mixer.parameters())]
         y = mixer(x)
         gradients = torch.autograd.grad(y.square().sum(), variables)
     unbounded = sum(int((~gradient.isfinite()).sum()) for gradient in gradients)
@@ -238,7 +238,7 @@ def _shifted(mixer: nn.Module, x: Tensor, is_mixed: bool = False) -> float:
     with torch.autocast("cpu", torch.bfloat16, enabled=is_mixed):
         q, k, v = mixer.project(x)
         here, *there = (mixer.attend(mixer.turned_query(q, at), mixer.turned_key(k, at), v, 0) for at in (0, *SHIFTS))
-    return max(difference(one, here) for one in there)
+    return max(difference(shifted, here) for shifted in there)
 
 
 def _naive_rotation(mixer: nn.Module, x: Tensor) -> float:

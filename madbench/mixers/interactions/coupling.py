@@ -57,9 +57,9 @@ class Coupling(InteractionMixer):
         product: bool = False,
         tuples: str = ORDERED,
         chunk: int = 128,
-        **how: Any,
+        **options: Any,
     ):
-        super().__init__(chunk=chunk, **how)
+        super().__init__(chunk=chunk, **options)
         if heads % len(orders):
             raise TrainingError(f"{len(orders)} orders need a number of heads that is a multiple of that, got {heads}")
         self.width, self.out_width, self.degree, self.tuples = width, out_width or width, degree, tuples
@@ -68,7 +68,7 @@ class Coupling(InteractionMixer):
         else:
             of_head = [order for order in orders for _ in range(heads // len(orders))]
             shapes = [((a, width, width), (a if product else 1, width, self.out_width)) for a in of_head]
-        parameters = sum(math.prod(one) for of_head in shapes for one in of_head)
+        parameters = sum(math.prod(shape) for of_head in shapes for shape in of_head)
         check_memory(
             torch.empty(0),
             4 * parameters,
@@ -78,7 +78,7 @@ class Coupling(InteractionMixer):
         if len(set(orders)) == 1:
             self.c, self.w = (nn.Parameter(torch.empty(heads, *shape)) for shape in shapes[0])
         else:
-            self.c, self.w = (nn.ParameterList(map(torch.empty, one)) for one in zip(*shapes))
+            self.c, self.w = (nn.ParameterList(map(torch.empty, of_heads)) for of_heads in zip(*shapes))
         self.draw()
 
     def name(self) -> str:
@@ -111,10 +111,10 @@ class Coupling(InteractionMixer):
 
     def _marginal(self, slot: int, mean: Tensor) -> Tensor:
         """The coupling tensor as a matrix (H, d, d) of the row's token and a slot's, ``mean`` (d,) in the others."""
-        found = self.c.movedim(slot + 2, 2)
-        while found.dim() > 3:
-            found = found @ mean
-        return found
+        matrix = self.c.movedim(slot + 2, 2)
+        while matrix.dim() > 3:
+            matrix = matrix @ mean
+        return matrix
 
     def resolve_path(self, batch: int, length: int) -> str:
         is_short = not is_symbolic(batch, length) and length <= self.chunk

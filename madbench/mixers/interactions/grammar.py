@@ -20,11 +20,11 @@ COMMON = {"base": ("", "L", "C"), "rope": (False, True), "rank": ("", "q", "v"),
 class BrokenRule(LabelError):
     """A combination of letters that is no label: what is wrong with it, where, and what would do."""
 
-    def __init__(self, at: str, problem: str, mended: Sequence[str] = (), *, has_hint: bool = True):
-        hint = f"; did you mean {either([f'{label!r}' for label in mended])}?" if mended and has_hint else ""
+    def __init__(self, at: str, problem: str, suggestions: Sequence[str] = (), *, has_hint: bool = True):
+        hint = f"; did you mean {either([f'{label!r}' for label in suggestions])}?" if suggestions and has_hint else ""
         super().__init__(problem + hint)
         self.at = at  # the letter at fault
-        self.mended = list(mended)  # valid labels, the nearest first
+        self.suggestions = list(suggestions)  # valid labels, the nearest first
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,34 +66,34 @@ class InteractionLabel:
     def check_kind(self) -> None:
         """Raises ``BrokenRule`` for letters of ``kind`` that do not go together, or with the base."""
 
-    def mended(self, *changes: Mapping[str, Any]) -> list[str]:
-        """The label with each change of fields, or what mends that; those that cannot be mended are left out."""
-        found = []
+    def suggestions(self, *changes: Mapping[str, Any]) -> list[str]:
+        """Valid labels: this one with each change of fields, or else the first suggestion for what is then wrong."""
+        labels = []
         for change in changes:
             try:
-                found.append(str(replace(self, **change)))
+                labels.append(str(replace(self, **change)))
             except BrokenRule as error:
-                found += error.mended[:1]
-        return list(dict.fromkeys(found))
+                labels += error.suggestions[:1]
+        return list(dict.fromkeys(labels))
 
     def check_payment(self) -> None:
         """Raises ``BrokenRule`` where the budget is not paid, paid twice, or there is none."""
         bare = {"rope": False, "rank": "", "over": False}
         if self.base == "C":
-            for letter, given, why in (
+            for letter, applies, why in (
                 ("p", self.rope, "'C' has no queries and keys to rotate"),
                 (self.rank, self.rank, "'C' has no ranks to compress"),
                 ("!", self.over, "'!' has no effect: 'C' is never held to the budget"),
             ):
-                if given:
+                if applies:
                     linear = [{"base": "L"}] if letter != "!" else []
-                    raise BrokenRule(letter, why, self.mended(*linear, bare))
+                    raise BrokenRule(letter, why, self.suggestions(*linear, bare))
         if self.over and self.rank:
             problem = f"'!' lifts the budget and {self.rank!r} keeps it, which is a contradiction"
-            raise BrokenRule("!", problem, self.mended({"over": False}, {"rank": ""}))
+            raise BrokenRule("!", problem, self.suggestions({"over": False}, {"rank": ""}))
         if self.over and not self.adds_parameters:
             problem = "'!' has no effect: nothing here adds parameters, so there is no budget to lift"
-            raise BrokenRule("!", problem, self.mended({"over": False}))
+            raise BrokenRule("!", problem, self.suggestions({"over": False}))
         if self.adds_parameters and not (self.rank or self.over):
             q, v, over = (replace(self, **change) for change in ({"rank": "q"}, {"rank": "v"}, {"over": True}))
             problem = f"{self.extra!r} adds parameters"
@@ -156,7 +156,7 @@ class InteractionLabel:
         try:
             return str(cls.of(match)) if match else None
         except BrokenRule as error:
-            return error.mended[0] if error.mended else None
+            return error.suggestions[0] if error.suggestions else None
 
 
 def softmax_attention(label: InteractionLabel) -> str:

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from madbench.errors import TrainingError, did_you_mean
 from madbench.mixers.precision import wide
-from madbench.mixers.recompute import again
+from madbench.mixers.recompute import recomputed
 from madbench.mixers.start import redraw_parts
 from madbench.mixers.tracing import is_symbolic
 
@@ -87,8 +87,8 @@ class InteractionMixer(nn.Module):
         blocks = []
         for start in range(0, length, rows):
             end = start + rows if self.causal else length
-            block = (q[:, :, start : start + rows], *(one[:, :, :end] for one in seen), start)
-            blocks.append(again(self.attend, *block, module=self))
+            block = (q[:, :, start : start + rows], *(tensor[:, :, :end] for tensor in seen), start)
+            blocks.append(recomputed(self.attend, *block, module=self))
         return self.read_out(torch.cat(blocks, dim=2))
 
     def step(self, x: Tensor, cache: Any = None, slide: bool = False) -> tuple[Tensor, Any]:
@@ -115,7 +115,7 @@ class InteractionMixer(nn.Module):
         if before:
             seen = [torch.cat((old, new), dim=2) for old, new in zip(before, seen)]
         if slide:
-            seen = [one[:, :, -self.max_len :] for one in seen]
+            seen = [tensor[:, :, -self.max_len :] for tensor in seen]
         row = seen[0].shape[2] - 1  # scores depend on offsets only: positions may start at the oldest token kept
         return self.read_out(self.attend(*self.placed(row, 0, q, *seen), row))[:, 0], (position + 1, *seen)
 
@@ -193,8 +193,8 @@ class FactoredMixer(InteractionMixer):
 
     paths = (*InteractionMixer.paths, "linear_time")
 
-    def __init__(self, d_model: int, n_head: int, widths: tuple[int, int, int, int], **how: Any):
-        super().__init__(**how)
+    def __init__(self, d_model: int, n_head: int, widths: tuple[int, int, int, int], **options: Any):
+        super().__init__(**options)
         self.d_model, self.n_head = d_model, n_head
         q, k, v, o = widths
         self.q, self.k, self.v = (nn.Linear(d_model, width, bias=False) for width in (q, k, v))
@@ -207,17 +207,17 @@ class FactoredMixer(InteractionMixer):
 
     def running(self, q: Tensor, k: Tensor, v: Tensor, rows: int) -> Tensor:
         """All rows by running sums, block by block: (B, H, T, d_vo)."""
-        state, found = None, []
+        state, blocks_of_rows = None, []
         starts = [0] if rows == q.shape[2] else range(0, q.shape[2], rows)
         blocks = [slice(start, start + rows) for start in starts]
         if not self.causal:
             for block in blocks:
-                state = again(self.totals, k[:, :, block], v[:, :, block], state)
-            return torch.cat([again(self.of_totals, q[:, :, block], state) for block in blocks], dim=2)
+                state = recomputed(self.totals, k[:, :, block], v[:, :, block], state)
+            return torch.cat([recomputed(self.of_totals, q[:, :, block], state) for block in blocks], dim=2)
         for block in blocks:
-            o, state = again(self.advance, q[:, :, block], k[:, :, block], v[:, :, block], state)
-            found.append(o)
-        return torch.cat(found, dim=2)
+            o, state = recomputed(self.advance, q[:, :, block], k[:, :, block], v[:, :, block], state)
+            blocks_of_rows.append(o)
+        return torch.cat(blocks_of_rows, dim=2)
 
     totals: Callable[..., Any]  # k, v, running sums -> running sums
     of_totals: Callable[..., Tensor]  # q, running sums -> rows

@@ -20,12 +20,12 @@ ACTIVATED_BY: Mapping[int, Sequence[int]] = {1: [3], 2: [], 4: [2]}
 """The paper's example: allele 1 needs 3, 2 is always active, 4 needs 2; 0 and 3 do nothing."""
 
 
-def outputs(c: Array, w: Array, x: Array, **how: Any) -> Array:
+def outputs(c: Array, w: Array, x: Array, **options: Any) -> Array:
     """What the operator gives for tokens X (N, L, d), (N, L, d2): C and W by head, W of output width d2."""
-    operator = Coupling(len(c), x.shape[-1], w.shape[-1], causal=False, **how).double()
+    operator = Coupling(len(c), x.shape[-1], w.shape[-1], causal=False, **options).double()
     with torch.no_grad():
-        for parameter, given in ((operator.c, c), (operator.w, w)):
-            parameter.copy_(torch.from_numpy(np.ascontiguousarray(given)))
+        for parameter, values in ((operator.c, c), (operator.w, w)):
+            parameter.copy_(torch.from_numpy(np.ascontiguousarray(values)))
         return operator(torch.from_numpy(x)).numpy()
 
 
@@ -42,9 +42,9 @@ def representation() -> Iterator[Check]:
             effects, values = generator.normal(size=(8, 8)), generator.normal(size=8)
             inverse = np.linalg.inv(vectors)
             symbols = generator.integers(8, size=(3, length))
-            given = linear_attention(inverse @ effects @ inverse.T, inverse @ values, vectors[symbols])
+            actual = linear_attention(inverse @ effects @ inverse.T, inverse @ values, vectors[symbols])
             sums = [[sum((effects * values)[i, j] for j in row) for i in row] for row in symbols]  # eq. 2
-            worst = max(worst, abs(given - sums).max())
+            worst = max(worst, abs(actual - sums).max())
         return worst
 
     def waves() -> float:
@@ -68,8 +68,8 @@ def representation() -> Iterator[Check]:
         symbols = world.draw(np.random.default_rng(0), 200, 20)
         for width in (8, 20):
             vectors = directions[:, :width]
-            given = linear_attention(np.diag(sizes[:width]), -vectors.sum(0), vectors[symbols])
-            worst = max(worst, abs(given - world.values(symbols)).max() / (20 * abs(sizes[width])))
+            actual = linear_attention(np.diag(sizes[:width]), -vectors.sum(0), vectors[symbols])
+            worst = max(worst, abs(actual - world.values(symbols)).max() / (20 * abs(sizes[width])))
         return worst
 
     what = (
@@ -105,12 +105,12 @@ def features() -> Iterator[Check]:
         symbols, values = world.data("test", 7, 0)
         c, w = world.solution
         w = w.repeat(3, axis=1) if product else w
-        given = outputs(c, w[..., None], world.vectors[symbols], orders=(3,), product=product)[..., 0]
-        return abs(given - values).max()
+        actual = outputs(c, w[..., None], world.vectors[symbols], orders=(3,), product=product)[..., 0]
+        return abs(actual - values).max()
 
-    about = "Three heads of three factors represent hunters and prey, their features one-hots side by side"
-    yield Check("coupled features", f"{about}.", "eq. 3", lambda: exact(False), 1e-12)
-    yield Check("value product", f"{about}, values as a product.", "eq. 36", lambda: exact(True), 1e-12)
+    statement = "Three heads of three factors represent hunters and prey, their features one-hots side by side"
+    yield Check("coupled features", f"{statement}.", "eq. 3", lambda: exact(False), 1e-12)
+    yield Check("value product", f"{statement}, values as a product.", "eq. 36", lambda: exact(True), 1e-12)
     what = "One layer of linear attention, of any number of heads, leaves an error on the same features."
     yield Check(
         "floor of linear attention",

@@ -21,14 +21,14 @@ def visible(slots: int, tuples: str, seen: Tensor, causal: bool, first_row: int,
     place = [token.view(*(1,) * m, -1, *(1,) * (slots - 1 - m)) for m in range(slots)]
     row = torch.arange(first_row, first_row + rows, device=seen.device).view(-1, *(1,) * slots)
     shape = (rows, *(seen.shape[-2],) * slots)
-    found = torch.ones(shape, dtype=torch.bool, device=seen.device)
+    is_visible = torch.ones(shape, dtype=torch.bool, device=seen.device)
     if causal:
         for each in place if tuples == ALL else place[:1]:
-            found = found & (row >= each)
+            is_visible = is_visible & (row >= each)
     if tuples != ALL:
         for newer, older in itertools.pairwise(place):
-            found = found & ((newer > older) if tuples == STRICT else (newer >= older))
-    return found
+            is_visible = is_visible & ((newer > older) if tuples == STRICT else (newer >= older))
+    return is_visible
 
 
 def tuple_sums(

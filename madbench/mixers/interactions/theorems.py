@@ -128,15 +128,15 @@ def _training() -> Iterator[Check]:
         of_c = 2 / len(x) * sum(np.outer(a.T @ d, w) @ a.T @ a for a, d in zip(x, errors))
         of_w = 2 / len(x) * sum(a.T @ a @ c.T @ a.T @ d for a, d in zip(x, errors))
         pairs = ((operator.c.grad.numpy()[0, 0], of_c), (operator.w.grad.numpy()[0, 0, :, 0], of_w))
-        return max(abs(given - expected).max() / abs(expected).max() for given, expected in pairs)
+        return max(abs(actual - expected).max() / abs(expected).max() for actual, expected in pairs)
 
     def conservation(embedding: str) -> float:
         coarse, fine = (_trained(embedding, time=1.0, rate=rate).drift for rate in (0.002, 0.001))
         return abs(coarse / fine - 2)
 
     def positive() -> float:
-        found = [_trained(embedding, time=1.0, rate=0.002) for embedding in EMBEDDINGS]
-        return max(1 - descent.least - descent.drift for descent in found)
+        descents = [_trained(embedding, time=1.0, rate=0.002) for embedding in EMBEDDINGS]
+        return max(1 - descent.least - descent.drift for descent in descents)
 
     def convergence() -> float:
         world = Colliding(**_SMALL)
@@ -274,8 +274,8 @@ def _triples() -> Iterator[Check]:
         c, w = descent.c.reshape(1, k, k, k), descent.w.reshape(1, k, k, 1)
         for length in (3, 6, 9):
             symbols, values = world.data("test", length, 0)
-            given = outputs(c, w, world.vectors[symbols], degree=3)[..., 0]
-            worst = max(worst, np.square(given - values).mean())
+            actual = outputs(c, w, world.vectors[symbols], degree=3)[..., 0]
+            worst = max(worst, np.square(actual - values).mean())
         return float(worst)
 
     what = "w_bc^2 - |C_(:,bc)|^2 stays as it is: its drift halves with the step size."

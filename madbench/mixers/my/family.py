@@ -58,11 +58,11 @@ class ModuleFamily(ListedFamily):
         """``my:module.Class``, also with a colon before the class, or ``my:NAME`` of an entry; it is imported."""
         path = text.removeprefix(PREFIX).replace(":", ".")
         if not text.startswith(PREFIX) or not is_path(path):
-            known = SAMPLE | entries()
-            if path not in known:
-                hint = did_you_mean(path[:60], known) or f"; write 'NAME: module:Class' in {FILE}"
+            path_by_name = SAMPLE | entries()
+            if path not in path_by_name:
+                hint = did_you_mean(path[:60], path_by_name) or f"; write 'NAME: module:Class' in {FILE}"
                 raise LabelError(point_at(text, len(PREFIX), f"no module of this name{hint}"))
-            path = known[path]
+            path = path_by_name[path]
         source(path)
         return Label(path)
 
@@ -72,14 +72,14 @@ class ModuleFamily(ListedFamily):
 
     def labels(self) -> list[Label]:
         """Those that have an entry and can be imported."""
-        found = []
+        importable = []
         for path in dict.fromkeys(entries().values()):
             try:
                 source(path)
             except MadbenchError:
                 continue
-            found.append(Label(path))
-        return found
+            importable.append(Label(path))
+        return importable
 
     def preset_spelling(self, label: Label) -> str:
         """``my:NAME``, where the label has an entry."""
@@ -113,13 +113,13 @@ class ModuleFamily(ListedFamily):
         """What the module costs; a ``BudgetError`` where it cannot be made, or is not causal."""
         from madbench.mixers.my.measures import measured
 
-        found = measured(label, size)
-        if found.leak and self.is_refused:
+        allocation = measured(label, size)
+        if allocation.leak and self.is_refused:
             raise BudgetError(
-                f"{label} is not causal: {found.leak}; a row may see the tokens up to its own alone. madbench verify "
-                f"{label} measures it"
+                f"{label} is not causal: {allocation.leak}; a row may see the tokens up to its own alone. madbench "
+                f"verify {label} measures it"
             )
-        return found
+        return allocation
 
     def build(self, allocation: Allocation, settings: Settings, path: str = "auto") -> ModuleMixer:
         from madbench.mixers.my.operator import ModuleMixer

@@ -98,23 +98,23 @@ def arguments(path: str, size: Size) -> dict[str, int]:
         parameters = inspect.signature(source(path).make).parameters
     except (TypeError, ValueError):  # of a class of a compiled library
         return {"d_model": size.d_model}
-    own = {known: next((name for name in names if name in parameters), "") for known, names in SPELLINGS.items()}
-    found = {name: getattr(size, known) for known, name in own.items() if name}
+    own = {field: next((name for name in names if name in parameters), "") for field, names in SPELLINGS.items()}
+    sizes = {name: getattr(size, field) for field, name in own.items() if name}
     kinds = inspect.Parameter
     wanted = [
         name
-        for name, one in parameters.items()
-        if one.default is one.empty and one.kind not in (kinds.VAR_POSITIONAL, kinds.VAR_KEYWORD)
+        for name, parameter in parameters.items()
+        if parameter.default is parameter.empty and parameter.kind not in (kinds.VAR_POSITIONAL, kinds.VAR_KEYWORD)
     ]
-    if not own["d_model"] and any(one.kind is kinds.VAR_KEYWORD for one in parameters.values()):
-        found["d_model"] = size.d_model
-    if missing := [name for name in wanted if name not in found]:
+    if not own["d_model"] and any(parameter.kind is kinds.VAR_KEYWORD for parameter in parameters.values()):
+        sizes["d_model"] = size.d_model
+    if missing := [name for name in wanted if name not in sizes]:
         short = path.rpartition(".")[2]
         raise BudgetError(
             f"my:{path}: {short} needs {', '.join(map(repr, missing))}, and gets sizes alone: d_model, n_head and "
             f"max_len; give it a default, or write a function: def my_mixer(d_model): return {short}(...)"
         )
-    return found
+    return sizes
 
 
 def asks_for(path: str, name: str) -> bool:

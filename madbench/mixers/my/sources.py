@@ -43,14 +43,14 @@ def entries() -> dict[str, str]:
 def _entries_of_file(path: Path) -> dict[str, str]:
     if not path.is_file():
         return {}
-    found = {}
+    path_by_name = {}
     for name, value in read_yaml(path).items():
         if not isinstance(name, str) or not re.fullmatch(_NAME, name):
             raise ConfigError(f"{path}: {_fault(name)}")
         if not isinstance(value, str) or not is_path(_dotted(value)):
             raise ConfigError(f"{path}: {name}: expected module:class, such as my_package:MyMixer, got {value!r}")
-        found[name] = _dotted(value)
-    return found
+        path_by_name[name] = _dotted(value)
+    return path_by_name
 
 
 def _fault(name: Any) -> str:
@@ -149,9 +149,9 @@ def _import(path: str) -> tuple[Any, Callable[..., Any]]:
     module, count = None, 0
     with isolated(where, LabelError, own=(LabelError,)):
         for end in range(1, len(parts)):
-            if (found := _module(".".join(parts[:end]))) is None:
+            if (imported := _module(".".join(parts[:end]))) is None:
                 break
-            module, count = found, end
+            module, count = imported, end
         if module is None:
             raise LabelError(
                 f"{where}: no module {parts[0]!r} in {folder} or on Python's path; run from the folder that has it, or "
@@ -203,17 +203,17 @@ def _tree(folder: Path) -> dict[str, Path]:
 
 def _with_imports(file: Path) -> dict[str, Path]:
     """A file, and the modules and packages beside it or in the working folder that it imports, and they in turn."""
-    found, todo, folders = {file.name: file}, [file], dict.fromkeys((file.parent, Path.cwd()))
+    files, todo, folders = {file.name: file}, [file], dict.fromkeys((file.parent, Path.cwd()))
     while todo:
         for name in _imported(todo.pop()):
             for folder in folders:
                 package, single = folder / name, folder / f"{name}.py"
                 new = _tree(package) if (package / "__init__.py").is_file() else {}
                 new = new or ({single.name: single} if single.is_file() else {})
-                new = {place: path for place, path in new.items() if place not in found}
-                found |= new
+                new = {place: path for place, path in new.items() if place not in files}
+                files |= new
                 todo += [path for path in new.values() if path.suffix == ".py"]
-    return dict(sorted(found.items()))
+    return dict(sorted(files.items()))
 
 
 def _imported(file: Path) -> Iterable[str]:

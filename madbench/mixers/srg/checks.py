@@ -29,8 +29,8 @@ def checks(family: Any, label: Variant) -> Iterable[Check]:
         run = None if unless else lambda: measure(*make(family, label))
         return Check(name, what, source, run, tolerance, reason=unless)
 
-    def differ(*about: Any, tolerance: float = NOTICEABLE, **how: Any) -> Check:
-        return replace(check(*about, tolerance, **how), is_difference=True)
+    def differ(*arguments: Any, tolerance: float = NOTICEABLE, **options: Any) -> Check:
+        return replace(check(*arguments, tolerance, **options), is_difference=True)
 
     wide = functools.partial(sample, size=measures.WIDE)
 

@@ -33,8 +33,8 @@ class InvalidLabel(LabelError):
         letters = [*(row.letter for row in LETTERS[:-1]), "-", LETTERS[-1].letter]
         options = [repr(letter) for letter in letters if letter in following] + ["the end"] * ("" in following)
         row = next((row for row in LETTERS if row.letter == character), None)
-        found = nearest(label, *([label + row.needs, before + rest] if row else []))
-        hint = f"did you mean {found!r}?" if found else "labels look like 'S', 'R-c' or 'G-cg-q-12o'"
+        suggestion = nearest(label, *([label + row.needs, before + rest] if row else []))
+        hint = f"did you mean {suggestion!r}?" if suggestion else "labels look like 'S', 'R-c' or 'G-cg-q-12o'"
         place = f"after {before[-1]!r}" if before else "at the start"
         return point_at(label, position, f"expected {either(options)} {place}; {hint}")
 

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from madbench.errors import TrainingError, did_you_mean
 from madbench.mixers.derivatives import refuse_second
 from madbench.mixers.probe import LagKernel, Probe, by_lag
-from madbench.mixers.recompute import again
+from madbench.mixers.recompute import recomputed
 from madbench.mixers.srg import decoding, tiled
 from madbench.mixers.srg.budget import Allocation
 from madbench.mixers.srg.decoding import Cache
@@ -306,10 +306,10 @@ class DynamicMLP(nn.Module):
         if not self.variant.rope:
             q = unturned
         else:
-            how = (position, self.rope, angles or rotary_angles(k, position))
+            where = (position, self.rope, angles or rotary_angles(k, position))
             is_before_gate = gate is not None and self.rope_order == "before_gate"
-            q = rotate(q, *how) * gate if is_before_gate else rotate(unturned, *how)
-            k = rotate(k, *how)
+            q = rotate(q, *where) * gate if is_before_gate else rotate(unturned, *where)
+            k = rotate(k, *where)
         s1 = self.mix1.strengths(x) if self.mix1 else None
         s2 = self.mix2.strengths(x) if self.mix2 else None
         return Projected(q, k, v, s1, s2, to_registers)
@@ -368,7 +368,7 @@ class DynamicMLP(nn.Module):
             q, s1, s2, to_registers = (None if t is None else t[:, :, start:end] for t in of_rows)
             seen = slice(length - end, None) if self.by_lag else slice(0, end)
             block = (q, whole.k[:, :, seen], whole.v[:, :, seen], s1, s2, to_registers)
-            blocks.append(again(self._attend_block, start, *block, module=self))
+            blocks.append(recomputed(self._attend_block, start, *block, module=self))
         return torch.cat(blocks, dim=2)
 
     def _attend_block(self, first_row: int, *block: Tensor | None) -> Tensor:

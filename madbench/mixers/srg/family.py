@@ -99,26 +99,26 @@ class SRGFamily(ListedFamily):
         ``rank`` is there only where the budget is enforced, as nothing is compressed otherwise, and ``layout`` only
         where there is mixing. So ``G-cg-q-12o`` and ``G-cg-12o!`` differ in ``budget`` alone.
         """
-        found = dict.fromkeys(FACTORS, "") | {row.factor: row.letter for row in label.letters}
-        found |= {"layout": label.layout, "budget": "over" if label.over else "matched"}
+        letters = dict.fromkeys(FACTORS, "") | {row.factor: row.letter for row in label.letters}
+        letters |= {"layout": label.layout, "budget": "over" if label.over else "matched"}
         absent = ["rank"] * label.over + ["layout"] * (not label.has_mixing)
-        return {name: value for name, value in found.items() if name not in absent}
+        return {name: value for name, value in letters.items() if name not in absent}
 
     def levels(self, label: Variant) -> dict[str, str]:
         """Letters by factor as contrasts name them: mixing with its layout, and where parameters are saved."""
-        found = self.factors(label) | {"budget": "!" if label.over else label.rank}
+        letters = self.factors(label) | {"budget": "!" if label.over else label.rank}
         if label.has_mixing:
             lag = "o" * (label.layout == "lag")
-            found |= {name: found[name] + lag for name in ("mix1", "mix2") if found[name]} | {"layout": lag}
-        return found
+            letters |= {name: letters[name] + lag for name in ("mix1", "mix2") if letters[name]} | {"layout": lag}
+        return letters
 
     def explain(self, label: Variant) -> list[Explanation]:
         """A row a letter in the order of the label, then what follows from the letters that are absent."""
-        given = {row.letter for row in label.letters}
+        letters = {row.letter for row in label.letters}
         rows = []
         for row in label.letters:
             own = Explanation(row.letter, row.name, row.what, row.equation, row.source)
-            rows.append(next((other for letter, other in row.beside if letter in given), own))
+            rows.append(next((other for letter, other in row.beside if letter in letters), own))
         if label.has_mixing and label.layout == "position":
             rows.append(POSITION_LAYOUT)
         if not (label.rope or label.conv or label.has_mixing):

@@ -177,13 +177,13 @@ class Variant:
             if value not in options or isinstance(value, bool) != isinstance(options[0], bool):
                 raise LabelError(f"{name} {value!r} is unknown{did_you_mean(str(value), map(repr, options))}")
         rows = self.letters
-        given = {row.letter for row in rows}
+        letters = {row.letter for row in rows}
         for row in rows:
-            if row.needs and not given.intersection(row.needs):
+            if row.needs and not letters.intersection(row.needs):
                 raise LabelError(f"{row.letter!r} ({row.name}) needs {either(row.needs)} before it")
         if self.over and self.rank:
-            matched = spell(given - {"!"})
-            lifted = spell(given - {"q", "v"} if self.adds_parameters else given - {"q", "v", "!"})
+            matched = spell(letters - {"!"})
+            lifted = spell(letters - {"q", "v"} if self.adds_parameters else letters - {"q", "v", "!"})
             raise RuleError(
                 f"'!' lifts the budget and {self.rank!r} keeps it, which is a contradiction;"
                 f" did you mean {matched!r} or {lifted!r}?"
@@ -191,11 +191,11 @@ class Variant:
         if self.over and not self.adds_parameters:
             raise RuleError(
                 "'!' has no effect: nothing here adds parameters, so there is no budget to lift;"
-                f" did you mean {spell(given - {'!'})!r}?"
+                f" did you mean {spell(letters - {'!'})!r}?"
             )
         if self.adds_parameters and not (self.rank or self.over):
             paid = ("".join(row.letter for row in rows if row.is_paid and row.segment == name) for name in SEGMENTS)
-            q, v, over = (spell(given | {letter}) for letter in "qv!")
+            q, v, over = (spell(letters | {letter}) for letter in "qv!")
             raise RuleError(
                 f"{'-'.join(filter(None, paid))!r} adds parameters; add q to compress QK ({q!r}),"
                 f" v to compress VO ({v!r}) or ! to lift the budget ({over!r})"
@@ -255,12 +255,12 @@ def spell(letters: Collection[str]) -> str:
     return "-".join(filter(None, segments.values())) + over
 
 
-def from_letters(given: str) -> Variant:
+def from_letters(letters: str) -> Variant:
     """The variant with these letters in any order; raises ``LabelError`` where no label has all of them."""
-    rows = [row for row in LETTERS if row.letter in given]
+    rows = [row for row in LETTERS if row.letter in letters]
     fields = {row.field: row.value for row in rows}
-    if len(fields) < len(rows) or not set(given) <= {"-", *(row.letter for row in rows)}:
-        raise LabelError(f"no label has the letters {given!r}")
+    if len(fields) < len(rows) or not set(letters) <= {"-", *(row.letter for row in rows)}:
+        raise LabelError(f"no label has the letters {letters!r}")
     return Variant(**{"base": None, **fields})
 
 
@@ -270,13 +270,13 @@ def every_variant() -> tuple[Variant, ...]:
     names: list[str] = []  # those that change slowest first
     for segments in ("base",), ("features",), ("mixing",), ("rank", "budget"):
         names += reversed(dict.fromkeys(row.field for row in LETTERS if row.segment in segments))
-    found = []
+    variants = []
     for values in itertools.product(*(FIELDS[name] for name in names)):
         try:
-            found.append(Variant(**dict(zip(names, values))))
+            variants.append(Variant(**dict(zip(names, values))))
         except LabelError:
             continue
-    return tuple(found)
+    return tuple(variants)
 
 
 @functools.cache

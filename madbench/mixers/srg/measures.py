@@ -54,7 +54,7 @@ def budget(family: Any, label: Variant) -> float:
 
 def dynamic_mlp(mixer: DynamicMLP, x: Tensor) -> float:
     prefix = x[:, :5]
-    given, expected = [], mixer(x)[:, 4]
+    actual, expected = [], mixer(x)[:, 4]
     for sequence in prefix:
         first, second = dynamic_weights(mixer, sequence)
         hidden = sequence[-1] @ first
@@ -65,8 +65,8 @@ def dynamic_mlp(mixer: DynamicMLP, x: Tensor) -> float:
             a = F.relu(gate / gate.square().sum(-1, keepdim=True).add(1e-12).sqrt())
         if mixer.variant.base == "G":
             a = a * F.softplus(hidden[mixer.n_head :])
-        given.append((a[:, None] @ second).sum(0)[0])
-    return difference(torch.stack(given), expected)
+        actual.append((a[:, None] @ second).sum(0)[0])
+    return difference(torch.stack(actual), expected)
 
 
 def dynamic_weights(mixer: DynamicMLP, x: Tensor) -> tuple[Tensor, Tensor]:
@@ -81,7 +81,7 @@ def dynamic_weights(mixer: DynamicMLP, x: Tensor) -> tuple[Tensor, Tensor]:
     k_in, v_in = (convolve(x, w[f"{side}_conv.weight"]) if label.conv else x for side in "kv")
     gates = (torch.sigmoid(token @ w[f"{side}.weight"].T + w[f"{side}.bias"]) for side in ("qk_gate", "vo_gate"))
     qk_gate, vo_gate = gates if label.gates else (torch.ones(len(w[f"{side}.weight"])).double() for side in "qv")
-    width, found = mixer.allocation.qk_width, ([], [])
+    width, weights = mixer.allocation.qk_width, ([], [])
     frequency = 10000.0 ** (-torch.arange(0, width, 2).double() / width) if label.rope else torch.zeros(0).double()
     turn = torch.zeros(width, width).double()
     for i, angle in enumerate(frequency):
@@ -93,13 +93,13 @@ def dynamic_weights(mixer: DynamicMLP, x: Tensor) -> tuple[Tensor, Tensor]:
         columns = [w_q @ gate @ w_k @ register for register in registers]
         columns += [at_end @ torch.matrix_exp(turn * i).T @ w_k @ k_in[i] for i in slots]
         first = torch.stack(columns, dim=1)
-        found[0].append(first @ mixing_matrix(w, "mix1", head, token, count) if label.mix1 else first)
+        weights[0].append(first @ mixing_matrix(w, "mix1", head, token, count) if label.mix1 else first)
     width, pool = mixer.allocation.vo_width, torch.cat((registers, v_in[list(slots)]))
     for head in range(mixer.n_head):
         rows = slice(head * width, (head + 1) * width)
         second = pool @ w_v[rows].T @ torch.diag(vo_gate[rows]) @ w_o[:, rows].T
-        found[1].append(mixing_matrix(w, "mix2", head, token, count).T @ second if label.mix2 else second)
-    return torch.stack(found[0]), torch.stack(found[1])
+        weights[1].append(mixing_matrix(w, "mix2", head, token, count).T @ second if label.mix2 else second)
+    return torch.stack(weights[0]), torch.stack(weights[1])
 
 
 def _largest(*residuals: float) -> float:
@@ -163,14 +163,14 @@ def bend(mixer: DynamicMLP, x: Tensor, is_static: bool = False) -> float:
         """By slot, a grid cell at whose ends the hidden score has two signs, and where a line between crosses zero."""
         s = torch.linspace(low, high, 33).double()
         h = hidden(u, s)
-        found = {}
+        crossings = {}
         for i, slot in reversed((h[1:].sign() != h[:-1].sign()).nonzero().tolist()):
             start, end, before, after = float(s[i]), float(s[i + 1]), float(h[i, slot]), float(h[i + 1, slot])
-            found[slot] = start, end, start + (end - start) * before / (before - after)
-        return found
+            crossings[slot] = start, end, start + (end - start) * before / (before - after)
+        return crossings
 
     def bend_of(slot: int) -> float:
-        cells = [found[slot] for found in coarse]
+        cells = [crossings[slot] for crossings in coarse]
         for _ in range(2):
             cells = [switches(u, *cell[:2])[slot] for u, cell in zip(lines, cells)]
         left, middle, right = (cell[2] for cell in cells)
@@ -263,13 +263,13 @@ def sliding(mixer: DynamicMLP, x: Tensor) -> float:
 
 def sequences(family: Any, label: Variant) -> Residual:
     """Tiles of a large batch, several groups of sequences and of rows, against all pairs at once."""
-    found = []
+    outcomes = []
     for path in ("dense", "tiled"):
         mixer, x = sample(family, label, path, replace(SMALL, max_len=BATCHED))
         generator = torch.Generator().manual_seed(1)
         x = torch.randn(LARGE_BATCH, *x.shape[1:], generator=generator).double()
-        found.append(path_checks.outcome(mixer, mixer, x, None))
-    return path_checks.worst([(path_checks.residuals(found[1], found[0]), f"of {LARGE_BATCH} sequences")])
+        outcomes.append(path_checks.outcome(mixer, mixer, x, None))
+    return path_checks.worst([(path_checks.residuals(outcomes[1], outcomes[0]), f"of {LARGE_BATCH} sequences")])
 
 
 def registers(mixer: DynamicMLP, x: Tensor) -> float:

@@ -69,7 +69,7 @@ def _sequence(
     if variant.base == "D":
         first, second = (w[f"contrast.q{i}"] @ w[f"contrast.k{i}"] for i in (1, 2))
         contrast = torch.exp(first) - torch.exp(second) + lambda_init
-    found = []
+    rows_of_output = []
     for t in rows:
         # row(l): the registers, then the prefix in the order of its slots
         order = list(range(t, -1, -1)) if variant.layout == "lag" else list(range(t + 1))
@@ -101,8 +101,8 @@ def _sequence(
         o = torch.cat(outputs)
         if variant.gates:
             o = o * torch.sigmoid(w["vo_gate.weight"] @ x[t] + w["vo_gate.bias"])
-        found.append(w_o @ o)
-    return torch.stack(found)
+        rows_of_output.append(w_o @ o)
+    return torch.stack(rows_of_output)
 
 
 def mixing_matrix(w: dict[str, Tensor], name: str, head: int, x_t: Tensor, length: int) -> Tensor:

@@ -47,9 +47,9 @@ def measure(results: Results) -> pd.DataFrame:
     1 under a sum. Raises what :func:`trained_models` does.
     """
     rows = []
-    for one, job, weights in trained_models(results):
-        about = {"label": one.label, "task": one.column, "seed": one.seed, "accuracy": one.value}
-        rows.append(about | shares(weights, job))
+    for run, job, weights in trained_models(results):
+        identity = {"label": run.label, "task": run.column, "seed": run.seed, "accuracy": run.value}
+        rows.append(identity | shares(weights, job))
     return pd.DataFrame(rows)
 
 
@@ -63,12 +63,12 @@ def trained_models(results: Results) -> Iterator[tuple[Any, Job, Path]]:
         raise StoreError("no run has finished, so there is no model to measure")
     store = Store(results.experiment.results)
     jobs = {job.id: job for job in results.experiment.jobs}
-    without = [one.label for one in chosen.itertuples() if not store.has_weights(one.id)]
+    without = [row.label for row in chosen.itertuples() if not store.has_weights(row.id)]
     if without:
         names = ", ".join(dict.fromkeys(without))
         raise StoreError(f"runs without weights, which this principle measures: {names}; train them again with --force")
-    for one in chosen.itertuples():
-        yield one, jobs[one.id], store.kept_file(one.id, WEIGHTS)
+    for row in chosen.itertuples():
+        yield row, jobs[row.id], store.kept_file(row.id, WEIGHTS)
 
 
 def shares(weights: Path, job: Job) -> dict[str, float]:
@@ -92,7 +92,7 @@ def first_examples(job: Job) -> Tensor:
 def decide_rank(principle: Principle, study: Study, results: Results) -> Decision:
     """Spearman's correlation of accuracy with the shares over labels, seed by seed."""
     rows = measure(results)
-    lines, found, verdicts, listed = [], [], {}, []
+    lines, of_correlations, verdicts, listed = [], [], {}, []
     for task, of_task in rows.groupby("task", sort=False):
         lines.append([title(task)])
         for label, seeds in of_task.groupby("label", sort=False):
@@ -102,9 +102,9 @@ def decide_rank(principle: Principle, study: Study, results: Results) -> Decisio
             sample, panel = correlations(of_task, quantity), _panel(task, quantity)
             verdicts[panel] = correlation_verdict(sample)
             listed.append(f"{panel}: {', '.join(f'{rho:+.2f}' for rho in sample.values)}")
-            about = {"task": task, "quantity": quantity, "correlations": sample.values.tolist()}
+            identity = {"task": task, "quantity": quantity, "correlations": sample.values.tolist()}
             numbers = dict(zip(("estimate", "low", "high"), (sample.mean, *sample.interval)))
-            found.append(about | numbers | {"seeds": sample.n, "verdict": verdicts[panel]})
+            of_correlations.append(identity | numbers | {"seeds": sample.n, "verdict": verdicts[panel]})
     contrasts = outcomes(study.contrasts, results.scores[results.scores.column.isin(study.tasks)])
     caption = (
         f"Accuracy in percent; shares of normalised coefficients near zero (at most {NEAR_ZERO}; raw: before"
@@ -112,7 +112,7 @@ def decide_rank(principle: Principle, study: Study, results: Results) -> Decisio
         f" correlation of accuracy over labels, by seed: {'; '.join(listed)}."
     )
     headings = ["Label", *(heading for heading, _ in COLUMNS.values()), "n"]
-    table = principle_table(caption, headings, lines, [*rows.to_dict("records"), *found])
+    table = principle_table(caption, headings, lines, [*rows.to_dict("records"), *of_correlations])
     axes_of = {
         _panel(task, quantity): {"xlabel": name, "ylabel": "accuracy, %", "xscale": scale}
         for task in study.tasks
@@ -130,8 +130,8 @@ def correlations(rows: pd.DataFrame, quantity: str) -> Sample:
     from scipy.stats import spearmanr
 
     values = rows.pivot(index="seed", columns="label", values=[quantity, "accuracy"]).dropna()
-    found = [spearmanr(seed[quantity], seed["accuracy"]).statistic for _, seed in values.iterrows()]
-    return Sample(np.array(found, dtype=float), Scale(limits=(-1.0, 1.0), resolution=0.01))
+    by_seed = [spearmanr(seed[quantity], seed["accuracy"]).statistic for _, seed in values.iterrows()]
+    return Sample(np.array(by_seed, dtype=float), Scale(limits=(-1.0, 1.0), resolution=0.01))
 
 
 def correlation_verdict(sample: Sample) -> str:

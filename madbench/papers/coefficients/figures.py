@@ -67,12 +67,12 @@ def bar_figure(frame: pd.DataFrame, principle: Principle, layout: Layout = Layou
         of_task = of_task.assign(x=x)
         means, seeds = of_task[of_task.mark == "mean"], of_task[of_task.mark == "seed"]
         axes.set(title=layout.name(task), ylim=(0, 105), yticks=PERCENTS, xlim=(-0.6, len(groups) - 0.4))
-        bars = axes.bar(means.x, means.accuracy, 0.9 * width, color=[colors[one] for one in means.variant], zorder=2)
+        bars = axes.bar(means.x, means.accuracy, 0.9 * width, color=[*map(colors.get, means.variant)], zorder=2)
         for bar, state in zip(bars, means.state):
             if state:
                 bar.set(facecolor="white", edgecolor=GREY, hatch="////")
-        known = means[means.low.notna() & (means.state == "")]
-        draw_intervals(axes, known.x, known.low, known.high, "black", is_vertical=True, linewidth=1, zorder=3)
+        ranges = means[means.low.notna() & (means.state == "")]
+        draw_intervals(axes, ranges.x, ranges.low, ranges.high, "black", is_vertical=True, linewidth=1, zorder=3)
         several = seeds[seeds.groupby("x").accuracy.transform("count") > 1]
         axes.scatter(several.x, several.accuracy, s=7, c="black", alpha=0.55, linewidths=0, zorder=4)
         axes.set_xticks(range(len(groups)), groups)
@@ -115,15 +115,15 @@ def point_figure(
     series = list(dict.fromkeys(frame.series))
     colors, markers = dict(zip(series, distinct(PALETTE, len(series)))), dict(zip(series, MARKERS * len(series)))
     look = {"linestyle": "-", "linewidth": 1.4} if is_line else {}
-    entries = {one: {"color": colors[one], "marker": "" if is_line else markers[one], **look} for one in series}
+    entries = {name: {"color": colors[name], "marker": "" if is_line else markers[name], **look} for name in series}
     lines = layout.lines([len(names)], 3, 1.3 if layout.is_small else 1.8, 0.7)
     heading, room = principle.heading, {"least": 0.6, "entries": len(entries)}
     panels = Panels(layout, f"principle {principle.number}", heading, lines, (2.3, 1.9), **room)
     for axes, panel in zip(panels.axes, names):
-        for one, rows in frame[frame.panel == panel].groupby("series", sort=False):
+        for name, rows in frame[frame.panel == panel].groupby("series", sort=False):
             has_line = is_line or panel in bands
-            look = {"linewidth": 1.4} if has_line else {"linestyle": "", "marker": markers[one], "markersize": 4}
-            axes.plot(rows.x, rows.y, color=colors[one], **look)
+            look = {"linewidth": 1.4} if has_line else {"linestyle": "", "marker": markers[name], "markersize": 4}
+            axes.plot(rows.x, rows.y, color=colors[name], **look)
         if panel in bands:
             axes.set_yscale("symlog", linthresh=bands[panel])
             axes.axhspan(-bands[panel], bands[panel], facecolor=SHADE, zorder=0)

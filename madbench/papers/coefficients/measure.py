@@ -26,16 +26,17 @@ class PrincipleMeasure:
         return principle_of(request).keeps_weights
 
     def introduction(self, request: Request) -> Sequence[str]:
-        one = principle_of(request)
-        lines = [f"Principle {one.number}  {one.claim} {one.source}", f"The paper: {one.expected}."]
-        return [*lines, *([one.limits] if one.limits else [])]
+        principle = principle_of(request)
+        first = f"Principle {principle.number}  {principle.claim} {principle.source}"
+        lines = [first, f"The paper: {principle.expected}."]
+        return [*lines, *([principle.limits] if principle.limits else [])]
 
     def plan(self, request: Request) -> Grid | None:
         chosen, study = principle_of(request), study_of(request)
         if chosen.judge == "time":
-            given = {"--seeds": request.seeds, "--tasks": request.tasks, "--profile": request.profile != "quick"}
-            given |= dict.fromkeys((*request.labels, *request.overrides), True)
-            for name in (name for name, value in given.items() if value):
+            inputs = {"--seeds": request.seeds, "--tasks": request.tasks, "--profile": request.profile != "quick"}
+            inputs |= dict.fromkeys((*request.labels, *request.overrides), True)
+            for name in (name for name, value in inputs.items() if value):
                 raise ConfigError(f"{name} has no effect on principle {chosen.number}: it trains nothing")
             return None
         if request.labels:
@@ -51,24 +52,24 @@ class PrincipleMeasure:
         )
 
     def decide(self, request: Request, results: Results | None) -> Made:
-        one = principle_of(request)
+        principle = principle_of(request)
         if results is None:
             from madbench.papers.coefficients.timing import decide_time
 
-            decision, tables = decide_time(one, resolve_device(request.device)), []
+            decision, tables = decide_time(principle, resolve_device(request.device)), []
         else:
             from madbench.analysis.tables import result_tables
             from madbench.papers.coefficients.deciding import decide
 
-            decision, tables = decide(one, study_of(request), results), result_tables(results)
-        about = {"principle": one.number, "claim": one.claim, "expected": one.expected, "limits": one.limits}
-        content = about | {"verdicts": dict(decision.verdicts), "rows": decision.table.records()}
+            decision, tables = decide(principle, study_of(request), results), result_tables(results)
+        statement = {"principle": principle.number, "claim": principle.claim, "expected": principle.expected}
+        content = statement | {"limits": principle.limits}
+        content |= {"verdicts": dict(decision.verdicts), "rows": decision.table.records()}
         content |= {"cells": [cell for table in tables for cell in table.records()]}
         content |= {"measured": decision.measured.records()} if decision.measured else {}
-        shown = [table for table in (*tables, decision.measured, decision.table) if table is not None]
-        return Made(
-            shown, decision.verdicts, content, [Drawn(f"principle_{one.number}", decision.draw, decision.frame)]
-        )
+        listings = [table for table in (*tables, decision.measured, decision.table) if table is not None]
+        drawn = Drawn(f"principle_{principle.number}", decision.draw, decision.frame)
+        return Made(listings, decision.verdicts, content, [drawn])
 
 
 def principle_of(request: Request) -> Principle:

@@ -32,10 +32,10 @@ def spreads(results: Results) -> pd.DataFrame:
         label, job = parse(planned.row.label), planned.jobs[0]
         for task, values in scores[scores.label == planned.name].groupby("column").value:
             if task in planned.protocol.tasks:
-                about = {"task": task, "label": str(label), "scaling": label.scaling}
-                about |= {"group": str(replace(label, scaling="")), "key_width": key_width(job)}
+                identity = {"task": task, "label": str(label), "scaling": label.scaling}
+                identity |= {"group": str(replace(label, scaling="")), "key_width": key_width(job)}
                 numbers = {"low": values.min(), "high": values.max(), "seeds": len(values)}
-                rows.append(about | numbers | {"values": values.to_numpy()})
+                rows.append(identity | numbers | {"values": values.to_numpy()})
     return pd.DataFrame(rows)
 
 

@@ -127,4 +127,4 @@ PRINCIPLES = (
 
 def principle(number: str) -> Principle | None:
     """The principle of a number such as ``2.1``."""
-    return next((one for one in PRINCIPLES if one.number == number), None)
+    return next((each for each in PRINCIPLES if each.number == number), None)

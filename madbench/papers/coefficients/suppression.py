@@ -47,16 +47,16 @@ def suppressed(weights: Path, job: Job) -> tuple[np.ndarray, int]:
 def decide_count(principle: Principle, results: Results) -> Decision:
     """Whether a row's suppressed coefficients stay below the key width n."""
     rows, points, verdicts = [], [], {}
-    for one, job, weights in trained_models(results):
+    for run, job, weights in trained_models(results):
         counts, rank = suppressed(weights, job)
         bound = key_width(job) - 1
-        about = {"label": one.label, "task": one.column, "seed": one.seed}
-        rows.append(about | {"suppressed": float(counts.max()), "rank": rank, "bound": bound})
-        panel = f"{one.label}, {title(one.column)}"
+        identity = {"label": run.label, "task": run.column, "seed": run.seed}
+        rows.append(identity | {"suppressed": float(counts.max()), "rank": rank, "bound": bound})
+        panel = f"{run.label}, {title(run.column)}"
         for i, value in enumerate(counts.max((0, 1)), start=1):
-            points.append({"panel": panel, "series": f"seed {one.seed}", "label": one.label, "x": float(i), "y": value})
-    found = pd.DataFrame(rows)
-    for (label, task), seeds in found.groupby(["label", "task"], sort=False):
+            points.append({"panel": panel, "series": f"seed {run.seed}", "label": run.label, "x": float(i), "y": value})
+    frame = pd.DataFrame(rows)
+    for (label, task), seeds in frame.groupby(["label", "task"], sort=False):
         is_within = (seeds.suppressed <= seeds.bound).all()
         verdicts[f"{label}, {title(task)}"] = (
             f"{SUPPORTED if is_within else CONTRADICTED}: at most {seeds.suppressed.max():.1f} suppressed, of rank"
@@ -69,10 +69,10 @@ def decide_count(principle: Principle, results: Results) -> Decision:
     headings = ["Label", "Task", "Seed", "Suppressed", "Rank", "n - 1"]
     lines = [
         [row.label, title(row.task), str(row.seed), f"{row.suppressed:.1f}", str(row.rank), str(row.bound)]
-        for row in found.itertuples()
+        for row in frame.itertuples()
     ]
     table = principle_table(caption, headings, lines, rows)
     axes_of = dict.fromkeys(verdicts, {"xlabel": "row i", "ylabel": "suppressed"})
-    notes = ["Of the layer and head with the most.", f"The bound is n - 1 = {found.bound.min()}."]
+    notes = ["Of the layer and head with the most.", f"The bound is n - 1 = {frame.bound.min()}."]
     protocol = " ".join(results.sentences(MAD))
     return point_decision(principle, verdicts, table, points, protocol, axes_of, notes=notes, is_line=True)

@@ -39,15 +39,15 @@ def decide_time(principle: Principle, device: str, lengths: Sequence[int] | None
     verdicts, lines, cells, points = {}, [], [], []
     for form, (label, path, expected) in FORMS.items():
         seconds = [_seconds(label, path, length, device) for length in lengths]
-        found = slope(lengths, seconds)
-        is_near = abs(found - expected) <= NEAR
-        is_other = abs(found - (3 - expected)) <= NEAR
+        exponent = slope(lengths, seconds)
+        is_near = abs(exponent - expected) <= NEAR
+        is_other = abs(exponent - (3 - expected)) <= NEAR
         verdict = SUPPORTED if is_near else CONTRADICTED if is_other else OPEN.replace("significant", "clear")
-        verdicts[form] = f"{verdict}: slope {found:.2f}, expected about {expected:.0f}"
-        lines.append([form, *(f"{1000 * one:.1f}" for one in seconds), f"{found:.2f}"])
-        for n, one in zip(lengths, seconds):
-            cells.append({"form": form, "length": n, "seconds": one, "slope": found})
-            points.append({"panel": "forward pass", "series": form, "label": form, "x": float(n), "y": 1000 * one})
+        verdicts[form] = f"{verdict}: slope {exponent:.2f}, expected about {expected:.0f}"
+        lines.append([form, *(f"{1000 * duration:.1f}" for duration in seconds), f"{exponent:.2f}"])
+        for n, duration in zip(lengths, seconds):
+            cells.append({"form": form, "length": n, "seconds": duration, "slope": exponent})
+            points.append({"panel": "forward pass", "series": form, "label": form, "x": float(n), "y": 1000 * duration})
     caption = (
         f"Milliseconds of a forward pass at each length on {device}, medians of {REPEATS}; slope of log time on log T"
         " over the upper half."
@@ -62,7 +62,7 @@ def _seconds(label: str, path: str, length: int, device: str) -> float:
     mixer = build(label, WIDTH, length, n_head=HEADS, budget="paper", path=path).to(device).eval()
     x = torch.randn(1, length, WIDTH, device=device)
     with torch.inference_mode():
-        found = in_turns({path: lambda: mixer(x)}, Limits(REPEATS), device)[path]
-    if isinstance(found, str):
-        raise TrainingError(f"{label} by path {path} at length {length}: {found}")
-    return found.median
+        measured = in_turns({path: lambda: mixer(x)}, Limits(REPEATS), device)[path]
+    if isinstance(measured, str):
+        raise TrainingError(f"{label} by path {path} at length {length}: {measured}")
+    return measured.median

@@ -35,11 +35,11 @@ def principle_table(caption: str, headings: list[str], lines: list[list[str]], c
 
 def outcomes(contrasts: Sequence[Contrast], scores: pd.DataFrame) -> list[Outcome]:
     """Every contrast on every task of which ``scores`` have both labels; p is adjusted within a group."""
-    found = samples_of(scores)
+    samples = samples_of(scores)
     rows = [
         (contrast, Comparison(contrast.better, contrast.worse, task, *pair, difference(*pair)))
         for contrast in contrasts
-        for task, of_label in found.items()
+        for task, of_label in samples.items()
         if {contrast.better, contrast.worse} <= of_label.keys()
         for pair in [(of_label[contrast.better], of_label[contrast.worse])]
     ]
@@ -54,56 +54,56 @@ def outcomes(contrasts: Sequence[Contrast], scores: pd.DataFrame) -> list[Outcom
 def decide_contrasts(principle: Principle, study: Study, results: Results) -> Decision:
     """Contrasts of accuracy, and bars."""
     scores = results.scores[results.scores.column.isin(study.tasks)]
-    found = outcomes(study.contrasts, scores)
+    decided = outcomes(study.contrasts, scores)
     frame = bar_frame(scores, " ".join(results.sentences(MAD)))
     draw = functools.partial(bar_figure, frame, principle)
-    return Decision(_contrast_table(found), verdicts(found), frame, draw, measured=_growth(results))
+    return Decision(_contrast_table(decided), verdicts(decided), frame, draw, measured=_growth(results))
 
 
-def _contrast_table(found: Sequence[Outcome]) -> Listing:
+def _contrast_table(decided: Sequence[Outcome]) -> Listing:
     lines: list[list[str]] = []
-    for contrast, rows in itertools.groupby(found, lambda row: row[0]):
+    for contrast, rows in itertools.groupby(decided, lambda row: row[0]):
         lines += [[contrast.better], [f"less {contrast.worse}"], *(_text(row) for _, row in rows)]
     caption = (
         "Percentage points of accuracy by which the label that the paper expects to be better is; p two-sided, after"
         f" Holm for the tests of one verdict. Nothing is tested with fewer than {LEAST_SEEDS} seeds."
     )
     headings = ["Contrast", "Difference", "95% interval", "p", "Verdict"]
-    return principle_table(caption, headings, lines, [_record(*one) for one in found])
+    return principle_table(caption, headings, lines, [_record(*outcome) for outcome in decided])
 
 
 def _growth(results: Results) -> Listing | None:
     """The largest coefficient of a label by seed, of the runs whose curves have it; None where none has."""
     seeds = sorted({job.seed for row in results.rows(MAD) for job in row.jobs})
-    found: dict[str, list[float]] = {}
+    largest: dict[str, list[float]] = {}
     for row in results.rows(MAD):
         of_seed: dict[int, list[float]] = {seed: [] for seed in seeds}
         for job in row.jobs:
             curve = results.store.read(job.id).record.curve if results.store.has(job) else []
             of_seed[job.seed] += [at[LARGEST] for at in curve if not math.isnan(at.get(LARGEST, math.nan))]
         if any(of_seed.values()):
-            found[row.name] = [max(values, default=math.nan) for values in of_seed.values()]
+            largest[row.name] = [max(values, default=math.nan) for values in of_seed.values()]
     caption = (
         "Largest |a_ij| of any layer on 16 validation examples, over all evaluations of a run; nan: the weights were "
         "no numbers any more at the first of them."
     )
-    lines = [[label, *(f"{value:.3g}" for value in values)] for label, values in found.items()]
+    lines = [[label, *(f"{value:.3g}" for value in values)] for label, values in largest.items()]
     cells = [
         {"label": label, "seed": seed, LARGEST: value if math.isfinite(value) else math.nan}
-        for label, values in found.items()
+        for label, values in largest.items()
         for seed, value in zip(seeds, values)
     ]
-    return principle_table(caption, ["Label", *(f"seed {seed}" for seed in seeds)], lines, cells) if found else None
+    return principle_table(caption, ["Label", *(f"seed {seed}" for seed in seeds)], lines, cells) if largest else None
 
 
 def verdicts(rows: Sequence[Outcome]) -> dict[str, str]:
     """The verdict of each group: supported where every contrast is, contradicted where one is, else why not."""
-    found: dict[str, str] = {}
+    verdict_of: dict[str, str] = {}
     for group in dict.fromkeys(contrast.group for contrast, _ in rows):
         of_group = [_verdict(row) for contrast, row in rows if contrast.group == group]
         others = [verdict for verdict in of_group if verdict != SUPPORTED]
-        found[group] = CONTRADICTED if CONTRADICTED in others else "; ".join(dict.fromkeys(others)) or SUPPORTED
-    return found
+        verdict_of[group] = CONTRADICTED if CONTRADICTED in others else "; ".join(dict.fromkeys(others)) or SUPPORTED
+    return verdict_of
 
 
 def _verdict(row: Comparison) -> str:
@@ -117,7 +117,7 @@ def _text(row: Comparison) -> list[str]:
 
 
 def _record(contrast: Contrast, row: Comparison) -> dict[str, Any]:
-    about = {**asdict(contrast), "task": row.quantity}
+    identity = {**asdict(contrast), "task": row.quantity}
     means = {"better_mean": row.sample.mean, "worse_mean": row.of_baseline.mean, "seeds": row.difference.n}
-    found = {name: getattr(row.difference, name) for name in ("estimate", "low", "high", "p", "test", "reason")}
-    return about | means | found | {"p_holm": row.p_holm, "verdict": _verdict(row)}
+    statistics = {name: getattr(row.difference, name) for name in ("estimate", "low", "high", "p", "test", "reason")}
+    return identity | means | statistics | {"p_holm": row.p_holm, "verdict": _verdict(row)}

@@ -134,9 +134,9 @@ def errors(rows: Sequence[Row], layout: Layout = Layout()) -> Page:
 
 def _diverged(frame: pd.DataFrame) -> str:
     """Which rows have seeds that diverged; their errors are infinite and not drawn."""
-    found = np.isinf(frame.mse).groupby([frame.task, frame.row, frame.seed], sort=False).all()
-    counts = found.groupby(level=[0, 1], sort=False).agg(["sum", "count"])
-    texts = [f"{task} {row} {some} of {of} seeds" for (task, row), some, of in counts.itertuples() if some]
+    is_diverged = np.isinf(frame.mse).groupby([frame.task, frame.row, frame.seed], sort=False).all()
+    counts = is_diverged.groupby(level=[0, 1], sort=False).agg(["sum", "count"])
+    texts = [f"{task} {row} {diverged} of {of} seeds" for (task, row), diverged, of in counts.itertuples() if diverged]
     return f"Diverged: {', '.join(texts)}." if texts else ""
 
 

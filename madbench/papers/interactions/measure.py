@@ -58,7 +58,9 @@ class WorldMeasure:
         by_row: dict[tuple[str, str], list[Job]] = {}
         for job in jobs:
             by_row.setdefault((job.task, row_name(job)), []).append(job)
-        rows = [PlannedRow(GridRow(own[0].label, shown=(name,)), protocol, own) for (_, name), own in by_row.items()]
+        rows = []
+        for (_, name), own in by_row.items():
+            rows.append(PlannedRow(GridRow(own[0].label, named_changes=(name,)), protocol, own))
         return Experiment(Grid(tuple(row.row for row in rows)), rows, protocol.device, request.results)
 
     def decide(self, request: Request, results: Results) -> Made:

@@ -14,11 +14,11 @@ from madbench.labels import parse
 from madbench.suites.interactions.suite import world_of
 from madbench.tasks.worlds import Colliding, World
 
-NOTHING = 1e-6
+LEARNED_MSE = 1e-6
 """Mean squared error up to which values are learned: ten times what the paper calls its errors, Theta(1e-7)."""
 PAPER_ERROR, PAPER_DISTANCE = 1e-7, 1e-4
 """What the paper states for colliding agents, at every length, and for the learned matrix (section 7.1)."""
-CLOSE = 0.05
+RELATIVE_DIFFERENCE = 0.05
 """Relative difference up to which an error is the one that was predicted: test agents are drawn."""
 VARIANTS = {"one_hot": "one-hot", "sinusoidal": "sinusoidal", "without_itself": "no self", "distinct": "distinct"}
 """Embeddings and controls of a task's setting as a row's name has them."""
@@ -71,8 +71,8 @@ class Row:
 
     def variance(self, length: int) -> float:
         """Of the values at a length: the error of a constant."""
-        known = (value for value in self.metric(f"variance_{length}") if not math.isnan(value))
-        return max(known, default=math.nan)
+        variances = (value for value in self.metric(f"variance_{length}") if not math.isnan(value))
+        return max(variances, default=math.nan)
 
     def floor(self, length: int) -> float | None:
         """The error below which a label of this kind cannot get; None: not known."""
@@ -85,8 +85,8 @@ class Row:
         """By seed the error of a control at a length, as theory predicts it after a perfect fit at L*; else none."""
         if not self.control:
             return []
-        known = (0.0 if math.isnan(error) else error for error in self.metric("diagonal_error"))
-        return [self.world.control_error(length, error) for error in known]
+        errors = (0.0 if math.isnan(error) else error for error in self.metric("diagonal_error"))
+        return [self.world.control_error(length, error) for error in errors]
 
     def reference(self, length: int) -> float | None:
         """What the errors at a length are compared with: the largest prediction, or the floor; else None."""
@@ -95,12 +95,12 @@ class Row:
     @property
     def is_learned(self) -> bool:
         """Whether no seed errs at L*."""
-        return max(self.errors(self.world.length)) <= NOTHING
+        return max(self.errors(self.world.length)) <= LEARNED_MSE
 
     @property
     def is_general(self) -> bool:
         """Whether no seed errs at any length."""
-        return all(max(self.errors(length)) <= NOTHING for length in self.world.lengths)
+        return all(max(self.errors(length)) <= LEARNED_MSE for length in self.world.lengths)
 
     @property
     def verdict(self) -> str:
@@ -108,7 +108,7 @@ class Row:
         length = self.world.length
         if self.control:
             is_as_predicted = self.is_learned and all(
-                abs(error - predicted) <= CLOSE * predicted + NOTHING
+                abs(error - predicted) <= RELATIVE_DIFFERENCE * predicted + LEARNED_MSE
                 for n in self.world.lengths
                 for error, predicted in zip(self.errors(n), self.predicted(n))
             )
@@ -118,7 +118,7 @@ class Row:
             return "exact at every length"
         if self.is_learned:
             return "exact at L* alone"
-        if floor and min(self.errors(length)) >= (1 - CLOSE) * floor:
+        if floor and min(self.errors(length)) >= (1 - RELATIVE_DIFFERENCE) * floor:
             return "at its floor or above"
         return "below its floor" if floor else "not exact"
 
@@ -133,11 +133,11 @@ class Row:
             }
             for n in self.world.lengths
         }
-        about = {"name": self.name, "task": self.task, "label": self.label, "setting": dict(self.jobs[0].setting)}
-        about |= {"n_head": self.jobs[0].model.n_head, "parameters": self.parameters}
-        about |= {"seeds": self.seeds, "lengths": lengths}
+        content = {"name": self.name, "task": self.task, "label": self.label, "setting": dict(self.jobs[0].setting)}
+        content |= {"n_head": self.jobs[0].model.n_head, "parameters": self.parameters}
+        content |= {"seeds": self.seeds, "lengths": lengths}
         distances = list(map(_finite, self.metric("effects_error")))
-        return about | {"effects_error": distances, "verdict": self.verdict}
+        return content | {"effects_error": distances, "verdict": self.verdict}
 
 
 @dataclass(frozen=True)
@@ -175,22 +175,22 @@ def interaction_rows(planned: Iterable[PlannedRow], records: Mapping[str, Record
 
 def claims(rows: Sequence[Row]) -> list[Claim]:
     """The paper's statements that these rows can decide."""
-    found = []
+    statements = []
     for row in rows:
         if isinstance(row.world, Colliding) and row.label == "hfa:C1":
-            found += _colliding_claims(row)
+            statements += _colliding_claims(row)
     for task in ("hunters", "alliances"):
         own = [row for row in rows if row.task == task]
         able = [row for row in own if row.floor(row.world.length) == 0.0]
         unable = [row for row in own if row.floor(row.world.length)]
         if able and unable:
-            found.append(_contrast(task, able, unable))
+            statements.append(_contrast(task, able, unable))
         if task == "alliances":
             for row in able:
                 worst = max(max(row.errors(n)) for n in row.world.lengths)
                 text = f"{row.label}: no error at any length"
-                found.append(_claim(row, text, "Theorem G.7", row.is_general, f"at most {worst:.1e}"))
-    return found
+                statements.append(_claim(row, text, "Theorem G.7", row.is_general, f"at most {worst:.1e}"))
+    return statements
 
 
 def _colliding_claims(row: Row) -> list[Claim]:
@@ -204,14 +204,14 @@ def _colliding_claims(row: Row) -> list[Claim]:
     at, others = max(row.errors(world.length)), [n for n in world.lengths if n != world.length]
     distance = math.inf if row.distance is None else row.distance
     paper = f"the paper, at N 360: {PAPER_ERROR:.0e}"
-    claims = [_claim(row, f"{name}: no error on fresh agents", "Theorem 4.6", at <= NOTHING, f"{at:.1e}; {paper}")]
+    claims = [_claim(row, f"{name}: no error on fresh agents", "Theorem 4.6", at <= LEARNED_MSE, f"{at:.1e}; {paper}")]
     if others:
         elsewhere = max(max(row.errors(n)) for n in others)
         text = f"{name}: no error at other lengths"
-        claims.append(_claim(row, text, "Theorem 4.8", elsewhere <= NOTHING, f"at most {elsewhere:.1e}; {paper}"))
+        claims.append(_claim(row, text, "Theorem 4.8", elsewhere <= LEARNED_MSE, f"at most {elsewhere:.1e}; {paper}"))
     text = f"{name}: the learned matrix is the devised one"
-    shown = f"mean square {distance:.1e}; the paper: {PAPER_DISTANCE:.0e} in its text, 1e-5 in its captions"
-    return [*claims, _claim(row, text, "Corollary D.3", distance <= PAPER_DISTANCE, shown)]
+    numbers = f"mean square {distance:.1e}; the paper: {PAPER_DISTANCE:.0e} in its text, 1e-5 in its captions"
+    return [*claims, _claim(row, text, "Corollary D.3", distance <= PAPER_DISTANCE, numbers)]
 
 
 def _contrast(task: str, able: Sequence[Row], unable: Sequence[Row]) -> Claim:
@@ -219,13 +219,13 @@ def _contrast(task: str, able: Sequence[Row], unable: Sequence[Row]) -> Claim:
     floor = min(row.floor(length) for row in unable)
     is_so = all(max(row.errors(length)) < floor for row in able)
     is_so &= all(row.verdict == "at its floor or above" for row in unable)
-    text = " learns what ".join(", ".join(row.label for row in some) for some in (able, unable)) + " cannot"
-    shown = "; ".join(
+    text = " learns what ".join(", ".join(row.label for row in side) for side in (able, unable)) + " cannot"
+    numbers = "; ".join(
         f"{row.label} ({row.parameters:,} parameters) {', '.join(f'{error:.2g}' for error in row.errors(length))}"
         for row in (*able, *unable)
     )
     source = {"hunters": "section 5, eq. 3", "alliances": "section 6"}[task]
-    return _claim(able[0], text, source, is_so, f"by seed at L {length}: {shown}; floor {floor:.3g}")
+    return _claim(able[0], text, source, is_so, f"by seed at L {length}: {numbers}; floor {floor:.3g}")
 
 
 def _claim(row: Row, statement: str, source: str, is_so: bool, numbers: str) -> Claim:

@@ -71,11 +71,11 @@ class World:
         """The value (N, L) of every agent in every sample, in float64."""
         effects, (count, length) = self.effects, symbols.shape
         others = [np.arange(length)] if effects.ndim == 2 else np.triu_indices(length, 1)
-        found, at_once = np.empty((count, length)), max(1, _BLOCK // length**effects.ndim)
+        of_agents, at_once = np.empty((count, length)), max(1, _BLOCK // length**effects.ndim)
         for start in range(0, count, at_once):
             rows = symbols[start : start + at_once]
-            found[start : start + at_once] = effects[rows[:, :, None], *(rows[:, None, j] for j in others)].sum(-1)
-        return found
+            of_agents[start : start + at_once] = effects[rows[:, :, None], *(rows[:, None, j] for j in others)].sum(-1)
+        return of_agents
 
     def data(self, split: str, length: int, seed: int) -> tuple[Array, Array]:
         """Symbols int64 and values float64 (N, L) of a split, from a generator of its own."""
@@ -195,7 +195,7 @@ class Hunters(World):
     @cached_property
     def vectors(self) -> Array:
         sizes = (2, 2, self.cells, self.cells, self.cells)
-        return np.concatenate([np.eye(size)[one] for size, one in zip(sizes, self.features)], axis=1)
+        return np.concatenate([np.eye(size)[feature] for size, feature in zip(sizes, self.features)], axis=1)
 
     @cached_property
     def effects(self) -> Array:

@@ -15,7 +15,7 @@ from madbench.mixers.cd import forms, operator, parts, projections
 from madbench.mixers.cd.family import FAMILY
 from madbench.mixers.cd.grammar import PRESETS
 from madbench.mixers.cd.operator import CoefficientMixer
-from madbench.mixers.cd.subject import Subject
+from madbench.mixers.cd.sample_mixers import SampleMixers
 from madbench.mixers.checks import run_check, run_checks
 
 
@@ -34,11 +34,11 @@ def test_every_check_of_a_gated_label_passes(label):
     assert len(outcomes) > 20
 
 
-@pytest.mark.parametrize("find", (Subject.largest, Subject.smallest))
+@pytest.mark.parametrize("find", (SampleMixers.largest, SampleMixers.smallest))
 @pytest.mark.parametrize("place", range(3))
 def test_a_residual_is_no_number_where_that_of_one_seed_is_none(find, place):
     of_seeds = iter(torch.tensor([math.nan if seed == place else 0.0 for seed in range(3)]))
-    assert math.isnan(find(Subject(FAMILY, parse("cd:id")), lambda mixer, x: next(of_seeds))())
+    assert math.isnan(find(SampleMixers(FAMILY, parse("cd:id")), lambda mixer, x: next(of_seeds))())
 
 
 @pytest.mark.parametrize("name", PRESETS)

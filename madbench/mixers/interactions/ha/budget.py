@@ -49,12 +49,12 @@ class Allocation(InteractionAllocation):
         *outer, every = (sum(self.starts(tokens, m) for tokens in lengths) for m in range(1, n))
         if self.label.base != "C":
             of_tuple, of_outer = (4, 6) if turns else (2, 1)
-            found = (of_tuple * self.r_qk + 2 * self.r_vo) * every
-            return (found + (of_outer * self.r_qk + 2 * self.r_vo) * sum(outer)) / seq_len
-        found = 2 * d * every
+            flops = (of_tuple * self.r_qk + 2 * self.r_vo) * every
+            return (flops + (of_outer * self.r_qk + 2 * self.r_vo) * sum(outer)) / seq_len
+        flops = 2 * d * every
         for slots, count in enumerate((*outer, every), start=1):
-            found += 2 * d ** (n - slots) * (count + d * of_last_row[slots - 1] * (slots > 1))
-        return heads * found / seq_len
+            flops += 2 * d ** (n - slots) * (count + d * of_last_row[slots - 1] * (slots > 1))
+        return heads * flops / seq_len
 
     def flops_of_sums(self) -> float:
         """d_qk d_vo numbers a head: made of each slot, multiplied with inner ones, added to each sum, and read."""

@@ -72,13 +72,13 @@ class TupleFamily(InteractionFamily):
         from madbench.mixers.interactions.ha.operator import HyperAttention
 
         label, size = allocation.label, allocation.size
-        how = {"tuples": label.tuples, "causal": causal, "path": path, "max_len": size.max_len}
+        options = {"tuples": label.tuples, "causal": causal, "path": path, "max_len": size.max_len}
         if label.base == "C":
-            mixer = Coupling(size.n_head, size.d_model, degree=label.degree, **how)
+            mixer = Coupling(size.n_head, size.d_model, degree=label.degree, **options)
         else:
-            how |= {"linear": label.base == "L", "rope": label.rope}
+            options |= {"linear": label.base == "L", "rope": label.rope}
             ranks = {"r_qk": allocation.r_qk, "r_vo": allocation.r_vo}
-            mixer = HyperAttention(size.d_model, size.n_head, label.degree, label.unshared, **ranks, **how)
+            mixer = HyperAttention(size.d_model, size.n_head, label.degree, label.unshared, **ranks, **options)
         mixer.allocation = allocation
         return mixer
 

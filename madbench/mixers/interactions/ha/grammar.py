@@ -45,7 +45,7 @@ class Label(InteractionLabel):
         if type(self.degree) is not int or not 1 <= self.degree <= 9:
             raise LabelError(f"degree {self.degree!r} is not a whole number from 3 to 9")
         if self.degree == 1:
-            raise BrokenRule("1", "degree 1 sees no other token", self.mended({"degree": 2}, {"degree": 3}))
+            raise BrokenRule("1", "degree 1 sees no other token", self.suggestions({"degree": 2}, {"degree": 3}))
         if self.degree == 2 and self.base == "":
             raise BrokenRule("2", "degree 2 is softmax attention", [softmax_attention(self)])
         if self.degree == 2:
@@ -54,7 +54,7 @@ class Label(InteractionLabel):
             raise BrokenRule("2", "degree 2 without softmax is linear attention", [str(same)])
         if self.base == "C" and self.unshared:
             problem = "'C' has one tensor for all slots, so there is nothing to share"
-            raise BrokenRule("u", problem, self.mended({"unshared": False}, {"base": "L"}))
+            raise BrokenRule("u", problem, self.suggestions({"unshared": False}, {"base": "L"}))
 
     @staticmethod
     def kind_fields(match: re.Match[str]) -> dict[str, Any]:
@@ -62,5 +62,5 @@ class Label(InteractionLabel):
 
     @staticmethod
     def in_order(letters: str) -> str:
-        degree, tuples = (next((one for one in letters if one in among), "") for among in ("123456789", "sa"))
+        degree, tuples = (next((letter for letter in letters if letter in among), "") for among in ("123456789", "sa"))
         return degree + "u" * ("u" in letters) + tuples

@@ -16,7 +16,7 @@ from madbench.mixers.interactions.sums import tuple_sums, visible
 from madbench.mixers.interactions.tuples import ALL, STRICT
 from madbench.mixers.precision import wide, without_autocast
 from madbench.mixers.probe import Probe, by_lag
-from madbench.mixers.recompute import again
+from madbench.mixers.recompute import recomputed
 from madbench.mixers.srg.parts import ROPE_BASE
 from madbench.mixers.tracing import is_symbolic
 
@@ -45,11 +45,11 @@ class HyperAttention(FactoredMixer):
     """
 
     def __init__(
-        self, d_model: int, n_head: int, degree: int, unshared: bool, tuples: str, r_qk: int, r_vo: int, **how
+        self, d_model: int, n_head: int, degree: int, unshared: bool, tuples: str, r_qk: int, r_vo: int, **options
     ):
         self.degree, self.tuples, self.slots = degree, tuples, degree - 1 if unshared else 1
         self.d_qk, self.d_vo = r_qk // n_head, r_vo // n_head
-        super().__init__(d_model, n_head, (r_qk, self.slots * r_qk, self.slots * r_vo, r_vo), **how)
+        super().__init__(d_model, n_head, (r_qk, self.slots * r_qk, self.slots * r_vo, r_vo), **options)
 
     def name(self) -> str:
         return f"degree n = {self.degree}"
@@ -126,21 +126,21 @@ class HyperAttention(FactoredMixer):
         """The same, token by token of the newest slot: each turns the others into a problem of one slot less."""
         nothing = (0.0, 0.0, 0.0 if self.linear else float("-inf"))
         widths = (values[0].shape[-1], 1, 1)
-        found = [q.real.new_full((*q.shape[:3], width), fill) for width, fill in zip(widths, nothing)]
+        sums = [q.real.new_full((*q.shape[:3], width), fill) for width, fill in zip(widths, nothing)]
         for token in range(keys[0].shape[2]):
             older = {ALL: None, STRICT: token}.get(self.tuples, token + 1)
             skipped = min(max(token - first_row, 0), q.shape[2]) if self.causal else 0  # rows before the token
             if older == 0 or skipped == q.shape[2]:
                 continue
-            one = again(self._sums_with, q[:, :, skipped:], keys, values, token, older, first_row + skipped)
-            found = _joined(found, [F.pad(part, (0, 0, skipped, 0), value=fill) for part, fill in zip(one, nothing)])
-        return tuple(found)
+            of_token = recomputed(self._sums_with, q[:, :, skipped:], keys, values, token, older, first_row + skipped)
+            sums = _joined(sums, [F.pad(part, (0, 0, skipped, 0), value=fill) for part, fill in zip(of_token, nothing)])
+        return tuple(sums)
 
     def _sums_with(
         self, q: Tensor, keys: list[Tensor], values: list[Tensor], token: int, older: int | None, first_row: int
     ) -> tuple[Tensor, Tensor, Tensor]:
         """Sums over the tuples whose newest token is ``token``, the others being among the first ``older``."""
-        rest = ([one[:, :, :older] for one in of[1:]] for of in (keys, values))
+        rest = ([inner[:, :, :older] for inner in of[1:]] for of in (keys, values))
         numerator, denominator, top = self._sums(q * keys[0][:, :, token, None], *rest, first_row)
         return numerator * values[0][:, :, token, None], denominator, top
 
@@ -160,11 +160,11 @@ class HyperAttention(FactoredMixer):
             return Probe(matrices=matrices)
         rows, keys, _ = self.placed(0, 0, *self.project(x))
         each = torch.eye(length, dtype=x.dtype, device=x.device).expand(len(x), self.n_head, -1, -1)
-        found = 0
+        shares = 0
         for m in range(outer):
             values = [each if slot == m else torch.ones_like(each) for slot in range(outer)]
-            found = found + self._weighted(rows, self._by_slot(keys), values, 0)
-        return Probe(by_lag(found / outer), matrices=matrices)
+            shares = shares + self._weighted(rows, self._by_slot(keys), values, 0)
+        return Probe(by_lag(shares / outer), matrices=matrices)
 
     def reference(self, x: Tensor, rows: Sequence[int] | None = None) -> Tensor:
         return tuple_reference(self, x, rows)
@@ -209,12 +209,12 @@ class HyperAttention(FactoredMixer):
         return (q[..., None] * sums).sum(-2).real
 
 
-def _joined(one: Sequence[Tensor], other: Sequence[Tensor]) -> list[Tensor]:
+def _joined(first: Sequence[Tensor], other: Sequence[Tensor]) -> list[Tensor]:
     """Sums over two sets of tuples as sums over both."""
-    top = torch.maximum(one[2], other[2])
+    top = torch.maximum(first[2], other[2])
     finite = top.masked_fill(top == float("-inf"), 0)
-    scales = [(part[2] - finite).exp() for part in (one, other)]
-    return [*(one[i] * scales[0] + other[i] * scales[1] for i in range(2)), top]
+    scales = [(part[2] - finite).exp() for part in (first, other)]
+    return [*(first[i] * scales[0] + other[i] * scales[1] for i in range(2)), top]
 
 
 def _beside(x: Tensor, axes: int) -> Tensor:

@@ -61,13 +61,13 @@ class FeatureFamily(InteractionFamily):
         from madbench.mixers.interactions.hfa.operator import HyperFeatureAttention
 
         label, size = allocation.label, allocation.size
-        how = {"causal": causal, "path": path, "max_len": size.max_len}
+        options = {"causal": causal, "path": path, "max_len": size.max_len}
         if label.base == "C":
-            mixer = Coupling(size.n_head, size.d_model, orders=label.orders, product=label.product, **how)
+            mixer = Coupling(size.n_head, size.d_model, orders=label.orders, product=label.product, **options)
         else:
-            how |= {"linear": label.base == "L", "rope": label.rope}
+            options |= {"linear": label.base == "L", "rope": label.rope}
             ranks = {"r_qk": allocation.r_qk, "r_vo": allocation.r_vo}
-            mixer = HyperFeatureAttention(size.d_model, allocation.orders, label.product, **ranks, **how)
+            mixer = HyperFeatureAttention(size.d_model, allocation.orders, label.product, **ranks, **options)
         mixer.allocation = allocation
         return mixer
 

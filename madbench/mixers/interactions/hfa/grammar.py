@@ -57,15 +57,15 @@ class Label(InteractionLabel):
             raise BrokenRule("part 5", f"a label has at most {MOST_PARTS} parts")
         ascending = tuple(sorted(orders))
         if ascending != orders:
-            raise BrokenRule("descent", "orders ascend", self.mended({"orders": _reduced(ascending)}))
+            raise BrokenRule("descent", "orders ascend", self.suggestions({"orders": _reduced(ascending)}))
         if _reduced(orders) != orders:
             problem = "equal shares of the heads are spelled by the fewest parts"
-            raise BrokenRule("last part", problem, self.mended({"orders": _reduced(orders)}))
+            raise BrokenRule("last part", problem, self.suggestions({"orders": _reduced(orders)}))
         if orders == (1,) and self.base == "":
             raise BrokenRule("1", "order 1 alone is softmax attention", [softmax_attention(self)])
         if orders == (1,) and self.product:
             problem = "'w' multiplies the values of the factors, and order 1 has one"
-            raise BrokenRule("w", problem, self.mended({"product": False}, {"orders": (2,)}))
+            raise BrokenRule("w", problem, self.suggestions({"product": False}, {"orders": (2,)}))
 
     @staticmethod
     def kind_fields(match: re.Match[str]) -> dict[str, Any]:

@@ -41,11 +41,11 @@ class HyperFeatureAttention(FactoredMixer):
     2 d r_qk + sum_h A_h d d_vo + d r_vo.
     """
 
-    def __init__(self, d_model: int, orders: Sequence[int], product: bool, r_qk: int, r_vo: int, **how):
+    def __init__(self, d_model: int, orders: Sequence[int], product: bool, r_qk: int, r_vo: int, **options):
         self.orders, self.product = tuple(orders), product
         self.d_qk, self.d_vo = r_qk // len(orders), r_vo // len(orders)
         values = sum(orders) * self.d_vo if product else r_vo
-        super().__init__(d_model, len(orders), (r_qk, r_qk, values, r_vo), **how)
+        super().__init__(d_model, len(orders), (r_qk, r_qk, values, r_vo), **options)
 
     def name(self) -> str:
         return f"orders {'+'.join(map(str, self.orders))} (n = 2)"
@@ -56,7 +56,7 @@ class HyperFeatureAttention(FactoredMixer):
             return q, k, split_heads(v, self.n_head)
         widths = [len(heads) * order * self.d_vo for order, heads in self._parts()]
         parts = zip(self._parts(), v.split(widths, dim=-1))
-        return q, k, torch.cat([split_heads(one, len(heads), order).prod(2) for (order, heads), one in parts], dim=1)
+        return q, k, torch.cat([split_heads(part, len(heads), order).prod(2) for (order, heads), part in parts], dim=1)
 
     def _parts(self) -> Iterator[tuple[int, range]]:
         """Every order and its heads."""
@@ -71,20 +71,20 @@ class HyperFeatureAttention(FactoredMixer):
     def turned_key(self, x: Tensor, position: int) -> Tensor:
         """Every factor of x (B, H, T, d_qk) rotated by itself."""
         parts = (self._factors(x, order, heads) for order, heads in self._parts())
-        return torch.cat([torch.cat([rotate(one, position) for one in part], dim=-1) for part in parts], dim=1)
+        return torch.cat([torch.cat([rotate(factor, position) for factor in part], dim=-1) for part in parts], dim=1)
 
     turned_query = turned_key
 
     def scores(self, q: Tensor, k: Tensor) -> Tensor:
         """z of rows (B, H, M, d_qk) and keys (B, H, S, d_qk): (B, H, M, S), the product in float32 at least."""
-        found = []
+        products = []
         for order, heads in self._parts():
             z = None
             for q_a, k_a in zip(self._factors(q, order, heads), self._factors(k, order, heads)):
                 factor = wide(q_a @ k_a.mT) * q_a.shape[-1] ** -0.5
                 z = factor if z is None else z * factor
-            found.append(z)
-        return torch.cat(found, dim=1)
+            products.append(z)
+        return torch.cat(products, dim=1)
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor, first_row: int) -> Tensor:
         z = self.scores(q, k)
@@ -105,8 +105,8 @@ class HyperFeatureAttention(FactoredMixer):
             for order, heads in self._parts():
                 if a < order:
                     q, k = (
-                        self._factors(one.weight.unflatten(0, (self.n_head, -1)).mT[None], order, heads)[a][0]
-                        for one in (self.q, self.k)
+                        self._factors(layer.weight.unflatten(0, (self.n_head, -1)).mT[None], order, heads)[a][0]
+                        for layer in (self.q, self.k)
                     )
                     of_heads.append(q @ k.mT * q.shape[-1] ** -0.5)
             matrices[f"factor {a + 1}"] = torch.cat(of_heads)
@@ -153,16 +153,16 @@ class HyperFeatureAttention(FactoredMixer):
         with without_autocast(k):
             parts = self._parts()
             new = [self._kappa(k, order, heads).mT @ v[:, heads.start : heads.stop] for order, heads in parts]
-            return tuple(new) if state is None else tuple(one + other for one, other in zip(state, new))
+            return tuple(new) if state is None else tuple(old + other for old, other in zip(state, new))
 
     def of_totals(self, q: Tensor, state: tuple[Tensor, ...]) -> Tensor:
         """Rows (B, H, M, d_qk) of what the running sums hold."""
-        found = []
+        rows = []
         with without_autocast(q):
             for (order, heads), total in zip(self._parts(), state):
                 scale = math.prod(factor_widths(self.d_qk, order, self.rope)) ** -0.5
-                found.append(self._kappa(q, order, heads) @ total * scale)
-        return torch.cat(found, dim=1)
+                rows.append(self._kappa(q, order, heads) @ total * scale)
+        return torch.cat(rows, dim=1)
 
     def advance(
         self, q: Tensor, k: Tensor, v: Tensor, state: tuple[Tensor, ...] | None

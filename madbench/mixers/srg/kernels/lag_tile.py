@@ -70,10 +70,10 @@ def read_rows(
 @triton.jit
 def newest_scores(q, K, gate, H, start, T, KW: tl.constexpr, KP: tl.constexpr):
     """Scores of the P rows from ``start`` with the keys from there, of each branch: the first newer ones."""
-    found = ()
+    branches = ()
     for branch in tl.static_range(len(q)):
-        found = found + (scores(q[branch], K + (gate + branch * H) * T * KW, start, T, KW, KP),)
-    return found
+        branches = branches + (scores(q[branch], K + (gate + branch * H) * T * KW, start, T, KW, KP),)
+    return branches
 
 
 @triton.jit

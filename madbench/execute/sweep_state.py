@@ -1,6 +1,6 @@
 """Sweep progress: an executor's events, added up to counts, failures, running jobs, rate and time left.
 
-The live screen and the journal (:mod:`madbench.execute.journal`) each feed a :class:`Tally`.
+The live screen and the journal (:mod:`madbench.execute.journal`) each feed a :class:`SweepState`.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class Running:
         return (1 - self.fraction) * (self.line["seconds"] - self.first[1]) / self.done_here
 
 
-class Tally:
+class SweepState:
     """The state of a sweep after the lines it was given. ``weights`` has a number for every job, by id."""
 
     def __init__(self, weights: Mapping[str, float], jobs: Iterable[Job] = ()):
@@ -128,8 +128,8 @@ class Tally:
     def _tokens(self) -> tuple[float, float]:
         """Tokens that are left, and tokens trained on in this sweep."""
         running = [(self.weights[job], self.running[job]) for job in self.open.intersection(self.running)]
-        left = sum(map(self.weights.get, self.open)) - sum(weight * one.fraction for weight, one in running)
-        return left, self._done_here + sum(weight * one.done_here for weight, one in running)
+        left = sum(map(self.weights.get, self.open)) - sum(weight * run.fraction for weight, run in running)
+        return left, self._done_here + sum(weight * run.done_here for weight, run in running)
 
     def jobs_per_minute(self) -> float | None:
         """Jobs trained a minute since the first one started; None while there is none."""
@@ -162,10 +162,10 @@ class Tally:
             "seconds_left": self.seconds_left(),
             "seconds": self.seconds,
             "slots": [
-                {key: value for key, value in one.line.items() if key not in ("event", "job")}
-                | self.jobs.get(one.job, {})
-                | {"slot": one.slot, "fraction": one.fraction, "seconds": self.seconds - one.since}
-                for one in running
+                {key: value for key, value in run.line.items() if key not in ("event", "job")}
+                | self.jobs.get(run.job, {})
+                | {"slot": run.slot, "fraction": run.fraction, "seconds": self.seconds - run.since}
+                for run in running
             ],
             "failures": [self.jobs.get(job, {}) | {"reason": reason} for job, reason in self.failures],
         }

@@ -13,11 +13,11 @@ from madbench.mixers import Size
 from madbench.mixers.cd.grammar import Label
 from madbench.mixers.cd.operator import CoefficientMixer
 
-WIDTH, HEADS, LENGTH, LONG, SEEDS = 32, 2, 16, 1024, (0, 1, 2)
+WIDTH, HEADS, LENGTH, LONG, CHECK_SEEDS = 32, 2, 16, 1024, (0, 1, 2)
 
 
 @dataclass(frozen=True)
-class Subject:
+class SampleMixers:
     """A label, and mixers of it to measure."""
 
     family: Any
@@ -40,13 +40,13 @@ class Subject:
 
     def largest(self, measure: Callable[[CoefficientMixer, Tensor], Tensor]) -> Callable[[], float]:
         """The largest of what is measured over the seeds; NaN where one is."""
-        return lambda: float(torch.stack([measure(*self.sample(seed)) for seed in SEEDS]).max())
+        return lambda: float(torch.stack([measure(*self.sample(seed)) for seed in CHECK_SEEDS]).max())
 
     def smallest(self, measure: Callable[[CoefficientMixer, Tensor], Tensor]) -> Callable[[], float]:
         """The smallest, where two things have to differ for every seed; NaN where one is."""
-        return lambda: float(torch.stack([measure(*self.sample(seed)) for seed in SEEDS]).min())
+        return lambda: float(torch.stack([measure(*self.sample(seed)) for seed in CHECK_SEEDS]).min())
 
 
-def relative(given: Tensor, expected: Tensor) -> Tensor:
+def relative(actual: Tensor, expected: Tensor) -> Tensor:
     """Largest difference, relative to 1 + the largest expected number."""
-    return (given - expected).abs().max() / (1 + expected.abs().max())
+    return (actual - expected).abs().max() / (1 + expected.abs().max())

@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from madbench.execute.tally import Tally, flatten, weights
+from madbench.execute.sweep_state import SweepState, flatten, weights
 from madbench.jobs import Job, Record
 from madbench.suites.language.suite import LANGUAGE
 from madbench.suites.mad.suite import MAD
@@ -27,89 +27,89 @@ def skipped(job: str, why: str = "stored") -> dict:
 
 
 def test_a_sweep_is_counted_from_its_first_event_to_its_last():
-    tally = Tally(dict.fromkeys("abcdef", 10.0))
-    assert (tally.done, tally.seconds_left(), tally.jobs_per_minute()) == (0, None, None)
+    state = SweepState(dict.fromkeys("abcdef", 10.0))
+    assert (state.done, state.seconds_left(), state.jobs_per_minute()) == (0, None, None)
     for job, why in zip("abc", ("stored", "failed", "busy"), strict=True):
-        tally.apply(skipped(job, why), 0.0)
-    tally.apply(started("d", 0), 1.0)
-    tally.apply(finished("d", 0), 3.0)
-    tally.apply(started("e", 0), 3.0)
-    tally.apply({"event": "failed", "job": "e", "slot": 0, "status": "failed", "error": "no memory"}, 4.0)
-    tally.apply(started("f", 1), 4.0)
-    tally.apply({"event": "finished", "job": "f", "slot": 1, "status": "diverged", "error": "NaN"}, 5.0)
-    assert tally.counts == {"stored": 1, "failed before": 1, "busy": 1, "finished": 1, "failed": 1, "diverged": 1}
-    assert (tally.done, tally.running, tally.seconds_left()) == (6, {}, 0.0)
-    assert tally.failures == [("e", "no memory")]
-    assert tally.jobs_per_minute() == pytest.approx(60 * 3 / 4)
-    assert tally.fraction == 1.0
+        state.apply(skipped(job, why), 0.0)
+    state.apply(started("d", 0), 1.0)
+    state.apply(finished("d", 0), 3.0)
+    state.apply(started("e", 0), 3.0)
+    state.apply({"event": "failed", "job": "e", "slot": 0, "status": "failed", "error": "no memory"}, 4.0)
+    state.apply(started("f", 1), 4.0)
+    state.apply({"event": "finished", "job": "f", "slot": 1, "status": "diverged", "error": "NaN"}, 5.0)
+    assert state.counts == {"stored": 1, "failed before": 1, "busy": 1, "finished": 1, "failed": 1, "diverged": 1}
+    assert (state.done, state.running, state.seconds_left()) == (6, {}, 0.0)
+    assert state.failures == [("e", "no memory")]
+    assert state.jobs_per_minute() == pytest.approx(60 * 3 / 4)
+    assert state.fraction == 1.0
 
 
 def test_the_time_left_is_worked_out_from_tokens_not_from_jobs():
     """A big job of 900 tokens after a small one of 100, which took 10 s: 90 s are left."""
-    tally = Tally({"small": 100.0, "big": 900.0})
-    tally.apply(started("small", 0), 5.0)
-    tally.apply(finished("small", 0), 15.0)
-    assert tally.seconds_left() == pytest.approx(90)
+    state = SweepState({"small": 100.0, "big": 900.0})
+    state.apply(started("small", 0), 5.0)
+    state.apply(finished("small", 0), 15.0)
+    assert state.seconds_left() == pytest.approx(90)
 
 
 def test_the_time_left_after_a_resume_counts_only_what_is_done_here():
     """98 of 100 jobs are stored and one has a checkpoint at 80%: what remains are 20 + 100 of 10,000 tokens."""
-    tally = Tally({str(i): 100.0 for i in range(100)})
+    state = SweepState({str(i): 100.0 for i in range(100)})
     for i in range(98):
-        tally.apply(skipped(str(i)), 0.0)
-    tally.apply(started("98", 0), 0.0)
-    tally.apply(progress("98", 0, 80), 0.0)
-    assert tally.seconds_left() is None
-    tally.apply(progress("98", 0, 90), 10.0)
-    assert tally.seconds_left() == pytest.approx(110.0)
-    tally.apply(finished("98", 0), 20.0)
-    assert tally.seconds_left() == pytest.approx(100.0)
-    assert tally.jobs_per_minute() == pytest.approx(3.0)
+        state.apply(skipped(str(i)), 0.0)
+    state.apply(started("98", 0), 0.0)
+    state.apply(progress("98", 0, 80), 0.0)
+    assert state.seconds_left() is None
+    state.apply(progress("98", 0, 90), 10.0)
+    assert state.seconds_left() == pytest.approx(110.0)
+    state.apply(finished("98", 0), 20.0)
+    assert state.seconds_left() == pytest.approx(100.0)
+    assert state.jobs_per_minute() == pytest.approx(3.0)
 
 
 def test_the_last_long_job_alone_takes_as_long_as_it_takes():
     """Ten slots have done a lot together; what is left runs in one of them."""
-    tally = Tally({str(i): 100.0 for i in range(10)})
+    state = SweepState({str(i): 100.0 for i in range(10)})
     for i in range(10):
-        tally.apply(started(str(i), i), 0.0)
-    tally.apply(progress("9", 9, 1), 1.0)
+        state.apply(started(str(i), i), 0.0)
+    state.apply(progress("9", 9, 1), 1.0)
     for i in range(9):
-        tally.apply(finished(str(i), i), 10.0)
-    tally.apply(progress("9", 9, 11), 11.0)
-    assert tally.seconds_left() == pytest.approx(89.0)
+        state.apply(finished(str(i), i), 10.0)
+    state.apply(progress("9", 9, 11), 11.0)
+    assert state.seconds_left() == pytest.approx(89.0)
 
 
 def test_a_job_that_starts_again_elsewhere_is_at_work_once():
-    tally = Tally({"a": 1.0})
-    tally.apply(started("a", 0), 0.0)
-    tally.apply(progress("a", 0, 60), 1.0)
-    tally.apply(started("a", 7), 2.0)
-    tally.apply(progress("a", 7, 10), 3.0)
-    assert [running.slot for running in tally.running.values()] == [7] and tally.running["a"].fraction == 0.1
-    tally.apply(finished("a", 7), 4.0)
-    tally.apply(finished("a", 7), 5.0)
-    assert tally.counts == {"finished": 1} and tally.running == {}
+    state = SweepState({"a": 1.0})
+    state.apply(started("a", 0), 0.0)
+    state.apply(progress("a", 0, 60), 1.0)
+    state.apply(started("a", 7), 2.0)
+    state.apply(progress("a", 7, 10), 3.0)
+    assert [running.slot for running in state.running.values()] == [7] and state.running["a"].fraction == 0.1
+    state.apply(finished("a", 7), 4.0)
+    state.apply(finished("a", 7), 5.0)
+    assert state.counts == {"finished": 1} and state.running == {}
 
 
 def test_slots_may_come_without_a_word_and_jobs_may_be_strange():
-    tally = Tally({"a": 1.0})
-    tally.apply(progress("a", 42, 50), 1.0)
-    tally.apply(progress("of another plan", 3, 50), 1.0)
-    assert {running.slot for running in tally.running.values()} == {42, 3} and tally.seconds_left() is None
-    tally.apply(finished("of another plan", 3), 2.0)
-    assert tally.done == 0
+    state = SweepState({"a": 1.0})
+    state.apply(progress("a", 42, 50), 1.0)
+    state.apply(progress("of another plan", 3, 50), 1.0)
+    assert {running.slot for running in state.running.values()} == {42, 3} and state.seconds_left() is None
+    state.apply(finished("of another plan", 3), 2.0)
+    assert state.done == 0
 
 
 def test_the_clock_of_a_sweep_never_runs_backwards():
-    tally = Tally({"a": 1.0, "b": 1.0})
-    tally.apply(started("a", 0), 10.0)
-    tally.apply(finished("a", 0), 4.0)
-    assert tally.seconds == 10.0 and tally.seconds_left() is None and tally.jobs_per_minute() is None
+    state = SweepState({"a": 1.0, "b": 1.0})
+    state.apply(started("a", 0), 10.0)
+    state.apply(finished("a", 0), 4.0)
+    assert state.seconds == 10.0 and state.seconds_left() is None and state.jobs_per_minute() is None
 
 
 def test_nothing_to_do_is_done():
-    tally = Tally({})
-    assert (tally.done, tally.fraction, tally.seconds_left()) == (0, 1.0, 0.0)
+    state = SweepState({})
+    assert (state.done, state.fraction, state.seconds_left()) == (0, 1.0, 0.0)
 
 
 MAD_JOBS = MAD.jobs(["S", "R-c"], MAD.Profile.load("quick"), tasks=["compression"], seeds=range(2))
@@ -131,14 +131,14 @@ def test_a_job_weighs_the_tokens_it_trains_on():
 
 
 def test_jobs_that_train_together_share_a_slot_and_are_counted_one_by_one():
-    tally = Tally(dict.fromkeys("abc", 10.0))
+    state = SweepState(dict.fromkeys("abc", 10.0))
     for job in "ab":
-        tally.apply(started(job, 0), 0.0)
-        tally.apply(progress(job, 0, 0), 0.0)
-        tally.apply(progress(job, 0, 50), 10.0)
-    assert set(tally.running) == {"a", "b"} and tally.fraction == pytest.approx(1 / 3)
-    tally.apply(finished("a", 0), 20.0)
-    assert set(tally.running) == {"b"} and tally.done == 1
+        state.apply(started(job, 0), 0.0)
+        state.apply(progress(job, 0, 0), 0.0)
+        state.apply(progress(job, 0, 50), 10.0)
+    assert set(state.running) == {"a", "b"} and state.fraction == pytest.approx(1 / 3)
+    state.apply(finished("a", 0), 20.0)
+    assert set(state.running) == {"b"} and state.done == 1
 
 
 def test_events_become_flat_lines_without_what_json_lacks():
