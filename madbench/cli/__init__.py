@@ -27,7 +27,7 @@ VERBS = {
         results:table plots:plot results:compare results:attribute results:findings registering:power claim:claim
         inspecting:inspect results:report
     """,
-    "Find and check": "ls:ls data:data validate:validate doctor:doctor",
+    "Find and check": "ls:ls data:data validate:validate doctor:doctor new:new",
 }
 """By the heading of the help text they stand under, the verbs and where each is."""
 LANGUAGE_VERBS = {

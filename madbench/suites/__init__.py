@@ -183,8 +183,9 @@ def _built_in() -> dict[str, str]:
 
 @functools.cache
 def _installed() -> Installed:
-    return find_installed(GROUP, "suite", _built_in(), _fault_of_name)
+    return find_installed(GROUP, "suite", _built_in(), fault_of_name)
 
 
-def _fault_of_name(name: str) -> str:
+def fault_of_name(name: str) -> str:
+    """What is wrong with the name of a suite; empty for none."""
     return "" if re.fullmatch(r"[a-z][a-z0-9_]*", name) else "the name has to be of the form my_suite"

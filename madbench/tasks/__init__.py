@@ -194,10 +194,11 @@ def make_setting(task: str, mapping: Mapping[str, Any], where: str) -> TaskSetti
 
 @functools.cache
 def _entry_points() -> Installed:
-    return find_installed(GROUP, "task", _BUILT_IN, _fault_of_name)
+    return find_installed(GROUP, "task", _BUILT_IN, fault_of_name)
 
 
-def _fault_of_name(name: str) -> str:
+def fault_of_name(name: str) -> str:
+    """What is wrong with the name of a task; empty for none."""
     if re.fullmatch(r"[a-z][a-z0-9_]*", name) and name not in _RESERVED:
         return ""
     return f"the name has to be of the form my_task, and none of {', '.join(_RESERVED)}"
