@@ -10,7 +10,7 @@ import pytest
 import typer
 
 from madbench.cli import app
-from madbench.cli.options import labels_and_overrides
+from madbench.cli.words import labels_and_overrides
 from madbench.labels import expand
 from madbench.suites.language.suite import LanguageProfile
 from madbench.suites.mad.suite import MadProfile

@@ -11,12 +11,14 @@ import typer
 from rich.console import Console
 
 from madbench.cli import options
-from madbench.cli.options import PrintOptions, TrainingOptions, argument, labels_and_overrides, option, output_option
+from madbench.cli.options import PrintOptions, TrainingOptions
+from madbench.cli.parameters import argument, option, output_option
 from madbench.cli.plan import ask_before_long, job_states
-from madbench.cli.plots import LayoutOptions, write_figure
+from madbench.cli.plot import LayoutOptions, write_figure
 from madbench.cli.printing import PLAIN, counted, print_json, print_lines, print_text_table, quantity, table_lines
 from madbench.cli.progress import train_on_screen
 from madbench.cli.training import carry_out
+from madbench.cli.words import labels_and_overrides, split_list
 from madbench.errors import ConfigError
 from madbench.execute.base import Policy
 from madbench.experiment import Experiment, prepare
@@ -101,7 +103,7 @@ def paper(
         call_verb(Request(chosen, item, results=results))
         return
     check_profile(item, profile)
-    asked = tuple(options.split_list(tasks) or ())
+    asked = tuple(split_list(tasks) or ())
     request = Request(chosen, item, profile, seeds, labels, asked, tuple(overrides), device, results)
     measure, policy = measure_of(item), Policy(redo=force)
     planned = measure.plan(request)

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 from rich import progress
 from rich.console import Console
 
-from madbench.cli.options import RESULTS, JsonOption, ResultsOption, argument, option, output_option
+from madbench.cli.options import RESULTS, JsonOption, ResultsOption
+from madbench.cli.parameters import argument, option, output_option
 from madbench.cli.printing import PLAIN, print_json, print_lines, quantity, table_lines
 from madbench.errors import ConfigError
 

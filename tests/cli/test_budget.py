@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from madbench.cli.labels import MOST_REASONS, budget
+from madbench.cli.costs import MOST_REASONS, budget
 from madbench.errors import BudgetError
 from madbench.mixers import build, solve
 from madbench.suites.mad.suite import MAD

@@ -9,7 +9,7 @@ import pytest
 from packaging.requirements import Requirement
 
 from madbench.cli import doctor as module
-from madbench.cli.doctor import doctor
+from madbench.cli.machine import doctor
 from madbench.errors import TrainingError
 
 

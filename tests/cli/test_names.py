@@ -8,8 +8,9 @@ import re
 import pytest
 
 import madbench
-from madbench.cli.labels import budget, explain
-from madbench.cli.verifying import verify
+from madbench.cli.costs import budget
+from madbench.cli.explain import explain
+from madbench.cli.verify import verify
 from madbench.labels import parse
 from madbench.mixers import Check
 from madbench.mixers.cd.family import CoefficientFamily

@@ -7,7 +7,7 @@ import json
 import pytest
 
 from madbench.analysis.inference import LEVEL
-from madbench.cli.registering import power
+from madbench.cli.findings import power
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from madbench.cli.progress import status
+from madbench.cli.sweeps import status
 from madbench.execute import journal as journal_module
 from madbench.execute.journal import Journal
 from madbench.files import seal, unseal

@@ -14,7 +14,8 @@ from rich.console import Console
 from madbench.analysis.figures import figure_names, suites_of_figure
 from madbench.analysis.marked_text import Width
 from madbench.cli import options
-from madbench.cli.options import argument, labels_and_overrides, option, output_option, split_list
+from madbench.cli.parameters import argument, option, output_option
+from madbench.cli.words import labels_and_overrides, split_list
 from madbench.errors import ConfigError, StoreError, did_you_mean
 from madbench.labels import expand
 from madbench.suites import suites
