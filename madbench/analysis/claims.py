@@ -156,7 +156,7 @@ def load_claims(source: str | Path) -> tuple[Claim, ...]:
     path = _path_of(source)
     claims = from_mapping(ClaimsFile, read_yaml(path), str(path)).with_quantities()
     if not claims:
-        raise ConfigError(f"{path}: holds no claims; madbench claim 'A > B on TASK' --output {path} adds one")
+        raise ConfigError(f"{path}: holds no claims; madbench new claim 'A > B on TASK' --output {path} adds one")
     names = [claim.name for claim in claims]
     for name in names:
         if names.count(name) > 1:

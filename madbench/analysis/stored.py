@@ -308,7 +308,7 @@ class Selection:
         groups = {name: found for name, found in groups.items() if is_enough({run.job.label for run in found})}
         listed = functools.partial(protocol_list, suite, results=self.results)
         if not runs:
-            raise StoreError(f"{self.results}: no run of {_plural(suite)} has a result; madbench status says why")
+            raise StoreError(f"{self.results}: no run of {_plural(suite)} has a result; madbench ls sweeps says why")
         if not groups:
             why = nothing or f"none of its runs of {_plural(suite)} is as asked"
             raise StoreError(f"{self.results}: {why}; it has:\n{listed(runs)}")

@@ -47,8 +47,8 @@ class Size:
 class Allocation(Protocol):
     """What a mixer is built from and what it costs. Every count is exact for the built module.
 
-    Optional, for ``madbench budget``: ``formulas`` {term: (formula, tensors)}, ``widths`` {name: width of one head},
-    and ``paper_total``, the parameters that the family's paper counts.
+    Optional, for ``madbench explain --cost``: ``formulas`` {term: (formula, tensors)}, ``widths`` {name: width of one
+    head}, and ``paper_total``, the parameters that the family's paper counts.
     """
 
     label: Any

@@ -49,7 +49,7 @@ def test_every_item_has_a_measure_that_is_there_or_a_verb_or_a_reason(name):
         if item.measure:
             assert hasattr(measure_of(item), "decide")
         elif item.command:
-            assert f":{item.command.split()[0]}" in " ".join(VERBS.values())
+            assert item.command.split()[0] in " ".join(VERBS.values()).split()
         elif item.labels:
             assert measure_of(item).plan(Request(paper, item)).rows
         else:
