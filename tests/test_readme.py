@@ -37,8 +37,9 @@ def test_a_command_names_a_verb_and_labels_and_settings_that_exist(command):
     if verb == "lm" and words[0] in VERBS["lm"].commands:
         VERBS["lm"].commands[words[0]].make_context(words[0], words[1:])
         return
-    if verb not in ("run", "lm", "explain", "budget", "table"):
+    if verb not in ("run", "lm", "explain", "table"):
         return
+    words = [word for word in words if word != "--cost"]
     first_option = next((i for i, word in enumerate(words) if word.startswith("-")), len(words))
     labels, overrides = labels_and_overrides(words[:first_option])
     if verb == "lm":

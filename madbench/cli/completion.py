@@ -88,12 +88,18 @@ def _labels_of_sets() -> Iterator[str]:
 
 
 def _tasks(ctx: typer.Context, incomplete: str) -> list[str]:
-    """Names of tasks; after a comma those that are not named yet."""
     from madbench.suites import task_suites
+
+    return _that_begin(incomplete, task_suites())
+
+
+def _several_tasks(ctx: typer.Context, incomplete: str) -> list[str]:
+    """Names of tasks and of suites; after a comma those that are not named yet."""
+    from madbench.suites import suites, task_suites
 
     *named, last = incomplete.split(",")
     before = "".join(f"{name}," for name in named)
-    return [before + name for name in _that_begin(last, task_suites()) if name not in named]
+    return [before + name for name in _that_begin(last, (*task_suites(), *suites())) if name not in named]
 
 
 def _profiles(ctx: typer.Context, incomplete: str) -> list[str]:
@@ -128,7 +134,7 @@ def _that_begin(start: str, words: Iterable[Any]) -> list[str]:
 _SOURCES = {
     "LABEL": _labels,
     "TASK": _tasks,
-    "TASK,...": _tasks,
+    "TASK,...": _several_tasks,
     "PROFILE": _profiles,
     "FIGURE": _figures,
     "RUN": _runs,

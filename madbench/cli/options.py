@@ -38,7 +38,7 @@ LABELS_HELP = (
     "Labels, e.g. G-cg-q-12o or HyperGLU. Also sets: '{S,R,G}-cg-q-12o', @table1, '~G-cg-q-12o' (its one-factor "
     "neighbours)."
 )
-_TASKS_HELP = "Tasks of any suite, comma-separated; madbench ls tasks lists them."
+_TASKS_HELP = "Tasks of any suite, or a suite for its usual ones, comma-separated; madbench ls tasks lists them."
 _BUDGET_HELP = "strict: every parameter counts. paper: the paper's ranks, and the tables of R(1), R(2) do not count."
 _STORED_HELP = LABELS_HELP + " All labels in the store by default."
 

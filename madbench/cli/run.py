@@ -10,7 +10,11 @@ from madbench.cli.words import labels_and_overrides, split_list
 
 
 def run(
-    words: argument(list[str], "LABEL|KEY=VALUE", options.LABELS_HELP + " KEY=VALUE changes the profile."),
+    words: argument(
+        list[str] | None,
+        "LABEL|KEY=VALUE",
+        options.LABELS_HELP + " KEY=VALUE changes the profile. Without a label those that the profile has of --tasks.",
+    ) = None,
     profile: options.ProfileOption = None,
     tasks: options.TasksOption = None,
     fidelity: options.FidelityOption = "corrected",
@@ -37,9 +41,10 @@ def run(
       madbench run R-12! R-12o! --tasks in_context_recall --seeds 0,1,2
       madbench run '{S,R,G}-c' training.epochs=20 model.d_model=32
       madbench run S-p -t language_model language_model.training.steps=600
+      madbench run -t colliding
       madbench run @table1 --profile full --device cuda --dry-run
     """
-    labels, overrides = labels_and_overrides(words)
+    labels, overrides = labels_and_overrides(words or [])
     asked = split_list(tasks)
     choices = {"profile": profile or "", "tasks": asked and tuple(asked), "fidelity": fidelity}
     printed = PrintOptions(as_json=as_json, notes=notes)

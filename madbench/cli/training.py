@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 import sys
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import typer
@@ -17,7 +18,7 @@ from madbench.cli.progress import train_on_screen
 from madbench.config import parse_seeds
 from madbench.errors import ConfigError
 from madbench.execute.base import Executor, Policy, Summary, reason
-from madbench.experiment import Experiment, prepare
+from madbench.experiment import Experiment, labels_of_tasks, prepare
 from madbench.grid import Grid, Row
 from madbench.labels import expand
 from madbench.report.commands import option_words
@@ -39,9 +40,11 @@ def train_labels(
     keep_weights: bool = False,
     **choices: Any,
 ) -> None:
-    """Trains labels under a profile with overrides; ``choices`` are the other keys of a grid."""
+    """Trains labels, or those of the tasks' profile, with overrides; ``choices`` are the other keys of a grid."""
     choices |= {"seeds": tuple(parse_seeds(training.seeds)), "budget": training.budget, "overrides": tuple(overrides)}
     grid = Grid(tuple(map(Row, expand(labels))), **choices)
+    if not grid.rows:
+        grid = replace(grid, rows=tuple(map(Row, labels_of_tasks(grid))))
     carry_out(grid, Policy(redo=training.force), training, keep_weights, details=details, printed=printed)
 
 

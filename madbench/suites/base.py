@@ -404,6 +404,10 @@ class Suite(abc.ABC):
         """The tasks that are trained where none are named."""
         return self.tasks()
 
+    def labels_of(self, profile: Profile, task: str) -> Sequence[str]:
+        """The labels that a profile trains on a task where none are named; none for a suite of any labels."""
+        return ()
+
     def about_task(self, task: str) -> str:
         """What a task asks, for a list."""
         return self.column(task).words if self.column(task) else self.title

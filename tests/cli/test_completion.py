@@ -57,7 +57,8 @@ def test_bash_gets_what_follows_the_colon_at_which_it_ends_a_word(complete):
 
 def test_tasks_profiles_presets_and_figures_are_completed(complete):
     assert set(complete("madbench run S -t ")) >= {*MAD_TASKS, "language_model"}
-    assert complete("madbench run S -t compression,m") == ["compression,memorization"]
+    assert complete("madbench run S -t compression,me") == ["compression,memorization"]
+    assert complete("madbench run S -t hunters,ma") == ["hunters,mad"]
     assert {"quick", "full"} <= set(complete("madbench table --profile "))
     assert complete("madbench lm S --preset ti") == ["tiny"]
     assert complete("madbench plot eff") == ["effects"]

@@ -310,6 +310,9 @@ class InteractionSuite(Suite):
     def tasks(self) -> Sequence[str]:
         return TASKS
 
+    def labels_of(self, profile: InteractionProfile, task: str) -> Sequence[str]:
+        return profile.plan(task).labels
+
     def column(self, name: str) -> Column | None:
         task = name.removesuffix(ELSEWHERE)
         if task not in TASKS:
