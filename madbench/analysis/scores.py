@@ -27,7 +27,7 @@ def columns_of(experiment: Experiment) -> list[str]:
     for suite in experiment.suites:
         rows = experiment.of(suite).rows
         thresholds = suite.scores.claimed_thresholds([row.protocol for row in rows])
-        names += [one.name for one in suite.columns(rows[0].protocol.tasks)] + suite.threshold_columns(thresholds)
+        names += [column.name for column in suite.columns(rows[0].protocol.tasks)] + suite.threshold_columns(thresholds)
     return names
 
 
@@ -50,7 +50,7 @@ class Results:
 
     def _records(self, suite: Suite, ids: set[str]) -> Mapping[str, Record]:
         """The records of finished and diverged runs, with their curves where the suite's scores are read off these."""
-        records = {name: one for name, one in self.store.records(ids).items() if one.status != "failed"}
+        records = {name: record for name, record in self.store.records(ids).items() if record.status != "failed"}
         return {name: self.store.read(name).record for name in records} if suite.scores.has_curves else records
 
     def outcomes(self, suite: Suite) -> list[Outcome]:
@@ -59,7 +59,7 @@ class Results:
 
     def runs(self, suite: Suite) -> list[Outcome]:
         """Those that finished or diverged."""
-        return [one for one in self.outcomes(suite) if one.record]
+        return [outcome for outcome in self.outcomes(suite) if outcome.record]
 
     def collected(self, suite: Suite) -> pd.DataFrame:
         """The jobs of the suite (:meth:`madbench.suites.scoring.Scoring.collect`), once for each row that has them."""
@@ -85,7 +85,7 @@ class Results:
 
     def has(self, suite: Suite) -> bool:
         """Whether a run of the suite has a result."""
-        return any(one.record for one in self.outcomes(suite))
+        return any(outcome.record for outcome in self.outcomes(suite))
 
     @property
     def suites(self) -> list[Suite]:
@@ -106,8 +106,8 @@ class Results:
     def sentences(self, suite: Suite | None = None) -> list[str]:
         """What the runs of one suite share, where they ran and how many diverged; without a suite, of each."""
         chosen: Sequence[Suite] = self.suites if suite is None else [suite]
-        found = []
-        for one in chosen:
-            if self.has(one):
-                found += [*one.sentences(self.protocol(one)), *outcome_sentences(self.outcomes(one))]
-        return found
+        texts = []
+        for each in chosen:
+            if self.has(each):
+                texts += [*each.sentences(self.protocol(each)), *outcome_sentences(self.outcomes(each))]
+        return texts
