@@ -37,8 +37,8 @@ VARIANTS = _ROOT / "variants"
 TASKS = _ROOT / "tasks"
 PROFILES = TASKS / "profiles"
 PRESETS = TASKS / "presets"
-INTERACTIONS = TASKS / "interactions"
 PUBLISHED = _ROOT / "results" / "published"
+EXAMPLES = _ROOT / "examples"
 
 MOST = {"d_model": 65_536, "n_head": 65_536, "n_layer": 1_000, "seq_len": 1_000_000, "max_len": 1_000_000}
 MOST |= {"vocab_size": 10_000_000} | {f"num_{split}_examples": 10_000_000 for split in ("train", "validation", "test")}

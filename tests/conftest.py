@@ -88,13 +88,15 @@ def language_run():
 
 @pytest.fixture
 def install_example(tmp_path_factory, monkeypatch):
-    """``install_example("task")``: a package of ``examples/``, as pip installs it, here and in new processes."""
+    """``install_example("task")``: a package of ``examples/``, or in a folder, as pip installs it, here and in new
+    processes."""
 
-    def install(name: str) -> Path:
+    def install(name: str | Path) -> Path:
         folder = Path(__file__).resolve().parents[1] / "examples" / name
         project = tomllib.loads((folder / "pyproject.toml").read_text(encoding="utf-8"))["project"]
         site = tmp_path_factory.mktemp("site")
-        files = [path.relative_to(folder) for path in folder.rglob("*") if path.suffix in (".py", ".yaml")]
+        files = [path.relative_to(folder) for path in folder.rglob("*") if path.suffix in (".py", ".yaml", ".csv")]
+        files = [path for path in files if path.parts[0] != "tests"]
         for path in files:
             (site / path).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy(folder / path, site / path)

@@ -4,12 +4,12 @@ Everything is a gain: points of accuracy, nats per token of loss or steps that a
 claim draws a line. "gain" expects more than 0, more than ``by`` in the units of the column, or more than ``reach`` of
 the published gain; "no loss" more than minus the margin; "no gain" less than the margin; "equal" both. So a "no
 difference" is never read off a large p-value. The margin is ``within``, in the units of the column; a claim about
-published labels may leave it out: then it is :data:`MARGIN_SHARE` of what sequence mixing gains in the HyperMLP
-paper's table, from R-cg-q to R-cg-q-12o. Lines that are shares of published numbers scale, on losses and steps, with
+published labels may leave it out: then it is :data:`MARGIN_SHARE` of what the first of :data:`MARGIN_LABELS` gains over
+the second in the HyperMLP paper's table. Lines that are shares of published numbers scale, on losses and steps, with
 the stored ones: 0.022 nats a BPE token are not 0.022 nats a byte.
 
-A file of claims (:func:`load_claims`) has them under ``claims``; :mod:`madbench.analysis.claim_sentences` makes them of
-sentences. Claims of the HyperMLP paper that no two of its labels isolate are in :data:`NOT_ISOLATED`.
+A file of claims (:func:`load_claims`) has them under ``claims``, and beside them what :class:`ClaimsFile` names;
+:mod:`madbench.analysis.claim_sentences` makes claims of sentences.
 """
 
 from __future__ import annotations
@@ -26,23 +26,13 @@ from typing import Literal
 import numpy as np
 
 from madbench.analysis.contrasts import Pair, find_pairs
-from madbench.analysis.quantities import column
+from madbench.analysis.quantities import averages_of, column
 from madbench.config import PUBLISHED, from_mapping, read_yaml
 from madbench.errors import ConfigError, MadbenchError, did_you_mean
 from madbench.labels import expand, parse
 from madbench.labels.plugins import find_installed, isolated, place, resolve
-from madbench.suites.language.suite import LOSS
-from madbench.suites.mad.suite import AVERAGE as MAD_AVERAGE
-from madbench.suites.mad.suite import MAD_TASKS
+from madbench.suites import default_headline
 from madbench.suites.published import published_scores
-
-PREDICTIONS = "Appendix I.3"
-"""The group of claims about one task each."""
-MARGIN_SHARE = 0.25
-"""Of the published gain of sequence mixing: what a "no difference" may hide."""
-
-MARGIN_LABELS = ("R-cg-q-12o", "R-cg-q")
-"""With sequence mixing and without."""
 
 Expectation = Literal["gain", "no loss", "no gain", "equal"]
 Terms = list[tuple[float, str]]
@@ -77,7 +67,8 @@ class Claim:
     """Whether the mean over the pairs has to be beyond the line, or every single pair."""
     rivals: dict[str, tuple[Pair, ...]] = field(default_factory=dict)
     """Pairs of every factor that ``factors`` should outdo, as many as ``pairs`` and in the same surroundings."""
-    quantities: tuple[str, ...] = (MAD_AVERAGE, LOSS)
+    quantities: tuple[str, ...] = ()
+    """Columns, each with a verdict of its own; without any, those of the file."""
     note: str = ""  # where the paper's text and its table disagree, and what the pairs leave out
 
     def expectation(self, quantity: str) -> Expectation:
@@ -135,8 +126,25 @@ def _collected(terms: Terms) -> Terms:
 
 
 @dataclass(frozen=True)
-class _File:
+class ClaimsFile:
+    """What a file of claims holds."""
+
     claims: tuple[Claim, ...]
+    quantities: tuple[str, ...] = ()
+    """Of a claim that says none; without any, the columns by which the suites that are trained by default compare."""
+    margin_share: float = 0.0
+    """What a "no difference" may hide where it says no ``within``: this share of a published gain."""
+    margin_labels: tuple[str, ...] = ()
+    """The label with that gain and the one without."""
+    by_task: str = ""
+    """The group of claims that are about one task each."""
+    not_isolated: str = ""
+    """What the author claims, and no two labels isolate."""
+
+    def with_quantities(self) -> tuple[Claim, ...]:
+        """The claims, each with columns."""
+        own = self.quantities or default_headline()
+        return tuple(claim if claim.quantities else replace(claim, quantities=own) for claim in self.claims)
 
 
 def load_claims(source: str | Path) -> tuple[Claim, ...]:
@@ -146,7 +154,7 @@ def load_claims(source: str | Path) -> tuple[Claim, ...]:
     without labels, and for one that needs a published number that there is not.
     """
     path = _path_of(source)
-    claims = from_mapping(_File, read_yaml(path), str(path)).claims
+    claims = from_mapping(ClaimsFile, read_yaml(path), str(path)).with_quantities()
     if not claims:
         raise ConfigError(f"{path}: holds no claims; madbench claim 'A > B on TASK' --output {path} adds one")
     names = [claim.name for claim in claims]
@@ -239,11 +247,13 @@ def pairs_of(contrast: str) -> tuple[tuple[Pair, ...], str]:
 
 _ENDING = "_claims.yaml"
 _PATH = PUBLISHED / f"hypermlp{_ENDING}"
-CLAIMS = from_mapping(_File, read_yaml(_PATH), str(_PATH)).claims
+HYPERMLP = from_mapping(ClaimsFile, read_yaml(_PATH), str(_PATH))
+CLAIMS = HYPERMLP.with_quantities()
 """Those of the HyperMLP paper, which are judged where no others are asked for."""
-
-NOT_ISOLATED = "gates on the readout side alone, linear attention, registers (Proposition 2.6 ii-iv), larger models"
-"""Claims of the paper that no two labels of its runs isolate. The paper claims nothing of RoPE by itself."""
+MARGIN_SHARE = HYPERMLP.margin_share
+"""Of the published gain of sequence mixing: what a "no difference" may hide."""
+MARGIN_LABELS = HYPERMLP.margin_labels
+"""With sequence mixing and without."""
 
 
 def orientation(quantity: str) -> float:
@@ -272,7 +282,7 @@ def published_gain(claim: Claim, quantity: str, cases: Sequence[int]) -> float:
 
 def margin(quantity: str) -> float:
     """The gain that a "no difference" of the HyperMLP paper may hide in its table: points, nats per token, or steps."""
-    table, published = published_gains(), MAD_AVERAGE if quantity in MAD_TASKS else quantity
+    table, published = published_gains(), next(iter(averages_of(quantity)), quantity)
     given, without = (table[label][published] for label in MARGIN_LABELS)
     return MARGIN_SHARE * (given - without)
 

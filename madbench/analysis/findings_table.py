@@ -7,14 +7,12 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from madbench.analysis.attribution import left_out_sentences
-from madbench.analysis.claims import MARGIN_SHARE, PREDICTIONS, margin, orientation, published_gain
+from madbench.analysis.claims import HYPERMLP, MARGIN_LABELS, MARGIN_SHARE, margin, orientation, published_gain
 from madbench.analysis.findings import PROVISIONAL, SEEDS, Finding
 from madbench.analysis.inference import LEAST_SEEDS, LEVEL
-from madbench.analysis.quantities import difference_text, heading, p_text, signed, unit
+from madbench.analysis.quantities import column, difference_text, heading, p_text, signed, unit
 from madbench.analysis.rendering import Listing, known
 from madbench.config import seed_list
-from madbench.suites.language.suite import LOSS
-from madbench.suites.mad.suite import AVERAGE as MAD_AVERAGE
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -57,7 +55,7 @@ def findings_table(rows: list[Finding], protocol: Sequence[str] = (), left_out: 
     headings, lines = ["Claim", "Published", "Ours", "n", "Verdict", "Why"], []
     for last, row in zip([None, *rows], rows):
         if last is None or row.claim.group != last.claim.group:
-            where = "the task" if row.claim.group == PREDICTIONS else heading(row.quantity)
+            where = "the task" if row.claim.group == HYPERMLP.by_task else heading(row.quantity)
             lines.append([f"{row.claim.group}: {where}", "", "", "", "", ""])
         is_same = last is not None and last.claim is row.claim
         title = f"  on {heading(row.quantity)}" if is_same else row.claim.title
@@ -142,16 +140,14 @@ def _interval(row: Finding) -> str:
 
 def _notes(rows: Sequence[Finding], left_out: int) -> list[str]:
     """How the rows are to be read, and what would give more of them a verdict."""
-    margins = f"{margin(MAD_AVERAGE):.1f} points"
-    if any(orientation(row.quantity) < 0 for row in rows):
-        margins += f" or {margin(LOSS):.3f} nats per token of the paper's loss, in proportion to the stored one"
+    has_losses = any(orientation(row.quantity) < 0 for row in rows)
+    margins = " or ".join(map(_margin, (name for name in HYPERMLP.quantities if orientation(name) > 0 or has_losses)))
     tested = max((row.tested for row in rows), default=0)
     lines = "0, or of what the claim asks for beside it: --explain NAME."
     if not rows or any(row.claim.uses_published_gains for row in rows):
         lines = (
             "0; for 'large' and 'collapse' of half of the published gain, for 'not essential' of minus, for 'hardly' of"
-            f" plus the margin: {margins}, {MARGIN_SHARE:.0%} of what mixing gains from R-cg-q to R-cg-q-12o in"
-            " Table 1."
+            f" plus the margin: {margins}, {MARGIN_SHARE:.0%} of what {' gains over '.join(MARGIN_LABELS)} in Table 1."
         )
     return [
         "Ours: mean over seeds and pairs; ±: half of the 95% interval over seeds, [low, high] where some seeds solve"
@@ -163,6 +159,12 @@ def _notes(rows: Sequence[Finding], left_out: int) -> list[str]:
         f"--explain NAME: {', '.join(dict.fromkeys(row.claim.name for row in rows))}.",
         *(f"What is not stored: {command}" for command in open_commands(rows)),
     ]
+
+
+def _margin(quantity: str) -> str:
+    """``3.6 points``; of a loss, that it is the published one's."""
+    text = f"{margin(quantity):.{column(quantity).digits}f} {unit(quantity).replace('_', ' ')}"
+    return text if orientation(quantity) > 0 else f"{text} of the paper's loss, in proportion to the stored one"
 
 
 def open_commands(rows: Sequence[Finding]) -> list[str]:

@@ -36,6 +36,11 @@ def parts_of(name: str) -> tuple[str, ...]:
     return next((average.tasks for average in averages if average), ())
 
 
+def averages_of(name: str) -> list[str]:
+    """The averages of which a column is a part."""
+    return [key for suite in suites().values() for key, one in suite.averages.items() if name in one.tasks]
+
+
 def suite_of_column(name: str) -> Suite | None:
     """The suite that has the column; None for none."""
     return next((suite for suite in suites().values() if suite.column(name)), None)

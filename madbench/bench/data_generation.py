@@ -16,7 +16,7 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from madbench.suites.mad.suite import MAD_TASKS
+from madbench.suites import main_suite
 from madbench.tasks import SPLITS, TaskSetting, generate, load_task
 
 
@@ -37,7 +37,8 @@ def main() -> None:
 
 def measure(processes: int, seed: int) -> dict:
     """Seconds by task (summed over processes) and from start to end, tokens, and the peak memory of one process."""
-    work = [(task, setting, seed) for task in MAD_TASKS for setting in load_task(task).settings]
+    names = main_suite().usual_tasks()
+    work = [(task, setting, seed) for task in names for setting in load_task(task).settings]
     work.sort(key=lambda item: num_tokens(item[1]), reverse=True)
     start = time.perf_counter()
     if processes == 1:
@@ -46,7 +47,7 @@ def measure(processes: int, seed: int) -> dict:
         with ProcessPoolExecutor(processes) as pool:
             seconds = list(pool.map(generate_setting, work))
     elapsed = time.perf_counter() - start
-    tasks = {task: {"settings": 0, "tokens": 0, "seconds": 0.0} for task in MAD_TASKS}
+    tasks = {task: {"settings": 0, "tokens": 0, "seconds": 0.0} for task in names}
     for (task, setting, _), spent in zip(work, seconds):
         row = tasks[task]
         row["settings"] += 1

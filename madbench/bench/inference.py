@@ -31,12 +31,13 @@ from madbench.analysis.cells import cells_of, with_marks
 from madbench.analysis.claims import CLAIMS, orientation
 from madbench.analysis.comparison import comparison_table
 from madbench.analysis.findings import Finding, findings
-from madbench.analysis.quantities import column
-from madbench.suites.language.suite import LOSS
-from madbench.suites.mad.suite import AVERAGE as MAD_AVERAGE
-from madbench.suites.mad.suite import MAD, MAD_TASKS
+from madbench.analysis.quantities import column, suite_of_column
+from madbench.suites import default_headline, main_suite
 from madbench.suites.scoring import COLUMNS, mean_over
 
+TASKS = main_suite().usual_tasks()
+AVERAGE, LOSS = default_headline()
+"""Of the tasks, and what is trained beside them."""
 LABELS = list(dict.fromkeys(label for claim in CLAIMS for label in claim.labels(range(len(claim.pairs)))))
 BASELINE, COMPARED = "S", ("R", "R-cg-q-12o", "G-cg-q-12o")
 CHANCE, SOLVED, CEILING = 4.0, 90.4, 100.0
@@ -113,7 +114,7 @@ def kind_of(kind: str, label: str, task: str) -> Callable[[np.random.Generator, 
     """What draws the values of ``label`` on ``task``."""
     if kind in SINGLE:
         return SINGLE[kind]
-    return MIXED[(MAD_TASKS.index(task) if kind == "mixed tasks" else LABELS.index(label)) % len(MIXED)]
+    return MIXED[(TASKS.index(task) if kind == "mixed tasks" else LABELS.index(label)) % len(MIXED)]
 
 
 def loss_of(kind: str, rng: np.random.Generator, shape: tuple[int, ...]) -> Draws:
@@ -138,12 +139,12 @@ def truth(kind: str, with_diverged: bool = True) -> Means:
 
     loss = mean(loss_of(kind, rng, (1_000_000,)))
     for label in LABELS:
-        for task in MAD_TASKS:
+        for task in TASKS:
             draw = kind_of(kind, label, task)
             if draw not in known:
                 known[draw] = mean(draw(rng, (1_000_000,)))
             found[label, task] = known[draw]
-        found[label, MAD_AVERAGE] = float(np.mean([found[label, task] for task in MAD_TASKS]))
+        found[label, AVERAGE] = float(np.mean([found[label, task] for task in TASKS]))
         found[label, LOSS] = loss
     return found
 
@@ -152,7 +153,7 @@ def store(kind: str, seeds: int, rng: np.random.Generator) -> pd.DataFrame:
     """A frame of scores of all labels, tasks and seeds, with averages and losses."""
     parts = []
     for label in LABELS:
-        drawn = {task: kind_of(kind, label, task)(rng, (seeds,)) for task in MAD_TASKS}
+        drawn = {task: kind_of(kind, label, task)(rng, (seeds,)) for task in TASKS}
         drawn[LOSS] = loss_of(kind, rng, (seeds,))
         parts += [
             (label, name, seed, values[seed], diverged[seed])
@@ -161,12 +162,12 @@ def store(kind: str, seeds: int, rng: np.random.Generator) -> pd.DataFrame:
         ]
     frame = pd.DataFrame(parts, columns=["label", "column", "seed", "value", "is_diverged"])
     is_loss = frame.column == LOSS
-    frame["suite"] = np.where(is_loss, "language", "mad")
+    frame["suite"] = np.where(is_loss, suite_of_column(LOSS).name, main_suite().name)
     frame["chance"] = np.where(is_loss, UNIFORM, CHANCE)
     frame["ceiling"], frame["solved"] = np.where(is_loss, np.nan, CEILING), np.where(is_loss, np.nan, SOLVED)
     frame["diverged"] = frame.is_diverged.astype(int)
     frame = frame.assign(done=1, expected=1, budget_ratio=1.0)[list(COLUMNS)]
-    return pd.concat([frame, mean_over(frame, MAD_TASKS, MAD_AVERAGE)], ignore_index=True)
+    return pd.concat([frame, mean_over(frame, TASKS, AVERAGE)], ignore_index=True)
 
 
 @dataclass
@@ -233,7 +234,7 @@ def is_wrong(estimate: float, value: float) -> bool:
 
 
 def _add_cells(outcome: Outcome, scores: pd.DataFrame, means: Means, of_trained: Means) -> None:
-    columns = [*MAD.columns(MAD_TASKS), column(LOSS)]
+    columns = [*main_suite().columns(TASKS), column(LOSS)]
     cells = with_marks(columns, cells_of(scores, columns), LABELS)
     lost = []
     for one in columns:
@@ -246,7 +247,7 @@ def _add_cells(outcome: Outcome, scores: pd.DataFrame, means: Means, of_trained:
         for name, cell in row.items():
             low, high = cell.interval
             if not math.isnan(low):
-                names = MAD_TASKS if cell.sample.parts else [name]
+                names = TASKS if cell.sample.parts else [name]
                 parts = [
                     (means if part.has_diverged else of_trained)[label, one]
                     for one, part in zip(names, cell.sample.parts or [cell.sample], strict=True)

@@ -13,6 +13,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import pkgutil
 import platform
 import resource
 import shutil
@@ -32,22 +33,16 @@ from rich.table import Table
 from madbench.jobs import Job, Record
 from madbench.labels import expand, family_of
 from madbench.store.runs import Store
-from madbench.suites.base import loss_l5
-from madbench.suites.language.suite import LANGUAGE, LanguageProfile
-from madbench.suites.mad.suite import MAD, MAD_TASKS, MadProfile
+from madbench.suites import default_suites, suite_of
 
 LABELS = ("@table1",)
-LANGUAGE_SEEDS = 9
-
-BASE = dict(zip(MAD_TASKS, (0.30, 0.20, 0.45, 0.60, 0.45, 0.40), strict=True))
-"""Accuracy of R without anything, by task."""
+SEEDS_BESIDE = 9
+"""Of what the profile of the main suite names beside it."""
 EFFECTS = {"S": 0.02, "G": 0.03, "p": 0.04, "c": 0.06, "g": 0.02, "q": -0.01, "v": -0.03, "!": 0.02}
 EFFECTS |= {"1": 0.07, "2": 0.03, "o": 0.05}
 """Accuracy that a letter of the label adds, on every task."""
 SEED_NOISE, RUN_NOISE = 0.01, 0.005
 """Standard deviations of the accuracy: what a seed does to a label's runs of a task, and what remains."""
-LOSS_PER_ACCURACY = -1.5
-"""Nats per token of the language model for an effect on accuracy of 1."""
 
 
 def main() -> None:
@@ -93,14 +88,19 @@ class Corpus:
 
 
 def synthetic_jobs(count: int) -> Iterator[Job]:
-    """``count`` jobs, at most 1 in 50 of them language models: all labels of a seed before the next seed."""
-    labels, tiny, full = expand(LABELS), LanguageProfile.load("tiny"), MadProfile.load("full")
-    by_seed = (LANGUAGE.jobs(labels, tiny, corpus=Corpus(), seeds=[seed]) for seed in range(LANGUAGE_SEEDS))
-    models = [job for jobs in by_seed for job in jobs][: count // 50]
-    yield from models
-    left, seed = count - len(models), 0
+    """``count`` jobs, at most 1 in 50 of them of other suites: all labels of a seed before the next seed."""
+    labels, (main, *beside) = expand(LABELS), default_suites()
+    full = main.Profile.load("full")
+    by_seed = (
+        suite.jobs(labels, suite.Profile.load(suite.default), corpus=Corpus(), seeds=[seed])
+        for suite in beside
+        for seed in range(SEEDS_BESIDE)
+    )
+    others = [job for jobs in by_seed for job in jobs][: count // 50]
+    yield from others
+    left, seed = count - len(others), 0
     while left > 0:
-        jobs = MAD.jobs(labels, full, seeds=[seed])[:left]
+        jobs = main.jobs(labels, full, seeds=[seed])[:left]
         yield from jobs
         left, seed = left - len(jobs), seed + 1
 
@@ -124,9 +124,7 @@ def synthetic_record(job: Job) -> Record:
         "budget_ratio": 1.0,
         "path": "sdpa",
     }
-    if job.suite == LANGUAGE.name:
-        return _language_record(job, 3.0 + LOSS_PER_ACCURACY * (effect + rng.normal(0, RUN_NOISE)), details, rng)
-    return _mad_record(job, _accuracy(job, effect) + rng.normal(0, RUN_NOISE), details, rng)
+    return pkgutil.resolve_name(suite_of(job).synthetic)(job, effect + rng.normal(0, RUN_NOISE), details, rng)
 
 
 def effect_of(label: str) -> float:
@@ -134,60 +132,13 @@ def effect_of(label: str) -> float:
     return 0.0 if family_of(label).name else sum(EFFECTS.get(letter, 0.0) for letter in label)
 
 
-def _accuracy(job: Job, effect: float) -> float:
-    difficulty = 0.0002 * job.setting["seq_len"]
-    badness = abs(np.log10(job.training.learning_rate / 5e-4)) + job.training.weight_decay
-    return BASE[job.task] + effect - difficulty - 0.05 * badness
-
-
-def _mad_record(job: Job, accuracy: float, details: dict, rng: np.random.Generator) -> Record:
-    epochs = int(rng.integers(20, job.training.epochs + 1))
-    steps_per_epoch = -(-job.setting["num_train_examples"] // job.training.batch_size)
-    curve = [
-        {"epoch": epoch, "step": epoch * steps_per_epoch, "train_loss": float(3 - 2 * epoch / epochs)}
-        | {"validation_loss": float(loss), "validation_token_accuracy": accuracy * epoch / epochs}
-        | {"validation_macro_accuracy": accuracy - 0.01, "validation_batch_macro_accuracy": accuracy - 0.01}
-        for epoch, loss in enumerate(rng.uniform(1, 3, epochs), 1)
-    ]
-    metrics = {
-        "test_loss": float(rng.uniform(0.2, 3)),
-        "test_token_accuracy": accuracy,
-        "test_macro_accuracy": accuracy - 0.01,
-        "test_batch_macro_accuracy": accuracy - 0.01,
-        "accuracy": accuracy,
-        "selection_accuracy": accuracy + float(rng.normal(0, 0.001)),
-        "best_validation_accuracy": accuracy + 0.01,
-        "ceiling": 1.0,
-    }
-    seconds = float(rng.uniform(10, 100))
-    steps = curve[-1]["step"]
-    details |= {"steps": steps, "seconds": seconds, "steps_per_second": steps / seconds}
-    return Record("finished", metrics, curve, details)
-
-
-def _language_record(job: Job, loss: float, details: dict, rng: np.random.Generator) -> Record:
-    training = job.training
-    curve = []
-    for i, step in enumerate(range(training.eval_every, training.steps + 1, training.eval_every), 1):
-        now = loss + 3 * np.exp(-i / 2) + float(rng.normal(0, 0.01))
-        curve.append({"step": step, "tokens": step * training.tokens_per_step, "seconds": step / 10, "step_loss": now})
-        curve[-1] |= {"evaluation": i, "train_loss": now, "validation_loss": now + 0.01}
-        curve[-1]["validation_bits_per_byte"] = (now + 0.01) / float(np.log(2))
-    details["corpus"] = {"name": "synthetic", "digest": job.setting["corpus"], "tokenizer": "bytes"}
-    details["corpus"]["splits"] = {"train": {"tokens": 9000, "bytes": 9000}, "val": {"tokens": 1000, "bytes": 1000}}
-    details["evaluation"] = {"windows": 4, "seq_len": 16, "train": "drawn anew", "val": "evenly spread"}
-    details |= {"steps": training.steps, "seconds": curve[-1]["seconds"], "steps_per_second": 10.0}
-    losses = [row["train_loss"] for row in curve]
-    metrics = {"loss_l5": loss_l5(losses), "validation_loss": curve[-1]["validation_loss"]}
-    return Record("finished", metrics, curve, details)
-
-
 FIND_MISSING = """
 import sys
 from madbench.labels import expand
 from madbench.store.runs import Store
-from madbench.suites.mad.suite import MadProfile, jobs
-jobs = jobs(expand(["@table1"]), MadProfile.load("full"))[:10000]
+from madbench.suites import main_suite
+main = main_suite()
+jobs = main.jobs(expand(["@table1"]), main.Profile.load("full"))[:10000]
 print(len(Store.open(sys.argv[1], create=False).missing(jobs)), "of", len(jobs), "missing")
 """
 DRAW_ANEW = """

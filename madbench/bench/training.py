@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import importlib
 import tempfile
 from collections.abc import Iterator
 from dataclasses import replace
@@ -10,7 +11,6 @@ from pathlib import Path
 
 from madbench.bench.mixer import Shape, check_error, error_of, resolved
 from madbench.bench.parts import PEER, Column, Curve, Part, Row, Setup
-from madbench.bench.peer import peer_step
 from madbench.bench.timing import Timing, in_turns, reason
 from madbench.jobs import Job
 from madbench.mixers.tracing import as_compiled
@@ -49,7 +49,8 @@ def measure_training(setup: Setup) -> Iterator[Row]:
             if setup.peer:
                 batch, _ = next(iter(trial.micro_batches(0)))
                 of_model = trial.setting.model == "autoencoder", trial.job.model, trial.setting.vocab_size
-                steps[PEER] = peer_step(setup.peer, *of_model, batch, setup.precision)
+                reference = importlib.import_module(main_suite().reference)
+                steps[PEER] = reference.peer_step(setup.peer, *of_model, batch, setup.precision)
             times = problems | in_turns(steps, setup.limits, setup.device)
         for name in [*jobs, *[PEER] * bool(setup.peer)]:
             row = {"label": name, "task": task, "heading": settings_class(task).heading, "path": found.get(name)}

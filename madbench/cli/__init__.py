@@ -12,6 +12,7 @@ from typing import Annotated
 
 import typer
 from typer.core import TyperCommand, TyperGroup
+from typer.main import get_command
 
 from madbench import __version__
 from madbench.cli.options import with_groups
@@ -26,7 +27,7 @@ VERBS = {
         results:table plots:plot results:compare results:attribute results:findings registering:power claim:claim
         inspecting:inspect results:report
     """,
-    "Find and check": "ls:ls data:data validate:validate doctor:doctor",
+    "Find and check": "ls:ls data:data validate:validate doctor:doctor new:new",
 }
 """By the heading of the help text they stand under, the verbs and where each is."""
 LANGUAGE_VERBS = {
@@ -36,7 +37,6 @@ MOVED = {
     "lm table": "madbench table -t language_model",
     "lm plot": "madbench plot loss",
     "principles": "madbench paper coefficients",
-    "interactions": "madbench paper interactions",
 }
 """Verbs that there were, and the commands that do now what they did."""
 
@@ -73,6 +73,10 @@ def _refuse_moved(words: Sequence[str]) -> None:
     for verb, command in MOVED.items():
         if " ".join(words[: len(verb.split())]) == verb:
             raise ConfigError(f"madbench {verb} is now {command}")
+    if words and not words[0].startswith("-") and words[0] not in get_command(app).commands:
+        from madbench.cli.paper import check_no_paper
+
+        check_no_paper(words[0])
 
 
 def _print_version(is_asked: bool) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import datetime
+import importlib
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
@@ -22,6 +23,7 @@ from madbench.errors import ConfigError, MadbenchError, did_you_mean
 from madbench.execute.journal import command_line
 from madbench.files import write_atomically
 from madbench.labels import expand
+from madbench.suites import main_suite
 from madbench.training.devices import device_name, resolve_device
 
 if TYPE_CHECKING:
@@ -100,7 +102,6 @@ def bench(
     import torch
 
     from madbench.bench import language, mixer, timing, training
-    from madbench.bench import peer as reference
     from madbench.bench.parts import Setup
     from madbench.bench.timing import Limits
 
@@ -117,7 +118,7 @@ def bench(
         if value is not None and not {*OWNERS[flag]} & {*names}:
             raise ConfigError(f"{flag} {value}: has no effect without the part {' or '.join(OWNERS[flag])}")
     if peer:
-        reference.check_checkout(peer)
+        importlib.import_module(main_suite().reference).check_checkout(peer)
     device = resolve_device(device)
     if threads and device != "cpu":
         raise ConfigError(f"--threads {threads}: has no effect on {device}")

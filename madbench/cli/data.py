@@ -15,7 +15,7 @@ from madbench.cli.printing import first_of, print_json, print_lines, table_lines
 from madbench.config import settings_of
 from madbench.errors import ConfigError, MadbenchError, did_you_mean
 from madbench.jobs import Job
-from madbench.suites import suite_called
+from madbench.suites import suite_of_task
 from madbench.tasks import IGNORE, SPLITS, Split, TaskSetting, load_task
 
 MOST_VIOLATIONS = 5
@@ -69,7 +69,7 @@ def data(
     for problem in () if tasks else mad_tasks.broken_tasks().values():
         warn(problem)
     for task in tasks or mad_tasks.loaded_tasks():
-        suite = suite_called(mad_tasks.settings_class(task).suite)
+        suite = suite_of_task(task)
         given = suite.Profile.load(profile or suite.default).settings(task)
         if overrides:
             given = [{**given[0], **settings_of(overrides)}]

@@ -18,13 +18,11 @@ from rich.text import Text
 
 import madbench
 from madbench.cli.options import RESULTS, JsonOption, ResultsOption
+from madbench.cli.packages import KINDS
 from madbench.cli.printing import print_json
 from madbench.errors import MadbenchError, TrainingError
 from madbench.extras import install_command
 from madbench.extras import project as _project
-from madbench.labels import broken_families, installed_families
-from madbench.suites import broken_suites, installed_suites
-from madbench.tasks import broken_tasks, installed_tasks
 from madbench.training.devices import available_cores, cpu_has_bfloat16_units, cpu_name, memory_bytes
 
 if TYPE_CHECKING:
@@ -107,14 +105,13 @@ def _installed(requirement: Requirement) -> dict[str, Any]:
 
 
 def _plugins() -> list[dict[str, Any]]:
-    """Families and tasks of installed packages; a broken one stands in the way of nothing but its own labels."""
-    groups = {"family": (installed_families(), broken_families()), "suite": (installed_suites(), broken_suites())}
-    groups |= {"task": (installed_tasks(), broken_tasks())}
+    """What installed packages add; a broken one stands in the way of nothing but its own labels, tasks and items."""
     rows = []
-    for kind, (points, broken) in groups.items():
+    for noun, kind in KINDS.items():
+        points, broken = kind.installed(), kind.broken()
         for name in sorted({*points, *broken}):
             package = getattr(points.get(name), "dist", None)
-            row = {"kind": kind, "name": name, "package": package and f"{package.name} {package.version}"}
+            row = {"kind": noun, "name": name, "package": package and f"{package.name} {package.version}"}
             rows.append(row | {"works": name not in broken, "reason": broken.get(name, "")})
     return rows
 
@@ -235,7 +232,7 @@ def _print(content: dict[str, Any]) -> None:
         names = ", ".join(package["name"] for package in extra["packages"])
         show(extra["extra"], names + command, extra["installed"] or None)
     if content["plugins"]:
-        console.print("[bold]families, suites and tasks of other packages[/bold]")
+        console.print("[bold]what other packages add[/bold]")
     for plugin in content["plugins"]:
         where = plugin["reason"] or (f"of {plugin['package']}" if plugin["package"] else "")
         show(f"{plugin['kind']} {plugin['name']}", where, plugin["works"])

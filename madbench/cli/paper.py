@@ -21,7 +21,7 @@ from madbench.errors import ConfigError
 from madbench.execute.base import Policy
 from madbench.experiment import Experiment, prepare
 from madbench.grid import Grid
-from madbench.papers import QUICK, Item, Paper, load_paper, loaded_papers
+from madbench.papers import QUICK, Item, Paper, built_in, load_paper, loaded_papers
 from madbench.papers.making import (
     Made,
     Request,
@@ -129,6 +129,12 @@ def paper(
             drawn += write_figure(one.draw(layout=shape.layout), folder / one.stem, one.frame)
     remember(request, made)
     _print(made, drawn, printed)
+
+
+def check_no_paper(word: str) -> None:
+    """Raises ``ConfigError`` where the name of a paper stands in place of a verb."""
+    if word in built_in():
+        raise ConfigError(f"{word} is a paper: madbench paper {word}")
 
 
 def _train(

@@ -255,7 +255,7 @@ def _command_options(selection: Selection, found: Results | None) -> dict[str, s
 
 
 def _print_explanations(rows: list[Finding], is_all: bool) -> None:
-    from madbench.analysis.claims import NOT_ISOLATED
+    from madbench.analysis.claims import HYPERMLP
     from madbench.analysis.findings_table import explanation
 
     console = Console(highlight=False)
@@ -267,7 +267,9 @@ def _print_explanations(rows: list[Finding], is_all: bool) -> None:
             table.add_row(Text(heading), Text(text))
         console.print(table)
     if is_all:
-        console.print(f"\nNot listed, as no two labels of the paper isolate them: {NOT_ISOLATED}.", markup=False)
+        console.print(
+            f"\nNot listed, as no two labels of the paper isolate them: {HYPERMLP.not_isolated}.", markup=False
+        )
 
 
 def report(

@@ -230,10 +230,11 @@ def _built_in() -> dict[str, str]:
 
 @functools.cache
 def _installed() -> Installed:
-    return find_installed(GROUP, "family", _built_in(), _fault_of_name)
+    return find_installed(GROUP, "family", _built_in(), fault_of_name)
 
 
-def _fault_of_name(name: str) -> str:
+def fault_of_name(name: str) -> str:
+    """What is wrong with the name of a family; empty for none."""
     is_sound = re.fullmatch(r"[A-Za-z][A-Za-z0-9_-]*", name)
     return "" if is_sound else "the name is what its labels begin with, letters, digits, - and _, such as my_family"
 

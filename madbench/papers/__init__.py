@@ -131,10 +131,11 @@ def built_in() -> dict[str, Path]:
 
 def installed() -> Installed:
     """The papers of installed packages; nothing of them is imported."""
-    return find_installed(GROUP, "paper", {name: str(path) for name, path in built_in().items()}, _fault_of_name)
+    return find_installed(GROUP, "paper", {name: str(path) for name, path in built_in().items()}, fault_of_name)
 
 
-def _fault_of_name(name: str) -> str:
+def fault_of_name(name: str) -> str:
+    """What is wrong with the name of a paper; empty for none."""
     return "" if name.isidentifier() else "a paper's name is a word of letters, digits and _"
 
 

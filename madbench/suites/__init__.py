@@ -66,6 +66,18 @@ def main_suite() -> Suite:
     return next(iter(suites().values()))
 
 
+def default_suites() -> list[Suite]:
+    """What is trained where no task is named: the main suite, and those that its default profile names beside it."""
+    main = main_suite()
+    beside = main.Profile.load(main.default).beside
+    return [main, *(suite for suite in suites().values() if suite.address in beside)]
+
+
+def default_headline() -> tuple[str, ...]:
+    """The columns by which labels are compared where nothing is asked for."""
+    return tuple(name for suite in default_suites() for name in suite.headline(suite.usual_tasks()))
+
+
 def suite_called(name: str, where: str = "") -> Suite:
     """The suite of a name; ``ConfigError``, opened by ``where``, for one that is not installed or is broken."""
     if name not in _names():
@@ -171,8 +183,9 @@ def _built_in() -> dict[str, str]:
 
 @functools.cache
 def _installed() -> Installed:
-    return find_installed(GROUP, "suite", _built_in(), _fault_of_name)
+    return find_installed(GROUP, "suite", _built_in(), fault_of_name)
 
 
-def _fault_of_name(name: str) -> str:
+def fault_of_name(name: str) -> str:
+    """What is wrong with the name of a suite; empty for none."""
     return "" if re.fullmatch(r"[a-z][a-z0-9_]*", name) else "the name has to be of the form my_suite"

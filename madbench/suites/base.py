@@ -346,6 +346,10 @@ class Suite(abc.ABC):
     """``module:class`` of its :class:`madbench.suites.trial.Trial`, loaded with torch when it is needed."""
     scoring: ClassVar[str] = "madbench.suites.scoring:Scoring"
     """``module:class`` that reads its records, loaded with pandas when it is needed."""
+    reference: ClassVar[str] = ""
+    """Module with the reference code of its protocol, which ``madbench bench training --peer`` times beside ours."""
+    synthetic: ClassVar[str] = ""
+    """``module:function`` of a made-up record of a job, for the benchmark of large stores."""
     key: ClassVar[str] = ""
     abbreviation: ClassVar[str] = ""
     place: ClassVar[int] = 100

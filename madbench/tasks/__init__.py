@@ -48,13 +48,13 @@ def task_names() -> tuple[str, ...]:
 
 
 def tasks_of(suite: str) -> tuple[str, ...]:
-    """The tasks of a suite; one that cannot be loaded counts as one of the suite that a task has by default."""
+    """The tasks that name a suite; of the empty name, those that name none or cannot be loaded."""
 
     def suite_of(task: str) -> str:
         try:
             return settings_class(task).suite
         except ConfigError:
-            return TaskSetting.suite
+            return ""
 
     return tuple(task for task in task_names() if suite_of(task) == suite)
 
@@ -194,10 +194,11 @@ def make_setting(task: str, mapping: Mapping[str, Any], where: str) -> TaskSetti
 
 @functools.cache
 def _entry_points() -> Installed:
-    return find_installed(GROUP, "task", _BUILT_IN, _fault_of_name)
+    return find_installed(GROUP, "task", _BUILT_IN, fault_of_name)
 
 
-def _fault_of_name(name: str) -> str:
+def fault_of_name(name: str) -> str:
+    """What is wrong with the name of a task; empty for none."""
     if re.fullmatch(r"[a-z][a-z0-9_]*", name) and name not in _RESERVED:
         return ""
     return f"the name has to be of the form my_task, and none of {', '.join(_RESERVED)}"

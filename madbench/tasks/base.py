@@ -50,7 +50,7 @@ class TaskSetting(abc.ABC):
     ``heading`` is that of its column in tables, ``title`` stands above its plots, ``published_column`` is its column
     in Table 1 of the HyperMLP paper, and ``roles`` gives each role that an input position can have a letter. ``model``
     says from what an answer is read: its own position, or the vector of the last position. ``suite`` is the name of the
-    suite that trains it.
+    suite that trains it; without one it is the main suite.
     """
 
     heading: ClassVar[str]
@@ -59,7 +59,7 @@ class TaskSetting(abc.ABC):
     published_column: ClassVar[str | None] = None
     model: ClassVar[Literal["language_model", "autoencoder"]] = "language_model"
     solved_share: ClassVar[float] = 0.9
-    suite: ClassVar[str] = "mad"
+    suite: ClassVar[str] = ""
 
     vocab_size: int
     """Number of token ids, special ones included."""

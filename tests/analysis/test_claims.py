@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from madbench.analysis.claims import CLAIMS, PREDICTIONS, line_of, margin, published_gain, published_gains
+from madbench.analysis.claims import CLAIMS, HYPERMLP, line_of, margin, published_gain, published_gains
 from madbench.labels import diff, parse
 from madbench.suites.language.suite import LOSS
 from madbench.suites.mad.suite import AVERAGE as MAD_AVERAGE
@@ -30,7 +30,7 @@ def test_a_pair_differs_in_the_stated_factors_alone_and_is_in_the_papers_table(c
 
 def test_names_are_unique_and_every_task_has_its_prediction():
     assert len(BY_NAME) == len(CLAIMS)
-    predicted = {claim.quantities[0]: claim.expects for claim in CLAIMS if claim.group == PREDICTIONS}
+    predicted = {claim.quantities[0]: claim.expects for claim in CLAIMS if claim.group == HYPERMLP.by_task}
     assert set(predicted) == set(MAD_TASKS)
     assert {task for task, expects in predicted.items() if expects == "no gain"} == {
         "in_context_recall",

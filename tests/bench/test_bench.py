@@ -12,11 +12,11 @@ from typer.testing import CliRunner
 from madbench.bench import language, mixer, targets, timing, training
 from madbench.bench.figures import draw
 from madbench.bench.parts import BenchTable, Setup
-from madbench.bench.peer import SoftmaxAttention, check_checkout
 from madbench.bench.timing import Limits, Timing, in_turns, kept_bytes
 from madbench.cli import app
 from madbench.errors import ConfigError, TrainingError
 from madbench.mixers import build
+from madbench.suites.mad.peer import SoftmaxAttention, check_checkout
 from madbench.training.loop import step_of
 
 SETUP = Setup(["S", "R-cg-q-12o"], "cpu", "float32", Limits(2), "quick", (16,), 2, 16)

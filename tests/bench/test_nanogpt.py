@@ -1,12 +1,12 @@
-"""bench/nanogpt.py refuses what it cannot compare, and reads what nanoGPT prints; a script stands in for nanoGPT."""
+"""nanogpt.py refuses what it cannot compare, and reads what nanoGPT prints; a script stands in for nanoGPT."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
 
-from madbench.bench import nanogpt as bench
 from madbench.errors import TrainingError
+from madbench.papers.hypermlp import nanogpt as bench
 from madbench.suites.language.suite import LanguageTraining
 
 SEEDED = "seed = 1337 + 0  # torch.manual_seed(1337 + seed_offset)\n"

@@ -93,15 +93,15 @@ def test_the_opposite_gap_contradicts_and_no_gap_decides_nothing(tmp_path):
 
 def test_diverged_runs_count_against_a_label_and_are_hatched(tmp_path):
     def accuracy(label):
-        if label.startswith("cd:exp") and not label.endswith("sum"):
+        if label.startswith("cd:exp") and not label.endswith("sum-p"):
             return None
-        return 0.7 if label.endswith(("sum", "pow")) else 0.4
+        return 0.7 if label.endswith(("sum-p", "pow-p")) else 0.4
 
     found = decide_on("6", tmp_path, accuracy)
     # three seeds of three against none of three: 0.031 before Holm, 0.062 after
     assert found.verdicts == {"exp": "not significant", "softplus": "supported", "relu": "supported"}
     means = found.frame[found.frame["mark"] == "mean"]
-    assert sorted(means[means.state == "diverged"].variant) == ["1.15-b1", "1.15-b1-pow"]
+    assert sorted(means[means.state == "diverged"].variant) == ["1.15-b1-p", "1.15-b1-pow-p"]
     assert any(patch.get_hatch() for patch in found.figure.axes[0].patches)
 
 
@@ -178,7 +178,7 @@ def test_what_has_no_effect_on_a_list_or_a_timing_is_refused(main, words, messag
 
 
 def test_the_verb_reports_stored_runs_without_training_and_remembers_the_verdict(main, tmp_path):
-    results_of("6", tmp_path, lambda label: 0.7 if label.endswith(("sum", "pow")) else 0.4)
+    results_of("6", tmp_path, lambda label: 0.7 if label.endswith(("sum-p", "pow-p")) else 0.4)
     found = main("paper", "coefficients", "principle6", "--results", str(tmp_path), "--json")
     assert found.code == 0, found.stderr
     report = json.loads(found.stdout)

@@ -209,7 +209,7 @@ def test_language_models_of_another_identity_train_something_else(label, corpus)
         "model.mlp_width=128", "model.mlp_width=64", "model.mlp=swiglu", "model.output=untied",
         "model.positions=learned",
         "training.warmup_steps=7", "training.min_learning_rate=1e-5", "training.beta2=0.9", "training.grad_clip=0",
-        "training.eval_sequences=32",
+        "training.eval_sequences=32", "training.lr_decay_steps=600000", "training.lr_decay_steps=200",
     )  # fmt: skip
     refused = 0
     for override in overrides:
@@ -227,6 +227,13 @@ def test_settings_of_a_schedule_that_never_leaves_its_warm_up_are_refused(corpus
     LANGUAGE.jobs(["S"], LANGUAGE.Profile.load("tiny", long), corpus=corpus)
     with pytest.raises(ConfigError, match="training.min_learning_rate has no effect on 'S'"):
         LANGUAGE.jobs(["S"], LANGUAGE.Profile.load("tiny", [*long, "training.min_learning_rate=1e-5"]), corpus=corpus)
+
+
+def test_a_cosine_that_ends_with_the_run_as_it_does_anyway_is_refused(corpus):
+    steps = LANGUAGE.Profile.load("tiny").training_config("float32").steps
+    with pytest.raises(ConfigError, match="training.lr_decay_steps has no effect on 'S'"):
+        profile = LANGUAGE.Profile.load("tiny", [f"training.lr_decay_steps={steps}"])
+        LANGUAGE.jobs(["S"], profile, corpus=corpus)
 
 
 @pytest.mark.parametrize(

@@ -17,20 +17,6 @@ SUITES = {path.parent.name for path in PACKAGE.glob("suites/*/suite.py")}
 _MODULE = re.compile(r"madbench\.suites\.\w+")
 CONSTANTS = {name.upper() for name in SUITES}
 
-NAMING = {
-    "analysis/claims.py",
-    "analysis/findings_table.py",
-    "bench/data_generation.py",
-    "bench/inference.py",
-    "bench/nanogpt.py",
-    "bench/peer.py",
-    "bench/store.py",
-    "cli/__init__.py",  # the verb `interactions`, which says where it went
-    "config.py",  # the folder of the profiles of interactions
-    "tasks/base.py",  # the suite of a task that names none
-}
-"""Those that still name one, the benchmarks of one suite's work among them: this list only shrinks."""
-
 
 def names_of_suites(source: str) -> set[str]:
     """What in the source of a module names a built-in suite: a module of it, its constant, or its name as a string."""
@@ -70,11 +56,7 @@ def offenders() -> dict[str, list[str]]:
 
 
 def test_no_module_outside_suites_names_one():
-    assert {file: named for file, named in offenders().items() if file not in NAMING} == {}
-
-
-def test_the_list_of_those_that_still_name_one_only_shrinks():
-    assert NAMING - offenders().keys() == set(), "these name no suite any more: take them off the list"
+    assert offenders() == {}
 
 
 def test_the_built_in_suites_are_searched_for():

@@ -14,7 +14,7 @@ import torch
 from madbench.errors import ConfigError, TrainingError
 from madbench.store.runs import Store
 from madbench.suites.language import trial as language_trial
-from madbench.suites.language.suite import LanguageTraining
+from madbench.suites.language.suite import LANGUAGE, LanguageTraining
 from madbench.suites.language.trial import Evaluation, LanguageTrial, evaluation_starts, training_starts
 from madbench.training import distributed, loop, member
 from madbench.training.checkpoints import load_model
@@ -103,6 +103,22 @@ def test_the_rate_warms_up_and_then_follows_a_cosine():
     assert all(later < earlier for earlier, later in itertools.pairwise(rates[20:]))
     only_warmup = dataclasses.replace(config, warmup_steps=100)
     assert language_trial.scheduled_rate(only_warmup, 99) == pytest.approx(2.0 * 100 / 101)
+
+
+def test_a_cosine_ends_at_its_own_step_before_the_run_or_after_it():
+    config = LanguageTraining(steps=100, eval_every=10, warmup_steps=20, learning_rate=2.0, min_learning_rate=0.5)
+    early = dataclasses.replace(config, lr_decay_steps=60)
+    rates = [language_trial.scheduled_rate(early, step) for step in range(100)]
+    assert (rates[20], rates[40]) == pytest.approx((2.0, 1.25)) and set(rates[60:]) == {0.5}
+    late = dataclasses.replace(config, lr_decay_steps=180)
+    assert language_trial.scheduled_rate(late, 100) == pytest.approx(1.25)
+
+
+def test_the_two_readings_of_the_papers_schedule_end_a_factor_of_ten_apart():
+    config = LANGUAGE.Profile.load("gpt2").training_config("float32")
+    assert language_trial.scheduled_rate(config, 40_000) == pytest.approx(6e-5)
+    as_released = dataclasses.replace(config, lr_decay_steps=600_000)
+    assert language_trial.scheduled_rate(as_released, 40_000) == pytest.approx(5.946e-4, rel=1e-3)
 
 
 def test_the_losses_are_those_of_the_evaluated_windows_counted_one_by_one(job, corpus, train):

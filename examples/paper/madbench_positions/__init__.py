@@ -1,4 +1,4 @@
-"""A paper for madbench: where attention's positions come from."""
+"""A paper for madbench: its items, claims and published numbers are in the files beside this one."""
 
 from pathlib import Path
 

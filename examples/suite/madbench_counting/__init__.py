@@ -26,7 +26,13 @@ class CountingSuite(TokenSuite):
     default = "small"
     measure = "loss in nats per answer"
     scoring = "madbench_counting.scores:LossScoring"
-    averages = {"counting_average": Average("Counting", "mean loss of the counting tasks", ("parity", "majority"))}
+    averages = {
+        "counting_average": Average(
+            heading="Counting",
+            title="mean loss of the counting tasks",
+            tasks=("parity", "majority"),
+        )
+    }
     judged_by = ("test_loss", "loss {:.3f}", "{:.3f}")
 
     def task_column(self, task: str) -> Column:

@@ -1,4 +1,4 @@
-"""Parity and majority of the bits so far."""
+"""Two questions about the bits so far: whether their ones are odd in number, and whether they are more than half."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class Parity(TaskSetting):
     """T uniform bits; the target at position t is whether the number of ones among the bits 0..t is odd. No shift."""
 
     suite = "counting"
-    heading, title = "Parity", "parity"
+    heading, title = "Parity", "odd number of ones"
     roles: ClassVar = {"bit": "b"}
 
     def __post_init__(self):
@@ -44,7 +44,7 @@ class Parity(TaskSetting):
 class Majority(Parity):
     """The target at position t is whether more than half of the bits 0..t are ones."""
 
-    heading, title = "Majority", "majority"
+    heading, title = "Majority", "more ones than zeros"
 
     def draw(self, rng: np.random.Generator, count: int, training: bool) -> tuple[np.ndarray, np.ndarray]:
         bits = rng.integers(2, size=(count, self.seq_len))

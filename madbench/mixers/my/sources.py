@@ -13,11 +13,14 @@ import re
 import sys
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from madbench.config import read_yaml
-from madbench.errors import ConfigError, LabelError
-from madbench.labels.plugins import find_installed, isolated
+from madbench.errors import ConfigError, LabelError, MadbenchError
+from madbench.labels.plugins import Installed, find_installed, isolated
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
 
 GROUP = "madbench.modules"
 FILE = "mixers.yaml"
@@ -36,8 +39,38 @@ def entries() -> dict[str, str]:
 
     Raises ``ConfigError`` for a file that is wrong.
     """
-    installed = find_installed(GROUP, "module", {}, lambda name: "" if re.fullmatch(_NAME, name) else _fault(name))
-    return {name: _dotted(point.value) for name, point in installed.points.items()} | _entries_of_file(Path(FILE))
+    of_packages = {name: _dotted(point.value) for name, point in installed_modules().items()}
+    return of_packages | _entries_of_file(Path(FILE))
+
+
+def names() -> tuple[str, ...]:
+    """Every name of an entry, the sample's included."""
+    return tuple(dict.fromkeys((*SAMPLE, *entries())))
+
+
+def installed_modules() -> Mapping[str, EntryPoint]:
+    """Where the modules of other packages are, by name."""
+    return _installed().points
+
+
+def broken_modules() -> dict[str, str]:
+    """Why entries cannot be used, by name; the file ``mixers.yaml`` is one where it cannot be read."""
+    failed = dict(_installed().refused)
+    try:
+        paths = entries()
+    except ConfigError as error:
+        failed[FILE] = str(error)
+        paths = {name: _dotted(point.value) for name, point in installed_modules().items()}
+    for name, path in paths.items():
+        try:
+            source(path)
+        except MadbenchError as error:
+            failed[name] = str(error)
+    return dict(sorted(failed.items()))
+
+
+def _installed() -> Installed:
+    return find_installed(GROUP, "module", {}, fault_of_name)
 
 
 def _entries_of_file(path: Path) -> dict[str, str]:
@@ -45,15 +78,18 @@ def _entries_of_file(path: Path) -> dict[str, str]:
         return {}
     path_by_name = {}
     for name, value in read_yaml(path).items():
-        if not isinstance(name, str) or not re.fullmatch(_NAME, name):
-            raise ConfigError(f"{path}: {_fault(name)}")
+        if fault := fault_of_name(name):
+            raise ConfigError(f"{path}: {fault}")
         if not isinstance(value, str) or not is_path(_dotted(value)):
             raise ConfigError(f"{path}: {name}: expected module:class, such as my_package:MyMixer, got {value!r}")
         path_by_name[name] = _dotted(value)
     return path_by_name
 
 
-def _fault(name: Any) -> str:
+def fault_of_name(name: Any) -> str:
+    """What is wrong with the name of an entry; empty for none."""
+    if isinstance(name, str) and re.fullmatch(_NAME, name):
+        return ""
     return f"{name!r} is no name of a module: letters, digits, - and _, such as my_mixer"
 
 

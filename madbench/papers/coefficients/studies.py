@@ -19,10 +19,10 @@ def _positions(constant: str, *tasks: str) -> Study:
 
 
 def _growth(constant: str, task: str, *overrides: str) -> Study:
-    labels = ("cd:{%s}-%s-b1{,-pow,-sum}" % (",".join(MAPS), constant),)
+    labels = ("cd:{%s}-%s-b1{,-pow,-sum}-p" % (",".join(MAPS), constant),)
     contrasts = []
     for phi in MAPS:
-        plain, power, total = (f"cd:{phi}-{constant}-b1{eta}" for eta in ("", "-pow", "-sum"))
+        plain, power, total = (f"cd:{phi}-{constant}-b1{eta}-p" for eta in ("", "-pow", "-sum"))
         contrasts.append(Contrast(phi, total, plain))
         contrasts.append(Contrast(phi, *((total, power) if phi == "exp" else (power, plain))))
     return Study(labels, (task,), overrides, contrasts=tuple(contrasts))

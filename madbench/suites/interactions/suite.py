@@ -10,7 +10,7 @@ from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from madbench.config import INTERACTIONS as FOLDER
+from madbench.config import TASKS as TASK_FILES
 from madbench.config import check_at_least, check_numbers, from_mapping, key_of
 from madbench.errors import ConfigError, LabelError, did_you_mean
 from madbench.jobs import Budget, Fidelity, Job
@@ -88,7 +88,7 @@ class InteractionTask:
 class InteractionProfile(Profile):
     """The size of the worlds, and how long labels are trained in them."""
 
-    folder = FOLDER
+    folder = TASK_FILES / NAME
     noun = "interaction profile"
     Model = InteractionModelConfig
     Training = InteractionTraining

@@ -67,7 +67,9 @@ class LanguageTraining:
     learning_rate: float = 6e-4
     """Peak step size, reached after the warm-up."""
     min_learning_rate: float = 6e-5
-    """Where the cosine ends, at the last step."""
+    """Where the cosine ends."""
+    lr_decay_steps: int = field(default=0, metadata=NOT_AT_DEFAULT)
+    """Steps after which the cosine ends, the warm-up included; 0 for those of the run."""
     warmup_steps: int = 2000
     """Steps over which the rate rises linearly from zero."""
     weight_decay: float = 0.1
@@ -87,7 +89,7 @@ class LanguageTraining:
 
     def __post_init__(self):
         check_at_least(self, 1, "steps", "tokens_per_step", "eval_every", "eval_sequences")
-        check_at_least(self, 0, "warmup_steps")
+        check_at_least(self, 0, "warmup_steps", "lr_decay_steps")
         check_numbers(self, "learning_rate", "min_learning_rate", "weight_decay", "beta1", "beta2", "grad_clip")
         for name in ("beta1", "beta2"):
             if getattr(self, name) >= 1:
@@ -98,6 +100,11 @@ class LanguageTraining:
     @property
     def betas(self) -> tuple[float, float]:
         return self.beta1, self.beta2
+
+    @property
+    def decay_end(self) -> int:
+        """The step at which the cosine ends."""
+        return self.lr_decay_steps or self.steps
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -155,16 +162,20 @@ def jobs(labels: Iterable[str], profile: LanguageProfile, **how: Any) -> list[Jo
 def trained(job: Job) -> Hashable:
     """What a job trains but for the seed; of a schedule the rates that tell it from any other."""
     model, config = job.model, job.training
-    rates = [scheduled_rate(config, step) for step in (0, min(1, config.steps - 1), config.steps - 1)]
-    changes = {"warmup_steps": rates, "min_learning_rate": None, "mlp_width": mlp_width(model)}
+    last = config.steps - 1
+    steps = (0, min(1, last), min(config.warmup_steps + 1, last), (config.warmup_steps + last) // 2, last)
+    rates = [scheduled_rate(config, step) for step in steps]
+    changes = {"warmup_steps": rates, "min_learning_rate": None, "lr_decay_steps": None, "mlp_width": mlp_width(model)}
     return content(job, model.d_model, model.seq_len, changes)
 
 
 def scheduled_rate(config: LanguageTraining, step: int) -> float:
-    """Linear over the warm-up, then a cosine to the minimum; ``step`` counts the steps already taken."""
+    """Linear over the warm-up, then a cosine to the minimum, which stays; ``step`` counts the steps already taken."""
     if step < config.warmup_steps:
         return config.learning_rate * (step + 1) / (config.warmup_steps + 1)
-    progress = (step - config.warmup_steps) / (config.steps - config.warmup_steps)
+    if step >= config.decay_end:
+        return config.min_learning_rate
+    progress = (step - config.warmup_steps) / (config.decay_end - config.warmup_steps)
     cosine = 0.5 * (1 + math.cos(math.pi * progress))
     return config.min_learning_rate + (config.learning_rate - config.min_learning_rate) * cosine
 
@@ -232,6 +243,7 @@ class LanguageSuite(Suite):
     default = "tiny"
     trial = "madbench.suites.language.trial:LanguageTrial"
     scoring = "madbench.suites.language.scores:LanguageScoring"
+    synthetic = "madbench.suites.language.synthetic:record_of"
     key = TASK
     abbreviation = "lm"
     profiles_note = "tokens: trained on, with one label and seed"

@@ -332,11 +332,14 @@ class MadSuite(TokenSuite):
     place = 0
     file_key = "learning_rates"
     listing = "profiles"
+    reference = "madbench.suites.mad.peer"
+    synthetic = "madbench.suites.mad.synthetic:record_of"
     averages = {AVERAGE: Average("MAD avg", "MAD average", MAD_TASKS)}
     fidelities = ("corrected", "published")
 
     def tasks(self) -> Sequence[str]:
-        return (*MAD_TASKS, *(task for task in tasks_of(NAME) if task not in MAD_TASKS))
+        """Those of the benchmark, and those of packages that name this suite or none."""
+        return (*MAD_TASKS, *(task for name in (NAME, "") for task in tasks_of(name) if task not in MAD_TASKS))
 
     def usual_tasks(self) -> Sequence[str]:
         return MAD_TASKS

@@ -1,6 +1,6 @@
 """Trains nanoGPT and madbench's softmax label on the same tokens, sizes and schedule, and compares loss and speed.
 
-    python -m madbench.bench.nanogpt --nanogpt CHECKOUT [KEY=VALUE ...] [--corpus FOLDER] [--seeds 0,1] [--json]
+    python -m madbench.papers.hypermlp.nanogpt --nanogpt CHECKOUT [KEY=VALUE ...] [--corpus FOLDER] [--seeds 0,1]
 
 CHECKOUT is a clone of github.com/karpathy/nanoGPT. Its train.py runs as it is, in a process of its own, but for the
 seed that it fixes. Both codes train on the CPU in float32, uncompiled, one after the other, and take turns in being
@@ -219,7 +219,7 @@ def nanogpt_settings(job: Job, batch: int) -> dict[str, Any]:
         "learning_rate": training.learning_rate,
         "min_lr": training.min_learning_rate,
         "max_iters": training.steps,
-        "lr_decay_iters": training.steps,
+        "lr_decay_iters": training.decay_end,
         "warmup_iters": training.warmup_steps,
         "decay_lr": True,
         "weight_decay": training.weight_decay,

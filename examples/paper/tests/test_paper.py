@@ -1,0 +1,27 @@
+"""The paper is read whole: its items, their labels and claims, and the published numbers beside them."""
+
+import csv
+
+from madbench_positions import PAPER
+
+from madbench.analysis.claims import load_claims
+from madbench.labels import expand
+
+
+def test_every_item_is_made_here_or_says_why_not():
+    assert PAPER.items and all(item.is_made_here or item.needs for item in PAPER.items)
+
+
+def test_published_numbers_are_of_the_labels_and_columns_of_their_item():
+    for item in PAPER.items:
+        if item.published:
+            with open(PAPER.file(item.published), newline="", encoding="utf-8") as file:
+                rows = list(csv.DictReader(file))
+            assert {row["label"] for row in rows} <= set(expand(item.labels))
+            assert set(item.columns.values()) <= set(rows[0])
+
+
+def test_claims_are_about_labels_that_the_items_train():
+    trained = {label for item in PAPER.items for label in expand(item.labels)}
+    for claim in load_claims(PAPER.claims_file):
+        assert {label for pair in claim.pairs for label in pair} <= trained

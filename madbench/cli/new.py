@@ -1,0 +1,175 @@
+"""``madbench new``: a package of one's own that begins as one of the examples."""
+
+from __future__ import annotations
+
+import keyword
+import re
+import shutil
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from madbench.cli.options import argument, option
+from madbench.cli.packages import KINDS
+from madbench.config import EXAMPLES
+from madbench.errors import ConfigError, did_you_mean
+
+MOST_LETTERS = 40
+"""Length that a name may have: it stands in headings, file names and labels."""
+FILES = (".csv", ".md", ".py", ".toml", ".yaml")
+"""What is copied of an example; the rest is what running it left there."""
+LABEL = {"family": "its labels begin with {0}:", "module": "its label is my:{0}"}
+
+
+@dataclass(frozen=True)
+class Example:
+    """A package of ``examples/``, and what in it is made of its name."""
+
+    folder: str
+    package: str
+    beginning: str
+    """What the package is before it is edited."""
+    spellings: dict[str, str]
+    """By regular expression what takes its place: ``{snake}``, ``{pascal}``, ``{sentence}`` or ``{words}``."""
+
+
+EXAMPLE = {
+    "family": Example("plugin", "madbench_linear", "linear attention", {r"\blin\b": "{snake}"}),
+    "task": Example(
+        "task",
+        "madbench_prefix_sum",
+        "running sums of digits",
+        {"prefix_sum": "{snake}", "PrefixSum": "{pascal}", "Prefix sum": "{sentence}", "prefix sum": "{words}"},
+    ),
+    "suite": Example(
+        "suite",
+        "madbench_counting",
+        "two tasks of bits",
+        {
+            "Counting(?=[A-Z])": "{pascal}",
+            "Counting": "{sentence}",
+            "counting": "{snake}",
+            r"\b(parity|majority)\b": r"{snake}_\g<0>",
+        },
+    ),
+    "paper": Example(
+        "paper",
+        "madbench_positions",
+        "one table and two claims",
+        {r"\bpositions\b": "{snake}", "Where Positions Come From": "{sentence}"},
+    ),
+    "module": Example("module", "madbench_decay", "a fading sum", {"Decay": "{pascal}", "decay": "{snake}"}),
+}
+
+
+def new(
+    kind: argument(str, "KIND", "family, task, suite, paper or module."),
+    name: argument(str, "NAME", "What it is called: lower-case letters, digits, - and _."),
+    into: option(Path, "Folder in which the package's own is made.", show_default="the current one") = Path(),
+) -> None:
+    """Write a working package that adds a family, task, suite, paper or module of your own to madbench.
+
+    It begins as one of the examples under your name: code, tests that pass, and a
+    README with the commands to install and try it. Nothing is overwritten.
+
+    family   a grammar of labels with a budget, as {lin:elu-g} has them
+    task     token sequences and their answers, one class and one YAML file
+    suite    tasks with profiles, columns and averages of their own
+    paper    tables, figures and claims, with published numbers beside them
+    module   a torch.nn.Module of (B, T, D) as the label my:NAME
+
+    [bold]Examples[/bold]
+
+      madbench new family wave
+      madbench new task sorting --into my_packages
+      madbench new module my_mixer
+    """
+    if kind not in EXAMPLE:
+        raise ConfigError(
+            f"new: unknown kind {kind!r}{did_you_mean(kind, EXAMPLE)}; expected one of: {', '.join(KINDS)}"
+        )
+    snake = _checked(kind, name)
+    folder = into / name
+    if folder.exists() and not (folder.is_dir() and not any(folder.iterdir())):
+        raise ConfigError(f"{folder}: is there already, and nothing is overwritten; choose another name, or --into DIR")
+    example = EXAMPLE[kind]
+    files = dict(_renamed(example, name, snake))
+    _write(folder, files)
+
+    label = f"; {LABEL[kind].format(snake)}" if kind in LABEL else ""
+    print(f"{folder}: the {kind} {snake} in {len(files)} files{label}; it begins as {example.beginning}")
+    print(f"next{'' if into == Path() else f', in {into}'}:")
+    commands = [line for line in files["README.md"].splitlines() if line.startswith("    ")]
+    print("\n".join(commands))
+
+
+def _checked(kind: str, name: str) -> str:
+    """The name as an identifier; raises ``ConfigError`` for one that cannot be, or that is taken."""
+    import yaml
+
+    where, snake = f"new {kind} {name[:60]!r}", name.replace("-", "_")
+    if not re.fullmatch(r"[a-z][a-z0-9]*([_-][a-z0-9]+)*", name) or len(name) > MOST_LETTERS:
+        near = "_".join(re.findall("[a-z0-9]+", name.lower())).lstrip("0123456789_")[:MOST_LETTERS].rstrip("_")
+        hint = f"; did you mean {near!r}?" if near else f", such as my_{kind}"
+        raise ConfigError(
+            f"{where}: expected lower-case letters, digits, - and _, a letter first, {MOST_LETTERS} at most{hint}"
+        )
+    if fault := KINDS[kind].fault_of_name(snake):
+        raise ConfigError(f"{where}: {fault}")
+    taken = {*KINDS[kind].names(), *KINDS[kind].broken()}
+    if snake in taken:
+        raise ConfigError(f"{where}: there is a {kind} of this name already; choose another, such as my_{snake}")
+    code = [path for path in _files(EXAMPLE[kind]) if path.suffix == ".py"]
+    words = {word for path in code for word in re.findall(r"\w+", path.read_text(encoding="utf-8"))}
+    pascal = _spelled(snake)["pascal"]
+    if keyword.iskeyword(pascal) or yaml.safe_load(snake) != snake or pascal in words:
+        raise ConfigError(
+            f"{where}: {snake} or {pascal} means something else in its files; choose another, such as my_{snake}"
+        )
+    return snake
+
+
+def _spelled(snake: str) -> dict[str, str]:
+    words = snake.replace("_", " ")
+    pascal = "".join(part.capitalize() for part in snake.split("_"))
+    return {"snake": snake, "pascal": pascal, "sentence": words.capitalize(), "words": words}
+
+
+def _files(example: Example) -> list[Path]:
+    folder = EXAMPLES / example.folder
+    paths = (path for path in sorted(folder.rglob("*")) if path.suffix in FILES)
+    hidden = (".", "__pycache__")
+    return [path for path in paths if not any(part.startswith(hidden) for part in path.relative_to(folder).parts)]
+
+
+def _renamed(example: Example, name: str, snake: str) -> Iterator[tuple[str, str]]:
+    """The place and the text of every file of the package."""
+    package = f"madbench_{snake}"
+    spellings = {
+        f"examples/{example.folder}": name,
+        example.package: package,
+        example.package.replace("_", "-"): package.replace("_", "-"),
+    } | {old: new.format(**_spelled(snake)) for old, new in example.spellings.items()}
+
+    def replacement(match: re.Match[str]) -> str:
+        old = next(old for old in spellings if re.compile(old).match(match.string, match.start()))
+        return match.expand(spellings[old])
+
+    def rename(text: str) -> str:
+        return re.sub("|".join(spellings), replacement, text)
+
+    for path in _files(example):
+        yield rename(path.relative_to(EXAMPLES / example.folder).as_posix()), rename(path.read_text(encoding="utf-8"))
+
+
+def _write(folder: Path, files: dict[str, str]) -> None:
+    """Writes the files below a folder that is not there or empty; all or, where one fails, none."""
+    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        for place, text in files.items():
+            path = folder / place
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text, encoding="utf-8")
+    except BaseException:
+        shutil.rmtree(folder, ignore_errors=True)
+        raise

@@ -1,0 +1,41 @@
+"""What packages can add to madbench, kind by kind: the names that there are, what is broken, which names are free."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from madbench import labels, papers, suites, tasks
+from madbench.mixers.my import sources
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
+
+
+@dataclass(frozen=True)
+class Kind:
+    """What the entry points of one group are."""
+
+    installed: Callable[[], Mapping[str, EntryPoint]]
+    """By name where each is; nothing of them is imported."""
+    broken: Callable[[], Mapping[str, str]]
+    """By name why others cannot be used."""
+    names: Callable[[], Iterable[str]]
+    """All that cannot be given again, those of madbench itself included."""
+    fault_of_name: Callable[[str], str]
+    """What is wrong with a name; empty for none."""
+
+
+KINDS = {
+    "family": Kind(labels.installed_families, labels.broken_families, labels.families, labels.fault_of_name),
+    "task": Kind(tasks.installed_tasks, tasks.broken_tasks, suites.task_suites, tasks.fault_of_name),
+    "suite": Kind(suites.installed_suites, suites.broken_suites, suites.suites, suites.fault_of_name),
+    "paper": Kind(
+        lambda: papers.installed().points,
+        lambda: papers.loaded_papers()[1],
+        lambda: (*papers.built_in(), *papers.installed().points),
+        papers.fault_of_name,
+    ),
+    "module": Kind(sources.installed_modules, sources.broken_modules, sources.names, sources.fault_of_name),
+}

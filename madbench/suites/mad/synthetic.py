@@ -1,0 +1,47 @@
+"""Made-up records of MAD tasks, shaped as real ones are, for the benchmark of large stores."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from madbench.jobs import Job, Record
+from madbench.suites.mad.suite import MAD_TASKS
+
+BASE = dict(zip(MAD_TASKS, (0.30, 0.20, 0.45, 0.60, 0.45, 0.40), strict=True))
+"""Accuracy of R without anything, by task."""
+
+
+def accuracy_of(job: Job) -> float:
+    """That of R without anything, less what the setting's difficulty and a bad learning rate cost."""
+    difficulty = 0.0002 * job.setting["seq_len"]
+    badness = abs(np.log10(job.training.learning_rate / 5e-4)) + job.training.weight_decay
+    return BASE[job.task] - difficulty - 0.05 * badness
+
+
+def record_of(job: Job, effect: float, details: dict[str, Any], rng: np.random.Generator) -> Record:
+    """A finished run of a label that adds ``effect`` to the accuracy; ``details`` are those of any suite."""
+    accuracy = accuracy_of(job) + effect
+    epochs = int(rng.integers(20, job.training.epochs + 1))
+    steps_per_epoch = -(-job.setting["num_train_examples"] // job.training.batch_size)
+    curve = [
+        {"epoch": epoch, "step": epoch * steps_per_epoch, "train_loss": float(3 - 2 * epoch / epochs)}
+        | {"validation_loss": float(loss), "validation_token_accuracy": accuracy * epoch / epochs}
+        | {"validation_macro_accuracy": accuracy - 0.01, "validation_batch_macro_accuracy": accuracy - 0.01}
+        for epoch, loss in enumerate(rng.uniform(1, 3, epochs), 1)
+    ]
+    metrics = {
+        "test_loss": float(rng.uniform(0.2, 3)),
+        "test_token_accuracy": accuracy,
+        "test_macro_accuracy": accuracy - 0.01,
+        "test_batch_macro_accuracy": accuracy - 0.01,
+        "accuracy": accuracy,
+        "selection_accuracy": accuracy + float(rng.normal(0, 0.001)),
+        "best_validation_accuracy": accuracy + 0.01,
+        "ceiling": 1.0,
+    }
+    seconds = float(rng.uniform(10, 100))
+    steps = curve[-1]["step"]
+    details |= {"steps": steps, "seconds": seconds, "steps_per_second": steps / seconds}
+    return Record("finished", metrics, curve, details)
