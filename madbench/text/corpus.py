@@ -97,7 +97,7 @@ class Corpus:
         tokenizer = load_tokenizer(info.spec, self.folder)
         if tokenizer.digest != info.digest:
             raise ConfigError(
-                f"{self.folder}: written with tokenizer {info.spec} of digest {identity.digest[:16]}; the one here has "
+                f"{self.folder}: written with tokenizer {info.spec} of digest {info.digest[:16]}; the one here has "
                 f"{tokenizer.digest[:16]}: prepare the corpus again or bring its tokenizer back"
             )
         return tokenizer
