@@ -458,7 +458,7 @@ def _rows(labels: str | Sequence[str]) -> tuple[Row, ...]:
 
 
 def _changes(overrides: Changes) -> tuple[str, ...]:
-    """As KEY=VALUE."""
+    """Changes as KEY=VALUE."""
     if isinstance(overrides, Mapping):
         return tuple(override_of(key, value, "overrides") for key, value in overrides.items())
     return _words(overrides)

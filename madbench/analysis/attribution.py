@@ -80,7 +80,7 @@ def _effects(
     cases_by_contrasts: Mapping[tuple[Contrast, ...], Sequence[Pair | Square]],
     samples: Mapping[str, Sample],
 ) -> list[Effect]:
-    """From the pairs, or the squares, of stored labels; squares need enough seeds for a test."""
+    """Effects on one quantity of the pairs, or the squares, that are stored; squares need enough seeds for a test."""
     effects = []
     for contrasts, of_contrasts in cases_by_contrasts.items():
         stored = [case for case in of_contrasts if set(case) <= samples.keys()]
@@ -161,7 +161,7 @@ def _lines(every: Sequence[Effect], quantities: Sequence[str], shows_pairs: bool
 
 
 def _records(effects: Sequence[Effect]) -> list[dict[str, Any]]:
-    """Kinds: ``effect``, ``pair`` of the effect before it, ``interaction``, whatever its p-value."""
+    """Records of the kinds ``effect``, ``pair`` of the effect before it, ``interaction``, whatever its p-value."""
     records = []
     for effect in effects:
         names = [contrast.name for contrast in effect.contrasts]

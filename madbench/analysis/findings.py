@@ -108,7 +108,7 @@ class Finding:
 
     @property
     def reason(self) -> str:
-        """Of the verdict, in sentences."""
+        """The reason of the verdict, in sentences."""
         if self.missing:
             return f"No finished runs of {', '.join(self.missing)}."
         if math.isnan(self.p):

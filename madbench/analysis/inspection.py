@@ -190,7 +190,7 @@ def _matrix_rows(probe: Probe) -> list[dict[str, Any]]:
 
 
 def profiles(probe: Probe) -> dict[str, Tensor]:
-    """By lag, (H, L): how often a slot that can be seen is active, and its mean share of the row's sum of |w|."""
+    """Profiles by lag, (H, L): how often a visible slot is active, and its mean share of the row's sum of |w|."""
     by_name = {}
     if probe.active is not None:
         length = probe.active.shape[-1]

@@ -111,7 +111,7 @@ class ResultTable(TextTable):
         }
 
     def to_rich(self, width: int, has_styles: bool = True) -> RenderableType:
-        """As any table, but where it is narrow the suites are below each other."""
+        """The table for a terminal; where that is narrow the suites are below each other."""
         from rich.console import Group
 
         if not self.parts or self.keeps_columns(width, has_styles):
@@ -152,7 +152,7 @@ class ResultTable(TextTable):
         }
 
     def sorted_by(self, key: str) -> ResultTable:
-        """With the best row of column ``key`` first, those without a number last; ``ConfigError`` for no column."""
+        """The table by column ``key``, the best row first, those without a number last; ``ConfigError`` for no column."""
         if key == "label":
             return self
         keys = self.sort_keys()

@@ -40,7 +40,7 @@ class Results:
 
     @functools.cached_property
     def _outcomes(self) -> dict[str, list[Outcome]]:
-        """Those of all rows by suite."""
+        """Outcomes of all rows by suite."""
         by_suite: dict[str, list[Outcome]] = {}
         for suite in self.experiment.suites:
             rows = self.rows(suite)
@@ -58,7 +58,7 @@ class Results:
         return self._outcomes.get(suite.name, [])
 
     def runs(self, suite: Suite) -> list[Outcome]:
-        """Those that finished or diverged."""
+        """Outcomes of runs that finished or diverged."""
         return [outcome for outcome in self.outcomes(suite) if outcome.record]
 
     def collected(self, suite: Suite) -> pd.DataFrame:
@@ -89,11 +89,11 @@ class Results:
 
     @property
     def suites(self) -> list[Suite]:
-        """Those of which a run has a result."""
+        """Suites of which a run has a result."""
         return [suite for suite in self.experiment.suites if self.has(suite)]
 
     def protocol(self, suite: Suite) -> Protocol:
-        """That of the first row of the suite, without the changes that not all rows share; of a corpus as recorded."""
+        """The protocol of the suite's first row, without changes that not all rows share; its corpus as recorded."""
         if suite.takes_corpus and (runs := self.runs(suite)):
             return recognised(suite, [(run.job, run.details) for run in runs])
         return self.rows(suite)[0].shared_protocol

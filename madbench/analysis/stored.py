@@ -282,7 +282,7 @@ class Selection:
         return rows
 
     def _rows_begun(self, rows: Sequence[PlannedRow]) -> list[PlannedRow]:
-        """Only rows and seeds of which at least one job is stored, and labels that were named; none without any."""
+        """The rows and seeds of which at least one job is stored, and labels that were named; none without any."""
         pairs = {(row.name, job.seed) for row in rows for job in row.jobs if job.id in self.jobs}
         names, seeds = {name for name, _ in pairs}, {seed for _, seed in pairs}
         begun = []

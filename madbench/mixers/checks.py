@@ -37,7 +37,7 @@ class Outcome:
 
     @property
     def row(self) -> dict[str, Any]:
-        """For a table: check, verdict, residual, bound, statement, source, and why there is no residual, or where one
+        """A table's row: check, verdict, residual, bound, statement, source, and why there is no residual, or where one
         fails."""
         check = self.check
         bound = f"{'>' if check.is_difference else '<='} {check.tolerance:.0e}".replace("0e+00", "0")

@@ -77,7 +77,7 @@ class Corpus:
         return -(-self.vocab_size // VOCAB_MULTIPLE) * VOCAB_MULTIPLE
 
     def absolute(self) -> Corpus:
-        """The same corpus for a process with another working directory."""
+        """The corpus for a process with another working directory."""
         return replace(self, folder=self.folder.absolute(), cache=self.cache and self.cache.absolute())
 
     def tokens(self, split: Split) -> np.memmap:

@@ -145,7 +145,7 @@ PERCENT = Span(0.0, 100.0)
 
 
 def _span(frame: pd.DataFrame) -> Span:
-    """All of a bounded column; else from the lowest to the highest of all that is drawn of it."""
+    """The range of the axis: all of a bounded column; else from the lowest to the highest number drawn."""
     limits = column(frame.task.iloc[0]).limits
     if all(map(math.isfinite, limits)):
         return Span(*limits)

@@ -114,7 +114,7 @@ def _named(rows: pd.DataFrame, layout: Layout) -> list[str]:
 
 
 def _is_lower_better(rows: pd.DataFrame) -> bool:
-    """Of rows of one quantity."""
+    """Whether less is better in the rows of one quantity."""
     return column(rows.quantity.iloc[0]).better == "lower"
 
 

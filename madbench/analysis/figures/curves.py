@@ -274,7 +274,7 @@ def _loss_curves(frame: pd.DataFrame, x: str, quantity: str, window: int) -> Cur
 
 
 def _y_limits(evaluated: pd.DataFrame) -> tuple[float, float]:
-    """From the lowest loss to the highest one after the steep start, of the runs that finished if any did."""
+    """Limits of the loss axis: the lowest loss, and the highest after the steep start; of finished runs, if any."""
     finished = evaluated[evaluated.status == "finished"]
     in_view = evaluated if finished.empty else finished
     late = in_view[in_view.step >= _STEEP * in_view.step.max()][_LOSSES].to_numpy()

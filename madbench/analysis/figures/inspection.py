@@ -109,7 +109,7 @@ def _maps(models: Models, layout: Layout) -> Figure | None:
 
 
 def _maps_of(name: str, model: Inspection, layer: int) -> list[list[tuple[str, np.ndarray]]]:
-    """Of each head its maps with their titles."""
+    """The maps of each head with their titles."""
     maps = {what: getattr(model.probes[layer], what) for what in ("scores", "weights")}
     maps = {what: _array(values[0]) for what, values in maps.items() if values is not None}
     return [
@@ -120,7 +120,7 @@ def _maps_of(name: str, model: Inspection, layer: int) -> list[list[tuple[str, n
 
 
 def _kernels(models: Models, layout: Layout) -> Figure | None:
-    """Of each layer and mixing K of every head, and its tables p, A and B: a line of panels."""
+    """K of every head of each layer and mixing, and its tables p, A and B: a line of panels."""
     lines = _learned(models, "kernels")
     if not lines:
         return None

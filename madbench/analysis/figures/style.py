@@ -123,7 +123,7 @@ class LabelStyle:
 
     @property
     def line(self) -> Look:
-        """Of a curve."""
+        """Matplotlib's settings of a curve."""
         return {"color": self.color, "linestyle": self.dashes, "linewidth": 1.8}
 
     def mark(self, is_single: bool = False) -> Look:
@@ -175,7 +175,7 @@ class Highlights:
 
     @classmethod
     def of(cls, results: Mapping[str, Sequence[float]], is_lower_better: bool = False) -> Highlights:
-        """All of up to eight labels, otherwise the best by ``results`` (:func:`best_first`), and ``REFERENCE``."""
+        """Labels in colour: all up to eight, else the best by ``results`` (:func:`best_first`), and ``REFERENCE``."""
         chosen = [*results]
         if len(results) > MOST:
             chosen = best_first(results, is_lower_better)

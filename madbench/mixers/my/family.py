@@ -71,7 +71,7 @@ class ModuleFamily(ListedFamily):
         return source(label.path).identity
 
     def labels(self) -> list[Label]:
-        """Those that have an entry and can be imported."""
+        """Labels that have an entry and can be imported."""
         importable = []
         for path in dict.fromkeys(entries().values()):
             try:
