@@ -152,7 +152,7 @@ class ResultTable(TextTable):
         }
 
     def sorted_by(self, key: str) -> ResultTable:
-        """The table by column ``key``, the best row first, those without a number last; ``ConfigError`` for no column."""
+        """The table by column ``key``, the best row first, empty ones last; ``ConfigError`` for no column."""
         if key == "label":
             return self
         keys = self.sort_keys()
