@@ -17,7 +17,9 @@ from madbench.config import from_mapping
 from madbench.errors import ConfigError, did_you_mean
 from madbench.jobs import Job
 from madbench.labels.plugins import Installed, find_installed, load_value
-from madbench.suites.base import Column, Profile, Size, Suite
+from madbench.suites.base import Size, Suite
+from madbench.suites.columns import Column
+from madbench.suites.profile import Profile
 from madbench.tasks import broken_tasks
 
 if TYPE_CHECKING:

@@ -16,8 +16,10 @@ from madbench.errors import ConfigError, LabelError, did_you_mean
 from madbench.jobs import Budget, Fidelity, Job
 from madbench.labels import family_identity, family_of, parse
 from madbench.mixers import solve
-from madbench.suites.base import Column, Profile, Size, Suite, changed, usual_settings
+from madbench.suites.base import Size, Suite
+from madbench.suites.columns import Column
 from madbench.suites.overrides import Plan, content, decided
+from madbench.suites.profile import Profile, changed, usual_settings
 
 if TYPE_CHECKING:
     from madbench.mixers import Family
