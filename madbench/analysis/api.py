@@ -47,7 +47,7 @@ from madbench.labels import expand, texts_of
 from madbench.labels.names import of_call, shown_in
 from madbench.mixers.checks import run_checks
 from madbench.store.runs import Snapshot
-from madbench.suites import main_suite, suite_of_task
+from madbench.suites import checks_of, main_suite, suite_of_task
 from madbench.suites.scoring import scoring_of
 
 if TYPE_CHECKING:
@@ -400,7 +400,7 @@ def verify(labels: str | Sequence[str], *, names: Mapping[str, str] | None = Non
 
     ``verdict`` is ``pass``, ``fail`` or ``not applicable``; ``residual`` is missing where nothing could be measured.
     """
-    found = {label: run_checks(label) for label in expand(labels)}
+    found = {label: run_checks(label, checks_of) for label in expand(labels)}
     return pd.DataFrame([{"label": label} | outcome.row for label, outcomes in found.items() for outcome in outcomes])
 
 

@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from madbench.errors import ConfigError
 from madbench.jobs import Budget, Fidelity, Job
+from madbench.labels import Label
+from madbench.mixers import Check
 from madbench.suites.columns import ACCURACY, SOLVED, Average, Column
 from madbench.suites.overrides import Plan
 from madbench.suites.profile import Profile
@@ -241,6 +243,10 @@ class Suite(abc.ABC):
         """The number that a run is judged by, as text, in a list of runs of all suites with its name; else empty."""
         name, named, alone = self.judged_by
         return (named if in_list else alone).format(metrics[name]) if metrics.get(name) is not None else ""
+
+    def checks(self, label: Label) -> Iterable[Check]:
+        """What ``madbench verify`` measures of a label's mixer on the suite's own tasks."""
+        return ()
 
     def check_corpus(self, corpus: Corpus, profile: Profile) -> None:  # noqa: B027  most suites take any
         """Raises ``ConfigError`` for a corpus on which a profile cannot be trained."""
