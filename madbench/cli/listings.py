@@ -28,9 +28,11 @@ from madbench.labels import (
     parse,
     unreadable,
 )
+from madbench.mixers.my import sources
+from madbench.papers import loaded_papers
 from madbench.store.runs import Run
 from madbench.suites import Suite, broken_suites, suites
-from madbench.suites.base import field_names
+from madbench.suites.profile import field_names
 from madbench.tasks import broken_tasks, loaded_tasks
 
 Rows = list[dict[str, Any]]
@@ -100,6 +102,22 @@ def _families() -> Rows:
         row = {"family": name or "S/R/G", "labels": count, "settings": ", ".join(field_names(family.Settings))}
         row |= {name: getattr(family, name, None) for name in ("example", "syntax")}
         rows.append(row | {"description": _line(about)})
+    return _with_broken(rows, broken)
+
+
+def _modules() -> Rows:
+    places, broken = sources.places(), sources.broken_modules()
+    rows = [
+        {"module": name, "label": f"my:{name}", "class": path, "from": place}
+        for name, (path, place) in places.items()
+        if name not in broken
+    ]
+    return _with_broken(rows, broken)
+
+
+def _papers() -> Rows:
+    papers, broken = loaded_papers()
+    rows = [{"paper": name, "items": len(paper.items), "title": paper.title} for name, paper in papers.items()]
     return _with_broken(rows, broken)
 
 
@@ -182,6 +200,8 @@ def listings() -> dict[str, tuple[Callable[..., Rows], str, str]]:
         "tasks": (_tasks, "tasks", "madbench data TASK shows examples of token tasks"),
         **profiles,
         "families": (_families, "families of labels", _SYNTAX),
+        "modules": (_modules, "modules of your own", "any torch.nn.Module in a file is my:FILE.CLASS without an entry"),
+        "papers": (_papers, "papers", "madbench paper PAPER lists what one holds"),
         "runs": (_runs, "stored runs", ""),
         "sweeps": (_sweeps, "sweeps that run, or that ended last", ""),
     }

@@ -20,7 +20,8 @@ def ls(
     kind: argument(
         str | None,
         "KIND",
-        "labels, variants, suites, tasks, profiles, presets, families, runs, sweeps, or a suite's profiles.",
+        "labels, variants, suites, tasks, profiles, presets, families, modules, papers, runs, sweeps, or a suite's "
+        "profiles.",
     ) = None,
     specs: argument(
         list[str] | None,

@@ -11,7 +11,8 @@ from collections.abc import Collection, Iterable
 from madbench.config import key_of
 from madbench.errors import ConfigError, did_you_mean
 from madbench.suites import broken_suites, main_suite, suite_called, suite_of_task, suites, task_suites
-from madbench.suites.base import Profile, Suite
+from madbench.suites.base import Suite
+from madbench.suites.profile import Profile
 from madbench.tasks import broken_tasks
 
 
