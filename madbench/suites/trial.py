@@ -68,6 +68,12 @@ class Trial:
         self.model = self.build(job).to(device)
         self.loss = self.Loss(self.model)
 
+    @staticmethod
+    def random_batch(job: Job, size: int, length: int, device: str) -> tuple[Tensor, ...]:
+        """What ``loss`` takes of so many random sequences, by which the time of a step is measured: ids and targets."""
+        tokens = torch.randint(job.setting["vocab_size"], (size, length), device=device)
+        return tokens, tokens
+
     def open(self, corpora: Mapping[str, Corpus]) -> None:
         """Checks the job and gets its data; sets ``steps``, ``clip`` and ``batch_shape``."""
 

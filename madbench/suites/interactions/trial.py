@@ -50,6 +50,11 @@ class InteractionTrial(Trial):
             model.start()
             return model
 
+    @staticmethod
+    def random_batch(job: Job, size: int, length: int, device: str) -> tuple[Tensor, ...]:
+        symbols = torch.randint(len(world_of(job).vectors), (size, length), device=device)
+        return symbols, torch.zeros(size, length, dtype=getattr(torch, job.training.precision), device=device)
+
     def micro_batches(self, step: int) -> Iterator[tuple[tuple[Tensor, Tensor], float]]:
         generator = np.random.default_rng([self.job.derived_seed("order"), step])
         mine = self.world.share(generator.integers(len(self.symbols), size=self.job.training.batch_size))
