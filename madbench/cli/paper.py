@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import typer
 from rich.console import Console
 
-from madbench.cli import options
+from madbench.cli import options, printing
 from madbench.cli.options import PrintOptions, TrainingOptions
 from madbench.cli.parameters import argument, option, output_option
 from madbench.cli.plan import ask_before_long, job_states
@@ -239,7 +239,8 @@ def _list_items(paper: Paper, results: Path, printed: PrintOptions) -> None:
         row |= {"command": command_of(paper, item), "sizes": list(item.profiles), "needs": item.needs}
         jobs = jobs_of(Request(paper, item, results=results))
         stored = [*job_states(jobs, results, Policy()).values()].count("done")
-        row |= {"jobs": len(jobs), "stored": stored}
+        left = 1 - stored / max(1, len(jobs))
+        row |= {"jobs": len(jobs), "stored": stored, "seconds": item.seconds and item.seconds * left}
         rows.append(row if item.is_made_here else row | {"state": item.needs.partition(":")[0].lower()})
     if printed.asked == "json":
         print_json({"paper": paper.name, "title": paper.title, "source": paper.source, "items": rows})
@@ -249,5 +250,6 @@ def _list_items(paper: Paper, results: Path, printed: PrintOptions) -> None:
     for row in rows:
         console.print(f"{row['item']}  {row['title']} ({row['place']})", style="bold", **PLAIN)
         jobs = [f"{row['stored']} of {counted(row['jobs'], 'job')} stored"] * bool(row["jobs"])
-        told = [row["state"], *jobs, row["command"]] if row["command"] else [row["needs"]]
+        cost = [f"about {printing.duration(row['seconds'])}"] if row["seconds"] else []
+        told = [row["state"], *jobs, *cost, row["command"]] if row["command"] else [row["needs"]]
         console.print("   ", " | ".join(told), **PLAIN)
