@@ -231,7 +231,7 @@ def _check_read(profile: InteractionProfile, labels: Sequence[str], jobs: Sequen
     is_colliding = any(job.task == COLLIDING for job in jobs)
     for word in profile.overrides:
         if key_of(word) in profile.stays_comparable and not is_colliding:
-            raise ConfigError(f"{word}: has no effect without colliding agents")
+            raise ConfigError(f"{key_of(word)} has no effect without colliding agents")
         section, task, kind, *name = [*key_of(word).split(".", 3), "", ""][:4]
         own = [job for job in jobs if job.task == task]
         if section != "tasks" or not own:
