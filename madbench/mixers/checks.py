@@ -38,13 +38,13 @@ class Outcome:
 
     @property
     def row(self) -> dict[str, Any]:
-        """For a table: check, verdict, residual, bound, statement, source, and why there is no residual, or where one
+        """A table's row: check, verdict, residual, bound, statement, source, and why there is no residual, or where one
         fails."""
         check = self.check
         bound = f"{'>' if check.is_difference else '<='} {check.tolerance:.0e}".replace("0e+00", "0")
-        found = {"check": check.name, "verdict": self.verdict, "residual": self.residual, "bound": bound}
+        columns = {"check": check.name, "verdict": self.verdict, "residual": self.residual, "bound": bound}
         reason = self.error or check.reason or (self.where if self.verdict == "fail" else "")
-        return found | {"statement": check.statement, "source": check.source, "reason": reason}
+        return columns | {"statement": check.statement, "source": check.source, "reason": reason}
 
 
 def run_checks(label: Any, further: Callable[[Any], Iterable[Check]] = lambda label: ()) -> list[Outcome]:
@@ -77,8 +77,8 @@ def run_check(check: Check) -> Outcome:
 
     try:
         with torch.no_grad():
-            found = check.run()
-            residual, where = float(found), getattr(found, "where", "")
+            result = check.run()
+            residual, where = float(result), getattr(result, "where", "")
     except Exception as error:
         return Outcome(check, error=_named(error))
     if not math.isfinite(residual):
