@@ -120,7 +120,12 @@ def test_every_verb_takes_a_module_beside_built_in_labels(call, tmp_path):
     words = ("-t", "memorization", *SMALL[:2])
     trained = json.loads(call("run", "my:decay", "S-p", *words, "--seeds", "0-2", "--json"))
     shown = json.loads(call("table", *words, "--json"))
-    assert shown["cells"] == trained["cells"] and "my:decay" in call("table", *words)
+    means = [{cell["label"]: cell["mean"] for cell in content["cells"]} for content in (trained, shown)]
+    assert (
+        means[0] == means[1]
+        and set(means[0]) == {"my:madbench_decay.Decay", "S-p"}
+        and "my:decay" in call("table", *words)
+    )
     assert "my:decay" in call("compare", "S-p", "my:decay", *words)
     source = tmp_path / "madbench_decay" / "__init__.py"
     source.write_text(source.read_text().replace("0.0, 4.0", "0.0, 5.0"))
