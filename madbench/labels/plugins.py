@@ -106,6 +106,7 @@ class Guarded:
 
     def __init__(self, value: Any, where: str, kind: type[MadbenchError], answers: Mapping[str, Callable[[Any], Any]]):
         self._value, self._where, self._kind, self._answers = value, where, kind, answers
+        self.__module__ = type(value).__module__
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("_"):

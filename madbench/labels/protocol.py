@@ -10,7 +10,7 @@ from typing import Any
 from madbench.errors import did_you_mean
 
 TEXTS = ("name", "version")
-OPTIONAL_TEXTS = ("syntax", "example")
+OPTIONAL_TEXTS = ("syntax", "example", "description")
 METHODS = ("parse", "factors", "neighbours", "explain", "solve", "build", "checks")
 OPTIONAL_METHODS = (
     "traits", "effective", "levels", "labels", "factors_of_other", "text_of", "identity", "preset_spelling",
