@@ -182,10 +182,11 @@ class MadTrial(Trial):
         if not mixers:
             return {}
         largest: list[Tensor] = []
-        hooks = [
-            mixer.register_forward_pre_hook(lambda one, given: largest.append(one.coefficients(*given).a.abs().amax()))
-            for mixer in mixers
-        ]
+
+        def watch(mixer: nn.Module, inputs: tuple[Tensor, ...]) -> None:
+            largest.append(mixer.coefficients(*inputs).a.abs().amax())
+
+        hooks = [mixer.register_forward_pre_hook(watch) for mixer in mixers]
         with self.autocast:
             self.model(self.data["validation"][0][:WATCHED_EXAMPLES])
         for hook in hooks:
