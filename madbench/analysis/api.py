@@ -47,7 +47,8 @@ from madbench.labels import expand, texts_of
 from madbench.labels.names import of_call, shown_in
 from madbench.mixers.checks import run_checks
 from madbench.store.runs import Snapshot
-from madbench.suites import main_suite, suite_of_task
+from madbench.suites import checks_of, main_suite, suite_of_task
+from madbench.suites.scoring import scoring_of
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -188,7 +189,7 @@ def run_language_model(
         experiment, Policy(redo=force), slots=slots, threads=threads, micro_batch=micro_batch, compile=compile
     )
     suite = suite_of_task(LANGUAGE_TASK)
-    return suite.scores.curves(trained.runs(suite))
+    return scoring_of(suite).curves(trained.runs(suite))
 
 
 @_with_names
@@ -399,7 +400,7 @@ def verify(labels: str | Sequence[str], *, names: Mapping[str, str] | None = Non
 
     ``verdict`` is ``pass``, ``fail`` or ``not applicable``; ``residual`` is missing where nothing could be measured.
     """
-    outcomes = {label: run_checks(label) for label in expand(labels)}
+    outcomes = {label: run_checks(label, checks_of) for label in expand(labels)}
     return pd.DataFrame([{"label": label} | outcome.row for label in outcomes for outcome in outcomes[label]])
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from madbench.jobs import Job
 from madbench.store.runs import Run
 from madbench.suites import Suite, main_suite
-from madbench.suites.base import Profile
+from madbench.suites.profile import Profile
 from madbench.suites.protocol import OWN, by_protocol, recognised
 
 _RATES = ("learning_rates=", "weight_decays=")

@@ -13,7 +13,7 @@ from madbench.experiment import Experiment, PlannedRow
 from madbench.store.runs import Store
 from madbench.suites import Suite
 from madbench.suites.protocol import Protocol, recognised
-from madbench.suites.scoring import Outcome, no_scores, outcome_sentences
+from madbench.suites.scoring import Outcome, no_scores, outcome_sentences, scoring_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -26,7 +26,7 @@ def columns_of(experiment: Experiment) -> list[str]:
     names = []
     for suite in experiment.suites:
         rows = experiment.of(suite).rows
-        thresholds = suite.scores.claimed_thresholds([row.protocol for row in rows])
+        thresholds = scoring_of(suite).claimed_thresholds([row.protocol for row in rows])
         names += [column.name for column in suite.columns(rows[0].protocol.tasks)] + suite.threshold_columns(thresholds)
     return names
 
@@ -51,7 +51,7 @@ class Results:
     def _records(self, suite: Suite, ids: set[str]) -> Mapping[str, Record]:
         """The records of finished and diverged runs, with their curves where the suite's scores are read off these."""
         records = {name: record for name, record in self.store.records(ids).items() if record.status != "failed"}
-        return {name: self.store.read(name).record for name in records} if suite.scores.has_curves else records
+        return {name: self.store.read(name).record for name in records} if scoring_of(suite).has_curves else records
 
     def outcomes(self, suite: Suite) -> list[Outcome]:
         """Every job of every row of the suite, in their order, with what it gave."""
@@ -63,16 +63,16 @@ class Results:
 
     def collected(self, suite: Suite) -> pd.DataFrame:
         """The jobs of the suite (:meth:`madbench.suites.scoring.Scoring.collect`), once for each row that has them."""
-        return suite.scores.collect(self.outcomes(suite))
+        return scoring_of(suite).collect(self.outcomes(suite))
 
     @functools.cached_property
     def scores(self) -> pd.DataFrame:
         """The scores of all rows, suite by suite (:mod:`madbench.suites.scoring`); ``label`` is the row's name."""
         frames = []
         for suite in self.experiment.suites:
-            thresholds = suite.scores.claimed_thresholds([row.protocol for row in self.rows(suite)])
+            thresholds = scoring_of(suite).claimed_thresholds([row.protocol for row in self.rows(suite)])
             if outcomes := self.outcomes(suite):
-                frames.append(suite.scores.frame(outcomes, thresholds))
+                frames.append(scoring_of(suite).frame(outcomes, thresholds))
         return pd.concat(frames, ignore_index=True) if frames else no_scores()
 
     def rows(self, suite: Suite) -> list[PlannedRow]:
@@ -109,5 +109,5 @@ class Results:
         texts = []
         for each in chosen:
             if self.has(each):
-                texts += [*each.sentences(self.protocol(each)), *outcome_sentences(self.outcomes(each))]
+                texts += [*scoring_of(each).sentences(self.protocol(each)), *outcome_sentences(self.outcomes(each))]
         return texts

@@ -28,8 +28,9 @@ from madbench.suites.addressing import (
     suite_of_override,
     tasks_by_suite,
 )
-from madbench.suites.base import Profile, mixer_identity
 from madbench.suites.overrides import check_idle
+from madbench.suites.planning import mixer_identity
+from madbench.suites.profile import Profile
 from madbench.suites.protocol import StoredCorpus, by_protocol, protocol_id, recognised
 from madbench.tasks import broken_tasks
 

@@ -16,10 +16,10 @@ from madbench.analysis.samples import differences_from
 from madbench.analysis.scores import Results
 from madbench.errors import ConfigError, StoreError
 from madbench.suites import Column, Suite, suites
-from madbench.suites.base import SOLVED
+from madbench.suites.columns import SOLVED
 from madbench.suites.protocol import Protocol
 from madbench.suites.published import published_numbers
-from madbench.suites.scoring import Outcome, mean_over
+from madbench.suites.scoring import Outcome, mean_over, scoring_of
 
 if TYPE_CHECKING:
     from collections.abc import Hashable
@@ -129,7 +129,7 @@ def _suite_results(
     groups: dict[Hashable, list[Outcome]] = {}
     protocols: dict[Hashable, Protocol] = {}
     names: dict[Hashable, str] = {}
-    for row, key in zip(rows, suite.scores.groups([row.protocol for row in rows])):
+    for row, key in zip(rows, scoring_of(suite).groups([row.protocol for row in rows])):
         groups.setdefault(key, []).extend(by_row[row.name])
         protocols.setdefault(key, row.protocol)
         names.setdefault(key, row.name)
@@ -139,11 +139,11 @@ def _suite_results(
         listed = ", ".join(f"{protocols[key].name} ({names[key]})" for key in groups)
         raise ConfigError(f"the rows follow {len(groups)} protocols, which cannot be compared: {listed}")
     if thresholds is None:
-        thresholds = suite.scores.thresholds(list(groups.values()), list(protocols.values()))
+        thresholds = scoring_of(suite).thresholds(list(groups.values()), list(protocols.values()))
     elif len(set(thresholds)) < len(thresholds):
         raise ConfigError(f"thresholds {', '.join(f'{x:g}' for x in thresholds)}: give each once")
-    frames = {key: suite.scores.frame(outcomes, thresholds) for key, outcomes in groups.items()}
-    of_groups = [suite.scores.columns(protocols[key], groups[key], frames[key], thresholds) for key in groups]
+    frames = {key: scoring_of(suite).frame(outcomes, thresholds) for key, outcomes in groups.items()}
+    of_groups = [scoring_of(suite).columns(protocols[key], groups[key], frames[key], thresholds) for key in groups]
     columns = [column for column in of_groups[0] if all(column in others for others in of_groups)]
     if is_brief:
         columns = [column for column in columns if column.is_attributed or column.is_steps]
@@ -153,7 +153,7 @@ def _suite_results(
 
     def describe() -> str:
         is_solved = any(column.counts == SOLVED for column in columns)
-        return " ".join([suite.scores.about(protocol, groups[first], columns, name), *[SOLVED_NOTE] * is_solved])
+        return " ".join([scoring_of(suite).about(protocol, groups[first], columns, name), *[SOLVED_NOTE] * is_solved])
 
     return suite_table(results, suite, columns, list(frames.values()), describe, shows_published)
 

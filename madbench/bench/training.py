@@ -15,7 +15,7 @@ from madbench.bench.timing import Timing, in_turns, reason
 from madbench.jobs import Job
 from madbench.mixers.tracing import as_compiled
 from madbench.suites import main_suite, size_of
-from madbench.suites.base import Profile
+from madbench.suites.profile import Profile
 from madbench.tasks import settings_class
 from madbench.training.loop import step_of
 from madbench.training.member import GroupMember

@@ -30,7 +30,7 @@ from madbench.labels import (
 )
 from madbench.store.runs import Run
 from madbench.suites import Suite, broken_suites, main_suite, suites
-from madbench.suites.base import field_names
+from madbench.suites.profile import field_names
 from madbench.tasks import broken_tasks, loaded_tasks
 
 Rows = list[dict[str, Any]]

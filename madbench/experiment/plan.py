@@ -15,7 +15,7 @@ from madbench.jobs import Job
 from madbench.store.runs import Store
 from madbench.suites import Suite, suites
 from madbench.suites.addressing import plain
-from madbench.suites.base import unique
+from madbench.suites.planning import unique
 from madbench.suites.protocol import Protocol
 
 if TYPE_CHECKING:

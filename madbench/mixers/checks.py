@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -46,8 +47,11 @@ class Outcome:
         return columns | {"statement": check.statement, "source": check.source, "reason": reason}
 
 
-def run_checks(label: Any) -> list[Outcome]:
-    """The outcome of every check of a label or its text; one that raises has failed, with the error as its reason."""
+def run_checks(label: Any, further: Callable[[Any], Iterable[Check]] = lambda label: ()) -> list[Outcome]:
+    """The outcome of every check of a label or its text; one that raises has failed, with the error as its reason.
+
+    ``further`` gives the checks of a label that its family does not know.
+    """
     import torch
 
     label = as_label(label)
@@ -55,7 +59,7 @@ def run_checks(label: Any) -> list[Outcome]:
     torch.set_num_threads(1)  # more are in each other's way at these sizes
     outcomes = []
     try:
-        for check in family_of(label).checks(label):
+        for check in itertools.chain(family_of(label).checks(label), further(label)):
             outcomes.append(run_check(check))
     except Exception as error:
         check = Check("checks", "The family has checks of this label.", "the protocol", None)

@@ -22,7 +22,7 @@ from madbench.analysis.figures.panels import Layout, Page, Panels, seeds_note
 from madbench.analysis.figures.style import OTHERS, PERCENTS, Highlights, Look, style
 from madbench.analysis.quantities import in_order
 from madbench.jobs import Record
-from madbench.suites.base import LAST_EVALUATIONS, loss_l5
+from madbench.suites.columns import LAST_EVALUATIONS, loss_l5
 from madbench.suites.scoring import Scoring
 
 LEARNING_COLUMNS = dict.fromkeys(("protocol", "task", "label"), str) | {"seed": int}

@@ -20,7 +20,7 @@ from madbench.analysis.scores import Results
 from madbench.jobs import Job, Record
 from madbench.suites import Suite, suites
 from madbench.suites.published import published_numbers
-from madbench.suites.scoring import CURVES, Outcome
+from madbench.suites.scoring import CURVES, Outcome, scoring_of
 
 
 @dataclass(frozen=True)
@@ -67,10 +67,10 @@ def figure_frame(name: str, results: Results, missing: Mapping[str, str] = {}) -
 def _scores(results: Results, suite: Suite) -> pd.DataFrame:
     protocol, outcomes = results.protocol(suite), results.outcomes(suite)
     chances: dict[str, float] = {}
-    if suite.scores.shows_chance:
+    if scoring_of(suite).shows_chance:
         by_task: dict[str, dict[str, float]] = {}
         for outcome in outcomes:
-            by_task.setdefault(outcome.job.task, {})[str(outcome.job.setting)] = suite.scores.chance(outcome.job)
+            by_task.setdefault(outcome.job.task, {})[str(outcome.job.setting)] = scoring_of(suite).chance(outcome.job)
         chances = {task: sum(of_task.values()) / len(of_task) for task, of_task in by_task.items()}
         for name in suite.averages:
             if set(tasks := parts_of(name)) <= set(chances):
@@ -96,7 +96,7 @@ def _learning(results: Results, suite: Suite) -> pd.DataFrame:
     if collected.duplicated(["label", "column", "setting", "seed"]).any():
         sentences.append("Runs with the learning rate and weight decay that were chosen.")
     with_curve = functools.partial(_record, results)
-    frame = curves.learning_frame(suite.scores, collected, with_curve, " ".join(sentences))
+    frame = curves.learning_frame(scoring_of(suite), collected, with_curve, " ".join(sentences))
     if frame.empty:
         raise NothingToDrawError("no run of a baseline setting is finished")
     return frame
@@ -115,7 +115,7 @@ def _effects(results: Results, _: Suite) -> pd.DataFrame:
 
 
 def _budget(results: Results, _: Suite) -> pd.DataFrame:
-    costs = pd.concat([suite.scores.costs(results.outcomes(suite)) for suite in results.experiment.suites])
+    costs = pd.concat([scoring_of(suite).costs(results.outcomes(suite)) for suite in results.experiment.suites])
     frame = budget.budget_frame(results.scores, costs, " ".join(results.sentences()))
     if frame["mean"].isna().all():
         raise NothingToDrawError("no label has all of its runs finished")
@@ -132,7 +132,7 @@ def _difficulty(results: Results, suite: Suite) -> pd.DataFrame:
         records = results.store.records({job.id for job in alike})
         readable = {name: record for name, record in records.items() if record.status != "failed"}
         outcomes = [*outcomes, *(Outcome(job.label, job, readable.get(job.id)) for job in alike)]
-    frame = accuracy.difficulty_frame(suite.scores, suite.scores.collect(outcomes), _about(results, suite))
+    frame = accuracy.difficulty_frame(suite.scores, scoring_of(suite).collect(outcomes), _about(results, suite))
     if frame.empty:
         raise NothingToDrawError(
             "every task is stored at one setting alone; --profile full varies them, or a run with e.g. "
@@ -147,12 +147,12 @@ def _all_but_setting_and_seed(job: Job) -> tuple[Any, ...]:
 
 def _about(results: Results, suite: Suite) -> str:
     """What the numbers of a suite are, and what its runs share."""
-    meaning = suite.scores.meaning(results.protocol(suite))
+    meaning = scoring_of(suite).meaning(results.protocol(suite))
     return " ".join([f"{meaning[:1].upper()}{meaning[1:]}.", *results.sentences(suite)])
 
 
 def _loss(results: Results, suite: Suite) -> pd.DataFrame:
-    return suite.scores.curves(results.runs(suite))
+    return scoring_of(suite).curves(results.runs(suite))
 
 
 LEARNING = Drawing(

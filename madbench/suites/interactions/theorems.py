@@ -21,7 +21,7 @@ from numpy import ndarray as Array
 
 from madbench.mixers import Check
 from madbench.mixers.interactions.coupling import Coupling
-from madbench.mixers.interactions.representation import (
+from madbench.suites.interactions.representation import (
     constructions,
     features,
     linear_attention,
