@@ -121,6 +121,8 @@ def suite_of_task(task: str, where: str = "") -> Suite:
     if task not in by_task:
         if task in broken_tasks():
             raise ConfigError(f"{where}{broken_tasks()[task]}")
+        if (suite := task.rpartition("/")[0]) in broken_suites():
+            raise ConfigError(f"{where}{broken_suites()[suite]}")
         raise ConfigError(f"{where}unknown task {task!r}{did_you_mean(task, by_task)}")
     return by_task[task]
 
