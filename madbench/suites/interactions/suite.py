@@ -134,7 +134,7 @@ class InteractionProfile(Profile):
             self.check_training(plan.training, f"training of {task}")
 
     @staticmethod
-    def trains(family: Family) -> bool:
+    def can_train(family: Family) -> bool:
         """Whether the mixers of the family can see all tokens."""
         return getattr(family, "is_bidirectional", False)
 
@@ -160,8 +160,8 @@ class InteractionProfile(Profile):
         plan = self.plan(task)
         rate = plan.learning_rates.get(setting.get("embedding", ""))
         own = {"learning_rate": rate} if rate else {}
-        given = {**self.training, **plan.training, **own, "precision": self.precision}
-        return from_mapping(InteractionTraining, given, f"training of {task}")
+        values = {**self.training, **plan.training, **own, "precision": self.precision}
+        return from_mapping(InteractionTraining, values, f"training of {task}")
 
     def changes(self, job: Job) -> list[str]:
         own = {name: job.setting[name] for name in ("embedding", "control") if name in job.setting}
@@ -205,19 +205,19 @@ def plan(
     for task in chosen:
         check_task(task)
     labels = list(map(str, map(parse, labels)))
-    found = decided(profile, labels, seeds, planned, trained)
-    _check_read(profile, labels, found.jobs)
-    return found
+    planned_jobs = decided(profile, labels, seeds, planned, trained)
+    _check_read(profile, labels, planned_jobs.jobs)
+    return planned_jobs
 
 
-def jobs(labels: Iterable[str], profile: InteractionProfile, **how: Any) -> list[Job]:
+def jobs(labels: Iterable[str], profile: InteractionProfile, **options: Any) -> list[Job]:
     """The jobs of :func:`plan`; raises ``ConfigError`` for an override that decides nothing about any of them too."""
-    return plan(labels, profile, **how).checked()
+    return plan(labels, profile, **options).checked()
 
 
 def _job(profile: InteractionProfile, task: str, setting: dict[str, Any], label: str) -> Job:
     family = family_of(label)
-    if not profile.trains(family):
+    if not profile.can_train(family):
         raise LabelError(f"{label} sees earlier tokens only; agents all see each other: hfa: and ha: labels do")
     model = InteractionModelConfig(profile.model.get("n_head", profile.plan(task).heads.get(label, 1)))
     mixer, training = profile.identifying_settings(label), profile.training_config(task, setting)
@@ -239,8 +239,8 @@ def _check_read(profile: InteractionProfile, labels: Sequence[str], jobs: Sequen
         if kind == "labels" and labels:
             raise ConfigError(f"{key_of(word)} has no effect where labels are named: {', '.join(labels)}")
         trained = {"heads": [job.label for job in own], "learning_rates": [job.setting.get("embedding") for job in own]}
-        given = list(filter(None, name)) or getattr(profile.plan(task), kind, ()) if kind in trained else ()
-        if given and not set(given) & set(trained[kind]):
+        configured = list(filter(None, name)) or getattr(profile.plan(task), kind, ()) if kind in trained else ()
+        if configured and not set(configured) & set(trained[kind]):
             raise ConfigError(f"{key_of(word)} has no effect: trained are {', '.join(sorted(set(trained[kind])))}")
 
 
@@ -254,7 +254,7 @@ def trained(job: Job) -> Hashable:
 def _world_content(task: str, setting: str) -> tuple[int, int, Hashable]:
     """The width of a world's vectors, its length, and all that decides its samples and tests."""
     world = _world(task, json.loads(setting))
-    arrays = (hashlib.sha256(one.tobytes()).hexdigest() for one in (world.effects, world.vectors))
+    arrays = (hashlib.sha256(array.tobytes()).hexdigest() for array in (world.effects, world.vectors))
     sizes = (world.samples, world.test_samples, sorted(world.lengths), getattr(world, "control", ""))
     return world.vectors.shape[1], world.length, (world.symbols, *arrays, world.length, *sizes)
 
