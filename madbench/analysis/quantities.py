@@ -38,7 +38,7 @@ def parts_of(name: str) -> tuple[str, ...]:
 
 def averages_of(name: str) -> list[str]:
     """The averages of which a column is a part."""
-    return [key for suite in suites().values() for key, one in suite.averages.items() if name in one.tasks]
+    return [key for suite in suites().values() for key, average in suite.averages.items() if name in average.tasks]
 
 
 def suite_of_column(name: str) -> Suite | None:

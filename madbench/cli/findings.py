@@ -34,12 +34,16 @@ if TYPE_CHECKING:
 def findings(
     words: StoredWordsArgument = None,
     claims: options.ClaimsOption = "hypermlp",
-    explain: option(str | None, "All about one claim, such as lag; all for every claim.", metavar="NAME") = None,
+    explain: option(
+        str | None, "All about one claim, such as lag; all for every claim.", metavar="CLAIM", completes="CLAIM"
+    ) = None,
     registered: option(
         Path | None, "Exactly what was registered (madbench register); anything else is marked exploratory."
     ) = None,
     power: option(bool, "Instead of verdicts, how many seeds each claim needs.", "--power") = False,
-    claim: option(list[str] | None, "With --power: only these claims; all by default.", metavar="NAME,...") = None,
+    claim: option(
+        list[str] | None, "With --power: only these claims; all by default.", metavar="CLAIM,...", completes="CLAIM,..."
+    ) = None,
     *,
     stored: StoredOptions,
     printed: options.PrintOptions,

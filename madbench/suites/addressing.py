@@ -67,7 +67,7 @@ def names_profile(override: str) -> bool:
 
 
 def own_overrides(overrides: Iterable[str], suite: Suite, leading: Suite) -> tuple[str, ...]:
-    """Those that change the profile of a suite, as that profile has them."""
+    """Overrides that change the profile of a suite, as that profile has them."""
     concerned = (word for word in overrides if suite_of_override(word, leading) is suite and not names_profile(word))
     return tuple(word.removeprefix(suite.prefix) for word in concerned)
 

@@ -121,5 +121,5 @@ class Trial:
 
 def mixer_maker(job: Job, max_len: int, path: str) -> Callable[[], nn.Module]:
     """What makes the mixer of each block of the job's model."""
-    how = {"n_head": job.model.n_head, "budget": job.budget, "path": path, **job.mixer}
-    return functools.partial(mixers.build, parse(job.label), job.model.d_model, max_len, **how)
+    options = {"n_head": job.model.n_head, "budget": job.budget, "path": path, **job.mixer}
+    return functools.partial(mixers.build, parse(job.label), job.model.d_model, max_len, **options)

@@ -42,10 +42,10 @@ class InteractionTrial(Trial):
     def build(job: Job, path: str = "auto") -> InteractionModel:
         agents = world_of(job)
         vectors, max_len = torch.from_numpy(agents.vectors), max(agents.length, *agents.lengths)
-        how = {"n_head": job.model.n_head, "budget": job.budget, "path": path, **job.mixer}
+        options = {"n_head": job.model.n_head, "budget": job.budget, "path": path, **job.mixer}
         with torch.random.fork_rng():
             torch.manual_seed(job.derived_seed("init"))
-            mixer = interaction_mixer(job.label, vectors.shape[1], max_len, **how)
+            mixer = interaction_mixer(job.label, vectors.shape[1], max_len, **options)
             model = InteractionModel(vectors, mixer).to(getattr(torch, job.training.precision))
             model.start()
             return model
