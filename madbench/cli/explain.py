@@ -53,8 +53,8 @@ def explain(
       madbench explain HyperGLU --json      the paper's names are labels too
       madbench explain --cost G-cg-q-12o    its ranks and parameters, term by term
       madbench explain --cost @table1       the paper's labels
-      madbench explain --cost '~R-cg-q-12o' --budget paper   by the paper's rule
-      madbench explain --cost S-c G-cg-q-12o --d-model 768 --n-head 12 --max-len 1024
+      madbench explain --cost '~R-cg-q-12o' --budget paper
+      madbench explain --cost S-c G-cg-q-12o --d-model 768 --n-head 12
     """
     labels, overrides = labels_and_overrides(words)
     if cost:

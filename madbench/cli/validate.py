@@ -64,7 +64,7 @@ def validate(
       madbench validate variants/mine.yaml
       madbench validate my_task.yaml my_profile.yaml --json
       madbench validate --store --results /data/runs
-      madbench validate --machine --results /data/runs    can runs be stored there?
+      madbench validate --machine --results /data/runs
     """
     if machine and (files or store):
         raise ConfigError(f"--machine has no effect with {'--store' if store else files[0]}; give one of the two")

@@ -92,7 +92,7 @@ def test_runs_are_completed_by_label_and_by_id(complete, tmp_path, monkeypatch):
         ("paper hypermlp table1 --profile q", {"quick"}),
         ("findings --claims hy", {"hypermlp"}),
         ("findings --explain la", {"lag"}),
-        ("power --claim la", {"lag"}),
+        ("findings --power --claim la", {"lag"}),
         ("run S --device c", {"cpu", "cuda"}),
         ("run S --track tensorboard,wan", {"tensorboard,wandb"}),
         ("run S --dtype uint3", {"uint32"}),
@@ -109,10 +109,10 @@ def test_values_that_are_one_of_a_few_are_completed(complete, line, offered):
 
 
 OPEN = {  # values that are a number, a path, a text or an id of the user's own
-    "address", "baseline", "batch", "corpus", "cpus_per_job", "d_model", "devices", "examples", "file", "files",
-    "gpus_per_job", "label", "lengths", "max_document", "max_failures", "max_len", "max_line", "max_total", "memory",
+    "address", "baseline", "batch", "called", "corpus", "cpus_per_job", "d_model", "devices", "examples", "file", "files",
+    "gpus_per_job", "into", "label", "lengths", "max_document", "max_failures", "max_len", "max_line", "max_total", "memory",
     "micro_batch", "minutes", "mix_rank", "n_head", "name", "output", "partition", "paths", "peer", "prompt",
-    "protocol", "rank_multiple", "registered", "repeats", "results", "sbatch", "seed", "seeds", "sentence",
+    "protocol", "rank_multiple", "registered", "repeats", "results", "sbatch", "seed", "seeds",
     "seq_len", "slots", "sort", "source", "sources", "temperature", "text_key", "threads", "thresholds",
     "time_limit", "tokens", "top_k", "validation", "vary", "wall_time", "windows", "workers",
 }  # fmt: skip

@@ -25,7 +25,7 @@ from madbench.store.runs import Store
 
 PACKAGE = Path(madbench.__file__).parent
 EXAMPLE = PACKAGE.parent / "examples" / "paper"
-MAY_IMPORT = {"cli/paper.py", "cli/packages.py", "cli/ls.py"}
+MAY_IMPORT = {"cli/paper.py", "cli/packages.py", "cli/listings.py", "cli/completion.py"}
 
 
 def test_nothing_of_the_core_imports_papers():
