@@ -109,12 +109,12 @@ def test_values_that_are_one_of_a_few_are_completed(complete, line, offered):
 
 
 OPEN = {  # values that are a number, a path, a text or an id of the user's own
-    "address", "baseline", "batch", "called", "corpus", "cpus_per_job", "d_model", "devices", "examples", "file", "files",
-    "gpus_per_job", "into", "label", "lengths", "max_document", "max_failures", "max_len", "max_line", "max_total", "memory",
-    "micro_batch", "minutes", "mix_rank", "n_head", "name", "output", "partition", "paths", "peer", "prompt",
-    "protocol", "rank_multiple", "registered", "repeats", "results", "sbatch", "seed", "seeds",
-    "seq_len", "slots", "sort", "source", "sources", "temperature", "text_key", "threads", "thresholds",
-    "time_limit", "tokens", "top_k", "validation", "vary", "wall_time", "windows", "workers",
+    "address", "baseline", "batch", "called", "corpus", "cpus_per_job", "d_model", "devices", "examples", "file",
+    "files", "gpus_per_job", "into", "label", "lengths", "max_document", "max_failures", "max_len", "max_line",
+    "max_total", "memory", "micro_batch", "minutes", "mix_rank", "n_head", "name", "output", "partition", "paths",
+    "peer", "prompt", "protocol", "rank_multiple", "registered", "repeats", "results", "sbatch", "seed", "seeds",
+    "seq_len", "slots", "sort", "source", "sources", "temperature", "text_key", "threads", "thresholds", "time_limit",
+    "tokens", "top_k", "validation", "vary", "wall_time", "windows", "workers",
 }  # fmt: skip
 
 
