@@ -81,6 +81,12 @@ def differences_text(names: Iterable[str]) -> str:
     return ", ".join(dict.fromkeys(column(name).difference for name in in_order(names)))
 
 
+def direction_text(names: Iterable[str]) -> str:
+    """Which of the columns are better where they are lower, as a sentence of a note; empty where none is."""
+    lower = [heading(name) for name in in_order(names) if column(name).better == "lower"]
+    return f"Of {', '.join(lower)} lower is better. " if lower else ""
+
+
 def unit(name: str) -> str:
     """Unit of a difference in a column, for programs."""
     return column(name).unit

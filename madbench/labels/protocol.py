@@ -30,7 +30,7 @@ class Explanation:
 
 def _label(answer: Any) -> Any:
     hash(answer)
-    if not isinstance(str(answer), str) or str(answer) in ("", "None"):
+    if answer is None or not str(answer):
         raise TypeError(f"a label is expected, not {answer!r}")
     return answer
 
