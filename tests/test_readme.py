@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
+import sys
 from pathlib import Path
 
 import pytest
@@ -12,8 +13,10 @@ import typer
 from madbench.cli import app
 from madbench.cli.options import labels_and_overrides
 from madbench.labels import expand
+from madbench.mixers import solve
 from madbench.suites.language.suite import LanguageProfile
 from madbench.suites.mad.suite import MadProfile
+from tests.conftest import forget_installed
 
 README = (Path(__file__).parents[1] / "README.md").read_text(encoding="utf-8")
 BLOCKS = re.findall(r"```\w*\n(.*?)```", README, re.DOTALL)
@@ -24,6 +27,25 @@ COMMANDS = [
     if line.removeprefix("$ ").startswith("madbench ")
 ]
 VERBS = typer.main.get_command(app).commands
+
+
+@pytest.fixture(autouse=True, scope="module")
+def own_mixer(tmp_path_factory):
+    """The README's module, in the file and folder where its commands look for it."""
+    (block,) = [block for block in BLOCKS if "class MyMixer" in block]
+    folder = tmp_path_factory.mktemp("own")
+    (folder / "my_mixers.py").write_text(block)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        patch.syspath_prepend(folder)
+        yield
+    sys.modules.pop("my_mixers", None)
+    forget_installed()
+
+
+def test_the_module_of_one_s_own_is_a_mixer():
+    allocation = solve("my:my_mixers.MyMixer", 32)
+    assert allocation.total == 33 * 32 and not allocation.leak
 
 
 def test_there_are_commands_to_check():

@@ -12,7 +12,7 @@ from pathlib import Path
 from madbench.analysis.protocols import protocol_list
 from madbench.analysis.scores import Results
 from madbench.config import convert, key_of
-from madbench.errors import BudgetError, ConfigError, LabelError, StoreError
+from madbench.errors import BudgetError, ConfigError, FamilyError, LabelError, StoreError
 from madbench.experiment import Experiment, PlannedRow, Protocol, load_profile
 from madbench.grid import Grid, Row
 from madbench.jobs import Budget, Fidelity, Job
@@ -273,7 +273,7 @@ class Selection:
             except (BudgetError, ConfigError, LabelError) as error:
                 if self.labels:
                     raise
-                if isinstance(error, BudgetError):  # else no run of the label can have these settings
+                if isinstance(error, (BudgetError, FamilyError)):  # else no run of the label can have these settings
                     self.warn(f"{label} is left out; {error}")
                 continue
             if self.labels or not planned[-1].idle:  # a label that was not named is one that the changes concern

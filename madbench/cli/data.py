@@ -29,7 +29,9 @@ class DataError(MadbenchError):
 
 def data(
     words: argument(list[str] | None, "TASK|KEY=VALUE", "A task of tokens, and changes to its setting.") = None,
-    split: option(str | None, "train, validation or test.", show_default="test; all three with --check") = None,
+    split: option(
+        str | None, "train, validation or test.", show_default="test; all three with --check", completes="SPLIT"
+    ) = None,
     seed: option(int, "Seed of the run whose data are shown.", min=0) = 0,
     examples: option(int | None, "How many examples to show.", min=1, show_default=str(DEFAULT_EXAMPLES)) = None,
     profile: ProfileOption = None,

@@ -15,7 +15,7 @@ from rich.console import Console
 from madbench.cli.options import RESULTS, JsonOption, argument, labels_and_overrides, open_stored, option, warn
 from madbench.cli.printing import PLAIN, print_json, print_lines, quantity, table_lines
 from madbench.config import PUBLISHED, from_mapping, read_yaml
-from madbench.errors import ConfigError, did_you_mean
+from madbench.errors import ConfigError, FamilyError, did_you_mean
 from madbench.jobs import Job
 from madbench.labels import (
     LabelSet,
@@ -168,16 +168,16 @@ def _suites() -> Rows:
 def _families() -> Rows:
     rows, broken = [], broken_families()
     for name, family in loaded_families().items():
-        module = sys.modules.get(type(family).__module__)  # none of a class that is made by code
-        about = ((module and inspect.getdoc(module)) or "").partition("\n\n")[0]
+        module = sys.modules.get(family.__module__)  # none of a class that is made by code
+        of_module = ((module and inspect.getdoc(module)) or "").partition("\n\n")[0]
         try:
             count = len(family.labels()) if hasattr(family, "labels") else None
-        except Exception as error:  # of another package's code
-            broken[name] = f"family {name!r}: its labels cannot be listed: {type(error).__name__}: {error}"
+        except FamilyError as error:
+            broken[name] = str(error)
             continue
         row = {"family": name or "S/R/G", "labels": count, "settings": ", ".join(field_names(family.Settings))}
         row |= {name: getattr(family, name, None) for name in ("example", "syntax")}
-        rows.append(row | {"description": _line(about)})
+        rows.append(row | {"description": getattr(family, "description", None) or _line(of_module)})
     return _with_broken(rows, broken)
 
 

@@ -82,6 +82,7 @@ ClaimsOption = option(
     "File of claims (madbench claim writes one), or the paper whose claims to take.",
     "--claims",
     metavar="FILE.yaml|PAPER",
+    completes="PAPER",
 )
 JsonOption = option(bool, "Print JSON for a program instead of a table.", "--json")
 TasksOption = option(
@@ -92,7 +93,7 @@ TasksOption = option(
     show_default="the six of MAD and language_model",
     completes="TASK,...",
 )
-DeviceOption = option(str, "auto, cpu, cuda or cuda:N.")
+DeviceOption = option(str, "auto, cpu, cuda or cuda:N.", completes="DEVICE")
 SeedsOption = option(str, "Seeds such as 0,1,2 or 0-4; each decides initialisation, data and order.")
 SlotsOption = option(int | None, "Jobs at a time; one a CPU core, one on a GPU by default.", min=1)
 ThreadsOption = option(
@@ -103,9 +104,14 @@ ThreadsOption = option(
     show_default="OMP_NUM_THREADS, else 1, and the free cores for a language model that has them to itself",
 )
 TokenizerOption = option(
-    str | None, "What made the ids of nanoGPT's files: gpt2, bytes or none:N.", show_default="gpt2"
+    str | None,
+    "What made the ids of nanoGPT's files: gpt2, bytes or none:N.",
+    show_default="gpt2",
+    completes="TOKENIZER",
 )
-DtypeOption = option(str | None, "Type of nanoGPT's ids, such as uint32.", show_default="what the ids fit")
+DtypeOption = option(
+    str | None, "Type of nanoGPT's ids, such as uint32.", show_default="what the ids fit", completes="DTYPE"
+)
 ForceOption = option(bool, "Train again what the store has already.", "--force")
 KeepWeightsOption = option(
     bool, "Keep the weights of runs with them, as those of language models are anyway.", "--keep-weights"
@@ -147,6 +153,7 @@ class TrainingOptions:
         "CPU that is where sequences and batches are tiny, and only sweeps of many jobs a slot have groups.",
         parser=parse_group,
         metavar="auto|N",
+        completes="auto",
         show_default="auto",
     ) = None
     no_cuda_graph: option(
@@ -157,9 +164,11 @@ class TrainingOptions:
         "torch.compile, which needs a C++ compiler; auto: where five minutes or more are left and compiled steps are "
         "measured to be faster.",
     ) = "never"
-    track: option(list[str] | None, "Also log to tensorboard, wandb or trackio, comma-separated; each is an extra.") = (
-        None
-    )
+    track: option(
+        list[str] | None,
+        "Also log to tensorboard, wandb or trackio, comma-separated; each is an extra.",
+        completes="TRACKER",
+    ) = None
     force: ForceOption = False
     dry_run: option(bool, "Show jobs, parameters, FLOPs and a time estimate; train nothing.", "--dry-run") = False
 

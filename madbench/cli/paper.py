@@ -45,7 +45,9 @@ def paper(
         "[PAPER [ITEM [KEY=VALUE]]]",
         "A paper, one of its items, and changes of its profile; without words the papers.",
     ) = None,
-    profile: option(str, "quick, full (the paper's size), or a YAML file.", "--profile", "-p") = QUICK,
+    profile: option(
+        str, "quick, full (the paper's size), or a YAML file.", "--profile", "-p", completes="SIZE"
+    ) = QUICK,
     seeds: option(str | None, "Seeds such as 0-2.", show_default="the item's") = None,
     tasks: option(
         list[str] | None, "Tasks, comma-separated.", "--tasks", "--task", "-t", show_default="its own"

@@ -27,7 +27,9 @@ def prepare(
         "Files (.jsonl, .ndjson, .json, .parquet; any other is one document of text; .gz and .zst of them), folders of "
         "them, hf:NAME for a Hugging Face dataset, or stdlib, Python's own standard library.",
     ),
-    tokenizer: option(str, "bytes, gpt2, bpe:N to train one of N tokens on this text, or a tokenizer.json.") = "bytes",
+    tokenizer: option(
+        str, "bytes, gpt2, bpe:N to train one of N tokens on this text, or a tokenizer.json.", completes="NEW_TOKENIZER"
+    ) = "bytes",
     name: option(str | None, "Name of the corpus.", show_default="the source's, and the tokenizer's") = None,
     results: ResultsOption = RESULTS,
     output: output_option("Folder of the corpus.", show_default="RESULTS/corpora/NAME") = None,

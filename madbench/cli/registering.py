@@ -16,7 +16,9 @@ from madbench.errors import ConfigError, did_you_mean
 
 def power(
     words: options.StoredWordsArgument = None,
-    claim: option(list[str] | None, "Only these claims; all by default.", metavar="NAME,...") = None,
+    claim: option(
+        list[str] | None, "Only these claims; all by default.", metavar="CLAIM,...", completes="CLAIM,..."
+    ) = None,
     claims: options.ClaimsOption = "hypermlp",
     *,
     stored: StoredOptions,

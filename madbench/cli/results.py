@@ -150,7 +150,9 @@ def compare(
 def findings(
     words: StoredWordsArgument = None,
     claims: options.ClaimsOption = "hypermlp",
-    explain: option(str | None, "All about one claim, such as lag; all for every claim.", metavar="NAME") = None,
+    explain: option(
+        str | None, "All about one claim, such as lag; all for every claim.", metavar="CLAIM", completes="CLAIM"
+    ) = None,
     registered: option(
         Path | None, "Exactly what was registered (madbench register); anything else is marked exploratory."
     ) = None,

@@ -24,11 +24,13 @@ from madbench.suites.profile import Profile, changed, usual_settings
 if TYPE_CHECKING:
     from madbench.labels import Label
     from madbench.mixers import Check, Family
-    from madbench.tasks.worlds import Embedding, World
+    from madbench.tasks.worlds import World
 
 NAME = "interactions"
 TASKS = ("colliding", "hunters", "alliances")
 """The worlds, in the order of their tables."""
+COLLIDING = TASKS[0]
+"""The world whose settings a profile lists: by embedding, and with each control."""
 EMBEDDINGS = ("one_hot", "sinusoidal")
 """Of colliding agents' positions."""
 CONTROLS = ("without_itself", "distinct")
@@ -109,6 +111,8 @@ class InteractionProfile(Profile):
 
     def __post_init__(self):
         super().__post_init__()
+        if not self.embeddings:
+            raise ConfigError(f"embeddings: expected {' or '.join(EMBEDDINGS)} or both, got none")
         for task, plan in self.tasks.items():
             check_task(task, "tasks: ")
             for key in {"embedding", "control"} & {*plan.setting}:
@@ -116,7 +120,7 @@ class InteractionProfile(Profile):
                     f"setting of {task}: {key!r} has no effect: the profile's {key}s say which are trained"
                 )
             for embedding in plan.learning_rates:
-                if task != "colliding" or embedding not in EMBEDDINGS:
+                if task != COLLIDING or embedding not in EMBEDDINGS:
                     raise ConfigError(
                         f"learning_rates of {task}: {embedding!r} has no effect: no embedding of this task"
                     )
@@ -142,15 +146,12 @@ class InteractionProfile(Profile):
         """The world of the task, with changes to its setting."""
         return _world(task, {**self.plan(task).setting, **changes})
 
-    def settings(
-        self, task: str, embedding: Embedding | None = None, has_controls: bool = True
-    ) -> list[dict[str, Any]]:
+    def settings(self, task: str) -> list[dict[str, Any]]:
         """The settings of a task, each as the mapping of its fields: by embedding, and with each control."""
         changes: list[dict[str, Any]] = [{}]
-        if task == "colliding":
-            embeddings = [embedding] if embedding else self.embeddings
-            controls = ["", *self.controls] if has_controls else [""]
-            changes = [{"embedding": e, "control": c} for e, c in itertools.product(embeddings, controls)]
+        if task == COLLIDING:
+            controls = ("", *self.controls)
+            changes = [{"embedding": e, "control": c} for e, c in itertools.product(self.embeddings, controls)]
         settings = [vars(self.world(task, **change)) for change in changes]
         return [{**setting, "test_lengths": list(setting["test_lengths"])} for setting in settings]
 
@@ -185,8 +186,6 @@ def plan(
     fidelity: Fidelity = "corrected",
     budget: Budget = "strict",
     precision: str = "float64",
-    embedding: Embedding | None = None,
-    has_controls: bool = True,
 ) -> Plan:
     """The jobs in the order task, setting, label, seed, none twice; without ``labels`` those that each task names.
 
@@ -196,7 +195,7 @@ def plan(
     chosen = list(TASKS if tasks is None else tasks)
 
     def planned(profile: InteractionProfile, labels: Sequence[str]) -> list[Job]:
-        settings = [(task, one) for task in chosen for one in profile.settings(task, embedding, has_controls)]
+        settings = [(task, one) for task in chosen for one in profile.settings(task)]
         return [
             _job(profile, task, setting, label)
             for task, setting in settings
@@ -229,7 +228,10 @@ def _job(profile: InteractionProfile, task: str, setting: dict[str, Any], label:
 
 def _check_read(profile: InteractionProfile, labels: Sequence[str], jobs: Sequence[Job]) -> None:
     """Raises ``ConfigError`` for an override of what a task has by label or embedding, where no job has it."""
+    is_colliding = any(job.task == COLLIDING for job in jobs)
     for word in profile.overrides:
+        if key_of(word) in profile.stays_comparable and not is_colliding:
+            raise ConfigError(f"{key_of(word)} has no effect without colliding agents")
         section, task, kind, *name = [*key_of(word).split(".", 3), "", ""][:4]
         own = [job for job in jobs if job.task == task]
         if section != "tasks" or not own:
