@@ -376,8 +376,8 @@ class _Narrow(TorchDispatchMode):
         if not isinstance(result, Tensor):
             return result
         name = operation.overloadpacket.__name__
-        given = [one for one in tree_leaves((args, kwargs)) if isinstance(one, Tensor)]
-        is_position = name == "arange" or bool(given) and all(id(one) in self.of_positions for one in given)
+        inputs = [leaf for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, Tensor)]
+        is_position = name == "arange" or bool(inputs) and all(id(x) in self.of_positions for x in inputs)
         if is_position and result.dtype != torch.bool:  # a mask is exact
             self.of_positions[id(result)] = result
         if (name in self.names or is_position) and result.dtype in (torch.bfloat16, torch.float16):

@@ -195,7 +195,7 @@ def plan(
     chosen = list(TASKS if tasks is None else tasks)
 
     def planned(profile: InteractionProfile, labels: Sequence[str]) -> list[Job]:
-        settings = [(task, one) for task in chosen for one in profile.settings(task)]
+        settings = [(task, setting) for task in chosen for setting in profile.settings(task)]
         return [
             _job(profile, task, setting, label)
             for task, setting in settings
