@@ -187,7 +187,7 @@ def _notes(rows: Sequence[Effect]) -> str:
     tested = sum(bool(effect.estimate.test) for effect in effects)
     notes = (
         "The unit is the seed; settings of a task and pairs of labels are averaged. "
-        f"{direction_text(one.quantity for one in found)}±: half"
+        f"{direction_text(row.quantity for row in rows)}±: half"
         " of the 95% interval, t with Satterthwaite's degrees of freedom. [low, high]: the 95% interval of a pair of"
         " which some seeds solve the task; Boschloo's exact test of the counts of solved seeds. In brackets: not"
         f" tested; a single seed, zero variance, or no label has learned the task. Holm over {tested} effects, with"
