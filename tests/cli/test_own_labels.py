@@ -44,3 +44,10 @@ def test_without_labels_the_error_says_which_there_are(main, words, says):
     assert (refused.code, refused.stdout) == (2, "")
     for part in says:
         assert part in refused.stderr
+
+
+def test_the_plan_of_agents_has_the_memory_of_their_models(main):
+    ended = main("run", "-t", "colliding", "--dry-run", "--details", "--json")
+    assert ended.code == 0, ended.stderr
+    (cell,) = json.loads(ended.stdout)["cells"]
+    assert cell["memory_bytes"] > 600 * 8 * 4  # weights, gradients and two moments in float64

@@ -46,7 +46,10 @@ class InteractionTrial(Trial):
         with torch.random.fork_rng():
             torch.manual_seed(job.derived_seed("init"))
             mixer = interaction_mixer(job.label, vectors.shape[1], max_len, **options)
-            model = InteractionModel(vectors, mixer).to(getattr(torch, job.training.precision))
+            model = InteractionModel(vectors, mixer)
+            for tensor in (*model.parameters(), *model.buffers()):  # Module.to cannot convert tensors without data
+                if tensor.is_floating_point():
+                    tensor.data = tensor.data.to(getattr(torch, job.training.precision))
             model.start()
             return model
 
