@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import pandas as pd
 
+from madbench.analysis.noise_model import noise_of, with_noise
 from madbench.experiment import Experiment, PlannedRow
 from madbench.store.runs import Store
 from madbench.suites import Suite
@@ -62,8 +63,13 @@ class Results:
         return [one for one in self.outcomes(suite) if one.record]
 
     def collected(self, suite: Suite) -> pd.DataFrame:
-        """The jobs of the suite (:meth:`madbench.suites.scoring.Scoring.collect`), once for each row that has them."""
-        return suite.scores.collect(self.outcomes(suite))
+        """The jobs of the suite (:meth:`madbench.suites.scoring.Scoring.collect`), once for each row that has them.
+
+        With what is known of the noise of each, in the column ``noise``.
+        """
+        outcomes = self.outcomes(suite)
+        noises = pd.Series([noise_of([one.job]) for one in outcomes], dtype=object)
+        return suite.scores.collect(outcomes).assign(noise=noises)
 
     @functools.cached_property
     def scores(self) -> pd.DataFrame:
@@ -72,7 +78,7 @@ class Results:
         for suite in self.experiment.suites:
             thresholds = suite.scores.claimed_thresholds([row.protocol for row in self.rows(suite)])
             if outcomes := self.outcomes(suite):
-                frames.append(suite.scores.frame(outcomes, thresholds))
+                frames.append(with_noise(suite.scores.frame(outcomes, thresholds), outcomes))
         return pd.concat(frames, ignore_index=True) if frames else no_scores()
 
     def rows(self, suite: Suite) -> list[PlannedRow]:

@@ -10,6 +10,7 @@ import pandas as pd
 
 from madbench.analysis.captions import SOLVED_NOTE, about_baseline
 from madbench.analysis.cells import Cell, cells_of, is_over_budget, with_marks
+from madbench.analysis.noise_model import with_noise
 from madbench.analysis.quantities import BUDGET_RATIO, SEEDS, TASK_MEAN, column, is_average
 from madbench.analysis.result_table import ResultTable
 from madbench.analysis.samples import differences_from
@@ -141,7 +142,7 @@ def _suite_results(
         thresholds = suite.scores.thresholds(list(groups.values()), list(protocols.values()))
     elif len(set(thresholds)) < len(thresholds):
         raise ConfigError(f"thresholds {', '.join(f'{x:g}' for x in thresholds)}: give each once")
-    frames = {key: suite.scores.frame(outcomes, thresholds) for key, outcomes in groups.items()}
+    frames = {key: with_noise(suite.scores.frame(outcomes, thresholds), outcomes) for key, outcomes in groups.items()}
     of_groups = [suite.scores.columns(protocols[key], groups[key], frames[key], thresholds) for key in groups]
     columns = [one for one in of_groups[0] if all(one in others for others in of_groups)]
     if is_brief:

@@ -178,7 +178,7 @@ def test_the_figure_of_the_budget_has_the_intervals_of_the_average_and_of_the_lo
     frame = figure_frame("budget", results).set_index(["quantity", "label"])
     assert {quantity for quantity, _ in frame.index} == {MAD_AVERAGE, LOSS}
     row = frame.loc[MAD_AVERAGE, "R-pc"]
-    assert (round(row.low, 1), round(row.high, 1)) == (80.7, 91.7)
+    assert (round(row.low, 1), round(row.high, 1)) == (85.4, 87.0)
     assert len(samples[MAD_AVERAGE]["R-pc"].parts) == len(MAD_TASKS)
 
 
