@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pandas as pd
 
-from madbench.analysis.noise_model import noise_of, with_noise
+from madbench.analysis.noise_model import with_noise
 from madbench.experiment import Experiment, PlannedRow
 from madbench.store.runs import Store
 from madbench.suites import Suite
@@ -63,13 +63,8 @@ class Results:
         return [one for one in self.outcomes(suite) if one.record]
 
     def collected(self, suite: Suite) -> pd.DataFrame:
-        """The jobs of the suite (:meth:`madbench.suites.scoring.Scoring.collect`), once for each row that has them.
-
-        With what is known of the noise of each, in the column ``noise``.
-        """
-        outcomes = self.outcomes(suite)
-        noises = pd.Series([noise_of([one.job]) for one in outcomes], dtype=object)
-        return suite.scores.collect(outcomes).assign(noise=noises)
+        """The jobs of the suite (:meth:`madbench.suites.scoring.Scoring.collect`), once for each row that has them."""
+        return suite.scores.collect(self.outcomes(suite))
 
     @functools.cached_property
     def scores(self) -> pd.DataFrame:

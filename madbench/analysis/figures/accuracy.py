@@ -210,7 +210,8 @@ def difficulty_frame(scoring: Scoring, collected: pd.DataFrame, protocol: str) -
 
     A setting counts where it differs from the task's first one in one variable. A seed with jobs to do is left out; one
     whose runs all diverged counts at chance.
-    ``collected`` (:meth:`madbench.suites.scoring.Scoring.collect`) is of one protocol, a task's baseline setting first.
+    ``collected`` (:meth:`madbench.suites.scoring.Scoring.collect`) is of one protocol, a task's baseline setting first;
+    a column ``noise`` has what a noise model says of each job.
     """
     scores = scoring.setting_scores(collected)
     places = {label: i for i, label in enumerate(collected.label.unique())}
