@@ -178,7 +178,7 @@ def load_paper(name: str) -> Paper:
     with isolated(where, ConfigError):
         paper = resolve(packages.points[name].value)
         if not isinstance(paper, Paper):
-            raise ConfigError(f"expected a madbench.papers.Paper, got {type(paper).__name__}")
+            raise ConfigError(f"expected a madbench.papers.Paper, got {repr(paper)[:100]}")
         _check(paper, str(paper.title))  # of one that was not read from a file
     return replace(paper, name=name)
 

@@ -190,7 +190,7 @@ def test_unfinished_seeds_are_left_out_and_counted_and_diverged_ones_count_at_ch
 def test_notes_say_what_the_intervals_rest_on():
     two = attribution_table(scored({"S": (10.0, 12.0, 9.0), "S-c": (15.0, 16.0, 17.0)}), protocol=["A protocol."])
     assert two.notes.startswith("A protocol. ")
-    assert all(words in two.notes for words in ("Satterthwaite", "Boschloo", "In brackets: not tested"))
+    assert all(words in two.notes for words in ("Cochran and Cox", "Boschloo", "In brackets: not tested"))
     assert "of no two factors are all four combinations" in two.notes
     assert two.caption.startswith("Mean difference of the labels that differ in this factor alone")
     assert "Holm over 1 effects" in two.notes and "significant ones of 2 tested" in attribution_table(scored(SIX)).notes

@@ -135,7 +135,7 @@ def test_the_family_is_all_rows_that_are_tested():
 def test_notes_begin_with_the_protocol_and_say_how_rows_are_tested():
     notes = comparison_table("S", ["R"], scored({"S": [50.0, 51.0], "R": [60.0, 61.0]}), ["Profile pico."]).notes
     assert notes.startswith("Profile pico. The unit is the seed")
-    assert all(words in notes for words in ("Welch", "Boschloo", "for 0 tests", "fewer than 3 seeds"))
+    assert all(words in notes for words in ("Cochran and Cox", "Boschloo", "for 0 tests", "fewer than 3 seeds"))
 
 
 def test_text_and_records_say_the_same():

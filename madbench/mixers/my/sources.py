@@ -213,7 +213,7 @@ def _import(path: str) -> tuple[Any, Callable[..., Any]]:
                 raise LabelError(f"{where}: {'.'.join(parts[:end])} has no attribute {parts[end]!r}")
             value = getattr(value, parts[end])
     if not callable(value):
-        raise LabelError(f"{where}: expected a class or a function that makes a module, got {type(value).__name__}")
+        raise LabelError(f"{where}: expected a class or a function that makes a module, got {repr(value)[:100]}")
     is_class = isinstance(value, type)
     if is_class and not _is_of_modules(value):
         raise LabelError(f"{where}: expected a class of torch.nn.Module, got {value.__name__}, which is none")
