@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 
+from madbench.analysis.marked_text import with_minus
 from madbench.cli import options
 from madbench.cli.listings import setting_change
 from madbench.cli.parameters import argument, option, output_option
@@ -158,7 +159,7 @@ def _percent(value: float | None) -> str:
 
 
 def _number(value: float | None) -> str:
-    return "-" if value is None or value != value else f"{value:.2f}"
+    return "-" if value is None or value != value else with_minus(f"{value:.2f}")
 
 
 def _cell(row: Mapping[str, Any], name: str) -> str:
@@ -167,7 +168,7 @@ def _cell(row: Mapping[str, Any], name: str) -> str:
     if random is None or value is None:
         return (_number if name in _NUMBERS else _percent)(value)
     where = _PLACES.get(name, "").format(**row) if "head" in row else ""
-    return f"{where}{100 * value:.0f} [{100 * random:.0f}]{'*' if value > random else ' '}"
+    return f"{with_minus(where)}{100 * value:.0f} [{100 * random:.0f}]{'*' if value > random else ' '}"
 
 
 def _page(model: Inspection) -> list[list[str]]:

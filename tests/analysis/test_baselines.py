@@ -40,7 +40,7 @@ def test_differences_are_those_of_the_means_with_welchs_interval():
 def test_one_seed_has_no_interval_and_none_no_difference():
     found = differences_from(scored({"a": [10.0], "b": [9.5], "c": [None, 3.0], "d": [None]}), "a")
     assert set(found) == {("b", "compression"), ("c", "compression")}
-    assert difference_text(found["b", "compression"], "compression") == "(-0.5)"
+    assert difference_text(found["b", "compression"], "compression") == "(−0.5)"
     assert differences_from(scored({"b": [9.5]}), "a") == {}
 
 
@@ -128,7 +128,7 @@ def test_language_models_of_several_protocols_share_a_table(tmp_path, language_r
     assert headings[:2] == ["Label", "L5"] and headings[-2:] == ["n", "vs baseline"]
     assert [line[0] for line in lines] == ["S", f"S  {change}"]
     expected = stats.ttest_ind([2.45, 2.6], [2.75, 2.85], equal_var=False).confidence_interval(0.95)
-    assert lines[1][-1] == f"-0.275 ±{expected.high + 0.275:.3f}"
+    assert lines[1][-1] == f"−0.275 ±{expected.high + 0.275:.3f}"
     assert "At the settings of S: Nats per token" in table.notes
     assert not any(table.marks().values()) and "bold" not in table.caption
     with pytest.raises(ConfigError, match="2 protocols"):
