@@ -16,6 +16,7 @@ from madbench.cli.parameters import argument, option, output_option
 from madbench.cli.plot import LayoutOptions
 from madbench.cli.printing import counted, print_json, print_lines, table_lines
 from madbench.cli.trained_models import TrainedModel
+from madbench.cli.words import split_list
 from madbench.errors import ConfigError
 from madbench.jobs import Job
 from madbench.suites import suite_of
@@ -36,8 +37,14 @@ def inspect(
         "weights: weights.safetensors or checkpoint.pt.",
     ),
     other: argument(str | None, "RUN2", "A second one, to compare with.") = None,
-    task: option(
-        str | None, "The task of the run, where a label has runs of several.", "--task", "-t", completes="TASK"
+    tasks: option(
+        list[str] | None,
+        "The task of the run, where a label has runs of several, or its suite.",
+        "--tasks",
+        "--task",
+        "-t",
+        show_default="any",
+        completes="TASK,...",
     ) = None,
     examples: option(int | None, "Inputs to look at.", min=1, show_default="up to 32, fewer of long ones") = None,
     corpus: option(Path | None, "Folder of a language model's corpus, where it has been moved.") = None,
@@ -93,12 +100,13 @@ def inspect(
 
     if no_figures and (output is not None or shape != LayoutOptions()):
         raise ConfigError("--output, --width, --no-title and --no-caption have no effect with --no-figures")
+    asked = split_list(tasks)
     device = resolve_device(device)
     jobs: list[Job] = []
     models: list[Inspection] = []
     sizes: list[list[int]] = []  # of the inputs
     for name in [run] if other is None else [run, other]:
-        trained = TrainedModel(name, results, is_of_text=False, task=task)
+        trained = TrainedModel(name, results, is_of_text=False, tasks=asked)
         job = trained.job
         if jobs and job.id == jobs[0].id:
             raise ConfigError(f"{name!r} is the same run as {run!r}; name two, or one alone")
