@@ -22,6 +22,7 @@ import pandas as pd
 
 from madbench.analysis.contrasts import Contrast, Pair, Square, find_pairs, find_squares
 from madbench.analysis.inference import LEVEL, Difference, Sample, combination, difference, holm
+from madbench.analysis.marked_text import MINUS
 from madbench.analysis.quantities import difference_text, differences_text, direction_text, heading, in_order, unit
 from madbench.analysis.rendering import Listing, known
 from madbench.analysis.samples import columns_that, count_left_out, samples_of
@@ -156,7 +157,7 @@ def _lines(every: Sequence[Effect], quantities: Sequence[str], shows_pairs: bool
             for pair in dict.fromkeys(pair for effect in effects.values() for pair in effect.cases):
                 of_pair = {quantity: effect.cases[pair] for quantity, effect in effects.items() if pair in effect.cases}
                 cells = {quantity: _text(difference, quantity) for quantity, difference in of_pair.items()}
-                add(f"  {pair[0]} - {pair[1]}", cells, "", (difference.n for difference in of_pair.values()))
+                add(f"  {pair[0]} {MINUS} {pair[1]}", cells, "", (difference.n for difference in of_pair.values()))
     return lines
 
 

@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 
 from madbench.analysis.inference import LEAST_SEEDS, LEVEL, Sample, binomial_interval, may_be_best
-from madbench.analysis.marked_text import BEST, WITHIN_NOISE
+from madbench.analysis.marked_text import BEST, WITHIN_NOISE, with_minus
 from madbench.analysis.rendering import known
 from madbench.analysis.samples import samples_of
 from madbench.labels import factors, parse
@@ -82,7 +82,7 @@ class Cell:
         partial = f" ({self.done}/{self.expected})" if not self.is_whole else ""
         if sample.has_diverged and sample.diverged.all():
             return column.missing if self.is_out_of_reach else f"diverged{partial}"
-        number = f"{self.mean:,.{column.digits}f}"
+        number = with_minus(f"{self.mean:,.{column.digits}f}")
         if not column.better:
             return number
         half = "" if math.isnan(sample.half_width) or partial else f"{sample.half_width:,.{column.digits}f}"

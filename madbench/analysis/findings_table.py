@@ -10,6 +10,7 @@ from madbench.analysis.attribution import left_out_sentences
 from madbench.analysis.claims import HYPERMLP, MARGIN_LABELS, MARGIN_SHARE, margin, orientation, published_gain
 from madbench.analysis.findings import ASKED_SEEDS, PROVISIONAL, Finding
 from madbench.analysis.inference import LEAST_SEEDS, LEVEL
+from madbench.analysis.marked_text import MINUS
 from madbench.analysis.quantities import column, difference_text, heading, p_text, signed, unit
 from madbench.analysis.rendering import Listing, known
 from madbench.config import seed_list
@@ -98,7 +99,7 @@ def explanation(rows: Sequence[Finding]) -> list[tuple[str, str]]:
         for case, pair in enumerate(claim.pairs):
             ours = signed(row.pairs[pair], row.quantity) if pair in row.pairs else "not counted"
             gain = "" if claim.rivals else _signed(published_gain(claim, row.quantity, [case]), row.quantity)
-            lines.append(("", f"{pair[0]} - {pair[1]}: {gain and f'published {gain}, '}ours {ours}"))
+            lines.append(("", f"{pair[0]} {MINUS} {pair[1]}: {gain and f'published {gain}, '}ours {ours}"))
         if row.command:
             lines.append(("", row.command))
     return [*lines, ("note", claim.note)] if claim.note else lines

@@ -7,7 +7,7 @@ import re
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from madbench.analysis.marked_text import BEST, WITHIN_NOISE, MarkedText, Width
+from madbench.analysis.marked_text import BEST, MINUS, WITHIN_NOISE, MarkedText, Width
 from madbench.errors import ConfigError
 
 Lines = Sequence[Sequence[MarkedText]]
@@ -24,6 +24,7 @@ _WIDTHS: dict[Width, float] = {"single": 200.0, "double": 397.0}
 """Points that a table may take: a column of the ``article`` class, the narrowest in use, and a page of 5.5 inches."""
 _ESCAPES = {character: "\\" + character for character in "&%$#_{}"} | {
     "±": r"$\pm$",
+    MINUS: "$-$",
     "†": r"$^\dagger$",
     "‡": r"$^\ddagger$",
     "~": r"\textasciitilde{}",
@@ -38,7 +39,7 @@ _STACK = r"\def\stack#1#2#3{\begin{tabular}[#1]{@{}#2@{}}#3\end{tabular}}%"
 
 _MINUS_OR_DASH = re.compile(r"(?<![\w)\]-])-(?=\.?\d)|(?<=\d)-(?=\d)")
 
-_EMS = {".,:;'!|[]il ": 0.33, "-()frtjI": 0.4, "0123456789/*+†‡aceosxyz": 0.5, "±<>=%mwMW~": 0.85}
+_EMS = {".,:;'!|[]il ": 0.33, "-()frtjI": 0.4, "0123456789/*+†‡aceosxyz": 0.5, f"±<>=%mwMW~{MINUS}": 0.85}
 """Widths of characters in Computer Modern of ten points, by its size and never too small; others: ``_OTHER_EM``."""
 _EM_OF = {character: width for characters, width in _EMS.items() for character in characters}
 _OTHER_EM, _MONOSPACED_EM = 0.7, 0.525
@@ -154,7 +155,7 @@ def _ems(text: str) -> float:
 
 
 def _is_number(cell: MarkedText) -> bool:
-    return re.match(r"[+-]?[\d.<\[]", cell.text) is not None
+    return re.match(rf"[+{MINUS}-]?[\d.<\[]", cell.text) is not None
 
 
 def _words(text: str) -> list[str]:

@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
+from madbench.analysis.marked_text import with_minus
 from madbench.suites import Column, Suite, suites
 
 if TYPE_CHECKING:
@@ -92,10 +93,10 @@ def unit(name: str) -> str:
     return column(name).unit
 
 
-def signed(value: float, name: str) -> str:
-    """A difference in a column: ``+12.3``, and never ``-0.0``."""
-    digits = column(name).digits
-    return f"{round(value, digits) + 0.0:+.{digits}f}"
+def signed(value: float, name: str, digits: int | None = None) -> str:
+    """A difference in a column: ``+12.3`` with the column's digits, and never minus zero."""
+    digits = column(name).digits if digits is None else digits
+    return with_minus(f"{round(value, digits) + 0.0:+.{digits}f}")
 
 
 def difference_text(difference: Difference, name: str) -> str:
@@ -107,7 +108,7 @@ def difference_text(difference: Difference, name: str) -> str:
     if math.isclose(above, below, abs_tol=0.1**digits / 2):
         return f"{number} ±{above:,.{digits}f}"
     digits = max(0, digits - 1)
-    return f"{number} [{difference.low + 0.0:+.{digits}f}, {difference.high + 0.0:+.{digits}f}]"
+    return f"{number} [{signed(difference.low, name, digits)}, {signed(difference.high, name, digits)}]"
 
 
 def interval_text(difference: Difference, name: str) -> str:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 
 from madbench.analysis.latex import latex_table
-from madbench.analysis.marked_text import BEST, WITHIN_NOISE, MarkedText, Width
+from madbench.analysis.marked_text import BEST, WITHIN_NOISE, MarkedText, Width, with_hyphens
 from madbench.labels.names import shown_in
 
 if TYPE_CHECKING:
@@ -55,6 +55,11 @@ class TextTable(ABC):
     @abstractmethod
     def records(self) -> list[dict[str, Any]]:
         """Every cell as a mapping; numbers that do not exist are ``None``."""
+
+    def content(self) -> dict[str, Any]:
+        """Caption, notes and records, for programs."""
+        texts = {"caption": self.caption, "notes": self.notes}
+        return {name: with_hyphens(text) for name, text in texts.items()} | {"cells": self.records()}
 
     def marks(self) -> Mapping[tuple[str, int], str]:
         """The marks by the first cell of the row and the index of the column, as far as there are any."""
@@ -116,7 +121,7 @@ class TextTable(ABC):
         frame = pd.DataFrame(self.records())
         if frame.empty:
             frame = pd.DataFrame(columns=self.text_rows()[0])
-        return frame.to_csv(index=False, lineterminator="\n")
+        return with_hyphens(frame.to_csv(index=False, lineterminator="\n"))
 
     def _entries(self, has_styles: bool = True) -> tuple[Line, Lines]:
         headings, lines = self.text_rows()
@@ -154,8 +159,10 @@ class Listing(TextTable):
 
 
 def known(record: Mapping[str, Any]) -> dict[str, Any]:
-    """The record with None for NaN."""
-    return {name: None if isinstance(value, float) and math.isnan(value) else value for name, value in record.items()}
+    """The record for programs: None for NaN, and hyphens in its text."""
+    texts = {name: with_hyphens(value) for name, value in record.items() if isinstance(value, str)}
+    missing = {name: None for name, value in record.items() if isinstance(value, float) and math.isnan(value)}
+    return {**record, **texts, **missing}
 
 
 def _width(headings: Line, lines: Lines, gap: int = 1) -> int:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from madbench.analysis.cells import LEGEND, Cell, row_texts
 from madbench.analysis.inference import Difference
+from madbench.analysis.marked_text import with_minus
 from madbench.analysis.quantities import BUDGET_RATIO, NUM_SEEDS, difference_text
 from madbench.analysis.rendering import PUBLISHED, TextTable, known
 from madbench.errors import ConfigError, did_you_mean
@@ -90,7 +91,7 @@ class ResultTable(TextTable):
     def published_texts(self, name: str) -> list[str]:
         """The published numbers below the row as text; nothing but empty texts where there are none."""
         numbers = self.published.get(name, {})
-        texts = [f"{numbers[x.name]:.{x.digits}f}" if x.name in numbers else "" for x in self.columns]
+        texts = [with_minus(f"{numbers[x.name]:.{x.digits}f}") if x.name in numbers else "" for x in self.columns]
         return texts + [""] * bool(self.compared)
 
     def text_rows(self) -> tuple[list[str], list[list[str]]]:

@@ -62,7 +62,9 @@ def bench(
     profile: option(
         str, "Profile of MAD training: full, quick or a YAML file.", "--profile", "-p", completes="PROFILE"
     ) = "full",
-    paths: option(str | None, "Paths of mixers such as dense,fused.", show_default="all that run here") = None,
+    paths: option(
+        str | None, "Paths of mixers such as dense,fused.", show_default="all that run here", completes="PATH,..."
+    ) = None,
     peer: option(Path | None, "Checkout of github.com/athms/mad-lab, whose model is timed in turn with ours.") = None,
     *,
     device: options.DeviceOption = "auto",
@@ -160,14 +162,20 @@ def bench(
         raise typer.Exit(130)
 
 
-def _check_paths(setup: Setup) -> None:
-    """Raises ``ConfigError`` for a path that no label has."""
+def paths_offered(setup: Setup) -> list[str]:
+    """The paths that one of the labels has."""
     from madbench.bench.mixer import Shape, make, paths_of
 
-    offered = {"auto", "reference"}
+    offered = ["auto", "reference"]
     for label in setup.labels:
         with suppress(MadbenchError):  # a label that cannot be built is a row with its reason
-            offered.update(paths_of(make(label, Shape(1, 8, setup.d_model or 128), setup)))
+            offered += paths_of(make(label, Shape(1, 8, setup.d_model or 128), setup))
+    return list(dict.fromkeys(offered))
+
+
+def _check_paths(setup: Setup) -> None:
+    """Raises ``ConfigError`` for a path that no label has."""
+    offered = paths_offered(setup)
     for path in setup.paths:
         if path not in offered:
             problem = f"these labels have no path {path!r}{did_you_mean(path, offered)}"

@@ -6,6 +6,8 @@ Nothing here fails: a completion that cannot be made is none.
 
 from __future__ import annotations
 
+import dataclasses
+import functools
 import os
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
@@ -118,6 +120,21 @@ def _figures(ctx: typer.Context, incomplete: str) -> list[str]:
     return _that_begin(incomplete, figure_names())
 
 
+def _columns(ctx: typer.Context, incomplete: str) -> list[str]:
+    """Those of the table that the words and options so far choose."""
+    from madbench.analysis.tables import stored_table
+    from madbench.cli.options import StoredOptions
+    from madbench.cli.table import losses_of
+    from madbench.store.runs import Snapshot
+
+    given = {one.name: ctx.params.get(one.name) for one in dataclasses.fields(StoredOptions)}
+    stored = StoredOptions(**{name: value for name, value in given.items() if value is not None})
+    silent = {"opened": functools.partial(Snapshot.open, create=False), "warn": lambda message: None}
+    selection = dataclasses.replace(stored.selection(_words(ctx)), **silent)
+    table = stored_table(selection, thresholds=losses_of(ctx.params.get("thresholds")))
+    return _that_begin(incomplete, ("label", *table.sort_keys()))
+
+
 def _runs(ctx: typer.Context, incomplete: str) -> list[str]:
     """Labels and ids of the stored runs."""
     from madbench.store.runs import Snapshot
@@ -177,6 +194,20 @@ def _parts(ctx: typer.Context, incomplete: str) -> list[str]:
     return _that_begin(incomplete, PARTS)
 
 
+def _paths(ctx: typer.Context, incomplete: str) -> list[str]:
+    """Those of the labels that were named, else of the usual ones."""
+    from madbench.bench.parts import Setup
+    from madbench.bench.timing import Limits
+    from madbench.cli.bench import LABELS, PARTS, paths_offered
+    from madbench.cli.words import names_and_labels
+    from madbench.labels import expand
+
+    _, labels = names_and_labels(_words(ctx), PARTS, "part")
+    width = ctx.params.get("d_model")
+    setup = Setup(expand(labels) or LABELS, "cpu", "float32", Limits(1), "full", d_model=width)
+    return _next_of(incomplete, paths_offered(setup))
+
+
 def _dtypes(ctx: typer.Context, incomplete: str) -> list[str]:
     from madbench.text.token_files import DTYPES
 
@@ -199,6 +230,11 @@ def _groups(ctx: typer.Context, incomplete: str) -> list[str]:
     return _that_begin(incomplete, ("auto",))
 
 
+def _words(ctx: typer.Context) -> list[str]:
+    """The words that are no options, which have no name yet where the value of an option is being written."""
+    return [*(ctx.params.get("words") or ctx.args)]
+
+
 def _next_of(incomplete: str, names: Iterable[str]) -> list[str]:
     """Names that may be the next of a list with commas: those that are not in it yet."""
     *named, last = incomplete.split(",")
@@ -216,6 +252,7 @@ _SOURCES = {
     "TASK,...": _several_tasks,
     "PROFILE": _profiles,
     "FIGURE": _figures,
+    "COLUMN": _columns,
     "RUN": _runs,
     "RUN2": _runs,
     "KIND": _kinds,
@@ -228,6 +265,7 @@ _SOURCES = {
     "TOKENIZER": _tokenizers,
     "NEW_TOKENIZER": _new_tokenizers,
     "PART": _parts,
+    "PATH,...": _paths,
     "DTYPE": _dtypes,
     "TRACKER": _trackers,
     "SPLIT": _splits,

@@ -9,12 +9,14 @@ from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 
+from madbench.analysis.marked_text import with_minus
 from madbench.cli import options
 from madbench.cli.listings import setting_change
 from madbench.cli.parameters import argument, option, output_option
 from madbench.cli.plot import LayoutOptions
 from madbench.cli.printing import counted, print_json, print_lines, table_lines
 from madbench.cli.trained_models import TrainedModel
+from madbench.cli.words import split_list
 from madbench.errors import ConfigError
 from madbench.jobs import Job
 from madbench.suites import suite_of
@@ -35,8 +37,14 @@ def inspect(
         "weights: weights.safetensors or checkpoint.pt.",
     ),
     other: argument(str | None, "RUN2", "A second one, to compare with.") = None,
-    task: option(
-        str | None, "The task of the run, where a label has runs of several.", "--task", "-t", completes="TASK"
+    tasks: option(
+        list[str] | None,
+        "The task of the run, where a label has runs of several, or its suite.",
+        "--tasks",
+        "--task",
+        "-t",
+        show_default="any",
+        completes="TASK,...",
     ) = None,
     examples: option(int | None, "Inputs to look at.", min=1, show_default="up to 32, fewer of long ones") = None,
     corpus: option(Path | None, "Folder of a language model's corpus, where it has been moved.") = None,
@@ -92,12 +100,13 @@ def inspect(
 
     if no_figures and (output is not None or shape != LayoutOptions()):
         raise ConfigError("--output, --width, --no-title and --no-caption have no effect with --no-figures")
+    asked = split_list(tasks)
     device = resolve_device(device)
     jobs: list[Job] = []
     models: list[Inspection] = []
     sizes: list[list[int]] = []  # of the inputs
     for name in [run] if other is None else [run, other]:
-        trained = TrainedModel(name, results, is_of_text=False, task=task)
+        trained = TrainedModel(name, results, is_of_text=False, tasks=asked)
         job = trained.job
         if jobs and job.id == jobs[0].id:
             raise ConfigError(f"{name!r} is the same run as {run!r}; name two, or one alone")
@@ -158,7 +167,7 @@ def _percent(value: float | None) -> str:
 
 
 def _number(value: float | None) -> str:
-    return "-" if value is None or value != value else f"{value:.2f}"
+    return "-" if value is None or value != value else with_minus(f"{value:.2f}")
 
 
 def _cell(row: Mapping[str, Any], name: str) -> str:
@@ -167,7 +176,7 @@ def _cell(row: Mapping[str, Any], name: str) -> str:
     if random is None or value is None:
         return (_number if name in _NUMBERS else _percent)(value)
     where = _PLACES.get(name, "").format(**row) if "head" in row else ""
-    return f"{where}{100 * value:.0f} [{100 * random:.0f}]{'*' if value > random else ' '}"
+    return f"{with_minus(where)}{100 * value:.0f} [{100 * random:.0f}]{'*' if value > random else ' '}"
 
 
 def _page(model: Inspection) -> list[list[str]]:

@@ -38,7 +38,7 @@ LABELS_HELP = (
     "Labels, e.g. G-cg-q-12o or HyperGLU. Also sets: '{S,R,G}-cg-q-12o', @table1, '~G-cg-q-12o' (its one-factor "
     "neighbours)."
 )
-_TASKS_HELP = "Tasks of any suite, or a suite for its usual ones, comma-separated; madbench ls tasks lists them."
+TASKS_HELP = "Tasks of any suite, or a suite for its usual ones, comma-separated; madbench ls tasks lists them."
 _BUDGET_HELP = "strict: every parameter counts. paper: the paper's ranks, and the tables of R(1), R(2) do not count."
 _STORED_HELP = LABELS_HELP + " All labels in the store by default."
 
@@ -67,7 +67,7 @@ ClaimsOption = option(
 JsonOption = option(bool, "Print JSON for a program instead of a table.", "--json")
 TasksOption = option(
     list[str] | None,
-    _TASKS_HELP,
+    TASKS_HELP,
     "--tasks",
     "-t",
     show_default="the six of MAD and language_model",
@@ -199,7 +199,7 @@ class StoredOptions:
     profile: ProfileOption = None
     tasks: option(
         list[str] | None,
-        _TASKS_HELP,
+        TASKS_HELP,
         "--tasks",
         "-t",
         show_default="the six of MAD, and language_model where stored",

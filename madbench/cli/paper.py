@@ -36,6 +36,7 @@ from madbench.papers.making import (
 )
 from madbench.store.runs import Snapshot
 from madbench.suites import size_of
+from madbench.suites.addressing import task_names
 
 if TYPE_CHECKING:
     from madbench.analysis.scores import Results
@@ -52,7 +53,7 @@ def paper(
     ) = QUICK,
     seeds: option(str | None, "Seeds such as 0-2.", show_default="the item's") = None,
     tasks: option(
-        list[str] | None, "Tasks, comma-separated.", "--tasks", "--task", "-t", show_default="its own"
+        list[str] | None, options.TASKS_HELP, "--tasks", "--task", "-t", show_default="its own", completes="TASK,..."
     ) = None,
     *,
     device: options.DeviceOption = "auto",
@@ -105,7 +106,7 @@ def paper(
         call_verb(Request(chosen, item, results=results))
         return
     check_profile(item, profile)
-    asked = tuple(split_list(tasks) or ())
+    asked = task_names(split_list(tasks) or ())
     request = Request(chosen, item, profile, seeds, labels, asked, tuple(overrides), device, results)
     measure, policy = measure_of(item), Policy(redo=force)
     planned = measure.plan(request)

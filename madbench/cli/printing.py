@@ -13,6 +13,7 @@ from rich.cells import cell_len
 from rich.console import Console
 from rich.progress import track
 
+from madbench.analysis.marked_text import with_minus
 from madbench.labels.names import shown_in
 
 if TYPE_CHECKING:
@@ -83,7 +84,7 @@ def print_text_table(table: TextTable, printed: PrintOptions, place: int = 0) ->
             caption += " --notes: how the numbers came about."
         console.print(caption, markup=False, highlight=False)
     elif format == "json":
-        print_json({"caption": table.caption, "notes": table.notes, "cells": table.records()})
+        print_json(table.content())
     elif format == "latex":
         label = printed.label or table.latex_label
         print(table.to_latex(f"{label}-{place + 1}" if place else label, printed.latex_width), end="")
@@ -122,4 +123,4 @@ def print_lines(console: Console, lines: Sequence[str]) -> None:
 
 
 def _shown(value: Any) -> str:
-    return "-" if value is None else f"{value:.2f}" if isinstance(value, float) else shown_in(str(value))
+    return "-" if value is None else with_minus(f"{value:.2f}") if isinstance(value, float) else shown_in(str(value))

@@ -20,6 +20,7 @@ def table(
         str,
         "Best row first: a task, an average, loss_l5, steps_to_X, budget_ratio or n; label is their order.",
         metavar="COLUMN",
+        completes="COLUMN",
     ) = "label",
     published: option(bool, "Show the paper's numbers under a profile of another size, too.", "--published") = False,
     printed: options.PrintOptions,
@@ -44,9 +45,13 @@ def table(
     """
     from madbench.analysis.tables import stored_table
 
+    found = stored_table(stored.selection(words), thresholds=losses_of(thresholds), shows_published=published)
+    print_text_table(found.sorted_by(sort), printed)
+
+
+def losses_of(thresholds: str | None) -> list[float] | None:
+    """``"2.0,1.9"`` -> ``[2.0, 1.9]``."""
     try:
-        losses = None if thresholds is None else [float(part) for part in thresholds.split(",")]
+        return None if thresholds is None else [float(part) for part in thresholds.split(",")]
     except ValueError:
         raise ConfigError(f"--thresholds {thresholds!r}: expected losses such as 2.0,1.9") from None
-    found = stored_table(stored.selection(words), thresholds=losses, shows_published=published)
-    print_text_table(found.sorted_by(sort), printed)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import errno
 import io
 import os
@@ -9,9 +10,13 @@ import sys
 from contextlib import suppress
 from typing import Any
 
+from madbench.analysis.marked_text import with_hyphens
+
 LEAST_SIZES = {"COLUMNS": 20, "TERMINAL_WIDTH": 20, "LINES": 4}
 """Variables that say how large the terminal is, and below what they cannot be meant: Docker and CI give 0 or 1."""
 MOST_DIGITS = 4
+_IN_ITS_PLACE = "madbench.in_its_place"
+"""How streams write what their encoding lacks: a hyphen for a minus and '?' for any other, so that columns stay."""
 OUTPUT_ERRORS = (errno.EBADF, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.ENOSPC)
 
 
@@ -56,9 +61,19 @@ def use_sound_terminal() -> None:
             setattr(sys, name, ClosedOutput(stream) if name == "stdout" else stream)
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
-            stream.reconfigure(errors="replace")  # a terminal without UTF-8 shows '?' for what it lacks
+            stream.reconfigure(errors=_IN_ITS_PLACE)
     if not isinstance(sys.stderr, LossyOutput):
         sys.stderr = LossyOutput(sys.stderr)
+
+
+def _in_its_place(error: UnicodeError) -> tuple[str, int]:
+    if not isinstance(error, UnicodeEncodeError):
+        raise error
+    text = with_hyphens(error.object[error.start : error.end])
+    return "".join(character if character.isascii() else "?" for character in text), error.end
+
+
+codecs.register_error(_IN_ITS_PLACE, _in_its_place)
 
 
 def finish_output() -> None:

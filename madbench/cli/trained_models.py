@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,6 +14,7 @@ from madbench.jobs import WEIGHTS
 from madbench.labels import parse
 from madbench.store.runs import Store
 from madbench.suites import suite_of
+from madbench.suites.addressing import tasks_by_suite
 
 if TYPE_CHECKING:
     from madbench.text.corpus import Corpus
@@ -28,18 +30,19 @@ ModelArgument = argument(
 class TrainedModel:
     """The model that ``name`` means, with its weights, the job that made it, and the store it is in, if any.
 
-    Only models of text by default; otherwise of any suite and, where it is given, of one ``task``. Raises
-    ``StoreError`` for no finished one of the store, for one whose weights were not kept, and for several.
+    Only models of text by default; otherwise of any suite and, where they are given, of one of the ``tasks``, which
+    may be suites. Raises ``ConfigError`` for unknown tasks, ``StoreError`` for no finished run in the store, for one
+    whose weights were not kept, and for several.
     """
 
-    def __init__(self, name: str, results: Path, is_of_text: bool = True, task: str | None = None):
+    def __init__(self, name: str, results: Path, is_of_text: bool = True, tasks: Sequence[str] | None = None):
         from madbench.training.checkpoints import load_model
 
         self.results = results
         is_file = Path(name).is_file()
-        if task and is_file:
-            raise ConfigError(f"--task {task}: has no effect on {name}, a file of one run")
-        self.weights = Path(name) if is_file else _stored_weights(name, results, is_of_text, task)
+        if tasks and is_file:
+            raise ConfigError(f"--tasks {','.join(tasks)}: has no effect on {name}, a file of one run")
+        self.weights = Path(name) if is_file else _stored_weights(name, results, is_of_text, tasks)
         self.model, self.job = load_model(self.weights)
         if is_of_text and not suite_of(self.job).takes_corpus:
             raise ConfigError(f"{self.weights}: weights of task {self.job.task}; only language models can be used here")
@@ -91,9 +94,12 @@ class TrainedModel:
         raise ConfigError(f"{self.weights}: {problem}{''.join(problems)}")
 
 
-def _stored_weights(name: str, results: Path, is_of_text: bool, task: str | None) -> Path:
+def _stored_weights(name: str, results: Path, is_of_text: bool, tasks: Sequence[str] | None) -> Path:
     store = open_stored(results)
-    stored = [run for run in store.runs(with_curves=False) if task in (None, run.job.task)]
+    chosen = None if tasks is None else tasks_by_suite(tasks)
+    stored = [
+        run for run in store.runs(with_curves=False) if chosen is None or run.job.task in chosen.get(run.job.suite, ())
+    ]
     stored = [run for run in stored if not is_of_text or suite_of(run.job).takes_corpus]
     named = [run for run in stored if run.job.id.startswith(name)]
     named = named or [run for run in stored if run.job.label == str(parse(name))]

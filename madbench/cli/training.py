@@ -114,7 +114,7 @@ def carry_out(
     elif has_tables:
         output: dict[str, Any] = {}
         for table in tables:
-            content = {"caption": table.caption, "notes": table.notes, "cells": table.records()}
+            content = table.content()
             (suite,) = table.suites
             output |= content if suite is experiment.grid.leading else {suite.address: content}
         print_json(output | {"failed": failures, "left": summary.left})

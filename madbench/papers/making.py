@@ -143,6 +143,7 @@ def jobs_of(request: Request) -> list[Job]:
 
 def beside_published(request: Request, results: Results) -> Listing:
     """Our means and, below each label, the published numbers; columns are those that the item names, or all."""
+    from madbench.analysis.marked_text import with_minus
     from madbench.analysis.quantities import column, in_order
     from madbench.analysis.rendering import PUBLISHED, Listing, known
     from madbench.analysis.samples import samples_of
@@ -157,11 +158,13 @@ def beside_published(request: Request, results: Results) -> Listing:
             sample, number = ours[name], published.get(label, {}).get(name, math.nan)
             mean, seeds = (sample.mean, sample.n) if sample else (math.nan, 0)
             cells.append(known({"label": label, "column": name, "mean": mean, "n": seeds, "published": number}))
-        lines.append([label, *(f"{ours[c.name].mean:.{c.digits}f}" if ours[c.name] else "-" for c in columns)])
+        means = [sample.mean if sample else math.nan for sample in ours.values()]
+        rows = {label: means}
         if label in published:
-            numbers = [published[label].get(c.name, math.nan) for c in columns]
-            texts = ["-" if math.isnan(x) else f"{x:.{c.digits}f}" for x, c in zip(numbers, columns)]
-            lines.append([PUBLISHED, *texts])
+            rows[PUBLISHED] = [published[label].get(name, math.nan) for name in names]
+        for name, numbers in rows.items():
+            texts = ("-" if math.isnan(x) else with_minus(f"{x:.{c.digits}f}") for x, c in zip(numbers, columns))
+            lines.append([name, *texts])
     headings = ["Label", *(c.heading for c in columns)]
     notes = " ".join(results.sentences())
     caption = f"{request.item.place} of {request.paper.title}: means over seeds, and the published numbers below them."

@@ -291,7 +291,7 @@ function plot(steps, values, name) {
   const [low, high] = name.endsWith("accuracy") ? [0, 1] : [lowest, highest];
   const x = (step) => left + ((width - left - 8) * step) / (Math.max(...xs) || 1);
   const y = (value) => height - bottom - ((height - bottom - top) * (value - low)) / (high - low || 1);
-  const short = (value) => Number(value.toPrecision(3)).toString();
+  const short = (value) => Number(value.toPrecision(3)).toString().replaceAll("-", "\u2212");
   const last = points[points.length - 1];
   const description = `${title} from ${short(ys[0])} at step ${xs[0]} to ${short(last[1])} at step ${last[0]}; lowest ${short(lowest)}, highest ${short(highest)}`;
   const line = points.map(([step, value]) => `${x(step).toFixed(1)},${y(value).toFixed(1)}`).join(" ");

@@ -35,6 +35,16 @@ def tasks_by_suite(tasks: Iterable[str] | None) -> dict[str, list[str]]:
     }
 
 
+def task_names(tasks: Iterable[str]) -> tuple[str, ...]:
+    """The tasks one by one, read as :func:`tasks_by_suite` reads them; a name that two suites have with its suite."""
+    by_task = task_suites()
+    return tuple(
+        task if by_task[task].name == suite else f"{suite}/{task}"
+        for suite, named in tasks_by_suite(tasks).items()
+        for task in named
+    )
+
+
 def _suite_and_tasks(word: str) -> tuple[Suite, Iterable[str]]:
     """The suite that a word of ``--tasks`` is about, and which of its tasks it means."""
     name, slash, task = word.rpartition("/")

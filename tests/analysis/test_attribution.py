@@ -141,7 +141,7 @@ def test_a_contrast_is_a_row_with_its_interval_pairs_and_seeds():
     assert conv.estimate.estimate == pytest.approx((20.0 + 5.0 + 20.0667) / 3, abs=1e-4) and conv.is_significant
     half = conv.estimate.high - conv.estimate.estimate
     assert rows["conv: c vs. none"] == [f"+15.0 ±{half:.1f}*", "3", "3"]
-    assert rows["p x c"][0].startswith("-15.0 ±") and rows["p x c"][0].endswith("*")
+    assert rows["p x c"][0].startswith("−15.0 ±") and rows["p x c"][0].endswith("*")
     assert not rows["base: R vs. S"][0].endswith("*")
 
 
@@ -158,7 +158,7 @@ def test_pairs_are_shown_when_asked_for_and_in_the_records_anyway():
     frame = scored({"S": (10.0, 12.0, 11.0), "S-c": (15.0, 16.0, 17.0), "R": (1.0,), "R-c": (4.0,)})
     table = attribution_table(frame, shows_pairs=True)
     rows = shown(table)
-    assert rows["  S-c - S"][0].startswith("+5.0 ±") and rows["  R-c - R"] == ["(+3.0)", "", "1"]
+    assert rows["  S-c − S"][0].startswith("+5.0 ±") and rows["  R-c − R"] == ["(+3.0)", "", "1"]
     plain = attribution_table(frame)
     assert not any(" - " in name for name in shown(plain)) and plain.records() == table.records()
     pairs = [(record["given"], record["without"]) for record in plain.records() if record["kind"] == "pair"]
@@ -171,7 +171,7 @@ def test_the_average_is_a_column_of_seeds_with_all_tasks_and_the_loss_one_of_its
     table = attribution_table(pd.concat([frame, lost({"S": (3.0, 3.2), "S-c": (2.5, 2.6)})]))
     assert table.quantities == [*MAD_TASKS, MAD_AVERAGE, "loss_l5"]
     *_, average, loss, pairs, seeds = shown(table)["conv: c vs. none"]
-    assert (average, pairs, seeds) == ("(+30.0)", "1", "1-2") and loss.startswith("-0.550 ±")
+    assert (average, pairs, seeds) == ("(+30.0)", "1", "1-2") and loss.startswith("−0.550 ±")
     assert "lower is better" in table.notes
     units = {record["quantity"]: record["unit"] for record in table.records()}
     assert units[MAD_AVERAGE] == "points" and units["loss_l5"] == "nats_per_token"

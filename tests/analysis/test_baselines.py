@@ -41,7 +41,7 @@ def test_differences_are_those_of_the_means_with_the_interval_of_cochran_and_cox
 def test_one_seed_has_no_interval_and_none_no_difference():
     found = differences_from(scored({"a": [10.0], "b": [9.5], "c": [None, 3.0], "d": [None]}), "a")
     assert set(found) == {("b", "compression"), ("c", "compression")}
-    assert difference_text(found["b", "compression"], "compression") == "(-0.5)"
+    assert difference_text(found["b", "compression"], "compression") == "(−0.5)"
     assert differences_from(scored({"b": [9.5]}), "a") == {}
 
 
@@ -93,7 +93,7 @@ def test_a_diverged_seed_counts_at_chance_and_an_unfinished_one_not_at_all(swept
     baseline, diverged, unfinished = (row[-1] for row in table.text_rows()[1])
     chance = 100 / 8
     assert (baseline, unfinished) == ("baseline", "(+0.0)")
-    assert diverged.startswith(f"{(50 + 2 * chance) / 3 - 50:+.1f} [-")
+    assert diverged.startswith(f"−{50 - (50 + 2 * chance) / 3:.1f} [−")
     assert swept(["S-c"], accuracy=lambda job: None) == []
 
 
@@ -129,7 +129,7 @@ def test_language_models_of_several_protocols_share_a_table(tmp_path, language_r
     assert headings[:2] == ["Label", "L5"] and headings[-2:] == ["n", "vs baseline"]
     assert [line[0] for line in lines] == ["S", f"S  {change}"]
     _, high = cochran_cox_interval(-0.275, [mean_side([2.45, 2.6]), mean_side([2.75, 2.85])])
-    assert lines[1][-1] == f"-0.275 ±{high + 0.275:.3f}"
+    assert lines[1][-1] == f"−0.275 ±{high + 0.275:.3f}"
     assert "At the settings of S: Nats per token" in table.notes
     assert not any(table.marks().values()) and "bold" not in table.caption
     with pytest.raises(ConfigError, match="2 protocols"):

@@ -137,7 +137,7 @@ def test_an_explanation_has_the_claim_its_pairs_its_numbers_and_its_note():
     assert "Theorem 2.3" in parts["claim"] and "R-2!" in parts["note"] and "layout" in parts["test"]
     assert parts["MAD avg"].startswith("supported. The gain is above +17.8: p 0.")
     assert "above 50% of the published gain" in parts["test"]
-    assert ("", "G-12o! - G-12!: published +32.3, ours not counted") in lag
+    assert ("", "G-12o! − G-12!: published +32.3, ours not counted") in lag
     dominant = explanation([row for row in found.rows if row.claim.name == "dominant"])
     assert ("rivals", "conv, RoPE, GLU; shown is the gain over the next largest of them") in dominant
     assert ("", "madbench run R-cg-q-12o R-cg-q R-g-q-12o R-pcg-q-12o G-cg-q-12o --seeds 0-4") in dominant

@@ -27,6 +27,7 @@ def setting(text: str) -> tuple[str, str]:
 
 def test_numbers_below_zero_have_a_true_minus_and_ranges_a_dash():
     assert latex("-21.3") == "$-$21.3"
+    assert latex("+0.2 [−43, +44]") == "+0.2 [$-$43, +44]"
     assert latex("[-0.2,+2.6]") == "[$-$0.2,+2.6]"
     assert latex("gains of -.5 and (-3)") == "gains of $-$.5 and ($-$3)"
     assert latex("seeds 0-4") == "seeds 0--4"

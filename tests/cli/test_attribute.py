@@ -57,7 +57,7 @@ def test_language_models_alone_need_no_runs_of_mad_tasks(fill_language, invoke):
     fill_language("S", [3.0, 2.0])
     fill_language("S-c", [3.0, 1.5])
     output = invoke(attribute, "-t", "language_model", columns=160)
-    assert not output.exception and "(-0.250)" in output.stdout
+    assert not output.exception and "(−0.250)" in output.stdout
 
 
 def test_a_language_protocol_of_several_has_to_be_chosen(fill, fill_language, invoke, refuse, tiny):
@@ -79,11 +79,11 @@ def test_pairs_are_rows_when_asked_for(fill, invoke, tiny):
     fill("S", 0.1)
     fill("S-c", 0.5)
     words = ("--profile", tiny, "-t", "compression")
-    assert "S-c - S" not in invoke(attribute, *words).stdout
+    assert "S-c − S" not in invoke(attribute, *words).stdout
     shown = invoke(attribute, *words, "--pairs").stdout
     assert [line.split() for line in shown.splitlines()[2:4]] == [
         ["conv:", "c", "vs.", "none", "(+40.0)", "1", "1"],
-        ["S-c", "-", "S", "(+40.0)", "1"],
+        ["S-c", "−", "S", "(+40.0)", "1"],
     ]
     assert "Trained on an abacus." not in " ".join(shown.split())
     assert "Trained on an abacus." in " ".join(invoke(attribute, *words, "--notes").stdout.split())

@@ -246,4 +246,4 @@ def test_80_columns_cut_nothing(fill, fill_language, invoke, tiny):
     table = [" ".join(line.split()) for line in output.split("\n\n")[0].splitlines()]
     assert table[0] == "Label Solved Difference 95% interval p Verdict" and table[2] == "G-pcg-12o!"
     assert table[3].startswith("Compr. 0/3:0/3 +12.5 [+") and table[3].endswith("higher")
-    assert table[-1].startswith("Val loss n=3 -0.125 [-") and table[-1].endswith("not significant")
+    assert table[-1].startswith("Val loss n=3 −0.125 [−") and table[-1].endswith("not significant")

@@ -28,10 +28,11 @@ def complete(main, monkeypatch):
 
     def call(line: str) -> list[str]:
         words = line.split(" ")
-        monkeypatch.setenv("_MADBENCH_COMPLETE", "complete_bash")
-        monkeypatch.setenv("COMP_WORDS", " ".join(words))
-        monkeypatch.setenv("COMP_CWORD", str(len(words) - 1))
-        return main().stdout.split()
+        with monkeypatch.context() as patch:
+            patch.setenv("_MADBENCH_COMPLETE", "complete_bash")
+            patch.setenv("COMP_WORDS", " ".join(words))
+            patch.setenv("COMP_CWORD", str(len(words) - 1))
+            return main().stdout.split()
 
     return call
 
@@ -108,12 +109,46 @@ def test_values_that_are_one_of_a_few_are_completed(complete, line, offered):
     assert offered <= set(complete(f"madbench {line}"))
 
 
+def test_rows_are_sorted_by_the_columns_of_the_table_that_is_asked_for(complete, fill, fill_language, main, tiny):
+    assert complete("madbench table --sort ") == []  # there is no store
+    fill(["S", "S-c"])
+    fill_language("S", [3.0, 2.0])
+    fill_language("S", [2.5, 1.5], setting={"corpus": "c0ffee0123456789", "vocab_size": 64})
+    line = f"madbench table S --profile {tiny}"
+    offered = complete(f"{line} --sort ")
+    assert {"label", "compression", "in_context_recall", "n"} <= set(offered) and "loss_l5" not in offered
+    assert complete(f"{line} -t compression --sort c") == ["compression"]
+    for column in offered:
+        assert main(*line.split()[1:], "--sort", column).stdout.startswith("Label")
+    assert complete("madbench table -t language_model --sort ") == []  # there are two protocols
+    assert complete(f"{line} --results elsewhere --sort ") == []
+
+
+def test_steps_to_a_loss_are_columns_where_losses_are_named(complete, fill_language):
+    fill_language("S", [3.0, 2.0])
+    line = "madbench table -t language_model"
+    assert complete("madbench table R -t language_model --sort ") == []  # it has no runs
+    assert {"loss_l5", "validation_loss"} <= set(complete(f"{line} --sort "))
+    assert complete(f"{line} --thresholds 2.5,2.25 --sort steps_to_2.2") == ["steps_to_2.25"]
+
+
+def test_paths_of_a_benchmark_are_those_of_its_labels(complete, main):
+    usual = complete("madbench bench --paths ")
+    assert {"auto", "reference", "dense", "tiled"} <= set(usual)
+    assert complete("madbench bench S mixers --paths s") == ["sdpa"]
+    of_cd = complete("madbench bench cd:gla --paths ")
+    assert "blocks" in of_cd and "tiled" not in of_cd and "blocks" not in usual
+    assert complete("madbench bench length cd:gla S --paths blocks,ti") == ["blocks,tiled"]
+    refused = main("bench", "cd:gla", "--paths", f"{','.join(of_cd)},tiled").stderr
+    assert "these labels have no path 'tiled'" in refused
+
+
 OPEN = {  # values that are a number, a path, a text or an id of the user's own
     "address", "baseline", "batch", "called", "corpus", "cpus_per_job", "d_model", "devices", "examples", "file",
     "files", "gpus_per_job", "into", "label", "lengths", "max_document", "max_failures", "max_len", "max_line",
-    "max_total", "memory", "micro_batch", "minutes", "mix_rank", "n_head", "name", "output", "partition", "paths",
+    "max_total", "memory", "micro_batch", "minutes", "mix_rank", "n_head", "name", "output", "partition",
     "peer", "prompt", "protocol", "rank_multiple", "registered", "repeats", "results", "sbatch", "seed", "seeds",
-    "seq_len", "slots", "sort", "source", "sources", "temperature", "text_key", "threads", "thresholds", "time_limit",
+    "seq_len", "slots", "source", "sources", "temperature", "text_key", "threads", "thresholds", "time_limit",
     "tokens", "top_k", "validation", "vary", "wall_time", "windows", "workers",
 }  # fmt: skip
 

@@ -57,7 +57,7 @@ def test_no_option_takes_an_empty_value(verb, main):
         (["bench", "--paths", "dens"], "--paths dens: these labels have no path 'dens'; did you mean 'dense'?"),
         (["verify", "S", "--all", "--json"], "--all has no effect with --json, which has every check"),
         (["budget", "S", "R", "--terms", "--json"], "--terms has no effect with --json, which has every term"),
-        (["inspect", __file__, "-t", "x"], f"--task x: has no effect on {__file__}, a file of one run"),
+        (["inspect", __file__, "-t", "x"], f"--tasks x: has no effect on {__file__}, a file of one run"),
         (
             ["lm", "sample", "S", "--temperature", "0", "--top-k", "3"],
             "--top-k 3: has no effect with --temperature 0, which takes the likeliest token",

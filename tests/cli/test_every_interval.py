@@ -122,7 +122,7 @@ def in_budget(row, samples, effects) -> Sample:
 
 
 def in_difficulty(row, samples, effects) -> Sample:
-    """At the profile's own length that of the table; at the others, without a noise model, of the values stored above."""
+    """At the profile's own length that of the table; elsewhere, without a noise model, of the values stored above."""
     measured = samples[row.task][row.label]
     if row.value not in (24, 48):
         return measured

@@ -89,7 +89,7 @@ def test_one_claim_is_explained_in_full(fill, invoke, tiny):
     shown = invoke(findings, "--explain", "compression", *words, columns=200)
     lines = [line.strip() for line in shown.stdout.splitlines()]
     assert lines[0] == "compression: Mixing helps compression"
-    assert "R-cg-q-12o - R-cg-q: published +12.7, ours +40.0" in lines
+    assert "R-cg-q-12o − R-cg-q: published +12.7, ours +40.0" in lines
     every = invoke(findings, "--explain", "all", *words).stdout
     assert "clean-recall: Mixing hardly helps clean recall" in every and "registers" in every
     one = json.loads(invoke(findings, "--explain", "compression", *words, "--json").stdout)

@@ -69,7 +69,7 @@ def test_two_runs_are_compared_measure_by_measure(keep, invoke):
     rows = json.loads(invoke(inspect, "S", "R-cg-12o!", "--no-figures", "--json").output)["runs"]
     keys = [sum(row["keys"] for row in run["weights"]) / len(run["weights"]) for run in rows]
     (line,) = (line.split() for line in shown.splitlines() if line.startswith("effective keys"))
-    assert float(line[-1]) == pytest.approx(keys[1] - keys[0], abs=0.006)
+    assert float(line[-1].replace("−", "-")) == pytest.approx(keys[1] - keys[0], abs=0.006)
     assert [run["label"] for run in rows] == ["S", "R-cg-12o!"] and "active" not in rows[0]
 
 
@@ -83,6 +83,19 @@ def test_what_cannot_be_inspected_says_what_to_do(keep, fill, refuse):
     assert "has no effect on task compression" in refuse(inspect, first, "--corpus", "x")
     for words in (("-o", "pictures"), ("--no-title",)):
         assert "have no effect with --no-figures" in refuse(inspect, first, "--no-figures", *words)
+
+
+def test_a_run_is_found_by_a_suite_as_by_a_task(keep, invoke, refuse):
+    (run,) = keep("S", tasks=("compression",))
+    usual = invoke(inspect, run, "--no-figures").output
+    assert f"run {run}" in " ".join(usual.split())
+    for tasks in (("compression",), ("mad",), ("mad/compression",), ("language_model,mad",), ("hunters", "mad")):
+        words = [word for task in tasks for word in ("-t", task)]
+        assert invoke(inspect, "S", "--no-figures", *words).output == usual
+    assert "no finished run 'S'" in refuse(inspect, "S", "-t", "interactions")
+    (other,) = keep("S", tasks=("in_context_recall",))
+    assert run in refuse(inspect, "S", "-t", "mad") and other in refuse(inspect, "S", "-t", "mad")
+    assert "unknown task 'compresion'; did you mean 'compression'?" in refuse(inspect, "S", "-t", "compresion")
 
 
 def test_models_of_interacting_agents_are_drawn_by_their_own_verb(refuse, store):

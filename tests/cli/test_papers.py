@@ -22,6 +22,7 @@ from madbench.jobs import Record
 from madbench.papers import Paper, built_in, load_paper, loaded_papers
 from madbench.papers.making import Request, jobs_of, judged, measure_of, published_numbers, remembered
 from madbench.store.runs import Store
+from madbench.suites import main_suite
 
 PACKAGE = Path(madbench.__file__).parent
 EXAMPLE = PACKAGE.parent / "examples" / "paper"
@@ -210,3 +211,36 @@ def test_a_long_training_is_asked_for_where_somebody_can_answer(main, monkeypatc
         assert main("paper", "hypermlp", "quick", "--seeds", "0", "--yes").code == 7
     else:
         assert ended.code == 7
+
+
+@pytest.mark.parametrize(
+    "tasks, read",
+    [
+        ("mad", main_suite().usual_tasks()),
+        ("mad/compression", ("compression",)),
+        ("interactions,compression", ("compression", "colliding", "hunters", "alliances")),
+        ("interactions/hunters", ("hunters",)),
+    ],
+)
+def test_an_item_is_asked_for_the_tasks_of_a_suite_by_their_names(main, monkeypatch, tasks, read):
+    asked = []
+
+    class Measure:
+        def plan(self, request):
+            asked.append(request.tasks)
+            raise ConfigError("that is enough")
+
+    monkeypatch.setattr("madbench.cli.paper.measure_of", lambda item: Measure())
+    assert main("paper", "coefficients", "principle3", "-t", tasks).stderr == "that is enough\n"
+    assert asked == [tuple(read)]
+
+
+def test_the_worlds_of_an_item_may_be_named_by_their_suite(main):
+    worlds = ("paper", "interactions", "worlds", "--dry-run")
+    plan = [main(*worlds, *words).stdout for words in ([], ["-t", "interactions"])]
+    assert plan[0] == plan[1] and all(f"\n{task} " in plan[0] for task in ("colliding", "hunters", "alliances"))
+
+
+def test_an_unknown_task_of_an_item_has_the_nearest(main):
+    ended = main("paper", "interactions", "worlds", "-t", "huntres", "--dry-run")
+    assert ended.code == 2 and "unknown task 'huntres'; did you mean 'hunters'?" in ended.stderr

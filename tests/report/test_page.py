@@ -149,7 +149,7 @@ def test_the_language_half_alone_is_a_report(empty_store, fill_language, read_pa
     fill_language(empty_store)
     parsed = read_page(empty_store, tasks=["language_model"])
     assert "language-table" in parsed.tables and "mad-table" not in parsed.tables
-    assert parsed.cell("factors", "conv: c vs. none", "L5 loss").text == "-0.250 ±0.152"
+    assert parsed.cell("factors", "conv: c vs. none", "L5 loss").text == "−0.250 ±0.152"
 
 
 def test_labels_that_are_named_and_not_stored_and_single_seeds_are_missing(empty_store, fill, read_page):

@@ -17,6 +17,7 @@ from madbench.mixers import Size
 from madbench.mixers.fla.layers import LAYERS, Options
 
 if TYPE_CHECKING:
+    import torch
     from torch import nn
 
 
@@ -99,7 +100,7 @@ def _count(label: Label, d: int, options: Options) -> tuple[dict[str, int], dict
     return terms, row.state(layer), row.cache(layer)
 
 
-def make(label: Label, d: int, options: Options, device: str) -> nn.Module:
+def make(label: Label, d: int, options: Options, device: str | torch.device) -> nn.Module:
     """The library's layer, on ``meta`` for counting. Raises as :func:`solve` does."""
     import torch
 

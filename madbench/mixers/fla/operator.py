@@ -11,6 +11,9 @@ from madbench.errors import TrainingError
 from madbench.mixers.fla.budget import Allocation, make
 from madbench.mixers.fla.layers import LAYERS
 
+DEVICE = "cuda"
+"""The type of device that the library has kernels for."""
+
 
 class FlaMixer(nn.Module):
     """A layer with the options of ``allocation``, and exactly its parameters.
@@ -24,19 +27,33 @@ class FlaMixer(nn.Module):
         if path != "auto":
             raise TrainingError(f"path {path!r} is not known: {allocation.label} has the library's kernels only")
         label, layer = allocation.label, LAYERS[allocation.label.layer]
-        if not torch.cuda.is_available():
+        if not torch.get_device_module(DEVICE).is_available():
             instead = f"; {layer.counterpart} is the same recurrence for a CPU" if layer.counterpart else ""
             raise TrainingError(f"{label} runs on a CUDA GPU only, and there is none here{instead}")
         self.allocation = allocation
-        self.layer = make(label, allocation.size.d_model, allocation.options, "cpu")
+        self.layer = self._started(torch.get_default_device())
         if layer.needs and getattr(sys.modules[type(self.layer).__module__], layer.needs) is None:
             raise TrainingError(f"{label} needs kernels of state-spaces/mamba too: pip install mamba-ssm")
-        if not layer.has_own_start:
-            for module in self.layer.modules():
+
+    def _started(self, device: torch.device) -> nn.Module:
+        """A layer as training starts from it."""
+        allocation = self.allocation
+        layer = make(allocation.label, allocation.size.d_model, allocation.options, device)
+        if not LAYERS[allocation.label.layer].has_own_start:
+            for module in layer.modules():
                 if isinstance(module, nn.Linear):
                     nn.init.normal_(module.weight, std=0.02)
                     if module.bias is not None:
                         nn.init.zeros_(module.bias)
+        return layer
+
+    @torch.no_grad()
+    def reset_parameters(self) -> None:
+        """Starts again; from one seed the weights are those of a new mixer."""
+        new = self._started(next(self.layer.parameters()).device)
+        for kind in (nn.Module.parameters, nn.Module.buffers):
+            for tensor, start in zip(kind(self.layer), kind(new), strict=True):
+                tensor.copy_(start)
 
     @property
     def o(self) -> nn.Linear:
@@ -45,10 +62,12 @@ class FlaMixer(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """x (B, T, D) -> (B, T, D). Raises ``TrainingError`` for an input on the CPU."""
-        if x.device.type != "cuda":
+        if x.device.type != DEVICE:
             raise TrainingError(
                 f"{self.allocation.label} computes on a CUDA GPU only, not on {x.device}: --device cuda"
             )
+        if not len(x):  # kernels take no empty batch
+            return self.o(x[..., :1].expand(*x.shape[:-1], self.o.in_features))
         output = self.layer(x)
         return output[0] if isinstance(output, tuple) else output
 

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from madbench.analysis.inference import LEAST_SEEDS, Sample, Scale
 from madbench.analysis.inspection import NEAR_ONE, NEAR_ZERO, inspect, mixer_inputs
+from madbench.analysis.marked_text import with_minus
 from madbench.analysis.quantities import title
 from madbench.analysis.scores import Results
 from madbench.errors import StoreError
@@ -102,7 +103,7 @@ def decide_rank(principle: Principle, study: Study, results: Results) -> Decisio
         for quantity in CORRELATED:
             sample, panel = correlations(of_task, quantity), _panel(task, quantity)
             verdicts[panel] = correlation_verdict(sample)
-            listed.append(f"{panel}: {', '.join(f'{rho:+.2f}' for rho in sample.values)}")
+            listed.append(f"{panel}: {', '.join(with_minus(f'{rho:+.2f}') for rho in sample.values)}")
             identity = {"task": task, "quantity": quantity, "correlations": sample.values.tolist()}
             numbers = dict(zip(("estimate", "low", "high"), (sample.mean, *sample.interval)))
             of_correlations.append(identity | numbers | {"seeds": sample.n, "verdict": verdicts[panel]})

@@ -34,6 +34,7 @@ from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
 
+from madbench.analysis.marked_text import with_minus
 from madbench.errors import ConfigError, MadbenchError, TrainingError
 from madbench.execute.local import run_jobs
 from madbench.jobs import Job
@@ -295,7 +296,7 @@ def print_result(result: dict[str, Any], job: Job, corpus: Corpus, options: argp
     for step, losses in result["validation_loss"].items():
         means = {code: statistics.mean(losses[code]) for code in CODES}
         cells = [f"{means[code]:.4f} ± {statistics.stdev(losses[code]):.4f}" for code in CODES]
-        table.add_row(str(step), *cells, f"{means['madbench'] - means['nanoGPT']:+.4f}")
+        table.add_row(str(step), *cells, with_minus(f"{means['madbench'] - means['nanoGPT']:+.4f}"))
     console = Console()
     console.print(table)
     console.print(f"Two runs of the same code differ by {result['same_code']:.4f}, one of each by", end=" ")

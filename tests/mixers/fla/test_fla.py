@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
-
 import pytest
 import torch
-from torch import nn
 
 import madbench
 from madbench.errors import BudgetError, LabelError, MissingExtraError, TrainingError
@@ -14,25 +11,9 @@ from madbench.labels import expand, family_of, parse
 from madbench.mixers import Size, solve
 from madbench.mixers.fla import budget
 from madbench.mixers.fla.layers import LAYERS
+from made_up_fla import LIBRARY, GatedLinearAttention
 
 LABELS = [f"fla:{name}" for name in LAYERS]
-
-
-class GatedLinearAttention(nn.Module):
-    """As wide as the library's: half as many keys as values, and taps where they are asked for."""
-
-    def __init__(self, hidden_size, num_heads, expand_k=0.5, expand_v=1.0):
-        super().__init__()
-        key, value = hidden_size * expand_k, hidden_size * expand_v
-        assert key == int(key), "keys must be whole"
-        self.num_heads, self.key_dim, self.value_dim = num_heads, int(key), int(value)
-        self.q_proj = nn.Linear(hidden_size, self.key_dim, bias=False)
-        self.v_proj = nn.Linear(hidden_size, self.value_dim)
-        self.v_conv1d = nn.Conv1d(self.value_dim, self.value_dim, 4, groups=self.value_dim)
-        self.o_proj = nn.Linear(self.value_dim, hidden_size, bias=False)
-
-    def forward(self, x):
-        return self.o_proj(self.v_proj(x).cumsum(1)), None, None
 
 
 @pytest.fixture(autouse=True)
@@ -44,8 +25,8 @@ def nothing_remembered():
 
 @pytest.fixture
 def made_up(monkeypatch):
-    """A library of one layer."""
-    monkeypatch.setattr(budget, "library", lambda: SimpleNamespace(GatedLinearAttention=GatedLinearAttention))
+    """Layers of the shapes of the library."""
+    monkeypatch.setattr(budget, "library", lambda: LIBRARY)
 
 
 @pytest.fixture

@@ -1,0 +1,103 @@
+"""Numbers below zero have a true minus where people read them, and a hyphen where programs do."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import re
+
+import matplotlib
+import pytest
+
+from madbench.analysis.figures.style import style
+from madbench.analysis.inference import Difference
+from madbench.analysis.marked_text import MINUS, with_minus
+from madbench.analysis.quantities import difference_text, signed
+from madbench.analysis.rendering import known
+
+HYPHEN = re.compile(r"(?<![\w)\]-])-(?=\.?\d)")
+"""One that stands for a minus."""
+VERBS = {
+    "compare": ["R-cg-q", "R-cg-q-12o"],
+    "attribute": ["--pairs"],
+    "findings": ["--notes"],
+    "findings --explain compression": [],
+    "findings --power": ["--claim", "compression"],
+}
+"""Verbs that show a difference, with arguments."""
+
+
+@pytest.fixture
+def losses(fill, tiny) -> list[str]:
+    """Options that choose runs in which what the paper expects to gain loses."""
+    for seed in range(3):
+        for worse, better in (("R-cg-q-12o", "R-cg-q"), ("S-c", "S")):
+            fill(better, 0.6 + seed / 1000, [seed])
+            fill(worse, 0.2 + seed / 1000, [seed])
+    return ["--profile", tiny, "-t", "compression"]
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_people_read_a_true_minus(main, losses, verb, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "200")
+    words = [*verb.split(), *VERBS[verb], *losses]
+    formats = ["terminal"] if "--explain" in words else ["terminal", "markdown", "html", "latex"]
+    for format in formats:
+        ended = main(*words, *(["--format", format] if len(formats) > 1 else []))
+        shown = re.sub(r"<style>.*?</style>", "", ended.stdout, flags=re.DOTALL)
+        assert ended.code == 0, ended.stderr
+        assert ("$-$4" if format == "latex" else f"{MINUS}4") in shown, (format, shown)
+        assert not HYPHEN.search(shown.replace("$-$", "")), (format, HYPHEN.search(shown))
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_programs_read_a_hyphen(main, losses, verb):
+    words = [*verb.split(), *VERBS[verb], *losses]
+    shown = main(*words, "--json").stdout
+    content = json.loads(shown)
+    assert r"\u2212" not in shown and re.search(r": -[34]\d\.", shown)
+    assert content
+    if "--explain" not in words:
+        lines = main(*words, "--format", "csv").stdout
+        cells = [cell for row in csv.reader(io.StringIO(lines)) for cell in row]
+        assert MINUS not in lines and any(cell.startswith("-4") for cell in cells)
+
+
+def test_a_report_has_a_true_minus(main, losses, store, monkeypatch):
+    monkeypatch.setattr("madbench.report.page.figure_names", lambda chosen: [])
+    assert main("report", *losses).code == 0
+    page = re.sub(r"<script.*?</script>", "", (store.root / "report.html").read_text(), flags=re.DOTALL)
+    assert f"{MINUS}40.0" in page and not re.search(r"-40\.0", page)
+
+
+def test_an_output_that_lacks_the_minus_has_a_hyphen_at_its_place(start, finish, losses, tmp_path, monkeypatch):
+    words = ("compare", *VERBS["compare"], *losses)
+    usual = finish(start(tmp_path, *words)).stdout
+    assert f" {MINUS}40.0" in usual
+    monkeypatch.setenv("PYTHONIOENCODING", "ascii")
+    poor = finish(start(tmp_path, *words)).stdout
+    assert poor.isascii()
+    for number in (f" {MINUS}40.0 ", f"[{MINUS}40.2,{MINUS}39.8]"):
+        assert number in usual and poor.count(number.replace(MINUS, "-")) == usual.count(number)
+
+
+def test_zero_has_no_minus_however_it_is_rounded():
+    assert signed(-0.04, "compression") == "+0.0" and signed(-0.06, "compression") == f"{MINUS}0.1"
+    narrow = Difference(10.0, -0.4, 30.0, 0.1, "exact", "", 5)
+    assert difference_text(narrow, "compression") == "+10.0 [+0, +30]"
+
+
+def test_axes_of_figures_have_a_true_minus_whatever_the_user_has_set():
+    with matplotlib.rc_context({"axes.unicode_minus": False}), style():
+        figure = matplotlib.figure.Figure()
+        axes = figure.add_subplot()
+        axes.plot([-2, 2], [-1, 1])
+        figure.draw_without_rendering()
+        texts = [text.get_text() for axis in (axes.xaxis, axes.yaxis) for text in axis.get_ticklabels()]
+    assert any(text.startswith(MINUS) for text in texts) and not any("-" in text for text in texts)
+
+
+def test_records_for_programs_have_hyphens_in_their_sentences():
+    record = known({"reason": f"The gain is above {with_minus('-3.6')}.", "n": 3, "low": float("nan")})
+    assert record == {"reason": "The gain is above -3.6.", "n": 3, "low": None}
