@@ -22,6 +22,7 @@ from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
+from matplotlib.text import Text
 
 from madbench.analysis.figures.style import GREY, HEADING, LABEL, SHADE, SMALL, SMALL_HEADING, SMALLEST, Look
 from madbench.analysis.inference import LEAST_FOR_LEVEL
@@ -244,7 +245,8 @@ def _fix(
         for artist in (*axes.lines, *axes.collections, *axes.patches, *axes.texts):
             artist.set_in_layout(False)  # it is within the axes
     columns, rows = max(map(len, lines)), len(lines)
-    _wrap_titles(panels, 0.9 * fixed / columns if fixed else size[0] + 0.2)
+    for axes in panels:
+        _wrap(axes.title, 0.9 * fixed / columns if fixed else size[0] + 0.2)
     engine.execute(figure)  # roomy, to measure what is around the axes
     around = figure.get_size_inches() - (columns, rows) * (panels[0].bbox.size / figure.dpi)
     (title_width, title_height), (legend_width, legend_height) = _inches(above), _inches(legend)
@@ -266,6 +268,8 @@ def _fix(
     engine.set(rect=(edge / width, bottom / height, 1 - (2 * edge + right) / width, 1 - (top + bottom) / height))
     for _ in range(2 if fixed else 1):  # panels of another size may have other ticks, of another width
         engine.execute(figure)
+        for axes in panels:
+            _wrap(axes.yaxis.label, _inches(axes)[1], is_upright=True)
     figure.set_layout_engine(None)  # not "none", with which every file would be drawn twice
     for axes in panels:  # the solver's last digits are not the same each time
         axes.set_position(np.round(axes.get_position().bounds, 6))
@@ -276,14 +280,13 @@ def _fix(
     legend.set_in_layout(True)  # notebooks cut a figure to what is
 
 
-def _wrap_titles(panels: Iterable[Axes], width: float) -> None:
-    """Breaks the titles of panels that are longer than ``width`` inches."""
-    for axes in panels:
-        parts = axes.get_title().splitlines()
-        for most in range(max(map(len, parts), default=0) - 1, 5, -1):
-            if _inches(axes.title)[0] <= width:
-                break
-            axes.title.set_text("\n".join(row for part in parts for row in textwrap.wrap(part, most)))
+def _wrap(text: Text, most: float, is_upright: bool = False) -> None:
+    """Breaks a text that is longer than ``most`` inches."""
+    parts = text.get_text().splitlines()
+    for characters in range(max(map(len, parts), default=0) - 1, 5, -1):
+        if _inches(text)[1 if is_upright else 0] <= most:
+            break
+        text.set_text("\n".join(row for part in parts for row in textwrap.wrap(part, characters)))
 
 
 def draw_intervals(

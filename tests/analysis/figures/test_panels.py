@@ -47,11 +47,12 @@ def drawn(name, labels, count, width, **choices):
     return FIGURES[name].draw(frame, layout=Layout(width), **choices)
 
 
+CHOICES = [*((name, {}) for name in FIGURES), ("learning", {"y": "loss"}), ("loss", {"log_x": True})]
 CASES = [
     pytest.param(
         name, labels, count, choices, id=f"{name}, {labels}, {count}, {choices}", marks=[pytest.mark.slow] * is_slow
     )
-    for name, choices in (*((name, {}) for name in FIGURES), ("learning", {"y": "loss"}), ("loss", {"log_x": True}))
+    for name, choices in CHOICES
     for labels, count, is_slow in (
         ("one label", 1, False),
         ("three labels", 6, True),
@@ -79,18 +80,22 @@ def test_a_double_column_is_filled_and_texts_are_apart(name, labels, boxes):
 LABELS_AND_TASKS = [("one label", 1), ("three labels", 6), ("long labels", 6), ("33 labels", 6)]
 
 
-@pytest.mark.parametrize("name", FIGURES)
+@pytest.mark.parametrize("name, choices", CHOICES)
 @pytest.mark.parametrize(
     "labels, count",
     [pytest.param(*one, marks=[pytest.mark.slow] * (one[0] != "three labels")) for one in LABELS_AND_TASKS],
 )
-def test_every_page_of_a_single_column_has_its_height_and_text_of_7_points(name, labels, count, boxes):
-    for figure in pages(drawn(name, labels, count, "single")):
+def test_every_page_of_a_single_column_has_its_height_and_text_of_7_points(name, choices, labels, count, boxes):
+    for figure in pages(drawn(name, labels, count, "single", **choices)):
         width, height = figure.get_size_inches()
         assert width == pytest.approx(3.3) and height <= 2.5
         assert all(axes.bbox.height / figure.dpi > 0.12 for axes in figure.axes)  # a row of text
         assert min(text.get_fontsize() for text, _ in boxes(figure, 100)) >= 7
         check_texts(figure, boxes)
+
+
+def test_names_of_y_axes_are_broken_where_panels_are_low(boxes):
+    check_texts(drawn("learning", "33 labels", 6, "single", y="loss"), boxes)
 
 
 @pytest.mark.parametrize("name", FIGURES)
