@@ -109,12 +109,12 @@ class _Verb(TyperCommand):
     """A command that refuses an option given twice, an empty value, inf and NaN."""
 
     def parse_args(self, ctx, args):
-        given, _, order = self.make_parser(ctx).parse_args(list(args))
+        values, _, order = self.make_parser(ctx).parse_args(list(args))
         options = [parameter for parameter in order if parameter.param_type_name == "option"]
         if ctx.resilient_parsing or any(option.is_eager for option in options):  # completion, or --help
             return super().parse_args(ctx, args)
         for option in options:
-            name, value = option.opts[0], given[option.name]
+            name, value = option.opts[0], values[option.name]
             if options.count(option) > 1 and not option.multiple:
                 raise ConfigError(f"{name}: given twice; give it once")
             if "" in (value if option.multiple else [value]) and option.default != "":

@@ -30,6 +30,6 @@ def attribute(
     from madbench.analysis.attribution import attribution_table
 
     selection = stored.selection(words)
-    found = selection.select("no two labels share a protocol", lambda labels: len(labels) > 1)
-    table = attribution_table(found.scores, found.sentences(), pairs).checked(stored.results)
+    results = selection.select("no two labels share a protocol", lambda labels: len(labels) > 1)
+    table = attribution_table(results.scores, results.sentences(), pairs).checked(stored.results)
     print_text_table(table, printed)

@@ -107,7 +107,7 @@ def bench(
     from madbench.bench.parts import Setup
     from madbench.bench.timing import Limits
 
-    known = {
+    parts_by_name = {
         part.name: part for part in (mixer.MIXERS, mixer.LENGTH, training.TRAINING, language.TABLE5, language.DECODE)
     }
     named, labels = names_and_labels(words or [], PARTS, "part")
@@ -127,14 +127,14 @@ def bench(
     if threads:
         torch.set_num_threads(threads)
     chosen = precision if precision != "auto" else "float32" if device == "cpu" else "bfloat16"
-    given = parse_seeds(lengths, "--lengths") if lengths else ()
-    if 0 in given:
+    seq_lens = parse_seeds(lengths, "--lengths") if lengths else ()
+    if 0 in seq_lens:
         raise ConfigError(f"--lengths {lengths}: a sequence has at least one token")
-    if len(given) > 1 and {*names} <= {"table5", "decode"}:
+    if len(seq_lens) > 1 and {*names} <= {"table5", "decode"}:
         raise ConfigError(f"--lengths {lengths}: the part {' or '.join(names)} has one length")
     asked = tuple(dict.fromkeys(path.strip() for path in paths.split(","))) if paths else ()
     compiles = compile == "always" or (compile == "auto" and device != "cpu")
-    setup = Setup(labels, device, chosen, Limits(repeats), profile, given, batch, d_model, peer, asked, compiles)
+    setup = Setup(labels, device, chosen, Limits(repeats), profile, seq_lens, batch, d_model, peer, asked, compiles)
     if asked:
         _check_paths(setup)
     if device == "cpu":
@@ -143,7 +143,7 @@ def bench(
         torch._dynamo.config.recompile_limit = 64  # every model of table5 compiles the code of the same block
     where = _machine(setup)
     done: list[BenchTable] = []
-    for table, was_interrupted in _measured([known[name] for name in names], setup, minutes, where):
+    for table, was_interrupted in _measured([parts_by_name[name] for name in names], setup, minutes, where):
         done.append(table)
         if printed.asked != "json":
             print_text_table(table, printed, len(done) - 1 if printed.label else 0)

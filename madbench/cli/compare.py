@@ -41,11 +41,11 @@ def compare(
         raise ConfigError(f"{named}: nothing to compare with; give two labels or more")
     baseline, *others = selection.labels
     among = f"{baseline} shares no {{}} with {' or '.join(others)}"
-    found = selection.select(among.format("protocol"), lambda labels: labels > {baseline})
-    table = comparison_table(baseline, others, found.scores, found.sentences())
+    results = selection.select(among.format("protocol"), lambda labels: labels > {baseline})
+    table = comparison_table(baseline, others, results.scores, results.sentences())
     compared = {row.label for row in table.rows}
-    begun = found.scores[found.scores.done > 0].groupby("label").column.agg(set)
-    unfinished = [label for label in others if begun.get(label, set()) & begun.get(baseline, set())]
+    columns_begun = results.scores[results.scores.done > 0].groupby("label").column.agg(set)
+    unfinished = [label for label in others if columns_begun.get(label, set()) & columns_begun.get(baseline, set())]
     whole = " of which both have a whole seed"
     if not compared:
         raise StoreError(f"{stored.results}: {among.format('task')}{whole if unfinished else ''}")

@@ -29,7 +29,7 @@ def completion_of(metavar: str) -> Complete | None:
         for name in names:
             with suppress(Exception):
                 words += _SOURCES[name](ctx, word)
-        return [_Completion(found.removeprefix(cut)) for found in dict.fromkeys(words)]
+        return [_Completion(text.removeprefix(cut)) for text in dict.fromkeys(words)]
 
     return complete
 
@@ -70,9 +70,9 @@ def _labels(ctx: typer.Context, incomplete: str) -> Iterator[str]:
     labels = [*_labels_of_sets(), *every_label()]
     for family in loaded_families().values() if ":" in text else ():
         labels += [*getattr(family, "mixers", {}).values(), *filter(None, [getattr(family, "example", None)])]
-    found = ("-".join(label.split("-")[:parts]) for label in (*mixer_names(), *labels))
+    beginnings = ("-".join(label.split("-")[:parts]) for label in (*mixer_names(), *labels))
     prefixes = () if ":" in text else (f"{name}:" for name in families() if name)
-    yield from (sign + word for word in _that_begin(text, (*found, *prefixes)))
+    yield from (sign + word for word in _that_begin(text, (*beginnings, *prefixes)))
     if not incomplete:
         yield from (f"@{name}" for name in available_sets())
 

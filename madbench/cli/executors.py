@@ -58,7 +58,7 @@ class MachineOptions:
         On other machines ``auto`` is ``cuda`` where a job reserves GPUs, else ``cpu``. Raises ``ConfigError`` for an
         option that has no effect with this executor.
         """
-        given: dict[str, Any] = {} if slots is None else {"slots": slots}
+        arguments: dict[str, Any] = {} if slots is None else {"slots": slots}
         for flag, value in vars(self).items():
             if flag == "executor" or value in (None, []) or value is False:
                 continue
@@ -68,11 +68,11 @@ class MachineOptions:
                 belongs = " or ".join(f"--executor {owner}" for owner in owners)
                 problem = f"has no effect with --executor {self.executor}; it belongs to {belongs}"
                 raise ConfigError(f"--{flag.replace('_', '-')} {problem}")
-            given[name] = dict(map(_pair, value)) if flag == "sbatch" else value
+            arguments[name] = dict(map(_pair, value)) if flag == "sbatch" else value
         if self.executor == "local":
             return None, device, slots
-        device, given["gpus_per_job"] = _device(device, self.gpus_per_job)
-        return _EXECUTORS[self.executor](**given), device, None
+        device, arguments["gpus_per_job"] = _device(device, self.gpus_per_job)
+        return _EXECUTORS[self.executor](**arguments), device, None
 
 
 _EXECUTORS = {"ray": ray_executor, "slurm": slurm_executor}

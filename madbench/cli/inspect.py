@@ -172,15 +172,15 @@ def _cell(row: Mapping[str, Any], name: str) -> str:
 
 def _page(model: Inspection) -> list[list[str]]:
     """The tables of one model as lines; a row begins as ``R(1) 1.2`` for layer 1, head 2."""
-    tables, found = _columns(), []
+    tables, pages = _columns(), []
     for table, rows in model.tables.items():
         (first, columns), lines = tables[table], []
         for row in _means(rows) if len(rows) > MOST_ROWS and "head" in rows[0] else rows:
             place = f"{row['layer']}.{row['head']}" if "head" in row else str(row["layer"])
             cells = {heading: _cell(row, name) for heading, name in columns.items()}
             lines.append({first: f"{_kind(row)} {place}".strip()} | cells)
-        found.append(table_lines(lines, right=list(columns)))
-    return found
+        pages.append(table_lines(lines, right=list(columns)))
+    return pages
 
 
 def _means(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
@@ -231,18 +231,18 @@ _COMPARED = {
 
 def _comparison(names: Sequence[str], models: Sequence[Inspection]) -> list[str]:
     """What the models have, a measure a row: means over heads, of each layer where they are few."""
-    found: dict[tuple[str, str], list[list[float]]] = {}
+    values_of: dict[tuple[str, str], list[list[float]]] = {}
     for i, model in enumerate(models):
         for table, rows in model.tables.items():
             for row in _means(rows):
                 for name, heading in _COMPARED[table].items():
                     named = f"{_kind(row)} {heading}".strip()
-                    found.setdefault((table, named), [[] for _ in models])[i].append(row.get(name, math.nan))
+                    values_of.setdefault((table, named), [[] for _ in models])[i].append(row.get(name, math.nan))
     lines = []
-    for (_, heading), values in sorted(found.items(), key=lambda item: [*_COMPARED].index(item[0][0])):
+    for (_, heading), values in sorted(values_of.items(), key=lambda item: [*_COMPARED].index(item[0][0])):
         show = _percent if heading.endswith("%") else _number
         means = [sum(of_layers) / len(of_layers) if of_layers else math.nan for of_layers in values]
-        shown = [of_layers if 0 < len(of_layers) <= MOST_LAYERS else [mean] for of_layers, mean in zip(values, means)]
-        cells = {name: "  ".join(map(show, numbers)) for name, numbers in zip(names, shown)}
+        columns = [of_layers if 0 < len(of_layers) <= MOST_LAYERS else [mean] for of_layers, mean in zip(values, means)]
+        cells = {name: "  ".join(map(show, numbers)) for name, numbers in zip(names, columns)}
         lines.append({"Layer by layer": heading, **cells, "mean difference": show(means[1] - means[0])})
     return table_lines(lines, right=[*names, "mean difference"])

@@ -99,10 +99,10 @@ def _cell(
     row: PlannedRow, jobs: Sequence[Job], states: Mapping[str, str], sizes: Mapping[str, Size], seconds_per_flop: float
 ) -> dict[str, Any]:
     """What the row's jobs of one task cost."""
-    about = {"suite": row.protocol.suite.name, "row": row.name, "label": row.row.label}
-    about |= {"changes": " ".join(row.row.changes), "task": jobs[0].task, "jobs": len(jobs)}
-    about |= {state: sum(states[job.id] == state for job in jobs) for state in STATES}
-    return about | {
+    cell = {"suite": row.protocol.suite.name, "row": row.name, "label": row.row.label}
+    cell |= {"changes": " ".join(row.row.changes), "task": jobs[0].task, "jobs": len(jobs)}
+    cell |= {state: sum(states[job.id] == state for job in jobs) for state in STATES}
+    return cell | {
         "parameters": sorted({sizes[job.id].parameters for job in jobs}),
         "steps": sum(sizes[job.id].steps for job in jobs),
         "flops": sum(sizes[job.id].flops for job in jobs),

@@ -103,16 +103,16 @@ def plot(
     from madbench.analysis.figures.files import NothingToDrawError
     from madbench.analysis.figures.registry import drawing_of, figure_frame
 
-    known = figure_names()
-    asked, others = names_and_labels(words or [], known, "figure")
+    every_figure = figure_names()
+    asked, others = names_and_labels(words or [], every_figure, "figure")
     own = {"learning": {"y": y}, "loss": {"x": x, "log_x": log_x}, "budget": {"x": cost}}
     own = {name: {key: value for key, value in of_figure.items() if value} for name, of_figure in own.items()}
     flags = {"--y": (y, "learning"), "--x": (x, "loss"), "--log-x": (log_x, "loss"), "--cost": (cost, "budget")}
-    drawn = ", ".join(asked or known)
+    drawn = ", ".join(asked or every_figure)
     for flag, (value, name) in flags.items():
-        if value and name not in (asked or known):
-            given = flag if value is True else f"{flag} {value}"
-            raise ConfigError(f"{given}: has no effect on {drawn}; it is for {name}")
+        if value and name not in (asked or every_figure):
+            setting = flag if value is True else f"{flag} {value}"
+            raise ConfigError(f"{setting}: has no effect on {drawn}; it is for {name}")
     folder = output or stored.results / "plots"
     if source is not None:
         (name,) = asked if len(asked) == 1 else [None]

@@ -40,12 +40,12 @@ def register(
     """
     from madbench.analysis.registration import register as freeze
 
-    found, experiment, path = freeze(file, results, claims)
-    frozen, seeds = ", ".join(claim.name for claim in found.claims), seed_list(experiment.grid.seeds)
-    print(f"{path}: {frozen}; {counted(len(found.jobs), 'job')} of {len(experiment.labels)} labels, seeds {seeds}")
-    print(f"hash {found.id}; keep the file where its date can be shown, such as in version control")
-    if found.stored:
+    frozen, experiment, path = freeze(file, results, claims)
+    names, seeds = ", ".join(claim.name for claim in frozen.claims), seed_list(experiment.grid.seeds)
+    print(f"{path}: {names}; {counted(len(frozen.jobs), 'job')} of {len(experiment.labels)} labels, seeds {seeds}")
+    print(f"hash {frozen.id}; keep the file where its date can be shown, such as in version control")
+    if frozen.stored:
         print(
-            f"{len(found.stored)} of these jobs are stored already: their verdicts are not confirmed by a registration"
+            f"{len(frozen.stored)} of these jobs are stored already: their verdicts are not confirmed by a registration"
         )
     print(f"next: madbench sweep {shlex.quote(str(file))}; madbench findings --registered {shlex.quote(str(path))}")

@@ -50,10 +50,10 @@ def report(
         path.parent.mkdir(parents=True, exist_ok=True)
     write_atomically(path, content)
     print(f"{path}: {quantity(len(content))}B, {page.count:,} jobs")
-    for one in page.missing:
-        print(f"missing: {one.text}")
-        if one.command:
-            print(f"  {one.command}")
+    for part in page.missing:
+        print(f"missing: {part.text}")
+        if part.command:
+            print(f"  {part.command}")
     if open_it:
         import webbrowser
 

@@ -71,5 +71,6 @@ def _report(kind: str, folder: Path, items: Sequence[Any], check: Callable[[Any]
             problems += check(item)
         except MadbenchError as error:
             problems.append(str(error))
-    about = {"ok": not problems, "file": str(folder), "kind": kind, "summary": f"{len(items)} checked" * (not problems)}
-    return about | {"problems": problems, "notes": []}
+    summary = f"{len(items)} checked" * (not problems)
+    report = {"ok": not problems, "file": str(folder), "kind": kind, "summary": summary}
+    return report | {"problems": problems, "notes": []}

@@ -17,7 +17,7 @@ import typer
 from madbench.cli import options
 from madbench.cli.executors import MachineOptions
 from madbench.cli.parameters import argument, option
-from madbench.cli.training import carry_out
+from madbench.cli.training import train_grid
 from madbench.cli.words import labels_and_overrides, split_list
 from madbench.config import parse_seeds, read_yaml, settings_of
 from madbench.errors import ConfigError
@@ -121,7 +121,7 @@ def sweep(
     changes |= {"set": overrides} if overrides else {}
     if isinstance(source, Path):
         _print_replaced_keys(source, changes)
-    carry_out(
+    train_grid(
         load_grid(source, changes),
         Policy(redo=training.force, retry=retry, **limits),
         dataclasses.replace(training, device=device, slots=slots),
@@ -158,10 +158,10 @@ def _baseline_of(text: str) -> dict[str, Any]:
 
 def _seconds_of(text: str) -> float:
     """``"30m"`` -> ``1800.0``."""
-    found = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?) ?([smh])", text.strip())
-    if not found:
+    match = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?) ?([smh])", text.strip())
+    if not match:
         raise ConfigError(f"--time-limit {text!r}: expected a number and its unit, such as 90s, 30m or 2h")
-    return float(found[1]) * _SECONDS[found[2]]
+    return float(match[1]) * _SECONDS[match[2]]
 
 
 def gpus_of(text: str, device: str) -> list[str]:
@@ -182,8 +182,8 @@ def _print_replaced_keys(path: Path, changes: Mapping[str, Any]) -> None:
     in_file = read_yaml(path)
     nested = [(f"{name}: ", in_file.get(name), changes.get(name, {})) for name in ("set", "vary")]
     whole = {key: value for key, value in changes.items() if key not in ("set", "vary")}
-    for prefix, known, given in [("", in_file, whole), *nested]:
-        for key, value in given.items():
-            if isinstance(known, dict) and key in known and known[key] != value:
-                before, after = json.dumps(known[key], default=str), json.dumps(value)
+    for prefix, file_keys, new_keys in [("", in_file, whole), *nested]:
+        for key, value in new_keys.items():
+            if isinstance(file_keys, dict) and key in file_keys and file_keys[key] != value:
+                before, after = json.dumps(file_keys[key], default=str), json.dumps(value)
                 print(f"{path}: {prefix}{key} {after} instead of {before}", file=sys.stderr)

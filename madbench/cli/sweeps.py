@@ -36,8 +36,8 @@ def print_sweeps(results: Path, watch: bool, as_json: bool) -> None:
     sweeps = read_sweeps(results, MOST_ENDED)
     if as_json:
         hidden = ("open", "silent_seconds")
-        shown = [{key: value for key, value in sweep.items() if key not in hidden} for sweep in sweeps]
-        print_json(shown)
+        public = [{key: value for key, value in sweep.items() if key not in hidden} for sweep in sweeps]
+        print_json(public)
     elif watch:
         with suppress(KeyboardInterrupt), Live(console=console, auto_refresh=False) as live:
             while True:

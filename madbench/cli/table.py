@@ -48,5 +48,5 @@ def table(
         losses = None if thresholds is None else [float(part) for part in thresholds.split(",")]
     except ValueError:
         raise ConfigError(f"--thresholds {thresholds!r}: expected losses such as 2.0,1.9") from None
-    found = stored_table(stored.selection(words), thresholds=losses, shows_published=published)
-    print_text_table(found.sorted_by(sort), printed)
+    results_table = stored_table(stored.selection(words), thresholds=losses, shows_published=published)
+    print_text_table(results_table.sorted_by(sort), printed)

@@ -52,18 +52,18 @@ def verify(
     """
     if show_all and as_json:
         raise ConfigError("--all has no effect with --json, which has every check")
-    found = {label: run_checks(label, checks_of) for label in tracked(expand(labels), "checking")}
+    outcomes_of = {label: run_checks(label, checks_of) for label in tracked(expand(labels), "checking")}
     if as_json:
-        print_json([{"label": label} | outcome.row for label, outcomes in found.items() for outcome in outcomes])
+        print_json([{"label": label} | outcome.row for label, outcomes in outcomes_of.items() for outcome in outcomes])
     else:
         console = Console(highlight=False)
-        failed_first = sorted(found, key=lambda label: not _fails(found[label]))
+        failed_first = sorted(outcomes_of, key=lambda label: not _fails(outcomes_of[label]))
         for label in failed_first:
-            _print(console, label, found[label], show_all or len(found) == 1)
-        if len(found) > 1:
-            failing = sum(map(_fails, found.values()))
-            console.print(f"{len(found)} labels, {failing or 'none'} with a check that fails", style="bold")
-    if any(map(_fails, found.values())):
+            _print(console, label, outcomes_of[label], show_all or len(outcomes_of) == 1)
+        if len(outcomes_of) > 1:
+            failing = sum(map(_fails, outcomes_of.values()))
+            console.print(f"{len(outcomes_of)} labels, {failing or 'none'} with a check that fails", style="bold")
+    if any(map(_fails, outcomes_of.values())):
         raise typer.Exit(1)
 
 
@@ -79,20 +79,20 @@ def _print(console: Console, label: str, outcomes: Sequence[Outcome], is_whole: 
     console.print(
         Text.assemble((f"{worst:4}", STYLES[worst]), "  ", (spelled(label), "bold"), f"  {summary}"), soft_wrap=True
     )
-    shown = [outcome for verdict in STYLES for outcome in outcomes if outcome.verdict == verdict]
-    shown = shown if is_whole else [outcome for outcome in shown if outcome.verdict == "fail"]
-    if not shown:
+    outcomes = [outcome for verdict in STYLES for outcome in outcomes if outcome.verdict == verdict]
+    outcomes = outcomes if is_whole else [outcome for outcome in outcomes if outcome.verdict == "fail"]
+    if not outcomes:
         return
-    names = Column("check", min_width=max(len(outcome.check.name) for outcome in shown))
+    names = Column("check", min_width=max(len(outcome.check.name) for outcome in outcomes))
     table = Table("", names, Column("residual", justify="right", min_width=8), "bound", "statement", box=None)
-    for outcome in shown:
+    for outcome in outcomes:
         row = outcome.row
         residual = "" if row["residual"] is None else f"{row['residual']:.1e}".replace("0.0e+00", "0")
-        about = [(row["statement"], ""), (f"\n{row['source']}", "dim")]
+        lines = [(row["statement"], ""), (f"\n{row['source']}", "dim")]
         if row["reason"]:
-            about.append((f"\n{row['reason']}", STYLES[outcome.verdict]))
+            lines.append((f"\n{row['reason']}", STYLES[outcome.verdict]))
         verdict = Text(outcome.verdict.replace("not applicable", "n/a"), STYLES[outcome.verdict])
         bound = row["bound"] if residual else ""
-        table.add_row(verdict, Text(row["check"]), residual, bound, Text.assemble(*about))
+        table.add_row(verdict, Text(row["check"]), residual, bound, Text.assemble(*lines))
     console.print(table)
     console.print()
