@@ -53,23 +53,23 @@ app = typer.Typer(
 
 A label such as [bold]G-cg-q-12o[/bold] names one sequence mixer: a base activation (S, R, G, D), features (p RoPE, \
 c convolution, g gates, k registers, a adapters), where parameters are saved (q, v, or ! for nowhere), sequence \
-mixing (1, 2, 12) and its layout (o). madbench solves its ranks for softmax attention's parameter budget, trains it \
-on the six MAD tasks and as a language model, and tabulates it. \
-A prefix names another family, such as cd:gla or hfa:2: madbench ls families.
+mixing (1, 2, 12) and its layout (o). madbench chooses its ranks to match softmax \
+attention's parameters, trains it on the six MAD tasks and as a language model, and tabulates it. \
+Other families have a prefix, such as cd:gla or hfa:2; madbench ls families lists them.
 
 [bold]Start here[/bold]
 
   madbench explain G-cg-q-12o          what every letter does
   madbench verify G-cg-q-12o           what the theory promises, measured
   madbench run G-cg-q-12o              train it, a few minutes on a laptop
-  madbench sweep @quick --seeds 0-2    a table with its noise
-  madbench findings                    what that says of the paper's claims
-  madbench paper                       papers, their tables and claims, made again here
-  madbench report                      all of it in one page
+  madbench sweep @quick --seeds 0-2    a table with confidence intervals
+  madbench findings                    verdicts on the paper's claims
+  madbench paper                       papers, and what can be reproduced
+  madbench report                      everything in one HTML page
   madbench sweep @table1 --dry-run     what the paper's 33 labels would cost
 
-Short: [bold]budget[/bold] for explain --cost, [bold]claim[/bold] for new claim, [bold]doctor[/bold] for validate \
---machine, [bold]power[/bold] for findings --power, [bold]status[/bold] for ls sweeps.
+Short forms: [bold]budget[/bold] for explain --cost, [bold]claim[/bold] for new claim, [bold]doctor[/bold] for \
+validate --machine, [bold]power[/bold] for findings --power, [bold]status[/bold] for ls sweeps.
 """,
 )
 
@@ -145,7 +145,7 @@ lm = typer.Typer(
     cls=_TrainByDefault,
     no_args_is_help=True,
     rich_markup_mode="rich",
-    help="""Train labels as GPT-2-shaped language models, and read the runs.
+    help="""Train labels as GPT-2-shaped language models, and use them.
 
 A preset has sizes, schedule and corpus: madbench ls presets. By default it is
 tiny, on the bytes of Python's own standard library.

@@ -15,8 +15,9 @@ def attribute(
     stored: StoredOptions,
     printed: options.PrintOptions,
 ) -> None:
-    """Estimate what each factor of the labels is worth: convolution, gates, RoPE, rank, mixing, layout, base, budget.
+    """Estimate what each factor of the labels is worth.
 
+    Factors are convolution, gates, RoPE, rank, mixing, layout, base and budget.
     A factor's effect is its mean over all pairs of stored labels that differ in
     it alone, with a 95% interval. Below are the significant interactions of two
     factors. Protocols are never mixed, as in madbench table.

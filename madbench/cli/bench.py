@@ -80,7 +80,7 @@ def bench(
     output: output_option("Folder for CSV, PNG, PDF and one page of it all.") = None,
     printed: PrintOptions,
 ) -> None:
-    """Measure the speed and memory of mixers, of training and of decoding on this machine.
+    """Measure speed and memory of mixers, training and decoding here.
 
     mixers    forward and backward by path and length, memory kept, FLOPs
     length    the same on the automatic path, against length

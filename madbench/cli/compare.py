@@ -19,12 +19,14 @@ def compare(
     stored: StoredOptions,
     printed: options.PrintOptions,
 ) -> None:
-    """Compare labels on the runs they share: mean difference, interval, p-value, and whether it is significant.
+    """Compare labels on the runs they share.
 
-    The unit is the seed, under one protocol as in madbench table. Where the seeds
-    of both labels scatter about one value, Welch's t; where some seeds solve the
-    task and others do not, an exact test of how many solve it. p is adjusted by
-    Holm's method for all rows. Nothing is tested with fewer than three seeds.
+    A row has the mean difference of two labels, its interval and p-value, and
+    whether it is significant. The unit is the seed, under one protocol as in
+    madbench table. Where the seeds of both labels scatter about one value,
+    Welch's t; where some seeds solve the task and others do not, an exact test of
+    how many solve it. p is adjusted by Holm's method for all rows. Nothing is
+    tested with fewer than three seeds.
 
     [bold]Examples[/bold]
 

@@ -40,7 +40,7 @@ def data(
     check: option(bool, "Check every example against the task's rules.", "--check") = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Show examples of a task, or check that all generated data follow its rules.
+    """Show examples of a task, or check the data of all tasks.
 
     Below each token is a letter for its role and, where the model is asked, the
     target. The data are those of a run with this profile and seed. Without a

@@ -33,10 +33,10 @@ def explain(
     costs: CostOptions,
     as_json: JsonOption = False,
 ) -> None:
-    """Explain every letter of a label, or what a label costs; of several, what each has that the first has not.
+    """Explain every letter of a label, or count what it costs.
 
     A row a letter: what it does, its equation, its place in the HyperMLP paper.
-    A row - says what the label does without. Beside another label, + is what it
+    A row - says what the label does without. Of several labels, + is what each
     adds to the first and - what it lacks.
 
     --cost: softmax attention of width d has 4 d^2 parameters, and that is the

@@ -48,13 +48,14 @@ def findings(
     stored: StoredOptions,
     printed: options.PrintOptions,
 ) -> None:
-    """Hold claims, a paper's or your own, against the stored runs: supported, contradicted, not enough data.
+    """Judge a paper's claims, or your own, by the stored runs.
 
-    Each claim has the pairs of labels that isolate it, the published number,
-    ours with an interval over seeds, and a verdict. What is not stored comes with
-    the command that trains it. The paper's claims are about S/R/G labels and the
-    six MAD tasks; madbench new claim writes your own, about any label and column.
-    Protocols are never mixed, as in madbench table.
+    Each claim has the pairs of labels that isolate it, the published number, ours
+    with an interval over seeds, and a verdict: supported, contradicted or not
+    enough data. What is not stored comes with the command that trains it. The
+    paper's claims are about S/R/G labels and the six MAD tasks; madbench new
+    claim writes your own, about any label and column. Protocols are never mixed,
+    as in madbench table.
 
     --power: the number of seeds with which a claim would be decided with a
     probability of 80%, if further seeds are like the stored ones: means, spreads

@@ -50,11 +50,12 @@ def inspect(
     results: options.ResultsOption = options.RESULTS,
     as_json: options.JsonOption = False,
 ) -> None:
-    """Look inside a trained model: active sets, weights by lag, gates, lag kernels; of two runs, side by side.
+    """Show what a trained model does inside its mixers.
 
+    Active sets, weights by lag, gates and lag kernels; of two runs, side by side.
     Language models keep their weights; other runs do with the option
-    --keep-weights of madbench run. The inputs are the first of the run's own
-    test set or validation text, so the same command gives the same numbers.
+    --keep-weights of madbench run. The inputs are the first of the run's own test
+    set or validation text, so the same command gives the same numbers.
 
     What the tables have, a layer and head a row, means over rows and examples:
 

@@ -33,7 +33,7 @@ def ls(
     watch: option(bool, "For sweeps: refresh every second until all finish.", "--watch") = False,
     as_json: JsonOption = False,
 ) -> None:
-    """List what there is: labels, sets of labels, suites, tasks, profiles, families of labels, stored runs, sweeps.
+    """List labels, sets, tasks, profiles, families, runs and sweeps.
 
     Sets of labels are also looked up in the folder variants of the current
     folder; tasks and families also in installed packages.

@@ -73,9 +73,9 @@ def new(
     output: output_option("File of claims to append to, or to create.", show_default="printed") = None,
     as_json: option(bool, "Print a claim as JSON.", "--json") = False,
 ) -> None:
-    """Write a working package that adds a family, task, suite, paper or module of your own to madbench, or a claim.
+    """Write a working package that extends madbench, or a claim.
 
-    It begins as one of the examples under your name: code, tests that pass, and a
+    A package begins as one of the examples under your name: code, tests that pass, and a
     README with the commands to install and try it. Nothing is overwritten.
 
     family   a grammar of labels with a budget, as {lin:elu-g} has them

@@ -57,7 +57,7 @@ def paper(
     shape: LayoutOptions,
     printed: PrintOptions,
 ) -> None:
-    """Make a table, figure, theorem or claim of a paper again, beside what is published.
+    """Reproduce a paper's tables, figures, theorems and claims.
 
     Without an item it lists what a paper holds: the command that makes each, what
     it gave here and how many of its jobs are stored, and what madbench does not

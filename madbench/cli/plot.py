@@ -75,7 +75,9 @@ def plot(
         Path | None, "Draw the CSV that an earlier plot of one figure wrote, without the store.", "--from"
     ) = None,
 ) -> None:
-    """Draw what the store holds under one protocol: every figure as PNG and PDF, with the CSV of exactly what it shows.
+    """Draw figures of stored runs, under one protocol.
+
+    Each is a PNG and a PDF, with the CSV of exactly what it shows.
 
     scores      every task's result by label, with intervals and every seed
     learning    accuracy or loss of the MAD runs against the step

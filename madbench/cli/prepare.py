@@ -46,8 +46,9 @@ def prepare(
     force: option(bool, "Replace another corpus in the folder, once the new one is complete.", "--force") = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Turn text into tokens to train on: two memory-mapped files and a manifest that says where they are from.
+    """Turn text into tokens to train on.
 
+    Writes two memory-mapped files, and a manifest that says where they are from.
     Ctrl-C, kill -9 and a full disk lose a few seconds at most: the same command
     resumes. Compressed shards are streamed, never unpacked to disk.
     The train.bin and val.bin of nanoGPT's scripts need no preparing: give their

@@ -17,13 +17,13 @@ def register(
     *,
     results: options.ResultsOption = options.RESULTS,
 ) -> None:
-    """Freeze claims, labels, tasks, seeds and thresholds before the runs exist.
+    """Freeze claims and how they are tested before the runs exist.
 
-    Writes FILE's name with .registered.json beside FILE, with every value that
-    enters a verdict and a hash of all of it. Then train the grid, and read the
-    verdicts with madbench findings --registered. They are provisional until every
-    run has a result. Runs that were stored before, and values that changed since,
-    are named there.
+    Writes FILE's name with .registered.json beside FILE: labels, tasks, seeds,
+    thresholds, every value that enters a verdict, and a hash of all of it. Then
+    train the grid, and read the verdicts with madbench findings --registered.
+    They are provisional until every run has a result. Runs that were stored
+    before, and values that changed since, are named there.
 
     [bold]A file[/bold]
 

@@ -24,7 +24,7 @@ def report(
     claims: options.ClaimsOption = "hypermlp",
     open_it: option(bool, "Show it in the browser.", "--open") = False,
 ) -> None:
-    """Write one HTML file with the tables, the figures, the findings and every run behind a number.
+    """Write one HTML file with all tables, figures, findings and runs.
 
     It needs no network and no other file. Headings sort, labels filter, a
     number opens its runs: settings, curve, versions, folder, measurements, and

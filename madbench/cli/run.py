@@ -25,7 +25,7 @@ def run(
     as_json: options.JsonOption = False,
     notes: options.NotesOption = False,
 ) -> None:
-    """Train labels on the MAD tasks and as language models, and print the tables.
+    """Train labels on tasks and as language models, and print tables.
 
     The same command again does only what is missing. Ctrl-C keeps what is done
     and checkpoints of the rest; the same command resumes. madbench ls profiles

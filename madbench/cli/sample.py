@@ -28,9 +28,10 @@ def sample(
     device: options.DeviceOption = "auto",
     results: options.ResultsOption = options.RESULTS,
 ) -> None:
-    """Write text with a trained language model, token by token through the mixers' caches.
+    """Write text with a trained language model.
 
-    Text goes to standard output as it is made; the speed follows at the end.
+    Tokens go one by one through the mixers' caches. Text goes to standard output
+    as it is made; the speed follows at the end.
 
     [bold]Examples[/bold]
 

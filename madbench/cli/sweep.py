@@ -66,11 +66,12 @@ def sweep(
     ) = None,
     printed: options.PrintOptions,
 ) -> None:
-    """Train a grid of labels and settings, and tabulate it row by row against a baseline.
+    """Train a grid of labels and settings; compare it with a baseline.
 
-    The same command again does only what is missing, and a larger grid only what
-    is new. Rows that a setting leaves as they are share their runs; a setting
-    that changes no row is an error. A grid in a file has the keys labels, tasks,
+    The table has a row a label and setting, each compared with the baseline. The
+    same command again does only what is missing, and a larger grid only what is
+    new. Rows that a setting leaves as they are share their runs; a setting that
+    changes no row is an error. A grid in a file has the keys labels, tasks,
     seeds, profile, fidelity, budget, set, vary, mode, baseline, rows and
     description:
 

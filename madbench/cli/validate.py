@@ -43,13 +43,13 @@ def validate(
     ) = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Check YAML files and their labels before any training, a results folder, or this machine: every problem.
+    """Check YAML files, a results folder, or this machine.
 
-    A file with the key labels is a set of variants, one with the key task a
-    task, one with learning_rates a profile, one with training but without
-    learning_rates a preset, and one with tasks alone a profile of interactions.
-    The key suite says of which other suite a profile is. Exit code 2 when
-    anything is wrong.
+    Every problem is listed, before any training. A file with the key labels is a
+    set of variants, one with the key task a task, one with learning_rates a
+    profile, one with training but without learning_rates a preset, and one with
+    tasks alone a profile of interactions. The key suite says of which other suite
+    a profile is. Exit code 2 when anything is wrong.
 
     --store reads every file of a results folder to its last bit: records,
     curves, weights, measurements, checkpoints, corpora, index, journals. What is

@@ -28,7 +28,7 @@ def verify(
     show_all: option(bool, "Print every check of several labels too, not only those that fail.", "--all") = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Check what the theory promises of a label's mixer, on the mixer as it is built.
+    """Check that a label's mixer does what its theory promises.
 
     Each check is a statement with its source, run in float64 on a small mixer
     with random weights: causality, an exact parameter count, every path and all
