@@ -75,8 +75,9 @@ def new(
 ) -> None:
     """Write a working package that extends madbench, or a claim.
 
-    A package begins as one of the examples under your name: code, tests that pass, and a
-    README with the commands to install and try it. Nothing is overwritten.
+    A package begins as one of the examples under your name: code, tests that
+    pass, and a README with the commands to install and try it. Nothing is
+    overwritten.
 
     family   a grammar of labels with a budget, as {lin:elu-g} has them
     task     token sequences and their answers, one class and one YAML file
