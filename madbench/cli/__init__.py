@@ -26,7 +26,7 @@ VERBS = {
     "Read what is stored": "table plot compare attribute findings inspect report",
     "Find, check and add": "ls data validate new",
 }
-"""By the heading of the help text they stand under, the verbs; each is in the module of its name."""
+"""The verbs, by their heading in the help text; each is in the module of its name."""
 LANGUAGE_VERBS = {"Commands": "train prepare sample evaluate export"}
 SHORT = {
     "budget": "explain --cost",
@@ -35,13 +35,13 @@ SHORT = {
     "power": "findings --power",
     "status": "ls sweeps",
 }
-"""Words that stand for a verb with an option."""
+"""Short forms of a verb with an option."""
 MOVED = {
     "lm table": "madbench table -t language_model",
     "lm plot": "madbench plot loss",
     "principles": "madbench paper coefficients",
 }
-"""Verbs that there were, and the commands that do now what they did."""
+"""Verbs that moved, and the commands that now do what they did."""
 
 app = typer.Typer(
     name="madbench",
@@ -75,12 +75,12 @@ validate --machine, [bold]power[/bold] for findings --power, [bold]status[/bold]
 
 
 def _written_out(words: list[str]) -> list[str]:
-    """The words of a command, with :data:`SHORT` for a verb written out."""
+    """The words of a command, with a short form of :data:`SHORT` written out."""
     return [*SHORT.get(words[0], words[0]).split(), *words[1:]] if words else words
 
 
 def _refuse_moved(words: Sequence[str]) -> None:
-    """Raises ``ConfigError`` where a command begins with a verb that moved: with where it is now."""
+    """Raises ``ConfigError`` for a verb that moved, and says where it is now."""
     for verb, command in MOVED.items():
         if " ".join(words[: len(verb.split())]) == verb:
             raise ConfigError(f"madbench {verb} is now {command}")
@@ -128,7 +128,7 @@ class _Verb(TyperCommand):
 
 
 class _TrainByDefault(TyperGroup):
-    """A group whose first word, where it is none of its verbs, is a label to train."""
+    """A group that takes its first word for a label to train, unless it is one of its verbs."""
 
     def shell_complete(self, ctx, incomplete):
         of_train = self.commands["train"].params

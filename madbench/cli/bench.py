@@ -40,7 +40,7 @@ OWNERS = {
     "--paths": ["mixers", "length"],
     "--d-model": ["mixers", "length", "table5", "decode"],
 }
-"""The parts on which an option has an effect, where it has none on the others."""
+"""Options that have an effect on some parts only, with these parts."""
 NOTES = (
     "Medians of rounds in which each takes one pass in turn, after one round that does not count; the least and the "
     "longest are of the same rounds. Outputs and gradients are compared with the dense path in float64 first, and a "
@@ -175,7 +175,7 @@ def _check_paths(setup: Setup) -> None:
 
 
 def _measured(parts: Sequence[Part], setup: Setup, minutes: float, where: str) -> Iterator[tuple[BenchTable, bool]]:
-    """A table a part, as it is done, and whether it was interrupted: then it has some rows, and is the last."""
+    """A table for each part when it is done, and whether it was interrupted, and so is partial and the last."""
     from madbench.bench.parts import BenchTable
 
     console, shares = Console(stderr=True), [SHARES[part.name] for part in parts]
@@ -200,7 +200,7 @@ def _measured(parts: Sequence[Part], setup: Setup, minutes: float, where: str) -
 
 
 def _machine(setup: Setup) -> str:
-    """Where it was measured, in a sentence."""
+    """The machine and the arithmetic of the measurements, as a sentence."""
     import torch
 
     threads = f", {counted(torch.get_num_threads(), 'thread')}" if setup.is_cpu else ""
@@ -209,7 +209,7 @@ def _machine(setup: Setup) -> str:
 
 
 def _write(folder: Path, table: BenchTable, where: str) -> None:
-    """The rows as CSV, and the figure."""
+    """Writes the rows as CSV, and the figure."""
     import pandas as pd
 
     from madbench.analysis.figures.files import save_figure, write_frame
@@ -221,7 +221,7 @@ def _write(folder: Path, table: BenchTable, where: str) -> None:
 
 
 def _write_page(folder: Path, tables: Sequence[BenchTable], setup: Setup, where: str) -> None:
-    """One page of all parts, and the targets beside what was measured."""
+    """Writes one page of all parts, with the targets beside what was measured."""
     from madbench.bench import targets
 
     date = datetime.datetime.now().isoformat(timespec="minutes")

@@ -1,7 +1,6 @@
-"""What the shell completes: labels, sets, tasks, profiles, presets, figures, stored runs and every other value that is
-one of a few, by what a word may be.
+"""Shell completion: labels, sets, tasks, profiles, presets, figures, stored runs, and values that are one of a few.
 
-Nothing here fails: a completion that cannot be made is none.
+The metavar of an argument or option says what its words may be. An error gives no completion, and no message.
 """
 
 from __future__ import annotations
@@ -35,14 +34,14 @@ def completion_of(metavar: str) -> Complete | None:
 
 
 class _Completion(str):
-    """What the shell puts in the place of a word, or of the part of it that bash hands over; typer is not to check."""
+    """Text that replaces a word, or the part of it that bash hands over; typer must not compare it with the word."""
 
     def startswith(self, *_: Any) -> bool:
         return True
 
 
 def _whole_word(incomplete: str) -> tuple[str, str]:
-    """The word that is being written, and before it the part of it that stays on the line.
+    """The part of the word being written that stays on the line, and the whole word.
 
     Bash ends words at ':' and '@': of ``cd:ga`` it hands over ``ga`` and replaces that, of ``@tab`` it hands over
     ``tab`` and replaces all.
@@ -58,7 +57,7 @@ def _whole_word(incomplete: str) -> tuple[str, str]:
 
 
 def _labels(ctx: typer.Context, incomplete: str) -> Iterator[str]:
-    """Labels up to the end of the part that is being written, families and sets."""
+    """Families, sets, and labels up to the end of the part that is being written."""
     from madbench.labels import available_sets, every_label, families, loaded_families, mixer_names
 
     if incomplete.startswith("@"):
@@ -102,7 +101,7 @@ def _several_tasks(ctx: typer.Context, incomplete: str) -> list[str]:
 
 
 def _profiles(ctx: typer.Context, incomplete: str) -> list[str]:
-    """Those of the suite whose tasks were named, else of the one that leads."""
+    """Names of profiles of the suite whose tasks were named, else of the leading suite."""
     from madbench.suites.addressing import leading_suite
 
     tasks = ctx.params.get("tasks")
@@ -139,7 +138,7 @@ def _papers(ctx: typer.Context, incomplete: str) -> list[str]:
 
 
 def _paper_words(ctx: typer.Context, incomplete: str) -> list[str]:
-    """A paper, then its items."""
+    """Names of papers; behind one, of its items."""
     from madbench.papers import load_paper
 
     if not (words := ctx.params.get("words")):
@@ -200,7 +199,7 @@ def _groups(ctx: typer.Context, incomplete: str) -> list[str]:
 
 
 def _next_of(incomplete: str, names: Iterable[str]) -> list[str]:
-    """Names that may be the next of a list with commas: those that are not in it yet."""
+    """Names that may come next in a list with commas: those not in it yet."""
     *named, last = incomplete.split(",")
     before = "".join(f"{name}," for name in named)
     return [before + name for name in _that_begin(last, names) if name not in named]
@@ -233,4 +232,4 @@ _SOURCES = {
     "SPLIT": _splits,
     "auto": _groups,
 }
-"""What may stand for a word of a metavar."""
+"""What completes each word of a metavar."""

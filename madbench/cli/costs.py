@@ -26,7 +26,7 @@ _option = functools.partial(option, rich_help_panel="With --cost")
 
 @dataclass(frozen=True)
 class CostOptions:
-    """The size at which labels are solved, and what is shown of them."""
+    """Options of ``explain --cost``: the size at which labels are solved, and what is shown of them."""
 
     d_model: _option(int, "Width d of the model.", min=1) = 128
     max_len: _option(int, "Longest sequence L, the rows of the tables of 1 and 2.", min=1) = 128
@@ -37,8 +37,8 @@ class CostOptions:
     terms: _option(bool, "Break several labels down term by term too.", "--terms") = False
 
     @property
-    def given(self) -> Iterator[str]:
-        """Those that are not as they are by default, as on the command line."""
+    def changed_options(self) -> Iterator[str]:
+        """Options that differ from their defaults, as words of the command line."""
         for field in fields(self):
             value = getattr(self, field.name)
             if value != field.default:
@@ -103,7 +103,7 @@ def _counts(allocation: Allocation) -> dict[str, Any]:
 
 
 def _print_summary(console: Console, rows: Mapping[str, dict[str, Any]]) -> None:
-    """Ranks and costs, and below them parameters; a label without ranks does not fit."""
+    """Prints ranks and costs, and parameters below them; a label without ranks does not fit."""
     names = {
         name if len(name) == 1 else f"{letter}_{name}": (kind, name)
         for kind, letter in (("ranks", "r"), ("widths", "d"))

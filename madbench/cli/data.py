@@ -1,3 +1,5 @@
+"""``madbench data``: examples of a task, and the check of all generated data."""
+
 from __future__ import annotations
 
 import itertools

@@ -62,7 +62,7 @@ def explain(
             raise ConfigError("--all has no effect with --cost, which has a row a label")
         print_costs(labels, overrides, costs, as_json)
         return
-    for setting in (*overrides, *costs.given):
+    for setting in (*overrides, *costs.changed_options):
         raise ConfigError(f"{setting} has no effect without --cost")
     first, *others = parsed = [parse(label) for label in expand(labels)]
     if show_all and as_json:
@@ -97,7 +97,7 @@ def explain(
 
 
 def _print_rows(console: Console, label: Label, rows: Iterable[tuple[str, grammar.Explanation]]) -> None:
-    """A label, and explanations of it with what stands before each."""
+    """Prints a label and its explanations, each behind its letter."""
     short, long = spelled(str(label)), str(label)
     console.print(Text.assemble((short, "bold"), (f" = {long}" * (short != long), "dim")))
     table = Table.grid(
@@ -110,7 +110,7 @@ def _print_rows(console: Console, label: Label, rows: Iterable[tuple[str, gramma
 
 
 def _differences(first: Label, label: Label) -> Iterator[str]:
-    """``R(1) (1o vs. none)``: each factor in which ``label`` differs, with its level and that of ``first``."""
+    """Factors in which ``label`` differs from ``first``, with the levels of both, such as ``R(1) (1o vs. none)``."""
     of_first, of_label = levels(first), levels(label)
     names = {**factor_names(first), **factor_names(label)}
     for factor in diff(first, label):

@@ -136,7 +136,7 @@ def _is_detail(selection: Selection, name: str) -> bool:
 
 
 def _stored(selection: Selection) -> Results | None:
-    """What is stored of any suite; None where the default folder is not there yet."""
+    """The stored results of all suites; None where the default folder is not there yet."""
     if selection.results == options.RESULTS and not options.RESULTS.exists() and selection.protocol is None:
         return None
     rows, missing = selection.available()
@@ -181,7 +181,7 @@ def _print_explanations(rows: list[Finding], is_all: bool) -> None:
 
 
 def print_power(every: Sequence[Claim], only: list[str] | None, selection: Selection, printed: PrintOptions) -> None:
-    """How many seeds the claims need, or those of the names ``only``, from the spread of the stored seeds."""
+    """Prints how many seeds the claims need, or those of the names ``only``, from the spread of the stored seeds."""
     from madbench.analysis.power import power_table
 
     claim_names = [claim.name for claim in every]
@@ -196,7 +196,7 @@ def print_power(every: Sequence[Claim], only: list[str] | None, selection: Selec
 
 
 def print_registered(words: list[str] | None, path: Path, stored: StoredOptions, printed: PrintOptions) -> None:
-    """The findings that were registered, and every other claim as exploratory."""
+    """Prints the findings that were registered, and every other claim as exploratory."""
     from madbench.analysis.findings_table import findings_table
     from madbench.analysis.registration import load_registration, registered_findings, sentences
 

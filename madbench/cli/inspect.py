@@ -195,12 +195,12 @@ def _means(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
 
 
 def _kind(row: Mapping[str, Any]) -> str:
-    """Which gate, kernel or matrix the row is about."""
+    """The gate, kernel or matrix of a row."""
     return row.get("gate") or row.get("kernel") or row.get("matrix") or ""
 
 
 def _columns() -> dict[str, tuple[str, dict[str, str]]]:
-    """By table the heading of its first column, and by the headings of the others the names of what they show."""
+    """Tables, each with the heading of its first column, and the measures of the others by heading."""
     from madbench.analysis.inspection import BANDS
 
     active = {"slots": "slots", "share %": "share", "lags <8": "share_recent", "older": "share_older"}
@@ -216,9 +216,9 @@ def _columns() -> dict[str, tuple[str, dict[str, str]]]:
 
 
 _NUMBERS = ("slots", "keys", "mean", "sd", "over_time", "norm", "rank")
-"""What is shown as it is; everything else is a share, shown in percent."""
+"""Measures shown as they are; all others are shares, shown in percent."""
 _PLACES = {"best_shift": "{shift:+d}: ", "best_window": "{window}: "}
-"""Where the largest of a head is."""
+"""How the place of a head's largest value is shown."""
 
 _COMPARED = {
     "active": {"share": "active slots, %", "same_lags": "overlap at the same lags, %", "flips": "flips at 1% noise, %"},
@@ -231,7 +231,7 @@ _COMPARED = {
 
 
 def _comparison(names: Sequence[str], models: Sequence[Inspection]) -> list[str]:
-    """What the models have, a measure a row: means over heads, of each layer where they are few."""
+    """Lines that compare models, a measure a row: means over heads, of each layer where they are few."""
     values_of: dict[tuple[str, str], list[list[float]]] = {}
     for i, model in enumerate(models):
         for table, rows in model.tables.items():

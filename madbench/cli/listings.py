@@ -1,4 +1,4 @@
-"""What ``madbench ls`` lists, kind by kind, as rows."""
+"""The lists of ``madbench ls``, kind by kind, as rows."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ from madbench.tasks import broken_tasks, loaded_tasks
 
 Rows = list[dict[str, Any]]
 MOST_ENDED = 3
-"""Sweeps shown that have ended."""
+"""The most ended sweeps that are shown."""
 
 
 def _labels(specs: list[str]) -> Rows:
@@ -123,7 +123,7 @@ def _papers() -> Rows:
 
 
 def _with_broken(rows: Rows, broken: Mapping[str, str]) -> Rows:
-    """The rows, and one with its ``problem`` for each that installed packages have besides and that is broken."""
+    """The rows, and one with its ``problem`` for each broken entry of an installed package."""
     nothing = dict.fromkeys(rows[0])
     return rows + [nothing | {next(iter(nothing)): name, "problem": why} for name, why in broken.items()]
 
@@ -148,7 +148,7 @@ def _runs(results: Path | None, words: list[str]) -> Rows:
 
 
 def _stored(results: Path | None) -> list[Run]:
-    """The readable runs, by label and task. The default folder may not be there yet; one that was named has to be."""
+    """The readable runs, by label and task. The default folder need not exist yet; one that was named has to."""
     if results is None and not (RESULTS / "runs").exists():
         return []
     store = open_stored(results or RESULTS)
@@ -189,7 +189,7 @@ _SYNTAX = "[ ]: may be absent, |: or; madbench explain EXAMPLE says what its let
 
 
 def listings() -> dict[str, tuple[Callable[..., Rows], str, str]]:
-    """By kind: what lists it, what the overview calls it, and what stands below the list."""
+    """Kinds, each with what lists it, its description in the overview, and the note below its list."""
     profiles = {
         suite.listing: (partial(_profiles, suite), f"sizes and schedules: {suite.title}", suite.profiles_note)
         for suite in suites().values()
@@ -209,7 +209,7 @@ def listings() -> dict[str, tuple[Callable[..., Rows], str, str]]:
 
 
 def _sweeps(results: Path | None) -> Rows:
-    """Those recorded in a results folder, which may not be there."""
+    """Sweeps recorded in a results folder, which need not exist."""
     return [{"sweep": sweep["state"]} for sweep in read_sweeps(results or RESULTS, MOST_ENDED)]
 
 

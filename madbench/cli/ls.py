@@ -1,4 +1,4 @@
-"""``madbench ls``: what there is."""
+"""``madbench ls``: lists of everything there is."""
 
 from __future__ import annotations
 

@@ -99,7 +99,7 @@ def _installed(requirement: Requirement) -> dict[str, Any]:
 
 
 def _plugins() -> list[dict[str, Any]]:
-    """What installed packages add; a broken one stands in the way of nothing but its own labels, tasks and items."""
+    """What installed packages add; a broken addition affects only its own labels, tasks and items."""
     rows = []
     for noun, kind in KINDS.items():
         points, broken = kind.installed(), kind.broken()
@@ -111,7 +111,7 @@ def _plugins() -> list[dict[str, Any]]:
 
 
 def _machine() -> dict[str, Any]:
-    """The machine; its memory is its container's where that is less, None where unknown."""
+    """Properties of this machine; memory is the container's where that is less, None where unknown."""
     memory = memory_bytes()
     return {
         "madbench": madbench.__version__,
@@ -181,7 +181,7 @@ def _results(folder: Path) -> dict[str, Any]:
 
 
 def _problems(content: dict[str, Any]) -> Iterator[str]:
-    """What stands in the way of ``madbench run``."""
+    """Problems that prevent ``madbench run``."""
     for package in content["packages"]:
         if not package["fits"]:
             here = f"version {package['version']} is here" if package["version"] else "not installed"

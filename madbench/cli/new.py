@@ -16,22 +16,22 @@ from madbench.config import EXAMPLES
 from madbench.errors import ConfigError, did_you_mean
 
 MOST_LETTERS = 40
-"""Length that a name may have: it stands in headings, file names and labels."""
+"""The most letters of a name, which stands in headings, file names and labels."""
 FILES = (".csv", ".md", ".py", ".toml", ".yaml")
-"""What is copied of an example; the rest is what running it left there."""
+"""Suffixes of the files copied from an example; other files were left there by running it."""
 LABEL = {"family": "its labels begin with {0}:", "module": "its label is my:{0}"}
 
 
 @dataclass(frozen=True)
 class Example:
-    """A package of ``examples/``, and what in it is made of its name."""
+    """A package of ``examples/``, and the texts in it that follow from its name."""
 
     folder: str
     package: str
     beginning: str
     """What the package is before it is edited."""
     spellings: dict[str, str]
-    """By regular expression what takes its place: ``{snake}``, ``{pascal}``, ``{sentence}`` or ``{words}``."""
+    """Regular expressions, and what replaces each: ``{snake}``, ``{pascal}``, ``{sentence}`` or ``{words}``."""
 
 
 EXAMPLE = {
@@ -136,7 +136,7 @@ def new(
 
 
 def _checked(kind: str, name: str) -> str:
-    """The name as an identifier; raises ``ConfigError`` for one that cannot be, or that is taken."""
+    """The name as an identifier; raises ``ConfigError`` for an invalid or taken one."""
     import yaml
 
     where, snake = f"new {kind} {name[:60]!r}", name.replace("-", "_")
@@ -175,7 +175,7 @@ def _files(example: Example) -> list[Path]:
 
 
 def _renamed(example: Example, name: str, snake: str) -> Iterator[tuple[str, str]]:
-    """The place and the text of every file of the package."""
+    """The path and the text of every file of the new package."""
     package = f"madbench_{snake}"
     spellings = {
         f"examples/{example.folder}": name,
@@ -195,7 +195,7 @@ def _renamed(example: Example, name: str, snake: str) -> Iterator[tuple[str, str
 
 
 def _write(folder: Path, files: dict[str, str]) -> None:
-    """Writes the files below a folder that is not there or empty; all or, where one fails, none."""
+    """Writes the files into a new or empty folder: all of them, or none where one fails."""
     folder.mkdir(parents=True, exist_ok=True)
     try:
         for place, text in files.items():

@@ -214,7 +214,7 @@ class StoredOptions:
     results: ResultsOption = RESULTS
 
     def selection(self, words: list[str] | None) -> Selection:
-        """What words and options mean; raises ``LabelError`` and ``ConfigError``, for options without effect too."""
+        """The stored runs that words and options choose; ``ConfigError`` is also for options without effect."""
         from madbench.analysis.stored import Selection
 
         labels, overrides = labels_and_overrides(words or [])
@@ -224,7 +224,7 @@ class StoredOptions:
 
 
 def open_stored(results: Path) -> Snapshot:
-    """The store for reading, with a bar while many runs are read that its index does not know yet."""
+    """The store, opened for reading; a bar shows progress while many runs are read that its index lacks."""
     store = Snapshot.open(results, create=False)
     store.track = functools.partial(tracked, description="reading runs")
     return store

@@ -151,7 +151,7 @@ def _train(
 
 
 def _print_jobs(experiment: Experiment, policy: Policy, printed: PrintOptions) -> None:
-    """The jobs of an experiment whose steps cannot be timed beforehand."""
+    """Prints the jobs of an experiment whose steps cannot be timed beforehand."""
     states = job_states(experiment.jobs, experiment.results, policy)
     todo = {job_id for job_id, state in states.items() if state == "todo"}
     lines = []
@@ -170,7 +170,7 @@ def _print_jobs(experiment: Experiment, policy: Policy, printed: PrintOptions) -
 
 
 def call_verb(request: Request) -> None:
-    """Runs the verb that makes the item; a check that fails is against the paper."""
+    """Runs the verb that makes the item; a theorem whose check fails is not reproduced."""
     from madbench.cli import app
 
     command = request.item.command

@@ -35,7 +35,7 @@ def output_option(help: str, **settings: Any) -> Any:
 
 
 def with_groups(verb: Callable) -> Callable:
-    """``verb`` with an option for each field of its keyword arguments that are dataclasses."""
+    """A command of ``verb`` that has an option for each field of its dataclass arguments."""
     hints = get_type_hints(verb, include_extras=True)
     groups = {name: hint for name, hint in hints.items() if is_dataclass(hint)}
 

@@ -170,7 +170,7 @@ def write_figure(figure: Figure, stem: Path, frame: pd.DataFrame | None = None) 
 
 
 def _suites_of(figures: Sequence[str]) -> list[Suite]:
-    """The suites that some figures are about, where each is of one suite; none for figures of any suite."""
+    """The suites of the figures; none where one of them is for any suite."""
     owners = [suites_of_figure(name) for name in figures]
     return list(dict.fromkeys(suite for of_figure in owners for suite in of_figure)) if all(owners) else []
 
@@ -189,7 +189,7 @@ def _check_suites(figures: Sequence[str], tasks: list[str] | None, protocol: str
 
 
 def _of_figures(stored: options.StoredOptions, figures: Sequence[str]) -> options.StoredOptions:
-    """The options, with the tasks of the suites that the figures are about where none were named."""
+    """The options, with the tasks of the figures' suites where no task was named."""
     owners = _suites_of(figures) if stored.tasks is None and figures else []
     tasks = [task for suite in owners for task in suite.usual_tasks()]
     return dataclasses.replace(stored, tasks=tasks) if tasks else stored
@@ -214,7 +214,7 @@ def _check_no_choice(stored: options.StoredOptions) -> None:
 
 
 def _read_frame(source: Path, name: str, words: list[str]) -> pd.DataFrame:
-    """What a figure drew, from its CSV file; of the labels among ``words``, where there are any."""
+    """The data of a figure from its CSV file, of the labels among ``words`` if there are any."""
     from madbench.analysis.figures.registry import drawing_of
 
     named, overrides = labels_and_overrides(words)

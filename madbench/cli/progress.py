@@ -31,7 +31,7 @@ SKIPPED = {
     "failed before": "failed before and not retried",
     "busy": "left to another process",
 }
-"""How the counts of jobs that were skipped are shown."""
+"""Reasons why jobs were skipped, as they are shown behind their counts."""
 
 
 def view(sweep: Mapping[str, Any], width: int, height: int) -> RenderableType:
@@ -71,7 +71,7 @@ def _overview(sweep: Mapping[str, Any], width: int) -> RenderableType:
 
 
 def _running_jobs(slots: Sequence[Mapping[str, Any]], width: int) -> Table:
-    """A line a job: its name, which gives way first where there is no room, and what is known of it."""
+    """A line a job: its name, which is cut first where there is no room, and its progress."""
     is_wide = width >= WIDE
     fixed = [Column(no_wrap=True) for _ in range(6 if is_wide else 4)]
     table = Table.grid("", *fixed, padding=(0, 1, 0, 0))

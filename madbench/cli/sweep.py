@@ -147,7 +147,7 @@ def _source_of(words: list[str]) -> tuple[Path | list[str], dict[str, Any]]:
 
 
 def _baseline_of(text: str) -> dict[str, Any]:
-    """``"S-p model.mix_rank=4"`` -> ``{"label": "S-p", "model.mix_rank": 4}``."""
+    """The baseline of a grid: ``"S-p model.mix_rank=4"`` -> ``{"label": "S-p", "model.mix_rank": 4}``."""
     try:
         labels, overrides = labels_and_overrides(shlex.split(text))
     except ValueError as error:
@@ -158,7 +158,7 @@ def _baseline_of(text: str) -> dict[str, Any]:
 
 
 def _seconds_of(text: str) -> float:
-    """``"30m"`` -> ``1800.0``."""
+    """A time in seconds: ``"30m"`` -> ``1800.0``."""
     match = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?) ?([smh])", text.strip())
     if not match:
         raise ConfigError(f"--time-limit {text!r}: expected a number and its unit, such as 90s, 30m or 2h")
@@ -166,7 +166,7 @@ def _seconds_of(text: str) -> float:
 
 
 def gpus_of(text: str, device: str) -> list[str]:
-    """``"0,1"`` as values of CUDA_VISIBLE_DEVICES; numbers count within what it lets this process see."""
+    """Values of CUDA_VISIBLE_DEVICES for ``"0,1"``; numbers count the GPUs that this process sees."""
     gpus = [word.strip() for word in text.split(",")]
     if not all(re.fullmatch("[0-9]{1,4}", gpu) for gpu in gpus) or len(set(gpus)) < len(gpus):
         raise ConfigError(f"--devices {text!r}: expected numbers of GPUs, each once, such as 0,1")
@@ -179,7 +179,7 @@ def gpus_of(text: str, device: str) -> list[str]:
 
 
 def _print_replaced_keys(path: Path, changes: Mapping[str, Any]) -> None:
-    """Says on stderr which keys of the file the command line replaces."""
+    """Prints on stderr which keys of the file the command line replaces."""
     in_file = read_yaml(path)
     nested = [(f"{name}: ", in_file.get(name), changes.get(name, {})) for name in ("set", "vary")]
     whole = {key: value for key, value in changes.items() if key not in ("set", "vary")}

@@ -52,7 +52,7 @@ def print_sweeps(results: Path, watch: bool, as_json: bool) -> None:
 
 
 def _parts(sweeps: list[dict[str, Any]], results: Path, width: int, height: int | None) -> list[RenderableType]:
-    """The screen from top to bottom; where it is refreshed, at most ``height`` lines, running sweeps first."""
+    """Parts of the screen from top to bottom; if it is refreshed, running sweeps first and at most ``height`` lines."""
     if not sweeps:
         return [f"{results}: no sweep is recorded here; madbench run, lm and sweep record theirs"]
     room = None

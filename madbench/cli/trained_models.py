@@ -1,4 +1,4 @@
-"""Which trained model a word means, and the corpus that it was trained on."""
+"""The trained model that a word names, and the corpus it was trained on."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ ModelArgument = argument(
 
 
 class TrainedModel:
-    """The model that ``name`` means, with its weights, the job that made it, and the store it is in, if any.
+    """The model that ``name`` names, with its weights, the job that made it, and the store it is in, if any.
 
     Only models of text by default; otherwise of any suite and, where it is given, of one ``task``. Raises
     ``StoreError`` for no finished one of the store, for one whose weights were not kept, and for several.
@@ -48,10 +48,10 @@ class TrainedModel:
         self.store = Store.open(folder.parents[1], create=False) if is_stored else None
 
     def corpus(self, named_folder: Path | None, tokenizer: str | None = None, dtype: str | None = None) -> Corpus:
-        """The corpus it was trained on: the given one, else where its run or the results folder has it.
+        """The corpus of the model: in ``named_folder``, else where its run or the results folder has it.
 
-        ``tokenizer`` and ``dtype`` are those of a given one without a manifest; else its run says them, and an exported
-        file does not. Raises ``ConfigError`` where the given one is another, and where none is found.
+        ``tokenizer`` and ``dtype`` are those of a folder without a manifest; by default those of the run, which an
+        exported file does not have. Raises ``ConfigError`` for a folder with another corpus, and where none is found.
         """
         from madbench.text.corpus import open_corpus
         from madbench.text.manifest import MANIFEST

@@ -130,7 +130,7 @@ def train_grid(
 def _print_rest(
     summary: Summary, failures: Sequence[Mapping[str, Any]], experiment: Experiment, policy: Policy, console: Console
 ) -> None:
-    """Lists what was not trained and what failed; exits with code 1 where something failed."""
+    """Prints what was not trained and what failed; exits with code 1 where something failed."""
     if summary.busy:
         console.print(f"{counted(summary.busy, 'job')} left to another process; run this again when it is done")
     if summary.left:

@@ -1,3 +1,5 @@
+"""``madbench validate``: the check of YAML files, of a results folder, or of this machine."""
+
 from __future__ import annotations
 
 import dataclasses
@@ -26,10 +28,10 @@ from madbench.suites.profile import Profile
 from madbench.tasks import broken_tasks, load_task_file, loaded_tasks
 
 KINDS = {"variants": "labels", "task": "task"}
-"""The key that tells the kind of a file that is no profile."""
+"""Kinds of files that are not profiles, with the key that tells each."""
 
 Finding = tuple[list[str], str, list[str]]
-"""The problems of a file; what a sound one holds; notes on what is allowed and worth knowing."""
+"""The problems of a file, a summary of it without any, and notes on what is allowed and worth knowing."""
 
 
 def validate(
@@ -111,13 +113,13 @@ def _shipped_files() -> list[Path]:
 
 
 def _broken_tasks() -> list[dict[str, Any]]:
-    """The installed tasks that cannot be loaded, each as a file that is wrong."""
+    """The installed tasks that cannot be loaded, each as a report on a wrong file."""
     report = {"ok": False, "kind": "task", "summary": "", "notes": []}
     return [report | {"file": name, "problems": [why]} for name, why in broken_tasks().items()]
 
 
 def _check(path: Path) -> dict[str, Any]:
-    """What the check of one file gave, as ``--json`` has it."""
+    """A report on one file, as ``--json`` has it."""
     kind, summary, notes = "", "", []
     try:
         mapping = read_yaml(path)
@@ -130,7 +132,7 @@ def _check(path: Path) -> dict[str, Any]:
 
 
 def _kind_of(path: Path, mapping: Mapping[str, Any]) -> tuple[str, Callable[[Path, Mapping[str, Any]], Finding]]:
-    """What a file is, and its check: by the suite it names, its folder, or a key that it has."""
+    """The kind of a file and its check, told by the suite it names, its folder, or a key that it has."""
     folder, of_file = path.resolve().parent, mapping.get("suite")
     profiles = {suite: functools.partial(_check_profile, suite) for suite in suites().values()}
     if of_file is not None:

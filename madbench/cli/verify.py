@@ -1,4 +1,4 @@
-"""``madbench verify``: what has to hold of a label's mixer, measured."""
+"""``madbench verify``: what theory promises of a label's mixer, measured."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from madbench.mixers.checks import Outcome, run_checks
 from madbench.suites import checks_of
 
 STYLES = {"fail": "bold red", "pass": "green", "not applicable": "dim"}
-"""Verdicts, in the order in which they are shown."""
+"""Styles of verdicts, in the order in which these are shown."""
 
 
 def verify(
@@ -72,7 +72,7 @@ def _fails(outcomes: Sequence[Outcome]) -> bool:
 
 
 def _print(console: Console, label: str, outcomes: Sequence[Outcome], is_whole: bool) -> None:
-    """A line about the label, and its checks: all of them, or those that fail."""
+    """Prints a line about the label, and its checks: all of them, or those that fail."""
     counts = Counter(outcome.verdict for outcome in outcomes)
     summary = ", ".join(f"{counts[verdict]} {verdict}" for verdict in STYLES if counts[verdict])
     worst = next(verdict for verdict in STYLES if counts[verdict] or verdict == "not applicable")

@@ -1,4 +1,4 @@
-"""What the words of a command line are: labels, settings, and lists with commas."""
+"""Words of a command line: labels, settings, and lists with commas."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from madbench.labels import mixer_names
 
 
 def split_list(values: list[str] | None, flag: str = "--tasks", noun: str = "task") -> list[str] | None:
-    """``["a,b", "c"]`` -> ``["a", "b", "c"]``."""
+    """Values, split at commas: ``["a,b", "c"]`` -> ``["a", "b", "c"]``."""
     if not values:
         return None
     parts = [part.strip() for value in values for part in value.split(",") if part.strip()]
