@@ -74,7 +74,7 @@ validate --machine, [bold]power[/bold] for findings --power, [bold]status[/bold]
 )
 
 
-def _written_out(words: list[str]) -> list[str]:
+def _expand_short_form(words: list[str]) -> list[str]:
     """The words of a command, with a short form of :data:`SHORT` written out."""
     return [*SHORT.get(words[0], words[0]).split(), *words[1:]] if words else words
 
@@ -177,7 +177,7 @@ def main() -> None:
     try:
         _refuse_moved(sys.argv[1:])
         try:
-            app(_written_out(sys.argv[1:]), prog_name="madbench")
+            app(_expand_short_form(sys.argv[1:]), prog_name="madbench")
         except SystemExit:
             finish_output()
             raise

@@ -143,7 +143,7 @@ def bench(
         torch._dynamo.config.recompile_limit = 64  # every model of table5 compiles the code of the same block
     where = _machine(setup)
     done: list[BenchTable] = []
-    for table, was_interrupted in _measured([parts_by_name[name] for name in names], setup, minutes, where):
+    for table, was_interrupted in _measure([parts_by_name[name] for name in names], setup, minutes, where):
         done.append(table)
         if printed.asked != "json":
             print_text_table(table, printed, len(done) - 1 if printed.label else 0)
@@ -174,7 +174,7 @@ def _check_paths(setup: Setup) -> None:
             raise ConfigError(f"--paths {','.join(setup.paths)}: {problem}")
 
 
-def _measured(parts: Sequence[Part], setup: Setup, minutes: float, where: str) -> Iterator[tuple[BenchTable, bool]]:
+def _measure(parts: Sequence[Part], setup: Setup, minutes: float, where: str) -> Iterator[tuple[BenchTable, bool]]:
     """A table for each part when it is done, and whether it was interrupted, and so is partial and the last."""
     from madbench.bench.parts import BenchTable
 

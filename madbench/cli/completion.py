@@ -61,7 +61,7 @@ def _labels(ctx: typer.Context, incomplete: str) -> Iterator[str]:
     from madbench.labels import available_sets, every_label, families, loaded_families, mixer_names
 
     if incomplete.startswith("@"):
-        yield from _that_begin(incomplete, (f"@{name}" for name in available_sets()))
+        yield from _starting_with(incomplete, (f"@{name}" for name in available_sets()))
         return
     sign = "~" * incomplete.startswith("~")  # a neighbourhood
     text = incomplete.removeprefix(sign)
@@ -71,7 +71,7 @@ def _labels(ctx: typer.Context, incomplete: str) -> Iterator[str]:
         labels += [*getattr(family, "mixers", {}).values(), *filter(None, [getattr(family, "example", None)])]
     beginnings = ("-".join(label.split("-")[:parts]) for label in (*mixer_names(), *labels))
     prefixes = () if ":" in text else (f"{name}:" for name in families() if name)
-    yield from (sign + word for word in _that_begin(text, (*beginnings, *prefixes)))
+    yield from (sign + word for word in _starting_with(text, (*beginnings, *prefixes)))
     if not incomplete:
         yield from (f"@{name}" for name in available_sets())
 
@@ -90,14 +90,14 @@ def _labels_of_sets() -> Iterator[str]:
 def _tasks(ctx: typer.Context, incomplete: str) -> list[str]:
     from madbench.suites import task_suites
 
-    return _that_begin(incomplete, task_suites())
+    return _starting_with(incomplete, task_suites())
 
 
 def _several_tasks(ctx: typer.Context, incomplete: str) -> list[str]:
     """Names of tasks and of suites; after a comma those that are not named yet."""
     from madbench.suites import suites, task_suites
 
-    return _next_of(incomplete, (*task_suites(), *suites()))
+    return _next_in_list(incomplete, (*task_suites(), *suites()))
 
 
 def _profiles(ctx: typer.Context, incomplete: str) -> list[str]:
@@ -108,13 +108,13 @@ def _profiles(ctx: typer.Context, incomplete: str) -> list[str]:
     named = [task for word in tasks or () for task in word.split(",")]
     if ctx.info_name == "train":
         named = ["language_model"]
-    return _that_begin(incomplete, leading_suite(named or None).Profile.names())
+    return _starting_with(incomplete, leading_suite(named or None).Profile.names())
 
 
 def _figures(ctx: typer.Context, incomplete: str) -> list[str]:
     from madbench.analysis.figures import figure_names
 
-    return _that_begin(incomplete, figure_names())
+    return _starting_with(incomplete, figure_names())
 
 
 def _runs(ctx: typer.Context, incomplete: str) -> list[str]:
@@ -122,19 +122,19 @@ def _runs(ctx: typer.Context, incomplete: str) -> list[str]:
     from madbench.store.runs import Snapshot
 
     jobs = Snapshot.open(Path(ctx.params.get("results") or "results"), create=False).jobs()
-    return _that_begin(incomplete, (*sorted({job.label for job in jobs.values()}), *jobs))
+    return _starting_with(incomplete, (*sorted({job.label for job in jobs.values()}), *jobs))
 
 
 def _kinds(ctx: typer.Context, incomplete: str) -> list[str]:
     from madbench.cli.listings import listings
 
-    return _that_begin(incomplete, listings())
+    return _starting_with(incomplete, listings())
 
 
 def _papers(ctx: typer.Context, incomplete: str) -> list[str]:
     from madbench.papers import loaded_papers
 
-    return _that_begin(incomplete, loaded_papers()[0])
+    return _starting_with(incomplete, loaded_papers()[0])
 
 
 def _paper_words(ctx: typer.Context, incomplete: str) -> list[str]:
@@ -143,11 +143,11 @@ def _paper_words(ctx: typer.Context, incomplete: str) -> list[str]:
 
     if not (words := ctx.params.get("words")):
         return _papers(ctx, incomplete)
-    return _that_begin(incomplete, [item.id for item in load_paper(words[0]).items] if len(words) == 1 else ())
+    return _starting_with(incomplete, [item.id for item in load_paper(words[0]).items] if len(words) == 1 else ())
 
 
 def _paper_profiles(ctx: typer.Context, incomplete: str) -> list[str]:
-    return _that_begin(incomplete, ("quick", "full"))
+    return _starting_with(incomplete, ("quick", "full"))
 
 
 def _claims(ctx: typer.Context, incomplete: str) -> list[str]:
@@ -155,57 +155,57 @@ def _claims(ctx: typer.Context, incomplete: str) -> list[str]:
     from madbench.analysis.claims import load_claims
 
     claims = load_claims(ctx.params.get("claims") or "hypermlp")
-    return _next_of(incomplete, [claim.name for claim in claims])
+    return _next_in_list(incomplete, [claim.name for claim in claims])
 
 
 def _devices(ctx: typer.Context, incomplete: str) -> list[str]:
-    return _that_begin(incomplete, ("auto", "cpu", "cuda"))
+    return _starting_with(incomplete, ("auto", "cpu", "cuda"))
 
 
 def _tokenizers(ctx: typer.Context, incomplete: str) -> list[str]:
-    return _that_begin(incomplete, ("bytes", "gpt2", "none:"))
+    return _starting_with(incomplete, ("bytes", "gpt2", "none:"))
 
 
 def _new_tokenizers(ctx: typer.Context, incomplete: str) -> list[str]:
-    return _that_begin(incomplete, ("bytes", "gpt2", "bpe:"))
+    return _starting_with(incomplete, ("bytes", "gpt2", "bpe:"))
 
 
 def _parts(ctx: typer.Context, incomplete: str) -> list[str]:
     from madbench.cli.bench import PARTS
 
-    return _that_begin(incomplete, PARTS)
+    return _starting_with(incomplete, PARTS)
 
 
 def _dtypes(ctx: typer.Context, incomplete: str) -> list[str]:
     from madbench.text.token_files import DTYPES
 
-    return _that_begin(incomplete, DTYPES)
+    return _starting_with(incomplete, DTYPES)
 
 
 def _trackers(ctx: typer.Context, incomplete: str) -> list[str]:
     from madbench.trackers import NAMES
 
-    return _next_of(incomplete, NAMES)
+    return _next_in_list(incomplete, NAMES)
 
 
 def _splits(ctx: typer.Context, incomplete: str) -> list[str]:
     from madbench.tasks import SPLITS
 
-    return _that_begin(incomplete, SPLITS)
+    return _starting_with(incomplete, SPLITS)
 
 
 def _groups(ctx: typer.Context, incomplete: str) -> list[str]:
-    return _that_begin(incomplete, ("auto",))
+    return _starting_with(incomplete, ("auto",))
 
 
-def _next_of(incomplete: str, names: Iterable[str]) -> list[str]:
+def _next_in_list(incomplete: str, names: Iterable[str]) -> list[str]:
     """Names that may come next in a list with commas: those not in it yet."""
     *named, last = incomplete.split(",")
     before = "".join(f"{name}," for name in named)
-    return [before + name for name in _that_begin(last, names) if name not in named]
+    return [before + name for name in _starting_with(last, names) if name not in named]
 
 
-def _that_begin(start: str, words: Iterable[Any]) -> list[str]:
+def _starting_with(start: str, words: Iterable[Any]) -> list[str]:
     return [word for word in dict.fromkeys(words) if word.startswith(start)]
 
 

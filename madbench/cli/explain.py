@@ -28,7 +28,7 @@ def explain(
         show_default=False,
     ),
     show_all: option(bool, "Of several labels show what they share too, letter by letter.", "--all") = False,
-    cost: option(bool, "Show what they cost: ranks, parameters, decoding state and FLOPs.", "--cost") = False,
+    cost: option(bool, "Show what labels cost: ranks, parameters, decoding state and FLOPs.", "--cost") = False,
     *,
     costs: CostOptions,
     as_json: JsonOption = False,

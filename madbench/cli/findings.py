@@ -100,7 +100,7 @@ def findings(
     if selection.tasks is not None:
         quantities = asked_columns(selection)
         quantities += [name for claim in asked for name in claim.quantities if _is_detail(selection, name)]
-    results, left_out, sentences = _stored(selection), 0, []
+    results, left_out, sentences = _stored_results(selection), 0, []
     if results:
         left_out, sentences = count_left_out(results.scores), results.sentences()
         profiles = {row.protocol.profile.noun: row.protocol.profile for row in results.experiment.rows}
@@ -135,7 +135,7 @@ def _is_detail(selection: Selection, name: str) -> bool:
     return is_of_suite and name not in suite.tasks() and not is_average(name)
 
 
-def _stored(selection: Selection) -> Results | None:
+def _stored_results(selection: Selection) -> Results | None:
     """The stored results of all suites; None where the default folder is not there yet."""
     if selection.results == options.RESULTS and not options.RESULTS.exists() and selection.protocol is None:
         return None

@@ -136,7 +136,7 @@ def _runs(results: Path | None, words: list[str]) -> Rows:
     """The runs of these labels and changes as JSON has them: what is not a finite number is null."""
     rows, (labels, changes) = [], labels_and_overrides(words)
     labels = expand(labels)
-    for run in _stored(results):
+    for run in _stored_runs(results):
         run_changes = setting_change(run.job).split()
         if (labels and run.job.label not in labels) or not set(changes) <= set(run_changes):
             continue
@@ -147,7 +147,7 @@ def _runs(results: Path | None, words: list[str]) -> Rows:
     return rows
 
 
-def _stored(results: Path | None) -> list[Run]:
+def _stored_runs(results: Path | None) -> list[Run]:
     """The readable runs, by label and task. The default folder need not exist yet; one that was named has to."""
     if results is None and not (RESULTS / "runs").exists():
         return []
@@ -218,7 +218,7 @@ def overview(results: Path | None) -> Rows:
     where = f" in {results or RESULTS}"
     counts = {
         "labels": (len(every_label()), ""),
-        "runs": (len(_stored(results)), where),
+        "runs": (len(_stored_runs(results)), where),
         "sweeps": (len(_sweeps(results)), where),
     }
     rows = []

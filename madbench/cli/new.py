@@ -120,12 +120,12 @@ def new(
             f" {', '.join(KINDS)}, claim"
         )
     into = into or Path()
-    snake = _checked(kind, name)
+    snake = _identifier(kind, name)
     folder = into / name
     if folder.exists() and not (folder.is_dir() and not any(folder.iterdir())):
         raise ConfigError(f"{folder}: is there already, and nothing is overwritten; choose another name, or --into DIR")
     example = EXAMPLE[kind]
-    files = dict(_renamed(example, name, snake))
+    files = dict(_renamed_files(example, name, snake))
     _write(folder, files)
 
     label = f"; {LABEL[kind].format(snake)}" if kind in LABEL else ""
@@ -135,7 +135,7 @@ def new(
     print("\n".join(commands))
 
 
-def _checked(kind: str, name: str) -> str:
+def _identifier(kind: str, name: str) -> str:
     """The name as an identifier; raises ``ConfigError`` for an invalid or taken one."""
     import yaml
 
@@ -174,7 +174,7 @@ def _files(example: Example) -> list[Path]:
     return [path for path in paths if not any(part.startswith(hidden) for part in path.relative_to(folder).parts)]
 
 
-def _renamed(example: Example, name: str, snake: str) -> Iterator[tuple[str, str]]:
+def _renamed_files(example: Example, name: str, snake: str) -> Iterator[tuple[str, str]]:
     """The path and the text of every file of the new package."""
     package = f"madbench_{snake}"
     spellings = {

@@ -130,7 +130,7 @@ def plot(
         )
         return
     _check_suites(asked, split_list(stored.tasks), stored.protocol)
-    selection = _of_figures(stored, asked).selection(others)
+    selection = _with_usual_tasks(stored, asked).selection(others)
     rows, missing = selection.available()
     if not rows or (missing and selection.tasks is not None):
         raise next(iter(missing.values()))
@@ -188,7 +188,7 @@ def _check_suites(figures: Sequence[str], tasks: list[str] | None, protocol: str
         raise ConfigError(f"--protocol {protocol}: has no effect on {drawn}, of {titles}")
 
 
-def _of_figures(stored: options.StoredOptions, figures: Sequence[str]) -> options.StoredOptions:
+def _with_usual_tasks(stored: options.StoredOptions, figures: Sequence[str]) -> options.StoredOptions:
     """The options, with the tasks of the figures' suites where no task was named."""
     owners = _suites_of(figures) if stored.tasks is None and figures else []
     tasks = [task for suite in owners for task in suite.usual_tasks()]

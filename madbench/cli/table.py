@@ -18,7 +18,7 @@ def table(
     ) = None,
     sort: option(
         str,
-        "Best row first: a task, an average, loss_l5, steps_to_X, budget_ratio or n; label is their order.",
+        "Best row first: a task, an average, loss_l5, steps_to_X, budget_ratio or n; label keeps their order.",
         metavar="COLUMN",
     ) = "label",
     published: option(bool, "Show the paper's numbers under a profile of another size, too.", "--published") = False,

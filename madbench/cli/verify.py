@@ -33,12 +33,11 @@ def verify(
     Each check is a statement with its source, run in float64 on a small mixer
     with random weights: causality, an exact parameter count, every path and all
     its gradients against float64 loops on both sides of every block, decoding
-    that equals the parallel form, bfloat16 within bounds, and the theorems of
-    the family's paper. Its
-    residual is what is left of the difference that should be none ("<= 1e-09"),
-    or, where two things have to differ, how much they do ("> 1e-03"). A
-    statement that says nothing about this label is not applicable, with the
-    reason.
+    that equals the parallel form, bfloat16 within bounds, and the theorems of the
+    family's paper. Its residual is what is left of the difference that should be
+    none ("<= 1e-09"), or, where two things have to differ, how much they do (">
+    1e-03"). A statement that says nothing about this label is not applicable,
+    with the reason.
 
     Any family is checked, those of installed packages too. A check that fails
     means that the operator is not the one that its label names. Exit code 1 then.
