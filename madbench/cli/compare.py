@@ -13,7 +13,7 @@ def compare(
     words: argument(
         list[str],
         "LABEL|KEY=VALUE",
-        options.LABELS_HELP + " The first label is compared with each of the others. KEY=VALUE is a change of the profile.",
+        options.LABELS_HELP + " The first label is compared with each of the others. KEY=VALUE changes the profile.",
     ),
     *,
     stored: StoredOptions,

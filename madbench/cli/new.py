@@ -66,9 +66,9 @@ EXAMPLE = {
 def new(
     kind: argument(str, "KIND", "family, task, suite, paper, module or claim."),
     name: argument(
-        str, "NAME", "What it is called: lower-case letters, digits, - and _. Of a claim, what it says in a sentence."
+        str, "NAME", "Its name: lower-case letters, digits, - and _. Of a claim, what it says in a sentence."
     ),
-    into: option(Path | None, "Folder in which the package's own is made.", show_default="the current one") = None,
+    into: option(Path | None, "Folder in which the package's folder is made.", show_default="the current one") = None,
     called: option(str | None, "What a claim is called.", "--name", show_default="made of the sentence") = None,
     output: output_option("File of claims to append to, or to create.", show_default="printed") = None,
     as_json: option(bool, "Print a claim as JSON.", "--json") = False,
@@ -87,11 +87,11 @@ def new(
 
     A claim is data: findings, register and report take it as they take a paper's.
 
-    A > B    A is better than B: its gain is above 0, or above what stands behind
+    A > B    A is better than B: its gain is above 0, or above the number behind
              by, in the units of the column: points of accuracy, nats per token,
              steps.
-    A ~ B    As good, within what stands behind within: neither a gain nor a loss
-             as large as that.
+    A ~ B    A is as good as B: neither a gain nor a loss as large as the number
+             behind within.
     Both sides are labels or sets, and the mean over their pairs decides; with
     every in front each pair has to. FACTOR in LABELS has the pairs of these
     labels that differ in that factor alone.

@@ -61,8 +61,8 @@ def paper(
 
     Without an item it lists what a paper holds: the command that makes each, what
     it gave here and how many of its jobs are stored, and what madbench does not
-    make, with the reason. An item trains what is missing of its runs, and the
-    same command again nothing.
+    make, with the reason. An item trains the runs that are missing; the
+    same command again trains nothing.
 
     [bold]Examples[/bold]
 

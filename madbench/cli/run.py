@@ -13,7 +13,7 @@ def run(
     words: argument(
         list[str] | None,
         "LABEL|KEY=VALUE",
-        options.LABELS_HELP + " KEY=VALUE changes the profile. Without a label, those that the profile has for --tasks.",
+        options.LABELS_HELP + " KEY=VALUE changes the profile. Without labels, those of the profile for --tasks.",
     ) = None,
     profile: options.ProfileOption = None,
     tasks: options.TasksOption = None,
@@ -29,8 +29,8 @@ def run(
 
     The same command again does only what is missing. Ctrl-C keeps what is done
     and checkpoints of the rest; the same command resumes. madbench ls profiles
-    lists every KEY, madbench ls presets those of language models, which stand
-    behind language_model. here. A label that a change does not affect is trained
+    lists every KEY, madbench ls presets those of language models, written
+    language_model.KEY=VALUE. A label that a change does not affect is trained
     and stored as without it; a change that affects no label is an error. On
     several devices: torchrun --nproc-per-node 8 -m madbench run LABEL.
 

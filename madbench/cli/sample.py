@@ -19,7 +19,7 @@ def sample(
     run: ModelArgument,
     prompt: option(str, "Text to continue.", show_default="the beginning of a document") = "",
     tokens: option(int, "Tokens to write at most; the end of a document ends it.", min=1, max=1_000_000) = 200,
-    temperature: option(float, "Below 1 likely tokens gain, above 1 unlikely ones; 0 takes the likeliest.", min=0) = 0.8,
+    temperature: option(float, "Below 1 favours likely tokens, above 1 others; 0 takes the likeliest.", min=0) = 0.8,
     top_k: option(int | None, "Choose among this many likeliest tokens only.", min=1) = None,
     seed: option(int, "Seed of the draws.", min=0) = 0,
     corpus: option(Path | None, "Folder of the corpus, for its tokenizer, where it has been moved.") = None,

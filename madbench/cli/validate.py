@@ -47,19 +47,19 @@ def validate(
 ) -> None:
     """Check YAML files, a results folder, or this machine.
 
-    Every problem is listed, before any training. A file with the key labels is a
+    Every problem of a file is listed, without training. A file with the key labels is a
     set of variants, one with the key task a task, one with learning_rates a
     profile, one with training but without learning_rates a preset, and one with
-    tasks alone a profile of interactions. The key suite says of which other suite
-    a profile is. Exit code 2 when anything is wrong.
+    tasks alone a profile of interactions. The key suite names the suite
+    of any other profile. Exit code 2 when anything is wrong.
 
     --store reads every file of a results folder to its last bit: records,
     curves, weights, measurements, checkpoints, corpora, index, journals. What is
     damaged is named with what to do; nothing is changed.
 
     --machine shows what this machine has, runs every path of the operator once,
-    and names what training needs and is missing. A family or task of another
-    package that is broken is named, and is none of that.
+    and names what training needs and is missing. A broken family or task of
+    another package is named too; that is no error.
 
     [bold]Examples[/bold]
 
