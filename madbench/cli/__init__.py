@@ -26,7 +26,7 @@ VERBS = {
     "Read what is stored": "table plot compare attribute findings inspect report",
     "Find, check and add": "ls data validate new",
 }
-"""By the heading of the help text they stand under, the verbs; each is in the module of its name."""
+"""The verbs, by their heading in the help text; each is in the module of its name."""
 LANGUAGE_VERBS = {"Commands": "train prepare sample evaluate export"}
 SHORT = {
     "budget": "explain --cost",
@@ -35,13 +35,13 @@ SHORT = {
     "power": "findings --power",
     "status": "ls sweeps",
 }
-"""Words that stand for a verb with an option."""
+"""Short forms of a verb with an option."""
 MOVED = {
     "lm table": "madbench table -t language_model",
     "lm plot": "madbench plot loss",
     "principles": "madbench paper coefficients",
 }
-"""Verbs that there were, and the commands that do now what they did."""
+"""Verbs that moved, and the commands that now do what they did."""
 
 app = typer.Typer(
     name="madbench",
@@ -53,34 +53,34 @@ app = typer.Typer(
 
 A label such as [bold]G-cg-q-12o[/bold] names one sequence mixer: a base activation (S, R, G, D), features (p RoPE, \
 c convolution, g gates, k registers, a adapters), where parameters are saved (q, v, or ! for nowhere), sequence \
-mixing (1, 2, 12) and its layout (o). madbench solves its ranks for softmax attention's parameter budget, trains it \
-on the six MAD tasks and as a language model, and tabulates it. \
-A prefix names another family, such as cd:gla or hfa:2: madbench ls families.
+mixing (1, 2, 12) and its layout (o). madbench chooses its ranks to match softmax \
+attention's parameters, trains it on the six MAD tasks and as a language model, and tabulates it. \
+Other families have a prefix, such as cd:gla or hfa:2; madbench ls families lists them.
 
 [bold]Start here[/bold]
 
   madbench explain G-cg-q-12o          what every letter does
   madbench verify G-cg-q-12o           what the theory promises, measured
   madbench run G-cg-q-12o              train it, a few minutes on a laptop
-  madbench sweep @quick --seeds 0-2    a table with its noise
-  madbench findings                    what that says of the paper's claims
-  madbench paper                       papers, their tables and claims, made again here
-  madbench report                      all of it in one page
+  madbench sweep @quick --seeds 0-2    a table with confidence intervals
+  madbench findings                    verdicts on the paper's claims
+  madbench paper                       papers, and what can be reproduced
+  madbench report                      everything in one HTML page
   madbench sweep @table1 --dry-run     what the paper's 33 labels would cost
 
-Short: [bold]budget[/bold] for explain --cost, [bold]claim[/bold] for new claim, [bold]doctor[/bold] for validate \
---machine, [bold]power[/bold] for findings --power, [bold]status[/bold] for ls sweeps.
+Short forms: [bold]budget[/bold] for explain --cost, [bold]claim[/bold] for new claim, [bold]doctor[/bold] for \
+validate --machine, [bold]power[/bold] for findings --power, [bold]status[/bold] for ls sweeps.
 """,
 )
 
 
-def _written_out(words: list[str]) -> list[str]:
-    """The words of a command, with :data:`SHORT` for a verb written out."""
+def _expand_short_form(words: list[str]) -> list[str]:
+    """The words of a command, with a short form of :data:`SHORT` written out."""
     return [*SHORT.get(words[0], words[0]).split(), *words[1:]] if words else words
 
 
 def _refuse_moved(words: Sequence[str]) -> None:
-    """Raises ``ConfigError`` where a command begins with a verb that moved: with where it is now."""
+    """Raises ``ConfigError`` for a verb that moved, and says where it is now."""
     for verb, command in MOVED.items():
         if " ".join(words[: len(verb.split())]) == verb:
             raise ConfigError(f"madbench {verb} is now {command}")
@@ -109,12 +109,12 @@ class _Verb(TyperCommand):
     """A command that refuses an option given twice, an empty value, inf and NaN."""
 
     def parse_args(self, ctx, args):
-        given, _, order = self.make_parser(ctx).parse_args(list(args))
+        values, _, order = self.make_parser(ctx).parse_args(list(args))
         options = [parameter for parameter in order if parameter.param_type_name == "option"]
         if ctx.resilient_parsing or any(option.is_eager for option in options):  # completion, or --help
             return super().parse_args(ctx, args)
         for option in options:
-            name, value = option.opts[0], given[option.name]
+            name, value = option.opts[0], values[option.name]
             if options.count(option) > 1 and not option.multiple:
                 raise ConfigError(f"{name}: given twice; give it once")
             if "" in (value if option.multiple else [value]) and option.default != "":
@@ -128,7 +128,7 @@ class _Verb(TyperCommand):
 
 
 class _TrainByDefault(TyperGroup):
-    """A group whose first word, where it is none of its verbs, is a label to train."""
+    """A group that takes its first word for a label to train, unless it is one of its verbs."""
 
     def shell_complete(self, ctx, incomplete):
         of_train = self.commands["train"].params
@@ -145,7 +145,7 @@ lm = typer.Typer(
     cls=_TrainByDefault,
     no_args_is_help=True,
     rich_markup_mode="rich",
-    help="""Train labels as GPT-2-shaped language models, and read the runs.
+    help="""Train labels as GPT-2-shaped language models, and use them.
 
 A preset has sizes, schedule and corpus: madbench ls presets. By default it is
 tiny, on the bytes of Python's own standard library.
@@ -177,7 +177,7 @@ def main() -> None:
     try:
         _refuse_moved(sys.argv[1:])
         try:
-            app(_written_out(sys.argv[1:]), prog_name="madbench")
+            app(_expand_short_form(sys.argv[1:]), prog_name="madbench")
         except SystemExit:
             finish_output()
             raise

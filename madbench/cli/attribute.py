@@ -15,8 +15,9 @@ def attribute(
     stored: StoredOptions,
     printed: options.PrintOptions,
 ) -> None:
-    """Estimate what each factor of the labels is worth: convolution, gates, RoPE, rank, mixing, layout, base, budget.
+    """Estimate what each factor of the labels is worth.
 
+    Factors are convolution, gates, RoPE, rank, mixing, layout, base and budget.
     A factor's effect is its mean over all pairs of stored labels that differ in
     it alone, with a 95% interval. Below are the significant interactions of two
     factors. Protocols are never mixed, as in madbench table.
@@ -30,6 +31,6 @@ def attribute(
     from madbench.analysis.attribution import attribution_table
 
     selection = stored.selection(words)
-    found = selection.select("no two labels share a protocol", lambda labels: len(labels) > 1)
-    table = attribution_table(found.scores, found.sentences(), pairs).checked(stored.results)
+    results = selection.select("no two labels share a protocol", lambda labels: len(labels) > 1)
+    table = attribution_table(results.scores, results.sentences(), pairs).checked(stored.results)
     print_text_table(table, printed)

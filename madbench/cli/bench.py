@@ -40,7 +40,7 @@ OWNERS = {
     "--paths": ["mixers", "length"],
     "--d-model": ["mixers", "length", "table5", "decode"],
 }
-"""The parts on which an option has an effect, where it has none on the others."""
+"""Options that have an effect on some parts only, with these parts."""
 NOTES = (
     "Medians of rounds in which each takes one pass in turn, after one round that does not count; the least and the "
     "longest are of the same rounds. Outputs and gradients are compared with the dense path in float64 first, and a "
@@ -82,7 +82,7 @@ def bench(
     output: output_option("Folder for CSV, PNG, PDF and one page of it all.") = None,
     printed: PrintOptions,
 ) -> None:
-    """Measure the speed and memory of mixers, of training and of decoding on this machine.
+    """Measure speed and memory of mixers, training and decoding here.
 
     mixers    forward and backward by path and length, memory kept, FLOPs
     length    the same on the automatic path, against length
@@ -109,7 +109,7 @@ def bench(
     from madbench.bench.parts import Setup
     from madbench.bench.timing import Limits
 
-    known = {
+    parts_by_name = {
         part.name: part for part in (mixer.MIXERS, mixer.LENGTH, training.TRAINING, language.TABLE5, language.DECODE)
     }
     named, labels = names_and_labels(words or [], PARTS, "part")
@@ -129,14 +129,14 @@ def bench(
     if threads:
         torch.set_num_threads(threads)
     chosen = precision if precision != "auto" else "float32" if device == "cpu" else "bfloat16"
-    given = parse_seeds(lengths, "--lengths") if lengths else ()
-    if 0 in given:
+    seq_lens = parse_seeds(lengths, "--lengths") if lengths else ()
+    if 0 in seq_lens:
         raise ConfigError(f"--lengths {lengths}: a sequence has at least one token")
-    if len(given) > 1 and {*names} <= {"table5", "decode"}:
+    if len(seq_lens) > 1 and {*names} <= {"table5", "decode"}:
         raise ConfigError(f"--lengths {lengths}: the part {' or '.join(names)} has one length")
     asked = tuple(dict.fromkeys(path.strip() for path in paths.split(","))) if paths else ()
     compiles = compile == "always" or (compile == "auto" and device != "cpu")
-    setup = Setup(labels, device, chosen, Limits(repeats), profile, given, batch, d_model, peer, asked, compiles)
+    setup = Setup(labels, device, chosen, Limits(repeats), profile, seq_lens, batch, d_model, peer, asked, compiles)
     if asked:
         _check_paths(setup)
     if device == "cpu":
@@ -145,7 +145,7 @@ def bench(
         torch._dynamo.config.recompile_limit = 64  # every model of table5 compiles the code of the same block
     where = _machine(setup)
     done: list[BenchTable] = []
-    for table, was_interrupted in _measured([known[name] for name in names], setup, minutes, where):
+    for table, was_interrupted in _measure([parts_by_name[name] for name in names], setup, minutes, where):
         done.append(table)
         if printed.asked != "json":
             print_text_table(table, printed, len(done) - 1 if printed.label else 0)
@@ -182,8 +182,8 @@ def _check_paths(setup: Setup) -> None:
             raise ConfigError(f"--paths {','.join(setup.paths)}: {problem}")
 
 
-def _measured(parts: Sequence[Part], setup: Setup, minutes: float, where: str) -> Iterator[tuple[BenchTable, bool]]:
-    """A table a part, as it is done, and whether it was interrupted: then it has some rows, and is the last."""
+def _measure(parts: Sequence[Part], setup: Setup, minutes: float, where: str) -> Iterator[tuple[BenchTable, bool]]:
+    """A table for each part when it is done, and whether it was interrupted, and so is partial and the last."""
     from madbench.bench.parts import BenchTable
 
     console, shares = Console(stderr=True), [SHARES[part.name] for part in parts]
@@ -208,7 +208,7 @@ def _measured(parts: Sequence[Part], setup: Setup, minutes: float, where: str) -
 
 
 def _machine(setup: Setup) -> str:
-    """Where it was measured, in a sentence."""
+    """The machine and the arithmetic of the measurements, as a sentence."""
     import torch
 
     threads = f", {counted(torch.get_num_threads(), 'thread')}" if setup.is_cpu else ""
@@ -217,7 +217,7 @@ def _machine(setup: Setup) -> str:
 
 
 def _write(folder: Path, table: BenchTable, where: str) -> None:
-    """The rows as CSV, and the figure."""
+    """Writes the rows as CSV, and the figure."""
     import pandas as pd
 
     from madbench.analysis.figures.files import save_figure, write_frame
@@ -229,7 +229,7 @@ def _write(folder: Path, table: BenchTable, where: str) -> None:
 
 
 def _write_page(folder: Path, tables: Sequence[BenchTable], setup: Setup, where: str) -> None:
-    """One page of all parts, and the targets beside what was measured."""
+    """Writes one page of all parts, with the targets beside what was measured."""
     from madbench.bench import targets
 
     date = datetime.datetime.now().isoformat(timespec="minutes")

@@ -13,19 +13,20 @@ def compare(
     words: argument(
         list[str],
         "LABEL|KEY=VALUE",
-        options.LABELS_HELP + " The first label is compared with each of the others. KEY=VALUE is one of the profile.",
+        options.LABELS_HELP + " The first label is compared with each of the others. KEY=VALUE changes the profile.",
     ),
     *,
     stored: StoredOptions,
     printed: options.PrintOptions,
 ) -> None:
-    """Compare labels on the runs they share: mean difference, interval, p-value, and whether it is significant.
+    """Compare labels on the runs they share.
 
-    The unit is the seed, under one protocol as in madbench table. Where the
-    noise of the profile is known, or the seeds of both labels scatter about one
-    value, Cochran and Cox's t; where some seeds solve the task and others do not,
-    an exact test of how many solve it. p is adjusted by Holm's method for all
-    rows. Nothing is tested with fewer than three seeds.
+    A row has the mean difference of two labels, its interval and p-value, and
+    whether it is significant. The unit is the seed, under one protocol as in
+    madbench table. Where the noise of the profile is known, or the seeds of both
+    labels scatter about one value, Cochran and Cox's t; where some seeds solve
+    the task and others do not, an exact test of how many solve it. p is adjusted
+    by Holm's method for all rows. Nothing is tested with fewer than three seeds.
 
     [bold]Examples[/bold]
 
@@ -42,11 +43,11 @@ def compare(
         raise ConfigError(f"{named}: nothing to compare with; give two labels or more")
     baseline, *others = selection.labels
     among = f"{baseline} shares no {{}} with {' or '.join(others)}"
-    found = selection.select(among.format("protocol"), lambda labels: labels > {baseline})
-    table = comparison_table(baseline, others, found.scores, found.sentences())
+    results = selection.select(among.format("protocol"), lambda labels: labels > {baseline})
+    table = comparison_table(baseline, others, results.scores, results.sentences())
     compared = {row.label for row in table.rows}
-    begun = found.scores[found.scores.done > 0].groupby("label").column.agg(set)
-    unfinished = [label for label in others if begun.get(label, set()) & begun.get(baseline, set())]
+    columns_begun = results.scores[results.scores.done > 0].groupby("label").column.agg(set)
+    unfinished = [label for label in others if columns_begun.get(label, set()) & columns_begun.get(baseline, set())]
     whole = " of which both have a whole seed"
     if not compared:
         raise StoreError(f"{stored.results}: {among.format('task')}{whole if unfinished else ''}")

@@ -1,7 +1,6 @@
-"""What the shell completes: labels, sets, tasks, profiles, presets, figures, stored runs and every other value that is
-one of a few, by what a word may be.
+"""Shell completion: labels, sets, tasks, profiles, presets, figures, stored runs, and values that are one of a few.
 
-Nothing here fails: a completion that cannot be made is none.
+The metavar of an argument or option says what its words may be. An error gives no completion, and no message.
 """
 
 from __future__ import annotations
@@ -31,20 +30,20 @@ def completion_of(metavar: str) -> Complete | None:
         for name in names:
             with suppress(Exception):
                 words += _SOURCES[name](ctx, word)
-        return [_Completion(found.removeprefix(cut)) for found in dict.fromkeys(words)]
+        return [_Completion(text.removeprefix(cut)) for text in dict.fromkeys(words)]
 
     return complete
 
 
 class _Completion(str):
-    """What the shell puts in the place of a word, or of the part of it that bash hands over; typer is not to check."""
+    """Text that replaces a word, or the part of it that bash hands over; typer must not compare it with the word."""
 
     def startswith(self, *_: Any) -> bool:
         return True
 
 
 def _whole_word(incomplete: str) -> tuple[str, str]:
-    """The word that is being written, and before it the part of it that stays on the line.
+    """The part of the word being written that stays on the line, and the whole word.
 
     Bash ends words at ':' and '@': of ``cd:ga`` it hands over ``ga`` and replaces that, of ``@tab`` it hands over
     ``tab`` and replaces all.
@@ -60,11 +59,11 @@ def _whole_word(incomplete: str) -> tuple[str, str]:
 
 
 def _labels(ctx: typer.Context, incomplete: str) -> Iterator[str]:
-    """Labels up to the end of the part that is being written, families and sets."""
+    """Families, sets, and labels up to the end of the part that is being written."""
     from madbench.labels import available_sets, every_label, families, loaded_families, mixer_names
 
     if incomplete.startswith("@"):
-        yield from _that_begin(incomplete, (f"@{name}" for name in available_sets()))
+        yield from _starting_with(incomplete, (f"@{name}" for name in available_sets()))
         return
     sign = "~" * incomplete.startswith("~")  # a neighbourhood
     text = incomplete.removeprefix(sign)
@@ -72,9 +71,9 @@ def _labels(ctx: typer.Context, incomplete: str) -> Iterator[str]:
     labels = [*_labels_of_sets(), *every_label()]
     for family in loaded_families().values() if ":" in text else ():
         labels += [*getattr(family, "mixers", {}).values(), *filter(None, [getattr(family, "example", None)])]
-    found = ("-".join(label.split("-")[:parts]) for label in (*mixer_names(), *labels))
+    beginnings = ("-".join(label.split("-")[:parts]) for label in (*mixer_names(), *labels))
     prefixes = () if ":" in text else (f"{name}:" for name in families() if name)
-    yield from (sign + word for word in _that_begin(text, (*found, *prefixes)))
+    yield from (sign + word for word in _starting_with(text, (*beginnings, *prefixes)))
     if not incomplete:
         yield from (f"@{name}" for name in available_sets())
 
@@ -93,31 +92,31 @@ def _labels_of_sets() -> Iterator[str]:
 def _tasks(ctx: typer.Context, incomplete: str) -> list[str]:
     from madbench.suites import task_suites
 
-    return _that_begin(incomplete, task_suites())
+    return _starting_with(incomplete, task_suites())
 
 
 def _several_tasks(ctx: typer.Context, incomplete: str) -> list[str]:
     """Names of tasks and of suites; after a comma those that are not named yet."""
     from madbench.suites import suites, task_suites
 
-    return _next_of(incomplete, (*task_suites(), *suites()))
+    return _next_in_list(incomplete, (*task_suites(), *suites()))
 
 
 def _profiles(ctx: typer.Context, incomplete: str) -> list[str]:
-    """Those of the suite whose tasks were named, else of the one that leads."""
+    """Names of profiles of the suite whose tasks were named, else of the leading suite."""
     from madbench.suites.addressing import leading_suite
 
     tasks = ctx.params.get("tasks")
     named = [task for word in tasks or () for task in word.split(",")]
     if ctx.info_name == "train":
         named = ["language_model"]
-    return _that_begin(incomplete, leading_suite(named or None).Profile.names())
+    return _starting_with(incomplete, leading_suite(named or None).Profile.names())
 
 
 def _figures(ctx: typer.Context, incomplete: str) -> list[str]:
     from madbench.analysis.figures import figure_names
 
-    return _that_begin(incomplete, figure_names())
+    return _starting_with(incomplete, figure_names())
 
 
 def _columns(ctx: typer.Context, incomplete: str) -> list[str]:
@@ -132,7 +131,7 @@ def _columns(ctx: typer.Context, incomplete: str) -> list[str]:
     silent = {"opened": functools.partial(Snapshot.open, create=False), "warn": lambda message: None}
     selection = dataclasses.replace(stored.selection(_words(ctx)), **silent)
     table = stored_table(selection, thresholds=losses_of(ctx.params.get("thresholds")))
-    return _that_begin(incomplete, ("label", *table.sort_keys()))
+    return _starting_with(incomplete, ("label", *table.sort_keys()))
 
 
 def _runs(ctx: typer.Context, incomplete: str) -> list[str]:
@@ -140,32 +139,32 @@ def _runs(ctx: typer.Context, incomplete: str) -> list[str]:
     from madbench.store.runs import Snapshot
 
     jobs = Snapshot.open(Path(ctx.params.get("results") or "results"), create=False).jobs()
-    return _that_begin(incomplete, (*sorted({job.label for job in jobs.values()}), *jobs))
+    return _starting_with(incomplete, (*sorted({job.label for job in jobs.values()}), *jobs))
 
 
 def _kinds(ctx: typer.Context, incomplete: str) -> list[str]:
     from madbench.cli.listings import listings
 
-    return _that_begin(incomplete, listings())
+    return _starting_with(incomplete, listings())
 
 
 def _papers(ctx: typer.Context, incomplete: str) -> list[str]:
     from madbench.papers import loaded_papers
 
-    return _that_begin(incomplete, loaded_papers()[0])
+    return _starting_with(incomplete, loaded_papers()[0])
 
 
 def _paper_words(ctx: typer.Context, incomplete: str) -> list[str]:
-    """A paper, then its items."""
+    """Names of papers; behind one, of its items."""
     from madbench.papers import load_paper
 
     if not (words := ctx.params.get("words")):
         return _papers(ctx, incomplete)
-    return _that_begin(incomplete, [item.id for item in load_paper(words[0]).items] if len(words) == 1 else ())
+    return _starting_with(incomplete, [item.id for item in load_paper(words[0]).items] if len(words) == 1 else ())
 
 
 def _paper_profiles(ctx: typer.Context, incomplete: str) -> list[str]:
-    return _that_begin(incomplete, ("quick", "full"))
+    return _starting_with(incomplete, ("quick", "full"))
 
 
 def _claims(ctx: typer.Context, incomplete: str) -> list[str]:
@@ -173,25 +172,25 @@ def _claims(ctx: typer.Context, incomplete: str) -> list[str]:
     from madbench.analysis.claims import load_claims
 
     claims = load_claims(ctx.params.get("claims") or "hypermlp")
-    return _next_of(incomplete, [claim.name for claim in claims])
+    return _next_in_list(incomplete, [claim.name for claim in claims])
 
 
 def _devices(ctx: typer.Context, incomplete: str) -> list[str]:
-    return _that_begin(incomplete, ("auto", "cpu", "cuda"))
+    return _starting_with(incomplete, ("auto", "cpu", "cuda"))
 
 
 def _tokenizers(ctx: typer.Context, incomplete: str) -> list[str]:
-    return _that_begin(incomplete, ("bytes", "gpt2", "none:"))
+    return _starting_with(incomplete, ("bytes", "gpt2", "none:"))
 
 
 def _new_tokenizers(ctx: typer.Context, incomplete: str) -> list[str]:
-    return _that_begin(incomplete, ("bytes", "gpt2", "bpe:"))
+    return _starting_with(incomplete, ("bytes", "gpt2", "bpe:"))
 
 
 def _parts(ctx: typer.Context, incomplete: str) -> list[str]:
     from madbench.cli.bench import PARTS
 
-    return _that_begin(incomplete, PARTS)
+    return _starting_with(incomplete, PARTS)
 
 
 def _paths(ctx: typer.Context, incomplete: str) -> list[str]:
@@ -205,29 +204,29 @@ def _paths(ctx: typer.Context, incomplete: str) -> list[str]:
     _, labels = names_and_labels(_words(ctx), PARTS, "part")
     width = ctx.params.get("d_model")
     setup = Setup(expand(labels) or LABELS, "cpu", "float32", Limits(1), "full", d_model=width)
-    return _next_of(incomplete, paths_offered(setup))
+    return _next_in_list(incomplete, paths_offered(setup))
 
 
 def _dtypes(ctx: typer.Context, incomplete: str) -> list[str]:
     from madbench.text.token_files import DTYPES
 
-    return _that_begin(incomplete, DTYPES)
+    return _starting_with(incomplete, DTYPES)
 
 
 def _trackers(ctx: typer.Context, incomplete: str) -> list[str]:
     from madbench.trackers import NAMES
 
-    return _next_of(incomplete, NAMES)
+    return _next_in_list(incomplete, NAMES)
 
 
 def _splits(ctx: typer.Context, incomplete: str) -> list[str]:
     from madbench.tasks import SPLITS
 
-    return _that_begin(incomplete, SPLITS)
+    return _starting_with(incomplete, SPLITS)
 
 
 def _groups(ctx: typer.Context, incomplete: str) -> list[str]:
-    return _that_begin(incomplete, ("auto",))
+    return _starting_with(incomplete, ("auto",))
 
 
 def _words(ctx: typer.Context) -> list[str]:
@@ -235,14 +234,14 @@ def _words(ctx: typer.Context) -> list[str]:
     return [*(ctx.params.get("words") or ctx.args)]
 
 
-def _next_of(incomplete: str, names: Iterable[str]) -> list[str]:
-    """Names that may be the next of a list with commas: those that are not in it yet."""
+def _next_in_list(incomplete: str, names: Iterable[str]) -> list[str]:
+    """Names that may come next in a list with commas: those not in it yet."""
     *named, last = incomplete.split(",")
     before = "".join(f"{name}," for name in named)
-    return [before + name for name in _that_begin(last, names) if name not in named]
+    return [before + name for name in _starting_with(last, names) if name not in named]
 
 
-def _that_begin(start: str, words: Iterable[Any]) -> list[str]:
+def _starting_with(start: str, words: Iterable[Any]) -> list[str]:
     return [word for word in dict.fromkeys(words) if word.startswith(start)]
 
 
@@ -271,4 +270,4 @@ _SOURCES = {
     "SPLIT": _splits,
     "auto": _groups,
 }
-"""What may stand for a word of a metavar."""
+"""What completes each word of a metavar."""

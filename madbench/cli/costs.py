@@ -26,7 +26,7 @@ _option = functools.partial(option, rich_help_panel="With --cost")
 
 @dataclass(frozen=True)
 class CostOptions:
-    """The size at which labels are solved, and what is shown of them."""
+    """Options of ``explain --cost``: the size at which labels are solved, and what is shown of them."""
 
     d_model: _option(int, "Width d of the model.", min=1) = 128
     max_len: _option(int, "Longest sequence L, the rows of the tables of 1 and 2.", min=1) = 128
@@ -37,8 +37,8 @@ class CostOptions:
     terms: _option(bool, "Break several labels down term by term too.", "--terms") = False
 
     @property
-    def given(self) -> Iterator[str]:
-        """Those that are not as they are by default, as on the command line."""
+    def changed_options(self) -> Iterator[str]:
+        """Options that differ from their defaults, as words of the command line."""
         for field in fields(self):
             value = getattr(self, field.name)
             if value != field.default:
@@ -51,31 +51,31 @@ def print_costs(labels: Sequence[str], overrides: Sequence[str], asked: CostOpti
         raise ConfigError("--terms has no effect with --json, which has every term")
     size = asked.d_model, asked.n_head, asked.max_len, asked.budget
     short = {"mix_rank": asked.mix_rank, "rank_multiple": asked.rank_multiple}
-    given = [f"{name}={value}" for name, value in short.items() if value is not None]
-    settings = settings_of([*(word.removeprefix("model.") for word in overrides), *given])
+    short_settings = [f"{name}={value}" for name, value in short.items() if value is not None]
+    settings = settings_of([*(word.removeprefix("model.") for word in overrides), *short_settings])
     solved: dict[str, Allocation] = {}
-    found: dict[str, dict[str, Any]] = {}
+    rows: dict[str, dict[str, Any]] = {}
     labels = expand(labels)
     for label in labels:
         from_mapping(family_of(label).Settings, settings, f"settings of {label}")
     reads = {label: used_settings(label) for label in labels}
     for name in settings:
         if labels and not any(name in read for read in reads.values()):
-            has = ", ".join(f"model.{known}" for known in dict.fromkeys(itertools.chain(*reads.values()))) or "none"
+            has = ", ".join(f"model.{setting}" for setting in dict.fromkeys(itertools.chain(*reads.values()))) or "none"
             raise ConfigError(f"{name} has no effect on {', '.join(labels[:4])}; settings of their mixers: {has}")
     for label in labels:
         try:
             own = {name: value for name, value in settings.items() if name in reads[label]}
             solved[label] = solve(label, *size, **own)
-            found[label] = _counts(solved[label])
+            rows[label] = _counts(solved[label])
         except BudgetError as error:
-            found[label] = {"error": str(error)}
-    problems = [row["error"] for row in found.values() if "error" in row]
+            rows[label] = {"error": str(error)}
+    problems = [row["error"] for row in rows.values() if "error" in row]
     if as_json:
-        print_json([{"label": label} | row for label, row in found.items()])
+        print_json([{"label": label} | row for label, row in rows.items()])
     elif solved:
         console = Console(highlight=False)
-        _print_summary(console, found)
+        _print_summary(console, rows)
         console.print(
             f"d_model {asked.d_model}, n_head {asked.n_head}, max_len {asked.max_len}, ranks by the {asked.budget} "
             "budget. r_qk, r_vo: ranks over all heads; d_qk, d_vo: width of one head; r_mix: rank r of R(1), R(2). "
@@ -83,9 +83,9 @@ def print_costs(labels: Sequence[str], overrides: Sequence[str], asked: CostOpti
             "a forward pass, per token at max_len. B: budget in parameters; left: B - strict.",
             style="dim",
         )
-        for label, allocation in solved.items() if asked.terms or len(found) == 1 else ():
+        for label, allocation in solved.items() if asked.terms or len(rows) == 1 else ():
             console.print(f"\n{spelled(label)}", style="bold", markup=False)
-            print_lines(console, table_lines(_breakdown(allocation, found[label]), right=("parameters", "of B")))
+            print_lines(console, table_lines(_breakdown(allocation, rows[label]), right=("parameters", "of B")))
     if problems:
         raise BudgetError("\n".join(first_of(problems, MOST_REASONS, "and {:,} more labels that do not fit")))
 
@@ -102,16 +102,16 @@ def _counts(allocation: Allocation) -> dict[str, Any]:
     }
 
 
-def _print_summary(console: Console, found: Mapping[str, dict[str, Any]]) -> None:
-    """Ranks and costs, and below them parameters; a label without ranks does not fit."""
+def _print_summary(console: Console, rows: Mapping[str, dict[str, Any]]) -> None:
+    """Prints ranks and costs, and parameters below them; a label without ranks does not fit."""
     names = {
         name if len(name) == 1 else f"{letter}_{name}": (kind, name)
         for kind, letter in (("ranks", "r"), ("widths", "d"))
-        for row in found.values()
+        for row in rows.values()
         for name in row.get(kind, ())
     }
     ranks, parameters = [], []
-    for label, row in found.items():
+    for label, row in rows.items():
         if "error" in row:
             ranks.append({"label": f"{label} (no fit)"})
             parameters.append(ranks[-1])

@@ -1,3 +1,5 @@
+"""``madbench data``: examples of a task, and the check of all generated data."""
+
 from __future__ import annotations
 
 import itertools
@@ -40,7 +42,7 @@ def data(
     check: option(bool, "Check every example against the task's rules.", "--check") = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Show examples of a task, or check that all generated data follow its rules.
+    """Show examples of a task, or check the data of all tasks.
 
     Below each token is a letter for its role and, where the model is asked, the
     target. The data are those of a run with this profile and seed. Without a
@@ -74,10 +76,10 @@ def data(
         warn(problem)
     for task in tasks or mad_tasks.loaded_tasks():
         suite = suite_of_task(task)
-        given = suite.Profile.load(profile or suite.default).settings(task)
+        choices = suite.Profile.load(profile or suite.default).settings(task)
         if overrides:
-            given = [{**given[0], **settings_of(overrides)}]
-        settings[task] = [mad_tasks.make_setting(task, setting, f"setting of {task}") for setting in given]
+            choices = [{**choices[0], **settings_of(overrides)}]
+        settings[task] = [mad_tasks.make_setting(task, setting, f"setting of {task}") for setting in choices]
     if check:
         splits = (split,) if split else SPLITS
         work = [(task, setting, split) for task, of_task in settings.items() for setting in of_task for split in splits]
@@ -102,11 +104,11 @@ def _preview(task: str, setting: TaskSetting, split: Split, seed: int, count: in
     """The setting and the first ``count`` examples of ``split`` with roles and targets, as JSON has it."""
     if count is not None and count > setting.count(split):
         raise ConfigError(f"--examples {count}: the {split} split of {task} has {setting.count(split)} examples")
-    found = mad_tasks.generate(task, setting, split, seed)
-    asked = (found.targets != IGNORE).sum(axis=1)
+    generated = mad_tasks.generate(task, setting, split, seed)
+    asked = (generated.targets != IGNORE).sum(axis=1)
     examples = []
-    shown = slice(count or DEFAULT_EXAMPLES)
-    for index, (tokens, targets) in enumerate(zip(found.inputs[shown].tolist(), found.targets[shown].tolist())):
+    first = slice(count or DEFAULT_EXAMPLES)
+    for index, (tokens, targets) in enumerate(zip(generated.inputs[first].tolist(), generated.targets[first].tolist())):
         roles = setting.read(tokens, targets, split == "train").roles
         positions = [
             {"token_id": token, "role": role, "target": None if target == IGNORE else target}
@@ -173,24 +175,24 @@ def _blocks(positions: list[dict[str, Any]], looks: dict[str, tuple[str, str]], 
 def _print_check(console: Console, work: Sequence[tuple[str, TaskSetting, Split]], seed: int, as_json: bool) -> None:
     """Prints counts for each task and split; raises ``DataError`` with the first violations and their places."""
     rows: dict[tuple[str, str], dict[str, Any]] = {}
-    found: list[str] = []
+    faults: list[str] = []
     for task, setting, split in tracked(work):
         started = time.perf_counter()
         examples = mad_tasks.generate(task, setting, split, seed)
         violations = mad_tasks.find_violations(setting, examples, split)
         change = ", ".join(f"{name} {value}" for name, value in load_task(task).change_of(setting).items())
-        found += [f"{task} ({change or 'baseline'}) {split}: {violation}" for violation in violations]
+        faults += [f"{task} ({change or 'baseline'}) {split}: {violation}" for violation in violations]
         counts = {"settings": 1, "examples": len(examples.inputs), "targets": int((examples.targets != IGNORE).sum())}
         counts |= {"violations": len(violations), "seconds": time.perf_counter() - started}
         row = rows.setdefault((task, split), {"task": task, "split": split, **dict.fromkeys(counts, 0)})
         row |= {name: row[name] + count for name, count in counts.items()}
     if as_json:
-        print_json({"checked": list(rows.values()), "violations": found})
+        print_json({"checked": list(rows.values()), "violations": faults})
     else:
-        shown = []
+        lines = []
         for row in rows.values():
             texts = {name: f"{value:,}" if isinstance(value, int) else value for name, value in row.items()}
-            shown.append({"wrong" if name == "violations" else name: text for name, text in texts.items()})
-        print_lines(console, table_lines(shown, right=tuple(shown[0])[2:]))
-    if found:
-        raise DataError("\n".join([f"{len(found):,} violations", *first_of(found, MOST_VIOLATIONS, "and {:,} more")]))
+            lines.append({"wrong" if name == "violations" else name: text for name, text in texts.items()})
+        print_lines(console, table_lines(lines, right=tuple(lines[0])[2:]))
+    if faults:
+        raise DataError("\n".join([f"{len(faults):,} violations", *first_of(faults, MOST_VIOLATIONS, "and {:,} more")]))

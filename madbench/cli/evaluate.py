@@ -28,11 +28,12 @@ def evaluate(
     results: options.ResultsOption = options.RESULTS,
     as_json: options.JsonOption = False,
 ) -> None:
-    """Measure the validation loss of a trained language model, also at other lengths than it was trained with.
+    """Measure the validation loss of a trained language model.
 
-    The result is printed, and stored with the run as a measurement. Mixing over
-    the sequence has tables as long as the training windows: shorter windows use
-    their first rows, longer ones are an error.
+    --seq-len measures at another length than that of training. The result is
+    printed, and stored with the run as a measurement. Mixing over the sequence
+    has tables as long as the training windows: shorter windows use their first
+    rows, longer ones are an error.
 
     [bold]Examples[/bold]
 

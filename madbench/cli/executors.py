@@ -18,7 +18,7 @@ _option = functools.partial(option, rich_help_panel="Other machines")
 
 @dataclass(frozen=True)
 class MachineOptions:
-    """Options that place jobs."""
+    """Options that choose the machines and resources of jobs."""
 
     executor: _option(
         Literal["local", "ray", "slurm"], "Where jobs run: processes of this machine, a Ray cluster, or Slurm."
@@ -53,12 +53,12 @@ class MachineOptions:
     ) = None
 
     def place(self, device: str, slots: int | None) -> tuple[Executor | None, str, int | None]:
-        """The executor, the device, and the jobs at a time on this machine; no executor is this machine.
+        """The executor, the device, and the jobs at a time here; the executor is None for this machine.
 
         On other machines ``auto`` is ``cuda`` where a job reserves GPUs, else ``cpu``. Raises ``ConfigError`` for an
         option that has no effect with this executor.
         """
-        given: dict[str, Any] = {} if slots is None else {"slots": slots}
+        arguments: dict[str, Any] = {} if slots is None else {"slots": slots}
         for flag, value in vars(self).items():
             if flag == "executor" or value in (None, []) or value is False:
                 continue
@@ -68,16 +68,16 @@ class MachineOptions:
                 belongs = " or ".join(f"--executor {owner}" for owner in owners)
                 problem = f"has no effect with --executor {self.executor}; it belongs to {belongs}"
                 raise ConfigError(f"--{flag.replace('_', '-')} {problem}")
-            given[name] = dict(map(_pair, value)) if flag == "sbatch" else value
+            arguments[name] = dict(map(_pair, value)) if flag == "sbatch" else value
         if self.executor == "local":
             return None, device, slots
-        device, given["gpus_per_job"] = _device(device, self.gpus_per_job)
-        return _EXECUTORS[self.executor](**given), device, None
+        device, arguments["gpus_per_job"] = _device(device, self.gpus_per_job)
+        return _EXECUTORS[self.executor](**arguments), device, None
 
 
 _EXECUTORS = {"ray": ray_executor, "slurm": slurm_executor}
 _ARGUMENTS = {"wall_time": "minutes", "memory": "memory_gb", "sbatch": "extra"}
-"""The arguments of executors that are not called as their options are."""
+"""Arguments of executors whose names differ from their options."""
 
 
 def _device(device: str, gpus: float | None) -> tuple[str, float]:

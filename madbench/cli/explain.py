@@ -28,15 +28,15 @@ def explain(
         show_default=False,
     ),
     show_all: option(bool, "Of several labels show what they share too, letter by letter.", "--all") = False,
-    cost: option(bool, "Show what they cost: ranks, parameters, decoding state and FLOPs.", "--cost") = False,
+    cost: option(bool, "Show what labels cost: ranks, parameters, decoding state and FLOPs.", "--cost") = False,
     *,
     costs: CostOptions,
     as_json: JsonOption = False,
 ) -> None:
-    """Explain every letter of a label, or what a label costs; of several, what each has that the first has not.
+    """Explain every letter of a label, or count what it costs.
 
     A row a letter: what it does, its equation, its place in the HyperMLP paper.
-    A row - says what the label does without. Beside another label, + is what it
+    A row - says what the label does without. Of several labels, + is what each
     adds to the first and - what it lacks.
 
     --cost: softmax attention of width d has 4 d^2 parameters, and that is the
@@ -62,8 +62,8 @@ def explain(
             raise ConfigError("--all has no effect with --cost, which has a row a label")
         print_costs(labels, overrides, costs, as_json)
         return
-    for given in (*overrides, *costs.given):
-        raise ConfigError(f"{given} has no effect without --cost")
+    for setting in (*overrides, *costs.changed_options):
+        raise ConfigError(f"{setting} has no effect without --cost")
     first, *others = parsed = [parse(label) for label in expand(labels)]
     if show_all and as_json:
         raise ConfigError("--all has no effect with --json, which has every letter")
@@ -85,35 +85,35 @@ def explain(
         rows = grammar.explain(label)
         console.print(end="\n" * (show_all or label is not others[0]))
         if show_all:
-            shown, shared = [(row.letter or "-", row) for row in rows], ""
+            letters_shown, shared = [(row.letter or "-", row) for row in rows], ""
         else:
-            shown = [(f"+ {row.letter}".strip(), row) for row in rows if row not in of_first]
-            shown += [(f"- {row.letter}".strip(), row) for row in of_first if row not in rows]
+            letters_shown = [(f"+ {row.letter}".strip(), row) for row in rows if row not in of_first]
+            letters_shown += [(f"- {row.letter}".strip(), row) for row in of_first if row not in rows]
             shared = ", ".join(f"{row.letter} {row.name}".strip() for row in rows if row in of_first)
-        _print_rows(console, label, shown)
+        _print_rows(console, label, letters_shown)
         console.print(f"differs from {spelled(str(first))} in: {', '.join(_differences(first, label))}", markup=False)
         if shared:
             console.print(f"shares: {shared} (--all explains these too)", markup=False, style="dim")
 
 
 def _print_rows(console: Console, label: Label, rows: Iterable[tuple[str, grammar.Explanation]]) -> None:
-    """A label, and explanations of it with what stands before each."""
+    """Prints a label and its explanations, each behind its letter."""
     short, long = spelled(str(label)), str(label)
     console.print(Text.assemble((short, "bold"), (f" = {long}" * (short != long), "dim")))
     table = Table.grid(
         Column(min_width=2, justify="right", style="bold", no_wrap=True), Column(overflow="fold"), padding=(0, 2)
     )
     for letter, row in rows:
-        about = [(row.name, "bold"), (row.what, ""), (row.equation, "cyan"), (row.source, "dim")]
-        table.add_row(Text(letter), Text("\n").join(Text(*part) for part in about if part[0]))
+        paragraphs = [(row.name, "bold"), (row.what, ""), (row.equation, "cyan"), (row.source, "dim")]
+        table.add_row(Text(letter), Text("\n").join(Text(*part) for part in paragraphs if part[0]))
     console.print(table)
 
 
 def _differences(first: Label, label: Label) -> Iterator[str]:
-    """``R(1) (1o vs. none)``: each factor in which ``label`` differs, with its level and that of ``first``."""
+    """Factors in which ``label`` differs from ``first``, with the levels of both, such as ``R(1) (1o vs. none)``."""
     of_first, of_label = levels(first), levels(label)
     names = {**factor_names(first), **factor_names(label)}
     for factor in diff(first, label):
-        given, against = of_label.get(factor), of_first.get(factor)
-        is_shown = None not in (given, against) and given != against  # not of factors that one family alone has
-        yield names.get(factor, factor) + is_shown * f" ({given or 'none'} vs. {against or 'none'})"
+        level, first_level = of_label.get(factor), of_first.get(factor)
+        is_shown = None not in (level, first_level) and level != first_level  # not of factors that one family alone has
+        yield names.get(factor, factor) + is_shown * f" ({level or 'none'} vs. {first_level or 'none'})"

@@ -17,10 +17,11 @@ def export(
     force: option(bool, "Replace the file if it is there.", "--force") = False,
     results: options.ResultsOption = options.RESULTS,
 ) -> None:
-    """Write the weights of a language model as safetensors, with its job in the file's metadata.
+    """Write the weights of a language model as safetensors.
 
-    A checkpoint of an unfinished run is exported too. In Python,
-    madbench.training.checkpoints.load_model reads the file into a model.
+    The file's metadata has the job of the model. A checkpoint of an unfinished
+    run is exported too. In Python, madbench.training.checkpoints.load_model reads
+    the file into a model.
 
     [bold]Examples[/bold]
 

@@ -48,13 +48,14 @@ def findings(
     stored: StoredOptions,
     printed: options.PrintOptions,
 ) -> None:
-    """Hold claims, a paper's or your own, against the stored runs: supported, contradicted, not enough data.
+    """Judge a paper's claims, or your own, by the stored runs.
 
-    Each claim has the pairs of labels that isolate it, the published number,
-    ours with an interval over seeds, and a verdict. What is not stored comes with
-    the command that trains it. The paper's claims are about S/R/G labels and the
-    six MAD tasks; madbench new claim writes your own, about any label and column.
-    Protocols are never mixed, as in madbench table.
+    Each claim has the pairs of labels that isolate it, the published number, ours
+    with an interval over seeds, and a verdict: supported, contradicted or not
+    enough data. What is not stored comes with the command that trains it. The
+    paper's claims are about S/R/G labels and the six MAD tasks; madbench new
+    claim writes your own, about any label and column. Protocols are never mixed,
+    as in madbench table.
 
     --power: the number of seeds with which a claim would be decided with a
     probability of 80%, if further seeds are like the stored ones: means, spreads
@@ -99,14 +100,14 @@ def findings(
     if selection.tasks is not None:
         quantities = asked_columns(selection)
         quantities += [name for claim in asked for name in claim.quantities if _is_detail(selection, name)]
-    found, left_out, sentences = _stored(selection), 0, []
-    if found:
-        left_out, sentences = count_left_out(found.scores), found.sentences()
-        profiles = {row.protocol.profile.noun: row.protocol.profile for row in found.experiment.rows}
+    results, left_out, sentences = _stored_results(selection), 0, []
+    if results:
+        left_out, sentences = count_left_out(results.scores), results.sentences()
+        profiles = {row.protocol.profile.noun: row.protocol.profile for row in results.experiment.rows}
         for noun, profile in profiles.items():
             if not profile.comparable_with_paper:
                 sentences.append(f"The {noun} is not comparable with the paper: verdicts are about this {noun}.")
-    rows = judge_claims(found and found.scores, quantities, _command_options(selection, found), asked)
+    rows = judge_claims(results and results.scores, quantities, _command_options(selection, results), asked)
     if explain is not None:
         names = [*dict.fromkeys(row.claim.name for row in rows), "all"]
         if explain not in names:
@@ -120,9 +121,9 @@ def findings(
 
 def asked_columns(selection: Selection) -> list[str]:
     """The columns of the tasks that were asked for, and the steps to losses that claims are about."""
-    shown = [(suite, selection.tasks_of(suite)) for suite in suites().values()]
-    names = [column.name for suite, tasks in shown if tasks for column in suite.columns(tasks)]
-    return names + [name for suite, tasks in shown if tasks for name in suite.claimed_columns]
+    tasks_by_suite = [(suite, selection.tasks_of(suite)) for suite in suites().values()]
+    names = [column.name for suite, tasks in tasks_by_suite if tasks for column in suite.columns(tasks)]
+    return names + [name for suite, tasks in tasks_by_suite if tasks for name in suite.claimed_columns]
 
 
 def _is_detail(selection: Selection, name: str) -> bool:
@@ -134,8 +135,8 @@ def _is_detail(selection: Selection, name: str) -> bool:
     return is_of_suite and name not in suite.tasks() and not is_average(name)
 
 
-def _stored(selection: Selection) -> Results | None:
-    """What is stored of any suite; None where the default folder is not there yet."""
+def _stored_results(selection: Selection) -> Results | None:
+    """The stored results of all suites; None where the default folder is not there yet."""
     if selection.results == options.RESULTS and not options.RESULTS.exists() and selection.protocol is None:
         return None
     rows, missing = selection.available()
@@ -148,16 +149,16 @@ def _stored(selection: Selection) -> Results | None:
     return selection.results_of(rows)
 
 
-def _command_options(selection: Selection, found: Results | None) -> dict[str, str]:
+def _command_options(selection: Selection, results: Results | None) -> dict[str, str]:
     """The options with which ``madbench run`` trains under the protocol of each suite, by name of the suite."""
     profile = selection.profile or selection.leading.default
     overrides = own_overrides(selection.overrides, selection.leading, selection.leading)
     selection.leading.Profile.load(profile, overrides)  # which has to be one, with runs or without
-    given = {"--profile": selection.profile, "--fidelity": selection.fidelity}
-    given |= {"--budget": selection.budget, "--results": str(selection.results)}
-    words = {suite.name: [*overrides, *option_words(given)] for suite in [selection.leading]}
-    for suite in found.suites if found else ():
-        words[suite.name] = protocol_words(found.rows(suite)[0], selection.results)
+    values = {"--profile": selection.profile, "--fidelity": selection.fidelity}
+    values |= {"--budget": selection.budget, "--results": str(selection.results)}
+    words = {suite.name: [*overrides, *option_words(values)] for suite in [selection.leading]}
+    for suite in results.suites if results else ():
+        words[suite.name] = protocol_words(results.rows(suite)[0], selection.results)
     return {name: shlex.join(of_suite) for name, of_suite in words.items()}
 
 
@@ -166,11 +167,11 @@ def _print_explanations(rows: list[Finding], is_all: bool) -> None:
     from madbench.analysis.findings_table import explanation
 
     console = Console(highlight=False)
-    for i, (claim, found) in enumerate(itertools.groupby(rows, key=lambda row: row.claim)):
+    for i, (claim, rows_of_claim) in enumerate(itertools.groupby(rows, key=lambda row: row.claim)):
         console.print(end="\n" * (i > 0))
         console.print(f"{claim.name}: {claim.title}", style="bold", markup=False)
         table = Table.grid(Column(no_wrap=True, style="dim"), Column(overflow="fold"), padding=(0, 2))
-        for heading, text in explanation(list(found)):
+        for heading, text in explanation(list(rows_of_claim)):
             table.add_row(Text(heading), Text(text))
         console.print(table)
     if is_all:
@@ -180,22 +181,22 @@ def _print_explanations(rows: list[Finding], is_all: bool) -> None:
 
 
 def print_power(every: Sequence[Claim], only: list[str] | None, selection: Selection, printed: PrintOptions) -> None:
-    """How many seeds the claims need, or those of the names ``only``, from the spread of the stored seeds."""
+    """Prints how many seeds the claims need, or those of the names ``only``, from the spread of the stored seeds."""
     from madbench.analysis.power import power_table
 
-    known = [one.name for one in every]
-    names = split_list(only, "--claim", "claim") or known
+    claim_names = [claim.name for claim in every]
+    names = split_list(only, "--claim", "claim") or claim_names
     for name in names:
-        if name not in known:
-            raise ConfigError(f"--claim {name}: no such claim{did_you_mean(name, known)}")
-    found = selection.select()
-    asked = [one for one in every if one.name in names]
-    table = power_table(found.scores, asked, found.sentences(), functools.partial(tracked, description="simulating"))
+        if name not in claim_names:
+            raise ConfigError(f"--claim {name}: no such claim{did_you_mean(name, claim_names)}")
+    stored = selection.select()
+    asked = [claim for claim in every if claim.name in names]
+    table = power_table(stored.scores, asked, stored.sentences(), functools.partial(tracked, description="simulating"))
     print_text_table(table, printed)
 
 
 def print_registered(words: list[str] | None, path: Path, stored: StoredOptions, printed: PrintOptions) -> None:
-    """The findings that were registered, and every other claim as exploratory."""
+    """Prints the findings that were registered, and every other claim as exploratory."""
     from madbench.analysis.findings_table import findings_table
     from madbench.analysis.registration import load_registration, registered_findings, sentences
 
@@ -203,7 +204,7 @@ def print_registered(words: list[str] | None, path: Path, stored: StoredOptions,
         raise ConfigError(
             "--registered: labels, tasks and protocol are those registered; give only --results beside it"
         )
-    found, results = load_registration(path, stored.results)
-    about = sentences(found, path, results)
-    table = findings_table(registered_findings(found, results), results.sentences())
-    print_text_table(dataclasses.replace(table, caption=" ".join([*about, table.caption])), printed)
+    registration, results = load_registration(path, stored.results)
+    remarks = sentences(registration, path, results)
+    table = findings_table(registered_findings(registration, results), results.sentences())
+    print_text_table(dataclasses.replace(table, caption=" ".join([*remarks, table.caption])), printed)

@@ -58,11 +58,12 @@ def inspect(
     results: options.ResultsOption = options.RESULTS,
     as_json: options.JsonOption = False,
 ) -> None:
-    """Look inside a trained model: active sets, weights by lag, gates, lag kernels; of two runs, side by side.
+    """Show what a trained model does inside its mixers.
 
+    Active sets, weights by lag, gates and lag kernels; of two runs, side by side.
     Language models keep their weights; other runs do with the option
-    --keep-weights of madbench run. The inputs are the first of the run's own
-    test set or validation text, so the same command gives the same numbers.
+    --keep-weights of madbench run. The inputs are the first of the run's own test
+    set or validation text, so the same command gives the same numbers.
 
     What the tables have, a layer and head a row, means over rows and examples:
 
@@ -181,15 +182,15 @@ def _cell(row: Mapping[str, Any], name: str) -> str:
 
 def _page(model: Inspection) -> list[list[str]]:
     """The tables of one model as lines; a row begins as ``R(1) 1.2`` for layer 1, head 2."""
-    tables, found = _columns(), []
+    tables, pages = _columns(), []
     for table, rows in model.tables.items():
         (first, columns), lines = tables[table], []
         for row in _means(rows) if len(rows) > MOST_ROWS and "head" in rows[0] else rows:
             place = f"{row['layer']}.{row['head']}" if "head" in row else str(row["layer"])
             cells = {heading: _cell(row, name) for heading, name in columns.items()}
             lines.append({first: f"{_kind(row)} {place}".strip()} | cells)
-        found.append(table_lines(lines, right=list(columns)))
-    return found
+        pages.append(table_lines(lines, right=list(columns)))
+    return pages
 
 
 def _means(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
@@ -203,12 +204,12 @@ def _means(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
 
 
 def _kind(row: Mapping[str, Any]) -> str:
-    """Which gate, kernel or matrix the row is about."""
+    """The gate, kernel or matrix of a row."""
     return row.get("gate") or row.get("kernel") or row.get("matrix") or ""
 
 
 def _columns() -> dict[str, tuple[str, dict[str, str]]]:
-    """By table the heading of its first column, and by the headings of the others the names of what they show."""
+    """Tables, each with the heading of its first column, and the measures of the others by heading."""
     from madbench.analysis.inspection import BANDS
 
     active = {"slots": "slots", "share %": "share", "lags <8": "share_recent", "older": "share_older"}
@@ -224,9 +225,9 @@ def _columns() -> dict[str, tuple[str, dict[str, str]]]:
 
 
 _NUMBERS = ("slots", "keys", "mean", "sd", "over_time", "norm", "rank")
-"""What is shown as it is; everything else is a share, shown in percent."""
+"""Measures shown as they are; all others are shares, shown in percent."""
 _PLACES = {"best_shift": "{shift:+d}: ", "best_window": "{window}: "}
-"""Where the largest of a head is."""
+"""How the place of a head's largest value is shown."""
 
 _COMPARED = {
     "active": {"share": "active slots, %", "same_lags": "overlap at the same lags, %", "flips": "flips at 1% noise, %"},
@@ -239,19 +240,19 @@ _COMPARED = {
 
 
 def _comparison(names: Sequence[str], models: Sequence[Inspection]) -> list[str]:
-    """What the models have, a measure a row: means over heads, of each layer where they are few."""
-    found: dict[tuple[str, str], list[list[float]]] = {}
+    """Lines that compare models, a measure a row: means over heads, of each layer where they are few."""
+    values_of: dict[tuple[str, str], list[list[float]]] = {}
     for i, model in enumerate(models):
         for table, rows in model.tables.items():
             for row in _means(rows):
                 for name, heading in _COMPARED[table].items():
                     named = f"{_kind(row)} {heading}".strip()
-                    found.setdefault((table, named), [[] for _ in models])[i].append(row.get(name, math.nan))
+                    values_of.setdefault((table, named), [[] for _ in models])[i].append(row.get(name, math.nan))
     lines = []
-    for (_, heading), values in sorted(found.items(), key=lambda item: [*_COMPARED].index(item[0][0])):
+    for (_, heading), values in sorted(values_of.items(), key=lambda item: [*_COMPARED].index(item[0][0])):
         show = _percent if heading.endswith("%") else _number
         means = [sum(of_layers) / len(of_layers) if of_layers else math.nan for of_layers in values]
-        shown = [of_layers if 0 < len(of_layers) <= MOST_LAYERS else [mean] for of_layers, mean in zip(values, means)]
-        cells = {name: "  ".join(map(show, numbers)) for name, numbers in zip(names, shown)}
+        columns = [of_layers if 0 < len(of_layers) <= MOST_LAYERS else [mean] for of_layers, mean in zip(values, means)]
+        cells = {name: "  ".join(map(show, numbers)) for name, numbers in zip(names, columns)}
         lines.append({"Layer by layer": heading, **cells, "mean difference": show(means[1] - means[0])})
     return table_lines(lines, right=[*names, "mean difference"])

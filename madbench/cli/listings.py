@@ -1,4 +1,4 @@
-"""What ``madbench ls`` lists, kind by kind, as rows."""
+"""The lists of ``madbench ls``, kind by kind, as rows."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ from madbench.tasks import broken_tasks, loaded_tasks
 
 Rows = list[dict[str, Any]]
 MOST_ENDED = 3
-"""Sweeps shown that have ended."""
+"""The most ended sweeps that are shown."""
 
 
 def _labels(specs: list[str]) -> Rows:
@@ -61,12 +61,12 @@ def _tasks() -> Rows:
     for suite in suites().values():
         for name in suite.tasks():
             if name in files:
-                about = {"settings": len(files[name].settings), "description": _line(files[name].description)}
+                columns = {"settings": len(files[name].settings), "description": _line(files[name].description)}
             elif name not in broken_tasks():
-                about = {"settings": None, "description": suite.about_task(name)}
+                columns = {"settings": None, "description": suite.about_task(name)}
             else:
                 continue
-            rows.append({"task": name, "suite": suite.name} | about)
+            rows.append({"task": name, "suite": suite.name} | columns)
     return _with_broken(rows, broken_tasks())
 
 
@@ -75,18 +75,18 @@ def _profiles(suite: Suite) -> Rows:
     for name in suite.Profile.names():
         profile = suite.Profile.load(name)
         paper = "comparable" if profile.comparable_with_paper else "not comparable"
-        about = {suite.Profile.noun.split()[-1]: name}
+        row = {suite.Profile.noun.split()[-1]: name}
         for key, value in suite.about_profile(profile).items():
-            about[key] = quantity(value) if isinstance(value, int) and value > 99_999 else value
-        rows.append(about | {"paper": paper, "description": _line(profile.description)})
+            row[key] = quantity(value) if isinstance(value, int) and value > 99_999 else value
+        rows.append(row | {"paper": paper, "description": _line(profile.description)})
     return rows
 
 
 def _suites() -> Rows:
     rows = []
     for suite in suites().values():
-        about = {"suite": suite.name, "title": suite.title, "from": type(suite).__module__.partition(".")[0]}
-        rows.append(about | {"tasks": len(suite.tasks()), "profiles": ", ".join(suite.Profile.names())})
+        row = {"suite": suite.name, "title": suite.title, "from": type(suite).__module__.partition(".")[0]}
+        rows.append(row | {"tasks": len(suite.tasks()), "profiles": ", ".join(suite.Profile.names())})
     return _with_broken(rows, broken_suites())
 
 
@@ -123,7 +123,7 @@ def _papers() -> Rows:
 
 
 def _with_broken(rows: Rows, broken: Mapping[str, str]) -> Rows:
-    """The rows, and one with its ``problem`` for each that installed packages have besides and that is broken."""
+    """The rows, and one with its ``problem`` for each broken entry of an installed package."""
     nothing = dict.fromkeys(rows[0])
     return rows + [nothing | {next(iter(nothing)): name, "problem": why} for name, why in broken.items()]
 
@@ -136,19 +136,19 @@ def _runs(results: Path | None, words: list[str]) -> Rows:
     """The runs of these labels and changes as JSON has them: what is not a finite number is null."""
     rows, (labels, changes) = [], labels_and_overrides(words)
     labels = expand(labels)
-    for run in _stored(results):
-        shown = setting_change(run.job).split()
-        if (labels and run.job.label not in labels) or not set(changes) <= set(shown):
+    for run in _stored_runs(results):
+        run_changes = setting_change(run.job).split()
+        if (labels and run.job.label not in labels) or not set(changes) <= set(run_changes):
             continue
         metrics = {name: value if math.isfinite(value) else None for name, value in run.record.metrics.items()}
-        about = {"setting_change": setting_change(run.job), "status": run.record.status, "metrics": metrics}
-        about |= {"details": run.record.details, "error": run.record.error, "folder": str(run.folder)}
-        rows.append(run.job.to_dict() | about)
+        outcome = {"setting_change": setting_change(run.job), "status": run.record.status, "metrics": metrics}
+        outcome |= {"details": run.record.details, "error": run.record.error, "folder": str(run.folder)}
+        rows.append(run.job.to_dict() | outcome)
     return rows
 
 
-def _stored(results: Path | None) -> list[Run]:
-    """The readable runs, by label and task. The default folder may not be there yet; one that was named has to be."""
+def _stored_runs(results: Path | None) -> list[Run]:
+    """The readable runs, by label and task. The default folder need not exist yet; one that was named has to."""
     if results is None and not (RESULTS / "runs").exists():
         return []
     store = open_stored(results or RESULTS)
@@ -189,10 +189,10 @@ _SYNTAX = "[ ]: may be absent, |: or; madbench explain EXAMPLE says what its let
 
 
 def listings() -> dict[str, tuple[Callable[..., Rows], str, str]]:
-    """By kind: what lists it, what the overview calls it, and what stands below the list."""
+    """Kinds, each with what lists it, its description in the overview, and the note below its list."""
     profiles = {
-        one.listing: (partial(_profiles, one), f"sizes and schedules: {one.title}", one.profiles_note)
-        for one in suites().values()
+        suite.listing: (partial(_profiles, suite), f"sizes and schedules: {suite.title}", suite.profiles_note)
+        for suite in suites().values()
     }
     return {
         "labels": (_labels, "labels of S/R/G; ls labels lists the paper's 33", _PUBLISHED),
@@ -209,23 +209,23 @@ def listings() -> dict[str, tuple[Callable[..., Rows], str, str]]:
 
 
 def _sweeps(results: Path | None) -> Rows:
-    """Those recorded in a results folder, which may not be there."""
+    """Sweeps recorded in a results folder, which need not exist."""
     return [{"sweep": sweep["state"]} for sweep in read_sweeps(results or RESULTS, MOST_ENDED)]
 
 
 def overview(results: Path | None) -> Rows:
     """A row a kind: how many there are, and which."""
     where = f" in {results or RESULTS}"
-    found = {
+    counts = {
         "labels": (len(every_label()), ""),
-        "runs": (len(_stored(results)), where),
+        "runs": (len(_stored_runs(results)), where),
         "sweeps": (len(_sweeps(results)), where),
     }
     rows = []
     for kind, (rows_of, what, _) in listings().items():
-        if kind not in found:
+        if kind not in counts:
             named = {next(iter(row.values())): row.get("problem") for row in rows_of()}
             names = [f"{name} (broken)" if problem else name for name, problem in named.items()]
-            found[kind] = sum(not problem for problem in named.values()), f": {', '.join(names)}"
-        rows.append({"kind": kind, "count": found[kind][0], "what": what + found[kind][1]})
+            counts[kind] = sum(not problem for problem in named.values()), f": {', '.join(names)}"
+        rows.append({"kind": kind, "count": counts[kind][0], "what": what + counts[kind][1]})
     return rows

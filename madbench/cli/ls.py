@@ -1,4 +1,4 @@
-"""``madbench ls``: what there is."""
+"""``madbench ls``: lists of everything there is."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def ls(
     watch: option(bool, "For sweeps: refresh every second until all finish.", "--watch") = False,
     as_json: JsonOption = False,
 ) -> None:
-    """List what there is: labels, sets of labels, suites, tasks, profiles, families of labels, stored runs, sweeps.
+    """List labels, sets, tasks, profiles, families, runs and sweeps.
 
     Sets of labels are also looked up in the folder variants of the current
     folder; tasks and families also in installed packages.
@@ -93,7 +93,7 @@ def ls(
         print_lines(console, table_lines(settings, width=console.width))
     for row in rows[len(sound) :]:
         console.print(f"broken: {row['problem']}", **PLAIN)
-    if suite := {one.listing: one for one in suites().values()}.get(kind):
+    if suite := next((suite for suite in suites().values() if suite.listing == kind), None):
         verb = "run" if suite is main_suite() else f"run -t {','.join(suite.tasks()[:1])}"
         print_keys(console, suite, verb)
 
@@ -109,7 +109,7 @@ def print_keys(console: Console, suite: Suite, verb: str) -> None:
 
 def _print_runs(console: Console, rows: Rows) -> None:
     """Prints a line a run where the terminal is wide enough for that, else two and its folder."""
-    shown = []
+    cells_of_runs = []
     for row in rows:
         training, metrics, details = row["training"], row["metrics"], row["details"]
         speed = details.get("steps_per_second")
@@ -120,13 +120,13 @@ def _print_runs(console: Console, rows: Rows) -> None:
         line |= {"seed": row["seed"], "status": row["status"]}
         suite = suites().get(row["suite"])
         line["result"] = (suite and suite.result(metrics, in_list=True)) or None
-        shown.append(line | {"steps/s": None if speed is None else f"{speed:.1f}", "folder": row["folder"]})
-    lines = table_lines(shown, right=("lr", "wd", "seed", "result", "steps/s"))
+        cells_of_runs.append(line | {"steps/s": None if speed is None else f"{speed:.1f}", "folder": row["folder"]})
+    lines = table_lines(cells_of_runs, right=("lr", "wd", "seed", "result", "steps/s"))
     if cell_len(lines[0]) <= console.width:
         print_lines(console, lines)
         return
-    for line in shown:
-        label, task, setting, *about, folder = line.items()
+    for line in cells_of_runs:
+        label, task, setting, *cells, folder = line.items()
         console.print("  ".join(value for _, value in (label, task, setting)), style="bold", **PLAIN)
-        console.print("  " + "  ".join(f"{name} {value}" for name, value in about if value is not None), **PLAIN)
+        console.print("  " + "  ".join(f"{name} {value}" for name, value in cells if value is not None), **PLAIN)
         console.print(f"  {folder[1]}", style="dim", **PLAIN)

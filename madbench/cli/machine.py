@@ -72,8 +72,8 @@ def requirements() -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
 
     if (project := _project()) is None:
         lines = metadata.requires("madbench") or []
-        found = [re.search(r"extra\s*==\s*['\"]([^'\"]+)", line) for line in lines]
-        declared = [(extra[1] if extra else "", line) for extra, line in zip(found, lines)]
+        matches = [re.search(r"extra\s*==\s*['\"]([^'\"]+)", line) for line in lines]
+        declared = [(extra[1] if extra else "", line) for extra, line in zip(matches, lines)]
     else:
         extras = project.get("optional-dependencies", {})
         declared = [(extra, line) for extra, lines in {"": project["dependencies"], **extras}.items() for line in lines]
@@ -99,7 +99,7 @@ def _installed(requirement: Requirement) -> dict[str, Any]:
 
 
 def _plugins() -> list[dict[str, Any]]:
-    """What installed packages add; a broken one stands in the way of nothing but its own labels, tasks and items."""
+    """What installed packages add; a broken addition affects only its own labels, tasks and items."""
     rows = []
     for noun, kind in KINDS.items():
         points, broken = kind.installed(), kind.broken()
@@ -111,7 +111,7 @@ def _plugins() -> list[dict[str, Any]]:
 
 
 def _machine() -> dict[str, Any]:
-    """The machine; its memory is its container's where that is less, None where unknown."""
+    """Properties of this machine; memory is the container's where that is less, None where unknown."""
     memory = memory_bytes()
     return {
         "madbench": madbench.__version__,
@@ -142,7 +142,7 @@ def _compare(path: str, device: str) -> dict[str, Any]:
     import torch
 
     errors: dict[str, float] = {}
-    about: dict[str, Any] = {"path": path, "device": device}
+    row: dict[str, Any] = {"path": path, "device": device}
     for label in LABELS_OF_CHECK:
         torch.manual_seed(0)
         reference, x = madbench.build(label, 32, 16, path="reference"), torch.randn(2, 13, 32)
@@ -157,13 +157,13 @@ def _compare(path: str, device: str) -> dict[str, Any]:
                 expected, output = reference(x), mixer.to(device)(x.to(device)).cpu()
         except (RuntimeError, ImportError) as error:
             failed = {"works": False, "max_relative_error": None, "labels": [*errors, label]}
-            return about | failed | {"reason": f"{label}: {error}"}
+            return row | failed | {"reason": f"{label}: {error}"}
         errors[label] = float((output - expected).abs().max() / expected.abs().max())
     worst = float(torch.tensor([*errors.values(), -math.inf]).max())  # NaN where one of them is
     works = 0 <= worst <= TOLERANCE
     reason = "" if works else f"differs from the reference by {worst:.1e}" if errors else "refuses every label tried"
-    about |= {"works": works, "max_relative_error": worst if math.isfinite(worst) else None, "labels": [*errors]}
-    return about | {"reason": reason}
+    row |= {"works": works, "max_relative_error": worst if math.isfinite(worst) else None, "labels": [*errors]}
+    return row | {"reason": reason}
 
 
 def _results(folder: Path) -> dict[str, Any]:
@@ -181,7 +181,7 @@ def _results(folder: Path) -> dict[str, Any]:
 
 
 def _problems(content: dict[str, Any]) -> Iterator[str]:
-    """What stands in the way of ``madbench run``."""
+    """Problems that prevent ``madbench run``."""
     for package in content["packages"]:
         if not package["fits"]:
             here = f"version {package['version']} is here" if package["version"] else "not installed"
@@ -209,8 +209,8 @@ def _print(content: dict[str, Any]) -> None:
         text = _gib(value) if name == "memory_bytes" else str(value)
         show(name.removesuffix("_bytes").replace("_", " "), {"True": "yes", "False": "no"}.get(text, text))
     for gpu in content["gpus"]:
-        about = f"{_gib(gpu['memory_bytes'])}, compute capability {gpu['compute_capability']}"
-        show(gpu["device"], f"{gpu['name']}, {about}")
+        properties = f"{_gib(gpu['memory_bytes'])}, compute capability {gpu['compute_capability']}"
+        show(gpu["device"], f"{gpu['name']}, {properties}")
     if not content["gpus"]:
         show("gpu", "none that torch can use")
     console.print("[bold]packages[/bold]")

@@ -16,22 +16,22 @@ from madbench.config import EXAMPLES
 from madbench.errors import ConfigError, did_you_mean
 
 MOST_LETTERS = 40
-"""Length that a name may have: it stands in headings, file names and labels."""
+"""The most letters of a name, which stands in headings, file names and labels."""
 FILES = (".csv", ".md", ".py", ".toml", ".yaml")
-"""What is copied of an example; the rest is what running it left there."""
+"""Suffixes of the files copied from an example; other files were left there by running it."""
 LABEL = {"family": "its labels begin with {0}:", "module": "its label is my:{0}"}
 
 
 @dataclass(frozen=True)
 class Example:
-    """A package of ``examples/``, and what in it is made of its name."""
+    """A package of ``examples/``, and the texts in it that follow from its name."""
 
     folder: str
     package: str
     beginning: str
     """What the package is before it is edited."""
     spellings: dict[str, str]
-    """By regular expression what takes its place: ``{snake}``, ``{pascal}``, ``{sentence}`` or ``{words}``."""
+    """Regular expressions, and what replaces each: ``{snake}``, ``{pascal}``, ``{sentence}`` or ``{words}``."""
 
 
 EXAMPLE = {
@@ -66,17 +66,18 @@ EXAMPLE = {
 def new(
     kind: argument(str, "KIND", "family, task, suite, paper, module or claim."),
     name: argument(
-        str, "NAME", "What it is called: lower-case letters, digits, - and _. Of a claim, what it says in a sentence."
+        str, "NAME", "Its name: lower-case letters, digits, - and _. Of a claim, what it says in a sentence."
     ),
-    into: option(Path | None, "Folder in which the package's own is made.", show_default="the current one") = None,
+    into: option(Path | None, "Folder in which the package's folder is made.", show_default="the current one") = None,
     called: option(str | None, "What a claim is called.", "--name", show_default="made of the sentence") = None,
     output: output_option("File of claims to append to, or to create.", show_default="printed") = None,
     as_json: option(bool, "Print a claim as JSON.", "--json") = False,
 ) -> None:
-    """Write a working package that adds a family, task, suite, paper or module of your own to madbench, or a claim.
+    """Write a working package that extends madbench, or a claim.
 
-    It begins as one of the examples under your name: code, tests that pass, and a
-    README with the commands to install and try it. Nothing is overwritten.
+    A package begins as one of the examples under your name: code, tests that
+    pass, and a README with the commands to install and try it. Nothing is
+    overwritten.
 
     family   a grammar of labels with a budget, as {lin:elu-g} has them
     task     token sequences and their answers, one class and one YAML file
@@ -86,11 +87,11 @@ def new(
 
     A claim is data: findings, register and report take it as they take a paper's.
 
-    A > B    A is better than B: its gain is above 0, or above what stands behind
+    A > B    A is better than B: its gain is above 0, or above the number behind
              by, in the units of the column: points of accuracy, nats per token,
              steps.
-    A ~ B    As good, within what stands behind within: neither a gain nor a loss
-             as large as that.
+    A ~ B    A is as good as B: neither a gain nor a loss as large as the number
+             behind within.
     Both sides are labels or sets, and the mean over their pairs decides; with
     every in front each pair has to. FACTOR in LABELS has the pairs of these
     labels that differ in that factor alone.
@@ -119,12 +120,12 @@ def new(
             f" {', '.join(KINDS)}, claim"
         )
     into = into or Path()
-    snake = _checked(kind, name)
+    snake = _identifier(kind, name)
     folder = into / name
     if folder.exists() and not (folder.is_dir() and not any(folder.iterdir())):
         raise ConfigError(f"{folder}: is there already, and nothing is overwritten; choose another name, or --into DIR")
     example = EXAMPLE[kind]
-    files = dict(_renamed(example, name, snake))
+    files = dict(_renamed_files(example, name, snake))
     _write(folder, files)
 
     label = f"; {LABEL[kind].format(snake)}" if kind in LABEL else ""
@@ -134,8 +135,8 @@ def new(
     print("\n".join(commands))
 
 
-def _checked(kind: str, name: str) -> str:
-    """The name as an identifier; raises ``ConfigError`` for one that cannot be, or that is taken."""
+def _identifier(kind: str, name: str) -> str:
+    """The name as an identifier; raises ``ConfigError`` for an invalid or taken one."""
     import yaml
 
     where, snake = f"new {kind} {name[:60]!r}", name.replace("-", "_")
@@ -173,8 +174,8 @@ def _files(example: Example) -> list[Path]:
     return [path for path in paths if not any(part.startswith(hidden) for part in path.relative_to(folder).parts)]
 
 
-def _renamed(example: Example, name: str, snake: str) -> Iterator[tuple[str, str]]:
-    """The place and the text of every file of the package."""
+def _renamed_files(example: Example, name: str, snake: str) -> Iterator[tuple[str, str]]:
+    """The path and the text of every file of the new package."""
     package = f"madbench_{snake}"
     spellings = {
         f"examples/{example.folder}": name,
@@ -194,7 +195,7 @@ def _renamed(example: Example, name: str, snake: str) -> Iterator[tuple[str, str
 
 
 def _write(folder: Path, files: dict[str, str]) -> None:
-    """Writes the files below a folder that is not there or empty; all or, where one fails, none."""
+    """Writes the files into a new or empty folder: all of them, or none where one fails."""
     folder.mkdir(parents=True, exist_ok=True)
     try:
         for place, text in files.items():

@@ -1,4 +1,4 @@
-"""Options that several verbs share, alone and in groups, and which stored runs they choose."""
+"""Options that several verbs share, alone and in groups, and the stored runs they choose."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ _STORED_HELP = LABELS_HELP + " All labels in the store by default."
 StoredWordsArgument = argument(list[str] | None, "LABEL|KEY=VALUE", _STORED_HELP)
 ProfileOption = option(
     str | None,
-    "quick, full, or a YAML file like those in tasks/profiles; of another suite than MAD's, one of its own.",
+    "quick, full, or a YAML file like those in tasks/profiles; for another suite than MAD, one of its profiles.",
     "--profile",
     "-p",
     completes="PROFILE",
@@ -55,7 +55,7 @@ FidelityOption = option(
     Fidelity, "corrected: our protocol. published: the reference implementation's, quirks included."
 )
 BudgetOption = option(Budget, _BUDGET_HELP)
-NotesOption = option(bool, "Say below the table how the numbers came about, and how they were tested.", "--notes")
+NotesOption = option(bool, "Explain below the table how the numbers were computed and tested.", "--notes")
 ResultsOption = option(Path, "Folder of the run store.")
 ClaimsOption = option(
     str,
@@ -74,7 +74,7 @@ TasksOption = option(
     completes="TASK,...",
 )
 DeviceOption = option(str, "auto, cpu, cuda or cuda:N.", completes="DEVICE")
-SeedsOption = option(str, "Seeds such as 0,1,2 or 0-4; each decides initialisation, data and order.")
+SeedsOption = option(str, "Seeds such as 0,1,2 or 0-4; each sets initialisation, data and order.")
 SlotsOption = option(int | None, "Jobs at a time; one a CPU core, one on a GPU by default.", min=1)
 ThreadsOption = option(
     int | None,
@@ -85,7 +85,7 @@ ThreadsOption = option(
 )
 TokenizerOption = option(
     str | None,
-    "What made the ids of nanoGPT's files: gpt2, bytes or none:N.",
+    "The tokenizer of nanoGPT's files: gpt2, bytes or none:N.",
     show_default="gpt2",
     completes="TOKENIZER",
 )
@@ -94,9 +94,9 @@ DtypeOption = option(
 )
 ForceOption = option(bool, "Train again what the store has already.", "--force")
 KeepWeightsOption = option(
-    bool, "Keep the weights of runs with them, as those of language models are anyway.", "--keep-weights"
+    bool, "Store the weights with each run, as is always done for language models.", "--keep-weights"
 )
-DetailsOption = option(bool, "With --dry-run: also memory, and parameters by what they are for.", "--details")
+DetailsOption = option(bool, "With --dry-run: also show memory, and parameters by group.", "--details")
 
 RESULTS = Path("results")
 
@@ -214,7 +214,10 @@ class StoredOptions:
     results: ResultsOption = RESULTS
 
     def selection(self, words: list[str] | None) -> Selection:
-        """What words and options mean; raises ``LabelError`` and ``ConfigError``, for options without effect too."""
+        """The stored runs that words and options choose.
+
+        Raises ``LabelError``, and ``ConfigError`` for an option without effect too.
+        """
         from madbench.analysis.stored import Selection
 
         labels, overrides = labels_and_overrides(words or [])
@@ -224,7 +227,7 @@ class StoredOptions:
 
 
 def open_stored(results: Path) -> Snapshot:
-    """The store for reading, with a bar while many runs are read that its index does not know yet."""
+    """The store, opened for reading; a bar shows progress while many runs are read that its index lacks."""
     store = Snapshot.open(results, create=False)
     store.track = functools.partial(tracked, description="reading runs")
     return store

@@ -1,4 +1,4 @@
-"""What packages can add to madbench, kind by kind: the names that there are, what is broken, which names are free."""
+"""Kinds of additions that packages make to madbench: what is installed, what is broken, which names are taken."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Kind:
-    """What the entry points of one group are."""
+    """The entry points of one group."""
 
     installed: Callable[[], Mapping[str, EntryPoint]]
-    """By name where each is; nothing of them is imported."""
+    """Entry points by name; none is imported."""
     broken: Callable[[], Mapping[str, str]]
-    """By name why others cannot be used."""
+    """Reasons why others cannot be used, by name."""
     names: Callable[[], Iterable[str]]
-    """All that cannot be given again, those of madbench itself included."""
+    """All taken names, those of madbench itself included."""
     fault_of_name: Callable[[str], str]
     """What is wrong with a name; empty for none."""
 

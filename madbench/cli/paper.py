@@ -2,38 +2,28 @@
 
 from __future__ import annotations
 
-import sys
-from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import typer
 from rich.console import Console
 
-from madbench.cli import options, printing
+from madbench.cli import options
 from madbench.cli.options import PrintOptions, TrainingOptions
+from madbench.cli.paper_listings import print_items, print_papers
 from madbench.cli.parameters import argument, option, output_option
 from madbench.cli.plan import ask_before_long, job_states
 from madbench.cli.plot import LayoutOptions, write_figure
 from madbench.cli.printing import PLAIN, counted, print_json, print_lines, print_text_table, quantity, table_lines
 from madbench.cli.progress import train_on_screen
-from madbench.cli.training import carry_out
+from madbench.cli.training import train_grid
 from madbench.cli.words import labels_and_overrides, split_list
 from madbench.errors import ConfigError
 from madbench.execute.base import Policy
 from madbench.experiment import Experiment, prepare
 from madbench.grid import Grid
-from madbench.papers import QUICK, Item, Paper, built_in, load_paper, loaded_papers
-from madbench.papers.making import (
-    Made,
-    Request,
-    check_profile,
-    command_of,
-    jobs_of,
-    measure_of,
-    remember,
-    remembered,
-)
+from madbench.papers import QUICK, built_in, load_paper
+from madbench.papers.making import Made, Request, check_profile, measure_of, remember
 from madbench.store.runs import Snapshot
 from madbench.suites import size_of
 from madbench.suites.addressing import task_names
@@ -68,12 +58,12 @@ def paper(
     shape: LayoutOptions,
     printed: PrintOptions,
 ) -> None:
-    """Make a table, figure, theorem or claim of a paper again, beside what is published.
+    """Reproduce a paper's tables, figures, theorems and claims.
 
     Without an item it lists what a paper holds: the command that makes each, what
     it gave here and how many of its jobs are stored, and what madbench does not
-    make, with the reason. An item trains what is missing of its runs, and the
-    same command again nothing.
+    make, with the reason. An item trains the runs that are missing; the
+    same command again trains nothing.
 
     [bold]Examples[/bold]
 
@@ -83,15 +73,15 @@ def paper(
       madbench paper coefficients principle3          trained, measured, judged
       madbench paper interactions colliding --seeds 0-2 embedding=one_hot
     """
-    given, overrides = labels_and_overrides(words or [])
-    name, item_id, labels = (given + [None, None])[:2] + [tuple(given[2:])]
+    names, overrides = labels_and_overrides(words or [])
+    name, item_id, labels = (names + [None, None])[:2] + [tuple(names[2:])]
     values = {"--profile": profile != QUICK, "--seeds": seeds, "--tasks": tasks, "--slots": slots, "--yes": yes}
     values |= {"--threads": threads, "--force": force, "--dry-run": dry_run, "--output": output}
     values |= {"--width, --no-title and --no-caption": shape != LayoutOptions()} | dict.fromkeys(overrides, True)
     if item_id is None:
         for flag in (flag for flag, value in values.items() if value):
             raise ConfigError(f"{flag} has no effect without an item")
-        _list_papers(results, printed) if name is None else _list_items(load_paper(name), results, printed)
+        print_papers(results, printed) if name is None else print_items(load_paper(name), results, printed)
         return
     if (output or shape != LayoutOptions()) and (dry_run or not figures):
         flags = f"--output {output}: has" if output else "--width, --no-title and --no-caption have"
@@ -112,7 +102,7 @@ def paper(
     planned = measure.plan(request)
     if printed.asked == "terminal" and not dry_run:
         print(*measure.introduction(request), sep="\n")
-    found = None
+    trained = None
     if planned is None and dry_run:
         raise ConfigError(f"--dry-run has no effect on {item.id}: it trains nothing")
     if isinstance(planned, Grid):
@@ -121,17 +111,17 @@ def paper(
             experiment = prepare(planned, is_remote=False, device=device, results=results)
             ask_before_long(experiment, policy, slots=slots, threads=threads)
         keep = measure.keeps_weights(request) and not dry_run
-        found = carry_out(planned, policy, training, keep, has_tables=False, printed=printed)
+        trained = train_grid(planned, policy, training, keep, has_tables=False, printed=printed)
     elif planned is not None:
-        found = _train(planned, policy, slots, threads, dry_run, printed)
+        trained = _train(planned, policy, slots, threads, dry_run, printed)
     if dry_run:
         return
     with Console(stderr=True).status("measuring"):
-        made = measure.decide(request, found)
+        made = measure.decide(request, trained)
         folder = output or results / "plots"
         drawn = []
-        for one in made.figures if figures else ():
-            drawn += write_figure(one.draw(layout=shape.layout), folder / one.stem, one.frame)
+        for figure in made.figures if figures else ():
+            drawn += write_figure(figure.draw(layout=shape.layout), folder / figure.stem, figure.frame)
     remember(request, made)
     _print(made, drawn, printed)
 
@@ -162,7 +152,7 @@ def _train(
 
 
 def _print_jobs(experiment: Experiment, policy: Policy, printed: PrintOptions) -> None:
-    """The jobs of an experiment whose steps cannot be timed beforehand."""
+    """Prints the jobs of an experiment whose steps cannot be timed beforehand."""
     states = job_states(experiment.jobs, experiment.results, policy)
     todo = {job_id for job_id, state in states.items() if state == "todo"}
     lines = []
@@ -181,7 +171,7 @@ def _print_jobs(experiment: Experiment, policy: Policy, printed: PrintOptions) -
 
 
 def call_verb(request: Request) -> None:
-    """Runs the verb that makes the item; a check that fails is against the paper."""
+    """Runs the verb that makes the item; a theorem whose check fails is not reproduced."""
     from madbench.cli import app
 
     command = request.item.command
@@ -204,55 +194,8 @@ def _print(made: Made, files: list[Path], printed: PrintOptions) -> None:
     if printed.asked == "terminal":
         console = Console(highlight=False)
         console.print()
-        for about, verdict in made.verdicts.items():
-            console.print(f"{verdict}: {about}", **PLAIN)
-            if about in made.remarks:
-                console.print(f"    {made.remarks[about]}", **PLAIN)
+        for statement, verdict in made.verdicts.items():
+            console.print(f"{verdict}: {statement}", **PLAIN)
+            if statement in made.remarks:
+                console.print(f"    {made.remarks[statement]}", **PLAIN)
         console.print(*files, sep="\n", **PLAIN)
-
-
-def _states(paper: Paper, item: Item, results: Path) -> dict[str, str]:
-    return {size: entry["state"] for size, entry in remembered(Request(paper, item, results=results)).items()}
-
-
-def _list_papers(results: Path, printed: PrintOptions) -> None:
-    papers, problems = loaded_papers()
-    lines = []
-    for name, one in papers.items():
-        states = Counter(state for item in one.items for state in [*_states(one, item, results).values()][:1])
-        line = {"paper": name, "title": one.title, "items": len(one.items), "made": sum(states.values())}
-        line |= {state: states[state] for state in ("reproduced", "contradicted", "not decided")}
-        lines.append(line | {"not run": sum(item.is_made_here for item in one.items) - line["made"]})
-        lines[-1]["not made by madbench"] = sum(not item.is_made_here for item in one.items)
-    if printed.asked == "json":
-        print_json({"papers": lines, "problems": dict(problems)})
-        return
-    print_lines(Console(highlight=False), table_lines(lines, right=[*lines[0]][2:] if lines else ()))
-    for problem in problems.values():
-        print(f"warning: {problem}", file=sys.stderr)
-
-
-def _list_items(paper: Paper, results: Path, printed: PrintOptions) -> None:
-    rows = []
-    for item in paper.items:
-        states = _states(paper, item, results)
-        row = {"item": item.id, "kind": item.kind, "place": item.place, "title": item.title}
-        made = [f"{state} ({size})" if item.profiles else state for size, state in states.items()]
-        row |= {"state": "; ".join(made) or "not run"}
-        row |= {"command": command_of(paper, item), "sizes": list(item.profiles), "needs": item.needs}
-        jobs = jobs_of(Request(paper, item, results=results))
-        stored = [*job_states(jobs, results, Policy()).values()].count("done")
-        left = 1 - stored / max(1, len(jobs))
-        row |= {"jobs": len(jobs), "stored": stored, "seconds": item.seconds and item.seconds * left}
-        rows.append(row if item.is_made_here else row | {"state": item.needs.partition(":")[0].lower()})
-    if printed.asked == "json":
-        print_json({"paper": paper.name, "title": paper.title, "source": paper.source, "items": rows})
-        return
-    console = Console(highlight=False)
-    console.print(f"[bold]{paper.title}[/bold] [dim]{paper.source}[/dim]")
-    for row in rows:
-        console.print(f"{row['item']}  {row['title']} ({row['place']})", style="bold", **PLAIN)
-        jobs = [f"{row['stored']} of {counted(row['jobs'], 'job')} stored"] * bool(row["jobs"])
-        cost = [f"about {printing.duration(row['seconds'])}"] if row["seconds"] else []
-        told = [row["state"], *jobs, *cost, row["command"]] if row["command"] else [row["needs"]]
-        console.print("   ", " | ".join(told), **PLAIN)

@@ -35,7 +35,7 @@ def output_option(help: str, **settings: Any) -> Any:
 
 
 def with_groups(verb: Callable) -> Callable:
-    """``verb`` with an option for each field of its keyword arguments that are dataclasses."""
+    """A command of ``verb`` that has an option for each field of its dataclass arguments."""
     hints = get_type_hints(verb, include_extras=True)
     groups = {name: hint for name, hint in hints.items() if is_dataclass(hint)}
 
@@ -49,10 +49,10 @@ def with_groups(verb: Callable) -> Callable:
     parameters = []
     for parameter in inspect.signature(verb).parameters.values():
         if group := groups.get(parameter.name):
-            types, found = get_type_hints(group, include_extras=True), inspect.signature(group).parameters.values()
+            types, members = get_type_hints(group, include_extras=True), inspect.signature(group).parameters.values()
         else:
-            types, found = hints, [parameter]
-        parameters += [one.replace(annotation=types[one.name], kind=parameter.kind) for one in found]
+            types, members = hints, [parameter]
+        parameters += [member.replace(annotation=types[member.name], kind=parameter.kind) for member in members]
     command.__signature__ = inspect.Signature(parameters)
-    command.__annotations__ = {one.name: one.annotation for one in parameters}
+    command.__annotations__ = {member.name: member.annotation for member in parameters}
     return command

@@ -28,7 +28,7 @@ _ADDED = ("jobs", *STATES, "steps", "flops", "estimated_seconds")
 
 
 def job_states(jobs: Sequence[Job], results: Path, policy: Policy) -> dict[str, str]:
-    """What ``policy`` makes of each job, by id: done, todo, or failed for a stored failure that is left alone."""
+    """The state of each job under ``policy``, by id: done, todo, or failed for a stored failure that is not retried."""
     records = {}
     if (results / "runs").exists():
         records = Store.open(results, create=False).records(job.id for job in jobs)
@@ -48,7 +48,7 @@ def make_plan(
     threads: int | None,
     details: bool,
 ) -> dict[str, Any]:
-    """Cost of every row and task of the experiment, and seconds of what is to do, timed on the device.
+    """The cost of every row and task of the experiment, and the seconds left, timed on the device.
 
     A few steps are timed of each task, with ``details`` of each row and task, which then also have memory, FLOPs as
     torch counts them, and parameters by group.
@@ -98,11 +98,11 @@ def _by_row_and_task(part: Experiment) -> Iterator[tuple[PlannedRow, list[Job]]]
 def _cell(
     row: PlannedRow, jobs: Sequence[Job], states: Mapping[str, str], sizes: Mapping[str, Size], seconds_per_flop: float
 ) -> dict[str, Any]:
-    """What the row's jobs of one task cost."""
-    about = {"suite": row.protocol.suite.name, "row": row.name, "label": row.row.label}
-    about |= {"changes": " ".join(row.row.changes), "task": jobs[0].task, "jobs": len(jobs)}
-    about |= {state: sum(states[job.id] == state for job in jobs) for state in STATES}
-    return about | {
+    """The cost of a row's jobs of one task."""
+    cell = {"suite": row.protocol.suite.name, "row": row.name, "label": row.row.label}
+    cell |= {"changes": " ".join(row.row.changes), "task": jobs[0].task, "jobs": len(jobs)}
+    cell |= {state: sum(states[job.id] == state for job in jobs) for state in STATES}
+    return cell | {
         "parameters": sorted({sizes[job.id].parameters for job in jobs}),
         "steps": sum(sizes[job.id].steps for job in jobs),
         "flops": sum(sizes[job.id].flops for job in jobs),
@@ -129,7 +129,7 @@ def _details(job: Job, micro_batch: int | None) -> dict[str, Any]:
 
 
 def print_plan(experiment: Experiment, plan: dict[str, Any], by_task: bool = False) -> None:
-    """The plan of :func:`make_plan` as tables: a line a row, or with ``by_task`` a line a row and task."""
+    """Prints the plan of :func:`make_plan` as tables: a line a row, or with ``by_task`` a line a row and task."""
     console = Console(highlight=False)
     for shift in plan["shifts"]:
         for suite in shift["suites"]:
@@ -155,7 +155,7 @@ def print_plan(experiment: Experiment, plan: dict[str, Any], by_task: bool = Fal
 
 
 def _rows(cells: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """The cells of each row as one."""
+    """Rows, each the sum of its cells."""
     rows: dict[str, dict[str, Any]] = {}
     for cell in cells:
         row = rows.setdefault(cell["row"], {"row": cell["row"], "parameters": []} | dict.fromkeys(_ADDED, 0))

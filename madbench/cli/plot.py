@@ -75,7 +75,9 @@ def plot(
         Path | None, "Draw the CSV that an earlier plot of one figure wrote, without the store.", "--from"
     ) = None,
 ) -> None:
-    """Draw what the store holds under one protocol: every figure as PNG and PDF, with the CSV of exactly what it shows.
+    """Draw figures of stored runs, under one protocol.
+
+    Each is a PNG and a PDF, with the CSV of exactly what it shows.
 
     scores      every task's result by label, with intervals and every seed
     learning    accuracy or loss of the MAD runs against the step
@@ -103,16 +105,16 @@ def plot(
     from madbench.analysis.figures.files import NothingToDrawError
     from madbench.analysis.figures.registry import drawing_of, figure_frame
 
-    known = figure_names()
-    asked, others = names_and_labels(words or [], known, "figure")
+    every_figure = figure_names()
+    asked, others = names_and_labels(words or [], every_figure, "figure")
     own = {"learning": {"y": y}, "loss": {"x": x, "log_x": log_x}, "budget": {"x": cost}}
     own = {name: {key: value for key, value in of_figure.items() if value} for name, of_figure in own.items()}
     flags = {"--y": (y, "learning"), "--x": (x, "loss"), "--log-x": (log_x, "loss"), "--cost": (cost, "budget")}
-    drawn = ", ".join(asked or known)
+    drawn = ", ".join(asked or every_figure)
     for flag, (value, name) in flags.items():
-        if value and name not in (asked or known):
-            given = flag if value is True else f"{flag} {value}"
-            raise ConfigError(f"{given}: has no effect on {drawn}; it is for {name}")
+        if value and name not in (asked or every_figure):
+            setting = flag if value is True else f"{flag} {value}"
+            raise ConfigError(f"{setting}: has no effect on {drawn}; it is for {name}")
     folder = output or stored.results / "plots"
     if source is not None:
         (name,) = asked if len(asked) == 1 else [None]
@@ -128,7 +130,7 @@ def plot(
         )
         return
     _check_suites(asked, split_list(stored.tasks), stored.protocol)
-    selection = _of_figures(stored, asked).selection(others)
+    selection = _with_usual_tasks(stored, asked).selection(others)
     rows, missing = selection.available()
     if not rows or (missing and selection.tasks is not None):
         raise next(iter(missing.values()))
@@ -168,7 +170,7 @@ def write_figure(figure: Figure, stem: Path, frame: pd.DataFrame | None = None) 
 
 
 def _suites_of(figures: Sequence[str]) -> list[Suite]:
-    """The suites that some figures are about, where each is of one suite; none for figures of any suite."""
+    """The suites of the figures; none where one of them is for any suite."""
     owners = [suites_of_figure(name) for name in figures]
     return list(dict.fromkeys(suite for of_figure in owners for suite in of_figure)) if all(owners) else []
 
@@ -186,8 +188,8 @@ def _check_suites(figures: Sequence[str], tasks: list[str] | None, protocol: str
         raise ConfigError(f"--protocol {protocol}: has no effect on {drawn}, of {titles}")
 
 
-def _of_figures(stored: options.StoredOptions, figures: Sequence[str]) -> options.StoredOptions:
-    """The options, with the tasks of the suites that the figures are about where none were named."""
+def _with_usual_tasks(stored: options.StoredOptions, figures: Sequence[str]) -> options.StoredOptions:
+    """The options, with the tasks of the figures' suites where no task was named."""
     owners = _suites_of(figures) if stored.tasks is None and figures else []
     tasks = [task for suite in owners for task in suite.usual_tasks()]
     return dataclasses.replace(stored, tasks=tasks) if tasks else stored
@@ -212,7 +214,7 @@ def _check_no_choice(stored: options.StoredOptions) -> None:
 
 
 def _read_frame(source: Path, name: str, words: list[str]) -> pd.DataFrame:
-    """What a figure drew, from its CSV file; of the labels among ``words``, where there are any."""
+    """The data of a figure from its CSV file, of the labels among ``words`` if there are any."""
     from madbench.analysis.figures.registry import drawing_of
 
     named, overrides = labels_and_overrides(words)

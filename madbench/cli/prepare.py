@@ -46,8 +46,9 @@ def prepare(
     force: option(bool, "Replace another corpus in the folder, once the new one is complete.", "--force") = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Turn text into tokens to train on: two memory-mapped files and a manifest that says where they are from.
+    """Turn text into tokens to train on.
 
+    Writes two memory-mapped files, and a manifest that says where they are from.
     Ctrl-C, kill -9 and a full disk lose a few seconds at most: the same command
     resumes. Compressed shards are streamed, never unpacked to disk.
     The train.bin and val.bin of nanoGPT's scripts need no preparing: give their
@@ -99,7 +100,7 @@ def prepare(
 
 
 def default_name(sources: list[str], tokenizer: str) -> str:
-    """A name from the source's, or the folder that holds all of several, and the tokenizer's."""
+    """A name made of the source's, or of the folder of several sources, and the tokenizer's."""
     first, folders = sources[0], {Path(word).resolve().parent for word in sources}
     is_file = not any(word == "stdlib" or word.startswith("hf:") for word in sources)
     if len(sources) > 1 and (len(folders) > 1 or not is_file):
@@ -118,7 +119,7 @@ def default_name(sources: list[str], tokenizer: str) -> str:
 
 
 class PrepareScreen:
-    """A bar for every stage on a terminal, a line every few seconds elsewhere."""
+    """The progress of preparing: a bar for every stage on a terminal, a line every few seconds elsewhere."""
 
     def __init__(self, console: Console):
         self.stage: str | None = None

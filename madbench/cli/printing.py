@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 Format = Literal["terminal", "markdown", "latex", "csv", "html", "json"]
 
 PLAIN = {"markup": False, "highlight": False, "soft_wrap": True}
-"""How text that is not ours, or must not wrap, goes to a console."""
+"""Settings of a console for text that is not ours or must not be wrapped."""
 _LEAST_WIDTH = 20  # to which a column folds
 
 
@@ -52,12 +52,12 @@ def counted(count: int, noun: str) -> str:
 
 
 def first_of(lines: Sequence[str], most: int, more: str) -> list[str]:
-    """The first ``most`` lines, and behind them ``more`` with the number of the others, where there are any."""
+    """The first ``most`` lines, and ``more`` with the number of the others, if there are any."""
     return [*lines[:most], *[more.format(len(lines) - most)] * (len(lines) > most)]
 
 
 def tracked(items: Sequence[Any], description: str = "") -> Iterable[Any]:
-    """``items``, with a bar on stderr while they are gone through, where that is a terminal."""
+    """``items``, with a progress bar on stderr where that is a terminal."""
     console = Console(stderr=True)
     return track(items, description, console=console, transient=True, disable=not console.is_terminal)
 

@@ -31,17 +31,17 @@ SKIPPED = {
     "failed before": "failed before and not retried",
     "busy": "left to another process",
 }
-"""How the counts of jobs that were skipped are shown."""
+"""Reasons why jobs were skipped, as they are shown behind their counts."""
 
 
 def view(sweep: Mapping[str, Any], width: int, height: int) -> RenderableType:
     """The whole sweep (:meth:`madbench.execute.sweep_state.SweepState.content`) in at most ``height`` lines."""
     room, slots = max(1, height - 1), sweep["slots"]
-    shown = slots if len(slots) <= room else slots[: room - 1]
+    slots_shown = slots if len(slots) <= room else slots[: room - 1]
     parts = [_overview(sweep, width)]
-    if shown:
-        parts.append(_running_jobs(shown, width))
-    if left := len(slots) - len(shown):
+    if slots_shown:
+        parts.append(_running_jobs(slots_shown, width))
+    if left := len(slots) - len(slots_shown):
         parts.append(Text(f"... and {left} more running", style="dim", no_wrap=True, overflow="ellipsis"))
     return Group(*parts)
 
@@ -71,7 +71,7 @@ def _overview(sweep: Mapping[str, Any], width: int) -> RenderableType:
 
 
 def _running_jobs(slots: Sequence[Mapping[str, Any]], width: int) -> Table:
-    """A line a job: its name, which gives way first where there is no room, and what is known of it."""
+    """A line a job: its name, which is cut first where there is no room, and its progress."""
     is_wide = width >= WIDE
     fixed = [Column(no_wrap=True) for _ in range(6 if is_wide else 4)]
     table = Table.grid("", *fixed, padding=(0, 1, 0, 0))
@@ -97,15 +97,15 @@ class RunScreen:
 
     def __init__(self, jobs: Sequence[Job], title: str, console: Console, names: Mapping[str, str] | None = None):
         self.title, self.console = title, console
-        self.tally = SweepState(weights(jobs), jobs)
+        self.state = SweepState(weights(jobs), jobs)
         for job_id, name in (names or {}).items():
-            self.tally.jobs[job_id]["label"] = name
-        self._count, self._told, self._began = len(jobs), Counter(), time.monotonic()
+            self.state.jobs[job_id]["label"] = name
+        self._count, self._counts_printed, self._began = len(jobs), Counter(), time.monotonic()
         self._is_announced = True  # but not once it is on the console
         self._warnings: set[str] = set()  # printed once, as every progress of a job repeats its own
         self._lock = threading.Lock()  # the live screen is drawn by a thread of its own
-        how = {"refresh_per_second": 4, "transient": True, "redirect_stdout": False}
-        self._live = Live(get_renderable=self.render, console=console, **how)
+        settings = {"refresh_per_second": 4, "transient": True, "redirect_stdout": False}
+        self._live = Live(get_renderable=self.render, console=console, **settings)
 
     def __enter__(self) -> RunScreen:
         self._is_announced = False
@@ -118,11 +118,11 @@ class RunScreen:
         self._print_skipped()
         self._live.stop()
 
-    def announce(self, how: str = "") -> None:
-        """Prints what is trained, once, and ``how``, whenever that is new."""
+    def announce(self, slots: str = "") -> None:
+        """Prints what is trained, once, and how many jobs run at a time, whenever that is new."""
         what = [] if self._is_announced else [f"{counted(self._count, 'job')}, {self.title}"]
         self._is_announced = True
-        if parts := [*what, *filter(None, [how])]:
+        if parts := [*what, *filter(None, [slots])]:
             self._print("; ".join(parts))
 
     def on_event(self, event: Event) -> None:
@@ -131,31 +131,31 @@ class RunScreen:
         line = flatten(event)
         now = time.monotonic() - self._began
         with self._lock:
-            running = self.tally.running.get(line["job"])
-            self.tally.apply(line, now)
+            running = self.state.running.get(line["job"])
+            self.state.apply(line, now)
         if event["event"] == "skipped":
             return
         self._print_skipped()
-        name = job_name(self.tally.jobs[line["job"]])
+        name = job_name(self.state.jobs[line["job"]])
         warning = f"{name}: {line.get('warning')}"
         if "warning" in line and warning not in self._warnings:
             self._warnings.add(warning)
             self._print(warning)
         if event["event"] in ("finished", "failed"):
             took = f" in {duration(now - running.since)}" if running and "error" not in line else ""
-            self._print(f"[{self.tally.done}/{self._count}] {name}: {_outcome(line)}{took}")
+            self._print(f"[{self.state.done}/{self._count}] {name}: {_outcome(line)}{took}")
 
     def render(self) -> RenderableType:
         """The live part of the screen, never higher than the terminal."""
         with self._lock:
-            self.tally.tick(time.monotonic() - self._began)
-            return view(self.tally.content(), self.console.width, self.console.height - 2)
+            self.state.tick(time.monotonic() - self._began)
+            return view(self.state.content(), self.console.width, self.console.height - 2)
 
     def _print_skipped(self) -> None:
         for what, text in SKIPPED.items():
-            if count := self.tally.counts[what] - self._told[what]:
+            if count := self.state.counts[what] - self._counts_printed[what]:
                 self._print(f"{count} of {counted(self._count, 'job')} {text}")
-        self._told = self.tally.counts.copy()
+        self._counts_printed = self.state.counts.copy()
 
     def _print(self, text: str) -> None:
         self.console.print(text, **PLAIN)
@@ -164,8 +164,8 @@ class RunScreen:
 def _outcome(line: Mapping[str, Any]) -> str:
     if line["status"] != "finished":
         return f"{line['status']}: {line['error']}"
-    shown = {"loss_l5": "loss {:.3f}", "accuracy": "accuracy {:.3f}", "mse": "squared error {:.2g}"}
-    return next((text.format(line[key]) for key, text in shown.items() if key in line), "finished")
+    formats = {"loss_l5": "loss {:.3f}", "accuracy": "accuracy {:.3f}", "mse": "squared error {:.2g}"}
+    return next((text.format(line[key]) for key, text in formats.items() if key in line), "finished")
 
 
 def train_on_screen(
@@ -174,7 +174,7 @@ def train_on_screen(
     console: Console,
     names: Mapping[str, str],
     track: Sequence[str] = (),
-    **how: Any,
+    **run_options: Any,
 ) -> tuple[Summary, dict[str, str]]:
     """Trains what is missing, with the ``names`` of jobs by id on the screen; gives by id why jobs failed, too.
 
@@ -201,10 +201,10 @@ def train_on_screen(
                 for observer in (*observers, screen):
                     observer.on_event(event)
 
-            if how.get("executor"):  # to begin there takes a while
+            if run_options.get("executor"):  # to begin there takes a while
                 screen.announce()
             listener = Listener(on_event, screen.announce)
-            return experiment.execute(listener, policy=policy, **how), dict(screen.tally.failures)
+            return experiment.execute(listener, policy=policy, **run_options), dict(screen.state.failures)
     except KeyboardInterrupt:
         rest = "jobs that were not retrained keep their earlier results" if policy.redo else "the same command resumes"
         console.print(f"stopped; finished runs are in {results}, {rest}", **PLAIN)

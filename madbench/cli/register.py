@@ -17,13 +17,13 @@ def register(
     *,
     results: options.ResultsOption = options.RESULTS,
 ) -> None:
-    """Freeze claims, labels, tasks, seeds and thresholds before the runs exist.
+    """Freeze claims and how they are tested before the runs exist.
 
-    Writes FILE's name with .registered.json beside FILE, with every value that
-    enters a verdict and a hash of all of it. Then train the grid, and read the
-    verdicts with madbench findings --registered. They are provisional until every
-    run has a result. Runs that were stored before, and values that changed since,
-    are named there.
+    Writes FILE's name with .registered.json beside FILE: labels, tasks, seeds,
+    thresholds, every value that enters a verdict, and a hash of all of it. Then
+    train the grid, and read the verdicts with madbench findings --registered.
+    They are provisional until every run has a result. Runs that were stored
+    before, and values that changed since, are named there.
 
     [bold]A file[/bold]
 
@@ -40,12 +40,12 @@ def register(
     """
     from madbench.analysis.registration import register as freeze
 
-    found, experiment, path = freeze(file, results, claims)
-    frozen, seeds = ", ".join(claim.name for claim in found.claims), seed_list(experiment.grid.seeds)
-    print(f"{path}: {frozen}; {counted(len(found.jobs), 'job')} of {len(experiment.labels)} labels, seeds {seeds}")
-    print(f"hash {found.id}; keep the file where its date can be shown, such as in version control")
-    if found.stored:
+    frozen, experiment, path = freeze(file, results, claims)
+    names, seeds = ", ".join(claim.name for claim in frozen.claims), seed_list(experiment.grid.seeds)
+    print(f"{path}: {names}; {counted(len(frozen.jobs), 'job')} of {len(experiment.labels)} labels, seeds {seeds}")
+    print(f"hash {frozen.id}; keep the file where its date can be shown, such as in version control")
+    if frozen.stored:
         print(
-            f"{len(found.stored)} of these jobs are stored already: their verdicts are not confirmed by a registration"
+            f"{len(frozen.stored)} of these jobs are stored already: their verdicts are not confirmed by a registration"
         )
     print(f"next: madbench sweep {shlex.quote(str(file))}; madbench findings --registered {shlex.quote(str(path))}")

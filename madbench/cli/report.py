@@ -24,7 +24,7 @@ def report(
     claims: options.ClaimsOption = "hypermlp",
     open_it: option(bool, "Show it in the browser.", "--open") = False,
 ) -> None:
-    """Write one HTML file with the tables, the figures, the findings and every run behind a number.
+    """Write one HTML file with all tables, figures, findings and runs.
 
     It needs no network and no other file. Headings sort, labels filter, a
     number opens its runs: settings, curve, versions, folder, measurements, and
@@ -50,10 +50,10 @@ def report(
         path.parent.mkdir(parents=True, exist_ok=True)
     write_atomically(path, content)
     print(f"{path}: {quantity(len(content))}B, {page.count:,} jobs")
-    for one in page.missing:
-        print(f"missing: {one.text}")
-        if one.command:
-            print(f"  {one.command}")
+    for part in page.missing:
+        print(f"missing: {part.text}")
+        if part.command:
+            print(f"  {part.command}")
     if open_it:
         import webbrowser
 

@@ -13,7 +13,7 @@ def run(
     words: argument(
         list[str] | None,
         "LABEL|KEY=VALUE",
-        options.LABELS_HELP + " KEY=VALUE changes the profile. Without a label those that the profile has of --tasks.",
+        options.LABELS_HELP + " KEY=VALUE changes the profile. Without labels, those of the profile for --tasks.",
     ) = None,
     profile: options.ProfileOption = None,
     tasks: options.TasksOption = None,
@@ -25,15 +25,14 @@ def run(
     as_json: options.JsonOption = False,
     notes: options.NotesOption = False,
 ) -> None:
-    """Train labels on the MAD tasks and as language models, and print the tables.
+    """Train labels on tasks and as language models, and print tables.
 
     The same command again does only what is missing. Ctrl-C keeps what is done
     and checkpoints of the rest; the same command resumes. madbench ls profiles
-    lists what KEY can be, madbench ls presets what it can be after
-    language_model, the suite that --tasks names like a task. A label about which
-    a change decides nothing is trained, and stored, as without it; a change that
-    decides nothing about any label is an error. On several devices: torchrun
-    --nproc-per-node 8 -m madbench run LABEL.
+    lists every KEY, madbench ls presets those of language models, written
+    language_model.KEY=VALUE. A label that a change does not affect is trained
+    and stored as without it; a change that affects no label is an error. On
+    several devices: torchrun --nproc-per-node 8 -m madbench run LABEL.
 
     [bold]Examples[/bold]
 

@@ -14,9 +14,9 @@ from madbench.store.runs import Store
 
 
 def check_store(results: Path) -> list[dict[str, Any]]:
-    """What is damaged in a results folder, a report for runs, checkpoints, corpora, index and journals each.
+    """Reports on the damage in a results folder, one each for runs, checkpoints, corpora, index and journals.
 
-    Nothing is changed and no cache is trusted. Raises ``StoreError`` where the folder is none.
+    Nothing is changed and no cache is trusted. Raises ``StoreError`` for any other folder.
     """
     from madbench.text.corpus import PARTIAL, open_corpus
     from madbench.text.manifest import MANIFEST, SPLITS, Manifest, load
@@ -64,12 +64,13 @@ def check_store(results: Path) -> list[dict[str, Any]]:
 
 
 def _report(kind: str, folder: Path, items: Sequence[Any], check: Callable[[Any], Iterable[str]]) -> dict[str, Any]:
-    """What ``check`` finds wrong with each of the items, as ``madbench validate --json`` has it."""
+    """A report on what ``check`` finds wrong with the items, as ``madbench validate --json`` has it."""
     problems = []
     for item in tracked(items, f"checking {kind}"):
         try:
             problems += check(item)
         except MadbenchError as error:
             problems.append(str(error))
-    about = {"ok": not problems, "file": str(folder), "kind": kind, "summary": f"{len(items)} checked" * (not problems)}
-    return about | {"problems": problems, "notes": []}
+    summary = f"{len(items)} checked" * (not problems)
+    report = {"ok": not problems, "file": str(folder), "kind": kind, "summary": summary}
+    return report | {"problems": problems, "notes": []}

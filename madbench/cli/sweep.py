@@ -17,7 +17,7 @@ import typer
 from madbench.cli import options
 from madbench.cli.executors import MachineOptions
 from madbench.cli.parameters import argument, option
-from madbench.cli.training import carry_out
+from madbench.cli.training import train_grid
 from madbench.cli.words import labels_and_overrides, split_list
 from madbench.config import parse_seeds, read_yaml, settings_of
 from madbench.errors import ConfigError
@@ -66,11 +66,12 @@ def sweep(
     ) = None,
     printed: options.PrintOptions,
 ) -> None:
-    """Train a grid of labels and settings, and tabulate it row by row against a baseline.
+    """Train a grid of labels and settings; compare it with a baseline.
 
-    The same command again does only what is missing, and a larger grid only what
-    is new. Rows that a setting leaves as they are share their runs; a setting
-    that changes no row is an error. A grid in a file has the keys labels, tasks,
+    The table has a row a label and setting, each compared with the baseline. The
+    same command again does only what is missing, and a larger grid only what is
+    new. Rows that a setting leaves as they are share their runs; a setting that
+    changes no row is an error. A grid in a file has the keys labels, tasks,
     seeds, profile, fidelity, budget, set, vary, mode, baseline, rows and
     description:
 
@@ -121,7 +122,7 @@ def sweep(
     changes |= {"set": overrides} if overrides else {}
     if isinstance(source, Path):
         _print_replaced_keys(source, changes)
-    carry_out(
+    train_grid(
         load_grid(source, changes),
         Policy(redo=training.force, retry=retry, **limits),
         dataclasses.replace(training, device=device, slots=slots),
@@ -146,7 +147,7 @@ def _source_of(words: list[str]) -> tuple[Path | list[str], dict[str, Any]]:
 
 
 def _baseline_of(text: str) -> dict[str, Any]:
-    """``"S-p model.mix_rank=4"`` -> ``{"label": "S-p", "model.mix_rank": 4}``."""
+    """The baseline of a grid: ``"S-p model.mix_rank=4"`` -> ``{"label": "S-p", "model.mix_rank": 4}``."""
     try:
         labels, overrides = labels_and_overrides(shlex.split(text))
     except ValueError as error:
@@ -157,15 +158,15 @@ def _baseline_of(text: str) -> dict[str, Any]:
 
 
 def _seconds_of(text: str) -> float:
-    """``"30m"`` -> ``1800.0``."""
-    found = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?) ?([smh])", text.strip())
-    if not found:
+    """A time in seconds: ``"30m"`` -> ``1800.0``."""
+    match = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?) ?([smh])", text.strip())
+    if not match:
         raise ConfigError(f"--time-limit {text!r}: expected a number and its unit, such as 90s, 30m or 2h")
-    return float(found[1]) * _SECONDS[found[2]]
+    return float(match[1]) * _SECONDS[match[2]]
 
 
 def gpus_of(text: str, device: str) -> list[str]:
-    """``"0,1"`` as values of CUDA_VISIBLE_DEVICES; numbers count within what it lets this process see."""
+    """Values of CUDA_VISIBLE_DEVICES for ``"0,1"``; numbers count the GPUs that this process sees."""
     gpus = [word.strip() for word in text.split(",")]
     if not all(re.fullmatch("[0-9]{1,4}", gpu) for gpu in gpus) or len(set(gpus)) < len(gpus):
         raise ConfigError(f"--devices {text!r}: expected numbers of GPUs, each once, such as 0,1")
@@ -178,12 +179,12 @@ def gpus_of(text: str, device: str) -> list[str]:
 
 
 def _print_replaced_keys(path: Path, changes: Mapping[str, Any]) -> None:
-    """Says on stderr which keys of the file the command line replaces."""
+    """Prints on stderr which keys of the file the command line replaces."""
     in_file = read_yaml(path)
     nested = [(f"{name}: ", in_file.get(name), changes.get(name, {})) for name in ("set", "vary")]
     whole = {key: value for key, value in changes.items() if key not in ("set", "vary")}
-    for prefix, known, given in [("", in_file, whole), *nested]:
-        for key, value in given.items():
-            if isinstance(known, dict) and key in known and known[key] != value:
-                before, after = json.dumps(known[key], default=str), json.dumps(value)
+    for prefix, file_keys, new_keys in [("", in_file, whole), *nested]:
+        for key, value in new_keys.items():
+            if isinstance(file_keys, dict) and key in file_keys and file_keys[key] != value:
+                before, after = json.dumps(file_keys[key], default=str), json.dumps(value)
                 print(f"{path}: {prefix}{key} {after} instead of {before}", file=sys.stderr)

@@ -36,8 +36,8 @@ def print_sweeps(results: Path, watch: bool, as_json: bool) -> None:
     sweeps = read_sweeps(results, MOST_ENDED)
     if as_json:
         hidden = ("open", "silent_seconds")
-        shown = [{key: value for key, value in sweep.items() if key not in hidden} for sweep in sweeps]
-        print_json(shown)
+        public = [{key: value for key, value in sweep.items() if key not in hidden} for sweep in sweeps]
+        print_json(public)
     elif watch:
         with suppress(KeyboardInterrupt), Live(console=console, auto_refresh=False) as live:
             while True:
@@ -52,7 +52,7 @@ def print_sweeps(results: Path, watch: bool, as_json: bool) -> None:
 
 
 def _parts(sweeps: list[dict[str, Any]], results: Path, width: int, height: int | None) -> list[RenderableType]:
-    """The screen from top to bottom; where it is refreshed, at most ``height`` lines, running sweeps first."""
+    """Parts of the screen from top to bottom; if it is refreshed, running sweeps first and at most ``height`` lines."""
     if not sweeps:
         return [f"{results}: no sweep is recorded here; madbench run, lm and sweep record theirs"]
     room = None

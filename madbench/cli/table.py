@@ -18,22 +18,23 @@ def table(
     ) = None,
     sort: option(
         str,
-        "Best row first: a task, an average, loss_l5, steps_to_X, budget_ratio or n; label is their order.",
+        "Best row first: a task, an average, loss_l5, steps_to_X, budget_ratio or n; label keeps their order.",
         metavar="COLUMN",
         completes="COLUMN",
     ) = "label",
     published: option(bool, "Show the paper's numbers under a profile of another size, too.", "--published") = False,
     printed: options.PrintOptions,
 ) -> None:
-    """Tabulate what the store holds: means over seeds with 95% intervals, and which labels may be the best.
+    """Tabulate stored runs: means over seeds with 95% intervals.
 
-    Every suite has one protocol: profile, fidelity, budget and overrides are
-    never mixed, nor presets and corpora of language models. So give the same
-    profile, overrides, fidelity and budget as for madbench run, which prints
-    the command that shows its table again. Where several protocols are stored,
-    they are listed with how to choose one. Suites stand side by side with their
-    main results; of one alone the table has everything: of language models
-    validation loss, bits, loss at equal time and speed.
+    Labels that may be the best of a column are marked. Every suite has one
+    protocol: profile, fidelity, budget and overrides are never mixed, nor presets
+    and corpora of language models. So give the same profile, overrides, fidelity
+    and budget as for madbench run, which prints the command that shows its table
+    again. Where several protocols are stored, they are listed with how to choose
+    one. Suites stand side by side with their main results; of one alone the table
+    has everything: of language models validation loss, bits, loss at equal time
+    and speed.
 
     [bold]Examples[/bold]
 
@@ -45,8 +46,9 @@ def table(
     """
     from madbench.analysis.tables import stored_table
 
-    found = stored_table(stored.selection(words), thresholds=losses_of(thresholds), shows_published=published)
-    print_text_table(found.sorted_by(sort), printed)
+    losses = losses_of(thresholds)
+    results_table = stored_table(stored.selection(words), thresholds=losses, shows_published=published)
+    print_text_table(results_table.sorted_by(sort), printed)
 
 
 def losses_of(thresholds: str | None) -> list[float] | None:

@@ -1,4 +1,4 @@
-"""What the command line finds around it: sizes of a terminal that are none, streams that are closed, full or narrow."""
+"""The terminal and the standard streams: impossible sizes, and streams that are closed, full or not UTF-8."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import Any
 from madbench.analysis.marked_text import with_hyphens
 
 LEAST_SIZES = {"COLUMNS": 20, "TERMINAL_WIDTH": 20, "LINES": 4}
-"""Variables that say how large the terminal is, and below what they cannot be meant: Docker and CI give 0 or 1."""
+"""Variables with the size of the terminal, and their least plausible values: Docker and CI set 0 or 1."""
 MOST_DIGITS = 4
 _IN_ITS_PLACE = "madbench.in_its_place"
 """How streams write what their encoding lacks: a hyphen for a minus and '?' for any other, so that columns stay."""
@@ -21,7 +21,7 @@ OUTPUT_ERRORS = (errno.EBADF, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.ENOSPC
 
 
 class ClosedOutput(io.StringIO):
-    """Stands in for a standard output that is closed: what is printed is lost, and that it was is an error."""
+    """A closed standard output: what is printed to it is lost, which :func:`finish_output` makes an error."""
 
     def __init__(self, stream: Any):
         super().__init__()
@@ -29,7 +29,7 @@ class ClosedOutput(io.StringIO):
 
 
 class LossyOutput:
-    """A stream for messages: one that cannot be written, as to a full disk, ends nothing."""
+    """A stream for messages; a failure to write one, as to a full disk, is ignored."""
 
     def __init__(self, stream: Any):
         self._stream = stream
@@ -48,7 +48,7 @@ class LossyOutput:
 
 
 def use_sound_terminal() -> None:
-    """Makes the environment and the standard streams such that whatever is printed is shown, or is an error."""
+    """Prepares the environment and the standard streams, so that what is printed is shown or is an error."""
     for name, least in LEAST_SIZES.items():
         text = os.environ.get(name, str(least))
         is_number = text.isascii() and text.isdigit() and len(text) <= MOST_DIGITS
@@ -84,7 +84,7 @@ def finish_output() -> None:
 
 
 def output_problem(error: OSError) -> str | None:
-    """What to say of an error of writing the output; None for any other."""
+    """The message about an error of writing the output; None for any other error."""
     if error.filename is not None or error.errno not in OUTPUT_ERRORS:
         return None
     is_full = error.errno in (errno.ENOSPC, errno.EDQUOT)

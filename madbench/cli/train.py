@@ -19,13 +19,14 @@ def train(
     as_json: options.JsonOption = False,
     notes: options.NotesOption = False,
 ) -> None:
-    """Train labels as language models and print the table. The same command again does only what is missing.
+    """Train labels as language models and print the table.
 
-    The word train may be left out. On several devices: torchrun
-    --nproc-per-node 8 -m madbench lm LABEL; tokens per step stay what the
-    preset says. Ctrl-C keeps a checkpoint; the same command resumes. A change
-    that decides nothing about any label is an error, as in madbench run.
-    --dry-run also shows memory, and parameters by what they are for.
+    The same command again does only what is missing. The word train may be left
+    out. On several devices: torchrun --nproc-per-node 8 -m madbench lm LABEL;
+    tokens per step stay what the preset says. Ctrl-C keeps a checkpoint; the same
+    command resumes. A change that affects no label is an error, as
+    in madbench run. --dry-run also shows memory, and parameters by what they are
+    for.
 
     [bold]Examples[/bold]
 

@@ -1,4 +1,4 @@
-"""Which trained model a word means, and the corpus that it was trained on."""
+"""The trained model that a word names, and the corpus it was trained on."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ ModelArgument = argument(
 
 
 class TrainedModel:
-    """The model that ``name`` means, with its weights, the job that made it, and the store it is in, if any.
+    """The model that ``name`` names, with its weights, the job that made it, and the store it is in, if any.
 
     Only models of text by default; otherwise of any suite and, where they are given, of one of the ``tasks``, which
     may be suites. Raises ``ConfigError`` for unknown tasks, ``StoreError`` for no finished run in the store, for one
@@ -50,11 +50,11 @@ class TrainedModel:
         is_stored = folder.name == self.job.id and folder.parent.name == "runs" and self.weights.name == WEIGHTS
         self.store = Store.open(folder.parents[1], create=False) if is_stored else None
 
-    def corpus(self, given: Path | None, tokenizer: str | None = None, dtype: str | None = None) -> Corpus:
-        """The corpus it was trained on: the given one, else where its run or the results folder has it.
+    def corpus(self, named_folder: Path | None, tokenizer: str | None = None, dtype: str | None = None) -> Corpus:
+        """The corpus of the model: in ``named_folder``, else where its run or the results folder has it.
 
-        ``tokenizer`` and ``dtype`` are those of a given one without a manifest; else its run says them, and an exported
-        file does not. Raises ``ConfigError`` where the given one is another, and where none is found.
+        ``tokenizer`` and ``dtype`` are those of a folder without a manifest; by default those of the run, which an
+        exported file does not have. Raises ``ConfigError`` for a folder with another corpus, and where none is found.
         """
         from madbench.text.corpus import open_corpus
         from madbench.text.manifest import MANIFEST
@@ -69,14 +69,14 @@ class TrainedModel:
             recorded = {} if (folder / MANIFEST).exists() else described
             return open_corpus(folder, cache=cache, **{name: asked[name] or recorded.get(name) for name in asked})
 
-        if given is not None:
-            corpus = opened(given)
+        if named_folder is not None:
+            corpus = opened(named_folder)
             if corpus.digest != digest:
                 problem = f"corpus {corpus.digest}, but the model was trained on corpus {digest}"
                 if corpus.manifest.recipe is None:
                     spec, type_ = corpus.manifest.tokenizer.spec, corpus.manifest.dtype
                     problem += f"; read as {spec} in {type_}: --tokenizer and --dtype say otherwise"
-                raise ConfigError(f"{given}: {problem}")
+                raise ConfigError(f"{named_folder}: {problem}")
             return corpus
         if useless := [f"--{name} {value}" for name, value in asked.items() if value is not None]:
             raise ConfigError(f"{', '.join(useless)}: no effect without --corpus, the folder whose files it is of")
@@ -103,15 +103,15 @@ def _stored_weights(name: str, results: Path, is_of_text: bool, tasks: Sequence[
     stored = [run for run in stored if not is_of_text or suite_of(run.job).takes_corpus]
     named = [run for run in stored if run.job.id.startswith(name)]
     named = named or [run for run in stored if run.job.label == str(parse(name))]
-    found = [run for run in named if store.has_weights(run.job.id)]
-    if not found and named and not is_of_text:
-        again = "the command that trained it trains it again, and keeps them, with --keep-weights --force"
-        raise StoreError(f"{results}: {name!r} is stored without weights; {again}")
-    if not found:
+    usable = [run for run in named if store.has_weights(run.job.id)]
+    if not usable and named and not is_of_text:
+        command = "the command that trained it trains it again, and keeps them, with --keep-weights --force"
+        raise StoreError(f"{results}: {name!r} is stored without weights; {command}")
+    if not usable:
         of_any = "madbench lm" if is_of_text else "madbench run LABEL -t TASK --keep-weights"
         elsewhere = f"{of_any} trains one, and an unfinished one is in {results}/work/ID/checkpoint.pt"
         raise StoreError(f"{results}: no finished {'language model' if is_of_text else 'run'} {name!r}; {elsewhere}")
-    if len(found) > 1:
-        lines = [f"  {run.job.id}  {run.job.task} {setting_change(run.job)}, seed {run.job.seed}" for run in found]
-        raise StoreError(f"{results}: {len(found)} runs are {name!r}; name one by its id:\n" + "\n".join(lines))
-    return store.kept_file(found[0].job.id, WEIGHTS)
+    if len(usable) > 1:
+        lines = [f"  {run.job.id}  {run.job.task} {setting_change(run.job)}, seed {run.job.seed}" for run in usable]
+        raise StoreError(f"{results}: {len(usable)} runs are {name!r}; name one by its id:\n" + "\n".join(lines))
+    return store.kept_file(usable[0].job.id, WEIGHTS)

@@ -1,4 +1,4 @@
-"""How a grid is carried out: its plan, or screen, tables and failures."""
+"""The training of a grid: its plan, or its progress, tables and failures."""
 
 from __future__ import annotations
 
@@ -45,10 +45,10 @@ def train_labels(
     grid = Grid(tuple(map(Row, expand(labels))), **choices)
     if not grid.rows:
         grid = replace(grid, rows=tuple(map(Row, labels_of_tasks(grid))))
-    carry_out(grid, Policy(redo=training.force), training, keep_weights, details=details, printed=printed)
+    train_grid(grid, Policy(redo=training.force), training, keep_weights, details=details, printed=printed)
 
 
-def carry_out(
+def train_grid(
     grid: Grid,
     policy: Policy,
     options: TrainingOptions,
@@ -84,29 +84,29 @@ def carry_out(
     for note in [*experiment.notes, "" if policy.redo else without_weights]:
         if note:
             console.print(note, **PLAIN)
-    how = {name: getattr(options, name) for name in ("slots", "threads", "micro_batch")} | {"devices": devices}
+    run_options = {name: getattr(options, name) for name in ("slots", "threads", "micro_batch")} | {"devices": devices}
     if options.compile == "auto" and executor is None and not has_compiler():
         console.print("no C++ compiler here: models are not compiled", **PLAIN)
     if options.dry_run:
         if is_first():
-            plan = make_plan(experiment, policy, console, details=details, **how)
+            plan = make_plan(experiment, policy, console, details=details, **run_options)
             if printed.asked == "json":
                 print_json(plan)
             else:
                 print_plan(experiment, plan, by_task=not has_baseline)
         return None
-    how |= {"executor": executor, "compile": options.compile, "keep_weights": keep_weights}
-    how |= {"group": options.group, "cuda_graph": not options.no_cuda_graph}
+    run_options |= {"executor": executor, "compile": options.compile, "keep_weights": keep_weights}
+    run_options |= {"group": options.group, "cuda_graph": not options.no_cuda_graph}
     names = {job.id: row.name for row in experiment.rows for job in row.jobs}
-    summary, failed_now = train_on_screen(experiment, policy, console, names, trackers, **how)
+    summary, failed_now = train_on_screen(experiment, policy, console, names, trackers, **run_options)
     if not is_first():
         return None
     from madbench.analysis.scores import Results
     from madbench.analysis.tables import result_tables
 
-    found = Results(experiment, Snapshot.open(experiment.results, create=False))
-    tables = result_tables(found, has_baseline) if has_tables else []
-    failures = _failures(found, failed_now)
+    results = Results(experiment, Snapshot.open(experiment.results, create=False))
+    tables = result_tables(results, has_baseline) if has_tables else []
+    failures = _failures(results, failed_now)
     if printed.asked != "json":
         for i, table in enumerate(tables):
             print(end="\n" * (i > 0))
@@ -119,18 +119,18 @@ def carry_out(
             output |= content if suite is experiment.grid.leading else {suite.address: content}
         print_json(output | {"failed": failures, "left": summary.left})
     if tables:
-        again = "the same command shows this again"
+        hint = "the same command shows this again"
         if not has_baseline:
-            again = f"again as a table: {_table_command(experiment)}"
-        console.print(f"runs: {experiment.results}/runs    {again}", **PLAIN)
+            hint = f"again as a table: {_table_command(experiment)}"
+        console.print(f"runs: {experiment.results}/runs    {hint}", **PLAIN)
     _print_rest(summary, failures, experiment, policy, console)
-    return found
+    return results
 
 
 def _print_rest(
     summary: Summary, failures: Sequence[Mapping[str, Any]], experiment: Experiment, policy: Policy, console: Console
 ) -> None:
-    """Lists what was not trained and what failed; exits with code 1 where something failed."""
+    """Prints what was not trained and what failed; exits with code 1 where something failed."""
     if summary.busy:
         console.print(f"{counted(summary.busy, 'job')} left to another process; run this again when it is done")
     if summary.left:
@@ -142,17 +142,17 @@ def _print_rest(
         for line in first_of(lines, MOST_FAILURES, "  and {:,} more; --json has them all"):
             console.print(line, **PLAIN)
         words = [word for word in sys.argv[1:] if word not in ("--force", "--retry")]
-        again = "the same command" if policy.retry else shlex.join(["madbench", *words, "--retry"])
-        console.print(f"to retry them: {again}", **PLAIN)
+        command = "the same command" if policy.retry else shlex.join(["madbench", *words, "--retry"])
+        console.print(f"to retry them: {command}", **PLAIN)
         raise typer.Exit(1)
 
 
-def _failures(found: Results, failed_now: Mapping[str, str]) -> list[dict[str, Any]]:
+def _failures(results: Results, failed_now: Mapping[str, str]) -> list[dict[str, Any]]:
     """The jobs that failed now, with their reasons by id, or are stored as failed, in the order of the rows."""
-    stored = found.store.records({job.id for job in found.experiment.jobs})
+    stored = results.store.records({job.id for job in results.experiment.jobs})
     reasons = {name: reason(record) for name, record in stored.items() if record.status == "failed"} | failed_now
     failures = {}
-    for row in found.experiment.rows:
+    for row in results.experiment.rows:
         for job in row.jobs:
             if job.id in reasons:
                 names = {"row": row.name, "label": job.label, "task": job.task, "seed": job.seed}
@@ -165,12 +165,12 @@ def _table_command(experiment: Experiment) -> str:
     grid, protocol = experiment.grid, experiment.protocol
     suite = protocol.suite
     terms = {"--fidelity": grid.fidelity, "--budget": grid.budget}
-    given = {"--profile": grid.profile or None, **terms}
+    values = {"--profile": grid.profile or None, **terms}
     if suite.takes_corpus:  # of which any protocol may be stored
-        given["--profile"] = protocol.profile_name
+        values["--profile"] = protocol.profile_name
     is_mixed = protocol.profile.overrides and protocol.plan(experiment.labels, [0]).idle
     words = ["table", *(experiment.labels if is_mixed else ()), *grid.overrides]
-    words += option_words({key: value for key, value in given.items() if value})
+    words += option_words({key: value for key, value in values.items() if value})
     words += ["--tasks", ",".join(grid.tasks)] if grid.tasks else []
     corpora = {row.protocol.corpus.digest for row in experiment.rows if row.protocol.corpus}
     words += ["--corpus", *corpora] if experiment.suites == [suite] and len(corpora) == 1 else []

@@ -1,16 +1,19 @@
+"""``madbench validate``: the check of YAML files, of a results folder, or of this machine."""
+
 from __future__ import annotations
 
 import dataclasses
 import functools
 import itertools
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 from rich.text import Text
 
+from madbench.cli.file_problems import find_problems
 from madbench.cli.machine import check_machine
 from madbench.cli.options import RESULTS, JsonOption
 from madbench.cli.parameters import argument, option
@@ -25,10 +28,10 @@ from madbench.suites.profile import Profile
 from madbench.tasks import broken_tasks, load_task_file, loaded_tasks
 
 KINDS = {"variants": "labels", "task": "task"}
-"""The key that tells the kind of a file that is no profile."""
+"""Kinds of files that are not profiles, with the key that tells each."""
 
 Finding = tuple[list[str], str, list[str]]
-"""The problems of a file; what a sound one holds; notes on what is allowed and worth knowing."""
+"""The problems of a file, a summary of it without any, and notes on what is allowed and worth knowing."""
 
 
 def validate(
@@ -42,21 +45,21 @@ def validate(
     ) = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Check YAML files and their labels before any training, a results folder, or this machine: every problem.
+    """Check YAML files, a results folder, or this machine.
 
-    A file with the key labels is a set of variants, one with the key task a
-    task, one with learning_rates a profile, one with training but without
-    learning_rates a preset, and one with tasks alone a profile of interactions.
-    The key suite says of which other suite a profile is. Exit code 2 when
-    anything is wrong.
+    Every problem of a file is listed, without training. A file with the key labels is a
+    set of variants, one with the key task a task, one with learning_rates a
+    profile, one with training but without learning_rates a preset, and one with
+    tasks alone a profile of interactions. The key suite names the suite
+    of any other profile. Exit code 2 when anything is wrong.
 
     --store reads every file of a results folder to its last bit: records,
     curves, weights, measurements, checkpoints, corpora, index, journals. What is
     damaged is named with what to do; nothing is changed.
 
     --machine shows what this machine has, runs every path of the operator once,
-    and names what training needs and is missing. A family or task of another
-    package that is broken is named, and is none of that.
+    and names what training needs and is missing. A broken family or task of
+    another package is named too; that is no error.
 
     [bold]Examples[/bold]
 
@@ -110,13 +113,13 @@ def _shipped_files() -> list[Path]:
 
 
 def _broken_tasks() -> list[dict[str, Any]]:
-    """The installed tasks that cannot be loaded, each as a file that is wrong."""
-    about = {"ok": False, "kind": "task", "summary": "", "notes": []}
-    return [about | {"file": name, "problems": [why]} for name, why in broken_tasks().items()]
+    """The installed tasks that cannot be loaded, each as a report on a wrong file."""
+    report = {"ok": False, "kind": "task", "summary": "", "notes": []}
+    return [report | {"file": name, "problems": [why]} for name, why in broken_tasks().items()]
 
 
 def _check(path: Path) -> dict[str, Any]:
-    """What the check of one file gave, as ``--json`` has it."""
+    """A report on one file, as ``--json`` has it."""
     kind, summary, notes = "", "", []
     try:
         mapping = read_yaml(path)
@@ -124,14 +127,14 @@ def _check(path: Path) -> dict[str, Any]:
         problems, summary, notes = check(path, mapping)
     except ConfigError as error:
         problems = [str(error)]
-    about = {"ok": not problems, "file": str(path), "kind": kind, "summary": summary * (not problems)}
-    return about | {"problems": problems, "notes": notes}
+    report = {"ok": not problems, "file": str(path), "kind": kind, "summary": summary * (not problems)}
+    return report | {"problems": problems, "notes": notes}
 
 
 def _kind_of(path: Path, mapping: Mapping[str, Any]) -> tuple[str, Callable[[Path, Mapping[str, Any]], Finding]]:
-    """What a file is, and its check: by the suite it names, its folder, or a key that it has."""
+    """The kind of a file and its check, told by the suite it names, its folder, or a key that it has."""
     folder, of_file = path.resolve().parent, mapping.get("suite")
-    profiles = {one: functools.partial(_check_profile, one) for one in suites().values()}
+    profiles = {suite: functools.partial(_check_profile, suite) for suite in suites().values()}
     if of_file is not None:
         return (suite := suite_called(str(of_file), f"{path}: suite: ")).Profile.noun, profiles[suite]
     checks: dict[str, Any] = {"variants": _check_variants, "task": _check_task}
@@ -148,7 +151,7 @@ def _kind_of(path: Path, mapping: Mapping[str, Any]) -> tuple[str, Callable[[Pat
 
 def _check_variants(path: Path, mapping: Mapping[str, Any]) -> Finding:
     sound = {"description": "", "labels": ["S"]}
-    problems = _find_problems(lambda content: from_mapping(LabelSet, content, str(path)), mapping, sound, path)
+    problems = find_problems(lambda content: from_mapping(LabelSet, content, str(path)), mapping, sound, path)
     specs = mapping["labels"] if isinstance(mapping.get("labels"), list) else []
     for i, spec in enumerate(specs):
         where = f"{path}: labels[{i}]"
@@ -168,7 +171,7 @@ def _check_task(path: Path, mapping: Mapping[str, Any]) -> Finding:
     file = tasks[mapping["task"] if is_known else next(iter(tasks))]
     sound = {"description": file.description, "baseline": dataclasses.asdict(file.baseline)}
     sound |= {"task": file.task} if is_known else {}
-    problems = _find_problems(lambda content: load_task_file(path, content), mapping, sound, path)
+    problems = find_problems(lambda content: load_task_file(path, content), mapping, sound, path)
     settings = () if problems else load_task_file(path).settings
     return problems, f"{file.task}, {len(settings)} settings", []
 
@@ -180,8 +183,8 @@ def _check_profile(suite: Suite, path: Path, mapping: Mapping[str, Any]) -> Find
         suite.check_profile(from_mapping(cls, content, str(path)))
 
     shipped = read_yaml(cls.folder / f"{cls.names()[0]}.yaml")
-    required = [one.name for one in dataclasses.fields(cls) if one.default is one.default_factory]
-    problems = _find_problems(load, mapping, {name: shipped[name] for name in required}, path)
+    required = [field.name for field in dataclasses.fields(cls) if field.default is field.default_factory]
+    problems = find_problems(load, mapping, {name: shipped[name] for name in required}, path)
     if problems:
         return problems, "", []
     profile = cls.load(str(path))
@@ -198,55 +201,3 @@ def _notes(profile: Profile, lengths: set[int]) -> list[str]:
         except BudgetError:
             failed.setdefault(length, []).append(label)
     return [f"no ranks at seq_len {n} under the strict budget: {', '.join(labels)}" for n, labels in failed.items()]
-
-
-def _find_problems(
-    load: Callable[[Mapping[str, Any]], Any], mapping: Mapping[str, Any], sound: Mapping[str, Any], path: Path
-) -> list[str]:
-    """Every error of ``mapping``: where one is found, the part that causes it is mended, and the rest loaded again.
-
-    ``sound`` has a value for every required key. A part is the cause of an error if without it the error is gone.
-    """
-
-    def error_of(content: Mapping[str, Any]) -> str:
-        try:
-            load(content)
-        except MadbenchError as error:
-            return str(error) if str(error).startswith(str(path)) else f"{path}: {error}"
-        return ""
-
-    problems: list[str] = []
-    message = error_of(mapping)
-    while message and message not in problems:
-        problems.append(message)
-        changes = _mended(mapping, sound, message.removeprefix(str(path)))
-        mapping = next((changed for changed in changes if error_of(changed) != message), mapping)
-        message = error_of(mapping)
-    return problems
-
-
-def _mended(node: Any, sound: Any, message: str, name: str = "") -> Iterator[Any]:
-    """``node``, which is called ``name``, without each part that ``message`` names, the parts of a part before itself.
-
-    What ``sound`` has is put in the part's place, or where it is missing.
-    """
-    is_list = isinstance(node, list)
-    parts = dict(enumerate(node)) if is_list else dict(node)
-    instead = sound if isinstance(sound, type(node)) else type(node)()
-    for key in parts if is_list else {**parts, **instead}:
-        there = next(iter(instead), None) if is_list else instead.get(key)
-        changes = []
-        if isinstance(parts.get(key), (list, dict)):
-            changes += _mended(parts[key], there, message, str(key))
-        if is_list:
-            is_named = f"[{key}]" in message or ("[" not in message and name in message)
-            is_named = is_named and (there is not None or len(parts) > 1)  # an empty list is an error too
-        else:
-            is_named = str(key) in message
-        if is_named and there != parts.get(key):
-            changes.append(there)
-        for change in changes:
-            changed = {**parts, key: change}
-            if change is None:
-                del changed[key]
-            yield [*changed.values()] if is_list else changed

@@ -1,4 +1,4 @@
-"""``madbench verify``: what has to hold of a label's mixer, measured."""
+"""``madbench verify``: what theory promises of a label's mixer, measured."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from madbench.mixers.checks import Outcome, run_checks
 from madbench.suites import checks_of
 
 STYLES = {"fail": "bold red", "pass": "green", "not applicable": "dim"}
-"""Verdicts, in the order in which they are shown."""
+"""Styles of verdicts, in the order in which these are shown."""
 
 
 def verify(
@@ -28,17 +28,16 @@ def verify(
     show_all: option(bool, "Print every check of several labels too, not only those that fail.", "--all") = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Check what the theory promises of a label's mixer, on the mixer as it is built.
+    """Check that a label's mixer does what its theory promises.
 
     Each check is a statement with its source, run in float64 on a small mixer
     with random weights: causality, an exact parameter count, every path and all
     its gradients against float64 loops on both sides of every block, decoding
-    that equals the parallel form, bfloat16 within bounds, and the theorems of
-    the family's paper. Its
-    residual is what is left of the difference that should be none ("<= 1e-09"),
-    or, where two things have to differ, how much they do ("> 1e-03"). A
-    statement that says nothing about this label is not applicable, with the
-    reason.
+    that equals the parallel form, bfloat16 within bounds, and the theorems of the
+    family's paper. Its residual is what is left of the difference that should be
+    none ("<= 1e-09"), or, where two things have to differ, how much they do (">
+    1e-03"). A statement that says nothing about this label is not applicable,
+    with the reason.
 
     Any family is checked, those of installed packages too. A check that fails
     means that the operator is not the one that its label names. Exit code 1 then.
@@ -52,18 +51,18 @@ def verify(
     """
     if show_all and as_json:
         raise ConfigError("--all has no effect with --json, which has every check")
-    found = {label: run_checks(label, checks_of) for label in tracked(expand(labels), "checking")}
+    outcomes_of = {label: run_checks(label, checks_of) for label in tracked(expand(labels), "checking")}
     if as_json:
-        print_json([{"label": label} | outcome.row for label, outcomes in found.items() for outcome in outcomes])
+        print_json([{"label": label} | outcome.row for label, outcomes in outcomes_of.items() for outcome in outcomes])
     else:
         console = Console(highlight=False)
-        failed_first = sorted(found, key=lambda label: not _fails(found[label]))
+        failed_first = sorted(outcomes_of, key=lambda label: not _fails(outcomes_of[label]))
         for label in failed_first:
-            _print(console, label, found[label], show_all or len(found) == 1)
-        if len(found) > 1:
-            failing = sum(map(_fails, found.values()))
-            console.print(f"{len(found)} labels, {failing or 'none'} with a check that fails", style="bold")
-    if any(map(_fails, found.values())):
+            _print(console, label, outcomes_of[label], show_all or len(outcomes_of) == 1)
+        if len(outcomes_of) > 1:
+            failing = sum(map(_fails, outcomes_of.values()))
+            console.print(f"{len(outcomes_of)} labels, {failing or 'none'} with a check that fails", style="bold")
+    if any(map(_fails, outcomes_of.values())):
         raise typer.Exit(1)
 
 
@@ -72,27 +71,27 @@ def _fails(outcomes: Sequence[Outcome]) -> bool:
 
 
 def _print(console: Console, label: str, outcomes: Sequence[Outcome], is_whole: bool) -> None:
-    """A line about the label, and its checks: all of them, or those that fail."""
+    """Prints a line about the label, and its checks: all of them, or those that fail."""
     counts = Counter(outcome.verdict for outcome in outcomes)
     summary = ", ".join(f"{counts[verdict]} {verdict}" for verdict in STYLES if counts[verdict])
     worst = next(verdict for verdict in STYLES if counts[verdict] or verdict == "not applicable")
     console.print(
         Text.assemble((f"{worst:4}", STYLES[worst]), "  ", (spelled(label), "bold"), f"  {summary}"), soft_wrap=True
     )
-    shown = [outcome for verdict in STYLES for outcome in outcomes if outcome.verdict == verdict]
-    shown = shown if is_whole else [outcome for outcome in shown if outcome.verdict == "fail"]
-    if not shown:
+    outcomes = [outcome for verdict in STYLES for outcome in outcomes if outcome.verdict == verdict]
+    outcomes = outcomes if is_whole else [outcome for outcome in outcomes if outcome.verdict == "fail"]
+    if not outcomes:
         return
-    names = Column("check", min_width=max(len(outcome.check.name) for outcome in shown))
+    names = Column("check", min_width=max(len(outcome.check.name) for outcome in outcomes))
     table = Table("", names, Column("residual", justify="right", min_width=8), "bound", "statement", box=None)
-    for outcome in shown:
+    for outcome in outcomes:
         row = outcome.row
         residual = "" if row["residual"] is None else f"{row['residual']:.1e}".replace("0.0e+00", "0")
-        about = [(row["statement"], ""), (f"\n{row['source']}", "dim")]
+        lines = [(row["statement"], ""), (f"\n{row['source']}", "dim")]
         if row["reason"]:
-            about.append((f"\n{row['reason']}", STYLES[outcome.verdict]))
+            lines.append((f"\n{row['reason']}", STYLES[outcome.verdict]))
         verdict = Text(outcome.verdict.replace("not applicable", "n/a"), STYLES[outcome.verdict])
         bound = row["bound"] if residual else ""
-        table.add_row(verdict, Text(row["check"]), residual, bound, Text.assemble(*about))
+        table.add_row(verdict, Text(row["check"]), residual, bound, Text.assemble(*lines))
     console.print(table)
     console.print()

@@ -1,4 +1,4 @@
-"""What the words of a command line are: labels, settings, and lists with commas."""
+"""Words of a command line: labels, settings, and lists with commas."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from madbench.labels import mixer_names
 
 
 def split_list(values: list[str] | None, flag: str = "--tasks", noun: str = "task") -> list[str] | None:
-    """``["a,b", "c"]`` -> ``["a", "b", "c"]``."""
+    """Values, split at commas: ``["a,b", "c"]`` -> ``["a", "b", "c"]``."""
     if not values:
         return None
     parts = [part.strip() for value in values for part in value.split(",") if part.strip()]
@@ -22,9 +22,9 @@ def split_list(values: list[str] | None, flag: str = "--tasks", noun: str = "tas
 def names_and_labels(words: list[str], names: Collection[str], noun: str) -> tuple[list[str], list[str]]:
     """Splits off the words that are ``names``; raises ``ConfigError`` for one that looks like a name and is none."""
     others = [word for word in words if word not in names]
-    known = {name.lower() for name in mixer_names()}
+    families = {name.lower() for name in mixer_names()}
     for word in others:
-        if re.fullmatch("[a-z]{2,}", word) and word not in known:
+        if re.fullmatch("[a-z]{2,}", word) and word not in families:
             raise ConfigError(f"{word!r} is neither a {noun} nor a label{did_you_mean(word, names)}")
     return [name for name in names if name in words], others
 

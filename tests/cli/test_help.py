@@ -86,6 +86,15 @@ def test_no_line_of_a_help_text_runs_over_80_columns(verb):
     assert max(map(len, help_text.replace("\\[", "[").splitlines())) <= 78
 
 
+@pytest.mark.parametrize("group", ["", "lm"])
+def test_the_overview_has_every_summary_and_example_on_a_line_of_80_columns(group):
+    shown = CliRunner().invoke(app, [*group.split(), "--help"], env={"COLUMNS": "80"}).output
+    command = VERBS["lm"] if group else typer.main.get_command(app)
+    summaries = [verb.help.partition("\n\n")[0] for verb in command.commands.values()]
+    texts = [*summaries, *(line for line in command.help.splitlines() if line.startswith("  madbench "))]
+    assert len(texts) > 10 and [text for text in texts if text not in shown] == []
+
+
 @pytest.mark.parametrize("word", SHORT)
 def test_a_short_word_is_written_out(main, word):
     written_out = main(*SHORT[word].split(), "--help")

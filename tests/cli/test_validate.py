@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 
 from madbench.cli.validate import validate
-from madbench.config import INTERACTIONS, PRESETS, PROFILES, TASKS, VARIANTS
+from madbench.config import PRESETS, PROFILES, TASKS, VARIANTS
+from madbench.suites.interactions.suite import InteractionProfile
 
 
 @pytest.fixture
@@ -47,7 +48,7 @@ def test_everything_shipped_is_sound(invoke):
     result = invoke(validate, "--json")
     reports = json.loads(result.stdout)
     shipped = [*VARIANTS.glob("*.yaml"), *TASKS.glob("*.yaml"), *PROFILES.glob("*.yaml"), *PRESETS.glob("*.yaml")]
-    shipped += INTERACTIONS.glob("*.yaml")
+    shipped += InteractionProfile.folder.glob("*.yaml")
     assert result.exit_code == 0 and all(report["ok"] for report in reports)
     assert {Path(report["file"]).resolve() for report in reports} == set(shipped)
 

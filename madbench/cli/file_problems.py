@@ -1,0 +1,63 @@
+"""The problems of a YAML file's content, all of them at once, for ``madbench validate``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from madbench.errors import MadbenchError
+
+
+def find_problems(
+    load: Callable[[Mapping[str, Any]], Any], mapping: Mapping[str, Any], sound: Mapping[str, Any], path: Path
+) -> list[str]:
+    """Every error that ``load`` raises about ``mapping``, which was read from ``path``, and not only the first.
+
+    After an error the part that causes it is replaced by what ``sound`` has there, or removed, and the rest is loaded
+    again. ``sound`` has a value for every required key. A part is the cause if the error is gone without it.
+    """
+
+    def error_of(content: Mapping[str, Any]) -> str:
+        try:
+            load(content)
+        except MadbenchError as error:
+            return str(error) if str(error).startswith(str(path)) else f"{path}: {error}"
+        return ""
+
+    problems: list[str] = []
+    message = error_of(mapping)
+    while message and message not in problems:
+        problems.append(message)
+        changes = _repairs(mapping, sound, message.removeprefix(str(path)))
+        mapping = next((changed for changed in changes if error_of(changed) != message), mapping)
+        message = error_of(mapping)
+    return problems
+
+
+def _repairs(node: Any, sound: Any, message: str, name: str = "") -> Iterator[Any]:
+    """Copies of ``node``, each with one part replaced that ``message`` names: inner parts before those around them.
+
+    The value of ``sound`` is put in the part's place, or where it is missing; without one the part is removed. ``name``
+    is the key of ``node`` itself.
+    """
+    is_list = isinstance(node, list)
+    parts = dict(enumerate(node)) if is_list else dict(node)
+    sound = sound if isinstance(sound, type(node)) else type(node)()
+    for key in parts if is_list else {**parts, **sound}:
+        replacement = next(iter(sound), None) if is_list else sound.get(key)
+        changes = []
+        if isinstance(parts.get(key), (list, dict)):
+            changes += _repairs(parts[key], replacement, message, str(key))
+        if is_list:
+            is_named = f"[{key}]" in message or ("[" not in message and name in message)
+            is_named = is_named and (replacement is not None or len(parts) > 1)  # an empty list is an error too
+        else:
+            is_named = str(key) in message
+        if is_named and replacement != parts.get(key):
+            changes.append(replacement)
+        for change in changes:
+            changed = {**parts, key: change}
+            if change is None:
+                del changed[key]
+            yield [*changed.values()] if is_list else changed

@@ -1,0 +1,66 @@
+"""The papers and what each holds, for ``madbench paper`` without an item."""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter
+from pathlib import Path
+
+from rich.console import Console
+
+from madbench.cli.options import PrintOptions
+from madbench.cli.plan import job_states
+from madbench.cli.printing import PLAIN, counted, duration, print_json, print_lines, table_lines
+from madbench.execute.base import Policy
+from madbench.papers import Item, Paper, loaded_papers
+from madbench.papers.making import Request, command_of, jobs_of, remembered
+
+
+def _states(paper: Paper, item: Item, results: Path) -> dict[str, str]:
+    """By size of a run the state that the item had when it was made here."""
+    return {size: entry["state"] for size, entry in remembered(Request(paper, item, results=results)).items()}
+
+
+def print_papers(results: Path, printed: PrintOptions) -> None:
+    """Prints a line a paper: how many items it has, and how many of them came out how."""
+    papers, problems = loaded_papers()
+    lines = []
+    for name, paper in papers.items():
+        states = Counter(state for item in paper.items for state in [*_states(paper, item, results).values()][:1])
+        line = {"paper": name, "title": paper.title, "items": len(paper.items), "made": sum(states.values())}
+        line |= {state: states[state] for state in ("reproduced", "contradicted", "not decided")}
+        lines.append(line | {"not run": sum(item.is_made_here for item in paper.items) - line["made"]})
+        lines[-1]["not made by madbench"] = sum(not item.is_made_here for item in paper.items)
+    if printed.asked == "json":
+        print_json({"papers": lines, "problems": dict(problems)})
+        return
+    print_lines(Console(highlight=False), table_lines(lines, right=[*lines[0]][2:] if lines else ()))
+    for problem in problems.values():
+        print(f"warning: {problem}", file=sys.stderr)
+
+
+def print_items(paper: Paper, results: Path, printed: PrintOptions) -> None:
+    """Prints the items of a paper with their states, stored jobs, cost and command; or why one is not made here."""
+    rows = []
+    for item in paper.items:
+        states = _states(paper, item, results)
+        row = {"item": item.id, "kind": item.kind, "place": item.place, "title": item.title}
+        made = [f"{state} ({size})" if item.profiles else state for size, state in states.items()]
+        row |= {"state": "; ".join(made) or "not run"}
+        row |= {"command": command_of(paper, item), "sizes": list(item.profiles), "needs": item.needs}
+        jobs = jobs_of(Request(paper, item, results=results))
+        stored = [*job_states(jobs, results, Policy()).values()].count("done")
+        left = 1 - stored / max(1, len(jobs))
+        row |= {"jobs": len(jobs), "stored": stored, "seconds": item.seconds and item.seconds * left}
+        rows.append(row if item.is_made_here else row | {"state": item.needs.partition(":")[0].lower()})
+    if printed.asked == "json":
+        print_json({"paper": paper.name, "title": paper.title, "source": paper.source, "items": rows})
+        return
+    console = Console(highlight=False)
+    console.print(f"[bold]{paper.title}[/bold] [dim]{paper.source}[/dim]")
+    for row in rows:
+        console.print(f"{row['item']}  {row['title']} ({row['place']})", style="bold", **PLAIN)
+        jobs = [f"{row['stored']} of {counted(row['jobs'], 'job')} stored"] * bool(row["jobs"])
+        cost = [f"about {duration(row['seconds'])}"] if row["seconds"] else []
+        parts = [row["state"], *jobs, *cost, row["command"]] if row["command"] else [row["needs"]]
+        console.print("   ", " | ".join(parts), **PLAIN)
