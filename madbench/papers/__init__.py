@@ -58,7 +58,7 @@ class Item:
     rule: str = ""
     """When it is reproduced."""
     seconds: float | None = None
-    """What making all of it at its quick size took of one core, in seconds, where that was measured."""
+    """Seconds of one core that all of it takes at its quick size, as measured, or by the runs of its profile."""
     needs: str = ""
     """Why it is not made here, and what it takes."""
 
