@@ -25,7 +25,7 @@ VERBS = {
     "Train": "training:run sweep:sweep progress:status registering:register paper:paper",
     "Read what is stored": """
         results:table plots:plot results:compare results:attribute results:findings registering:power claim:claim
-        inspecting:inspect results:report
+        inspecting:inspect audit:audit results:report
     """,
     "Find and check": "ls:ls data:data validate:validate doctor:doctor new:new",
 }

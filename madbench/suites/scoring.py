@@ -98,6 +98,10 @@ class Scoring:
         """The value of a model that has learned nothing of the job's setting; NaN where it is not known."""
         return math.nan
 
+    def heuristic(self, job: Job) -> float:
+        """The value of the best answers that need no learning of the job's setting; NaN where none is known."""
+        return math.nan
+
     def solved_share(self, task: str) -> float:
         """The share of the way from chance to the ceiling from which on a seed has solved the task; NaN for none."""
         return math.nan

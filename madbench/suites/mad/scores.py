@@ -15,12 +15,19 @@ from madbench.suites.base import Column
 from madbench.suites.protocol import Protocol
 from madbench.suites.scoring import Outcome, Scoring, lacking_sentences, outcome_sentences
 from madbench.tasks import make_setting, settings_class
+from madbench.tasks.heuristic import heuristic_accuracy
 
 
 @functools.cache
 def chance_of(task: str, setting: str) -> float:
     """Accuracy of a guess on a task, given the setting as JSON."""
     return 1 / make_setting(task, json.loads(setting), task).num_answers
+
+
+@functools.cache
+def heuristic_of(task: str, setting: str) -> float:
+    """Accuracy of answers that need no learning of a task, given the setting as JSON."""
+    return heuristic_accuracy(make_setting(task, json.loads(setting), task))
 
 
 class MadScoring(Scoring):
@@ -31,6 +38,9 @@ class MadScoring(Scoring):
 
     def chance(self, job: Job) -> float:
         return 100 * chance_of(job.task, mapping_text(job.setting))
+
+    def heuristic(self, job: Job) -> float:
+        return 100 * heuristic_of(job.task, mapping_text(job.setting))
 
     def solved_share(self, task: str) -> float:
         return settings_class(task).solved_share
