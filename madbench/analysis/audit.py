@@ -16,6 +16,7 @@ from madbench.analysis.quantities import averages_of, heading, in_order, is_aver
 from madbench.analysis.rendering import Listing, known
 from madbench.analysis.samples import columns_that, samples_of
 from madbench.analysis.scores import Results
+from madbench.errors import StoreError
 from madbench.jobs import mapping_text
 from madbench.suites import default_headline
 from madbench.suites.published import published_numbers
@@ -112,10 +113,15 @@ def audit(results: Results) -> list[ColumnAudit]:
 
 
 def audit_table(results: Results) -> Listing:
-    """:func:`audit` as a table, a column of the results a row."""
+    """:func:`audit` as a table, a column of the results a row; ``StoreError`` where no label has a whole seed."""
     rows, published = audit(results), published_columns(results)
+    if not rows:
+        raise StoreError(
+            f"{results.store.root}: no label has a seed of which all runs are done; madbench status says why"
+        )
     outcomes = list(dict.fromkeys(name for row in rows if published.get(name := outcome_column(row.column))))
     outcome = heading(outcomes[0]) if len(outcomes) == 1 else "Outcome"
+    of_outcome = "the published one" if len(outcomes) == 1 else f"the published {' or '.join(map(heading, outcomes))}"
     headings = ["Column", "ICC", "Heur.", "Solved", "Split", "Published", outcome, "Near", "s/bit", "Seeds"]
     theirs = {
         (row.column, name): rank_correlation(published[row.column], published[name])
@@ -126,7 +132,7 @@ def audit_table(results: Results) -> Listing:
     reasons = left_out(rows)
     parts = {
         f"{_counted(rows)}; correlations are Spearman's over labels with [95%].": True,
-        f"{outcome}: with the published one.": outcomes,
+        f"{outcome}: with {of_outcome}.": outcomes,
         f"Worth keeping, with seeds: {_listed(rows, reasons)}.": True,
     }
     notes = (
