@@ -2,9 +2,11 @@
 
 if __name__ == "__main__":
     try:
-        from madbench.cli import main
+        from madbench.__main__ import main
 
         main()
+    except KeyboardInterrupt:
+        raise SystemExit(130) from None
     except ModuleNotFoundError as error:
         if (error.name or "madbench").startswith("madbench"):
             raise

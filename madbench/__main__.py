@@ -1,4 +1,17 @@
-from madbench.cli import main
+"""The program ``madbench``, also as ``python -m madbench``."""
+
+import sys
+
+
+def main() -> None:
+    """Runs the command line; Ctrl-C ends it without a traceback, also while it is still being imported."""
+    try:
+        from madbench.cli import main as run
+
+        run()
+    except KeyboardInterrupt:
+        sys.exit(130)
+
 
 if __name__ == "__main__":
     main()

@@ -85,7 +85,7 @@ def _id_of(text: str) -> str:
 
 
 def mapping_text(mapping: dict[str, Any]) -> str:
-    """Its JSON with sorted keys, made once for all jobs that share it."""
+    """The JSON of a mapping with sorted keys, made once for all jobs that share it."""
     key = repr(mapping)
     if key not in _TEXTS:
         _TEXTS[key] = _CANONICAL.encode(mapping)

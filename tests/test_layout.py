@@ -14,9 +14,8 @@ ROOMS = [
     {"config", "files"},
     {"jobs"},
     {"labels"},
-    {"tasks", "text"},
     {"mixers"},
-    {"models"},
+    {"models", "tasks", "text"},
     {"suites"},
     {"training"},
     {"store"},
@@ -38,30 +37,51 @@ def room_of(module: str) -> str:
     return parts[1] if len(parts) > 1 else ""
 
 
+def module_name(path: Path) -> str:
+    parts = path.relative_to(PACKAGE.parent).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+MODULES = {module_name(path): path for path in PACKAGE.rglob("*.py")}
+
+
 def imported(path: Path) -> set[str]:
-    """The rooms that a module imports from, those of its functions included, and not those for annotations alone."""
-    found = set()
-    tree = ast.parse(path.read_text(encoding="utf-8"))
-    for node in ast.walk(tree):
-        if isinstance(node, ast.If) and getattr(node.test, "id", "") == "TYPE_CHECKING":
-            node.body = []
-    for node in ast.walk(tree):
+    """The modules that a module imports: those of its functions included, and those for annotations alone."""
+    modules = set()
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == "madbench":
-            names = [f"{node.module}.{alias.name}" for alias in node.names]
-            found |= {room_of(name) for name in (names if node.module == "madbench" else [node.module])}
+            names = {alias.name: f"{node.module}.{alias.name}" for alias in node.names}
+            modules |= {name if name in MODULES else node.module for name in names.values()}
         elif isinstance(node, ast.Import):
-            found |= {room_of(alias.name) for alias in node.names if alias.name.startswith("madbench.")}
-    return found & LEVEL.keys()
+            modules |= {alias.name for alias in node.names if alias.name.startswith("madbench.")}
+    return modules
 
 
 def test_no_room_imports_one_that_knows_more():
     upward = {}
-    for path in PACKAGE.rglob("*.py"):
-        room = path.relative_to(PACKAGE).parts[0].removesuffix(".py")
-        above = {other for other in imported(path) if room in LEVEL and LEVEL[other] > LEVEL[room]}
+    for name, path in MODULES.items():
+        room = room_of(name)
+        rooms = {room_of(module) for module in imported(path)} & LEVEL.keys()
+        above = {other for other in rooms if room in LEVEL and LEVEL[other] > LEVEL[room]}
         if above:
-            upward[str(path.relative_to(PACKAGE))] = above
+            upward[name] = above
     assert not upward
+
+
+def test_no_two_modules_of_a_room_know_each_other():
+    """But for labels, whose errors name what other texts would be, and the command line, whose verbs name others."""
+    known = {name: {module for module in imported(path) if module != name} for name, path in MODULES.items()}
+
+    def reached(start: str) -> set[str]:
+        waiting, seen = [start], set()
+        while waiting:
+            for module in known.get(waiting.pop(), set()) - seen:
+                seen.add(module)
+                waiting.append(module)
+        return seen
+
+    circular = {name for name in MODULES if name in reached(name)}
+    assert {room_of(name) for name in circular} <= {"labels", "cli"}
 
 
 def test_every_room_has_its_place():

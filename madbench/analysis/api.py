@@ -47,7 +47,8 @@ from madbench.labels import expand, texts_of
 from madbench.labels.names import of_call, shown_in
 from madbench.mixers.checks import run_checks
 from madbench.store.runs import Snapshot
-from madbench.suites import main_suite, suite_of_task
+from madbench.suites import checks_of, main_suite, suite_of_task
+from madbench.suites.scoring import scoring_of
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -74,10 +75,10 @@ def _with_names(verb: Callable[_P, _R]) -> Callable[_P, _R]:
     def named(*arguments: _P.args, **settings: _P.kwargs) -> _R:
         names = settings.get("names")
         with of_call(names):
-            found = verb(*arguments, **settings)
-            if names and isinstance(found, pd.DataFrame):
-                return found.assign(**{name: found[name].map(shown_in) for name in _LABELLED if name in found})
-            return found
+            result = verb(*arguments, **settings)
+            if names and isinstance(result, pd.DataFrame):
+                return result.assign(**{name: result[name].map(shown_in) for name in _LABELLED if name in result})
+            return result
 
     return named
 
@@ -188,7 +189,7 @@ def run_language_model(
         experiment, Policy(redo=force), slots=slots, threads=threads, micro_batch=micro_batch, compile=compile
     )
     suite = suite_of_task(LANGUAGE_TASK)
-    return suite.scores.curves(trained.runs(suite))
+    return scoring_of(suite).curves(trained.runs(suite))
 
 
 @_with_names
@@ -257,9 +258,9 @@ def sweep(
         vary = parse_axes(_words(vary))
     if overrides:
         set = {**(set or {}), **settings_of(_changes(overrides))}
-    given = {"vary": vary, "tasks": tasks, "seeds": seeds, "profile": profile, "fidelity": fidelity, "budget": budget}
-    given |= {"set": set, "mode": mode, "baseline": baseline, "rows": rows}
-    keys = {name: value for name, value in given.items() if value is not None}
+    arguments = {"vary": vary, "tasks": tasks, "seeds": seeds, "profile": profile, "fidelity": fidelity}
+    arguments |= {"budget": budget, "set": set, "mode": mode, "baseline": baseline, "rows": rows}
+    keys = {name: value for name, value in arguments.items() if value is not None}
     source = grid if is_grid_file(grid) else texts_of(grid)
     data = {"corpus": corpus, "tokenizer": tokenizer, "dtype": dtype}
     experiment = prepare(load_grid(source, keys), device=device, results=results, **data)
@@ -399,8 +400,8 @@ def verify(labels: str | Sequence[str], *, names: Mapping[str, str] | None = Non
 
     ``verdict`` is ``pass``, ``fail`` or ``not applicable``; ``residual`` is missing where nothing could be measured.
     """
-    found = {label: run_checks(label) for label in expand(labels)}
-    return pd.DataFrame([{"label": label} | outcome.row for label, outcomes in found.items() for outcome in outcomes])
+    outcomes = {label: run_checks(label, checks_of) for label in expand(labels)}
+    return pd.DataFrame([{"label": label} | outcome.row for label in outcomes for outcome in outcomes[label]])
 
 
 def _selection(
@@ -429,13 +430,13 @@ def _selection(
     )
 
 
-def _trained(experiment: Experiment, policy: Policy, **how: Any) -> Results:
+def _trained(experiment: Experiment, policy: Policy, **options: Any) -> Results:
     """What the jobs gave once all are trained; raises ``TrainingError`` where some failed.
 
     A terminal shows a bar meanwhile, and a notebook does with ipywidgets.
     """
     console = Console(stderr=True)
-    if how.get("keep_weights") and (note := experiment.note_on_weights()) and not policy.redo:
+    if options.get("keep_weights") and (note := experiment.note_on_weights()) and not policy.redo:
         console.print(note)
     with Progress(console=console, disable=not (console.is_jupyter or console.is_terminal)) as bars:
         bar = bars.add_task("training", total=len(experiment.jobs))
@@ -443,13 +444,13 @@ def _trained(experiment: Experiment, policy: Policy, **how: Any) -> Results:
         def on_event(event: Event) -> None:
             bars.advance(bar, event["event"] in ("finished", "failed", "skipped"))
 
-        summary = experiment.execute(on_event, policy=policy, **how)
+        summary = experiment.execute(on_event, policy=policy, **options)
     store = Snapshot.open(experiment.results, create=False)
     records = store.records(job.id for job in experiment.jobs).values()
     stored = sum(record.status == "failed" for record in records)
     if failed := max(summary.failed, stored):  # a job that failed now may keep its earlier result
-        again = "" if policy.retry else "; retry=True trains them again"
-        raise TrainingError(f"{failed} of {len(experiment.jobs)} jobs failed; see {experiment.results}/runs{again}")
+        hint = "" if policy.retry else "; retry=True trains them again"
+        raise TrainingError(f"{failed} of {len(experiment.jobs)} jobs failed; see {experiment.results}/runs{hint}")
     return Results(experiment, store)
 
 
@@ -458,7 +459,7 @@ def _rows(labels: str | Sequence[str]) -> tuple[Row, ...]:
 
 
 def _changes(overrides: Changes) -> tuple[str, ...]:
-    """As KEY=VALUE."""
+    """Changes as KEY=VALUE."""
     if isinstance(overrides, Mapping):
         return tuple(override_of(key, value, "overrides") for key, value in overrides.items())
     return _words(overrides)

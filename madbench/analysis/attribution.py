@@ -65,24 +65,24 @@ def attribute(scores: pd.DataFrame) -> list[Effect]:
 
     ``scores`` are those of one protocol of every suite (:mod:`madbench.analysis.scores`).
     """
-    samples = samples_of(columns_that(scores, lambda one: one.is_attributed))
+    samples = samples_of(columns_that(scores, lambda column: column.is_attributed))
     pairs = find_pairs(dict.fromkeys(label for of_column in samples.values() for label in of_column))
-    of_one, every = {(contrast,): found for contrast, found in pairs.items()}, []
+    of_one, every = {(contrast,): of_contrast for contrast, of_contrast in pairs.items()}, []
     for cases, share in ((of_one, EFFECTS_SHARE), (find_squares(pairs), 1 - EFFECTS_SHARE)):
-        effects = [one for name in in_order(samples) for one in _effects(name, cases, samples[name])]
-        p_values = holm([one.estimate.p for one in effects], share)
-        every += [replace(one, p_holm=p) for one, p in zip(effects, p_values)]
+        effects = [effect for name in in_order(samples) for effect in _effects(name, cases, samples[name])]
+        p_values = holm([effect.estimate.p for effect in effects], share)
+        every += [replace(effect, p_holm=p) for effect, p in zip(effects, p_values)]
     return every
 
 
 def _effects(
     quantity: str,
-    found: Mapping[tuple[Contrast, ...], Sequence[Pair | Square]],
+    cases_by_contrasts: Mapping[tuple[Contrast, ...], Sequence[Pair | Square]],
     samples: Mapping[str, Sample],
 ) -> list[Effect]:
-    """From the pairs, or the squares, of stored labels; squares need enough seeds for a test."""
+    """Effects on one quantity of the pairs, or the squares, that are stored; squares need enough seeds for a test."""
     effects = []
-    for contrasts, of_contrasts in found.items():
+    for contrasts, of_contrasts in cases_by_contrasts.items():
         stored = [case for case in of_contrasts if set(case) <= samples.keys()]
         if not stored:
             continue
@@ -127,52 +127,52 @@ def attribution_table(
     effects = attribute(scores)
     caption = (
         "Mean difference of the labels that differ in this factor alone: "
-        f"{differences_text(one.quantity for one in effects)}; *: p of at most {LEVEL} after Holm."
+        f"{differences_text(effect.quantity for effect in effects)}; *: p of at most {LEVEL} after Holm."
     )
     notes = " ".join([*protocol, _notes(effects), *left_out_sentences(count_left_out(scores))])
-    quantities = in_order(one.quantity for one in effects)
+    quantities = in_order(effect.quantity for effect in effects)
     headings = ["Factor", *map(heading, quantities), "Pairs", "n"]
     lines = _lines(effects, quantities, shows_pairs)
     return AttributionTable(effects, headings, lines, _records(effects), caption, notes, "tab:effects")
 
 
-def _lines(found: Sequence[Effect], quantities: Sequence[str], shows_pairs: bool) -> list[list[str]]:
+def _lines(every: Sequence[Effect], quantities: Sequence[str], shows_pairs: bool) -> list[list[str]]:
     """The effects, each with its pairs below it, and the significant interactions."""
-    shown: dict[tuple[Contrast, ...], dict[str, Effect]] = {}
-    for one in found:
-        if one.is_significant or not one.is_interaction:
-            shown.setdefault(one.contrasts, {})[one.quantity] = one
+    rows: dict[tuple[Contrast, ...], dict[str, Effect]] = {}
+    for effect in every:
+        if effect.is_significant or not effect.is_interaction:
+            rows.setdefault(effect.contrasts, {})[effect.quantity] = effect
     lines = []
 
     def add(name: str, cells: Mapping[str, str], pairs: str, seeds: Iterable[int]) -> None:
         lines.append([name, *(cells.get(quantity, "") for quantity in quantities), pairs, _range(seeds)])
 
-    for contrasts in sorted(shown, key=lambda contrasts: (len(contrasts), contrasts)):
-        effects = shown[contrasts]
-        cells = {quantity: _text(one.estimate, quantity, one.is_significant) for quantity, one in effects.items()}
-        counts = _range(len(one.cases) for one in effects.values())
-        add(next(iter(effects.values())).name, cells, counts, (one.estimate.n for one in effects.values()))
+    for contrasts in sorted(rows, key=lambda contrasts: (len(contrasts), contrasts)):
+        effects = rows[contrasts]
+        cells = {name: _text(effect.estimate, name, effect.is_significant) for name, effect in effects.items()}
+        counts = _range(len(effect.cases) for effect in effects.values())
+        add(next(iter(effects.values())).name, cells, counts, (effect.estimate.n for effect in effects.values()))
         if shows_pairs and len(contrasts) == 1:
-            for pair in dict.fromkeys(pair for one in effects.values() for pair in one.cases):
-                of_pair = {quantity: one.cases[pair] for quantity, one in effects.items() if pair in one.cases}
-                cells = {quantity: _text(found, quantity) for quantity, found in of_pair.items()}
-                add(f"  {pair[0]} - {pair[1]}", cells, "", (found.n for found in of_pair.values()))
+            for pair in dict.fromkeys(pair for effect in effects.values() for pair in effect.cases):
+                of_pair = {quantity: effect.cases[pair] for quantity, effect in effects.items() if pair in effect.cases}
+                cells = {quantity: _text(difference, quantity) for quantity, difference in of_pair.items()}
+                add(f"  {pair[0]} - {pair[1]}", cells, "", (difference.n for difference in of_pair.values()))
     return lines
 
 
 def _records(effects: Sequence[Effect]) -> list[dict[str, Any]]:
-    """Kinds: ``effect``, ``pair`` of the effect before it, ``interaction``, whatever its p-value."""
+    """Records of the kinds ``effect``, ``pair`` of the effect before it, ``interaction``, whatever its p-value."""
     records = []
-    for one in effects:
-        names = [contrast.name for contrast in one.contrasts]
-        about = {"contrast": names[0], "second": names[1] if one.is_interaction else None}
-        about |= {"given": None, "without": None, "pairs": len(one.cases)}
-        rest = {"quantity": one.quantity, "unit": unit(one.quantity)}
-        kind = "interaction" if one.is_interaction else "effect"
-        records.append({"kind": kind, **about, **rest, **known(asdict(one.estimate) | {"p_holm": one.p_holm})})
-        for (given, without), found in () if one.is_interaction else one.cases.items():
-            pair = about | {"given": given, "without": without, "pairs": 1}
-            records.append({"kind": "pair", **pair, **rest, **known(asdict(found))})
+    for effect in effects:
+        names = [contrast.name for contrast in effect.contrasts]
+        identity = {"contrast": names[0], "second": names[1] if effect.is_interaction else None}
+        identity |= {"given": None, "without": None, "pairs": len(effect.cases)}
+        rest = {"quantity": effect.quantity, "unit": unit(effect.quantity)}
+        kind = "interaction" if effect.is_interaction else "effect"
+        records.append({"kind": kind, **identity, **rest, **known(asdict(effect.estimate) | {"p_holm": effect.p_holm})})
+        for (label, without), estimate in () if effect.is_interaction else effect.cases.items():
+            pair = identity | {"given": label, "without": without, "pairs": 1}
+            records.append({"kind": "pair", **pair, **rest, **known(asdict(estimate))})
     return records
 
 
@@ -181,10 +181,10 @@ def left_out_sentences(count: int) -> list[str]:
     return [f"{count} results of a label, task and seed are left out: unfinished."] if count else []
 
 
-def _notes(found: Sequence[Effect]) -> str:
+def _notes(rows: Sequence[Effect]) -> str:
     """How the rows are to be read: interval, tests, interactions."""
-    effects, interactions = ([one for one in found if one.is_interaction is x] for x in (False, True))
-    tested = sum(bool(one.estimate.test) for one in effects)
+    effects, interactions = ([row for row in rows if row.is_interaction is x] for x in (False, True))
+    tested = sum(bool(effect.estimate.test) for effect in effects)
     notes = (
         "The unit is the seed; settings of a task and pairs of labels are averaged. Of losses less is better. ±: half"
         " of the 95% interval, t with Satterthwaite's degrees of freedom. [low, high]: the 95% interval of a pair of"
@@ -200,11 +200,11 @@ def _notes(found: Sequence[Effect]) -> str:
     )
 
 
-def _text(found: Difference, quantity: str, is_significant: bool = False) -> str:
-    return difference_text(found, quantity) + ("*" if is_significant else "")
+def _text(estimate: Difference, quantity: str, is_significant: bool = False) -> str:
+    return difference_text(estimate, quantity) + ("*" if is_significant else "")
 
 
 def _range(counts: Iterable[int]) -> str:
     """``3``, or ``3-4`` where the columns differ."""
-    found = sorted(set(counts))
-    return f"{found[0]}-{found[-1]}" if len(found) > 1 else str(found[0])
+    sizes = sorted(set(counts))
+    return f"{sizes[0]}-{sizes[-1]}" if len(sizes) > 1 else str(sizes[0])

@@ -15,7 +15,7 @@ from madbench.analysis.marked_text import BEST, WITHIN_NOISE
 from madbench.analysis.rendering import known
 from madbench.analysis.samples import samples_of
 from madbench.labels import factors, parse
-from madbench.suites.base import Column
+from madbench.suites.columns import Column
 
 MOST_BUDGET = 1.01
 """Ratio of parameters to softmax attention's above which a label does not compete."""

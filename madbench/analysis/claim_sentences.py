@@ -32,8 +32,8 @@ def parse_claim(sentence: str, name: str = "") -> tuple[Claim, dict[str, Any]]:
     if match is None:
         raise ConfigError(f"{sentence!r}: expected {FORM}")
     columns = [part for part in re.split(r"[,\s]+", match["columns"]) if part and part != "and"]
-    for one in columns:
-        _check_column(sentence, one)
+    for column in columns:
+        _check_column(sentence, column)
     is_equality = " ~ " in match["contrast"]
     word, number = match["word"], match["number"]
     if is_equality != (word == "within"):
@@ -50,8 +50,8 @@ def parse_claim(sentence: str, name: str = "") -> tuple[Claim, dict[str, Any]]:
             raise ConfigError(f"{sentence!r}: within {number}: expected a number above 0")
     if match["every"]:
         entry["judges"] = "every pair"
-    known = {field.name for field in fields(Claim)}
-    assert entry.keys() <= known
+    fields_of_claim = {field.name for field in fields(Claim)}
+    assert entry.keys() <= fields_of_claim
     return complete(Claim(**{**entry, "quantities": tuple(columns)}), repr(sentence)), entry
 
 
@@ -79,9 +79,9 @@ def add_claim(entry: dict[str, Any], path: Path) -> int:
 
 def _check_column(sentence: str, name: str) -> None:
     if suite_of_column(name) is None:
-        known = [column for suite in suites().values() for column in suite.order()]
+        columns = [column for suite in suites().values() for column in suite.order()]
         raise ConfigError(
-            f"{sentence!r}: no column {name!r}{did_you_mean(name, known)}; expected a task, mad_average, loss_l5 or"
+            f"{sentence!r}: no column {name!r}{did_you_mean(name, columns)}; expected a task, mad_average, loss_l5 or"
             " another column of madbench table"
         )
 

@@ -18,9 +18,11 @@ from madbench.experiment import Experiment
 from madbench.files import file_digest
 from madbench.jobs import Job, mapping_text
 from madbench.suites import base as suite_base
+from madbench.suites import columns as suite_columns
 from madbench.suites import published, scoring, suite_of
 from madbench.suites.base import Suite
 from madbench.suites.published import published_scores
+from madbench.suites.scoring import scoring_of
 from madbench.tasks import base
 
 DECIDING: Sequence[Any] = (
@@ -31,6 +33,7 @@ DECIDING: Sequence[Any] = (
     findings,
     quantities,
     suite_base,
+    suite_columns,
     scoring,
     published,
     base,
@@ -52,7 +55,7 @@ def deciding_values(frozen: Sequence[Claim], made: Experiment) -> dict[str, Any]
     for job in made.jobs:
         settings.setdefault(job.task, {})[mapping_text(job.setting)] = job
     chances = {task: [_chance(job) for job in of_task.values()] for task, of_task in settings.items()}
-    shares = {task: _suite(of_task).scores.solved_share(task) for task, of_task in settings.items()}
+    shares = {task: scoring_of(_suite(of_task)).solved_share(task) for task, of_task in settings.items()}
     labels = [*(label for claim in frozen for label in claim.labels(range(len(claim.pairs)))), *MARGIN_LABELS]
     numbers_of = {label: published_scores().get(label, {}) for label in dict.fromkeys(labels)}
     columns = {name: column(name) for name in (*names, *(task for task in settings if task not in names))}
@@ -65,7 +68,7 @@ def deciding_values(frozen: Sequence[Claim], made: Experiment) -> dict[str, Any]
         "unlearned_share": inference.UNLEARNED_SHARE,
         "bimodal_share": inference.BIMODAL_SHARE,
         "margin_share": claims.MARGIN_SHARE,
-        "last_evaluations": suite_base.LAST_EVALUATIONS,
+        "last_evaluations": suite_columns.LAST_EVALUATIONS,
         "quantities": judged,
         "columns": {
             name: {
@@ -100,7 +103,7 @@ def changes(then: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
 
 def analysis_hash(made: Experiment) -> str:
     """Hash of the code that makes a verdict of stored runs: :data:`DECIDING`, and the suites with their tasks."""
-    names = [name for suite in made.suites for name in suite.scores.sources(made.of(suite).protocol.tasks)]
+    names = [name for suite in made.suites for name in scoring_of(suite).sources(made.of(suite).protocol.tasks)]
     modules = [*DECIDING, *(sys.modules[name] for name in names)]
     files = dict.fromkeys(Path(module.__file__) for module in modules)
     return hashlib.sha256(" ".join(map(file_digest, files)).encode()).hexdigest()[:16]
@@ -111,7 +114,7 @@ def _suite(jobs: Mapping[str, Job]) -> Suite:
 
 
 def _chance(job: Job) -> float:
-    return suite_of(job).scores.chance(job)
+    return scoring_of(suite_of(job)).chance(job)
 
 
 def _finite(value: float) -> float | None:

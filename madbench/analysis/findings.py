@@ -108,7 +108,7 @@ class Finding:
 
     @property
     def reason(self) -> str:
-        """Of the verdict, in sentences."""
+        """The reason of the verdict, in sentences."""
         if self.missing:
             return f"No finished runs of {', '.join(self.missing)}."
         if math.isnan(self.p):
@@ -146,12 +146,12 @@ def findings(
         options: what ``madbench run`` needs for the protocol of a suite, as on the command line, by name of the suite.
         claims: those to judge, together: they are the family of Holm's adjustment.
     """
-    found = samples_of(scores) if scores is not None and len(scores) else {}
-    if quantities is None and found:
+    samples = samples_of(scores) if scores is not None and len(scores) else {}
+    if quantities is None and samples:
         own = (suite.columns(scores.column[scores.suite == suite.name].unique()) for suite in suites().values())
         quantities = {*scores.column, *(column.name for columns in own for column in columns)}
     asked = [(claim, x) for claim in claims for x in claim.quantities if quantities is None or x in quantities]
-    tests = [test_claim(claim, quantity, found.get(quantity, {})) for claim, quantity in asked]
+    tests = [test_claim(claim, quantity, samples.get(quantity, {})) for claim, quantity in asked]
     adjusted = holm([test.p for test in tests])
     tested = sum(not math.isnan(p) for p in adjusted)
     return [
@@ -159,7 +159,7 @@ def findings(
             claim,
             quantity,
             options.get(suite_of_column(quantity).name, ""),
-            found.get(quantity, {}),
+            samples.get(quantity, {}),
             test,
             p_holm,
             tested,
@@ -226,11 +226,11 @@ def _gain(claim: Claim, quantity: str, terms: Terms, samples: Mapping[str, Sampl
     return as_gain(combination(weighted, orientation(quantity) * line, tests_solved), quantity)
 
 
-def as_gain(found: Difference, quantity: str) -> Difference:
-    """``found`` with the sign with which more is better."""
+def as_gain(difference: Difference, quantity: str) -> Difference:
+    """``difference`` with the sign with which more is better."""
     if orientation(quantity) > 0:
-        return found
-    return replace(found, estimate=0.0 - found.estimate, low=-found.high, high=-found.low)
+        return difference
+    return replace(difference, estimate=0.0 - difference.estimate, low=-difference.high, high=-difference.low)
 
 
 def _finding(
@@ -250,7 +250,7 @@ def _finding(
     elif test.detail in (NEITHER_LEARNED, BOTH_SOLVE):
         verdict = "not testable"
     needed = [cases] if test.cases or claim.judges == "every pair" else [[case] for case in every]
-    choices = [claim.labels(some) for some in needed]
+    choices = [claim.labels(chosen) for chosen in needed]
     lacking = [tuple(label for label in labels if label not in samples) for labels in choices]
     missing, labels = min(zip(lacking, choices), key=lambda choice: len(choice[0]))
     sign = orientation(quantity)

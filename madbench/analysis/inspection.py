@@ -52,16 +52,16 @@ def inspect(model: nn.Module, inputs: Tensor) -> Inspection:
     for number, (mixer, x) in enumerate(mixer_inputs(model, inputs), start=1):
         probe = mixer.probe(x)
         probes.append(probe)
-        found = {
+        rows_by_table = {
             "active": [] if probe.active is None else _active_rows(probe.active, mixer.probe(_moved(x)).active),
             "weights": [] if probe.weights is None else _weight_rows(probe.weights),
             "gates": _gate_rows(probe),
             "kernels": [
-                {"kernel": name} | row for name, one in probe.kernels.items() for row in kernel_rows(one, x.shape[1])
+                {"kernel": name} | row for name in probe.kernels for row in kernel_rows(probe.kernels[name], x.shape[1])
             ],
             "matrices": _matrix_rows(probe),
         }
-        for name, rows in found.items():
+        for name, rows in rows_by_table.items():
             tables.setdefault(name, []).extend({"layer": number} | row for row in rows)
     tables = {name: rows for name, rows in tables.items() if rows}
     if not tables:
@@ -76,17 +76,17 @@ def examples_for(length: int) -> int:
 
 def mixer_inputs(model: nn.Module, inputs: Tensor) -> list[tuple[nn.Module, Tensor]]:
     """The mixers of the model in the order in which they run, each with its input (B, T, D)."""
-    found: list[tuple[nn.Module, Tensor]] = []
+    seen: list[tuple[nn.Module, Tensor]] = []
     mixers = [module for module in model.modules() if hasattr(module, "probe")]
     if not mixers:
         raise TrainingError("its mixers have no 'probe', so there is nothing to inspect; see madbench.mixers.probe")
-    handles = [m.register_forward_pre_hook(lambda mixer, given: found.append((mixer, given[0]))) for m in mixers]
+    handles = [m.register_forward_pre_hook(lambda mixer, args: seen.append((mixer, args[0]))) for m in mixers]
     try:
         model(inputs)
     finally:
         for handle in handles:
             handle.remove()
-    return found
+    return seen
 
 
 def _moved(x: Tensor) -> Tensor:
@@ -134,8 +134,8 @@ def _active_rows(active: Tensor, moved: Tensor) -> list[dict[str, float]]:
     return _heads(columns)
 
 
-def _overlap(one: Tensor, other: Tensor) -> Tensor:
-    return (one & other).sum(-1).double() / (one | other).sum(-1)
+def _overlap(mask: Tensor, other: Tensor) -> Tensor:
+    return (mask & other).sum(-1).double() / (mask | other).sum(-1)
 
 
 def _weight_rows(weights: Tensor) -> list[dict[str, float]]:
@@ -190,15 +190,15 @@ def _matrix_rows(probe: Probe) -> list[dict[str, Any]]:
 
 
 def profiles(probe: Probe) -> dict[str, Tensor]:
-    """By lag, (H, L): how often a slot that can be seen is active, and its mean share of the row's sum of |w|."""
-    found = {}
+    """Profiles by lag, (H, L): how often a visible slot is active, and its mean share of the row's sum of |w|."""
+    by_name = {}
     if probe.active is not None:
         length = probe.active.shape[-1]
         rows = torch.arange(length, 0, -1, device=probe.active.device)
-        found["active"] = (probe.active.double().mean(0).sum(-2) / rows).cpu()
+        by_name["active"] = (probe.active.double().mean(0).sum(-2) / rows).cpu()
     if probe.weights is not None:
         size = probe.weights.double().abs()
         shares = size / size.sum(-1, keepdim=True).clamp(min=1e-30)
         rows = torch.arange(size.shape[-1], 0, -1, device=size.device)
-        found["weights"] = (shares.mean(0).sum(-2) / rows).cpu()
-    return found
+        by_name["weights"] = (shares.mean(0).sum(-2) / rows).cpu()
+    return by_name

@@ -85,12 +85,12 @@ def kernel_rows(kernel: LagKernel, length: int) -> list[dict[str, float]]:
         return []
     kernel = LagKernel(*(t.detach().double().cpu() for t in (kernel.A, kernel.B, kernel.p, kernel.s)), kernel.layout)
     rank, p, rows = kernel.s.shape[1], kernel.p[:, :lags], []
-    for head, one in enumerate(mixed(kernel, lags)):
-        found, chance = structure(one, rank), random_structure(lags, kernel.s[head])
-        size = one.norm() / (1 + p[head]).norm()
-        (offsets, of_shift), (widths, of_window) = shifts(one, rank), windows(one)
+    for head, table in enumerate(mixed(kernel, lags)):
+        shares, chance = structure(table, rank), random_structure(lags, kernel.s[head])
+        size = table.norm() / (1 + p[head]).norm()
+        (offsets, of_shift), (widths, of_window) = shifts(table, rank), windows(table)
         row = {"head": head + 1, "size": float(size), "p": float(p[head].square().mean().sqrt())}
-        for name, share in found.items():
+        for name, share in shares.items():
             row |= {name: float(share), f"{name}_random": float(chance[name].quantile(RANDOM_QUANTILE))}
         rows.append(row | {"shift": offsets[int(of_shift.argmax())], "window": widths[int(of_window.argmax())]})
     return rows
@@ -99,8 +99,8 @@ def kernel_rows(kernel: LagKernel, length: int) -> list[dict[str, float]]:
 def random_structure(lags: int, s: Tensor) -> dict[str, Tensor]:
     """The shares of ``RANDOM_TABLES`` random tables over so many lags with strengths ``s`` (R,); always the same."""
     generator = torch.Generator().manual_seed(0)
-    found: list[dict[str, Tensor]] = []
+    shares: list[dict[str, Tensor]] = []
     for _ in range(RANDOM_TABLES // 20):
         a, b = (torch.randn(20, lags, len(s), generator=generator, dtype=torch.float64) for _ in "AB")
-        found.append(structure((a * s) @ b.transpose(-1, -2), len(s)))
-    return {name: torch.cat([one[name] for one in found]) for name in found[0]}
+        shares.append(structure((a * s) @ b.transpose(-1, -2), len(s)))
+    return {name: torch.cat([batch[name] for batch in shares]) for name in shares[0]}

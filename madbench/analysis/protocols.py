@@ -10,7 +10,7 @@ from pathlib import Path
 from madbench.jobs import Job
 from madbench.store.runs import Run
 from madbench.suites import Suite, main_suite
-from madbench.suites.base import Profile
+from madbench.suites.profile import Profile
 from madbench.suites.protocol import OWN, by_protocol, recognised
 
 _RATES = ("learning_rates=", "weight_decays=")
@@ -23,11 +23,11 @@ def protocol_list(suite: Suite, runs: Iterable[Run], results: Path = Path("resul
 
 def _by_id(suite: Suite, runs: Sequence[Run]) -> str:
     lines = []
-    for name, found in by_protocol(suite, runs, lambda run: run.job).items():
-        protocol = recognised(suite, [(run.job, run.record.details) for run in found])
+    for name, of_protocol in by_protocol(suite, runs, lambda run: run.job).items():
+        protocol = recognised(suite, [(run.job, run.record.details) for run in of_protocol])
         corpus = f"corpus {protocol.corpus.name} ({protocol.corpus.digest[:8]}), " if protocol.corpus else ""
-        about = f"{corpus}{protocol.profile.noun} {protocol.name}, {protocol.precision}, budget {protocol.budget}"
-        lines.append(f"  {name}  {about}: {first_labels(run.job.label for run in found)}")
+        terms = f"{corpus}{protocol.profile.noun} {protocol.name}, {protocol.precision}, budget {protocol.budget}"
+        lines.append(f"  {name}  {terms}: {first_labels(run.job.label for run in of_protocol)}")
     return "\n".join(lines)
 
 
@@ -51,7 +51,7 @@ def _by_command(suite: Suite, runs: Sequence[Run], results: Path) -> str:
         others += [f"precision={job.training.precision}", "--profile", chosen]
         others += ["--fidelity", job.fidelity] if len(suite.fidelities) > 1 else []
         words = (*others, "--budget", job.budget, *(["-t", tasks] if suite is not main_suite() else []))
-        for label in {one.label for one in jobs}:
+        for label in {each.label for each in jobs}:
             tried[words][label].add(job, suite.shipped().get(name))
     where = ["--results", str(results)] if results != Path("results") else []
     labels: dict[tuple[str, ...], list[str]] = defaultdict(list)
@@ -79,8 +79,8 @@ class _Tried:
         trainings = profile.tried(job) if profile else [job.training]
         self.rates[job.task].add(job.training.learning_rate)
         self.decays.add(job.training.weight_decay)
-        self.usual_rates.setdefault(job.task, set()).update(one.learning_rate for one in trainings)
-        self.usual_decays.update(one.weight_decay for one in trainings)
+        self.usual_rates.setdefault(job.task, set()).update(training.learning_rate for training in trainings)
+        self.usual_decays.update(training.weight_decay for training in trainings)
 
     @property
     def overrides(self) -> list[tuple[str, ...]]:
@@ -100,5 +100,5 @@ class _Tried:
 
 def first_labels(labels: Iterable[str], most: int = 4) -> str:
     """The labels, each once, or the first of them and the number of the others."""
-    found = sorted(set(labels))
-    return ", ".join(found[:most]) + (f" and {len(found) - most} more" if len(found) > most else "")
+    distinct = sorted(set(labels))
+    return ", ".join(distinct[:most]) + (f" and {len(distinct) - most} more" if len(distinct) > most else "")

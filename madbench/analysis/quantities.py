@@ -14,15 +14,15 @@ if TYPE_CHECKING:
 TASK_MEAN = "task_mean"
 """The mean over all tasks of a grid, where these have no average of their own."""
 BUDGET_RATIO = Column("budget_ratio", "Budget", 3)
-SEEDS = Column("n", "n", 0)
+NUM_SEEDS = Column("n", "n", 0)
 
 
 def column(name: str) -> Column:
     """The column of a task, an average or another quantity of any suite; of a task that is gone, one of its name."""
     if name == TASK_MEAN:
         return Column(TASK_MEAN, "Mean", 1, "higher", (0.0, 100.0), "-", 0.1, title="mean over the tasks")
-    found = (suite.column(name) for suite in suites().values())
-    return next(filter(None, found), None) or Column(name, name, 1, "higher", title=name)
+    columns = (suite.column(name) for suite in suites().values())
+    return next(filter(None, columns), None) or Column(name, name, 1, "higher", title=name)
 
 
 def is_average(name: str) -> bool:
@@ -48,8 +48,8 @@ def suite_of_column(name: str) -> Suite | None:
 
 def heading(name: str) -> str:
     """Heading of a column where nothing says of which suite it is."""
-    found = column(name)
-    return found.title if found.is_steps else found.heading
+    quantity = column(name)
+    return quantity.title if quantity.is_steps else quantity.heading
 
 
 def title(name: str) -> str:
@@ -92,20 +92,21 @@ def signed(value: float, name: str) -> str:
     return f"{round(value, digits) + 0.0:+.{digits}f}"
 
 
-def difference_text(found: Difference, name: str) -> str:
+def difference_text(difference: Difference, name: str) -> str:
     """``+12.3 ±4.1``; ``+89.4 [+0, +97]`` where the interval is not symmetric; in brackets where there is none."""
-    number, digits = signed(found.estimate, name), column(name).digits
-    if math.isnan(found.low):
+    number, digits = signed(difference.estimate, name), column(name).digits
+    if math.isnan(difference.low):
         return f"({number})"
-    if math.isclose(found.high - found.estimate, found.estimate - found.low, abs_tol=0.1**digits / 2):
-        return f"{number} ±{found.high - found.estimate:,.{digits}f}"
+    above, below = difference.high - difference.estimate, difference.estimate - difference.low
+    if math.isclose(above, below, abs_tol=0.1**digits / 2):
+        return f"{number} ±{above:,.{digits}f}"
     digits = max(0, digits - 1)
-    return f"{number} [{found.low + 0.0:+.{digits}f}, {found.high + 0.0:+.{digits}f}]"
+    return f"{number} [{difference.low + 0.0:+.{digits}f}, {difference.high + 0.0:+.{digits}f}]"
 
 
-def interval_text(found: Difference, name: str) -> str:
+def interval_text(difference: Difference, name: str) -> str:
     """``[+3.0,+21.4]``; empty where there is none."""
-    return "" if math.isnan(found.low) else f"[{signed(found.low, name)},{signed(found.high, name)}]"
+    return "" if math.isnan(difference.low) else f"[{signed(difference.low, name)},{signed(difference.high, name)}]"
 
 
 def p_text(p: float) -> str:

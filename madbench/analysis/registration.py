@@ -78,8 +78,8 @@ def register(path: Path, results: Path, claims_from: str = "hypermlp") -> tuple[
         raise ConfigError(f"{target}: registered already; choose another name for another registration")
     mapping = read_yaml(path)
     made = _prepared(mapping, results, str(path))
-    known = load_claims(claims_from)
-    frozen = _claims(from_mapping(GridFile, mapping, str(path)).claims, known, made, str(path))
+    claims = load_claims(claims_from)
+    frozen = _claims(from_mapping(GridFile, mapping, str(path)).claims, claims, made, str(path))
     has_runs = (results / "runs").is_dir()
     present = Snapshot.open(results, create=False).records({job.id for job in made.jobs}) if has_runs else {}
     content = {
@@ -122,27 +122,27 @@ def load_registration(path: Path, results: Path) -> tuple[Registration, Results]
             f"{path}: registered by another version of madbench, in form {form} of the file where this one reads form"
             f" {FORM}; read it with the version that registered it, or register anew under another name"
         )
-    found = from_mapping(Registration, content, str(path))
+    registration = from_mapping(Registration, content, str(path))
     if not (results / "runs").is_dir():
         raise StoreError(f"{results}: holds no runs; madbench sweep trains what was registered")
-    made = _prepared(found.grid, results, str(path))
-    if [job.id for job in made.jobs] != list(found.jobs):
+    made = _prepared(registration.grid, results, str(path))
+    if [job.id for job in made.jobs] != list(registration.jobs):
         raise ConfigError(
             f"{path}: this installation would train other runs: a profile, a task or a family changed after the"
             " registration; install the version that registered it"
         )
-    return found, Results(made, Snapshot.open(results, create=False))
+    return registration, Results(made, Snapshot.open(results, create=False))
 
 
-def registered_findings(found: Registration, results: Results) -> list[Finding]:
+def registered_findings(registration: Registration, results: Results) -> list[Finding]:
     """The findings that were registered, and after them, as a family of their own, every other claim: exploratory.
 
     Those registered are provisional where a run is lacking or a value changed.
     """
-    names = {claim.name for claim in found.claims}
-    is_provisional = bool(lacking_runs(results) or changed_values(found, results.experiment))
-    confirmed = findings.findings(results.scores, columns_of(results.experiment), claims=found.claims)
-    others = [claim for claim in _present_claims(found) if claim.name not in names]
+    names = {claim.name for claim in registration.claims}
+    is_provisional = bool(lacking_runs(results) or changed_values(registration, results.experiment))
+    confirmed = findings.findings(results.scores, columns_of(results.experiment), claims=registration.claims)
+    others = [claim for claim in _present_claims(registration) if claim.name not in names]
     explored = findings.findings(results.scores, set(results.scores.column), claims=others)
     return [replace(row, is_provisional=is_provisional) for row in confirmed] + [
         replace(row, claim=replace(row.claim, group=EXPLORATORY)) for row in explored if not row.missing
@@ -162,16 +162,16 @@ def lacking_runs(results: Results) -> dict[str, str]:
     return lacking
 
 
-def changed_values(found: Registration, made: Experiment) -> list[str]:
+def changed_values(registration: Registration, made: Experiment) -> list[str]:
     """The values that enter a verdict and are not those registered."""
-    return changes(found.thresholds, deciding_values(found.claims, made))
+    return changes(registration.thresholds, deciding_values(registration.claims, made))
 
 
-def changed_claims(found: Registration) -> list[str]:
+def changed_claims(registration: Registration) -> list[str]:
     """The registered claims that this installation has otherwise, with the keys that differ, or not at all."""
-    own = {claim.name: asdict(claim) for claim in _present_claims(found)}
+    own = {claim.name: asdict(claim) for claim in _present_claims(registration)}
     changed = []
-    for claim in found.claims:
+    for claim in registration.claims:
         now = own.get(claim.name, {})
         keys = [key for key, value in asdict(claim).items() if now.get(key) != value]
         if keys:
@@ -179,40 +179,41 @@ def changed_claims(found: Registration) -> list[str]:
     return changed
 
 
-def _present_claims(found: Registration) -> tuple[Claim, ...]:
+def _present_claims(registration: Registration) -> tuple[Claim, ...]:
     """The claims that the registered file or paper has now; none of one that cannot be read any more."""
     try:
-        return load_claims(found.claims_from)
+        return load_claims(registration.claims_from)
     except ConfigError:
         return ()
 
 
-def sentences(found: Registration, path: Path, results: Results) -> list[str]:
+def sentences(registration: Registration, path: Path, results: Results) -> list[str]:
     """What a reader of the findings has to know of the registration."""
-    text = [f"Registered {found.registered} UTC as {found.id} ({path.name})."]
+    text = [f"Registered {registration.registered} UTC as {registration.id} ({path.name})."]
     jobs = {job.id: job for job in results.experiment.jobs}
 
-    def named(some: Sequence[str]) -> str:
-        labels = ", ".join(dict.fromkeys(jobs[name].label for name in some))
-        return f"{labels}; seeds {seed_list({jobs[name].seed for name in some})}."
+    def named(job_ids: Sequence[str]) -> str:
+        labels = ", ".join(dict.fromkeys(jobs[name].label for name in job_ids))
+        return f"{labels}; seeds {seed_list({jobs[name].seed for name in job_ids})}."
 
     lacking = lacking_runs(results)
     done = [name for name in jobs if name not in lacking]
-    if early := [name for name in done if results.store.written(name) < found.registered or name in found.stored]:
+    began, stored, written = registration.registered, registration.stored, results.store.written
+    if early := [name for name in done if written(name) < began or name in stored]:
         text.append(f"{len(early)} of {len(jobs)} runs were stored before the registration: {named(early)}")
-    changed = changed_values(found, results.experiment)
-    if changed or found.analysis != analysis_hash(results.experiment):
+    changed = changed_values(registration, results.experiment)
+    if changed or registration.analysis != analysis_hash(results.experiment):
         text.append("The analysis changed after the registration; its verdicts are those of the present one.")
     if changed:
         more = f"; and {len(changed) - MOST_CHANGES} more" * (len(changed) > MOST_CHANGES)
         text.append(f"Changed values: {'; '.join(changed[:MOST_CHANGES])}{more}. The verdicts are provisional.")
-    if others := changed_claims(found):
+    if others := changed_claims(registration):
         text.append(f"Claims changed after the registration, judged as registered: {', '.join(others)}.")
     if lacking:
         text.append(f"{len(lacking)} of {len(jobs)} registered runs are not stored yet.")
         for problem, words in _PROBLEMS.items():
-            if some := [name for name, why in lacking.items() if why == problem]:
-                text.append(f"{len(some)} of these {words}: {named(some)}")
+            if names := [name for name, why in lacking.items() if why == problem]:
+                text.append(f"{len(names)} of these {words}: {named(names)}")
         text.append("The verdicts are provisional until all are.")
     return text
 
@@ -223,7 +224,7 @@ def _prepared(mapping: Mapping[str, Any], results: Path, where: str) -> Experime
 
 def _claims(names: Sequence[str], claims: Sequence[Claim], made: Experiment, where: str) -> list[Claim]:
     """The claims by name; without names those of which all labels, and a quantity, are there."""
-    given, rows = columns_of(made), {row.name for row in made.rows}
+    columns, rows = columns_of(made), {row.name for row in made.rows}
     problems = {}
     for claim in claims:
         needed = claim.labels(range(len(claim.pairs)))
@@ -234,18 +235,18 @@ def _claims(names: Sequence[str], claims: Sequence[Claim], made: Experiment, whe
         elif varied:
             keys = ", ".join(made.grid.axes)
             problems[claim.name] = f"compares labels under one setting, and rows differ in {keys}; move it to set"
-        elif not any(name in given for name in claim.quantities):
-            about = " or ".join(map(heading, claim.quantities))
-            problems[claim.name] = f"is about {about}, which these tasks do not give; change tasks"
-    known = [claim.name for claim in claims]
+        elif not any(name in columns for name in claim.quantities):
+            headings = " or ".join(map(heading, claim.quantities))
+            problems[claim.name] = f"is about {headings}, which these tasks do not give; change tasks"
+    names_of_claims = [claim.name for claim in claims]
     for name in names:
-        if name not in known:
-            raise ConfigError(f"{where}: claims: no claim {name!r}{did_you_mean(name, known)}")
+        if name not in names_of_claims:
+            raise ConfigError(f"{where}: claims: no claim {name!r}{did_you_mean(name, names_of_claims)}")
         if name in problems:
             raise ConfigError(f"{where}: claims: {name} {problems[name]}")
-    found = [claim for claim in claims if (claim.name in names if names else claim.name not in problems)]
-    if not found:
+    chosen = [claim for claim in claims if (claim.name in names if names else claim.name not in problems)]
+    if not chosen:
         raise ConfigError(
             f"{where}: no claim has all its labels and a task here; madbench findings lists claims and labels"
         )
-    return found
+    return chosen

@@ -61,7 +61,7 @@ class TextTable(ABC):
         return {}
 
     def to_rich(self, width: int, has_styles: bool = True) -> RenderableType:
-        """For a terminal ``width`` columns wide, without the caption.
+        """The table for a terminal ``width`` columns wide, without the caption.
 
         Where it is narrow a cell takes several lines, and where it is very narrow a column has a line of its own.
         Without styles the marks are :data:`SIGNS`.
@@ -165,7 +165,7 @@ def _width(headings: Line, lines: Lines, gap: int = 1) -> int:
 
 
 def _stacked(headings: Line, lines: Lines) -> tuple[Line, Lines]:
-    """The same table with a line for every word of a cell, but for the first column's."""
+    """The table with a line for every word of a cell, but for the first column's."""
     rows = [
         [row[0], *(MarkedText(text.replace(" ", "\n"), mark) for text, mark in row[1:])] for row in (headings, *lines)
     ]
@@ -173,7 +173,7 @@ def _stacked(headings: Line, lines: Lines) -> tuple[Line, Lines]:
 
 
 def _by_column(headings: Line, lines: Lines) -> tuple[Line, Lines]:
-    """The same table with a line for every column of a label, and the published numbers, if any, in a column."""
+    """The table with a line for every column of a label, and the published numbers, if any, in a column."""
     has_published = any(line[0].text == PUBLISHED for line in lines)
     nothing = MarkedText("")
     turned = []

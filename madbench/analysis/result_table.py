@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from madbench.analysis.cells import LEGEND, Cell, row_texts
 from madbench.analysis.inference import Difference
-from madbench.analysis.quantities import BUDGET_RATIO, SEEDS, difference_text
+from madbench.analysis.quantities import BUDGET_RATIO, NUM_SEEDS, difference_text
 from madbench.analysis.rendering import PUBLISHED, TextTable, known
 from madbench.errors import ConfigError, did_you_mean
 from madbench.grid import Row
@@ -36,7 +36,7 @@ class ResultTable(TextTable):
     """The paper's numbers by name of the row and of the column."""
     short: str
     """The protocol in a few words."""
-    about: Callable[[], str]
+    describe: Callable[[], str]
     """The part of the notes that says what the numbers are of; worked out where notes are shown."""
     baseline: str = ""
     """Name of the row that the others are compared with; empty for none."""
@@ -55,10 +55,10 @@ class ResultTable(TextTable):
     @property
     def caption(self) -> str:
         rows = (zip(self.columns, row_texts(self.columns, self.cells[name])) for name in self.rows)
-        shown = [cell for row in rows for cell in row]
-        texts = "".join(text for _, text in shown)
+        cells = [cell for row in rows for cell in row]
+        texts = "".join(text for _, text in cells)
         legends = dict.fromkeys(column.legend for column in self.columns if column.legend)
-        counted = [column for column, text in shown if "[" in text]
+        counted = [column for column, text in cells if "[" in text]
         marks = "".join(self.marks().values())
         signs = {
             **dict.fromkeys(legends, True),
@@ -76,15 +76,15 @@ class ResultTable(TextTable):
 
     @functools.cached_property
     def notes(self) -> str:
-        return f"{self.about()} {LEGEND}"
+        return f"{self.describe()} {LEGEND}"
 
     def texts(self, name: str) -> list[str]:
         """The row ``name`` as text, one a column, and the difference from the baseline."""
         texts = row_texts(self.columns, self.cells.get(name, {}))
         if self.compared is None:
             return texts
-        found = self.differences.get((name, self.compared.name))
-        text = difference_text(found, self.compared.name) if found else "-"
+        difference = self.differences.get((name, self.compared.name))
+        text = difference_text(difference, self.compared.name) if difference else "-"
         return [*texts, "baseline" if name == self.baseline else text]
 
     def published_texts(self, name: str) -> list[str]:
@@ -111,7 +111,7 @@ class ResultTable(TextTable):
         }
 
     def to_rich(self, width: int, has_styles: bool = True) -> RenderableType:
-        """As any table, but where it is narrow the suites are below each other."""
+        """The table for a terminal; where that is narrow the suites are below each other."""
         from rich.console import Group
 
         if not self.parts or self.keeps_columns(width, has_styles):
@@ -123,8 +123,8 @@ class ResultTable(TextTable):
         """Every result, suite by suite; ``task`` is the column."""
         if self.parts:
             return [record for part in self.parts for record in part.records()]
-        shown = [column for column in self.columns if column.name not in (BUDGET_RATIO.name, SEEDS.name)]
-        pairs = itertools.product(self.rows.values(), shown)
+        columns = [column for column in self.columns if column.name not in (BUDGET_RATIO.name, NUM_SEEDS.name)]
+        pairs = itertools.product(self.rows.values(), columns)
         return [self._record(row, column) for row, column in pairs if column.name in self.cells[row.name]]
 
     def _record(self, row: Row, column: Column) -> dict[str, Any]:
@@ -136,10 +136,10 @@ class ResultTable(TextTable):
         if not self.baseline:
             return record
         record = {"row": row.name} | record | {"label": row.label, "changes": " ".join(row.changes)}
-        found = self.differences.get((row.name, column.name))
+        difference = self.differences.get((row.name, column.name))
         names = {"difference": "estimate", "difference_low": "low", "difference_high": "high", "difference_p": "p"}
-        numbers = {key: getattr(found, name, math.nan) for key, name in names.items()}
-        return record | known(numbers) | {"difference_n": found.n if found else 0}
+        numbers = {key: getattr(difference, name, math.nan) for key, name in names.items()}
+        return record | known(numbers) | {"difference_n": difference.n if difference else 0}
 
     def sort_keys(self) -> dict[str, tuple[dict[str, float], bool]]:
         """What rows may be sorted by: numbers by name, and whether the highest comes first."""
@@ -152,7 +152,7 @@ class ResultTable(TextTable):
         }
 
     def sorted_by(self, key: str) -> ResultTable:
-        """With the best row of column ``key`` first, those without a number last; ``ConfigError`` for no column."""
+        """The table by column ``key``, the best row first, empty ones last; ``ConfigError`` for no column."""
         if key == "label":
             return self
         keys = self.sort_keys()

@@ -13,7 +13,7 @@ from madbench.experiment import Experiment, PlannedRow
 from madbench.store.runs import Store
 from madbench.suites import Suite
 from madbench.suites.protocol import Protocol, recognised
-from madbench.suites.scoring import Outcome, no_scores, outcome_sentences
+from madbench.suites.scoring import Outcome, no_scores, outcome_sentences, scoring_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -26,8 +26,8 @@ def columns_of(experiment: Experiment) -> list[str]:
     names = []
     for suite in experiment.suites:
         rows = experiment.of(suite).rows
-        thresholds = suite.scores.claimed_thresholds([row.protocol for row in rows])
-        names += [one.name for one in suite.columns(rows[0].protocol.tasks)] + suite.threshold_columns(thresholds)
+        thresholds = scoring_of(suite).claimed_thresholds([row.protocol for row in rows])
+        names += [column.name for column in suite.columns(rows[0].protocol.tasks)] + suite.threshold_columns(thresholds)
     return names
 
 
@@ -40,7 +40,7 @@ class Results:
 
     @functools.cached_property
     def _outcomes(self) -> dict[str, list[Outcome]]:
-        """Those of all rows by suite."""
+        """Outcomes of all rows by suite."""
         by_suite: dict[str, list[Outcome]] = {}
         for suite in self.experiment.suites:
             rows = self.rows(suite)
@@ -50,29 +50,29 @@ class Results:
 
     def _records(self, suite: Suite, ids: set[str]) -> Mapping[str, Record]:
         """The records of finished and diverged runs, with their curves where the suite's scores are read off these."""
-        records = {name: one for name, one in self.store.records(ids).items() if one.status != "failed"}
-        return {name: self.store.read(name).record for name in records} if suite.scores.has_curves else records
+        records = {name: record for name, record in self.store.records(ids).items() if record.status != "failed"}
+        return {name: self.store.read(name).record for name in records} if scoring_of(suite).has_curves else records
 
     def outcomes(self, suite: Suite) -> list[Outcome]:
         """Every job of every row of the suite, in their order, with what it gave."""
         return self._outcomes.get(suite.name, [])
 
     def runs(self, suite: Suite) -> list[Outcome]:
-        """Those that finished or diverged."""
-        return [one for one in self.outcomes(suite) if one.record]
+        """Outcomes of runs that finished or diverged."""
+        return [outcome for outcome in self.outcomes(suite) if outcome.record]
 
     def collected(self, suite: Suite) -> pd.DataFrame:
         """The jobs of the suite (:meth:`madbench.suites.scoring.Scoring.collect`), once for each row that has them."""
-        return suite.scores.collect(self.outcomes(suite))
+        return scoring_of(suite).collect(self.outcomes(suite))
 
     @functools.cached_property
     def scores(self) -> pd.DataFrame:
         """The scores of all rows, suite by suite (:mod:`madbench.suites.scoring`); ``label`` is the row's name."""
         frames = []
         for suite in self.experiment.suites:
-            thresholds = suite.scores.claimed_thresholds([row.protocol for row in self.rows(suite)])
+            thresholds = scoring_of(suite).claimed_thresholds([row.protocol for row in self.rows(suite)])
             if outcomes := self.outcomes(suite):
-                frames.append(suite.scores.frame(outcomes, thresholds))
+                frames.append(scoring_of(suite).frame(outcomes, thresholds))
         return pd.concat(frames, ignore_index=True) if frames else no_scores()
 
     def rows(self, suite: Suite) -> list[PlannedRow]:
@@ -85,15 +85,15 @@ class Results:
 
     def has(self, suite: Suite) -> bool:
         """Whether a run of the suite has a result."""
-        return any(one.record for one in self.outcomes(suite))
+        return any(outcome.record for outcome in self.outcomes(suite))
 
     @property
     def suites(self) -> list[Suite]:
-        """Those of which a run has a result."""
+        """Suites of which a run has a result."""
         return [suite for suite in self.experiment.suites if self.has(suite)]
 
     def protocol(self, suite: Suite) -> Protocol:
-        """That of the first row of the suite, without the changes that not all rows share; of a corpus as recorded."""
+        """The protocol of the suite's first row, without changes that not all rows share; its corpus as recorded."""
         if suite.takes_corpus and (runs := self.runs(suite)):
             return recognised(suite, [(run.job, run.details) for run in runs])
         return self.rows(suite)[0].shared_protocol
@@ -106,8 +106,8 @@ class Results:
     def sentences(self, suite: Suite | None = None) -> list[str]:
         """What the runs of one suite share, where they ran and how many diverged; without a suite, of each."""
         chosen: Sequence[Suite] = self.suites if suite is None else [suite]
-        found = []
-        for one in chosen:
-            if self.has(one):
-                found += [*one.sentences(self.protocol(one)), *outcome_sentences(self.outcomes(one))]
-        return found
+        texts = []
+        for each in chosen:
+            if self.has(each):
+                texts += [*scoring_of(each).sentences(self.protocol(each)), *outcome_sentences(self.outcomes(each))]
+        return texts

@@ -28,8 +28,9 @@ from madbench.suites.addressing import (
     suite_of_override,
     tasks_by_suite,
 )
-from madbench.suites.base import Profile, mixer_identity
 from madbench.suites.overrides import check_idle
+from madbench.suites.planning import mixer_identity
+from madbench.suites.profile import Profile
 from madbench.suites.protocol import StoredCorpus, by_protocol, protocol_id, recognised
 from madbench.tasks import broken_tasks
 
@@ -126,26 +127,25 @@ class Selection:
     @functools.cached_property
     def jobs(self) -> dict[str, Job]:
         """The stored jobs by id, of labels and tasks that can be trained here, each as it would be trained now."""
-        found = self.store.jobs()
-        known = set()
-        for label in dict.fromkeys(job.label for job in found.values()):
+        stored_jobs = self.store.jobs()
+        labels = set()
+        for label in dict.fromkeys(job.label for job in stored_jobs.values()):
             if not (problem := unreadable(label)):
-                known.add(label)
+                labels.add(label)
             elif not self.labels or label in self.labels:
                 self.warn(f"{label} is left out; {problem}")
-        stored = {job.task for job in found.values()}
+        stored = {job.task for job in stored_jobs.values()}
         tasks = {(suite.name, task) for suite in suites().values() for task in suite.tasks()}
         for task in stored & broken_tasks().keys():
             tasks -= {(suite, task) for suite in suites()}
             if self.tasks is None or task in self.tasks:
                 self.warn(f"{task} is left out; {broken_tasks()[task]}")
-        for suite in {job.suite for job in found.values()} & broken_suites().keys():
+        for suite in {job.suite for job in stored_jobs.values()} & broken_suites().keys():
             self.warn(f"{suite} is left out; {broken_suites()[suite]}")
         identity = functools.cache(mixer_identity)
-        can_train = {name: job for name, job in found.items() if job.label in known and (job.suite, job.task) in tasks}
-        return {
-            name: one for name, one in can_train.items() if identity(one.label, one.task, one.fidelity) == one.family
-        }
+        jobs = {name: job for name, job in stored_jobs.items() if job.label in labels}
+        jobs = {name: job for name, job in jobs.items() if (job.suite, job.task) in tasks}
+        return {name: job for name, job in jobs.items() if identity(job.label, job.task, job.fidelity) == job.family}
 
     def select(self, nothing: str = "", is_enough: Callable[[set[str]], bool] = bool) -> Results:
         """The rows of every suite that is asked for or stored.
@@ -179,8 +179,8 @@ class Selection:
                         choose = "choose a protocol with --protocol ID"
                         self.warn(f"{_plural(suite)} are left out; {choose}:\n{error.listed}")
         if self.protocol and self.jobs and not self._is_stored(self.protocol):
-            shown = [(suite, self._stored(suite)) for suite in suites().values()]
-            lists = [protocol_list(suite, self._details(jobs), self.results) for suite, jobs in shown if jobs]
+            by_suite = [(suite, self._stored(suite)) for suite in suites().values()]
+            lists = [protocol_list(suite, self._details(jobs), self.results) for suite, jobs in by_suite if jobs]
             listed = "\n".join(lists)
             raise StoreError(f"{self.results}: no run follows protocol {self.protocol}; it has:\n{listed}")
         return rows, missing
@@ -195,8 +195,8 @@ class Selection:
 
     def results_of(self, rows: Sequence[PlannedRow]) -> Results:
         """What the jobs of these rows gave; labels are in the order given, or else in that of the grammar."""
-        found = {row.row.label for row in rows}
-        labels = [label for label in self.labels or in_grammar_order(found) if label in found]
+        with_rows = {row.row.label for row in rows}
+        labels = [label for label in self.labels or in_grammar_order(with_rows) if label in with_rows]
         seeds = tuple(sorted({job.seed for row in rows for job in row.jobs}))
         asked = (self.profile or "", self.fidelity, self.budget or "strict", tuple(self.overrides))
         grid = Grid(tuple(map(Row, labels)), self.tasks and tuple(self.tasks), seeds, *asked)
@@ -215,9 +215,9 @@ class Selection:
         if not stored:
             example = f"-t {suite.tasks()[0]}" if suite is not main_suite() else ""
             command = shlex.join(["madbench", "run", "G-cg-q-12o", *example.split()])
-            others = [one for one in suites().values() if self._stored(one)]
-            instead = "".join(f"; its {_plural(one)} are in madbench table -t {one.tasks()[0]}" for one in others[:1])
-            raise StoreError(f"{self.results}: no runs of {_plural(suite)} yet; {command} makes some{instead}")
+            others = [other for other in suites().values() if self._stored(other)]
+            hints = [f"; its {_plural(other)} are in madbench table -t {other.tasks()[0]}" for other in others[:1]]
+            raise StoreError(f"{self.results}: no runs of {_plural(suite)} yet; {command} makes some{''.join(hints)}")
         names_one = any(suite_of_override(word, self.leading) is suite for word in self.overrides)
         is_chosen = self.protocol in {protocol_id(suite, job) for job in stored} if self.protocol else False
         if not is_chosen and not suite.takes_corpus:
@@ -236,21 +236,21 @@ class Selection:
             precisions = {profile.precision}
         labels = self.labels or in_grammar_order({job.label for job in alike})
         seeds = sorted({job.seed for job in stored})
-        about = (suite, profile, name, own, tasks, fidelity, budget)
-        protocols = [Protocol(*about, precision) for precision in sorted(precisions)]
-        begun = [rows for one in protocols if (rows := self._begun(self._rows(one, labels, seeds)))]
+        terms = (suite, profile, name, own, tasks, fidelity, budget)
+        protocols = [Protocol(*terms, precision) for precision in sorted(precisions)]
+        begun = [rows for protocol in protocols if (rows := self._rows_begun(self._rows(protocol, labels, seeds)))]
         if len(begun) > 1:
             words = [f"precision={rows[0].protocol.precision}" for rows in begun]
-            given = " and in ".join(rows[0].protocol.precision for rows in begun)
-            raise ConfigError(f"{self.results}: runs in {given}; add {' or '.join(words)}")
+            precisions_text = " and in ".join(rows[0].protocol.precision for rows in begun)
+            raise ConfigError(f"{self.results}: runs in {precisions_text}; add {' or '.join(words)}")
         if not begun:
-            raise StoreError(f"{self.results}: {self._instead(suite, stored, protocols[0])}")
+            raise StoreError(f"{self.results}: {self._what_is_stored(suite, stored, protocols[0])}")
         return begun[0]
 
-    def _instead(self, suite: Suite, stored: Sequence[Job], protocol: Protocol) -> str:
+    def _what_is_stored(self, suite: Suite, stored: Sequence[Job], protocol: Protocol) -> str:
         """What there is where nothing of ``protocol`` is stored: commands that train or show something."""
         listed = protocol_list(suite, self._details(stored), self.results)
-        shown = f"each of these commands shows one protocol:\n{listed}"
+        commands = f"each of these commands shows one protocol:\n{listed}"
         changes = f" with {' '.join(protocol.overrides)}" if protocol.overrides else ""
         terms = f", fidelity {protocol.fidelity}" if len(suite.fidelities) > 1 else ""
         asked = f"{protocol.profile.noun} {protocol.profile_name}{changes}{terms}, budget {protocol.budget}"
@@ -262,7 +262,7 @@ class Selection:
             words += ["--budget", protocol.budget]
             nothing = f"no run of {' or '.join(self.labels)} belongs to {asked}; "
             trains = f"this trains it:\n  {shlex.join(['madbench', 'run', *words, '--results', str(self.results)])}\n"
-        return f"{nothing}{trains}{shown}"
+        return f"{nothing}{trains}{commands}"
 
     def _rows(self, protocol: Protocol, labels: Iterable[str], seeds: Sequence[int]) -> list[PlannedRow]:
         """A row a label; one that was not named may not fit: it is stored for one task, or for other sizes, alone."""
@@ -282,17 +282,17 @@ class Selection:
             check_idle(key_of(word), planned)
         return rows
 
-    def _begun(self, rows: Sequence[PlannedRow]) -> list[PlannedRow]:
-        """Only rows and seeds of which at least one job is stored, and labels that were named; none without any."""
+    def _rows_begun(self, rows: Sequence[PlannedRow]) -> list[PlannedRow]:
+        """The rows and seeds of which at least one job is stored, and labels that were named; none without any."""
         pairs = {(row.name, job.seed) for row in rows for job in row.jobs if job.id in self.jobs}
         names, seeds = {name for name, _ in pairs}, {seed for _, seed in pairs}
-        found = []
+        begun = []
         for row in rows:
             is_whole = bool(self.labels) and row.name not in names
             jobs = [job for job in row.jobs if (row.name, job.seed) in pairs or (is_whole and job.seed in seeds)]
             if jobs:
-                found.append(replace(row, jobs=jobs))
-        return found
+                begun.append(replace(row, jobs=jobs))
+        return begun
 
     def _stored_rows(
         self, suite: Suite, stored: Sequence[Job], name: str, nothing: str, is_enough: Callable[[set[str]], bool]
@@ -304,15 +304,15 @@ class Selection:
         asked = [run for run in runs if self._is_asked_for(suite, run, profile)]
         groups = by_protocol(suite, asked, lambda run: run.job)
         if self.protocol:
-            groups = {name: found for name, found in groups.items() if name == self.protocol}
-        groups = {name: found for name, found in groups.items() if is_enough({run.job.label for run in found})}
+            groups = {name: alike for name, alike in groups.items() if name == self.protocol}
+        groups = {name: alike for name, alike in groups.items() if is_enough({run.job.label for run in alike})}
         listed = functools.partial(protocol_list, suite, results=self.results)
         if not runs:
             raise StoreError(f"{self.results}: no run of {_plural(suite)} has a result; madbench status says why")
         if not groups:
             why = nothing or f"none of its runs of {_plural(suite)} is as asked"
             raise StoreError(f"{self.results}: {why}; it has:\n{listed(runs)}")
-        chosen = [run for found in groups.values() for run in found]
+        chosen = [run for alike in groups.values() for run in alike]
         if len(groups) > 1:
             error = SeveralProtocols(
                 f"the runs of {_plural(suite)} follow {len(groups)} protocols, which cannot be compared; choose one "
@@ -354,8 +354,8 @@ class Selection:
 
     def _is_stored(self, protocol: str) -> bool:
         """Whether a run that may be shown follows the protocol of this id."""
-        shown = [suite for suite in suites().values() if suite.name in self._named]
-        return any(protocol_id(suite, job) == protocol for suite in shown for job in self._stored(suite))
+        named = [suite for suite in suites().values() if suite.name in self._named]
+        return any(protocol_id(suite, job) == protocol for suite in named for job in self._stored(suite))
 
     def _stored(self, suite: Suite) -> list[Job]:
         return [job for job in self.jobs.values() if job.suite == suite.name]

@@ -10,16 +10,16 @@ import pandas as pd
 
 from madbench.analysis.captions import SOLVED_NOTE, about_baseline
 from madbench.analysis.cells import Cell, cells_of, is_over_budget, with_marks
-from madbench.analysis.quantities import BUDGET_RATIO, SEEDS, TASK_MEAN, column, is_average
+from madbench.analysis.quantities import BUDGET_RATIO, NUM_SEEDS, TASK_MEAN, column, is_average
 from madbench.analysis.result_table import ResultTable
 from madbench.analysis.samples import differences_from
 from madbench.analysis.scores import Results
 from madbench.errors import ConfigError, StoreError
 from madbench.suites import Column, Suite, suites
-from madbench.suites.base import SOLVED
+from madbench.suites.columns import SOLVED
 from madbench.suites.protocol import Protocol
 from madbench.suites.published import published_numbers
-from madbench.suites.scoring import Outcome, mean_over
+from madbench.suites.scoring import Outcome, mean_over, scoring_of
 
 if TYPE_CHECKING:
     from collections.abc import Hashable
@@ -34,18 +34,18 @@ def _side_by_side(results: Results, parts: Sequence[ResultTable]) -> ResultTable
     columns, cells = list(first.columns), {name: dict(first.cells.get(name, {})) for name in names}
     for part in others:
         (suite,) = part.suites
-        own = {one.name: one for one in part.columns}
-        for one in (BUDGET_RATIO, SEEDS):
-            heading = f"{suite.short.upper()} {one.heading.lower()}"
-            own[one.name] = replace(one, name=f"{suite.short}_{one.name}", heading=heading)
+        own = {column.name: column for column in part.columns}
+        for extra in (BUDGET_RATIO, NUM_SEEDS):
+            heading = f"{suite.short.upper()} {extra.heading.lower()}"
+            own[extra.name] = replace(extra, name=f"{suite.short}_{extra.name}", heading=heading)
         columns += own.values()
         for name in names:
             cells[name] |= {own[key].name: cell for key, cell in part.cells.get(name, {}).items()}
 
-    def about() -> str:
-        sentences = [f"{part.title}: {part.about()}" for part in parts]
+    def describe() -> str:
+        sentences = [f"{part.title}: {part.describe()}" for part in parts]
         lacking = {part.title: [name for name in names if name not in part.rows] for part in parts}
-        sentences += [f"Without runs ({title}): {', '.join(found)}." for title, found in lacking.items() if found]
+        sentences += [f"Without runs ({title}): {', '.join(missing)}." for title, missing in lacking.items() if missing]
         return " ".join(sentences)
 
     published = {name: {k: v for part in parts for k, v in part.published.get(name, {}).items()} for name in names}
@@ -57,7 +57,7 @@ def _side_by_side(results: Results, parts: Sequence[ResultTable]) -> ResultTable
         cells=cells,
         published=published,
         short=", ".join(part.short for part in parts),
-        about=about,
+        describe=describe,
         parts=tuple(parts),
     )
 
@@ -82,10 +82,10 @@ def result_table(
 
     Raises ``ConfigError`` for thresholds that no suite has or that make no sense.
     """
-    shown = results.suites
-    is_brief = len(shown) > 1 if is_brief is None else is_brief
-    tables = [_suite_results(results, suite, thresholds, is_brief, has_baseline, shows_published) for suite in shown]
-    if thresholds is not None and not any(one.is_steps for table in tables for one in table.columns):
+    chosen = results.suites
+    is_brief = len(chosen) > 1 if is_brief is None else is_brief
+    tables = [_suite_results(results, suite, thresholds, is_brief, has_baseline, shows_published) for suite in chosen]
+    if thresholds is not None and not any(column.is_steps for table in tables for column in table.columns):
         raise ConfigError(f"thresholds {', '.join(f'{x:g}' for x in thresholds)}: no table here counts steps to a loss")
     if has_baseline:
         tables = [_with_differences(table, results) for table in tables]
@@ -106,8 +106,9 @@ def result_tables(results: Results, has_baseline: bool = False) -> list[ResultTa
 
 def _ordered(results: Results) -> list[str]:
     """Names of rows in the order of the grid; a suite's row leaves out what does not concern it."""
-    grid, shown = results.experiment.grid, suites().values()
-    names = [name for row in grid.rows for name in (row.name, *(row.of_suite(one, grid.leading).name for one in shown))]
+    grid, every = results.experiment.grid, suites().values()
+    of_suites = ((row, *(row.of_suite(suite, grid.leading) for suite in every)) for row in grid.rows)
+    names = [row.name for rows in of_suites for row in rows]
     rows = [row.name for row in results.experiment.rows]
     return [name for name in dict.fromkeys([*names, *rows]) if name in rows]
 
@@ -122,13 +123,13 @@ def _suite_results(
 ) -> ResultTable:
     """The table of one suite, the rows with settings of their own each scored by themselves."""
     by_row: dict[str, list[Outcome]] = {}
-    for one in results.outcomes(suite):
-        by_row.setdefault(one.row, []).append(one)
-    rows = [row for row in results.rows(suite) if any(one.record for one in by_row[row.name])]
+    for outcome in results.outcomes(suite):
+        by_row.setdefault(outcome.row, []).append(outcome)
+    rows = [row for row in results.rows(suite) if any(outcome.record for outcome in by_row[row.name])]
     groups: dict[Hashable, list[Outcome]] = {}
     protocols: dict[Hashable, Protocol] = {}
     names: dict[Hashable, str] = {}
-    for row, key in zip(rows, suite.scores.groups([row.protocol for row in rows])):
+    for row, key in zip(rows, scoring_of(suite).groups([row.protocol for row in rows])):
         groups.setdefault(key, []).extend(by_row[row.name])
         protocols.setdefault(key, row.protocol)
         names.setdefault(key, row.name)
@@ -138,23 +139,23 @@ def _suite_results(
         listed = ", ".join(f"{protocols[key].name} ({names[key]})" for key in groups)
         raise ConfigError(f"the rows follow {len(groups)} protocols, which cannot be compared: {listed}")
     if thresholds is None:
-        thresholds = suite.scores.thresholds(list(groups.values()), list(protocols.values()))
+        thresholds = scoring_of(suite).thresholds(list(groups.values()), list(protocols.values()))
     elif len(set(thresholds)) < len(thresholds):
         raise ConfigError(f"thresholds {', '.join(f'{x:g}' for x in thresholds)}: give each once")
-    frames = {key: suite.scores.frame(outcomes, thresholds) for key, outcomes in groups.items()}
-    of_groups = [suite.scores.columns(protocols[key], groups[key], frames[key], thresholds) for key in groups]
-    columns = [one for one in of_groups[0] if all(one in others for others in of_groups)]
+    frames = {key: scoring_of(suite).frame(outcomes, thresholds) for key, outcomes in groups.items()}
+    of_groups = [scoring_of(suite).columns(protocols[key], groups[key], frames[key], thresholds) for key in groups]
+    columns = [column for column in of_groups[0] if all(column in others for others in of_groups)]
     if is_brief:
-        columns = [one for one in columns if one.is_attributed or one.is_steps]
+        columns = [column for column in columns if column.is_attributed or column.is_steps]
     first = next(iter(groups))
     protocol = results.protocol(suite) if len(groups) == 1 else protocols[first]
     name = names[first] if len(groups) > 1 else ""
 
-    def about() -> str:
-        is_solved = any(one.counts == SOLVED for one in columns)
-        return " ".join([suite.scores.about(protocol, groups[first], columns, name), *[SOLVED_NOTE] * is_solved])
+    def describe() -> str:
+        is_solved = any(column.counts == SOLVED for column in columns)
+        return " ".join([scoring_of(suite).about(protocol, groups[first], columns, name), *[SOLVED_NOTE] * is_solved])
 
-    return suite_table(results, suite, columns, list(frames.values()), about, shows_published)
+    return suite_table(results, suite, columns, list(frames.values()), describe, shows_published)
 
 
 def suite_table(
@@ -162,7 +163,7 @@ def suite_table(
     suite: Suite,
     columns: list[Column],
     frames: Sequence[pd.DataFrame],
-    about: Callable[[], str],
+    describe: Callable[[], str],
     shows_published: bool = False,
 ) -> ResultTable:
     """The table of one suite; ``frames`` are scores of one protocol each.
@@ -185,20 +186,20 @@ def suite_table(
         if name in ratios:
             row[BUDGET_RATIO.name] = Cell.of(ratios[name])
         if seeds:
-            row[SEEDS.name] = Cell.of(seeds)
+            row[NUM_SEEDS.name] = Cell.of(seeds)
     rows = {name: planned[name].row for name in _ordered(results) if name in cells}
-    shown = {one.name for one in columns}
+    names = {column.name for column in columns}
     published = {
         name: {
             key: number
             for key, number in published_numbers(planned[name].protocol, name, shows_published).items()
-            if key in shown
+            if key in names
         }
         for name in rows
     }
     protocol = planned[next(iter(rows))].protocol
     short = f"{protocol.profile.noun} {protocol.profile_name}"
-    return ResultTable((suite,), [*columns, BUDGET_RATIO, SEEDS], rows, cells, published, short, about)
+    return ResultTable((suite,), [*columns, BUDGET_RATIO, NUM_SEEDS], rows, cells, published, short, describe)
 
 
 def _with_differences(table: ResultTable, results: Results) -> ResultTable:
@@ -213,13 +214,13 @@ def _with_differences(table: ResultTable, results: Results) -> ResultTable:
     else:
         compared = column(names[0])
         of_what = "the mean over the tasks" if is_average(names[0]) else compared.heading
-        kept = [one.name for one in table.columns if one.is_compared] + [names[0]]
+        kept = [each.name for each in table.columns if each.is_compared] + [names[0]]
         scores = scores[scores.column.isin(kept) | scores.column.isin(rows[0].protocol.tasks)]
     what = f"{of_what}, in {compared.difference.partition(' of ')[0]}"
 
-    def about() -> str:
-        return " ".join([table.about(), *about_baseline([row.row for row in rows], what)])
+    def describe() -> str:
+        return " ".join([table.describe(), *about_baseline([row.row for row in rows], what)])
 
-    shown = compared if len(rows) > 1 else None
+    compared_column = compared if len(rows) > 1 else None
     differences = differences_from(scores, rows[0].name)
-    return replace(table, about=about, baseline=rows[0].name, compared=shown, differences=differences)
+    return replace(table, describe=describe, baseline=rows[0].name, compared=compared_column, differences=differences)

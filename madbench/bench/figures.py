@@ -17,37 +17,37 @@ from madbench.bench.parts import PEER, Curve, Part, Row
 def draw(part: Part, rows: Sequence[Row], where: str) -> Figure | None:
     """The part's curve; None where no row has its number. Black lines reach from the shortest time to the longest."""
     curve = part.curve
-    shown = [row for row in rows if row.get(curve.y) is not None]
-    if not shown:
+    drawn = [row for row in rows if row.get(curve.y) is not None]
+    if not drawn:
         return None
-    series = list(dict.fromkeys(_series(curve, row) for row in shown))
+    series = list(dict.fromkeys(_series(curve, row) for row in drawn))
     colors = distinct(PALETTE, len(series))
     looks = {
-        one: {
-            "color": GREY if one == PEER else colors[i],
+        name: {
+            "color": GREY if name == PEER else colors[i],
             "marker": MARKERS[i % len(MARKERS)],
             "markersize": 4,
         }
-        for i, one in enumerate(series)
+        for i, name in enumerate(series)
     }
-    panels_of = list(dict.fromkeys(row.get(curve.panel) for row in shown))
-    is_line = not isinstance(shown[0][curve.x], str)
-    places = list(dict.fromkeys(row[curve.x] for row in shown))
+    panels_of = list(dict.fromkeys(row.get(curve.panel) for row in drawn))
+    is_line = not isinstance(drawn[0][curve.x], str)
+    places = list(dict.fromkeys(row[curve.x] for row in drawn))
     width = 4.4 if is_line else max(3.2, 0.12 * len(places) * (len(series) + 1) + 1)
     panels = Panels(Layout(), part.name, f"{part.name}: {part.what}", [len(panels_of)], (width, 2.8))
     for axes, panel in zip(panels.axes, panels_of):
-        here = [row for row in shown if row.get(curve.panel) == panel]
+        here = [row for row in drawn if row.get(curve.panel) == panel]
         axes.set_title(panel or "")
         if is_line:
-            for one, look in looks.items():
-                mine = [row for row in here if _series(curve, row) == one]
+            for name, look in looks.items():
+                mine = [row for row in here if _series(curve, row) == name]
                 axes.plot([row[curve.x] for row in mine], [row[curve.y] for row in mine], linewidth=1.2, **look)
             axes.set(xscale="log", yscale="log", xlabel=curve.x_label, ylabel=curve.y_label)
             axes.set_xticks(places, [f"{place:,}" for place in places])
             axes.minorticks_off()
         else:
             _draw_bars(axes, curve, here, places, looks)
-    entries = looks if is_line else {one: look | {"marker": "s"} for one, look in looks.items()}
+    entries = looks if is_line else {name: look | {"marker": "s"} for name, look in looks.items()}
     return panels.finish([where], entries if curve.series else {})
 
 
@@ -55,9 +55,9 @@ def _draw_bars(axes: Axes, curve: Curve, rows: Sequence[Row], places: list[str],
     series, (quantity, unit) = list(looks), curve.y.split("_", 1)
     width = 0.8 / len(series)
     for row in rows:
-        one = _series(curve, row)
-        x, y = places.index(row[curve.x]) + (series.index(one) - (len(series) - 1) / 2) * width, row[curve.y]
-        axes.bar(x, y, width, color=looks[one]["color"])
+        name = _series(curve, row)
+        x, y = places.index(row[curve.x]) + (series.index(name) - (len(series) - 1) / 2) * width, row[curve.y]
+        axes.bar(x, y, width, color=looks[name]["color"])
         if (low := row.get(f"{quantity}_low_{unit}")) is not None:
             axes.plot([x, x], [low, row[f"{quantity}_high_{unit}"]], color="black", linewidth=1)
     axes.set(xlim=(-0.6, len(places) - 0.4), ylabel=curve.y_label, ylim=(0, None))

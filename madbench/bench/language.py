@@ -26,7 +26,7 @@ FLA_LABELS = tuple(f"fla:{layer}" for layer in ("gla", "hgrn2", "gsa", "path", "
 
 @dataclass(frozen=True)
 class Shape:
-    """Of a model and its input."""
+    """The shape of a model and its input."""
 
     d_model: int
     n_layer: int
@@ -68,11 +68,11 @@ def _shape(setup: Setup, on_cpu: Shape = SMALL, on_gpu: Shape = GPT2_SMALL) -> S
 def _models(setup: Setup) -> list[tuple[str, str, str, int]]:
     """Name, label, path and heads of each row."""
     heads = SOFTMAX_HEADS if _shape(setup).d_model % SOFTMAX_HEADS == 0 else 8
-    found = [("S flash", "S", "sdpa", heads), *((label, label, "auto", 2) for label in setup.labels)]
-    found += [("S naive", "S", "dense", heads)]
+    models = [("S flash", "S", "sdpa", heads), *((label, label, "auto", 2) for label in setup.labels)]
+    models += [("S naive", "S", "dense", heads)]
     if not setup.is_cpu and importlib.util.find_spec("fla"):
-        found += [(label, label, "auto", 2) for label in FLA_LABELS]
-    return found
+        models += [(label, label, "auto", 2) for label in FLA_LABELS]
+    return models
 
 
 def measure_table5(setup: Setup) -> Iterator[Row]:
@@ -82,10 +82,10 @@ def measure_table5(setup: Setup) -> Iterator[Row]:
     for name, label, path, heads in setup.in_time(_models(setup)):
         row: Row = {"label": name, "length": shape.length, "batch": shape.batch, "d_model": shape.d_model}
         try:
-            one = MixerShape(shape.batch, shape.length, shape.d_model)
-            row["path"] = resolved(make(label, one, setup, path, heads), one, setup, path)
+            of_mixer = MixerShape(shape.batch, shape.length, shape.d_model)
+            row["path"] = resolved(make(label, of_mixer, setup, path, heads), of_mixer, setup, path)
             if label not in FLA_LABELS:
-                check_error(error_of(label, one, setup, row["path"], heads), setup)
+                check_error(error_of(label, of_mixer, setup, row["path"], heads), setup)
             model = model_of(label, shape, setup, path, heads)
             passes = _passes(model, tokens, setup)
             times = in_turns(passes | flash, setup.limits, setup.device)

@@ -30,7 +30,7 @@ COMPILED = "compiled"  # the chunked path through torch.compile
 
 @dataclass(frozen=True)
 class Shape:
-    """Of a mixer's input, (B, T, D)."""
+    """The shape of a mixer's input, (B, T, D)."""
 
     batch: int
     length: int
@@ -127,13 +127,13 @@ def check_error(error: float, setup: Setup) -> None:
 
 
 def _cases(label: str, paths: Sequence[str], shape: Shape, setup: Setup) -> list[Case]:
-    """One a path, checked; without ``paths`` every path that computes this label on this device."""
+    """Cases of a label, one a path, checked; without ``paths`` every path that computes this label on this device."""
     try:
-        known = paths_of(make(label, shape, setup)) or ["auto"]
+        all_paths = paths_of(make(label, shape, setup)) or ["auto"]
     except MadbenchError as error:
         return [Case(label, "-", problem=reason(error))]
     cases = []
-    for path in paths or known:
+    for path in paths or all_paths:
         try:
             mixer = make(label, shape, setup, path)
             path = resolved(mixer, shape, setup, path)
@@ -149,17 +149,17 @@ def _cases(label: str, paths: Sequence[str], shape: Shape, setup: Setup) -> list
 
 def _compiled(case: Case, x: Tensor, setup: Setup) -> Case:
     """The path of ``case`` through torch.compile, compared with it."""
-    found = Case(case.label, COMPILED, make(case.label, Shape(*x.shape), setup, case.path))
+    compiled = Case(case.label, COMPILED, make(case.label, Shape(*x.shape), setup, case.path))
     try:
         torch.compiler.reset()
-        found.mixer.compile(dynamic=False)
+        compiled.mixer.compile(dynamic=False)
         (y, gradients), (truth, exact) = (
-            _outcome(one.mixer, x, setup.device, setup.precision) for one in (found, case)
+            _outcome(each.mixer, x, setup.device, setup.precision) for each in (compiled, case)
         )
         check_error(max(difference(y, truth), difference(gradients, exact)), setup)
     except Exception as error:  # of a compiler, of many kinds
-        found.problem = reason(error)
-    return found
+        compiled.problem = reason(error)
+    return compiled
 
 
 def core_passes(
@@ -176,7 +176,7 @@ def core_passes(
     q, k, v = leaf(heads[0], sizes.qk_width), leaf(heads[0], sizes.qk_width), leaf(heads[1], sizes.vo_width)
     mixings = [mixing and mixing.tables for mixing in (mixer.mix1, mixer.mix2)]
     strengths = [leaf(n, sizes.r, torch.float32) if mixing else None for n, mixing in zip(heads, mixings)]
-    ours = [q, k, v, *(one for one in strengths if one is not None), *itertools.chain(*filter(None, mixings))]
+    ours = [q, k, v, *(x for x in strengths if x is not None), *itertools.chain(*filter(None, mixings))]
     theirs = [leaf(shape.d_model // FLASH_HEAD_WIDTH, FLASH_HEAD_WIDTH) for _ in range(3)]
     operators = {
         "core": (ours, lambda: attend(mixer.variant.base, mixer.by_lag, q, k, v, *strengths, *mixings)),
@@ -243,7 +243,7 @@ def _row(case: Case, times: Mapping[Any, Timing | str], x: Tensor, shape: Shape,
 
 
 def _shapes(setup: Setup) -> list[Shape]:
-    """Those of MAD, and on a GPU that of the language model too."""
+    """Shapes of MAD, and on a GPU that of the language model too."""
     if not (setup.is_cpu or setup.lengths or setup.batch or setup.d_model):
         return [Shape(8, 1024, 768), Shape(128, 128, 128), Shape(128, 1024, 128)]
     batch, lengths = (32, (32, 128, 256)) if setup.is_cpu else (128, (128, 1024))

@@ -169,7 +169,7 @@ def commands(folder: Path, empty: Path) -> dict[str, list[str]]:
 
 
 def measure(folder: Path, repeats: int) -> dict[str, dict[str, float]]:
-    """Of each verb: seconds without an index, and median seconds and CPU seconds with one."""
+    """Seconds of each verb without an index, and median seconds and CPU seconds with one."""
     results = {}
     with tempfile.TemporaryDirectory() as empty:
         for name, command in commands(folder, Path(empty)).items():

@@ -21,7 +21,7 @@ class Target:
 
 
 def _value(part: str, name: str, **keys: object) -> Callable[[Rows], float | None]:
-    """That of the first row with the keys."""
+    """The value of the first row with the keys."""
 
     def find(rows: Rows) -> float | None:
         for row in rows.get(part, ()):
@@ -37,13 +37,13 @@ def _inverse(find: Callable[[Rows], float | None]) -> Callable[[Rows], float | N
 
 
 def _least_of_peer(rows: Rows) -> float | None:
-    """Over labels, on the two tasks with 32 tokens; both have to be there."""
-    found = {
+    """The least ratio over labels, on the two tasks with 32 tokens; both have to be there."""
+    ratios = {
         (row["task"], row["label"]): row["speed_over_peer"]
         for row in rows.get("training", ())
         if row["task"] in _SHORT and row["length"] == 32 and row["label"] != PEER and "speed_over_peer" in row
     }
-    return min(found.values()) if {task for task, _ in found} == {*_SHORT} else None
+    return min(ratios.values()) if {task for task, _ in ratios} == {*_SHORT} else None
 
 
 _SHORT = ("memorization", "compression")
@@ -75,9 +75,9 @@ TARGETS = (
 
 def lines(rows: Rows, device: str) -> list[str]:
     """A Markdown table of the device's targets."""
-    found = [(target, target.measure(rows)) for target in TARGETS if target.device == device]
+    measured = [(target, target.measure(rows)) for target in TARGETS if target.device == device]
     cells = [
         f"| {target.what} | {target.bound} | {'not measured' if value is None else f'{value:.3g}'} |"
-        for target, value in found
+        for target, value in measured
     ]
     return ["| HyperGLU | Target | Here |", "| --- | --- | ---: |", *cells]

@@ -55,27 +55,27 @@ def in_turns(cases: Mapping[Any, Callable[[], Any]], limits: Limits, device: str
     A case that runs out of memory, or that cannot be computed here, has the reason instead.
     """
     seconds: dict[Any, list[float]] = {name: [] for name in cases}
-    found: dict[Any, Timing | str] = {}
+    times: dict[Any, Timing | str] = {}
     calls = dict.fromkeys(cases, 1)
     for round_ in range(1 + limits.rounds):
         if round_ > LEAST_ROUNDS and limits.is_over:
             break
         for name, run in cases.items():
-            if name in found:
+            if name in times:
                 continue
             try:
                 spent = _seconds(run, device, calls[name])
                 if not round_ and device != "cpu":  # where a pass may be far shorter than a wait for the device
                     calls[name] = max(1, min(MOST_CALLS, int(ROUND_SECONDS / _seconds(run, device))))
             except Exception as error:  # of a kernel or a compiler, of many kinds
-                found[name] = reason(error)
+                times[name] = reason(error)
                 continue
             if round_:
                 seconds[name].append(spent)
     for name, spent in seconds.items():
-        if name not in found:
-            found[name] = Timing(statistics.median(spent), min(spent), max(spent))
-    return found
+        if name not in times:
+            times[name] = Timing(statistics.median(spent), min(spent), max(spent))
+    return times
 
 
 def reason(error: Exception) -> str:

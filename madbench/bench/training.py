@@ -15,7 +15,7 @@ from madbench.bench.timing import Timing, in_turns, reason
 from madbench.jobs import Job
 from madbench.mixers.tracing import as_compiled
 from madbench.suites import main_suite, size_of
-from madbench.suites.base import Profile
+from madbench.suites.profile import Profile
 from madbench.tasks import settings_class
 from madbench.training.loop import step_of
 from madbench.training.member import GroupMember
@@ -27,7 +27,7 @@ def measure_training(setup: Setup) -> Iterator[Row]:
     compiles = setup.compiles and setup.is_cpu  # on a GPU a step is a graph
     for task in setup.in_time(_tasks(setup)):
         jobs = {label: _jobs(label, task, profile, setup) for label in setup.labels}
-        steps, found, problems = {}, {}, {}
+        steps, path_of, problems = {}, {}, {}
         with tempfile.TemporaryDirectory() as folder:
             members = {
                 label: GroupMember(mine[0], Path(folder), lambda _: None, setup.device) for label, mine in jobs.items()
@@ -35,9 +35,9 @@ def measure_training(setup: Setup) -> Iterator[Row]:
             for label, member in members.items():
                 shape = Shape(*member.trial.batch_shape, member.job.model.d_model)
                 with as_compiled(compiles):
-                    found[label] = resolved(member.trial.mixer, shape, setup, "auto")
+                    path_of[label] = resolved(member.trial.mixer, shape, setup, "auto")
                 try:
-                    check_error(error_of(label, shape, setup, found[label], member.job.model.n_head), setup)
+                    check_error(error_of(label, shape, setup, path_of[label], member.job.model.n_head), setup)
                     step = step_of([member], compiles)
                     for _ in range(step.warm_up - 1):  # a CUDA graph is captured after some steps
                         step([member.rate])
@@ -53,7 +53,7 @@ def measure_training(setup: Setup) -> Iterator[Row]:
                 steps[PEER] = reference.peer_step(setup.peer, *of_model, batch, setup.precision)
             times = problems | in_turns(steps, setup.limits, setup.device)
         for name in [*jobs, *[PEER] * bool(setup.peer)]:
-            row = {"label": name, "task": task, "heading": settings_class(task).heading, "path": found.get(name)}
+            row = {"label": name, "task": task, "heading": settings_class(task).heading, "path": path_of.get(name)}
             if compiles:
                 row["compiled"] = "yes" if name in jobs else "no"
             row |= {"batch": trial.batch_shape[0], "length": trial.batch_shape[1]}
@@ -78,7 +78,7 @@ def measure_training(setup: Setup) -> Iterator[Row]:
 
 
 def _tasks(setup: Setup) -> list[str]:
-    """Those whose sequences have one of the lengths that were asked for, or all."""
+    """Tasks whose sequences have one of the lengths that were asked for, or all."""
     profile = main_suite().Profile.load(setup.profile)
     return [
         task for task in main_suite().usual_tasks() if profile.settings(task)[0]["seq_len"] in setup.lengths
@@ -86,7 +86,7 @@ def _tasks(setup: Setup) -> list[str]:
 
 
 def _jobs(label: str, task: str, profile: Profile, setup: Setup) -> list[Job]:
-    """Those of one seed; the first is the task's baseline."""
+    """Jobs of one seed; the first is the task's baseline."""
     jobs = main_suite().jobs([label], profile, seeds=[0], tasks=[task], budget="strict", precision=setup.precision)
     if setup.batch is None:
         return jobs
@@ -94,7 +94,7 @@ def _jobs(label: str, task: str, profile: Profile, setup: Setup) -> list[Job]:
 
 
 def _seconds_of_all(jobs: list[Job], step_seconds: float) -> float:
-    """Of all jobs, evaluations included, at the speed of the first: a step costs as many seconds as it has FLOPs."""
+    """The seconds of all jobs, evaluations included, at the speed of the first: steps cost as many seconds as FLOPs."""
     first = size_of(jobs[0])
     flops_of_step = 3 * first.flops_per_token * first.seq_len * first.sequences_per_step
     return sum(size_of(job).flops for job in jobs) * step_seconds / flops_of_step

@@ -28,9 +28,11 @@ from madbench.labels import (
     parse,
     unreadable,
 )
+from madbench.mixers.my import sources
+from madbench.papers import loaded_papers
 from madbench.store.runs import Run
 from madbench.suites import Suite, broken_suites, main_suite, suites
-from madbench.suites.base import field_names
+from madbench.suites.profile import field_names
 from madbench.tasks import broken_tasks, loaded_tasks
 
 Rows = list[dict[str, Any]]
@@ -38,7 +40,9 @@ Rows = list[dict[str, Any]]
 
 def ls(
     kind: argument(
-        str | None, "KIND", "labels, variants, suites, tasks, profiles, presets, families, runs, or a suite's profiles."
+        str | None,
+        "KIND",
+        "labels, variants, suites, tasks, profiles, presets, families, modules, papers, runs, or a suite's profiles.",
     ) = None,
     specs: argument(
         list[str] | None,
@@ -177,6 +181,22 @@ def _families() -> Rows:
     return _with_broken(rows, broken)
 
 
+def _modules() -> Rows:
+    places, broken = sources.places(), sources.broken_modules()
+    rows = [
+        {"module": name, "label": f"my:{name}", "class": path, "from": place}
+        for name, (path, place) in places.items()
+        if name not in broken
+    ]
+    return _with_broken(rows, broken)
+
+
+def _papers() -> Rows:
+    papers, broken = loaded_papers()
+    rows = [{"paper": name, "items": len(paper.items), "title": paper.title} for name, paper in papers.items()]
+    return _with_broken(rows, broken)
+
+
 def _with_broken(rows: Rows, broken: Mapping[str, str]) -> Rows:
     """The rows, and one with its ``problem`` for each that installed packages have besides and that is broken."""
     nothing = dict.fromkeys(rows[0])
@@ -281,6 +301,8 @@ def listings() -> dict[str, tuple[Callable[..., Rows], str, str]]:
         "tasks": (_tasks, "tasks", "madbench data TASK shows examples of token tasks"),
         **profiles,
         "families": (_families, "families of labels", _SYNTAX),
+        "modules": (_modules, "modules of your own", "any torch.nn.Module in a file is my:FILE.CLASS without an entry"),
+        "papers": (_papers, "papers", "madbench paper PAPER lists what one holds"),
         "runs": (_runs, "stored runs", ""),
     }
 

@@ -194,7 +194,9 @@ def _of_figures(stored: options.StoredOptions, figures: Sequence[str]) -> option
 
 def _check_times(results: Results) -> None:
     """Raises ``ConfigError`` for runs whose times cannot be compared."""
-    differing = [name for suite in results.suites for name in suite.scores.timing_differences(results.runs(suite))]
+    from madbench.suites.scoring import scoring_of  # pandas
+
+    differing = [name for suite in results.suites for name in scoring_of(suite).timing_differences(results.runs(suite))]
     if differing:
         named = ", ".join(differing).replace("_", " ")
         problem = f"the runs differ in {named}, so their times cannot be compared; use --x tokens"

@@ -19,7 +19,7 @@ from madbench.errors import BudgetError, ConfigError, MadbenchError
 from madbench.labels import LabelSet, available_sets, expand
 from madbench.mixers import solve
 from madbench.suites import Suite, suite_called, suites
-from madbench.suites.base import Profile
+from madbench.suites.profile import Profile
 from madbench.tasks import broken_tasks, load_task_file, loaded_tasks
 
 KINDS = {"variants": "labels", "task": "task"}

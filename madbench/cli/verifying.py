@@ -16,6 +16,7 @@ from madbench.errors import ConfigError
 from madbench.labels import expand
 from madbench.labels.names import spelled
 from madbench.mixers.checks import Outcome, run_checks
+from madbench.suites import checks_of
 
 STYLES = {"fail": "bold red", "pass": "green", "not applicable": "dim"}
 """Verdicts, in the order in which they are shown."""
@@ -50,7 +51,7 @@ def verify(
     """
     if show_all and as_json:
         raise ConfigError("--all has no effect with --json, which has every check")
-    found = {label: run_checks(label) for label in tracked(expand(labels), "checking")}
+    found = {label: run_checks(label, checks_of) for label in tracked(expand(labels), "checking")}
     if as_json:
         print_json([{"label": label} | outcome.row for label, outcomes in found.items() for outcome in outcomes])
     else:

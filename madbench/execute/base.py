@@ -284,9 +284,9 @@ def work(assignment: Assignment, send: Send, hand_in: HandIn | None = None) -> O
         """Records, or why there are none. By its return an error is gone, with what raised it held in memory."""
         try:
             records = assignment.train(group, [works[job.id] for job in group], Report(progress, end))
-        except StoreError:
+        except (StoreError, StopTraining, KeyboardInterrupt):
             raise
-        except (Exception, SystemExit) as problem:
+        except BaseException as problem:  # SystemExit, and whatever else a mixer of another package may raise
             text = failure_text(problem)
             is_of_job = len(group) == 1 and not (len(jobs) > 1 and _leaves_unsound(problem))
             return [Record("failed", error=text)] if is_of_job else [], text

@@ -62,7 +62,7 @@ class Task:
 
     @property
     def jobs(self) -> Sequence[Job]:
-        """Those that the worker was handed."""
+        """Jobs that the worker was handed."""
         return self.assignment.jobs if self.assignment else [claim.job for claim in self.claims]
 
 

@@ -32,7 +32,7 @@ class JobBatch:
     reason: str = ""  # what decided about the threads, where it was not the number of cores alone
 
     def text(self, slots: int | None = None) -> str:
-        """How its jobs train, with fewer ``slots`` where there are fewer groups of jobs."""
+        """The jobs at a time and their threads in words, with fewer ``slots`` where there are fewer groups of jobs."""
         because = f" ({self.reason})" if self.reason else ""
         return f"{slots or self.slots} at a time, {self.threads} thread{'s' * (self.threads > 1)} each{because}"
 
@@ -135,7 +135,7 @@ def makespan(costs: Iterable[float], slots: int) -> float:
 
 
 def slots_in_memory(jobs: Sequence[Job], most: int, micro_batch: int | None = None) -> int:
-    """As many jobs at a time as fit into memory, from 1 to ``most``.
+    """The number of jobs at a time that fit into memory, from 1 to ``most``.
 
     Jobs that fit by a bound are not looked at any closer. Of the others the largest by that bound is measured, for each
     suite (:func:`madbench.training.cost.peak_memory_bytes`).
@@ -162,7 +162,7 @@ def most_bytes(job: Job, micro_batch: int | None = None) -> float:
 
 
 def _measured_bytes(job: Job, micro_batch: int | None) -> int | None:
-    """None for a mixer that cannot run without data."""
+    """Bytes as measured; None for a mixer that cannot run without data."""
     from madbench.training.cost import peak_memory_bytes, sequences_at_once
 
     try:

@@ -105,7 +105,7 @@ class LeftJob:
         )
 
     def outcome_for(self, task: Task) -> Outcome | None:
-        """What it gave for the jobs of the task, if it has ended well and trained them in the same way."""
+        """The outcome for the jobs of the task, if the Slurm job has ended well and trained them in the same way."""
         if not (self.job.paths.result_pickle.exists() and self.is_training(task)):
             return None
         kind, outcome = how_it_ended(self.job)
@@ -122,7 +122,7 @@ class LeftJob:
 
     @property
     def ids(self) -> list[str]:
-        """Those of the jobs that it trains."""
+        """Ids of the jobs that it trains."""
         return [job.id for job in self.assignment.jobs]
 
 
@@ -176,12 +176,12 @@ def how_it_ended(job: Any) -> tuple[str, Any]:
 
 
 def record_file(folder: Path, job_id: str) -> Path:
-    """Where a Slurm job leaves the record of a job that has ended before its group."""
+    """The file in which a Slurm job leaves the record of a job that has ended before its group."""
     return folder / f"{job_id}.record"
 
 
 def half_written(paths: Any) -> Path:
-    """Where submitit writes a result, before it is whole."""
+    """The files that submitit writes a result to, before it is whole."""
     return paths.result_pickle.with_name(f"{paths.result_pickle.name}.save_tmp")
 
 

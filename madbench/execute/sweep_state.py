@@ -63,7 +63,7 @@ class Running:
 
     @property
     def seconds_left(self) -> float:
-        """At the speed that it had up to its last progress; 0 where that is not known yet."""
+        """Seconds that the job has left, at its speed up to its last progress; 0 where that is not known yet."""
         if self.done_here <= 0:
             return 0.0
         return (1 - self.fraction) * (self.line["seconds"] - self.first[1]) / self.done_here
@@ -121,7 +121,7 @@ class SweepState:
 
     @property
     def fraction(self) -> float:
-        """Of all tokens, those of ended jobs and of running ones so far."""
+        """The share of all tokens that are those of ended jobs and of running ones so far."""
         total = sum(self.weights.values())
         return 1 - self._tokens()[0] / total if total else 1.0
 
@@ -138,7 +138,7 @@ class SweepState:
         return 60 * trained / elapsed if trained and elapsed > 0 else None
 
     def seconds_left(self) -> float | None:
-        """From the tokens trained on so far in this sweep; None where that is not known yet.
+        """Seconds that the sweep has left, at the tokens a second so far; None where that is not known yet.
 
         Jobs that were skipped, and what resumed jobs had done before, count neither as work nor as time.
         """
@@ -149,7 +149,7 @@ class SweepState:
         return max(left * elapsed / done, *(running.seconds_left for running in self.running.values()), 0.0)
 
     def content(self) -> dict[str, Any]:
-        """All that is shown of it, as JSON has it."""
+        """The state as the screen and JSON show it."""
         at_work = len(self.open.intersection(self.running))
         counts = self.counts | {"running": at_work, "waiting": len(self.open) - at_work}
         running = sorted(self.running.values(), key=lambda running: (running.slot is None, running.slot))

@@ -24,8 +24,9 @@ from madbench.suites.addressing import (
     suite_of_override,
     tasks_by_suite,
 )
-from madbench.suites.base import MOST_JOBS, Profile, check_tasks_of
 from madbench.suites.overrides import Plan, check_idle
+from madbench.suites.planning import MOST_JOBS
+from madbench.suites.profile import Profile, check_tasks_of
 from madbench.suites.protocol import Protocol
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ from madbench.jobs import Job
 from madbench.store.runs import Store
 from madbench.suites import Suite, suites
 from madbench.suites.addressing import plain
-from madbench.suites.base import unique
+from madbench.suites.planning import unique
 from madbench.suites.protocol import Protocol
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ class Experiment:
 
     @property
     def suites(self) -> list[Suite]:
-        """Those that have rows."""
+        """Suites that have rows."""
         return [suite for suite in suites().values() if any(row.protocol.suite is suite for row in self.rows)]
 
     @functools.cached_property
@@ -69,7 +69,7 @@ class Experiment:
 
     @property
     def protocol(self) -> Protocol:
-        """That of the first row, the baseline."""
+        """The protocol of the first row, the baseline."""
         return self.rows[0].protocol
 
     @property

@@ -159,7 +159,7 @@ def levels(label: Label) -> Mapping[str, str]:
 
 
 def factor_names(label: str | Label) -> Mapping[str, str]:
-    """Of factors of the label's family that people do not see under their own name, the one that they see."""
+    """Names that people see, of the factors of the label's family that have another name inside."""
     return getattr(family_of(label), "factor_names", {})
 
 

@@ -91,7 +91,7 @@ def isolated(where: str, kind: type[MadbenchError], own: tuple[type[MadbenchErro
 
 
 def _entry_points(group: str) -> list[EntryPoint]:
-    """Those of every package; one whose list of entry points is damaged has none."""
+    """Entry points of every package; one whose list of entry points is damaged has none."""
     from importlib import metadata  # slow to import, and most labels need no package
 
     try:

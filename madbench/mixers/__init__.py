@@ -156,7 +156,7 @@ class ListedFamily:
 
 
 def one_factor_apart(mine: Mapping[str, str], others: Iterable[tuple[Any, Mapping[str, str]]]) -> tuple[Any, ...]:
-    """Those of the labels ``others``, given with their factors, that differ from ``mine`` in exactly one; by factor."""
+    """The labels of ``others``, pairs of a label and its factors, that differ from ``mine`` in one; by factor."""
     neighbours_by_factor: dict[str, dict[Any, None]] = {name: {} for name in mine}
     for other, theirs in others:
         differing = [name for name in mine if theirs.get(name, mine[name]) != mine[name]]
@@ -227,7 +227,7 @@ def label_traits(label: Any) -> Traits:
 
 
 def own_settings(label: Any, settings: Any) -> dict[str, Any]:
-    """Those of the settings of a family, its ``Settings``, that identify this label of it; some it does not read."""
+    """The settings that identify this label, of its family's ``Settings``; a label does not read all of them."""
     read, later = used_settings(label), {field.name for field in fields(settings) if field.metadata == NOT_AT_DEFAULT}
     return {name: value for name, value in asdict(settings).items() if name in read or name not in later}
 
@@ -240,7 +240,7 @@ def used_settings(label: Any) -> list[str]:
 
 
 def effective_settings(allocation: Allocation, settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Those of the settings that change the mixer of an allocation otherwise than through its ranks."""
+    """The settings that change the mixer of an allocation otherwise than through its ranks."""
     read = {name: settings[name] for name in used_settings(allocation.label) if name in settings}
     effective = getattr(family_of(allocation.label), "effective", lambda _, read: read)
     return dict(effective(allocation, read))

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -37,17 +38,20 @@ class Outcome:
 
     @property
     def row(self) -> dict[str, Any]:
-        """For a table: check, verdict, residual, bound, statement, source, and why there is no residual, or where one
+        """A table's row: check, verdict, residual, bound, statement, source, and why there is no residual, or where one
         fails."""
         check = self.check
         bound = f"{'>' if check.is_difference else '<='} {check.tolerance:.0e}".replace("0e+00", "0")
-        found = {"check": check.name, "verdict": self.verdict, "residual": self.residual, "bound": bound}
+        columns = {"check": check.name, "verdict": self.verdict, "residual": self.residual, "bound": bound}
         reason = self.error or check.reason or (self.where if self.verdict == "fail" else "")
-        return found | {"statement": check.statement, "source": check.source, "reason": reason}
+        return columns | {"statement": check.statement, "source": check.source, "reason": reason}
 
 
-def run_checks(label: Any) -> list[Outcome]:
-    """The outcome of every check of a label or its text; one that raises has failed, with the error as its reason."""
+def run_checks(label: Any, further: Callable[[Any], Iterable[Check]] = lambda label: ()) -> list[Outcome]:
+    """The outcome of every check of a label or its text; one that raises has failed, with the error as its reason.
+
+    ``further`` gives the checks of a label that its family does not know.
+    """
     import torch
 
     label = as_label(label)
@@ -55,7 +59,7 @@ def run_checks(label: Any) -> list[Outcome]:
     torch.set_num_threads(1)  # more are in each other's way at these sizes
     outcomes = []
     try:
-        for check in family_of(label).checks(label):
+        for check in itertools.chain(family_of(label).checks(label), further(label)):
             outcomes.append(run_check(check))
     except Exception as error:
         check = Check("checks", "The family has checks of this label.", "the protocol", None)
@@ -73,8 +77,8 @@ def run_check(check: Check) -> Outcome:
 
     try:
         with torch.no_grad():
-            found = check.run()
-            residual, where = float(found), getattr(found, "where", "")
+            result = check.run()
+            residual, where = float(result), getattr(result, "where", "")
     except Exception as error:
         return Outcome(check, error=_named(error))
     if not math.isfinite(residual):

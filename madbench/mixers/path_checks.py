@@ -194,7 +194,7 @@ def path_checks(
 
 
 def causality_residual(make: Make) -> Residual:
-    """Of rows before a token that has changed, on every border of blocks."""
+    """The change of rows before a token that has changed, on every border of blocks."""
     mixer, x = make("auto", LONGEST)
     y, differences = mixer(x), []
     for row in (FEW, *BORDERS):
@@ -205,7 +205,7 @@ def causality_residual(make: Make) -> Residual:
 
 
 def step_residual(make: Make, length: int = LONGEST) -> Residual:
-    """Of steps against the parallel form: all rows of a long sequence, and the gradients of a short one."""
+    """The difference of steps from the parallel form: all rows of a long sequence, and the gradients of a short one."""
     mixer, x = make("auto", length)
     differences = [({"": difference(decoded(mixer, x), mixer(x))}, f"at {length} tokens")]
     x = x[:, :GRADIENT_OF_STEPS]
@@ -217,7 +217,7 @@ def step_residual(make: Make, length: int = LONGEST) -> Residual:
 
 
 def prefill_residual(make: Make, prompts: Sequence[int] = PROMPTS) -> Residual:
-    """Of prompts and steps after them against the parallel form, each with another continuation beside it."""
+    """The difference of prompts and steps after them from the parallel form, each beside another continuation."""
     mixer, x = make("auto", max(prompts) + CONTINUED)
     y, differences = mixer(x), []
     for prompt in prompts:
@@ -241,7 +241,7 @@ def prefill_residual(make: Make, prompts: Sequence[int] = PROMPTS) -> Residual:
 
 
 def slope_residual(make: Make, length: int = 8, steps: Sequence[float] = STEPS) -> Residual:
-    """Of gradients against differences of outputs along random directions, a parameter at a time."""
+    """The difference of gradients from slopes of outputs along random directions, a parameter at a time."""
     mixer, x = make("auto", length)
     computed = outcome(mixer, mixer, x, None)
     generator = torch.Generator().manual_seed(2)

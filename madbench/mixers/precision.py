@@ -9,7 +9,7 @@ from torch import Tensor
 
 
 def wide(x: Tensor) -> Tensor:
-    """In float32 at least: products of factors cancel and grow, and sums are long."""
+    """The tensor in float32 at least: products of factors cancel and grow, and sums are long."""
     return x.to(torch.promote_types(x.dtype, torch.float32))
 
 

@@ -55,11 +55,11 @@ class NormaliseInBlocks(torch.autograd.Function):
 
 
 def normalise(x: Tensor, gain: Tensor, eps: float) -> Tensor:
-    """The same by operators of torch."""
+    """The norm by operators of torch."""
     return x * (x.square().mean(-1, keepdim=True) + eps).rsqrt() * gain
 
 
 def _blocks(rows: Tensor) -> Iterator[slice]:
-    """Some rows at a time; without data the first ones alone, whose memory is that of all."""
+    """Blocks of rows; without data the first ones alone, whose memory is that of all."""
     count = max(1, BLOCK_NUMBERS // rows.shape[1])
     return (slice(i, i + count) for i in range(0, len(rows) if has_data(rows) else min(1, len(rows)), count))

@@ -120,7 +120,7 @@ class _ChunkedCrossEntropy(torch.autograd.Function):
 
 
 def _cross_entropy(hidden: Tensor, weight: Tensor, bias: Tensor | None, targets: Tensor, dtype: torch.dtype) -> Tensor:
-    """The same with all logits in memory at once."""
+    """The loss with all logits in memory at once."""
     logits = F.linear(hidden.to(dtype), weight.to(dtype), None if bias is None else bias.to(dtype))
     precise = torch.promote_types(hidden.dtype, torch.float32)
     return F.cross_entropy(logits.to(precise), targets, ignore_index=IGNORE)

@@ -7,21 +7,23 @@ may use. One that is broken fails alone.
 
 from __future__ import annotations
 
+import csv
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal
 
-from madbench.config import PUBLISHED, from_mapping, read_yaml
+from madbench.config import PUBLISHED, from_mapping, parse_seeds, read_yaml
 from madbench.errors import ConfigError, did_you_mean
 from madbench.jobs import Budget
 from madbench.labels import expand
 from madbench.labels.plugins import Installed, find_installed, isolated, place, resolve
+from madbench.suites import check_task
 
 GROUP = "madbench.papers"
 QUICK = "quick"
 """The size at which an item is made where no other is asked for."""
-
+SIZES = (QUICK, "full")
 
 ABSENT = ("Not made by madbench yet", "Cannot run here")
 """How ``needs`` of an item that is not made begins."""
@@ -116,12 +118,33 @@ def _check(paper: Paper, where: str) -> None:
             raise ConfigError(f"{at}: needs: expected {' or '.join(ABSENT)}, and a colon and the reason behind it")
         if item.labels and not item.profiles:
             raise ConfigError(f"{at}: labels have no effect without profiles")
-        if item.published and not paper.file(item.published).is_file():
-            raise ConfigError(f"{at}: published: there is no file {item.published}")
+        for size in item.profiles:
+            if size not in SIZES:
+                hint = did_you_mean(size, SIZES) or f"; expected one of: {', '.join(SIZES)}"
+                raise ConfigError(f"{at}: profiles: unknown size {size!r}{hint}")
+        if item.command.split()[:1] == ["paper"]:
+            raise ConfigError(f"{at}: command: expected another verb than paper, which would call itself")
+        parse_seeds(item.seeds, f"{at}: seeds")
+        for task in item.tasks:
+            check_task(task.rpartition("/")[2], f"{at}: tasks: ")
+        if item.published:
+            _check_published(paper.file(item.published), item, at)
         for claim in item.claims:
             if claim not in claims:
                 raise ConfigError(f"{at}: claims: no claim {claim!r}{did_you_mean(claim, claims)}")
         expand(item.labels)
+
+
+def _check_published(path: Path, item: Item, at: str) -> None:
+    if not path.is_file():
+        raise ConfigError(f"{at}: published: there is no file {item.published}")
+    with open(path, newline="", encoding="utf-8") as file:
+        header = next(csv.reader(file), [])
+    for column in ("label", *item.columns.values()):
+        if column not in header:
+            raise ConfigError(
+                f"{at}: published: {item.published} has no column {column!r}{did_you_mean(column, header)}"
+            )
 
 
 def built_in() -> dict[str, Path]:
@@ -154,6 +177,7 @@ def load_paper(name: str) -> Paper:
         paper = resolve(packages.points[name].value)
         if not isinstance(paper, Paper):
             raise ConfigError(f"expected a madbench.papers.Paper, got {type(paper).__name__}")
+        _check(paper, str(paper.title))  # of one that was not read from a file
     return replace(paper, name=name)
 
 

@@ -18,7 +18,7 @@ from madbench.files import write_atomically
 from madbench.grid import Grid, Row
 from madbench.jobs import Job
 from madbench.labels import expand
-from madbench.labels.plugins import resolve
+from madbench.labels.plugins import isolated, resolve
 from madbench.papers import QUICK, Item, Paper
 
 if TYPE_CHECKING:
@@ -122,8 +122,14 @@ class TableMeasure:
 
 
 def measure_of(item: Item) -> Measure:
-    """What plans and decides the item."""
-    return resolve(item.measure)() if item.measure else TableMeasure()
+    """What plans and decides the item; a ``ConfigError`` where its own cannot be loaded."""
+    if not item.measure:
+        return TableMeasure()
+    with isolated(f"{item.id}: measure {item.measure}", ConfigError):
+        measure = resolve(item.measure)()
+        if missing := [name for name in ("plan", "decide") if not hasattr(measure, name)]:
+            raise ConfigError(f"expected a class as madbench.papers.making.Measure, got one without {missing[0]}")
+    return measure
 
 
 def jobs_of(request: Request) -> list[Job]:
@@ -172,9 +178,16 @@ def published_numbers(request: Request) -> dict[str, dict[str, float]]:
     (labels,) = [[expand([row["label"]])[0] for row in rows]]
     names = item.columns or {name: name for name in (rows[0] if rows else {}) if name != "label"}
     return {
-        label: {ours: float(row[theirs]) for ours, theirs in names.items() if row.get(theirs)}
+        label: {ours: float(row[theirs]) for ours, theirs in names.items() if _is_number(row.get(theirs))}
         for label, row in zip(labels, rows)
     }
+
+
+def _is_number(text: str | None) -> bool:
+    try:
+        return math.isfinite(float(text or "nan"))
+    except ValueError:
+        return False
 
 
 def judged(verdicts: Mapping[str, str]) -> str:

@@ -53,6 +53,7 @@ from madbench.report.tables import (
 from madbench.store.runs import Store
 from madbench.suites import suites
 from madbench.suites.protocol import protocol_id
+from madbench.suites.scoring import scoring_of
 from madbench.tasks import broken_tasks
 
 if TYPE_CHECKING:
@@ -150,7 +151,7 @@ def _with_failed(rows: Sequence[PlannedRow], store: Store) -> list[PlannedRow]:
 
 
 def _reported_runs(results: Results, rows: Sequence[PlannedRow], records: Mapping[str, Record]) -> list[ReportedRun]:
-    counting = {name for suite in results.suites for name in suite.scores.counting(results.outcomes(suite))}
+    counting = {name for suite in results.suites for name in scoring_of(suite).counting(results.outcomes(suite))}
     changes = setting_changes([job for row in rows for job in row.jobs])
     words: dict[tuple, list[str]] = {}
     runs = []
@@ -220,7 +221,7 @@ def _properties(protocols: Iterable[Protocol], runs: Sequence[ReportedRun], stor
     for protocol in protocols:
         comparable = "" if protocol.profile.comparable_with_paper else " Not comparable with the paper."
         suite = protocol.suite
-        properties.append((suite.title, " ".join(suite.sentences(protocol)) + comparable))
+        properties.append((suite.title, " ".join(scoring_of(suite).sentences(protocol)) + comparable))
         if len(suite.tasks()) > 1:
             properties.append(("Tasks", ", ".join(map(title, protocol.tasks))))
             trainings = {run.job.training for run in runs if run.job.suite == suite.name}

@@ -181,7 +181,7 @@ class Store:
         return path
 
     def problems_of(self, job_id: str) -> list[str]:
-        """All that is damaged in a run's folder, to the last bit, and what to do; the store's index is not asked."""
+        """The damage in a run's folder, to the last bit, and what to do; the store's index is not asked."""
         folder = self._runs / job_id
         try:
             digests = self._read(job_id)[2]
@@ -214,7 +214,7 @@ class Store:
         return read_measurements(self._runs / job_id)
 
     def all_measurements(self, job_ids: Iterable[str]) -> dict[str, list[Measurement]]:
-        """Those of many runs, where there are any; a run of which one cannot be read is named in ``problems``."""
+        """Measurements of many runs, of those that have any; ``problems`` names runs with unreadable ones."""
         measurements_by_run = {}
         for job_id in job_ids:
             try:

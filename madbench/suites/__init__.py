@@ -7,8 +7,9 @@ group ``madbench.suites``. One that is broken fails alone and says why.
 from __future__ import annotations
 
 import functools
+import itertools
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,8 +17,12 @@ from typing import TYPE_CHECKING, Any
 from madbench.config import from_mapping
 from madbench.errors import ConfigError, did_you_mean
 from madbench.jobs import Job
+from madbench.labels import Label
 from madbench.labels.plugins import Installed, find_installed, load_value
-from madbench.suites.base import Column, Profile, Size, Suite
+from madbench.mixers import Check
+from madbench.suites.base import Size, Suite
+from madbench.suites.columns import Column
+from madbench.suites.profile import Profile
 from madbench.tasks import broken_tasks
 
 if TYPE_CHECKING:
@@ -73,6 +78,11 @@ def default_suites() -> list[Suite]:
     return [main, *(suite for suite in suites().values() if suite.address in beside)]
 
 
+def checks_of(label: Label) -> Iterator[Check]:
+    """What has to hold of a label's mixer on the tasks of suites."""
+    return itertools.chain.from_iterable(suite.checks(label) for suite in suites().values())
+
+
 def default_headline() -> tuple[str, ...]:
     """The columns by which labels are compared where nothing is asked for."""
     return tuple(name for suite in default_suites() for name in suite.headline(suite.usual_tasks()))
@@ -111,6 +121,8 @@ def suite_of_task(task: str, where: str = "") -> Suite:
     if task not in known:
         if task in broken_tasks():
             raise ConfigError(f"{where}{broken_tasks()[task]}")
+        if (suite := task.rpartition("/")[0]) in broken_suites():
+            raise ConfigError(f"{where}{broken_suites()[suite]}")
         raise ConfigError(f"{where}unknown task {task!r}{did_you_mean(task, known)}")
     return known[task]
 

@@ -10,7 +10,8 @@ from collections.abc import Collection, Iterable
 
 from madbench.config import key_of
 from madbench.suites import main_suite, suite_of_task, suites
-from madbench.suites.base import Profile, Suite
+from madbench.suites.base import Suite
+from madbench.suites.profile import Profile
 
 
 def tasks_by_suite(tasks: Iterable[str] | None) -> dict[str, list[str]]:

@@ -3,88 +3,32 @@
 from __future__ import annotations
 
 import abc
-import dataclasses
 import functools
 import math
 import pkgutil
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from pathlib import Path
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
+from typing import TYPE_CHECKING, Any, ClassVar
 
-from madbench.config import field_docs, from_mapping, key_of, overridden, read_yaml
-from madbench.errors import BudgetError, ConfigError, did_you_mean
-from madbench.jobs import Budget, Fidelity, Job, identifying
-from madbench.labels import Label, family_of, label_identity, loaded_families, parse
-from madbench.mixers import Family, label_traits, own_settings, solve, used_settings
-from madbench.tasks import settings_class
+from madbench.errors import ConfigError
+from madbench.jobs import Budget, Fidelity, Job
+from madbench.labels import Label
+from madbench.mixers import Check
+from madbench.suites.columns import ACCURACY, SOLVED, Average, Column
+from madbench.suites.overrides import Plan
+from madbench.suites.profile import Profile
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable
-
-    from madbench.suites.overrides import Plan
-    from madbench.suites.protocol import Protocol
-    from madbench.suites.scoring import Scoring
     from madbench.suites.trial import Trial
     from madbench.text.corpus import Corpus
 
 MICRO_BATCH_TOKENS = 12_288
 """Tokens of text that go through a model at once where nothing else is asked for: 12 windows of 1,024, as nanoGPT's."""
-MOST_JOBS = 100_000
-"""Jobs of one experiment."""
 MOST_CHANGES = 6
 """Beyond which a protocol is not called after a shipped profile."""
 OWN = "of its own"
 """The profile of such a protocol."""
-FILE_ONLY = ("description", "comparable_with_paper", "corpus", "suite", "beside")
-"""Keys that say what a file is; they belong in it and cannot be overridden."""
-
-
-LAST_EVALUATIONS = 5
-"""Of a curve, whose mean is L5."""
-
-
-def loss_l5(train_losses: Sequence[float]) -> float:
-    """L5: the mean of the last five training-batch evaluations, of all where there are fewer; NaN for none."""
-    last = train_losses[-LAST_EVALUATIONS:]
-    return sum(last) / len(last) if last else math.nan
-
-
-@dataclass(frozen=True)
-class Column:
-    """One quantity of every label, a column of its suite's table."""
-
-    name: str
-    heading: str
-    digits: int  # decimal places that are printed; they decide nothing
-    better: Literal["higher", "lower", ""] = ""  # empty for what is no result, and so has no interval and no best
-    limits: tuple[float, float] = (-math.inf, math.inf)  # beyond which no value can be
-    missing: str = ""  # what a cell without a number says
-    resolution: float = 1e-6  # step in which values are counted: what is within it is equal, and has no variance
-    title: str = ""  # in words; the heading where it is empty
-    axis: str = ""  # what an axis of a figure says; the title where it is empty
-    unit: str = "points"  # of a difference, for programs
-    difference: str = "points"  # what a difference is, in words: ``nats per token of a loss``
-    is_steps: bool = False  # whether values are steps of training to an event that a run may not reach
-    is_compared: bool = True  # whether labels are compared in it
-    is_attributed: bool = True  # whether it is a result of its own, for effects of factors and figures against cost
-    legend: str = ""  # what a caption says of the column
-    counts: str = ""  # what a caption says of ``[k/n]``, where a cell says how many seeds succeed
-    has_thresholds: bool = False  # whether a user chooses what it counts to
-
-    @property
-    def words(self) -> str:
-        return self.title or self.heading
-
-
-@dataclass(frozen=True)
-class Average:
-    """A column that is the mean over tasks, of the seeds that have all of them."""
-
-    heading: str
-    title: str
-    tasks: tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -103,229 +47,6 @@ class Size:
     def flops(self) -> float:
         """Of all steps and evaluations; a backward pass counts as two forward passes."""
         return self.flops_per_token * (3 * self.trained_tokens + self.evaluated_tokens)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Profile:
-    """What every suite's profile has; labels, seeds, fidelity and budget come from the command line."""
-
-    folder: ClassVar[Path]
-    """Where the shipped profiles are."""
-    noun: ClassVar[str]
-    """What messages call it."""
-    Model: ClassVar[type]
-    """Configuration of the model around the mixer."""
-    Training: ClassVar[type]
-    """Configuration of an optimiser run."""
-    Task: ClassVar[type]
-    """How the profile sets up one task, where it has ``tasks``."""
-    not_training: ClassVar[dict[str, str]] = {"precision": "precision"}
-    """Training settings that are keys of the profile itself, and which."""
-    stays_comparable: ClassVar[tuple[str, ...]] = ("precision",)
-    """Keys that can be overridden without making the profile another one."""
-
-    description: str
-    """What the profile is for and how long it takes."""
-    comparable_with_paper: bool
-    """Whether its numbers may be set against the published ones."""
-    precision: Literal["auto", "float32", "bfloat16"] = "auto"
-    """Arithmetic of matrix products; auto is bfloat16 where the hardware has it."""
-    model: dict[str, Any] = field(default_factory=dict)
-    """Model around the mixer, and settings of mixers."""
-    training: dict[str, Any] = field(default_factory=dict)
-    """Training settings that all runs share."""
-    suite: str = ""
-    """The suite that the profile is of, where neither its folder nor its keys say so."""
-    beside: dict[str, str] = field(default_factory=dict)
-    """Profiles of other suites that are trained with this one where no task is named, such as language_model: tiny."""
-    source: str = field(default="", metadata={"internal": True})
-    """The name or path that it was loaded by."""
-    overrides: tuple[str, ...] = field(default=(), metadata={"internal": True})
-    """What it was loaded with, as KEY=VALUE."""
-
-    def __post_init__(self):
-        kinds = self._model_kinds()
-        known = dict.fromkeys(name for kind in kinds for name in field_names(kind))
-        for name in self.model:
-            if name not in known:
-                raise ConfigError(f"model: unknown key {name!r}{did_you_mean(name, known)}")
-        for kind in kinds:
-            self._part(kind)
-        self.check_training(self.training, "training")
-
-    def check_training(self, training: Mapping[str, Any], where: str) -> None:
-        """Raises ``ConfigError`` for training settings that do not exist or belong elsewhere."""
-        for key, instead in self.not_training.items():
-            if key in training:
-                raise ConfigError(f"{where}: {key!r} has no effect here; set the {self.noun}'s own {instead!r}")
-        from_mapping(self.Training, training, where)
-
-    def model_config(self) -> Any:
-        """The model around the mixer."""
-        return self._part(self.Model)
-
-    def mixer_settings(self, label: str) -> dict[str, Any]:
-        """The settings of its family that identify the label's jobs; one that came later only off its default.
-
-        Raises ``ConfigError`` for an override that has no effect on the label.
-        """
-        for word in self.overrides:
-            if why := self.why_unread(word, label):
-                raise ConfigError(f"{key_of(word)} has no effect on {label!r}; {why}")
-        return self.identifying_settings(label)
-
-    def identifying_settings(self, label: str | Label) -> dict[str, Any]:
-        """:meth:`mixer_settings`, whatever the overrides, of a label or its text."""
-        settings = self._part(family_of(label).Settings)
-        own = own_settings(label, settings)
-        return {name: value for name, value in identifying(settings).items() if name in own}
-
-    def changes(self, job: Job) -> list[str]:
-        """The overrides with which this profile trains the job, but for a precision that depends on the machine."""
-        usual = usual_settings(job.label)
-        of_mixer = changed("model", usual | job.mixer, usual | self.mixer_settings(job.label))
-        return [*self.model_changes(job), *of_mixer, *self.training_changes(job)]
-
-    def model_changes(self, job: Job) -> list[str]:
-        """Those of the model around the mixer."""
-        return changed("model", vars(job.model), vars(self.model_config()))
-
-    def training_changes(self, job: Job) -> list[str]:
-        """Those of the optimiser run and of the task."""
-        raise NotImplementedError
-
-    def tried(self, job: Job) -> list[Any]:
-        """The optimiser runs of the job's setting under this profile; the job's own where they are not known."""
-        return [job.training]
-
-    def job_words(self, job: Job) -> list[str]:
-        """The overrides under which this profile trains the job alone of all that a label has of its task."""
-        return []
-
-    def trains_job(self, job: Job) -> bool:
-        """Whether this profile trains the job; ``auto`` precision is either."""
-        try:
-            return self.precision in ("auto", job.training.precision) and not self.changes(job)
-        except ConfigError:  # a setting that the job's family does not have
-            return False
-
-    def why_unread(self, override: str, label: str) -> str:
-        """Why an override of a setting of mixers has no effect on those of the label; empty for any other."""
-        section, _, name = key_of(override).partition(".")
-        read = used_settings(label)
-        if section != "model" or name in (*field_names(self.Model), *read):
-            return ""
-        return f"settings of its mixer: {', '.join(f'model.{known}' for known in read) or 'none'}"
-
-    def under(self, overrides: Sequence[str]) -> Self:
-        """The same profile with these overrides alone."""
-        return type(self).load(self.source, overrides)
-
-    def _part(self, kind: type) -> Any:
-        names = field_names(kind)
-        return from_mapping(kind, {key: value for key, value in self.model.items() if key in names}, "model")
-
-    @classmethod
-    def names(cls) -> list[str]:
-        """Names of the shipped files."""
-        return sorted(path.stem for path in cls.folder.glob("*.yaml"))
-
-    @classmethod
-    def load(cls, name: str, overrides: Iterable[str] = ()) -> Self:
-        """The profile ``name``, shipped or a path to a YAML file, with ``overrides`` such as ``training.epochs=20``.
-
-        An override of ``training.KEY`` or ``learning_rates`` holds for every task, also for one to which the profile
-        gives a value of its own; one of ``tasks.TASK`` holds for that task, whatever the order. Any but those of
-        ``stays_comparable`` makes it a profile of its own, not comparable with the paper. Raises ``ConfigError`` for an
-        unknown profile, key or type, and for an override without effect.
-        """
-        overrides = sorted(overrides, key=lambda override: key_of(override).split(".")[0] == "tasks")
-        path = Path(name) if name.endswith((".yaml", ".yml")) else cls.folder / f"{name}.yaml"
-        if not path.is_file():
-            choices = [*cls.names(), *([f"{name}.yaml"] if Path(f"{name}.yaml").is_file() else [])]
-            raise ConfigError(f"{cls.noun} {name!r}: no such {cls.noun} or file{did_you_mean(name, choices)}")
-        mapping = read_yaml(path)
-        from_mapping(cls, mapping, str(path))
-        keys, known = tuple(map(key_of, overrides)), cls.docs()
-        for key in keys:
-            if keys.count(key) > 1:
-                raise ConfigError(f"override {key!r} is given twice; only one value can hold")
-            if key in FILE_ONLY:
-                raise ConfigError(f"override {key!r} has no effect on a run; it belongs in the {cls.noun}'s file")
-            whole = [name for name in known if name.endswith(f".{key}")]
-            if whole and key not in known:
-                raise ConfigError(f"override {key!r}: unknown key; did you mean {whole[0]!r}?")
-        for override in overrides:
-            mapping = _changed(mapping, override)
-        if set(keys) - set(cls.stays_comparable):
-            mapping = {**mapping, "comparable_with_paper": False}
-        where = f"override {', '.join(repr(word[:99]) for word in overrides)}" if overrides else str(path)
-        return dataclasses.replace(from_mapping(cls, mapping, where), source=name, overrides=tuple(overrides))
-
-    @classmethod
-    def docs(cls) -> dict[str, str]:
-        """Every dotted key that can be overridden, with its sentence of documentation."""
-        docs = {}
-        for name, sentence in field_docs(cls).items():
-            if name == "model":
-                for kind in cls._model_kinds():
-                    docs |= {f"model.{key}": text for key, text in field_docs(kind).items()}
-            elif name == "training":
-                of_training = field_docs(cls.Training).items()
-                docs |= {f"training.{key}": text for key, text in of_training if key not in cls.not_training}
-            elif name == "tasks":
-                ends = {one.name: ".KEY" * (one.default_factory is dict) for one in dataclasses.fields(cls.Task)}
-                docs |= {f"tasks.TASK.{key}{ends[key]}": text for key, text in field_docs(cls.Task).items()}
-            elif name not in (*FILE_ONLY, "source", "overrides"):
-                docs[name] = sentence
-        return docs
-
-    @classmethod
-    def _model_kinds(cls) -> list[type]:
-        """What ``model`` has the settings of: the model, and every family that can be loaded and is trained here."""
-        return [cls.Model, *(family.Settings for family in loaded_families().values() if cls.trains(family))]
-
-    @staticmethod
-    def trains(family: Family) -> bool:
-        """Whether labels of the family can be trained in this suite."""
-        return True
-
-
-def changed(section: str, ours: Mapping[str, Any], theirs: Mapping[str, Any]) -> list[str]:
-    """The overrides that make the settings ``theirs`` of a section ``ours``."""
-    return [f"{section}.{name}={value}" for name, value in ours.items() if theirs.get(name) != value]
-
-
-@functools.cache
-def usual_settings(label: str) -> dict[str, Any]:
-    """The settings of the label's family at their defaults."""
-    return dataclasses.asdict(family_of(label).Settings())
-
-
-def _changed(mapping: Mapping[str, Any], override: str) -> dict[str, Any]:
-    """``mapping`` with one override, instead of which no task has a value of its own."""
-    changed, key = overridden(mapping, override), key_of(override)
-    is_rate = key in ("learning_rates", "training.learning_rate")
-    if is_rate or key.startswith("training."):
-        for plan in changed.get("tasks", {}).values():
-            plan.get("training", {}).pop(key.removeprefix("training."), None)
-            if is_rate:
-                plan.pop("learning_rates", None)
-    return changed
-
-
-def check_tasks_of(overrides: Iterable[str], tasks: Sequence[str]) -> None:
-    """Raises ``ConfigError`` for an override of a task that is none of ``tasks``."""
-    for override in overrides:
-        section, *names = key_of(override).split(".")
-        if section == "tasks" and names and names[0] not in tasks:
-            raise ConfigError(f"override {override!r} has no effect: the tasks are {', '.join(tasks)}")
-
-
-@functools.cache
-def field_names(kind: type) -> tuple[str, ...]:
-    """The fields of a settings dataclass."""
-    return tuple(one.name for one in dataclasses.fields(kind))
 
 
 class Suite(abc.ABC):
@@ -441,11 +162,6 @@ class Suite(abc.ABC):
         """The class that makes a job ready to train."""
         return pkgutil.resolve_name(self.trial)
 
-    @functools.cached_property
-    def scores(self) -> Scoring:
-        """What reads its records."""
-        return pkgutil.resolve_name(self.scoring)(self)
-
     def column(self, name: str) -> Column | None:
         """The column of a task, an average or another quantity of the suite; None for none of it."""
         if average := self.averages.get(name):
@@ -528,15 +244,9 @@ class Suite(abc.ABC):
         name, named, alone = self.judged_by
         return (named if in_list else alone).format(metrics[name]) if metrics.get(name) is not None else ""
 
-    def sentences(self, protocol: Protocol) -> list[str]:
-        """Profile, sizes, fidelity and budget, for the notes of a table."""
-        changes = f" with {', '.join(protocol.overrides)}" if protocol.overrides else ""
-        noun, name = protocol.profile.noun.capitalize(), protocol.profile_name
-        fidelity = f"Fidelity {protocol.fidelity}; budget" if len(self.fidelities) > 1 else "Budget"
-        return [
-            f"{noun} {name}{changes}: {sizes_text(protocol.profile.model_config())}, {protocol.precision}.",
-            f"{fidelity} {protocol.budget}.",
-        ]
+    def checks(self, label: Label) -> Iterable[Check]:
+        """What ``madbench verify`` measures of a label's mixer on the suite's own tasks."""
+        return ()
 
     def check_corpus(self, corpus: Corpus, profile: Profile) -> None:  # noqa: B027  most suites take any
         """Raises ``ConfigError`` for a corpus on which a profile cannot be trained."""
@@ -545,68 +255,3 @@ class Suite(abc.ABC):
         """What a profile trains, in words, and its lengths; raises ``ConfigError`` for one that trains nothing."""
         jobs = self.plan(["S"], profile, seeds=(0,)).jobs
         return f"{len(jobs)} runs a label", {self.size(job).seq_len for job in jobs}
-
-
-ACCURACY = {"axis": "accuracy, %", "difference": "percentage points of accuracy"}
-SOLVED = "[k/n]: k of n seeds solve the task"
-
-
-def sizes_text(model: Any) -> str:
-    """``d_model 64, 2 blocks, 2 heads`` of a model's configuration, as far as it has these."""
-    names = {"d_model": "d_model {}", "n_layer": "{} blocks", "n_head": "{} heads"}
-    return ", ".join(text.format(getattr(model, name)) for name, text in names.items() if hasattr(model, name))
-
-
-def plan_jobs(
-    suite: str,
-    labels: Iterable[str],
-    profile: Profile,
-    runs: Sequence[tuple[str, dict[str, Any], int, Any, str]],
-    budget: Budget,
-    fidelity: Fidelity = "corrected",
-) -> list[Job]:
-    """The jobs of every label in ``runs``, which are task, setting, longest sequence, training, source of the task.
-
-    They are of seed 0. Raises ``BudgetError``, naming the task, where a label has no ranks at this size and length.
-    """
-    labels = list(map(parse, labels))
-    check_count(len(labels) * len(runs))
-    model, tasks = profile.model_config(), {task for task, *_ in runs}
-    task_of_length = {length: task for task, _, length, *_ in reversed(runs)}
-    found = []
-    for label in labels:
-        mixer = profile.identifying_settings(label)
-        families = {task: mixer_identity(str(label), task, fidelity) for task in tasks}
-        for length, task in task_of_length.items():
-            try:
-                solve(label, model.d_model, model.n_head, length, budget, **mixer)
-            except BudgetError as error:
-                raise BudgetError(f"{task} at seq_len {length}: {error}") from None
-        found += [
-            Job(suite, task, str(label), families[task], setting, model, mixer, training, 0, fidelity, budget, source)
-            for task, setting, _, training, source in runs
-        ]
-    return unique(found)
-
-
-def check_count(count: int) -> None:
-    """Raises ``ConfigError`` for more jobs than one experiment may have."""
-    if count > MOST_JOBS:
-        raise ConfigError(f"{count:,} jobs; at most {MOST_JOBS:,} are allowed: fewer labels, seeds or learning rates")
-
-
-def mixer_identity(label: str, task: str, fidelity: Fidelity = "corrected") -> str:
-    """What a job says of the mixer's family: its identity, and what the published fidelity does not draw anew.
-
-    So the runs in which it did draw that are other ones.
-    """
-    identity = label_identity(label)
-    if fidelity == "published" and settings_class(task).model == "language_model":
-        if kept := label_traits(parse(label)).own_start:
-            return f"{identity}, {' and '.join(kept)} as the mixer draws them"
-    return identity
-
-
-def unique(jobs: Iterable[Job]) -> list[Job]:
-    """The jobs in their order, each id once."""
-    return list({job.id: job for job in jobs}.values())

@@ -13,7 +13,8 @@ from madbench.errors import ConfigError, MadbenchError
 from madbench.jobs import Budget, Job
 from madbench.labels import parse
 from madbench.mixers import effective_settings, label_traits, solve
-from madbench.suites.base import Profile, check_count
+from madbench.suites.planning import check_count
+from madbench.suites.profile import Profile
 
 MOST_NAMED = 4  # labels of a message
 

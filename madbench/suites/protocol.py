@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 from madbench.errors import MadbenchError
 from madbench.jobs import Budget, Fidelity, Job, Precision, content_id
 from madbench.mixers import used_settings
-from madbench.suites.base import OWN, Profile, Suite, usual_settings
+from madbench.suites.base import OWN, Suite
 from madbench.suites.overrides import Plan
+from madbench.suites.profile import Profile, usual_settings
 from madbench.text.manifest import AS_FOUND
 
 if TYPE_CHECKING:

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import functools
 import math
+import pkgutil
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -22,7 +23,8 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 
 from madbench.jobs import Job, Record, mapping_text
-from madbench.suites.base import Column, Suite
+from madbench.suites.base import Suite
+from madbench.suites.columns import Column
 from madbench.suites.protocol import Protocol
 
 if TYPE_CHECKING:
@@ -224,12 +226,34 @@ class Scoring:
         """What the numbers are and how they were chosen, in a clause."""
         return self.suite.measure
 
+    def sentences(self, protocol: Protocol) -> list[str]:
+        """Profile, sizes, fidelity and budget, for the notes of a table."""
+        changes = f" with {', '.join(protocol.overrides)}" if protocol.overrides else ""
+        noun, name = protocol.profile.noun.capitalize(), protocol.profile_name
+        fidelity = f"Fidelity {protocol.fidelity}; budget" if len(self.suite.fidelities) > 1 else "Budget"
+        return [
+            f"{noun} {name}{changes}: {sizes_text(protocol.profile.model_config())}, {protocol.precision}.",
+            f"{fidelity} {protocol.budget}.",
+        ]
+
     def about(self, protocol: Protocol, outcomes: Sequence[Outcome], columns: Sequence[Column], first: str = "") -> str:
         """What the numbers of a table are of, and what it lacks; ``first`` names the row with these settings."""
         meaning = self.meaning(protocol)
         where, *diverged = outcome_sentences(outcomes)
-        notes = [f"{meaning[:1].upper()}{meaning[1:]}; mean over n seeds.", *self.suite.sentences(protocol), where]
+        notes = [f"{meaning[:1].upper()}{meaning[1:]}; mean over n seeds.", *self.sentences(protocol), where]
         return " ".join([*notes, *diverged, *lacking_sentences(outcomes)])
+
+
+@functools.cache
+def scoring_of(suite: Suite) -> Scoring:
+    """What reads the records of a suite."""
+    return pkgutil.resolve_name(suite.scoring)(suite)
+
+
+def sizes_text(model: Any) -> str:
+    """``d_model 64, 2 blocks, 2 heads`` of a model's configuration, as far as it has these."""
+    names = {"d_model": "d_model {}", "n_layer": "{} blocks", "n_head": "{} heads"}
+    return ", ".join(text.format(getattr(model, name)) for name, text in names.items() if hasattr(model, name))
 
 
 def lacking_sentences(outcomes: Sequence[Outcome]) -> list[str]:

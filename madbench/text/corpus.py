@@ -45,11 +45,11 @@ class Corpus:
         for path in (self.folder / f"{split}.bin" for split in SPLITS):
             if not path.exists():
                 raise StoreError(f"{path}: not there; every machine that trains needs the corpus at this path")
-        known, token_bytes = self.manifest.tokenizer, None if self.manifest.recipe else self.token_bytes()
+        tokenizer, token_bytes = self.manifest.tokenizer, None if self.manifest.recipe else self.token_bytes()
         dtype = np.dtype(self.manifest.dtype).newbyteorder("<")
-        found = _as_found(self.folder, known, dtype, token_bytes, self.cache).splits
+        splits = _as_stored(self.folder, tokenizer, dtype, token_bytes, self.cache).splits
         for split, info in self.manifest.splits.items():
-            if found[split].sha256 != info.sha256:
+            if splits[split].sha256 != info.sha256:
                 path, advice = self.folder / f"{split}.bin", "give the command again to train on what is there now"
                 if self.manifest.recipe:
                     advice = f"delete {self.folder} and prepare the corpus again"
@@ -62,8 +62,8 @@ class Corpus:
     @property
     def digest(self) -> str:
         """16 hexadecimal digits: the same tokens, split and tokenizer, the same digest, wherever they lie."""
-        known, splits = self.manifest, self.manifest.splits
-        identity = [splits["train"].sha256, splits["val"].sha256, known.tokenizer.digest, known.dtype]
+        manifest, splits = self.manifest, self.manifest.splits
+        identity = [splits["train"].sha256, splits["val"].sha256, manifest.tokenizer.digest, manifest.dtype]
         return hashlib.sha256(json.dumps(identity).encode()).hexdigest()[:16]
 
     @property
@@ -77,7 +77,7 @@ class Corpus:
         return -(-self.vocab_size // VOCAB_MULTIPLE) * VOCAB_MULTIPLE
 
     def absolute(self) -> Corpus:
-        """The same corpus for a process with another working directory."""
+        """The corpus for a process with another working directory."""
         return replace(self, folder=self.folder.absolute(), cache=self.cache and self.cache.absolute())
 
     def tokens(self, split: Split) -> np.memmap:
@@ -89,15 +89,15 @@ class Corpus:
 
         Raises ``ConfigError`` where only ids are known, or where the tokenizer here would give other ids.
         """
-        known = self.manifest.tokenizer
-        if _number_of_ids(known.spec):
+        info = self.manifest.tokenizer
+        if _number_of_ids(info.spec):
             raise ConfigError(
-                f"{self.folder}: not readable as text: its tokenizer is {known.spec}, ids and nothing else"
+                f"{self.folder}: not readable as text: its tokenizer is {info.spec}, ids and nothing else"
             )
-        tokenizer = load_tokenizer(known.spec, self.folder)
-        if tokenizer.digest != known.digest:
+        tokenizer = load_tokenizer(info.spec, self.folder)
+        if tokenizer.digest != info.digest:
             raise ConfigError(
-                f"{self.folder}: written with tokenizer {known.spec} of digest {known.digest[:16]}; the one here has "
+                f"{self.folder}: written with tokenizer {info.spec} of digest {info.digest[:16]}; the one here has "
                 f"{tokenizer.digest[:16]}: prepare the corpus again or bring its tokenizer back"
             )
         return tokenizer
@@ -189,17 +189,17 @@ def _foreign_manifest(folder: Path, spec: str | None, dtype: np.dtype | None, ca
         for path in paths:
             check_header(path)
         dtype = dtype or likely_dtype(paths, info.vocab_size)
-    return _as_found(folder, info, dtype, token_bytes, cache)
+    return _as_stored(folder, info, dtype, token_bytes, cache)
 
 
-def _as_found(
+def _as_stored(
     folder: Path, info: TokenizerInfo, dtype: np.dtype, token_bytes: np.ndarray | None, cache: Path | None
 ) -> Manifest:
     """What reading the token files gives, or has given as ``cache`` remembers."""
     paths = {split: folder / f"{split}.bin" for split in SPLITS}
     with explain_os_errors(folder):
-        found = [path.stat() for path in paths.values()]
-    stamps = [(one.st_size, one.st_dev, one.st_ino, one.st_mtime_ns, one.st_ctime_ns) for one in found]
+        stats = [path.stat() for path in paths.values()]
+    stamps = [(stat.st_size, stat.st_dev, stat.st_ino, stat.st_mtime_ns, stat.st_ctime_ns) for stat in stats]
     key = json.dumps([str(folder.resolve()), info.digest, dtype.name, token_bytes is None, stamps])
     name = f"{folder.resolve().name}-{hashlib.sha256(key.encode()).hexdigest()}.json"
     with suppress(StoreError):

@@ -92,8 +92,8 @@ class File(Source):
             try:
                 row = json.loads(line)
             except (ValueError, RecursionError) as error:
-                known = isinstance(error, json.JSONDecodeError)
-                reason = f"{error.msg} at character {error.pos + 1}" if known else error
+                is_json_error = isinstance(error, json.JSONDecodeError)
+                reason = f"{error.msg} at character {error.pos + 1}" if is_json_error else error
                 forms = " (an array of objects, or an object a line)" if self.format == "json" else ""
                 yield BadRowError(f"{where}: not valid JSON{forms}: {reason}; correct the line or the file")
             else:

@@ -103,8 +103,8 @@ def prepare(
         if not force and (corpus := _finished(folder, recipe, sources)):
             return corpus
         enough = round(min(FEWEST_VALIDATION_DOCUMENTS / validation, 1e9))
-        found = sum(1 for _ in itertools.islice(_documents(sources), enough))
-        rule = SplitRule(recipe.validation, by_tail=found < enough)
+        count = sum(1 for _ in itertools.islice(_documents(sources), enough))
+        rule = SplitRule(recipe.validation, by_tail=count < enough)
         state = _unfinished(folder, recipe, sources, rule, force)
         if state is None:
             notes = ()

@@ -114,15 +114,15 @@ def _sources_of(word: str, text_key: str) -> list[Source]:
 
 def _files_below(folder: Path, without: Container[str] = ()) -> list[Path]:
     """Files below ``folder``, sorted, but for hidden ones and those in folders of a name in ``without``."""
-    found = []
+    paths = []
 
     def refuse(error: OSError) -> None:
         raise ConfigError(f"{error.filename}: cannot be read: {error.strerror.lower()}") from error
 
     for parent, folders, names in os.walk(folder, onerror=refuse):
         folders[:] = [name for name in folders if not name.startswith(".") and name not in without]
-        found += [Path(parent, name) for name in names if not name.startswith(".")]
-    return sorted(path for path in found if path.is_file() or not path.exists())  # a dangling link is an error later
+        paths += [Path(parent, name) for name in names if not name.startswith(".")]
+    return sorted(path for path in paths if path.is_file() or not path.exists())  # a dangling link is an error later
 
 
 def _standard_library() -> list[Source]:

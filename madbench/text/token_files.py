@@ -74,8 +74,8 @@ def likely_dtype(paths: Iterable[Path], vocab_size: int) -> np.dtype:
         elif fitting:  # of another file reading says what is wrong with it
             likely.setdefault(fitting[0], path)
     if len(likely) > 1:
-        found = " and ".join(f"{path.name} looks like {dtype.name}" for dtype, path in likely.items())
-        raise ConfigError(f"{path.parent}: {found}; write both as one type, or say with --dtype what both are")
+        guesses = " and ".join(f"{path.name} looks like {dtype.name}" for dtype, path in likely.items())
+        raise ConfigError(f"{path.parent}: {guesses}; write both as one type, or say with --dtype what both are")
     for dtype, path in likely.items():
         if dtype not in _FOREIGN:
             return dtype

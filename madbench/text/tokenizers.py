@@ -156,9 +156,11 @@ def train_bpe(texts: Iterable[str], vocab_size: int) -> BytePairTokenizer:
     )
     trainee.train_from_iterator(texts, trainer)
     trainee.pre_tokenizer = pieces.ByteLevel(add_prefix_space=False)  # encoding is linear without a bound
-    found = trainee.get_vocab_size() + 1
-    if found < vocab_size:
-        raise ConfigError(f"vocabulary of {vocab_size}: the text is enough for {found}; use 'bpe:{found}' or more text")
+    reached = trainee.get_vocab_size() + 1
+    if reached < vocab_size:
+        raise ConfigError(
+            f"vocabulary of {vocab_size}: the text is enough for {reached}; use 'bpe:{reached}' or more text"
+        )
     return _trained_tokenizer(trainee.to_str(pretty=True).encode(), "trained BPE")
 
 

@@ -83,7 +83,7 @@ def sequences_at_once(job: Job, micro_batch: int | None = None) -> int:
 
 
 def seconds_per_flop(jobs: Sequence[Job], device: str, threads: int) -> dict[str, float]:
-    """By task, from a few passes forward and backward of the smallest job of each on ``device``, in so many threads."""
+    """Seconds a FLOP by task: passes forward and backward of its smallest job on ``device``, in so many threads."""
     samples: dict[str, Job] = {}
     for job in sorted(jobs, key=lambda job: (job.task, size_of(job).flops / size_of(job).steps)):
         samples.setdefault(job.task, job)

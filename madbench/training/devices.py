@@ -144,7 +144,7 @@ def cpu_quota(groups: Path = Path("/sys/fs/cgroup"), own: Path = Path("/proc/sel
 
 
 def _quota_of(group: Path) -> float:
-    """That of one control group, of version 2 or 1."""
+    """The CPU quota of one control group, of version 2 or 1."""
     for names in (("cpu.max",), ("cpu.cfs_quota_us", "cpu.cfs_period_us")):
         with suppress(OSError, ValueError):  # "max" where there is none, in version 1 a negative one
             quota, period = " ".join((group / name).read_text() for name in names).split()
@@ -211,7 +211,7 @@ def memory_bytes() -> float:
 
 
 def versions() -> dict[str, str]:
-    """Those that decide the numbers of a run."""
+    """Versions that decide the numbers of a run."""
     return {"madbench": __version__, "python": platform.python_version()} | {
         package: version(package) for package in ("torch", "numpy")
     }

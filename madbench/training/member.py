@@ -116,7 +116,7 @@ class GroupMember:
         self._report({"step": self.state.step, "total_steps": self.trial.steps} | progress | warning)
 
     def copied(self) -> GroupMember:
-        """The same job with weights of its own and a new optimiser, to try a step on; never saved or reported."""
+        """A copy with weights of its own and a new optimiser, to try a step on; never saved or reported."""
         other = copy.copy(self)
         other.trial = copy.copy(self.trial)
         other.trial.model = copy.deepcopy(self.trial.model)

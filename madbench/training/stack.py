@@ -93,11 +93,11 @@ class Stack:
         return list(losses.unbind()), [None] * len(self.members) if norms is None else list(norms.unbind())
 
     def micro_batches(self) -> list[tuple[tuple[tuple[Tensor, ...], float | Tensor], ...]]:
-        """Those of the next step, each as N pairs of a member's tensors and their share in its loss."""
+        """The micro-batches of the next step, each as N pairs of a member's tensors and their share in its loss."""
         return list(zip(*(list(member.trial.micro_batches(member.state.step)) for member in self.members), strict=True))
 
     def batches(self) -> Batches:
-        """Those of the next step, with a leading axis for the members."""
+        """The batches of the next step, with a leading axis for the members."""
         stacked = []
         for parts in self.micro_batches():
             tensors = [torch.stack(same) for same in zip(*(batch for batch, _ in parts))]

@@ -14,7 +14,7 @@ from madbench.analysis.figures.files import write_frame
 from madbench.config import PUBLISHED
 from madbench.errors import ConfigError, StoreError
 from madbench.jobs import Record
-from madbench.suites.base import loss_l5
+from madbench.suites.columns import loss_l5
 from madbench.suites.language.curves import common_seconds, loss_curves, run_losses, steps_to, thresholds_above
 from madbench.suites.scoring import CURVES
 

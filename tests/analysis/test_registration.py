@@ -32,7 +32,7 @@ from madbench.files import file_digest
 from madbench.grid import load_grid
 from madbench.jobs import Record, content_id
 from madbench.store.runs import Store
-from madbench.suites import base as suite_base
+from madbench.suites import columns as suite_columns
 from madbench.suites import published
 from madbench.suites.language.suite import LOSS
 from madbench.suites.mad import scores as mad_scores
@@ -140,7 +140,7 @@ CHANGES = {
     "unlearned_share": lambda patch, forget: patch.setattr(inference, "UNLEARNED_SHARE", 0.04),
     "bimodal_share": lambda patch, forget: patch.setattr(inference, "BIMODAL_SHARE", 0.3),
     "margin_share": lambda patch, forget: patch.setattr(claims, "MARGIN_SHARE", 0.3),
-    "last_evaluations": lambda patch, forget: patch.setattr(suite_base, "LAST_EVALUATIONS", 4),
+    "last_evaluations": lambda patch, forget: patch.setattr(suite_columns, "LAST_EVALUATIONS", 4),
     "solved_share.compression": lambda patch, forget: patch.setattr(settings_class("compression"), "solved_share", 0.5),
     "chance.memorization": lambda patch, forget: patch.setattr(
         mad_scores, "chance_of", lambda task, text: 0.5 if task == "memorization" else CHANCE_OF(task, text)
@@ -276,6 +276,7 @@ ANALYSIS = ("inference", "samples", "scores", "claims", "findings", "quantities"
 MODULES = [
     *(f"analysis.{name}" for name in ANALYSIS),
     "suites.base",
+    "suites.columns",
     "suites.scoring",
     "suites.published",
     "tasks.base",

@@ -14,7 +14,7 @@ from madbench.suites.language.suite import LANGUAGE
 from madbench.suites.mad.suite import AVERAGE as MAD_AVERAGE
 from madbench.suites.mad.suite import MAD, MAD_TASKS, TrainingConfig
 from madbench.suites.published import published_scores
-from madbench.suites.scoring import COLUMNS, Outcome, mean_over
+from madbench.suites.scoring import COLUMNS, Outcome, mean_over, scoring_of
 from sample_jobs import mad_job
 
 RUN = {
@@ -32,7 +32,7 @@ RUN = {
 }
 """One finished run as ``collect`` shows it, the accuracies as its record has them."""
 
-mad_scores, setting_scores = MAD.scores.scores_of, MAD.scores.setting_scores
+mad_scores, setting_scores = scoring_of(MAD).scores_of, scoring_of(MAD).setting_scores
 
 
 def frame(*changes: dict) -> pd.DataFrame:
@@ -43,7 +43,7 @@ def frame(*changes: dict) -> pd.DataFrame:
 def collect(jobs: list[Job], store: Store) -> pd.DataFrame:
     records = store.records(job.id for job in jobs)
     done = {name: record for name, record in records.items() if record.status != "failed"}
-    return MAD.scores.collect([Outcome(job.label, job, done.get(job.id)) for job in jobs])
+    return scoring_of(MAD).collect([Outcome(job.label, job, done.get(job.id)) for job in jobs])
 
 
 def unfinished(status: str, **changes) -> dict:
@@ -242,8 +242,8 @@ def test_a_mean_over_some_columns_needs_all_of_them():
 def test_language_models_have_the_columns_of_every_frame(language_run):
     runs = [language_run("S", [3.0, 2.0]), language_run("R", [3.0], seed=1, status="diverged")]
     named = [Outcome(name, run.job, run.record) for name, run in zip(["first", "second"], runs)]
-    found = LANGUAGE.scores.frame(named, [2.5, 0.5])
-    assert tuple(found) == tuple(COLUMNS) == tuple(LANGUAGE.scores.frame([])) and set(found.suite) == {"language"}
+    found = scoring_of(LANGUAGE).frame(named, [2.5, 0.5])
+    assert tuple(found) == tuple(COLUMNS) == tuple(scoring_of(LANGUAGE).frame([])) and set(found.suite) == {"language"}
     counts = {(row.label, row.column): (row.done, row.expected, row.diverged) for row in found.itertuples()}
     assert counts["first", "loss_l5"] == counts["first", "steps_to_2.5"] == (1, 1, 0)
     assert counts["first", "steps_to_0.5"] == (1, 1, 0) and counts["second", "loss_l5"] == (1, 1, 1)

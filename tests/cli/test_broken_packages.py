@@ -197,6 +197,84 @@ def test_sound_packages_are_listed_by_doctor_too(main, install_example):
         ("family", "lin", True), ("task", "prefix_sum", True)]  # fmt: skip
 
 
+GROUPS = {"suite": "madbench.suites", "paper": "madbench.papers", "module": "madbench.modules"}
+"""By kind, besides families and tasks."""
+HALF = {
+    "a suite without tasks": (
+        "suite",
+        "from madbench.suites import Suite\nclass Half(Suite):\n    name = 'bad'\nFAMILY = Half\n",
+        "expected a madbench.suites.Suite",
+    ),
+    "a paper that was not read from a file": (
+        "paper",
+        "from madbench.papers import Paper\nFAMILY = Paper('t', 's', items=5)\n",
+        "not iterable",
+    ),
+    "a paper with an item that is wrong": (
+        "paper",
+        "from madbench.papers import Item, Paper\nFAMILY = Paper('t', 's', (Item('a', 'p', 't', labels=('S',)),))\n",
+        "labels have no effect without profiles",
+    ),
+    "a paper without its file": (
+        "paper",
+        "from pathlib import Path\nfrom madbench.papers import Paper\nFAMILY = Paper.load(Path('nowhere.yaml'))\n",
+        "cannot be read",
+    ),
+    "a class that is no module": ("module", "class FAMILY:\n    pass\n", "FAMILY, which is none"),
+}
+
+
+@pytest.fixture(params=[*((kind, name) for kind in GROUPS for name in BROKEN_MODULES), *HALF.items()], ids=str)
+def broken_package(request, install):
+    """The kind of an installed package ``bad``, and what the reason has to say of it."""
+    kind, content = request.param
+    if isinstance(content, str):
+        source, reason = BROKEN_MODULES[content]
+    else:
+        kind, source, reason = content
+    module = f"bad_{kind}_{abs(hash(source))}"
+    install({f"{module}.py": source}, GROUPS[kind], f"bad = {module}:FAMILY")
+    return kind, reason
+
+
+def test_a_broken_suite_paper_or_module_fails_alone_and_is_named(main, fill, broken_package):
+    kind, reason = broken_package
+    fill("S", profile="quick")
+    for words in (
+        ["explain", "S"],
+        ["run", "S", "--dry-run"],
+        ["table"],
+        ["paper"],
+        ["data"],
+        ["claim", "S > R on mad_average"],
+    ):
+        ended = main(*words)
+        assert ended.code == 0 and "Traceback" not in ended.stderr, ended.stderr
+    rows = json.loads(main("ls", f"{kind}s", "--json").stdout)
+    (problem,) = [row["problem"] for row in rows if "problem" in row]
+    assert f"{kind} 'bad'" in problem and reason in problem and len(rows) > 1
+    assert "bad (broken)" in " ".join(main("ls").stdout.split())
+    ended = main("doctor", "--json")
+    (plugin,) = json.loads(ended.stdout)["plugins"]
+    assert ended.code == 0 and (plugin["kind"], plugin["name"], plugin["works"]) == (kind, "bad", False)
+    assert reason in plugin["reason"] and plugin["package"] == "bad 1.0"
+
+
+@pytest.mark.parametrize("name", BROKEN_MODULES)
+def test_what_a_broken_package_was_asked_for_says_why_it_cannot(main, install, name):
+    source, reason = BROKEN_MODULES[name]
+    for kind, group in GROUPS.items():
+        module = f"asked_{kind}_{abs(hash(source))}"
+        install({f"{module}.py": source}, group, f"bad = {module}:FAMILY", name=f"bad_{kind}")
+    for words in (
+        ["run", "S", "-t", "bad/parity", "--dry-run"], ["paper", "bad"], ["findings", "--claims", "bad"],
+        ["explain", "my:bad"], ["run", "my:bad", "--dry-run"],
+    ):  # fmt: skip
+        ended = main(*words)
+        assert ended.code == 2 and "Traceback" not in ended.stderr
+        assert reason in ended.stderr, (words, ended.stderr)
+
+
 def test_help_does_not_load_packages(start, finish, install, tmp_path):
     install({"bad_one.py": "open('loaded', 'w')\nraise SystemExit(3)"}, "madbench.families", "bad = bad_one:FAMILY")
     install({"bad_two.py": "open('loaded', 'w')\nx ="}, "madbench.tasks", "bad = bad_two:Task", name="worse")

@@ -25,7 +25,7 @@ from madbench.store.runs import Store
 
 PACKAGE = Path(madbench.__file__).parent
 EXAMPLE = PACKAGE.parent / "examples" / "paper"
-MAY_IMPORT = {"cli/paper.py", "cli/packages.py"}
+MAY_IMPORT = {"cli/paper.py", "cli/packages.py", "cli/ls.py"}
 
 
 def test_nothing_of_the_core_imports_papers():
@@ -126,6 +126,14 @@ def test_the_example_is_made_from_stored_runs_beside_its_published_numbers(packa
         ("id: a, place: b, title: c, command: ls, published: no.csv", "there is no file no.csv"),
         ("id: a, place: b, title: c, command: ls, claims: [x]", "no claim 'x'"),
         ("id: a, place: b, title: c, comand: ls", "did you mean 'command'?"),
+        ("id: a, place: b, title: c, labels: [S], profiles: {ful: full}", "did you mean 'full'?"),
+        ("id: a, place: b, title: c, command: paper hypermlp a", "would call itself"),
+        ("id: a, place: b, title: c, command: ls, seeds: many", "seeds 'many': expected whole numbers"),
+        ("id: a, place: b, title: c, command: ls, tasks: [compresion]", "did you mean 'compression'?"),
+        (
+            "id: a, place: b, title: c, command: ls, published: hypermlp_table1.csv, columns: {a: compresion}",
+            "has no column 'compresion'",
+        ),
     ],
 )
 def test_an_item_that_is_wrong_says_where(tmp_path, item, message):
@@ -134,6 +142,26 @@ def test_an_item_that_is_wrong_says_where(tmp_path, item, message):
     with pytest.raises(Exception) as refused:
         Paper.load(path)
     assert message in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    "measure", ["no_such.module:Measure", "json:Measure", "json:dumps", "json", "json:JSONEncoder"]
+)
+def test_a_measure_that_cannot_be_loaded_is_an_error_of_its_item(measure):
+    from dataclasses import replace
+
+    item = replace(load_paper("hypermlp").item("quick"), measure=measure)
+    with pytest.raises(ConfigError, match=f"quick: measure {measure}"):
+        measure_of(item)
+
+
+def test_published_cells_that_are_no_numbers_are_left_out(tmp_path):
+    (tmp_path / "table.csv").write_text("label,compression,memorization\nS,35.2,n/a\nS-p,-,nan\n")
+    (tmp_path / "paper.yaml").write_text(
+        "title: t\nsource: s\nitems: [{id: a, place: b, title: c, command: ls, published: table.csv}]\n"
+    )
+    paper = Paper.load(tmp_path / "paper.yaml")
+    assert published_numbers(Request(paper, paper.item("a"))) == {"S": {"compression": 35.2}, "S-p": {}}
 
 
 def test_a_size_at_which_an_item_is_not_made_is_refused():

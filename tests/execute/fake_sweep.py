@@ -101,6 +101,8 @@ def misbehave(trouble, setting):
         raise MemoryError
     if trouble == "sys.exit":
         sys.exit(0)
+    if trouble == "no Exception":
+        raise GeneratorExit("cancelled")
     if trouble == "disk full":
         raise StoreError("results: no space left")
     if trouble == "killed once" and not Path(setting["marker"]).exists():

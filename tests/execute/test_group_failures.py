@@ -15,6 +15,7 @@ TROUBLES = {
     "raise": "ValueError: the loss has no gradient",
     "out of memory": "MemoryError",
     "sys.exit": "SystemExit: 0",
+    "no Exception": "GeneratorExit: cancelled",
     "killed": KILLED,
     "segmentation fault": "the process ended with signal 11 (Segmentation fault)",
     "os._exit": "the process ended with exit code 3",

@@ -118,8 +118,8 @@ def score_figure(frame: pd.DataFrame, layout: Layout = Layout()) -> Page:
             axes.set_xticks(PERCENTS[:: 2 if layout.width else 1])
         else:
             axes.locator_params(axis="x", nbins=3)
-        shown = frame[(frame.task == task) & ((frame.label == "") | frame.label.isin(list(of_labels)))]
-        _draw_task(axes, shown.assign(place=shown.label.map(of_labels)), styles, span, 13 if layout.is_small else 8)
+        rows = frame[(frame.task == task) & ((frame.label == "") | frame.label.isin(list(of_labels)))]
+        _draw_task(axes, rows.assign(place=rows.label.map(of_labels)), styles, span, 13 if layout.is_small else 8)
     names = dict.fromkeys(column(task).axis or column(task).words for task in tasks)
     panels.name_axes(" / ".join(names))
     panels.name_rows(*(of_part for of_part in places for _ in range(len(lines) // len(places))))
@@ -145,13 +145,13 @@ PERCENT = Span(0.0, 100.0)
 
 
 def _span(frame: pd.DataFrame) -> Span:
-    """All of a bounded column; else from the lowest to the highest of all that is drawn of it."""
+    """The range of the axis: all of a bounded column; else from the lowest to the highest number drawn."""
     limits = column(frame.task.iloc[0]).limits
     if all(map(math.isfinite, limits)):
         return Span(*limits)
     values = frame[["accuracy", "low", "high"]].to_numpy(float)
-    known = values[np.isfinite(values)]
-    low, high = (float(known.min()), float(known.max())) if len(known) else (0.0, 1.0)
+    finite = values[np.isfinite(values)]
+    low, high = (float(finite.min()), float(finite.max())) if len(finite) else (0.0, 1.0)
     return Span(low, high if high > low else low + (abs(low) or 1.0))
 
 
@@ -166,12 +166,12 @@ def _draw_task(axes: Axes, frame: pd.DataFrame, styles: Mapping[str, LabelStyle]
     bars = means[means.low.notna()]
     colors = [styles[label].color for label in bars.label]
     draw_intervals(axes, bars.place, bars.low, bars.high, colors, linewidth=1.6)
-    known = means[means.state == ""]
-    for mean in known.itertuples():
+    complete = means[means.state == ""]
+    for mean in complete.itertuples():
         axes.plot(mean.accuracy, mean.place, **styles[mean.label].mark(mean.n == 1), clip_on=False, zorder=3)
-    if width := character * max(map(len, known.solved), default=0):
+    if width := character * max(map(len, complete.solved), default=0):
         axes.set_xlim(right=span.at(113 + width))
-    for mean in known[known.solved != ""].itertuples():
+    for mean in complete[complete.solved != ""].itertuples():
         axes.text(span.at(112 + width), mean.place, mean.solved, size=smallest(), color=GREY, ha="right", va="center")
     axes.plot(published.accuracy, published.place - 0.26, linestyle="", clip_on=False, **_PUBLISHED)
     published_at = dict(zip(published.label, published.accuracy))
@@ -247,17 +247,17 @@ def difficulty_figure(frame: pd.DataFrame, layout: Layout = Layout()) -> Page:
     keys = [key for task in in_order(frame.task) for key in keys if key[0] == task]
     tables = {key: panel_frames[key].pivot(index="value", columns="label", values="accuracy") for key in keys}
     means = pd.DataFrame({key: table.mean(skipna=False) for key, table in tables.items()})
-    shown = Highlights.of({label: means.loc[label].tolist() for label in frame.label.unique()})
+    highlights = Highlights.of({label: means.loc[label].tolist() for label in frame.label.unique()})
     tasks = [task for task, _ in keys]
-    counts, entries = [*map(tasks.count, dict.fromkeys(tasks))], shown.entries()
+    counts, entries = [*map(tasks.count, dict.fromkeys(tasks))], highlights.entries()
     lines = layout.lines(counts, len(_NAMES), *((0.65, 0.4) if layout.is_small else (1.2, 0.7)))
     heading, size = "Accuracy against difficulty", (1.76, 1.25)
     panels = Panels(layout, "difficulty", heading, lines, size, 0.6, len(entries), sharey="row")
     for axes, (key, table) in zip(panels.axes, tables.items()):
-        _draw_variable(axes, panel_frames[key], table, shown)
+        _draw_variable(axes, panel_frames[key], table, highlights)
         if layout.width and len(table) > (1 if layout.is_small else 3):
-            some = table.index[[0, -1]] if layout.is_small else table.index[::2]
-            axes.set_xticks(some, map(_short, some))
+            ticks = table.index[[0, -1]] if layout.is_small else table.index[::2]
+            axes.set_xticks(ticks, map(_short, ticks))
             if layout.is_small:  # neighbours share the space between two panels
                 axes.get_xticklabels()[0].set_ha("left")
                 axes.get_xticklabels()[-1].set_ha("right")
@@ -269,7 +269,7 @@ def difficulty_figure(frame: pd.DataFrame, layout: Layout = Layout()) -> Page:
         *frame.protocol.unique(),
         "One variable changed at a time, the others as in the profile.",
         seeds_note(frame.n),
-        shown.note("difficulty", "accuracy, mean over panels"),
+        highlights.note("difficulty", "accuracy, mean over panels"),
         INTERVAL_NOTE,
     ]
     if (frame.ceiling < 99.95).any():
@@ -277,17 +277,17 @@ def difficulty_figure(frame: pd.DataFrame, layout: Layout = Layout()) -> Page:
     return panels.finish(notes, entries)
 
 
-def _draw_variable(axes: Axes, panel: pd.DataFrame, table: pd.DataFrame, shown: Highlights) -> None:
+def _draw_variable(axes: Axes, panel: pd.DataFrame, table: pd.DataFrame, highlights: Highlights) -> None:
     """One variable of one task; ``table`` holds the accuracies of ``panel`` by value and label."""
     axes.set(ylim=(-3, 103), yticks=PERCENTS)
     values = table.index.to_numpy()
     ceilings = panel.groupby("value").ceiling.mean()
     if ceilings.min() < 99.95:
         axes.plot(ceilings.index, ceilings, **CEILING)
-    others = [np.column_stack([values, table[label]]) for label in table if label not in shown.styles]
+    others = [np.column_stack([values, table[label]]) for label in table if label not in highlights.styles]
     axes.plot(*joined(others).T, **OTHERS, zorder=1.5)
-    for label in (label for label in shown.styles if label in table):
-        look = shown.styles[label]
+    for label in (label for label in highlights.styles if label in table):
+        look = highlights.styles[label]
         rows = panel[panel.label == label]
         draw_intervals(axes, rows.value, rows.low, rows.high, look.color, is_vertical=True, linewidth=1, alpha=0.6)
         axes.plot(values, table[label], **{**look.line, "linewidth": 1.4})

@@ -42,7 +42,7 @@ def budget_frame(scores: pd.DataFrame, costs: pd.DataFrame, protocol: str) -> pd
         scores: of one protocol a suite (:mod:`madbench.analysis.scores`); a seed counts once all its jobs are done.
         costs: suite, label, column, budget_ratio and mixer_parameters of every run; NaN where they are not known.
     """
-    scores = columns_that(scores, lambda one: one.is_attributed)
+    scores = columns_that(scores, lambda each: each.is_attributed)
     costs = costs.astype(dict.fromkeys(COSTS, float)).groupby(["suite", "label", "column"])[[*COSTS]].mean()
     of_suites = costs.groupby(["suite", "label"]).mean()
     quantities: set[str] = set()
@@ -96,13 +96,13 @@ def budget_figure(
             axes.xaxis.set_major_formatter(EngFormatter(sep=""))
     notes.append(_unnamed_note(of_quantity, layout))
     figure = panels.finish(notes, {"Pareto front": _FRONT}, is_below=True)
-    shown = layout.names(dict.fromkeys(frame.label))
+    names = layout.names(dict.fromkeys(frame.label))
     for axes, rows, front in zip(panels.axes, of_quantity.values(), fronts):
         ends = np.array([*itertools.pairwise(front.get_xydata())])
-        bars = [((one.cost, one.low), (one.cost, one.high)) for one in rows[rows.low.notna()].itertuples()]
+        bars = [((row.cost, row.low), (row.cost, row.high)) for row in rows[rows.low.notna()].itertuples()]
         named = rows[rows.label.isin(_named(rows, layout))]
         points = named[["cost", "mean"]].to_numpy()
-        name_points(axes, [shown[label] for label in named.label], points, [*ends, *np.array(bars)])
+        name_points(axes, [names[label] for label in named.label], points, [*ends, *np.array(bars)])
         front.set_data(*zip(*_stairs(axes, rows)))
     return figure
 
@@ -114,7 +114,7 @@ def _named(rows: pd.DataFrame, layout: Layout) -> list[str]:
 
 
 def _is_lower_better(rows: pd.DataFrame) -> bool:
-    """Of rows of one quantity."""
+    """Whether less is better in the rows of one quantity."""
     return column(rows.quantity.iloc[0]).better == "lower"
 
 
@@ -127,8 +127,8 @@ def _unnamed_note(of_quantity: Mapping[str, pd.DataFrame], layout: Layout) -> st
 
 def _draw(axes: Axes, frame: pd.DataFrame, styles: Mapping[str, LabelStyle]) -> Line2D:
     """Draws the labels and their front, and gives the line of that."""
-    for one in frame.itertuples():
-        axes.plot(one.cost, one.mean, **styles[one.label].mark(one.n == 1), linestyle="", clip_on=False, zorder=3)
+    for row in frame.itertuples():
+        axes.plot(row.cost, row.mean, **styles[row.label].mark(row.n == 1), linestyle="", clip_on=False, zorder=3)
     span = max(np.ptp(frame.cost), 0.1 * frame.cost.max())
     axes.set_xlim(frame.cost.min() - 0.25 * span, frame.cost.max() + 0.25 * span)
     low, high = frame["mean"].min(), frame["mean"].max()
@@ -172,6 +172,6 @@ def _notes(frame: pd.DataFrame, x: str) -> list[str]:
     is_several = frame.quantity.nunique() > 1
     for why, is_so in (("unfinished", frame["mean"].isna()), ("of unknown cost", frame[x].isna())):
         rows = frame[is_so].itertuples()
-        names = [f"{one.label} ({title(one.quantity)})" if is_several else one.label for one in rows]
+        names = [f"{row.label} ({title(row.quantity)})" if is_several else row.label for row in rows]
         notes += [f"Left out, {why}: {', '.join(names)}."] if names else []
     return notes

@@ -55,17 +55,17 @@ def shade(color: str, lightness: float, turn: float) -> str:
 
 def apart_from(taken: Iterable[str], color: str) -> str:
     """The first shade of ``color`` that is told from all ``taken`` ones, itself first; if none is, the furthest."""
-    places = [lab(one) for one in taken]
+    places = [lab(other) for other in taken]
     if not places:
         return color
     shades = [shade(color, 0.618 * i % 1, 137.5 * (i // 5)) for i in range(_TRIED)]
-    distances = [min(np.linalg.norm(lab(one) - place) for place in places) for one in shades]
-    return next((one for one, distance in zip(shades, distances) if distance >= _APART), shades[np.argmax(distances)])
+    distances = [min(np.linalg.norm(lab(each) - place) for place in places) for each in shades]
+    return next((each for each, distance in zip(shades, distances) if distance >= _APART), shades[np.argmax(distances)])
 
 
 def distinct(colors: Sequence[str], count: int) -> list[str]:
     """``count`` colours: the given ones, and shades of them that differ from all before."""
-    found: list[str] = []
+    chosen: list[str] = []
     for i in range(count):
-        found.append(colors[i] if i < len(colors) else apart_from(found, colors[i % len(colors)]))
-    return found
+        chosen.append(colors[i] if i < len(colors) else apart_from(chosen, colors[i % len(colors)]))
+    return chosen

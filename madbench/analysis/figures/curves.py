@@ -22,7 +22,7 @@ from madbench.analysis.figures.panels import Layout, Page, Panels, seeds_note
 from madbench.analysis.figures.style import OTHERS, PERCENTS, Highlights, Look, style
 from madbench.analysis.quantities import in_order
 from madbench.jobs import Record
-from madbench.suites.base import LAST_EVALUATIONS, loss_l5
+from madbench.suites.columns import LAST_EVALUATIONS, loss_l5
 from madbench.suites.scoring import Scoring
 
 LEARNING_COLUMNS = dict.fromkeys(("protocol", "task", "label"), str) | {"seed": int}
@@ -60,9 +60,9 @@ class Curves:
     @property
     def range(self) -> np.ndarray:
         """(4, P): x, and the mean, lowest and highest seed there, where any seed has a value."""
-        known = np.isfinite(self.y).any(axis=0)
-        of_seeds = [summary(self.y[:, known], axis=0) for summary in (np.nanmean, np.nanmin, np.nanmax)]
-        return np.array([self.x[known], *of_seeds])
+        is_known = np.isfinite(self.y).any(axis=0)
+        of_seeds = [summary(self.y[:, is_known], axis=0) for summary in (np.nanmean, np.nanmin, np.nanmax)]
+        return np.array([self.x[is_known], *of_seeds])
 
     @property
     def end(self) -> float:
@@ -70,27 +70,28 @@ class Curves:
         return float(self.y[:, -1].mean()) if len(self.y) else math.nan
 
 
-def draw_curves(axes: Axes, curves: Mapping[str, Curves], shown: Highlights) -> None:
+def draw_curves(axes: Axes, curves: Mapping[str, Curves], highlights: Highlights) -> None:
     """Draws the labels in order, the first in front.
 
     Of a label in colour: the mean with a marker where its last seed stopped, hollow for a single seed, and a band from
     the lowest to the highest seed. Of the others the mean alone. A diverged run is a thin line that ends in a cross.
     """
-    others = [of_label for label, of_label in curves.items() if label not in shown.styles]
+    others = [of_label for label, of_label in curves.items() if label not in highlights.styles]
     grey = [of_label.range[:2].T for of_label in others if len(of_label.y)]
     axes.plot(*joined([*grey, *(line for of_label in others for line in of_label.diverged)]).T, **OTHERS, zorder=1.5)
     for label, of_label in reversed(curves.items()):
-        color = shown.styles[label].color if label in shown.styles else OTHERS["color"]
+        color = highlights.styles[label].color if label in highlights.styles else OTHERS["color"]
         crosses = [line[-1] for line in of_label.diverged]
         axes.plot(*zip(*crosses), color=color, marker="x", linestyle="")
-        if label not in shown.styles:
+        if label not in highlights.styles:
             continue
         axes.plot(*joined([*of_label.diverged, *of_label.thin]).T, color=color, linewidth=0.7, alpha=0.6)
         if len(of_label.y):
             x, mean, low, high = of_label.range
-            axes.plot(x, mean, **shown.styles[label].line)
+            axes.plot(x, mean, **highlights.styles[label].line)
             end = slice((x <= of_label.stop).sum() - 1, (x <= of_label.stop).sum())
-            axes.plot(x[end], mean[end], **shown.styles[label].mark(len(of_label.y) == 1), linestyle="", zorder=2.1)
+            mark = highlights.styles[label].mark(len(of_label.y) == 1)
+            axes.plot(x[end], mean[end], **mark, linestyle="", zorder=2.1)
             if len(of_label.y) > 1:
                 axes.fill_between(x, low, high, color=color, alpha=0.15, linewidth=0, zorder=1)
 
@@ -127,10 +128,11 @@ def learning_frame(
     ordered = pd.MultiIndex.from_frame(of_baseline[keys].drop_duplicates())
     rows: list[dict[str, Any]] = []
     for (label, task, seed), run_id in chosen.combine_first(diverged).reindex(ordered).dropna().items():
-        found = record(run_id)
-        for row, (split, (loss, accuracy)) in itertools.product(found.curve, _EVALUATIONS.items()):
+        of_run = record(run_id)
+        for row, (split, (loss, accuracy)) in itertools.product(of_run.curve, _EVALUATIONS.items()):
             if loss in row:
-                run = {"task": task, "label": label, "seed": seed, "id": run_id, "status": found.status, "split": split}
+                run = {"task": task, "label": label, "seed": seed, "id": run_id, "split": split}
+                run["status"] = of_run.status
                 run |= {name: row[name] for name in ("epoch", "step", "train_loss")}
                 rows.append(run | {"accuracy": 100 * row[accuracy], "loss": row[loss]})
     return frame_of(rows, LEARNING_COLUMNS, protocol)
@@ -155,15 +157,15 @@ def learning_figure(
     ends = {
         label: [of_task[label].end if label in of_task else math.nan for of_task in curves.values()] for label in labels
     }
-    shown = Highlights.of(ends, is_lower_better=y == "loss")
+    highlights = Highlights.of(ends, is_lower_better=y == "loss")
     (split,) = frame.split.unique()
     shared = {"sharey": "row"} if y == "accuracy" else {}
-    lines, entries = layout.lines([len(curves)], 3, 0.9 if layout.is_small else 1.3, 0.5), shown.entries()
+    lines, entries = layout.lines([len(curves)], 3, 0.9 if layout.is_small else 1.3, 0.5), highlights.entries()
     heading, size = f"{split.capitalize()} {y} in training", (2.47, 1.75)
     panels = Panels(layout, "learning", heading, lines, size, 0.45, len(entries), **shared)
     percents = PERCENTS[:: 2 if layout.is_small else 1]
     for axes, (task, of_task) in zip(panels.axes, curves.items()):
-        draw_curves(axes, {label: of_task[label] for label in labels if label in of_task}, shown)
+        draw_curves(axes, {label: of_task[label] for label in labels if label in of_task}, highlights)
         axes.set(title=layout.name(task), xlim=(0, None))
         axes.xaxis.set_major_formatter(EngFormatter(sep=""))
         axes.set(ylim=(-3, 103), yticks=percents) if y == "accuracy" else axes.set(ylim=(0, None))
@@ -175,7 +177,7 @@ def learning_figure(
         *frame.protocol.unique(),
         f"On the {split} data, after every epoch.",
         seeds_note(len(of_label.y) for of_task in curves.values() for of_label in of_task.values()),
-        shown.note("learning", f"{y} at the end, mean over tasks"),
+        highlights.note("learning", f"{y} at the end, mean over tasks"),
         _CURVE_NOTE,
         _STOP_NOTE,
     ]
@@ -223,14 +225,14 @@ def loss_figure(
     of_runs = evaluated.groupby(["label", "id"]).train_loss.agg(lambda losses: loss_l5(losses.tolist()))
     l5 = of_runs.groupby("label").mean()
     losses = {label: l5[label] if is_whole[label] else math.inf for label in seeds.index}
-    shown = Highlights.of({label: [loss] for label, loss in losses.items()}, is_lower_better=True)
+    highlights = Highlights.of({label: [loss] for label, loss in losses.items()}, is_lower_better=True)
     by_label = dict([*evaluated.groupby("label")])
     best_first = [label for label in sorted(losses, key=losses.__getitem__) if label in by_label]
     lines = layout.lines([2], 2, 1.2 if layout.is_small else 2.4, 0.5)
     panels = Panels(layout, "loss", "Language model: loss", lines, (3.35, 3.25), sharex="all", sharey="all")
     for axes, quantity, window in zip(panels.axes, _LOSSES, (LAST_EVALUATIONS, 1)):
         curves = {label: _loss_curves(by_label[label], x, quantity, window) for label in best_first}
-        draw_curves(axes, curves, shown)
+        draw_curves(axes, curves, highlights)
         axes.set_xscale("log" if log_x else "linear")
     panels.name_axes(X_LABELS[x], "loss, nats per token")
     left, right = panels.axes
@@ -250,9 +252,9 @@ def loss_figure(
         _show_whole_marks(axes)
     notes = [f"{protocol[:1].upper()}{protocol[1:]}." for protocol in frame.protocol.unique()]
     thick = f"On training batches thick: mean of {LAST_EVALUATIONS} evaluations."
-    notes += [thick, shown.note("loss", "L5"), _CURVE_NOTE]
+    notes += [thick, highlights.note("loss", "L5"), _CURVE_NOTE]
     n = f", n = {seeds.iloc[0]}" if layout.is_small and seeds.nunique() == 1 else ""
-    entries = _entries(shown, losses, seeds if not n else seeds.clip(upper=1), layout)
+    entries = _entries(highlights, losses, seeds if not n else seeds.clip(upper=1), layout)
     return panels.finish(notes, entries, legend_title=f"L5{n}")
 
 
@@ -272,28 +274,28 @@ def _loss_curves(frame: pd.DataFrame, x: str, quantity: str, window: int) -> Cur
 
 
 def _y_limits(evaluated: pd.DataFrame) -> tuple[float, float]:
-    """From the lowest loss to the highest one after the steep start, of the runs that finished if any did."""
+    """Limits of the loss axis: the lowest loss, and the highest after the steep start; of finished runs, if any."""
     finished = evaluated[evaluated.status == "finished"]
-    shown = evaluated if finished.empty else finished
-    late = shown[shown.step >= _STEEP * shown.step.max()][_LOSSES].to_numpy()
+    in_view = evaluated if finished.empty else finished
+    late = in_view[in_view.step >= _STEEP * in_view.step.max()][_LOSSES].to_numpy()
     margin = 0.04 * np.ptp(late) or 0.1
     return late.min() - margin, late.max() + margin
 
 
 def _entries(
-    shown: Highlights, losses: Mapping[str, float], seeds: Mapping[str, int], layout: Layout
+    highlights: Highlights, losses: Mapping[str, float], seeds: Mapping[str, int], layout: Layout
 ) -> dict[str, Look]:
     """The legend: labels in colour with their L5, best first, and ``25 others  2.737 to 3.026``."""
-    entries, names = {}, layout.names(shown.styles)
-    for label in sorted(shown.styles, key=losses.__getitem__):
+    entries, names = {}, layout.names(highlights.styles)
+    for label in sorted(highlights.styles, key=losses.__getitem__):
         name, loss = names[label], losses[label]
         text = f"{name}  {loss:.3f}" if math.isfinite(loss) else f"{name}  diverged"
         repeated = f" (n = {seeds[label]})" if seeds[label] > 1 else ""
-        entries[text + repeated] = {**shown.styles[label].mark(), **shown.styles[label].line}
-    known = sorted(losses[label] for label in shown.others if math.isfinite(losses[label]))
-    diverged = len(shown.others) - len(known)
-    parts = [" to ".join(dict.fromkeys(f"{loss:.3f}" for loss in (known[0], known[-1])))] if known else []
+        entries[text + repeated] = {**highlights.styles[label].mark(), **highlights.styles[label].line}
+    finite = sorted(losses[label] for label in highlights.others if math.isfinite(losses[label]))
+    diverged = len(highlights.others) - len(finite)
+    parts = [" to ".join(dict.fromkeys(f"{loss:.3f}" for loss in (finite[0], finite[-1])))] if finite else []
     parts += [f"{diverged} diverged"] if diverged else []
-    text = f"{len(shown.others)} other{'s' if len(shown.others) > 1 else ''}"
+    text = f"{len(highlights.others)} other{'s' if len(highlights.others) > 1 else ''}"
     text += "" if layout.is_small else f"  {', '.join(parts)}"
-    return entries | ({text: OTHERS} if shown.others else {})
+    return entries | ({text: OTHERS} if highlights.others else {})

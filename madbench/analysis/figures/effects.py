@@ -35,18 +35,20 @@ _ESTIMATES: dict[str, Look] = {
 def effects_frame(effects: Sequence[Effect], protocol: str) -> pd.DataFrame:
     """What :func:`effects_figure` draws: all effects and significant interactions; ``protocol`` is about the runs."""
     rows: list[dict[str, Any]] = []
-    for one in effects:
-        shared = {"row": one.name.removesuffix(" vs. none"), "quantity": one.quantity}
-        kind = "interaction" if one.is_interaction else "effect"
-        if kind == "effect" or one.is_significant:
-            rows.append({"kind": kind, **shared, "pairs": len(one.cases), **_numbers(one.estimate, one.p_holm)})
-        for (given, without), found in one.cases.items() if kind == "effect" else ():
-            rows.append({"kind": "pair", **shared, "given": given, "without": without, "pairs": 1, **_numbers(found)})
+    for effect in effects:
+        shared = {"row": effect.name.removesuffix(" vs. none"), "quantity": effect.quantity}
+        kind = "interaction" if effect.is_interaction else "effect"
+        if kind == "effect" or effect.is_significant:
+            numbers = _numbers(effect.estimate, effect.p_holm)
+            rows.append({"kind": kind, **shared, "pairs": len(effect.cases), **numbers})
+        for (label, without), estimate in effect.cases.items() if kind == "effect" else ():
+            pair = {"given": label, "without": without, "pairs": 1}
+            rows.append({"kind": "pair", **shared, **pair, **_numbers(estimate)})
     return frame_of(rows, COLUMNS, protocol)
 
 
-def _numbers(found: Difference, p_holm: float = math.nan) -> dict[str, Any]:
-    return {"difference": found.estimate, "low": found.low, "high": found.high, "seeds": found.n, "p_holm": p_holm}
+def _numbers(of: Difference, p_holm: float = math.nan) -> dict[str, Any]:
+    return {"difference": of.estimate, "low": of.low, "high": of.high, "seeds": of.n, "p_holm": p_holm}
 
 
 @style()
@@ -70,15 +72,15 @@ def effects_figure(frame: pd.DataFrame, layout: Layout = Layout()) -> Page:
     for i, axes in enumerate(panels.axes):
         of_rows, quantity = places[i // len(quantities)], quantities[i % len(quantities)]
         of_quantity = frame[frame.quantity == quantity]
-        shown = of_quantity[of_quantity.row.isin(list(of_rows))]
+        rows = of_quantity[of_quantity.row.isin(list(of_rows))]
         limit = _reach(of_quantity)
-        one = column(quantity)
-        is_loss = one.better == "lower"
+        drawn = column(quantity)
+        is_loss = drawn.better == "lower"
         axes.set_title(layout.name(quantity), fontweight="bold" if is_average(quantity) or is_loss else "normal")
         axes.set_xlim(-limit, limit)
-        _draw(axes, shown.assign(place=shown.row.map(of_rows)))
+        _draw(axes, rows.assign(place=rows.row.map(of_rows)))
         axes.locator_params(axis="x", nbins=2 if layout.is_small else 4)
-        what = one.unit if layout.is_small and not is_loss else one.difference.partition(" of ")[0]
+        what = drawn.unit if layout.is_small and not is_loss else drawn.difference.partition(" of ")[0]
         if is_loss or axes in panels.bottom:
             axes.set_xlabel(what + "\n(less is better)" * is_loss)
         if (line := sum(name in factors for name in of_rows)) < len(of_rows) and line:
@@ -88,8 +90,8 @@ def effects_figure(frame: pd.DataFrame, layout: Layout = Layout()) -> Page:
 
 
 def _entries(frame: pd.DataFrame) -> dict[str, Look]:
-    shown = {text: look for text, look in _ESTIMATES.items() if text in set(frame.estimate)}
-    entries = {text: look if text == "no interval" else look | _BAR for text, look in shown.items()}
+    used = {text: look for text, look in _ESTIMATES.items() if text in set(frame.estimate)}
+    entries = {text: look if text == "no interval" else look | _BAR for text, look in used.items()}
     return entries | {"a pair of labels": _PAIR}
 
 

@@ -56,8 +56,8 @@ def _lags(models: Models, layout: Layout) -> Figure | None:
     heading, size, heads = f"By lag: {' and '.join(models)}", (2.6, 1.7), _heads(drawn, lines)
     panels = Panels(layout, "lags", heading, layout.lines(counts, MOST_LAYERS, 0.8, 0.4), size, 0.5, heads)
     for (name, quantity), axes_of_line in zip(lines, panels.groups(counts)):
-        for layer, found, axes in zip(_layers(models[name]), drawn[name], axes_of_line):
-            for head, values in enumerate(found[quantity][:MOST_HEADS]):
+        for layer, of_layer, axes in zip(_layers(models[name]), drawn[name], axes_of_line):
+            for head, values in enumerate(of_layer[quantity][:MOST_HEADS]):
                 axes.plot(np.arange(len(values)), values, **_line(head) | {"linewidth": 0.9})
             axes.set(title=f"{_before(models, name)}layer {layer + 1}", xlabel="lag")
             axes.set_xscale("symlog", base=2, linthresh=1)
@@ -66,10 +66,10 @@ def _lags(models: Models, layout: Layout) -> Figure | None:
                 axes.set_ylim(0, 1)
                 axes.axhline(0.5, color=GREY, linewidth=0.8, linestyle=(0, (1, 2)))
             else:
-                shown = found[quantity][found[quantity] > 0]
+                positive = of_layer[quantity][of_layer[quantity] > 0]
                 axes.set_yscale("log")
-                if len(shown):
-                    low, high = (math.log10(value) for value in (max(1e-4, shown.min()), shown.max()))
+                if len(positive):
+                    low, high = (math.log10(value) for value in (max(1e-4, positive.min()), positive.max()))
                     axes.set_ylim(10.0 ** math.floor(low), 10.0 ** math.ceil(high))
                 axes.yaxis.set_minor_formatter(NullFormatter())
         axes_of_line[0].set_ylabel(_NAMES[quantity])
@@ -81,7 +81,7 @@ def _lags(models: Models, layout: Layout) -> Figure | None:
 
 def _heads(drawn: Mapping[str, list[Mapping[str, Any]]], lines: Sequence[tuple[str, str]]) -> int:
     """How many heads are drawn at most."""
-    return min(MOST_HEADS, max(len(found[quantity]) for name, quantity in lines for found in drawn[name]))
+    return min(MOST_HEADS, max(len(of_layer[quantity]) for name, quantity in lines for of_layer in drawn[name]))
 
 
 def _maps(models: Models, layout: Layout) -> Figure | None:
@@ -109,7 +109,7 @@ def _maps(models: Models, layout: Layout) -> Figure | None:
 
 
 def _maps_of(name: str, model: Inspection, layer: int) -> list[list[tuple[str, np.ndarray]]]:
-    """Of each head its maps with their titles."""
+    """The maps of each head with their titles."""
     maps = {what: getattr(model.probes[layer], what) for what in ("scores", "weights")}
     maps = {what: _array(values[0]) for what, values in maps.items() if values is not None}
     return [
@@ -120,7 +120,7 @@ def _maps_of(name: str, model: Inspection, layer: int) -> list[list[tuple[str, n
 
 
 def _kernels(models: Models, layout: Layout) -> Figure | None:
-    """Of each layer and mixing K of every head, and its tables p, A and B: a line of panels."""
+    """K of every head of each layer and mixing, and its tables p, A and B: a line of panels."""
     lines = _learned(models, "kernels")
     if not lines:
         return None
@@ -152,10 +152,10 @@ def _kernels(models: Models, layout: Layout) -> Figure | None:
 def _learned(models: Models, field: str) -> list[tuple[str, Any]]:
     """What the probes of the layers that are drawn have in a field, and how the titles of its panels begin."""
     return [
-        (f"{_before(models, name)}{what} layer {layer + 1}", found)
+        (f"{_before(models, name)}{what} layer {layer + 1}", value)
         for name, model in models.items()
         for layer in _layers(model)
-        for what, found in getattr(model.probes[layer], field).items()
+        for what, value in getattr(model.probes[layer], field).items()
     ]
 
 
@@ -207,8 +207,8 @@ _FIGURES: dict[str, Callable[[Models, Layout], Figure | None]] = {
 
 def _image(axes: Axes, values: np.ndarray, title: str) -> None:
     """A matrix in colours that are white at zero."""
-    shown = np.abs(values[np.isfinite(values)])
-    largest = float(np.quantile(shown, 0.99)) if shown.size else 0.0
+    sizes = np.abs(values[np.isfinite(values)])
+    largest = float(np.quantile(sizes, 0.99)) if sizes.size else 0.0
     limit = largest or 1.0
     axes.imshow(values, cmap="BrBG", vmin=-limit, vmax=limit, interpolation="nearest", aspect="auto")
     axes.set_title(f"{title}\n±{largest:.2g}", fontsize=smallest())

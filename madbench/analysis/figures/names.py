@@ -80,11 +80,11 @@ def _in_columns(axes: Axes, texts: Sequence[Text], points: np.ndarray, lines: Se
         room = [ends[0] + _GAP * scale * (count > 0), ends[1] - _GAP * scale * (count < len(texts))]
         pixels = np.column_stack([_spread(points[:, 0], *room), axes.transData.transform(points)[:, 1]])
         places, length = np.empty_like(pixels), max(0.0, _LEAST_BETWEEN * scale - (room[1] - room[0])) * 1e3
-        for some, x, heights in ((left, ends[0], slots), (right, ends[1], free)):
+        for side, x, heights in ((left, ends[0], slots), (right, ends[1], free)):
             anchors = np.column_stack([np.full(len(heights), x), heights])
-            distances = cdist(pixels[some], anchors)
+            distances = cdist(pixels[side], anchors)
             which, where = linear_sum_assignment(distances)
-            places[some[which]] = anchors[where]
+            places[side[which]] = anchors[where]
             length += distances[which, where].sum()
         if best is None or length < best[0]:
             best = length, room, places, left

@@ -108,15 +108,15 @@ class Layout:
         >>> [*Layout("single").names(["S", "a:long-name-of-one", "a:long-name-of-two"], most=12).values()]
         ['S', 'a:lo…-of-one', 'a:lo…-of-two']
         """
-        shown: dict[str, str] = {}
+        short_names: dict[str, str] = {}
         for text in texts:
             short = name = shown_in(text)
             if self.is_small and len(name) > most:
                 short = f"{name[: most - 8]}…{name[-7:]}"
-                if short in shown.values():
-                    short = f"{name[: most - 8]}…{len(shown) + 1}"
-            shown[text] = short
-        return shown
+                if short in short_names.values():
+                    short = f"{name[: most - 8]}…{len(short_names) + 1}"
+            short_names[text] = short
+        return short_names
 
 
 class Panels:
@@ -310,6 +310,6 @@ def seeds_note(counts: Iterable[float]) -> str:
     >>> seeds_note([3, 1, 0])
     'n = 1 to 3 seeds.'
     """
-    known = sorted({int(count) for count in counts if count})
-    n = " to ".join(str(count) for count in dict.fromkeys(known[:1] + known[-1:]))
-    return f"n = {n} seed{'s' if known[-1] > 1 else ''}." if known else ""
+    numbers = sorted({int(count) for count in counts if count})
+    n = " to ".join(str(count) for count in dict.fromkeys(numbers[:1] + numbers[-1:]))
+    return f"n = {n} seed{'s' if numbers[-1] > 1 else ''}." if numbers else ""

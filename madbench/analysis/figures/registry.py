@@ -20,7 +20,7 @@ from madbench.analysis.scores import Results
 from madbench.jobs import Job, Record
 from madbench.suites import Suite, suites
 from madbench.suites.published import published_numbers
-from madbench.suites.scoring import CURVES, Outcome
+from madbench.suites.scoring import CURVES, Outcome, scoring_of
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ class Drawing:
 
 def drawing_of(name: str) -> Drawing:
     """The figure of a name."""
-    own = {one: path for suite in suites().values() for one, path in suite.figures.items()}
+    own = {figure: path for suite in suites().values() for figure, path in suite.figures.items()}
     return OF_ANY_SUITE[name] if name in OF_ANY_SUITE else pkgutil.resolve_name(own[name])
 
 
@@ -54,36 +54,36 @@ def figure_frame(name: str, results: Results, missing: Mapping[str, str] = {}) -
 
     Raises ``NothingToDrawError`` where there is nothing.
     """
-    owners, shown = suites_of_figure(name), results.experiment.suites
-    own = [suite for suite in shown if suite in owners]
+    owners, stored_suites = suites_of_figure(name), results.experiment.suites
+    own = [suite for suite in stored_suites if suite in owners]
     if owners and not own:
         why = (missing[suite.name] for suite in owners if suite.name in missing)
         raise NothingToDrawError(next(why, f"there are no runs: {owners[0].title}"))
-    if not shown:
+    if not stored_suites:
         raise NothingToDrawError(next(iter(missing.values()), "there are no runs"))
-    return drawing_of(name).frame(results, next(iter(own), next(iter(results.suites), shown[0])))
+    return drawing_of(name).frame(results, next(iter(own), next(iter(results.suites), stored_suites[0])))
 
 
 def _scores(results: Results, suite: Suite) -> pd.DataFrame:
     protocol, outcomes = results.protocol(suite), results.outcomes(suite)
     chances: dict[str, float] = {}
-    if suite.scores.shows_chance:
+    if scoring_of(suite).shows_chance:
         by_task: dict[str, dict[str, float]] = {}
-        for one in outcomes:
-            by_task.setdefault(one.job.task, {})[str(one.job.setting)] = suite.scores.chance(one.job)
+        for outcome in outcomes:
+            by_task.setdefault(outcome.job.task, {})[str(outcome.job.setting)] = scoring_of(suite).chance(outcome.job)
         chances = {task: sum(of_task.values()) / len(of_task) for task, of_task in by_task.items()}
         for name in suite.averages:
             if set(tasks := parts_of(name)) <= set(chances):
                 chances[name] = sum(chances[task] for task in tasks) / len(tasks)
     scores = results.scores[results.scores.suite == suite.name]
-    shown = {one.name for one in suite.columns(protocol.tasks)}
+    names = {column.name for column in suite.columns(protocol.tasks)}
     sentences = _about(results, suite)
     published = {}
     if protocol.profile.comparable_with_paper:
         published = {label: published_numbers(protocol, label) for label in scores.label.unique()}
         if len(suite.fidelities) > 1 and (protocol.fidelity, protocol.budget) != ("published", "paper"):
             sentences += " The published numbers are of the published fidelity and the paper budget."
-    frame = accuracy.score_frame(scores[scores.column.isin(shown)], sentences, chances, published)
+    frame = accuracy.score_frame(scores[scores.column.isin(names)], sentences, chances, published)
     if frame.empty:
         raise NothingToDrawError("no run is finished")
     return frame
@@ -96,7 +96,7 @@ def _learning(results: Results, suite: Suite) -> pd.DataFrame:
     if collected.duplicated(["label", "column", "setting", "seed"]).any():
         sentences.append("Runs with the learning rate and weight decay that were chosen.")
     with_curve = functools.partial(_record, results)
-    frame = curves.learning_frame(suite.scores, collected, with_curve, " ".join(sentences))
+    frame = curves.learning_frame(scoring_of(suite), collected, with_curve, " ".join(sentences))
     if frame.empty:
         raise NothingToDrawError("no run of a baseline setting is finished")
     return frame
@@ -108,14 +108,14 @@ def _record(results: Results, run_id: str) -> Record:
 
 
 def _effects(results: Results, _: Suite) -> pd.DataFrame:
-    found = attribute(results.scores)
-    if not found:
+    stored_effects = attribute(results.scores)
+    if not stored_effects:
         raise NothingToDrawError("no two labels with a finished task in common differ in exactly one factor")
-    return effects.effects_frame(found, " ".join(results.sentences()))
+    return effects.effects_frame(stored_effects, " ".join(results.sentences()))
 
 
 def _budget(results: Results, _: Suite) -> pd.DataFrame:
-    costs = pd.concat([suite.scores.costs(results.outcomes(suite)) for suite in results.experiment.suites])
+    costs = pd.concat([scoring_of(suite).costs(results.outcomes(suite)) for suite in results.experiment.suites])
     frame = budget.budget_frame(results.scores, costs, " ".join(results.sentences()))
     if frame["mean"].isna().all():
         raise NothingToDrawError("no label has all of its runs finished")
@@ -125,14 +125,14 @@ def _budget(results: Results, _: Suite) -> pd.DataFrame:
 def _difficulty(results: Results, suite: Suite) -> pd.DataFrame:
     outcomes = results.outcomes(suite)
     if results.protocol(suite).profile.difficulty != "all":
-        known = {one.job.id for one in outcomes}
-        planned = {_all_but_setting_and_seed(one.job) for one in outcomes}
-        stored = [job for job in results.store.jobs().values() if job.suite == suite.name and job.id not in known]
+        job_ids = {outcome.job.id for outcome in outcomes}
+        planned = {_all_but_setting_and_seed(outcome.job) for outcome in outcomes}
+        stored = [job for job in results.store.jobs().values() if job.suite == suite.name and job.id not in job_ids]
         alike = [job for job in stored if _all_but_setting_and_seed(job) in planned]
         records = results.store.records({job.id for job in alike})
-        found = {name: record for name, record in records.items() if record.status != "failed"}
-        outcomes = [*outcomes, *(Outcome(job.label, job, found.get(job.id)) for job in alike)]
-    frame = accuracy.difficulty_frame(suite.scores, suite.scores.collect(outcomes), _about(results, suite))
+        readable = {name: record for name, record in records.items() if record.status != "failed"}
+        outcomes = [*outcomes, *(Outcome(job.label, job, readable.get(job.id)) for job in alike)]
+    frame = accuracy.difficulty_frame(suite.scores, scoring_of(suite).collect(outcomes), _about(results, suite))
     if frame.empty:
         raise NothingToDrawError(
             "every task is stored at one setting alone; --profile full varies them, or a run with e.g. "
@@ -147,12 +147,12 @@ def _all_but_setting_and_seed(job: Job) -> tuple[Any, ...]:
 
 def _about(results: Results, suite: Suite) -> str:
     """What the numbers of a suite are, and what its runs share."""
-    meaning = suite.scores.meaning(results.protocol(suite))
+    meaning = scoring_of(suite).meaning(results.protocol(suite))
     return " ".join([f"{meaning[:1].upper()}{meaning[1:]}.", *results.sentences(suite)])
 
 
 def _loss(results: Results, suite: Suite) -> pd.DataFrame:
-    return suite.scores.curves(results.runs(suite))
+    return scoring_of(suite).curves(results.runs(suite))
 
 
 LEARNING = Drawing(

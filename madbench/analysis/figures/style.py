@@ -123,7 +123,7 @@ class LabelStyle:
 
     @property
     def line(self) -> Look:
-        """Of a curve."""
+        """Matplotlib's settings of a curve."""
         return {"color": self.color, "linestyle": self.dashes, "linewidth": 1.8}
 
     def mark(self, is_single: bool = False) -> Look:
@@ -137,13 +137,14 @@ _variants = functools.cache(lambda: dict(zip(all_labels(), all_variants())))
 @functools.cache
 def label_style(label: str) -> LabelStyle:
     """The style of a label, the same in every figure; those of S/R/G differ, another's follows from its text."""
-    if (one := _variants().get(label)) is None:
+    if (variant := _variants().get(label)) is None:
         digest = zlib.crc32(label.encode())
         base, features, mixing, rank = "SRG"[digest % 3], digest // 3 % 8, digest // 24 % 7, digest // 168 % 3
         color = COLORS[base][features]
     else:
-        base, features, rank = one.base, one.rope + 2 * one.conv + 4 * one.gates, ("", "q", "v").index(one.rank)
-        mixing = one.mix1 + 2 * one.mix2 + 3 * (one.layout == "lag")
+        base, rank = variant.base, ("", "q", "v").index(variant.rank)
+        features = variant.rope + 2 * variant.conv + 4 * variant.gates
+        mixing = variant.mix1 + 2 * variant.mix2 + 3 * (variant.layout == "lag")
         color = shade(COLORS[base][features], _LIGHTER[mixing], _TURNED[rank])
     dashes = features + 2 * "SRG".index(base) + mixing - rank  # neighbours differ
     return LabelStyle(color, DASHES[dashes % len(DASHES)], MARKERS[mixing])
@@ -159,7 +160,7 @@ def label_styles(labels: Iterable[str]) -> dict[str, LabelStyle]:
     styles = {name: label_style(name) for name in names if name in _variants()}
     for name in names:
         if name not in styles:
-            color = apart_from([one.color for one in styles.values()], label_style(name).color)
+            color = apart_from([style.color for style in styles.values()], label_style(name).color)
             styles[name] = replace(label_style(name), color=color)
     return {name: styles[name] for name in names}
 
@@ -174,7 +175,7 @@ class Highlights:
 
     @classmethod
     def of(cls, results: Mapping[str, Sequence[float]], is_lower_better: bool = False) -> Highlights:
-        """All of up to eight labels, otherwise the best by ``results`` (:func:`best_first`), and ``REFERENCE``."""
+        """Labels in colour: all up to eight, else the best by ``results`` (:func:`best_first`), and ``REFERENCE``."""
         chosen = [*results]
         if len(results) > MOST:
             chosen = best_first(results, is_lower_better)
@@ -205,6 +206,6 @@ def best_first(results: Mapping[str, Sequence[float]], is_lower_better: bool = F
     """
     keys = {}
     for label, values in results.items():
-        known = [value if is_lower_better else -value for value in values if math.isfinite(value)]
-        keys[label] = len(values) - len(known), sum(known) / len(known) if known else 0.0
+        finite = [value if is_lower_better else -value for value in values if math.isfinite(value)]
+        keys[label] = len(values) - len(finite), sum(finite) / len(finite) if finite else 0.0
     return sorted(results, key=keys.__getitem__)

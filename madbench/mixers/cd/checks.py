@@ -57,7 +57,7 @@ def _leaves_float64(label: Label, length: int) -> bool:
 
 
 def _growth(label: Label, length: int) -> float:
-    """Of a score under exp with a constant gate, from the first token on."""
+    """The factor by which a score under exp grows with a constant gate, from the first token on."""
     return float(label.gate) ** length if label.readout == "exp" and label.is_constant else 0.0
 
 

@@ -261,7 +261,7 @@ def _boundedness(samples: SampleMixers) -> Check:
         return torch.stack(coefficients)
 
     def slope() -> float:
-        """Of log a_i1 on i, over the second half."""
+        """The slope of log a_i1 on i, over the second half."""
         logs = first().abs().clamp(min=1e-12).log()[..., LONGER // 2 :]
         return float((logs[..., -1] - logs[..., 0]).max()) / (LONGER // 2 - 1)
 

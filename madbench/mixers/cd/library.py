@@ -35,7 +35,7 @@ def operator(name: str) -> Callable[..., tuple[Tensor, Tensor | None]]:
 
 
 def arithmetic(x: Tensor) -> torch.dtype:
-    """That of autocast, or of x; ``TrainingError`` where it has not 16 bits."""
+    """The dtype of autocast, or of x; ``TrainingError`` where it has not 16 bits."""
     device = x.device.type
     dtype = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else x.dtype
     if dtype not in (torch.bfloat16, torch.float16):

@@ -39,11 +39,11 @@ class SampleMixers:
             return mixer.eval().requires_grad_(False), torch.randn(batch, length, WIDTH, dtype=torch.float64)
 
     def largest(self, measure: Callable[[CoefficientMixer, Tensor], Tensor]) -> Callable[[], float]:
-        """The largest of what is measured over the seeds; NaN where one is."""
+        """The largest measured number over the seeds; NaN where one is."""
         return lambda: float(torch.stack([measure(*self.sample(seed)) for seed in CHECK_SEEDS]).max())
 
     def smallest(self, measure: Callable[[CoefficientMixer, Tensor], Tensor]) -> Callable[[], float]:
-        """The smallest, where two things have to differ for every seed; NaN where one is."""
+        """The smallest measured number, where two things have to differ for every seed; NaN where one is."""
         return lambda: float(torch.stack([measure(*self.sample(seed)) for seed in CHECK_SEEDS]).min())
 
 

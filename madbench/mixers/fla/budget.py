@@ -113,7 +113,7 @@ def make(label: Label, d: int, options: Options, device: str) -> nn.Module:
 
 @contextmanager
 def _silence() -> Iterator[None]:
-    """Without the library's advice on how to make it faster."""
+    """Hides the library's advice on how to make it faster."""
     level = logging.root.manager.disable
     logging.disable(logging.CRITICAL)
     try:

@@ -92,9 +92,8 @@ class InteractionFamily:
 
     def checks(self, label: InteractionLabel) -> Iterable[Check]:
         from madbench.mixers.interactions.checks import checks
-        from madbench.mixers.interactions.theorems import theorems
 
-        return itertools.chain(checks(self, label), theorems(label))
+        return checks(self, label)
 
 
 def explain_common(label: InteractionLabel) -> list[Explanation]:

@@ -28,7 +28,7 @@ MOST_GRID = 120_000  # tuples of a tensor
 
 
 def checks(family: Any, label: Any) -> Iterable[Check]:
-    """Those of every label, then those of its base."""
+    """Checks of every label, then those of its base."""
 
     def check(
         name: str,
@@ -248,7 +248,7 @@ def _naive_rotation(mixer: nn.Module, x: Tensor) -> float:
     keys = [k[:, :, :, min(m, mixer.slots - 1)] for m in range(mixer.degree - 1)]
 
     def scores(at: int) -> Tensor:
-        """Of the last row with the tuples of one token each."""
+        """Scores of the last row with the tuples of one token each."""
         product = math.prod(rotate(key, at) for key in keys)
         return rotate(q, at)[:, :, -1:] @ product.transpose(-1, -2)
 

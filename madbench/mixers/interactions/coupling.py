@@ -121,7 +121,7 @@ class Coupling(InteractionMixer):
         return "dense" if self.path == "auto" and is_short else super().resolve_path(batch, length)
 
     def block_bytes(self, batch: int, rows: int, length: int) -> int:
-        """Of a block's effects of every factor and the values of all tuples, in float32."""
+        """Bytes of a block's effects of every factor and the values of all tuples, in float32."""
         factors = len(self.c) if self.degree > 2 else sum(map(len, self.c))
         return 4 * batch * length ** (self.degree - 1) * (factors * rows + len(self.c) * self.out_width)
 

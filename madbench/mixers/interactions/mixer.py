@@ -206,7 +206,7 @@ class FactoredMixer(InteractionMixer):
         return self.o(o.transpose(1, 2).flatten(-2).to(self.o.weight.dtype))
 
     def running(self, q: Tensor, k: Tensor, v: Tensor, rows: int) -> Tensor:
-        """All rows by running sums, block by block: (B, H, T, d_vo)."""
+        """The rows by running sums, block by block: (B, H, T, d_vo)."""
         state, blocks_of_rows = None, []
         starts = [0] if rows == q.shape[2] else range(0, q.shape[2], rows)
         blocks = [slice(start, start + rows) for start in starts]

@@ -13,7 +13,7 @@ from madbench.errors import BudgetError, LabelError, MadbenchError, did_you_mean
 from madbench.labels import Explanation
 from madbench.labels.diagnosis import point_at
 from madbench.mixers import Check, ListedFamily, Size, Traits
-from madbench.mixers.checks import general_checks
+from madbench.mixers.checks import SMALL, general_checks
 from madbench.mixers.my.sources import FILE, SAMPLE, entries, is_path, path_of, source
 
 if TYPE_CHECKING:
@@ -71,7 +71,7 @@ class ModuleFamily(ListedFamily):
         return source(label.path).identity
 
     def labels(self) -> list[Label]:
-        """Those that have an entry and can be imported."""
+        """Labels that have an entry and can be imported."""
         importable = []
         for path in dict.fromkeys(entries().values()):
             try:
@@ -115,10 +115,7 @@ class ModuleFamily(ListedFamily):
 
         allocation = measured(label, size)
         if allocation.leak and self.is_refused:
-            raise BudgetError(
-                f"{label} is not causal: {allocation.leak}; a row may see the tokens up to its own alone. madbench "
-                f"verify {label} measures it"
-            )
+            raise BudgetError(f"{label} {allocation.leak}. madbench verify {label} measures it")
         return allocation
 
     def build(self, allocation: Allocation, settings: Settings, path: str = "auto") -> ModuleMixer:
@@ -130,6 +127,12 @@ class ModuleFamily(ListedFamily):
         """What any mixer has to hold, and that every parameter decides something."""
         family = dataclasses.replace(self, is_refused=False)
         yield from general_checks(family, label)
+
+        def leaks() -> float:
+            return float(bool(family.solve(label, SMALL, Settings()).leak))
+
+        statement = "In training and evaluation rows see no later token, no other example and no earlier call."
+        yield Check("alone", statement, "causal mixing", leaks)
 
         def unused() -> float:
             from madbench.mixers.checks import sample

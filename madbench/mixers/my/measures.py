@@ -14,11 +14,11 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from madbench.errors import BudgetError, MadbenchError
 from madbench.mixers import Size, Traits
-from madbench.mixers.my.operator import ModuleMixer, asks_for, make, told, wrong_output
+from madbench.mixers.my.operator import ModuleMixer, asks_for, failing, make, wrong_output
 from madbench.mixers.traits import output_names
 
-TOKENS = 8  # of the input that is tried
-CHANGED = (1, 4, 7)
+TOKENS = 96  # of the input that is tried, more than one block of a module that works in blocks
+CHANGED = (1, 4, 7, 17, 33, 65)
 """Tokens from which on it is changed."""
 LEAK = 1e-4  # most that a later token may change of an earlier row, relative to the output
 SMALL = Size(d_model=64, n_head=2, max_len=16, budget="paper")
@@ -33,7 +33,7 @@ class Allocation:
     size: Size
     terms: Mapping[str, int]  # parameters by the part of the module that has them
     target: int
-    leak: str = ""  # what is not causal of it, in a sentence
+    leak: str = ""  # which row sees what it may not, as the rest of a sentence about the module
 
     ranks = property(lambda self: {})
     total = property(lambda self: sum(self.terms.values()))
@@ -72,31 +72,69 @@ def measured(label: Any, size: Size) -> Allocation:
 
 
 def _leak(label: Any, module: nn.Module, x: Tensor) -> str:
-    """Which row sees a later token, in training or in evaluation; empty for none. All weights are moved a little."""
-    for parameter in module.parameters():
-        parameter += 0.02 * torch.randn_like(parameter)  # an output map that starts at zero would hide all
+    """What of the module sees what it may not, in training or in evaluation; empty for nothing.
+
+    Seen of it are later tokens, other examples of the batch and earlier calls, each with the weights as drawn and with
+    all of them moved a little, as an output map that starts at zero would hide all.
+    """
+    if not _run(label, module, x).isfinite().all():
+        raise BudgetError(f"{label}: its output has NaN or infinity on an input of normal numbers {tuple(x.shape)}")
     for is_training in (True, False):
         module.train(is_training)
-        y = _run(label, module, x)
-        for token in CHANGED:
-            changed = x.clone()
-            changed[:, token:] += 1
-            difference = (_run(label, module, changed) - y)[:, :token].abs().amax(dim=(0, 2))
-            if token < x.shape[1] and difference.max() > LEAK * y.abs().max():
-                row = int(difference.argmax())
-                return f"row {row} changes with token {token}, which comes later"
+        if leak := _leak_of_mode(label, module, x):
+            return leak
+    for parameter in module.parameters():
+        parameter += 0.02 * torch.randn_like(parameter)
+    for is_training in (True, False):
+        module.train(is_training)
+        if leak := _leak_of_mode(label, module, x):
+            return leak
+    return ""
+
+
+def _leak_of_mode(label: Any, module: nn.Module, x: Tensor) -> str:
+    y = _run(label, module, x)
+
+    def change(other: Tensor) -> Tensor:
+        """The largest change of a row of the first example."""
+        return (_run(label, module, other) - y)[0].abs().amax(dim=-1)
+
+    least = LEAK * y.abs().max()
+    others = x.clone()
+    others[1:] += 1
+    change_by_others = change(others)
+    if change(x).max() > least:
+        return "keeps something between calls: the same input gives another output; keep no state outside of forward"
+    if change_by_others.max() > least:
+        return (
+            "mixes the examples of a batch: rows of one change with another; inputs are (B, T, D), batch first, and "
+            "each of the B is alone"
+        )
+    for token in (token for token in CHANGED if token < x.shape[1]):
+        later = x.clone()
+        later[:, token:] += 1
+        difference = change(later)[:token]
+        if difference.max() > least:
+            row = int(difference.argmax())
+            return (
+                f"is not causal: row {row} changes with token {token}, which comes later; a row may see the tokens up "
+                "to its own alone"
+            )
     return ""
 
 
 def _run(label: Any, module: nn.Module, x: Tensor) -> Tensor:
     """The module's output, random numbers being the same at every call."""
     torch.manual_seed(1)
-    try:
-        y = module(x)
-    except Exception as error:
-        raise BudgetError(f"{label}: its forward fails on an input {tuple(x.shape)}: {told(error)}") from error
-    if not isinstance(y, Tensor) or y.shape != x.shape:
+    own = x.clone()
+    with failing(f"{label}: its forward fails on an input {tuple(x.shape)}"):
+        y = module(own)
+    if not isinstance(y, Tensor) or y.shape != x.shape or y.dtype != x.dtype:
         raise BudgetError(f"{label}: {wrong_output(y, x)}")
+    if not torch.equal(own, x):
+        raise BudgetError(
+            f"{label}: its forward changes its input in place, which the model still needs; copy it first"
+        )
     return y
 
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -61,6 +62,10 @@ class ModuleMixer(nn.Module):
 def wrong_output(y: Any, x: Tensor) -> str:
     """What to say of an output that is none of a mixer."""
     expected = f"a mixer gives what it gets, {tuple(x.shape)} of batch, tokens and d_model"
+    if isinstance(y, Tensor) and y.shape == x.shape:
+        return (
+            f"its output is of {y.dtype} and its input of {x.dtype}; a mixer gives what it gets: end with .to(x.dtype)"
+        )
     if isinstance(y, Tensor):
         return f"its output has the shape {tuple(y.shape)}; {expected}"
     hint = "; return its first value alone" if isinstance(y, tuple) and y and isinstance(y[0], Tensor) else ""
@@ -74,15 +79,15 @@ def make(path: str, size: Size) -> nn.Module:
     Raises ``BudgetError`` where it needs more than sizes, fails or makes no module.
     """
     factory = source(path).make
-    with torch.device("cpu"):
-        try:
-            module = factory(**arguments(path, size))
-        except BudgetError:
-            raise
-        except Exception as error:
-            raise BudgetError(f"my:{path} at d_model {size.d_model}: {told(error)}") from error
+    with torch.device("cpu"), failing(f"my:{path} at d_model {size.d_model}"):
+        module = factory(**arguments(path, size))
     if not isinstance(module, nn.Module):
         raise BudgetError(f"my:{path}: expected a torch.nn.Module, got {type(module).__name__}")
+    if lazy := [name for name, parameter in module.named_parameters() if nn.parameter.is_lazy(parameter)]:
+        raise BudgetError(
+            f"my:{path}: {lazy[0]!r} has no shape before the first input; make it of the sizes that the module gets, "
+            "nn.Linear(d_model, ...) in place of nn.LazyLinear(...)"
+        )
     if any(not parameter.is_floating_point() for parameter in module.parameters()):
         raise BudgetError(f"my:{path}: a mixer has parameters of floating-point numbers alone")
     here = torch.get_default_device()
@@ -122,6 +127,12 @@ def asks_for(path: str, name: str) -> bool:
     return bool(set(SPELLINGS[name]) & set(arguments(path, Size(1, 1, 1))))
 
 
-def told(error: Exception) -> str:
-    """An error of a user's code in a line."""
-    return f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
+@contextmanager
+def failing(where: str) -> Iterator[None]:
+    """Raises whatever a user's code raises in the block, an exit too, as a ``BudgetError`` of a line."""
+    try:
+        yield
+    except (KeyboardInterrupt, BudgetError):
+        raise
+    except BaseException as error:
+        raise BudgetError(f"{where}: {type(error).__name__}: {' '.join(str(error).split())[:300]}") from error

@@ -39,13 +39,27 @@ def entries() -> dict[str, str]:
 
     Raises ``ConfigError`` for a file that is wrong.
     """
-    of_packages = {name: _dotted(point.value) for name, point in installed_modules().items()}
-    return of_packages | _entries_of_file(Path(FILE))
+    return _entries_of_packages() | _entries_of_file(Path(FILE))
+
+
+def _entries_of_packages() -> dict[str, str]:
+    return {name: _dotted(point.value) for name, point in installed_modules().items()}
 
 
 def names() -> tuple[str, ...]:
     """Every name of an entry, the sample's included."""
     return tuple(dict.fromkeys((*SAMPLE, *entries())))
+
+
+def places() -> dict[str, tuple[str, str]]:
+    """By name of an entry its dotted path and where the entry is; none of a file that is wrong."""
+    of_packages = _entries_of_packages()
+    try:
+        of_file = _entries_of_file(Path(FILE))
+    except ConfigError:
+        of_file = {}
+    from_packages = {name: (path, path.partition(".")[0]) for name, path in (SAMPLE | of_packages).items()}
+    return from_packages | {name: (path, FILE) for name, path in of_file.items()}
 
 
 def installed_modules() -> Mapping[str, EntryPoint]:
@@ -60,12 +74,12 @@ def broken_modules() -> dict[str, str]:
         paths = entries()
     except ConfigError as error:
         failed[FILE] = str(error)
-        paths = {name: _dotted(point.value) for name, point in installed_modules().items()}
+        paths = _entries_of_packages()
     for name, path in paths.items():
         try:
             source(path)
         except MadbenchError as error:
-            failed[name] = str(error)
+            failed[name] = f"module {name!r}: {error}"
     return dict(sorted(failed.items()))
 
 
@@ -196,11 +210,25 @@ def _import(path: str) -> tuple[Any, Callable[..., Any]]:
         value = module
         for end in range(count, len(parts)):
             if not hasattr(value, parts[end]):
-                raise LabelError(f"{where}: {'.'.join(parts[:end])} has no {parts[end]!r}")
+                raise LabelError(f"{where}: {'.'.join(parts[:end])} has no attribute {parts[end]!r}")
             value = getattr(value, parts[end])
     if not callable(value):
         raise LabelError(f"{where}: expected a class or a function that makes a module, got {type(value).__name__}")
+    is_class = isinstance(value, type)
+    if is_class and not _is_of_modules(value):
+        raise LabelError(f"{where}: expected a class of torch.nn.Module, got {value.__name__}, which is none")
+    if not is_class and _is_of_modules(type(value)):
+        kind = type(value).__name__
+        raise LabelError(
+            f"{where}: expected a class or a function that makes a module, got one {kind} that is made already; every "
+            f"block of a model needs its own: def {parts[-1]}(d_model): return {kind}(...)"
+        )
     return module, value
+
+
+def _is_of_modules(cls: type) -> bool:
+    """Whether a class is of ``torch.nn.Module``, by its name, so that nothing imports torch."""
+    return any((base.__module__, base.__name__) == ("torch.nn.modules.module", "Module") for base in cls.__mro__)
 
 
 def _module(name: str) -> Any:

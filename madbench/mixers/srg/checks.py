@@ -19,7 +19,7 @@ MIXED_SCORES = 2e-2  # of scores in bfloat16
 
 
 def checks(family: Any, label: Variant) -> Iterable[Check]:
-    """The general ones, the budget, then the paper's theorems in their order."""
+    """The general checks, the budget, then the paper's theorems in their order."""
     yield from general_checks(family, label, terms=2 if label.base == "D" else 1)  # D subtracts two softmax maps
 
     def check(

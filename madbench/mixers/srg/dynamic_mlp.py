@@ -325,7 +325,7 @@ class DynamicMLP(nn.Module):
         return z if p.to_registers is None else torch.cat((p.to_registers * self.scale, z), dim=-1)
 
     def _weights(self, z: Tensor, p: Projected, last: int) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
-        """From scores, of which the first row sees those up to the slot ``last``, h, a and w of :class:`Maps`.
+        """h, a and w of :class:`Maps` from scores, of which the first row sees those up to the slot ``last``.
 
         a and w are still to be divided by the norm, which comes last.
         """

@@ -128,7 +128,7 @@ class SRGFamily(ListedFamily):
         return rows
 
     def effective(self, allocation: Allocation, settings: Mapping[str, Any]) -> dict[str, Any]:
-        """All but the rank of the mixing and the multiple; of one pair of coordinates both rotations are the same."""
+        """Settings other than mixing rank and multiple; of one pair of coordinates both rotations are the same."""
         idle = ("mix_rank", "rank_multiple", *(["rope"] if allocation.qk_width <= 2 else []))
         return {name: value for name, value in settings.items() if name not in idle}
 
@@ -166,7 +166,7 @@ class SRGFamily(ListedFamily):
         return DynamicMLP(allocation, path=path, **own)
 
     def checks(self, label: Variant) -> Iterable[Check]:
-        """The general ones, every path against the reference, the budget, and what the paper proves."""
+        """The general checks, every path against the reference, the budget, and what the paper proves."""
         from madbench.mixers.srg.checks import checks
 
         return checks(self, label)

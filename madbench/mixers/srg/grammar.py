@@ -287,7 +287,7 @@ def every_label() -> tuple[str, ...]:
 
 @functools.cache
 def all_variants() -> tuple[Variant, ...]:
-    """Those in the letters of the paper's Table 1, in the order of ``every_variant``."""
+    """Variants in the letters of the paper's Table 1, in the order of ``every_variant``."""
     return tuple(variant for variant in every_variant() if variant.is_in_table1)
 
 

@@ -28,7 +28,7 @@ LARGE_BATCH, BATCHED = 250, 65  # sequences and tokens: beyond one tile of rows 
 
 
 def with_ranks(family: Any, label: Variant, **ranks: int) -> tuple[DynamicMLP, Tensor]:
-    """As :func:`sample`, with other ranks."""
+    """A mixer and an input as of :func:`sample`, with other ranks."""
     settings = family.Settings()
 
     def build() -> DynamicMLP:
@@ -103,7 +103,7 @@ def dynamic_weights(mixer: DynamicMLP, x: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _largest(*residuals: float) -> float:
-    """NaN where one of them is."""
+    """The largest residual; NaN where one is NaN."""
     return float(torch.tensor(residuals, dtype=torch.float64).max())
 
 
@@ -160,7 +160,7 @@ def bend(mixer: DynamicMLP, x: Tensor, is_static: bool = False) -> float:
         return mixer.maps(moved).hidden[:, 0, -1]
 
     def switches(u: float, low: float = -8.0, high: float = 8.0) -> dict[int, tuple[float, float, float]]:
-        """By slot, a grid cell at whose ends the hidden score has two signs, and where a line between crosses zero."""
+        """A grid cell by slot, at whose ends the hidden score has two signs, and where a line between crosses zero."""
         s = torch.linspace(low, high, 33).double()
         h = hidden(u, s)
         crossings = {}
@@ -246,7 +246,7 @@ def rope(
 
 
 def norm(mixer: DynamicMLP, x: Tensor) -> float:
-    """Of the hidden scores of every row under bfloat16 autocast, against float64 of the same scores."""
+    """The error of the norm of each row's hidden scores under bfloat16 autocast, against float64 of them."""
     mixer, x = mixer.float(), x.float()
     with torch.autocast("cpu", torch.bfloat16):
         p = mixer._ordered(mixer.project(x, 0))

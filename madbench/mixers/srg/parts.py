@@ -67,7 +67,7 @@ def activate(base: str, h: Tensor, first_row: int, contrast: Tensor | None = Non
 
 
 def _norm(h: Tensor) -> Tensor:
-    """In float32 at least: EPS and a long sum are beyond bfloat16."""
+    """The norm in float32 at least: EPS and a long sum are beyond bfloat16."""
     return wide(h).square().sum(-1, keepdim=True).add(EPS).sqrt()
 
 

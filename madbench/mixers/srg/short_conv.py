@@ -55,7 +55,7 @@ class ConvolveInBlocks(torch.autograd.Function):
 
 
 def convolve(x: Tensor, weight: Tensor, before: Tensor | None = None) -> Tensor:
-    """The same by operators of torch; ``before`` (B, taps - 1, D) are the inputs before the first, or zeros."""
+    """The convolution by operators of torch; ``before`` (B, taps - 1, D) are the inputs before the first, or zeros."""
     rows, length = padded(x, before), x.shape[1]
     first, *others = (rows[:, j : j + length] * tap for j, tap in enumerate(weight.unbind(-1)))
     return sum(others, first)
@@ -72,6 +72,6 @@ def _newest_first(weight: Tensor) -> tuple[Tensor, ...]:
 
 
 def _blocks(x: Tensor) -> Iterator[slice]:
-    """Some sequences of x at a time; without data the first ones alone, whose memory is that of all."""
+    """Blocks of sequences of x; without data the first ones alone, whose memory is that of all."""
     count = max(1, BLOCK_NUMBERS // max(1, x[0].numel())) if len(x) else 1
     return (slice(i, i + count) for i in range(0, len(x) if has_data(x) else min(1, len(x)), count))

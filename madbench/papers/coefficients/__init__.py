@@ -68,7 +68,7 @@ class Principle:
 
     @property
     def heading(self) -> str:
-        """Of its figure."""
+        """The heading of its figure."""
         return f"Principle {self.number}: {self.title}"
 
     def study(self, profile: str) -> Study:

@@ -27,6 +27,7 @@ from madbench.papers.coefficients.verdicts import verdicts as group_verdicts
 from madbench.store.runs import Store
 from madbench.suites import suite_of
 from madbench.suites.mad.suite import MAD
+from madbench.suites.scoring import scoring_of
 from madbench.training.checkpoints import load_model
 
 EXAMPLES = 64  # first test sequences
@@ -58,7 +59,7 @@ def trained_models(results: Results) -> Iterator[tuple[Any, Job, Path]]:
 
     Raises ``StoreError`` for runs whose weights were not kept, and where none has finished.
     """
-    chosen = MAD.scores.chosen(results.collected(MAD)).sort_index()  # in the order of the jobs
+    chosen = scoring_of(MAD).chosen(results.collected(MAD)).sort_index()  # in the order of the jobs
     if chosen.empty:
         raise StoreError("no run has finished, so there is no model to measure")
     store = Store(results.experiment.results)

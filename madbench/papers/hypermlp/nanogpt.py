@@ -109,8 +109,8 @@ def check_checkout(folder: Path) -> None:
 
 def make_job(options: argparse.Namespace, corpus: Corpus) -> Job:
     """The job of the first seed; raises ``ConfigError`` for settings that not both codes can train."""
-    given = {setting.partition("=")[0] for setting in options.settings}
-    defaults = [f"{key}={value}" for key, value in DEFAULTS.items() if key not in given]
+    keys = {setting.partition("=")[0] for setting in options.settings}
+    defaults = [f"{key}={value}" for key, value in DEFAULTS.items() if key not in keys]
     preset = LanguageProfile.load("tiny", [*defaults, *options.settings])
     (job,) = LANGUAGE.jobs(["S"], preset, corpus=corpus, seeds=options.seeds[:1])
     model, training = job.model, job.training
@@ -236,8 +236,8 @@ def read_output(lines: Sequence[str], training: LanguageTraining) -> Run:
     Raises ``TrainingError`` when an evaluation is missing or not finite.
     """
     output, every = "".join(lines), training.eval_every
-    found = re.findall(r"^step (\d+): .*val loss (\S+)$", output, re.MULTILINE)
-    losses = {int(step): float(loss) for step, loss in found if int(step) > 0}
+    validations = re.findall(r"^step (\d+): .*val loss (\S+)$", output, re.MULTILINE)
+    losses = {int(step): float(loss) for step, loss in validations if int(step) > 0}
     if list(losses) != list(range(every, training.steps + 1, every)) or not all(map(math.isfinite, losses.values())):
         raise TrainingError(f"nanoGPT: its validation losses by step, {losses}, are not all there or not finite")
     milliseconds = [float(time) for time in re.findall(r"^iter \d+: .*time (\S+)ms", output, re.MULTILINE)]

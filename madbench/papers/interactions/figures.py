@@ -43,7 +43,7 @@ class Matrices:
     panels: dict[str, np.ndarray]
 
     def draw(self, layout: Layout = Layout()) -> Page:
-        """All on one colour scale, white at zero; it ends where the theory's would be two and a half times as large."""
+        """Draws the matrices on one colour scale, white at zero, up to 2.5 times the largest number of the theory's."""
         panels, (height, width) = self.panels, next(iter(self.panels.values())).shape
         largest = {name: abs(matrix).max() for name, matrix in panels.items()}
         most = 2.5 * max(size for name, size in largest.items() if not name.startswith("learned"))

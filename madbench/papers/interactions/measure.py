@@ -16,8 +16,8 @@ from madbench.jobs import Job
 from madbench.labels import expand
 from madbench.papers.interactions.rows import Row, claims, interaction_rows, row_name
 from madbench.papers.making import Drawn, Made, Request
-from madbench.suites.base import check_tasks_of
 from madbench.suites.interactions.suite import INTERACTIONS, InteractionProfile, check_task
+from madbench.suites.profile import check_tasks_of
 from madbench.training.devices import resolve_device
 
 if TYPE_CHECKING:

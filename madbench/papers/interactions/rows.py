@@ -51,11 +51,11 @@ class Row:
         return self.records[0].details["model_parameters"]
 
     def errors(self, length: int) -> list[float]:
-        """By seed; a diverged run is infinitely wrong."""
+        """Errors by seed; a diverged run is infinitely wrong."""
         return [record.metrics.get(f"mse_{length}", math.inf) for record in self.records]
 
     def metric(self, name: str) -> list[float]:
-        """By seed; NaN where the runs have no such number."""
+        """A metric by seed; NaN where the runs have no such number."""
         return [record.metrics.get(name, math.nan) for record in self.records]
 
     @property
@@ -70,7 +70,7 @@ class Row:
         return math.inf if any(map(math.isnan, values)) else max(values)
 
     def variance(self, length: int) -> float:
-        """Of the values at a length: the error of a constant."""
+        """The variance of the values at a length: the error of a constant."""
         variances = (value for value in self.metric(f"variance_{length}") if not math.isnan(value))
         return max(variances, default=math.nan)
 
@@ -82,7 +82,7 @@ class Row:
         return None if floor == 0.0 and label.base != "C" else floor  # factors may be too narrow for it
 
     def predicted(self, length: int) -> list[float]:
-        """By seed the error of a control at a length, as theory predicts it after a perfect fit at L*; else none."""
+        """The error of a control at a length by seed, as theory predicts it after a perfect fit at L*; else none."""
         if not self.control:
             return []
         errors = (0.0 if math.isnan(error) else error for error in self.metric("diagonal_error"))
@@ -123,7 +123,7 @@ class Row:
         return "below its floor" if floor else "not exact"
 
     def summary(self) -> dict[str, Any]:
-        """For a program: errors by length and seed, and everything they are judged by."""
+        """The row for a program: errors by length and seed, and everything they are judged by."""
         lengths = {
             str(n): {
                 "mse": list(map(_finite, self.errors(n))),
@@ -152,7 +152,7 @@ class Claim:
 
 
 def _finite(value: float) -> float | None:
-    """As JSON has it."""
+    """The number as JSON has it."""
     return value if math.isfinite(value) else None
 
 

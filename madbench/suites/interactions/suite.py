@@ -16,11 +16,14 @@ from madbench.errors import ConfigError, LabelError, did_you_mean
 from madbench.jobs import Budget, Fidelity, Job
 from madbench.labels import family_identity, family_of, parse
 from madbench.mixers import solve
-from madbench.suites.base import Column, Profile, Size, Suite, changed, usual_settings
+from madbench.suites.base import Size, Suite
+from madbench.suites.columns import Column
 from madbench.suites.overrides import Plan, content, decided
+from madbench.suites.profile import Profile, changed, usual_settings
 
 if TYPE_CHECKING:
-    from madbench.mixers import Family
+    from madbench.labels import Label
+    from madbench.mixers import Check, Family
     from madbench.tasks.worlds import Embedding, World
 
 NAME = "interactions"
@@ -347,6 +350,12 @@ class InteractionSuite(Suite):
             "hunters": "Species, policy and place together decide who catches whom.",
             "alliances": "Pairs of allies that are not each other's.",
         }[task]
+
+    def checks(self, label: Label) -> Iterable[Check]:
+        """The theorems on what the label represents and learns in small worlds."""
+        from madbench.suites.interactions.theorems import theorems  # torch
+
+        return theorems(label)
 
     def check_profile(self, profile: InteractionProfile) -> tuple[str, set[int]]:
         return f"{len(self.jobs((), profile))} runs a seed", set()

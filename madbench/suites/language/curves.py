@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 import numpy as np
 import pandas as pd
 
-from madbench.suites.base import loss_l5
+from madbench.suites.columns import loss_l5
 from madbench.suites.language.suite import LANGUAGE, LOSS, LOSSES, PERPLEXITIES, SPEED, STEPS
 from madbench.suites.protocol import by_protocol, recognised
 from madbench.suites.scoring import CURVES, Outcome

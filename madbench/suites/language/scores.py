@@ -11,7 +11,7 @@ from typing import Any
 import pandas as pd
 
 from madbench.errors import ConfigError
-from madbench.suites.base import LAST_EVALUATIONS, Column
+from madbench.suites.columns import LAST_EVALUATIONS, Column
 from madbench.suites.language.curves import (
     PAPER_THRESHOLDS,
     common_seconds,
@@ -26,7 +26,7 @@ from madbench.suites.language.suite import LOSS, LOSSES, PERPLEXITIES, SPEED, ST
 from madbench.suites.mad.scores import BUDGET
 from madbench.suites.protocol import Protocol
 from madbench.suites.published import published_perplexities
-from madbench.suites.scoring import COLUMNS, Outcome, Scoring, outcome_sentences
+from madbench.suites.scoring import COLUMNS, Outcome, Scoring, outcome_sentences, sizes_text
 
 
 class LanguageScoring(Scoring):
@@ -108,6 +108,18 @@ class LanguageScoring(Scoring):
     def curves(self, outcomes: Sequence[Outcome]) -> pd.DataFrame:
         return loss_curves([one for one in outcomes if one.record])
 
+    def sentences(self, protocol: Protocol) -> list[str]:
+        model, training = protocol.profile.model_config(), protocol.profile.training_config(protocol.precision)
+        changes = f" with {', '.join(protocol.overrides)}" if protocol.overrides else ""
+        positions = "learned" if model.positions == "learned" else "no"
+        noun, name = protocol.profile.noun.capitalize(), protocol.profile_name
+        return [
+            _corpus_text(protocol.corpus),
+            f"{noun} {name}{changes}: {sizes_text(model)}, context {model.seq_len}, {positions} positions, "
+            f"{protocol.precision}; {training.steps:,} steps of {training.tokens_per_step:,} tokens.",
+            f"Budget {protocol.budget}.",
+        ]
+
     def about(self, protocol: Protocol, outcomes: Sequence[Outcome], columns: Sequence[Column], first: str = "") -> str:
         runs = [one for one in outcomes if one.record]
         training = protocol.profile.training_config(protocol.precision)
@@ -122,7 +134,7 @@ class LanguageScoring(Scoring):
         sentences = {
             f"At the settings of {first}:": first,
             "Nats per token, mean over n seeds.": True,
-            **dict.fromkeys(self.suite.sentences(protocol), True),
+            **dict.fromkeys(self.sentences(protocol), True),
             f"L5: mean of the last {min(LAST_EVALUATIONS, count)} of {count} evaluations on windows of the training "
             f"text{val}, all labels after the same tokens.": True,
             **dict.fromkeys(_evaluation(runs[0].details.get("evaluation", {})), True),
@@ -157,3 +169,14 @@ def _evaluation(evaluation: Mapping[str, Any]) -> list[str]:
         return []
     how = "; ".join(f"{name}: {evaluation[name]}" for name in ("train", "val") if name in evaluation)
     return [f"An evaluation is {evaluation['windows']:,} windows of {evaluation['seq_len']:,} tokens ({how})."]
+
+
+def _corpus_text(corpus: Any) -> str:
+    parts = [f"Corpus {corpus.name} ({corpus.digest[:8]})"]
+    if "tokenizer" in corpus.description:
+        parts.append(f"tokens: {corpus.description['tokenizer']}")
+    for split, name in (("train", "training"), ("val", "validation")):
+        if counts := corpus.description.get("splits", {}).get(split):
+            size = f" of {counts['bytes']:,} bytes" if counts.get("bytes") else ""
+            parts.append(f"{counts['tokens']:,} {name} tokens{size}")
+    return ", ".join(parts) + "."

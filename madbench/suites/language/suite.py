@@ -11,10 +11,13 @@ from madbench.config import PRESETS, check_at_least, check_numbers, from_mapping
 from madbench.errors import ConfigError
 from madbench.jobs import NOT_AT_DEFAULT, Budget, Fidelity, Job, Precision
 from madbench.mixers import solve
-from madbench.suites.base import Column, Profile, Size, Suite, changed, plan_jobs, sizes_text
+from madbench.suites.base import Size, Suite
+from madbench.suites.columns import Column
 from madbench.suites.mad.suite import ModelConfig
 from madbench.suites.overrides import Plan, content, decided
-from madbench.suites.protocol import Protocol, changed_settings
+from madbench.suites.planning import plan_jobs
+from madbench.suites.profile import Profile, changed
+from madbench.suites.protocol import changed_settings
 
 if TYPE_CHECKING:
     from madbench.text.corpus import Corpus
@@ -330,18 +333,6 @@ class LanguageSuite(Suite):
     def shared(self, job: Job) -> dict[str, Any]:
         return {name: getattr(job, name) for name in ("setting", "model", "training", "budget")}
 
-    def sentences(self, protocol: Protocol) -> list[str]:
-        model, training = protocol.profile.model_config(), protocol.profile.training_config(protocol.precision)
-        changes = f" with {', '.join(protocol.overrides)}" if protocol.overrides else ""
-        positions = "learned" if model.positions == "learned" else "no"
-        noun, name = protocol.profile.noun.capitalize(), protocol.profile_name
-        return [
-            _corpus_text(protocol.corpus),
-            f"{noun} {name}{changes}: {sizes_text(model)}, context {model.seq_len}, {positions} positions, "
-            f"{protocol.precision}; {training.steps:,} steps of {training.tokens_per_step:,} tokens.",
-            f"Budget {protocol.budget}.",
-        ]
-
     listing = "presets"
 
     def about_task(self, task: str) -> str:
@@ -361,17 +352,6 @@ class LanguageSuite(Suite):
 
 _HEADINGS = dict(zip(LOSSES, ("L5 loss", "Val loss", "Bits/byte", "Val, equal time")))
 _HEADINGS |= dict(zip(PERPLEXITIES, ("PPL", "PPL of 5")))
-
-
-def _corpus_text(corpus: Any) -> str:
-    parts = [f"Corpus {corpus.name} ({corpus.digest[:8]})"]
-    if "tokenizer" in corpus.description:
-        parts.append(f"tokens: {corpus.description['tokenizer']}")
-    for split, name in (("train", "training"), ("val", "validation")):
-        if counts := corpus.description.get("splits", {}).get(split):
-            size = f" of {counts['bytes']:,} bytes" if counts.get("bytes") else ""
-            parts.append(f"{counts['tokens']:,} {name} tokens{size}")
-    return ", ".join(parts) + "."
 
 
 SUITE = LANGUAGE = LanguageSuite()

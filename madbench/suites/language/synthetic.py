@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from madbench.jobs import Job, Record
-from madbench.suites.base import loss_l5
+from madbench.suites.columns import loss_l5
 
 LOSS_PER_ACCURACY = -1.5
 """Nats per token for an effect on accuracy of 1."""

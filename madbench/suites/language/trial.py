@@ -20,7 +20,8 @@ from madbench.jobs import Job
 from madbench.models.blocks import autocast
 from madbench.models.gpt import GPT
 from madbench.models.token_loss import TokenLoss
-from madbench.suites.base import MICRO_BATCH_TOKENS, loss_l5
+from madbench.suites.base import MICRO_BATCH_TOKENS
+from madbench.suites.columns import loss_l5
 from madbench.suites.language.suite import LanguageTraining, scheduled_rate, sequences_per_step, window_count
 from madbench.suites.trial import Interval, Trial, mixer_maker
 from madbench.text.corpus import Corpus

@@ -11,7 +11,7 @@ import json
 from collections.abc import Sequence
 
 from madbench.jobs import Job, mapping_text
-from madbench.suites.base import Column
+from madbench.suites.columns import Column
 from madbench.suites.protocol import Protocol
 from madbench.suites.scoring import Outcome, Scoring, lacking_sentences, outcome_sentences
 from madbench.tasks import make_setting, settings_class
@@ -61,7 +61,7 @@ class MadScoring(Scoring):
         is_theirs = (protocol.fidelity, protocol.budget) == ("published", "paper")
         notes = {
             f"Percent, {self.meaning(protocol)}; mean over n seeds.": True,
-            **dict.fromkeys(self.suite.sentences(protocol), True),
+            **dict.fromkeys(self.sentences(protocol), True),
             **dict.fromkeys(outcome_sentences(outcomes), True),
             BUDGET: True,
             **dict.fromkeys(lacking_sentences(outcomes), True),

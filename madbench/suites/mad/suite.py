@@ -13,8 +13,11 @@ from madbench.config import PROFILES, check_at_least, check_numbers, from_mappin
 from madbench.errors import ConfigError
 from madbench.jobs import NOT_AT_DEFAULT, Budget, Fidelity, Job, Precision
 from madbench.mixers import solve
-from madbench.suites.base import ACCURACY, SOLVED, Average, Column, Profile, Size, Suite, changed, plan_jobs
+from madbench.suites.base import Size, Suite
+from madbench.suites.columns import ACCURACY, SOLVED, Average, Column
 from madbench.suites.overrides import Plan, content, decided
+from madbench.suites.planning import plan_jobs
+from madbench.suites.profile import Profile, changed
 from madbench.tasks import check_task, load_task, make_setting, settings_class, task_source, tasks_of
 
 if TYPE_CHECKING:

@@ -21,6 +21,7 @@ from madbench.jobs import Record
 from madbench.suites.language.suite import LOSS
 from madbench.suites.mad.suite import MAD, MAD_TASKS
 from madbench.suites.published import published_scores
+from madbench.suites.scoring import scoring_of
 
 NAN = math.nan
 BASE = {"seq_len": 32, "vocab_size": 16}
@@ -108,14 +109,14 @@ def test_the_chosen_run_of_the_first_setting_has_a_learning_curve(stored):
     ]
     collected, record = stored(rows)
     record("b").curve.insert(1, {"epoch": 1, "step": 15, "train_loss": 1.5})  # not evaluated
-    frame = learning_frame(MAD.scores, collected, record, "p")
+    frame = learning_frame(scoring_of(MAD), collected, record, "p")
     assert list(zip(frame.id, frame.step)) == [("b", 10), ("b", 20), ("e", 10)]
     assert frame.accuracy.tolist() == [10.0, 50.0, 30.0] and frame.status.iloc[-1] == "diverged"
 
 
 def test_learning_curves_of_the_published_fidelity_are_on_test_data(stored):
     frame = learning_frame(
-        MAD.scores, *stored([("a", "S", 0, "{}", 1, "finished", [0.2])], "test", "batch_macro_accuracy"), "p"
+        scoring_of(MAD), *stored([("a", "S", 0, "{}", 1, "finished", [0.2])], "test", "batch_macro_accuracy"), "p"
     )
     assert frame.accuracy.tolist() == [20.0] and frame.split.tolist() == ["test"]
 
@@ -205,7 +206,9 @@ def collected():
 
 def test_a_setting_that_differs_in_one_variable_is_a_difficulty(collected):
     rows = [({}, "S", [0.5, 0.7]), ({"seq_len": 64}, "S", [0.4, 0.4]), ({"vocab_size": 32}, "S", [0.3, 0.3])]
-    frame = difficulty_frame(MAD.scores, collected([*rows, ({"seq_len": 64, "vocab_size": 32}, "S", [0.1, 0.1])]), "p")
+    frame = difficulty_frame(
+        scoring_of(MAD), collected([*rows, ({"seq_len": 64, "vocab_size": 32}, "S", [0.1, 0.1])]), "p"
+    )
     found = {(one.variable, one.value): one.accuracy for one in frame.itertuples()}
     expected = {("seq_len", 32): 60.0, ("seq_len", 64): 40.0, ("vocab_size", 16): 60.0, ("vocab_size", 32): 30.0}
     assert found == pytest.approx(expected)
@@ -213,10 +216,10 @@ def test_a_setting_that_differs_in_one_variable_is_a_difficulty(collected):
 
 def test_seeds_with_jobs_to_do_are_no_difficulties_and_diverged_ones_count_at_chance(collected):
     rows = [({}, "S", [0.5, None]), ({"seq_len": 64}, "S", [0.5, "diverged"]), ({"seq_len": 128}, "S", [0.4])]
-    frame = difficulty_frame(MAD.scores, collected(rows), "p")
+    frame = difficulty_frame(scoring_of(MAD), collected(rows), "p")
     assert list(zip(frame.value, frame.n, frame.accuracy)) == [(32.0, 1, 50.0), (64.0, 2, 28.125), (128.0, 1, 40.0)]
 
 
 def test_without_a_varied_setting_there_is_no_difficulty(collected):
-    assert difficulty_frame(MAD.scores, collected([({}, "S", [0.5]), ({}, "R", [0.5])]), "p").empty
-    assert difficulty_frame(MAD.scores, collected([({}, "S", [0.5]), ({"seq_len": 64}, "S", [None])]), "p").empty
+    assert difficulty_frame(scoring_of(MAD), collected([({}, "S", [0.5]), ({}, "R", [0.5])]), "p").empty
+    assert difficulty_frame(scoring_of(MAD), collected([({}, "S", [0.5]), ({"seq_len": 64}, "S", [None])]), "p").empty

@@ -21,7 +21,7 @@ from madbench.analysis.figures.effects import effects_figure
 from madbench.analysis.figures.files import NothingToDrawError
 from madbench.analysis.figures.panels import Layout
 from madbench.analysis.figures.style import GREY
-from madbench.suites.base import loss_l5
+from madbench.suites.columns import loss_l5
 from madbench.suites.language.suite import LOSS
 from madbench.suites.mad.suite import MAD_TASKS
 

@@ -38,6 +38,89 @@ class Needy(nn.Module):
     def __init__(self, d_model, kernel):
         super().__init__()
 
+class Stateful(Mean):
+    def __init__(self, d_model):
+        super().__init__(d_model)
+        self.register_buffer("last", torch.zeros(d_model))
+
+    def forward(self, x):
+        y = super().forward(x) + self.last
+        self.last = x.mean((0, 1)).detach()
+        return y
+
+class Counting(Mean):
+    calls = 0
+
+    def forward(self, x):
+        self.calls += 1
+        return super().forward(x) * self.calls
+
+class AcrossTheBatch(Mean):
+    def forward(self, x):
+        return super().forward(x) - x.mean(0, keepdim=True)
+
+class BatchNorm(Mean):
+    def __init__(self, d_model):
+        super().__init__(d_model)
+        self.norm = nn.BatchNorm1d(d_model)
+
+    def forward(self, x):
+        return self.norm(super().forward(x).transpose(1, 2)).transpose(1, 2)
+
+class LaterAhead(Mean):
+    def forward(self, x):
+        return super().forward(x) + (x.mean(1, keepdim=True) if x.shape[1] > 16 else 0)
+
+class Double(Mean):
+    def forward(self, x):
+        return super().forward(x).double()
+
+class NotANumber(Mean):
+    def forward(self, x):
+        return super().forward(x) * float("nan")
+
+class InPlace(Mean):
+    def forward(self, x):
+        return super().forward(x.mul_(2))
+
+class Lazy(Mean):
+    def __init__(self, d_model):
+        super().__init__(d_model)
+        self.out = nn.LazyLinear(d_model)
+
+class Exits(Mean):
+    def __init__(self, d_model):
+        raise SystemExit(3)
+
+class Pair(Mean):
+    def forward(self, x):
+        return super().forward(x), None
+
+class Dropped(Mean):
+    def forward(self, x):
+        return nn.functional.dropout(super().forward(x), 0.1, self.training)
+
+class Masked(Mean):
+    def __init__(self, d_model, max_len):
+        super().__init__(d_model)
+        self.register_buffer("mask", torch.ones(max_len, max_len).tril())
+
+    def forward(self, x):
+        mask = self.mask[: x.shape[1], : x.shape[1]].to(x.dtype)
+        return self.out(mask / mask.sum(1, keepdim=True) @ x)
+
+class Positive(Mean):  # not a number where its rate is below zero, which it is not as drawn
+    def __init__(self, d_model):
+        super().__init__(d_model)
+        self.rate = nn.Parameter(torch.full((d_model,), 1e-6))
+
+    def forward(self, x):
+        return super().forward(x * self.rate.sqrt())
+
+class NotAModule:
+    pass
+
+Layer = nn.TransformerEncoderLayer
 ONE = Mean(16)
 
 def same(d_model):
@@ -91,11 +174,47 @@ def test_a_module_that_looks_ahead_is_refused_and_verify_measures_it():
 
 @pytest.mark.parametrize(
     ("name", "problem"),
-    [("Narrow", r"shape \(2, 8, 15\)"), ("Needy", "needs 'kernel'"), ("same", "share parameters")],
+    [
+        ("Narrow", r"shape \(2, 32, 15\)"),
+        ("Needy", "needs 'kernel'"),
+        ("same", "share parameters"),
+        ("Stateful", "keeps something between calls"),
+        ("Counting", "keeps something between calls"),
+        ("AcrossTheBatch", "mixes the examples of a batch"),
+        ("BatchNorm", "mixes the examples of a batch"),
+        ("Layer", "mixes the examples of a batch: .* batch first"),
+        ("LaterAhead", "is not causal: row 0 changes with token 1"),
+        ("Double", "its output is of torch.float64 and its input of torch.float32"),
+        ("NotANumber", "NaN or infinity"),
+        ("InPlace", "changes its input in place"),
+        ("Lazy", "'out.weight' has no shape before the first input"),
+        ("Exits", "SystemExit: 3"),
+        ("Pair", "a tuple; .* return its first value alone"),
+    ],
 )
 def test_what_is_no_mixer_is_refused_with_what_to_do(name, problem):
     with pytest.raises(BudgetError, match=problem):
-        solve(f"my:own_mixers.{name}", 16)
+        solve(f"my:own_mixers.{name}", 16, n_head=2, max_len=32)
+
+
+@pytest.mark.parametrize("name", ["Mean", "Dropped", "Masked", "Positive", "mean"])
+def test_a_sound_module_is_none_of_that(name):
+    assert not solve(f"my:own_mixers.{name}", 16, n_head=2, max_len=32).leak
+
+
+@pytest.mark.parametrize("name", ["AcrossTheBatch", "Stateful", "BatchNorm"])
+def test_verify_says_that_rows_are_not_alone(name):
+    verdicts = madbench.verify(f"my:own_mixers.{name}").set_index("check").verdict
+    assert verdicts["alone"] == "fail"
+
+
+@pytest.mark.parametrize(
+    ("name", "problem"),
+    [("ONE", "one Mean that is made already"), ("NotAModule", "NotAModule, which is none"), ("nn", "got module")],
+)
+def test_what_makes_no_module_is_no_label(name, problem):
+    with pytest.raises(LabelError, match=problem):
+        parse(f"my:own_mixers.{name}")
 
 
 def test_what_other_processes_cannot_import_is_no_label():

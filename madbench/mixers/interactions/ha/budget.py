@@ -36,7 +36,7 @@ class Allocation(InteractionAllocation):
         return count_tuples(max(tokens - missing, 0) if kind == STRICT else tokens, slots, kind)
 
     def flops_of_tuples(self, seq_len: int, causal: bool = True) -> float:
-        """Of a row the sums over one slot after the other, j1 first: the fewer slots, the fewer tuples, and the wider.
+        """FLOPs of a row: sums over one slot after the other, j1 first; fewer slots have fewer and wider tuples.
 
         With m slots of tokens, base ``C`` contracts d^(n - m) couplings of a row, and d^(n - m + 1) values once for all
         rows; else a product of keys takes r_qk and a weighted sum of values 2 r_vo. The last slot takes 2 r_qk and 2

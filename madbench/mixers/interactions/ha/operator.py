@@ -123,7 +123,7 @@ class HyperAttention(FactoredMixer):
     def _sums_of_outer_slot(
         self, q: Tensor, keys: list[Tensor], values: list[Tensor], first_row: int
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """The same, token by token of the newest slot: each turns the others into a problem of one slot less."""
+        """Sums token by token of the newest slot: each turns the others into a problem of one slot less."""
         nothing = (0.0, 0.0, 0.0 if self.linear else float("-inf"))
         widths = (values[0].shape[-1], 1, 1)
         sums = [q.real.new_full((*q.shape[:3], width), fill) for width, fill in zip(widths, nothing)]

@@ -38,7 +38,7 @@ class Allocation(InteractionAllocation):
     least_qk_width = property(lambda self: max(self.label.orders) * (2 if self.label.rope else 1))
 
     def flops_of_tuples(self, seq_len: int, causal: bool = True) -> float:
-        """Of each of ``seq_len`` pairs, causal (``seq_len`` + 1) / 2: 2 r_qk + 2 r_vo, and A_h - 1 products a head.
+        """FLOPs of a row's ``seq_len`` pairs, causal (``seq_len`` + 1) / 2: 2 (r_qk + r_vo), A_h - 1 products a head.
 
         Base ``C`` has 2 d a factor and a head in place of the first two.
         """

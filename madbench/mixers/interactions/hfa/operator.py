@@ -125,7 +125,7 @@ class HyperFeatureAttention(FactoredMixer):
 
     @property
     def state_entries(self) -> int:
-        """Of the largest running sum of a head, d_vo prod_a e_a."""
+        """The numbers in the largest running sum of a head, d_vo prod_a e_a."""
         return self.d_vo * max(math.prod(factor_widths(self.d_qk, order, self.rope)) for order in self.orders)
 
     def prefers_state(self, length: int) -> bool:

@@ -81,7 +81,7 @@ def hidden_of_lags(
     q, newer, gamma, K, B1, P1, gate, head, H, start, first, T, MIX: tl.constexpr, KW: tl.constexpr, KP: tl.constexpr,
     R: tl.constexpr, RP: tl.constexpr,
 ):  # fmt: skip
-    """By branch z and h of the P rows from ``start`` and P lags from ``first``, and the scores of their older keys."""
+    """z and h by branch, of the P rows from ``start`` and P lags from ``first``, and the scores of their older keys."""
     P: tl.constexpr = q[0].shape[0]
     lag, z, h, olders = first + tl.arange(0, P), (), (), ()
     kind: tl.constexpr = K.dtype.element_ty

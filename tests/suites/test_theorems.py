@@ -6,9 +6,11 @@ import numpy as np
 import pytest
 import torch
 
-from madbench.labels import family_of, parse
-from madbench.mixers.interactions import theorems as module
+from madbench.labels import parse
+from madbench.mixers.checks import run_checks
 from madbench.mixers.interactions.coupling import Coupling
+from madbench.suites import checks_of
+from madbench.suites.interactions import theorems as module
 from madbench.tasks.worlds import Colliding, Hunters
 
 
@@ -66,7 +68,9 @@ def test_labels_without_couplings_have_none():
 
 def test_verify_has_them_and_gradients_are_measured_where_autograd_is_off():
     label = parse("ha:C3")
-    assert {check.name for check in module.theorems(label)} < {check.name for check in family_of(label).checks(label)}
+    names = [check.name for check in module.theorems(label)]
+    assert names == [check.name for check in checks_of(label)]
+    assert names == [outcome.check.name for outcome in run_checks(label, checks_of)][-len(names) :]
     with torch.no_grad():
         assert outcomes("hfa:C1", "gradients")["gradients"]
 

@@ -21,7 +21,7 @@ from numpy import ndarray as Array
 
 from madbench.mixers import Check
 from madbench.mixers.interactions.coupling import Coupling
-from madbench.mixers.interactions.representation import (
+from madbench.suites.interactions.representation import (
     constructions,
     features,
     linear_attention,
@@ -91,7 +91,7 @@ def occurrences(symbols: Array, size: int) -> Array:
 
 
 def rank(counts: Array) -> int:
-    """Of a tall matrix of small whole numbers, by its square: exact in float64, and quick."""
+    """The rank of a tall matrix of small whole numbers, by its square: exact in float64, and quick."""
     return int(np.linalg.matrix_rank(counts.T @ counts, hermitian=True))
 
 

@@ -1,0 +1,71 @@
+"""From labels and the runs of a profile to jobs, none twice and not too many."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from madbench.errors import BudgetError, ConfigError
+from madbench.jobs import Budget, Fidelity, Job
+from madbench.labels import label_identity, parse
+from madbench.mixers import label_traits, solve
+from madbench.suites.profile import Profile
+from madbench.tasks import settings_class
+
+MOST_JOBS = 100_000
+"""Jobs of one experiment."""
+
+
+def plan_jobs(
+    suite: str,
+    labels: Iterable[str],
+    profile: Profile,
+    runs: Sequence[tuple[str, dict[str, Any], int, Any, str]],
+    budget: Budget,
+    fidelity: Fidelity = "corrected",
+) -> list[Job]:
+    """The jobs of every label in ``runs``, which are task, setting, longest sequence, training, source of the task.
+
+    They are of seed 0. Raises ``BudgetError``, naming the task, where a label has no ranks at this size and length.
+    """
+    labels = list(map(parse, labels))
+    check_count(len(labels) * len(runs))
+    model, tasks = profile.model_config(), {task for task, *_ in runs}
+    task_of_length = {length: task for task, _, length, *_ in reversed(runs)}
+    found = []
+    for label in labels:
+        mixer = profile.identifying_settings(label)
+        families = {task: mixer_identity(str(label), task, fidelity) for task in tasks}
+        for length, task in task_of_length.items():
+            try:
+                solve(label, model.d_model, model.n_head, length, budget, **mixer)
+            except BudgetError as error:
+                raise BudgetError(f"{task} at seq_len {length}: {error}") from None
+        found += [
+            Job(suite, task, str(label), families[task], setting, model, mixer, training, 0, fidelity, budget, source)
+            for task, setting, _, training, source in runs
+        ]
+    return unique(found)
+
+
+def check_count(count: int) -> None:
+    """Raises ``ConfigError`` for more jobs than one experiment may have."""
+    if count > MOST_JOBS:
+        raise ConfigError(f"{count:,} jobs; at most {MOST_JOBS:,} are allowed: fewer labels, seeds or learning rates")
+
+
+def mixer_identity(label: str, task: str, fidelity: Fidelity = "corrected") -> str:
+    """What a job says of the mixer's family: its identity, and what the published fidelity does not draw anew.
+
+    So the runs in which it did draw that are other ones.
+    """
+    identity = label_identity(label)
+    if fidelity == "published" and settings_class(task).model == "language_model":
+        if kept := label_traits(parse(label)).own_start:
+            return f"{identity}, {' and '.join(kept)} as the mixer draws them"
+    return identity
+
+
+def unique(jobs: Iterable[Job]) -> list[Job]:
+    """The jobs in their order, each id once."""
+    return list({job.id: job for job in jobs}.values())

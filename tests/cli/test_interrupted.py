@@ -1,0 +1,32 @@
+"""Ctrl-C at any moment of the command line's own start: no traceback, exit code 130."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+CHECKOUT = Path(__file__).resolve().parents[2]
+SCRIPT = tomllib.loads((CHECKOUT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["scripts"]["madbench"]
+MODULE, FUNCTION = SCRIPT.split(":")
+PROGRAMS = {
+    "checkout": [str(CHECKOUT / "cli.py")],
+    "module": ["-m", "madbench"],
+    "installed": ["-c", f"from {MODULE} import {FUNCTION}; {FUNCTION}()"],
+}
+
+
+@pytest.mark.parametrize("imported", ["typer", "rich", "numpy", "torch"])
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_ctrl_c_while_the_program_imports_prints_no_traceback(program, imported, tmp_path):
+    (tmp_path / f"{imported}.py").write_text(
+        "import os, signal, time; os.kill(os.getpid(), signal.SIGINT); time.sleep(9)"
+    )
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(tmp_path), str(CHECKOUT)])}
+    command = [sys.executable, *PROGRAMS[program], "verify", "S"]
+    ended = subprocess.run(command, env=environment, cwd=tmp_path, capture_output=True, text=True, timeout=60)
+    assert (ended.returncode, ended.stdout, ended.stderr) == (130, "", "")
