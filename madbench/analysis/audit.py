@@ -20,6 +20,7 @@ from madbench.errors import StoreError
 from madbench.jobs import mapping_text
 from madbench.suites import default_headline
 from madbench.suites.published import published_numbers
+from madbench.suites.scoring import scoring_of
 
 RELIABLE = 0.9
 """Of a mean over seeds: the share of its variance that is the label's, at which seeds are enough."""
@@ -76,29 +77,30 @@ class ColumnAudit:
     @property
     def nearest(self) -> str:
         """The column that orders the labels most like this one; empty for none."""
-        numbers = {name: abs(one.value) for name, one in self.correlations.items() if not math.isnan(one.value)}
+        found = self.correlations.items()
+        numbers = {name: abs(agreement.value) for name, agreement in found if not math.isnan(agreement.value)}
         return max(numbers, key=numbers.__getitem__) if numbers and not is_average(self.column) else ""
 
 
 def audit(results: Results) -> list[ColumnAudit]:
     """An audit of every column of what is stored, of one protocol a suite; averages with their tasks."""
-    found = samples_of(columns_that(results.scores, lambda one: one.is_attributed))
-    means = {name: {label: one.mean for label, one in found[name].items()} for name in in_order(found)}
+    found = samples_of(columns_that(results.scores, lambda column: column.is_attributed))
+    means = {name: {label: sample.mean for label, sample in found[name].items()} for name in in_order(found)}
     heuristics, seconds, published = _heuristics(results), _seconds(results), published_columns(results)
     rows = []
     for name, ours in means.items():
         samples, tasks = list(found[name].values()), _tasks_of(name)
-        tested = [one for one in samples if one.has_threshold]
+        tested = [sample for sample in samples if sample.has_threshold]
         rows.append(
             ColumnAudit(
                 column=name,
                 labels=len(samples),
-                seeds=sum(one.n for one in samples) / len(samples),
-                reliability=intraclass_correlation([one.values for one in samples]),
-                at_chance=_share([_is_unlearned(one, one.scale.chance) for one in tested]),
-                at_heuristic=_share([_is_unlearned(one, heuristics.get(name, math.nan)) for one in tested]),
-                solved=_share([one.solved == one.n for one in tested]),
-                split=_share([0 < one.solved < one.n for one in tested]),
+                seeds=sum(sample.n for sample in samples) / len(samples),
+                reliability=intraclass_correlation([sample.values for sample in samples]),
+                at_chance=_share([_is_unlearned(sample, sample.scale.chance) for sample in tested]),
+                at_heuristic=_share([_is_unlearned(sample, heuristics.get(name, math.nan)) for sample in tested]),
+                solved=_share([sample.solved == sample.n for sample in tested]),
+                split=_share([0 < sample.solved < sample.n for sample in tested]),
                 seconds=sum(seconds.get(task, math.nan) for task in tasks),
                 correlations={
                     other: rank_correlation(ours, theirs)
@@ -128,7 +130,7 @@ def audit_table(results: Results) -> Listing:
         for row in rows
         if published.get(name := outcome_column(row.column)) and row.column in published
     }
-    own = [f"{heading(name)} {_interval(one)} with {heading(other)}" for (name, other), one in theirs.items()]
+    own = [f"{heading(name)} {_interval(found)} with {heading(other)}" for (name, other), found in theirs.items()]
     reasons = left_out(rows)
     parts = {
         f"{_counted(rows)}; correlations are Spearman's over labels with [95%].": True,
@@ -181,17 +183,17 @@ def published_columns(results: Results) -> dict[str, dict[str, float]]:
 def outcome_column(name: str) -> str:
     """The first headline of the suites that run by default other than the column's own: what it should predict."""
     own = suite_of_column(name)
-    return next((one for one in default_headline() if suite_of_column(one) is not own), "")
+    return next((other for other in default_headline() if suite_of_column(other) is not own), "")
 
 
 def _heuristics(results: Results) -> dict[str, float]:
     """By task what needs no learning, the mean over its settings; NaN where it is not known."""
     values: dict[str, dict[str, float]] = {}
     for suite in results.suites:
-        for one in results.runs(suite):
-            of_task, setting = values.setdefault(one.job.task, {}), mapping_text(one.job.setting)
+        for run in results.runs(suite):
+            of_task, setting = values.setdefault(run.job.task, {}), mapping_text(run.job.setting)
             if setting not in of_task:
-                of_task[setting] = suite.scores.heuristic(one.job)
+                of_task[setting] = scoring_of(suite).heuristic(run.job)
     return {task: float(np.mean([*found.values()])) for task, found in values.items()}
 
 
@@ -200,9 +202,9 @@ def _seconds(results: Results) -> dict[str, float]:
     totals: dict[str, float] = defaultdict(float)
     pairs: dict[str, set[tuple[str, int]]] = defaultdict(set)
     for suite in results.suites:
-        for one in results.runs(suite):
-            totals[one.job.task] += one.details.get("seconds", math.nan)
-            pairs[one.job.task].add((one.row, one.job.seed))
+        for run in results.runs(suite):
+            totals[run.job.task] += run.details.get("seconds", math.nan)
+            pairs[run.job.task].add((run.row, run.job.seed))
     return {task: total / len(pairs[task]) for task, total in totals.items()}
 
 
@@ -261,7 +263,7 @@ def _record(
     name, outcome = row.column, outcome_column(row.column)
     record = {"column": name, "labels": row.labels, "seeds": row.seeds, **_numbers("icc", row.reliability)}
     shares = ("at_chance", "at_heuristic", "solved", "split")
-    record |= {f"share_{one}": getattr(row, one) for one in shares}
+    record |= {f"share_{share}": getattr(row, share) for share in shares}
     record |= {"seconds": row.seconds, "bits": row.bits, "seconds_per_bit": row.seconds_per_bit}
     record |= {"seeds_needed": row.seeds_needed, "nearest": row.nearest or None}
     record |= {"is_kept": not reasons.get(name), "left_out": reasons.get(name) or None, "outcome": outcome or None}

@@ -24,7 +24,7 @@ def audit(
     [bold]Examples[/bold]
 
       madbench audit @table1
-      madbench audit @table1-judging --profile evening
+      madbench audit @judging --profile evening
       madbench audit -t compression,memorization,language_model --format csv
     """
     from madbench.analysis.audit import audit_table

@@ -53,7 +53,7 @@ def test_the_audit_holds_them_against_the_published_table(unpacked, main):
         assert ended.code == 0, ended.stderr
         return {record["column"]: record for record in json.loads(ended.stdout)["cells"]}
 
-    of_all, of_matched = correlations("@table1"), correlations("@table1-matched")
+    of_all, of_matched = correlations("@table1"), correlations("@matched")
     assert {name: round(record["published"], 2) for name, record in of_all.items()} == {
         "compression": -0.03,
         "fuzzy_in_context_recall": 0.38,
