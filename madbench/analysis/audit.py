@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from madbench.analysis.agreement import DRAWS, Agreement, intraclass_correlation, rank_correlation
+from madbench.analysis.agreement import DRAWS, LEAST_LABELS, Agreement, intraclass_correlation, rank_correlation
 from madbench.analysis.inference import UNLEARNED_SHARE, Sample
 from madbench.analysis.quantities import averages_of, heading, in_order, is_average, parts_of, suite_of_column
 from madbench.analysis.rendering import Listing, known
@@ -162,9 +162,10 @@ def left_out(rows: Sequence[ColumnAudit]) -> dict[str, str]:
         near = {name: row.correlations[name].value for name, why in reasons.items() if not why}
         like = [name for name, value in near.items() if value >= REDUNDANT]
         checks = {
-            "seeds do not agree": row.seeds_needed is None,
             "most labels are at the heuristic": row.at_heuristic > MOST_LEVEL,
             "most labels solve it": row.solved > MOST_LEVEL,
+            f"needs {LEAST_LABELS} labels and two seeds": math.isnan(row.reliability.value),
+            "seeds do not agree": row.seeds_needed is None,
             f"ordered as {' and '.join(map(heading, like))}": like,
         }
         reasons[row.column] = next((why for why, is_so in checks.items() if is_so), "")
@@ -266,7 +267,8 @@ def _record(
     record |= {f"share_{share}": getattr(row, share) for share in shares}
     record |= {"seconds": row.seconds, "bits": row.bits, "seconds_per_bit": row.seconds_per_bit}
     record |= {"seeds_needed": row.seeds_needed, "nearest": row.nearest or None}
-    record |= {"is_kept": not reasons.get(name), "left_out": reasons.get(name) or None, "outcome": outcome or None}
+    is_kept = not reasons[name] if name in reasons else None
+    record |= {"is_kept": is_kept, "left_out": reasons.get(name) or None, "outcome": outcome or None}
     record |= _numbers("published", row.published) | _numbers("outcome_correlation", row.outcome)
     record |= _numbers("published_with_outcome", theirs.get((name, outcome), Agreement()))
     for other, found in row.correlations.items():

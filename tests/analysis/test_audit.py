@@ -65,13 +65,19 @@ def test_a_label_that_some_seeds_solve_is_split(grid_results):
 
 def test_a_study_leaves_out_what_is_level_or_noise_and_the_dearer_of_two_with_one_order(rows):
     reasons = left_out([*rows.values()])
-    assert AVERAGE not in reasons
+    assert AVERAGE not in reasons and "seeds do not agree" not in reasons["compression"]
     assert {name for name, why in reasons.items() if not why} == {"in_context_recall", "selective_copying"} | (
         {"memorization"} if rows["memorization"].seeds_needed else set()
     )
     assert reasons["compression"] == "most labels are at the heuristic"
     assert reasons["fuzzy_in_context_recall"] == "most labels solve it"
     assert "In-ctx recall" in reasons["noisy_in_context_recall"]
+
+
+def test_a_task_that_all_seeds_of_all_labels_solve_alike_is_left_out_as_solved(grid_results):
+    rows = audit(grid_results(LABELS, lambda job: 1.0))
+    assert left_out(rows) == {"in_context_recall": "most labels solve it"}
+    assert rows[0].seeds_needed is None and math.isnan(rows[0].seconds_per_bit)
 
 
 def test_columns_are_correlated_with_each_other_but_not_with_their_own_parts(rows):
@@ -108,6 +114,7 @@ def test_a_single_seed_has_correlations_and_nothing_that_needs_two(grid_results)
     (record,) = table.records()
     assert record["icc"] is None and record["seeds_needed"] is None
     assert record["published"] is not None
+    assert record["left_out"] == "needs 4 labels and two seeds"
     json.dumps(record, allow_nan=False)
 
 
