@@ -22,6 +22,10 @@ class LabelError(MadbenchError):
     """A label or a label set that does not parse."""
 
 
+class FamilyError(LabelError):
+    """A label of another package's family, whose code fails."""
+
+
 class BudgetError(MadbenchError):
     """No ranks meet the parameter budget."""
 

@@ -114,6 +114,45 @@ def test_every_verb_takes_an_installed_task(call):
     call("validate")
 
 
+def test_every_verb_takes_a_module_beside_built_in_labels(call, tmp_path):
+    shutil.copytree(ROOT / "examples" / "module" / "madbench_decay", tmp_path / "madbench_decay")
+    (tmp_path / "mixers.yaml").write_text("decay: madbench_decay:Decay\n")
+    words = ("-t", "memorization", *SMALL[:2])
+    trained = json.loads(call("run", "my:decay", "S-p", *words, "--seeds", "0-2", "--json"))
+    shown = json.loads(call("table", *words, "--json"))
+    means = [{cell["label"]: cell["mean"] for cell in content["cells"]} for content in (trained, shown)]
+    assert (
+        means[0] == means[1]
+        and set(means[0]) == {"my:madbench_decay.Decay", "S-p"}
+        and "my:decay" in call("table", *words)
+    )
+    assert "my:decay" in call("compare", "S-p", "my:decay", *words)
+    source = tmp_path / "madbench_decay" / "__init__.py"
+    source.write_text(source.read_text().replace("0.0, 4.0", "0.0, 5.0"))
+    call("run", "my:decay", *words)
+    assert len(list((tmp_path / "results" / "runs").iterdir())) == 7
+
+
+@pytest.mark.parametrize("kind", ["family", "task", "suite", "paper", "module"])
+def test_the_commands_that_new_prints_install_and_try_the_package(call, tmp_path, kind):
+    """Those of the package's README, in a folder of its own; what trains is planned alone."""
+    printed = call("new", kind, "blue-wave").splitlines()
+    lines = [line.partition("  #")[0].split() for line in map(str.strip, printed[2:])]
+    assert [words[:2] for words in lines[:2]] == [["pip", "install"], ["pytest", "blue-wave"]]
+    pip = [sys.executable, "-m", "pip", "install", "-q", "--no-deps", "--no-build-isolation", "--target"]
+    subprocess.run([*pip, str(tmp_path / "site"), "./blue-wave"], check=True, cwd=tmp_path, timeout=120)
+    environment = os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}  # its tests need no installation
+    subprocess.run(
+        [sys.executable, "-m", "pytest", "blue-wave"], check=True, cwd=tmp_path, env=environment, timeout=200
+    )
+    for _, *words in lines[2:]:
+        if words[0] in ("compare", "findings"):
+            continue  # there are no runs yet
+        words = [word.strip("'") for word in words]
+        is_trained = words[0] == "run" or words[-1] == "table1"
+        call(*words, *["--dry-run"] * is_trained)
+
+
 def test_the_cells_of_the_notebook_run_one_after_the_other(tmp_path):
     cells = json.loads((ROOT / "examples" / "notebook.ipynb").read_text(encoding="utf-8"))["cells"]
     code = "".join(f"{''.join(cell['source'])}\n" for cell in cells if cell["cell_type"] == "code")

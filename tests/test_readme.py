@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import re
 import shlex
+import sys
 from pathlib import Path
 
 import pytest
 import typer
 
 from madbench.cli import app
-from madbench.cli.options import labels_and_overrides
+from madbench.cli.words import labels_and_overrides
 from madbench.labels import expand
+from madbench.mixers import solve
 from madbench.suites.language.suite import LanguageProfile
 from madbench.suites.mad.suite import MadProfile
+from tests.conftest import forget_installed
 
 README = (Path(__file__).parents[1] / "README.md").read_text(encoding="utf-8")
 BLOCKS = re.findall(r"```\w*\n(.*?)```", README, re.DOTALL)
@@ -24,6 +27,25 @@ COMMANDS = [
     if line.removeprefix("$ ").startswith("madbench ")
 ]
 VERBS = typer.main.get_command(app).commands
+
+
+@pytest.fixture(autouse=True, scope="module")
+def own_mixer(tmp_path_factory):
+    """The README's module, in the file and folder where its commands look for it."""
+    (block,) = [block for block in BLOCKS if "class MyMixer" in block]
+    folder = tmp_path_factory.mktemp("own")
+    (folder / "my_mixers.py").write_text(block)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        patch.syspath_prepend(folder)
+        yield
+    sys.modules.pop("my_mixers", None)
+    forget_installed()
+
+
+def test_the_module_of_one_s_own_is_a_mixer():
+    allocation = solve("my:my_mixers.MyMixer", 32)
+    assert allocation.total == 33 * 32 and not allocation.leak
 
 
 def test_there_are_commands_to_check():
@@ -37,8 +59,9 @@ def test_a_command_names_a_verb_and_labels_and_settings_that_exist(command):
     if verb == "lm" and words[0] in VERBS["lm"].commands:
         VERBS["lm"].commands[words[0]].make_context(words[0], words[1:])
         return
-    if verb not in ("run", "lm", "explain", "budget", "table"):
+    if verb not in ("run", "lm", "explain", "table"):
         return
+    words = [word for word in words if word != "--cost"]
     first_option = next((i for i, word in enumerate(words) if word.startswith("-")), len(words))
     labels, overrides = labels_and_overrides(words[:first_option])
     if verb == "lm":

@@ -22,7 +22,7 @@ import pandas as pd
 
 from madbench.analysis.contrasts import Contrast, Pair, Square, find_pairs, find_squares
 from madbench.analysis.inference import LEVEL, Difference, Sample, combination, difference, holm
-from madbench.analysis.quantities import difference_text, differences_text, heading, in_order, unit
+from madbench.analysis.quantities import difference_text, differences_text, direction_text, heading, in_order, unit
 from madbench.analysis.rendering import Listing, known
 from madbench.analysis.samples import columns_that, count_left_out, samples_of
 from madbench.errors import StoreError
@@ -186,7 +186,8 @@ def _notes(rows: Sequence[Effect]) -> str:
     effects, interactions = ([row for row in rows if row.is_interaction is x] for x in (False, True))
     tested = sum(bool(effect.estimate.test) for effect in effects)
     notes = (
-        "The unit is the seed; settings of a task and pairs of labels are averaged. Of losses less is better. ±: half"
+        "The unit is the seed; settings of a task and pairs of labels are averaged. "
+        f"{direction_text(row.quantity for row in rows)}±: half"
         " of the 95% interval, t with Satterthwaite's degrees of freedom. [low, high]: the 95% interval of a pair of"
         " which some seeds solve the task; Boschloo's exact test of the counts of solved seeds. In brackets: not"
         f" tested; a single seed, zero variance, or no label has learned the task. Holm over {tested} effects, with"

@@ -87,8 +87,8 @@ class Claim:
 
     def labels(self, cases: Iterable[int]) -> tuple[str, ...]:
         """The labels of some of its pairs, given by index, and of their rivals."""
-        found = [pairs[case] for case in cases for pairs in (self.pairs, *self.rivals.values())]
-        return tuple(dict.fromkeys(label for pair in found for label in pair))
+        chosen = [pairs[case] for case in cases for pairs in (self.pairs, *self.rivals.values())]
+        return tuple(dict.fromkeys(label for pair in chosen for label in pair))
 
     def gains(self, cases: Sequence[int]) -> dict[str, Terms]:
         """The gains that all have to be beyond the line, by name, as sums over labels where more is better.
@@ -156,7 +156,7 @@ def load_claims(source: str | Path) -> tuple[Claim, ...]:
     path = _path_of(source)
     claims = from_mapping(ClaimsFile, read_yaml(path), str(path)).with_quantities()
     if not claims:
-        raise ConfigError(f"{path}: holds no claims; madbench claim 'A > B on TASK' --output {path} adds one")
+        raise ConfigError(f"{path}: holds no claims; madbench new claim 'A > B on TASK' --output {path} adds one")
     names = [claim.name for claim in claims]
     for name in names:
         if names.count(name) > 1:
@@ -172,10 +172,10 @@ def _path_of(source: str | Path) -> Path:
     if source in papers:
         return papers[source]
     if source not in points:
-        known = [*papers, *points]
+        names = [*papers, *points]
         raise ConfigError(
-            f"--claims {source}: neither a YAML file nor a paper with a file of claims ({', '.join(known)})"
-            f"{did_you_mean(source, known)}"
+            f"--claims {source}: neither a YAML file nor a paper with a file of claims ({', '.join(names)})"
+            f"{did_you_mean(source, names)}"
         )
     where = place("paper", source, points[source].value)
     with isolated(where, ConfigError):
@@ -227,7 +227,7 @@ def pairs_of(contrast: str) -> tuple[tuple[Pair, ...], str]:
     if match := re.fullmatch(r"(\S+) in (.+)", contrast.strip()):
         factor, labels = match[1], expand(match[2].split())
         pairs_by = find_pairs(labels)
-        pairs = tuple(pair for key, found in pairs_by.items() if factor in (key.factor, key.name) for pair in found)
+        pairs = tuple(pair for key in pairs_by if factor in (key.factor, key.name) for pair in pairs_by[key])
         if not pairs:
             factors = dict.fromkeys(key.factor for key in pairs_by)
             raise ConfigError(
@@ -283,8 +283,8 @@ def published_gain(claim: Claim, quantity: str, cases: Sequence[int]) -> float:
 def margin(quantity: str) -> float:
     """The gain that a "no difference" of the HyperMLP paper may hide in its table: points, nats per token, or steps."""
     table, published = published_gains(), next(iter(averages_of(quantity)), quantity)
-    given, without = (table[label][published] for label in MARGIN_LABELS)
-    return MARGIN_SHARE * (given - without)
+    first, second = (table[label][published] for label in MARGIN_LABELS)
+    return MARGIN_SHARE * (first - second)
 
 
 def line_of(claim: Claim, quantity: str, cases: Sequence[int], means: Mapping[str, float]) -> float:

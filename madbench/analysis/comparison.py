@@ -11,7 +11,16 @@ from typing import Any
 import pandas as pd
 
 from madbench.analysis.inference import LEAST_SEEDS, LEVEL, Difference, Sample, difference, holm
-from madbench.analysis.quantities import differences_text, heading, in_order, interval_text, p_text, signed, unit
+from madbench.analysis.quantities import (
+    differences_text,
+    direction_text,
+    heading,
+    in_order,
+    interval_text,
+    p_text,
+    signed,
+    unit,
+)
 from madbench.analysis.rendering import Listing, known
 from madbench.analysis.samples import columns_that, samples_of
 from madbench.labels.names import shown
@@ -62,7 +71,8 @@ def comparison_table(
     caption = f"Each label less {shown(baseline)}: {differences_text(row.quantity for row in rows)}; p after Holm."
     tested = sum(bool(row.difference.test) for row in rows)
     notes = (
-        "The unit is the seed; settings of a task are averaged within it. Of losses lower is better. Solved: seeds that"
+        "The unit is the seed; settings of a task are averaged within it. "
+        f"{direction_text(row.quantity for row in rows)}Solved: seeds that"
         " solve the task, label:baseline. Welch's t where the seeds of both labels scatter about one value, elsewhere"
         " Boschloo's exact test of the counts of solved seeds, or of seeds that do not diverge. p: two-sided, adjusted"
         f" by Holm's method for {tested} tests; significant at {LEVEL} or less. Nothing is tested with fewer than"

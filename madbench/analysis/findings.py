@@ -45,8 +45,8 @@ VERDICTS: tuple[Verdict, ...] = typing.get_args(Verdict)
 
 PROVISIONAL = " (provisional)"
 """Behind a verdict that is not the registered one yet."""
-SEEDS = 5
-"""That a command asks for where the store has fewer."""
+ASKED_SEEDS = 5
+"""Seeds that a command asks for where the store has fewer."""
 
 
 @dataclass(frozen=True)
@@ -100,10 +100,10 @@ class Finding:
 
     @property
     def command(self) -> str:
-        """What trains :data:`SEEDS` seeds; empty where they are there."""
-        if self.n >= SEEDS:
+        """What trains :data:`ASKED_SEEDS` seeds; empty where they are there."""
+        if self.n >= ASKED_SEEDS:
             return ""
-        words = ["madbench", "run", *self.labels, "--seeds", seed_list(range(SEEDS)), *self.task_words]
+        words = ["madbench", "run", *self.labels, "--seeds", seed_list(range(ASKED_SEEDS)), *self.task_words]
         return " ".join(filter(None, [*words, self.options]))
 
     @property

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from madbench.analysis.attribution import left_out_sentences
 from madbench.analysis.claims import HYPERMLP, MARGIN_LABELS, MARGIN_SHARE, margin, orientation, published_gain
-from madbench.analysis.findings import PROVISIONAL, SEEDS, Finding
+from madbench.analysis.findings import ASKED_SEEDS, PROVISIONAL, Finding
 from madbench.analysis.inference import LEAST_SEEDS, LEVEL
 from madbench.analysis.quantities import column, difference_text, heading, p_text, signed, unit
 from madbench.analysis.rendering import Listing, known
@@ -34,14 +34,14 @@ class FindingsTable(Listing):
         widths = [max(map(len, column)) for column in zip(headings, *lines)][:-1]
         if sum(widths) + len(widths) - 1 > width:
             return super().to_rich(width, has_styles)
-        shown = len(headings) - (sum(widths) + len(widths) + _LEAST_WHY > width)
+        count = len(headings) - (sum(widths) + len(widths) + _LEAST_WHY > width)
         table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=0)
-        for name in headings[:shown]:
+        for name in headings[:count]:
             justify = "right" if name in ("Published", "Ours", "n") else "left"
             table.add_column(name, justify=justify, no_wrap=name != "Why")
         for line in lines:
             usual = "" if line[4] else "bold"  # the heading of a group
-            table.add_row(*(Text(cell, _STYLES.get(cell.removesuffix(PROVISIONAL), usual)) for cell in line[:shown]))
+            table.add_row(*(Text(cell, _STYLES.get(cell.removesuffix(PROVISIONAL), usual)) for cell in line[:count]))
         return table
 
 
@@ -66,7 +66,7 @@ def findings_table(rows: list[Finding], protocol: Sequence[str] = (), left_out: 
 
 
 def explanation(rows: Sequence[Finding]) -> list[tuple[str, str]]:
-    """All about the claim that ``rows`` are findings of: a heading and a text each."""
+    """What there is to know about the claim that ``rows`` are findings of: a heading and a text each."""
     claim = rows[0].claim
     sides = {"gain": "above 0", "no loss": "above minus the margin", "no gain": "below the margin"}
     sides["equal"] = "and a loss, both below the margin"
@@ -77,8 +77,8 @@ def explanation(rows: Sequence[Finding]) -> list[tuple[str, str]]:
     if claim.reach:
         sides["gain"] = f"above {claim.reach:.0%} of the published gain"
     expected = {heading(row.quantity): sides[claim.expectation(row.quantity)] for row in rows}
-    found = set(expected.values())
-    side = found.pop() if len(found) == 1 else "; ".join(f"on {name} {text}" for name, text in expected.items())
+    texts = set(expected.values())
+    side = texts.pop() if len(texts) == 1 else "; ".join(f"on {name} {text}" for name, text in expected.items())
     lines = [
         ("claim", f"{claim.sentence or claim.title}{claim.source and f' ({claim.source})'}"),
         *([("theory", claim.theory)] if claim.theory else []),
@@ -171,10 +171,10 @@ def open_commands(rows: Sequence[Finding]) -> list[str]:
     """One command a suite for all of ``rows`` that have too few seeds, or one for both where that trains both."""
     commands: dict[str, str] = {}
     for suite in dict.fromkeys(row.suite for row in rows):
-        if found := [row for row in rows if row.n < LEAST_SEEDS and row.suite == suite]:
-            labels = dict.fromkeys(label for row in found for label in row.labels)
-            tasks = min((row.task_words for row in found), key=len)
-            words = [*labels, "--seeds", seed_list(range(SEEDS)), *tasks, found[0].options]
+        if small := [row for row in rows if row.n < LEAST_SEEDS and row.suite == suite]:
+            labels = dict.fromkeys(label for row in small for label in row.labels)
+            tasks = min((row.task_words for row in small), key=len)
+            words = [*labels, "--seeds", seed_list(range(ASKED_SEEDS)), *tasks, small[0].options]
             command = " ".join(filter(None, ["madbench", "run", *words]))
             commands.setdefault(command, command)
     return list(commands.values())
@@ -182,14 +182,14 @@ def open_commands(rows: Sequence[Finding]) -> list[str]:
 
 def _record(row: Finding) -> dict[str, Any]:
     claim = row.claim
-    about = {"name": claim.name, "title": claim.title, "group": claim.group, "claim": claim.sentence}
-    about |= {"source": claim.source, "factors": " ".join(claim.factors), "quantity": row.quantity}
-    about |= {"unit": unit(row.quantity), "expects": claim.expectation(row.quantity)}
+    identity = {"name": claim.name, "title": claim.title, "group": claim.group, "claim": claim.sentence}
+    identity |= {"source": claim.source, "factors": " ".join(claim.factors), "quantity": row.quantity}
+    identity |= {"unit": unit(row.quantity), "expects": claim.expectation(row.quantity)}
     names = ("line", "published", "p", "p_holm", "published_agrees", "n", "verdict", "detail", "reason")
     numbers = {name: getattr(row, name) for name in names}
     ours = {name: getattr(row.ours, name, math.nan) for name in ("estimate", "low", "high")}
-    found = {name: round(x, 9) if isinstance(x, float) else x for name, x in {**ours, **numbers}.items()}
-    pairs = ", ".join(f"{given} - {without}" for given, without in row.pairs)
-    found["verdict"] = row.verdict_text
+    rounded = {name: round(x, 9) if isinstance(x, float) else x for name, x in {**ours, **numbers}.items()}
+    pairs = ", ".join(f"{label} - {without}" for label, without in row.pairs)
+    rounded["verdict"] = row.verdict_text
     rest = {"pairs": pairs, "command": row.command, "theory": claim.theory, "note": claim.note}
-    return about | known(found) | rest
+    return identity | known(rounded) | rest

@@ -11,7 +11,7 @@ from madbench.jobs import Job
 from madbench.store.runs import Run
 from madbench.suites import Suite, main_suite
 from madbench.suites.profile import Profile
-from madbench.suites.protocol import OWN, by_protocol, recognised
+from madbench.suites.protocol import OWN_PROFILE, by_protocol, recognised
 
 _RATES = ("learning_rates=", "weight_decays=")
 
@@ -46,7 +46,7 @@ def _by_command(suite: Suite, runs: Sequence[Run], results: Path) -> str:
     for jobs in alike.values():
         job = jobs[0]
         name, changes = suite.nearest(job)
-        chosen = name if name != OWN else f"YAML with model.d_model={getattr(job.model, 'd_model', '?')}"
+        chosen = name if name != OWN_PROFILE else f"YAML with model.d_model={getattr(job.model, 'd_model', '?')}"
         others = [change for change in changes if not change.startswith(_RATES)]
         others += [f"precision={job.training.precision}", "--profile", chosen]
         others += ["--fidelity", job.fidelity] if len(suite.fidelities) > 1 else []

@@ -38,7 +38,7 @@ def parts_of(name: str) -> tuple[str, ...]:
 
 def averages_of(name: str) -> list[str]:
     """The averages of which a column is a part."""
-    return [key for suite in suites().values() for key, one in suite.averages.items() if name in one.tasks]
+    return [key for suite in suites().values() for key, average in suite.averages.items() if name in average.tasks]
 
 
 def suite_of_column(name: str) -> Suite | None:
@@ -79,6 +79,12 @@ def in_order(names: Iterable[str]) -> list[str]:
 def differences_text(names: Iterable[str]) -> str:
     """What differences in some columns are: ``percentage points of accuracy, nats per token of a loss``."""
     return ", ".join(dict.fromkeys(column(name).difference for name in in_order(names)))
+
+
+def direction_text(names: Iterable[str]) -> str:
+    """Which of the columns are better where they are lower, as a sentence of a note; empty where none is."""
+    lower = [heading(name) for name in in_order(names) if column(name).better == "lower"]
+    return f"Of {', '.join(lower)} lower is better. " if lower else ""
 
 
 def unit(name: str) -> str:

@@ -12,7 +12,7 @@ from pathlib import Path
 from madbench.analysis.protocols import protocol_list
 from madbench.analysis.scores import Results
 from madbench.config import convert, key_of
-from madbench.errors import BudgetError, ConfigError, LabelError, StoreError
+from madbench.errors import BudgetError, ConfigError, FamilyError, LabelError, StoreError
 from madbench.experiment import Experiment, PlannedRow, Protocol, load_profile
 from madbench.grid import Grid, Row
 from madbench.jobs import Budget, Fidelity, Job
@@ -273,7 +273,7 @@ class Selection:
             except (BudgetError, ConfigError, LabelError) as error:
                 if self.labels:
                     raise
-                if isinstance(error, BudgetError):  # else no run of the label can have these settings
+                if isinstance(error, (BudgetError, FamilyError)):  # else no run of the label can have these settings
                     self.warn(f"{label} is left out; {error}")
                 continue
             if self.labels or not planned[-1].idle:  # a label that was not named is one that the changes concern
@@ -308,7 +308,7 @@ class Selection:
         groups = {name: alike for name, alike in groups.items() if is_enough({run.job.label for run in alike})}
         listed = functools.partial(protocol_list, suite, results=self.results)
         if not runs:
-            raise StoreError(f"{self.results}: no run of {_plural(suite)} has a result; madbench status says why")
+            raise StoreError(f"{self.results}: no run of {_plural(suite)} has a result; madbench ls sweeps says why")
         if not groups:
             why = nothing or f"none of its runs of {_plural(suite)} is as asked"
             raise StoreError(f"{self.results}: {why}; it has:\n{listed(runs)}")

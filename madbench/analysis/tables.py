@@ -96,7 +96,7 @@ def stored_table(selection: Selection, **choices: Any) -> ResultTable:
     """:func:`result_table` of what a user asked to see; raises ``StoreError`` where no run of it has a result."""
     if table := result_table(selection.select(), **choices):
         return table
-    raise StoreError(f"{selection.results}: no result yet, every run asked for failed; madbench status says why")
+    raise StoreError(f"{selection.results}: no result yet, every run asked for failed; madbench ls sweeps says why")
 
 
 def result_tables(results: Results, has_baseline: bool = False) -> list[ResultTable]:

@@ -15,24 +15,27 @@ from typer.core import TyperCommand, TyperGroup
 from typer.main import get_command
 
 from madbench import __version__
-from madbench.cli.options import with_groups
+from madbench.cli.parameters import with_groups
 from madbench.cli.terminal import finish_output, output_problem, use_sound_terminal
 from madbench.errors import ConfigError, LabelError, MadbenchError
 from madbench.labels.names import spelled_in
 
 VERBS = {
-    "Look at a label before it is trained": "labels:explain labels:budget verifying:verify bench:bench",
-    "Train": "training:run sweep:sweep progress:status registering:register paper:paper",
-    "Read what is stored": """
-        results:table plots:plot results:compare results:attribute results:findings registering:power claim:claim
-        inspecting:inspect audit:audit results:report
-    """,
-    "Find and check": "ls:ls data:data validate:validate doctor:doctor new:new",
+    "Look at a label before it is trained": "explain verify bench",
+    "Train": "run sweep register paper",
+    "Read what is stored": "table plot compare attribute findings inspect audit report",
+    "Find, check and add": "ls data validate new",
 }
-"""By the heading of the help text they stand under, the verbs and where each is."""
-LANGUAGE_VERBS = {
-    "Commands": "training:train prepare:prepare trained_models:sample trained_models:evaluate trained_models:export"
+"""By the heading of the help text they stand under, the verbs; each is in the module of its name."""
+LANGUAGE_VERBS = {"Commands": "train prepare sample evaluate export"}
+SHORT = {
+    "budget": "explain --cost",
+    "claim": "new claim",
+    "doctor": "validate --machine",
+    "power": "findings --power",
+    "status": "ls sweeps",
 }
+"""Words that stand for a verb with an option."""
 MOVED = {
     "lm table": "madbench table -t language_model",
     "lm plot": "madbench plot loss",
@@ -64,8 +67,16 @@ A prefix names another family, such as cd:gla or hfa:2: madbench ls families.
   madbench paper                       papers, their tables and claims, made again here
   madbench report                      all of it in one page
   madbench sweep @table1 --dry-run     what the paper's 33 labels would cost
+
+Short: [bold]budget[/bold] for explain --cost, [bold]claim[/bold] for new claim, [bold]doctor[/bold] for validate \
+--machine, [bold]power[/bold] for findings --power, [bold]status[/bold] for ls sweeps.
 """,
 )
+
+
+def _written_out(words: list[str]) -> list[str]:
+    """The words of a command, with :data:`SHORT` for a verb written out."""
+    return [*SHORT.get(words[0], words[0]).split(), *words[1:]] if words else words
 
 
 def _refuse_moved(words: Sequence[str]) -> None:
@@ -152,10 +163,9 @@ tiny, on the bytes of Python's own standard library.
 )
 
 for _group, _verbs in ((app, VERBS), (lm, LANGUAGE_VERBS)):
-    for _heading, _paths in _verbs.items():
-        for _path in _paths.split():
-            _verb = pkgutil.resolve_name(f"madbench.cli.{_path}")
-            _name = _verb.__name__.removeprefix("language_")
+    for _heading, _names in _verbs.items():
+        for _name in _names.split():
+            _verb = pkgutil.resolve_name(f"madbench.cli.{_name}:{_name}")
             _group.command(_name, cls=_Verb, rich_help_panel=_heading)(with_groups(_verb))
 app.add_typer(lm, name="lm", rich_help_panel="Train")
 
@@ -167,7 +177,7 @@ def main() -> None:
     try:
         _refuse_moved(sys.argv[1:])
         try:
-            app(prog_name="madbench")
+            app(_written_out(sys.argv[1:]), prog_name="madbench")
         except SystemExit:
             finish_output()
             raise

@@ -16,8 +16,10 @@ from rich.console import Console
 from rich.progress import Progress
 
 from madbench.cli import options
-from madbench.cli.options import PrintOptions, argument, names_and_labels, option, output_option
+from madbench.cli.options import PrintOptions
+from madbench.cli.parameters import argument, option, output_option
 from madbench.cli.printing import PLAIN, counted, print_json, print_text_table
+from madbench.cli.words import names_and_labels
 from madbench.config import parse_seeds
 from madbench.errors import ConfigError, MadbenchError, did_you_mean
 from madbench.execute.journal import command_line

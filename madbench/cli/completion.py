@@ -1,4 +1,5 @@
-"""What the shell completes: labels, sets, tasks, profiles, presets, figures and stored runs, by what a word may be.
+"""What the shell completes: labels, sets, tasks, profiles, presets, figures, stored runs and every other value that is
+one of a few, by what a word may be.
 
 Nothing here fails: a completion that cannot be made is none.
 """
@@ -18,7 +19,7 @@ Complete = Callable[..., list[str]]
 
 def completion_of(metavar: str) -> Complete | None:
     """Completes an argument or option whose value is one of ``metavar``, such as ``LABEL|KEY=VALUE``; None for none."""
-    names = [name for name in metavar.split("|") if name in _SOURCES]
+    names = [name for name in (metavar, *metavar.split("|")) if name in _SOURCES]
     if not names:
         return None
 
@@ -88,12 +89,16 @@ def _labels_of_sets() -> Iterator[str]:
 
 
 def _tasks(ctx: typer.Context, incomplete: str) -> list[str]:
-    """Names of tasks; after a comma those that are not named yet."""
     from madbench.suites import task_suites
 
-    *named, last = incomplete.split(",")
-    before = "".join(f"{name}," for name in named)
-    return [before + name for name in _that_begin(last, task_suites()) if name not in named]
+    return _that_begin(incomplete, task_suites())
+
+
+def _several_tasks(ctx: typer.Context, incomplete: str) -> list[str]:
+    """Names of tasks and of suites; after a comma those that are not named yet."""
+    from madbench.suites import suites, task_suites
+
+    return _next_of(incomplete, (*task_suites(), *suites()))
 
 
 def _profiles(ctx: typer.Context, incomplete: str) -> list[str]:
@@ -121,6 +126,86 @@ def _runs(ctx: typer.Context, incomplete: str) -> list[str]:
     return _that_begin(incomplete, (*sorted({job.label for job in jobs.values()}), *jobs))
 
 
+def _kinds(ctx: typer.Context, incomplete: str) -> list[str]:
+    from madbench.cli.listings import listings
+
+    return _that_begin(incomplete, listings())
+
+
+def _papers(ctx: typer.Context, incomplete: str) -> list[str]:
+    from madbench.papers import loaded_papers
+
+    return _that_begin(incomplete, loaded_papers()[0])
+
+
+def _paper_words(ctx: typer.Context, incomplete: str) -> list[str]:
+    """A paper, then its items."""
+    from madbench.papers import load_paper
+
+    if not (words := ctx.params.get("words")):
+        return _papers(ctx, incomplete)
+    return _that_begin(incomplete, [item.id for item in load_paper(words[0]).items] if len(words) == 1 else ())
+
+
+def _paper_profiles(ctx: typer.Context, incomplete: str) -> list[str]:
+    return _that_begin(incomplete, ("quick", "full"))
+
+
+def _claims(ctx: typer.Context, incomplete: str) -> list[str]:
+    """Names of the claims of the file or paper that ``--claims`` names."""
+    from madbench.analysis.claims import load_claims
+
+    claims = load_claims(ctx.params.get("claims") or "hypermlp")
+    return _next_of(incomplete, [claim.name for claim in claims])
+
+
+def _devices(ctx: typer.Context, incomplete: str) -> list[str]:
+    return _that_begin(incomplete, ("auto", "cpu", "cuda"))
+
+
+def _tokenizers(ctx: typer.Context, incomplete: str) -> list[str]:
+    return _that_begin(incomplete, ("bytes", "gpt2", "none:"))
+
+
+def _new_tokenizers(ctx: typer.Context, incomplete: str) -> list[str]:
+    return _that_begin(incomplete, ("bytes", "gpt2", "bpe:"))
+
+
+def _parts(ctx: typer.Context, incomplete: str) -> list[str]:
+    from madbench.cli.bench import PARTS
+
+    return _that_begin(incomplete, PARTS)
+
+
+def _dtypes(ctx: typer.Context, incomplete: str) -> list[str]:
+    from madbench.text.token_files import DTYPES
+
+    return _that_begin(incomplete, DTYPES)
+
+
+def _trackers(ctx: typer.Context, incomplete: str) -> list[str]:
+    from madbench.trackers import NAMES
+
+    return _next_of(incomplete, NAMES)
+
+
+def _splits(ctx: typer.Context, incomplete: str) -> list[str]:
+    from madbench.tasks import SPLITS
+
+    return _that_begin(incomplete, SPLITS)
+
+
+def _groups(ctx: typer.Context, incomplete: str) -> list[str]:
+    return _that_begin(incomplete, ("auto",))
+
+
+def _next_of(incomplete: str, names: Iterable[str]) -> list[str]:
+    """Names that may be the next of a list with commas: those that are not in it yet."""
+    *named, last = incomplete.split(",")
+    before = "".join(f"{name}," for name in named)
+    return [before + name for name in _that_begin(last, names) if name not in named]
+
+
 def _that_begin(start: str, words: Iterable[Any]) -> list[str]:
     return [word for word in dict.fromkeys(words) if word.startswith(start)]
 
@@ -128,10 +213,24 @@ def _that_begin(start: str, words: Iterable[Any]) -> list[str]:
 _SOURCES = {
     "LABEL": _labels,
     "TASK": _tasks,
-    "TASK,...": _tasks,
+    "TASK,...": _several_tasks,
     "PROFILE": _profiles,
     "FIGURE": _figures,
     "RUN": _runs,
     "RUN2": _runs,
+    "KIND": _kinds,
+    "PAPER": _papers,
+    "[PAPER [ITEM [KEY=VALUE]]]": _paper_words,
+    "SIZE": _paper_profiles,
+    "CLAIM": _claims,
+    "CLAIM,...": _claims,
+    "DEVICE": _devices,
+    "TOKENIZER": _tokenizers,
+    "NEW_TOKENIZER": _new_tokenizers,
+    "PART": _parts,
+    "DTYPE": _dtypes,
+    "TRACKER": _trackers,
+    "SPLIT": _splits,
+    "auto": _groups,
 }
 """What may stand for a word of a metavar."""

@@ -10,8 +10,10 @@ from rich.console import Console
 from rich.text import Text
 
 from madbench import tasks as mad_tasks
-from madbench.cli.options import JsonOption, ProfileOption, argument, labels_and_overrides, option, warn
+from madbench.cli.options import JsonOption, ProfileOption, warn
+from madbench.cli.parameters import argument, option
 from madbench.cli.printing import first_of, print_json, print_lines, table_lines, tracked
+from madbench.cli.words import labels_and_overrides
 from madbench.config import settings_of
 from madbench.errors import ConfigError, MadbenchError, did_you_mean
 from madbench.jobs import Job
@@ -29,7 +31,9 @@ class DataError(MadbenchError):
 
 def data(
     words: argument(list[str] | None, "TASK|KEY=VALUE", "A task of tokens, and changes to its setting.") = None,
-    split: option(str | None, "train, validation or test.", show_default="test; all three with --check") = None,
+    split: option(
+        str | None, "train, validation or test.", show_default="test; all three with --check", completes="SPLIT"
+    ) = None,
     seed: option(int, "Seed of the run whose data are shown.", min=0) = 0,
     examples: option(int | None, "How many examples to show.", min=1, show_default=str(DEFAULT_EXAMPLES)) = None,
     profile: ProfileOption = None,

@@ -9,8 +9,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from madbench.cli.options import argument, option
+from madbench.cli.claims import write_claim
 from madbench.cli.packages import KINDS
+from madbench.cli.parameters import argument, option, output_option
 from madbench.config import EXAMPLES
 from madbench.errors import ConfigError, did_you_mean
 
@@ -63,11 +64,16 @@ EXAMPLE = {
 
 
 def new(
-    kind: argument(str, "KIND", "family, task, suite, paper or module."),
-    name: argument(str, "NAME", "What it is called: lower-case letters, digits, - and _."),
-    into: option(Path, "Folder in which the package's own is made.", show_default="the current one") = Path(),
+    kind: argument(str, "KIND", "family, task, suite, paper, module or claim."),
+    name: argument(
+        str, "NAME", "What it is called: lower-case letters, digits, - and _. Of a claim, what it says in a sentence."
+    ),
+    into: option(Path | None, "Folder in which the package's own is made.", show_default="the current one") = None,
+    called: option(str | None, "What a claim is called.", "--name", show_default="made of the sentence") = None,
+    output: output_option("File of claims to append to, or to create.", show_default="printed") = None,
+    as_json: option(bool, "Print a claim as JSON.", "--json") = False,
 ) -> None:
-    """Write a working package that adds a family, task, suite, paper or module of your own to madbench.
+    """Write a working package that adds a family, task, suite, paper or module of your own to madbench, or a claim.
 
     It begins as one of the examples under your name: code, tests that pass, and a
     README with the commands to install and try it. Nothing is overwritten.
@@ -78,16 +84,41 @@ def new(
     paper    tables, figures and claims, with published numbers beside them
     module   a torch.nn.Module of (B, T, D) as the label my:NAME
 
+    A claim is data: findings, register and report take it as they take a paper's.
+
+    A > B    A is better than B: its gain is above 0, or above what stands behind
+             by, in the units of the column: points of accuracy, nats per token,
+             steps.
+    A ~ B    As good, within what stands behind within: neither a gain nor a loss
+             as large as that.
+    Both sides are labels or sets, and the mean over their pairs decides; with
+    every in front each pair has to. FACTOR in LABELS has the pairs of these
+    labels that differ in that factor alone.
+
     [bold]Examples[/bold]
 
       madbench new family wave
       madbench new task sorting --into my_packages
       madbench new module my_mixer
+      madbench new claim 'G-cg-q > S on in_context_recall by 5' -o my_claims.yaml
+      madbench new claim 'cd:gla ~ S on compression,memorization within 2'
+      madbench new claim 'every @quick > S on mad_average' --name all
+      madbench new claim 'conv in @quick on mad_average,loss_l5'
+      madbench findings --claims my_claims.yaml
     """
+    of_claims = {"--name": called, "--output": output, "--json": as_json or None}
+    for flag, value in ({"--into": into} if kind == "claim" else of_claims).items():
+        if value is not None:
+            raise ConfigError(f"{flag} has no effect on a {kind}")
+    if kind == "claim":
+        write_claim(name, called, output, as_json)
+        return
     if kind not in EXAMPLE:
         raise ConfigError(
-            f"new: unknown kind {kind!r}{did_you_mean(kind, EXAMPLE)}; expected one of: {', '.join(KINDS)}"
+            f"new: unknown kind {kind!r}{did_you_mean(kind, [*EXAMPLE, 'claim'])}; expected one of:"
+            f" {', '.join(KINDS)}, claim"
         )
+    into = into or Path()
     snake = _checked(kind, name)
     folder = into / name
     if folder.exists() and not (folder.is_dir() and not any(folder.iterdir())):

@@ -3,46 +3,26 @@
 from __future__ import annotations
 
 import functools
-import inspect
 import re
 import sys
-from collections.abc import Callable, Collection
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, get_type_hints
+from typing import TYPE_CHECKING, Literal
 
 import typer
 
 from madbench.analysis.marked_text import Width
-from madbench.cli.completion import completion_of
+from madbench.cli.parameters import argument, option
 from madbench.cli.printing import Format, tracked
-from madbench.errors import ConfigError, did_you_mean
+from madbench.cli.words import labels_and_overrides, split_list
+from madbench.errors import ConfigError
 from madbench.jobs import Budget, Fidelity
-from madbench.labels import expand, mixer_names, names
+from madbench.labels import expand, names
 from madbench.labels.names import spelled_in
 from madbench.store.runs import Snapshot
 
 if TYPE_CHECKING:
     from madbench.analysis.stored import Selection
-
-
-def option(type_: Any, help: str, *names: str, completes: str = "", **settings: Any) -> Any:
-    """The type of a parameter that is an option; a ``bool`` without ``names`` also has a ``--no-`` form.
-
-    ``completes`` is what the shell completes its value with, as in :func:`madbench.cli.completion.completion_of`.
-    """
-    return Annotated[type_, typer.Option(*names, help=help, autocompletion=completion_of(completes), **settings)]
-
-
-def argument(type_: Any, metavar: str, help: str, **settings: Any) -> Any:
-    """The type of a parameter that is an argument; the shell completes what its metavar names."""
-    complete = completion_of(metavar)
-    return Annotated[type_, typer.Argument(metavar=metavar, help=help, autocompletion=complete, **settings)]
-
-
-def output_option(help: str, **settings: Any) -> Any:
-    """The type of the option that names what a command writes."""
-    return option(Path | None, help, "--output", "--out", "-o", **settings)
 
 
 def parse_group(text: str) -> int | None:
@@ -58,7 +38,7 @@ LABELS_HELP = (
     "Labels, e.g. G-cg-q-12o or HyperGLU. Also sets: '{S,R,G}-cg-q-12o', @table1, '~G-cg-q-12o' (its one-factor "
     "neighbours)."
 )
-_TASKS_HELP = "Tasks of any suite, comma-separated; madbench ls tasks lists them."
+_TASKS_HELP = "Tasks of any suite, or a suite for its usual ones, comma-separated; madbench ls tasks lists them."
 _BUDGET_HELP = "strict: every parameter counts. paper: the paper's ranks, and the tables of R(1), R(2) do not count."
 _STORED_HELP = LABELS_HELP + " All labels in the store by default."
 
@@ -79,9 +59,10 @@ NotesOption = option(bool, "Say below the table how the numbers came about, and 
 ResultsOption = option(Path, "Folder of the run store.")
 ClaimsOption = option(
     str,
-    "File of claims (madbench claim writes one), or the paper whose claims to take.",
+    "File of claims (madbench new claim writes one), or the paper whose claims to take.",
     "--claims",
     metavar="FILE.yaml|PAPER",
+    completes="PAPER",
 )
 JsonOption = option(bool, "Print JSON for a program instead of a table.", "--json")
 TasksOption = option(
@@ -92,7 +73,7 @@ TasksOption = option(
     show_default="the six of MAD and language_model",
     completes="TASK,...",
 )
-DeviceOption = option(str, "auto, cpu, cuda or cuda:N.")
+DeviceOption = option(str, "auto, cpu, cuda or cuda:N.", completes="DEVICE")
 SeedsOption = option(str, "Seeds such as 0,1,2 or 0-4; each decides initialisation, data and order.")
 SlotsOption = option(int | None, "Jobs at a time; one a CPU core, one on a GPU by default.", min=1)
 ThreadsOption = option(
@@ -103,9 +84,14 @@ ThreadsOption = option(
     show_default="OMP_NUM_THREADS, else 1, and the free cores for a language model that has them to itself",
 )
 TokenizerOption = option(
-    str | None, "What made the ids of nanoGPT's files: gpt2, bytes or none:N.", show_default="gpt2"
+    str | None,
+    "What made the ids of nanoGPT's files: gpt2, bytes or none:N.",
+    show_default="gpt2",
+    completes="TOKENIZER",
 )
-DtypeOption = option(str | None, "Type of nanoGPT's ids, such as uint32.", show_default="what the ids fit")
+DtypeOption = option(
+    str | None, "Type of nanoGPT's ids, such as uint32.", show_default="what the ids fit", completes="DTYPE"
+)
 ForceOption = option(bool, "Train again what the store has already.", "--force")
 KeepWeightsOption = option(
     bool, "Keep the weights of runs with them, as those of language models are anyway.", "--keep-weights"
@@ -147,6 +133,7 @@ class TrainingOptions:
         "CPU that is where sequences and batches are tiny, and only sweeps of many jobs a slot have groups.",
         parser=parse_group,
         metavar="auto|N",
+        completes="auto",
         show_default="auto",
     ) = None
     no_cuda_graph: option(
@@ -157,9 +144,11 @@ class TrainingOptions:
         "torch.compile, which needs a C++ compiler; auto: where five minutes or more are left and compiled steps are "
         "measured to be faster.",
     ) = "never"
-    track: option(list[str] | None, "Also log to tensorboard, wandb or trackio, comma-separated; each is an extra.") = (
-        None
-    )
+    track: option(
+        list[str] | None,
+        "Also log to tensorboard, wandb or trackio, comma-separated; each is an extra.",
+        completes="TRACKER",
+    ) = None
     force: ForceOption = False
     dry_run: option(bool, "Show jobs, parameters, FLOPs and a time estimate; train nothing.", "--dry-run") = False
 
@@ -244,58 +233,3 @@ def open_stored(results: Path) -> Snapshot:
 def warn(message: str) -> None:
     """Prints a warning on stderr."""
     print(f"warning: {spelled_in(message)}", file=sys.stderr)
-
-
-def with_groups(verb: Callable) -> Callable:
-    """``verb`` with an option for each field of its keyword arguments that are dataclasses."""
-    hints = get_type_hints(verb, include_extras=True)
-    groups = {name: hint for name, hint in hints.items() if is_dataclass(hint)}
-
-    @functools.wraps(verb)
-    def command(**values: Any) -> None:
-        names.begin()
-        for name, group in groups.items():
-            values[name] = group(**{field.name: values.pop(field.name) for field in fields(group)})
-        verb(**values)
-
-    parameters = []
-    for parameter in inspect.signature(verb).parameters.values():
-        if group := groups.get(parameter.name):
-            types, found = get_type_hints(group, include_extras=True), inspect.signature(group).parameters.values()
-        else:
-            types, found = hints, [parameter]
-        parameters += [one.replace(annotation=types[one.name], kind=parameter.kind) for one in found]
-    command.__signature__ = inspect.Signature(parameters)
-    command.__annotations__ = {one.name: one.annotation for one in parameters}
-    return command
-
-
-def split_list(values: list[str] | None, flag: str = "--tasks", noun: str = "task") -> list[str] | None:
-    """``["a,b", "c"]`` -> ``["a", "b", "c"]``."""
-    if not values:
-        return None
-    parts = [part.strip() for value in values for part in value.split(",") if part.strip()]
-    if not parts:
-        raise ConfigError(f"{flag} {','.join(values)!r}: no {noun} named; without {flag} it is all of them")
-    return parts
-
-
-def names_and_labels(words: list[str], names: Collection[str], noun: str) -> tuple[list[str], list[str]]:
-    """Splits off the words that are ``names``; raises ``ConfigError`` for one that looks like a name and is none."""
-    others = [word for word in words if word not in names]
-    known = {name.lower() for name in mixer_names()}
-    for word in others:
-        if re.fullmatch("[a-z]{2,}", word) and word not in known:
-            raise ConfigError(f"{word!r} is neither a {noun} nor a label{did_you_mean(word, names)}")
-    return [name for name in names if name in words], others
-
-
-def labels_and_overrides(words: list[str]) -> tuple[list[str], list[str]]:
-    """Splits ``LABEL... key.path=value...``; a label may have a '=' behind its family's colon."""
-    labels, overrides = [], []
-    for word in words:
-        if re.fullmatch(r"[a-z_]+(\.[a-z_]+)+", word):
-            raise ConfigError(f"{word!r} is no label; to change the profile write {word}=VALUE")
-        key, equals, _ = word.partition("=")
-        (overrides if equals and ":" not in key else labels).append(word)
-    return labels, overrides

@@ -10,13 +10,15 @@ from typing import TYPE_CHECKING
 import typer
 from rich.console import Console
 
-from madbench.cli import options
-from madbench.cli.options import PrintOptions, TrainingOptions, argument, labels_and_overrides, option, output_option
+from madbench.cli import options, printing
+from madbench.cli.options import PrintOptions, TrainingOptions
+from madbench.cli.parameters import argument, option, output_option
 from madbench.cli.plan import ask_before_long, job_states
-from madbench.cli.plots import LayoutOptions, write_figure
+from madbench.cli.plot import LayoutOptions, write_figure
 from madbench.cli.printing import PLAIN, counted, print_json, print_lines, print_text_table, quantity, table_lines
 from madbench.cli.progress import train_on_screen
 from madbench.cli.training import carry_out
+from madbench.cli.words import labels_and_overrides, split_list
 from madbench.errors import ConfigError
 from madbench.execute.base import Policy
 from madbench.experiment import Experiment, prepare
@@ -45,7 +47,9 @@ def paper(
         "[PAPER [ITEM [KEY=VALUE]]]",
         "A paper, one of its items, and changes of its profile; without words the papers.",
     ) = None,
-    profile: option(str, "quick, full (the paper's size), or a YAML file.", "--profile", "-p") = QUICK,
+    profile: option(
+        str, "quick, full (the paper's size), or a YAML file.", "--profile", "-p", completes="SIZE"
+    ) = QUICK,
     seeds: option(str | None, "Seeds such as 0-2.", show_default="the item's") = None,
     tasks: option(
         list[str] | None, "Tasks, comma-separated.", "--tasks", "--task", "-t", show_default="its own"
@@ -101,7 +105,7 @@ def paper(
         call_verb(Request(chosen, item, results=results))
         return
     check_profile(item, profile)
-    asked = tuple(options.split_list(tasks) or ())
+    asked = tuple(split_list(tasks) or ())
     request = Request(chosen, item, profile, seeds, labels, asked, tuple(overrides), device, results)
     measure, policy = measure_of(item), Policy(redo=force)
     planned = measure.plan(request)
@@ -237,7 +241,8 @@ def _list_items(paper: Paper, results: Path, printed: PrintOptions) -> None:
         row |= {"command": command_of(paper, item), "sizes": list(item.profiles), "needs": item.needs}
         jobs = jobs_of(Request(paper, item, results=results))
         stored = [*job_states(jobs, results, Policy()).values()].count("done")
-        row |= {"jobs": len(jobs), "stored": stored}
+        left = 1 - stored / max(1, len(jobs))
+        row |= {"jobs": len(jobs), "stored": stored, "seconds": item.seconds and item.seconds * left}
         rows.append(row if item.is_made_here else row | {"state": item.needs.partition(":")[0].lower()})
     if printed.asked == "json":
         print_json({"paper": paper.name, "title": paper.title, "source": paper.source, "items": rows})
@@ -247,5 +252,6 @@ def _list_items(paper: Paper, results: Path, printed: PrintOptions) -> None:
     for row in rows:
         console.print(f"{row['item']}  {row['title']} ({row['place']})", style="bold", **PLAIN)
         jobs = [f"{row['stored']} of {counted(row['jobs'], 'job')} stored"] * bool(row["jobs"])
-        told = [row["state"], *jobs, row["command"]] if row["command"] else [row["needs"]]
+        cost = [f"about {printing.duration(row['seconds'])}"] if row["seconds"] else []
+        told = [row["state"], *jobs, *cost, row["command"]] if row["command"] else [row["needs"]]
         console.print("   ", " | ".join(told), **PLAIN)

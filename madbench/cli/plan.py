@@ -148,8 +148,8 @@ def print_plan(experiment: Experiment, plan: dict[str, Any], by_task: bool = Fal
     console.print(
         f"{counted(plan['jobs'], 'job')} in {counted(len(experiment.grid.rows), 'row')}: {plan['done']} done, "
         f"{plan['todo']} to do{left}.{common} Time is of what is to do, one job after the other in a row, estimated "
-        "from a few steps, and less where runs stop early. FLOPs are of training, forward and backward, with the pairs "
-        "that causality keeps. Parameters are the whole model's; madbench budget shows the mixer's.",
+        "from a few steps, and less where runs stop early. FLOPs are of training, forward and backward, without pairs "
+        "of tokens that a mask hides. Parameters are the whole model's; madbench explain --cost shows the mixer's.",
         markup=False,
     )
 

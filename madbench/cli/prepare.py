@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 from rich import progress
 from rich.console import Console
 
-from madbench.cli.options import RESULTS, JsonOption, ResultsOption, argument, option, output_option
+from madbench.cli.options import RESULTS, JsonOption, ResultsOption
+from madbench.cli.parameters import argument, option, output_option
 from madbench.cli.printing import PLAIN, print_json, print_lines, quantity, table_lines
 from madbench.errors import ConfigError
 
@@ -27,7 +28,9 @@ def prepare(
         "Files (.jsonl, .ndjson, .json, .parquet; any other is one document of text; .gz and .zst of them), folders of "
         "them, hf:NAME for a Hugging Face dataset, or stdlib, Python's own standard library.",
     ),
-    tokenizer: option(str, "bytes, gpt2, bpe:N to train one of N tokens on this text, or a tokenizer.json.") = "bytes",
+    tokenizer: option(
+        str, "bytes, gpt2, bpe:N to train one of N tokens on this text, or a tokenizer.json.", completes="NEW_TOKENIZER"
+    ) = "bytes",
     name: option(str | None, "Name of the corpus.", show_default="the source's, and the tokenizer's") = None,
     results: ResultsOption = RESULTS,
     output: output_option("Folder of the corpus.", show_default="RESULTS/corpora/NAME") = None,

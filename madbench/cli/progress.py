@@ -1,4 +1,4 @@
-"""Progress of sweeps: the screen of one that this process runs, and ``madbench status``."""
+"""The screen of a sweep that this process runs."""
 
 from __future__ import annotations
 
@@ -6,8 +6,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from contextlib import ExitStack, suppress
-from pathlib import Path
+from contextlib import ExitStack
 from typing import Any
 
 from rich.console import Console, Group, RenderableType
@@ -16,11 +15,9 @@ from rich.progress_bar import ProgressBar
 from rich.table import Column, Table
 from rich.text import Text
 
-from madbench.cli.options import RESULTS, JsonOption, ResultsOption, option
-from madbench.cli.printing import PLAIN, counted, duration, first_of, print_json, quantity
-from madbench.errors import ConfigError, StoreError
+from madbench.cli.printing import PLAIN, counted, duration, quantity
 from madbench.execute.base import Event, Listener, Policy, Summary
-from madbench.execute.journal import Journal, command_line, read_sweeps
+from madbench.execute.journal import Journal, command_line
 from madbench.execute.sweep_state import SweepState, flatten, weights
 from madbench.experiment import Experiment
 from madbench.jobs import Job
@@ -29,18 +26,12 @@ from madbench.trackers import Tracking, open_trackers
 
 WIDE = 110  # columns from which bars are longer and speeds are shown
 NARROW = 60  # columns below which there are no bars
-ENDED = 3  # sweeps shown that have ended
-FAILURES = 10  # shown of one sweep
-SILENT = 60.0  # seconds without an event after which a sweep is shown as silent
-_COUNTS = ("finished", "diverged", "failed", "stored", "failed before", "busy", "running", "waiting", "not done")
-_WORDS = {
+SKIPPED = {
     "stored": "already in the store",
     "failed before": "failed before and not retried",
     "busy": "left to another process",
 }
 """How the counts of jobs that were skipped are shown."""
-_ENDINGS = {"died": "it died", "error": "not all was done", "interrupted": "it was interrupted"}
-_ENDINGS |= {"unknown": "if it has died"}
 
 
 def view(sweep: Mapping[str, Any], width: int, height: int) -> RenderableType:
@@ -161,7 +152,7 @@ class RunScreen:
             return view(self.tally.content(), self.console.width, self.console.height - 2)
 
     def _print_skipped(self) -> None:
-        for what, text in _WORDS.items():
+        for what, text in SKIPPED.items():
             if count := self.tally.counts[what] - self._told[what]:
                 self._print(f"{count} of {counted(self._count, 'job')} {text}")
         self._told = self.tally.counts.copy()
@@ -218,89 +209,3 @@ def train_on_screen(
         rest = "jobs that were not retrained keep their earlier results" if policy.redo else "the same command resumes"
         console.print(f"stopped; finished runs are in {results}, {rest}", **PLAIN)
         raise
-
-
-def status(
-    results: ResultsOption = RESULTS,
-    watch: option(bool, "Refresh every second until all sweeps finish.", "--watch") = False,
-    as_json: JsonOption = False,
-) -> None:
-    """Show the progress of a results folder's sweeps, from another terminal or machine.
-
-    Of each running sweep, and of the last three that ended: jobs done, rate, time
-    left, what is running, and what failed and why. One that was killed resumes
-    when its command is given again. The commands run, lm and sweep write what is
-    read here to RESULTS/sweeps.
-
-    [bold]Examples[/bold]
-
-      madbench status
-      madbench status --results /data/runs --watch
-      madbench status --json
-    """
-    console = Console(highlight=False)
-    if watch and as_json:
-        raise ConfigError("--watch has no effect with --json; give one of the two")
-    if watch and not console.is_terminal:
-        raise ConfigError("--watch has no effect where the output is no terminal")
-    if not results.exists():
-        raise StoreError(f"{results}: there is no such results folder")
-    sweeps = read_sweeps(results, ENDED)
-    if as_json:
-        hidden = ("open", "silent_seconds")
-        shown = [{key: value for key, value in sweep.items() if key not in hidden} for sweep in sweeps]
-        print_json(shown)
-    elif watch:
-        with suppress(KeyboardInterrupt), Live(console=console, auto_refresh=False) as live:
-            while True:
-                live.update(Group(*_parts(sweeps, results, console.width, console.height - 1)), refresh=True)
-                if all(sweep["state"] != "running" for sweep in sweeps):
-                    return
-                time.sleep(1)
-                sweeps = read_sweeps(results, ENDED)
-    else:
-        for part in _parts(sweeps, results, console.width, height=None):
-            console.print(part, soft_wrap=isinstance(part, str), markup=False)
-
-
-def _parts(sweeps: list[dict[str, Any]], results: Path, width: int, height: int | None) -> list[RenderableType]:
-    """The screen from top to bottom; where it is refreshed, at most ``height`` lines, running sweeps first."""
-    if not sweeps:
-        return [f"{results}: no sweep is recorded here; madbench run, lm and sweep record theirs"]
-    room = None
-    if height is not None:
-        sweeps = sorted(sweeps, key=lambda sweep: sweep["state"] != "running")
-        room = max(4, height // max(1, sum(sweep["state"] == "running" for sweep in sweeps)) - 5)
-    parts = [part for sweep in sweeps for part in ["", *_sweep_parts(sweep, results, width, room)]][1:]
-    if height is None:
-        return parts
-    return [Text(part, no_wrap=True, overflow="ellipsis") if isinstance(part, str) else part for part in parts]
-
-
-def _sweep_parts(sweep: dict[str, Any], results: Path, width: int, room: int | None) -> list[RenderableType]:
-    state = sweep["state"]
-    if state == "damaged":
-        return [f"damaged  {sweep['error']}"]
-    parts: list[RenderableType] = [
-        f"{state:<11} {sweep['command']}",
-        f"{counted(sweep['total'], 'job')}, {sweep['title']}; since {sweep['started']}, {sweep['host']} {sweep['pid']}",
-    ]
-    if state == "running":
-        parts.append(view(sweep, width, room or len(sweep["slots"]) + 1))
-        if sweep["silent_seconds"] > SILENT:
-            parts.append(f"no event for {duration(sweep['silent_seconds'])}")
-    counts = sweep["counts"]
-    parts.append(", ".join(f"{counts[what]} {_WORDS.get(what, what)}" for what in _COUNTS if what in counts))
-    if state == "error":
-        parts.append(f"it ended with an error: {sweep['error']}")
-    if state == "unknown":
-        parts.append(sweep["error"])
-    if state in _ENDINGS:
-        stored = {path.name for path in (results / "runs").glob("*")}
-        if left := len(set(sweep["open"]) - stored):
-            parts.append(f"{_ENDINGS[state]}, {counted(left, 'job')} left: the same command resumes")
-            parts.append(f"  cd {sweep['folder']} && {sweep['command']}")
-        else:
-            parts.append("all its jobs are in the store by now")
-    lines = [f"  failed: {job_name(failure)}: {failure['reason']}" for failure in sweep["failures"]]
-    return parts + first_of(lines, FAILURES, "  and {:,} more failed; madbench status --json has them all")

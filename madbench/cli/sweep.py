@@ -3,97 +3,29 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
-import inspect
 import json
 import os
 import re
 import shlex
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
 import typer
 
 from madbench.cli import options
-from madbench.cli.options import argument, labels_and_overrides, option
+from madbench.cli.executors import MachineOptions
+from madbench.cli.parameters import argument, option
 from madbench.cli.training import carry_out
+from madbench.cli.words import labels_and_overrides, split_list
 from madbench.config import parse_seeds, read_yaml, settings_of
 from madbench.errors import ConfigError
-from madbench.execute.base import Executor, Policy
-from madbench.execute.ray import ray_executor
-from madbench.execute.submitit import slurm_executor
+from madbench.execute.base import Policy
 from madbench.grid import is_grid_file, load_grid, parse_axes
 from madbench.training.devices import resolve_device
 
 _SECONDS = {"s": 1, "m": 60, "h": 3600}
-_option = functools.partial(option, rich_help_panel="Other machines")
-
-
-@dataclass(frozen=True)
-class MachineOptions:
-    """Options that place jobs."""
-
-    executor: _option(
-        Literal["local", "ray", "slurm"], "Where jobs run: processes of this machine, a Ray cluster, or Slurm."
-    ) = "local"
-    address: _option(
-        str | None,
-        "ray: the cluster; also ray://HOST:PORT, auto (begun here by ray start) or local (a new one).",
-        metavar="HOST:PORT",
-        show_default="RAY_ADDRESS, else auto, else local",
-    ) = None
-    cpus_per_job: _option(int | None, "ray, slurm: cores of a job, and its threads.", show_default="1") = None
-    gpus_per_job: _option(
-        float | None,
-        "ray, slurm: GPUs of a job; with ray 0.5 puts two jobs on one.",
-        show_default="1 with --device cuda, else 0",
-    ) = None
-    shared: _option(
-        bool,
-        "ray: all machines see the results folder at its path; interrupted jobs resume from checkpoints there.",
-        "--shared",
-    ) = False
-    partition: _option(str | None, "slurm: the partition.") = None
-    wall_time: _option(
-        int | None,
-        "slurm: wall time of a job; at its end the job is queued again and resumes.",
-        metavar="MINUTES",
-        show_default="60",
-    ) = None
-    memory: _option(float | None, "slurm: memory of a job.", metavar="GB") = None
-    sbatch: _option(
-        list[str] | None, "slurm: another option of sbatch, such as account=me; repeatable.", metavar="KEY=VALUE"
-    ) = None
-
-    def place(self, device: str, slots: int | None) -> tuple[Executor | None, str, int | None]:
-        """The executor, the device, and the jobs at a time on this machine; no executor is this machine.
-
-        On other machines ``auto`` is ``cuda`` where a job reserves GPUs, else ``cpu``. Raises ``ConfigError`` for an
-        option that has no effect with this executor.
-        """
-        given: dict[str, Any] = {} if slots is None else {"slots": slots}
-        for flag, value in vars(self).items():
-            if flag == "executor" or value in (None, []) or value is False:
-                continue
-            name = _ARGUMENTS.get(flag, flag)
-            owners = [owner for owner, make in _EXECUTORS.items() if name in inspect.signature(make).parameters]
-            if self.executor not in owners:
-                belongs = " or ".join(f"--executor {owner}" for owner in owners)
-                problem = f"has no effect with --executor {self.executor}; it belongs to {belongs}"
-                raise ConfigError(f"--{flag.replace('_', '-')} {problem}")
-            given[name] = dict(map(_pair, value)) if flag == "sbatch" else value
-        if self.executor == "local":
-            return None, device, slots
-        device, given["gpus_per_job"] = _device(device, self.gpus_per_job)
-        return _EXECUTORS[self.executor](**given), device, None
-
-
-_EXECUTORS = {"ray": ray_executor, "slurm": slurm_executor}
-_ARGUMENTS = {"wall_time": "minutes", "memory": "memory_gb", "sbatch": "extra"}
-"""The arguments of executors that are not called as their options are."""
 
 
 def sweep(
@@ -178,7 +110,7 @@ def sweep(
         "mode": mode,
         "baseline": baseline and _baseline_of(baseline),
         "profile": profile,
-        "tasks": options.split_list(tasks),
+        "tasks": split_list(tasks),
         "seeds": parse_seeds(training.seeds),
         "fidelity": fidelity,
         "budget": training.budget,
@@ -255,25 +187,3 @@ def _print_replaced_keys(path: Path, changes: Mapping[str, Any]) -> None:
             if isinstance(known, dict) and key in known and known[key] != value:
                 before, after = json.dumps(known[key], default=str), json.dumps(value)
                 print(f"{path}: {prefix}{key} {after} instead of {before}", file=sys.stderr)
-
-
-def _device(device: str, gpus: float | None) -> tuple[str, float]:
-    """The device of the workers and the GPUs that a job reserves; each decides the other."""
-    if device not in ("auto", "cpu", "cuda"):
-        problem = "on other machines a job sees its own GPUs only; expected auto, cpu or cuda"
-        raise ConfigError(f"--device {device}: {problem}")
-    if gpus is None:
-        return ("cuda", 1) if device == "cuda" else ("cpu", 0)
-    if gpus and device == "cpu":
-        raise ConfigError(f"--gpus-per-job {gpus:g} has no effect with --device cpu")
-    if device == "cuda" and not gpus:
-        raise ConfigError("--device cuda needs GPUs: --gpus-per-job 0 gives a job none")
-    return ("cuda" if gpus else "cpu"), gpus
-
-
-def _pair(word: str) -> tuple[str, str | bool]:
-    """``account=me`` -> ``("account", "me")``, ``exclusive`` -> ``("exclusive", True)``."""
-    key, separator, value = word.removeprefix("--").partition("=")
-    if not key or (separator and not value):
-        raise ConfigError(f"--sbatch {word!r}: expected KEY=VALUE, such as account=me, or KEY")
-    return key, value if separator else True

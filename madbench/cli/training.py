@@ -1,24 +1,24 @@
-"""``madbench run`` and ``lm train``, and how a grid is carried out: its plan, or screen, tables and failures."""
+"""How a grid is carried out: its plan, or screen, tables and failures."""
 
 from __future__ import annotations
 
 import shlex
 import sys
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import typer
 from rich.console import Console
 
-from madbench.cli import options
-from madbench.cli.options import PrintOptions, TrainingOptions, argument, labels_and_overrides, option
+from madbench.cli.options import PrintOptions, TrainingOptions
 from madbench.cli.plan import make_plan, print_plan
 from madbench.cli.printing import PLAIN, counted, first_of, print_json, print_text_table
 from madbench.cli.progress import train_on_screen
 from madbench.config import parse_seeds
 from madbench.errors import ConfigError
 from madbench.execute.base import Executor, Policy, Summary, reason
-from madbench.experiment import Experiment, prepare
+from madbench.experiment import Experiment, labels_of_tasks, prepare
 from madbench.grid import Grid, Row
 from madbench.labels import expand
 from madbench.report.commands import option_words
@@ -31,74 +31,7 @@ if TYPE_CHECKING:
 MOST_FAILURES = 20  # that are listed; the JSON has all
 
 
-def run(
-    words: argument(list[str], "LABEL|KEY=VALUE", options.LABELS_HELP + " KEY=VALUE changes the profile."),
-    profile: options.ProfileOption = None,
-    tasks: options.TasksOption = None,
-    fidelity: options.FidelityOption = "corrected",
-    *,
-    training: TrainingOptions,
-    keep_weights: options.KeepWeightsOption = False,
-    details: options.DetailsOption = False,
-    as_json: options.JsonOption = False,
-    notes: options.NotesOption = False,
-) -> None:
-    """Train labels on the MAD tasks and as language models, and print the tables.
-
-    The same command again does only what is missing. Ctrl-C keeps what is done
-    and checkpoints of the rest; the same command resumes. madbench ls profiles
-    lists what KEY can be, madbench ls presets what it can be after
-    language_model, the suite that --tasks names like a task. A label about which
-    a change decides nothing is trained, and stored, as without it; a change that
-    decides nothing about any label is an error. On several devices: torchrun
-    --nproc-per-node 8 -m madbench run LABEL.
-
-    [bold]Examples[/bold]
-
-      madbench run G-cg-q-12o
-      madbench run R-12! R-12o! --tasks in_context_recall --seeds 0,1,2
-      madbench run '{S,R,G}-c' training.epochs=20 model.d_model=32
-      madbench run S-p -t language_model language_model.training.steps=600
-      madbench run @table1 --profile full --device cuda --dry-run
-    """
-    labels, overrides = labels_and_overrides(words)
-    asked = options.split_list(tasks)
-    choices = {"profile": profile or "", "tasks": asked and tuple(asked), "fidelity": fidelity}
-    printed = PrintOptions(as_json=as_json, notes=notes)
-    _train_labels(labels, overrides, training, details, printed, keep_weights, **choices)
-
-
-def train(
-    words: argument(list[str], "LABEL|KEY=VALUE", options.LABELS_HELP + " KEY=VALUE changes the preset."),
-    preset: option(
-        str, "tiny, mini, gpt2, or a YAML file like those in tasks/presets.", "--preset", "-p", completes="PROFILE"
-    ) = "tiny",
-    *,
-    training: TrainingOptions,
-    as_json: options.JsonOption = False,
-    notes: options.NotesOption = False,
-) -> None:
-    """Train labels as language models and print the table. The same command again does only what is missing.
-
-    The word train may be left out. On several devices: torchrun
-    --nproc-per-node 8 -m madbench lm LABEL; tokens per step stay what the
-    preset says. Ctrl-C keeps a checkpoint; the same command resumes. A change
-    that decides nothing about any label is an error, as in madbench run.
-    --dry-run also shows memory, and parameters by what they are for.
-
-    [bold]Examples[/bold]
-
-      madbench lm G-cg-q-12o
-      madbench lm S-p R-cg-q-12o --seeds 0,1,2 training.steps=600
-      madbench lm S --corpus openwebtext model.n_head=12 model.positions=learned
-      madbench lm @table1 --preset gpt2 --corpus openwebtext --dry-run
-    """
-    labels, overrides = labels_and_overrides(words)
-    printed = PrintOptions(as_json=as_json, notes=notes)
-    _train_labels(labels, overrides, training, training.dry_run, printed, tasks=("language_model",), profile=preset)
-
-
-def _train_labels(
+def train_labels(
     labels: list[str],
     overrides: list[str],
     training: TrainingOptions,
@@ -107,8 +40,11 @@ def _train_labels(
     keep_weights: bool = False,
     **choices: Any,
 ) -> None:
+    """Trains labels, or those of the tasks' profile, with overrides; ``choices`` are the other keys of a grid."""
     choices |= {"seeds": tuple(parse_seeds(training.seeds)), "budget": training.budget, "overrides": tuple(overrides)}
     grid = Grid(tuple(map(Row, expand(labels))), **choices)
+    if not grid.rows:
+        grid = replace(grid, rows=tuple(map(Row, labels_of_tasks(grid))))
     carry_out(grid, Policy(redo=training.force), training, keep_weights, details=details, printed=printed)
 
 

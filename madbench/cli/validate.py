@@ -11,7 +11,9 @@ from typing import Any
 from rich.console import Console
 from rich.text import Text
 
-from madbench.cli.options import RESULTS, JsonOption, argument, option
+from madbench.cli.machine import check_machine
+from madbench.cli.options import RESULTS, JsonOption
+from madbench.cli.parameters import argument, option
 from madbench.cli.printing import counted, print_json
 from madbench.cli.stored_files import check_store
 from madbench.config import from_mapping, read_yaml
@@ -34,10 +36,13 @@ def validate(
         list[Path] | None, "FILE", "Files to check instead of everything shipped.", show_default=False
     ) = None,
     store: option(bool, "Check a results folder instead, all of its files.", "--store") = False,
-    results: option(Path | None, "Folder of the run store, with --store.", show_default=str(RESULTS)) = None,
+    machine: option(bool, "Check this machine and the installed packages instead.", "--machine") = False,
+    results: option(
+        Path | None, "Folder of the run store, with --store or --machine.", show_default=str(RESULTS)
+    ) = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Check YAML files and the labels in them before any training: every problem of every file, not only the first.
+    """Check YAML files and their labels before any training, a results folder, or this machine: every problem.
 
     A file with the key labels is a set of variants, one with the key task a
     task, one with learning_rates a profile, one with training but without
@@ -49,17 +54,27 @@ def validate(
     curves, weights, measurements, checkpoints, corpora, index, journals. What is
     damaged is named with what to do; nothing is changed.
 
+    --machine shows what this machine has, runs every path of the operator once,
+    and names what training needs and is missing. A family or task of another
+    package that is broken is named, and is none of that.
+
     [bold]Examples[/bold]
 
       madbench validate                       every shipped file and label
       madbench validate variants/mine.yaml
       madbench validate my_task.yaml my_profile.yaml --json
       madbench validate --store --results /data/runs
+      madbench validate --machine --results /data/runs
     """
+    if machine and (files or store):
+        raise ConfigError(f"--machine has no effect with {'--store' if store else files[0]}; give one of the two")
+    if machine:
+        check_machine(results or RESULTS, as_json)
+        return
     if files and store:
         raise ConfigError(f"{files[0]}: has no effect with --store, which checks the folder of --results")
     if results and not store:
-        raise ConfigError(f"--results {results}: has no effect without --store")
+        raise ConfigError(f"--results {results}: has no effect without --store or --machine")
     if store:
         reports = check_store(results or RESULTS)
     else:

@@ -1,8 +1,8 @@
 """The journal of a sweep, ``<results>/sweeps/<UTC start>-<8 hex>.json``: what it was to do and did so far.
 
-A journal is for people and for ``madbench status``: results are never read from it, and where it cannot be written the
-sweep continues. It is replaced as a whole, at most once a second. Its writer holds a lock on it, which the kernel frees
-when the process dies.
+A journal is for people and for ``madbench ls sweeps``: results are never read from it, and where it cannot be written
+the sweep continues. It is replaced as a whole, at most once a second. Its writer holds a lock on it, which the kernel
+frees when the process dies.
 """
 
 from __future__ import annotations
@@ -127,7 +127,7 @@ class Journal:
         if self._problem and not self._is_warned:
             self._is_warned = True
             why = (self._problem.strerror or str(self._problem)).lower()
-            self.warn(f"{self.path.parent}: {why}; madbench status will miss part of this sweep, which continues")
+            self.warn(f"{self.path.parent}: {why}; madbench ls sweeps will miss part of this sweep, which continues")
 
 
 def read_sweeps(results: Path, ended: int) -> list[dict[str, Any]]:

@@ -32,7 +32,7 @@ from madbench.suites.protocol import Protocol
 if TYPE_CHECKING:
     from madbench.text.corpus import Corpus
 
-__all__ = ["Experiment", "PlannedRow", "Protocol", "load_profile", "prepare"]
+__all__ = ["Experiment", "PlannedRow", "Protocol", "labels_of_tasks", "load_profile", "prepare"]
 
 
 def prepare(
@@ -90,6 +90,23 @@ def load_profile(
     ordered = [task for task in suite.tasks() if task in chosen]
     check_tasks_of(overrides, ordered)
     return profile, ordered
+
+
+def labels_of_tasks(grid: Grid) -> tuple[str, ...]:
+    """The labels that the profiles of a grid's suites name for its tasks; none where they name none.
+
+    Raises ``ConfigError`` where its tasks have different ones, which no table of all of them can show.
+    """
+    named: dict[str, tuple[str, ...]] = {}
+    for name, tasks in tasks_by_suite(grid.tasks).items():
+        suite = suites()[name]
+        profile = profile_named(suite, grid.overrides, grid.leading, grid.profile, is_asked=True)
+        loaded, ordered = load_profile(suite, profile, own_overrides(grid.overrides, suite, grid.leading), tasks)
+        named |= {task: tuple(suite.labels_of(loaded, task)) for task in ordered}
+    if len(set(named.values())) > 1:
+        own = "; ".join(f"{task}: {' '.join(labels) or 'none of its own'}" for task, labels in named.items())
+        raise ConfigError(f"name labels, or one task: the tasks have different labels of their own ({own})")
+    return next(iter(named.values()), ())
 
 
 @dataclass

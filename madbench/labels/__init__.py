@@ -17,12 +17,12 @@ from typing import TYPE_CHECKING, Any
 
 from madbench import config
 from madbench.config import from_mapping, read_yaml, source_identity
-from madbench.errors import ConfigError, LabelError, did_you_mean
+from madbench.errors import ConfigError, FamilyError, LabelError, did_you_mean
 from madbench.labels import names
 from madbench.labels.diagnosis import SHOWN, point_at, show
 from madbench.labels.elsewhere import problem_elsewhere
-from madbench.labels.plugins import Installed, find_installed, load_value
-from madbench.labels.protocol import Explanation, fault_of
+from madbench.labels.plugins import Guarded, Installed, find_installed, load_value, place
+from madbench.labels.protocol import ANSWERS, Explanation, fault_of
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
@@ -81,10 +81,14 @@ def text_of(value: Any) -> str:
     """A label's text: as it is, or of a value that a family has labels for, as of the class of a user's module."""
     if isinstance(value, str):
         return value
+    failed = None
     for family in loaded_families().values():
-        if (text := getattr(family, "text_of", lambda value: None)(value)) is not None:
-            return text
-    raise LabelError(f"a label is text such as 'G-cg-q-12o', got {type(value).__name__}")
+        try:
+            if (text := getattr(family, "text_of", lambda value: None)(value)) is not None:
+                return text
+        except FamilyError as error:
+            failed = error
+    raise failed or LabelError(f"a label is text such as 'G-cg-q-12o', got {type(value).__name__}")
 
 
 def texts_of(values: Any) -> tuple[str, ...]:
@@ -108,6 +112,8 @@ def parse(text: str) -> Label:
     text = text_of(text)
     try:
         return family_of(text).parse(text)
+    except FamilyError:
+        raise
     except LabelError:
         if problem := problem_elsewhere(text):
             raise LabelError(problem) from None
@@ -115,9 +121,10 @@ def parse(text: str) -> Label:
 
 
 def unreadable(label: str) -> str:
-    """Why a stored label cannot be read here, as its family is not installed; empty where it can."""
+    """Why a stored label cannot be read here, as its family is not installed or fails; empty where it can."""
     try:
-        parse(label)
+        parsed = parse(label)
+        factors(parsed), levels(parsed)
     except LabelError as error:
         return str(error).splitlines()[-1].strip()
     return ""
@@ -207,7 +214,10 @@ def label_identity(label: str | Label) -> str:
 def _load(name: str) -> Family | LabelError:
     """The family, or why there is none: what failed to load is not tried again."""
     value = _built_in().get(name) or _installed().points[name].value
-    return load_value("family", name, value, LabelError, "madbench.mixers.Family", _fault_of_family)
+    family = load_value("family", name, value, LabelError, "madbench.mixers.Family", _fault_of_family)
+    if name in _built_in() or isinstance(family, LabelError):
+        return family
+    return Guarded(family, place("family", name, value), FamilyError, ANSWERS)
 
 
 def _fault_of_family(family: Any) -> str:

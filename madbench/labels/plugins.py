@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pkgutil
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -74,10 +74,17 @@ def load_value(
 
 @contextmanager
 def isolated(where: str, kind: type[MadbenchError], own: tuple[type[MadbenchError], ...] = ()) -> Iterator[None]:
-    """Raises whatever a package's code raises in the block as a ``kind`` of error, one line opened by ``where``.
+    """Raises whatever a package's code raises while it is loaded as a ``kind`` of error, one line opened by ``where``.
 
     Errors of the classes ``own`` say enough and pass as they are, as does Ctrl-C.
     """
+    with named(f"{where}: cannot be loaded", kind, own):
+        yield
+
+
+@contextmanager
+def named(where: str, kind: type[MadbenchError], own: tuple[type[BaseException], ...] = ()) -> Iterator[None]:
+    """:func:`isolated`, of code that is loaded already."""
     try:
         yield
     except (KeyboardInterrupt, *own):
@@ -87,7 +94,57 @@ def isolated(where: str, kind: type[MadbenchError], own: tuple[type[MadbenchErro
         reason = said if isinstance(error, MadbenchError) else ": ".join(filter(None, (type(error).__name__, said)))
         if len(reason) > LONGEST_REASON:
             reason = f"{reason[: LONGEST_REASON - 3]}..."
-        raise kind(f"{where}: cannot be loaded: {reason}") from error
+        raise kind(f"{where}: {reason}") from error
+
+
+class Guarded:
+    """A value of another package. What its code raises when it is used is a ``kind`` of error that names both.
+
+    ``answers`` has the methods, and of each what makes its answer one that can be used, or raises. Errors of madbench
+    pass as they are, as do those of memory, which are no fault of the code.
+    """
+
+    def __init__(self, value: Any, where: str, kind: type[MadbenchError], answers: Mapping[str, Callable[[Any], Any]]):
+        self._value, self._where, self._kind, self._answers = value, where, kind, answers
+        self.__module__ = type(value).__module__
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_"):
+            raise AttributeError(name)
+        with self._naming(name, AttributeError):
+            member = getattr(self._value, name)
+        if name in self._answers:
+            member = self.__dict__[name] = self._method(name, member)
+        return member
+
+    def _naming(self, name: str, *own: type[BaseException]) -> AbstractContextManager[None]:
+        return named(f"{self._where}: {name}", self._kind, (MadbenchError, MemoryError, *own))
+
+    def _method(self, name: str, method: Callable[..., Any]) -> Callable[..., Any]:
+        answer_of = self._answers[name]
+
+        def call(*arguments: Any, **choices: Any) -> Any:
+            try:
+                answer = answer_of(method(*arguments, **choices))
+            except BaseException as error:  # no context manager where nothing is raised: labels are parsed very often
+                with self._naming(f"{name}({', '.join(map(_shown, arguments[:1]))})"):
+                    raise error
+            return self._steps(name, answer) if isinstance(answer, Iterator) else answer
+
+        return call
+
+    def _steps(self, name: str, answer: Iterator[Any]) -> Iterator[Any]:
+        """An answer that is worked out while it is read."""
+        with self._naming(name, GeneratorExit):
+            yield from answer
+
+
+def _shown(argument: Any) -> str:
+    """An argument in a message: a label, or an allocation, by its text."""
+    try:
+        return repr(str(getattr(argument, "label", argument)))[:60]
+    except Exception:
+        return type(argument).__name__
 
 
 def _entry_points(group: str) -> list[EntryPoint]:

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from madbench.errors import did_you_mean
 
 TEXTS = ("name", "version")
-OPTIONAL_TEXTS = ("syntax", "example")
+OPTIONAL_TEXTS = ("syntax", "example", "description")
 METHODS = ("parse", "factors", "neighbours", "explain", "solve", "build", "checks")
-OPTIONAL_METHODS = ("traits", "effective", "levels", "labels", "factors_of_other", "text_of", "identity")
+OPTIONAL_METHODS = (
+    "traits", "effective", "levels", "labels", "factors_of_other", "text_of", "identity", "preset_spelling",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -24,6 +26,39 @@ class Explanation:
     what: str  # what it does
     equation: str  # the one it touches, t being the current token and i a token of its prefix
     source: str  # name and place in the paper
+
+
+def _label(answer: Any) -> Any:
+    hash(answer)
+    if answer is None or not str(answer):
+        raise TypeError(f"a label is expected, not {answer!r}")
+    return answer
+
+
+def _text(answer: Any) -> str:
+    if not isinstance(answer, str):
+        raise TypeError(f"a text is expected, not {answer!r}")
+    return answer
+
+
+def _allocation(answer: Any) -> Any:
+    """An allocation whose numbers can be had: they are asked for far from where it was made."""
+    dict(answer.terms), dict(answer.ranks), str(answer.label)
+    for number in (
+        answer.total, answer.target, answer.ratio, answer.flops_per_token(answer.size.max_len),
+        answer.state_bytes_per_token(),
+    ):  # fmt: skip
+        float(number)
+    return answer
+
+
+ANSWERS: dict[str, Callable[[Any], Any]] = {
+    name: lambda answer: answer for name in (*METHODS, *OPTIONAL_METHODS)
+} | {
+    "parse": _label, "factors": dict, "neighbours": tuple, "explain": tuple, "solve": _allocation, "checks": iter,
+    "effective": dict, "levels": dict, "labels": tuple, "identity": _text, "preset_spelling": _text,
+}  # fmt: skip
+"""Of each method of a family what makes its answer one that can be used, or raises."""
 
 
 def fault_of(family: Any) -> str:

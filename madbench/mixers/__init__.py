@@ -47,8 +47,8 @@ class Size:
 class Allocation(Protocol):
     """What a mixer is built from and what it costs. Every count is exact for the built module.
 
-    Optional, for ``madbench budget``: ``formulas`` {term: (formula, tensors)}, ``widths`` {name: width of one head},
-    and ``paper_total``, the parameters that the family's paper counts.
+    Optional, for ``madbench explain --cost``: ``formulas`` {term: (formula, tensors)}, ``widths`` {name: width of one
+    head}, and ``paper_total``, the parameters that the family's paper counts.
     """
 
     label: Any
@@ -138,7 +138,8 @@ class Family(Protocol):
     # Optional: effective(allocation, settings), those of the settings, a mapping, that change this mixer otherwise than
     # through its ranks; by default all that the label reads. Two settings that train the same are told by it.
     # Optional: preset_spelling(label), a text of it that begins with a preset's name, by which it is shown where
-    # nothing else was typed; mixers, the labels of named mixers by name; syntax and example, for madbench ls families.
+    # nothing else was typed; mixers, the labels of named mixers by name; for madbench ls families syntax, example,
+    # and description, a sentence on what its mixers are, by default that of its module.
     # Optional: text_of(value), the text of a label for a value that is none, such as a class, or None; identity(label),
     # what else decides a label's numbers, such as a hash of one module's source.
 

@@ -79,14 +79,14 @@ def run_check(check: Check) -> Outcome:
         with torch.no_grad():
             result = check.run()
             residual, where = float(result), getattr(result, "where", "")
-    except Exception as error:
+    except (Exception, SystemExit) as error:  # of another package's code
         return Outcome(check, error=_named(error))
     if not math.isfinite(residual):
         return Outcome(check, error=f"the residual is {residual}{f', of the {where}' if where else ''}")
     return Outcome(check, residual, where=where)
 
 
-def _named(error: Exception) -> str:
+def _named(error: BaseException) -> str:
     return f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
 
 

@@ -15,6 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
 
 from madbench.errors import TrainingError
 from madbench.mixers import Check, Family, Size
@@ -33,7 +34,8 @@ SMALLEST_SHARE = 1e-3  # of the largest gradient: a smaller one is zero in exact
 BFLOAT16_OUTPUT, BFLOAT16_GRADIENT = 2e-2, 0.5
 """Largest error of outputs and of gradients in bfloat16, as norms; that of a gradient relative to the largest of all.
 A ReLU near its edge turns the sign of single terms, which gradients show."""
-FACTORS = 4  # of a score, for whose roundings the bound of outputs has room
+FACTORS = 4  # of a score and its value, for whose roundings the bound of outputs has room
+LARGEST_BOUND = 0.9  # of gradients, whose error is 1 where they are missing
 BESIDE = 1.5  # times the error of a label's first path another one's gradients may have
 NEAR = 5e-2  # error of gradients that is small whatever the other has
 SHRUNK = 0.5  # weights are so much smaller where bfloat16 is measured, as scores of the size of one are
@@ -277,11 +279,12 @@ def bfloat16_checks(
 ) -> Iterator[Check]:
     """Precision under bfloat16 autocast: errors within bounds, and nothing in 16 bits that loses what it is for.
 
-    ``unless`` says why the errors of outputs and gradients say nothing. ``factors`` is of how many a score is the
-    product, each with a rounding of its own, and ``terms`` how many sums over tokens are subtracted from each other:
-    what they share cancels, and their roundings do not.
+    ``unless`` says why the errors of outputs and gradients say nothing. ``factors`` is of how many a score times its
+    value is the product: the relative errors of factors add up, in a gradient those of all others. ``terms`` is how
+    many sums over tokens are subtracted from each other: what they share cancels, and their roundings do not.
     """
     most = BFLOAT16_OUTPUT * max(terms, factors / FACTORS)
+    steepest = min(LARGEST_BOUND, BFLOAT16_GRADIENT * max(1.0, factors / FACTORS))
 
     def rounded(path: str, length: int, number: int = 0) -> tuple[nn.Module, Tensor]:
         """Weights and input without what bfloat16 cannot hold, the weights half as large: ``make`` has large ones.
@@ -319,8 +322,8 @@ def bfloat16_checks(
             each = [residuals(actual, expected, share=1.0) for actual, expected in zip(outcomes, right)]
             shares = {name: median([residual[name] for residual in each]) for name in each[0]}
             first = first or shares
-            bounds = {name: min(BFLOAT16_GRADIENT, max(NEAR, BESIDE * first[name])) for name in shares}
-            bounds = dict.fromkeys(shares, BFLOAT16_GRADIENT) if shares is first else bounds
+            bounds = {name: min(steepest, max(NEAR, BESIDE * first[name])) for name in shares}
+            bounds = dict.fromkeys(shares, steepest) if shares is first else bounds
             bounds[""] = most
             excesses.append(({name: share / bounds[name] for name, share in shares.items()}, f"on the path {path}"))
             ends = zip(outcomes, right)
@@ -348,7 +351,7 @@ def bfloat16_checks(
         return Residual(sum(counts.values()), ", ".join(counts))
 
     late = range(min(FIRST, length - 1), length)
-    what = f"outputs are within {most:.0%} of float64 and gradients within {BFLOAT16_GRADIENT:.0%}"
+    what = f"outputs are within {most:.0%} of float64 and gradients within {steepest:.0%}"
     other = f"or {BESIDE:g} times as far as those of the first path"
     statement = f"Under bfloat16 autocast {what}, {other}; the residual, a median of inputs, is relative to the bound."
     yield Check("bfloat16", statement, "precision", errors, 1.0, reason=unless)
@@ -357,15 +360,27 @@ def bfloat16_checks(
 
 
 class _Narrow(TorchDispatchMode):
-    """Counts the operations of these names whose result has 16 bits."""
+    """Counts the operations of these names whose result has 16 bits, and all that are of positions alone.
+
+    Positions, their angles and the cosines of those come from ``arange`` and numbers; a table of them that is made in
+    32 bits and rounded then turns far tokens wrongly as well.
+    """
 
     def __init__(self, names: Collection[str]):
         super().__init__()
         self.names, self.counts = names, {}
+        self.of_positions: dict[int, Tensor] = {}  # by id, and so not freed
 
     def __torch_dispatch__(self, operation: Any, types: Any, args: tuple = (), kwargs: Any = None) -> Any:
         result = operation(*args, **(kwargs or {}))
+        if not isinstance(result, Tensor):
+            return result
         name = operation.overloadpacket.__name__
-        if name in self.names and isinstance(result, Tensor) and result.dtype in (torch.bfloat16, torch.float16):
+        inputs = [leaf for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, Tensor)]
+        is_position = name == "arange" or bool(inputs) and all(id(x) in self.of_positions for x in inputs)
+        if is_position and result.dtype != torch.bool:  # a mask is exact
+            self.of_positions[id(result)] = result
+        if (name in self.names or is_position) and result.dtype in (torch.bfloat16, torch.float16):
+            name = name if name in self.names else f"{name} of positions"
             self.counts[name] = self.counts.get(name, 0) + 1
         return result

@@ -57,6 +57,8 @@ class Item:
     """``module:name`` of what plans and decides it (:class:`madbench.papers.making.Measure`), if it has its own."""
     rule: str = ""
     """When it is reproduced."""
+    seconds: float | None = None
+    """What making all of it at its quick size took of one core, in seconds, where that was measured."""
     needs: str = ""
     """Why it is not made here, and what it takes."""
 

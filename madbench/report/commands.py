@@ -10,7 +10,7 @@ from pathlib import Path
 from madbench.config import key_of, seed_list
 from madbench.experiment import PlannedRow, Protocol
 from madbench.jobs import Job, Record
-from madbench.suites.protocol import OWN
+from madbench.suites.protocol import OWN_PROFILE
 
 _USUAL = {
     "--fidelity": "corrected",
@@ -46,7 +46,7 @@ def protocol_words(row: PlannedRow, results: Path) -> list[str]:
     """What ``madbench run`` needs to know of the protocol of ``row``, beside its tasks."""
     protocol = row.protocol
     name, overrides = protocol.profile_name, protocol.overrides
-    if name == OWN:
+    if name == OWN_PROFILE:
         name = protocol.suite.default
         overrides = protocol.suite.Profile.load(name).changes(row.jobs[0])
     return _words(protocol, name, overrides, results)
@@ -56,7 +56,7 @@ def job_words(row: PlannedRow, job: Job, results: Path) -> list[str]:
     """Verb and options that train ``job`` of ``row`` alone, but for its label and seed."""
     protocol = row.protocol
     name = protocol.profile_name
-    if name == OWN:
+    if name == OWN_PROFILE:
         return ["run", "-t", job.task, *protocol_words(row, results)]
     alone = protocol.profile.job_words(job)
     changes = protocol.suite.Profile.load(name, alone).changes(job)

@@ -117,14 +117,14 @@ def task_suites() -> dict[str, Suite]:
 
 def suite_of_task(task: str, where: str = "") -> Suite:
     """The suite of a task; ``ConfigError``, opened by ``where``, for an unknown one, or one that is broken."""
-    known = task_suites()
-    if task not in known:
+    by_task = task_suites()
+    if task not in by_task:
         if task in broken_tasks():
             raise ConfigError(f"{where}{broken_tasks()[task]}")
         if (suite := task.rpartition("/")[0]) in broken_suites():
             raise ConfigError(f"{where}{broken_suites()[suite]}")
-        raise ConfigError(f"{where}unknown task {task!r}{did_you_mean(task, known)}")
-    return known[task]
+        raise ConfigError(f"{where}unknown task {task!r}{did_you_mean(task, by_task)}")
+    return by_task[task]
 
 
 def check_task(task: str, where: str = "") -> None:

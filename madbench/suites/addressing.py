@@ -9,28 +9,45 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 
 from madbench.config import key_of
-from madbench.suites import main_suite, suite_of_task, suites
+from madbench.errors import ConfigError, did_you_mean
+from madbench.suites import broken_suites, main_suite, suite_called, suite_of_task, suites, task_suites
 from madbench.suites.base import Suite
 from madbench.suites.profile import Profile
+from madbench.tasks import broken_tasks
 
 
 def tasks_by_suite(tasks: Iterable[str] | None) -> dict[str, list[str]]:
     """The tasks of each suite that has some, in the order of its table; of the main suite alone without ``tasks``.
 
-    A task may have its suite before it: ``interactions/hunters``. Raises ``ConfigError`` for an unknown one.
+    A task may have its suite before it: ``interactions/hunters``. A suite alone means its usual tasks. Raises
+    ``ConfigError`` for an unknown one.
     """
     if tasks is None:
         return {main_suite().name: list(main_suite().usual_tasks())}
     chosen: dict[str, set[str]] = {}
     for word in tasks:
-        name, slash, task = word.rpartition("/")
-        suite = suites()[name] if slash and name in suites() and task in suites()[name].tasks() else suite_of_task(word)
-        chosen.setdefault(suite.name, set()).add(task if slash else word)
+        suite, named = _suite_and_tasks(word)
+        chosen.setdefault(suite.name, set()).update(named)
     return {
         suite.name: [task for task in suite.tasks() if task in chosen[suite.name]]
         for suite in suites().values()
         if suite.name in chosen
     }
+
+
+def _suite_and_tasks(word: str) -> tuple[Suite, Iterable[str]]:
+    """The suite that a word of ``--tasks`` is about, and which of its tasks it means."""
+    name, slash, task = word.rpartition("/")
+    if slash and name in suites() and task in suites()[name].tasks():
+        return suites()[name], [task]
+    if word in task_suites() or word in broken_tasks():
+        return suite_of_task(word), [word]
+    if word in suites() or word in broken_suites():
+        return suite_called(word), suite_called(word).usual_tasks()
+    guess = did_you_mean(word, [*task_suites(), *suites()])
+    if guess.startswith("; expected"):
+        guess = f"{did_you_mean(word, task_suites())}, or all of a suite: {', '.join(suites())}"
+    raise ConfigError(f"unknown task {word!r}{guess}")
 
 
 def leading_suite(tasks: Iterable[str] | None) -> Suite:
@@ -50,7 +67,7 @@ def names_profile(override: str) -> bool:
 
 
 def own_overrides(overrides: Iterable[str], suite: Suite, leading: Suite) -> tuple[str, ...]:
-    """Those that change the profile of a suite, as that profile has them."""
+    """Overrides that change the profile of a suite, as that profile has them."""
     concerned = (word for word in overrides if suite_of_override(word, leading) is suite and not names_profile(word))
     return tuple(word.removeprefix(suite.prefix) for word in concerned)
 

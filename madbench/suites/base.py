@@ -27,7 +27,7 @@ MICRO_BATCH_TOKENS = 12_288
 """Tokens of text that go through a model at once where nothing else is asked for: 12 windows of 1,024, as nanoGPT's."""
 MOST_CHANGES = 6
 """Beyond which a protocol is not called after a shipped profile."""
-OWN = "of its own"
+OWN_PROFILE = "of its own"
 """The profile of such a protocol."""
 
 
@@ -45,7 +45,7 @@ class Size:
 
     @property
     def flops(self) -> float:
-        """Of all steps and evaluations; a backward pass counts as two forward passes."""
+        """FLOPs of all steps and evaluations; a backward pass counts as two forward passes."""
         return self.flops_per_token * (3 * self.trained_tokens + self.evaluated_tokens)
 
 
@@ -106,8 +106,8 @@ class Suite(abc.ABC):
         """Names of its tasks, in the order of its table."""
 
     @abc.abstractmethod
-    def plan(self, labels: Iterable[str], profile: Profile, **how: Any) -> Plan:
-        """The jobs of labels, none twice. ``how``: seeds, tasks, fidelity, budget, precision and corpus."""
+    def plan(self, labels: Iterable[str], profile: Profile, **options: Any) -> Plan:
+        """The jobs of labels, none twice. ``options``: seeds, tasks, fidelity, budget, precision and corpus."""
 
     @abc.abstractmethod
     def trained(self, job: Job) -> Hashable:
@@ -117,13 +117,17 @@ class Suite(abc.ABC):
     def size(self, job: Job) -> Size:
         """What training a job takes."""
 
-    def jobs(self, labels: Iterable[str], profile: Profile, **how: Any) -> list[Job]:
+    def jobs(self, labels: Iterable[str], profile: Profile, **options: Any) -> list[Job]:
         """The jobs of :meth:`plan`; ``ConfigError`` for an override that decides nothing about any of them."""
-        return self.plan(labels, profile, **how).checked()
+        return self.plan(labels, profile, **options).checked()
 
     def usual_tasks(self) -> Sequence[str]:
         """The tasks that are trained where none are named."""
         return self.tasks()
+
+    def labels_of(self, profile: Profile, task: str) -> Sequence[str]:
+        """The labels that a profile trains on a task where none are named; none for a suite of any labels."""
+        return ()
 
     def about_task(self, task: str) -> str:
         """What a task asks, for a list."""
@@ -140,12 +144,12 @@ class Suite(abc.ABC):
 
     @property
     def address(self) -> str:
-        """What it is called in overrides and in a profile's ``beside`` where another suite leads."""
+        """The suite's name in overrides and in a profile's ``beside`` where another suite leads."""
         return self.key or self.name
 
     @property
     def prefix(self) -> str:
-        """What its overrides begin with where another suite leads, such as ``language_model.``."""
+        """The beginning of its overrides where another suite leads, such as ``language_model.``."""
         return f"{self.address}."
 
     def fidelity_of(self, asked: Fidelity) -> Fidelity:
@@ -154,7 +158,7 @@ class Suite(abc.ABC):
 
     @property
     def short(self) -> str:
-        """What its budgets and counts are called beside those of another suite."""
+        """The suite's name before budgets and counts beside those of another suite."""
         return self.abbreviation or self.name
 
     @property
@@ -196,7 +200,7 @@ class Suite(abc.ABC):
 
     @functools.cache  # noqa: B019  a suite lives as long as the process
     def shipped(self) -> dict[str, Profile]:
-        """Its profiles by name."""
+        """The shipped profiles by name."""
         return {name: self.Profile.load(name) for name in self.Profile.names()}
 
     def nearest(self, job: Job, most_changes: float = MOST_CHANGES) -> tuple[str, tuple[str, ...]]:
@@ -206,7 +210,7 @@ class Suite(abc.ABC):
         """
         changes = {name: profile.changes(job) for name, profile in self.shipped().items()}
         nearest = min(changes, key=lambda name: len(changes[name]))
-        return (OWN, ()) if len(changes[nearest]) > most_changes else (nearest, tuple(changes[nearest]))
+        return (OWN_PROFILE, ()) if len(changes[nearest]) > most_changes else (nearest, tuple(changes[nearest]))
 
     def has_profile(self, name: str) -> bool:
         """Whether a name, or a YAML file, is one of its profiles."""
@@ -217,7 +221,7 @@ class Suite(abc.ABC):
 
     def profile_of(self, job: Job, name: str, changes: Sequence[str]) -> Profile:
         """The profile under which a job was trained, given what :meth:`nearest` says of it."""
-        if name == OWN:
+        if name == OWN_PROFILE:
             raise ConfigError(
                 f"run {job.id} of {job.label} follows no shipped {self.Profile.noun}; name its YAML file with --profile"
             )
@@ -226,9 +230,9 @@ class Suite(abc.ABC):
     def shared(self, job: Job) -> dict[str, Any]:
         """What must be equal within a table, from the job alone."""
         name, changes = self.nearest(job)
-        own = {"model": job.model, "training": job.training} if name == OWN else {"profile": name, "changes": changes}
-        names = ("fidelity", "budget")
-        return own | {one: getattr(job, one) for one in names} | {"precision": job.training.precision}
+        own = {"profile": name, "changes": changes}
+        own = {"model": job.model, "training": job.training} if name == OWN_PROFILE else own
+        return own | {"fidelity": job.fidelity, "budget": job.budget, "precision": job.training.precision}
 
     def job_setting(self, job: Job) -> list[str]:
         """What a line in a list of runs says of a job: the nearest shipped profile and the changes that make it so."""

@@ -77,16 +77,16 @@ def decided(
         kept, changing = words, set()
         what = trained(job) if words else None
         for word in words:
-            fewer = tuple(one for one in kept if one != word)
+            fewer = tuple(other for other in kept if other != word)
             if (same := planned(fewer, job.label).get(what)) is not None:
                 changing |= {word} if same.id != job.id else set()
                 job, kept = same, fewer
         return job, kept, changing
 
-    found, deciding, changing, where = [], {}, {}, ""
+    planned_jobs, deciding, changing, where = [], {}, {}, ""
     for job in plan(profile, labels):
         job, kept, identity = without_idle(job)
-        found.append(job)
+        planned_jobs.append(job)
         where = f" in the {job.fidelity} fidelity" if job.fidelity != "corrected" else ""
         deciding.setdefault(job.label, set()).update(kept)
         changing.setdefault(job.label, set()).update(identity)
@@ -97,7 +97,7 @@ def decided(
                 idle.setdefault(word, {})[label] = unread
             elif word in changing[label] - kept:
                 idle.setdefault(word, {})[label] = f"its runs are the same without {word}{where}"
-    once, seeds = {job.id: job for job in found}.values(), dict.fromkeys(seeds)
+    once, seeds = {job.id: job for job in planned_jobs}.values(), dict.fromkeys(seeds)
     check_count(len(once) * len(seeds))
     return Plan([job if seed == job.seed else replace(job, seed=seed) for job in once for seed in seeds], idle)
 
@@ -115,11 +115,11 @@ def content(
     ``width`` and ``max_len`` are those of its mixers; ``redraws`` says that the model draws their linear maps anew.
     ``setting`` stands in for the job's where several of those are one.
     """
-    about = (job.task, job.label, job.family, job.fidelity, job.budget, job.task_source, setting or job.setting)
+    identity = (job.task, job.label, job.family, job.fidelity, job.budget, job.task_source, setting or job.setting)
     settings = vars(job.model) | vars(job.training) | changes
     heads = settings.pop("n_head")
     mixer = _mixer(job.label, width, heads, max_len, job.budget, tuple(job.mixer.items()), redraws)
-    return repr((*about, mixer, heads if label_traits(parse(job.label)).has_heads else 0, settings))
+    return repr((*identity, mixer, heads if label_traits(parse(job.label)).has_heads else 0, settings))
 
 
 @functools.cache
@@ -127,8 +127,8 @@ def _mixer(
     label: str, width: int, n_head: int, max_len: int, budget: Budget, settings: tuple[Any, ...], redraws: bool
 ) -> Hashable:
     """What decides a mixer beside its label and size: its ranks, and the settings that it reads otherwise."""
-    parsed, given = parse(label), dict(settings)
-    allocation = solve(parsed, width, n_head, max_len, budget, **given)
+    parsed, values = parse(label), dict(settings)
+    allocation = solve(parsed, width, n_head, max_len, budget, **values)
     idle = label_traits(parsed).start_settings if redraws else ()
-    read = effective_settings(allocation, given)
+    read = effective_settings(allocation, values)
     return *allocation.ranks.items(), *(item for item in read.items() if item[0] not in idle)

@@ -32,7 +32,7 @@ def plan_jobs(
     check_count(len(labels) * len(runs))
     model, tasks = profile.model_config(), {task for task, *_ in runs}
     task_of_length = {length: task for task, _, length, *_ in reversed(runs)}
-    found = []
+    jobs = []
     for label in labels:
         mixer = profile.identifying_settings(label)
         families = {task: mixer_identity(str(label), task, fidelity) for task in tasks}
@@ -41,11 +41,11 @@ def plan_jobs(
                 solve(label, model.d_model, model.n_head, length, budget, **mixer)
             except BudgetError as error:
                 raise BudgetError(f"{task} at seq_len {length}: {error}") from None
-        found += [
+        jobs += [
             Job(suite, task, str(label), families[task], setting, model, mixer, training, 0, fidelity, budget, source)
             for task, setting, _, training, source in runs
         ]
-    return unique(found)
+    return unique(jobs)
 
 
 def check_count(count: int) -> None:

@@ -59,10 +59,10 @@ class Profile:
 
     def __post_init__(self):
         kinds = self._model_kinds()
-        known = dict.fromkeys(name for kind in kinds for name in field_names(kind))
+        names = dict.fromkeys(name for kind in kinds for name in field_names(kind))
         for name in self.model:
-            if name not in known:
-                raise ConfigError(f"model: unknown key {name!r}{did_you_mean(name, known)}")
+            if name not in names:
+                raise ConfigError(f"model: unknown key {name!r}{did_you_mean(name, names)}")
         for kind in kinds:
             self._part(kind)
         self.check_training(self.training, "training")
@@ -101,11 +101,11 @@ class Profile:
         return [*self.model_changes(job), *of_mixer, *self.training_changes(job)]
 
     def model_changes(self, job: Job) -> list[str]:
-        """Those of the model around the mixer."""
+        """Changes of the model around the mixer."""
         return changed("model", vars(job.model), vars(self.model_config()))
 
     def training_changes(self, job: Job) -> list[str]:
-        """Those of the optimiser run and of the task."""
+        """Changes of the optimiser run and of the task."""
         raise NotImplementedError
 
     def tried(self, job: Job) -> list[Any]:
@@ -129,10 +129,10 @@ class Profile:
         read = used_settings(label)
         if section != "model" or name in (*field_names(self.Model), *read):
             return ""
-        return f"settings of its mixer: {', '.join(f'model.{known}' for known in read) or 'none'}"
+        return f"settings of its mixer: {', '.join(f'model.{setting}' for setting in read) or 'none'}"
 
     def under(self, overrides: Sequence[str]) -> Self:
-        """The same profile with these overrides alone."""
+        """The profile with these overrides alone."""
         return type(self).load(self.source, overrides)
 
     def _part(self, kind: type) -> Any:
@@ -160,14 +160,14 @@ class Profile:
             raise ConfigError(f"{cls.noun} {name!r}: no such {cls.noun} or file{did_you_mean(name, choices)}")
         mapping = read_yaml(path)
         from_mapping(cls, mapping, str(path))
-        keys, known = tuple(map(key_of, overrides)), cls.docs()
+        keys, docs = tuple(map(key_of, overrides)), cls.docs()
         for key in keys:
             if keys.count(key) > 1:
                 raise ConfigError(f"override {key!r} is given twice; only one value can hold")
             if key in FILE_ONLY:
                 raise ConfigError(f"override {key!r} has no effect on a run; it belongs in the {cls.noun}'s file")
-            whole = [name for name in known if name.endswith(f".{key}")]
-            if whole and key not in known:
+            whole = [name for name in docs if name.endswith(f".{key}")]
+            if whole and key not in docs:
                 raise ConfigError(f"override {key!r}: unknown key; did you mean {whole[0]!r}?")
         for override in overrides:
             mapping = _changed(mapping, override)
@@ -188,7 +188,7 @@ class Profile:
                 of_training = field_docs(cls.Training).items()
                 docs |= {f"training.{key}": text for key, text in of_training if key not in cls.not_training}
             elif name == "tasks":
-                ends = {one.name: ".KEY" * (one.default_factory is dict) for one in dataclasses.fields(cls.Task)}
+                ends = {field.name: ".KEY" * (field.default_factory is dict) for field in dataclasses.fields(cls.Task)}
                 docs |= {f"tasks.TASK.{key}{ends[key]}": text for key, text in field_docs(cls.Task).items()}
             elif name not in (*FILE_ONLY, "source", "overrides"):
                 docs[name] = sentence
@@ -197,10 +197,10 @@ class Profile:
     @classmethod
     def _model_kinds(cls) -> list[type]:
         """What ``model`` has the settings of: the model, and every family that can be loaded and is trained here."""
-        return [cls.Model, *(family.Settings for family in loaded_families().values() if cls.trains(family))]
+        return [cls.Model, *(family.Settings for family in loaded_families().values() if cls.can_train(family))]
 
     @staticmethod
-    def trains(family: Family) -> bool:
+    def can_train(family: Family) -> bool:
         """Whether labels of the family can be trained in this suite."""
         return True
 
@@ -239,4 +239,4 @@ def check_tasks_of(overrides: Iterable[str], tasks: Sequence[str]) -> None:
 @functools.cache
 def field_names(kind: type) -> tuple[str, ...]:
     """The fields of a settings dataclass."""
-    return tuple(one.name for one in dataclasses.fields(kind))
+    return tuple(field.name for field in dataclasses.fields(kind))

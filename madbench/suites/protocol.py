@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 from madbench.errors import MadbenchError
 from madbench.jobs import Budget, Fidelity, Job, Precision, content_id
 from madbench.mixers import used_settings
-from madbench.suites.base import OWN, Suite
+from madbench.suites.base import OWN_PROFILE, Suite
 from madbench.suites.overrides import Plan
 from madbench.suites.profile import Profile, usual_settings
 from madbench.text.manifest import AS_FOUND
@@ -55,15 +55,15 @@ class Protocol:
 
     def plan(self, labels: Sequence[str], seeds: Sequence[int]) -> Plan:
         """The jobs of ``labels``; raises a ``MadbenchError`` for anything that could not be trained."""
-        how: dict[str, Any] = {name: getattr(self, name) for name in ("tasks", "fidelity", "budget", "precision")}
+        options: dict[str, Any] = {name: getattr(self, name) for name in ("tasks", "fidelity", "budget", "precision")}
         if self.suite.takes_corpus:
-            how["corpus"] = self.corpus
-        return self.suite.plan(labels, self.profile, seeds=seeds, **how)
+            options["corpus"] = self.corpus
+        return self.suite.plan(labels, self.profile, seeds=seeds, **options)
 
     def plans(self, job: Job) -> bool:
         """Whether this protocol plans the job, which may have changes that its label does not read."""
         try:
-            return any(one.id == job.id for one in self.plan([job.label], [job.seed]).jobs)
+            return any(planned.id == job.id for planned in self.plan([job.label], [job.seed]).jobs)
         except MadbenchError:  # it has no ranks under the profile
             return False
 
@@ -87,14 +87,14 @@ class StoredCorpus:
 
     @property
     def folder(self) -> Path | None:
-        """Where it was when the run was trained."""
+        """The folder in which the corpus was when the run was trained."""
         return Path(self.description["folder"]) if "folder" in self.description else None
 
     @property
     def options(self) -> dict[str, str]:
         """What a command has to say beside the folder: of token files of another program, what their ids are."""
-        known = self.description if self.description.get("split_rule") == AS_FOUND else {}
-        return {f"--{name}": known[name] for name in ("tokenizer", "dtype") if name in known}
+        description = self.description if self.description.get("split_rule") == AS_FOUND else {}
+        return {f"--{name}": description[name] for name in ("tokenizer", "dtype") if name in description}
 
     def is_called(self, name: str) -> bool:
         """Whether a name, a folder or the beginning of a digest means this corpus."""
@@ -109,7 +109,7 @@ def recognised(suite: Suite, stored: Sequence[tuple[Job, Mapping[str, Any]]]) ->
     job, details = max(stored, key=lambda pair: len(changed_settings(pair[0])))
     name, changes = suite.nearest(job)
     profile = suite.profile_of(job, name, changes)
-    tasks = [task for task in suite.tasks() if task in {one.task for one, _ in stored}]
+    tasks = [task for task in suite.tasks() if task in {own.task for own, _ in stored}]
     corpus = StoredCorpus.of(job, details) if suite.takes_corpus else None
     shared = (job.fidelity, job.budget, job.training.precision, "cpu", corpus)
     return Protocol(suite, profile, name, changes, tasks, *shared)
@@ -133,15 +133,15 @@ def by_protocol(suite: Suite, stored: Iterable[T], job_of: Any) -> dict[str, lis
     whose runs all follow another one is none of its own.
     """
     stored, first = list(stored), {}
-    ids = [protocol_id(suite, job_of(one)) for one in stored]
-    for name, one in zip(ids, stored):
-        first.setdefault(name, job_of(one))
+    ids = [protocol_id(suite, job_of(item)) for item in stored]
+    for name, item in zip(ids, stored):
+        first.setdefault(name, job_of(item))
     if len(first) < 2:
         return {name: stored for name in first}
     groups: dict[str, list[T]] = defaultdict(list)
     for name, job in first.items():
-        groups[name] = [one for own, one in zip(ids, stored) if own == name or _follows(suite, job_of(one), job)]
-    members = {name: {job_of(one).id for one in group} for name, group in groups.items()}
+        groups[name] = [item for own, item in zip(ids, stored) if own == name or _follows(suite, job_of(item), job)]
+    members = {name: {job_of(item).id for item in group} for name, group in groups.items()}
     return {
         name: group for name, group in groups.items() if not any(members[name] < others for others in members.values())
     }
@@ -156,4 +156,4 @@ def _follows(suite: Suite, job: Job, other: Job) -> bool:
     return all(name not in read for name in ours.keys() | theirs.keys() if ours.get(name) != theirs.get(name))
 
 
-__all__ = ["OWN", "Protocol", "StoredCorpus", "by_protocol", "changed_settings", "protocol_id", "recognised"]
+__all__ = ["OWN_PROFILE", "Protocol", "StoredCorpus", "by_protocol", "changed_settings", "protocol_id", "recognised"]

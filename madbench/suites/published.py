@@ -34,13 +34,13 @@ def published_scores() -> dict[str, dict[str, float]]:
 @functools.cache
 def published_perplexities(preset: str, overrides: tuple[str, ...] = ()) -> dict[str, float]:
     """Perplexities of the papers' models that a preset with these changes trains, by label."""
-    found: dict[str, float] = {}
+    perplexities: dict[str, float] = {}
     for path in PUBLISHED.glob("*.csv"):
         with open(path, newline="", encoding="utf-8") as file:
             for row in csv.DictReader(file):
                 if row.get("preset") == preset and tuple(row["overrides"].split()) == overrides:
-                    found[row["label"]] = float(row["perplexity"])
-    return found
+                    perplexities[row["label"]] = float(row["perplexity"])
+    return perplexities
 
 
 def published_numbers(protocol: Protocol, name: str, shows_always: bool = False) -> dict[str, float]:

@@ -123,22 +123,22 @@ class Scoring:
         selection, ceiling, budget_ratio, mixer_parameters, device.
         """
         outcomes = list(outcomes)
-        jobs = [one.job for one in outcomes]
+        jobs = [outcome.job for outcome in outcomes]
         columns: dict[str, list[Any]] = {
             "id": [job.id for job in jobs],
             "suite": [job.suite for job in jobs],
-            "label": [one.row for one in outcomes],
+            "label": [outcome.row for outcome in outcomes],
             "column": [job.task for job in jobs],
             "setting": [mapping_text(job.setting) for job in jobs],
             "chance": [self.chance(job) for job in jobs],
             "seed": [job.seed for job in jobs],
-            "status": [one.status for one in outcomes],
+            "status": [outcome.status for outcome in outcomes],
         }
-        finished = [one.record if one.status == "finished" else None for one in outcomes]
+        finished = [outcome.record if outcome.status == "finished" else None for outcome in outcomes]
         columns["value"] = [self.value(job, record) if record else math.nan for job, record in zip(jobs, finished)]
         for name, metric in (("selection", self.selection), ("ceiling", self.ceiling)):
             columns[name] = [record.metrics.get(metric) if record else None for record in finished]
-        columns |= {name: [one.details.get(name) for one in outcomes] for name in _DETAILS}
+        columns |= {name: [outcome.details.get(name) for outcome in outcomes] for name in _DETAILS}
         return pd.DataFrame(columns)
 
     def setting_scores(self, collected: pd.DataFrame) -> pd.DataFrame:
@@ -154,8 +154,8 @@ class Scoring:
         scores = counts.merge(best, on=SETTING, how="left")
         scores["is_diverged"] = (scores.done == scores.expected) & scores.value.isna()
         scores["value"] = scores.value.where(~scores.is_diverged, scores.chance)
-        known = scores.groupby(["column", "setting"]).ceiling.transform("mean").fillna(self.limit)
-        scores["ceiling"] = scores.ceiling.fillna(known)
+        usual = scores.groupby(["column", "setting"]).ceiling.transform("mean").fillna(self.limit)
+        scores["ceiling"] = scores.ceiling.fillna(usual)
         share = scores.column.map({task: self.solved_share(task) for task in scores.column.unique()})
         scores["solved"] = scores.chance + share.astype(float) * (scores.ceiling - scores.chance)
         return scores
@@ -184,7 +184,7 @@ class Scoring:
         )
         scores["value"] = scores.value.mask(scores.lacks)
         scores = scores[list(COLUMNS)]
-        means = [mean_over(scores, one.tasks, name) for name, one in self.suite.averages.items()]
+        means = [mean_over(scores, average.tasks, name) for name, average in self.suite.averages.items()]
         return pd.concat([scores, *filter(len, means)], ignore_index=True) if any(map(len, means)) else scores
 
     def columns(
@@ -216,10 +216,10 @@ class Scoring:
     def curves(self, outcomes: Sequence[Outcome]) -> pd.DataFrame:
         """The curves of runs in long form: id, label, seed, status and what each logged step has."""
         return pd.DataFrame(
-            {"id": one.job.id, "label": one.row, "seed": one.job.seed, "status": one.status} | dict(row)
-            for one in outcomes
-            if one.record
-            for row in one.record.curve
+            {"id": outcome.job.id, "label": outcome.row, "seed": outcome.job.seed, "status": outcome.status} | dict(row)
+            for outcome in outcomes
+            if outcome.record
+            for row in outcome.record.curve
         )
 
     def meaning(self, protocol: Protocol) -> str:
@@ -258,15 +258,15 @@ def sizes_text(model: Any) -> str:
 
 def lacking_sentences(outcomes: Sequence[Outcome]) -> list[str]:
     """How many jobs have no result, where some have none."""
-    lacking = sum(one.record is None for one in outcomes)
+    lacking = sum(outcome.record is None for outcome in outcomes)
     return [f"{lacking:,} of {len(outcomes):,} jobs have no result yet."] if lacking else []
 
 
 def outcome_sentences(outcomes: Iterable[Outcome]) -> list[str]:
     """Where jobs were trained, and how many diverged, if any."""
-    stored = [one for one in outcomes if one.record]
-    devices = sorted({str(device) for one in stored if (device := one.details.get("device"))})
-    count = sum(one.status == "diverged" for one in stored)
+    stored = [outcome for outcome in outcomes if outcome.record]
+    devices = sorted({str(device) for outcome in stored if (device := outcome.details.get("device"))})
+    count = sum(outcome.status == "diverged" for outcome in stored)
     where = f"Trained on {', '.join(devices) or ('an unnamed device' if stored else 'no device yet')}."
     return [where, *([f"{count} of {len(stored)} runs diverged."] if count else [])]
 

@@ -68,6 +68,12 @@ class Trial:
         self.model = self.build(job).to(device)
         self.loss = self.Loss(self.model)
 
+    @staticmethod
+    def random_batch(job: Job, size: int, length: int, device: str) -> tuple[Tensor, ...]:
+        """What ``loss`` takes of so many random sequences, by which the time of a step is measured: ids and targets."""
+        tokens = torch.randint(job.setting["vocab_size"], (size, length), device=device)
+        return tokens, tokens
+
     def open(self, corpora: Mapping[str, Corpus]) -> None:
         """Checks the job and gets its data; sets ``steps``, ``clip`` and ``batch_shape``."""
 
@@ -115,5 +121,5 @@ class Trial:
 
 def mixer_maker(job: Job, max_len: int, path: str) -> Callable[[], nn.Module]:
     """What makes the mixer of each block of the job's model."""
-    how = {"n_head": job.model.n_head, "budget": job.budget, "path": path, **job.mixer}
-    return functools.partial(mixers.build, parse(job.label), job.model.d_model, max_len, **how)
+    options = {"n_head": job.model.n_head, "budget": job.budget, "path": path, **job.mixer}
+    return functools.partial(mixers.build, parse(job.label), job.model.d_model, max_len, **options)

@@ -34,7 +34,7 @@ class Examples:
 
 
 @dataclass(frozen=True)
-class Reading:
+class CheckedExample:
     """What the rules of a task say about one example, worked out from its tokens alone."""
 
     roles: list[str]  # what each input position is, by a name in the task's ``roles``
@@ -106,7 +106,7 @@ class TaskSetting(abc.ABC):
         """``count`` examples drawn from ``rng``: inputs and targets, integers (count, input_len)."""
 
     @abc.abstractmethod
-    def read(self, inputs: Sequence[int], targets: Sequence[int], training: bool) -> Reading:
+    def read(self, inputs: Sequence[int], targets: Sequence[int], training: bool) -> CheckedExample:
         """Works out one example again, in plain Python and without the code of :meth:`draw`.
 
         Of ``targets`` only the last may be used, and only where it is the token that the shift by one cut off the

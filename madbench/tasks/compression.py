@@ -6,7 +6,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from madbench.tasks.base import Reading, TaskSetting
+from madbench.tasks.base import CheckedExample, TaskSetting
 
 
 @dataclass(frozen=True)
@@ -31,10 +31,10 @@ class Compression(TaskSetting):
         tokens[:, -1] = self.vocab_size - 1
         return tokens, tokens
 
-    def read(self, inputs: Sequence[int], targets: Sequence[int], training: bool) -> Reading:
+    def read(self, inputs: Sequence[int], targets: Sequence[int], training: bool) -> CheckedExample:
         compress = self.vocab_size - 1
         roles = ["compress" if token == compress else "token" for token in inputs]
         problems = []
         if roles != ["token"] * (self.seq_len - 1) + ["compress"]:
             problems.append(f"the compression id {compress} has to be the last token and nowhere else")
-        return Reading(roles, list(inputs), problems)
+        return CheckedExample(roles, list(inputs), problems)

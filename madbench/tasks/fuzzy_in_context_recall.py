@@ -7,7 +7,7 @@ from itertools import groupby
 import numpy as np
 
 from madbench.errors import ConfigError
-from madbench.tasks.base import IGNORE, Examples, Reading, Split, TaskSetting
+from madbench.tasks.base import IGNORE, CheckedExample, Examples, Split, TaskSetting
 from madbench.tasks.in_context_recall import InContextRecall, first_occurrence
 
 
@@ -102,7 +102,7 @@ class FuzzyInContextRecall(TaskSetting):
             targets[filled] = pairs[present]
         return tokens[:, :-1], targets[:, 1:]
 
-    def read(self, inputs: Sequence[int], targets: Sequence[int], training: bool) -> Reading:
+    def read(self, inputs: Sequence[int], targets: Sequence[int], training: bool) -> CheckedExample:
         tokens = [*inputs, targets[-1]]
         roles = ["pad" if t == self.vocab_size - 1 else "key" if t < self.num_key_ids else "value" for t in tokens]
         runs = [(role, tuple(t for _, t in run)) for role, run in groupby(zip(roles, tokens), lambda pair: pair[0])]
@@ -111,7 +111,9 @@ class FuzzyInContextRecall(TaskSetting):
         if not 2 <= len(padding) <= self.max_key_size + self.max_value_size + 1:
             problems.append(f"{len(padding)} padding tokens")
         if not runs or [role for role, _ in runs] != ["key", "value"] * (len(runs) // 2):
-            return Reading(roles[:-1], tokens[1:], [*problems, "keys and values do not alternate after the padding"])
+            return CheckedExample(
+                roles[:-1], tokens[1:], [*problems, "keys and values do not alternate after the padding"]
+            )
 
         motifs = [run for _, run in runs]
         value_of: dict[tuple[int, ...], tuple[int, ...]] = {}
@@ -128,7 +130,9 @@ class FuzzyInContextRecall(TaskSetting):
             expected += [IGNORE] * len(key) + (list(value_of[key]) if is_known else [IGNORE] * len(value))
         expected[-len(value) :] = value
         roles[-len(key) - len(value) :] = ["probe key"] * len(key) + ["probe value"] * len(value)
-        return Reading(roles[:-1], (tokens if training else expected)[1:], problems, 0 if is_known else len(value))
+        return CheckedExample(
+            roles[:-1], (tokens if training else expected)[1:], problems, 0 if is_known else len(value)
+        )
 
     def ceiling(self, examples: Callable[[Split], Examples]) -> float:
         test = examples("test")

@@ -10,7 +10,7 @@ from typing import ClassVar
 import numpy as np
 
 from madbench.errors import ConfigError
-from madbench.tasks.base import IGNORE, Reading, TaskSetting
+from madbench.tasks.base import IGNORE, CheckedExample, TaskSetting
 
 
 @dataclass(frozen=True)
@@ -75,7 +75,7 @@ class InContextRecall(TaskSetting):
             targets[..., 1] = np.where(is_repeated & ~noise, tokens[..., 1], IGNORE)
         return tokens.reshape(count, -1)[:, :-1], targets.reshape(count, -1)[:, 1:]
 
-    def read(self, inputs: Sequence[int], targets: Sequence[int], training: bool) -> Reading:
+    def read(self, inputs: Sequence[int], targets: Sequence[int], training: bool) -> CheckedExample:
         tokens = [*inputs, targets[-1]]
         num_keys, used = self.num_keys, self.vocab_size - self.num_noise_ids
         value_of: dict[int, int] = {}
@@ -98,7 +98,7 @@ class InContextRecall(TaskSetting):
             problems.append("the last pair is not one shown before")
         if roles[-2] == "key":
             roles[-2:] = ["probe key", "probe value"]
-        return Reading(roles[:-1], tokens[1:] if training else expected[:-1], problems)
+        return CheckedExample(roles[:-1], tokens[1:] if training else expected[:-1], problems)
 
 
 @dataclass(frozen=True)

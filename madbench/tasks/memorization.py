@@ -7,7 +7,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from madbench.tasks.base import IGNORE, Examples, Reading, Split, TaskSetting
+from madbench.tasks.base import IGNORE, CheckedExample, Examples, Split, TaskSetting
 
 MAP_SEED = 12345
 
@@ -40,7 +40,7 @@ class Memorization(TaskSetting):
         targets[:, 1::2] = value_of[inputs[:, 0::2]]
         return inputs, targets
 
-    def read(self, inputs: Sequence[int], targets: Sequence[int], training: bool) -> Reading:
+    def read(self, inputs: Sequence[int], targets: Sequence[int], training: bool) -> CheckedExample:
         value_of = dict(enumerate(values_of_keys(self.vocab_size).tolist()))
         expected, problems = [], []
         for position, (key, mark) in enumerate(zip(inputs[0::2], inputs[1::2])):
@@ -48,7 +48,7 @@ class Memorization(TaskSetting):
                 wanted = f"a key (0..{len(value_of) - 1}) and the insert id {self.vocab_size - 1}"
                 problems.append(f"position {2 * position}: {key} {mark}, expected {wanted}")
             expected += [IGNORE, value_of.get(key, IGNORE)]
-        return Reading(["key", "insert"] * (self.seq_len // 2), expected, problems)
+        return CheckedExample(["key", "insert"] * (self.seq_len // 2), expected, problems)
 
     def ceiling(self, examples: Callable[[Split], Examples]) -> float:
         return float(np.isin(examples("test").inputs[:, 0::2], examples("train").inputs[:, 0::2]).mean())

@@ -6,7 +6,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from madbench.tasks.base import IGNORE, Reading, TaskSetting
+from madbench.tasks.base import IGNORE, CheckedExample, TaskSetting
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ class SelectiveCopying(TaskSetting):
         targets[:, -n:] = tokens
         return inputs, targets
 
-    def read(self, inputs: Sequence[int], targets: Sequence[int], training: bool) -> Reading:
+    def read(self, inputs: Sequence[int], targets: Sequence[int], training: bool) -> CheckedExample:
         n, blank, copy = self.num_tokens_to_copy, self.vocab_size - 2, self.vocab_size - 1
         roles = [{blank: "blank", copy: "copy"}.get(token, "token") for token in inputs]
         context, rest = roles[: self.seq_len - n - 1], roles[self.seq_len - n - 1 :]
@@ -58,4 +58,4 @@ class SelectiveCopying(TaskSetting):
             problems.append(f"expected the copy id {copy} once, {n} positions of blanks from the end")
         if context[-1] != "token":
             problems.append("a blank stands between the last token and the copy id")
-        return Reading(roles, [IGNORE] * (self.seq_len - len(tokens)) + tokens, problems)
+        return CheckedExample(roles, [IGNORE] * (self.seq_len - len(tokens)) + tokens, problems)

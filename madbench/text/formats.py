@@ -28,6 +28,8 @@ _WHITE = re.compile(r"[ \t\r\n]*")  # JSON's
 _CONTROLS = bytes({*range(32), 127} - {*b"\b\t\n\v\f\r\x1b"})  # bytes that text hardly has
 
 _SIGNATURES = {
+    codecs.BOM_UTF32_LE: "UTF-32, not UTF-8; convert it: iconv -f UTF-32 -t UTF-8",  # before UTF-16's, which begins it
+    codecs.BOM_UTF32_BE: "UTF-32, not UTF-8; convert it: iconv -f UTF-32 -t UTF-8",
     b"\xff\xfe": "UTF-16, not UTF-8; convert it: iconv -f UTF-16 -t UTF-8",
     b"\xfe\xff": "UTF-16, not UTF-8; convert it: iconv -f UTF-16 -t UTF-8",
     b"\x1f\x8b": "packed by gzip; give it a name that ends in .gz, behind the ending of what is packed",
@@ -47,6 +49,14 @@ _SIGNATURES = {
     b"\xff\xd8\xff": "an image, not text",
     b"\x7fELF": "a program, not text",
 }
+
+_WIDE = {
+    (False, True, False, True): "UTF-16LE",
+    (True, False, True, False): "UTF-16BE",
+    (False, True, True, True): "UTF-32LE",
+    (True, True, True, False): "UTF-32BE",
+}
+"""Encodings without a mark, by which bytes of four are mostly zero in a text of Latin letters."""
 
 
 def format_of(path: Path, name: str) -> tuple[Format, Packing]:
@@ -83,8 +93,10 @@ def problem_of(head: bytes) -> str:
             return problem
     if len(head) - len(head.translate(None, _CONTROLS)) <= max(8, len(head) // 10):
         return ""
-    if 3 * head.count(0) > len(head):
-        return "not text in UTF-8 but full of zeros; if it is UTF-16, convert it: iconv -f UTF-16LE -t UTF-8"
+    zeros = [head[place::4].count(0) * 4 > len(head) / 2 for place in range(4)]
+    if encoding := _WIDE.get(tuple(zeros)):
+        name = encoding[:6]
+        return f"not text in UTF-8 but full of zeros; if it is {name}, convert it: iconv -f {encoding} -t UTF-8"
     return "not text but binary data; leave it out, or convert it"
 
 

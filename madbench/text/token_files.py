@@ -57,7 +57,7 @@ def likely_dtype(paths: Iterable[Path], vocab_size: int) -> np.dtype:
 
     It is the widest that fits, as ids of a narrower one do not fit a wider one but by chance; uint16 where none does.
     Raises ``ConfigError`` where a file is text, big-endian or of floats, where two differ, and where all are too short
-    to tell.
+    to tell, or one id over and over.
     """
     likely: dict[np.dtype, Path] = {}
     doubt = ""
@@ -68,7 +68,9 @@ def likely_dtype(paths: Iterable[Path], vocab_size: int) -> np.dtype:
             raise ConfigError(f"{path}: text, not token ids; {hint}")
         fitting = [dtype for dtype in _LAYOUTS if _fits(head, size, dtype, vocab_size)]
         fitting = fitting or [dtype for dtype in _WIDE if _fits(head, size, dtype, _LARGEST_VOCABULARY)]
-        if len(fitting) > 1 and len(head) // fitting[0].itemsize < _ENOUGH:
+        if _is_repeated(head):
+            doubt = doubt or f"{path}: the same bytes over and over, which may be ids of any type; say it with --dtype"
+        elif len(fitting) > 1 and len(head) // fitting[0].itemsize < _ENOUGH:
             names = " or ".join(dtype.name for dtype in fitting[::-1])
             doubt = doubt or f"{path}: too short to tell whether its ids are {names}; say it with --dtype"
         elif fitting:  # of another file reading says what is wrong with it
@@ -103,6 +105,12 @@ def _fits(head: bytes, size: int, dtype: np.dtype, vocab_size: int) -> bool:
         with np.errstate(invalid="ignore"):
             is_enough = is_enough and bool((ids == np.floor(ids)).all()) and ids.min() >= 0
     return is_enough and 0 < ids.max() < vocab_size
+
+
+def _is_repeated(head: bytes) -> bool:
+    """Whether it is one id over and over, of a type of up to 8 bytes, and so a few ids over and over of a narrower."""
+    ids = np.frombuffer(head[: len(head) // 8 * 8], "<u8")
+    return len(ids) > 1 and bool((ids == ids[0]).all())
 
 
 def _is_text(head: bytes) -> bool:

@@ -24,7 +24,6 @@ from torch.utils.flop_counter import FlopCounterMode
 from madbench.errors import TrainingError
 from madbench.jobs import Job
 from madbench.models.blocks import autocast
-from madbench.models.token_loss import TokenLoss
 from madbench.suites import size_of, suite_of
 from madbench.suites.base import MICRO_BATCH_TOKENS
 from madbench.training.devices import memory_bytes
@@ -38,10 +37,10 @@ def counted_flops_per_token(job: Job) -> float:
     """FLOPs per token of forward and backward by ``torch.utils.flop_counter``, on the dense path, computing nothing."""
     size = size_of(job)
     with torch.device("meta"):
-        network = _network(job, "dense")
-        tokens = torch.zeros(1, size.seq_len, dtype=torch.long)
+        network = _network(job, "dense").to("meta")
+        batch = suite_of(job).Trial.random_batch(job, 1, size.seq_len, "meta")
     with FlopCounterMode(display=False) as counter:
-        network(tokens, tokens).backward()
+        network(*batch).backward()
     return counter.get_total_flops() / size.seq_len
 
 
@@ -53,7 +52,7 @@ def peak_memory_bytes(job: Job, micro_batch: int) -> int:
     CPU :mod:`madbench.execute.slots` has how much. Models of two and three blocks are run: every further block adds
     what the third did.
     """
-    if job.model.n_layer <= 3:
+    if getattr(job.model, "n_layer", 1) <= 3:
         return _peak_memory_bytes(job, micro_batch)
     two, three = (_peak_memory_bytes(replace(job, model=replace(job.model, n_layer=n)), micro_batch) for n in (2, 3))
     return two + (job.model.n_layer - 2) * (three - two)
@@ -63,13 +62,13 @@ def _peak_memory_bytes(job: Job, micro_batch: int) -> int:
     size = size_of(job)
     with FakeTensorMode():
         network = _network(job)
-        tokens = torch.zeros(micro_batch, size.seq_len, dtype=torch.long)
+        batch = suite_of(job).Trial.random_batch(job, micro_batch, size.seq_len, "cpu")
         with PeakMemory() as memory:
             if size.sequences_per_step > micro_batch:  # then a pass meets the gradients of the one before
                 for parameter in network.parameters():
                     parameter.grad = torch.zeros_like(parameter)
             with autocast("cpu", job.training.precision):
-                loss = network(tokens, tokens)
+                loss = network(*batch)
             loss.backward()
     parameters = sum(p.numel() * p.element_size() for p in network.parameters())
     return 3 * parameters + memory.peak  # themselves and AdamW's moments
@@ -91,7 +90,7 @@ def seconds_per_flop(jobs: Sequence[Job], device: str, threads: int) -> dict[str
 
 
 def _seconds_per_flop(job: Job, device: str, threads: int) -> float:
-    """Best of a few passes forward and backward on random tokens, after one to warm up.
+    """Best of a few passes forward and backward on a random batch, after one to warm up.
 
     The optimiser is left out: it takes a few hundredths of a step, and to import it as long as all the rest.
     """
@@ -110,12 +109,12 @@ def _seconds_per_flop(job: Job, device: str, threads: int) -> float:
     torch.set_num_threads(threads)
     try:
         network = _network(job).to(device)
-        tokens = torch.randint(job.setting["vocab_size"], (batch, size.seq_len), device=device)
+        inputs = suite_of(job).Trial.random_batch(job, batch, size.seq_len, device)
         best = math.inf
         for _ in range(1 + CALIBRATION_PASSES):
             started = time.perf_counter()
             with autocast(device, job.training.precision):
-                loss = network(tokens, tokens)
+                loss = network(*inputs)
             loss.backward()
             network.zero_grad(set_to_none=True)
             if not is_cpu:
@@ -131,7 +130,8 @@ def _seconds_per_flop(job: Job, device: str, threads: int) -> float:
 
 
 def _network(job: Job, path: str = "auto") -> nn.Module:
-    return TokenLoss(suite_of(job).Trial.build(job, path))
+    trial = suite_of(job).Trial
+    return trial.Loss(trial.build(job, path))
 
 
 class PeakMemory(TorchDispatchMode):

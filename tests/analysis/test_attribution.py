@@ -174,7 +174,7 @@ def test_the_average_is_a_column_of_seeds_with_all_tasks_and_the_loss_one_of_its
     assert table.quantities == [*MAD_TASKS, MAD_AVERAGE, "loss_l5"]
     *_, average, loss, pairs, seeds = shown(table)["conv: c vs. none"]
     assert (average, pairs, seeds) == ("(+30.0)", "1", "1-2") and loss.startswith("-0.550 ±")
-    assert "Of losses less is better." in table.notes
+    assert "lower is better" in table.notes
     units = {record["quantity"]: record["unit"] for record in table.records()}
     assert units[MAD_AVERAGE] == "points" and units["loss_l5"] == "nats_per_token"
 

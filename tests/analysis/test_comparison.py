@@ -30,6 +30,11 @@ def test_a_difference_is_welchs_over_seeds():
     assert turned.verdict == "lower" and turned.difference.estimate == -row.difference.estimate
 
 
+def test_notes_speak_of_lower_values_only_where_a_column_has_them():
+    values = {"S": [50.0, 51.0, 52.0], "R": [60.0, 62.0, 61.0]}
+    assert "lower is better" not in comparison_table("S", ["R"], scored(values)).notes
+
+
 def test_labels_that_do_not_differ_are_seldom_significant():
     rng = np.random.default_rng(1)
     false_verdicts = 0

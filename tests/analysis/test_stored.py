@@ -163,7 +163,7 @@ def test_failed_runs_alone_make_no_table(store):
     for job in MAD.jobs(["S"], MAD.Profile.load("quick"), precision="float32", tasks=["compression"]):
         store.finish(job, Record("failed", error="out of memory"))
     selection = Selection(results=store.root)
-    with pytest.raises(StoreError, match="no result yet, every run asked for failed; madbench status says why"):
+    with pytest.raises(StoreError, match="no result yet, every run asked for failed; madbench ls sweeps says why"):
         stored_table(selection)
     assert selection.select().scores.value.isna().all()
 

@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 
 import madbench
 import madbench.cli
-from madbench.cli.options import with_groups
+from madbench.cli.parameters import with_groups
 from madbench.errors import MadbenchError
 from madbench.jobs import Record
 from madbench.store.runs import Run, Store

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from madbench.cli.results import attribute
+from madbench.cli.attribute import attribute
 
 TWO = ("compression", "in_context_recall")
 OTHER = {"corpus": "c0ffee0123456789", "vocab_size": 64}

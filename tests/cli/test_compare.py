@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from madbench.cli.results import compare
+from madbench.cli.compare import compare
 from madbench.jobs import Record
 from madbench.suites.mad.suite import MAD
 

@@ -9,9 +9,12 @@ import shutil
 import signal
 import sys
 import time
+from typing import get_args
 
 import pytest
+import typer
 
+import madbench.cli
 from madbench.cli import completion
 from madbench.jobs import Record
 from madbench.labels import available_sets, every_label, parse
@@ -57,7 +60,8 @@ def test_bash_gets_what_follows_the_colon_at_which_it_ends_a_word(complete):
 
 def test_tasks_profiles_presets_and_figures_are_completed(complete):
     assert set(complete("madbench run S -t ")) >= {*MAD_TASKS, "language_model"}
-    assert complete("madbench run S -t compression,m") == ["compression,memorization"]
+    assert complete("madbench run S -t compression,me") == ["compression,memorization"]
+    assert complete("madbench run S -t hunters,ma") == ["hunters,mad"]
     assert {"quick", "full"} <= set(complete("madbench table --profile "))
     assert complete("madbench lm S --preset ti") == ["tiny"]
     assert complete("madbench plot eff") == ["effects"]
@@ -76,6 +80,61 @@ def test_runs_are_completed_by_label_and_by_id(complete, tmp_path, monkeypatch):
     assert complete("madbench inspect R") == ["R-c"]
     assert complete(f"madbench inspect {job.id[:3]}") == [job.id]
     assert complete(f"madbench inspect --results elsewhere {job.id[:3]}") == []
+
+
+@pytest.mark.parametrize(
+    ("line", "offered"),
+    [
+        ("ls ", {"labels", "runs", "families", "profiles"}),
+        ("ls fam", {"families"}),
+        ("paper ", {"hypermlp", "coefficients", "interactions"}),
+        ("paper hypermlp ta", {"table1"}),
+        ("paper hypermlp table1 --profile q", {"quick"}),
+        ("findings --claims hy", {"hypermlp"}),
+        ("findings --explain la", {"lag"}),
+        ("findings --power --claim la", {"lag"}),
+        ("run S --device c", {"cpu", "cuda"}),
+        ("run S --track tensorboard,wan", {"tensorboard,wandb"}),
+        ("run S --dtype uint3", {"uint32"}),
+        ("run S --tokenizer g", {"gpt2"}),
+        ("run S --budget pa", {"paper"}),
+        ("lm prepare --tokenizer bp", {"bpe:"}),
+        ("data memorization --split va", {"validation"}),
+        ("sweep S --group a", {"auto"}),
+        ("bench dec", {"decode"}),
+    ],
+)
+def test_values_that_are_one_of_a_few_are_completed(complete, line, offered):
+    assert offered <= set(complete(f"madbench {line}"))
+
+
+OPEN = {  # values that are a number, a path, a text or an id of the user's own
+    "address", "baseline", "batch", "called", "corpus", "cpus_per_job", "d_model", "devices", "examples", "file",
+    "files", "gpus_per_job", "into", "label", "lengths", "max_document", "max_failures", "max_len", "max_line",
+    "max_total", "memory", "micro_batch", "minutes", "mix_rank", "n_head", "name", "output", "partition", "paths",
+    "peer", "prompt", "protocol", "rank_multiple", "registered", "repeats", "results", "sbatch", "seed", "seeds",
+    "seq_len", "slots", "sort", "source", "sources", "temperature", "text_key", "threads", "thresholds", "time_limit",
+    "tokens", "top_k", "validation", "vary", "wall_time", "windows", "workers",
+}  # fmt: skip
+
+
+def parameters(command, path=()):
+    for name, verb in getattr(command, "commands", {}).items():
+        yield from parameters(verb, (*path, name))
+    yield from ((" ".join(path), one) for one in command.params)
+
+
+def test_every_argument_and_option_is_completed_or_open():
+    command = typer.main.get_command(madbench.cli.app)
+    missing = {
+        f"{verb} {one.name}"
+        for verb, one in parameters(command)
+        if not getattr(one, "is_flag", False)
+        and one._custom_shell_complete is None
+        and not get_args(one.type_descriptor.annotation)
+        and one.name not in OPEN
+    }
+    assert not missing
 
 
 def test_a_completion_that_fails_is_none(complete, monkeypatch):

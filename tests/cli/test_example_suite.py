@@ -8,9 +8,13 @@ import math
 
 import pytest
 
-from madbench.cli.plots import plot
-from madbench.cli.results import attribute, compare, findings, report, table
-from madbench.cli.training import run
+from madbench.cli.attribute import attribute
+from madbench.cli.compare import compare
+from madbench.cli.findings import findings
+from madbench.cli.plot import plot
+from madbench.cli.report import report
+from madbench.cli.run import run
+from madbench.cli.table import table
 
 LABELS = ("S-p", "R-p", "R-cg-q-12o")
 TASKS = ("-t", "parity,majority")

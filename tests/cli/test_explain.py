@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from madbench.cli.labels import explain
+from madbench.cli.explain import explain
 from madbench.labels import explain as explanations
 from madbench.labels import parse
 

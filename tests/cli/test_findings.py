@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from madbench.cli.results import findings
+from madbench.cli.findings import findings
 from madbench.suites.mad.suite import AVERAGE as MAD_AVERAGE
 from madbench.suites.mad.suite import MAD_TASKS
 

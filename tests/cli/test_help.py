@@ -9,7 +9,7 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from madbench.cli import MOVED, app
+from madbench.cli import MOVED, SHORT, app
 
 VERBS = typer.main.get_command(app).commands
 COMMANDS = {name: verb for name, verb in VERBS.items() if name != "lm"}
@@ -84,6 +84,17 @@ def test_examples_are_indented_under_their_heading(verb):
 def test_no_line_of_a_help_text_runs_over_80_columns(verb):
     help_text = COMMANDS[verb].help.split("\n\n", 1)[1]  # the summary before it is wrapped by the screen
     assert max(map(len, help_text.replace("\\[", "[").splitlines())) <= 78
+
+
+@pytest.mark.parametrize("word", SHORT)
+def test_a_short_word_is_written_out(main, word):
+    written_out = main(*SHORT[word].split(), "--help")
+    assert main(word, "--help") == written_out and written_out.code == 0
+    assert word not in VERBS and f"{word} for {SHORT[word]}" in " ".join(main("--help").stdout.split())
+
+
+def test_there_are_twenty_verbs_at_most():
+    assert len(VERBS) <= 20
 
 
 @pytest.mark.parametrize("verb", MOVED)

@@ -5,7 +5,7 @@ import json
 import pytest
 import torch
 
-from madbench.cli.inspecting import inspect
+from madbench.cli.inspect import inspect
 from madbench.jobs import KEEP, WEIGHTS, Record
 from madbench.suites import suite_of
 from madbench.suites.interactions.suite import INTERACTIONS, InteractionProfile

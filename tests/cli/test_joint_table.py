@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from madbench.cli.results import table
+from madbench.cli.table import table
 from madbench.jobs import Record
 from madbench.suites.mad.suite import MAD
 

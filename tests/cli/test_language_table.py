@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from madbench.cli.results import table
+from madbench.cli.table import table
 from madbench.jobs import Record
 from madbench.suites.language.suite import LANGUAGE
 from sample_jobs import mad_job

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from madbench.cli.plots import plot
+from madbench.cli.plot import plot
 from madbench.labels import expand
 
 

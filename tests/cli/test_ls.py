@@ -7,7 +7,8 @@ from dataclasses import replace
 import pytest
 
 from madbench import config
-from madbench.cli.ls import listings, ls
+from madbench.cli.listings import listings
+from madbench.cli.ls import ls
 from madbench.config import read_yaml
 from madbench.jobs import Record
 from madbench.store.runs import Store
@@ -166,3 +167,12 @@ def test_runs_are_chosen_by_label_and_change(main, fill):
     found = json.loads(main("ls", "runs", "{S,R}{,-c}", "training.epochs=7", "--json").stdout)
     assert len(found) == 4 and all("training.epochs=7" in run["setting_change"] for run in found)
     assert "no runs in results of these labels and changes" in main("ls", "runs", "G").stdout
+
+
+def test_every_family_says_what_it_is_in_a_sentence_of_its_own(main, install_example):
+    install_example("plugin")
+    rows = {row["family"]: row["description"] for row in json.loads(main("ls", "families", "--json").stdout)}
+    assert rows.pop("lin") == "Linear attention (Katharopoulos et al. 2020, arXiv 2006.16236) as a family of madbench."
+    assert len(set(rows.values())) == len(rows) >= 6
+    for sentence in rows.values():
+        assert sentence.endswith(".") and "labels such as" not in sentence and 40 < len(sentence) < 120

@@ -8,8 +8,8 @@ import re
 import pytest
 
 import madbench
-from madbench.cli.labels import budget, explain
-from madbench.cli.verifying import verify
+from madbench.cli.explain import explain
+from madbench.cli.verify import verify
 from madbench.labels import parse
 from madbench.mixers import Check
 from madbench.mixers.cd.family import CoefficientFamily
@@ -91,7 +91,7 @@ def test_explain_has_the_long_form_beside_the_name(invoke):
 
 
 def test_budget_and_verify_have_the_label_as_typed(invoke, monkeypatch):
-    assert "cd:gdn-cg" in (text := invoke(budget, "cd:gdn-cg", "S").output) and GDN not in text
+    assert "cd:gdn-cg" in (text := invoke(explain, "--cost", "cd:gdn-cg", "S").output) and GDN not in text
     monkeypatch.setattr(CoefficientFamily, "checks", lambda self, label: [Check("one", "It is.", "here", lambda: 0)])
     assert invoke(verify, "cd:gla-cg").output.startswith("pass  cd:gla-cg")
 

@@ -168,7 +168,7 @@ def test_a_name_that_cannot_be_one_is_refused_with_the_nearest(main, tmp_path, n
         ("suite", "mad", "there is a suite of this name already"),
         ("paper", "hypermlp", "there is a paper of this name already"),
         ("module", "mean", "there is a module of this name already"),
-        ("task", "reading", "means something else"),
+        ("task", "checked-example", "means something else"),
         ("task", "sequence", "means something else"),
         ("task", "null", "means something else"),
         ("task", "true", "means something else"),

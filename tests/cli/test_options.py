@@ -9,7 +9,8 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from madbench.cli.options import labels_and_overrides, option, split_list, with_groups
+from madbench.cli.parameters import option, with_groups
+from madbench.cli.words import labels_and_overrides, split_list
 from madbench.errors import ConfigError
 
 

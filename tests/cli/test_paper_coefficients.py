@@ -25,7 +25,7 @@ from madbench.papers.coefficients.measure import rows_of
 from madbench.papers.coefficients.studies import PRINCIPLES, principle
 from madbench.store.runs import Store
 from madbench.suites import suite_of
-from madbench.suites.mad.suite import LARGEST
+from madbench.suites.mad.suite import LARGEST_COEFFICIENT
 
 
 def results_of(number, tmp_path, accuracy):
@@ -108,7 +108,7 @@ def test_diverged_runs_count_against_a_label_and_are_hatched(tmp_path):
 def test_the_largest_coefficients_of_growing_labels_are_shown_by_seed(tmp_path):
     def curve(job):
         return [
-            {"step": n, LARGEST: value}
+            {"step": n, LARGEST_COEFFICIENT: value}
             for n, value in enumerate([job.seed + 1.5, 0.5, math.inf, math.nan][: 2 + job.seed])
         ]
 
@@ -119,14 +119,14 @@ def test_the_largest_coefficients_of_growing_labels_are_shown_by_seed(tmp_path):
     assert {label: values for label, *values in lines} == dict.fromkeys(
         principle("6").study(QUICK).labels, ["1.5", "inf", "inf"]
     )
-    assert {row[LARGEST] for row in measured.records()} == {1.5, None}
+    assert {row[LARGEST_COEFFICIENT] for row in measured.records()} == {1.5, None}
 
 
 def test_the_largest_coefficient_of_a_seed_is_that_of_all_its_learning_rates(tmp_path):
     study = dataclasses.replace(principle("6").study(QUICK), overrides=("learning_rates=[1.0e-3, 3.0e-3]",))
 
     def curve(job):
-        return [{"step": 1, LARGEST: 1e-3 / job.training.learning_rate}]
+        return [{"step": 1, LARGEST_COEFFICIENT: 1e-3 / job.training.learning_rate}]
 
     results = store_results(study, tmp_path, lambda label: 0.5, curve)
     _, lines = decide(principle("6"), study, results).measured.text_rows()

@@ -29,9 +29,8 @@ def fill(store):
     """Stores runs of the quick profile whose errors are as theory has them, but for those given by label and length."""
 
     def call(*tasks: str, seeds=(0, 1), **by_label):
-        for job in INTERACTIONS.jobs(
-            (), InteractionProfile.load("quick"), tasks=tasks, seeds=seeds, has_controls=False
-        ):
+        profile = InteractionProfile.load("quick", ["controls=[]"] if "colliding" in tasks else [])
+        for job in INTERACTIONS.jobs((), profile, tasks=tasks, seeds=seeds):
             given = by_label.get(job.label.replace(":", "_"), {})
             store.finish(job, errors(job, **{str(n): e for n, e in given.items()}))
 
@@ -97,7 +96,7 @@ def test_one_bad_seed_is_not_hidden(invoke, fill, store):
 
 def test_a_diverged_seed_is_wrong_without_end(invoke, fill, store):
     fill("colliding")
-    bad = INTERACTIONS.jobs((), InteractionProfile.load("quick"), tasks=["colliding"], has_controls=False)
+    bad = INTERACTIONS.jobs((), InteractionProfile.load("quick", ["controls=[]"]), tasks=["colliding"])
     details = {"model_parameters": 600, "steps": 1, "seconds": 1.0}
     for job in bad:
         store.finish(job, Record("diverged", {}, [], details, "loss was not finite at step 3"), replace=True)
@@ -115,7 +114,7 @@ def test_an_error_at_another_length_is_one_of_length_generalisation_alone(invoke
 
 
 def test_controls_are_compared_with_their_prediction(invoke, store):
-    found = INTERACTIONS.jobs((), InteractionProfile.load("quick"), tasks=["colliding"], embedding="one_hot")
+    found = INTERACTIONS.jobs((), InteractionProfile.load("quick", ["embeddings=one_hot"]), tasks=["colliding"])
     for job in found:
         world_errors = {"2": 0.64, "5": 0.25, "10": 1e-12, "20": 1.0, "40": 9.0}
         store.finish(job, errors(job, **(world_errors if job.setting["control"] == "without_itself" else {})))

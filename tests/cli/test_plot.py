@@ -9,7 +9,7 @@ from madbench.analysis.figures import files, registry
 from madbench.analysis.figures.accuracy import DIFFICULTY_COLUMNS
 from madbench.analysis.figures.files import read_frame
 from madbench.analysis.figures.panels import Layout
-from madbench.cli.plots import plot
+from madbench.cli.plot import plot
 
 TWO = ("compression", "in_context_recall")
 

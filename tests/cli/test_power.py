@@ -7,7 +7,7 @@ import json
 import pytest
 
 from madbench.analysis.inference import LEVEL
-from madbench.cli.registering import power
+from madbench.cli.findings import findings
 
 
 @pytest.fixture
@@ -15,7 +15,7 @@ def rows(invoke, tiny):
     """``rows(*words)``: the records, as JSON has them."""
 
     def call(*words):
-        output = invoke(power, *words, "--profile", tiny, "--json")
+        output = invoke(findings, "--power", *words, "--profile", tiny, "--json")
         assert not output.exception, output.exception
         return json.loads(output.stdout)["cells"]
 
@@ -52,10 +52,10 @@ def test_the_level_is_that_of_the_first_of_as_many_tests(fill_seeds, invoke, tin
     fill_seeds("R-cg-q", [0.2, 0.25, 0.3])
     fill_seeds("R-cg-q-12o", [0.3, 0.36, 0.42])
     words = ("-p", tiny, "-t", "compression")
-    content = json.loads(invoke(power, *words, "--json").stdout)
+    content = json.loads(invoke(findings, "--power", *words, "--json").stdout)
     names = [one["claim"] for one in content["cells"]]
     assert "compression" in names and f"the level {LEVEL / len(names):.2g} " in content["caption"]
-    (alone,) = json.loads(invoke(power, *words, "--claim", "compression", "--json").stdout)["cells"]
+    (alone,) = json.loads(invoke(findings, "--power", *words, "--claim", "compression", "--json").stdout)["cells"]
     (among,) = [one for one in content["cells"] if one["claim"] == "compression"]
     assert among["seeds"] == 0 or among["seeds"] >= alone["seeds"] > 0
 
@@ -65,7 +65,7 @@ def test_one_stored_seed_says_nothing_of_the_spread(fill_seeds, rows, invoke, ti
     fill_seeds("R-cg-q-12o", [0.6])
     (row,) = rows("--claim", "compression", "-t", "compression")
     assert (row["n"], row["seeds"], row["probability"]) == (1, 0, None)
-    shown = invoke(power, "--claim", "compression", "-t", "compression", "-p", tiny, columns=120).stdout
+    shown = invoke(findings, "--power", "--claim", "compression", "-t", "compression", "-p", tiny, columns=120).stdout
     assert shown.splitlines()[2].split()[-4:] == ["+40.0", "+0.0", "1", "-"]
 
 
@@ -73,14 +73,17 @@ def test_every_format_says_the_same_within_80_columns_and_notes_are_asked_for(fi
     fill_seeds("R-cg-q", [0.2, 0.21, 0.22])
     fill_seeds("R-cg-q-12o", [0.6, 0.61, 0.62])
     words = ("-p", tiny, "-t", "compression", "--claim", "compression")
-    shown = invoke(power, *words, columns=80).stdout
+    shown = invoke(findings, "--power", *words, columns=80).stdout
     assert max(map(len, shown.splitlines())) <= 80 and "abacus" not in shown
     assert shown.splitlines()[0].split() == "Claim On Gain Line n Seeds needed Decided".split()
-    (record,) = json.loads(invoke(power, *words, "--json").stdout)["cells"]
-    (line,) = csv.DictReader(io.StringIO(invoke(power, *words, "-f", "csv").stdout))
+    (record,) = json.loads(invoke(findings, "--power", *words, "--json").stdout)["cells"]
+    (line,) = csv.DictReader(io.StringIO(invoke(findings, "--power", *words, "-f", "csv").stdout))
     assert {name: str(value) for name, value in record.items()} == line
-    assert f"| {record['seeds']} | {record['probability']:.0%} |" in invoke(power, *words, "-f", "markdown").stdout
-    assert "Trained on an abacus." in " ".join(invoke(power, *words, "--notes").stdout.split())
+    assert (
+        f"| {record['seeds']} | {record['probability']:.0%} |"
+        in invoke(findings, "--power", *words, "-f", "markdown").stdout
+    )
+    assert "Trained on an abacus." in " ".join(invoke(findings, "--power", *words, "--notes").stdout.split())
 
 
 def test_no_stored_pair_leaves_no_row(fill_seeds, rows):
@@ -89,5 +92,7 @@ def test_no_stored_pair_leaves_no_row(fill_seeds, rows):
 
 
 def test_an_unknown_claim_is_named_with_the_nearest(store, refuse):
-    assert refuse(power, "--claim", "lagg") == "--claim lagg: no such claim; did you mean 'lag'?"
-    assert refuse(power, "--claim", ",") == "--claim ',': no claim named; without --claim it is all of them"
+    assert refuse(findings, "--power", "--claim", "lagg") == "--claim lagg: no such claim; did you mean 'lag'?"
+    assert (
+        refuse(findings, "--power", "--claim", ",") == "--claim ',': no claim named; without --claim it is all of them"
+    )

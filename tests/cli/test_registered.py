@@ -7,8 +7,8 @@ import shutil
 import pytest
 
 from madbench.analysis.inference import holm
-from madbench.cli.registering import register
-from madbench.cli.results import findings
+from madbench.cli.findings import findings
+from madbench.cli.register import register
 from madbench.jobs import Record
 from madbench.tasks import settings_class
 

@@ -7,7 +7,7 @@ import webbrowser
 
 import pytest
 
-from madbench.cli.results import report
+from madbench.cli.report import report
 from madbench.store.index import RunIndex
 
 TWO = ("compression", "in_context_recall")

@@ -78,7 +78,7 @@ def test_a_program_that_is_started_so_prints_all_of_it(shell):
 
 
 @pytest.mark.parametrize(
-    "line", ["madbench budget S >&-", "madbench ls --help >&- <&-", "madbench budget S --json >&-"]
+    "line", ["madbench explain --cost S >&-", "madbench ls --help >&- <&-", "madbench explain --cost S --json >&-"]
 )
 def test_a_closed_standard_output_is_an_error_and_not_a_silence(shell, line):
     ended = shell(line)
@@ -91,7 +91,7 @@ def test_an_error_does_not_go_to_the_output_where_there_is_no_place_for_errors(s
 
 
 def test_an_output_that_cannot_be_written_is_an_error(shell):
-    ended = shell("madbench budget S 1</dev/null")
+    ended = shell("madbench explain --cost S 1</dev/null")
     assert (ended.returncode, ended.stderr) == (2, "the output cannot be written: bad file descriptor\n")
 
 

@@ -5,7 +5,7 @@ import json
 import pytest
 
 import madbench
-from madbench.cli.verifying import verify
+from madbench.cli.verify import verify
 from madbench.mixers import Check
 from madbench.mixers.checks import general_checks
 from madbench.mixers.srg.family import SRGFamily

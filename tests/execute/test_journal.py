@@ -158,7 +158,7 @@ def test_a_folder_that_cannot_be_written_is_said_once_and_the_sweep_goes_on(begi
         assert warnings == []
         train(journal, JOBS[0])
         train(journal, JOBS[1])
-    assert len(warnings) == 1 and "madbench status will miss part of this sweep, which continues" in warnings[0]
+    assert len(warnings) == 1 and "madbench ls sweeps will miss part of this sweep, which continues" in warnings[0]
 
 
 def test_a_full_disk_is_said_once_and_what_comes_after_it_is_read(begin, tmp_path, warnings, monkeypatch):
@@ -176,7 +176,7 @@ def test_a_full_disk_is_said_once_and_what_comes_after_it_is_read(begin, tmp_pat
         for job in JOBS:
             train(journal, job)
     assert warnings == [
-        f"{tmp_path}/sweeps: no space left on device; madbench status will miss part of this sweep, which continues"
+        f"{tmp_path}/sweeps: no space left on device; madbench ls sweeps will miss part of this sweep, which continues"
     ]
     (sweep,) = read_sweeps(tmp_path, 3)
     assert sweep["state"] == "finished" and sweep["counts"] == {"finished": 3}

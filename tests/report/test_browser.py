@@ -7,7 +7,7 @@ import shutil
 
 import pytest
 
-from madbench.cli.options import labels_and_overrides
+from madbench.cli.words import labels_and_overrides
 from madbench.experiment import prepare
 from madbench.grid import Grid, Row
 from madbench.store.runs import Store

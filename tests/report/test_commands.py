@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from madbench.cli.options import labels_and_overrides
+from madbench.cli.words import labels_and_overrides
 from madbench.config import parse_seeds
 from madbench.experiment import Experiment, PlannedRow, prepare
 from madbench.grid import Grid, Row

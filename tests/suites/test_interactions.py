@@ -27,8 +27,8 @@ def profile(*more: str) -> InteractionProfile:
     return InteractionProfile.load("quick", [*small, *more])
 
 
-def jobs(*labels: str, task: str, more=(), **choices):
-    return INTERACTIONS.jobs(labels, profile(*more), tasks=[task], **choices)
+def jobs(*labels: str, task: str, more=(), seeds=(0,)):
+    return INTERACTIONS.jobs(labels, profile(*more), tasks=[task], seeds=seeds)
 
 
 def train(job, folder, report=lambda progress: None, **how):
@@ -71,6 +71,25 @@ def test_rivals_have_as_many_parameters():
     d, k = 4 + 3 * 6, 8
     assert of[("hunters", "hfa:C3")] == 9 * d**2 + 3 * d and of[("hunters", "hfa:C1")] == 9 * d**2 + 9 * d
     assert of[("alliances", "ha:C3")] == of[("alliances", "hfa:C1")] == k**3 + k**2
+
+
+def test_embeddings_and_controls_are_keys_of_the_profile_and_change_no_job_that_they_leave():
+    every = {job.id for job in INTERACTIONS.jobs((), InteractionProfile.load("quick"), tasks=["colliding"])}
+    few = InteractionProfile.load("quick", ["embeddings=sinusoidal", "controls=distinct"])
+    jobs = INTERACTIONS.jobs((), few, tasks=["colliding"])
+    assert [job.setting["control"] for job in jobs] == ["", "distinct"]
+    assert {job.setting["embedding"] for job in jobs} == {"sinusoidal"} and {job.id for job in jobs} < every
+
+
+@pytest.mark.parametrize("word", ["embeddings=one_hot", "controls=[]"])
+def test_embeddings_and_controls_without_colliding_agents_are_refused(word):
+    with pytest.raises(ConfigError, match="has no effect without colliding agents"):
+        INTERACTIONS.jobs((), InteractionProfile.load("quick", [word]), tasks=["hunters"])
+
+
+def test_a_profile_without_an_embedding_is_refused():
+    with pytest.raises(ConfigError, match="embeddings: expected one_hot or sinusoidal or both, got none"):
+        InteractionProfile.load("quick", ["embeddings=[]"])
 
 
 def test_the_full_profile_has_the_size_of_the_paper():
@@ -116,7 +135,7 @@ def test_a_model_gives_the_sums_of_the_effects_that_it_learned(task, label, head
 
 @pytest.mark.parametrize("embedding", ["one_hot", "sinusoidal"])
 def test_linear_attention_starts_from_no_couplings_and_a_value_of_one(embedding):
-    (job,) = jobs("hfa:C1", task="colliding", embedding=embedding, has_controls=False)
+    (job,) = jobs("hfa:C1", task="colliding", more=[f"embeddings={embedding}", "controls=[]"])
     model = INTERACTIONS.Trial.build(job)
     assert not model.mixer.c.any()
     torch.testing.assert_close(model.vectors @ model.mixer.w[0, 0, :, 0], torch.ones(8).double())
@@ -128,14 +147,14 @@ def test_products_of_factors_do_not_start_from_zero():
 
 
 def test_a_quick_run_is_exact_at_every_length_and_finds_the_matrix(tmp_path):
-    (job,) = jobs("hfa:C1", task="colliding", embedding="one_hot", has_controls=False, more=["training.steps=600"])
+    (job,) = jobs("hfa:C1", task="colliding", more=["embeddings=one_hot", "controls=[]", "training.steps=600"])
     metrics = train(job, tmp_path).metrics
     assert all(metrics[f"mse_{n}"] < 1e-12 < metrics[f"variance_{n}"] for n in (2, 4, 6))
     assert metrics["effects_error"] < 1e-12 and metrics["mse"] == metrics["mse_4"]
 
 
 def test_a_value_without_the_agent_itself_is_learned_at_one_length_only(tmp_path):
-    found = jobs("hfa:C1", task="colliding", embedding="one_hot", more=["training.steps=600"])
+    found = jobs("hfa:C1", task="colliding", more=["embeddings=one_hot", "training.steps=600"])
     metrics = train(found[1], tmp_path).metrics
     assert found[1].setting["control"] == "without_itself"
     assert [metrics[f"mse_{n}"] for n in (2, 4, 6)] == pytest.approx([0.25, 0, 0.25], abs=1e-6)
@@ -149,7 +168,7 @@ def test_couplings_of_three_learn_alliances(tmp_path):
 
 @pytest.mark.parametrize("label", ["hfa:2", "hfa:L1", "ha:3"])
 def test_other_mixers_are_read_out_by_a_linear_map(label, tmp_path):
-    (job,) = jobs(label, task="colliding", embedding="one_hot", has_controls=False, more=["training.steps=4"])
+    (job,) = jobs(label, task="colliding", more=["embeddings=one_hot", "controls=[]", "training.steps=4"])
     record = train(job, tmp_path)
     assert record.status == "finished" and ("effects_error" in record.metrics) == (label == "hfa:L1")
     assert record.details["model_parameters"] == record.details["mixer_parameters"] + 8

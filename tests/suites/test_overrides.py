@@ -254,10 +254,10 @@ def test_settings_of_interactions_that_decide_nothing_are_refused(labels, overri
 
 def test_a_setting_of_a_world_that_makes_the_same_world_is_refused():
     small = ["tasks.colliding.setting.positions=8", "tasks.colliding.setting.length=4"]
-    how = {"tasks": ["colliding"], "embedding": "one_hot", "has_controls": False}
+    small += ["embeddings=one_hot", "controls=[]"]
 
     def plan(*more: str):
-        return INTERACTIONS.jobs((), INTERACTIONS.Profile.load("quick", [*small, *more]), **how)
+        return INTERACTIONS.jobs((), INTERACTIONS.Profile.load("quick", [*small, *more]), tasks=["colliding"])
 
     plan("tasks.colliding.setting.radius=2")  # all meet, at most 4 apart
     plan("tasks.colliding.setting.test_lengths=[2,4]")
@@ -266,10 +266,13 @@ def test_a_setting_of_a_world_that_makes_the_same_world_is_refused():
 
 
 def test_a_rate_of_an_embedding_that_is_not_trained_is_refused():
-    profile = INTERACTIONS.Profile.load("quick", ["tasks.colliding.learning_rates.sinusoidal=0.5"])
+    def jobs_of(embedding: str) -> list:
+        words = ["tasks.colliding.learning_rates.sinusoidal=0.5", f"embeddings={embedding}"]
+        return INTERACTIONS.jobs((), INTERACTIONS.Profile.load("quick", words), tasks=["colliding"])
+
     with pytest.raises(ConfigError, match="has no effect: trained are one_hot"):
-        INTERACTIONS.jobs((), profile, tasks=["colliding"], embedding="one_hot")
-    assert INTERACTIONS.jobs((), profile, tasks=["colliding"], embedding="sinusoidal")
+        jobs_of("one_hot")
+    assert jobs_of("sinusoidal")
 
 
 def test_more_jobs_than_one_experiment_may_have_are_refused_with_their_seeds(tiny):

@@ -407,8 +407,13 @@ def test_a_table_is_refused_with_the_command_that_makes_it_readable(tmp_path, mo
 NOT_TEXT = {
     "UTF-16": ("naïve".encode("utf-16"), "UTF-16, not UTF-8; convert it: iconv"),
     "UTF-16, big-endian": (b"\xfe\xff" + "naïve".encode("utf-16-be"), "UTF-16, not UTF-8"),
-    "UTF-16 without its mark": ("any text at all".encode("utf-16-le"), "full of zeros; if it is UTF-16"),
-    "UTF-32": ("any text".encode("utf-32"), "UTF-16, not UTF-8|full of zeros"),
+    "UTF-16 without its mark": ("any text at all".encode("utf-16-le"), "full of zeros; if it is UTF-16.* UTF-16LE"),
+    "UTF-16, big-endian, without": ("any text at all".encode("utf-16-be"), "full of zeros; if it is UTF-16.* UTF-16BE"),
+    "UTF-32": ("any text".encode("utf-32"), "UTF-32, not UTF-8; convert it: iconv -f UTF-32 "),
+    "UTF-32, big-endian": (b"\0\0\xfe\xff" + "any text".encode("utf-32-be"), "UTF-32, not UTF-8"),
+    "UTF-32 without its mark": ("any text".encode("utf-32-le"), "full of zeros; if it is UTF-32.* UTF-32LE"),
+    "UTF-32, big-endian, without": ("any text".encode("utf-32-be"), "full of zeros; if it is UTF-32.* UTF-32BE"),
+    "zeros": (bytes(1000), "not text but binary data"),
     "gzip": (gzip.compress(b"any text"), "packed by gzip; give it a name that ends in .gz"),
     "bzip2": (bz2.compress(b"any text"), "packed by bzip2; unpack it"),
     "xz": (lzma.compress(b"any text"), "packed by xz; unpack it"),
@@ -452,7 +457,7 @@ def test_numpy_and_torch_files_and_archives_are_refused(tmp_path):
     assert "not UTF-8" in error_of(tmp_path / "a.pkl")
     with tarfile.open(tmp_path / "a.tar.gz", "w:gz") as archive:
         archive.add(tmp_path / "a.npy")
-    assert "full of zeros" in error_of(tmp_path / "a.tar.gz")
+    assert "not text but binary data" in error_of(tmp_path / "a.tar.gz")
     (tmp_path / "train.bin").write_bytes(b"\x05\x00\x07\x00")
     with pytest.raises(ConfigError, match=r"train.bin: token ids .* a corpus already: madbench lm LABEL --corpus"):
         only(tmp_path / "train.bin")

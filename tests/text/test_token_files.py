@@ -143,5 +143,16 @@ def test_text_is_ids_of_one_byte_where_that_is_said(write):
     assert corpus.tokenizer().decode(corpus.tokens("train")) == text.tobytes().decode()
 
 
-def test_ids_that_are_all_zero_are_uint16(write):
-    assert len(open_corpus(write(np.zeros(500, "<u2"), np.zeros(90, "<u2")), "none:5").tokens("train")) == 500
+@pytest.mark.parametrize("type_", ["<u1", "<u2", "<u4", "<u8"])
+@pytest.mark.parametrize("id_", [0, 3])
+def test_one_id_over_and_over_is_asked_for_its_type(write, type_, id_):
+    folder = write(np.full(504, id_, type_), np.full(96, id_, type_))
+    with pytest.raises(ConfigError, match=r"train.bin: the same bytes over and over, .*; say it with --dtype"):
+        open_corpus(folder, "none:50257")
+    corpus = open_corpus(folder, "none:50257", dtype=np.dtype(type_).name)
+    assert set(corpus.tokens("train").tolist()) == {id_} and len(corpus.tokens("train")) == 504
+
+
+def test_one_id_over_and_over_is_of_the_type_of_the_other_file(write):
+    corpus = open_corpus(write(WORDS[:5000].astype("<u4"), np.zeros(90, "<u4")), "none:50257")
+    assert corpus.manifest.dtype == "uint32" and len(corpus.tokens("val")) == 90

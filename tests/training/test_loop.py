@@ -12,7 +12,7 @@ import torch
 from madbench.mixers.cd.operator import CoefficientMixer
 from madbench.mixers.srg.dynamic_mlp import DynamicMLP
 from madbench.suites.mad import trial as mad_trial
-from madbench.suites.mad.suite import LARGEST, TrainingConfig
+from madbench.suites.mad.suite import LARGEST_COEFFICIENT, TrainingConfig
 from madbench.training import loop, member
 from madbench.training.optimizer import make_adamw
 
@@ -55,7 +55,7 @@ def scripted(monkeypatch, losses, accuracies, perplexities=None):
 
 def test_curves_have_the_largest_coefficient_of_mixers_that_may_grow(make_job, train):
     def largest(label):
-        return [row.get(LARGEST) for row in train(make_job(label=label, epochs=2)).curve]
+        return [row.get(LARGEST_COEFFICIENT) for row in train(make_job(label=label, epochs=2)).curve]
 
     assert largest("S") == largest("cd:exp-0.95-sum") == [None, None]
     assert all(0 < value <= 1 for value in largest("cd:exp-1.05-sum"))  # of a sum no coefficient is above 1
@@ -67,7 +67,7 @@ def test_curves_have_the_largest_coefficient_of_mixers_that_may_grow(make_job, t
             if isinstance(layer, CoefficientMixer):
                 expected = max(expected, float(layer.coefficients(norm(x)).a.abs().max()))
             x = x + layer(norm(x))
-    assert train(job).curve[0][LARGEST] == pytest.approx(expected, rel=1e-4)  # the least rate is 1e-6
+    assert train(job).curve[0][LARGEST_COEFFICIENT] == pytest.approx(expected, rel=1e-4)  # the least rate is 1e-6
 
 
 def test_a_run_learns_and_its_curve_has_one_row_an_epoch(make_job, train):

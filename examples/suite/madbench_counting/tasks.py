@@ -8,7 +8,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from madbench.tasks.base import Reading, TaskSetting
+from madbench.tasks.base import CheckedExample, TaskSetting
 
 
 @dataclass(frozen=True)
@@ -32,12 +32,12 @@ class Parity(TaskSetting):
         bits = rng.integers(2, size=(count, self.seq_len))
         return bits, bits.cumsum(axis=1) % 2
 
-    def read(self, inputs: Sequence[int], targets: Sequence[int], training: bool) -> Reading:
+    def read(self, inputs: Sequence[int], targets: Sequence[int], training: bool) -> CheckedExample:
         ones, expected = 0, []
         for bit in inputs:
             ones += bit
             expected.append(ones % 2)
-        return Reading(["bit"] * len(inputs), expected, problems=[])
+        return CheckedExample(["bit"] * len(inputs), expected, problems=[])
 
 
 @dataclass(frozen=True)
@@ -50,9 +50,9 @@ class Majority(Parity):
         bits = rng.integers(2, size=(count, self.seq_len))
         return bits, (2 * bits.cumsum(axis=1) > np.arange(1, self.seq_len + 1)).astype(int)
 
-    def read(self, inputs: Sequence[int], targets: Sequence[int], training: bool) -> Reading:
+    def read(self, inputs: Sequence[int], targets: Sequence[int], training: bool) -> CheckedExample:
         ones, expected = 0, []
         for place, bit in enumerate(inputs, 1):
             ones += bit
             expected.append(int(2 * ones > place))
-        return Reading(["bit"] * len(inputs), expected, problems=[])
+        return CheckedExample(["bit"] * len(inputs), expected, problems=[])

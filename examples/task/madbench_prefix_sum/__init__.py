@@ -6,7 +6,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from madbench.tasks.base import Reading, TaskSetting
+from madbench.tasks.base import CheckedExample, TaskSetting
 
 
 @dataclass(frozen=True)
@@ -29,9 +29,9 @@ class PrefixSum(TaskSetting):
         digits = rng.integers(self.vocab_size, size=(count, self.seq_len))
         return digits, digits.cumsum(axis=1) % self.vocab_size
 
-    def read(self, inputs: Sequence[int], targets: Sequence[int], training: bool) -> Reading:
+    def read(self, inputs: Sequence[int], targets: Sequence[int], training: bool) -> CheckedExample:
         total, expected = 0, []
         for digit in inputs:
             total = (total + digit) % self.vocab_size
             expected.append(total)
-        return Reading(["digit"] * len(inputs), expected, problems=[])
+        return CheckedExample(["digit"] * len(inputs), expected, problems=[])

@@ -132,7 +132,7 @@ def _difficulty(results: Results, suite: Suite) -> pd.DataFrame:
         records = results.store.records({job.id for job in alike})
         readable = {name: record for name, record in records.items() if record.status != "failed"}
         outcomes = [*outcomes, *(Outcome(job.label, job, readable.get(job.id)) for job in alike)]
-    frame = accuracy.difficulty_frame(suite.scores, scoring_of(suite).collect(outcomes), _about(results, suite))
+    frame = accuracy.difficulty_frame(scoring_of(suite), scoring_of(suite).collect(outcomes), _about(results, suite))
     if frame.empty:
         raise NothingToDrawError(
             "every task is stored at one setting alone; --profile full varies them, or a run with e.g. "

@@ -41,6 +41,7 @@ class Settings:
 class CoefficientFamily:
     """See :class:`madbench.mixers.Family`."""
 
+    description = "Softmax attention, linear attention and state-space models in one recurrence of coefficients."
     name = "cd"
     version = "1"
     Settings = Settings

@@ -34,6 +34,7 @@ class FlaFamily(ListedFamily):
     name = "fla"
     Settings = Settings
     mixers: ClassVar = {name: f"fla:{name}" for name in LAYERS}
+    description = "Linear attention and state-space layers of the library flash-linear-attention, for GPUs."
     syntax = "layer[!]"
     example = "fla:gla"
 

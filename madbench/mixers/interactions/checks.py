@@ -59,7 +59,7 @@ def checks(family: Any, label: Any) -> Iterable[Check]:
     what = "Gradients are the slopes of the outputs."
     slopes = functools.partial(path_checks.slope_residual, make, size.max_len)
     yield Check("gradients", what, "autograd", slopes, path_checks.SLOPES)
-    factors = max(getattr(label, "orders", (1,)))
+    factors = max(getattr(label, "orders", (1,))) * (1 + getattr(label, "product", False))  # w: values are products too
     yield from path_checks.bfloat16_checks(make, paths, length=max(lengths), factors=factors)
     forgets = "a running sum cannot forget a token" if is_linear else ""
     what = "Sliding steps give the last row of the window alone."

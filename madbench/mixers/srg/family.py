@@ -80,6 +80,7 @@ class SRGFamily(ListedFamily):
     version = "1"
     Settings = Settings
     mixers: ClassVar = {name: name for name in ALIASES}
+    description = "Attention read as a two-layer network made of the tokens, with one letter for each part (HyperMLP)."
     syntax = "S|R|G|D[-pcgka][-q|v][-1|2|12[o]][!]"
     example = "G-cg-q-12o"
     labels = staticmethod(every_variant)

@@ -19,7 +19,7 @@ from madbench.analysis.samples import samples_of
 from madbench.analysis.scores import Results
 from madbench.papers.coefficients import Contrast, Decision, Principle, Study
 from madbench.papers.coefficients.figures import bar_figure, bar_frame
-from madbench.suites.mad.suite import LARGEST, MAD
+from madbench.suites.mad.suite import LARGEST_COEFFICIENT, MAD
 
 SUPPORTED, OPEN, CONTRADICTED = "supported", "not significant", "contradicted"
 """Verdicts of a contrast, and of a group of them."""
@@ -80,7 +80,8 @@ def _growth(results: Results) -> Listing | None:
         of_seed: dict[int, list[float]] = {seed: [] for seed in seeds}
         for job in row.jobs:
             curve = results.store.read(job.id).record.curve if results.store.has(job) else []
-            of_seed[job.seed] += [at[LARGEST] for at in curve if not math.isnan(at.get(LARGEST, math.nan))]
+            values = (at.get(LARGEST_COEFFICIENT, math.nan) for at in curve)
+            of_seed[job.seed] += [value for value in values if not math.isnan(value)]
         if any(of_seed.values()):
             largest[row.name] = [max(values, default=math.nan) for values in of_seed.values()]
     caption = (
@@ -89,7 +90,7 @@ def _growth(results: Results) -> Listing | None:
     )
     lines = [[label, *(f"{value:.3g}" for value in values)] for label, values in largest.items()]
     cells = [
-        {"label": label, "seed": seed, LARGEST: value if math.isfinite(value) else math.nan}
+        {"label": label, "seed": seed, LARGEST_COEFFICIENT: value if math.isfinite(value) else math.nan}
         for label, values in largest.items()
         for seed, value in zip(seeds, values)
     ]

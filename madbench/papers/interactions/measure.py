@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from madbench.config import parse_seeds
-from madbench.errors import ConfigError, did_you_mean
+from madbench.errors import ConfigError
 from madbench.experiment import Experiment, PlannedRow, Protocol
 from madbench.grid import Grid
 from madbench.grid import Row as GridRow
@@ -16,7 +16,7 @@ from madbench.jobs import Job
 from madbench.labels import expand
 from madbench.papers.interactions.rows import Row, claims, interaction_rows, row_name
 from madbench.papers.making import Drawn, Made, Request
-from madbench.suites.interactions.suite import INTERACTIONS, InteractionProfile, check_task
+from madbench.suites.interactions.suite import CONTROLS, INTERACTIONS, InteractionProfile, check_task
 from madbench.suites.profile import check_tasks_of
 from madbench.training.devices import resolve_device
 
@@ -25,8 +25,9 @@ if TYPE_CHECKING:
     from madbench.analysis.scores import Results
     from madbench.store.runs import Store
 
-CHOICES = {"embedding": ("one_hot", "sinusoidal"), "controls": ("true", "false")}
-"""What KEY=VALUE chooses besides settings of the profile."""
+SHORT = {"embedding=": "embeddings=", "controls=false": "controls=[]"}
+SHORT |= {"controls=true": f"controls=[{','.join(CONTROLS)}]"}
+"""What KEY=VALUE may begin with, and the override of the profile that it stands for."""
 
 
 class WorldMeasure:
@@ -42,7 +43,7 @@ class WorldMeasure:
         asked = list(request.tasks or request.item.tasks)
         for task in asked:
             check_task(task, "--task: ")
-        chosen, overrides = _choices(request, asked)
+        overrides = [*map(_override, request.overrides)]
         labels = expand(request.labels)
         seeds = parse_seeds(request.seeds or request.item.seeds)
         loaded = InteractionProfile.load(request.profile_name, overrides)
@@ -50,7 +51,7 @@ class WorldMeasure:
         device = "cpu" if request.device == "auto" else resolve_device(request.device)
         shared = ("corrected", "strict", loaded.precision, device)
         protocol = Protocol(INTERACTIONS, loaded, request.profile_name, tuple(overrides), asked, *shared)
-        jobs = INTERACTIONS.jobs(labels, loaded, tasks=asked, seeds=seeds, **chosen)
+        jobs = INTERACTIONS.jobs(labels, loaded, tasks=asked, seeds=seeds)
         if not jobs:
             raise ConfigError(
                 f"nothing to train: the profile {request.profile_name} names no labels of {', '.join(asked)}"
@@ -75,20 +76,12 @@ class WorldMeasure:
         return Made(tables, verdicts, content, _figures(rows, store), numbers)
 
 
-def _choices(request: Request, asked: Sequence[str]) -> tuple[dict[str, object], list[str]]:
-    """The embedding and whether there are controls, and the settings of the profile."""
-    chosen, overrides = {}, []
-    for text in request.overrides:
-        key, _, value = text.partition("=")
-        if "." in key or key not in CHOICES:
-            overrides.append(text)
-            continue
-        if value not in CHOICES[key]:
-            raise ConfigError(f"{text}: expected {' or '.join(CHOICES[key])}{did_you_mean(value, CHOICES[key])}")
-        if "colliding" not in asked:
-            raise ConfigError(f"{text}: has no effect without colliding agents")
-        chosen |= {"embedding": value} if key == "embedding" else {"has_controls": value == "true"}
-    return chosen, overrides
+def _override(text: str) -> str:
+    """The override of the profile that a word of the command line stands for."""
+    for short, override in SHORT.items():
+        if text == short or short.endswith("=") and text.startswith(short):
+            return text.replace(short, override, 1)
+    return text
 
 
 def error_table(rows: Sequence[Row]) -> Listing:

@@ -27,13 +27,13 @@ class InteractionScoring(Scoring):
         return _log(record.metrics.get("mse", math.nan))
 
     def frame(self, outcomes: Sequence[Outcome], thresholds: Sequence[float] = ()) -> pd.DataFrame:
-        uncontrolled = [one for one in outcomes if not one.job.setting.get("control")]
+        uncontrolled = [outcome for outcome in outcomes if not outcome.job.setting.get("control")]
         if not uncontrolled:
             return no_scores()
         at = self.collect(uncontrolled)
         values, chances = zip(*map(_elsewhere, uncontrolled))
         elsewhere = at.assign(column=at.column + ELSEWHERE, value=values, chance=chances)
-        at = at.assign(chance=[_variance(one, [world_of(one.job).length]) for one in uncontrolled])
+        at = at.assign(chance=[_variance(outcome, [world_of(outcome.job).length]) for outcome in uncontrolled])
         return self.scores_of(pd.concat([at, elsewhere], ignore_index=True))
 
 
@@ -53,5 +53,5 @@ def _elsewhere(outcome: Outcome) -> tuple[float, float]:
 def _variance(outcome: Outcome, lengths: Sequence[int]) -> float:
     """The largest error of a constant at some lengths, as a record has it; 0 where none says."""
     metrics = outcome.record.metrics if outcome.record else {}
-    known = [metrics[name] for length in lengths if (name := f"variance_{length}") in metrics]
-    return _log(max(known, default=1.0))
+    variances = [metrics[name] for length in lengths if (name := f"variance_{length}") in metrics]
+    return _log(max(variances, default=1.0))

@@ -24,11 +24,13 @@ from madbench.suites.profile import Profile, changed, usual_settings
 if TYPE_CHECKING:
     from madbench.labels import Label
     from madbench.mixers import Check, Family
-    from madbench.tasks.worlds import Embedding, World
+    from madbench.tasks.worlds import World
 
 NAME = "interactions"
 TASKS = ("colliding", "hunters", "alliances")
 """The worlds, in the order of their tables."""
+COLLIDING = TASKS[0]
+"""The world whose settings a profile lists: by embedding, and with each control."""
 EMBEDDINGS = ("one_hot", "sinusoidal")
 """Of colliding agents' positions."""
 CONTROLS = ("without_itself", "distinct")
@@ -109,6 +111,8 @@ class InteractionProfile(Profile):
 
     def __post_init__(self):
         super().__post_init__()
+        if not self.embeddings:
+            raise ConfigError(f"embeddings: expected {' or '.join(EMBEDDINGS)} or both, got none")
         for task, plan in self.tasks.items():
             check_task(task, "tasks: ")
             for key in {"embedding", "control"} & {*plan.setting}:
@@ -116,7 +120,7 @@ class InteractionProfile(Profile):
                     f"setting of {task}: {key!r} has no effect: the profile's {key}s say which are trained"
                 )
             for embedding in plan.learning_rates:
-                if task != "colliding" or embedding not in EMBEDDINGS:
+                if task != COLLIDING or embedding not in EMBEDDINGS:
                     raise ConfigError(
                         f"learning_rates of {task}: {embedding!r} has no effect: no embedding of this task"
                     )
@@ -130,7 +134,7 @@ class InteractionProfile(Profile):
             self.check_training(plan.training, f"training of {task}")
 
     @staticmethod
-    def trains(family: Family) -> bool:
+    def can_train(family: Family) -> bool:
         """Whether the mixers of the family can see all tokens."""
         return getattr(family, "is_bidirectional", False)
 
@@ -142,15 +146,12 @@ class InteractionProfile(Profile):
         """The world of the task, with changes to its setting."""
         return _world(task, {**self.plan(task).setting, **changes})
 
-    def settings(
-        self, task: str, embedding: Embedding | None = None, has_controls: bool = True
-    ) -> list[dict[str, Any]]:
+    def settings(self, task: str) -> list[dict[str, Any]]:
         """The settings of a task, each as the mapping of its fields: by embedding, and with each control."""
         changes: list[dict[str, Any]] = [{}]
-        if task == "colliding":
-            embeddings = [embedding] if embedding else self.embeddings
-            controls = ["", *self.controls] if has_controls else [""]
-            changes = [{"embedding": e, "control": c} for e, c in itertools.product(embeddings, controls)]
+        if task == COLLIDING:
+            controls = ("", *self.controls)
+            changes = [{"embedding": e, "control": c} for e, c in itertools.product(self.embeddings, controls)]
         settings = [vars(self.world(task, **change)) for change in changes]
         return [{**setting, "test_lengths": list(setting["test_lengths"])} for setting in settings]
 
@@ -159,8 +160,8 @@ class InteractionProfile(Profile):
         plan = self.plan(task)
         rate = plan.learning_rates.get(setting.get("embedding", ""))
         own = {"learning_rate": rate} if rate else {}
-        given = {**self.training, **plan.training, **own, "precision": self.precision}
-        return from_mapping(InteractionTraining, given, f"training of {task}")
+        values = {**self.training, **plan.training, **own, "precision": self.precision}
+        return from_mapping(InteractionTraining, values, f"training of {task}")
 
     def changes(self, job: Job) -> list[str]:
         own = {name: job.setting[name] for name in ("embedding", "control") if name in job.setting}
@@ -185,8 +186,6 @@ def plan(
     fidelity: Fidelity = "corrected",
     budget: Budget = "strict",
     precision: str = "float64",
-    embedding: Embedding | None = None,
-    has_controls: bool = True,
 ) -> Plan:
     """The jobs in the order task, setting, label, seed, none twice; without ``labels`` those that each task names.
 
@@ -196,7 +195,7 @@ def plan(
     chosen = list(TASKS if tasks is None else tasks)
 
     def planned(profile: InteractionProfile, labels: Sequence[str]) -> list[Job]:
-        settings = [(task, one) for task in chosen for one in profile.settings(task, embedding, has_controls)]
+        settings = [(task, setting) for task in chosen for setting in profile.settings(task)]
         return [
             _job(profile, task, setting, label)
             for task, setting in settings
@@ -206,19 +205,19 @@ def plan(
     for task in chosen:
         check_task(task)
     labels = list(map(str, map(parse, labels)))
-    found = decided(profile, labels, seeds, planned, trained)
-    _check_read(profile, labels, found.jobs)
-    return found
+    planned_jobs = decided(profile, labels, seeds, planned, trained)
+    _check_read(profile, labels, planned_jobs.jobs)
+    return planned_jobs
 
 
-def jobs(labels: Iterable[str], profile: InteractionProfile, **how: Any) -> list[Job]:
+def jobs(labels: Iterable[str], profile: InteractionProfile, **options: Any) -> list[Job]:
     """The jobs of :func:`plan`; raises ``ConfigError`` for an override that decides nothing about any of them too."""
-    return plan(labels, profile, **how).checked()
+    return plan(labels, profile, **options).checked()
 
 
 def _job(profile: InteractionProfile, task: str, setting: dict[str, Any], label: str) -> Job:
     family = family_of(label)
-    if not profile.trains(family):
+    if not profile.can_train(family):
         raise LabelError(f"{label} sees earlier tokens only; agents all see each other: hfa: and ha: labels do")
     model = InteractionModelConfig(profile.model.get("n_head", profile.plan(task).heads.get(label, 1)))
     mixer, training = profile.identifying_settings(label), profile.training_config(task, setting)
@@ -229,7 +228,10 @@ def _job(profile: InteractionProfile, task: str, setting: dict[str, Any], label:
 
 def _check_read(profile: InteractionProfile, labels: Sequence[str], jobs: Sequence[Job]) -> None:
     """Raises ``ConfigError`` for an override of what a task has by label or embedding, where no job has it."""
+    is_colliding = any(job.task == COLLIDING for job in jobs)
     for word in profile.overrides:
+        if key_of(word) in profile.stays_comparable and not is_colliding:
+            raise ConfigError(f"{key_of(word)} has no effect without colliding agents")
         section, task, kind, *name = [*key_of(word).split(".", 3), "", ""][:4]
         own = [job for job in jobs if job.task == task]
         if section != "tasks" or not own:
@@ -237,8 +239,8 @@ def _check_read(profile: InteractionProfile, labels: Sequence[str], jobs: Sequen
         if kind == "labels" and labels:
             raise ConfigError(f"{key_of(word)} has no effect where labels are named: {', '.join(labels)}")
         trained = {"heads": [job.label for job in own], "learning_rates": [job.setting.get("embedding") for job in own]}
-        given = list(filter(None, name)) or getattr(profile.plan(task), kind, ()) if kind in trained else ()
-        if given and not set(given) & set(trained[kind]):
+        configured = list(filter(None, name)) or getattr(profile.plan(task), kind, ()) if kind in trained else ()
+        if configured and not set(configured) & set(trained[kind]):
             raise ConfigError(f"{key_of(word)} has no effect: trained are {', '.join(sorted(set(trained[kind])))}")
 
 
@@ -252,7 +254,7 @@ def trained(job: Job) -> Hashable:
 def _world_content(task: str, setting: str) -> tuple[int, int, Hashable]:
     """The width of a world's vectors, its length, and all that decides its samples and tests."""
     world = _world(task, json.loads(setting))
-    arrays = (hashlib.sha256(one.tobytes()).hexdigest() for one in (world.effects, world.vectors))
+    arrays = (hashlib.sha256(array.tobytes()).hexdigest() for array in (world.effects, world.vectors))
     sizes = (world.samples, world.test_samples, sorted(world.lengths), getattr(world, "control", ""))
     return world.vectors.shape[1], world.length, (world.symbols, *arrays, world.length, *sizes)
 
@@ -312,6 +314,9 @@ class InteractionSuite(Suite):
 
     def tasks(self) -> Sequence[str]:
         return TASKS
+
+    def labels_of(self, profile: InteractionProfile, task: str) -> Sequence[str]:
+        return profile.plan(task).labels
 
     def column(self, name: str) -> Column | None:
         task = name.removesuffix(ELSEWHERE)

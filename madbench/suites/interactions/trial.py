@@ -42,13 +42,21 @@ class InteractionTrial(Trial):
     def build(job: Job, path: str = "auto") -> InteractionModel:
         agents = world_of(job)
         vectors, max_len = torch.from_numpy(agents.vectors), max(agents.length, *agents.lengths)
-        how = {"n_head": job.model.n_head, "budget": job.budget, "path": path, **job.mixer}
+        options = {"n_head": job.model.n_head, "budget": job.budget, "path": path, **job.mixer}
         with torch.random.fork_rng():
             torch.manual_seed(job.derived_seed("init"))
-            mixer = interaction_mixer(job.label, vectors.shape[1], max_len, **how)
-            model = InteractionModel(vectors, mixer).to(getattr(torch, job.training.precision))
+            mixer = interaction_mixer(job.label, vectors.shape[1], max_len, **options)
+            model = InteractionModel(vectors, mixer)
+            for tensor in (*model.parameters(), *model.buffers()):  # Module.to cannot convert tensors without data
+                if tensor.is_floating_point():
+                    tensor.data = tensor.data.to(getattr(torch, job.training.precision))
             model.start()
             return model
+
+    @staticmethod
+    def random_batch(job: Job, size: int, length: int, device: str) -> tuple[Tensor, ...]:
+        symbols = torch.randint(len(world_of(job).vectors), (size, length), device=device)
+        return symbols, torch.zeros(size, length, dtype=getattr(torch, job.training.precision), device=device)
 
     def micro_batches(self, step: int) -> Iterator[tuple[tuple[Tensor, Tensor], float]]:
         generator = np.random.default_rng([self.job.derived_seed("order"), step])

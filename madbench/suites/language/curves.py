@@ -32,8 +32,8 @@ def steps_name(threshold: float) -> str:
 def describe(runs: Sequence[Outcome]) -> str:
     """The protocol of language-model runs in a line."""
     protocol = recognised(LANGUAGE, [(run.job, run.record.details) for run in runs])
-    about = f"corpus {protocol.corpus.name} ({protocol.corpus.digest[:8]}), preset {protocol.name}"
-    return f"{about}, {protocol.precision}, budget {protocol.budget}"
+    corpus = f"corpus {protocol.corpus.name} ({protocol.corpus.digest[:8]}), preset {protocol.name}"
+    return f"{corpus}, {protocol.precision}, budget {protocol.budget}"
 
 
 def loss_curves(runs: Sequence[Outcome]) -> pd.DataFrame:
@@ -43,8 +43,8 @@ def loss_curves(runs: Sequence[Outcome]) -> pd.DataFrame:
     train_loss, validation_loss, validation_bits_per_byte, step_loss (mean over the steps since the last row).
     """
     names: dict[str, str] = {}
-    for found in by_protocol(LANGUAGE, runs, lambda run: run.job).values():
-        names = dict.fromkeys((run.job.id for run in found), describe(found)) | names
+    for of_protocol in by_protocol(LANGUAGE, runs, lambda run: run.job).values():
+        names = dict.fromkeys((run.job.id for run in of_protocol), describe(of_protocol)) | names
     rows = [
         {"protocol": names[run.job.id], "id": run.job.id}
         | {"label": run.job.label, "seed": run.job.seed, "status": run.record.status}
@@ -99,7 +99,7 @@ def run_losses(runs: Sequence[Outcome], thresholds: Sequence[float]) -> list[dic
     of a diverged one are.
     """
     common = common_seconds(runs)
-    found = []
+    losses = []
     for run in runs:
         evaluated = evaluations(run)
         numbers = dict.fromkeys(LOSSES, math.nan)
@@ -115,5 +115,5 @@ def run_losses(runs: Sequence[Outcome], thresholds: Sequence[float]) -> list[dic
             numbers |= dict(zip(PERPLEXITIES, np.exp([validation[-1], loss_l5(validation)])))
         if run.record.curve and (last := run.record.curve[-1])["seconds"] > 0:
             numbers[SPEED] = last["tokens"] / last["seconds"]
-        found.append(numbers)
-    return found
+        losses.append(numbers)
+    return losses

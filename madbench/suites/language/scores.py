@@ -38,12 +38,12 @@ class LanguageScoring(Scoring):
         return [*super().sources(tasks), run_losses.__module__]
 
     def groups(self, protocols: Sequence[Protocol]) -> list[Hashable]:
-        return [(one.profile_name, one.overrides, one.precision) for one in protocols]
+        return [(protocol.profile_name, protocol.overrides, protocol.precision) for protocol in protocols]
 
     def frame(self, outcomes: Sequence[Outcome], thresholds: Sequence[float] = ()) -> pd.DataFrame:
-        runs = [one for one in outcomes if one.record]
+        runs = [outcome for outcome in outcomes if outcome.record]
         losses = run_losses(runs, thresholds)
-        bits_a_nat = pd.Series([one["validation_bits_per_byte"] / one["validation_loss"] for one in losses]).mean()
+        bits_a_nat = pd.Series([x["validation_bits_per_byte"] / x["validation_loss"] for x in losses]).mean()
         rows = []
         for column, (run, numbers) in itertools.product(losses[0] if losses else (), list(zip(runs, losses))):
             value, is_loss, is_steps = numbers[column], column in (*LOSSES, *PERPLEXITIES), column.startswith(STEPS)
@@ -57,17 +57,17 @@ class LanguageScoring(Scoring):
             diverged = is_loss and run.record.status == "diverged"
             is_diverged = diverged or (is_steps and math.isnan(value))
             value = chance if is_diverged else value
-            about = self.suite.name, run.row, run.job.seed, column, value, not math.isnan(value), 1, diverged
+            identity = self.suite.name, run.row, run.job.seed, column, value, not math.isnan(value), 1, diverged
             ratio = run.details.get("budget_ratio", math.nan)
-            rows.append((*about, ratio, math.nan, chance, math.nan, is_diverged))
+            rows.append((*identity, ratio, math.nan, chance, math.nan, is_diverged))
         return pd.DataFrame(rows, columns=list(COLUMNS)).astype(COLUMNS)
 
     def claimed_thresholds(self, protocols: Sequence[Protocol]) -> Sequence[float]:
-        return PAPER_THRESHOLDS if all(one.profile.comparable_with_paper for one in protocols) else ()
+        return PAPER_THRESHOLDS if all(protocol.profile.comparable_with_paper for protocol in protocols) else ()
 
     def thresholds(self, groups: Sequence[Sequence[Outcome]], protocols: Sequence[Protocol]) -> Sequence[float]:
         """The paper's where all protocols are of its size, else those just above the lowest training loss."""
-        if all(one.profile.comparable_with_paper for one in protocols):
+        if all(protocol.profile.comparable_with_paper for protocol in protocols):
             return PAPER_THRESHOLDS
         runs = [run for group in groups for run in group if run.record]
         return thresholds_above(min((row["train_loss"] for run in runs for row in evaluations(run)), default=math.nan))
@@ -75,38 +75,38 @@ class LanguageScoring(Scoring):
     def columns(
         self, protocol: Protocol, outcomes: Sequence[Outcome], scores: pd.DataFrame, thresholds: Sequence[float]
     ) -> list[Column]:
-        """Those that say something: no bytes, no perplexities or no comparison of times, no column of them."""
+        """Columns that say something: no bytes, no perplexities or no comparison of times, no column of them."""
         for threshold in thresholds:
             if not 0 < threshold < math.inf:
                 raise ConfigError(f"threshold {threshold:g}: expected a loss above 0, in nats per token")
-        column, runs = self.suite.column, [one for one in outcomes if one.record]
-        shown = [replace(column(LOSS), heading="L5"), replace(column("validation_loss"), heading="Val")]
+        column, runs = self.suite.column, [outcome for outcome in outcomes if outcome.record]
+        chosen = [replace(column(LOSS), heading="L5"), replace(column("validation_loss"), heading="Val")]
         if scores[scores.column == "validation_bits_per_byte"].value.notna().any():
-            shown.append(column("validation_bits_per_byte"))
+            chosen.append(column("validation_bits_per_byte"))
         is_published = published_perplexities(protocol.profile_name, protocol.overrides)
         perplexities = PERPLEXITIES if is_published else ()
-        shown += [column(name) for name in (*perplexities, *map(steps_name, thresholds)) if name in set(scores.column)]
+        chosen += [column(name) for name in (*perplexities, *map(steps_name, thresholds)) if name in set(scores.column)]
         if not timing_differences(runs):
             common = common_seconds(runs)
             if scores.label.nunique() > 1 and math.isfinite(common):
-                shown.append(replace(column("equal_time_validation_loss"), heading=equal_time_heading(common)))
-            shown.append(column(SPEED))
-        return shown
+                chosen.append(replace(column("equal_time_validation_loss"), heading=equal_time_heading(common)))
+            chosen.append(column(SPEED))
+        return chosen
 
     def counting(self, outcomes: Sequence[Outcome]) -> set[str]:
-        return {one.job.id for one in outcomes if one.status == "finished"}
+        return {outcome.job.id for outcome in outcomes if outcome.status == "finished"}
 
     def value(self, job: Any, record: Any) -> float:
         return record.metrics.get(LOSS, math.nan)
 
     def costs(self, outcomes: Sequence[Outcome]) -> pd.DataFrame:
-        return super().costs([one for one in outcomes if one.record]).assign(column=LOSS)
+        return super().costs([outcome for outcome in outcomes if outcome.record]).assign(column=LOSS)
 
     def timing_differences(self, outcomes: Sequence[Outcome]) -> list[str]:
-        return timing_differences([one for one in outcomes if one.record])
+        return timing_differences([outcome for outcome in outcomes if outcome.record])
 
     def curves(self, outcomes: Sequence[Outcome]) -> pd.DataFrame:
-        return loss_curves([one for one in outcomes if one.record])
+        return loss_curves([outcome for outcome in outcomes if outcome.record])
 
     def sentences(self, protocol: Protocol) -> list[str]:
         model, training = protocol.profile.model_config(), protocol.profile.training_config(protocol.precision)
@@ -121,7 +121,7 @@ class LanguageScoring(Scoring):
         ]
 
     def about(self, protocol: Protocol, outcomes: Sequence[Outcome], columns: Sequence[Column], first: str = "") -> str:
-        runs = [one for one in outcomes if one.record]
+        runs = [outcome for outcome in outcomes if outcome.record]
         training = protocol.profile.training_config(protocol.precision)
         names = {column.name: column.heading for column in columns}
         count = training.steps // training.eval_every
@@ -167,8 +167,8 @@ def equal_time_heading(seconds: float) -> str:
 def _evaluation(evaluation: Mapping[str, Any]) -> list[str]:
     if not evaluation:
         return []
-    how = "; ".join(f"{name}: {evaluation[name]}" for name in ("train", "val") if name in evaluation)
-    return [f"An evaluation is {evaluation['windows']:,} windows of {evaluation['seq_len']:,} tokens ({how})."]
+    windows = "; ".join(f"{name}: {evaluation[name]}" for name in ("train", "val") if name in evaluation)
+    return [f"An evaluation is {evaluation['windows']:,} windows of {evaluation['seq_len']:,} tokens ({windows})."]
 
 
 def _corpus_text(corpus: Any) -> str:

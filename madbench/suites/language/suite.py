@@ -157,9 +157,9 @@ def plan(
     return decided(profile, labels, seeds, planned, trained)
 
 
-def jobs(labels: Iterable[str], profile: LanguageProfile, **how: Any) -> list[Job]:
+def jobs(labels: Iterable[str], profile: LanguageProfile, **options: Any) -> list[Job]:
     """The jobs of :func:`plan`; raises ``ConfigError`` for an override that decides nothing about any of them too."""
-    return plan(labels, profile, **how).checked()
+    return plan(labels, profile, **options).checked()
 
 
 def trained(job: Job) -> Hashable:

@@ -175,10 +175,10 @@ class Batches:
     def micro_batches(self, split: Split, starts: np.ndarray) -> Iterator[tuple[Tensor, Tensor]]:
         """Inputs and targets, int64 (B, T) on the device, of the windows at ``starts`` (N,), in parts of like size."""
         for part in np.array_split(starts, math.ceil(len(starts) / self.micro_batch)) if len(starts) else ():
-            found = map(torch.from_numpy, windows(self.tokens[split], part, self.seq_len))
+            batches = map(torch.from_numpy, windows(self.tokens[split], part, self.seq_len))
             if self.device.type == "cuda":
-                found = (ids.pin_memory() for ids in found)
-            inputs, targets = (ids.to(self.device, non_blocking=True) for ids in found)
+                batches = (ids.pin_memory() for ids in batches)
+            inputs, targets = (ids.to(self.device, non_blocking=True) for ids in batches)
             yield inputs, targets
 
 

@@ -105,7 +105,7 @@ def _model(checkout: Path, is_autoencoder: bool, config: ModelConfig, vocab_size
     return Model(
         vocab_size=vocab_size,
         layers=[attention, swiglu] * config.n_layer,
-        layer_cfgs=[one | own for one in configs * config.n_layer],
+        layer_cfgs=[layer_config | own for layer_config in configs * config.n_layer],
         norm=nn.LayerNorm,
         **size,
     )

@@ -35,7 +35,7 @@ MAD_TASKS = (
     "selective_copying",
 )
 """The six tasks of MAD, in the order of the published table (HyperMLP, Table 1)."""
-LARGEST = "largest_coefficient"
+LARGEST_COEFFICIENT = "largest_coefficient"
 """Column of curves of mixers whose coefficients may grow: the largest |a_ij|."""
 
 
@@ -203,9 +203,9 @@ def plan(
     return decided(profile, labels, seeds, planned, trained)
 
 
-def jobs(labels: Iterable[str], profile: MadProfile, **how: Any) -> list[Job]:
+def jobs(labels: Iterable[str], profile: MadProfile, **options: Any) -> list[Job]:
     """The jobs of :func:`plan`; raises ``ConfigError`` for an override that decides nothing about any of them too."""
-    return plan(labels, profile, **how).checked()
+    return plan(labels, profile, **options).checked()
 
 
 def trained(job: Job) -> Hashable:
@@ -285,9 +285,9 @@ class TokenSuite(Suite):
     }
     trained, size = map(staticmethod, (trained, size))
 
-    def plan(self, labels: Iterable[str], profile: MadProfile, **how: Any) -> Plan:
-        tasks = self.usual_tasks() if how.get("tasks") is None else how["tasks"]
-        return plan(labels, profile, **{**how, "tasks": tasks, "suite": self.name})
+    def plan(self, labels: Iterable[str], profile: MadProfile, **options: Any) -> Plan:
+        tasks = self.usual_tasks() if options.get("tasks") is None else options["tasks"]
+        return plan(labels, profile, **{**options, "tasks": tasks, "suite": self.name})
 
     def tasks(self) -> Sequence[str]:
         return tasks_of(self.name)
@@ -300,9 +300,9 @@ class TokenSuite(Suite):
 
     def job_setting(self, job: Job) -> list[str]:
         profile, changes = self.nearest(job, most_changes=math.inf)
-        profiles = {name: one for name, one in self.shipped().items() if one.difficulty == "baseline"}
+        profiles = {name: each for name, each in self.shipped().items() if each.difficulty == "baseline"}
         named = {"baseline": self.difficulty(job.task)}
-        named |= {name: one.settings(job.task)[0] for name, one in profiles.items()}
+        named |= {name: each.settings(job.task)[0] for name, each in profiles.items()}
         settings = [
             [name, *(f"{key}={value}" for key, value in job.setting.items() if setting.get(key) != value)]
             for name, setting in named.items()
@@ -315,7 +315,7 @@ class TokenSuite(Suite):
 
     def about_profile(self, profile: MadProfile) -> dict[str, Any]:
         tasks = self.usual_tasks()
-        return {"runs": sum(len(profile.settings(one)) * len(profile.trainings(one, "float32")) for one in tasks)}
+        return {"runs": sum(len(profile.settings(task)) * len(profile.trainings(task, "float32")) for task in tasks)}
 
     def check_profile(self, profile: MadProfile) -> tuple[str, set[int]]:
         usual = self.usual_tasks()
@@ -341,7 +341,7 @@ class MadSuite(TokenSuite):
     fidelities = ("corrected", "published")
 
     def tasks(self) -> Sequence[str]:
-        """Those of the benchmark, and those of packages that name this suite or none."""
+        """Tasks of the benchmark, and those of packages that name this suite or none."""
         return (*MAD_TASKS, *(task for name in (NAME, "") for task in tasks_of(name) if task not in MAD_TASKS))
 
     def usual_tasks(self) -> Sequence[str]:

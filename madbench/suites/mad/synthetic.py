@@ -14,7 +14,7 @@ BASE = dict(zip(MAD_TASKS, (0.30, 0.20, 0.45, 0.60, 0.45, 0.40), strict=True))
 
 
 def accuracy_of(job: Job) -> float:
-    """That of R without anything, less what the setting's difficulty and a bad learning rate cost."""
+    """The accuracy of R without anything, less what the setting's difficulty and a bad learning rate cost."""
     difficulty = 0.0002 * job.setting["seq_len"]
     badness = abs(np.log10(job.training.learning_rate / 5e-4)) + job.training.weight_decay
     return BASE[job.task] - difficulty - 0.05 * badness

@@ -15,7 +15,7 @@ from madbench.jobs import Job
 from madbench.mixers.traits import mixers_in
 from madbench.models.blocks import Backbone
 from madbench.models.mad import Autoencoder, MadModel, imitate_reference
-from madbench.suites.mad.suite import LARGEST, scheduled_rate, setting_of
+from madbench.suites.mad.suite import LARGEST_COEFFICIENT, scheduled_rate, setting_of
 from madbench.suites.trial import Interval, Trial, mixer_maker
 from madbench.tasks import IGNORE, SPLITS, ceiling, generate
 from madbench.text.corpus import Corpus
@@ -182,15 +182,16 @@ class MadTrial(Trial):
         if not mixers:
             return {}
         largest: list[Tensor] = []
-        hooks = [
-            mixer.register_forward_pre_hook(lambda one, given: largest.append(one.coefficients(*given).a.abs().amax()))
-            for mixer in mixers
-        ]
+
+        def watch(mixer: nn.Module, inputs: tuple[Tensor, ...]) -> None:
+            largest.append(mixer.coefficients(*inputs).a.abs().amax())
+
+        hooks = [mixer.register_forward_pre_hook(watch) for mixer in mixers]
         with self.autocast:
             self.model(self.data["validation"][0][:WATCHED_EXAMPLES])
         for hook in hooks:
             hook.remove()
-        return {LARGEST: float(torch.stack(largest).amax())}
+        return {LARGEST_COEFFICIENT: float(torch.stack(largest).amax())}
 
     def _examples(self, places: np.ndarray) -> tuple[Tensor, Tensor]:
         """Inputs and targets of consecutive places in the order of the epoch."""

@@ -17,6 +17,7 @@ from madbench.mixers.cd.grammar import PRESETS
 from madbench.mixers.cd.operator import CoefficientMixer
 from madbench.mixers.cd.sample_mixers import SampleMixers
 from madbench.mixers.checks import run_check, run_checks
+from madbench.mixers.srg import parts as srg_parts
 
 
 @torch.no_grad()
@@ -230,6 +231,11 @@ def with_positions_in_bfloat16(monkeypatch):
     monkeypatch.setattr(projections, "without_autocast", lambda x: no_autocast())
 
 
+def with_angles_in_bfloat16(monkeypatch):
+    sound = srg_parts.rotary_angles
+    monkeypatch.setattr(srg_parts, "rotary_angles", lambda *how: tuple(one.bfloat16().to(one) for one in sound(*how)))
+
+
 def with_scores_under_autocast(monkeypatch):
     monkeypatch.setattr(operator, "without_autocast", lambda x: contextlib.nullcontext())
 
@@ -262,6 +268,7 @@ def in_the_second_head_alone(monkeypatch):
         (with_twice_the_slope_of_gates, "cd:id-dg-cg", "V2 dense"),
         (with_late_steps_one_position_off, "cd:exp-sum-p", "V2 step"),
         (with_positions_in_bfloat16, "cd:exp-sum-p", "bfloat16"),
+        (with_angles_in_bfloat16, "cd:softmax-p", "bfloat16 sums"),
         (with_scores_under_autocast, "cd:mamba2", "bfloat16 sums"),
         (with_scores_under_autocast, "cd:relu-0.95-sum", "bfloat16 sums"),
         (with_inputs_of_convs_turned, "cd:gdn-cg", "V2 step"),

@@ -13,6 +13,7 @@ from madbench.mixers.checks import run_check
 from madbench.mixers.interactions.checks import checks
 from madbench.mixers.interactions.ha import operator as tuple_operator
 from madbench.mixers.interactions.hfa import operator as feature_operator
+from madbench.mixers.srg import parts
 from madbench.mixers.srg.parts import rotate
 from mixers.interactions.labels import all_labels_of
 
@@ -41,6 +42,23 @@ def assert_all_hold(label):
 )
 def test_every_check_of_a_label_holds(label):
     assert_all_hold(label)
+
+
+@pytest.mark.parametrize("label", ["hfa:8+9+9+9w-p!", "hfa:9w-p!", "hfa:7+9w!"])
+def test_the_bounds_of_bfloat16_have_room_for_the_roundings_of_every_factor(label):
+    label = parse(label)
+    (check,) = (one for one in checks(family_of(label), label) if one.name == "bfloat16")
+    outcome = run_check(check)
+    assert outcome.verdict == "pass", outcome.row
+
+
+@pytest.mark.parametrize("label", ["hfa:2-p-q", "hfa:1+2w-p-q"])
+def test_angles_of_positions_rounded_to_bfloat16_are_found(label, monkeypatch):
+    sound = parts.rotary_angles
+    monkeypatch.setattr(parts, "rotary_angles", lambda *how: tuple(one.bfloat16().to(one) for one in sound(*how)))
+    label = parse(label)
+    (check,) = (one for one in checks(family_of(label), label) if one.name == "bfloat16 sums")
+    assert run_check(check).verdict == "fail"
 
 
 @functools.cache

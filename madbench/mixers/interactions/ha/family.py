@@ -39,6 +39,7 @@ class TupleFamily(InteractionFamily):
     """See :class:`madbench.mixers.Family`."""
 
     name = "ha"
+    description = "Attention to tuples of several tokens at once (HyperAttention)."
     syntax = "[L|C]degree[u][s|a][-p][-q|v][!]"
     example = "ha:3us-q"
     Label, Allocation = Label, Allocation

@@ -18,6 +18,9 @@ class FeatureFamily(InteractionFamily):
     """See :class:`madbench.mixers.Family`."""
 
     name = "hfa"
+    description = (
+        "Attention whose scores are products of several scores, each of its own features (HyperFeatureAttention)."
+    )
     syntax = "[L|C]order{+order}[w][-p][-q|v][!]"
     example = "hfa:2w-p-q"
     Label, Allocation = Label, Allocation

@@ -4,14 +4,15 @@ import json
 
 import pytest
 
-from madbench.cli.labels import MOST_REASONS, budget
+from madbench.cli.costs import MOST_REASONS
+from madbench.cli.explain import explain
 from madbench.errors import BudgetError
 from madbench.mixers import build, solve
 from madbench.suites.mad.suite import MAD
 
 
 def test_json_agrees_with_a_count_by_hand(invoke):
-    (row,) = json.loads(invoke(budget, "R-cg-q", "--json").output)
+    (row,) = json.loads(invoke(explain, "--cost", "R-cg-q", "--json").output)
     assert row["ranks"] == {"qk": 32, "vo": 138, "mix": 0}
     assert row["widths"] == {"qk": 16, "vo": 69}
     assert row["terms"] == {"qk": 8192, "vo": 35328, "conv": 1024, "qk_gate": 4128, "vo_gate": 17802}
@@ -21,14 +22,14 @@ def test_json_agrees_with_a_count_by_hand(invoke):
 
 
 def test_the_default_size_is_that_of_a_job(invoke):
-    (row,) = json.loads(invoke(budget, "G-cg-q-12o", "--json").output)
+    (row,) = json.loads(invoke(explain, "--cost", "G-cg-q-12o", "--json").output)
     model = MAD.Profile.Model()
     assert row["terms"] == solve("G-cg-q-12o", model.d_model, model.n_head, 128).terms
 
 
 def test_both_counts_are_shown_whichever_budget_solves_the_ranks(invoke):
     for rule in ("strict", "paper"):
-        (row,) = json.loads(invoke(budget, "R-12o!", "--budget", rule, "--json").output)
+        (row,) = json.loads(invoke(explain, "--cost", "R-12o!", "--budget", rule, "--json").output)
         assert row["budget"] == rule
         assert row["total"] == 65536 + 2 * (2 * 16 * 129 + 2 * 128 * 33)
         assert row["paper_total"] == 65536 + 2 * (2 * 16 * 129)
@@ -38,29 +39,29 @@ def test_both_counts_are_shown_whichever_budget_solves_the_ranks(invoke):
 
 def test_the_total_is_the_number_of_parameters_of_the_built_mixer(invoke):
     words = ("--d-model", 48, "--n-head", 3, "--max-len", 20, "--mix-rank", 5, "model.rank_multiple=2")
-    (row,) = json.loads(invoke(budget, "G-pcg-q-12o", *words, "--json").output)
+    (row,) = json.loads(invoke(explain, "--cost", "G-pcg-q-12o", *words, "--json").output)
     mixer = build("G-pcg-q-12o", 48, 20, n_head=3, mix_rank=5, rank_multiple=2)
     assert row["total"] == sum(parameter.numel() for parameter in mixer.parameters())
 
 
 def test_labels_of_an_installed_family_stand_beside_the_built_in_ones(invoke, refuse, install_example):
     install_example("plugin")
-    text = invoke(budget, "lin:elu-g", "S", "--terms").output
+    text = invoke(explain, "--cost", "lin:elu-g", "S", "--terms").output
     assert "lin:elu-g" in text and "projections" in text and "2 d r_qk" in text
-    (row,) = json.loads(invoke(budget, "lin:elu-g", "--json").output)
+    (row,) = json.loads(invoke(explain, "--cost", "lin:elu-g", "--json").output)
     assert row["total"] == row["paper_total"] == sum(row["terms"].values())
-    assert "unknown key 'mix_rank'" in refuse(budget, "S", "lin:elu", "--mix-rank", 8)
-    assert not invoke(budget, "lin:elu", "eps=1e-5").exception
+    assert "unknown key 'mix_rank'" in refuse(explain, "--cost", "S", "lin:elu", "--mix-rank", 8)
+    assert not invoke(explain, "--cost", "lin:elu", "eps=1e-5").exception
 
 
 def test_the_name_of_a_fidelity_is_no_budget(invoke):
-    result = invoke(budget, "S", "--budget", "published")
+    result = invoke(explain, "--cost", "S", "--budget", "published")
     assert result.exit_code == 2 and "'paper'" in result.output
 
 
 @pytest.mark.parametrize("columns", [80, 100])
 def test_the_papers_labels_fit_the_width_and_nothing_is_cut(invoke, columns):
-    text = invoke(budget, "@table1", columns=columns).output
+    text = invoke(explain, "--cost", "@table1", columns=columns).output
     assert max(map(len, text.splitlines())) <= columns
     assert "…" not in text
     for cell in ("R-pcg-q-12o", "104,288", "-37,728", "1.576", "paper"):
@@ -69,7 +70,7 @@ def test_the_papers_labels_fit_the_width_and_nothing_is_cut(invoke, columns):
 
 def test_one_label_is_broken_down_and_several_only_on_request(invoke):
     def broken_down(*words):
-        return invoke(budget, *words).output.count("W_q, W_k")
+        return invoke(explain, "--cost", *words).output.count("W_q, W_k")
 
     assert broken_down("S-c") == 1
     assert broken_down("S-c", "R-c") == 0
@@ -78,29 +79,29 @@ def test_one_label_is_broken_down_and_several_only_on_request(invoke):
 
 def test_an_infeasible_label_hides_no_other_and_ends_in_its_message(invoke):
     words = ("S-c", "R-cg-q-12o", "R", "--d-model", 32, "--max-len", 1024)
-    result = invoke(budget, *words)
+    result = invoke(explain, "--cost", *words)
     assert isinstance(result.exception, BudgetError)
     assert "R-cg-q-12o does not fit its budget" in str(result.exception)
     assert "4,352" in result.output and "4,096" in result.output and "no fit" in result.output
-    rows = json.loads(invoke(budget, *words, "--json").stdout)
+    rows = json.loads(invoke(explain, "--cost", *words, "--json").stdout)
     assert [row["label"] for row in rows] == ["S-c", "R-cg-q-12o", "R"]
     assert ["error" in row for row in rows] == [False, True, False]
 
 
 def test_a_long_list_of_infeasible_labels_is_cut_short(refuse):
-    message = refuse(budget, "{S,R,G}-{cg,g}-q-12o", "--d-model", 8, "--max-len", 4096)
+    message = refuse(explain, "--cost", "{S,R,G}-{cg,g}-q-12o", "--d-model", 8, "--max-len", 4096)
     assert message.count("does not fit its budget") == MOST_REASONS
     assert message.endswith("and 3 more labels that do not fit")
 
 
 def test_a_size_that_is_no_size_is_a_usage_error(invoke):
-    result = invoke(budget, "S", "--n-head", 0)
+    result = invoke(explain, "--cost", "S", "--n-head", 0)
     assert result.exit_code == 2 and "--n-head" in result.output
 
 
 def test_a_setting_that_no_label_reads_is_refused_and_one_that_some_do_holds_for_those(main, refuse):
-    assert "mix_rank has no effect on S, R-c; settings of" in refuse(budget, "S", "R-c", "--mix-rank", 5)
-    assert "registers has no effect on S; settings of" in refuse(budget, "S", "model.registers=8")
+    assert "mix_rank has no effect on S, R-c; settings of" in refuse(explain, "--cost", "S", "R-c", "--mix-rank", 5)
+    assert "registers has no effect on S; settings of" in refuse(explain, "--cost", "S", "model.registers=8")
     shown = main("budget", "S", "R-k-q", "R-12!", "--mix-rank", 5, "model.registers=8", "--json")
     assert shown.code == 0, shown.stderr
     rows = {row["label"]: row for row in json.loads(shown.stdout)}

@@ -8,8 +8,8 @@ from importlib import metadata
 import pytest
 from packaging.requirements import Requirement
 
-from madbench.cli import doctor as module
-from madbench.cli.doctor import doctor
+from madbench.cli import machine as module
+from madbench.cli.validate import validate
 from madbench.errors import TrainingError
 
 
@@ -18,7 +18,7 @@ def examine(invoke, tmp_path):
     """What ``doctor --json`` says, and the error it ends in."""
 
     def examine(*words):
-        result = invoke(doctor, "--results", tmp_path / "results", "--json", *words)
+        result = invoke(validate, "--machine", "--results", tmp_path / "results", "--json", *words)
         return json.loads(result.stdout, parse_constant=pytest.fail), str(result.exception or "")
 
     return examine
@@ -95,7 +95,7 @@ def test_a_package_that_is_missing_or_too_old_is_found_with_its_cure(examine, mo
 def test_a_missing_extra_is_no_problem_and_comes_with_its_command(invoke, monkeypatch, tmp_path):
     project = {"dependencies": ["numpy>=1.26"], "optional-dependencies": {"kernels": ["no-such-package>=1"]}}
     monkeypatch.setattr(module, "_project", lambda: project)
-    result = invoke(doctor, "--results", tmp_path)
+    result = invoke(validate, "--machine", "--results", tmp_path)
     assert result.exit_code == 0
     assert "kernels" in result.output and "install with: pip install -e '.[kernels]'" in result.output
 
@@ -126,16 +126,18 @@ def test_the_results_folder_is_tried_and_not_created(examine, tmp_path):
 
 def test_a_results_folder_that_cannot_be_written_is_found(refuse, tmp_path):
     (tmp_path / "file").write_text("")
-    assert "cannot be written: Not a directory" in refuse(doctor, "--results", tmp_path / "file" / "results")
+    assert "cannot be written: Not a directory" in refuse(
+        validate, "--machine", "--results", tmp_path / "file" / "results"
+    )
 
 
 def test_a_full_disk_is_found(refuse, tmp_path, monkeypatch):
     monkeypatch.setattr(module, "LEAST_FREE_BYTES", 1 << 80)
-    assert "MiB free" in refuse(doctor, "--results", tmp_path)
+    assert "MiB free" in refuse(validate, "--machine", "--results", tmp_path)
 
 
 def test_the_screen_names_everything(invoke, tmp_path):
-    text = invoke(doctor, "--results", tmp_path).output
+    text = invoke(validate, "--machine", "--results", tmp_path).output
     for part in ("python", "cores usable", "bfloat16", "gpu" if "none that torch" in text else "cuda:0", "torch"):
         assert part in text
     assert "chunked cpu" in text and "largest relative error" in text and "GiB free" in text

@@ -1,3 +1,5 @@
+"""What this machine has and lacks, for ``madbench validate --machine``."""
+
 from __future__ import annotations
 
 import math
@@ -17,7 +19,6 @@ from rich.console import Console
 from rich.text import Text
 
 import madbench
-from madbench.cli.options import RESULTS, JsonOption, ResultsOption
 from madbench.cli.packages import KINDS
 from madbench.cli.printing import print_json
 from madbench.errors import MadbenchError, TrainingError
@@ -33,21 +34,14 @@ LEAST_FREE_BYTES = 100 * 2**20
 LABELS_OF_CHECK = ("S-pc", "R-cg-q-12", "G-pcg-q-12o")  # together every letter of the grammar but v and !
 
 
-class DoctorError(MadbenchError):
+class MachineError(MadbenchError):
     """This machine lacks something that training needs."""
 
 
-def doctor(results: ResultsOption = RESULTS, as_json: JsonOption = False) -> None:
-    """Show what this machine has, run every path of the operator once, and name what is missing.
+def check_machine(results: Path, as_json: bool) -> None:
+    """Prints what this machine has, runs every path of the operator once, and names what is missing.
 
-    Exit code 2 when something that madbench run needs is missing. A family or
-    task of another package that is broken is named, and is none of that.
-
-    [bold]Examples[/bold]
-
-      madbench doctor
-      madbench doctor --results /data/runs     can runs be stored there?
-      madbench doctor --json
+    Raises ``MachineError`` where something that training needs is missing.
     """
     packages, extras = requirements()
     content: dict[str, Any] = {"machine": _machine(), "packages": packages, "extras": extras}
@@ -69,7 +63,7 @@ def doctor(results: ResultsOption = RESULTS, as_json: JsonOption = False) -> Non
     else:
         _print(content)
     if content["problems"]:
-        raise DoctorError("\n".join(content["problems"]))
+        raise MachineError("\n".join(content["problems"]))
 
 
 def requirements() -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:

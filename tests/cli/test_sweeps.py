@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from madbench.cli.progress import status
+from madbench.cli.ls import ls
 from madbench.execute import journal as journal_module
 from madbench.execute.journal import Journal
 from madbench.files import seal, unseal
@@ -41,15 +41,15 @@ def test_a_sweep_at_work_is_shown_with_its_slots_and_its_failures(begin, invoke,
         journal.on_event({"event": "started", "job": JOBS[36], "slot": 7})
         progress = {"step": 30, "total_steps": 60, "accuracy": 0.25}
         journal.on_event({"event": "progress", "job": JOBS[36], "slot": 7, "progress": progress})
-        lines = invoke(status, "--results", tmp_path).output.splitlines()
-        content = json.loads(invoke(status, "--results", tmp_path, "--json").output)
+        lines = invoke(ls, "sweeps", "--results", tmp_path).output.splitlines()
+        content = json.loads(invoke(ls, "sweeps", "--results", tmp_path, "--json").output)
     assert lines[0] == "running     madbench run R-cg-q-12o --seeds 0-39"
     assert lines[1].startswith("40 jobs, a title; since 20")
     assert "36/40 done  15 failed" in lines[2]
     assert lines[3].split()[:4] == ["R-cg-q-12o", "compression", "seed", "36"] and "50% accuracy 0.250" in lines[3]
     assert lines[4] == "1 finished, 15 failed, 20 already in the store, 1 running, 3 waiting"
     assert lines[5] == "  failed: R-cg-q-12o compression seed 21: MemoryError"
-    assert lines[-1] == "  and 5 more failed; madbench status --json has them all"
+    assert lines[-1] == "  and 5 more failed; madbench ls sweeps --json has them all"
     (sweep,) = content
     assert (sweep["state"], sweep["done"], sweep["total"]) == ("running", 36, 40)
     assert len(sweep["failures"]) == 15 and sweep["failures"][0]["reason"] == "MemoryError"
@@ -64,13 +64,13 @@ def test_a_sweep_that_died_is_shown_with_the_command_that_resumes_it(begin, invo
     content = unseal(journal.path.read_bytes())
     del content["ended"]
     journal.path.write_text(json.dumps(seal(content)))
-    output = invoke(status, "--results", tmp_path).output
+    output = invoke(ls, "sweeps", "--results", tmp_path).output
     assert output.startswith("died ") and "1 finished, 39 not done" in output
     assert "it died, 39 jobs left: the same command resumes" in output
     assert "&& madbench run R-cg-q-12o --seeds 0-39" in output
     for job in JOBS[1:]:
         (store.root / "runs" / job.id).mkdir()
-    assert "all its jobs are in the store by now" in invoke(status, "--results", tmp_path).output
+    assert "all its jobs are in the store by now" in invoke(ls, "sweeps", "--results", tmp_path).output
 
 
 def test_an_interrupted_sweep_and_one_that_broke_say_so(begin, invoke, tmp_path):
@@ -78,7 +78,7 @@ def test_an_interrupted_sweep_and_one_that_broke_say_so(begin, invoke, tmp_path)
         with pytest.raises(type(error)), begin() as journal:
             train(journal, JOBS[0])
             raise error
-    output = invoke(status, "--results", tmp_path).output
+    output = invoke(ls, "sweeps", "--results", tmp_path).output
     assert "it was interrupted, 39 jobs left" in output and "it ended with an error: the disk is on fire" in output
 
 
@@ -87,9 +87,9 @@ def test_a_damaged_journal_does_not_hide_the_others(begin, invoke, tmp_path):
         with begin() as journal:
             train(journal, JOBS[0])
     journal.path.write_text("{")
-    output = invoke(status, "--results", tmp_path).output
+    output = invoke(ls, "sweeps", "--results", tmp_path).output
     assert "damaged  " in output and "finished    madbench run" in output
-    states = [sweep["state"] for sweep in json.loads(invoke(status, "--results", tmp_path, "--json").output)]
+    states = [sweep["state"] for sweep in json.loads(invoke(ls, "sweeps", "--results", tmp_path, "--json").output)]
     assert sorted(states) == ["damaged", "finished"]
 
 
@@ -104,9 +104,9 @@ def test_every_damage_to_a_journal_is_one_line(begin, invoke, tmp_path):
     damages |= {"flipped": sound.replace(b'"total": 40', b'"total": 41').decode()}
     for damage in damages.values():
         journal.path.write_text(damage)
-        output = invoke(status, "--results", tmp_path).output
+        output = invoke(ls, "sweeps", "--results", tmp_path).output
         assert output.startswith(f"damaged  {journal.path}: not the journal of a sweep: ") and output.count("\n") == 1
-        (sweep,) = json.loads(invoke(status, "--results", tmp_path, "--json").output)
+        (sweep,) = json.loads(invoke(ls, "sweeps", "--results", tmp_path, "--json").output)
         assert sweep.keys() == {"name", "state", "error"}
 
 
@@ -114,16 +114,16 @@ def test_a_folder_in_place_of_a_journal_is_named(begin, invoke, tmp_path):
     with begin() as journal:
         train(journal, JOBS[0])
     journal.path.with_name("20990101T000000Z-1.json").mkdir()
-    output = invoke(status, "--results", tmp_path).output
+    output = invoke(ls, "sweeps", "--results", tmp_path).output
     assert output.count("damaged") == 1 and "is a directory" in output and "finished    madbench run" in output
 
 
 def test_a_folder_without_sweeps_and_none_at_all(invoke, refuse, tmp_path):
-    assert "no sweep is recorded here" in invoke(status, "--results", tmp_path).output
-    assert json.loads(invoke(status, "--results", tmp_path, "--json").output) == []
-    assert "there is no such results folder" in refuse(status, "--results", tmp_path / "none")
-    assert refuse(status, "--watch", "--json").startswith("--watch has no effect with --json")
-    assert refuse(status, "--watch") == "--watch has no effect where the output is no terminal"
+    assert "no sweep is recorded here" in invoke(ls, "sweeps", "--results", tmp_path).output
+    assert json.loads(invoke(ls, "sweeps", "--results", tmp_path, "--json").output) == []
+    assert "there is no such results folder" in refuse(ls, "sweeps", "--results", tmp_path / "none")
+    assert refuse(ls, "sweeps", "--watch", "--json").startswith("--watch has no effect with --json")
+    assert refuse(ls, "sweeps", "--watch") == "--watch has no effect where the output is no terminal"
 
 
 def test_status_imports_neither_torch_nor_pandas(begin, tmp_path):
@@ -147,7 +147,7 @@ def test_a_sweep_of_which_nobody_can_tell_whether_it_runs_is_not_shown_as_runnin
         with monkeypatch.context() as patch:
             error = OSError(errno.ENOLCK, "No locks available")
             patch.setattr(journal_module.fcntl, "flock", lambda *_: (_ for _ in ()).throw(error))
-            result = invoke(status, "--results", tmp_path)
+            result = invoke(ls, "sweeps", "--results", tmp_path)
     assert result.exit_code == 0
     lines = result.output.splitlines()
     assert lines[0].startswith("unknown     madbench run") and not [line for line in lines if "running" in line]

@@ -1,4 +1,4 @@
-"""``madbench claim``, and a claims file of one's own in every verb that judges."""
+"""``madbench new claim``, and a claims file of one's own in every verb that judges."""
 
 from __future__ import annotations
 

@@ -10,7 +10,8 @@ from rich.console import Console
 from rich.table import Column, Table
 from rich.text import Text
 
-from madbench.cli.options import LABELS_HELP, JsonOption, argument, option
+from madbench.cli.options import LABELS_HELP, JsonOption
+from madbench.cli.parameters import argument, option
 from madbench.cli.printing import print_json, tracked
 from madbench.errors import ConfigError
 from madbench.labels import expand

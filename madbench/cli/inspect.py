@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Console
 
 from madbench.cli import options
-from madbench.cli.ls import setting_change
-from madbench.cli.options import argument, option, output_option
-from madbench.cli.plots import LayoutOptions
+from madbench.cli.listings import setting_change
+from madbench.cli.parameters import argument, option, output_option
+from madbench.cli.plot import LayoutOptions
 from madbench.cli.printing import counted, print_json, print_lines, table_lines
 from madbench.cli.trained_models import TrainedModel
 from madbench.errors import ConfigError

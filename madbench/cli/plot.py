@@ -14,7 +14,8 @@ from rich.console import Console
 from madbench.analysis.figures import figure_names, suites_of_figure
 from madbench.analysis.marked_text import Width
 from madbench.cli import options
-from madbench.cli.options import argument, labels_and_overrides, option, output_option, split_list
+from madbench.cli.parameters import argument, option, output_option
+from madbench.cli.words import labels_and_overrides, names_and_labels, split_list
 from madbench.errors import ConfigError, StoreError, did_you_mean
 from madbench.labels import expand
 from madbench.suites import suites
@@ -103,7 +104,7 @@ def plot(
     from madbench.analysis.figures.registry import drawing_of, figure_frame
 
     known = figure_names()
-    asked, others = options.names_and_labels(words or [], known, "figure")
+    asked, others = names_and_labels(words or [], known, "figure")
     own = {"learning": {"y": y}, "loss": {"x": x, "log_x": log_x}, "budget": {"x": cost}}
     own = {name: {key: value for key, value in of_figure.items() if value} for name, of_figure in own.items()}
     flags = {"--y": (y, "learning"), "--x": (x, "loss"), "--log-x": (log_x, "loss"), "--cost": (cost, "budget")}

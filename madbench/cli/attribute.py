@@ -1,0 +1,35 @@
+"""``madbench attribute``: what each factor of the stored labels is worth."""
+
+from __future__ import annotations
+
+from madbench.cli import options
+from madbench.cli.options import StoredOptions, StoredWordsArgument
+from madbench.cli.parameters import option
+from madbench.cli.printing import print_text_table
+
+
+def attribute(
+    words: StoredWordsArgument = None,
+    pairs: option(bool, "Show every pair of labels below its factor.", "--pairs") = False,
+    *,
+    stored: StoredOptions,
+    printed: options.PrintOptions,
+) -> None:
+    """Estimate what each factor of the labels is worth: convolution, gates, RoPE, rank, mixing, layout, base, budget.
+
+    A factor's effect is its mean over all pairs of stored labels that differ in
+    it alone, with a 95% interval. Below are the significant interactions of two
+    factors. Protocols are never mixed, as in madbench table.
+
+    [bold]Examples[/bold]
+
+      madbench attribute
+      madbench attribute @table1 --profile full --pairs
+      madbench attribute -t in_context_recall,language_model --format json
+    """
+    from madbench.analysis.attribution import attribution_table
+
+    selection = stored.selection(words)
+    found = selection.select("no two labels share a protocol", lambda labels: len(labels) > 1)
+    table = attribution_table(found.scores, found.sentences(), pairs).checked(stored.results)
+    print_text_table(table, printed)

@@ -1,0 +1,145 @@
+"""What labels cost, for ``madbench explain --cost``: ranks, parameters by both budgets, decoding state and FLOPs."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields
+from typing import Any
+
+from rich.console import Console
+
+from madbench.cli.options import BudgetOption
+from madbench.cli.parameters import option
+from madbench.cli.printing import first_of, print_json, print_lines, table_lines
+from madbench.config import from_mapping, settings_of
+from madbench.errors import BudgetError, ConfigError
+from madbench.labels import expand, family_of
+from madbench.labels.names import spelled
+from madbench.mixers import Allocation, solve, used_settings
+
+BYTES_PER_ELEMENT = 2  # of a model in bfloat16
+MOST_REASONS = 3
+_option = functools.partial(option, rich_help_panel="With --cost")
+
+
+@dataclass(frozen=True)
+class CostOptions:
+    """The size at which labels are solved, and what is shown of them."""
+
+    d_model: _option(int, "Width d of the model.", min=1) = 128
+    max_len: _option(int, "Longest sequence L, the rows of the tables of 1 and 2.", min=1) = 128
+    n_head: _option(int, "Heads H; a G label has twice as many query heads.", min=1) = 2
+    budget: BudgetOption = "strict"
+    mix_rank: _option(int | None, "Short for mix_rank=VALUE.", show_default="16") = None
+    rank_multiple: _option(int | None, "Short for rank_multiple=VALUE.", show_default="1") = None
+    terms: _option(bool, "Break several labels down term by term too.", "--terms") = False
+
+    @property
+    def given(self) -> Iterator[str]:
+        """Those that are not as they are by default, as on the command line."""
+        for field in fields(self):
+            value = getattr(self, field.name)
+            if value != field.default:
+                yield f"--{field.name.replace('_', '-')}" + f" {value}" * (value is not True)
+
+
+def print_costs(labels: Sequence[str], overrides: Sequence[str], asked: CostOptions, as_json: bool) -> None:
+    """Prints a row a label, and of a single one every term; raises ``BudgetError`` for labels that do not fit."""
+    if asked.terms and as_json:
+        raise ConfigError("--terms has no effect with --json, which has every term")
+    size = asked.d_model, asked.n_head, asked.max_len, asked.budget
+    short = {"mix_rank": asked.mix_rank, "rank_multiple": asked.rank_multiple}
+    given = [f"{name}={value}" for name, value in short.items() if value is not None]
+    settings = settings_of([*(word.removeprefix("model.") for word in overrides), *given])
+    solved: dict[str, Allocation] = {}
+    found: dict[str, dict[str, Any]] = {}
+    labels = expand(labels)
+    for label in labels:
+        from_mapping(family_of(label).Settings, settings, f"settings of {label}")
+    reads = {label: used_settings(label) for label in labels}
+    for name in settings:
+        if labels and not any(name in read for read in reads.values()):
+            has = ", ".join(f"model.{known}" for known in dict.fromkeys(itertools.chain(*reads.values()))) or "none"
+            raise ConfigError(f"{name} has no effect on {', '.join(labels[:4])}; settings of their mixers: {has}")
+    for label in labels:
+        try:
+            own = {name: value for name, value in settings.items() if name in reads[label]}
+            solved[label] = solve(label, *size, **own)
+            found[label] = _counts(solved[label])
+        except BudgetError as error:
+            found[label] = {"error": str(error)}
+    problems = [row["error"] for row in found.values() if "error" in row]
+    if as_json:
+        print_json([{"label": label} | row for label, row in found.items()])
+    elif solved:
+        console = Console(highlight=False)
+        _print_summary(console, found)
+        console.print(
+            f"d_model {asked.d_model}, n_head {asked.n_head}, max_len {asked.max_len}, ranks by the {asked.budget} "
+            "budget. r_qk, r_vo: ranks over all heads; d_qk, d_vo: width of one head; r_mix: rank r of R(1), R(2). "
+            "state: bytes a token adds to the decoding cache of a bfloat16 model, 0 where its size is fixed; FLOP: of "
+            "a forward pass, per token at max_len. B: budget in parameters; left: B - strict.",
+            style="dim",
+        )
+        for label, allocation in solved.items() if asked.terms or len(found) == 1 else ():
+            console.print(f"\n{spelled(label)}", style="bold", markup=False)
+            print_lines(console, table_lines(_breakdown(allocation, found[label]), right=("parameters", "of B")))
+    if problems:
+        raise BudgetError("\n".join(first_of(problems, MOST_REASONS, "and {:,} more labels that do not fit")))
+
+
+def _counts(allocation: Allocation) -> dict[str, Any]:
+    target, total = allocation.target, allocation.total
+    paper_total = getattr(allocation, "paper_total", total)
+    parts = {name: dict(getattr(allocation, name, {})) for name in ("ranks", "widths", "terms")}
+    content = vars(allocation.size) | parts | {"target": target, "total": total, "ratio": allocation.ratio}
+    content |= {"slack": target - total, "paper_total": paper_total, "paper_ratio": paper_total / target}
+    return content | {
+        "state_bytes_per_token": allocation.state_bytes_per_token(BYTES_PER_ELEMENT),
+        "flops_per_token": allocation.flops_per_token(allocation.size.max_len),
+    }
+
+
+def _print_summary(console: Console, found: Mapping[str, dict[str, Any]]) -> None:
+    """Ranks and costs, and below them parameters; a label without ranks does not fit."""
+    names = {
+        name if len(name) == 1 else f"{letter}_{name}": (kind, name)
+        for kind, letter in (("ranks", "r"), ("widths", "d"))
+        for row in found.values()
+        for name in row.get(kind, ())
+    }
+    ranks, parameters = [], []
+    for label, row in found.items():
+        if "error" in row:
+            ranks.append({"label": f"{label} (no fit)"})
+            parameters.append(ranks[-1])
+            continue
+        costs = {"state": row["state_bytes_per_token"], "FLOP": row["flops_per_token"]}
+        counts = {"B": row["target"], "strict": row["total"], "left": row["slack"], "paper": row["paper_total"]}
+        ratios = {"strict/B": row["ratio"], "paper/B": row["paper_ratio"]}
+        line = {"label": label} | {heading: row[kind].get(name) for heading, (kind, name) in names.items()}
+        ranks.append(line | {name: f"{cost:,.0f}" for name, cost in costs.items()})
+        line = {"label": label} | {name: f"{count:,}" for name, count in counts.items()}
+        parameters.append(line | {name: f"{ratio:.3f}" for name, ratio in ratios.items()})
+    for i, lines in enumerate((ranks, parameters)):
+        console.print(end="\n" * i)
+        print_lines(console, table_lines(lines, right={name for line in lines for name in line} - {"label"}))
+
+
+def _breakdown(allocation: Allocation, counts: Mapping[str, Any]) -> list[dict[str, str]]:
+    formulas = getattr(allocation, "formulas", {})
+    raised = counts["target"] - 4 * allocation.size.d_model**2
+    terms = [(name, *formulas.get(name, ("", "")), count) for name, count in allocation.terms.items()]
+    terms += [
+        ("strict", "all terms", "", counts["total"]),
+        ("paper", "without tables", "", counts["paper_total"]),
+        ("B", f"4 d^2 + {raised:,}" if raised else "4 d^2", "", counts["target"]),
+        ("left", "B - strict", "", counts["slack"]),
+    ]
+    return [
+        {"term": term, "formula": formula, "parameters": f"{count:,}"}
+        | {"of B": f"{count / counts['target']:.1%}", "tensors": tensors}
+        for term, formula, tensors, count in terms
+    ]

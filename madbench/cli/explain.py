@@ -1,0 +1,119 @@
+"""``madbench explain``: what labels mean, and with ``--cost`` what they cost."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Iterator
+
+from rich.console import Console
+from rich.table import Column, Table
+from rich.text import Text
+
+from madbench import labels as grammar
+from madbench.cli.costs import CostOptions, print_costs
+from madbench.cli.options import LABELS_HELP, JsonOption
+from madbench.cli.parameters import argument, option
+from madbench.cli.printing import print_json
+from madbench.cli.words import labels_and_overrides
+from madbench.errors import ConfigError
+from madbench.labels import Label, diff, expand, factor_names, levels, parse
+from madbench.labels.names import spelled
+
+
+def explain(
+    words: argument(
+        list[str],
+        "LABEL|KEY=VALUE",
+        LABELS_HELP + " With --cost KEY=VALUE is a setting of their mixers, such as mix_rank=8.",
+        show_default=False,
+    ),
+    show_all: option(bool, "Of several labels show what they share too, letter by letter.", "--all") = False,
+    cost: option(bool, "Show what they cost: ranks, parameters, decoding state and FLOPs.", "--cost") = False,
+    *,
+    costs: CostOptions,
+    as_json: JsonOption = False,
+) -> None:
+    """Explain every letter of a label, or what a label costs; of several, what each has that the first has not.
+
+    A row a letter: what it does, its equation, its place in the HyperMLP paper.
+    A row - says what the label does without. Beside another label, + is what it
+    adds to the first and - what it lacks.
+
+    --cost: softmax attention of width d has 4 d^2 parameters, and that is the
+    budget B. A label with c gets 8 d more for its conv taps, one with D 4 d_qk +
+    d_vo for its lambda and norm. --budget chooses the rule for the ranks; both
+    counts of them are always shown: strict has every parameter, paper leaves out
+    the tables of R(1) and R(2).
+
+    [bold]Examples[/bold]
+
+      madbench explain G-cg-q-12o           one label, letter by letter
+      madbench explain R-cg-q R-cg-q-12o    how the second differs from the first
+      madbench explain R-cg-q R-cg-q-12o --all   and all letters of both
+      madbench explain HyperGLU --json      the paper's names are labels too
+      madbench explain --cost G-cg-q-12o    its ranks and parameters, term by term
+      madbench explain --cost @table1       the paper's labels
+      madbench explain --cost '~R-cg-q-12o' --budget paper
+      madbench explain --cost S-c G-cg-q-12o --d-model 768 --n-head 12
+    """
+    labels, overrides = labels_and_overrides(words)
+    if cost:
+        if show_all:
+            raise ConfigError("--all has no effect with --cost, which has a row a label")
+        print_costs(labels, overrides, costs, as_json)
+        return
+    for given in (*overrides, *costs.given):
+        raise ConfigError(f"{given} has no effect without --cost")
+    first, *others = parsed = [parse(label) for label in expand(labels)]
+    if show_all and as_json:
+        raise ConfigError("--all has no effect with --json, which has every letter")
+    if show_all and not others:
+        raise ConfigError(f"--all has no effect with one label, {first}, of which every letter is shown")
+    if as_json:
+        content = []
+        for label in parsed:
+            letters = [dataclasses.asdict(row) for row in grammar.explain(label)]
+            differs = list(diff(first, label))
+            content.append({"label": str(label), "letters": letters, "differs_from_first_in": differs})
+        print_json(content)
+        return
+    console = Console(highlight=False)
+    of_first = grammar.explain(first)
+    if show_all or not others:
+        _print_rows(console, first, [(row.letter or "-", row) for row in of_first])
+    for label in others:
+        rows = grammar.explain(label)
+        console.print(end="\n" * (show_all or label is not others[0]))
+        if show_all:
+            shown, shared = [(row.letter or "-", row) for row in rows], ""
+        else:
+            shown = [(f"+ {row.letter}".strip(), row) for row in rows if row not in of_first]
+            shown += [(f"- {row.letter}".strip(), row) for row in of_first if row not in rows]
+            shared = ", ".join(f"{row.letter} {row.name}".strip() for row in rows if row in of_first)
+        _print_rows(console, label, shown)
+        console.print(f"differs from {spelled(str(first))} in: {', '.join(_differences(first, label))}", markup=False)
+        if shared:
+            console.print(f"shares: {shared} (--all explains these too)", markup=False, style="dim")
+
+
+def _print_rows(console: Console, label: Label, rows: Iterable[tuple[str, grammar.Explanation]]) -> None:
+    """A label, and explanations of it with what stands before each."""
+    short, long = spelled(str(label)), str(label)
+    console.print(Text.assemble((short, "bold"), (f" = {long}" * (short != long), "dim")))
+    table = Table.grid(
+        Column(min_width=2, justify="right", style="bold", no_wrap=True), Column(overflow="fold"), padding=(0, 2)
+    )
+    for letter, row in rows:
+        about = [(row.name, "bold"), (row.what, ""), (row.equation, "cyan"), (row.source, "dim")]
+        table.add_row(Text(letter), Text("\n").join(Text(*part) for part in about if part[0]))
+    console.print(table)
+
+
+def _differences(first: Label, label: Label) -> Iterator[str]:
+    """``R(1) (1o vs. none)``: each factor in which ``label`` differs, with its level and that of ``first``."""
+    of_first, of_label = levels(first), levels(label)
+    names = {**factor_names(first), **factor_names(label)}
+    for factor in diff(first, label):
+        given, against = of_label.get(factor), of_first.get(factor)
+        is_shown = None not in (given, against) and given != against  # not of factors that one family alone has
+        yield names.get(factor, factor) + is_shown * f" ({given or 'none'} vs. {against or 'none'})"

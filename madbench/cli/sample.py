@@ -1,0 +1,67 @@
+"""``madbench lm sample``: text from a trained language model."""
+
+from __future__ import annotations
+
+import codecs
+import itertools
+import sys
+import time
+from pathlib import Path
+
+from madbench.cli import options
+from madbench.cli.parameters import option
+from madbench.cli.trained_models import ModelArgument, TrainedModel
+from madbench.errors import ConfigError
+from madbench.training.devices import resolve_device
+
+
+def sample(
+    run: ModelArgument,
+    prompt: option(str, "Text to continue.", show_default="the beginning of a document") = "",
+    tokens: option(int, "Tokens to write at most; the end of a document ends it.", min=1, max=1_000_000) = 200,
+    temperature: option(float, "Below 1 likelier, above 1 bolder; 0 the likeliest.", min=0) = 0.8,
+    top_k: option(int | None, "Choose among this many likeliest tokens only.", min=1) = None,
+    seed: option(int, "Seed of the draws.", min=0) = 0,
+    corpus: option(Path | None, "Folder of the corpus, for its tokenizer, where it has been moved.") = None,
+    tokenizer: options.TokenizerOption = None,
+    dtype: options.DtypeOption = None,
+    device: options.DeviceOption = "auto",
+    results: options.ResultsOption = options.RESULTS,
+) -> None:
+    """Write text with a trained language model, token by token through the mixers' caches.
+
+    Text goes to standard output as it is made; the speed follows at the end.
+
+    [bold]Examples[/bold]
+
+      madbench lm sample G-cg-q-12o
+      madbench lm sample 3f9a --prompt 'def main(' --tokens 400 --temperature 0.5
+      madbench lm sample results/work/3f9a/checkpoint.pt
+    """
+    import torch
+
+    from madbench.models.gpt import generate
+    from madbench.text.documents import valid_unicode
+
+    if top_k and not temperature:
+        raise ConfigError(f"--top-k {top_k}: has no effect with --temperature 0, which takes the likeliest token")
+    device = resolve_device(device)
+    trained = TrainedModel(run, results)
+    known, prompt = trained.corpus(corpus, tokenizer, dtype).tokenizer(), valid_unicode(prompt)
+    if top_k and top_k >= known.vocab_size:
+        count = known.vocab_size
+        raise ConfigError(f"--top-k {top_k}: has no effect: tokenizer {known.spec} has {count} tokens")
+    ids = known.encode(prompt).tolist() or [known.end_of_text]
+    how = {"temperature": temperature, "top_k": top_k, "vocab_size": known.vocab_size}
+    how["generator"] = torch.Generator(device).manual_seed(seed % 2**63)
+    written = generate(trained.model.to(device), ids, tokens, **how)
+    print(prompt, end="", flush=True)
+    decoder, made, started = codecs.getincrementaldecoder("utf-8")("replace"), 0, time.perf_counter()
+    for token in itertools.takewhile(lambda token: token != known.end_of_text, written):
+        made += 1
+        print(decoder.decode(known.tokens[token]), end="", flush=True)  # a token may hold half of a character
+    seconds = time.perf_counter() - started
+    print(decoder.decode(b"", final=True))
+    end = "" if made == tokens else ", then the end of the document"
+    speed = f"{(len(ids) + made) / seconds:,.0f} tokens/s on {device}, prompt included"
+    print(f"{trained.job.label}: {made} tokens{end}, {speed}", file=sys.stderr)

@@ -1,0 +1,40 @@
+"""What the words of a command line are: labels, settings, and lists with commas."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection
+
+from madbench.errors import ConfigError, did_you_mean
+from madbench.labels import mixer_names
+
+
+def split_list(values: list[str] | None, flag: str = "--tasks", noun: str = "task") -> list[str] | None:
+    """``["a,b", "c"]`` -> ``["a", "b", "c"]``."""
+    if not values:
+        return None
+    parts = [part.strip() for value in values for part in value.split(",") if part.strip()]
+    if not parts:
+        raise ConfigError(f"{flag} {','.join(values)!r}: no {noun} named; without {flag} it is all of them")
+    return parts
+
+
+def names_and_labels(words: list[str], names: Collection[str], noun: str) -> tuple[list[str], list[str]]:
+    """Splits off the words that are ``names``; raises ``ConfigError`` for one that looks like a name and is none."""
+    others = [word for word in words if word not in names]
+    known = {name.lower() for name in mixer_names()}
+    for word in others:
+        if re.fullmatch("[a-z]{2,}", word) and word not in known:
+            raise ConfigError(f"{word!r} is neither a {noun} nor a label{did_you_mean(word, names)}")
+    return [name for name in names if name in words], others
+
+
+def labels_and_overrides(words: list[str]) -> tuple[list[str], list[str]]:
+    """Splits ``LABEL... key.path=value...``; a label may have a '=' behind its family's colon."""
+    labels, overrides = [], []
+    for word in words:
+        if re.fullmatch(r"[a-z_]+(\.[a-z_]+)+", word):
+            raise ConfigError(f"{word!r} is no label; to change the profile write {word}=VALUE")
+        key, equals, _ = word.partition("=")
+        (overrides if equals and ":" not in key else labels).append(word)
+    return labels, overrides

@@ -1,0 +1,53 @@
+"""What a suite trains where no label is named, and its plan."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from madbench.suites import suites
+
+
+def planned(main, *words):
+    shown = main("run", *words, "--dry-run", "--json")
+    assert shown.code == 0, shown.stderr
+    return json.loads(shown.stdout)
+
+
+def test_a_task_of_a_profile_with_labels_of_its_own_is_trained_without_naming_them(main):
+    cells = planned(main, "-t", "alliances")["cells"]
+    assert [cell["label"] for cell in cells] == ["ha:C3", "hfa:C1"]
+    assert all(cell["estimated_seconds"] > 0 for cell in cells)
+
+
+def test_labels_that_are_named_stand_instead_of_the_profiles(main):
+    assert {cell["label"] for cell in planned(main, "ha:C3", "-t", "alliances")["cells"]} == {"ha:C3"}
+
+
+def test_a_suite_named_as_a_task_plans_its_usual_tasks(main):
+    cells = planned(main, "S", "-t", "mad")["cells"]
+    assert [cell["task"] for cell in cells] == list(suites()["mad"].usual_tasks())
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (["-t", "interactions"], ["name labels, or one task", "hunters: hfa:C3 hfa:C1", "alliances: ha:C3 hfa:C1"]),
+        (["-t", "colliding,compression"], ["compression: none of its own", "colliding: hfa:C1"]),
+        (["-t", "mad"], ["nothing to train: give at least one label"]),
+        ([], ["nothing to train: give at least one label"]),
+    ],
+)
+def test_without_labels_the_error_says_which_there_are(main, words, says):
+    refused = main("run", *words)
+    assert (refused.code, refused.stdout) == (2, "")
+    for part in says:
+        assert part in refused.stderr
+
+
+def test_the_plan_of_agents_has_the_memory_of_their_models(main):
+    ended = main("run", "-t", "colliding", "--dry-run", "--details", "--json")
+    assert ended.code == 0, ended.stderr
+    (cell,) = json.loads(ended.stdout)["cells"]
+    assert cell["memory_bytes"] > 600 * 8 * 4  # weights, gradients and two moments in float64
