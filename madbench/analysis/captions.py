@@ -8,10 +8,15 @@ from madbench.analysis.inference import LEAST_FOR_LEVEL, LEAST_SEEDS, binomial_i
 from madbench.grid import Row
 from madbench.suites.addressing import plain
 
+TEST_NOTE = (
+    "t by Cochran and Cox where a noise model is known of both labels, and where the seeds of both scatter about one"
+    " value; elsewhere Boschloo's exact test of the counts of solved seeds, or of seeds that do not diverge."
+)
 SOLVED_NOTE = (
-    "[k/n]: k of n seeds solve the task, 90% of the way from chance to the ceiling; the mean of so few, or of seeds"
-    f" that split, has no ± (from {LEAST_FOR_LEVEL} seeds on where none solves it). Where {LEAST_SEEDS} seeds agree, up"
-    f" to {1 - binomial_interval(LEAST_SEEDS, LEAST_SEEDS)[0]:.0%} of all seeds may still differ (95%)."
+    "[k/n]: k of n seeds solve the task, 90% of the way from chance to the ceiling; without a noise model the mean of"
+    f" so few, or of seeds that split, has no ± (from {LEAST_FOR_LEVEL} seeds on where none solves it). Where"
+    f" {LEAST_SEEDS} seeds agree, up to {1 - binomial_interval(LEAST_SEEDS, LEAST_SEEDS)[0]:.0%} of all seeds may still"
+    " differ (95%)."
 )
 
 

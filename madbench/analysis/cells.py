@@ -117,11 +117,12 @@ class Cell:
 
 
 LEGEND = (
-    "±: half of the 95% interval of the mean over seeds that do not diverge, Student's t; without it: zero variance to"
-    " the digits shown, or two seeds of an average; no interval. ‡: some runs diverged; they count at chance. †: single"
-    " seed; excluded from tests. n=: fewer seeds than the row has. (d/e): d of e jobs are done, so the number is not"
-    " final and not compared. Bold: the best mean of its column, to the digits shown. Underlined: may be the best as"
-    " well (Welch's t, or Boschloo's exact test where seeds solve the task; one-sided, "
+    "±: half of the 95% interval of the mean over seeds that do not diverge, Student's t, with the variance that a"
+    " noise model lends where one is known; without it: zero variance to the digits shown, or two seeds of an average;"
+    " no interval. ‡: some runs diverged; they count at chance. †: single seed; excluded from tests. n=: fewer seeds"
+    " than the row has. (d/e): d of e jobs are done, so the number is not final and not compared. Bold: the best mean"
+    " of its column, to the digits shown. Underlined: may be the best as well (Cochran and Cox's t, or, without a noise"
+    " model, Boschloo's exact test where seeds solve the task; one-sided, "
     f"{LEVEL:.0%} for the table by Bonferroni; {LEAST_SEEDS} seeds or more). Labels over budget (! or a ratio above"
     f" {MOST_BUDGET}) do not compete."
 )

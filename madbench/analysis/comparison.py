@@ -10,7 +10,9 @@ from typing import Any
 
 import pandas as pd
 
-from madbench.analysis.inference import LEAST_SEEDS, LEVEL, Difference, Sample, difference, holm
+from madbench.analysis.captions import TEST_NOTE
+from madbench.analysis.inference import LEAST_SEEDS, LEVEL, Difference, Sample, difference, holm, noises
+from madbench.analysis.noise_model import noise_note
 from madbench.analysis.quantities import (
     differences_text,
     direction_text,
@@ -70,13 +72,13 @@ def comparison_table(
         lines += [[label, *[""] * 5], *map(_text, of_label)]
     caption = f"Each label less {shown(baseline)}: {differences_text(row.quantity for row in rows)}; p after Holm."
     tested = sum(bool(row.difference.test) for row in rows)
+    samples = [one for row in rows for one in (row.sample, row.of_baseline)]
     notes = (
         "The unit is the seed; settings of a task are averaged within it. "
         f"{direction_text(row.quantity for row in rows)}Solved: seeds that"
-        " solve the task, label:baseline. Welch's t where the seeds of both labels scatter about one value, elsewhere"
-        " Boschloo's exact test of the counts of solved seeds, or of seeds that do not diverge. p: two-sided, adjusted"
-        f" by Holm's method for {tested} tests; significant at {LEVEL} or less. Nothing is tested with fewer than"
-        f" {LEAST_SEEDS} seeds."
+        f" solve the task, label:baseline. {TEST_NOTE} {noise_note(noises(samples))} p: two-sided, adjusted by Holm's"
+        f" method for {tested} tests; significant at {LEVEL} or less. Nothing is tested with fewer than {LEAST_SEEDS}"
+        " seeds."
     )
     return Listing(
         rows, headings, lines, [*map(_record, rows)], caption, " ".join([*protocol, notes]), "tab:comparison"

@@ -7,10 +7,11 @@ import json
 import math
 import sys
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from madbench.analysis import claims, findings, inference, quantities, samples, scores
+from madbench.analysis import claims, findings, inference, noise_model, quantities, samples, scores
 from madbench.analysis.claims import MARGIN_LABELS, Claim, line_of
 from madbench.analysis.quantities import column, is_average
 from madbench.analysis.scores import columns_of
@@ -27,6 +28,7 @@ from madbench.tasks import base
 
 DECIDING: Sequence[Any] = (
     inference,
+    noise_model,
     samples,
     scores,
     claims,
@@ -45,8 +47,8 @@ def deciding_values(frozen: Sequence[Claim], made: Experiment) -> dict[str, Any]
     """Every value that enters the verdicts on ``frozen`` of the runs of ``made`` and is in no job and no claim.
 
     ``columns``: direction, resolution and limits of each quantity. ``lines``: what the gain of each claim has to be
-    beyond, at the paper's size. ``published``: the numbers behind the lines. ``chance``: of each task, in percent. All
-    as JSON gives it back.
+    beyond, at the paper's size. ``noise``: what is known of each task's. ``published``: the numbers behind the lines.
+    ``chance``: of each task, in percent. All as JSON gives it back.
     """
     given = columns_of(made)
     judged = {claim.name: [name for name in claim.quantities if name in given] for claim in frozen}
@@ -69,6 +71,7 @@ def deciding_values(frozen: Sequence[Claim], made: Experiment) -> dict[str, Any]
         "bimodal_share": inference.BIMODAL_SHARE,
         "margin_share": claims.MARGIN_SHARE,
         "last_evaluations": suite_columns.LAST_EVALUATIONS,
+        "noise": _noise(made),
         "quantities": judged,
         "columns": {
             name: {
@@ -107,6 +110,15 @@ def analysis_hash(made: Experiment) -> str:
     modules = [*DECIDING, *(sys.modules[name] for name in names)]
     files = dict.fromkeys(Path(module.__file__) for module in modules)
     return hashlib.sha256(" ".join(map(file_digest, files)).encode()).hexdigest()[:16]
+
+
+def _noise(made: Experiment) -> dict[str, dict[str, Any]]:
+    """What the noise models say of each task of whose jobs all are of one protocol that has one."""
+    jobs: dict[str, list[Job]] = {}
+    for job in made.jobs:
+        jobs.setdefault(job.task, []).append(job)
+    known = {task: noise_model.noise_of(of_task) for task, of_task in jobs.items()}
+    return {task: asdict(noise) for task, noise in known.items() if noise}
 
 
 def _suite(jobs: Mapping[str, Job]) -> Suite:

@@ -4,9 +4,14 @@ The unit is the seed. A sample is what the seeds of one label gave on one column
 initial weights and are averaged before. A difference depends on the labels that it is about and on nothing else that is
 stored, so it is the same wherever it is shown, and stays the same when the store grows.
 
-A task is an outcome first: a seed solves it (:attr:`Scale.solved`) or does not, and a diverged run counts at chance. A
-sample is *level* where its seeds scatter about one value. Otherwise some seeds solve the task and the others are far
-from it, or all solve it, or some diverge.
+Where a noise model is known of a column (:mod:`madbench.analysis.noise_model`), and no run diverged:
+
+- The variance of a mean is that of its seeds, with the variance that the model lends, by their number; and what seeds
+  would add that fall elsewhere. Nothing depends on which side of a threshold a seed is.
+
+Without one a task is an outcome first: a seed solves it (:attr:`Scale.solved`) or does not, and a diverged run counts
+at chance. A sample is *level* where its seeds scatter about one value and not all solve the task. Otherwise all do, or
+the seeds are far apart, or some diverge.
 
 - Share of seeds that solve a task: Clopper-Pearson.
 - Mean of a level sample of :data:`LEAST_FOR_LEVEL` seeds or more: Student's t. Fewer seeds do not show that a sample is
@@ -14,15 +19,23 @@ from it, or all solve it, or some diverge.
   (mean of the others), and the interval has each of the three at the ends of its own.
 - Where no run diverged, an interval is of the mean of the runs that do not diverge: seeds that were not seen cannot be
   averaged. How many may diverge is a share of its own, Clopper-Pearson again. Where some did, it is of the mean of all.
-- Two level samples: Welch's t, which lends the variance between the two; a spread is never below the rounding error.
 - Two samples of which one is not level: Boschloo's exact test of the counts of solved seeds, one-sided and doubled. The
   interval joins those of the means (Zou and Donner 2008, "Construction of confidence limits about effect measures: a
   general approach", Statistics in Medicine 27) and holds 0 exactly where the test does not reject.
-- Averages, and sums over more samples: t with Satterthwaite's degrees of freedom. The variance of a sample that is not
-  level is at least the binomial one with one more success and one more failure, shared by the parts of an average.
+- Two level samples further apart than the seeds of one may be: t, and of the counts of seeds on either side of the
+  middle Boschloo's test; the larger p. Seeds that agree do not show that the next ones do.
 
-Nothing is tested with fewer than :data:`LEAST_SEEDS` seeds, where no seed tells the labels from chance, or where all
-seeds of both solve it.
+Differences and sums of level samples, of averages, and of all samples of a noise model: t by Cochran and Cox (1950,
+"Experimental Designs", section 4.14): the quantile is the mean of those of what is added and of what is subtracted,
+weighted by their variances. Welch's degrees of freedom, joined over both, are too many where one side has few seeds and
+where tests share the level of a table.
+
+- Averages, and what is added or subtracted where it is several samples: the sum of their variances, with
+  Satterthwaite's degrees of freedom. The variance of a sample that is not level is at least the binomial one with one
+  more success and one more failure, shared by the parts of an average.
+
+Nothing is tested with fewer than :data:`LEAST_SEEDS` seeds, where no seed tells the labels from chance, or from the
+heuristic of the noise model, or where all seeds of both solve it.
 """
 
 from __future__ import annotations
@@ -35,6 +48,8 @@ from dataclasses import dataclass, field
 import numpy as np
 from scipy.special import betaincinv, stdtr, stdtrit
 
+from madbench.analysis.noise_model import Noise
+
 LEVEL = 0.05
 """Adjusted p-value up to which a difference is significant; 1 - confidence of every interval."""
 LEAST_SEEDS = 3
@@ -42,7 +57,7 @@ LEAST_SEEDS = 3
 LEAST_FOR_LEVEL = 5
 """Seeds that have to agree to show that fewer than half of all seeds differ from them: 0.5**5 < LEVEL."""
 UNLEARNED_SHARE = 0.05
-"""A mean within this share of the way from chance to the ceiling has not learned the task."""
+"""A mean within this share of the way from chance, or a known heuristic, to the ceiling has not learned the task."""
 BIMODAL_SHARE = 0.2
 """Seeds within this share of the way from chance to the ceiling are one level, on whichever side of the threshold."""
 
@@ -89,6 +104,8 @@ class Sample:
     """Which seeds (n,) have a diverged run; None for none."""
     parts: tuple[Sample, ...] = field(default=(), repr=False)
     """The samples of the columns that this is the average of."""
+    noise: Noise | None = None
+    """What is known of the column's noise; None for nothing."""
 
     @property
     def n(self) -> int:
@@ -147,11 +164,20 @@ class Sample:
     @functools.cached_property
     def is_level(self) -> bool:
         """Whether the seeds scatter about one value."""
-        if not self.has_outcomes:
+        if not self.has_outcomes or self.has_noise:
             return True
         if self.has_diverged or self.solved == self.n:
             return False
-        return not self.solved or bool(np.ptp(self.values) <= BIMODAL_SHARE * self.scale.width)
+        if not self.solved:  # two levels that far apart have this spread where half the seeds are on either
+            return not self.spread > BIMODAL_SHARE * self.scale.width / 2
+        return bool(np.ptp(self.values) <= BIMODAL_SHARE * self.scale.width)
+
+    @property
+    def has_noise(self) -> bool:
+        """Whether a noise model lends to these seeds, or to those of every part."""
+        if self.parts:
+            return all(part.has_noise for part in self.parts)
+        return self.noise is not None and not self.has_diverged
 
     @property
     def has_zero_spread(self) -> bool:
@@ -160,13 +186,19 @@ class Sample:
 
     @property
     def has_learned(self) -> bool:
-        """Whether the mean is off chance, on either side, or chance unknown."""
+        """Whether the mean is off chance, on either side, or chance unknown; of a noise model, above the heuristic."""
+        if self.parts and self.has_noise:
+            return any(part.has_learned for part in self.parts)
+        if self.noise:
+            return self.mean > self.noise.heuristic + UNLEARNED_SHARE * (self.noise.ceiling - self.noise.heuristic)
         share = abs(self.mean - self.scale.chance) / self.scale.width
         return not share <= UNLEARNED_SHARE
 
     @functools.cached_property
     def half_width(self) -> float:
         """Half of the t interval of the mean; NaN where the mean has no such interval."""
+        if self.has_noise:
+            return self._students_half if self.n > 1 else math.nan
         least = LEAST_SEEDS if self.parts else LEAST_FOR_LEVEL if self.has_outcomes else 2
         if self.n < least or not self.is_level or (self.has_zero_spread and not self.parts):
             return math.nan
@@ -211,6 +243,11 @@ class Sample:
             error, freedom = _joined(np.array(errors) / len(errors), freedoms)
             own = self.spread / math.sqrt(self.n)
             return (error, freedom) if error >= own else (own, self.n - 1)
+        if self.has_noise:
+            variance, freedom = self.noise.lend(self.spread**2, self.mean, self.n)
+            unseen = self.noise.unseen_variance(self.n), self.noise.lent + self.n - 1
+            errors, freedoms = zip((variance / self.n, freedom), unseen)
+            return _joined(np.sqrt(errors), freedoms)
         error = self.spread / math.sqrt(self.n)
         if not self.is_level:
             successes, others = self.modes
@@ -219,6 +256,12 @@ class Sample:
             rest = others.mean() if len(others) else self.scale.chance
             error = max(error, abs(best - rest) * math.sqrt(share * (1 - share) / self.n))
         return float(error), self.n - 1
+
+
+def noises(samples: Iterable[Sample]) -> list[Noise | None]:
+    """What is known of the noise of samples, averages by their parts."""
+    parts = [part for sample in samples for part in (sample.parts or (sample,))]
+    return [part.noise if part.has_noise else None for part in parts]
 
 
 def _mean_interval(values: np.ndarray, one_end: float, other_end: float) -> tuple[float, float]:
@@ -277,19 +320,70 @@ def combination(terms: Sequence[tuple[float, Sample]], line: float = 0.0, tests_
         return Difference(estimate, math.nan, math.nan, math.nan, n, reason=reason)
     is_pair = [weight for weight, _ in terms] == [1.0, -1.0]
     is_exact = is_pair and not all(sample.is_level for sample in samples)
+    sum_of = ErrorOfSum.of([(weight, *sample.error()) for weight, sample in terms])
     if is_exact and not line:
         p, test = math.nan if reason else _exact_p(samples[0], samples[1], estimate), "exact"
     else:
-        errors, freedoms = zip(*(sample.error() for sample in samples))
-        error, freedom = _joined([weight * error for (weight, _), error in zip(terms, errors)], freedoms)
-        p, test = math.nan if reason else 2 * float(stdtr(freedom, -abs(estimate - line) / error)), "t"
+        p, test = math.nan if reason else sum_of.p(estimate - line), "t"
+        if is_pair and not reason:
+            p = max(p, _sides_p(samples[0], samples[1], line))
     if is_exact:
         low, high = _joined_interval(samples[0], samples[1], estimate)
     else:
-        half, limits = students_t(freedom) * error, samples[0].scale.limits
+        limits = samples[0].scale.limits
         reach = (limits[1] - limits[0]) * sum(weight for weight, _ in terms if weight > 0)
-        low, high = max(estimate - half, -reach), min(estimate + half, reach)
+        low, high = max(estimate - sum_of.half_width, -reach), min(estimate + sum_of.half_width, reach)
+        if is_pair and _sides_p(samples[0], samples[1]) > LEVEL:
+            low, high = min(low, 0.0), max(high, 0.0)
     return Difference(estimate, low, high, p, n, "" if reason else test, reason)
+
+
+@dataclass(frozen=True)
+class ErrorOfSum:
+    """The standard error of a sum of independent means.
+
+    Its sides (k,), what is added and what is subtracted, have each a share of the variance and degrees of freedom.
+    """
+
+    total: float
+    shares: np.ndarray
+    freedoms: np.ndarray
+
+    @classmethod
+    def of(cls, terms: Sequence[tuple[float, float, float]]) -> ErrorOfSum:
+        """Of weight, standard error and degrees of freedom of each term."""
+        weights, errors, freedoms = np.array(terms, dtype=float).T
+        sides = [side for side in (weights > 0, weights < 0) if side.any()]
+        joined = np.array([_joined(weights[side] * errors[side], freedoms[side]) for side in sides])
+        variances = np.square(joined[:, 0])
+        return cls(math.sqrt(variances.sum()), variances / variances.sum(), joined[:, 1])
+
+    @property
+    def half_width(self) -> float:
+        """Half of the 95% interval of the sum."""
+        return self.total * self._quantile(LEVEL / 2)
+
+    def p(self, distance: float) -> float:
+        """Two-sided, of a sum that is ``distance`` from what it is tested against.
+
+        >>> ErrorOfSum.of([(1.0, 1.0, 4.0), (-1.0, 1.0, 4.0)]).p(2.776445 * math.sqrt(2))  # as t's with 4
+        0.05
+        """
+        least, most = np.sort(2 * stdtr(self.freedoms, -abs(distance) / self.total))[[0, -1]].tolist()
+        if least < most and least > 0:
+            from scipy.optimize import brentq  # a tenth of a second
+
+            def surplus(log_p: float) -> float:
+                return self._quantile(math.exp(log_p) / 2) * self.total - abs(distance)
+
+            low, high = math.log(least), math.log(most)
+            if surplus(low) > 0 > surplus(high):  # else they agree to the last digits
+                most = math.exp(brentq(surplus, low, high, xtol=1e-12))
+        return round(most, 15) or most
+
+    def _quantile(self, tail: float) -> float:
+        """Of the upper ``tail``, in standard errors of the sum."""
+        return float((self.shares * -stdtrit(self.freedoms, tail)).sum())
 
 
 def _why_untested(samples: Sequence[Sample], tests_solved: bool) -> str:
@@ -301,7 +395,7 @@ def _why_untested(samples: Sequence[Sample], tests_solved: bool) -> str:
         return NEITHER_LEARNED
     if not tests_solved and all(sample.has_outcomes and sample.solved == sample.n for sample in samples):
         return BOTH_SOLVE
-    if all(sample.has_zero_spread for sample in samples) and all(sample.is_level for sample in samples):
+    if all(sample.has_zero_spread and sample.is_level and not sample.has_noise for sample in samples):
         return "zero variance"
     return ""
 
@@ -316,6 +410,20 @@ def _exact_p(first: Sample, second: Sample, estimate: float) -> float:
     is_first_better = (estimate > 0) == (first.scale.best > first.scale.chance)
     is_first_more = successes * second.n > others * first.n
     return exact_p(successes, first.n, others, second.n) if estimate and is_first_better == is_first_more else 1.0
+
+
+def _sides_p(first: Sample, second: Sample, line: float = 0.0) -> float:
+    """Of the counts of seeds on either side of the middle between two level samples that are further apart than one is.
+
+    0 where they are not, where seeds cannot fail, and where a noise model says how often they fall elsewhere.
+    """
+    gap = first.mean - line - second.mean
+    are_outcomes = all(sample.has_outcomes and not sample.has_noise for sample in (first, second))
+    if not are_outcomes or not abs(gap) > BIMODAL_SHARE * first.scale.width:
+        return 0.0
+    middle, side = second.mean + gap / 2, math.copysign(1.0, gap)
+    beyond, others = (int((side * (values - middle) > 0).sum()) for values in (first.values - line, second.values))
+    return exact_p(beyond, first.n, others, second.n)
 
 
 def _joined_interval(first: Sample, second: Sample, estimate: float) -> tuple[float, float]:

@@ -108,7 +108,8 @@ def _simulated(sample: Sample, n: int, rng: np.random.Generator) -> Sample:
     if sample.is_level:
         spread = sample.spread * math.sqrt((sample.n - 1) / rng.chisquare(sample.n - 1))
         mean = sample.mean + rng.normal() * spread / math.sqrt(sample.n)
-        return Sample(np.clip(rng.normal(mean, spread, n), *sample.scale.limits), sample.scale)
+        values = np.clip(rng.normal(mean, spread, n), *sample.scale.limits)
+        return Sample(values, sample.scale, noise=sample.noise)
     successes, others = sample.modes
     share = rng.beta(len(successes) + 0.5, len(others) + 0.5)
     is_success = rng.random(n) < share

@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 
 from madbench.analysis.inference import Difference, Sample, Scale, difference
+from madbench.analysis.noise_model import Noise
 from madbench.analysis.quantities import column, is_average, parts_of
 from madbench.suites import Column
 
@@ -20,12 +21,15 @@ Samples = dict[str, dict[str, Sample]]
 def samples_of(scores: pd.DataFrame, is_whole: bool = True) -> Samples:
     """The samples of ``scores`` (:mod:`madbench.analysis.scores`), of one protocol; a seed counts once all is done.
 
-    With ``is_whole`` false all seeds with a number count. A sample of an average has those of its tasks, on the same
-    seeds, as parts, so ``scores`` with an average have its tasks.
+    With ``is_whole`` false all seeds with a number count. Without a column ``noise``
+    (:func:`madbench.analysis.noise_model.with_noise`) no noise model is known. A sample of an average has those of its
+    tasks, on the same seeds, as parts, so ``scores`` with an average have its tasks.
     """
     whole = whole_seeds(scores) if is_whole else scores.dropna(subset="value")
     whole = whole.sort_values("seed", kind="stable")
-    arrays = {name: whole[name].to_numpy() for name in ("seed", "value", *_SCALE, "is_diverged")}
+    arrays = {
+        name: whole[name].to_numpy() for name in ("seed", "value", *_SCALE, "is_diverged", "noise") if name in whole
+    }
     places: dict[tuple[str, str], list[int]] = {}
     for i, key in enumerate(zip(whole.label, whole.column)):
         places.setdefault(key, []).append(i)
@@ -87,4 +91,6 @@ def sample_of(name: str, rows: Mapping[str, np.ndarray]) -> Sample:
     known = (array[~np.isnan(array)] for array in (np.asarray(rows[one], dtype=float) for one in _SCALE))
     chance, solved, ceiling = (float(array.mean()) if len(array) else float("nan") for array in known)
     scale = Scale(chance, solved, ceiling, own.limits, resolution, is_counted)
-    return Sample(values, scale, np.asarray(rows["is_diverged"], dtype=bool))
+    noises = {one if isinstance(one, Noise) else None for one in rows.get("noise", ())}
+    noise = noises.pop() if len(noises) == 1 else None
+    return Sample(values, scale, np.asarray(rows["is_diverged"], dtype=bool), noise=noise)

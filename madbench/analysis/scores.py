@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import pandas as pd
 
+from madbench.analysis.noise_model import with_noise
 from madbench.experiment import Experiment, PlannedRow
 from madbench.store.runs import Store
 from madbench.suites import Suite
@@ -72,7 +73,7 @@ class Results:
         for suite in self.experiment.suites:
             thresholds = scoring_of(suite).claimed_thresholds([row.protocol for row in self.rows(suite)])
             if outcomes := self.outcomes(suite):
-                frames.append(scoring_of(suite).frame(outcomes, thresholds))
+                frames.append(with_noise(scoring_of(suite).frame(outcomes, thresholds), outcomes))
         return pd.concat(frames, ignore_index=True) if frames else no_scores()
 
     def rows(self, suite: Suite) -> list[PlannedRow]:

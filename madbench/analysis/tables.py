@@ -10,6 +10,7 @@ import pandas as pd
 
 from madbench.analysis.captions import SOLVED_NOTE, about_baseline
 from madbench.analysis.cells import Cell, cells_of, is_over_budget, with_marks
+from madbench.analysis.noise_model import with_noise
 from madbench.analysis.quantities import BUDGET_RATIO, NUM_SEEDS, TASK_MEAN, column, is_average
 from madbench.analysis.result_table import ResultTable
 from madbench.analysis.samples import differences_from
@@ -142,8 +143,9 @@ def _suite_results(
         thresholds = scoring_of(suite).thresholds(list(groups.values()), list(protocols.values()))
     elif len(set(thresholds)) < len(thresholds):
         raise ConfigError(f"thresholds {', '.join(f'{x:g}' for x in thresholds)}: give each once")
-    frames = {key: scoring_of(suite).frame(outcomes, thresholds) for key, outcomes in groups.items()}
-    of_groups = [scoring_of(suite).columns(protocols[key], groups[key], frames[key], thresholds) for key in groups]
+    scoring = scoring_of(suite)
+    frames = {key: with_noise(scoring.frame(outcomes, thresholds), outcomes) for key, outcomes in groups.items()}
+    of_groups = [scoring.columns(protocols[key], groups[key], frames[key], thresholds) for key in groups]
     columns = [column for column in of_groups[0] if all(column in others for others in of_groups)]
     if is_brief:
         columns = [column for column in columns if column.is_attributed or column.is_steps]

@@ -151,15 +151,20 @@ def truth(kind: str, with_diverged: bool = True) -> Means:
 
 def store(kind: str, seeds: int, rng: np.random.Generator) -> pd.DataFrame:
     """A frame of scores of all labels, tasks and seeds, with averages and losses."""
-    parts = []
+    drawn = {}
     for label in LABELS:
-        drawn = {task: kind_of(kind, label, task)(rng, (seeds,)) for task in TASKS}
-        drawn[LOSS] = loss_of(kind, rng, (seeds,))
-        parts += [
-            (label, name, seed, values[seed], diverged[seed])
-            for name, (values, diverged) in drawn.items()
-            for seed in range(seeds)
-        ]
+        drawn |= {(label, task): kind_of(kind, label, task)(rng, (seeds,)) for task in TASKS}
+        drawn[label, LOSS] = loss_of(kind, rng, (seeds,))
+    return frame_of(drawn)
+
+
+def frame_of(drawn: Mapping[tuple[str, str], Draws]) -> pd.DataFrame:
+    """A frame of scores of what was drawn by label and column, with averages."""
+    parts = [
+        (label, name, seed, values[seed], diverged[seed])
+        for (label, name), (values, diverged) in drawn.items()
+        for seed in range(len(values))
+    ]
     frame = pd.DataFrame(parts, columns=["label", "column", "seed", "value", "is_diverged"])
     is_loss = frame.column == LOSS
     frame["suite"] = np.where(is_loss, suite_of_column(LOSS).name, main_suite().name)

@@ -21,10 +21,11 @@ def compare(
 ) -> None:
     """Compare labels on the runs they share: mean difference, interval, p-value, and whether it is significant.
 
-    The unit is the seed, under one protocol as in madbench table. Where the seeds
-    of both labels scatter about one value, Welch's t; where some seeds solve the
-    task and others do not, an exact test of how many solve it. p is adjusted by
-    Holm's method for all rows. Nothing is tested with fewer than three seeds.
+    The unit is the seed, under one protocol as in madbench table. Where the
+    noise of the profile is known, or the seeds of both labels scatter about one
+    value, Cochran and Cox's t; where some seeds solve the task and others do not,
+    an exact test of how many solve it. p is adjusted by Holm's method for all
+    rows. Nothing is tested with fewer than three seeds.
 
     [bold]Examples[/bold]
 

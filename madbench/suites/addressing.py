@@ -42,6 +42,8 @@ def _suite_and_tasks(word: str) -> tuple[Suite, Iterable[str]]:
         return suites()[name], [task]
     if word in task_suites() or word in broken_tasks():
         return suite_of_task(word), [word]
+    if slash and name in broken_suites():
+        raise ConfigError(broken_suites()[name])
     if word in suites() or word in broken_suites():
         return suite_called(word), suite_called(word).usual_tasks()
     guess = did_you_mean(word, [*task_suites(), *suites()])

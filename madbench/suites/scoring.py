@@ -101,7 +101,7 @@ class Scoring:
         return math.nan
 
     def heuristic(self, job: Job) -> float:
-        """The value of the best answers that need no learning of the job's setting; NaN where none is known."""
+        """The value of a heuristic that needs no learning of the job's setting; NaN where none is known."""
         return math.nan
 
     def solved_share(self, task: str) -> float:

@@ -13,6 +13,7 @@ from madbench.analysis.inference import holm
 from madbench.labels import expand, parse
 from madbench.suites.mad.suite import AVERAGE as MAD_AVERAGE
 from madbench.suites.mad.suite import MAD_TASKS
+from references import cochran_cox_interval, mean_side, side
 from score_frames import lost, scored
 
 SQUARE = {"S": (10.0, 10.2, 10.4), "S-c": (30.1, 30.2, 30.3), "S-p": (14.0, 14.1, 14.2), "S-pc": (19.0, 19.2, 19.1)}
@@ -39,15 +40,13 @@ def shown(table) -> dict[str, list[str]]:
 # Effects and interactions
 
 
-def test_an_effect_is_the_mean_over_pairs_with_satterthwaites_interval():
+def test_an_effect_is_the_mean_over_pairs_with_the_interval_of_what_is_added_and_subtracted():
     values = {"S": [10.0, 12.0, 11.0], "S-c": [15.0, 18.0, 17.0], "G-p": [1.0, 5.0, 2.0], "G-pc": [9.0, 9.5, 10.0, 9.2]}
     effect = by_name(attribute(scored(values)))["c"]
-    variances = [np.var(of_label, ddof=1) / len(of_label) / 4 for of_label in values.values()]
-    freedoms = [len(of_label) - 1 for of_label in values.values()]
-    freedom = sum(variances) ** 2 / sum(v**2 / f for v, f in zip(variances, freedoms))
+    sides = [side(*zip(*(mean_side(values[name], 0.5) for name in names))) for names in (("S-c", "G-pc"), ("S", "G-p"))]
     gains = {("S-c", "S"): 50 / 3 - 11, ("G-pc", "G-p"): 9.425 - 8 / 3}
     estimate = sum(gains.values()) / 2
-    expected = stats.t.interval(0.95, freedom, estimate, math.sqrt(sum(variances)))
+    expected = cochran_cox_interval(estimate, sides)
     assert effect.estimate.estimate == pytest.approx(estimate) and effect.estimate.n == 3
     assert (effect.estimate.low, effect.estimate.high) == pytest.approx(expected)
     assert {pair: one.estimate for pair, one in effect.cases.items()} == pytest.approx(gains)
@@ -75,9 +74,8 @@ def test_fewer_than_three_seeds_give_no_test_and_no_star(seeds, reason):
 def test_an_interaction_is_the_difference_of_differences():
     values = {"S-pc": [9.0, 11.0, 13.0], "S-c": [1.0, 2.0, 6.0], "S-p": [24.0, 24.5, 25.0], "S": [0.0, 0.1, 0.2]}
     *_, interaction = attribute(scored(values))
-    errors = [np.var(of_label, ddof=1) / 3 for of_label in values.values()]
-    freedom = sum(errors) ** 2 / sum(error**2 / 2 for error in errors)
-    expected = stats.t.interval(0.95, freedom, (11.0 - 3.0) - (24.5 - 0.1), math.sqrt(sum(errors)))
+    sides = [side(*zip(*(mean_side(values[name]) for name in names))) for names in (("S-pc", "S"), ("S-c", "S-p"))]
+    expected = cochran_cox_interval((11.0 - 3.0) - (24.5 - 0.1), sides)
     assert interaction.name == "p x c" and list(interaction.cases) == [("S-pc", "S-c", "S-p", "S")]
     assert (interaction.estimate.low, interaction.estimate.high) == pytest.approx(expected)
 

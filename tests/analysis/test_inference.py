@@ -25,6 +25,7 @@ from madbench.analysis.inference import (
     students_t,
 )
 from madbench.analysis.power import seeds_needed
+from references import cochran_cox_interval, cochran_cox_p, mean_side, side
 
 ACCURACY = Scale(chance=4.0, solved=90.4, ceiling=100.0, limits=(0.0, 100.0), resolution=0.1)
 LOSS = Scale(chance=5.0, limits=(0.0, math.inf), resolution=0.001)
@@ -138,7 +139,8 @@ def test_a_spread_is_never_below_the_rounding_error():
 @pytest.mark.parametrize(
     "found, is_level",
     [
-        (accuracies(50.0, 60.0, 40.0), True),
+        (accuracies(50.0, 60.0, 41.0), True),
+        (accuracies(50.0, 60.0, 40.0), False),
         (accuracies(91.0, 89.0, 88.0), True),
         (accuracies(99.0, 80.0, 81.0), True),
         (accuracies(99.0, 79.0, 80.0), False),
@@ -167,14 +169,15 @@ def test_where_chance_is_one_of_two_the_best_is_still_100():
 
 
 @pytest.mark.parametrize("n, other_n", [(3, 3), (3, 8), (6, 4)])
-def test_two_level_samples_are_compared_by_welchs_test(n, other_n):
-    first, second = gaussian(1, 50, n), gaussian(2, 54, other_n, 9.0)
-    expected = stats.ttest_ind(first.values, second.values, equal_var=False)
-    interval = expected.confidence_interval(0.95)
+def test_two_level_samples_are_compared_by_the_test_of_cochran_and_cox(n, other_n):
+    first, second = gaussian(1, 50, n), gaussian(2, 54, other_n, 5.0)
+    sides = mean_side(first.values), mean_side(second.values)
+    assert first.is_level and second.is_level
     found = difference(first, second)
     assert (found.test, found.n) == ("t", min(n, other_n))
     assert found.estimate == pytest.approx(first.mean - second.mean, abs=1e-8)
-    assert (found.low, found.high, found.p) == pytest.approx((interval.low, interval.high, expected.pvalue))
+    assert (found.low, found.high) == pytest.approx(cochran_cox_interval(found.estimate, sides))
+    assert found.p == pytest.approx(cochran_cox_p(found.estimate, sides))
 
 
 @pytest.mark.parametrize("counts", [(3, 3, 0, 3), (4, 5, 1, 5), (2, 3, 0, 5), (0, 3, 3, 4), (9, 10, 3, 8)])
@@ -294,16 +297,14 @@ def test_equal_numbers_differ_by_nothing():
 
 
 @pytest.mark.parametrize("line", [-5.0, 0.0, 2.0])
-def test_a_sum_over_samples_has_satterthwaites_degrees_of_freedom(line):
+def test_a_sum_over_samples_has_satterthwaites_degrees_of_freedom_on_either_side(line):
     weights = (0.5, -0.5, 0.5, -0.5)
     samples = [gaussian(seed, 40 + 5 * seed, n, 1.0 + seed) for seed, n in enumerate((3, 5, 4, 9))]
-    variances = [w**2 * s.values.var(ddof=1) / s.n for w, s in zip(weights, samples)]
-    freedom = sum(variances) ** 2 / sum(v**2 / (s.n - 1) for v, s in zip(variances, samples))
+    sides = [side(*zip(*(mean_side(samples[i].values, 0.5) for i in places))) for places in ((0, 2), (1, 3))]
     estimate = sum(w * s.values.mean() for w, s in zip(weights, samples))
-    error = math.sqrt(sum(variances))
     found = combination([*zip(weights, samples)], line)
-    assert (found.low, found.high) == pytest.approx(stats.t.interval(0.95, freedom, estimate, error))
-    assert found.p == pytest.approx(2 * stats.t.sf(abs(estimate - line) / error, freedom))
+    assert (found.low, found.high) == pytest.approx(cochran_cox_interval(estimate, sides))
+    assert found.p == pytest.approx(cochran_cox_p(estimate - line, sides))
 
 
 def test_the_variance_of_split_seeds_in_a_sum_is_at_least_the_binomial_one():
@@ -377,8 +378,8 @@ def test_a_noisy_best_does_not_save_a_label_that_another_beats():
 
 
 def test_rivals_and_columns_share_the_level_at_which_a_label_is_ruled_out():
-    of_column = {"a": accuracies(60.0, 61.0, 62.0), "b": accuracies(57.8, 58.8, 59.8)}
-    p = stats.ttest_ind(of_column["a"].values, of_column["b"].values, equal_var=False).pvalue / 2
+    of_column = {"a": accuracies(60.0, 61.0, 62.0), "b": accuracies(57.0, 58.0, 59.0)}
+    p = difference(of_column["a"], of_column["b"]).p / 2
     assert LEVEL / 2 < p < LEVEL
     assert may_be_best(of_column, True) == ["a"]
     assert may_be_best(of_column, True, columns=2) == ["a", "b"]
@@ -495,7 +496,7 @@ def test_the_seeds_that_are_needed_are_those_of_the_usual_formula_where_the_spre
     spread = math.sqrt((first.spread**2 + second.spread**2) / 2)
     expected = 2 * ((1.96 + 0.84) * spread / gap) ** 2
     n, power = seeds_needed([(1.0, first), (-1.0, second)])
-    assert expected - 1 <= n <= expected + 3 and power >= 0.8
+    assert expected - 1 <= n <= expected + 4 and power >= 0.8  # few seeds have few degrees of freedom
 
 
 def test_more_seeds_are_needed_for_a_smaller_effect_and_a_stricter_level():

@@ -26,6 +26,7 @@ from madbench.analysis.inference import (
     may_be_best,
     students_t,
 )
+from references import cochran_cox_interval, cochran_cox_p, mean_side
 
 PERCENT = Scale(chance=0.0, solved=90.0, ceiling=100.0, limits=(0.0, 100.0), resolution=0.5)
 """Of which every boundary is a number that floating point has."""
@@ -163,11 +164,9 @@ def test_seeds_that_do_not_diverge_are_counted_by_their_own_numbers(n, other_n):
 def test_a_line_is_tested_by_t_even_where_seeds_split():
     first, second = solving(3, 3), percents(20.0, 22.0, 24.0)
     found = combination([(1.0, first), (-1.0, second)], line=10.0)
-    errors = first.error()[0], second.error()[0]
-    error = math.hypot(*errors)
-    freedom = error**4 / sum(one**4 / 2 for one in errors)
     assert found.test == "t"
-    assert found.p == pytest.approx(2 * stats.t.sf(abs(found.estimate - 10.0) / error, freedom))
+    sides = [(one.error()[0] ** 2, 2) for one in (first, second)]
+    assert found.p == pytest.approx(cochran_cox_p(found.estimate - 10.0, sides))
     plain = difference(first, second)
     assert plain.test == "exact" and (plain.low, plain.high) == (found.low, found.high)
 
@@ -188,31 +187,28 @@ def test_shares_of_any_number_of_seeds_have_clopper_and_pearsons_interval(n):
 
 @pytest.mark.parametrize("n, other_n", [*UNEQUAL, (2, 30), (30, 2)])
 @pytest.mark.parametrize("spreads", [(3.0, 3.0), (1.0, 9.0), (9.0, 1.0)])
-def test_welchs_test_of_unequal_numbers_and_spreads_is_scipys(n, other_n, spreads):
+def test_the_test_of_unequal_numbers_and_spreads_lies_between_those_of_the_two_degrees_of_freedom(n, other_n, spreads):
     first, second = (level(i, 3.0, count, s / 9, LOSS) for i, (count, s) in enumerate(zip((n, other_n), spreads)))
-    expected = stats.ttest_ind(first.values, second.values, equal_var=False)
-    found, interval = difference(first, second), expected.confidence_interval(0.95)
-    assert (found.low, found.high) == pytest.approx((interval.low, interval.high))
+    found, welch = difference(first, second), stats.ttest_ind(first.values, second.values, equal_var=False)
+    sides = mean_side(first.values), mean_side(second.values)
+    assert (found.low, found.high) == pytest.approx(cochran_cox_interval(found.estimate, sides))
     if min(n, other_n) > 2:
-        assert (found.test, found.p) == ("t", pytest.approx(expected.pvalue))
+        assert (found.test, found.p) == ("t", pytest.approx(cochran_cox_p(found.estimate, sides)))
+        fewest, most = (2 * stats.t.sf(abs(welch.statistic), freedom) for freedom in sorted((n - 1, other_n - 1)))
+        assert most - 1e-12 <= found.p <= fewest + 1e-12
     else:
         assert found.reason == "two seeds" and math.isnan(found.p)
 
 
 def test_an_interval_ends_at_the_limits_on_either_side():
-    high, low = percents(88.0, 60.0, 89.0), percents(1.0, 30.0, 2.0)
-    half = students_t(difference_freedom(high, low)) * math.hypot(high.error()[0], low.error()[0])
+    scale = Scale(limits=(0.0, 100.0), resolution=0.5)
+    high, low = (Sample(np.array(values), scale) for values in ((88.0, 60.0, 89.0), (1.0, 30.0, 2.0)))
+    half = students_t(2) * math.hypot(high.error()[0], low.error()[0])
     assert high.mean - low.mean + half > 100.0
     up, down = difference(high, low), difference(low, high)
     assert (up.high, down.low) == (100.0, -100.0) and up.low == -down.high == pytest.approx(up.estimate - half)
     doubled = combination([(2.0, high), (-2.0, low)])  # the limits of a sum are those of its weights
     assert doubled.high == 200.0 and doubled.low == pytest.approx(2 * up.low)
-
-
-def difference_freedom(first: Sample, second: Sample) -> float:
-    """Welch and Satterthwaite's, written out for two samples."""
-    a, b = (one.values.var(ddof=1) / one.n for one in (first, second))
-    return (a + b) ** 2 / (a**2 / (first.n - 1) + b**2 / (second.n - 1))
 
 
 @pytest.mark.parametrize("parts", [2, 6])
@@ -266,7 +262,10 @@ def marked(samples: dict[str, Sample], columns: int) -> list[str]:
     found = []
     for name, one in samples.items():
         better = [rival for rival in samples.values() if rival.mean > one.mean]
-        p_values = [stats.ttest_ind(rival.values, one.values, equal_var=False).pvalue / 2 for rival in better]
+        p_values = [
+            cochran_cox_p(rival.mean - one.mean, [mean_side(rival.values), mean_side(one.values)]) / 2
+            for rival in better
+        ]
         if all(p > LEVEL / (columns * (len(samples) - 1)) for p in p_values):
             found.append(name)
     return sorted(found, key=lambda name: -samples[name].mean)

@@ -291,7 +291,7 @@ def test_the_lowest_loss_is_the_best_and_speed_and_budget_have_none(language_run
     of_l5 = {label: marks[label, "loss_l5"] for label in (*finals, "S-p")}
     assert of_l5 == {"S": "", "R": "best", "R-12o!": "", "G": "within_noise", "S-p": ""}
     assert {mark for (_, name), mark in marks.items() if name in ("tokens_per_second",)} == {""}
-    assert "Welch's t" in table.notes and "over budget" in table.notes
+    assert "Cochran and Cox's t" in table.notes and "over budget" in table.notes
     assert list(table.sorted_by("loss_l5").rows) == ["S-p", "R-12o!", "R", "G", "S"]
 
 

@@ -188,7 +188,17 @@ def test_every_number_that_inference_and_claims_decide_by_is_registered(path, tm
 
 def test_what_a_registration_names_beside_them(path, tmp_path):
     found, *_ = register(path, tmp_path / "results")
-    named = {"seeds", "correction", "last_evaluations", "quantities", "columns", "solved_share", "chance", "lines"}
+    named = {
+        "seeds",
+        "correction",
+        "last_evaluations",
+        "quantities",
+        "columns",
+        "solved_share",
+        "chance",
+        "lines",
+        "noise",
+    }
     numbers = {"level", "least_seeds", "least_for_level", "unlearned_share", "bimodal_share", "margin_share"}
     assert set(found.thresholds) == named | numbers | {"published"}
     assert found.thresholds["seeds"] == [0, 1, 2] and found.thresholds["correction"].startswith("Holm")

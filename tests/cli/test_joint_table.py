@@ -70,7 +70,7 @@ def test_both_suites_are_side_by_side_each_with_its_own_marks_budget_and_n(fill_
         "Trained on a slide rule.",
         "Without runs (MAD tasks): G-cg-q-12o.",
         "Without runs (Language model): G.",
-        "(Welch's t, or Boschloo's exact test",
+        "(Cochran and Cox's t, or",
         "In this plain text * stands for bold and ~ for underlined.",
     ):
         assert words in caption

@@ -15,6 +15,7 @@ from matplotlib.figure import Figure
 from madbench.analysis.attribution import attribute
 from madbench.analysis.figures import accuracy, budget, curves, effects, suites_of_figure
 from madbench.analysis.figures.files import NothingToDrawError, read_frame
+from madbench.analysis.noise_model import noise_of
 from madbench.analysis.quantities import parts_of
 from madbench.analysis.scores import Results
 from madbench.jobs import Job, Record
@@ -132,7 +133,9 @@ def _difficulty(results: Results, suite: Suite) -> pd.DataFrame:
         records = results.store.records({job.id for job in alike})
         readable = {name: record for name, record in records.items() if record.status != "failed"}
         outcomes = [*outcomes, *(Outcome(job.label, job, readable.get(job.id)) for job in alike)]
-    frame = accuracy.difficulty_frame(scoring_of(suite), scoring_of(suite).collect(outcomes), _about(results, suite))
+    noises = pd.Series([noise_of([outcome.job]) for outcome in outcomes], dtype=object)
+    collected = scoring_of(suite).collect(outcomes).assign(noise=noises)
+    frame = accuracy.difficulty_frame(scoring_of(suite), collected, _about(results, suite))
     if frame.empty:
         raise NothingToDrawError(
             "every task is stored at one setting alone; --profile full varies them, or a run with e.g. "

@@ -15,7 +15,6 @@ from madbench.suites.columns import Column
 from madbench.suites.protocol import Protocol
 from madbench.suites.scoring import Outcome, Scoring, lacking_sentences, outcome_sentences
 from madbench.tasks import make_setting, settings_class
-from madbench.tasks.heuristic import heuristic_accuracy
 
 
 @functools.cache
@@ -26,8 +25,8 @@ def chance_of(task: str, setting: str) -> float:
 
 @functools.cache
 def heuristic_of(task: str, setting: str) -> float:
-    """Accuracy of answers that need no learning of a task, given the setting as JSON."""
-    return heuristic_accuracy(make_setting(task, json.loads(setting), task))
+    """Accuracy of the commonest answer so far, given the setting as JSON."""
+    return make_setting(task, json.loads(setting), task).heuristic()
 
 
 class MadScoring(Scoring):

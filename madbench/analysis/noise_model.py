@@ -1,0 +1,144 @@
+"""How seeds of one column scatter, measured on many labels: what a few seeds of one label can borrow.
+
+A noise model is a file of ``tasks/noise``, made by ``madbench.bench.noise`` from a store. It says of each column what
+runs of one task setting, model size, training and fidelity do from seed to seed, and applies to runs of exactly these,
+whatever their profile is called. It has no number of any single label, so what is inferred of two labels rests on these
+two and on the file.
+
+- Lent variance: spreads near the heuristic, midway and at the ceiling, joined by a curve, count like ``lent`` seeds.
+  This is the moderated variance of Smyth (2004), "Linear models and empirical Bayes methods for assessing differential
+  expression in microarray experiments", Statistical Applications in Genetics and Molecular Biology 3, with a trend. We
+  differ in that it raises a small spread and never lowers a large one, as the spreads of labels differ by orders.
+- Surprise: some labels have seeds that now and then fall elsewhere. After n seeds the next one does with probability
+  ``surprises / (n + surprises)``, and by ``jump`` (Polya's urn; the share of such seeds has a U-shaped prior).
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pandas as pd
+
+from madbench.config import TASKS, convert, read_yaml
+from madbench.errors import ConfigError
+from madbench.jobs import Job, content_id
+
+if TYPE_CHECKING:
+    from madbench.suites.scoring import Outcome
+
+FOLDER = TASKS / "noise"
+WIDE_NOTE = "No noise model is known for these runs: nothing is lent to their seeds."
+
+
+@dataclass(frozen=True)
+class Noise:
+    """What a noise model says of one column, in the column's units."""
+
+    protocol: str
+    """:func:`protocol_of` the runs that it was measured on."""
+    heuristic: float
+    """What the commonest answer so far scores."""
+    ceiling: float
+    """The best that the data allow."""
+    low: float
+    """Standard deviation of seeds whose mean is the heuristic's, or below."""
+    middle: float
+    """Its value midway, as far as the curve is pulled there."""
+    high: float
+    """At the ceiling."""
+    lent: float
+    """Seeds that the lent variance counts for."""
+    surprises: float
+    """Seeds beforehand that fell elsewhere."""
+    jump: float
+    """Root mean square of the way by which they do."""
+    source: str = ""
+    """Name and version of the noise model."""
+
+    def variance(self, mean: float) -> float:
+        """Of seeds about ``mean``: a quadratic Bernstein curve through the squared spreads."""
+        share = (mean - self.heuristic) / (self.ceiling - self.heuristic)
+        share = min(1.0, max(0.0, share))
+        ends = self.low**2 * (1 - share) ** 2 + self.high**2 * share**2
+        return ends + self.middle**2 * 2 * share * (1 - share)
+
+    def lend(self, variance: float, mean: float, n: int) -> tuple[float, float]:
+        """The variance of ``n`` seeds of which ``variance`` is their own, and its degrees of freedom."""
+        freedom = self.lent + n - 1
+        moderated = (self.lent * self.variance(mean) + (n - 1) * variance) / freedom
+        return (moderated, freedom) if moderated >= variance else (variance, n - 1)
+
+    def unseen_variance(self, n: int) -> float:
+        """What seeds that would fall elsewhere add to the variance of the mean of ``n``."""
+        share = self.surprises / (n + self.surprises)
+        return self.jump**2 * share * (1 - share) / (n + self.surprises + 1)
+
+
+@dataclass(frozen=True)
+class NoiseModel:
+    """The columns of one file."""
+
+    name: str
+    """With its version: ``quick-1``."""
+    description: str
+    """What it was made from."""
+    columns: Mapping[str, Noise]
+
+    @classmethod
+    def load(cls, path: Path) -> NoiseModel:
+        """Of a YAML file; raises ``ConfigError`` where a key is missing, unknown or of the wrong type."""
+        given = read_yaml(path)
+        if lacking := [key for key in ("name", "description", "columns") if key not in given]:
+            raise ConfigError(f"{path}: a noise model needs {', '.join(lacking)}")
+        columns = {}
+        for column, numbers in given["columns"].items():
+            columns[column] = convert({**numbers, "source": given["name"]}, Noise, f"{path}: {column}")
+        return cls(given["name"], given["description"], columns)
+
+
+@functools.cache
+def noise_models() -> tuple[NoiseModel, ...]:
+    """Those that are shipped."""
+    return tuple(map(NoiseModel.load, sorted(FOLDER.glob("*.yaml"))))
+
+
+@functools.cache
+def _by_protocol() -> dict[str, Noise]:
+    return {one.protocol: one for model in noise_models() for one in model.columns.values()}
+
+
+def protocol_of(job: Job) -> str:
+    """12 hexadecimal digits of what a seed's scatter depends on besides the label: task, sizes, training, fidelity."""
+    own = {name: getattr(job, name) for name in ("suite", "task", "setting", "model", "training", "fidelity")}
+    return content_id(own)[:12]
+
+
+def noise_of(jobs: Iterable[Job]) -> Noise | None:
+    """What is known of the noise of a cell whose seeds rest on ``jobs``; None where it is not known of all."""
+    found = {protocol_of(job) for job in jobs}
+    return _by_protocol().get(found.pop()) if len(found) == 1 else None
+
+
+def with_noise(scores: pd.DataFrame, outcomes: Sequence[Outcome]) -> pd.DataFrame:
+    """A frame of scores with the column ``noise``: a :class:`Noise`, or None, of every row's label and column."""
+    jobs: dict[tuple[str, str], list[Job]] = {}
+    for one in outcomes:
+        jobs.setdefault((one.row, one.job.task), []).append(one.job)
+    known = {key: noise_of(of_cell) for key, of_cell in jobs.items()}
+    return scores.assign(
+        noise=pd.Series([known.get(key) for key in zip(scores.label, scores.column)], scores.index, dtype=object)
+    )
+
+
+def noise_note(noises: Iterable[Noise | None]) -> str:
+    """The noise models behind some samples, in a sentence."""
+    found = list(dict.fromkeys(one.source if one else "" for one in noises))
+    names = sorted(filter(None, found))
+    if not names:
+        return WIDE_NOTE
+    rest = " Nothing is lent to other seeds." if "" in found else ""
+    return f"Noise model {', '.join(names)} lends variance to the seeds of a label.{rest}"
