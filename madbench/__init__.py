@@ -6,9 +6,9 @@
 
 ``parse`` reads a label, ``build`` makes its mixer (a ``torch.nn.Module``), ``run`` trains labels on the MAD tasks and
 returns the scores, ``run_language_model`` trains them as language models and returns the loss curves, ``sweep`` trains
-a grid of labels and settings on both. ``table``, ``compare``, ``attribute`` and ``findings`` return frames of what is
-stored, ``plot`` a Matplotlib figure, ``verify`` measures what has to hold of a mixer. Importing madbench loads none of
-torch, numpy and pandas.
+a grid of labels and settings on both. ``table``, ``compare``, ``attribute``, ``audit`` and ``findings`` return frames
+of what is stored, ``plot`` a Matplotlib figure, ``verify`` measures what has to hold of a mixer. Importing madbench
+loads none of torch, numpy and pandas.
 """
 
 from __future__ import annotations
@@ -18,13 +18,24 @@ from typing import TYPE_CHECKING
 from madbench._version import __version__ as __version__
 
 if TYPE_CHECKING:
-    from madbench.analysis.api import attribute, compare, findings, plot, run, run_language_model, sweep, table, verify
+    from madbench.analysis.api import (
+        attribute,
+        audit,
+        compare,
+        findings,
+        plot,
+        run,
+        run_language_model,
+        sweep,
+        table,
+        verify,
+    )
     from madbench.labels import parse
     from madbench.mixers import build
 
 __all__ = [
-    "attribute", "build", "compare", "findings", "parse", "plot", "run", "run_language_model", "sweep", "table",
-    "verify",
+    "attribute", "audit", "build", "compare", "findings", "parse", "plot", "run", "run_language_model", "sweep",
+    "table", "verify",
 ]  # fmt: skip
 
 

@@ -28,6 +28,7 @@ from rich.console import Console
 from rich.progress import Progress
 
 from madbench.analysis.attribution import attribution_table
+from madbench.analysis.audit import audit_table
 from madbench.analysis.claims import load_claims
 from madbench.analysis.comparison import comparison_table
 from madbench.analysis.figures import figure_names
@@ -334,6 +335,25 @@ def attribute(
     """
     selection = _selection(labels, profile, overrides, tasks, fidelity, budget, protocol, corpus, results)
     return pd.DataFrame(attribution_table(selection.select().scores).checked(selection.results).records())
+
+
+@_with_names
+def audit(
+    labels: str | Sequence[str] = (),
+    *,
+    profile: str | None = None,
+    overrides: Changes = (),
+    tasks: str | Iterable[str] | None = None,
+    fidelity: Fidelity = "corrected",
+    budget: Budget = "strict",
+    protocol: str | None = None,
+    corpus: str | None = None,
+    results: Path | str = "results",
+    names: Mapping[str, str] | None = None,
+) -> pd.DataFrame:
+    """What the columns of a profile are worth: noise, level labels, what they predict, cost of a bit, seeds needed."""
+    selection = _selection(labels, profile, overrides, tasks, fidelity, budget, protocol, corpus, results)
+    return pd.DataFrame(audit_table(selection.select()).records())
 
 
 @_with_names

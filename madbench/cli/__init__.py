@@ -23,7 +23,7 @@ from madbench.labels.names import spelled_in
 VERBS = {
     "Look at a label before it is trained": "explain verify bench",
     "Train": "run sweep register paper",
-    "Read what is stored": "table plot compare attribute findings inspect report",
+    "Read what is stored": "table plot compare attribute findings inspect audit report",
     "Find, check and add": "ls data validate new",
 }
 """The verbs, by their heading in the help text; each is in the module of its name."""

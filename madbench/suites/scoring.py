@@ -100,6 +100,10 @@ class Scoring:
         """The value of a model that has learned nothing of the job's setting; NaN where it is not known."""
         return math.nan
 
+    def heuristic(self, job: Job) -> float:
+        """The value of a heuristic that needs no learning of the job's setting; NaN where none is known."""
+        return math.nan
+
     def solved_share(self, task: str) -> float:
         """The share of the way from chance to the ceiling from which on a seed has solved the task; NaN for none."""
         return math.nan

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
@@ -35,19 +37,24 @@ def language_results(tmp_path) -> Callable[..., Results]:
 @pytest.fixture
 def grid_results(tmp_path) -> Callable[..., Results]:
     """Those of a grid whose jobs have the accuracies that ``accuracy`` gives; None for no run."""
+    return functools.partial(fill_grid, tmp_path / "results")
 
-    def call(labels=("S", "R"), accuracy=lambda job: 0.5, **keys) -> Results:
-        keys = {"tasks": ["in_context_recall"], "seeds": [0, 1, 2]} | keys
-        made = prepare(load_grid(list(labels), keys), device="cpu", results=tmp_path / "results")
-        store = Store.open(tmp_path / "results")
-        for job in made.jobs:
-            value = accuracy(job)
-            if value is not None and not store.has(job):
-                metrics = {"accuracy": value, "selection_accuracy": value, "ceiling": 1.0}
-                status = "diverged" if math.isnan(value) else "finished"
-                store.finish(
-                    job, Record(status, {} if status == "diverged" else metrics, details={"budget_ratio": 1.0})
-                )
-        return Results(made, store)
 
-    return call
+@pytest.fixture(scope="module")
+def shared_grid_results(tmp_path_factory) -> Callable[..., Results]:
+    """:func:`grid_results` of a folder that all tests of a module share."""
+    return functools.partial(fill_grid, tmp_path_factory.mktemp("grid") / "results")
+
+
+def fill_grid(folder: Path, labels=("S", "R"), accuracy=lambda job: 0.5, **keys) -> Results:
+    keys = {"tasks": ["in_context_recall"], "seeds": [0, 1, 2]} | keys
+    made = prepare(load_grid(list(labels), keys), device="cpu", results=folder)
+    store = Store.open(folder)
+    for job in made.jobs:
+        value = accuracy(job)
+        if value is not None and not store.has(job):
+            metrics = {"accuracy": value, "selection_accuracy": value, "ceiling": 1.0}
+            status = "diverged" if math.isnan(value) else "finished"
+            details = {"budget_ratio": 1.0, "seconds": 10.0}
+            store.finish(job, Record(status, {} if status == "diverged" else metrics, details=details))
+    return Results(made, store)

@@ -245,6 +245,11 @@ def test_compare_attribute_and_findings_say_the_same_of_two_labels(stored):
             assert (row.estimate, row.low, row.high, row.p) == pytest.approx(expected, abs=1e-8)
 
 
+def test_an_audit_has_a_row_a_column(stored):
+    found = madbench.audit(**stored)
+    assert found.column.tolist() == ["compression"] and found.labels.tolist() == [len(ACCURACIES)]
+
+
 def test_a_plot_is_a_figure_of_matplotlib(stored):
     assert isinstance(madbench.plot("scores", **stored), Figure)
     with pytest.raises(NothingToDrawError, match="no runs: Language model"):
@@ -263,7 +268,14 @@ def test_a_sweep_names_the_keys_of_a_grid():
 
 def test_functions_that_show_name_the_arguments_that_choose_runs():
     chosen = {"profile", "overrides", "tasks", "fidelity", "budget", "protocol", "corpus", "results"}
-    for show in (madbench.table, madbench.compare, madbench.attribute, madbench.findings, madbench.plot):
+    for show in (
+        madbench.table,
+        madbench.compare,
+        madbench.attribute,
+        madbench.audit,
+        madbench.findings,
+        madbench.plot,
+    ):
         assert chosen <= inspect.signature(show).parameters.keys()
 
 

@@ -5,8 +5,10 @@ import dataclasses
 import pytest
 
 from madbench.errors import ConfigError
+from madbench.labels import expand
+from madbench.mixers import solve
 from madbench.suites.language.suite import LanguageProfile
-from madbench.suites.mad.suite import MadProfile
+from madbench.suites.mad.suite import MAD, MAD_TASKS, MadProfile
 
 MINIMAL = """\
 description: mine
@@ -266,3 +268,29 @@ def test_overrides_of_a_preset_are_judged_together():
 def test_a_setting_of_mixers_reaches_the_labels_whose_family_has_it():
     profile = MadProfile.load("quick", ["model.mix_rank=3"])
     assert profile.mixer_settings("R-12!")["mix_rank"] == 3
+
+
+def test_settings_are_chosen_and_judged_on_different_labels_of_table_1():
+    choosing, judging, table1 = (set(expand([f"@{name}"])) for name in ("choosing", "judging", "table1"))
+    assert choosing | judging == table1 and not choosing & judging
+    assert (len(choosing), len(judging)) == (11, 22)
+    assert set(expand(["@matched"])) == {label for label in table1 if not label.endswith("!")}
+
+
+def test_the_evening_profile_leaves_mixing_ranks_that_quick_does_not():
+    def mixing_rank(profile: str) -> int:
+        (job,) = MAD.jobs(["G-g-q-12o"], MadProfile.load(profile), tasks=["in_context_recall"])
+        model = job.model
+        return solve(job.label, model.d_model, model.n_head, job.setting["seq_len"], job.budget, **job.mixer).ranks[
+            "mix"
+        ]
+
+    assert mixing_rank("quick") == 1 and mixing_rank("evening") >= 4
+
+
+def test_an_evening_is_all_of_table_1_with_three_seeds():
+    profile = MadProfile.load("evening")
+    jobs = MAD.jobs(expand(["@table1"]), profile, seeds=(0, 1, 2))
+    assert len(jobs) == 594
+    rates = {(job.task, job.training.learning_rate) for job in jobs}
+    assert len(rates) == len(MAD_TASKS)  # the same rate for every label

@@ -23,6 +23,12 @@ def chance_of(task: str, setting: str) -> float:
     return 1 / make_setting(task, json.loads(setting), task).num_answers
 
 
+@functools.cache
+def heuristic_of(task: str, setting: str) -> float:
+    """Accuracy of the commonest answer so far, given the setting as JSON."""
+    return make_setting(task, json.loads(setting), task).heuristic()
+
+
 class MadScoring(Scoring):
     """Accuracy in percent, with the chance of a guess and the share that counts as solved."""
 
@@ -31,6 +37,9 @@ class MadScoring(Scoring):
 
     def chance(self, job: Job) -> float:
         return 100 * chance_of(job.task, mapping_text(job.setting))
+
+    def heuristic(self, job: Job) -> float:
+        return 100 * heuristic_of(job.task, mapping_text(job.setting))
 
     def solved_share(self, task: str) -> float:
         return settings_class(task).solved_share

@@ -1,0 +1,78 @@
+"""Intervals over labels: of the rank correlation of two columns, and of how far seeds agree about the labels of one.
+
+The unit is the label, where :mod:`madbench.analysis.inference` has the seed: whether other labels of the same kind
+would be ordered alike. Both are percentiles of a bootstrap over labels (Efron 1979) of a fixed seed.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.stats import rankdata
+
+from madbench.analysis.inference import LEVEL
+
+DRAWS = 2000
+"""Of the labels, with replacement."""
+LEAST_LABELS = 4
+"""For a correlation; the order of fewer says next to nothing."""
+
+
+@dataclass(frozen=True)
+class Agreement:
+    """A number from -1 to 1 with its interval over labels; NaN where there is none."""
+
+    value: float = math.nan
+    low: float = math.nan
+    high: float = math.nan
+    labels: int = 0
+
+
+def rank_correlation(ours: Mapping[str, float], theirs: Mapping[str, float]) -> Agreement:
+    """Spearman's correlation of two columns over the labels that have both; ties share their mean rank."""
+    labels = [label for label in ours if label in theirs]
+    x, y = (np.array([column[label] for label in labels], float) for column in (ours, theirs))
+    return _bootstrapped(lambda index: _spearman(x[index], y[index]), len(labels))
+
+
+def intraclass_correlation(values: Sequence[np.ndarray]) -> Agreement:
+    """ICC(1) of the seeds' values of each label: the share of the variance of a run that is its label's.
+
+    One-way analysis of variance; of labels with different numbers of seeds with their effective number (Donner and
+    Koval 1980). NaN without a label of two seeds.
+    """
+    counts, means = (np.array([measure(one) for one in values], float) for measure in (len, np.mean))
+    squares = np.array([one.size * one.var() for one in values], float)
+    return _bootstrapped(lambda index: _icc(counts[index], means[index], squares[index]), len(values))
+
+
+def _bootstrapped(statistic: Callable[[np.ndarray], np.ndarray], labels: int) -> Agreement:
+    """``statistic`` maps indices of labels (draws, labels) to a number a draw."""
+    if labels < LEAST_LABELS:
+        return Agreement(labels=labels)
+    value = float(statistic(np.arange(labels)[None])[0])
+    if math.isnan(value):
+        return Agreement(labels=labels)
+    drawn = statistic(np.random.default_rng(0).integers(labels, size=(DRAWS, labels)))
+    low, high = np.nanquantile(drawn, [LEVEL / 2, 1 - LEVEL / 2])  # NaN where a draw has a single value
+    return Agreement(value, float(low), float(high), labels)
+
+
+def _spearman(x: np.ndarray, y: np.ndarray) -> np.ndarray:
+    ranks = [rankdata(column, axis=1) for column in (x, y)]
+    a, b = (one - one.mean(axis=1, keepdims=True) for one in ranks)
+    with np.errstate(invalid="ignore"):
+        return (a * b).sum(axis=1) / np.sqrt((a**2).sum(axis=1) * (b**2).sum(axis=1))
+
+
+def _icc(counts: np.ndarray, means: np.ndarray, squares: np.ndarray) -> np.ndarray:
+    labels, runs = counts.shape[1], counts.sum(axis=1)
+    grand = (counts * means).sum(axis=1) / runs
+    between = (counts * (means - grand[:, None]) ** 2).sum(axis=1) / (labels - 1)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        within = squares.sum(axis=1) / (runs - labels)
+        effective = (runs - (counts**2).sum(axis=1) / runs) / (labels - 1)
+        return (between - within) / (between + (effective - 1) * within)

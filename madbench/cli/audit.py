@@ -1,0 +1,33 @@
+"""What a profile's columns are worth: ``madbench audit``."""
+
+from __future__ import annotations
+
+from madbench.cli import options
+from madbench.cli.options import StoredOptions, StoredWordsArgument
+from madbench.cli.printing import print_text_table
+
+
+def audit(
+    words: StoredWordsArgument = None,
+    *,
+    stored: StoredOptions,
+    printed: options.PrintOptions,
+) -> None:
+    """Audit the columns of a profile: noise, floor and ceiling, what they predict, what to keep, how many seeds.
+
+    Of every column: how far seeds agree about the labels (ICC), how many labels
+    stay at what a heuristic answers or are solved by every seed, and how its
+    order of the labels agrees with the other columns, the published column and
+    the published loss of a language model. Protocols are never mixed, as in
+    madbench table.
+
+    [bold]Examples[/bold]
+
+      madbench audit @table1
+      madbench audit @judging --profile evening
+      madbench audit -t compression,memorization,language_model --format csv
+    """
+    from madbench.analysis.audit import audit_table
+
+    selection = stored.selection(words)
+    print_text_table(audit_table(selection.select()), printed)

@@ -1,0 +1,56 @@
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from madbench.cli.audit import audit
+from madbench.errors import StoreError
+
+LABELS = {"S": 0.2, "S-p": 0.5, "S-c": 0.4, "R": 0.1, "R-c": 0.3}
+
+
+@pytest.fixture
+def audited(invoke, tiny):
+    """``audited(*words)``: the records by column."""
+
+    def call(*words) -> dict[str, dict]:
+        ended = invoke(audit, *words, "--json")
+        assert not ended.exception, ended.exception
+        return {record["column"]: record for record in json.loads(ended.stdout)["cells"]}
+
+    return call
+
+
+def test_every_suite_that_is_stored_is_audited_and_held_against_the_others(fill, fill_language, audited, tiny):
+    for label, accuracy in LABELS.items():
+        fill(label, accuracy, (0, 1))
+        for seed in (0, 1):
+            fill_language(label, [3.0, 3 - accuracy], seed=seed)
+    found = audited("--profile", tiny)
+    assert list(found) == ["compression", "in_context_recall", "loss_l5"]
+    assert found["compression"]["with_loss_l5"] == pytest.approx(-1)
+    assert (found["compression"]["outcome"], found["loss_l5"]["outcome"]) == ("loss_l5", "mad_average")
+    assert found["loss_l5"]["published"] is not None and found["loss_l5"]["share_solved"] is None
+    assert list(audited("-t", "language_model")) == ["loss_l5"]
+
+
+def test_labels_and_their_sets_can_be_named(fill, audited, tiny):
+    for label, accuracy in LABELS.items():
+        fill(label, accuracy, (0, 1))
+    assert audited("--profile", tiny)["compression"]["labels"] == 5
+    assert audited("{S,R}-c", "S", "--profile", tiny)["compression"]["labels"] == 3
+
+
+def test_labels_without_a_whole_seed_are_an_error_and_not_an_empty_table(fill, invoke, tiny):
+    fill("S", 0.5, tasks=["compression"])
+    assert isinstance(invoke(audit, "S-c", "--profile", tiny).exception, StoreError)
+
+
+def test_a_narrow_terminal_has_every_column_and_the_caption_says_what_to_keep(fill, invoke, tiny):
+    for label, accuracy in LABELS.items():
+        fill(label, accuracy, (0, 1))
+    shown = invoke(audit, "--profile", tiny, columns=80).stdout
+    assert max(map(len, shown.splitlines())) <= 80
+    assert {"ICC", "Heur.", "Solved", "Published", "s/bit", "Seeds"} <= set(shown.split())
+    assert "Worth keeping" in shown
