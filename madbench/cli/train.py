@@ -24,9 +24,8 @@ def train(
     The same command again does only what is missing. The word train may be left
     out. On several devices: torchrun --nproc-per-node 8 -m madbench lm LABEL;
     tokens per step stay what the preset says. Ctrl-C keeps a checkpoint; the same
-    command resumes. A change that affects no label is an error, as
-    in madbench run. --dry-run also shows memory, and parameters by what they are
-    for.
+    command resumes. A change that affects no label is an error, as in madbench
+    run. --dry-run also shows memory, and parameters by what they are for.
 
     [bold]Examples[/bold]
 

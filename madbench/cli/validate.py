@@ -47,11 +47,11 @@ def validate(
 ) -> None:
     """Check YAML files, a results folder, or this machine.
 
-    Every problem of a file is listed, without training. A file with the key labels is a
-    set of variants, one with the key task a task, one with learning_rates a
-    profile, one with training but without learning_rates a preset, and one with
-    tasks alone a profile of interactions. The key suite names the suite
-    of any other profile. Exit code 2 when anything is wrong.
+    Every problem of a file is listed, without training. A file with the key
+    labels is a set of variants, one with the key task a task, one with
+    learning_rates a profile, one with training but without learning_rates a
+    preset, and one with tasks alone a profile of interactions. The key suite
+    names the suite of any other profile. Exit code 2 when anything is wrong.
 
     --store reads every file of a results folder to its last bit: records,
     curves, weights, measurements, checkpoints, corpora, index, journals. What is
