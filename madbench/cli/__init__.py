@@ -15,6 +15,7 @@ from typer.core import TyperCommand, TyperGroup
 from typer.main import get_command
 
 from madbench import __version__
+from madbench.cli.completion import rejoin_options
 from madbench.cli.parameters import with_groups
 from madbench.cli.terminal import finish_output, output_problem, use_sound_terminal
 from madbench.errors import ConfigError, LabelError, MadbenchError
@@ -174,6 +175,7 @@ def main() -> None:
     """Runs the command line; a user's error is one message and exit code 2."""
     gc.set_threshold(100_000, 20, 50)  # importing and reading make many objects that stay: searching them takes a tenth
     use_sound_terminal()
+    rejoin_options()
     try:
         _refuse_moved(sys.argv[1:])
         try:

@@ -35,6 +35,17 @@ def completion_of(metavar: str) -> Complete | None:
     return complete
 
 
+def rejoin_options() -> None:
+    """Takes out the '=' at which bash ends a word, as in ``--profile=qu``: what is left is ``--profile qu``."""
+    if (text := os.environ.get("COMP_WORDS")) is None:
+        return
+    words, place = text.split("\n" if "\n" in text else " "), int(os.environ.get("COMP_CWORD", "0"))
+    signs = [i for i, word in enumerate(words) if word == "=" and i and words[i - 1].startswith("--")]
+    kept = ["" if i in signs else word for i, word in enumerate(words) if i not in signs or i == place]
+    os.environ["COMP_WORDS"] = "\n".join(kept)
+    os.environ["COMP_CWORD"] = str(place - sum(i < place for i in signs))
+
+
 class _Completion(str):
     """Text that replaces a word, or the part of it that bash hands over; typer must not compare it with the word."""
 

@@ -83,6 +83,16 @@ def test_runs_are_completed_by_label_and_by_id(complete, tmp_path, monkeypatch):
     assert complete(f"madbench inspect --results elsewhere {job.id[:3]}") == []
 
 
+def test_values_after_the_equals_sign_at_which_bash_ends_a_word_are_completed(complete, tmp_path):
+    assert complete("madbench run S --profile = qu") == ["quick"]
+    assert {"quick", "full"} <= set(complete("madbench table --profile ="))
+    assert complete("madbench table -p quick --tasks = memorization,sel") == ["memorization,selective_copying"]
+    (job, *_) = MAD.jobs(["R-c"], MAD.Profile.load("quick"), tasks=["memorization"], seeds=[0])
+    Store.open(tmp_path / "one").finish(job, Record("finished", {"accuracy": 0.5}))
+    assert complete(f"madbench inspect --results = {tmp_path / 'one'} R") == ["R-c"]
+    assert "R-cg" in complete("madbench run model.n_head = 4 R-cg")
+
+
 @pytest.mark.parametrize(
     ("line", "offered"),
     [
@@ -199,7 +209,12 @@ def test_a_bash_completes_what_is_typed(tmp_path):
 
     try:
         type_in('eval "$(_MADBENCH_COMPLETE=source_bash madbench)"; echo rea""dy\n', "ready")
-        for typed, completed in [("@tab", "@table1"), ("S -t memo", "memorization"), ("cd:e", "cd:exp")]:
+        for typed, completed in [
+            ("@tab", "@table1"),
+            ("S -t memo", "memorization"),
+            ("cd:e", "cd:exp"),
+            ("S --profile=qu", "quick"),
+        ]:
             assert completed in type_in(f"madbench run {typed}\t", completed)
             type_in("\x15", "")
     finally:
