@@ -25,7 +25,7 @@ def train(
     out. On several devices: torchrun --nproc-per-node 8 -m madbench lm LABEL;
     tokens per step stay what the preset says. Ctrl-C keeps a checkpoint; the same
     command resumes. A change that affects no label is an error, as in madbench
-    run. --dry-run also shows memory, and parameters by what they are for.
+    run. --dry-run also shows memory, and parameters by group.
 
     [bold]Examples[/bold]
 
