@@ -16,8 +16,7 @@ from madbench.errors import BudgetError, ConfigError, FamilyError, LabelError, S
 from madbench.experiment import Experiment, PlannedRow, Protocol, load_profile
 from madbench.grid import Grid, Row
 from madbench.jobs import Budget, Fidelity, Job
-from madbench.labels import every_label, parse, unreadable
-from madbench.mixers import label_traits
+from madbench.labels import every_label, unreadable
 from madbench.store.runs import Run, Snapshot, Store
 from madbench.suites import Suite, broken_suites, main_suite, suites
 from madbench.suites.addressing import (
@@ -131,7 +130,7 @@ class Selection:
         stored_jobs = self.store.jobs()
         labels = set()
         for label in dict.fromkeys(job.label for job in stored_jobs.values()):
-            if not (problem := unreadable(label) or _fault_of_traits(label)):
+            if not (problem := unreadable(label)):
                 labels.add(label)
             elif label in self.labels:
                 raise LabelError(problem)
@@ -362,15 +361,6 @@ class Selection:
 
     def _stored(self, suite: Suite) -> list[Job]:
         return [job for job in self.jobs.values() if job.suite == suite.name]
-
-
-def _fault_of_traits(label: str) -> str:
-    """What is wrong with the traits of a label of another package, without which none of its jobs can be planned."""
-    try:
-        label_traits(parse(label))
-    except FamilyError as error:
-        return str(error)
-    return ""
 
 
 class SeveralProtocols(StoreError, ConfigError):
