@@ -132,7 +132,9 @@ class Selection:
         for label in dict.fromkeys(job.label for job in stored_jobs.values()):
             if not (problem := unreadable(label)):
                 labels.add(label)
-            elif not self.labels or label in self.labels:
+            elif label in self.labels:
+                raise LabelError(problem)
+            elif not self.labels:
                 self.warn(f"{label} is left out; {problem}")
         stored = {job.task for job in stored_jobs.values()}
         tasks = {(suite.name, task) for suite in suites().values() for task in suite.tasks()}

@@ -125,6 +125,8 @@ def unreadable(label: str) -> str:
     try:
         parsed = parse(label)
         factors(parsed), levels(parsed)
+        if isinstance(family := family_of(parsed), Guarded):  # those of this package answer, some after measuring
+            getattr(family, "traits", str)(parsed)
     except LabelError as error:
         return str(error).splitlines()[-1].strip()
     return ""

@@ -52,11 +52,18 @@ def _allocation(answer: Any) -> Any:
     return answer
 
 
+def _traits(answer: Any) -> Any:
+    if not hasattr(answer, "start_settings"):
+        raise TypeError(f"madbench.mixers.Traits are expected, not {answer!r:.60}")
+    return answer
+
+
 ANSWERS: dict[str, Callable[[Any], Any]] = {
     name: lambda answer: answer for name in (*METHODS, *OPTIONAL_METHODS)
 } | {
     "parse": _label, "factors": dict, "neighbours": tuple, "explain": tuple, "solve": _allocation, "checks": iter,
     "effective": dict, "levels": dict, "labels": tuple, "identity": _text, "preset_spelling": _text,
+    "traits": _traits,
 }  # fmt: skip
 """Of each method of a family what makes its answer one that can be used, or raises."""
 

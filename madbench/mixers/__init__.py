@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass, fields
 from typing import TYPE_CHECKING, Any, Protocol, get_args
 
 from madbench.config import from_mapping
-from madbench.errors import BudgetError, ConfigError, did_you_mean
+from madbench.errors import BudgetError, ConfigError, FamilyError, did_you_mean
 from madbench.jobs import NOT_AT_DEFAULT, Budget
 from madbench.labels import Explanation, as_label, family_of, loaded_families
 from madbench.mixers.traits import Traits, attach
@@ -216,14 +216,13 @@ def label_traits(label: Any) -> Traits:
     """What has to be known of the mixers of a label, as its family says it; by default that of a plain mixer."""
     family = family_of(label)
     traits = getattr(family, "traits", lambda _: Traits())(label)
+    where = f"family {family.name!r}: traits of {str(label)!r}"
     if not isinstance(traits, Traits):
-        raise ConfigError(f"traits of {str(label)!r}: expected madbench.mixers.Traits, got {type(traits).__name__}")
+        raise FamilyError(f"{where}: expected madbench.mixers.Traits, got {type(traits).__name__}")
     setting_names = [field.name for field in fields(family.Settings)]
     for name in (*(traits.settings or ()), *traits.start_settings):
         if name not in setting_names:
-            raise ConfigError(
-                f"traits of {str(label)!r}: its family has no setting {name!r}{did_you_mean(name, setting_names)}"
-            )
+            raise FamilyError(f"{where}: its family has no setting {name!r}{did_you_mean(name, setting_names)}")
     return traits
 
 

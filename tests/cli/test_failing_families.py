@@ -87,7 +87,7 @@ def fail(install_example, fill, monkeypatch, tmp_path):
     return call
 
 
-each = pytest.mark.parametrize(("method", "how"), [*zip(METHODS, itertools.cycle(EXCEPTIONS))])
+each = pytest.mark.parametrize(("method", "how"), [*zip(METHODS, itertools.cycle(EXCEPTIONS)), ("traits", "nothing")])
 
 
 @each
@@ -101,6 +101,54 @@ def test_a_failing_method_stops_no_other_label(main, fail, method, how):
             assert '"S"' in ended.stdout
     rows = {row["label"] for row in json.loads(main("ls", "runs", "--json").stdout)}
     assert rows == {"S", "R-c", "bad:elu", "bad:elu-g"}
+
+
+@each
+def test_a_table_shows_a_stored_label_or_says_why_it_is_left_out(main, fail, method, how):
+    fail(method, how)
+    ended = main("table", "--json")
+    rows = {row["label"] for row in json.loads(ended.stdout)["cells"]}
+    assert {"S", "R-c"} <= rows
+    for label in ("bad:elu", "bad:elu-g"):
+        said = f"warning: {label} is left out; family 'bad'"
+        assert (label in rows) != (said in ended.stderr), ended.stderr
+        named = main("table", "S", label, "--json")
+        if label in rows:
+            assert named.code == 0 and named.stderr == ""
+        else:
+            assert named.code == 2 and named.stdout == "" and "family 'bad'" in named.stderr
+            assert method in named.stderr and "left out" not in named.stderr and "Traceback" not in named.stderr
+
+
+@pytest.mark.parametrize(
+    ("method", "how"),
+    [
+        ("traits", "nothing"),
+        *(pytest.param(method, "a division", marks=pytest.mark.slow) for method in ("parse", "levels", "solve")),
+    ],
+)
+def test_what_is_made_of_the_other_runs_is_made(main, fail, tiny, monkeypatch, method, how):
+    monkeypatch.setattr("madbench.report.page.figure_names", lambda chosen: [])
+    fail(method, how)
+    for words in ("report", "plot scores", "findings", "findings --power", "compare S R-c"):
+        ended = main(*words.split())
+        assert (ended.code, "Traceback" in ended.stderr) == (0, False), (words, ended.stderr)
+    machine = main("validate", "--machine")
+    assert "Traceback" not in machine.stdout + machine.stderr and "family bad" in machine.stdout
+    ended = main("table", "--profile", tiny)  # of which there are no runs
+    assert ended.code == 2 and "none of its" in ended.stderr and "S" in ended.stderr.splitlines()[-1]
+
+
+@pytest.mark.slow
+def test_a_family_that_fails_while_a_sweep_trains_fails_its_own_jobs(main, fail, tiny):
+    fail("build", "an exit")
+    words = ("S", "bad:elu", "-t", "compression", "--profile", tiny, "--device", "cpu")
+    ended = main("run", *words, "--json")
+    content = json.loads(ended.stdout)
+    (reason,) = content["failed"]
+    assert ended.code == 1 and "family 'bad' (bad_family:FAMILY): build('bad:elu')" in json.dumps(reason)
+    done = {row["label"]: row["done"] for row in content["cells"] if row["task"] == "compression"}
+    assert done == {"S": 1, "bad:elu": 0} and "Traceback" not in ended.stderr
 
 
 @each

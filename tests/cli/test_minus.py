@@ -9,6 +9,7 @@ import re
 
 import matplotlib
 import pytest
+from matplotlib.figure import Figure
 
 from madbench.analysis.figures.style import style
 from madbench.analysis.inference import Difference
@@ -90,7 +91,7 @@ def test_zero_has_no_minus_however_it_is_rounded():
 
 def test_axes_of_figures_have_a_true_minus_whatever_the_user_has_set():
     with matplotlib.rc_context({"axes.unicode_minus": False}), style():
-        figure = matplotlib.figure.Figure()
+        figure = Figure()
         axes = figure.add_subplot()
         axes.plot([-2, 2], [-1, 1])
         figure.draw_without_rendering()

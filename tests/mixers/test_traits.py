@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import nn
 
-from madbench.errors import ConfigError, TrainingError
+from madbench.errors import ConfigError, FamilyError, TrainingError
 from madbench.labels import family_of
 from madbench.mixers import Traits, build
 from madbench.mixers.traits import attach, output_names, traits_of
@@ -127,7 +127,7 @@ def test_a_name_that_the_mixer_does_not_have_is_refused(kind, name):
 def test_traits_of_another_kind_or_of_unknown_settings_are_refused(install_example, monkeypatch, traits, says):
     install_example("plugin")
     monkeypatch.setattr(family_of("lin:elu"), "traits", lambda label: traits)
-    with pytest.raises(ConfigError, match=f"traits of 'lin:elu': {says}"):
+    with pytest.raises(FamilyError, match=f"traits of 'lin:elu': {says}"):
         build("lin:elu", 16, 8)
 
 
