@@ -46,24 +46,24 @@ def test_one_seed_has_no_interval_and_none_no_difference():
 
 
 def test_rows_are_named_by_what_changes_and_the_first_is_the_baseline(swept):
-    gain = {8: 0.0, 12: 0.1}
+    gain = {9: 0.0, 12: 0.1}
     made = swept(
-        vary={"training.epochs": [8, 12]},
+        vary={"training.epochs": [9, 12]},
         accuracy=lambda job: 0.5 + gain[job.training.epochs] + job.seed / 100,
     )
     (table,) = made
     headings, rows = table.text_rows()
     assert headings == HEADINGS
-    assert [row[0] for row in rows] == [f"{label}  training.epochs={n}" for label in "SR" for n in (8, 12)]
+    assert [row[0] for row in rows] == [f"{label}  training.epochs={n}" for label in "SR" for n in (9, 12)]
     half = stats.t.ppf(0.975, 2) * 1.0 * (2 / 3) ** 0.5
     assert [rows[i][-1] for i in (0, 1, 3)] == ["baseline", f"+10.0 ±{half:.1f}", f"+10.0 ±{half:.1f}"]
     record = table.records()[1]
     assert (record["row"], record["label"], record["changes"]) == (rows[1][0], "S", "training.epochs=12")
     assert record["difference"] == pytest.approx(10) and record["difference_n"] == 3
-    assert "Baseline: S  training.epochs=8, the first row." in table.notes
+    assert "Baseline: S  training.epochs=9, the first row." in table.notes
     assert "Where 3 seeds agree, up to 71% of all seeds may still differ (95%)." in table.notes
     assert "minus the baseline's, with the 95% interval over seeds" in table.notes
-    assert "vs baseline: less S  training.epochs=8" in table.caption
+    assert "vs baseline: less S  training.epochs=9" in table.caption
     assert table.marks()[rows[1][0], 1] == "best"
 
 
