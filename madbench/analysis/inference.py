@@ -366,7 +366,8 @@ class ErrorOfSum:
     def p(self, distance: float) -> float:
         """Two-sided, of a sum that is ``distance`` from what it is tested against.
 
-        >>> ErrorOfSum.of([(1.0, 1.0, 4.0), (-1.0, 1.0, 4.0)]).p(2.776445 * math.sqrt(2))  # as t's with 4
+        >>> error = ErrorOfSum.of([(1.0, 1.0, 4.0), (-1.0, 1.0, 4.0)])
+        >>> round(error.p(2.776445 * math.sqrt(2)), 6)  # as t's with 4
         0.05
         """
         least, most = np.sort(2 * stdtr(self.freedoms, -abs(distance) / self.total))[[0, -1]].tolist()

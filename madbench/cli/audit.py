@@ -13,13 +13,13 @@ def audit(
     stored: StoredOptions,
     printed: options.PrintOptions,
 ) -> None:
-    """Audit the columns of a profile: noise, floor and ceiling, what they predict, what to keep, how many seeds.
+    """Show what a profile's columns can tell apart and predict.
 
     Of every column: how far seeds agree about the labels (ICC), how many labels
     stay at what a heuristic answers or are solved by every seed, and how its
     order of the labels agrees with the other columns, the published column and
-    the published loss of a language model. Protocols are never mixed, as in
-    madbench table.
+    the published loss of a language model; what is worth keeping, and with how
+    many seeds. Protocols are never mixed, as in madbench table.
 
     [bold]Examples[/bold]
 

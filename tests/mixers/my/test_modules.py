@@ -210,7 +210,11 @@ def test_verify_says_that_rows_are_not_alone(name):
 
 @pytest.mark.parametrize(
     ("name", "problem"),
-    [("ONE", "one Mean that is made already"), ("NotAModule", "NotAModule, which is none"), ("nn", "got module")],
+    [
+        ("ONE", "one Mean that is made already"),
+        ("NotAModule", "NotAModule, which is none"),
+        ("nn", "got <module 'torch.nn'"),
+    ],
 )
 def test_what_makes_no_module_is_no_label(name, problem):
     with pytest.raises(LabelError, match=problem):
