@@ -44,8 +44,8 @@ def intraclass_correlation(values: Sequence[np.ndarray]) -> Agreement:
     One-way analysis of variance; of labels with different numbers of seeds with their effective number (Donner and
     Koval 1980). NaN without a label of two seeds.
     """
-    counts, means = (np.array([measure(one) for one in values], float) for measure in (len, np.mean))
-    squares = np.array([one.size * one.var() for one in values], float)
+    counts, means = (np.array([measure(label_values) for label_values in values], float) for measure in (len, np.mean))
+    squares = np.array([label_values.size * label_values.var() for label_values in values], float)
     return _bootstrapped(lambda index: _icc(counts[index], means[index], squares[index]), len(values))
 
 
@@ -63,7 +63,7 @@ def _bootstrapped(statistic: Callable[[np.ndarray], np.ndarray], labels: int) ->
 
 def _spearman(x: np.ndarray, y: np.ndarray) -> np.ndarray:
     ranks = [rankdata(column, axis=1) for column in (x, y)]
-    a, b = (one - one.mean(axis=1, keepdims=True) for one in ranks)
+    a, b = (table - table.mean(axis=1, keepdims=True) for table in ranks)
     with np.errstate(invalid="ignore"):
         return (a * b).sum(axis=1) / np.sqrt((a**2).sum(axis=1) * (b**2).sum(axis=1))
 

@@ -129,8 +129,8 @@ def run(
     tasks = main_suite().usual_tasks() if tasks is None else _words(tasks)
     grid = Grid(_rows(labels), tasks, check_seeds(seeds), str(profile or ""), fidelity, budget, _changes(overrides))
     experiment = prepare(grid, device=device, results=results)
-    how = {"slots": slots, "threads": threads, "group": group, "keep_weights": keep_weights}
-    return _trained(experiment, Policy(redo=force), **how).scores.drop(columns="noise")
+    execution = {"slots": slots, "threads": threads, "group": group, "keep_weights": keep_weights}
+    return _trained(experiment, Policy(redo=force), **execution).scores.drop(columns="noise")
 
 
 @_with_names
@@ -265,8 +265,8 @@ def sweep(
     data = {"corpus": corpus, "tokenizer": tokenizer, "dtype": dtype}
     experiment = prepare(load_grid(source, keys), device=device, results=results, **data)
     policy = Policy(redo=force, retry=retry)
-    how = {"slots": slots, "threads": threads, "group": group, "keep_weights": keep_weights}
-    scores = _trained(experiment, policy, **how).scores.drop(columns="noise")
+    execution = {"slots": slots, "threads": threads, "group": group, "keep_weights": keep_weights}
+    scores = _trained(experiment, policy, **execution).scores.drop(columns="noise")
     by_name = {row.name: row.row for row in experiment.rows}
     changes = {name: settings_of(row.changes) for name, row in by_name.items()}
     first = {"row": scores.label, "label": [by_name[name].label for name in scores.label]}

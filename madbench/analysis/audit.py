@@ -77,8 +77,8 @@ class ColumnAudit:
     @property
     def nearest(self) -> str:
         """The column that orders the labels most like this one; empty for none."""
-        found = self.correlations.items()
-        numbers = {name: abs(agreement.value) for name, agreement in found if not math.isnan(agreement.value)}
+        agreements = self.correlations.items()
+        numbers = {name: abs(agreement.value) for name, agreement in agreements if not math.isnan(agreement.value)}
         return max(numbers, key=numbers.__getitem__) if numbers and not is_average(self.column) else ""
 
 
@@ -174,11 +174,11 @@ def left_out(rows: Sequence[ColumnAudit]) -> dict[str, str]:
 
 def published_columns(results: Results) -> dict[str, dict[str, float]]:
     """The published numbers of the rows by column and label, whatever the size of the profile."""
-    found: dict[str, dict[str, float]] = {}
+    numbers: dict[str, dict[str, float]] = {}
     for row in results.experiment.rows:
         for name, number in published_numbers(row.protocol, row.row.label, shows_always=True).items():
-            found.setdefault(name, {})[row.name] = number
-    return found
+            numbers.setdefault(name, {})[row.name] = number
+    return numbers
 
 
 def outcome_column(name: str) -> str:
@@ -195,7 +195,7 @@ def _heuristics(results: Results) -> dict[str, float]:
             of_task, setting = values.setdefault(run.job.task, {}), mapping_text(run.job.setting)
             if setting not in of_task:
                 of_task[setting] = scoring_of(suite).heuristic(run.job)
-    return {task: float(np.mean([*found.values()])) for task, found in values.items()}
+    return {task: float(np.mean([*by_setting.values()])) for task, by_setting in values.items()}
 
 
 def _seconds(results: Results) -> dict[str, float]:
@@ -231,8 +231,8 @@ def _counted(rows: Sequence[ColumnAudit]) -> str:
 
 def _listed(rows: Sequence[ColumnAudit], reasons: Mapping[str, str]) -> str:
     """Which columns to keep, and why not the others."""
-    shown = {row.column: f"{heading(row.column)} ({reasons.get(row.column) or row.seeds_needed})" for row in rows}
-    keep, others = ([shown[name] for name, why in reasons.items() if bool(why) is x] for x in (False, True))
+    texts = {row.column: f"{heading(row.column)} ({reasons.get(row.column) or row.seeds_needed})" for row in rows}
+    keep, others = ([texts[name] for name, why in reasons.items() if bool(why) is x] for x in (False, True))
     return (", ".join(keep) or "none") + (f"; not {', '.join(others)}" if others else "")
 
 
@@ -246,12 +246,12 @@ def _line(row: ColumnAudit) -> list[str]:
     return [heading(row.column), icc, *shares, *correlations, per_bit, str(row.seeds_needed or "-")]
 
 
-def _interval(found: Agreement) -> str:
+def _interval(agreement: Agreement) -> str:
     """``+0.38 [+.01,+.67]``; empty without a number."""
-    if math.isnan(found.value):
+    if math.isnan(agreement.value):
         return ""
-    low, high = (f"{end + 0.0:+.2f}".replace("0.", ".").replace("1.00", "1") for end in (found.low, found.high))
-    return f"{found.value + 0.0:+.2f} [{low},{high}]"
+    low, high = (f"{end + 0.0:+.2f}".replace("0.", ".").replace("1.00", "1") for end in (agreement.low, agreement.high))
+    return f"{agreement.value + 0.0:+.2f} [{low},{high}]"
 
 
 def _percent(share: float) -> str:
@@ -276,5 +276,5 @@ def _record(
     return known(record)
 
 
-def _numbers(name: str, found: Agreement) -> dict[str, float]:
-    return {name: found.value, f"{name}_low": found.low, f"{name}_high": found.high}
+def _numbers(name: str, agreement: Agreement) -> dict[str, float]:
+    return {name: agreement.value, f"{name}_low": agreement.low, f"{name}_high": agreement.high}

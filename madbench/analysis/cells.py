@@ -138,8 +138,8 @@ def cells_of(scores: pd.DataFrame, columns: Sequence[Column]) -> dict[str, dict[
     ``scores`` have more than ``columns`` where one of these is an average: the interval is that of its parts.
     """
     samples = samples_of(scores[scores.done > 0], is_whole=False)
-    shown = scores[scores.column.isin([column.name for column in columns])]
-    counts = shown.groupby(["label", "column"], sort=False)[["done", "expected", "diverged"]].sum()
+    own_scores = scores[scores.column.isin([column.name for column in columns])]
+    counts = own_scores.groupby(["label", "column"], sort=False)[["done", "expected", "diverged"]].sum()
     nothing = Sample(np.array([]))
     cells: dict[str, dict[str, Cell]] = {}
     for (label, name), (done, expected, diverged) in zip(counts.index, counts.to_numpy().tolist()):
@@ -164,13 +164,13 @@ def with_marks(columns: Sequence[Column], cells: Cells, names: Container[str]) -
     competing: dict[str, dict[str, Cell]] = {}
     for column in (column for column in columns if column.better):
         rows = {name: row[column.name] for name, row in cells.items() if column.name in row and name in names}
-        found = {
+        competitors = {
             name: cell
             for name, cell in rows.items()
             if cell.n >= LEAST_SEEDS and cell.is_whole and not cell.is_out_of_reach
         }
-        if len(found) > 1 and any(cell.sample.has_learned for cell in found.values()):
-            competing[column.name] = found
+        if len(competitors) > 1 and any(cell.sample.has_learned for cell in competitors.values()):
+            competing[column.name] = competitors
     for column in (column for column in columns if column.name in competing):
         samples = {name: cell.sample for name, cell in competing[column.name].items()}
         best = may_be_best(samples, column.better == "higher", len(competing))

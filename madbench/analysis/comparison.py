@@ -60,11 +60,11 @@ def comparison_table(
         scores: those of one protocol of every suite (:mod:`madbench.analysis.scores`).
         protocol: sentences about the protocols, which begin the notes.
     """
-    found = samples_of(columns_that(scores, lambda one: one.is_compared))
+    samples_by_column = samples_of(columns_that(scores, lambda one: one.is_compared))
     rows = []
-    for label, name in itertools.product(labels, in_order(found)):
-        if {label, baseline} <= found[name].keys():
-            pair = found[name][label], found[name][baseline]
+    for label, name in itertools.product(labels, in_order(samples_by_column)):
+        if {label, baseline} <= samples_by_column[name].keys():
+            pair = samples_by_column[name][label], samples_by_column[name][baseline]
             rows.append(Comparison(label, baseline, name, *pair, difference(*pair)))
     rows = [replace(row, p_holm=p) for row, p in zip(rows, holm([row.difference.p for row in rows]))]
     headings, lines = ["Label", "Solved", "Difference", "95% interval", "p", "Verdict"], []
@@ -86,16 +86,16 @@ def comparison_table(
 
 
 def _text(row: Comparison) -> list[str]:
-    found, solved = row.difference, f"n={row.difference.n}"
+    gain, solved = row.difference, f"n={row.difference.n}"
     if row.sample.has_threshold:
-        solved = ":".join(f"{one.solved}/{one.n}" for one in (row.sample, row.of_baseline))
-    numbers = [solved, signed(found.estimate, row.quantity), interval_text(found, row.quantity), p_text(row.p_holm)]
+        solved = ":".join(f"{sample.solved}/{sample.n}" for sample in (row.sample, row.of_baseline))
+    numbers = [solved, signed(gain.estimate, row.quantity), interval_text(gain, row.quantity), p_text(row.p_holm)]
     return [f"  {heading(row.quantity)}", *numbers, row.verdict]
 
 
 def _record(row: Comparison) -> dict[str, Any]:
-    about = {"label": row.label, "baseline": row.baseline, "quantity": row.quantity, "unit": unit(row.quantity)}
+    record = {"label": row.label, "baseline": row.baseline, "quantity": row.quantity, "unit": unit(row.quantity)}
     for prefix, sample in (("", row.sample), ("baseline_", row.of_baseline)):
-        about |= {f"{prefix}mean": sample.mean, f"{prefix}seeds": sample.n}
-        about |= {f"{prefix}solved": sample.solved if sample.has_threshold else None}
-    return known(about | asdict(row.difference) | {"p_holm": row.p_holm, "verdict": row.verdict})
+        record |= {f"{prefix}mean": sample.mean, f"{prefix}seeds": sample.n}
+        record |= {f"{prefix}solved": sample.solved if sample.has_threshold else None}
+    return known(record | asdict(row.difference) | {"p_holm": row.p_holm, "verdict": row.verdict})

@@ -74,7 +74,7 @@ def find_pairs(labels: Iterable[str]) -> dict[Contrast, list[Pair]]:
 
 def find_squares(pairs: Mapping[Contrast, Sequence[Pair]]) -> dict[tuple[Contrast, Contrast], list[Square]]:
     """For every two contrasts, the labels of ``pairs`` of which all four combinations are there."""
-    partners = {contrast: dict(found) for contrast, found in pairs.items()}
+    partners = {contrast: dict(of_contrast) for contrast, of_contrast in pairs.items()}
     squares: dict[tuple[Contrast, Contrast], list[Square]] = {}
     for first, second in itertools.combinations(pairs, 2):
         without_second = partners[second]

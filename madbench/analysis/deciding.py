@@ -50,8 +50,8 @@ def deciding_values(frozen: Sequence[Claim], made: Experiment) -> dict[str, Any]
     beyond, at the paper's size. ``noise``: what is known of each task's. ``published``: the numbers behind the lines.
     ``chance``: of each task, in percent. All as JSON gives it back.
     """
-    given = columns_of(made)
-    judged = {claim.name: [name for name in claim.quantities if name in given] for claim in frozen}
+    given_columns = columns_of(made)
+    judged = {claim.name: [name for name in claim.quantities if name in given_columns] for claim in frozen}
     names = dict.fromkeys(name for of_claim in judged.values() for name in of_claim)
     settings: dict[str, dict[str, Job]] = {}
     for job in made.jobs:
@@ -75,11 +75,11 @@ def deciding_values(frozen: Sequence[Claim], made: Experiment) -> dict[str, Any]
         "quantities": judged,
         "columns": {
             name: {
-                "better": one.better,
-                "resolution": one.resolution,
-                "limits": [*map(_finite, one.limits)],
+                "better": quantity_column.better,
+                "resolution": quantity_column.resolution,
+                "limits": [*map(_finite, quantity_column.limits)],
             }
-            for name, one in columns.items()
+            for name, quantity_column in columns.items()
         },
         "solved_share": {task: share for task, share in shares.items() if math.isfinite(share)},
         "chance": {task: mean for task, found in chances.items() if math.isfinite(mean := sum(found) / len(found))},
@@ -117,8 +117,8 @@ def _noise(made: Experiment) -> dict[str, dict[str, Any]]:
     jobs: dict[str, list[Job]] = {}
     for job in made.jobs:
         jobs.setdefault(job.task, []).append(job)
-    known = {task: noise_model.noise_of(of_task) for task, of_task in jobs.items()}
-    return {task: asdict(noise) for task, noise in known.items() if noise}
+    noise_by_task = {task: noise_model.noise_of(of_task) for task, of_task in jobs.items()}
+    return {task: asdict(noise) for task, noise in noise_by_task.items() if noise}
 
 
 def _suite(jobs: Mapping[str, Job]) -> Suite:

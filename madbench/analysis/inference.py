@@ -407,7 +407,9 @@ def _exact_p(first: Sample, second: Sample, estimate: float) -> float:
     Successes are seeds that solve the task; where none of either does, those that do not diverge.
     """
     has_solved = first.solved or second.solved
-    successes, others = (one.solved if has_solved else one.n - one.diverged_count for one in (first, second))
+    successes, others = (
+        sample.solved if has_solved else sample.n - sample.diverged_count for sample in (first, second)
+    )
     is_first_better = (estimate > 0) == (first.scale.best > first.scale.chance)
     is_first_more = successes * second.n > others * first.n
     return exact_p(successes, first.n, others, second.n) if estimate and is_first_better == is_first_more else 1.0
@@ -499,8 +501,8 @@ def may_be_best(samples: Mapping[str, Sample], is_higher_better: bool, columns: 
     ranked = sorted(samples, key=lambda key: samples[key].mean, reverse=is_higher_better)
     level = LEVEL / columns / max(1, len(ranked) - 1)
 
-    def is_worse(one: str, rival: str) -> bool:
-        found = difference(samples[rival], samples[one])
-        return found.estimate != 0 and found.p / 2 <= level
+    def is_worse(key: str, rival: str) -> bool:
+        gain = difference(samples[rival], samples[key])
+        return gain.estimate != 0 and gain.p / 2 <= level
 
     return [key for i, key in enumerate(ranked) if not any(is_worse(key, better) for better in ranked[:i])]

@@ -91,13 +91,13 @@ class NoiseModel:
     @classmethod
     def load(cls, path: Path) -> NoiseModel:
         """Of a YAML file; raises ``ConfigError`` where a key is missing, unknown or of the wrong type."""
-        given = read_yaml(path)
-        if lacking := [key for key in ("name", "description", "columns") if key not in given]:
+        content = read_yaml(path)
+        if lacking := [key for key in ("name", "description", "columns") if key not in content]:
             raise ConfigError(f"{path}: a noise model needs {', '.join(lacking)}")
         columns = {}
-        for column, numbers in given["columns"].items():
-            columns[column] = convert({**numbers, "source": given["name"]}, Noise, f"{path}: {column}")
-        return cls(given["name"], given["description"], columns)
+        for column, numbers in content["columns"].items():
+            columns[column] = convert({**numbers, "source": content["name"]}, Noise, f"{path}: {column}")
+        return cls(content["name"], content["description"], columns)
 
 
 @functools.cache
@@ -108,7 +108,7 @@ def noise_models() -> tuple[NoiseModel, ...]:
 
 @functools.cache
 def _by_protocol() -> dict[str, Noise]:
-    return {one.protocol: one for model in noise_models() for one in model.columns.values()}
+    return {noise.protocol: noise for model in noise_models() for noise in model.columns.values()}
 
 
 def protocol_of(job: Job) -> str:
@@ -119,26 +119,28 @@ def protocol_of(job: Job) -> str:
 
 def noise_of(jobs: Iterable[Job]) -> Noise | None:
     """What is known of the noise of a cell whose seeds rest on ``jobs``; None where it is not known of all."""
-    found = {protocol_of(job) for job in jobs}
-    return _by_protocol().get(found.pop()) if len(found) == 1 else None
+    protocols = {protocol_of(job) for job in jobs}
+    return _by_protocol().get(protocols.pop()) if len(protocols) == 1 else None
 
 
 def with_noise(scores: pd.DataFrame, outcomes: Sequence[Outcome]) -> pd.DataFrame:
     """A frame of scores with the column ``noise``: a :class:`Noise`, or None, of every row's label and column."""
     jobs: dict[tuple[str, str], list[Job]] = {}
-    for one in outcomes:
-        jobs.setdefault((one.row, one.job.task), []).append(one.job)
-    known = {key: noise_of(of_cell) for key, of_cell in jobs.items()}
+    for outcome in outcomes:
+        jobs.setdefault((outcome.row, outcome.job.task), []).append(outcome.job)
+    noise_by_cell = {key: noise_of(of_cell) for key, of_cell in jobs.items()}
     return scores.assign(
-        noise=pd.Series([known.get(key) for key in zip(scores.label, scores.column)], scores.index, dtype=object)
+        noise=pd.Series(
+            [noise_by_cell.get(key) for key in zip(scores.label, scores.column)], scores.index, dtype=object
+        )
     )
 
 
 def noise_note(noises: Iterable[Noise | None]) -> str:
     """The noise models behind some samples, in a sentence."""
-    found = list(dict.fromkeys(one.source if one else "" for one in noises))
-    names = sorted(filter(None, found))
+    sources = list(dict.fromkeys(noise.source if noise else "" for noise in noises))
+    names = sorted(filter(None, sources))
     if not names:
         return WIDE_NOTE
-    rest = " Nothing is lent to other seeds." if "" in found else ""
+    rest = " Nothing is lent to other seeds." if "" in sources else ""
     return f"Noise model {', '.join(names)} lends variance to the seeds of a label.{rest}"

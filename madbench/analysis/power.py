@@ -44,15 +44,15 @@ def power_table(
         tracked: goes through the claims, with a progress bar where there is one.
     """
     samples = samples_of(scores)
-    found = [
+    tests = [
         (claim, quantity, test)
         for claim in claims
         for quantity in claim.quantities
         if (test := test_claim(claim, quantity, samples.get(quantity, {}))).gains
     ]
-    level = LEVEL / max(1, len(found))
+    level = LEVEL / max(1, len(tests))
     lines, records = [], []
-    for claim, quantity, test in tracked(found):
+    for claim, quantity, test in tracked(tests):
         name, smallest = test.smallest
         terms = [(weight, samples[quantity][label]) for weight, label in claim.gains(test.cases)[name]]
         tests_solved = claim.expectation(quantity) != "gain"
@@ -65,9 +65,9 @@ def power_table(
         records.append(known(record))
     caption = (
         f"Seeds of every label with which a claim is decided, either way, with a probability of {ENOUGH_POWER:.0%}, at"
-        f" the level {level:.2g} that Holm's method leaves the first of {len(found)} tests."
+        f" the level {level:.2g} that Holm's method leaves the first of {len(tests)} tests."
     )
-    if not found:
+    if not tests:
         caption = "No claim has a whole stored seed of every label it compares; madbench findings says what is missing."
     notes = "Gain: points of accuracy, nats per token of loss; -: not testable, or fewer than two stored seeds."
     headings = ["Claim", "On", "Gain", "Line", "n", "Seeds needed", "Decided"]

@@ -34,7 +34,7 @@ def samples_of(scores: pd.DataFrame, is_whole: bool = True) -> Samples:
     for i, key in enumerate(zip(whole.label, whole.column)):
         places.setdefault(key, []).append(i)
     rows = {key: {name: array[of_key] for name, array in arrays.items()} for key, of_key in places.items()}
-    found: Samples = {}
+    samples: Samples = {}
     for (label, name), of_key in rows.items():
         sample = sample_of(name, of_key)
         if is_average(name):
@@ -43,8 +43,8 @@ def samples_of(scores: pd.DataFrame, is_whole: bool = True) -> Samples:
             tasks = parts_of(name) or tuple(of_label)
             scale = replace(sample.scale, solved=float("nan"))
             sample = replace(sample, scale=scale, parts=_parts(tasks, of_label, of_key["seed"]))
-        found.setdefault(name, {})[label] = sample
-    return found
+        samples.setdefault(name, {})[label] = sample
+    return samples
 
 
 def _parts(tasks: Sequence[str], rows: Mapping[str, Mapping[str, np.ndarray]], seeds: np.ndarray) -> tuple[Sample, ...]:

@@ -131,7 +131,7 @@ def truth(kind: str, with_diverged: bool = True) -> Means:
     """The true mean of every label and column: of all seeds, diverged ones at chance, or of the others."""
     rng = np.random.default_rng(0)
     known: dict[Callable, float] = {}
-    found: dict[tuple[str, str], float] = {}
+    means: dict[tuple[str, str], float] = {}
 
     def mean(draws: Draws) -> float:
         values, diverged = draws
@@ -143,10 +143,10 @@ def truth(kind: str, with_diverged: bool = True) -> Means:
             draw = kind_of(kind, label, task)
             if draw not in known:
                 known[draw] = mean(draw(rng, (1_000_000,)))
-            found[label, task] = known[draw]
-        found[label, AVERAGE] = float(np.mean([found[label, task] for task in TASKS]))
-        found[label, LOSS] = loss
-    return found
+            means[label, task] = known[draw]
+        means[label, AVERAGE] = float(np.mean([means[label, task] for task in TASKS]))
+        means[label, LOSS] = loss
+    return means
 
 
 def store(kind: str, seeds: int, rng: np.random.Generator) -> pd.DataFrame:
