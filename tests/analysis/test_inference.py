@@ -530,4 +530,4 @@ def test_the_promised_power_is_reached(stored):
         n, _ = seeds_needed([(1.0, draw(50, stored)), (-1.0, draw(50 + gap, stored))], draws=200)
         if n:
             reached.append(np.mean([difference(draw(50, n), draw(50 + gap, n)).p <= LEVEL for _ in range(60)]))
-    assert 0.65 <= np.mean(reached) <= 0.95
+    assert 0.65 <= np.mean(reached) <= 0.99  # the number of seeds also makes up for the few that are stored
