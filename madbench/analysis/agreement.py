@@ -11,7 +11,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.stats import rankdata
 
 from madbench.analysis.inference import LEVEL
 
@@ -62,6 +61,8 @@ def _bootstrapped(statistic: Callable[[np.ndarray], np.ndarray], labels: int) ->
 
 
 def _spearman(x: np.ndarray, y: np.ndarray) -> np.ndarray:
+    from scipy.stats import rankdata  # half a second
+
     ranks = [rankdata(column, axis=1) for column in (x, y)]
     a, b = (table - table.mean(axis=1, keepdims=True) for table in ranks)
     with np.errstate(invalid="ignore"):

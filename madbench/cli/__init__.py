@@ -12,7 +12,6 @@ from typing import Annotated
 
 import typer
 from typer.core import TyperCommand, TyperGroup
-from typer.main import get_command
 
 from madbench import __version__
 from madbench.cli.completion import rejoin_options
@@ -28,6 +27,8 @@ VERBS = {
     "Find, check and add": "ls data validate new",
 }
 """The verbs, by their heading in the help text; each is in the module of its name."""
+ALL_VERBS = {*" ".join(VERBS.values()).split(), "lm"}
+"""All of them; click knows them only once every command is made, which takes a while."""
 LANGUAGE_VERBS = {"Commands": "train prepare sample evaluate export"}
 SHORT = {
     "budget": "explain --cost",
@@ -85,7 +86,7 @@ def _refuse_moved(words: Sequence[str]) -> None:
     for verb, command in MOVED.items():
         if " ".join(words[: len(verb.split())]) == verb:
             raise ConfigError(f"madbench {verb} is now {command}")
-    if words and not words[0].startswith("-") and words[0] not in get_command(app).commands:
+    if words and not words[0].startswith("-") and words[0] not in ALL_VERBS:
         from madbench.cli.paper import check_no_paper
 
         check_no_paper(words[0])

@@ -9,7 +9,7 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from madbench.cli import MOVED, SHORT, app
+from madbench.cli import ALL_VERBS, MOVED, SHORT, app
 
 VERBS = typer.main.get_command(app).commands
 COMMANDS = {name: verb for name, verb in VERBS.items() if name != "lm"}
@@ -103,7 +103,7 @@ def test_a_short_word_is_written_out(main, word):
 
 
 def test_there_are_twenty_verbs_at_most():
-    assert len(VERBS) <= 20
+    assert len(VERBS) <= 20 and set(VERBS) == ALL_VERBS
 
 
 @pytest.mark.parametrize("verb", MOVED)
