@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import numpy as np
 import pandas as pd
 
 from madbench.config import TASKS, convert, read_yaml
@@ -60,11 +61,9 @@ class Noise:
     """Name and version of the noise model."""
 
     def variance(self, mean: float) -> float:
-        """Of seeds about ``mean``: a quadratic Bernstein curve through the squared spreads."""
+        """Of seeds about ``mean``."""
         share = (mean - self.heuristic) / (self.ceiling - self.heuristic)
-        share = min(1.0, max(0.0, share))
-        ends = self.low**2 * (1 - share) ** 2 + self.high**2 * share**2
-        return ends + self.middle**2 * 2 * share * (1 - share)
+        return variance_curve(min(1.0, max(0.0, share)), self.low, self.middle, self.high)
 
     def lend(self, variance: float, mean: float, n: int) -> tuple[float, float]:
         """The variance of ``n`` seeds of which ``variance`` is their own, and its degrees of freedom."""
@@ -76,6 +75,11 @@ class Noise:
         """What seeds that would fall elsewhere add to the variance of the mean of ``n``."""
         share = self.surprises / (n + self.surprises)
         return self.jump**2 * share * (1 - share) / (n + self.surprises + 1)
+
+
+def variance_curve(share: float | np.ndarray, low: float, middle: float, high: float) -> float | np.ndarray:
+    """The quadratic Bernstein curve of squared spreads at a share, or shares, of the way to the ceiling."""
+    return low**2 * (1 - share) ** 2 + high**2 * share**2 + middle**2 * 2 * share * (1 - share)
 
 
 @dataclass(frozen=True)
@@ -106,9 +110,14 @@ def noise_models() -> tuple[NoiseModel, ...]:
     return tuple(map(NoiseModel.load, sorted(FOLDER.glob("*.yaml"))))
 
 
+def by_protocol(models: Iterable[NoiseModel]) -> dict[str, Noise]:
+    """The columns of some models, by the protocol that each was measured on."""
+    return {noise.protocol: noise for model in models for noise in model.columns.values()}
+
+
 @functools.cache
-def _by_protocol() -> dict[str, Noise]:
-    return {noise.protocol: noise for model in noise_models() for noise in model.columns.values()}
+def _shipped_by_protocol() -> dict[str, Noise]:
+    return by_protocol(noise_models())
 
 
 def protocol_of(job: Job) -> str:
@@ -120,7 +129,7 @@ def protocol_of(job: Job) -> str:
 def noise_of(jobs: Iterable[Job]) -> Noise | None:
     """What is known of the noise of a cell whose seeds rest on ``jobs``; None where it is not known of all."""
     protocols = {protocol_of(job) for job in jobs}
-    return _by_protocol().get(protocols.pop()) if len(protocols) == 1 else None
+    return _shipped_by_protocol().get(protocols.pop()) if len(protocols) == 1 else None
 
 
 def with_noise(scores: pd.DataFrame, outcomes: Sequence[Outcome]) -> pd.DataFrame:

@@ -29,7 +29,7 @@ from madbench.analysis.cells import cells_of as table_cells
 from madbench.analysis.cells import with_marks
 from madbench.analysis.comparison import comparison_table
 from madbench.analysis.findings import findings
-from madbench.analysis.noise_model import Noise, NoiseModel, noise_models
+from madbench.analysis.noise_model import Noise, NoiseModel, by_protocol, noise_models
 from madbench.bench.inference import AVERAGE, TASKS, Counts, frame_of
 from madbench.bench.noise import cells_of, measured
 from madbench.labels import expand
@@ -109,8 +109,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--seed", type=int, default=0, help="of the random numbers")
     options = parser.parse_args(arguments)
     scores, protocols = measured(options.store, options.profile)
-    models = [NoiseModel.load(options.noise)] if options.noise else noise_models()
-    of_protocol = {one.protocol: one for model in models for one in model.columns.values()}
+    of_protocol = by_protocol([NoiseModel.load(options.noise)] if options.noise else noise_models())
     known = {task: of_protocol[own] for task, (own, _) in protocols.items() if own in of_protocol}
     by_task = {task: cells_of(scores, task) for task in TASKS}
     chosen = options.labels or sorted(set.intersection(*(set(cells) for cells in by_task.values())))

@@ -21,10 +21,10 @@ import pandas as pd
 from scipy.optimize import minimize
 from scipy.special import gammaln
 
-from madbench.analysis.noise_model import Noise, protocol_of
+from madbench.analysis.noise_model import Noise, protocol_of, variance_curve
 from madbench.analysis.stored import Selection
 from madbench.suites import main_suite
-from madbench.tasks import settings_class
+from madbench.suites.scoring import scoring_of
 
 GROUPS = (3, 4)
 """Seeds that predict one more."""
@@ -65,7 +65,7 @@ def surprise(numbers: np.ndarray, groups: Sequence[tuple], heuristic: float, cei
     total = sum(((x - math.log(median)) / width) ** 2 / 2 for x, (median, width) in zip(numbers, PRIORS))
     for n, mean, variance, value, weight in groups:
         share = np.clip((mean - heuristic) / (ceiling - heuristic), 0, 1)
-        trend = low**2 * (1 - share) ** 2 + middle**2 * 2 * share * (1 - share) + high**2 * share**2
+        trend = variance_curve(share, low, middle, high)
         variance = np.maximum(variance, step**2 / 12)
         moderated = (lent * trend + (n - 1) * variance) / (lent + n - 1)
         freedom = np.where(variance > moderated, n - 1, lent + n - 1)
@@ -98,8 +98,7 @@ def measured(stores: Sequence[Path], profile: str) -> tuple[pd.DataFrame, dict[s
         frames.append(results.scores)
         for one in results.runs(suite):
             if one.job.task not in known:
-                setting = settings_class(one.job.task)(**one.job.setting)
-                known[one.job.task] = (protocol_of(one.job), 100 * setting.heuristic())
+                known[one.job.task] = (protocol_of(one.job), scoring_of(suite).heuristic(one.job))
     scores = pd.concat(frames, ignore_index=True).dropna(subset="value")
     return scores[~scores.is_diverged].drop_duplicates(["label", "column", "seed"]), known
 
