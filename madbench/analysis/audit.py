@@ -119,7 +119,7 @@ def audit_table(results: Results) -> Listing:
     rows, published = audit(results), published_columns(results)
     if not rows:
         raise StoreError(
-            f"{results.store.root}: no label has a seed of which all runs are done; madbench status says why"
+            f"{results.store.root}: no label has a seed of which all runs are done; madbench ls sweeps says why"
         )
     outcomes = list(dict.fromkeys(name for row in rows if published.get(name := outcome_column(row.column))))
     outcome = heading(outcomes[0]) if len(outcomes) == 1 else "Outcome"
