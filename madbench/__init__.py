@@ -7,8 +7,8 @@
 ``parse`` reads a label, ``build`` makes its mixer (a ``torch.nn.Module``), ``run`` trains labels on the MAD tasks and
 returns the scores, ``run_language_model`` trains them as language models and returns the loss curves, ``sweep`` trains
 a grid of labels and settings on both. ``table``, ``compare``, ``attribute``, ``audit`` and ``findings`` return frames
-of what is stored, ``plot`` a Matplotlib figure, ``verify`` measures what has to hold of a mixer. Importing madbench
-loads none of torch, numpy and pandas.
+of what is stored, ``plot`` a Matplotlib figure, ``load`` a trained model, ``verify`` measures what has to hold of a
+mixer. Importing madbench loads none of torch, numpy and pandas.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from madbench._version import __version__ as __version__
+from madbench.huggingface import register_with_transformers
 
 if TYPE_CHECKING:
     from madbench.analysis.api import (
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
         audit,
         compare,
         findings,
+        plan,
         plot,
         run,
         run_language_model,
@@ -32,21 +34,27 @@ if TYPE_CHECKING:
     )
     from madbench.labels import parse
     from madbench.mixers import build
+    from madbench.store.trained import load
 
 __all__ = [
-    "attribute", "audit", "build", "compare", "findings", "parse", "plot", "run", "run_language_model", "sweep",
-    "table", "verify",
+    "attribute", "audit", "build", "compare", "findings", "load", "parse", "plan", "plot", "run", "run_language_model",
+    "sweep", "table", "verify",
 ]  # fmt: skip
 
 
-def __getattr__(name: str):
-    if name not in __all__:
-        raise AttributeError(f"module 'madbench' has no attribute {name!r}")
-    from importlib import import_module
+if not TYPE_CHECKING:  # a type checker has the names above, and reports others
 
-    home = {"build": "mixers", "parse": "labels"}.get(name, "analysis.api")
-    return getattr(import_module(f"madbench.{home}"), name)
+    def __getattr__(name):
+        if name not in __all__:
+            raise AttributeError(f"module 'madbench' has no attribute {name!r}")
+        from importlib import import_module
+
+        home = {"build": "mixers", "load": "store.trained", "parse": "labels"}.get(name, "analysis.api")
+        return getattr(import_module(f"madbench.{home}"), name)
 
 
 def __dir__() -> list[str]:
     return [*globals(), *__all__]
+
+
+register_with_transformers()

@@ -51,6 +51,10 @@ def read_yaml(path: Path) -> dict[str, Any]:
     import yaml
 
     class UniqueKeyLoader(_safe_loader()):
+        def construct_document(self, node):
+            self.deep_construct = True  # so what contains itself is an error, and not an endless value
+            return super().construct_document(node)
+
         def construct_mapping(self, node, deep=False):
             seen = []
             for key_node, _ in node.value:
@@ -113,7 +117,7 @@ def check_numbers(config: Any, *names: str) -> None:
     for name in names:
         if not 0 <= getattr(config, name) < math.inf:
             raise ConfigError(f"{name} must be a number of at least 0, got {getattr(config, name)}")
-        object.__setattr__(config, name, float(getattr(config, name)))
+        object.__setattr__(config, name, float(getattr(config, name)) + 0.0)  # -0.0 is 0.0
 
 
 def parse_override(override: str) -> tuple[str, Any]:
@@ -169,9 +173,12 @@ def overridden(mapping: Mapping[str, Any], override: str) -> dict[str, Any]:
 
 
 def convert(value: Any, expected: Any, where: str) -> Any:
-    """``value`` as the type ``expected``: integers may stand for floats, lists become tuples, nothing else is cast."""
+    """``value`` as the type ``expected``: integers may stand for floats, lists become tuples, nothing else is cast.
+
+    -0.0 becomes 0.0, as both are one job.
+    """
     if expected is Any or type(value) is expected and value == value:
-        return value
+        return value + 0.0 if expected is float else value
     origin, arguments = typing.get_origin(expected), typing.get_args(expected)
     if dataclasses.is_dataclass(expected):
         return value if isinstance(value, expected) else from_mapping(expected, value, where)
@@ -193,7 +200,7 @@ def convert(value: Any, expected: Any, where: str) -> Any:
         return {convert(k, of_key, where): convert(v, of_value, f"{where}: {k}") for k, v in value.items()}
     if expected is float and type(value) in (int, str):  # YAML 1.1 reads 1e-3 (no point) as text
         with suppress(ValueError, OverflowError):
-            value = float(value)
+            value = float(value) + 0.0
     if not isinstance(value, expected) or (expected is not bool and isinstance(value, bool)) or value != value:
         names = {int: "a whole number", float: "a number", str: "text", bool: "true or false"}
         raise ConfigError(f"{where}: expected {names.get(expected, expected)}, got {_shown(value)}")
@@ -215,7 +222,14 @@ def _shown(value: Any) -> str:
     return "nothing" if value is None else _SHORT.repr(value)
 
 
-_SHORT = reprlib.Repr()
+class _Short(reprlib.Repr):
+    def repr_int(self, x: int, level: int) -> str:
+        """Python refuses to write numbers of thousands of digits, which YAML's ``1:1:1:...`` makes."""
+        digits = round(x.bit_length() * math.log10(2))
+        return super().repr_int(x, level) if digits < 1_000 else f"a number of about {digits} digits"
+
+
+_SHORT = _Short()
 _SHORT.maxlevel, _SHORT.maxstring, _SHORT.maxother = 2, 60, 60
 
 

@@ -42,7 +42,7 @@ class GridFile:
     seeds: Any = 0
     """Seeds such as 0-2, or a list."""
     profile: str = ""
-    """quick, full, or a YAML file; by default that of the suite of the tasks."""
+    """evening, quick, full, or a YAML file; by default the usual one of the suite of the tasks."""
     fidelity: Fidelity = "corrected"
     """Protocol of the MAD tasks: ours, or the reference implementation's."""
     budget: Budget = "strict"

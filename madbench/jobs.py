@@ -10,6 +10,7 @@ import dataclasses
 import functools
 import hashlib
 import json
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -24,6 +25,8 @@ NOT_AT_DEFAULT = {"in_id_at_default": False}
 
 Fidelity = Literal["corrected", "published"]
 Budget = Literal["strict", "paper"]
+LEAST_MATCHED = 0.9
+"""Parameters over softmax attention's below which a mixer is not called matched to it."""
 Precision = Literal["float32", "bfloat16"]
 Status = Literal["finished", "diverged", "failed"]
 
@@ -111,6 +114,13 @@ class Record:
     details: dict[str, Any] = field(default_factory=dict)
     """Ranks, parameter counts, path, device, versions, git state, seeds by source, timings."""
     error: str = ""  # why a failed job failed, or when a diverged one diverged
+
+    def difference(self, other: Record) -> float:
+        """The largest difference of a metric; 0 where all are equal to the last bit, infinite where one is missing."""
+        if self.status != other.status or self.metrics.keys() != other.metrics.keys():
+            return math.inf
+        pairs = [(self.metrics[name], other.metrics[name]) for name in self.metrics]
+        return max((abs(a - b) for a, b in pairs if a != b and not (math.isnan(a) and math.isnan(b))), default=0.0)
 
 
 class StopTraining(BaseException):

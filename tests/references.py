@@ -37,3 +37,9 @@ def cochran_cox_p(distance: float, sides: Sequence[Side]) -> float:
         return sum(v * stats.t.isf(math.exp(log_p) / 2, f) for v, f in sides) / math.sqrt(total) - abs(distance)
 
     return math.exp(optimize.brentq(surplus, -200, 0, xtol=1e-13))
+
+
+def level_p(level: float, value: float, other_value: float, count: int, n: int) -> float:
+    """Twice the probability of ``count`` or more of ``n`` seeds at ``value`` where their mean is ``level``."""
+    share = (level - other_value) / (value - other_value)
+    return min(1.0, 2 * float(stats.binom.sf(count - 1, n, share))) if 0 < share < 1 else 0.0

@@ -58,6 +58,13 @@ def test_a_mapping_becomes_the_dataclass():
     assert isinstance(outer.rate, float) and isinstance(outer.weights["x"], float)
 
 
+def test_zero_has_one_sign(tmp_path):
+    """Else one job would have two ids."""
+    outer = from_mapping(Outer, {"name": "a", "rate": -0.0, "weights": {"x": "-0e0"}}, "file.yaml")
+    assert [str(value) for value in (outer.rate, outer.weights["x"])] == ["0.0", "0.0"]
+    assert str(TrainingConfig(weight_decay=-0.0).weight_decay) == "0.0"
+
+
 def test_an_unknown_key_is_an_error_that_names_the_nearest():
     assert error_of(name="a", raet=1) == "file.yaml: unknown key 'raet'; did you mean 'rate'?"
 
@@ -120,6 +127,7 @@ def test_a_number_without_a_point_in_yaml_is_a_number(tmp_path):
         ("", "expected a mapping of keys to values, got nothing"),
         ("? [1, 2]\n: 3\n", ":1:3: not valid YAML: found unhashable key"),
         ("a: 2024-13-45\n", "month must be in 1..12"),
+        ("a: &b {c: [1, *b]}\n", ":1:4: not valid YAML: found unconstructable recursive node"),
     ],
 )
 def test_bad_yaml_is_an_error_that_names_the_file(tmp_path, text, says):
@@ -152,3 +160,8 @@ def test_a_message_shows_the_beginning_of_a_large_value():
     for _ in range(4):
         nested = [nested] * 10
     assert len(error_of(name=nested)) < 400
+
+
+@pytest.mark.parametrize("value", [60**3_000, -(60**3_000)], ids=["large", "small"])
+def test_a_message_counts_the_digits_of_a_number_that_python_does_not_write(value):
+    assert "got a number of about 5335 digits" in error_of(name=value)

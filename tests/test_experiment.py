@@ -135,7 +135,7 @@ def test_an_override_of_a_whole_task_holds_for_a_task_that_is_trained():
             ConfigError,
             "training.warmup_steps has no effect on any row: each label trains the same model for all its values",
         ),
-        ({"labels": ["G-q-12"], "set": {"model.d_model": 8}}, BudgetError, "compression at seq_len 16: G-q-12 does"),
+        ({"labels": ["G-q-12"], "set": {"model.d_model": 8}}, BudgetError, "compression at seq_len 8: G-q-12 does"),
         ({"tasks": ["language_model"], "set": {"language_model": ""}}, ConfigError, "leaves out the language model"),
     ],
 )
@@ -225,7 +225,7 @@ def test_jobs_of_equal_shapes_are_grouped_where_that_leaves_no_slot_idle(how, si
 
 @pytest.mark.slow
 def test_a_group_trains_in_a_process_and_gives_what_its_jobs_give_alone(tmp_path):
-    how = {"labels": ["S"], "seeds": [0, 1, 2]}
+    how = {"labels": ["S"], "seeds": [0, 1, 2], "set": TINY | {"tasks.compression.setting.num_train_examples": 320}}
     grouped, alone = (made(tmp_path / name, **how) for name in ("grouped", "alone"))
     events = []
     assert grouped.execute(events.append, slots=1, group=3) == Summary(finished=3)
@@ -280,6 +280,7 @@ def test_a_language_model_alone_has_the_cores_that_are_free(both, executor, monk
     monkeypatch.setattr(devices, "_own_cores", lambda: set(range(4)))
     monkeypatch.setattr(devices, "cpu_quota", lambda: 4.0)
     told = []
+    monkeypatch.setattr(devices, "load_average", lambda: 8.0)
     for busy, redo in ((0.2, False), (1.3, True), (4.0, True)):
         monkeypatch.setattr(devices, "busy_cores", lambda busy=busy: busy)
         planned = both(tasks=["language_model"], labels=["S"])
@@ -400,3 +401,63 @@ def test_a_warm_up_in_the_published_fidelity_is_refused(tmp_path, keys):
 def test_a_preset_of_a_language_model_that_is_not_trained_is_refused(tmp_path, tasks, preset):
     with pytest.raises(ConfigError, match=f"'language_model={preset}' has no effect: no language model is trained"):
         made(tmp_path, ["S"], tasks=tasks, set={"language_model": preset})
+
+
+def test_a_value_with_another_spelling_is_refused_in_any_row(tmp_path):
+    with pytest.raises(ConfigError, match="stop_accuracy=3 has no effect that training.stop_accuracy=2 does not have"):
+        made(tmp_path, vary={"training.stop_accuracy": [0.9, 3]})
+    made(tmp_path, vary={"training.stop_accuracy": [0.9, 2]})
+
+
+def schedule_notes(experiment) -> list[str]:
+    return [note for note in experiment.notes if "training ends" in note]
+
+
+def test_a_warm_up_that_no_run_ends_is_said_once_with_its_tasks(tmp_path):
+    tasks = ["memorization", "compression"]
+    long = made(tmp_path, tasks=tasks, seeds=[0, 1], set=TINY | {"training.warmup_steps": 100_000})
+    steps = {job.task: MAD.size(job).steps for job in long.jobs}
+    assert schedule_notes(long) == [
+        f"{task}: training ends within the warm-up, after {count:,} of its 100,000 steps, at {count / 100_001:.2g} of "
+        "the learning rate"
+        for task, count in steps.items()
+    ]
+    longest = max(steps.values())
+    for warmup_steps, tasks_within in ((0, 0), (longest - 1, 1), (longest, 2)):
+        planned = made(tmp_path, tasks=tasks, set=TINY | {"training.warmup_steps": warmup_steps})
+        assert len(schedule_notes(planned)) == tasks_within, warmup_steps
+
+
+def test_tasks_of_as_many_steps_share_a_note_and_rows_have_their_own(tmp_path):
+    epochs = {f"tasks.{task}.setting.num_train_examples": 64 for task in ("memorization", "compression")}
+    planned = made(
+        tmp_path,
+        tasks=["memorization", "compression"],
+        set=TINY | epochs | {"training.epochs": 2},
+        vary={"training.warmup_steps": [0, 50, 60]},
+    )
+    (steps,) = {MAD.size(job).steps for job in planned.jobs}
+    assert schedule_notes(planned) == [
+        f"compression, memorization: training ends within the warm-up, after {steps} of its {warmup_steps} steps, at "
+        f"{steps / (warmup_steps + 1):.2g} of the learning rate"
+        for warmup_steps in (50, 60)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("changes", "note"),
+    [
+        ({}, ""),
+        ({"training.warmup_steps": 7}, ""),
+        ({"training.warmup_steps": 8}, "within the warm-up, after 8 of its 8 steps, at 0.89 of the learning rate"),
+        ({"training.lr_decay_steps": 6}, ""),
+        (
+            {"training.lr_decay_steps": 600_000, "training.learning_rate": 0.01},
+            "before the cosine does, after 8 of 600,000 steps, at a learning rate of 0.01",
+        ),
+    ],
+)
+def test_a_length_of_a_language_models_schedule_that_is_not_reached_is_said(both, changes, note):
+    keys = {f"language_model.{key}": value for key, value in changes.items()} | {"language_model": "preset.yaml"}
+    notes = schedule_notes(both(set=TINY | keys))
+    assert notes == ([f"language_model: training ends {note}"] if note else [])

@@ -72,8 +72,8 @@ def label_texts(rng: random.Random, count: int) -> Iterator[str]:
         yield "".join(text) * repeats
 
 
-def test_five_thousand_labels():
-    texts = label_texts(random.Random(0), 5_000)
+def test_two_thousand_labels():
+    texts = label_texts(random.Random(0), 2_000)
 
     def case(text: str) -> None:
         with contextlib.suppress(MadbenchError):
@@ -81,7 +81,7 @@ def test_five_thousand_labels():
         expand([text])
 
     errors = bounded((lambda text=text: case(text)) for text in texts)
-    assert 2_500 < errors < 5_000
+    assert 1_000 < errors < 2_000
 
 
 def overrides(rng: random.Random, keys: list[str], count: int) -> Iterator[list[str]]:
@@ -142,7 +142,7 @@ def files(rng: random.Random, count: int) -> Iterator[str]:
         yield text
 
 
-def test_a_thousand_yaml_files(tmp_path):
+def test_five_hundred_yaml_files(tmp_path):
     path = tmp_path / "file.yaml"
 
     def case(text: str) -> None:
@@ -157,4 +157,4 @@ def test_a_thousand_yaml_files(tmp_path):
             with contextlib.suppress(MadbenchError):
                 load(str(path))
 
-    bounded((lambda text=text: case(text)) for text in files(random.Random(2), 1_000))
+    bounded((lambda text=text: case(text)) for text in files(random.Random(2), 500))

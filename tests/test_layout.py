@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 from pathlib import Path
 
 import madbench
@@ -19,7 +20,7 @@ ROOMS = [
     {"suites"},
     {"training"},
     {"store"},
-    {"execute", "trackers"},
+    {"execute", "huggingface", "lm_eval", "trackers"},
     {"grid"},
     {"experiment"},
     {"analysis"},
@@ -45,6 +46,7 @@ def module_name(path: Path) -> str:
 MODULES = {module_name(path): path for path in PACKAGE.rglob("*.py")}
 
 
+@functools.cache
 def imported(path: Path) -> set[str]:
     """The modules that a module imports: those of its functions included, and those for annotations alone."""
     modules = set()

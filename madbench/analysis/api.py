@@ -1,8 +1,8 @@
 """The Python functions: ``run``, ``sweep`` and ``run_language_model`` train; the others show what is stored.
 
 Jobs run in processes of their own: call those that train under ``if __name__ == "__main__":`` in a script. Functions
-that show return a frame with a row a cell, or a figure. Which runs they show is decided by the same arguments in all of
-them, as by the options of the verbs of the same names:
+that show return a frame with a row a cell, which a notebook shows as the table it is of, or a figure. Which runs they
+show is decided by the same arguments in all of them, as by the options of the verbs of the same names:
 
 - labels: labels or sets of labels (``"G-cg-q-12o"``, ``["{S,R}-c", "@table1"]``); without any all that are stored;
 - profile, overrides, tasks, fidelity, budget, results: as in :func:`run`; without ``tasks`` the six of MAD, and the
@@ -35,7 +35,9 @@ from madbench.analysis.figures import figure_names
 from madbench.analysis.findings import findings as judge_claims
 from madbench.analysis.findings_table import findings_table
 from madbench.analysis.marked_text import Width
+from madbench.analysis.notebook import NotebookProgress
 from madbench.analysis.scores import Results
+from madbench.analysis.shown_frame import ShownFrame
 from madbench.analysis.stored import Selection
 from madbench.analysis.tables import stored_table
 from madbench.config import check_seeds, convert, override_of, settings_of
@@ -43,7 +45,7 @@ from madbench.errors import ConfigError, TrainingError, did_you_mean
 from madbench.execute.base import Event, Policy
 from madbench.experiment import Experiment, prepare
 from madbench.grid import Grid, Mode, Row, is_grid_file, load_grid, parse_axes
-from madbench.jobs import Budget, Fidelity
+from madbench.jobs import Budget, Fidelity, Precision
 from madbench.labels import expand, texts_of
 from madbench.labels.names import of_call, shown_in
 from madbench.mixers.checks import run_checks
@@ -74,11 +76,12 @@ def _with_names(verb: Callable[_P, _R]) -> Callable[_P, _R]:
 
     @functools.wraps(verb)
     def named(*arguments: _P.args, **settings: _P.kwargs) -> _R:
-        names = settings.get("names")
+        names: Any = settings.get("names")
         with of_call(names):
             result = verb(*arguments, **settings)
             if names and isinstance(result, pd.DataFrame):
-                return result.assign(**{name: result[name].map(shown_in) for name in _LABELLED if name in result})
+                columns = {name: result[name].map(shown_in) for name in _LABELLED if name in result}
+                return result.renamed(**columns) if isinstance(result, ShownFrame) else result.assign(**columns)
             return result
 
     return named
@@ -107,7 +110,7 @@ def run(
 
     Args:
         labels: labels or sets of labels (``"G-cg-q-12o"``, ``"{S,R}-c"``, ``"@table1"``).
-        profile: ``quick``, ``full`` or a YAML file; by default the usual one of the suite of the tasks.
+        profile: ``evening``, ``quick``, ``full`` or a YAML file; by default the usual one of the suite of the tasks.
         overrides: changes to the profile, such as ``"training.epochs=20"`` or ``{"training.epochs": 20}``.
         tasks: names of tasks; the six of MAD by default.
         seeds: each decides initialisation, data and order.
@@ -118,7 +121,7 @@ def run(
         slots: jobs at a time; one a core on the CPU, one on a GPU.
         threads: of each job on a CPU; by default as OMP_NUM_THREADS says, else one, and the free cores for a language
             model that has them to itself. Another number changes the last digits of results.
-        group: jobs of equal shapes that share a step; by default where that is measured to be faster.
+        group: jobs of equal shapes that share a step; by default if a timing test shows a speed-up.
         force: train again what is already there.
         keep_weights: keep the weights of new runs with them.
         names: what the frame calls labels, such as ``{"cd:gdn-cg": "Gated DeltaNet"}``.
@@ -126,11 +129,28 @@ def run(
     Returns:
         One row a label, seed and task, and ``mad_average`` (:mod:`madbench.analysis.scores`); ``value`` is in percent.
     """
-    tasks = main_suite().usual_tasks() if tasks is None else _words(tasks)
-    grid = Grid(_rows(labels), tasks, check_seeds(seeds), str(profile or ""), fidelity, budget, _changes(overrides))
+    grid = _grid(labels, profile, overrides, tasks, seeds, fidelity, budget)
     experiment = prepare(grid, device=device, results=results)
     execution = {"slots": slots, "threads": threads, "group": group, "keep_weights": keep_weights}
-    return _trained(experiment, Policy(redo=force), **execution).scores.drop(columns="noise")
+    return _trained(experiment, Policy(redo=force), **execution).scores.drop(columns=["noise", "heuristic"])
+
+
+@_with_names
+def plan(
+    labels: str | Sequence[str],
+    *,
+    profile: str | None = None,
+    overrides: Changes = (),
+    tasks: str | Iterable[str] | None = None,
+    seeds: int | Sequence[int] = (0,),
+    fidelity: Fidelity = "corrected",
+    budget: Budget = "strict",
+    device: str = "auto",
+    results: Path | str = "results",
+    names: Mapping[str, str] | None = None,
+) -> Experiment:
+    """What :func:`run` would train with the same arguments; a notebook shows jobs, parameters and FLOPs a row."""
+    return prepare(_grid(labels, profile, overrides, tasks, seeds, fidelity, budget), device=device, results=results)
 
 
 @_with_names
@@ -146,7 +166,7 @@ def run_language_model(
     budget: Budget = "strict",
     device: str = "auto",
     results: Path | str = "results",
-    precision: str | None = None,
+    precision: Precision | None = None,
     slots: int | None = None,
     threads: int | None = None,
     force: bool = False,
@@ -174,16 +194,16 @@ def run_language_model(
             model that has them to itself. Another number changes the last digits of results.
         force: train again what is already there.
         micro_batch: windows in memory at a time.
-        compile: whether models go through ``torch.compile``; ``auto``: where that is measured to repay it.
+        compile: whether models go through ``torch.compile``; ``auto``: when it saves time.
         names: what the frame calls labels, such as ``{"cd:gdn-cg": "Gated DeltaNet"}``.
 
     Returns:
-        One row a label, seed and logged step (:func:`madbench.analysis.loss_curves.loss_curves`).
+        One row a label, seed and logged step: training loss and tokens so far, at evaluations also the validation loss.
     """
     grid = Grid(
         _rows(labels), (LANGUAGE_TASK,), check_seeds(seeds), str(preset), "corrected", budget, _changes(overrides)
     )
-    data = {"corpus": corpus, "tokenizer": tokenizer, "dtype": dtype}
+    data: dict[str, Any] = {"corpus": corpus, "tokenizer": tokenizer, "dtype": dtype}
     experiment = prepare(grid, device=device, results=results, precision=precision, **data)
     trained = _trained(
         experiment, Policy(redo=force), slots=slots, threads=threads, micro_batch=micro_batch, compile=compile
@@ -228,7 +248,7 @@ def sweep(
         vary: what rows differ in: ``{"model.mix_rank": [4, 8]}``, or ``"model.mix_rank=4,8"``.
         tasks: MAD tasks and ``language_model``; all seven by default.
         seeds: ``[0, 1]`` or ``"0-4"``; 0 by default.
-        profile: ``quick``, ``full`` or a YAML file.
+        profile: as for :func:`run`.
         fidelity: ``corrected``, or ``published`` for the reference implementation's protocol.
         budget: ``strict`` or ``paper``: what the parameter budget counts.
         set: settings that all rows share, by key.
@@ -244,7 +264,7 @@ def sweep(
         slots: jobs at a time.
         threads: of each job on a CPU; by default as OMP_NUM_THREADS says, else one, and the free cores for a language
             model that has them to itself. Another number changes the last digits of results.
-        group: jobs of equal shapes that share a step; by default where that is measured to be faster.
+        group: jobs of equal shapes that share a step; by default if a timing test shows a speed-up.
         retry: also train jobs that are stored as failed, as ``madbench sweep --retry``.
         force: train again what is already there.
         keep_weights: keep the weights of new MAD runs with them.
@@ -258,15 +278,15 @@ def sweep(
         vary = parse_axes(_words(vary))
     if overrides:
         set = {**(set or {}), **settings_of(_changes(overrides))}
-    arguments = {"vary": vary, "tasks": tasks, "seeds": seeds, "profile": profile, "fidelity": fidelity}
+    arguments: dict[str, Any] = {"vary": vary, "tasks": tasks, "seeds": seeds, "profile": profile, "fidelity": fidelity}
     arguments |= {"budget": budget, "set": set, "mode": mode, "baseline": baseline, "rows": rows}
     keys = {name: value for name, value in arguments.items() if value is not None}
     source = grid if is_grid_file(grid) else texts_of(grid)
-    data = {"corpus": corpus, "tokenizer": tokenizer, "dtype": dtype}
+    data: dict[str, Any] = {"corpus": corpus, "tokenizer": tokenizer, "dtype": dtype}
     experiment = prepare(load_grid(source, keys), device=device, results=results, **data)
     policy = Policy(redo=force, retry=retry)
     execution = {"slots": slots, "threads": threads, "group": group, "keep_weights": keep_weights}
-    scores = _trained(experiment, policy, **execution).scores.drop(columns="noise")
+    scores = _trained(experiment, policy, **execution).scores.drop(columns=["noise", "heuristic"])
     by_name = {row.name: row.row for row in experiment.rows}
     changes = {name: settings_of(row.changes) for name, row in by_name.items()}
     first = {"row": scores.label, "label": [by_name[name].label for name in scores.label]}
@@ -286,11 +306,17 @@ def table(
     protocol: str | None = None,
     corpus: str | None = None,
     results: Path | str = "results",
+    ranks: bool = False,
     names: Mapping[str, str] | None = None,
 ) -> pd.DataFrame:
-    """What the store holds, a row a label and column: mean, interval, solved seeds, published number."""
+    """What the store holds, a row a label and column.
+
+    Mean, interval, standard deviation (``spread``), solved seeds, published number, what a guess (``chance``) and the
+    best answer without context (``heuristic``) score. With ``ranks`` also ``rank``, and ``rank_low`` and ``rank_high``,
+    which hold with 95% for all labels of a column at once.
+    """
     selection = _selection(labels, profile, overrides, tasks, fidelity, budget, protocol, corpus, results)
-    return pd.DataFrame(stored_table(selection).records())
+    return ShownFrame.of(stored_table(selection, shows="rank" if ranks else "interval"))
 
 
 @_with_names
@@ -306,13 +332,18 @@ def compare(
     corpus: str | None = None,
     results: Path | str = "results",
     names: Mapping[str, str] | None = None,
+    within: float | Mapping[str, float] | None = None,
 ) -> pd.DataFrame:
-    """The first of ``labels`` compared with each of the others: difference, interval, p and verdict a column."""
+    """The first of ``labels`` compared with each of the others: difference, interval, p and verdict a column.
+
+    ``within`` is a margin for all columns in points, or by column, such as ``{"mad_average": 2, "loss_l5": 0.02}``:
+    whether the difference is within it is tested as well (``equivalence``: equivalent, no worse, no better, not shown).
+    """
     selection = _selection(labels, profile, overrides, tasks, fidelity, budget, protocol, corpus, results)
     if len(selection.labels) < 2:
         raise ConfigError("compare: give two labels or more")
     baseline, *others = selection.labels
-    return pd.DataFrame(comparison_table(baseline, others, selection.select().scores).records())
+    return ShownFrame.of(comparison_table(baseline, others, selection.select().scores, within=within))
 
 
 @_with_names
@@ -334,7 +365,7 @@ def attribute(
     Raises ``StoreError`` where no two labels differ in one factor alone.
     """
     selection = _selection(labels, profile, overrides, tasks, fidelity, budget, protocol, corpus, results)
-    return pd.DataFrame(attribution_table(selection.select().scores).checked(selection.results).records())
+    return ShownFrame.of(attribution_table(selection.select().scores).checked(selection.results))
 
 
 @_with_names
@@ -353,7 +384,7 @@ def audit(
 ) -> pd.DataFrame:
     """What the columns of a profile are worth: noise, level labels, what they predict, cost of a bit, seeds needed."""
     selection = _selection(labels, profile, overrides, tasks, fidelity, budget, protocol, corpus, results)
-    return pd.DataFrame(audit_table(selection.select()).records())
+    return ShownFrame.of(audit_table(selection.select()))
 
 
 @_with_names
@@ -370,11 +401,15 @@ def findings(
     results: Path | str = "results",
     names: Mapping[str, str] | None = None,
     claims: Path | str = "hypermlp",
+    unscaled: bool = False,
 ) -> pd.DataFrame:
-    """Claims against the stored runs, a row a claim and quantity: a paper's, or those of a file."""
+    """Claims against the stored runs, a row a claim and quantity: a paper's, or those of a file.
+
+    ``unscaled`` leaves lines that are shares of published accuracies in the paper's points.
+    """
     selection = _selection(labels, profile, overrides, tasks, fidelity, budget, protocol, corpus, results)
-    judged = judge_claims(selection.select().scores, claims=load_claims(claims))
-    return pd.DataFrame(findings_table(judged).records())
+    judged = judge_claims(selection.select().scores, claims=load_claims(claims), scales=not unscaled)
+    return ShownFrame.of(findings_table(judged))
 
 
 @_with_names
@@ -407,8 +442,8 @@ def plot(
     from madbench.analysis.figures.registry import drawing_of, figure_frame
 
     convert(width, Width | None, "width")
-    if figure not in (names := figure_names()):
-        raise ConfigError(f"plot: no figure {figure!r}{did_you_mean(figure, names)}")
+    if figure not in figure_names():
+        raise ConfigError(f"plot: no figure {figure!r}{did_you_mean(figure, figure_names())}")
     selection = _selection(labels, profile, overrides, tasks, fidelity, budget, protocol, corpus, results)
     frame = figure_frame(figure, selection.select())
     return drawing_of(figure).draw(frame, layout=Layout(width, title, caption))
@@ -422,6 +457,19 @@ def verify(labels: str | Sequence[str], *, names: Mapping[str, str] | None = Non
     """
     outcomes = {label: run_checks(label, checks_of) for label in expand(labels)}
     return pd.DataFrame([{"label": label} | outcome.row for label in outcomes for outcome in outcomes[label]])
+
+
+def _grid(
+    labels: str | Sequence[str],
+    profile: str | None,
+    overrides: Changes,
+    tasks: str | Iterable[str] | None,
+    seeds: int | Sequence[int],
+    fidelity: Fidelity,
+    budget: Budget,
+) -> Grid:
+    chosen = tuple(main_suite().usual_tasks()) if tasks is None else _words(tasks)
+    return Grid(_rows(labels), chosen, check_seeds(seeds), str(profile or ""), fidelity, budget, _changes(overrides))
 
 
 def _selection(
@@ -453,18 +501,22 @@ def _selection(
 def _trained(experiment: Experiment, policy: Policy, **options: Any) -> Results:
     """What the jobs gave once all are trained; raises ``TrainingError`` where some failed.
 
-    A terminal shows a bar meanwhile, and a notebook does with ipywidgets.
+    A terminal shows a bar meanwhile, and a notebook the jobs in training too.
     """
     console = Console(stderr=True)
     if options.get("keep_weights") and (note := experiment.note_on_weights()) and not policy.redo:
         console.print(note)
-    with Progress(console=console, disable=not (console.is_jupyter or console.is_terminal)) as bars:
-        bar = bars.add_task("training", total=len(experiment.jobs))
+    if console.is_jupyter:
+        with NotebookProgress(experiment.jobs) as progress:
+            summary = experiment.execute(progress.on_event, policy=policy, **options)
+    else:
+        with Progress(console=console, disable=not console.is_terminal) as bars:
+            bar = bars.add_task("training", total=len(experiment.jobs))
 
-        def on_event(event: Event) -> None:
-            bars.advance(bar, event["event"] in ("finished", "failed", "skipped"))
+            def on_event(event: Event) -> None:
+                bars.advance(bar, event["event"] in ("finished", "failed", "skipped"))
 
-        summary = experiment.execute(on_event, policy=policy, **options)
+            summary = experiment.execute(on_event, policy=policy, **options)
     store = Snapshot.open(experiment.results, create=False)
     records = store.records(job.id for job in experiment.jobs).values()
     stored = sum(record.status == "failed" for record in records)

@@ -24,7 +24,7 @@ from madbench.analysis.contrasts import Contrast, Pair, Square, find_pairs, find
 from madbench.analysis.inference import LEVEL, Difference, Sample, combination, difference, holm
 from madbench.analysis.marked_text import MINUS
 from madbench.analysis.quantities import difference_text, differences_text, direction_text, heading, in_order, unit
-from madbench.analysis.rendering import Listing, known
+from madbench.analysis.rendering import Listing, without_nan
 from madbench.analysis.samples import columns_that, count_left_out, samples_of
 from madbench.errors import StoreError
 
@@ -170,10 +170,12 @@ def _records(effects: Sequence[Effect]) -> list[dict[str, Any]]:
         identity |= {"given": None, "without": None, "pairs": len(effect.cases)}
         rest = {"quantity": effect.quantity, "unit": unit(effect.quantity)}
         kind = "interaction" if effect.is_interaction else "effect"
-        records.append({"kind": kind, **identity, **rest, **known(asdict(effect.estimate) | {"p_holm": effect.p_holm})})
+        records.append(
+            {"kind": kind, **identity, **rest, **without_nan(asdict(effect.estimate) | {"p_holm": effect.p_holm})}
+        )
         for (label, without), estimate in () if effect.is_interaction else effect.cases.items():
             pair = identity | {"given": label, "without": without, "pairs": 1}
-            records.append({"kind": "pair", **pair, **rest, **known(asdict(estimate))})
+            records.append({"kind": "pair", **pair, **rest, **without_nan(asdict(estimate))})
     return records
 
 

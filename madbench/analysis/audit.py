@@ -8,19 +8,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
 from madbench.analysis.agreement import DRAWS, LEAST_LABELS, Agreement, intraclass_correlation, rank_correlation
 from madbench.analysis.inference import UNLEARNED_SHARE, Sample
 from madbench.analysis.quantities import averages_of, heading, in_order, is_average, parts_of, suite_of_column
-from madbench.analysis.rendering import Listing, known
+from madbench.analysis.rendering import Listing, without_nan
 from madbench.analysis.samples import columns_that, samples_of
 from madbench.analysis.scores import Results
 from madbench.errors import StoreError
-from madbench.jobs import mapping_text
 from madbench.suites import default_headline
 from madbench.suites.published import published_numbers
-from madbench.suites.scoring import scoring_of
 
 RELIABLE = 0.9
 """Of a mean over seeds: the share of its variance that is the label's, at which seeds are enough."""
@@ -54,6 +50,8 @@ class ColumnAudit:
     """With its own published column."""
     outcome: Agreement
     """With the published column of another suite, such as the loss of a language model."""
+    judged: Agreement
+    """As ``published``, without the labels on which the settings were chosen; without a number where there are none."""
 
     @property
     def bits(self) -> float:
@@ -84,12 +82,15 @@ class ColumnAudit:
 
 def audit(results: Results) -> list[ColumnAudit]:
     """An audit of every column of what is stored, of one protocol a suite; averages with their tasks."""
-    found = samples_of(columns_that(results.scores, lambda column: column.is_attributed))
-    means = {name: {label: sample.mean for label, sample in found[name].items()} for name in in_order(found)}
-    heuristics, seconds, published = _heuristics(results), _seconds(results), published_columns(results)
-    rows = []
+    samples_by_column = samples_of(columns_that(results.scores, lambda column: column.is_attributed))
+    means = {
+        name: {label: sample.mean for label, sample in samples_by_column[name].items()}
+        for name in in_order(samples_by_column)
+    }
+    seconds, published = _seconds(results), published_columns(results)
+    chosen, rows = _chosen_labels(results), []
     for name, ours in means.items():
-        samples, tasks = list(found[name].values()), _tasks_of(name)
+        samples, tasks = list(samples_by_column[name].values()), _tasks_of(name)
         tested = [sample for sample in samples if sample.has_threshold]
         rows.append(
             ColumnAudit(
@@ -98,7 +99,7 @@ def audit(results: Results) -> list[ColumnAudit]:
                 seeds=sum(sample.n for sample in samples) / len(samples),
                 reliability=intraclass_correlation([sample.values for sample in samples]),
                 at_chance=_share([_is_unlearned(sample, sample.scale.chance) for sample in tested]),
-                at_heuristic=_share([_is_unlearned(sample, heuristics.get(name, math.nan)) for sample in tested]),
+                at_heuristic=_share([_is_unlearned(sample, sample.scale.heuristic) for sample in tested]),
                 solved=_share([sample.solved == sample.n for sample in tested]),
                 split=_share([0 < sample.solved < sample.n for sample in tested]),
                 seconds=sum(seconds.get(task, math.nan) for task in tasks),
@@ -109,6 +110,10 @@ def audit(results: Results) -> list[ColumnAudit]:
                 },
                 published=rank_correlation(ours, published.get(name, {})),
                 outcome=rank_correlation(ours, published.get(outcome_column(name), {})),
+                judged=rank_correlation(
+                    {label: mean for label, mean in ours.items() if chosen and label not in chosen},
+                    published.get(name, {}),
+                ),
             )
         )
     return rows
@@ -130,7 +135,10 @@ def audit_table(results: Results) -> Listing:
         for row in rows
         if published.get(name := outcome_column(row.column)) and row.column in published
     }
-    own = [f"{heading(name)} {_interval(found)} with {heading(other)}" for (name, other), found in theirs.items()]
+    own = [
+        f"{heading(name)} {agreement_text(correlation)} with {heading(other)}"
+        for (name, other), correlation in theirs.items()
+    ]
     reasons = left_out(rows)
     parts = {
         f"{_counted(rows)}; correlations are Spearman's over labels with [95%].": True,
@@ -139,7 +147,7 @@ def audit_table(results: Results) -> Listing:
     }
     notes = (
         "ICC: share of the variance of a run that is its label's. Heur.: labels within"
-        f" {UNLEARNED_SHARE:.0%} of what answering with the commonest answer gives. Solved: by every seed; split: by"
+        f" {UNLEARNED_SHARE:.0%} of what the best answer without context gives. Solved: by every seed; split: by"
         " some seeds. Near: the other column whose order is the most similar or opposite. s/bit: seconds of training"
         " for each bit that a run says of its label, -log2(1 - ICC) / 2. Seeds: for a mean of which"
         f" {RELIABLE:.0%} of the variance is the label's. Not worth keeping: more than {MOST_LEVEL:.0%} of the labels"
@@ -147,6 +155,10 @@ def audit_table(results: Results) -> Listing:
         f" {DRAWS:,} bootstraps over labels."
     )
     notes += f" Published columns with each other: {'; '.join(own)}." if own else ""
+    chosen = _chosen_labels(results).intersection(results.labels)
+    parts[f"{results.origin()} {len(chosen)} of these labels had part in that." if chosen else results.origin()] = True
+    judged = [f"{heading(row.column)} {text}" for row in rows if (text := agreement_text(row.judged))]
+    notes += f" Published, over the labels without a part in choosing: {'; '.join(judged)}." if judged else ""
     lines = [_line(row) for row in rows]
     caption = " ".join(text for text, is_shown in parts.items() if is_shown)
     records = [_record(row, reasons, theirs) for row in rows]
@@ -187,15 +199,10 @@ def outcome_column(name: str) -> str:
     return next((other for other in default_headline() if suite_of_column(other) is not own), "")
 
 
-def _heuristics(results: Results) -> dict[str, float]:
-    """By task what needs no learning, the mean over its settings; NaN where it is not known."""
-    values: dict[str, dict[str, float]] = {}
-    for suite in results.suites:
-        for run in results.runs(suite):
-            of_task, setting = values.setdefault(run.job.task, {}), mapping_text(run.job.setting)
-            if setting not in of_task:
-                of_task[setting] = scoring_of(suite).heuristic(run.job)
-    return {task: float(np.mean([*by_setting.values()])) for task, by_setting in values.items()}
+def _chosen_labels(results: Results) -> frozenset[str]:
+    """The labels on which the settings of a profile of these results were chosen."""
+    profiles = [results.rows(suite)[0].protocol.profile for suite in results.suites]
+    return frozenset().union(*(profile.chosen_labels() for profile in profiles))
 
 
 def _seconds(results: Results) -> dict[str, float]:
@@ -226,7 +233,7 @@ def _share(which: Sequence[bool]) -> float:
 
 def _counted(rows: Sequence[ColumnAudit]) -> str:
     labels, seeds = max(row.labels for row in rows), max(row.seeds for row in rows)
-    return f"{labels} labels, {seeds:g} seeds"
+    return f"{labels} labels, {seeds:.3g} seeds{' on average' if seeds % 1 else ''}"
 
 
 def _listed(rows: Sequence[ColumnAudit], reasons: Mapping[str, str]) -> str:
@@ -239,14 +246,14 @@ def _listed(rows: Sequence[ColumnAudit], reasons: Mapping[str, str]) -> str:
 def _line(row: ColumnAudit) -> list[str]:
     nearest = f"{heading(row.nearest)} {row.correlations[row.nearest].value:+.2f}" if row.nearest else ""
     shares = [_percent(share) for share in (row.at_heuristic, row.solved, row.split)]
-    correlations = [_interval(row.published), _interval(row.outcome), nearest]
+    correlations = [agreement_text(row.published), agreement_text(row.outcome), nearest]
     icc = "" if math.isnan(row.reliability.value) else f"{row.reliability.value:.2f}"
     cost = row.seconds_per_bit
     per_bit = "" if math.isnan(cost) else f"{cost:.{int(cost < 100)}f}"
     return [heading(row.column), icc, *shares, *correlations, per_bit, str(row.seeds_needed or "-")]
 
 
-def _interval(agreement: Agreement) -> str:
+def agreement_text(agreement: Agreement) -> str:
     """``+0.38 [+.01,+.67]``; empty without a number."""
     if math.isnan(agreement.value):
         return ""
@@ -270,10 +277,11 @@ def _record(
     is_kept = not reasons[name] if name in reasons else None
     record |= {"is_kept": is_kept, "left_out": reasons.get(name) or None, "outcome": outcome or None}
     record |= _numbers("published", row.published) | _numbers("outcome_correlation", row.outcome)
+    record |= _numbers("judged", row.judged) | {"judged_labels": row.judged.labels or None}
     record |= _numbers("published_with_outcome", theirs.get((name, outcome), Agreement()))
-    for other, found in row.correlations.items():
-        record |= _numbers(f"with_{other}", found)
-    return known(record)
+    for other, correlation in row.correlations.items():
+        record |= _numbers(f"with_{other}", correlation)
+    return without_nan(record)
 
 
 def _numbers(name: str, agreement: Agreement) -> dict[str, float]:

@@ -5,18 +5,20 @@ from __future__ import annotations
 import math
 from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pandas as pd
 
-from madbench.analysis.inference import LEAST_SEEDS, LEVEL, Sample, binomial_interval, may_be_best
+from madbench.analysis.inference import LEAST_SEEDS, LEVEL, Rank, Sample, binomial_interval, may_be_best, ranks
 from madbench.analysis.marked_text import BEST, WITHIN_NOISE, with_minus
-from madbench.analysis.rendering import known
+from madbench.analysis.rendering import without_nan
 from madbench.analysis.samples import samples_of
 from madbench.labels import factors, parse
 from madbench.suites.columns import Column
 
+Shows = Literal["interval", "sd", "rank"]
+"""What a cell has: a mean with its interval, or with the standard deviation of its seeds, or a rank."""
 MOST_BUDGET = 1.01
 """Ratio of parameters to softmax attention's above which a label does not compete."""
 
@@ -35,6 +37,8 @@ class Cell:
     """Jobs that ended in NaN or Inf."""
     mark: str = ""
     """``best``, ``within_noise`` of the best, or nothing; see :func:`with_marks`."""
+    rank: Rank | None = None
+    """Among those that compete; see :func:`with_ranks`."""
 
     @classmethod
     def of(cls, value: float) -> Cell:
@@ -71,11 +75,20 @@ class Cell:
     def _is_of_steps(self) -> bool:
         return self.sample.has_diverged and self.sample.scale.is_counted
 
-    def text(self, column: Column, n: int | None = None) -> str:
+    @property
+    def deviation(self) -> float:
+        """The plain standard deviation of the seeds in the mean, over n - 1; NaN of a single one."""
+        successes, _ = self.sample.modes
+        values = successes if self._is_of_steps and len(successes) else self.sample.values
+        return float(np.std(values, ddof=1)) if len(values) > 1 else math.nan
+
+    def text(self, column: Column, n: int | None = None, shows: Shows = "interval") -> str:
         """``61.2 ±3.0``; ``99.8 [3/3]`` where 3 of 3 seeds solve it; ``76.1† (3/6)`` of one seed, 3 of 6 jobs done.
 
         ``n`` is what the row says of its seeds; a cell that rests on fewer, but more than one, says so.
         """
+        if shows == "rank" and column.better:
+            return self.rank.text if self.rank else "-"
         sample = self.sample
         if self.done == 0 or not self.n:
             return column.missing
@@ -88,6 +101,8 @@ class Cell:
         half = "" if math.isnan(sample.half_width) or partial else f"{sample.half_width:,.{column.digits}f}"
         if self.n == 1:
             noise = "†"
+        elif shows == "sd":
+            noise = "" if math.isnan(self.deviation) else f" ±{self.deviation:,.{column.digits}f}"
         elif half.strip("0.,"):
             noise = f" ±{half}"
         else:
@@ -104,8 +119,10 @@ class Cell:
         diverge.
         """
         low, high = self.interval
-        spread = float(np.std(self.sample.values, ddof=1)) if self.n > 1 and column.better else math.nan
+        spread = self.deviation if column.better else math.nan
         numbers = {"mean": self.mean, "low": low, "high": high, "spread": spread, "n": self.n}
+        if self.rank:
+            numbers |= {"rank": self.rank.place, "rank_low": self.rank.low, "rank_high": self.rank.high}
         solved, ends = None, (math.nan, math.nan)
         if self.sample.has_threshold:
             solved = self.sample.solved
@@ -113,7 +130,7 @@ class Cell:
         diverged = binomial_interval(self.sample.diverged_count, self.n)[1] if self.n and column.better else math.nan
         shares = {"solved_low": ends[0], "solved_high": ends[1], "diverged_high": diverged}
         jobs = {"done": self.done, "expected": self.expected, "diverged": self.diverged}
-        return known(numbers | {"solved": solved, **shares, "mark": self.mark}) | jobs
+        return without_nan(numbers | {"solved": solved, **shares, "mark": self.mark}) | jobs
 
 
 LEGEND = (
@@ -127,6 +144,12 @@ LEGEND = (
     f" {MOST_BUDGET}) do not compete."
 )
 """What the signs in the cells mean."""
+RANK_NOTE = (
+    "Ranks: 1 is the best mean; labels that do not compete have none. An interval is the places that the seeds leave:"
+    f" all pairs of a column are tested, by Holm's method at {LEVEL:.0%}, so that all intervals of a column hold"
+    f" at once with {1 - LEVEL:.0%}; labels that are equally good may have any place among them."
+)
+"""How ranks came about."""
 
 Cells = Mapping[str, Mapping[str, Cell]]
 """By name of the row and of the column."""
@@ -153,14 +176,8 @@ def is_over_budget(label: str, budget_ratio: float) -> bool:
     return budget_ratio > MOST_BUDGET or factors(parse(label)).get("budget") == "over"
 
 
-def with_marks(columns: Sequence[Column], cells: Cells, names: Container[str]) -> dict[str, dict[str, Cell]]:
-    """``cells`` with their marks.
-
-    In each column those cells of the rows ``names`` compete that have three seeds or more and nothing missing, if any
-    of them has learned the task. The best mean is marked, with those that are equal to the step in which the column is
-    counted, and all that may be the best as well (:func:`madbench.analysis.inference.may_be_best`).
-    """
-    filled = {name: dict(row) for name, row in cells.items()}
+def _competing(columns: Sequence[Column], cells: Cells, names: Container[str]) -> dict[str, dict[str, Cell]]:
+    """By column, the cells of the rows ``names`` with three seeds or more and nothing missing, if any has learned."""
     competing: dict[str, dict[str, Cell]] = {}
     for column in (column for column in columns if column.better):
         rows = {name: row[column.name] for name, row in cells.items() if column.name in row and name in names}
@@ -171,6 +188,27 @@ def with_marks(columns: Sequence[Column], cells: Cells, names: Container[str]) -
         }
         if len(competitors) > 1 and any(cell.sample.has_learned for cell in competitors.values()):
             competing[column.name] = competitors
+    return competing
+
+
+def with_ranks(columns: Sequence[Column], cells: Cells, names: Container[str]) -> dict[str, dict[str, Cell]]:
+    """``cells`` with the ranks of those that compete, as for :func:`with_marks`."""
+    filled, competing = {name: dict(row) for name, row in cells.items()}, _competing(columns, cells, names)
+    for column in (column for column in columns if column.name in competing):
+        samples = {name: cell.sample for name, cell in competing[column.name].items()}
+        for name, rank in ranks(samples, column.better == "higher").items():
+            filled[name][column.name] = replace(filled[name][column.name], rank=rank)
+    return filled
+
+
+def with_marks(columns: Sequence[Column], cells: Cells, names: Container[str]) -> dict[str, dict[str, Cell]]:
+    """``cells`` with their marks.
+
+    In each column those cells of the rows ``names`` compete that have three seeds or more and nothing missing, if any
+    of them has learned the task. The best mean is marked, with those that are equal to the step in which the column is
+    counted, and all that may be the best as well (:func:`madbench.analysis.inference.may_be_best`).
+    """
+    filled, competing = {name: dict(row) for name, row in cells.items()}, _competing(columns, cells, names)
     for column in (column for column in columns if column.name in competing):
         samples = {name: cell.sample for name, cell in competing[column.name].items()}
         best = may_be_best(samples, column.better == "higher", len(competing))
@@ -181,13 +219,13 @@ def with_marks(columns: Sequence[Column], cells: Cells, names: Container[str]) -
     return filled
 
 
-def row_texts(columns: Sequence[Column], row: Mapping[str, Cell]) -> list[str]:
+def row_texts(columns: Sequence[Column], row: Mapping[str, Cell], shows: Shows = "interval") -> list[str]:
     """The row as text; cells say so where they rest on fewer seeds than others of their suite."""
     seeds: dict[str, int] = {}
     for column in columns:
         if column.better and column.name in row:
             seeds[column.better] = max(seeds.get(column.better, 0), row[column.name].n)
     return [
-        row[column.name].text(column, seeds.get(column.better)) if column.name in row else column.missing
+        row[column.name].text(column, seeds.get(column.better), shows) if column.name in row else column.missing
         for column in columns
     ]

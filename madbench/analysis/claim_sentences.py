@@ -15,7 +15,7 @@ from madbench.errors import ConfigError, did_you_mean
 from madbench.files import explain_os_errors, write_atomically
 from madbench.suites import suites
 
-FORM = "[every] A > B on COLUMN[,COLUMN] [by NUMBER], or A ~ B on COLUMN within NUMBER"
+FORM = "[every] A > B on COLUMN[,COLUMN] [by NUMBER], or A >= B or A ~ B on COLUMN within NUMBER"
 _SENTENCE = re.compile(
     r"(?P<every>every\s+)?(?P<contrast>.+?)\s+on\s+(?P<columns>\S.*?)(?:\s+(?P<word>by|within)\s+(?P<number>\S+))?"
 )
@@ -24,9 +24,10 @@ _SENTENCE = re.compile(
 def parse_claim(sentence: str, name: str = "") -> tuple[Claim, dict[str, Any]]:
     """The claim of a sentence, and its entry in a file of claims.
 
-    ``A > B``: A is better, by more than the number behind ``by``, in the units of the column. ``A ~ B``: equal within
-    the number behind ``within``. Both sides are labels or sets; the mean over their pairs decides, or with ``every`` in
-    front each pair. ``FACTOR in LABELS``: pairs that differ in the factor alone. Raises ``ConfigError``.
+    ``A > B``: A is better, by more than the number behind ``by``, in the units of the column. ``A ~ B`` or ``A = B``:
+    equivalent within the number behind ``within``; ``A >= B``: A is not worse by as much. Both
+    sides are labels or sets; the mean over their pairs decides, or with ``every`` in front each pair. ``FACTOR in
+    LABELS``: pairs that differ in the factor alone. Raises ``ConfigError``.
     """
     match = _SENTENCE.fullmatch(sentence.strip())
     if match is None:
@@ -34,10 +35,11 @@ def parse_claim(sentence: str, name: str = "") -> tuple[Claim, dict[str, Any]]:
     columns = [part for part in re.split(r"[,\s]+", match["columns"]) if part and part != "and"]
     for column in columns:
         _check_column(sentence, column)
-    is_equality = " ~ " in match["contrast"]
+    sign = re.search(r" (>=|~|=) ", match["contrast"])
+    is_equality = sign is not None
     word, number = match["word"], match["number"]
     if is_equality != (word == "within"):
-        needs = "~ needs a margin: within NUMBER" if is_equality else "within has no effect on '>'; write by NUMBER"
+        needs = f"{sign[1]} needs a margin: within NUMBER" if sign else "within has no effect on '>'; write by NUMBER"
         raise ConfigError(f"{sentence!r}: {needs}")
     entry: dict[str, Any] = {"name": name or _name(sentence), "contrast": match["contrast"].strip()}
     entry |= {"sentence": sentence.strip(), "quantities": columns}
@@ -88,5 +90,11 @@ def _check_column(sentence: str, name: str) -> None:
 
 def _name(sentence: str) -> str:
     """``my-gla-s-on-in_context_recall``."""
-    plain = re.sub(r"[^A-Za-z0-9_.!+-]+", "-", sentence.replace(">", " over ").replace("~", " like "))
+    plain = re.sub(r"[^A-Za-z0-9_.!+-]+", "-", _in_words(sentence))
     return plain.strip("-")
+
+
+def _in_words(sentence: str) -> str:
+    for sign, word in {">=": "no-worse-than", ">": "over", "~": "like", " = ": " like "}.items():
+        sentence = sentence.replace(sign, f" {word} ")
+    return sentence

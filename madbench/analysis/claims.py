@@ -5,8 +5,13 @@ claim draws a line. "gain" expects more than 0, more than ``by`` in the units of
 the published gain; "no loss" more than minus the margin; "no gain" less than the margin; "equal" both. So a "no
 difference" is never read off a large p-value. The margin is ``within``, in the units of the column; a claim about
 published labels may leave it out: then it is :data:`MARGIN_SHARE` of what the first of :data:`MARGIN_LABELS` gains over
-the second in the HyperMLP paper's table. Lines that are shares of published numbers scale, on losses and steps, with
-the stored ones: 0.022 nats a BPE token are not 0.022 nats a byte.
+the second in the HyperMLP paper's table.
+
+Lines that are shares of published numbers scale with the profile. On losses and steps with the stored ones: 0.022 nats
+a BPE token are not 0.022 nats a byte. On accuracies with the way from a heuristic to the ceiling, what there is to
+learn: a line of half of that way in the paper's table is half of that way here. It depends on tasks and sizes alone, so
+a line is the same whatever is stored. Where a profile has no noise model, its heuristic is not known and the line is in
+the paper's points. Numbers behind ``by`` and ``within`` are in this profile's units, and never scaled.
 
 A file of claims (:func:`load_claims`) has them under ``claims``, and beside them what :class:`ClaimsFile` names;
 :mod:`madbench.analysis.claim_sentences` makes claims of sentences.
@@ -26,7 +31,7 @@ from typing import Literal
 import numpy as np
 
 from madbench.analysis.contrasts import Pair, find_pairs
-from madbench.analysis.quantities import averages_of, column
+from madbench.analysis.quantities import averages_of, column, parts_of
 from madbench.config import PUBLISHED, from_mapping, read_yaml
 from madbench.errors import ConfigError, MadbenchError, did_you_mean
 from madbench.labels import expand, parse
@@ -52,7 +57,8 @@ class Claim:
     factors: tuple[str, ...] = ()  # in which the labels of a pair differ, of madbench.labels.FACTORS
     pairs: tuple[Pair, ...] = ()  # the paper's own pair first
     contrast: str = ""
-    """Instead of pairs: ``A > B``, ``A ~ B`` with labels or sets on both sides, or ``FACTOR in LABELS``."""
+    """Instead of pairs: ``A > B``, ``A >= B`` (no worse), ``A ~ B`` or ``A = B`` (equivalent), labels or sets on both
+    sides; or ``FACTOR in LABELS``."""
     expects: Expectation = "gain"
     """The first label of a pair is better; not worse by the margin; not better by the margin; neither."""
     expects_on: dict[str, Expectation] = field(default_factory=dict)
@@ -136,6 +142,8 @@ class ClaimsFile:
     """What a "no difference" may hide where it says no ``within``: this share of a published gain."""
     margin_labels: tuple[str, ...] = ()
     """The label with that gain and the one without."""
+    heuristics: dict[str, float] = field(default_factory=dict)
+    """By task, what a heuristic scores at the size of the published numbers, in the column's units."""
     by_task: str = ""
     """The group of claims that are about one task each."""
     not_isolated: str = ""
@@ -179,7 +187,10 @@ def _path_of(source: str | Path) -> Path:
         )
     where = place("paper", source, points[source].value)
     with isolated(where, ConfigError):
-        path = resolve(points[source].value).claims_file
+        paper = resolve(points[source].value)
+        if not hasattr(paper, "claims_file"):
+            raise ConfigError(f"expected a madbench.papers.Paper, got {repr(paper)[:100]}")
+        path = paper.claims_file
     if path is None:
         raise ConfigError(f"--claims {source}: {where} has no file of claims")
     return path
@@ -192,7 +203,7 @@ def complete(claim: Claim, where: str) -> Claim:
     try:
         if claim.contrast:
             pairs, sign = pairs_of(claim.contrast)
-            expects = "equal" if sign == "~" else claim.expects
+            expects = {"~": "equal", "=": "equal", ">=": "no loss"}.get(sign, claim.expects)
             claim = replace(claim, pairs=pairs, expects=expects, title=claim.title or claim.contrast)
         else:
             pairs = tuple((str(parse(a)), str(parse(b))) for a, b in claim.pairs)
@@ -210,7 +221,9 @@ def complete(claim: Claim, where: str) -> Claim:
     if claim.by and (expectations != {"gain"} or claim.reach):
         raise ConfigError(f"{where}: by has an effect on a claim of a gain without reach alone")
     if claim.within and "gain" in expectations:
-        raise ConfigError(f"{where}: within has no effect on a claim of a gain; write by, or '~' for no difference")
+        raise ConfigError(
+            f"{where}: within has no effect on a claim of a gain; write by, or '>=' or '~' for no difference"
+        )
     if claim.uses_published_gains:
         unknown = [label for label in claim.labels(range(len(claim.pairs))) if label not in published_gains()]
         if unknown:
@@ -220,7 +233,7 @@ def complete(claim: Claim, where: str) -> Claim:
 
 
 def pairs_of(contrast: str) -> tuple[tuple[Pair, ...], str]:
-    """The pairs of ``A > B`` or ``A ~ B``, labels or sets, or of ``FACTOR in LABELS``; and the sign between them.
+    """The pairs of ``A > B``, ``A >= B``, ``A ~ B`` or ``A = B``, labels or sets, or of ``FACTOR in LABELS``; the sign.
 
     A factor has the pairs of these labels that differ in it alone; the label that has it stands first.
     """
@@ -235,9 +248,9 @@ def pairs_of(contrast: str) -> tuple[tuple[Pair, ...], str]:
                 f" {', '.join(factors) or 'nothing'}"
             )
         return pairs, ">"
-    match = re.fullmatch(r"(.+?)\s+([>~])\s+(.+)", contrast.strip())
+    match = re.fullmatch(r"(.+?)\s+(>=|[>~=])\s+(.+)", contrast.strip())
     if not match:
-        raise ConfigError(f"{contrast!r}: expected 'A > B', 'A ~ B' or 'FACTOR in LABELS'")
+        raise ConfigError(f"{contrast!r}: expected 'A > B', 'A >= B', 'A ~ B' or 'FACTOR in LABELS'")
     left, right = (expand(side.split()) for side in (match[1], match[3]))
     pairs = tuple((a, b) for a in left for b in right if a != b)
     if not pairs:
@@ -287,11 +300,20 @@ def margin(quantity: str) -> float:
     return MARGIN_SHARE * (first - second)
 
 
-def line_of(claim: Claim, quantity: str, cases: Sequence[int], means: Mapping[str, float]) -> float:
+def published_way(quantity: str) -> float:
+    """The way from the heuristic to a perfect score at the size of the HyperMLP paper's table; NaN where unknown."""
+    parts = parts_of(quantity) or (quantity,)
+    return float(np.mean([100.0 - HYPERMLP.heuristics.get(name, math.nan) for name in parts]))
+
+
+def line_of(
+    claim: Claim, quantity: str, cases: Sequence[int], means: Mapping[str, float], way: float = math.nan
+) -> float:
     """The gain that separates the claim from its contrary.
 
     ``means`` are the stored means by label; shares of published losses and steps are scaled by theirs over the
-    published ones.
+    published ones. ``way`` is that from the heuristic to the ceiling of the stored runs, by which shares of published
+    accuracies are scaled; NaN leaves them in the paper's points.
     """
     expectation = claim.expectation(quantity)
     if claim.by or claim.within:
@@ -304,4 +326,5 @@ def line_of(claim: Claim, quantity: str, cases: Sequence[int], means: Mapping[st
         baselines = [claim.pairs[case][1] for case in cases]
         ratios = [means[x] / abs(published_gains()[x].get(quantity, float("nan"))) for x in baselines if x in means]
         line *= float(np.mean(ratios)) if ratios else 1.0
-    return line
+    scale = way / published_way(quantity)
+    return line if math.isnan(scale) else line * scale

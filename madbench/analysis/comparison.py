@@ -4,27 +4,40 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import pandas as pd
 
 from madbench.analysis.captions import TEST_NOTE
-from madbench.analysis.inference import LEAST_SEEDS, LEVEL, Difference, Sample, difference, holm, noises
+from madbench.analysis.inference import (
+    LEAST_SEEDS,
+    LEVEL,
+    Difference,
+    Equivalence,
+    Sample,
+    difference,
+    equivalence,
+    holm,
+    noises,
+)
 from madbench.analysis.noise_model import noise_note
 from madbench.analysis.quantities import (
+    column,
     differences_text,
     direction_text,
     heading,
     in_order,
     interval_text,
+    mean_text,
     p_text,
     signed,
     unit,
 )
-from madbench.analysis.rendering import Listing, known
+from madbench.analysis.rendering import Listing, without_nan
 from madbench.analysis.samples import columns_that, samples_of
+from madbench.errors import ConfigError, did_you_mean
 from madbench.labels.names import shown
 
 
@@ -39,7 +52,32 @@ class Comparison:
     of_baseline: Sample
     difference: Difference
     p_holm: float = math.nan
-    """Adjusted for all rows of the table."""
+    """Adjusted for all tests of the table."""
+    equivalence: Equivalence | None = None
+    """Against the margin of the column; None without one. Its p-values are adjusted as ``p_holm`` is."""
+
+    @property
+    def equivalence_verdict(self) -> str:
+        """``equivalent``, ``no worse`` or ``no better`` within the margin; or ``not shown``, or why nothing is tested.
+
+        Empty where no margin was asked for.
+        """
+        if self.equivalence is None or self.equivalence.reason:
+            return self.equivalence.reason if self.equivalence else ""
+        is_above, is_below = (p <= LEVEL for p in (self.equivalence.p_above, self.equivalence.p_below))
+        if is_above and is_below:
+            return "equivalent"
+        if not is_above and not is_below:
+            return "not shown"
+        return "no worse" if is_above == (column(self.quantity).better != "lower") else "no better"
+
+    @property
+    def equivalence_p(self) -> float:
+        """The p-value behind :attr:`equivalence_verdict`: of both tests, or of the one that rejects."""
+        tests = self.equivalence
+        if tests is None:
+            return math.nan
+        return min(tests.p_above, tests.p_below) if self.equivalence_verdict.startswith("no ") else tests.p
 
     @property
     def verdict(self) -> str:
@@ -50,7 +88,12 @@ class Comparison:
 
 
 def comparison_table(
-    baseline: str, labels: Sequence[str], scores: pd.DataFrame, protocol: Sequence[str] = ()
+    baseline: str,
+    labels: Sequence[str],
+    scores: pd.DataFrame,
+    protocol: Sequence[str] = (),
+    within: float | Mapping[str, float] | None = None,
+    has_deviations: bool = False,
 ) -> Listing:
     """``baseline`` compared with each of ``labels``, a :class:`Comparison` a row; a column that one lacks is left out.
 
@@ -59,20 +102,37 @@ def comparison_table(
         labels: the other labels, in the order of the rows.
         scores: those of one protocol of every suite (:mod:`madbench.analysis.scores`).
         protocol: sentences about the protocols, which begin the notes.
+        within: margins by column, in its units, or one for all columns in points: what is no difference.
+        has_deviations: whether mean and standard deviation of both stand where the counts of solved seeds do.
+
+    Raises ``ConfigError`` for a margin that is not above 0, or of a column that is not compared here.
     """
-    samples_by_column = samples_of(columns_that(scores, lambda one: one.is_compared))
+    samples_by_column = samples_of(columns_that(scores, lambda column: column.is_compared))
+    margins = _margins(within, samples_by_column)
     rows = []
     for label, name in itertools.product(labels, in_order(samples_by_column)):
         if {label, baseline} <= samples_by_column[name].keys():
             pair = samples_by_column[name][label], samples_by_column[name][baseline]
-            rows.append(Comparison(label, baseline, name, *pair, difference(*pair)))
-    rows = [replace(row, p_holm=p) for row, p in zip(rows, holm([row.difference.p for row in rows]))]
-    headings, lines = ["Label", "Solved", "Difference", "95% interval", "p", "Verdict"], []
+            held = equivalence(*pair, margins[name]) if name in margins else None
+            rows.append(Comparison(label, baseline, name, *pair, difference(*pair), equivalence=held))
+    rows = _adjusted(rows)
+    first = "Means ±sd" if has_deviations else "Solved"
+    headings, lines = ["Label", first, "Difference", "95% interval", "p", "Verdict"], []
+    headings += ["Within margin"] * bool(margins)
     for label, of_label in itertools.groupby(rows, key=lambda row: row.label):
-        lines += [[label, *[""] * 5], *map(_text, of_label)]
+        lines += [
+            [label, *[""] * (len(headings) - 1)],
+            *(_text(row, bool(margins), has_deviations) for row in of_label),
+        ]
+    about_margins = ", ".join(f"{heading(name)} {margins[name]:g}" for name in in_order(margins))
+    if len(set(margins.values())) == 1 and len(margins) > 1:
+        about_margins = f"{next(iter(margins.values())):g} in every column in points"
     caption = f"Each label less {shown(baseline)}: {differences_text(row.quantity for row in rows)}; p after Holm."
+    caption += f" Margin: {about_margins}." * bool(margins)
+    if has_deviations:
+        caption += " Means ±sd: label, then baseline, with the standard deviation over (n) seeds."
     tested = sum(bool(row.difference.test) for row in rows)
-    samples = [one for row in rows for one in (row.sample, row.of_baseline)]
+    samples = [sample for row in rows for sample in (row.sample, row.of_baseline)]
     notes = (
         "The unit is the seed; settings of a task are averaged within it. "
         f"{direction_text(row.quantity for row in rows)}Solved: seeds that"
@@ -80,22 +140,88 @@ def comparison_table(
         f" method for {tested} tests; significant at {LEVEL} or less. Nothing is tested with fewer than {LEAST_SEEDS}"
         " seeds."
     )
+    notes += f" {_MARGIN_NOTE}" * bool(margins)
     return Listing(
-        rows, headings, lines, [*map(_record, rows)], caption, " ".join([*protocol, notes]), "tab:comparison"
+        rows,
+        headings,
+        lines,
+        [_record(row, bool(margins)) for row in rows],
+        caption,
+        " ".join([*protocol, notes]),
+        "tab:comparison",
     )
 
 
-def _text(row: Comparison) -> list[str]:
+_MARGIN_NOTE = (
+    "Within margin: two one-sided tests with the same errors. Equivalent: the difference is above minus the margin and"
+    " below it; no worse, no better: one of the two; p of both, or of that one. At most one of no difference, and of a"
+    " difference of the margin or more in either direction, is true of a row, so p-values are multiplied by the number"
+    " of rows of which one is left (Shaffer), and a table has a false verdict of either kind with a probability of at"
+    f" most {LEVEL}."
+)
+
+
+def _margins(within: float | Mapping[str, float] | None, columns: Collection[str]) -> dict[str, float]:
+    """By column, of those that are compared."""
+    if within is None:
+        return {}
+    if not isinstance(within, Mapping):
+        margins = dict.fromkeys((name for name in columns if unit(name) == "points"), within)
+        if not margins:
+            names = ", ".join(in_order(columns)) or "none"
+            raise ConfigError(f"within {within:g}: no column here is in points; name one of {names}: COLUMN=NUMBER")
+    else:
+        margins = dict(within)
+    for name, margin in margins.items():
+        if name not in columns:
+            raise ConfigError(
+                f"within {name}={margin:g}: no such column here{did_you_mean(name, columns)}; expected one of"
+                f" {', '.join(in_order(columns))}"
+            )
+        if not 0 < margin < math.inf:
+            raise ConfigError(f"within {name}={margin:g}: expected a number above 0")
+    return margins
+
+
+def _adjusted(rows: Sequence[Comparison]) -> list[Comparison]:
+    """The rows with p-values adjusted for all tests: each row's difference, and each side of its margin."""
+    p_values, groups = [], []
+    for i, row in enumerate(rows):
+        own = [row.difference.p]
+        if row.equivalence:
+            own += [row.equivalence.p_above, row.equivalence.p_below]
+        p_values += own
+        groups += [i] * len(own)
+    adjusted = iter(holm(p_values, groups=groups))
+    of_rows = []
+    for row in rows:
+        row = replace(row, p_holm=next(adjusted))
+        if row.equivalence:
+            row = replace(row, equivalence=replace(row.equivalence, p_above=next(adjusted), p_below=next(adjusted)))
+        of_rows.append(row)
+    return of_rows
+
+
+def _text(row: Comparison, has_margins: bool, has_deviations: bool) -> list[str]:
     gain, solved = row.difference, f"n={row.difference.n}"
-    if row.sample.has_threshold:
+    if has_deviations:
+        solved = " ".join(mean_text(sample, row.quantity) for sample in (row.sample, row.of_baseline))
+    elif row.sample.has_threshold:
         solved = ":".join(f"{sample.solved}/{sample.n}" for sample in (row.sample, row.of_baseline))
     numbers = [solved, signed(gain.estimate, row.quantity), interval_text(gain, row.quantity), p_text(row.p_holm)]
-    return [f"  {heading(row.quantity)}", *numbers, row.verdict]
+    p = p_text(row.equivalence_p)
+    within = [row.equivalence_verdict + (f", p {p}" if p else "")] * has_margins
+    return [f"  {heading(row.quantity)}", *numbers, row.verdict, *within]
 
 
-def _record(row: Comparison) -> dict[str, Any]:
+def _record(row: Comparison, has_margins: bool) -> dict[str, Any]:
     record = {"label": row.label, "baseline": row.baseline, "quantity": row.quantity, "unit": unit(row.quantity)}
     for prefix, sample in (("", row.sample), ("baseline_", row.of_baseline)):
-        record |= {f"{prefix}mean": sample.mean, f"{prefix}seeds": sample.n}
+        record |= {f"{prefix}mean": sample.mean, f"{prefix}spread": sample.deviation, f"{prefix}seeds": sample.n}
         record |= {f"{prefix}solved": sample.solved if sample.has_threshold else None}
-    return known(record | asdict(row.difference) | {"p_holm": row.p_holm, "verdict": row.verdict})
+    record |= asdict(row.difference) | {"p_holm": row.p_holm, "verdict": row.verdict}
+    if has_margins:
+        held = row.equivalence or Equivalence(math.nan, math.nan, math.nan)
+        record |= {"margin": held.margin, "p_equivalence": row.equivalence_p, "p_above": held.p_above}
+        record |= {"p_below": held.p_below, "equivalence": row.equivalence_verdict}
+    return without_nan(record)

@@ -59,16 +59,16 @@ def find_pairs(labels: Iterable[str]) -> dict[Contrast, list[Pair]]:
         in_family = [(variant, factors_in(family, variant)) for variant in every]
         variants, factors = zip(*(pair for pair in in_family if pair[1] is not None))
         own = [family_of(variant) is family for variant in variants]
-        found = [levels(one) if is_own else of_one for one, is_own, of_one in zip(variants, own, factors)]
-        order = list(dict.fromkeys([*factor_order, *(factor for one in found for factor in one)]))
+        by_variant = [levels(variant) if is_own else others for variant, is_own, others in zip(variants, own, factors)]
+        order = list(dict.fromkeys([*factor_order, *(factor for by_factor in by_variant for factor in by_factor)]))
         for i, j, factor in _one_difference(factors):
             if not (own[i] or own[j]):
                 continue
-            without, given = sorted((i, j), key=lambda k: place(found[k][factor]))
-            lacks, gives = found[without][factor], found[given][factor]
+            without, with_level = sorted((i, j), key=lambda k: place(by_variant[k][factor]))
+            lacks, gives = by_variant[without][factor], by_variant[with_level][factor]
             position = order.index(factor), place(lacks)[0], place(gives)[0]
             contrast = Contrast(prefix, position, factor, gives, lacks)
-            pairs.setdefault(contrast, []).append((str(variants[given]), str(variants[without])))
+            pairs.setdefault(contrast, []).append((str(variants[with_level]), str(variants[without])))
     return {contrast: pairs[contrast] for contrast in sorted(pairs)}
 
 

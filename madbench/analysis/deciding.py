@@ -11,9 +11,12 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from madbench.analysis import claims, findings, inference, noise_model, quantities, samples, scores
+from madbench.analysis import baselines, claims, findings, inference, noise_model, quantities, samples, scores
+from madbench.analysis.baselines import BASELINES, baseline_values
 from madbench.analysis.claims import MARGIN_LABELS, Claim, line_of
-from madbench.analysis.quantities import column, is_average
+from madbench.analysis.inference import counts, differences, distributions, many, sample
+from madbench.analysis.noise_model import Noise
+from madbench.analysis.quantities import column, is_average, parts_of
 from madbench.analysis.scores import columns_of
 from madbench.experiment import Experiment
 from madbench.files import file_digest
@@ -28,6 +31,12 @@ from madbench.tasks import base
 
 DECIDING: Sequence[Any] = (
     inference,
+    counts,
+    differences,
+    distributions,
+    many,
+    sample,
+    baselines,
     noise_model,
     samples,
     scores,
@@ -47,8 +56,9 @@ def deciding_values(frozen: Sequence[Claim], made: Experiment) -> dict[str, Any]
     """Every value that enters the verdicts on ``frozen`` of the runs of ``made`` and is in no job and no claim.
 
     ``columns``: direction, resolution and limits of each quantity. ``lines``: what the gain of each claim has to be
-    beyond, at the paper's size. ``noise``: what is known of each task's. ``published``: the numbers behind the lines.
-    ``chance``: of each task, in percent. All as JSON gives it back.
+    beyond, scaled as accuracies are, and at the paper's losses. ``noise``: what is known of each task's.
+    ``published``: the numbers behind the lines. ``chance``, ``heuristic``: of each task, in percent. All as JSON gives
+    it back.
     """
     given_columns = columns_of(made)
     judged = {claim.name: [name for name in claim.quantities if name in given_columns] for claim in frozen}
@@ -56,10 +66,10 @@ def deciding_values(frozen: Sequence[Claim], made: Experiment) -> dict[str, Any]
     settings: dict[str, dict[str, Job]] = {}
     for job in made.jobs:
         settings.setdefault(job.task, {})[mapping_text(job.setting)] = job
-    chances = {task: [_chance(job) for job in of_task.values()] for task, of_task in settings.items()}
     shares = {task: scoring_of(_suite(of_task)).solved_share(task) for task, of_task in settings.items()}
     labels = [*(label for claim in frozen for label in claim.labels(range(len(claim.pairs)))), *MARGIN_LABELS]
     numbers_of = {label: published_scores().get(label, {}) for label in dict.fromkeys(labels)}
+    noise_by_task = _noise(made)
     columns = {name: column(name) for name in (*names, *(task for task in settings if task not in names))}
     values = {
         "level": inference.LEVEL,
@@ -71,7 +81,7 @@ def deciding_values(frozen: Sequence[Claim], made: Experiment) -> dict[str, Any]
         "bimodal_share": inference.BIMODAL_SHARE,
         "margin_share": claims.MARGIN_SHARE,
         "last_evaluations": suite_columns.LAST_EVALUATIONS,
-        "noise": _noise(made),
+        "noise": {task: asdict(noise) for task, noise in noise_by_task.items()},
         "quantities": judged,
         "columns": {
             name: {
@@ -82,10 +92,11 @@ def deciding_values(frozen: Sequence[Claim], made: Experiment) -> dict[str, Any]
             for name, quantity_column in columns.items()
         },
         "solved_share": {task: share for task, share in shares.items() if math.isfinite(share)},
-        "chance": {task: mean for task, found in chances.items() if math.isfinite(mean := sum(found) / len(found))},
+        **{baseline.name: {**baseline_values(baseline, made.jobs, averages=False)} for baseline in BASELINES},
         "lines": {
             claim.name: {
-                name: _finite(line_of(claim, name, range(len(claim.pairs)), {})) for name in judged[claim.name]
+                name: _finite(line_of(claim, name, range(len(claim.pairs)), {}, _way(name, noise_by_task)))
+                for name in judged[claim.name]
             }
             for claim in frozen
         },
@@ -112,21 +123,23 @@ def analysis_hash(made: Experiment) -> str:
     return hashlib.sha256(" ".join(map(file_digest, files)).encode()).hexdigest()[:16]
 
 
-def _noise(made: Experiment) -> dict[str, dict[str, Any]]:
+def _way(quantity: str, noise_by_task: Mapping[str, Noise]) -> float:
+    """From the heuristic to the ceiling of a quantity; NaN where the noise of one of its tasks is not known."""
+    noises = [noise_by_task.get(name) for name in parts_of(quantity) or (quantity,)]
+    return sum(noise.ceiling - noise.heuristic for noise in noises) / len(noises) if all(noises) else math.nan
+
+
+def _noise(made: Experiment) -> dict[str, Noise]:
     """What the noise models say of each task of whose jobs all are of one protocol that has one."""
     jobs: dict[str, list[Job]] = {}
     for job in made.jobs:
         jobs.setdefault(job.task, []).append(job)
     noise_by_task = {task: noise_model.noise_of(of_task) for task, of_task in jobs.items()}
-    return {task: asdict(noise) for task, noise in noise_by_task.items() if noise}
+    return {task: noise for task, noise in noise_by_task.items() if noise}
 
 
 def _suite(jobs: Mapping[str, Job]) -> Suite:
     return suite_of(next(iter(jobs.values())))
-
-
-def _chance(job: Job) -> float:
-    return scoring_of(suite_of(job)).chance(job)
 
 
 def _finite(value: float) -> float | None:

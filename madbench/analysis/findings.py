@@ -14,6 +14,7 @@ numbers, one seed each, are read without an interval.
 
 from __future__ import annotations
 
+import itertools
 import math
 import typing
 from collections.abc import Collection, Mapping, Sequence
@@ -68,6 +69,7 @@ class Finding:
     labels: tuple[str, ...]  # of the pairs that count, or else of the pair that lacks the fewest
     missing: tuple[str, ...]  # those without finished runs; none where a pair is stored
     pairs: dict[Pair, float]  # those that count and the mean gain of each
+    published_line: float = math.nan  # the line in the paper's points, where it is scaled to the profile
     is_provisional: bool = False  # of a registration: the runs and values are not all that it names
 
     @property
@@ -82,8 +84,9 @@ class Finding:
 
     @property
     def published_agrees(self) -> bool:
-        """Whether the published gain is on the claim's side of the line."""
-        return (self.published - self.line) * self.claim.sign(self.quantity) > 0
+        """Whether the published gain is on the claim's side of the line, in the paper's points."""
+        line = self.line if math.isnan(self.published_line) else self.published_line
+        return (self.published - line) * self.claim.sign(self.quantity) > 0
 
     @property
     def suite(self) -> str:
@@ -115,6 +118,8 @@ class Finding:
             return f"{self.detail.capitalize()}: not tested."
         gain = f"The gain over {self.gain_name}" if self.claim.rivals else "The gain"
         line = signed(self.line, self.quantity) if self.line else "0"
+        if not math.isnan(self.published_line):
+            line += f" ({signed(self.published_line, self.quantity)} in the paper's points)"
         sign = self.claim.sign(self.quantity)
         if self.verdict == "not enough data":
             where = "may be on either side of"
@@ -134,6 +139,7 @@ def findings(
     quantities: Collection[str] | None = None,
     options: Mapping[str, str] = MappingProxyType({}),
     claims: Sequence[Claim] = CLAIMS,
+    scales: bool = True,
 ) -> list[Finding]:
     """Every claim on every quantity that it is about, in the order of ``claims``.
 
@@ -142,16 +148,18 @@ def findings(
     Args:
         scores: those of one protocol of every suite (:mod:`madbench.analysis.scores`); a seed counts once its jobs are
             done.
-        quantities: tasks, ``mad_average``, ``loss_l5``; by default those of ``scores``, all without any.
+        quantities: tasks, ``mad_average``, ``loss_l5``; by default those of ``scores``, or all if no claim has one.
         options: what ``madbench run`` needs for the protocol of a suite, as on the command line, by name of the suite.
         claims: those to judge, together: they are the family of Holm's adjustment.
+        scales: whether lines that are shares of published accuracies are scaled to the profile.
     """
     samples = samples_of(scores) if scores is not None and len(scores) else {}
     if quantities is None and samples:
         own = (suite.columns(scores.column[scores.suite == suite.name].unique()) for suite in suites().values())
-        quantities = {*scores.column, *(column.name for columns in own for column in columns)}
+        stored = {*scores.column, *(column.name for columns in own for column in columns)}
+        quantities = stored.intersection(itertools.chain.from_iterable(claim.quantities for claim in claims)) or None
     asked = [(claim, x) for claim in claims for x in claim.quantities if quantities is None or x in quantities]
-    tests = [test_claim(claim, quantity, samples.get(quantity, {})) for claim, quantity in asked]
+    tests = [test_claim(claim, quantity, samples.get(quantity, {}), scales) for claim, quantity in asked]
     adjusted = holm([test.p for test in tests])
     tested = sum(not math.isnan(p) for p in adjusted)
     return [
@@ -174,6 +182,7 @@ class ClaimTest:
 
     cases: tuple[int, ...] = ()  # indices of the pairs that count
     line: float = math.nan
+    published_line: float = math.nan  # in the paper's points, where the line is scaled
     gains: tuple[tuple[str, Difference], ...] = ()  # by name; more is better
     p: float = math.nan  # two-sided, of "the smallest gain is on the line"
     is_for: bool = False  # whether it is on the claim's side
@@ -185,8 +194,8 @@ class ClaimTest:
         return min(self.gains, key=lambda gain: gain[1].estimate, default=("", None))
 
 
-def test_claim(claim: Claim, quantity: str, samples: Mapping[str, Sample]) -> ClaimTest:
-    """Tests ``claim`` on the samples of ``quantity`` by label.
+def test_claim(claim: Claim, quantity: str, samples: Mapping[str, Sample], scales: bool = True) -> ClaimTest:
+    """Tests ``claim`` on the samples of ``quantity`` by label; ``scales`` is that of :func:`findings`.
 
     Pairs with enough seeds count; without any, all that are stored. Where every pair has to hold, all have to be there.
     """
@@ -195,35 +204,54 @@ def test_claim(claim: Claim, quantity: str, samples: Mapping[str, Sample]) -> Cl
         return ClaimTest()
     enough = [c for c in stored if min(samples[label].n for label in claim.labels([c])) >= LEAST_SEEDS]
     cases = stored if claim.judges == "every pair" else enough or stored
-    line = line_of(claim, quantity, cases, {label: sample.mean for label, sample in samples.items()})
+    means = {label: sample.mean for label, sample in samples.items()}
+    published_line = line = line_of(claim, quantity, cases, means)
+    if scales:
+        line = line_of(claim, quantity, cases, means, samples[claim.labels(cases)[0]].way)
     gains = {name: _gain(claim, quantity, terms, samples, line) for name, terms in claim.gains(cases).items()}
-    test = ClaimTest(tuple(cases), line, tuple(gains.items()))
+    own = math.nan if line == published_line else published_line
+    test = ClaimTest(tuple(cases), line, own, tuple(gains.items()))
     if reason := next((gain.reason for gain in gains.values() if gain.reason), ""):
         return replace(test, detail=reason)
-    sign = claim.sign(quantity)
-    p_for = [gain.p / 2 if (gain.estimate - line) * sign > 0 else 1 - gain.p / 2 for gain in gains.values()]
-    p_holds, p_fails = max(p_for), min(1.0, len(p_for) * (1 - max(p_for)))
+    sign, of_verdict = claim.sign(quantity), gains
+    if claim.expectation(quantity) != "gain":  # seeds that agree do not show that there is no difference
+        every = claim.gains(cases).items()
+        of_verdict = {name: _gain(claim, quantity, terms, samples, line, has_unseen=True) for name, terms in every}
+
+    def largest_p(gains: Mapping[str, Difference]) -> float:
+        return max(gain.p / 2 if (gain.estimate - line) * sign > 0 else 1 - gain.p / 2 for gain in gains.values())
+
+    p_holds, p_fails = largest_p(of_verdict), min(1.0, len(gains) * (1 - largest_p(gains)))
     test = replace(test, p=min(1.0, 2 * min(p_holds, p_fails)), is_for=p_holds < p_fails)
-    if claim.expectation(quantity) == "no loss" and test.is_for and test.p <= LEVEL:
-        return replace(test, detail=_kind_of_no_loss(claim, quantity, cases, line, samples))
+    if claim.expectation(quantity) != "gain" and test.is_for and test.p <= LEVEL:
+        return replace(test, detail=_kind_within(claim, quantity, cases, line, samples))
     return test
 
 
-def _kind_of_no_loss(
-    claim: Claim, quantity: str, cases: Sequence[int], line: float, samples: Mapping[str, Sample]
-) -> str:
-    """Whether no loss beyond the margin is equality or a small loss."""
-    (terms,) = claim.gains(cases).values()
-    gain = _gain(claim, quantity, terms, samples)
+def _kind_within(claim: Claim, quantity: str, cases: Sequence[int], line: float, samples: Mapping[str, Sample]) -> str:
+    """What is shown of a claim of no difference beyond the margin: equivalence, no loss, no gain, or more than that."""
+    terms = next(iter(claim.gains(cases).values()))
+    gain, expectation = _gain(claim, quantity, terms, samples), claim.expectation(quantity)
+    if expectation == "equal":
+        return "equal within the margin"
+    if expectation == "no gain":
+        return "worse" if gain.high < 0 else "not better by the margin"
     if gain.high < 0:
         return "worse, within the margin"
     return "equal within the margin" if gain.high < -line else "better" if gain.low > 0 else "not worse by the margin"
 
 
-def _gain(claim: Claim, quantity: str, terms: Terms, samples: Mapping[str, Sample], line: float = 0.0) -> Difference:
+def _gain(
+    claim: Claim,
+    quantity: str,
+    terms: Terms,
+    samples: Mapping[str, Sample],
+    line: float = 0.0,
+    has_unseen: bool = False,
+) -> Difference:
     weighted = [(weight, samples[label]) for weight, label in terms]
     tests_solved = claim.expectation(quantity) != "gain"
-    return as_gain(combination(weighted, orientation(quantity) * line, tests_solved), quantity)
+    return as_gain(combination(weighted, orientation(quantity) * line, tests_solved, has_unseen), quantity)
 
 
 def as_gain(difference: Difference, quantity: str) -> Difference:
@@ -261,5 +289,18 @@ def _finding(
     numbers = test.p, p_holm, tested
     detail = "" if verdict == "not enough data" and not math.isnan(test.p) else test.detail
     return Finding(
-        claim, quantity, options, line, published, ours, name, *numbers, verdict, detail, labels, missing, pairs
+        claim,
+        quantity,
+        options,
+        line,
+        published,
+        ours,
+        name,
+        *numbers,
+        verdict,
+        detail,
+        labels,
+        missing,
+        pairs,
+        test.published_line,
     )

@@ -12,7 +12,7 @@ from madbench.analysis.findings import ASKED_SEEDS, PROVISIONAL, Finding
 from madbench.analysis.inference import LEAST_SEEDS, LEVEL
 from madbench.analysis.marked_text import MINUS
 from madbench.analysis.quantities import column, difference_text, heading, p_text, signed, unit
-from madbench.analysis.rendering import Listing, known
+from madbench.analysis.rendering import Listing, without_nan
 from madbench.config import seed_list
 
 if TYPE_CHECKING:
@@ -93,7 +93,7 @@ def explanation(rows: Sequence[Finding]) -> list[tuple[str, str]]:
     if claim.judges == "every pair":
         lines.append(("pairs", "every one has to hold; shown is the smallest gain"))
     for row in rows:
-        lines.append((heading(row.quantity), f"{row.verdict}. {row.reason}"))
+        lines.append((heading(row.quantity), f"{row.verdict_text}. {row.reason}"))
         published = _published(row)
         lines.append(("", f"{published and f'published {published}; '}ours {_interval(row)}"))
         for case, pair in enumerate(claim.pairs):
@@ -150,7 +150,16 @@ def _notes(rows: Sequence[Finding], left_out: int) -> list[str]:
             "0; for 'large' and 'collapse' of half of the published gain, for 'not essential' of minus, for 'hardly' of"
             f" plus the margin: {margins}, {MARGIN_SHARE:.0%} of what {' gains over '.join(MARGIN_LABELS)} in Table 1."
         )
+    scaled = next((row for row in rows if not math.isnan(row.published_line)), None)
+    scaling = (
+        "Shares of published accuracies are shares of the way from a heuristic to the ceiling, times"
+        f" {scaled.line / scaled.published_line:.2f} on {heading(scaled.quantity)} here: --unscaled leaves them in the"
+        " paper's points."
+        if scaled
+        else ""
+    )
     return [
+        *filter(None, [scaling]),
         "Ours: mean over seeds and pairs; ±: half of the 95% interval over seeds, [low, high] where some seeds solve"
         " the task; in brackets: no interval.",
         f"Verdict: p of at most {LEVEL} after Holm over {tested} tests that the gain is on this side of {lines}",
@@ -186,11 +195,22 @@ def _record(row: Finding) -> dict[str, Any]:
     identity = {"name": claim.name, "title": claim.title, "group": claim.group, "claim": claim.sentence}
     identity |= {"source": claim.source, "factors": " ".join(claim.factors), "quantity": row.quantity}
     identity |= {"unit": unit(row.quantity), "expects": claim.expectation(row.quantity)}
-    names = ("line", "published", "p", "p_holm", "published_agrees", "n", "verdict", "detail", "reason")
+    names = (
+        "line",
+        "published_line",
+        "published",
+        "p",
+        "p_holm",
+        "published_agrees",
+        "n",
+        "verdict",
+        "detail",
+        "reason",
+    )
     numbers = {name: getattr(row, name) for name in names}
     ours = {name: getattr(row.ours, name, math.nan) for name in ("estimate", "low", "high")}
     rounded = {name: round(x, 9) if isinstance(x, float) else x for name, x in {**ours, **numbers}.items()}
     pairs = ", ".join(f"{label} - {without}" for label, without in row.pairs)
     rounded["verdict"] = row.verdict_text
     rest = {"pairs": pairs, "command": row.command, "theory": claim.theory, "note": claim.note}
-    return identity | known(rounded) | rest
+    return identity | without_nan(rounded) | rest

@@ -145,6 +145,19 @@ def with_noise(scores: pd.DataFrame, outcomes: Sequence[Outcome]) -> pd.DataFram
     )
 
 
+def noise_name(noises: Iterable[Noise | None]) -> str:
+    """The noise models behind some samples by name and version, for captions.
+
+    >>> noise_name([None])
+    'No noise model'
+    """
+    sources = list(dict.fromkeys(noise.source if noise else "" for noise in noises))
+    names = sorted(filter(None, sources))
+    if not names:
+        return "No noise model"
+    return f"Noise model{'s' * (len(names) > 1)} {', '.join(names)}" + " for a part of the runs" * ("" in sources)
+
+
 def noise_note(noises: Iterable[Noise | None]) -> str:
     """The noise models behind some samples, in a sentence."""
     sources = list(dict.fromkeys(noise.source if noise else "" for noise in noises))

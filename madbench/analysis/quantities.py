@@ -10,7 +10,7 @@ from madbench.analysis.marked_text import with_minus
 from madbench.suites import Column, Suite, suites
 
 if TYPE_CHECKING:
-    from madbench.analysis.inference import Difference
+    from madbench.analysis.inference import Difference, Sample
 
 TASK_MEAN = "task_mean"
 """The mean over all tasks of a grid, where these have no average of their own."""
@@ -91,6 +91,13 @@ def direction_text(names: Iterable[str]) -> str:
 def unit(name: str) -> str:
     """Unit of a difference in a column, for programs."""
     return column(name).unit
+
+
+def mean_text(sample: Sample, name: str) -> str:
+    """``84.8±0.9(5)``: mean, standard deviation and number of seeds, with the column's digits; a word of a cell."""
+    digits = column(name).digits
+    deviation = "" if math.isnan(sample.deviation) else f"±{sample.deviation:.{digits}f}"
+    return with_minus(f"{sample.mean:.{digits}f}") + f"{deviation}({sample.n})"
 
 
 def signed(value: float, name: str, digits: int | None = None) -> str:

@@ -2,7 +2,8 @@
 
 A registration names every value that enters a verdict and is in no job: levels, shares and margins, the claims with
 their lines, the published numbers, chance and resolution of each column. A verdict is provisional as long as one of the
-registered runs is not stored, or one of these values is another than was registered.
+registered runs is not stored, or one of these values is another than was registered. There is no boundary that allows
+looking: a verdict counts once, at the registered number of seeds, and seeds beyond it are not read.
 """
 
 from __future__ import annotations
@@ -78,6 +79,7 @@ def register(path: Path, results: Path, claims_from: str = "hypermlp") -> tuple[
         raise ConfigError(f"{target}: registered already; choose another name for another registration")
     mapping = read_yaml(path)
     made = _prepared(mapping, results, str(path))
+    mapping |= {"profile": made.grid.profile or made.grid.leading.default}  # the usual one may be another one day
     claims = load_claims(claims_from)
     frozen = _claims(from_mapping(GridFile, mapping, str(path)).claims, claims, made, str(path))
     has_runs = (results / "runs").is_dir()
@@ -128,8 +130,8 @@ def load_registration(path: Path, results: Path) -> tuple[Registration, Results]
     made = _prepared(registration.grid, results, str(path))
     if [job.id for job in made.jobs] != list(registration.jobs):
         raise ConfigError(
-            f"{path}: this installation would train other runs: a profile, a task or a family changed after the"
-            " registration; install the version that registered it"
+            f"{path}: this installation would train other runs: a profile, which profile is usual, a task or a family"
+            " changed after the registration; install the version that registered it"
         )
     return registration, Results(made, Snapshot.open(results, create=False))
 
@@ -215,6 +217,7 @@ def sentences(registration: Registration, path: Path, results: Results) -> list[
             if names := [name for name, why in lacking.items() if why == problem]:
                 text.append(f"{len(names)} of these {words}: {named(names)}")
         text.append("The verdicts are provisional until all are.")
+        text.append("No boundary allows a look before that: p-values are those of one look, at the registered seeds.")
     return text
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 import pandas as pd
 
@@ -116,6 +116,12 @@ class TextTable(ABC):
         headings, lines = self._entries()
         return template.render(headings=headings, lines=lines, caption=self.below, published=PUBLISHED) + "\n"
 
+    def _repr_html_(self) -> str:
+        """The table element of :meth:`to_html`, for notebooks."""
+        page = self.to_html()
+        table = page[page.index("<table") : page.index("</table>")] + "</table>"
+        return table.replace("<caption>", '<caption style="caption-side: bottom; text-align: left">')
+
     def to_csv(self) -> str:
         """Long form, a line a cell, for other programs."""
         frame = pd.DataFrame(self.records())
@@ -151,6 +157,10 @@ class Listing(TextTable):
     latex_name: str = TextTable.latex_name
     shows_notes: bool = False
 
+    def of_origin(self, origin: str) -> Self:
+        """The table, its caption with what :meth:`madbench.analysis.scores.Results.origin` says of its results."""
+        return replace(self, caption=" ".join(filter(None, [self.caption, origin])))
+
     def text_rows(self) -> tuple[list[str], list[list[str]]]:
         return self.headings, self.lines
 
@@ -158,7 +168,7 @@ class Listing(TextTable):
         return self.cells
 
 
-def known(record: Mapping[str, Any]) -> dict[str, Any]:
+def without_nan(record: Mapping[str, Any]) -> dict[str, Any]:
     """The record for programs: None for NaN, and hyphens in its text."""
     texts = {name: with_hyphens(value) for name, value in record.items() if isinstance(value, str)}
     missing = {name: None for name, value in record.items() if isinstance(value, float) and math.isnan(value)}

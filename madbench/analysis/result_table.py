@@ -9,11 +9,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from madbench.analysis.cells import LEGEND, Cell, row_texts
+from madbench.analysis.baselines import Baseline
+from madbench.analysis.cells import LEGEND, RANK_NOTE, Cell, Shows, row_texts
 from madbench.analysis.inference import Difference
 from madbench.analysis.marked_text import with_minus
 from madbench.analysis.quantities import BUDGET_RATIO, NUM_SEEDS, difference_text
-from madbench.analysis.rendering import PUBLISHED, TextTable, known
+from madbench.analysis.rendering import PUBLISHED, TextTable, without_nan
 from madbench.errors import ConfigError, did_you_mean
 from madbench.grid import Row
 from madbench.suites import Column, Suite
@@ -45,6 +46,13 @@ class ResultTable(TextTable):
     """The column whose differences from the baseline are shown; it need not be one of ``columns``."""
     differences: Mapping[tuple[str, str], Difference] = field(default_factory=dict)
     """By names of the row and of the column."""
+    origin: str = ""
+    """The noise model, and on which labels settings were chosen: :attr:`madbench.analysis.scores.Results.origin`."""
+    baselines: Mapping[Baseline, Mapping[str, float]] = field(default_factory=dict)
+    """What a guess and the best answer without context score, by name of the column."""
+    shows: Shows = "interval"
+    shows_baselines: bool = False
+    """Whether these have rows below the labels."""
     shows_notes: bool = False
     parts: tuple[ResultTable, ...] = ()
     """The tables of single suites that stand side by side in this one."""
@@ -55,7 +63,7 @@ class ResultTable(TextTable):
 
     @property
     def caption(self) -> str:
-        rows = (zip(self.columns, row_texts(self.columns, self.cells[name])) for name in self.rows)
+        rows = (zip(self.columns, row_texts(self.columns, self.cells[name], self.shows)) for name in self.rows)
         cells = [cell for row in rows for cell in row]
         texts = "".join(text for _, text in cells)
         legends = dict.fromkeys(column.legend for column in self.columns if column.legend)
@@ -63,8 +71,8 @@ class ResultTable(TextTable):
         marks = "".join(self.marks().values())
         signs = {
             **dict.fromkeys(legends, True),
-            "±: 95% interval": "±" in texts,
-            **{column.counts: True for column in counted if column.counts},
+            "±: 95% interval" if self.shows == "interval" else "±: standard deviation over seeds": "±" in texts,
+            **{column.counts: True for column in counted if column.counts and self.shows == "interval"},
             "†: single seed": "†" in texts,
             "‡: with diverged runs": "‡" in texts,
             "(d/e): jobs done": "(" in texts,
@@ -72,16 +80,24 @@ class ResultTable(TextTable):
             f"vs baseline: less {self.baseline}": self.compared,
         }
         what = " and ".join(suite.measure for suite in self.suites)
+        number = "rank of the mean over n seeds, [95% interval for all labels at once]" if self.shows == "rank" else ""
         meanings = "; ".join(text for text, is_there in signs.items() if is_there)
-        return f"{what.capitalize()}, mean over n seeds ({self.short}){meanings and f'. {meanings}'}."
+        caption = f"{what.capitalize()}, {number or 'mean over n seeds'} ({self.short}){meanings and f'. {meanings}'}."
+        return " ".join(
+            [caption, *filter(None, [self.origin]), *(baseline.sentence for baseline in self._shown_baselines)]
+        )
+
+    @property
+    def _shown_baselines(self) -> list[Baseline]:
+        return [baseline for baseline, values in self.baselines.items() if values] if self.shows_baselines else []
 
     @functools.cached_property
     def notes(self) -> str:
-        return f"{self.describe()} {LEGEND}"
+        return " ".join([self.describe(), LEGEND, *[RANK_NOTE] * (self.shows == "rank")])
 
     def texts(self, name: str) -> list[str]:
         """The row ``name`` as text, one a column, and the difference from the baseline."""
-        texts = row_texts(self.columns, self.cells.get(name, {}))
+        texts = row_texts(self.columns, self.cells.get(name, {}), self.shows)
         if self.compared is None:
             return texts
         difference = self.differences.get((name, self.compared.name))
@@ -94,12 +110,21 @@ class ResultTable(TextTable):
         texts = [with_minus(f"{numbers[x.name]:.{x.digits}f}") if x.name in numbers else "" for x in self.columns]
         return texts + [""] * bool(self.compared)
 
+    def baseline_texts(self) -> list[tuple[str, list[str]]]:
+        """The rows below the labels: a name, and texts one a column."""
+        return [
+            (baseline.name, [f"{values[x.name]:.{x.digits}f}" if x.name in values else "" for x in self.columns])
+            for baseline, values in self.baselines.items()
+            if baseline in self._shown_baselines
+        ]
+
     def text_rows(self) -> tuple[list[str], list[list[str]]]:
         lines = []
         for name in self.rows:
             lines.append([name, *self.texts(name)])
             if any(theirs := self.published_texts(name)):
                 lines.append([PUBLISHED, *theirs])
+        lines += [[name, *texts, *[""] * bool(self.compared)] for name, texts in self.baseline_texts()]
         headings = [column.heading for column in self.columns]
         return ["Label", *headings, *["vs baseline"] * bool(self.compared)], lines
 
@@ -134,13 +159,14 @@ class ResultTable(TextTable):
         record = {"label": row.name, "task": column.name} | cell.numbers(column)
         record["budget_ratio"] = cells[BUDGET_RATIO.name].mean if BUDGET_RATIO.name in cells else None
         record["published"] = self.published.get(row.name, {}).get(column.name)
+        record |= {baseline.name: values.get(column.name) for baseline, values in self.baselines.items()}
         if not self.baseline:
             return record
         record = {"row": row.name} | record | {"label": row.label, "changes": " ".join(row.changes)}
         difference = self.differences.get((row.name, column.name))
         names = {"difference": "estimate", "difference_low": "low", "difference_high": "high", "difference_p": "p"}
         numbers = {key: getattr(difference, name, math.nan) for key, name in names.items()}
-        return record | known(numbers) | {"difference_n": difference.n if difference else 0}
+        return record | without_nan(numbers) | {"difference_n": difference.n if difference else 0}
 
     def sort_keys(self) -> dict[str, tuple[dict[str, float], bool]]:
         """What rows may be sorted by: numbers by name, and whether the highest comes first."""

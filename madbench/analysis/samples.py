@@ -13,7 +13,7 @@ from madbench.analysis.noise_model import Noise
 from madbench.analysis.quantities import column, is_average, parts_of
 from madbench.suites import Column
 
-_SCALE = ("chance", "solved", "ceiling")
+_SCALE = ("chance", "solved", "ceiling", "heuristic")
 Samples = dict[str, dict[str, Sample]]
 """By column, and by label."""
 
@@ -38,8 +38,8 @@ def samples_of(scores: pd.DataFrame, is_whole: bool = True) -> Samples:
     for (label, name), of_key in rows.items():
         sample = sample_of(name, of_key)
         if is_average(name):
-            own = {one: of_one for (other, one), of_one in rows.items() if other == label}
-            of_label = {one: of_one for one, of_one in own.items() if not is_average(one)}
+            own = {name: of_name for (other, name), of_name in rows.items() if other == label}
+            of_label = {name: of_name for name, of_name in own.items() if not is_average(name)}
             tasks = parts_of(name) or tuple(of_label)
             scale = replace(sample.scale, solved=float("nan"))
             sample = replace(sample, scale=scale, parts=_parts(tasks, of_label, of_key["seed"]))
@@ -51,7 +51,9 @@ def _parts(tasks: Sequence[str], rows: Mapping[str, Mapping[str, np.ndarray]], s
     """The samples of the ``tasks`` of an average on its ``seeds``, from the rows of its label by column."""
     assert set(tasks) <= rows.keys(), "scores with an average lack one of its tasks"
     shared = {task: np.isin(rows[task]["seed"], seeds) for task in tasks}
-    assert all(found.sum() == len(seeds) for found in shared.values()), "an average has a seed that its tasks lack"
+    assert all(is_shared.sum() == len(seeds) for is_shared in shared.values()), (
+        "an average has a seed that its tasks lack"
+    )
     return tuple(sample_of(task, {name: array[shared[task]] for name, array in rows[task].items()}) for task in tasks)
 
 
@@ -88,9 +90,10 @@ def sample_of(name: str, rows: Mapping[str, np.ndarray]) -> Sample:
     resolution = own.resolution
     if is_counted := own.is_steps:  # evaluations are some steps apart, at most so many
         resolution = float(np.gcd.reduce(values.astype(int))) or resolution
-    known = (array[~np.isnan(array)] for array in (np.asarray(rows[one], dtype=float) for one in _SCALE))
-    chance, solved, ceiling = (float(array.mean()) if len(array) else float("nan") for array in known)
-    scale = Scale(chance, solved, ceiling, own.limits, resolution, is_counted)
-    noises = {one if isinstance(one, Noise) else None for one in rows.get("noise", ())}
+    of_scale = (np.asarray(rows.get(name, ()), dtype=float) for name in _SCALE)
+    numbers = (array[~np.isnan(array)] for array in of_scale)
+    chance, solved, ceiling, heuristic = (float(array.mean()) if len(array) else float("nan") for array in numbers)
+    scale = Scale(chance, solved, ceiling, own.limits, resolution, is_counted, heuristic)
+    noises = {noise if isinstance(noise, Noise) else None for noise in rows.get("noise", ())}
     noise = noises.pop() if len(noises) == 1 else None
     return Sample(values, scale, np.asarray(rows["is_diverged"], dtype=bool), noise=noise)

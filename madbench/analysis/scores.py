@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING
 
 import pandas as pd
 
-from madbench.analysis.noise_model import with_noise
+from madbench.analysis.baselines import with_heuristics
+from madbench.analysis.noise_model import Noise, noise_name, with_noise
+from madbench.analysis.quantities import is_average
 from madbench.experiment import Experiment, PlannedRow
 from madbench.store.runs import Store
 from madbench.suites import Suite
@@ -73,7 +75,8 @@ class Results:
         for suite in self.experiment.suites:
             thresholds = scoring_of(suite).claimed_thresholds([row.protocol for row in self.rows(suite)])
             if outcomes := self.outcomes(suite):
-                frames.append(with_noise(scoring_of(suite).frame(outcomes, thresholds), outcomes))
+                scores = scoring_of(suite).frame(outcomes, thresholds)
+                frames.append(with_heuristics(with_noise(scores, outcomes), outcomes))
         return pd.concat(frames, ignore_index=True) if frames else no_scores()
 
     def rows(self, suite: Suite) -> list[PlannedRow]:
@@ -103,6 +106,22 @@ class Results:
     def labels(self) -> list[str]:
         """The labels of all rows, each once, in their order."""
         return self.experiment.labels
+
+    def origin(self, suite: Suite | None = None) -> str:
+        """What every caption names: the noise model, and the labels on which the settings of profiles were chosen.
+
+        Empty where nothing is scored.
+        """
+        chosen: Sequence[Suite] = self.suites if suite is None else [suite]
+        scores = self.scores[self.scores.suite.isin([each.name for each in chosen])]
+        tasks = scores[~scores.column.map(is_average).astype(bool)]
+        if tasks.empty:
+            return ""
+        texts = [f"{noise_name(noise if isinstance(noise, Noise) else None for noise in tasks.noise)}."]
+        for profile in (self.rows(each)[0].protocol.profile for each in chosen):
+            if profile.chosen_on:
+                texts.append(f"The settings were chosen on the labels of @{profile.chosen_on}.")
+        return " ".join(texts)
 
     def sentences(self, suite: Suite | None = None) -> list[str]:
         """What the runs of one suite share, where they ran and how many diverged; without a suite, of each."""

@@ -228,6 +228,42 @@ class Selection:
         return self._stored_rows(suite, stored, profile if is_given else "", nothing, is_enough)
 
     def _planned_rows(self, suite: Suite, name: str, stored: Sequence[Job]) -> list[PlannedRow]:
+        """The rows of a profile; without any of the usual one, where none was named, those of the only one stored."""
+        protocols, begun = self._stored_protocols(suite, name, stored)
+        if not begun and not self._names_profile(suite) and len(others := self._profiles_of(suite, stored)) == 1:
+            noun = suite.Profile.noun
+            self.warn(f"no run is of the {noun} {name}, which is the usual one; shown are those of {others[0]}")
+            protocols, begun = self._stored_protocols(suite, others[0], stored)
+        if len(begun) > 1:
+            words = [f"precision={rows[0].protocol.precision}" for rows in begun]
+            precisions_text = " and in ".join(rows[0].protocol.precision for rows in begun)
+            raise ConfigError(f"{self.results}: runs in {precisions_text}; add {' or '.join(words)}")
+        if not begun:
+            raise StoreError(f"{self.results}: {self._what_is_stored(suite, stored, protocols[0])}")
+        return begun[0]
+
+    def _names_profile(self, suite: Suite) -> bool:
+        """Whether a profile of the suite was asked for."""
+        is_leading = suite is self.leading and self.profile is not None
+        return is_leading or any(f"{key_of(word)}." == suite.prefix for word in self.overrides)
+
+    def _profiles_of(self, suite: Suite, stored: Sequence[Job]) -> list[str]:
+        """The shipped profiles that, with the changes that were asked for, train some of the stored jobs."""
+        own, names = own_overrides(self.overrides, suite, self.leading), []
+        wanted = (job for job in stored if not self.labels or job.label in self.labels)
+        kinds = {(job.label, job.task, str(job.setting), job.model, job.training): job for job in wanted}
+        for name in suite.Profile.names():
+            try:
+                profile = suite.Profile.load(name, own)
+            except ConfigError:  # it has nothing of the kind to change
+                continue
+            names += [name] * any(map(profile.trains_job, kinds.values()))
+        return names
+
+    def _stored_protocols(
+        self, suite: Suite, name: str, stored: Sequence[Job]
+    ) -> tuple[list[Protocol], list[list[PlannedRow]]]:
+        """The protocols of a profile, one a precision, and the rows of each of which runs are stored."""
         own = own_overrides(self.overrides, suite, self.leading)
         profile, tasks = load_profile(suite, name, own, self.tasks_of(suite))
         fidelity = suite.fidelity_of(self.fidelity)
@@ -240,14 +276,7 @@ class Selection:
         seeds = sorted({job.seed for job in stored})
         terms = (suite, profile, name, own, tasks, fidelity, budget)
         protocols = [Protocol(*terms, precision) for precision in sorted(precisions)]
-        begun = [rows for protocol in protocols if (rows := self._rows_begun(self._rows(protocol, labels, seeds)))]
-        if len(begun) > 1:
-            words = [f"precision={rows[0].protocol.precision}" for rows in begun]
-            precisions_text = " and in ".join(rows[0].protocol.precision for rows in begun)
-            raise ConfigError(f"{self.results}: runs in {precisions_text}; add {' or '.join(words)}")
-        if not begun:
-            raise StoreError(f"{self.results}: {self._what_is_stored(suite, stored, protocols[0])}")
-        return begun[0]
+        return protocols, [rows for each in protocols if (rows := self._rows_begun(self._rows(each, labels, seeds)))]
 
     def _what_is_stored(self, suite: Suite, stored: Sequence[Job], protocol: Protocol) -> str:
         """What there is where nothing of ``protocol`` is stored: commands that train or show something."""

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
+from madbench.analysis.baselines import BASELINES, baseline_values, with_heuristics
 from madbench.analysis.captions import SOLVED_NOTE, about_baseline
-from madbench.analysis.cells import Cell, cells_of, is_over_budget, with_marks
+from madbench.analysis.cells import Cell, Shows, cells_of, is_over_budget, with_marks, with_ranks
 from madbench.analysis.noise_model import with_noise
 from madbench.analysis.quantities import BUDGET_RATIO, NUM_SEEDS, TASK_MEAN, column, is_average
 from madbench.analysis.result_table import ResultTable
@@ -50,6 +51,10 @@ def _side_by_side(results: Results, parts: Sequence[ResultTable]) -> ResultTable
         return " ".join(sentences)
 
     published = {name: {k: v for part in parts for k, v in part.published.get(name, {}).items()} for name in names}
+    baselines = {
+        baseline: {name: value for part in parts for name, value in part.baselines.get(baseline, {}).items()}
+        for baseline in BASELINES
+    }
     return replace(
         first,
         suites=tuple(suite for part in parts for suite in part.suites),
@@ -57,6 +62,8 @@ def _side_by_side(results: Results, parts: Sequence[ResultTable]) -> ResultTable
         rows={name: rows[name] for name in names},
         cells=cells,
         published=published,
+        origin=results.origin(),
+        baselines=baselines,
         short=", ".join(part.short for part in parts),
         describe=describe,
         parts=tuple(parts),
@@ -70,6 +77,8 @@ def result_table(
     is_brief: bool | None = None,
     has_baseline: bool = False,
     shows_published: bool = False,
+    shows: Shows = "interval",
+    shows_baselines: bool = False,
 ) -> ResultTable | None:
     """The table of every suite that has a result, side by side; None without any.
 
@@ -80,12 +89,15 @@ def result_table(
             suites stand side by side.
         has_baseline: whether the rows are compared with the first one.
         shows_published: whether published numbers stand below rows of a profile that is not comparable with the paper.
+        shows: whether a mean has its interval or the standard deviation of its seeds, or ranks are in its place.
+        shows_baselines: whether a guess and the best answer without context have rows below the labels.
 
     Raises ``ConfigError`` for thresholds that no suite has or that make no sense.
     """
     chosen = results.suites
     is_brief = len(chosen) > 1 if is_brief is None else is_brief
-    tables = [_suite_results(results, suite, thresholds, is_brief, has_baseline, shows_published) for suite in chosen]
+    asked = {"shows_published": shows_published, "shows": shows, "shows_baselines": shows_baselines}
+    tables = [_suite_results(results, suite, thresholds, is_brief, has_baseline, **asked) for suite in chosen]
     if thresholds is not None and not any(column.is_steps for table in tables for column in table.columns):
         raise ConfigError(f"thresholds {', '.join(f'{x:g}' for x in thresholds)}: no table here counts steps to a loss")
     if has_baseline:
@@ -120,7 +132,7 @@ def _suite_results(
     thresholds: Sequence[float] | None,
     is_brief: bool,
     has_baseline: bool,
-    shows_published: bool,
+    **asked: Any,
 ) -> ResultTable:
     """The table of one suite, the rows with settings of their own each scored by themselves."""
     by_row: dict[str, list[Outcome]] = {}
@@ -144,7 +156,10 @@ def _suite_results(
     elif len(set(thresholds)) < len(thresholds):
         raise ConfigError(f"thresholds {', '.join(f'{x:g}' for x in thresholds)}: give each once")
     scoring = scoring_of(suite)
-    frames = {key: with_noise(scoring.frame(outcomes, thresholds), outcomes) for key, outcomes in groups.items()}
+    frames = {
+        key: with_heuristics(with_noise(scoring.frame(outcomes, thresholds), outcomes), outcomes)
+        for key, outcomes in groups.items()
+    }
     of_groups = [scoring.columns(protocols[key], groups[key], frames[key], thresholds) for key in groups]
     columns = [column for column in of_groups[0] if all(column in others for others in of_groups)]
     if is_brief:
@@ -157,7 +172,7 @@ def _suite_results(
         is_solved = any(column.counts == SOLVED for column in columns)
         return " ".join([scoring_of(suite).about(protocol, groups[first], columns, name), *[SOLVED_NOTE] * is_solved])
 
-    return suite_table(results, suite, columns, list(frames.values()), describe, shows_published)
+    return suite_table(results, suite, columns, list(frames.values()), describe, **asked)
 
 
 def suite_table(
@@ -167,6 +182,8 @@ def suite_table(
     frames: Sequence[pd.DataFrame],
     describe: Callable[[], str],
     shows_published: bool = False,
+    shows: Shows = "interval",
+    shows_baselines: bool = False,
 ) -> ResultTable:
     """The table of one suite; ``frames`` are scores of one protocol each.
 
@@ -182,7 +199,8 @@ def suite_table(
     competing = planned.keys() - over if len(frames) == 1 else ()
     cells: dict[str, dict[str, Cell]] = {}
     for frame in frames:
-        cells |= with_marks(columns, cells_of(frame, columns), competing)
+        own = with_marks(columns, cells_of(frame, columns), competing)
+        cells |= with_ranks(columns, own, competing) if shows == "rank" else own
     for name, row in cells.items():
         seeds = max((cell.n for cell in row.values()), default=0)
         if name in ratios:
@@ -201,7 +219,23 @@ def suite_table(
     }
     protocol = planned[next(iter(rows))].protocol
     short = f"{protocol.profile.noun} {protocol.profile_name}"
-    return ResultTable((suite,), [*columns, BUDGET_RATIO, NUM_SEEDS], rows, cells, published, short, describe)
+    jobs = [job for row in planned.values() for job in row.jobs]
+    baselines = (
+        {baseline: baseline_values(baseline, jobs) for baseline in BASELINES} if jobs and len(frames) == 1 else {}
+    )
+    return ResultTable(
+        (suite,),
+        [*columns, BUDGET_RATIO, NUM_SEEDS],
+        rows,
+        cells,
+        published,
+        short,
+        describe,
+        origin=results.origin(suite) if jobs else "",
+        baselines=baselines,
+        shows=shows,
+        shows_baselines=shows_baselines,
+    )
 
 
 def _with_differences(table: ResultTable, results: Results) -> ResultTable:

@@ -7,6 +7,11 @@ known: drawn around one value; split between solved and not; diverging now and t
 noise is correlated within a seed. Of most kinds all labels are equally good, so that every difference that a verb
 reports is false; of "mixed tasks" each task is of another kind, of "unlike labels" each label, whose means differ.
 
+Planted are cells on which tests are known to fail: two values of which no seed solves the task ("unsolved"); every
+other label at one value, the rest at two with the same mean ("level, two values"); every other label with a third of
+the spread and, or, 10/3 as many seeds ("3:10"), or the best of rates that are as good ("six rates"); at the
+heuristic of a noise model, and solved by all, under it.
+
 Frames of scores go through the functions that the verbs call. Columns of the table that is printed, in Markdown:
 
 - cells, differences: the share of 95% intervals, where one is given, that hold the truth (and how many are given); that
@@ -18,6 +23,8 @@ Frames of scores go through the functions that the verbs call. Columns of the ta
 from __future__ import annotations
 
 import argparse
+import functools
+import itertools
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -31,9 +38,10 @@ from madbench.analysis.cells import cells_of, with_marks
 from madbench.analysis.claims import CLAIMS, orientation
 from madbench.analysis.comparison import comparison_table
 from madbench.analysis.findings import Finding, findings
+from madbench.analysis.noise_model import Noise
 from madbench.analysis.quantities import column, suite_of_column
 from madbench.suites import default_headline, main_suite
-from madbench.suites.scoring import COLUMNS, mean_over
+from madbench.suites.scoring import COLUMNS, mean_over, scoring_of
 
 TASKS = main_suite().usual_tasks()
 AVERAGE, LOSS = default_headline()
@@ -48,6 +56,7 @@ SETTINGS = 4
 
 Draws = tuple[np.ndarray, np.ndarray]
 """Values and which of them diverged; of any shape."""
+Draw = Callable[[np.random.Generator, tuple[int, ...]], Draws]
 
 
 def gaussian(rng: np.random.Generator, shape: tuple[int, ...]) -> Draws:
@@ -55,7 +64,8 @@ def gaussian(rng: np.random.Generator, shape: tuple[int, ...]) -> Draws:
     return rng.normal(60, 3, shape), np.zeros(shape, bool)
 
 
-def bimodal(share: float) -> Callable[[np.random.Generator, tuple[int, ...]], Draws]:
+@functools.cache
+def bimodal(share: float) -> Draw:
     """``share`` of the seeds solve the task; the others are at 20."""
 
     def draw(rng: np.random.Generator, shape: tuple[int, ...]) -> Draws:
@@ -65,17 +75,18 @@ def bimodal(share: float) -> Callable[[np.random.Generator, tuple[int, ...]], Dr
     return draw
 
 
-def diverging(share: float) -> Callable[[np.random.Generator, tuple[int, ...]], Draws]:
-    """As :func:`gaussian`, but ``share`` of the seeds diverge."""
+@functools.cache
+def diverging(share: float, chance: float = CHANCE, mean: float = 60, spread: float = 3) -> Draw:
+    """As :func:`gaussian` or about another mean, but ``share`` of the seeds diverge, whose value is that of chance."""
 
     def draw(rng: np.random.Generator, shape: tuple[int, ...]) -> Draws:
         diverged = rng.random(shape) < share
-        return np.where(diverged, CHANCE, rng.normal(60, 3, shape)), diverged
+        return np.where(diverged, chance, rng.normal(mean, spread, shape)), diverged
 
     return draw
 
 
-def of_settings(correlation: float, share: float | None = None) -> Callable[[np.random.Generator, tuple], Draws]:
+def of_settings(correlation: float, share: float | None = None) -> Draw:
     """The mean of settings that share ``correlation`` of their noise; ``share`` of them are solved, if given."""
 
     def draw(rng: np.random.Generator, shape: tuple[int, ...]) -> Draws:
@@ -95,6 +106,26 @@ def unlearned(rng: np.random.Generator, shape: tuple[int, ...]) -> Draws:
     return rng.normal(CHANCE + 0.2, 0.3, shape), np.zeros(shape, bool)
 
 
+def split(low: float, high: float, share: float) -> Draw:
+    """Seeds about one of two values, ``share`` of them about the higher one."""
+
+    def draw(rng: np.random.Generator, shape: tuple[int, ...]) -> Draws:
+        values = np.where(rng.random(shape) < share, high, low) + rng.normal(0, 1, shape)
+        return np.clip(values, 0, 100), np.zeros(shape, bool)
+
+    return draw
+
+
+@functools.cache
+def about(mean: float, spread: float) -> Draw:
+    """Seeds that scatter about one value."""
+
+    def draw(rng: np.random.Generator, shape: tuple[int, ...]) -> Draws:
+        return np.clip(rng.normal(mean, spread, shape), 0, 100), np.zeros(shape, bool)
+
+    return draw
+
+
 SINGLE = {
     "Gaussian": gaussian,
     "bimodal 0.5": bimodal(0.5),
@@ -104,23 +135,47 @@ SINGLE = {
     "settings 0.25": of_settings(0.25),
     "settings 0.5": of_settings(0.5),
     "bimodal settings 0.5": of_settings(0.5, 0.8),
+    "unsolved 33, 65": split(33, 65, 0.2),
+    "unsolved 25, 80": split(25, 80, 0.5),
+    "3:10": about(60, 3),
+    "at the heuristic": about(33, 1),
+    "all solve": about(99.9, 0.05),
 }
+PLANTED = {
+    "level, two values": (about(60, 1), split(20, 95, 40 / 75)),
+    "level, two values unsolved": (about(60, 1), split(40, 80, 0.5)),
+    "3:10, spreads 3:1": (about(60, 3), about(60, 1)),
+    "3:10, spreads 1:3": (about(60, 1), about(60, 3)),
+    "six rates": (about(60, 6), about(60, 1)),
+}
+"""What draws the values of :data:`BASELINE` and every other label, and of the rest."""
+RATES = 6
+MORE_SEEDS = 10 / 3
+"""As many has the rest of the labels of a kind named 3:10."""
+NOISE = Noise("", 33.0, CEILING, low=1.0, middle=1.0, high=0.05, lent=5.0, surprises=0.1, jump=10.0)
+WITH_NOISE = ("at the heuristic", "all solve")
+"""Kinds whose tasks have :data:`NOISE`."""
 MIXED = [gaussian, bimodal(0.5), bimodal(0.8), bimodal(0.95), diverging(0.2), unlearned]
 """The kind of each task, or of each label in turn."""
-KINDS = [*SINGLE, "mixed tasks", "unlike labels"]
+KINDS = [*SINGLE, *PLANTED, "mixed tasks", "unlike labels"]
 
 
-def kind_of(kind: str, label: str, task: str) -> Callable[[np.random.Generator, tuple[int, ...]], Draws]:
+def _is_rest(label: str) -> bool:
+    return (LABELS.index(label) - LABELS.index(BASELINE)) % 2 == 1
+
+
+def kind_of(kind: str, label: str, task: str) -> Draw:
     """What draws the values of ``label`` on ``task``."""
     if kind in SINGLE:
         return SINGLE[kind]
+    if kind in PLANTED:
+        return PLANTED[kind][_is_rest(label)]
     return MIXED[(TASKS.index(task) if kind == "mixed tasks" else LABELS.index(label)) % len(MIXED)]
 
 
-def loss_of(kind: str, rng: np.random.Generator, shape: tuple[int, ...]) -> Draws:
-    """Losses of language models, which diverge where the tasks do."""
-    diverged = rng.random(shape) < (0.2 if kind == "diverging 0.2" else 0.0)
-    return np.where(diverged, UNIFORM, rng.normal(3.0, 0.02, shape)), diverged
+def loss_of(kind: str) -> Draw:
+    """What draws losses of language models, which diverge where the tasks do."""
+    return diverging(0.2 if kind == "diverging 0.2" else 0.0, UNIFORM, 3.0, 0.02)
 
 
 Means = Mapping[tuple[str, str], float]
@@ -129,33 +184,49 @@ Means = Mapping[tuple[str, str], float]
 
 def truth(kind: str, with_diverged: bool = True) -> Means:
     """The true mean of every label and column: of all seeds, diverged ones at chance, or of the others."""
-    rng = np.random.default_rng(0)
-    known: dict[Callable, float] = {}
+    which = 0 if with_diverged else 1
     means: dict[tuple[str, str], float] = {}
-
-    def mean(draws: Draws) -> float:
-        values, diverged = draws
-        return float(values[np.ones_like(diverged) if with_diverged else ~diverged].mean())
-
-    loss = mean(loss_of(kind, rng, (1_000_000,)))
+    loss = _true_means(loss_of(kind))[which]
     for label in LABELS:
         for task in TASKS:
-            draw = kind_of(kind, label, task)
-            if draw not in known:
-                known[draw] = mean(draw(rng, (1_000_000,)))
-            means[label, task] = known[draw]
+            means[label, task] = _true_means(kind_of(kind, label, task))[which]
         means[label, AVERAGE] = float(np.mean([means[label, task] for task in TASKS]))
         means[label, LOSS] = loss
     return means
 
 
+@functools.cache
+def _true_means(draw: Draw) -> tuple[float, float]:
+    """The means of very many seeds, diverged ones at chance, and of those that do not diverge."""
+    values, diverged = draw(np.random.default_rng(0), (1_000_000,))
+    return float(values.mean()), float(values[~diverged].mean())
+
+
 def store(kind: str, seeds: int, rng: np.random.Generator) -> pd.DataFrame:
     """A frame of scores of all labels, tasks and seeds, with averages and losses."""
+    if kind == "six rates":
+        return _of_rates(kind, seeds, rng)
     drawn = {}
     for label in LABELS:
-        drawn |= {(label, task): kind_of(kind, label, task)(rng, (seeds,)) for task in TASKS}
-        drawn[label, LOSS] = loss_of(kind, rng, (seeds,))
-    return frame_of(drawn)
+        count = round(seeds * MORE_SEEDS) if kind.startswith("3:10") and _is_rest(label) else seeds
+        drawn |= {(label, task): kind_of(kind, label, task)(rng, (count,)) for task in TASKS}
+        drawn[label, LOSS] = loss_of(kind)(rng, (count,))
+    frame = frame_of(drawn)
+    if kind not in WITH_NOISE:
+        return frame
+    return frame.assign(noise=[NOISE if name in TASKS else None for name in frame.column])
+
+
+def _of_rates(kind: str, seeds: int, rng: np.random.Generator) -> pd.DataFrame:
+    """Scores of labels whose runs were tried at as good rates, of which a seed besides ``seeds`` chooses."""
+    labels, tasks, every, rates = zip(*itertools.product(LABELS, TASKS, range(-1, seeds), range(RATES)))
+    runs = pd.DataFrame({"label": labels, "column": tasks, "seed": every, "rate": rates})
+    draws = [kind_of(kind, *case)(rng, ((seeds + 1) * RATES,))[0] for case in itertools.product(LABELS, TASKS)]
+    runs = runs.assign(suite=main_suite().name, setting="", status="finished", is_held=True, budget_ratio=1.0)
+    runs = runs.assign(value=np.concatenate(draws), chance=CHANCE, ceiling=1.0)
+    scores = scoring_of(main_suite()).scores_of(runs.assign(selection=runs.value))  # a run is good on all data, or not
+    losses = frame_of({(label, LOSS): loss_of(kind)(rng, (seeds,)) for label in LABELS})
+    return pd.concat([scores, losses], ignore_index=True)
 
 
 def frame_of(drawn: Mapping[tuple[str, str], Draws]) -> pd.DataFrame:
@@ -224,7 +295,7 @@ def simulate(kind: str, seeds: int, stores: int, seed: int = 0) -> Outcome:
         _add_cells(outcome, scores, means, of_trained)
         _add_comparison(outcome, scores, means)
         outcome.attribute.add(any(_false_effects(scores, means)))
-        outcome.findings.add(any(is_false(one, means) for one in findings(scores)))
+        outcome.findings.add(any(is_false(finding, means) for finding in findings(scores)))
     return outcome
 
 
@@ -242,10 +313,10 @@ def _add_cells(outcome: Outcome, scores: pd.DataFrame, means: Means, of_trained:
     columns = [*main_suite().columns(TASKS), column(LOSS)]
     cells = with_marks(columns, cells_of(scores, columns), LABELS)
     lost = []
-    for one in columns:
-        best = max if one.better == "higher" else min
-        best_label = best(LABELS, key=lambda label: means[label, one.name])
-        lost.append(any(row[one.name].mark for row in cells.values()) and not cells[best_label][one.name].mark)
+    for own in columns:
+        best = max if own.better == "higher" else min
+        best_label = best(LABELS, key=lambda label: means[label, own.name])
+        lost.append(any(row[own.name].mark for row in cells.values()) and not cells[best_label][own.name].mark)
         outcome.marks.add(lost[-1])
     outcome.marked_tables.add(any(lost))
     for label, row in cells.items():
@@ -254,8 +325,8 @@ def _add_cells(outcome: Outcome, scores: pd.DataFrame, means: Means, of_trained:
             if not math.isnan(low):
                 names = TASKS if cell.sample.parts else [name]
                 parts = [
-                    (means if part.has_diverged else of_trained)[label, one]
-                    for one, part in zip(names, cell.sample.parts or [cell.sample], strict=True)
+                    (means if part.has_diverged else of_trained)[label, part_name]
+                    for part_name, part in zip(names, cell.sample.parts or [cell.sample], strict=True)
                 ]
                 outcome.cells.add(_holds(low, high, name, float(np.mean(parts))))
 
@@ -303,10 +374,11 @@ HEADINGS = (
 def texts(outcome: Outcome) -> list[str]:
     """The cells of a row of the table."""
     covered = [
-        f"{one.share:.3f} ({one.total:,})" if one.total else "none" for one in (outcome.cells, outcome.differences)
+        f"{coverage.share:.3f} ({coverage.total:,})" if coverage.total else "none"
+        for coverage in (outcome.cells, outcome.differences)
     ]
     false = (outcome.compare, outcome.attribute, outcome.findings, outcome.marks, outcome.marked_tables)
-    return [outcome.kind, str(outcome.seeds), *covered, *(f"{one.share:.3f}" for one in false)]
+    return [outcome.kind, str(outcome.seeds), *covered, *(f"{count.share:.3f}" for count in false)]
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import importlib.util
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
@@ -14,6 +15,7 @@ from madbench.bench.mixer import Shape as MixerShape
 from madbench.bench.mixer import check_error, error_of, make, resolved
 from madbench.bench.parts import Column, Curve, Part, Row, Setup
 from madbench.bench.timing import in_turns, peak_bytes, reason
+from madbench.config import PUBLISHED
 from madbench.errors import TrainingError
 from madbench.mixers import build, solve
 from madbench.mixers.residuals import difference
@@ -22,6 +24,16 @@ from madbench.models.gpt import GPT
 from madbench.models.token_loss import TokenLoss
 
 FLA_LABELS = tuple(f"fla:{layer}" for layer in ("gla", "hgrn2", "gsa", "path", "rwkv7", "mamba2", "gated-deltanet"))
+PLAIN_LABELS = ("cd:linear", "cd:id-dm-bd")
+"""Rows of the paper that the library's layers here lack: linear attention, and Mamba's A and b with a Delta a head."""
+PUBLISHED_ROWS = {
+    "S flash": "SM(Flash)", "G-cg-q-12o": "HyperGLU", "S naive": "SM(Naive)", "cd:linear": "LinAttn",
+    "cd:id-dm-bd": "Mamba", "fla:gla": "GLA", "fla:hgrn2": "HGRN2", "fla:gsa": "GatedSlot Attention",
+    "fla:path": "PaTH Attention", "fla:rwkv7": "RWKV7",
+}  # fmt: skip
+"""The row of the paper's Table 5 by the name of ours."""
+PAPER_ROWS = 64
+"""Rows of a block in the count of :func:`paper_flops_per_token`."""
 
 
 @dataclass(frozen=True)
@@ -58,6 +70,37 @@ def flops_per_token(label: str, shape: Shape, n_head: int) -> float:
     return shape.n_layer * (mixer + 16 * shape.d_model**2) + 2 * shape.d_model * shape.vocab_size
 
 
+def paper_flops_per_token(name: str, label: str, n_head: int, shape: Shape = GPT2_SMALL, qk_rank: int = 0) -> float:
+    """Forward FLOPs a token as the paper's Table 5 counts them: of the blocks alone, without the output.
+
+    A count of operators sees the products that are computed: all pairs of S naive, those of blocks of ``PAPER_ROWS``
+    query rows of a label, and none inside the kernel of S flash. ``qk_rank`` stands in for the r_qk of the budget.
+    """
+    mixer = solve(label, shape.d_model, n_head, shape.length, "paper")
+    if qk_rank:
+        mixer = replace(mixer, ranks=mixer.ranks | {"qk": qk_rank})
+    first, whole = mixer.flops_per_token(1), mixer.flops_per_token(shape.length)
+    per_pair = (whole - first) / ((shape.length - 1) / 2)
+    pairs = {"S flash": 0, "S naive": shape.length}.get(name, (shape.length + PAPER_ROWS) / 2)
+    return shape.n_layer * (first - per_pair + per_pair * pairs + 16 * shape.d_model**2)
+
+
+def published_rows() -> dict[str, dict[str, float]]:
+    """The numbers of the paper's Table 5 by the name of our row."""
+    with open(PUBLISHED / "hypermlp_table5_l40s.csv", newline="", encoding="utf-8") as file:
+        rows = {row.pop("model"): {name: float(value) for name, value in row.items()} for row in csv.DictReader(file)}
+    return {name: rows[theirs] for name, theirs in PUBLISHED_ROWS.items()}
+
+
+def _published(name: str, label: str, n_head: int) -> Row:
+    """What stands beside a row: the paper's, and our count of the same at the paper's size where we have one."""
+    row: Row = {"published": PUBLISHED_ROWS[name]} if name in PUBLISHED_ROWS else {}
+    row |= {f"published_{key}": value for key, value in published_rows().get(name, {}).items()}
+    if label not in (*PLAIN_LABELS, *FLA_LABELS):
+        row["paper_mflop_per_token"] = paper_flops_per_token(name, label, n_head) / 1e6
+    return row
+
+
 def _shape(setup: Setup, on_cpu: Shape = SMALL, on_gpu: Shape = GPT2_SMALL) -> Shape:
     """The device's, with what was asked for."""
     base = on_cpu if setup.is_cpu else on_gpu
@@ -70,9 +113,12 @@ def _models(setup: Setup) -> list[tuple[str, str, str, int]]:
     heads = SOFTMAX_HEADS if _shape(setup).d_model % SOFTMAX_HEADS == 0 else 8
     models = [("S flash", "S", "sdpa", heads), *((label, label, "auto", 2) for label in setup.labels)]
     models += [("S naive", "S", "dense", heads)]
-    if not setup.is_cpu and importlib.util.find_spec("fla"):
-        models += [(label, label, "auto", 2) for label in FLA_LABELS]
-    return models
+    others = [label for label in FLA_LABELS if label in PUBLISHED_ROWS or _has_library(setup)]
+    return models + [(label, label, "auto", 2) for label in (*PLAIN_LABELS, *others) if label not in setup.labels]
+
+
+def _has_library(setup: Setup) -> bool:
+    return not setup.is_cpu and importlib.util.find_spec("fla") is not None
 
 
 def measure_table5(setup: Setup) -> Iterator[Row]:
@@ -82,6 +128,10 @@ def measure_table5(setup: Setup) -> Iterator[Row]:
     for name, label, path, heads in setup.in_time(_models(setup)):
         row: Row = {"label": name, "length": shape.length, "batch": shape.batch, "d_model": shape.d_model}
         try:
+            row |= _published(name, label, SOFTMAX_HEADS if name in ("S flash", "S naive") else 2)
+            if label in FLA_LABELS and not _has_library(setup):
+                yield row
+                continue
             of_mixer = MixerShape(shape.batch, shape.length, shape.d_model)
             row["path"] = resolved(make(label, of_mixer, setup, path, heads), of_mixer, setup, path)
             if label not in FLA_LABELS:
@@ -194,14 +244,22 @@ def _check_decoding(model: GPT, tokens: Tensor, setup: Setup) -> None:
 TABLE5 = Part(
     "table5",
     "the columns of the paper's Table 5",
-    "A GPT-2-shaped model on random tokens: TFLOP of a forward pass and MFLOP a token by formula (a training step has "
-    "three times as many), seconds of a forward pass and of a training step (forward, loss, backward, AdamW), the "
-    "latter as a multiple of S flash in the same rounds, thousand tokens a second, and peak GiB. S flash and S naive "
-    "have many heads, the labels two.",
+    "A GPT-2-shaped model on random tokens: TFLOP of a forward pass and MFLOP a token by formula, with the output and "
+    "the pairs that causality keeps (a training step has three times as many). Paper's count: MFLOP a token of its "
+    "GPT-2-small as its Table 5 counts, without the output, with all pairs of S naive, none of a kernel and those of "
+    f"blocks of {PAPER_ROWS} rows of a label; then what the paper published, on an L40S. HyperGLU's 183.27 fits r_qk = "
+    "d/4 (183.4), beyond the budget with its tables; the row has d/8. Seconds of a forward pass and of a training step "
+    "(forward, loss, backward, AdamW), the latter as a multiple of S flash in the same rounds, thousand tokens a "
+    "second, and peak GiB; rows fla: need flash-linear-attention and a CUDA GPU. S flash and S naive have many heads, "
+    "the others two.",
     [
         Column("label", "Model"),
         Column("forward_tflop", "TFLOP", "{:.3g}"),
         Column("forward_mflop_per_token", "MFLOP", "{:.1f}"),
+        Column("paper_mflop_per_token", "Paper's count", "{:.2f}"),
+        Column("published_fwd_mflop_per_token", "Published", "{:.2f}"),
+        Column("published_train_latency_s", "Publ. s", "{:.4f}"),
+        Column("published_train_mem_gb", "Publ. GB", "{:.2f}"),
         Column("forward_seconds", "Fwd s", "{:.4f}"),
         Column("train_seconds", "Train s", "{:.4f}"),
         Column("train_low_seconds", "Spread", "{:.3f}-{train_high_seconds:.3f}"),

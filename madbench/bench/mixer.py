@@ -174,7 +174,7 @@ def core_passes(
         return torch.randn(size, device=setup.device, dtype=dtype).requires_grad_()
 
     q, k, v = leaf(heads[0], sizes.qk_width), leaf(heads[0], sizes.qk_width), leaf(heads[1], sizes.vo_width)
-    mixings = [mixing and mixing.tables for mixing in (mixer.mix1, mixer.mix2)]
+    mixings = [mixing and mixing.tables(shape.length) for mixing in (mixer.mix1, mixer.mix2)]
     strengths = [leaf(n, sizes.r, torch.float32) if mixing else None for n, mixing in zip(heads, mixings)]
     ours = [q, k, v, *(x for x in strengths if x is not None), *itertools.chain(*filter(None, mixings))]
     theirs = [leaf(shape.d_model // FLASH_HEAD_WIDTH, FLASH_HEAD_WIDTH) for _ in range(3)]

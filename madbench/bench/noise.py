@@ -1,12 +1,13 @@
 """Makes a noise model (:mod:`madbench.analysis.noise_model`) from the seeds of one or more stores.
 
-    python -m madbench.bench.noise STORE ... --name quick-2 [--profile quick] > tasks/noise/quick.yaml
+    python -m madbench.bench.noise STORE ... --name evening-2 [--profile evening] > tasks/noise/evening.yaml
 
-Each column is fitted alone: groups of three and of four seeds of a label, drawn at random, have to predict one more
-seed of it. The prediction is Student's t with the lent variance, and with the probability of a surprise a Laplace
-distribution about the mean of the group; the numbers are those of the largest likelihood, times weak priors that keep
-them from running off where a column says nothing of one. Labels weigh alike from ten seeds on. The store's labels are
-folded into these seven numbers a column; ``--half even`` or ``odd`` uses every other label, to test them on the rest.
+Each column is fitted alone: groups of three and of four seeds of a label (of two, where no label has more than three),
+drawn at random, have to predict one more seed of it. The prediction is Student's t with the lent variance, and with the
+probability of a surprise a Laplace distribution about the mean of the group; the numbers are those of the largest
+likelihood, times weak priors that keep them from running off where a column says nothing of one. Labels weigh alike
+from ten seeds on. The store's labels are folded into these seven numbers a column; ``--half even`` or ``odd`` uses
+every other label, to test them on the rest.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from madbench.suites import main_suite
 from madbench.suites.scoring import scoring_of
 
 GROUPS = (3, 4)
-"""Seeds that predict one more."""
+"""Seeds that predict one more; two where no label has more than three."""
 DRAWS = 40
 """Of groups, of each label and size."""
 MOST_WEIGHT = 10
@@ -45,8 +46,8 @@ PRIORS = ((1.0, 1.0), (2.7, 1.0), (0.14, 1.0), (2.7, 1.0), (0.14, 1.0), (10.0, 0
 
 def groups_of(cells: Sequence[np.ndarray], rng: np.random.Generator) -> list[tuple[np.ndarray, ...]]:
     """Of each size of group: mean, variance, the next seed and its weight, of every draw."""
-    found = []
-    for n in GROUPS:
+    groups, most = [], max(map(len, cells))
+    for n in [n for n in GROUPS if n < most] or [2]:
         rows = []
         for values in cells:
             if len(values) <= n:
@@ -55,8 +56,8 @@ def groups_of(cells: Sequence[np.ndarray], rng: np.random.Generator) -> list[tup
             for _ in range(DRAWS):
                 drawn = rng.permutation(values)[: n + 1]
                 rows.append((drawn[:n].mean(), drawn[:n].var(ddof=1), drawn[n], weight))
-        found.append((n, *np.array(rows).T))
-    return found
+        groups.append((n, *np.array(rows).T))
+    return groups
 
 
 def surprise(numbers: np.ndarray, groups: Sequence[tuple], heuristic: float, ceiling: float, step: float) -> float:
@@ -92,15 +93,15 @@ def fit(cells: Sequence[np.ndarray], heuristic: float, ceiling: float, step: flo
 
 def measured(stores: Sequence[Path], profile: str) -> tuple[pd.DataFrame, dict[str, tuple[str, float]]]:
     """The scores of all stores, each label's seed once, and of each task the protocol and the heuristic in percent."""
-    suite, frames, known = main_suite(), [], {}
+    suite, frames, protocols = main_suite(), [], {}
     for store in stores:
         results = Selection(profile=profile, results=store).select()
         frames.append(results.scores)
-        for one in results.runs(suite):
-            if one.job.task not in known:
-                known[one.job.task] = (protocol_of(one.job), scoring_of(suite).heuristic(one.job))
+        for job in (run.job for run in results.runs(suite)):
+            if job.task not in protocols:
+                protocols[job.task] = (protocol_of(job), scoring_of(suite).heuristic(job))
     scores = pd.concat(frames, ignore_index=True).dropna(subset="value")
-    return scores[~scores.is_diverged].drop_duplicates(["label", "column", "seed"]), known
+    return scores[~scores.is_diverged].drop_duplicates(["label", "column", "seed"]), protocols
 
 
 def cells_of(scores: pd.DataFrame, task: str) -> dict[str, np.ndarray]:
@@ -123,7 +124,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("stores", nargs="+", type=Path, help="results folders")
     parser.add_argument("--name", required=True, help="of the model, with its version")
-    parser.add_argument("--profile", default="quick", help="that the runs follow")
+    parser.add_argument("--profile", default=main_suite().default, help="that the runs follow")
     parser.add_argument("--half", choices=["even", "odd"], help="of the labels, in alphabetical order")
     options = parser.parse_args(arguments)
     scores, known = measured(options.stores, options.profile)

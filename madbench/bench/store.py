@@ -11,6 +11,7 @@ them; only its fsync is left out. ``--folder`` keeps the store and resumes where
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import os
 import pkgutil
@@ -91,18 +92,15 @@ def synthetic_jobs(count: int) -> Iterator[Job]:
     """``count`` jobs, at most 1 in 50 of them of other suites: all labels of a seed before the next seed."""
     labels, (main, *beside) = expand(LABELS), default_suites()
     full = main.Profile.load("full")
-    by_seed = (
+    of_others = (
         suite.jobs(labels, suite.Profile.load(suite.default), corpus=Corpus(), seeds=[seed])
         for suite in beside
         for seed in range(SEEDS_BESIDE)
     )
-    others = [job for jobs in by_seed for job in jobs][: count // 50]
+    others = [*itertools.islice(itertools.chain.from_iterable(of_others), count // 50)]
+    of_main = (main.jobs([label], full, seeds=[seed]) for seed in itertools.count() for label in labels)
     yield from others
-    left, seed = count - len(others), 0
-    while left > 0:
-        jobs = main.jobs(labels, full, seeds=[seed])[:left]
-        yield from jobs
-        left, seed = left - len(jobs), seed + 1
+    yield from itertools.islice(itertools.chain.from_iterable(of_main), count - len(others))
 
 
 def synthetic_record(job: Job) -> Record:

@@ -14,7 +14,7 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from madbench import __version__
-from madbench.cli.completion import rejoin_options
+from madbench.cli.completion import completion_of, rejoin_options
 from madbench.cli.parameters import with_groups
 from madbench.cli.terminal import finish_output, output_problem, use_sound_terminal
 from madbench.errors import ConfigError, LabelError, MadbenchError
@@ -22,9 +22,9 @@ from madbench.labels.names import spelled_in
 
 VERBS = {
     "Look at a label before it is trained": "explain verify bench",
-    "Train": "run sweep register paper",
+    "Train": "run sweep paper",
     "Read what is stored": "table plot compare attribute findings inspect audit report",
-    "Find, check and add": "ls data validate new",
+    "Find, check, add and share": "ls data validate new archive",
 }
 """The verbs, by their heading in the help text; each is in the module of its name."""
 ALL_VERBS = {*" ".join(VERBS.values()).split(), "lm"}
@@ -34,7 +34,9 @@ SHORT = {
     "budget": "explain --cost",
     "claim": "new claim",
     "doctor": "validate --machine",
+    "import": "archive --import",
     "power": "findings --power",
+    "register": "findings --register",
     "status": "ls sweeps",
 }
 """Short forms of a verb with an option."""
@@ -53,11 +55,11 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
     help="""Which part of an attention-like operator does the work?
 
-A label such as [bold]G-cg-q-12o[/bold] names one sequence mixer: a base activation (S, R, G, D), features (p RoPE, \
-c convolution, g gates, k registers, a adapters), where parameters are saved (q, v, or ! for nowhere), sequence \
-mixing (1, 2, 12) and its layout (o). madbench chooses its ranks to match softmax \
-attention's parameters, trains it on the six MAD tasks and as a language model, and tabulates it. \
-Other families have a prefix, such as cd:gla or hfa:2; madbench ls families lists them.
+A label such as [bold]G-cg-q-12o[/bold] names one sequence mixer: a base activation (S, R, G, D, L), features (p RoPE, \
+c convolution, g gates, k registers, a adapters), which rank is reduced to keep the budget (q, v; ! for neither), \
+sequence mixing (1, 2, 12) and its layout (o). madbench chooses its ranks to match softmax attention's parameters, \
+trains it on the six MAD tasks and as a language model, and tabulates it. Other families have a prefix, such as cd:gla \
+or hfa:2; madbench ls families lists them.
 
 [bold]Start here[/bold]
 
@@ -71,14 +73,20 @@ Other families have a prefix, such as cd:gla or hfa:2; madbench ls families list
   madbench sweep @table1 --dry-run     what the paper's 33 labels would cost
 
 Short forms: [bold]budget[/bold] for explain --cost, [bold]claim[/bold] for new claim, [bold]doctor[/bold] for \
-validate --machine, [bold]power[/bold] for findings --power, [bold]status[/bold] for ls sweeps.
+validate --machine, [bold]import[/bold] for archive --import, [bold]power[/bold] for findings --power, \
+[bold]register[/bold] for findings --register, [bold]status[/bold] for ls sweeps.
 """,
 )
 
 
-def _expand_short_form(words: list[str]) -> list[str]:
+def expand_short_form(words: list[str]) -> list[str]:
     """The words of a command, with a short form of :data:`SHORT` written out."""
-    return [*SHORT.get(words[0], words[0]).split(), *words[1:]] if words else words
+    if not words:
+        return words
+    verb, *option = SHORT.get(words[0], words[0]).split()
+    if {"-h", "--help"} & {*words[1:]} and option and option[0].startswith("-"):
+        option = []  # which would take --help for its value
+    return [verb, *option, *words[1:]]
 
 
 def _refuse_moved(words: Sequence[str]) -> None:
@@ -168,7 +176,7 @@ for _group, _verbs in ((app, VERBS), (lm, LANGUAGE_VERBS)):
     for _heading, _names in _verbs.items():
         for _name in _names.split():
             _verb = pkgutil.resolve_name(f"madbench.cli.{_name}:{_name}")
-            _group.command(_name, cls=_Verb, rich_help_panel=_heading)(with_groups(_verb))
+            _group.command(_name, cls=_Verb, rich_help_panel=_heading)(with_groups(_verb, completion_of))
 app.add_typer(lm, name="lm", rich_help_panel="Train")
 
 
@@ -180,7 +188,7 @@ def main() -> None:
     try:
         _refuse_moved(sys.argv[1:])
         try:
-            app(_expand_short_form(sys.argv[1:]), prog_name="madbench")
+            app(expand_short_form(sys.argv[1:]), prog_name="madbench")
         except SystemExit:
             finish_output()
             raise

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from madbench.cli import options
 from madbench.cli.options import StoredOptions, StoredWordsArgument
 from madbench.cli.parameters import option
+from madbench.cli.print_options import PrintOptions
 from madbench.cli.printing import print_text_table
 
 
@@ -13,7 +13,7 @@ def attribute(
     pairs: option(bool, "Show every pair of labels below its factor.", "--pairs") = False,
     *,
     stored: StoredOptions,
-    printed: options.PrintOptions,
+    printed: PrintOptions,
 ) -> None:
     """Estimate what each factor of the labels is worth.
 
@@ -33,4 +33,5 @@ def attribute(
     selection = stored.selection(words)
     results = selection.select("no two labels share a protocol", lambda labels: len(labels) > 1)
     table = attribution_table(results.scores, results.sentences(), pairs).checked(stored.results)
+    table = table.of_origin(results.origin())
     print_text_table(table, printed)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from madbench.cli import options
 from madbench.cli.options import StoredOptions, StoredWordsArgument
+from madbench.cli.print_options import PrintOptions
 from madbench.cli.printing import print_text_table
 
 
@@ -11,15 +11,15 @@ def audit(
     words: StoredWordsArgument = None,
     *,
     stored: StoredOptions,
-    printed: options.PrintOptions,
+    printed: PrintOptions,
 ) -> None:
     """Show what a profile's columns can tell apart and predict.
 
-    Of every column: how far seeds agree about the labels (ICC), how many labels
-    stay at what a heuristic answers or are solved by every seed, and how its
-    order of the labels agrees with the other columns, the published column and
-    the published loss of a language model; what is worth keeping, and with how
-    many seeds. Protocols are never mixed, as in madbench table.
+    For every column: how far seeds agree about the labels (ICC), how many labels
+    stay at the level of a heuristic or are solved by every seed, and how well its
+    order of labels agrees with the other columns, the published column and the
+    published language-model loss; which columns to keep, and with how many
+    seeds. Protocols are never mixed, as in madbench table.
 
     [bold]Examples[/bold]
 

@@ -16,8 +16,8 @@ from rich.console import Console
 from rich.progress import Progress
 
 from madbench.cli import options
-from madbench.cli.options import PrintOptions
 from madbench.cli.parameters import argument, option, output_option
+from madbench.cli.print_options import PrintOptions
 from madbench.cli.printing import PLAIN, counted, print_json, print_text_table
 from madbench.cli.words import names_and_labels
 from madbench.config import parse_seeds
@@ -60,7 +60,7 @@ def bench(
     batch: option(int | None, "Sequences.", min=1, show_default="each part's own") = None,
     d_model: option(int | None, "Width of mixers and language models.", min=8, show_default="each part's own") = None,
     profile: option(
-        str, "Profile of MAD training: full, quick or a YAML file.", "--profile", "-p", completes="PROFILE"
+        str, "Profile of MAD training: full, evening, quick or a YAML file.", "--profile", "-p", completes="PROFILE"
     ) = "full",
     paths: option(
         str | None, "Paths of mixers such as dense,fused.", show_default="all that run here", completes="PATH,..."
@@ -90,9 +90,9 @@ def bench(
     table5    the columns of the paper's Table 5 on a GPT-2-shaped model
     decode    a prompt, and tokens one by one, beside softmax
 
-    What is compared is timed in turns, so that a busy machine slows all of it
-    alike; medians are shown. A path is first compared with float64, and the time
-    of one that computes something else is not shown.
+    Candidates are timed in turns, so that a busy machine slows them equally;
+    medians are shown. A path is first checked against float64; the time of a
+    wrong one is not shown.
 
     [bold]Examples[/bold]
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from madbench.cli import options
 from madbench.cli.options import StoredOptions
-from madbench.cli.parameters import argument
+from madbench.cli.parameters import argument, option
+from madbench.cli.print_options import PrintOptions
 from madbench.cli.printing import print_text_table
 from madbench.errors import ConfigError, StoreError
 
@@ -15,28 +16,42 @@ def compare(
         "LABEL|KEY=VALUE",
         options.LABELS_HELP + " The first label is compared with each of the others. KEY=VALUE changes the profile.",
     ),
+    within: option(
+        str | None,
+        "Also test whether a difference is within a margin: 2 of all columns in points, or of named ones.",
+        metavar="NUMBER|COLUMN=NUMBER,...",
+    ) = None,
     *,
     stored: StoredOptions,
-    printed: options.PrintOptions,
+    spread: options.SpreadOption = "interval",
+    printed: PrintOptions,
 ) -> None:
     """Compare labels on the runs they share.
 
     A row has the mean difference of two labels, its interval and p-value, and
     whether it is significant. The unit is the seed, under one protocol as in
-    madbench table. Where the noise of the profile is known, or the seeds of both
-    labels scatter about one value, Cochran and Cox's t; where some seeds solve
+    madbench table. The test is Cochran and Cox's t if the profile has a noise
+    model or the seeds of both labels scatter about one value; if some seeds solve
     the task and others do not, an exact test of how many solve it. p is adjusted
     by Holm's method for all rows. Nothing is tested with fewer than three seeds.
+
+    --within: two one-sided tests against the margin on either side, with
+    the same noise model and correction: equivalent, no worse, no better, or not
+    shown. A large p of a difference is never read as equality.
 
     [bold]Examples[/bold]
 
       madbench compare R-cg-q R-cg-q-12o            what sequence mixing adds
       madbench compare S-p R-c G-cg-q-12o -t in_context_recall,selective_copying
       madbench compare R-cg-q-12o '~R-cg-q-12o' -p full -f latex > factors.tex
+      madbench compare S-p G-cg-q-12o --spread sd   standard deviations of both
       madbench compare S-p G-cg-q-12o -t language_model
+      madbench compare S-pc R-pc --within 2
+      madbench compare S-pc R-pc --within mad_average=2,loss_l5=0.02
     """
     from madbench.analysis.comparison import comparison_table
 
+    margins = None if within is None else _margins(within)
     selection = stored.selection(words)
     if len(selection.labels) < 2:
         named = selection.labels[0] if selection.labels else "no label"
@@ -44,7 +59,8 @@ def compare(
     baseline, *others = selection.labels
     among = f"{baseline} shares no {{}} with {' or '.join(others)}"
     results = selection.select(among.format("protocol"), lambda labels: labels > {baseline})
-    table = comparison_table(baseline, others, results.scores, results.sentences())
+    sentences, has_deviations = results.sentences(), spread == "sd"
+    table = comparison_table(baseline, others, results.scores, sentences, margins, has_deviations)
     compared = {row.label for row in table.rows}
     columns_begun = results.scores[results.scores.done > 0].groupby("label").column.agg(set)
     unfinished = [label for label in others if columns_begun.get(label, set()) & columns_begun.get(baseline, set())]
@@ -55,4 +71,17 @@ def compare(
         if label not in compared:
             which = whole if label in unfinished else ""
             selection.warn(f"{label} is left out: it shares no task with {baseline}{which}")
-    print_text_table(table, printed)
+    print_text_table(table.of_origin(results.origin()), printed)
+
+
+def _margins(text: str) -> float | dict[str, float]:
+    """``2``, or ``mad_average=2,loss_l5=0.02``."""
+    parts = [part.strip().partition("=") for part in text.split(",")]
+    try:
+        if len(parts) == 1 and not parts[0][1]:
+            return float(text)
+        if all(name and equals for name, equals, _ in parts):
+            return {name: float(number) for name, _, number in parts}
+    except ValueError:
+        pass
+    raise ConfigError(f"--within {text}: expected a number, or COLUMN=NUMBER, such as 2 or mad_average=2,loss_l5=0.02")

@@ -137,8 +137,8 @@ def _columns(ctx: typer.Context, incomplete: str) -> list[str]:
     from madbench.cli.table import losses_of
     from madbench.store.runs import Snapshot
 
-    given = {one.name: ctx.params.get(one.name) for one in dataclasses.fields(StoredOptions)}
-    stored = StoredOptions(**{name: value for name, value in given.items() if value is not None})
+    values = {field.name: ctx.params.get(field.name) for field in dataclasses.fields(StoredOptions)}
+    stored = StoredOptions(**{name: value for name, value in values.items() if value is not None})
     silent = {"opened": functools.partial(Snapshot.open, create=False), "warn": lambda message: None}
     selection = dataclasses.replace(stored.selection(_words(ctx)), **silent)
     table = stored_table(selection, thresholds=losses_of(ctx.params.get("thresholds")))
@@ -195,7 +195,7 @@ def _tokenizers(ctx: typer.Context, incomplete: str) -> list[str]:
 
 
 def _new_tokenizers(ctx: typer.Context, incomplete: str) -> list[str]:
-    return _starting_with(incomplete, ("bytes", "gpt2", "bpe:"))
+    return _starting_with(incomplete, ("bytes", "gpt2", "bpe:", "hf-tokenizer:"))
 
 
 def _parts(ctx: typer.Context, incomplete: str) -> list[str]:

@@ -15,6 +15,7 @@ from madbench.cli.parameters import option
 from madbench.cli.printing import first_of, print_json, print_lines, table_lines
 from madbench.config import from_mapping, settings_of
 from madbench.errors import BudgetError, ConfigError
+from madbench.jobs import LEAST_MATCHED
 from madbench.labels import expand, family_of
 from madbench.labels.names import spelled
 from madbench.mixers import Allocation, solve, used_settings
@@ -83,6 +84,9 @@ def print_costs(labels: Sequence[str], overrides: Sequence[str], asked: CostOpti
             "a forward pass, per token at max_len. B: budget in parameters; left: B - strict.",
             style="dim",
         )
+        ratios = {label: row["ratio"] for label, row in rows.items() if "ratio" in row}
+        if below := [f"{label} {ratio:.2f}" for label, ratio in ratios.items() if ratio < LEAST_MATCHED]:
+            console.print(f"Not matched to softmax attention, and smaller: {', '.join(below)}.", style="dim")
         for label, allocation in solved.items() if asked.terms or len(rows) == 1 else ():
             console.print(f"\n{spelled(label)}", style="bold", markup=False)
             print_lines(console, table_lines(_breakdown(allocation, rows[label]), right=("parameters", "of B")))

@@ -12,8 +12,9 @@ from rich.console import Console
 from rich.text import Text
 
 from madbench import tasks as mad_tasks
-from madbench.cli.options import JsonOption, ProfileOption, warn
+from madbench.cli.options import ProfileOption, warn
 from madbench.cli.parameters import argument, option
+from madbench.cli.print_options import JsonOption
 from madbench.cli.printing import first_of, print_json, print_lines, table_lines, tracked
 from madbench.cli.words import labels_and_overrides
 from madbench.config import settings_of
@@ -91,12 +92,16 @@ def data(
         else:
             _print_preview(console, content)
     else:
-        rows = [{"task": task, "description": load_task(task).description} for task in settings]
+        rows = [
+            {"task": task, "description": load_task(task).description, "setting": asdict(first), **_floors(task, first)}
+            for task, (first, *_) in settings.items()
+        ]
         if as_json:
-            print_json([row | {"setting": asdict(settings[row["task"]][0])} for row in rows])
+            print_json(rows)
             return
         for row in rows:
             console.print(f"[bold]{row['task']}[/bold]\n  {row['description']}")
+            console.print(f"  {row['heuristic']:.1%} without context, {row['chance']:.1%} by a guess", style="dim")
         console.print("\nmadbench data TASK shows examples; --check checks the data of all tasks.", markup=False)
 
 
@@ -121,9 +126,15 @@ def _preview(task: str, setting: TaskSetting, split: Split, seed: int, count: in
         "split": split,
         "setting": asdict(setting),
         "targets_per_sequence": {"mean": float(asked.mean()), "fewest": int(asked.min()), "most": int(asked.max())},
+        **_floors(task, setting),
         "ceiling": mad_tasks.ceiling(task, setting, seed),
         "examples": examples,
     }
+
+
+def _floors(task: str, setting: TaskSetting) -> dict[str, float]:
+    """The accuracies of a guess and of the best answer without context."""
+    return {"chance": 1 / setting.num_answers, "heuristic": mad_tasks.heuristic(task, setting)}
 
 
 def _print_preview(console: Console, content: dict[str, Any]) -> None:
@@ -141,6 +152,10 @@ def _print_preview(console: Console, content: dict[str, Any]) -> None:
     console.print(
         f"targets per sequence in the {content['split']} split: {targets};"
         f" highest test accuracy the data allow: {content['ceiling']:.2%}"
+    )
+    console.print(
+        f"without learning the task: {content['heuristic']:.2%} by the best answer without context, mostly the"
+        f" commonest one so far; a guess: {content['chance']:.2%}"
     )
     legend = Text(", ").join(Text(f"{letter} {role}", style) for role, (letter, style) in looks.items())
     console.print(Text("roles: ").append_text(legend))

@@ -1,16 +1,21 @@
-"""``madbench lm evaluate``: the validation loss of a trained language model."""
+"""``madbench lm evaluate``: the validation loss of trained language models, and their answers to tasks of text."""
 
 from __future__ import annotations
 
 import dataclasses
 from pathlib import Path
+from typing import Any
 
 from rich.console import Console
 
 from madbench.cli import options
+from madbench.cli.answers import ask
 from madbench.cli.parameters import option
+from madbench.cli.print_options import JsonOption
 from madbench.cli.printing import print_json
-from madbench.cli.trained_models import ModelArgument, TrainedModel
+from madbench.cli.trained_models import ModelsArgument, TrainedModel
+from madbench.cli.words import split_list
+from madbench.errors import ConfigError
 from madbench.labels import parse
 from madbench.mixers import label_traits
 from madbench.suites import suite_of
@@ -18,31 +23,83 @@ from madbench.training.devices import device_name, git_state, resolve_device, ve
 
 
 def evaluate(
-    run: ModelArgument,
+    runs: ModelsArgument,
+    tasks: option(
+        list[str] | None,
+        "Ask questions instead, comma-separated: continuation (which of four ways a text goes on), repetition (which "
+        "of four follows in a passage that comes again), and tasks, groups and tags of lm-evaluation-harness.",
+        "--tasks",
+        "--task",
+        "-t",
+    ) = None,
     seq_len: option(int | None, "Tokens of a window.", min=1, show_default="those of the training") = None,
     windows: option(int | None, "Windows, evenly spread.", min=1, show_default="those of the training") = None,
+    limit: option(
+        int | None,
+        "With --tasks: questions of a task, the first ones of lm-evaluation-harness's.",
+        min=1,
+        show_default="200, and all of lm-evaluation-harness's",
+    ) = None,
+    shots: option(
+        int | None,
+        "With tasks of lm-evaluation-harness: solved examples before each question.",
+        min=0,
+        show_default="as the task says",
+    ) = None,
+    include: option(Path | None, "Folder with tasks of your own in lm-evaluation-harness's YAML.") = None,
+    cache: option(
+        bool, "Keep answers in RESULTS/lm_eval, so that the same command resumes an evaluation that was stopped."
+    ) = False,
     corpus: option(Path | None, "Folder of the corpus, where it has been moved.") = None,
     tokenizer: options.TokenizerOption = None,
     dtype: options.DtypeOption = None,
     device: options.DeviceOption = "auto",
     results: options.ResultsOption = options.RESULTS,
-    as_json: options.JsonOption = False,
+    as_json: JsonOption = False,
 ) -> None:
-    """Measure the validation loss of a trained language model.
+    """Measure the loss of trained language models, or their answers.
 
     --seq-len measures at another length than that of training. The result is
     printed, and stored with the run as a measurement. Mixing over the sequence
     has tables as long as the training windows: shorter windows use their first
     rows, longer ones are an error.
 
+    Tasks of lm-evaluation-harness need the extra lm-eval, and the network at
+    the first use of their data. Of several runs a table shows Avg Rank and #Top1.
+
     [bold]Examples[/bold]
 
       madbench lm evaluate G-cg-q-12o
       madbench lm evaluate G-cg-q-12o --seq-len 32 --windows 1000
+      madbench lm evaluate S-p G-cg-q-12o --tasks continuation,repetition
+      madbench lm evaluate S-p G-cg-q-12o --tasks arc_easy,hellaswag --limit 500
     """
+    names = split_list(tasks)
+    _refuse_useless(bool(names), windows=windows, limit=limit, shots=shots, include=include, cache=cache or None)
+    how = {"corpus": corpus, "tokenizer": tokenizer, "dtype": dtype}
+    if names:
+        asked = {"limit": limit, "shots": shots, "include": include, "cache": cache, "seq_len": seq_len}
+        ask(runs, names, results, device, as_json, how, **asked)
+        return
     device = resolve_device(device)
-    trained = TrainedModel(run, results)
-    job, windowed = trained.job, trained.corpus(corpus, tokenizer, dtype)
+    contents = [_loss(TrainedModel(run, results), seq_len, windows, device, as_json, how) for run in runs]
+    if as_json:
+        print_json(contents[0] if len(contents) == 1 else contents)
+
+
+def _refuse_useless(has_tasks: bool, windows: int | None, **of_tasks: Any) -> None:
+    if has_tasks and windows is not None:
+        raise ConfigError(f"--windows {windows}: has no effect with --tasks; --limit is the number of questions")
+    for name, value in of_tasks.items():
+        if not has_tasks and value is not None:
+            raise ConfigError(f"--{name}{'' if value is True else f' {value}'}: has no effect without --tasks")
+
+
+def _loss(
+    trained: TrainedModel, seq_len: int | None, windows: int | None, device: str, as_json: bool, how: dict[str, Any]
+) -> dict[str, Any]:
+    """Measures the validation loss of a model, stores it, and prints it unless it is for JSON."""
+    job, windowed = trained.job, trained.corpus(how["corpus"], how["tokenizer"], how["dtype"])
     length = seq_len or job.model.seq_len
     config = dataclasses.replace(job.training, eval_sequences=windows or job.training.eval_sequences)
     evaluation = suite_of(job).Trial.evaluator(windowed, length, config, device)
@@ -53,13 +110,14 @@ def evaluate(
         settings = {"seq_len": length, "windows": described["windows"], "precision": config.precision}
         details = {"device": device_name(device), "versions": versions(), "git": git_state(), "evaluation": described}
         store.measure(job.id, "evaluation", losses, details, settings)
-    if as_json:
-        print_json({"label": job.label, "id": job.id, **losses, **described})
-        return
-    units = {"validation_loss": "nats per token", "validation_bits_per_byte": "bits per byte"}
-    numbers = [f"{losses[name]:.4f} {unit}" for name, unit in units.items() if name in losses]
-    print(f"{job.label}: validation loss {', '.join(numbers)}")
-    print(f"{described['windows']} windows of {length} tokens, one every {described['val_stride']:,.1f}")
-    if length < job.model.seq_len and label_traits(parse(job.label)).has_tables:
-        print(f"trained with {job.model.seq_len} tokens: only the first {length} rows of the mixing tables are used")
-    print(f"stored with run {job.id}" if store else f"not stored: {trained.weights} is not in a store")
+    if not as_json:
+        units = {"validation_loss": "nats per token", "validation_bits_per_byte": "bits per byte"}
+        numbers = [f"{losses[name]:.4f} {unit}" for name, unit in units.items() if name in losses]
+        print(f"{job.label}: validation loss {', '.join(numbers)}")
+        print(f"{described['windows']} windows of {length} tokens, one every {described['val_stride']:,.1f}")
+        if length < job.model.seq_len and label_traits(parse(job.label)).has_tables:
+            print(
+                f"trained with {job.model.seq_len} tokens: only the first {length} rows of the mixing tables are used"
+            )
+        print(trained.where_stored)
+    return {"label": job.label, "id": job.id, **losses, **described}

@@ -11,8 +11,9 @@ from rich.text import Text
 
 from madbench import labels as grammar
 from madbench.cli.costs import CostOptions, print_costs
-from madbench.cli.options import LABELS_HELP, JsonOption
+from madbench.cli.options import LABELS_HELP
 from madbench.cli.parameters import argument, option
+from madbench.cli.print_options import JsonOption
 from madbench.cli.printing import print_json
 from madbench.cli.words import labels_and_overrides
 from madbench.errors import ConfigError
@@ -35,15 +36,15 @@ def explain(
 ) -> None:
     """Explain every letter of a label, or count what it costs.
 
-    A row a letter: what it does, its equation, its place in the HyperMLP paper.
-    A row - says what the label does without. Of several labels, + is what each
-    adds to the first and - what it lacks.
+    One row for each letter: what it does, its equation, its place in the paper.
+    A row that begins with - says what the label does without. With several
+    labels, + is what each adds to the first and - what it lacks.
 
     --cost: softmax attention of width d has 4 d^2 parameters, and that is the
     budget B. A label with c gets 8 d more for its conv taps, one with D 4 d_qk +
     d_vo for its lambda and norm. --budget chooses the rule for the ranks; both
-    counts of them are always shown: strict has every parameter, paper leaves out
-    the tables of R(1) and R(2).
+    counts are always shown: strict counts every parameter, paper leaves out the
+    tables of R(1) and R(2).
 
     [bold]Examples[/bold]
 

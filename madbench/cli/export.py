@@ -1,8 +1,9 @@
-"""``madbench lm export``: the weights of a language model in one file."""
+"""``madbench lm export``: a language model in one file, or in a folder that Hugging Face's transformers opens."""
 
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Literal
 
 from madbench.cli import options
 from madbench.cli.parameters import option, output_option
@@ -13,26 +14,51 @@ from madbench.errors import ConfigError
 
 def export(
     run: ModelArgument,
-    output: output_option("File to write.", show_default="LABEL-ID.safetensors") = None,
+    output: output_option("File or folder to write.", show_default="LABEL-ID, and .safetensors for a file") = None,
+    format: option(
+        Literal["safetensors", "hf"],
+        "safetensors: the weights with the job in one file. hf: a folder for transformers, with the tokenizer.",
+    ) = "safetensors",
     force: option(bool, "Replace the file if it is there.", "--force") = False,
+    corpus: option(
+        Path | None, "With --format hf: folder of the corpus, for its tokenizer, where it was moved."
+    ) = None,
+    tokenizer: options.TokenizerOption = None,
+    dtype: options.DtypeOption = None,
     results: options.ResultsOption = options.RESULTS,
 ) -> None:
-    """Write the weights of a language model as safetensors.
+    """Write the weights of a language model for other programs.
 
-    The file's metadata has the job of the model. A checkpoint of an unfinished
-    run is exported too. In Python, madbench.training.checkpoints.load_model reads
-    the file into a model.
+    The file's metadata has the job of the model; in Python,
+    madbench.training.checkpoints.load_model reads it into a model. A checkpoint
+    of an unfinished run is exported too.
+
+    --format hf needs the extra transformers. After import madbench,
+    AutoModelForCausalLM.from_pretrained and AutoTokenizer.from_pretrained open
+    the folder: for generate, Trainer, and what is built on them.
 
     [bold]Examples[/bold]
 
       madbench lm export G-cg-q-12o
       madbench lm export 3f9a --output hyperglu.safetensors
+      madbench lm export G-cg-q-12o --format hf --output hyperglu
     """
-    from madbench.training.checkpoints import save_weights
-
+    for flag, value in {"--corpus": corpus, "--tokenizer": tokenizer, "--dtype": dtype}.items():
+        if value is not None and format != "hf":
+            raise ConfigError(f"{flag} {value}: has no effect without --format hf")
     trained = TrainedModel(run, results)
-    output = output or Path(f"{trained.job.label}-{trained.job.id[:8]}.safetensors")
-    if output.exists() and not force:
-        raise ConfigError(f"{output}: already exists; give --force to replace it, or another --output")
-    save_weights(output, trained.model, trained.job)
+    ending = ".safetensors" if format == "safetensors" else ""
+    output = output or Path(f"{trained.job.label}-{trained.job.id[:8]}{ending}")
+    if output.exists() and (format == "hf" or not force):
+        advice = "delete it, or give" if format == "hf" else "give --force to replace it, or"
+        raise ConfigError(f"{output}: already exists; {advice} another --output")
+    if format == "hf":
+        from madbench.huggingface.export import export as write
+
+        record = trained.store.read(trained.job.id).record if trained.store else None
+        write(output, trained.model, trained.job, trained.corpus(corpus, tokenizer, dtype).tokenizer(), record)
+    else:
+        from madbench.training.checkpoints import save_weights
+
+        save_weights(output, trained.model, trained.job)
     print(f"{output}: {quantity(sum(p.numel() for p in trained.model.parameters()))} parameters of {trained.job.label}")

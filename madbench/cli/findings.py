@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 import itertools
 import shlex
@@ -15,9 +14,11 @@ from rich.table import Column, Table
 from rich.text import Text
 
 from madbench.cli import options
-from madbench.cli.options import PrintOptions, StoredOptions, StoredWordsArgument
+from madbench.cli.options import StoredOptions, StoredWordsArgument
 from madbench.cli.parameters import option
+from madbench.cli.print_options import PrintOptions
 from madbench.cli.printing import print_text_table, tracked
+from madbench.cli.registrations import print_registered, print_registration
 from madbench.cli.words import split_list
 from madbench.errors import ConfigError, did_you_mean
 from madbench.report.commands import option_words, protocol_words
@@ -35,34 +36,64 @@ def findings(
     words: StoredWordsArgument = None,
     claims: options.ClaimsOption = "hypermlp",
     explain: option(
-        str | None, "All about one claim, such as lag; all for every claim.", metavar="CLAIM", completes="CLAIM"
+        str | None, "Everything about one claim, such as lag; all: every claim.", metavar="CLAIM", completes="CLAIM"
+    ) = None,
+    register: option(
+        Path | None, "Freeze the claims and the grid of a file, before its runs exist.", metavar="FILE.yaml"
     ) = None,
     registered: option(
-        Path | None, "Exactly what was registered (madbench register); anything else is marked exploratory."
+        Path | None, "Exactly what was registered; anything else is marked exploratory.", metavar="FILE.json"
     ) = None,
+    unscaled: option(
+        bool, "Keep thresholds that are shares of published accuracies in the paper's points.", "--unscaled"
+    ) = False,
     power: option(bool, "Instead of verdicts, how many seeds each claim needs.", "--power") = False,
+    true_gain: option(
+        float | None, "With --power: the true gain at which power is stated, in the units of the column.", "--true-gain"
+    ) = None,
     claim: option(
         list[str] | None, "With --power: only these claims; all by default.", metavar="CLAIM,...", completes="CLAIM,..."
     ) = None,
     *,
     stored: StoredOptions,
-    printed: options.PrintOptions,
+    printed: PrintOptions,
 ) -> None:
     """Judge a paper's claims, or your own, by the stored runs.
 
     Each claim has the pairs of labels that isolate it, the published number, ours
     with an interval over seeds, and a verdict: supported, contradicted or not
-    enough data. What is not stored comes with the command that trains it. The
+    enough data. Missing results are listed with their command. The
     paper's claims are about S/R/G labels and the six MAD tasks; madbench new
     claim writes your own, about any label and column. Protocols are never mixed,
-    as in madbench table.
+    as in madbench table. Thresholds that are shares of published accuracies
+    are scaled to the profile, by the distance from a heuristic to the ceiling
+    here and in the paper; --unscaled keeps the paper's points.
 
     --power: the number of seeds with which a claim would be decided with a
     probability of 80%, if further seeds are like the stored ones: means, spreads
     and shares of solved seeds are drawn from what the stored seeds allow, seeds
     are drawn from these, and tested as for a verdict, at the level that Holm's
-    method leaves the first of as many tests. It needs two stored seeds of every
-    label.
+    method leaves the first of as many tests (assurance). It needs two stored
+    seeds of every label. Beside it stands the power of every gain of the claim:
+    the number of seeds with which an assumed true gain is found beyond the
+    threshold with 80%, and how often, with its Monte-Carlo error, if seeds
+    scatter as in the noise model. --true-gain sets it; the default is no
+    difference for a claim of none, twice the threshold for a claim of a gain,
+    and the published gain if the threshold is 0. At the threshold itself power
+    is the level.
+
+    --register FILE writes FILE's name with .registered.json beside FILE: labels,
+    tasks, seeds, thresholds, every value that enters a verdict, and a hash of all
+    of it. FILE is a grid, as for madbench sweep, with the key claims. Then train
+    it, and read the verdicts with --registered. They are provisional until every
+    run has a result. Runs that were stored before, and values that changed since,
+    are named there.
+
+    [bold]A file to register[/bold]
+
+      claims: [ lag ]
+      labels: [R-12!, R-12o!, G-12!, G-12o!]
+      seeds: 0-4
 
     [bold]Examples[/bold]
 
@@ -71,6 +102,7 @@ def findings(
       madbench findings --claims my_claims.yaml
       madbench findings --profile full --format markdown
       madbench findings -t language_model --format json
+      madbench findings --register lag.yaml
       madbench findings --registered lag.registered.json
       madbench findings --power --claim lag,mixing
       madbench findings --power -t selective_copying --json
@@ -82,15 +114,25 @@ def findings(
 
     if claim and not power:
         raise ConfigError(f"--claim {','.join(claim)}: has no effect without --power; --explain NAME shows one claim")
-    for flag, value in {"--explain": explain, "--registered": registered}.items():
+    for flag, value in {"--explain": explain, "--register": register, "--registered": registered}.items():
         if power and value is not None:
             raise ConfigError(f"{flag} {value}: has no effect with --power")
+    if true_gain is not None and not power:
+        raise ConfigError(f"--true-gain {true_gain:g}: has no effect without --power")
+    if register is not None:
+        for flag, value in {"--explain": explain, "--registered": registered}.items():
+            if value is not None:
+                raise ConfigError(f"{flag} {value}: has no effect with --register")
+        print_registration(register, claims, words, stored, printed)
+        return
     if power:
-        print_power(load_claims(claims), claim, stored.selection(words), printed)
+        print_power(load_claims(claims), claim, stored.selection(words), printed, true_gain)
         return
     if registered is not None:
         if explain is not None:
             raise ConfigError(f"--explain {explain}: has no effect with --registered")
+        if unscaled:
+            raise ConfigError("--unscaled: has no effect with --registered, which has its own lines")
         if claims != "hypermlp":
             raise ConfigError(f"--claims {claims}: has no effect with --registered, which has its own")
         print_registered(words, registered, stored, printed)
@@ -107,7 +149,9 @@ def findings(
         for noun, profile in profiles.items():
             if not profile.comparable_with_paper:
                 sentences.append(f"The {noun} is not comparable with the paper: verdicts are about this {noun}.")
-    rows = judge_claims(results and results.scores, quantities, _command_options(selection, results), asked)
+    rows = judge_claims(
+        results and results.scores, quantities, _command_options(selection, results), asked, not unscaled
+    )
     if explain is not None:
         names = [*dict.fromkeys(row.claim.name for row in rows), "all"]
         if explain not in names:
@@ -116,7 +160,8 @@ def findings(
         if printed.asked == "terminal":
             _print_explanations(rows, explain == "all" and claims == "hypermlp")
             return
-    print_text_table(findings_table(rows, sentences, left_out), printed)
+    table = findings_table(rows, sentences, left_out)
+    print_text_table(table.of_origin(results.origin() if results else ""), printed)
 
 
 def asked_columns(selection: Selection) -> list[str]:
@@ -180,7 +225,13 @@ def _print_explanations(rows: list[Finding], is_all: bool) -> None:
         )
 
 
-def print_power(every: Sequence[Claim], only: list[str] | None, selection: Selection, printed: PrintOptions) -> None:
+def print_power(
+    every: Sequence[Claim],
+    only: list[str] | None,
+    selection: Selection,
+    printed: PrintOptions,
+    true_gain: float | None = None,
+) -> None:
     """Prints how many seeds the claims need, or those of the names ``only``, from the spread of the stored seeds."""
     from madbench.analysis.power import power_table
 
@@ -191,20 +242,7 @@ def print_power(every: Sequence[Claim], only: list[str] | None, selection: Selec
             raise ConfigError(f"--claim {name}: no such claim{did_you_mean(name, claim_names)}")
     stored = selection.select()
     asked = [claim for claim in every if claim.name in names]
-    table = power_table(stored.scores, asked, stored.sentences(), functools.partial(tracked, description="simulating"))
+    table = power_table(
+        stored.scores, asked, stored.sentences(), functools.partial(tracked, description="simulating"), true_gain
+    )
     print_text_table(table, printed)
-
-
-def print_registered(words: list[str] | None, path: Path, stored: StoredOptions, printed: PrintOptions) -> None:
-    """Prints the findings that were registered, and every other claim as exploratory."""
-    from madbench.analysis.findings_table import findings_table
-    from madbench.analysis.registration import load_registration, registered_findings, sentences
-
-    if words or dataclasses.replace(stored, results=options.RESULTS) != StoredOptions():
-        raise ConfigError(
-            "--registered: labels, tasks and protocol are those registered; give only --results beside it"
-        )
-    registration, results = load_registration(path, stored.results)
-    remarks = sentences(registration, path, results)
-    table = findings_table(registered_findings(registration, results), results.sentences())
-    print_text_table(dataclasses.replace(table, caption=" ".join([*remarks, table.caption])), printed)

@@ -10,15 +10,16 @@ from rich.console import Console
 
 from madbench.cli import options
 from madbench.cli.inspection_tables import comparison, page
-from madbench.cli.listings import setting_change
 from madbench.cli.parameters import argument, option, output_option
 from madbench.cli.plot import LayoutOptions
+from madbench.cli.print_options import JsonOption
 from madbench.cli.printing import counted, print_json, print_lines
 from madbench.cli.trained_models import TrainedModel
 from madbench.cli.words import split_list
 from madbench.errors import ConfigError
 from madbench.jobs import Job
 from madbench.suites import suite_of
+from madbench.suites.changes import setting_change
 from madbench.training.devices import resolve_device
 
 if TYPE_CHECKING:
@@ -52,7 +53,7 @@ def inspect(
     shape: LayoutOptions,
     device: options.DeviceOption = "auto",
     results: options.ResultsOption = options.RESULTS,
-    as_json: options.JsonOption = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Show what a trained model does inside its mixers.
 

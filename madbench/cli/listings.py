@@ -17,7 +17,6 @@ from madbench.cli.words import labels_and_overrides
 from madbench.config import PUBLISHED, from_mapping, read_yaml
 from madbench.errors import FamilyError
 from madbench.execute.journal import read_sweeps
-from madbench.jobs import Job
 from madbench.labels import (
     LabelSet,
     available_sets,
@@ -27,12 +26,12 @@ from madbench.labels import (
     explain,
     loaded_families,
     parse,
-    unreadable,
 )
 from madbench.mixers.my import sources
 from madbench.papers import loaded_papers
 from madbench.store.runs import Run
 from madbench.suites import Suite, broken_suites, suites
+from madbench.suites.changes import setting_change
 from madbench.suites.profile import field_names
 from madbench.tasks import broken_tasks, loaded_tasks
 
@@ -156,32 +155,6 @@ def _stored_runs(results: Path | None) -> list[Run]:
     for problem in store.problems:
         warn(problem)
     return runs
-
-
-_SETTING_CHANGES: dict[str, str] = {}
-
-
-def setting_change(job: Job) -> str:
-    """The named setting nearest to the job's, what it changes, and what else the job changes of a shipped profile.
-
-    Of a language model the nearest preset and its changes; of a label or task that is not installed, or is broken, the
-    whole setting.
-    """
-    key = repr((_family_name(job.label), job.task, job.family, job.setting, job.model, job.mixer, job.training))
-    if key not in _SETTING_CHANGES:
-        _SETTING_CHANGES[key] = " ".join(_setting_change(job))
-    return _SETTING_CHANGES[key]
-
-
-def _family_name(label: str) -> str:
-    return label.partition(":")[0] if ":" in label else ""
-
-
-def _setting_change(job: Job) -> list[str]:
-    suite = suites().get(job.suite)
-    if suite is None or unreadable(job.label) or job.task in broken_tasks() or job.task not in suite.tasks():
-        return [f"{key}={value}" for key, value in job.setting.items()]
-    return suite.job_setting(job)
 
 
 _PUBLISHED = "published: MAD average of the paper's Table 1, in percent"

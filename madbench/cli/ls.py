@@ -8,20 +8,25 @@ from rich.cells import cell_len
 from rich.console import Console
 
 from madbench.cli.listings import Rows, listings, overview
-from madbench.cli.options import RESULTS, JsonOption
+from madbench.cli.options import RESULTS
 from madbench.cli.parameters import argument, option
+from madbench.cli.print_options import JsonOption
 from madbench.cli.printing import PLAIN, print_json, print_lines, table_lines
 from madbench.cli.sweeps import print_sweeps
 from madbench.errors import ConfigError, did_you_mean
+from madbench.labels.names import spelled
 from madbench.suites import Suite, main_suite, suites
+
+OTHER_WORDS = {"sets": "variants"}
+"""What a kind is called elsewhere: sets of labels are in the folder variants."""
 
 
 def ls(
     kind: argument(
         str | None,
         "KIND",
-        "labels, variants, suites, tasks, profiles, presets, families, modules, papers, runs, sweeps, or a suite's "
-        "profiles.",
+        "labels, variants (sets), suites, tasks, profiles, presets, families, modules, papers, runs, sweeps, or a "
+        "suite's profiles.",
     ) = None,
     specs: argument(
         list[str] | None,
@@ -55,7 +60,7 @@ def ls(
       madbench ls runs --json               all of each run but its curve
       madbench ls sweeps --results /data/runs --watch
     """
-    kinds = listings()
+    kinds, kind = listings(), OTHER_WORDS.get(kind, kind)
     if kind is not None and kind not in kinds:
         raise ConfigError(f"ls: unknown kind {kind!r}{did_you_mean(kind, kinds)}")
     if specs and kind not in ("labels", "runs"):
@@ -115,7 +120,7 @@ def _print_runs(console: Console, rows: Rows) -> None:
         speed = details.get("steps_per_second")
         if not speed and details.get("seconds"):
             speed = details["steps"] / details["seconds"]
-        line = {"label": row["label"], "task": row["task"], "setting": row["setting_change"]}
+        line = {"label": spelled(row["label"]), "task": row["task"], "setting": row["setting_change"]}
         line |= {"lr": f"{training['learning_rate']:g}", "wd": f"{training['weight_decay']:g}"}
         line |= {"seed": row["seed"], "status": row["status"]}
         suite = suites().get(row["suite"])

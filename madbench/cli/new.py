@@ -91,7 +91,8 @@ def new(
              by, in the units of the column: points of accuracy, nats per token,
              steps.
     A ~ B    A is as good as B: neither a gain nor a loss as large as the number
-             behind within.
+             behind within, by two one-sided tests. A = B is the same.
+    A >= B   A is no worse than B: no loss as large as the number behind within.
     Both sides are labels or sets, and the mean over their pairs decides; with
     every in front each pair has to. FACTOR in LABELS has the pairs of these
     labels that differ in that factor alone.
@@ -103,6 +104,7 @@ def new(
       madbench new module my_mixer
       madbench new claim 'G-cg-q > S on in_context_recall by 5' -o my_claims.yaml
       madbench new claim 'cd:gla ~ S on compression,memorization within 2'
+      madbench new claim 'R-pc >= S-pc on mad_average within 2'
       madbench new claim 'every @quick > S on mad_average' --name all
       madbench new claim 'conv in @quick on mad_average,loss_l5'
       madbench findings --claims my_claims.yaml

@@ -11,13 +11,11 @@ from typing import TYPE_CHECKING, Literal
 
 import typer
 
-from madbench.analysis.marked_text import Width
 from madbench.cli.parameters import argument, option
-from madbench.cli.printing import Format, tracked
+from madbench.cli.printing import tracked
 from madbench.cli.words import labels_and_overrides, split_list
-from madbench.errors import ConfigError
 from madbench.jobs import Budget, Fidelity
-from madbench.labels import expand, names
+from madbench.labels import expand
 from madbench.labels.names import spelled_in
 from madbench.store.runs import Snapshot
 
@@ -45,17 +43,24 @@ _STORED_HELP = LABELS_HELP + " All labels in the store by default."
 StoredWordsArgument = argument(list[str] | None, "LABEL|KEY=VALUE", _STORED_HELP)
 ProfileOption = option(
     str | None,
-    "quick, full, or a YAML file like those in tasks/profiles; for another suite than MAD, one of its profiles.",
+    "evening, quick (a first look), full (the paper's size), or a YAML file like those in tasks/profiles; for another "
+    "suite than MAD, one of its profiles. madbench ls profiles says what each is for.",
     "--profile",
     "-p",
     completes="PROFILE",
-    show_default="the usual one of the suite: quick, or tiny of language models",
+    show_default="the usual one of the suite: evening, or tiny of language models",
 )
 FidelityOption = option(
     Fidelity, "corrected: our protocol. published: the reference implementation's, quirks included."
 )
 BudgetOption = option(Budget, _BUDGET_HELP)
-NotesOption = option(bool, "Explain below the table how the numbers were computed and tested.", "--notes")
+SpreadOption = option(
+    Literal["interval", "sd"],
+    "What follows a mean: half of its 95% interval, or the plain standard deviation of the seeds.",
+)
+BaselinesOption = option(
+    bool, "Also show what a guess and the best answer without context score, below the labels.", "--baselines"
+)
 ResultsOption = option(Path, "Folder of the run store.")
 ClaimsOption = option(
     str,
@@ -64,7 +69,6 @@ ClaimsOption = option(
     metavar="FILE.yaml|PAPER",
     completes="PAPER",
 )
-JsonOption = option(bool, "Print JSON for a program instead of a table.", "--json")
 TasksOption = option(
     list[str] | None,
     TASKS_HELP,
@@ -93,9 +97,7 @@ DtypeOption = option(
     str | None, "Type of nanoGPT's ids, such as uint32.", show_default="what the ids fit", completes="DTYPE"
 )
 ForceOption = option(bool, "Train again what the store has already.", "--force")
-KeepWeightsOption = option(
-    bool, "Store the weights with each run, as is always done for language models.", "--keep-weights"
-)
+KeepWeightsOption = option(bool, "Store the weights with each run, as always for language models.", "--keep-weights")
 DetailsOption = option(bool, "With --dry-run: also show memory, and parameters by group.", "--details")
 
 RESULTS = Path("results")
@@ -128,9 +130,9 @@ class TrainingOptions:
     ) = None
     group: option(
         int | None,
-        "auto or N: jobs that differ in seed and rate alone share a step, at most N at a time. auto: at most 8, and "
-        "where a few steps of them are measured to be faster so; nothing is measured that trains in seconds. On the "
-        "CPU that is where sequences and batches are tiny, and only sweeps of many jobs a slot have groups.",
+        "auto or N: jobs that differ in seed and rate alone share a step, at most N at a time. auto: at most 8, "
+        "if a timing test shows a speed-up; jobs of seconds are not tested. On a CPU groups help with tiny sequences "
+        "and batches, in sweeps of many jobs a slot.",
         parser=parse_group,
         metavar="auto|N",
         completes="auto",
@@ -141,55 +143,25 @@ class TrainingOptions:
     ) = False
     compile: option(
         Literal["never", "auto", "always"],
-        "torch.compile, which needs a C++ compiler; auto: where five minutes or more are left and compiled steps are "
-        "measured to be faster.",
+        "torch.compile, which needs a C++ compiler; auto: if five minutes or more are left and a timing test shows "
+        "a speed-up.",
     ) = "never"
     track: option(
         list[str] | None,
         "Also log to tensorboard, wandb or trackio, comma-separated; each is an extra.",
         completes="TRACKER",
     ) = None
+    track_project: option(
+        str | None, "With --track: the project there.", show_default="WANDB_PROJECT of wandb, else madbench"
+    ) = None
+    track_name: option(
+        str | None,
+        "With --track: names of runs, of {row} (the label and what its row of the grid changes), {label}, {task}, "
+        "{seed} and {id}.",
+        show_default="'{row} {task} seed {seed}'",
+    ) = None
     force: ForceOption = False
     dry_run: option(bool, "Show jobs, parameters, FLOPs and a time estimate; train nothing.", "--dry-run") = False
-
-
-@dataclass(frozen=True)
-class NameOptions:
-    """Options of every verb that shows results of labels."""
-
-    name: option(
-        list[str] | None, "Show a label by a name: --name 'cd:gdn-cg=Gated DeltaNet'. A set's file may have names too."
-    ) = None
-
-    def __post_init__(self):
-        names.ask_words(self.name or ())
-
-
-@dataclass(frozen=True)
-class PrintOptions(NameOptions):
-    """Options of every verb that prints tables of results."""
-
-    format: option(Format, "How to print the tables.", "--format", "-f") = "terminal"
-    as_json: JsonOption = False
-    notes: NotesOption = False
-    label: option(str | None, r"With --format latex: what \ref names, such as tab:ablation.", metavar="NAME") = None
-    latex_width: option(
-        Width | None,
-        "With --format latex: as wide as a column of a two-column page, or as the page.",
-        show_default="a column where it fits",
-    ) = None
-
-    def __post_init__(self):
-        super().__post_init__()
-        if self.as_json and self.format not in ("terminal", "json"):
-            raise ConfigError(f"--json has no effect with --format {self.format}; give one of the two")
-        for flag, value in (("--label", self.label), ("--latex-width", self.latex_width)):
-            if value is not None and self.asked != "latex":
-                raise ConfigError(f"{flag} {value}: has no effect without --format latex")
-
-    @property
-    def asked(self) -> Format:
-        return "json" if self.as_json else self.format
 
 
 @dataclass(frozen=True)

@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
+import shlex
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import typer
 from rich.console import Console
 
 from madbench.cli import options
-from madbench.cli.options import PrintOptions, TrainingOptions
+from madbench.cli.options import TrainingOptions
 from madbench.cli.paper_listings import print_items, print_papers
 from madbench.cli.parameters import argument, option, output_option
 from madbench.cli.plan import ask_before_long, job_states
 from madbench.cli.plot import LayoutOptions, write_figure
+from madbench.cli.print_options import PrintOptions
 from madbench.cli.printing import PLAIN, counted, print_json, print_lines, print_text_table, quantity, table_lines
 from madbench.cli.progress import train_on_screen
 from madbench.cli.training import train_grid
 from madbench.cli.words import labels_and_overrides, split_list
-from madbench.errors import ConfigError
+from madbench.errors import ConfigError, StoreError
 from madbench.execute.base import Policy
 from madbench.experiment import Experiment, prepare
 from madbench.grid import Grid
@@ -33,13 +36,18 @@ if TYPE_CHECKING:
 
 
 def paper(
+    context: typer.Context,
     words: argument(
         list[str] | None,
         "[PAPER [ITEM [KEY=VALUE]]]",
         "A paper, one of its items, and changes of its profile; without words the papers.",
     ) = None,
     profile: option(
-        str, "quick, full (the paper's size), or a YAML file.", "--profile", "-p", completes="SIZE"
+        str,
+        "Size: quick (a laptop's) or full (the paper's); or a profile, or a YAML file.",
+        "--profile",
+        "-p",
+        completes="SIZE",
     ) = QUICK,
     seeds: option(str | None, "Seeds such as 0-2.", show_default="the item's") = None,
     tasks: option(
@@ -51,18 +59,19 @@ def paper(
     slots: options.SlotsOption = None,
     threads: options.ThreadsOption = None,
     force: options.ForceOption = False,
+    corpus: option(Path | None, "Corpus of an item of language models, at a size that has none of its own.") = None,
     dry_run: option(bool, "Show jobs, FLOPs and a time estimate; train nothing.", "--dry-run") = False,
     yes: option(bool, "Train without asking, however long it takes.", "--yes", "-y") = False,
-    figures: option(bool, "Draw what the item has of figures.") = True,
+    figures: option(bool, "Draw the item's figures.") = True,
     output: output_option("Folder of the figures.", show_default="RESULTS/plots") = None,
     shape: LayoutOptions,
     printed: PrintOptions,
 ) -> None:
     """Reproduce a paper's tables, figures, theorems and claims.
 
-    Without an item it lists what a paper holds: the command that makes each, what
-    it gave here and how many of its jobs are stored, and what madbench does not
-    make, with the reason. An item trains the runs that are missing; the
+    Without an item it lists the paper's items: the command that makes each, its
+    result here, how many of its jobs are stored, and, for those that madbench
+    does not make, the reason. An item trains the runs that are missing; the
     same command again trains nothing.
 
     [bold]Examples[/bold]
@@ -76,7 +85,7 @@ def paper(
     names, overrides = labels_and_overrides(words or [])
     name, item_id, labels = (names + [None, None])[:2] + [tuple(names[2:])]
     values = {"--profile": profile != QUICK, "--seeds": seeds, "--tasks": tasks, "--slots": slots, "--yes": yes}
-    values |= {"--threads": threads, "--force": force, "--dry-run": dry_run, "--output": output}
+    values |= {"--threads": threads, "--force": force, "--corpus": corpus, "--dry-run": dry_run, "--output": output}
     values |= {"--width, --no-title and --no-caption": shape != LayoutOptions()} | dict.fromkeys(overrides, True)
     if item_id is None:
         for flag in (flag for flag, value in values.items() if value):
@@ -93,28 +102,41 @@ def paper(
     if item.command:
         for flag in (flag for flag, value in (values | dict.fromkeys(labels, True)).items() if value):
             raise ConfigError(f"{flag} has no effect on {item.id}, which madbench {item.command} makes")
-        call_verb(Request(chosen, item, results=results))
+        group: Any = context.find_root().command
+        verb = group.get_command(context, item.command.split()[0])
+        reads = any(option.name == "results" for option in verb.params)
+        words = ("--results", str(results)) if reads and results != options.RESULTS else ()
+        call_verb(Request(chosen, item, results=results), group.main, words)
         return
     check_profile(item, profile)
     asked = task_names(split_list(tasks) or ())
     request = Request(chosen, item, profile, seeds, labels, asked, tuple(overrides), device, results)
     measure, policy = measure_of(item), Policy(redo=force)
     planned = measure.plan(request)
-    if printed.asked == "terminal" and not dry_run:
+    from madbench.training.distributed import is_first
+
+    if printed.asked == "terminal" and not dry_run and is_first():
         print(*measure.introduction(request), sep="\n")
     trained = None
+    if corpus is not None and not isinstance(planned, Grid):
+        raise ConfigError(f"--corpus {corpus}: has no effect on {item.id}, which trains no language model")
     if planned is None and dry_run:
         raise ConfigError(f"--dry-run has no effect on {item.id}: it trains nothing")
     if isinstance(planned, Grid):
-        training = TrainingOptions(device=device, results=results, slots=slots, threads=threads, dry_run=dry_run)
-        if not dry_run and not yes:
-            experiment = prepare(planned, is_remote=False, device=device, results=results)
-            ask_before_long(experiment, policy, slots=slots, threads=threads)
+        where = {"device": device, "results": results, "corpus": corpus}
+        training = TrainingOptions(**where, slots=slots, threads=threads, dry_run=dry_run)
         keep = measure.keeps_weights(request) and not dry_run
+        needs_weights = keep and not force
+        if not dry_run and (needs_weights or not yes):
+            experiment = prepare(planned, is_remote=False, **where)
+            if needs_weights and (note := experiment.note_on_weights()):
+                raise StoreError(f"{item.id} measures trained models: {note}; or name another folder with --results")
+            if not yes:
+                ask_before_long(experiment, policy, slots=slots, threads=threads)
         trained = train_grid(planned, policy, training, keep, has_tables=False, printed=printed)
     elif planned is not None:
         trained = _train(planned, policy, slots, threads, dry_run, printed)
-    if dry_run:
+    if dry_run or not is_first():
         return
     with Console(stderr=True).status("measuring"):
         made = measure.decide(request, trained)
@@ -170,13 +192,11 @@ def _print_jobs(experiment: Experiment, policy: Policy, printed: PrintOptions) -
     console.print(f"{counted(len(experiment.jobs), 'job')}, {len(todo)} to do. FLOPs are of one run.", **PLAIN)
 
 
-def call_verb(request: Request) -> None:
-    """Runs the verb that makes the item; a theorem whose check fails is not reproduced."""
-    from madbench.cli import app
-
-    command = request.item.command
+def call_verb(request: Request, run_command: Callable[..., int | None], words: Sequence[str] = ()) -> None:
+    """Runs the verb that makes the item, with ``words`` behind it; a theorem whose checks pass is reproduced."""
+    command = shlex.join([*shlex.split(request.item.command), *words])
     Console(stderr=True).print(f"madbench {command}", **PLAIN)
-    code = app(command.split(), prog_name="madbench", standalone_mode=False) or 0
+    code = run_command(shlex.split(command), prog_name="madbench", standalone_mode=False) or 0
     verdicts = {command: "not reproduced" if code else "reproduced"} if request.item.kind == "theorem" else {}
     if verdicts or not code:
         remember(request, Made((), verdicts, {}))

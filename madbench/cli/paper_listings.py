@@ -8,8 +8,8 @@ from pathlib import Path
 
 from rich.console import Console
 
-from madbench.cli.options import PrintOptions
 from madbench.cli.plan import job_states
+from madbench.cli.print_options import PrintOptions
 from madbench.cli.printing import PLAIN, counted, duration, print_json, print_lines, table_lines
 from madbench.execute.base import Policy
 from madbench.papers import Item, Paper, loaded_papers
@@ -48,6 +48,7 @@ def print_items(paper: Paper, results: Path, printed: PrintOptions) -> None:
         made = [f"{state} ({size})" if item.profiles else state for size, state in states.items()]
         row |= {"state": "; ".join(made) or "not run"}
         row |= {"command": command_of(paper, item), "sizes": list(item.profiles), "needs": item.needs}
+        row |= {"availability": item.availability, "note": item.note}
         jobs = jobs_of(Request(paper, item, results=results))
         stored = [*job_states(jobs, results, Policy()).values()].count("done")
         left = 1 - stored / max(1, len(jobs))
@@ -62,5 +63,7 @@ def print_items(paper: Paper, results: Path, printed: PrintOptions) -> None:
         console.print(f"{row['item']}  {row['title']} ({row['place']})", style="bold", **PLAIN)
         jobs = [f"{row['stored']} of {counted(row['jobs'], 'job')} stored"] * bool(row["jobs"])
         cost = [f"about {duration(row['seconds'])}"] if row["seconds"] else []
-        parts = [row["state"], *jobs, *cost, row["command"]] if row["command"] else [row["needs"]]
+        parts = [row["availability"], row["state"], *jobs, *cost, row["command"]] if row["command"] else [row["needs"]]
         console.print("   ", " | ".join(parts), **PLAIN)
+        if row["note"]:
+            console.print("   ", row["note"], **PLAIN)

@@ -1,32 +1,35 @@
-"""Options and arguments of verbs, with their completion, alone and in groups."""
+"""Options and arguments of verbs, alone and in groups."""
 
 from __future__ import annotations
 
+import copy
 import functools
 import inspect
 from collections.abc import Callable
-from dataclasses import fields, is_dataclass
+from dataclasses import dataclass, fields, is_dataclass
 from pathlib import Path
-from typing import Annotated, Any, get_type_hints
+from typing import Annotated, Any, get_args, get_type_hints
 
 import typer
 
-from madbench.cli.completion import completion_of
 from madbench.labels import names
 
 
-def option(type_: Any, help: str, *names: str, completes: str = "", **settings: Any) -> Any:
-    """The type of a parameter that is an option; a ``bool`` without ``names`` also has a ``--no-`` form.
+@dataclass(frozen=True)
+class Completes:
+    """What the shell completes a parameter's value with, as in :func:`madbench.cli.completion.completion_of`."""
 
-    ``completes`` is what the shell completes its value with, as in :func:`madbench.cli.completion.completion_of`.
-    """
-    return Annotated[type_, typer.Option(*names, help=help, autocompletion=completion_of(completes), **settings)]
+    words: str
+
+
+def option(type_: Any, help: str, *names: str, completes: str = "", **settings: Any) -> Any:
+    """The type of a parameter that is an option; a ``bool`` without ``names`` also has a ``--no-`` form."""
+    return Annotated[type_, typer.Option(*names, help=help, **settings), Completes(completes)]
 
 
 def argument(type_: Any, metavar: str, help: str, **settings: Any) -> Any:
     """The type of a parameter that is an argument; the shell completes what its metavar names."""
-    complete = completion_of(metavar)
-    return Annotated[type_, typer.Argument(metavar=metavar, help=help, autocompletion=complete, **settings)]
+    return Annotated[type_, typer.Argument(metavar=metavar, help=help, **settings), Completes(metavar)]
 
 
 def output_option(help: str, **settings: Any) -> Any:
@@ -34,8 +37,11 @@ def output_option(help: str, **settings: Any) -> Any:
     return option(Path | None, help, "--output", "--out", "-o", **settings)
 
 
-def with_groups(verb: Callable) -> Callable:
-    """A command of ``verb`` that has an option for each field of its dataclass arguments."""
+def with_groups(verb: Callable, completion_of: Callable[[str], Callable | None] = lambda words: None) -> Callable:
+    """A command of ``verb`` that has an option for each field of its dataclass arguments.
+
+    ``completion_of`` gives the completion of what :class:`Completes` says.
+    """
     hints = get_type_hints(verb, include_extras=True)
     groups = {name: hint for name, hint in hints.items() if is_dataclass(hint)}
 
@@ -53,6 +59,17 @@ def with_groups(verb: Callable) -> Callable:
         else:
             types, members = hints, [parameter]
         parameters += [member.replace(annotation=types[member.name], kind=parameter.kind) for member in members]
+    parameters = [_completed(member, completion_of) for member in parameters]
     command.__signature__ = inspect.Signature(parameters)
     command.__annotations__ = {member.name: member.annotation for member in parameters}
     return command
+
+
+def _completed(parameter: inspect.Parameter, completion_of: Callable[[str], Callable | None]) -> inspect.Parameter:
+    """``parameter`` with its completion; verbs share the types of options, so theirs stay as they are."""
+    type_, *details = get_args(parameter.annotation) if hasattr(parameter.annotation, "__metadata__") else [None]
+    for completes in (detail for detail in details if isinstance(detail, Completes)):
+        info = copy.copy(details[0])
+        info.autocompletion = completion_of(completes.words)
+        return parameter.replace(annotation=Annotated[type_, info])
+    return parameter

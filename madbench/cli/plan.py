@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import shlex
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -24,6 +25,8 @@ from madbench.suites.base import Size
 MOST_SHOWN = 100  # lines of a table that a person reads; the JSON has all
 LONG = 600.0  # seconds of training beyond which is asked first
 STATES = ("done", "todo", "failed")
+LARGE_FLOPS = 1e18  # of a job, most of an hour of a large GPU, from which a plan says how several GPUs train it
+GPU, GPUS, SHARE = "NVIDIA H100 80GB HBM3", 8, 0.4  # a node, and the share of its peak that training usually reaches
 _ADDED = ("jobs", *STATES, "steps", "flops", "estimated_seconds")
 
 
@@ -85,7 +88,34 @@ def make_plan(
     counts = {state: list(states.values()).count(state) for state in STATES}
     needed = sum(shift["estimated_seconds"] for shift in shifts)
     totals = {"jobs": len(states), **counts, "estimated_seconds": needed, "notes": experiment.notes}
+    totals |= {"node": _node(sum(sizes[job.id].flops for job in todo))} if _has_large(todo) else {}
     return {"cells": cells, "shifts": shifts} | totals
+
+
+def _has_large(jobs: Sequence[Job]) -> bool:
+    """Whether there is a job that several GPUs of torchrun can share and should."""
+    return any(suite_of(job).uses_all_cores and size_of(job).flops > LARGE_FLOPS for job in jobs)
+
+
+def _node(flops: float) -> dict[str, Any]:
+    """The assumed seconds of a node of GPUs, and this command as torchrun trains it there and on two of them."""
+    from madbench.training.devices import peak_flops
+
+    words = shlex.join(["-m", "madbench", *_training_words(sys.argv[1:])])
+    several = f"--nnodes 2 --nproc-per-node {GPUS} --rdzv-backend c10d --rdzv-endpoint HOST:29500"
+    commands = {"one": f"torchrun --nproc-per-node {GPUS} {words}", "two": f"torchrun {several} {words}"}
+    seconds = flops / (GPUS * SHARE * peak_flops(GPU, "bfloat16"))
+    return {"gpu": GPU, "gpus": GPUS, "share_of_peak": SHARE, "assumed_seconds": seconds, "commands": commands}
+
+
+def _training_words(words: Sequence[str]) -> list[str]:
+    """A command without what only a plan has, and what torchrun refuses; nobody is asked there."""
+    left, skips = [], False
+    for word in words:
+        if not skips and word not in ("--dry-run", "--json") and word.partition("=")[0] not in ("--threads", "--slots"):
+            left.append(word)
+        skips = word in ("--threads", "--slots")
+    return [*left, *["--yes"] * (left[:1] == ["paper"] and not {"--yes", "-y"} & {*left})]
 
 
 def _by_row_and_task(part: Experiment) -> Iterator[tuple[PlannedRow, list[Job]]]:
@@ -142,6 +172,12 @@ def print_plan(experiment: Experiment, plan: dict[str, Any], by_task: bool = Fal
                 _print_groups(console, cells)
         seconds = duration(shift["estimated_seconds"])
         console.print(f"about {seconds} on {experiment.device} with {shift['text']}\n", **PLAIN)
+    if node := plan.get("node"):
+        hours, share = duration(node["assumed_seconds"]), f"{node['share_of_peak']:.0%} of their peak in bfloat16"
+        console.print(f"{hours} if {node['gpus']} x {node['gpu']} reach {share}, which is assumed, not timed:", **PLAIN)
+        console.print(f"  {node['commands']['one']}", **PLAIN)
+        console.print("on each of two nodes, whose results folder should be one that both see, to resume:", **PLAIN)
+        console.print(f"  {node['commands']['two']}\n", **PLAIN)
     left = f", {plan['failed']} failed and left without --retry" if plan["failed"] else ""
     shared = sum(cell["jobs"] for cell in plan["cells"]) - plan["jobs"]
     common = f" {counted(shared, 'job')} of several rows count{'s' * (shared == 1)} once." if shared else ""

@@ -15,6 +15,7 @@ from madbench.analysis.figures import figure_names, suites_of_figure
 from madbench.analysis.marked_text import Width
 from madbench.cli import options
 from madbench.cli.parameters import argument, option, output_option
+from madbench.cli.print_options import NameOptions
 from madbench.cli.words import labels_and_overrides, names_and_labels, split_list
 from madbench.errors import ConfigError, StoreError, did_you_mean
 from madbench.labels import expand
@@ -68,7 +69,7 @@ def plot(
     ) = None,
     *,
     stored: options.StoredOptions,
-    named: options.NameOptions,
+    named: NameOptions,
     shape: LayoutOptions,
     output: output_option("Folder of the files.", show_default="RESULTS/plots") = None,
     source: option(
@@ -86,11 +87,11 @@ def plot(
     budget      accuracy and L5 against the parameters, with the Pareto front
     difficulty  accuracy against length, vocabulary, examples and noise
 
-    Of more than eight labels, learning, loss and difficulty show eight in colour,
-    the best and S, the others in grey.
+    With more than eight labels, learning, loss and difficulty highlight eight,
+    the best and S, and draw the others in grey.
 
-    For a single column what finds no room on a page is on further ones
-    (scores-2.png and so on), and title and sentences are in scores.txt.
+    For a single column, what does not fit on one page goes to further ones
+    (scores-2.png and so on); title and caption are in scores.txt.
 
     [bold]Examples[/bold]
 

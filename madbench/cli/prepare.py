@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING
 from rich import progress
 from rich.console import Console
 
-from madbench.cli.options import RESULTS, JsonOption, ResultsOption
+from madbench.cli.options import RESULTS, ResultsOption
 from madbench.cli.parameters import argument, option, output_option
+from madbench.cli.print_options import JsonOption
 from madbench.cli.printing import PLAIN, print_json, print_lines, quantity, table_lines
 from madbench.errors import ConfigError
 
@@ -29,7 +30,10 @@ def prepare(
         "them, hf:NAME for a Hugging Face dataset, or stdlib, Python's own standard library.",
     ),
     tokenizer: option(
-        str, "bytes, gpt2, bpe:N to train one of N tokens on this text, or a tokenizer.json.", completes="NEW_TOKENIZER"
+        str,
+        "bytes, gpt2, bpe:N to train one of N tokens on this text, a tokenizer.json of such a one, or "
+        "hf-tokenizer:FOLDER, a folder with the tokenizer.json of a Hugging Face model.",
+        completes="NEW_TOKENIZER",
     ) = "bytes",
     name: option(str | None, "Name of the corpus.", show_default="the source's, and the tokenizer's") = None,
     results: ResultsOption = RESULTS,
@@ -60,6 +64,7 @@ def prepare(
       madbench lm prepare my_texts/ --tokenizer bpe:4096   every file below it
       madbench lm prepare owt2/*.jsonl.zst --tokenizer gpt2 --name openwebtext2
       madbench lm prepare wiki.parquet --text-key article --validation 0.05
+      madbench lm prepare fineweb/*.parquet --tokenizer hf-tokenizer:llama-2-7b
     """
     from madbench.text.documents import BadRowError, Limits
     from madbench.text.prepare import prepare as prepare_corpus
@@ -101,6 +106,8 @@ def prepare(
 
 def default_name(sources: list[str], tokenizer: str) -> str:
     """A name made of the source's, or of the folder of several sources, and the tokenizer's."""
+    from madbench.text.folder_tokenizer import folder_of
+
     first, folders = sources[0], {Path(word).resolve().parent for word in sources}
     is_file = not any(word == "stdlib" or word.startswith("hf:") for word in sources)
     if len(sources) > 1 and (len(folders) > 1 or not is_file):
@@ -115,6 +122,7 @@ def default_name(sources: list[str], tokenizer: str) -> str:
     else:
         stem = path.name if path.is_dir() else path.name.partition(".")[0]
     suffix = Path(tokenizer).stem if tokenizer.endswith(".json") else tokenizer.replace(":", "")
+    suffix = Path(folder_of(tokenizer)).resolve().name if folder_of(tokenizer) else suffix
     return f"{stem or 'corpus'}-{suffix}"
 
 

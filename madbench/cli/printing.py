@@ -7,20 +7,18 @@ import itertools
 import json
 import textwrap
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 from rich.cells import cell_len
 from rich.console import Console
 from rich.progress import track
 
 from madbench.analysis.marked_text import with_minus
+from madbench.cli.print_options import PrintOptions
 from madbench.labels.names import shown_in
 
 if TYPE_CHECKING:
     from madbench.analysis.rendering import TextTable
-    from madbench.cli.options import PrintOptions
-
-Format = Literal["terminal", "markdown", "latex", "csv", "html", "json"]
 
 PLAIN = {"markup": False, "highlight": False, "soft_wrap": True}
 """Settings of a console for text that is not ours or must not be wrapped."""

@@ -22,7 +22,7 @@ from madbench.execute.sweep_state import SweepState, flatten, weights
 from madbench.experiment import Experiment
 from madbench.jobs import Job
 from madbench.labels.names import spelled
-from madbench.trackers import Tracking, open_trackers
+from madbench.trackers import Naming, Tracking, open_trackers
 
 WIDE = 110  # columns from which bars are longer and speeds are shown
 NARROW = 60  # columns below which there are no bars
@@ -174,12 +174,14 @@ def train_on_screen(
     console: Console,
     names: Mapping[str, str],
     track: Sequence[str] = (),
+    naming: Naming = Naming(),
     **run_options: Any,
 ) -> tuple[Summary, dict[str, str]]:
     """Trains what is missing, with the ``names`` of jobs by id on the screen; gives by id why jobs failed, too.
 
-    The events of the executor also go to the journal and the trackers ``track``; under torchrun only the first process
-    has these. Raises ``MissingExtraError`` and ``ConfigError`` for a tracker that cannot be used.
+    The events of the executor also go to the journal and to the trackers ``track``, where ``naming`` says what runs are
+    called; under torchrun only the first process has these. Raises ``MissingExtraError`` and ``ConfigError`` for a
+    tracker that cannot be used.
     """
     from madbench.training.distributed import is_first
 
@@ -192,7 +194,7 @@ def train_on_screen(
         with ExitStack() as stack:
             if is_first():
                 if track:
-                    observers.append(stack.enter_context(Tracking(open_trackers(track, results), warn)))
+                    observers.append(stack.enter_context(Tracking(open_trackers(track, results, naming), warn)))
                 observers.append(stack.enter_context(Journal(results, jobs, title, command_line(), warn)))
             screen = stack.enter_context(RunScreen(jobs, title, console, names))
 

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
+import tempfile
 from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
 
 from rich.console import Console
 
 from madbench.cli import options
 from madbench.cli.options import StoredOptions, StoredWordsArgument
 from madbench.cli.parameters import option, output_option
-from madbench.cli.printing import quantity
+from madbench.cli.print_options import NameOptions
+from madbench.cli.printing import counted, quantity
+from madbench.errors import ConfigError
 from madbench.execute.journal import command_line
 from madbench.files import explain_os_errors, write_atomically
 
@@ -19,10 +25,18 @@ def report(
     words: StoredWordsArgument = None,
     *,
     stored: StoredOptions,
-    named: options.NameOptions,
+    named: NameOptions,
     output: output_option("The file to write.", show_default="report.html in the results") = None,
     claims: options.ClaimsOption = "hypermlp",
+    spread: options.SpreadOption = "interval",
+    baselines: options.BaselinesOption = False,
     open_it: option(bool, "Show it in the browser.", "--open") = False,
+    archive: option(
+        list[Path] | None,
+        "Write a leaderboard of the runs of this archive instead; several times for several archives.",
+        "--archive",
+        metavar="FILE",
+    ) = None,
 ) -> None:
     """Write one HTML file with all tables, figures, findings and runs.
 
@@ -31,30 +45,72 @@ def report(
     the command that trains it again. The report says what is missing. Protocols
     are never mixed, as in madbench table.
 
+    With --archive it is a leaderboard: a table for each protocol of the archives,
+    and beside each row the archives that it rests on. --profile names the file of
+    runs that follow no shipped profile. The results folder is not touched.
+
     [bold]Examples[/bold]
 
       madbench report --open
       madbench report @table1 --profile full -o table1.html
-      madbench report -t language_model
+      madbench report -t language_model --spread sd
+      madbench report --archive ours.tar.xz --archive theirs.tar.xz
     """
+    written = f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC"
+    if archive:
+        chosen = {"labels": words, "--claims": claims != "hypermlp", "--baselines": baselines}
+        path = output or Path("leaderboard.html")
+        _write(path, _leaderboard(archive, chosen, stored, spread, written), counted(len(archive), "archive"))
+        _open(path, open_it)
+        return
     from madbench.analysis.claims import load_claims
     from madbench.report.page import report_page
 
     asked, selection = load_claims(claims), stored.selection(words)
     selected = selection.select()
     with Console(stderr=True).status("making the tables and figures"):
-        page = report_page(selected, selection.labels, asked)
-        content = page.render(command_line(), f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC")
+        page = report_page(selected, selection.labels, asked, shows=spread, shows_baselines=baselines)
+        content = page.render(command_line(), written)
     path = output or stored.results / "report.html"
-    with explain_os_errors(path.parent):
-        path.parent.mkdir(parents=True, exist_ok=True)
-    write_atomically(path, content)
-    print(f"{path}: {quantity(len(content))}B, {page.count:,} jobs")
+    _write(path, content, f"{page.count:,} jobs")
     for part in page.missing:
         print(f"missing: {part.text}")
         if part.command:
             print(f"  {part.command}")
-    if open_it:
+    _open(path, open_it)
+
+
+def _leaderboard(
+    archives: list[Path], chosen: dict[str, Any], stored: StoredOptions, spread: str, written: str
+) -> bytes:
+    """The page of ``archives``; ``ConfigError`` for what is ``chosen`` and has no effect on it."""
+    from madbench.report.leaderboard import leaderboard
+
+    usual = vars(StoredOptions(profile=stored.profile))
+    given = [name for name, value in chosen.items() if value]
+    given += [f"--{name}" for name, value in vars(stored).items() if value != usual[name]]
+    if given:
+        raise ConfigError(f"{given[0]}: no effect with --archive, which shows every run of the archives")
+    with (
+        tempfile.TemporaryDirectory(prefix="madbench-") as work,
+        Console(stderr=True).status("reading the archives and making the tables"),
+    ):
+        board = leaderboard(archives, Path(work), shows=spread, profile=stored.profile)
+        for line in board.left_out:
+            print(f"left out: {line}", file=sys.stderr)
+        command = shlex.join(["madbench", "report", *(word for path in archives for word in ("--archive", path.name))])
+        return board.render(command, written)  # without folders, as it is made to be shared
+
+
+def _write(path: Path, content: bytes, what: str) -> None:
+    with explain_os_errors(path.parent):
+        path.parent.mkdir(parents=True, exist_ok=True)
+    write_atomically(path, content)
+    print(f"{path}: {quantity(len(content))}B, {what}")
+
+
+def _open(path: Path, is_asked: bool) -> None:
+    if is_asked:
         import webbrowser
 
         if not webbrowser.open(path.resolve().as_uri()):

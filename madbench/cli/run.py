@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from madbench.cli import options
-from madbench.cli.options import PrintOptions, TrainingOptions
+from madbench.cli.options import TrainingOptions
 from madbench.cli.parameters import argument
+from madbench.cli.print_options import JsonOption, NotesOption, PrintOptions
 from madbench.cli.training import train_labels
 from madbench.cli.words import labels_and_overrides, split_list
 
@@ -22,17 +23,17 @@ def run(
     training: TrainingOptions,
     keep_weights: options.KeepWeightsOption = False,
     details: options.DetailsOption = False,
-    as_json: options.JsonOption = False,
-    notes: options.NotesOption = False,
+    as_json: JsonOption = False,
+    notes: NotesOption = False,
 ) -> None:
     """Train labels on tasks and as language models, and print tables.
 
-    The same command again does only what is missing. Ctrl-C keeps what is done
-    and checkpoints of the rest; the same command resumes. madbench ls profiles
+    The same command again trains only what is missing. Ctrl-C keeps finished runs
+    and checkpoints of the others; the same command resumes. madbench ls profiles
     lists every KEY, madbench ls presets those of language models, written
-    language_model.KEY=VALUE. A label that a change does not affect is trained
-    and stored as without it; a change that affects no label is an error. On
-    several devices: torchrun --nproc-per-node 8 -m madbench run LABEL.
+    language_model.KEY=VALUE. A label that a change does not affect is trained and
+    stored as without it; a change that affects no label is an error. On several
+    devices: torchrun --nproc-per-node 8 -m madbench run LABEL.
 
     [bold]Examples[/bold]
 

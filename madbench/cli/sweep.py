@@ -17,6 +17,7 @@ import typer
 from madbench.cli import options
 from madbench.cli.executors import MachineOptions
 from madbench.cli.parameters import argument, option
+from madbench.cli.print_options import PrintOptions
 from madbench.cli.training import train_grid
 from madbench.cli.words import labels_and_overrides, split_list
 from madbench.config import parse_seeds, read_yaml, settings_of
@@ -46,7 +47,7 @@ def sweep(
         metavar="'LABEL KEY=VALUE'",
         show_default="the first label with the first values",
     ) = None,
-    profile: options.ProfileOption = "quick",
+    profile: options.ProfileOption = None,
     tasks: options.TasksOption = None,
     fidelity: options.FidelityOption = "corrected",
     *,
@@ -60,18 +61,18 @@ def sweep(
     max_failures: option(int | None, "Start no further job after so many have failed.", min=1) = None,
     time_limit: option(
         str | None,
-        "Stop a job after this time, such as 90s, 30m or 2h; it has failed. Jobs of a group (--group) that have not "
-        "ended by then resume alone, with as long again.",
+        "Stop a job after this time, such as 90s, 30m or 2h; it counts as failed. Jobs of a group (--group) that have "
+        "not ended by then resume alone, with the same limit again.",
         metavar="TIME",
     ) = None,
-    printed: options.PrintOptions,
+    printed: PrintOptions,
 ) -> None:
     """Train a grid of labels and settings; compare it with a baseline.
 
-    The table has a row a label and setting, each compared with the baseline. The
-    same command again does only what is missing, and a larger grid only what is
-    new. Rows that a setting leaves as they are share their runs; a setting that
-    changes no row is an error. A grid in a file has the keys labels, tasks,
+    The table has one row for each label and setting, compared with the baseline.
+    The same command again trains only what is missing, and a larger grid only
+    what is new. Rows that a setting does not change share their runs; a setting
+    that changes no row is an error. A grid in a file has the keys labels, tasks,
     seeds, profile, fidelity, budget, set, vary, mode, baseline, rows and
     description:
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from madbench.cli import options
 from madbench.cli.options import StoredOptions, StoredWordsArgument
 from madbench.cli.parameters import option
+from madbench.cli.print_options import PrintOptions
 from madbench.cli.printing import print_text_table
 from madbench.errors import ConfigError
 
@@ -23,31 +24,42 @@ def table(
         completes="COLUMN",
     ) = "label",
     published: option(bool, "Show the paper's numbers under a profile of another size, too.", "--published") = False,
-    printed: options.PrintOptions,
+    baselines: options.BaselinesOption = False,
+    spread: options.SpreadOption = "interval",
+    ranks: option(
+        bool,
+        "Show ranks in place of means, with 95% intervals that hold for all labels of a column at once.",
+        "--ranks",
+    ) = False,
+    printed: PrintOptions,
 ) -> None:
     """Tabulate stored runs: means over seeds with 95% intervals.
 
     Labels that may be the best of a column are marked. Every suite has one
     protocol: profile, fidelity, budget and overrides are never mixed, nor presets
     and corpora of language models. So give the same profile, overrides, fidelity
-    and budget as for madbench run, which prints the command that shows its table
-    again. Where several protocols are stored, they are listed with how to choose
-    one. Suites stand side by side with their main results; of one alone the table
-    has everything: of language models validation loss, bits, loss at equal time
-    and speed.
+    and budget as for madbench run, which prints the command for its table. If
+    several protocols are stored, they are listed with how to choose one. Several
+    suites stand side by side with their main results; one alone shows all: for
+    language models validation loss, bits, loss at equal time and speed.
 
     [bold]Examples[/bold]
 
       madbench table
       madbench table @table1 --profile full --format latex > table1.tex
       madbench table training.epochs=20 --sort mad_average
+      madbench table @table1 --ranks
+      madbench table --spread sd --baselines --format latex
       madbench table -t language_model --thresholds 2.0,1.9,1.8
       madbench table -t compression,language_model -f html > table.html
     """
     from madbench.analysis.tables import stored_table
 
-    losses = losses_of(thresholds)
-    results_table = stored_table(stored.selection(words), thresholds=losses, shows_published=published)
+    for flag in ("--spread sd",) * (spread == "sd") + ("--baselines",) * baselines if ranks else ():
+        raise ConfigError(f"{flag} has no effect with --ranks, which shows no means; give one of the two")
+    shows = {"shows": "rank" if ranks else spread, "shows_baselines": baselines, "shows_published": published}
+    selection = stored.selection(words)
+    results_table = stored_table(selection, thresholds=losses_of(thresholds), **shows)
     print_text_table(results_table.sorted_by(sort), printed)
 
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from madbench.cli import options
-from madbench.cli.options import PrintOptions, TrainingOptions
+from madbench.cli.options import TrainingOptions
 from madbench.cli.parameters import argument, option
+from madbench.cli.print_options import JsonOption, NotesOption, PrintOptions
 from madbench.cli.training import train_labels
 from madbench.cli.words import labels_and_overrides
 
@@ -12,12 +13,16 @@ from madbench.cli.words import labels_and_overrides
 def train(
     words: argument(list[str], "LABEL|KEY=VALUE", options.LABELS_HELP + " KEY=VALUE changes the preset."),
     preset: option(
-        str, "tiny, mini, gpt2, or a YAML file like those in tasks/presets.", "--preset", "-p", completes="PROFILE"
+        str,
+        "tiny, mini, gpt2, fineweb-340m, fineweb-1.3b, or a YAML file like those in tasks/presets.",
+        "--preset",
+        "-p",
+        completes="PROFILE",
     ) = "tiny",
     *,
     training: TrainingOptions,
-    as_json: options.JsonOption = False,
-    notes: options.NotesOption = False,
+    as_json: JsonOption = False,
+    notes: NotesOption = False,
 ) -> None:
     """Train labels as language models and print the table.
 

@@ -6,25 +6,23 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from madbench.cli.listings import setting_change
 from madbench.cli.options import open_stored
 from madbench.cli.parameters import argument
-from madbench.errors import ConfigError, MadbenchError, StoreError
+from madbench.errors import ConfigError, MadbenchError
 from madbench.jobs import WEIGHTS
-from madbench.labels import parse
 from madbench.store.runs import Store
+from madbench.store.trained import stored_weights
 from madbench.suites import suite_of
-from madbench.suites.addressing import tasks_by_suite
 
 if TYPE_CHECKING:
     from madbench.text.corpus import Corpus
 
-ModelArgument = argument(
-    str,
-    "RUN",
+_RUN_HELP = (
     "A label with one run, the first digits of a run's id (madbench ls runs), or a file of weights: "
-    "weights.safetensors or checkpoint.pt.",
+    "weights.safetensors or checkpoint.pt."
 )
+ModelArgument = argument(str, "RUN", _RUN_HELP)
+ModelsArgument = argument(list[str], "RUN", f"{_RUN_HELP} One or more.")
 
 
 class TrainedModel:
@@ -42,13 +40,18 @@ class TrainedModel:
         is_file = Path(name).is_file()
         if tasks and is_file:
             raise ConfigError(f"--tasks {','.join(tasks)}: has no effect on {name}, a file of one run")
-        self.weights = Path(name) if is_file else _stored_weights(name, results, is_of_text, tasks)
+        self.weights = Path(name) if is_file else stored_weights(name, open_stored(results), is_of_text, tasks)
         self.model, self.job = load_model(self.weights)
         if is_of_text and not suite_of(self.job).takes_corpus:
             raise ConfigError(f"{self.weights}: weights of task {self.job.task}; only language models can be used here")
         folder = self.weights.absolute().parent
         is_stored = folder.name == self.job.id and folder.parent.name == "runs" and self.weights.name == WEIGHTS
         self.store = Store.open(folder.parents[1], create=False) if is_stored else None
+
+    @property
+    def where_stored(self) -> str:
+        """A line on where measurements of the model are."""
+        return f"stored with run {self.job.id}" if self.store else f"not stored: {self.weights} is not in a store"
 
     def corpus(self, named_folder: Path | None, tokenizer: str | None = None, dtype: str | None = None) -> Corpus:
         """The corpus of the model: in ``named_folder``, else where its run or the results folder has it.
@@ -80,7 +83,7 @@ class TrainedModel:
             return corpus
         if useless := [f"--{name} {value}" for name, value in asked.items() if value is not None]:
             raise ConfigError(f"{', '.join(useless)}: no effect without --corpus, the folder whose files it is of")
-        recorded = [Path(described["folder"])] if described else []
+        recorded = [Path(described["folder"])] if "folder" in described else []  # imported runs have none
         problems = []
         for place in dict.fromkeys([*recorded, *(path.absolute() for path in sorted(cache.glob("*/")))]):
             try:
@@ -92,26 +95,3 @@ class TrainedModel:
                 return corpus
         problem = f"its corpus {digest} is not in {cache}; name its folder with --corpus"
         raise ConfigError(f"{self.weights}: {problem}{''.join(problems)}")
-
-
-def _stored_weights(name: str, results: Path, is_of_text: bool, tasks: Sequence[str] | None) -> Path:
-    store = open_stored(results)
-    chosen = None if tasks is None else tasks_by_suite(tasks)
-    stored = [
-        run for run in store.runs(with_curves=False) if chosen is None or run.job.task in chosen.get(run.job.suite, ())
-    ]
-    stored = [run for run in stored if not is_of_text or suite_of(run.job).takes_corpus]
-    named = [run for run in stored if run.job.id.startswith(name)]
-    named = named or [run for run in stored if run.job.label == str(parse(name))]
-    usable = [run for run in named if store.has_weights(run.job.id)]
-    if not usable and named and not is_of_text:
-        command = "the command that trained it trains it again, and keeps them, with --keep-weights --force"
-        raise StoreError(f"{results}: {name!r} is stored without weights; {command}")
-    if not usable:
-        of_any = "madbench lm" if is_of_text else "madbench run LABEL -t TASK --keep-weights"
-        elsewhere = f"{of_any} trains one, and an unfinished one is in {results}/work/ID/checkpoint.pt"
-        raise StoreError(f"{results}: no finished {'language model' if is_of_text else 'run'} {name!r}; {elsewhere}")
-    if len(usable) > 1:
-        lines = [f"  {run.job.id}  {run.job.task} {setting_change(run.job)}, seed {run.job.seed}" for run in usable]
-        raise StoreError(f"{results}: {len(usable)} runs are {name!r}; name one by its id:\n" + "\n".join(lines))
-    return store.kept_file(usable[0].job.id, WEIGHTS)

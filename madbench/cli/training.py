@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING, Any
 import typer
 from rich.console import Console
 
-from madbench.cli.options import PrintOptions, TrainingOptions
+from madbench.cli.options import TrainingOptions
 from madbench.cli.plan import make_plan, print_plan
+from madbench.cli.print_options import PrintOptions
 from madbench.cli.printing import PLAIN, counted, first_of, print_json, print_text_table
 from madbench.cli.progress import train_on_screen
-from madbench.config import parse_seeds
+from madbench.config import parse_seeds, settings_of
 from madbench.errors import ConfigError
 from madbench.execute.base import Executor, Policy, Summary, reason
 from madbench.experiment import Experiment, labels_of_tasks, prepare
@@ -23,7 +24,7 @@ from madbench.grid import Grid, Row
 from madbench.labels import expand
 from madbench.report.commands import option_words
 from madbench.store.runs import Snapshot
-from madbench.trackers import parse_names
+from madbench.trackers import RUN_NAME, Naming, parse_names
 
 if TYPE_CHECKING:
     from madbench.analysis.scores import Results
@@ -73,11 +74,11 @@ def train_grid(
         raise ConfigError("--details has no effect without --dry-run")
     if printed.notes and options.dry_run:
         raise ConfigError("--notes has no effect with --dry-run, which shows no results")
-    trackers = parse_names(options.track)
+    trackers, naming = parse_names(options.track), _naming(options)
     console = Console(stderr=True, quiet=not is_first())
     with console.status("opening the corpus and planning"):
         where = {name: getattr(options, name) for name in ("device", "results", "corpus", "tokenizer", "dtype")}
-        experiment = prepare(grid, is_remote=executor is not None, **where)
+        experiment = prepare(grid, is_remote=executor is not None, is_plan=options.dry_run, **where)
     if printed.asked == "csv" and len(experiment.suites) > 1:
         raise ConfigError("--format csv is for one table; choose the tasks of one suite with --tasks")
     without_weights = experiment.note_on_weights() if keep_weights else ""
@@ -98,7 +99,9 @@ def train_grid(
     run_options |= {"executor": executor, "compile": options.compile, "keep_weights": keep_weights}
     run_options |= {"group": options.group, "cuda_graph": not options.no_cuda_graph}
     names = {job.id: row.name for row in experiment.rows for job in row.jobs}
-    summary, failed_now = train_on_screen(experiment, policy, console, names, trackers, **run_options)
+    varied = {job.id: settings_of(row.row.changes) for row in experiment.rows for job in row.jobs}
+    naming = replace(naming, rows=names, varied=varied)
+    summary, failed_now = train_on_screen(experiment, policy, console, names, trackers, naming, **run_options)
     if not is_first():
         return None
     from madbench.analysis.scores import Results
@@ -125,6 +128,15 @@ def train_grid(
         console.print(f"runs: {experiment.results}/runs    {hint}", **PLAIN)
     _print_rest(summary, failures, experiment, policy, console)
     return results
+
+
+def _naming(options: TrainingOptions) -> Naming:
+    """What trackers call projects and runs; ``ConfigError`` for names that nothing is tracked under."""
+    asked = {"--track-project": options.track_project, "--track-name": options.track_name}
+    for flag, value in asked.items():
+        if value is not None and not options.track:
+            raise ConfigError(f"{flag} {value}: has no effect without --track")
+    return Naming(options.track_project or "", options.track_name or RUN_NAME)
 
 
 def _print_rest(

@@ -15,8 +15,9 @@ from rich.text import Text
 
 from madbench.cli.file_problems import find_problems
 from madbench.cli.machine import check_machine
-from madbench.cli.options import RESULTS, JsonOption
+from madbench.cli.options import RESULTS
 from madbench.cli.parameters import argument, option
+from madbench.cli.print_options import JsonOption
 from madbench.cli.printing import counted, print_json
 from madbench.cli.stored_files import check_store
 from madbench.config import from_mapping, read_yaml

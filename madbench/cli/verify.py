@@ -10,8 +10,9 @@ from rich.console import Console
 from rich.table import Column, Table
 from rich.text import Text
 
-from madbench.cli.options import LABELS_HELP, JsonOption
+from madbench.cli.options import LABELS_HELP
 from madbench.cli.parameters import argument, option
+from madbench.cli.print_options import JsonOption
 from madbench.cli.printing import print_json, tracked
 from madbench.errors import ConfigError
 from madbench.labels import expand
@@ -34,13 +35,12 @@ def verify(
     with random weights: causality, an exact parameter count, every path and all
     its gradients against float64 loops on both sides of every block, decoding
     that equals the parallel form, bfloat16 within bounds, and the theorems of the
-    family's paper. Its residual is what is left of the difference that should be
-    none ("<= 1e-09"), or, where two things have to differ, how much they do (">
-    1e-03"). A statement that says nothing about this label is not applicable,
-    with the reason.
+    family's paper. Its residual is the difference that should be zero ("<=
+    1e-09") or, where two things must differ, by how much they do ("> 1e-03"). A
+    statement that does not concern this label is not applicable, with the reason.
 
-    Any family is checked, those of installed packages too. A check that fails
-    means that the operator is not the one that its label names. Exit code 1 then.
+    Families of installed packages are checked too. If a check fails, the operator
+    is not the one that its label names, and the exit code is 1.
 
     [bold]Examples[/bold]
 

@@ -76,7 +76,7 @@ class Policy:
     max_failures: int | None = None  # failures after which no further job starts
     time_limit: float | None = None
     """Seconds after which a job is stopped and stored as failed, with its checkpoint. The jobs of a group that have not
-    ended by then resume alone, with as long again."""
+    ended by then resume alone, with the same limit again."""
 
     def __post_init__(self):
         check_counts(max_failures=self.max_failures)

@@ -36,7 +36,9 @@ def command_line() -> str:
     """The command of this process, as a user would type it again."""
     program = "madbench"
     if "LOCAL_WORLD_SIZE" in os.environ:
-        program = f"torchrun --nproc-per-node {os.environ['LOCAL_WORLD_SIZE']} -m madbench"
+        here = int(os.environ["LOCAL_WORLD_SIZE"])
+        nodes = int(os.environ.get("WORLD_SIZE", here)) // here
+        program = f"torchrun{f' --nnodes {nodes}' * (nodes > 1)} --nproc-per-node {here} -m madbench"
     return f"{program} {shlex.join(sys.argv[1:])}".rstrip()
 
 

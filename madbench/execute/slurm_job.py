@@ -26,6 +26,8 @@ REPORT_SECONDS = 5.0
 LOG_LINES = 20
 LOST = ("TIMEOUT", "PREEMPTED", "NODE_FAIL", "BOOT_FAIL")
 WAITING = ("PENDING", "REQUEUED")
+BEGUN = ("RUNNING", "RESIZING", "SUSPENDED")
+"""States in which a job has begun and goes on by itself, as a suspended one does when its turn comes."""
 ENDED = ("COMPLETED", "FAILED", "CANCELLED", "OUT_OF_MEMORY", "DEADLINE", "TIMEOUT", "NODE_FAIL", "BOOT_FAIL")
 """States of Slurm after which a job does not run any more; a preempted one may be queued again."""
 _SUBMITTED = "_submitted.pkl"  # how submitit's pickles end, behind the Slurm job's id
@@ -149,6 +151,13 @@ def find_left_jobs(folder: Path, job_ids: Collection[str], own: Collection[str])
 def _content(train: Train) -> Any:
     """A training function such that two of equal content do the same."""
     return (train.func, train.args, train.keywords) if isinstance(train, functools.partial) else train
+
+
+def has_ended(job: Any, force: bool) -> bool:
+    """Whether a job has ended; with ``force`` Slurm is asked now. Submitit alone takes a suspended one for ended."""
+    if not job.done(force_check=force):
+        return False
+    return job.paths.result_pickle.exists() or job.watcher.get_state(job.job_id, "cache").split()[0] not in BEGUN
 
 
 def how_it_ended(job: Any) -> tuple[str, Any]:

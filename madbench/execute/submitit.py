@@ -28,11 +28,13 @@ from madbench.errors import ConfigError, TrainingError, require
 from madbench.execute.base import Executor, Outcome, check_counts, source_checkout, worker_environment
 from madbench.execute.driver import Backend, Message, Task, drive
 from madbench.execute.slurm_job import (
+    BEGUN,
     ENDED,
     WAITING,
     LeftJob,
     SlurmCall,
     find_left_jobs,
+    has_ended,
     how_it_ended,
     record_file,
     remove_files,
@@ -176,7 +178,7 @@ class SlurmBackend(Backend):
 
     def _goes_on_with(self, old: LeftJob, state: str, task: Task) -> bool:
         """Whether a Slurm job trains, or will train, the task and nothing besides it that has not ended yet."""
-        is_alive = state == "RUNNING" or (state in WAITING and old.call.asked == self.asked)
+        is_alive = state in BEGUN or (state in WAITING and old.call.asked == self.asked)
         others = set(old.ids) - {job.id for job in task.jobs}
         return is_alive and old.is_training(task) and all(map(self.store.status, others))
 
@@ -202,7 +204,7 @@ class SlurmBackend(Backend):
         for task, job in list(self.jobs.items()):
             yield from self._read_news(task)
             yield from self._read_records(task)
-            is_done, force = job.done(force_check=force), False  # asking of one asks of all
+            is_done, force = has_ended(job, force), False  # asking of one asks of all
             if is_done:
                 kind, value = how_it_ended(job)
                 if kind == "done" and task in self.taken:

@@ -40,6 +40,7 @@ def prepare(
     *,
     device: str = "auto",
     is_remote: bool = False,
+    is_plan: bool = False,
     results: Path | str = "results",
     corpus: Path | str | None = None,
     tokenizer: str | None = None,
@@ -53,6 +54,7 @@ def prepare(
         device: ``auto``, ``cpu``, ``cuda``, ``cuda:1``, ...
         is_remote: whether the device is that of the machines of an executor, ``cpu`` or ``cuda``; ``auto`` precision is
             bfloat16 on the second.
+        is_plan: whether nothing will be trained, so that a preset that says how many ids its corpus has needs none.
         results: folder of the run store; default corpora are below it.
         corpus: of the language model: folder made by ``madbench lm prepare``, or one with nanoGPT's train.bin and
             val.bin; its preset's own by default, which is prepared on first use.
@@ -72,7 +74,7 @@ def prepare(
         if not grid.rows or not grid.seeds:
             raise ConfigError("nothing to train: give at least one label and one seed")
         device = resolve_device(device, is_here=not is_remote)
-        planner = _Planner(grid, device, not is_remote, results, corpus, tokenizer, dtype, precision)
+        planner = _Planner(grid, device, not is_remote, results, corpus, tokenizer, dtype, precision, is_plan)
         rows = [row for suite in suites().values() for row in planner.rows(suite)]
         notes = [*planner.notes_on_corpus(), *planner.notes, *planner.notes_on_left_out()]
         return Experiment(grid, rows, device, results, notes)
@@ -121,6 +123,7 @@ class _Planner:
     tokenizer: str | None
     dtype: str | None
     precision: Precision | None
+    is_plan: bool
 
     def __post_init__(self):
         grid = self.grid
@@ -162,9 +165,12 @@ class _Planner:
             if count > MOST_JOBS:
                 raise ConfigError(f"more than {MOST_JOBS:,} jobs; make a grid of fewer rows or seeds")
         self.notes += _notes_on_equal_rows(planned, plans)
+        for plan in plans:
+            plan.check_spelling()
         for key in dict.fromkeys(key_of(word) for plan in plans for word in plan.idle):
             check_idle(key, [plan for row, plan in zip(planned, plans) if key in map(key_of, row.protocol.overrides)])
         self.notes += [note for word in self.grid.overrides if (note := _note_on_idle(plain(word), plans))]
+        self.notes += _notes_on_schedules(suite, planned)
         return planned
 
     def _protocol(self, suite: Suite, overrides: Sequence[str], name: str) -> Protocol:
@@ -213,7 +219,13 @@ class _Planner:
         return not suite.takes_corpus or self.corpus is not None or has_own_corpus(suite.Profile.load(name))
 
     def _corpus(self, suite: Suite, profile: Profile, name: str) -> Corpus:
+        from madbench.text.corpus import imagined_corpus
+
         if self.corpus is None and not has_own_corpus(profile):
+            if self.is_plan and (ids := getattr(profile, "vocab_size", 0)):
+                note = f"no corpus: {profile.noun} {name} is counted with its {ids:,} ids; --corpus FOLDER trains it"
+                self.notes += [note] * (note not in self.notes)
+                return imagined_corpus(ids)
             raise ConfigError(
                 f"{profile.noun} {name} has no corpus of its own: give --corpus FOLDER, made by madbench lm prepare, "
                 "or with nanoGPT's train.bin and val.bin"
@@ -289,6 +301,15 @@ def _note_on_idle(word: str, plans: Sequence[Plan]) -> str:
     """Which labels an override of all rows decides nothing about; empty for none."""
     labels = dict.fromkeys(label for plan in plans for label in plan.idle.get(word, ()))
     return f"{word} decides nothing about {', '.join(labels)}, trained and stored as without it" if labels else ""
+
+
+def _notes_on_schedules(suite: Suite, rows: Sequence[PlannedRow]) -> list[str]:
+    """A sentence for each length of a schedule that some tasks do not reach, whatever the label."""
+    tasks: dict[str, dict[str, None]] = {}
+    for row in {(row.protocol.profile_name, row.protocol.overrides): row for row in rows}.values():
+        for job in row.jobs:
+            tasks.setdefault(suite.unreached(job), {})[job.task] = None
+    return [f"{', '.join(of_clause)}: {clause}" for clause, of_clause in tasks.items() if clause]
 
 
 def _titles(chosen: Iterable[Suite]) -> str:

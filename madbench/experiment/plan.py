@@ -12,8 +12,9 @@ from madbench.errors import ConfigError
 from madbench.execute.base import Executor, Listener, OnEvent, Policy, Summary, ignore_event
 from madbench.grid import Grid, Row
 from madbench.jobs import Job
+from madbench.store.html import html_table
 from madbench.store.runs import Store
-from madbench.suites import Suite, suites
+from madbench.suites import Suite, size_of, suites
 from madbench.suites.addressing import plain
 from madbench.suites.planning import unique
 from madbench.suites.protocol import Protocol
@@ -43,7 +44,7 @@ class PlannedRow:
         return replace(self.protocol, overrides=tuple(word for word in self.protocol.overrides if word not in own))
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Experiment:
     """A checked plan: nothing has been trained or written yet."""
 
@@ -89,6 +90,27 @@ class Experiment:
             parts.append(f"{' and '.join(dict.fromkeys(others))} not comparable with the paper")
         return "; ".join(parts)
 
+    def __repr__(self) -> str:
+        return f"<Experiment of {len(self.jobs)} jobs: {self.title}>"
+
+    def _repr_html_(self) -> str:
+        missing = {job.id for job in self.missing}
+        rows = []
+        for row in self.rows:
+            sizes = [size_of(job) for job in row.jobs]
+            parameters = {size.parameters for size in sizes}
+            least, most = min(parameters), max(parameters)
+            cells = {"row": row.name, "suite": row.protocol.suite.title, "jobs": len(row.jobs)}
+            cells["to train"] = sum(job.id in missing for job in row.jobs)
+            cells["parameters"] = f"{least:,}" if least == most else f"{least:,} to {most:,}"
+            rows.append(cells | {"FLOPs": float(sum(size.flops for size in sizes))})
+        return html_table(rows, " ".join([f"{self.title}.", *self.notes]))
+
+    @property
+    def missing(self) -> list[Job]:
+        """The jobs that are not stored yet."""
+        return Store(self.results).missing(self.jobs) if (self.results / "runs").is_dir() else self.jobs
+
     def note_on_weights(self) -> str:
         """What to do about stored runs whose weights were not kept; empty where there is none.
 
@@ -130,7 +152,7 @@ class Experiment:
         ``keep_weights`` keeps those of suites that keep none unasked, too.
 
         ``group`` jobs of equal shapes share a step, which changes the result by rounding only. Without a number at most
-        8 do, on this machine and where a few steps of them are measured to be faster so; with a time limit, which is a
+        8 do, on this machine and if a timing test shows a speed-up; with a time limit, which is a
         job's, or unless ``compile`` is ``never``, none. ``cuda_graph`` launches a step on a GPU as one graph.
 
         ``threads`` is how many each job computes in on this machine; by default as OMP_NUM_THREADS or MKL_NUM_THREADS

@@ -8,23 +8,22 @@ import re
 
 from madbench.errors import LabelError, MadbenchError
 from madbench.labels.diagnosis import SHOWN, point_at, show
+from madbench.labels.registry import families, family_of
 
 
 def problem_elsewhere(text: str) -> str | None:
     """What to say of a text that is no label, where its mixer is one of another family; else None."""
-    import madbench.labels as labels
-
     prefix, colon, body = text.partition(":") if ":" in text else ("", "", text)
     if not body or len(text) > SHOWN:
         return None
-    named, is_family = _mixers(), colon and prefix in labels.families()
+    named, is_family = _mixers(), colon and prefix in families()
     own = {_key(name) for name in _by_family().get(prefix, ())} if is_family else set()
     name, rest = next(((body[:end], body[end:]) for end in _ends(body) if _key(body[:end]) in named), ("", ""))
     if _key(name) in own:
         return None
     suggested = [f"{label}{rest}" if _is_label(f"{label}{rest}") else label for label in named.get(_key(name), ())]
     suggested = [label for label in suggested if not is_family or not label.startswith(f"{prefix}:")]
-    if colon and not suggested and _is_label(body):
+    if colon and not suggested and _is_label(body) and not (is_family and _begins_label(f"{prefix}:{body[0]}")):
         name, suggested = body, [body]
     # of two letters too much is near
     if is_family and not suggested and len(_key(name := re.split("[-!]", body)[0])) > 2:
@@ -48,13 +47,22 @@ def _key(name: str) -> str:
 
 
 def _is_label(text: str) -> bool:
-    import madbench.labels as labels
-
     try:
-        labels.family_of(text).parse(text)
+        family_of(text).parse(text)
     except LabelError:
         return False
     return True
+
+
+def _begins_label(text: str) -> bool:
+    """Whether a label of the family that a text names begins with it, as its family says, or its labels show."""
+    try:
+        family = family_of(text)
+        if begins := getattr(family, "begins", None):
+            return begins(text)
+        return any(str(label).startswith(text) for label in getattr(family, "labels", tuple)())
+    except MadbenchError:  # of a package that cannot be loaded, or fails
+        return False
 
 
 @functools.cache
@@ -70,12 +78,10 @@ def _mixers() -> dict[str, list[str]]:
 
 @functools.cache
 def _by_family() -> dict[str, dict[str, str]]:
-    import madbench.labels as labels
-
     mixers = {}
-    for name in labels.families():
+    for name in families():
         try:
-            mixers[name] = dict(getattr(labels.family_of(f"{name}:" if name else ""), "mixers", {}))
+            mixers[name] = dict(getattr(family_of(f"{name}:" if name else ""), "mixers", {}))
         except MadbenchError:  # of a package that cannot be loaded
             continue
     return mixers

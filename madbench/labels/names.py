@@ -15,6 +15,8 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field
 
 from madbench.errors import ConfigError, MadbenchError
+from madbench.labels.parsing import parse
+from madbench.labels.registry import family_of
 
 _TOKEN = re.compile(r"(?<![\w:.])[a-z]+:[\w.+-]*[\w!]")  # of a label with a prefix, in a sentence
 _FIRST = re.compile(r"\S+(?=  |$)")  # the label that begins a row's name, such as ``S-p  model.mix_rank=4``
@@ -70,8 +72,6 @@ def ask(names: Mapping[str, str], *, of_set: bool = False) -> None:
     Raises ``LabelError`` for a text that is no label, ``ConfigError`` for an empty name, for one of two labels and for
     one that is another label.
     """
-    from madbench.labels import parse
-
     current = _names()
     into = current.of_sets if of_set else current.by_user
     for text, name in names.items():
@@ -88,8 +88,6 @@ def ask(names: Mapping[str, str], *, of_set: bool = False) -> None:
 
 def _label_of(text: str) -> str | None:
     """The canonical label that a text is, or None."""
-    from madbench.labels import parse
-
     try:
         return str(parse(text))
     except MadbenchError:
@@ -123,8 +121,6 @@ def of_call(names: Mapping[str, str] | None = None) -> Iterator[None]:
 
 @functools.lru_cache(maxsize=10_000)
 def _with_preset(label: str) -> str:
-    from madbench.labels import family_of, parse
-
     if ":" not in label:
         return label
     try:

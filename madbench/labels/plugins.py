@@ -90,7 +90,8 @@ def named(where: str, kind: type[MadbenchError], own: tuple[type[BaseException],
     except (KeyboardInterrupt, *own):
         raise
     except BaseException as error:  # whatever a package does when it is imported, as a script does that exits
-        said = " ".join(str(error).split())
+        words = " ".join(str(error).split())
+        said = "".join(letter if letter.isprintable() else "?" for letter in words)  # nothing that turns a terminal
         reason = said if isinstance(error, MadbenchError) else ": ".join(filter(None, (type(error).__name__, said)))
         if len(reason) > LONGEST_REASON:
             reason = f"{reason[: LONGEST_REASON - 3]}..."

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,9 +11,15 @@ from madbench.errors import did_you_mean
 
 TEXTS = ("name", "version")
 OPTIONAL_TEXTS = ("syntax", "example", "description")
+OPTIONAL_NAMES = {
+    "mixers": "labels by name",
+    "factor_names": "names by name",
+    "factor_order": "names",
+    "level_order": "names",
+}
 METHODS = ("parse", "factors", "neighbours", "explain", "solve", "build", "checks")
 OPTIONAL_METHODS = (
-    "traits", "effective", "levels", "labels", "factors_of_other", "text_of", "identity", "preset_spelling",
+    "traits", "effective", "levels", "labels", "factors_of_other", "text_of", "identity", "preset_spelling", "begins",
 )  # fmt: skip
 
 
@@ -28,10 +34,16 @@ class Explanation:
     source: str  # name and place in the paper
 
 
-def _label(answer: Any) -> Any:
+def label_of(family: str, answer: Any) -> Any:
+    """What ``parse`` of the family of this name gave, which can be used; else raises ``TypeError``.
+
+    By its text a label is found to be its family's, so that of another family it would be taken for one of that.
+    """
     hash(answer)
     if answer is None or not str(answer):
         raise TypeError(f"a label is expected, not {answer!r}")
+    if not str(answer).startswith(f"{family}:"):
+        raise TypeError(f"a label of this family is expected, {family}:..., not {str(answer)!r}")
     return answer
 
 
@@ -39,6 +51,21 @@ def _text(answer: Any) -> str:
     if not isinstance(answer, str):
         raise TypeError(f"a text is expected, not {answer!r}")
     return answer
+
+
+def _texts_by_name(answer: Any) -> dict[str, str]:
+    texts = dict(answer)
+    if not _are_texts(texts, by_name=True):
+        raise TypeError(f"texts by name are expected, not {texts!r:.60}")
+    return texts
+
+
+def _explanations(answer: Any) -> tuple[Explanation, ...]:
+    rows = tuple(answer)
+    for row in rows:
+        if not isinstance(row, Explanation):
+            raise TypeError(f"rows of madbench.mixers.Explanation are expected, not {row!r:.60}")
+    return rows
 
 
 def _allocation(answer: Any) -> Any:
@@ -61,9 +88,9 @@ def _traits(answer: Any) -> Any:
 ANSWERS: dict[str, Callable[[Any], Any]] = {
     name: lambda answer: answer for name in (*METHODS, *OPTIONAL_METHODS)
 } | {
-    "parse": _label, "factors": dict, "neighbours": tuple, "explain": tuple, "solve": _allocation, "checks": iter,
-    "effective": dict, "levels": dict, "labels": tuple, "identity": _text, "preset_spelling": _text,
-    "traits": _traits,
+    "factors": _texts_by_name, "neighbours": tuple, "explain": _explanations, "solve": _allocation, "checks": iter,
+    "effective": dict, "levels": _texts_by_name, "labels": tuple, "identity": _text, "preset_spelling": _text,
+    "traits": _traits, "begins": bool,
 }  # fmt: skip
 """Of each method of a family what makes its answer one that can be used, or raises."""
 
@@ -84,12 +111,19 @@ def fault_of(family: Any) -> str:
     for name in OPTIONAL_TEXTS:
         if name in members and not isinstance(text := getattr(family, name), str):
             return f"its {name!r} is no text but {text!r}"
-    mixers = getattr(family, "mixers", {})
-    if not isinstance(mixers, Mapping) or any(not isinstance(text, str) for pair in mixers.items() for text in pair):
-        return f"its 'mixers' are no labels by name but {mixers!r}"
+    for name, what in OPTIONAL_NAMES.items():
+        if name in members and not _are_texts(value := getattr(family, name), by_name=what.endswith("by name")):
+            return f"its {name!r} are no {what} but {value!r}"
     if not isinstance(getattr(family, "is_bidirectional", False), bool):
         return f"its 'is_bidirectional' is neither true nor false but {family.is_bidirectional!r}"
     return _fault_of_settings(family.Settings)
+
+
+def _are_texts(value: Any, by_name: bool) -> bool:
+    """Whether a value is a mapping from text to text, or a sequence of texts."""
+    if by_name:
+        return isinstance(value, Mapping) and all(isinstance(text, str) for pair in value.items() for text in pair)
+    return isinstance(value, Sequence) and not isinstance(value, str) and all(isinstance(text, str) for text in value)
 
 
 def _fault_of_settings(settings: Any) -> str:

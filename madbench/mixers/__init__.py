@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from torch import nn
 
 __all__ = [
-    "Allocation", "Check", "Explanation", "Family", "ListedFamily", "Size", "Traits", "build", "label_traits",
-    "own_settings", "solve",
+    "Allocation", "Check", "Explanation", "Family", "ListedFamily", "Size", "Traits", "build", "families_that_see_all",
+    "label_traits", "own_settings", "solve",
 ]  # fmt: skip
 
 
@@ -35,7 +35,7 @@ class Size:
     max_len: int  # longest sequence
     budget: Budget = "strict"  # every parameter counts, and the budget is enforced; or the ranks of the family's paper
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         for name in ("d_model", "n_head", "max_len"):
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, int) or value < 1:
@@ -77,8 +77,9 @@ class Check:
     tolerance: float = 0.0  # largest residual at which it holds
     is_difference: bool = False  # it holds where the residual is *above* the tolerance: two things have to differ
     reason: str = ""  # why it does not apply; it is not run then
+    contradicts: bool = False  # it holds where its source, as that is printed, does not
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         if self.reason:
             object.__setattr__(self, "run", None)
 
@@ -125,6 +126,8 @@ class Family(Protocol):
     def build(self, allocation: Allocation, settings: Any, path: str = "auto") -> nn.Module:
         """The causal mixer, (B, T, D) -> (B, T, D) for T up to ``max_len``, of exactly ``allocation.total`` parameters.
 
+        It refuses what is no batch of sequences (:func:`madbench.mixers.inputs.check_sequences`).
+
         A family whose ``is_bidirectional`` is true takes ``causal=False`` too, where every row sees all tokens.
         Optional: ``step(x, cache, slide)`` decodes one token (B, D) to its row (B, D) and the next cache, None being
         the first; ``prefill(x, slide)`` a prompt (B, T, D) to its rows and the cache after it. ``paths`` are those it
@@ -141,14 +144,18 @@ class Family(Protocol):
     # nothing else was typed; mixers, the labels of named mixers by name; for madbench ls families syntax, example,
     # and description, a sentence on what its mixers are, by default that of its module.
     # Optional: text_of(value), the text of a label for a value that is none, such as a class, or None; identity(label),
-    # what else decides a label's numbers, such as a hash of one module's source.
+    # what else decides a label's numbers, such as a hash of one module's source; begins(text), whether a label of its
+    # begins with the text, name and colon included, by default one of labels(): else it may be another family's.
 
     def checks(self, label: Any) -> Iterable[Check]:
         """What has to hold of its mixer; :mod:`madbench.mixers.checks` has what any mixer has to hold."""
 
 
 class ListedFamily:
-    """Neighbours in a family whose labels can be listed; it has ``factors``, and ``labels``."""
+    """Neighbours in a family whose labels can be listed."""
+
+    factors: Callable[[Any], Mapping[str, str]]
+    labels: Callable[[], Iterable[Any]]
 
     def neighbours(self, label: Any) -> tuple[Any, ...]:
         """Every label that differs from this one in exactly one factor, by factor and then in their order."""
@@ -195,13 +202,18 @@ def build(
     """
     label, family, settings = _resolve(label, settings)
     if not (causal or getattr(family, "is_bidirectional", False)):
-        able = [f"{name}:" for name, each in loaded_families().items() if getattr(each, "is_bidirectional", False)]
         raise ConfigError(
-            f"{label} is causal: a row sees no later token; labels of {', '.join(able) or 'no family'} also see all"
+            f"{label} is causal: a row sees no later token; labels of {families_that_see_all()} also see all"
         )
     allocation = family.solve(label, Size(d_model, n_head, max_len, budget), settings)
     mixer = family.build(allocation, settings, path, **({} if causal else {"causal": False}))
     return attach(mixer, label_traits(label), label)
+
+
+def families_that_see_all() -> str:
+    """The families whose mixers can see all tokens, by the beginning of their labels."""
+    able = (name for name, family in loaded_families().items() if getattr(family, "is_bidirectional", False))
+    return ", ".join(f"{name}:" if name else "no prefix" for name in able) or "no family"
 
 
 def solve(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import itertools
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -47,10 +47,15 @@ class Outcome:
         return columns | {"statement": check.statement, "source": check.source, "reason": reason}
 
 
-def run_checks(label: Any, further: Callable[[Any], Iterable[Check]] = lambda label: ()) -> list[Outcome]:
+def run_checks(
+    label: Any,
+    further: Callable[[Any], Iterable[Check]] = lambda label: (),
+    names: Collection[str] | None = None,
+) -> list[Outcome]:
     """The outcome of every check of a label or its text; one that raises has failed, with the error as its reason.
 
-    ``further`` gives the checks of a label that its family does not know.
+    ``further`` gives the checks of a label that its family does not know; ``names`` are of those that are run, all
+    unless given.
     """
     import torch
 
@@ -60,7 +65,8 @@ def run_checks(label: Any, further: Callable[[Any], Iterable[Check]] = lambda la
     outcomes = []
     try:
         for check in itertools.chain(family_of(label).checks(label), further(label)):
-            outcomes.append(run_check(check))
+            if names is None or check.name in names:
+                outcomes.append(run_check(check))
     except Exception as error:
         check = Check("checks", "The family has checks of this label.", "the protocol", None)
         outcomes.append(Outcome(check, error=_named(error)))

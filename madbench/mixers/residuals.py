@@ -40,6 +40,13 @@ def difference(actual: Tensor, expected: Tensor) -> float:
     return float((actual - expected).norm() / expected.norm().clamp(min=1e-30))
 
 
+def largest(*residuals: float) -> float:
+    """The largest residual; NaN where one is NaN."""
+    import torch
+
+    return float(torch.tensor(residuals, dtype=torch.float64).max())
+
+
 def decoded(mixer: nn.Module, x: Tensor, cache: Any = None, **options: Any) -> Tensor:
     """The rows of x (B, T, D) by one step a token, after what the cache holds."""
     import torch

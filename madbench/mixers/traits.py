@@ -33,6 +33,8 @@ class Traits:
     """Whether the number of heads decides something of the mixer."""
     start_settings: tuple[str, ...] = ()
     """Those of them that decide nothing but the initial weights of linear maps without a start of their own."""
+    shorter_settings: tuple[str, ...] = ()
+    """Those of them that decide nothing where every input is ``max_len`` tokens long."""
     may_grow: bool = False
     """Whether coefficients grow with the distance; ``coefficients(x)`` of the mixer then has them as ``a``, and curves
     the largest."""
@@ -47,6 +49,16 @@ class Traits:
     groups: Mapping[str, str] = field(default_factory=dict)
     """Group of parameters, such as ``mixer gates``, by name, the first that fits; others are ``mixer projections``."""
 
+    def __post_init__(self):
+        for name in ("outputs", "without_decay", "own_start", "settings", "start_settings"):
+            value = getattr(self, name)
+            if value is not None and (isinstance(value, str) or not all(isinstance(each, str) for each in value)):
+                raise ConfigError(f"traits: {name}: expected names, such as ('o.weight',), got {value!r}")
+
+
+ASKED_OF_MIXERS = {"may_grow": "coefficients", "stacked_path": "path", "is_stackable": "resolve_path"}
+"""By trait, what is then asked of a mixer."""
+
 
 def has_name(parameter: str, names: tuple[str, ...]) -> bool:
     """Whether one of ``names`` stands for the parameter."""
@@ -54,13 +66,18 @@ def has_name(parameter: str, names: tuple[str, ...]) -> bool:
 
 
 def attach(mixer: nn.Module, traits: Traits, label: Any) -> nn.Module:
-    """The mixer, which has the traits of its label from now on; ``ConfigError`` for a name that it does not have."""
+    """The mixer, which has the traits of its label from now on; ``ConfigError`` for what it lacks of them."""
     parameters = dict(mixer.named_parameters())
     for kind in ("outputs", "without_decay", "own_start"):
         for name in getattr(traits, kind) or ():
             if not any(has_name(parameter, (name,)) for parameter in parameters):
                 hint = did_you_mean(name, parameters)
                 raise ConfigError(f"traits of {str(label)!r}: {kind}: its mixer has no parameter {name!r}{hint}")
+    for trait, name in ASKED_OF_MIXERS.items():
+        if getattr(traits, trait) and not hasattr(mixer, name):
+            raise ConfigError(
+                f"traits of {str(label)!r}: {trait}: its mixer has no {name!r}, which is asked of it then"
+            )
     mixer.traits = traits
     return mixer
 
@@ -90,12 +107,15 @@ def output_names(mixer: nn.Module, d_model: int) -> list[str]:
 
     named = ((name, weight) for name, weight in mixer.named_parameters() if has_data(weight) and not weight.is_meta)
     candidates = [name for name, weight in named if weight.ndim >= 2]
-    names = [name for name in candidates if _decides_one_channel(mixer, name, d_model)]
+    why = "does not show"
+    try:
+        names = [name for name in candidates if _decides_one_channel(mixer, name, d_model)]
+    except Exception as error:  # whatever another package's code raises, as where it computes in float32 alone
+        names = []
+        why = f"cannot be measured: on two tokens in float64 its forward fails ({type(error).__name__}: {error})"
     if candidates and not names:
-        raise TrainingError(
-            f"{type(mixer).__name__}: which of its weights end in the residual stream does not show; its family has to "
-            "say it, traits(label).outputs"
-        )
+        problem = f"which of its weights end in the residual stream {why}"
+        raise TrainingError(f"{type(mixer).__name__}: {problem}; its family has to say it, traits(label).outputs")
     return names
 
 

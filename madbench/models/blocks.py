@@ -72,23 +72,29 @@ def swiglu_width(d_model: int, width: int = 0) -> int:
 
 
 class Backbone(nn.Module):
-    """Token ids to vectors: embedding, then mixer and SwiGLU in turn, each ``x + layer(RMSNorm(x))``.
+    """Tokens to vectors: embedding, then mixer and SwiGLU in turn, each ``x + layer(RMSNorm(x))``.
 
-    ``make_mixer`` is called once a block. There is no position embedding: positions come from the mixer or not at all.
+    ``tokens`` is the number of token ids, or what embeds tokens of another kind. ``make_mixer`` is called once a block.
+    There is no position embedding: positions come from the mixer or not at all.
     The vectors come out unnormalised: what reads them begins with an RMSNorm.
     """
 
     def __init__(
-        self, vocab_size: int, d_model: int, n_layer: int, make_mixer: Callable[[], nn.Module], mlp_width: int = 0
+        self,
+        tokens: int | nn.Module,
+        d_model: int,
+        n_layer: int,
+        make_mixer: Callable[[], nn.Module],
+        mlp_width: int = 0,
     ):
         super().__init__()
-        self.embedding = embedding(vocab_size, d_model)
+        self.embedding = embedding(tokens, d_model) if isinstance(tokens, int) else tokens
         layers = [layer for _ in range(n_layer) for layer in (make_mixer(), SwiGLU(d_model, mlp_width))]
         self.layers = nn.ModuleList(layers)
         self.norms = nn.ModuleList(RMSNorm(d_model) for _ in layers)
 
     def forward(self, tokens: Tensor) -> Tensor:
-        """(B, T) integers -> (B, T, D)."""
+        """(B, T) integers, or what the embedding takes -> (B, T, D)."""
         x = self.embedding(tokens)
         for norm, layer in zip(self.norms, self.layers):
             x = x + layer(norm(x))

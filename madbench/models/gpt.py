@@ -13,9 +13,18 @@ from torch import Tensor, nn
 
 from madbench.errors import ConfigError, TrainingError
 from madbench.mixers.traits import output_names
-from madbench.models.blocks import SwiGLU, embedding, linear
+from madbench.models.blocks import RMSNorm, SwiGLU, embedding, linear
 
 NORM_EPS = 1e-5
+Norm = Literal["layernorm", "rmsnorm"]
+
+
+def layer_norm(width: int) -> nn.LayerNorm:
+    """LayerNorm with a gain and no bias. The residual stream it reads is float32, so its output is, autocast or not."""
+    return nn.LayerNorm(width, eps=NORM_EPS, bias=False)
+
+
+NORMS: dict[Norm, Callable[[int], nn.Module]] = {"layernorm": layer_norm, "rmsnorm": RMSNorm}
 
 
 class MLP(nn.Module):
@@ -32,13 +41,20 @@ class MLP(nn.Module):
 
 
 class Block(nn.Module):
-    """x + mixer(LayerNorm(x)), then x + MLP(LayerNorm(x)); the norms have a gain and no bias."""
+    """x + mixer(norm(x)), then x + MLP(norm(x)); the norms have a gain and no bias."""
 
-    def __init__(self, d_model: int, mixer: nn.Module, mlp_width: int = 0, mlp: Literal["gelu", "swiglu"] = "gelu"):
+    def __init__(
+        self,
+        d_model: int,
+        mixer: nn.Module,
+        mlp_width: int = 0,
+        mlp: Literal["gelu", "swiglu"] = "gelu",
+        norm: Norm = "layernorm",
+    ):
         super().__init__()
-        self.mixer_norm = layer_norm(d_model)
+        self.mixer_norm = NORMS[norm](d_model)
         self.mixer = mixer
-        self.mlp_norm = layer_norm(d_model)
+        self.mlp_norm = NORMS[norm](d_model)
         self.mlp = (SwiGLU if mlp == "swiglu" else MLP)(d_model, mlp_width)
 
     def forward(self, x: Tensor) -> Tensor:
@@ -73,14 +89,16 @@ class DecodingState:
 
 
 class GPT(nn.Module):
-    """Token embedding, pre-norm blocks, LayerNorm, and an output with the embedding's weights if tied. No dropout.
+    """Token embedding, pre-norm blocks, a norm, and an output with the embedding's weights if tied. No dropout.
+
+    With a ``swiglu`` MLP and ``rmsnorm`` the blocks are LLaMA's (Touvron et al. 2023), around any mixer.
 
     ``make_mixer`` is called once a block. Weights start from N(0, 0.02^2); the projections that end in the residual
     stream, those that a mixer's family names (:class:`madbench.mixers.traits.Traits`) and the MLP's ``down``, are
     scaled by 1 / sqrt(2 n_layer), so that the stream's variance does not grow with the depth.
 
-    Parameters: ``vocab_size`` d, plus ``seq_len`` d with learned positions, plus 8 d^2 + 2 d + the mixer's a block,
-    plus d.
+    Parameters: ``vocab_size`` d, twice if untied, plus ``seq_len`` d with learned positions, plus 8 d^2 (of a SwiGLU
+    of inner width w 3 d w) + 2 d + the mixer's a block, plus d.
     """
 
     def __init__(
@@ -94,13 +112,14 @@ class GPT(nn.Module):
         mlp_width: int = 0,
         mlp: Literal["gelu", "swiglu"] = "gelu",
         output: Literal["tied", "untied"] = "tied",
+        norm: Norm = "layernorm",
     ):
         super().__init__()
         self.seq_len = seq_len
         self.embedding = embedding(vocab_size, d_model)
         self.positions = embedding(seq_len, d_model) if positions == "learned" else None
-        self.blocks = nn.ModuleList(Block(d_model, make_mixer(), mlp_width, mlp) for _ in range(n_layer))
-        self.norm = layer_norm(d_model)
+        self.blocks = nn.ModuleList(Block(d_model, make_mixer(), mlp_width, mlp, norm) for _ in range(n_layer))
+        self.norm = NORMS[norm](d_model)
         self.head = linear(d_model, vocab_size) if output == "untied" else None
         outputs = output_names(self.blocks[0].mixer, d_model)
         with torch.no_grad():
@@ -165,11 +184,6 @@ class GPT(nn.Module):
         return x + self.positions.weight[first:end]
 
 
-def layer_norm(width: int) -> nn.LayerNorm:
-    """LayerNorm with a gain and no bias. The residual stream it reads is float32, so its output is, autocast or not."""
-    return nn.LayerNorm(width, eps=NORM_EPS, bias=False)
-
-
 def generate(
     model: GPT,
     prompt: Sequence[int],
@@ -212,14 +226,15 @@ def generate(
         for _ in range(count):
             with torch.inference_mode():
                 logits, state = model.decode(unread, state, slide=True)
-                token = _draw(logits[0, :vocab_size].float(), generator, temperature, top_k)
+                token = draw(logits[0, :vocab_size].float(), generator, temperature, top_k)
             yield token
             unread = ids.new_tensor([[token]])
 
     return draws()  # the settings are checked before the first one is asked for
 
 
-def _draw(logits: Tensor, generator: torch.Generator, temperature: float, top_k: int | None) -> int:
+def draw(logits: Tensor, generator: torch.Generator, temperature: float, top_k: int | None = None) -> int:
+    """An id by logits (V,) in float32; ``TrainingError`` where they are not finite. See :func:`generate`."""
     if not logits.isfinite().all():
         raise TrainingError("the model gives no finite logits; its training diverged")
     if temperature == 0:

@@ -24,18 +24,28 @@ class InteractionModel(nn.Module):
         vectors: the embedding E (S, d), which is not trained.
         mixer: bidirectional, (B, L, d) -> (B, L, d); a :class:`Coupling` of output width 1 gives the values itself, any
             other mixer is followed by a linear map to one number.
+        has_relu: whether a dense layer with a ReLU follows, a - b relu(c - d y), which starts as min(1, y) (B.2).
     """
 
-    def __init__(self, vectors: Tensor, mixer: nn.Module):
+    def __init__(self, vectors: Tensor, mixer: nn.Module, has_relu: bool = False):
         super().__init__()
         self.register_buffer("vectors", vectors, persistent=False)
         self.mixer = mixer
         self.readout = nn.Identity() if isinstance(mixer, Coupling) else linear(vectors.shape[1], 1)
+        self.relu = nn.Parameter(torch.ones(4)) if has_relu else None
         symbols, width = vectors.shape
         self._by_count = isinstance(mixer, Coupling) and mixer.degree == 2 and symbols == width
 
     def forward(self, symbols: Tensor) -> Tensor:
         """Symbols (B, L) -> the value of every agent, (B, L)."""
+        y = self._sums(symbols)
+        if self.relu is None:
+            return y
+        a, b, c, d = self.relu
+        return a - b * F.relu(c - d * y)
+
+    def _sums(self, symbols: Tensor) -> Tensor:
+        """What the mixer gives, (B, L)."""
         if not self._by_count:
             return self.readout(self.mixer(self.vectors[symbols])).squeeze(-1)
         # Equal symbols have equal values: the effects of all on all, times how often each occurs.
@@ -47,7 +57,8 @@ class InteractionModel(nn.Module):
         """What the mixer has learned, comparable across embeddings and factorisations (Corollary D.3).
 
         The effect of other symbols on the first times their value, summed over heads: (S, S) of pairs, (S, S, S) of
-        triples that count once; None for a mixer whose values are no such sum (softmax), and for other tuples.
+        triples that count once; None for a mixer whose values are no such sum (softmax), and for other tuples. A ReLU
+        layer behind the mixer is left out.
         """
         if isinstance(self.mixer, HyperFeatureAttention) and self.mixer.linear and not self.mixer.rope:
             return self._pairs()
@@ -64,9 +75,12 @@ class InteractionModel(nn.Module):
     def _pairs(self) -> Tensor:
         """The effects (S, S) of a sum over single agents, from what it gives of every agent alone and of every two."""
         symbols = torch.arange(len(self.vectors), device=self.vectors.device)
-        alone = self(symbols[:, None])[:, 0]
+        alone = self._sums(symbols[:, None])[:, 0]
         return torch.stack(
-            [self(torch.stack([symbol.expand_as(symbols), symbols], 1))[:, 0] - alone[symbol] for symbol in symbols]
+            [
+                self._sums(torch.stack([symbol.expand_as(symbols), symbols], 1))[:, 0] - alone[symbol]
+                for symbol in symbols
+            ]
         )
 
     @torch.no_grad()

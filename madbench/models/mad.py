@@ -78,7 +78,7 @@ def imitate_reference(model: MadModel | Autoencoder) -> None:
     for name, module in model.named_modules():
         if isinstance(module, RMSNorm):
             module.eps = 1e-5
-        elif isinstance(module, nn.Linear) and isinstance(model, MadModel) and not has_name(name, own):
+        elif isinstance(module, nn.Linear) and isinstance(model, MadModel) and not has_name(f"{name}.weight", own):
             nn.init.kaiming_uniform_(module.weight, a=5**0.5)
     if isinstance(model, Autoencoder):
         model.positions = sinusoids(*model.positions.shape, "published")

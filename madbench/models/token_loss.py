@@ -61,7 +61,8 @@ def chunked_cross_entropy(
         most_logits: what limits the memory.
     """
     device = hidden.device.type
-    dtype = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else hidden.dtype
+    is_cast = torch.amp.is_autocast_available(device) and torch.is_autocast_enabled(device)  # meta has none
+    dtype = torch.get_autocast_dtype(device) if is_cast else hidden.dtype
     needed = [torch.is_grad_enabled() and x is not None and x.requires_grad for x in (hidden, weight, bias)]
     rows = max(1, most_logits // len(weight))
     return _ChunkedCrossEntropy.apply(hidden, weight, bias, targets, rows, dtype, *needed)

@@ -39,18 +39,26 @@ class Item:
     title: str
     kind: Literal["table", "figure", "theorem", "claim"] = "table"
     labels: tuple[str, ...] = ()
-    """Labels and sets that are trained."""
+    """Labels and sets that are trained, or whose mixers are checked."""
+    checks: tuple[str, ...] = ()
+    """Names of the checks of these labels, as madbench verify has them, that decide a theorem; nothing is trained."""
     tasks: tuple[str, ...] = ()
     seeds: str = "0-2"
     budget: Budget = "strict"
     profiles: dict[str, str] = field(default_factory=dict)
     """By the size at which it can be made, quick or full, the profile that trains it."""
+    overrides: tuple[str, ...] = ()
+    """Changes of those profiles, as KEY=VALUE."""
     published: str = ""
     """CSV of the published numbers, with a column ``label``; beside the paper's file or in results/published."""
+    published_rows: dict[str, str] = field(default_factory=dict)
+    """Values that columns of that CSV have in the item's rows; all rows are where there are none."""
     columns: dict[str, str] = field(default_factory=dict)
     """By column of our tables the column of that CSV."""
     claims: tuple[str, ...] = ()
     """Names of claims of the paper's file that the runs decide."""
+    figures: tuple[str, ...] = ()
+    """Figures of madbench plot that are drawn of the runs."""
     command: str = ""
     """Of madbench, without that word, which makes the item."""
     measure: str = ""
@@ -61,11 +69,25 @@ class Item:
     """Seconds of one core that all of it takes at its quick size, as measured, or by the runs of its profile."""
     needs: str = ""
     """Why it is not made here, and what it takes."""
+    note: str = ""
+    """What the paper leaves open or contradicts itself in, and what each reading would change."""
 
     @property
     def is_made_here(self) -> bool:
         """Whether madbench makes it."""
         return bool(self.labels or self.command or self.measure)
+
+    @property
+    def availability(self) -> str:
+        """At which sizes it is made."""
+        if not self.is_made_here:
+            return self.needs.partition(":")[0].lower()
+        if not self.profiles:
+            return "made here"
+        quick = "made here (quick)" if QUICK in self.profiles else ""
+        why_not = self.needs[:1].lower() + self.needs[1:].rstrip(".")
+        own = "made at its own size by --profile full" if "full" in self.profiles else why_not
+        return "; ".join(filter(None, [quick, own]))
 
 
 @dataclass(frozen=True)
@@ -108,6 +130,7 @@ class Paper:
 def _check(paper: Paper, where: str) -> None:
     ids = [item.id for item in paper.items]
     from madbench.analysis.claims import load_claims
+    from madbench.analysis.figures import figure_names
 
     claims = {claim.name for claim in load_claims(paper.claims_file)} if paper.claims_file else set()
     for item in paper.items:
@@ -118,8 +141,14 @@ def _check(paper: Paper, where: str) -> None:
             raise ConfigError(f"{at}: expected labels, a command or a measure, or needs: why it is not made")
         if not item.is_made_here and item.needs.partition(":")[0] not in ABSENT:
             raise ConfigError(f"{at}: needs: expected {' or '.join(ABSENT)}, and a colon and the reason behind it")
-        if item.labels and not item.profiles:
-            raise ConfigError(f"{at}: labels have no effect without profiles")
+        if item.labels and not (item.profiles or item.checks):
+            raise ConfigError(f"{at}: labels have no effect without profiles or checks")
+        if item.checks and not item.labels:
+            raise ConfigError(f"{at}: checks have no effect without labels")
+        if item.checks and (item.profiles or item.measure):
+            raise ConfigError(f"{at}: {'profiles' if item.profiles else 'measure'} has no effect beside checks")
+        if item.overrides and (item.measure or not item.labels):
+            raise ConfigError(f"{at}: overrides have no effect without labels, and beside a measure of its own")
         for size in item.profiles:
             if size not in SIZES:
                 hint = did_you_mean(size, SIZES) or f"; expected one of: {', '.join(SIZES)}"
@@ -129,8 +158,15 @@ def _check(paper: Paper, where: str) -> None:
         parse_seeds(item.seeds, f"{at}: seeds")
         for task in item.tasks:
             check_task(task.rpartition("/")[2], f"{at}: tasks: ")
+        if item.published_rows and not item.published:
+            raise ConfigError(f"{at}: published_rows has no effect without published")
         if item.published:
             _check_published(paper.file(item.published), item, at)
+        if item.figures and (item.measure or item.checks or not item.labels):
+            raise ConfigError(f"{at}: figures have no effect without labels, and beside checks or a measure of its own")
+        for figure in item.figures:
+            if figure not in figure_names():
+                raise ConfigError(f"{at}: figures: no figure {figure!r}{did_you_mean(figure, figure_names())}")
         for claim in item.claims:
             if claim not in claims:
                 raise ConfigError(f"{at}: claims: no claim {claim!r}{did_you_mean(claim, claims)}")
@@ -142,7 +178,7 @@ def _check_published(path: Path, item: Item, at: str) -> None:
         raise ConfigError(f"{at}: published: there is no file {item.published}")
     with open(path, newline="", encoding="utf-8") as file:
         header = next(csv.reader(file), [])
-    for column in ("label", *item.columns.values()):
+    for column in ("label", *item.columns.values(), *item.published_rows):
         if column not in header:
             raise ConfigError(
                 f"{at}: published: {item.published} has no column {column!r}{did_you_mean(column, header)}"

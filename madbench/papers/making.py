@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import csv
+import functools
 import json
 import math
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from madbench.config import parse_seeds
+from madbench.config import key_of, parse_seeds
 from madbench.errors import ConfigError, StoreError
 from madbench.experiment import Experiment, prepare
 from madbench.files import write_atomically
@@ -20,10 +21,13 @@ from madbench.jobs import Job
 from madbench.labels import expand
 from madbench.labels.plugins import isolated, resolve
 from madbench.papers import QUICK, Item, Paper
+from madbench.suites import suites
+from madbench.suites.addressing import tasks_by_suite
 
 if TYPE_CHECKING:
     import pandas as pd
 
+    from madbench.analysis.claims import Claim
     from madbench.analysis.rendering import Listing, TextTable
     from madbench.analysis.scores import Results
 
@@ -87,8 +91,8 @@ class Measure(Protocol):
         """What the runs say."""
 
 
-class TableMeasure:
-    """An item of labels and columns: our numbers beside the published ones, and the claims that they decide."""
+class PlainMeasure:
+    """What measures no trained models and is introduced by the item's rule."""
 
     def keeps_weights(self, request: Request) -> bool:
         return False
@@ -96,47 +100,94 @@ class TableMeasure:
     def introduction(self, request: Request) -> Sequence[str]:
         return [request.item.rule] if request.item.rule else []
 
+
+class TableMeasure(PlainMeasure):
+    """An item of labels and columns: our numbers beside the published ones, and the claims that they decide."""
+
     def plan(self, request: Request) -> Grid:
-        item = request.item
-        return Grid(
-            tuple(map(Row, expand(request.labels or item.labels))),
-            profile=request.profile_name,
-            tasks=request.tasks or item.tasks or None,
-            overrides=request.overrides,
-            seeds=tuple(parse_seeds(request.seeds or item.seeds)),
-            budget=item.budget,
-        )
+        item, changed = request.item, [key_of(word) for word in request.overrides]
+        overrides = (*(word for word in item.overrides if key_of(word) not in changed), *request.overrides)
+        rows = map(Row, expand(request.labels or item.labels))
+        return grid_of(replace(request, overrides=overrides), rows, request.tasks or item.tasks or None)
 
     def decide(self, request: Request, results: Results | None) -> Made:
         from madbench.analysis.claims import load_claims
-        from madbench.analysis.findings import findings
 
-        item = request.item
-        table, verdicts, remarks = beside_published(request, results), {}, {}
+        item, asked = request.item, []
         if item.claims:
             asked = [claim for claim in load_claims(request.paper.claims_file) if claim.name in item.claims]
-            for row in findings(results.scores, claims=asked):
-                verdicts[f"{row.claim.title}, {row.quantity}"] = row.verdict
-                remarks[f"{row.claim.title}, {row.quantity}"] = row.reason
-        return Made([table], verdicts, {"cells": table.records()}, (), remarks)
+        table, (verdicts, remarks) = beside_published(request, results), judge(results, asked)
+        return Made([table], verdicts, {"cells": table.records()}, plots(request, results), remarks)
+
+
+def grid_of(request: Request, rows: Iterable[Row], tasks: Sequence[str] | None, axes: Sequence[str] = ()) -> Grid:
+    """These rows on these tasks, with what the request asks for and the item's seeds and budget."""
+    return Grid(
+        tuple(rows),
+        profile=request.profile_name,
+        tasks=tasks,
+        overrides=request.overrides,
+        axes=tuple(axes),
+        seeds=seeds_of(request),
+        budget=request.item.budget,
+    )
+
+
+def grid_of_one_task(request: Request, task: str, labels: Iterable[str]) -> Grid:
+    """The grid of labels on the only task of an item; ``ConfigError`` where others are asked for."""
+    if set(request.tasks) - {task}:
+        raise ConfigError(f"--tasks {','.join(request.tasks)}: has no effect on {request.item.id}, of {task} alone")
+    return grid_of(request, map(Row, labels), (task,))
+
+
+def judge(results: Results, claims: Sequence[Claim]) -> tuple[dict[str, str], dict[str, str]]:
+    """The verdict of each claim on each quantity, tested together, and the reason, by the statement."""
+    from madbench.analysis.findings import findings
+
+    verdicts, remarks = {}, {}
+    for row in findings(results.scores, claims=claims) if claims else ():
+        verdicts[f"{row.claim.title}, {row.quantity}"] = row.verdict
+        remarks[f"{row.claim.title}, {row.quantity}"] = row.reason
+    return verdicts, remarks
+
+
+def plots(request: Request, results: Results) -> Iterator[Drawn]:
+    """The figures of madbench plot that the item names, of its runs."""
+    for name in request.item.figures:
+        from madbench.analysis.figures.registry import drawing_of, figure_frame
+
+        frame = figure_frame(name, results)
+        draw = functools.partial(drawing_of(name).draw, frame)
+        yield Drawn(f"{request.paper.name}_{request.item.id}", draw, frame)
+
+
+def seeds_of(request: Request) -> tuple[int, ...]:
+    """The seeds that were asked for, or the item's."""
+    return tuple(parse_seeds(request.seeds or request.item.seeds))
 
 
 def measure_of(item: Item) -> Measure:
     """What plans and decides the item; a ``ConfigError`` where its own cannot be loaded."""
-    if not item.measure:
+    name = "madbench.papers.theorems:TheoremMeasure" if item.checks else item.measure
+    if not name:
         return TableMeasure()
-    with isolated(f"{item.id}: measure {item.measure}", ConfigError):
-        measure = resolve(item.measure)()
+    with isolated(f"{item.id}: measure {name}", ConfigError):
+        measure = resolve(name)()
         if missing := [name for name in ("plan", "decide") if not hasattr(measure, name)]:
             raise ConfigError(f"expected a class as madbench.papers.making.Measure, got one without {missing[0]}")
     return measure
 
 
 def jobs_of(request: Request) -> list[Job]:
-    """The jobs that make the item as it stands; none where nothing is trained."""
+    """The jobs that make the item as it stands; none where nothing is trained, or the text for it is not here yet."""
+    from madbench.text.prepare import has_default_corpus
+
     item = request.item
     planned = measure_of(item).plan(request) if item.labels or item.measure else None
     if isinstance(planned, Grid):
+        needs_text = any(suites()[name].takes_corpus for name in tasks_by_suite(planned.tasks))
+        if needs_text and not has_default_corpus(request.results):
+            return []
         planned = prepare(planned, is_remote=False, device=request.device, results=request.results)
     return planned.jobs if planned else []
 
@@ -145,7 +196,7 @@ def beside_published(request: Request, results: Results) -> Listing:
     """Our means and, below each label, the published numbers; columns are those that the item names, or all."""
     from madbench.analysis.marked_text import with_minus
     from madbench.analysis.quantities import column, in_order
-    from madbench.analysis.rendering import PUBLISHED, Listing, known
+    from madbench.analysis.rendering import PUBLISHED, Listing, without_nan
     from madbench.analysis.samples import samples_of
 
     published = published_numbers(request)
@@ -157,7 +208,7 @@ def beside_published(request: Request, results: Results) -> Listing:
         for name in names:
             sample, number = ours[name], published.get(label, {}).get(name, math.nan)
             mean, seeds = (sample.mean, sample.n) if sample else (math.nan, 0)
-            cells.append(known({"label": label, "column": name, "mean": mean, "n": seeds, "published": number}))
+            cells.append(without_nan({"label": label, "column": name, "mean": mean, "n": seeds, "published": number}))
         means = [sample.mean if sample else math.nan for sample in ours.values()]
         rows = {label: means}
         if label in published:
@@ -177,7 +228,7 @@ def published_numbers(request: Request) -> dict[str, dict[str, float]]:
     if not item.published:
         return {}
     with open(request.paper.file(item.published), newline="", encoding="utf-8") as file:
-        rows = [row for row in csv.DictReader(file) if row.get("label")]
+        rows = [row for row in csv.DictReader(file) if row.get("label") and item.published_rows.items() <= row.items()]
     (labels,) = [[expand([row["label"]])[0] for row in rows]]
     names = item.columns or {name: name for name in (rows[0] if rows else {}) if name != "label"}
     return {
@@ -240,3 +291,11 @@ def check_profile(item: Item, profile: str) -> None:
     """Raises ``ConfigError`` for a size at which the item is not made; a file or another profile is allowed."""
     if profile in (QUICK, "full") and item.profiles and profile not in item.profiles:
         raise ConfigError(f"{item.id}: made at {', '.join(item.profiles)}, not {profile}. {item.needs}".strip())
+
+
+def refuse_choices(request: Request, name: str) -> None:
+    """Raises ``ConfigError`` for a choice of what is trained, of an item that trains nothing."""
+    choices = {"--seeds": request.seeds, "--tasks": request.tasks, "--profile": request.profile != QUICK}
+    choices |= dict.fromkeys((*request.labels, *request.overrides), True)
+    for choice in (choice for choice, value in choices.items() if value):
+        raise ConfigError(f"{choice} has no effect on {name}: it trains nothing")

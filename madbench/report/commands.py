@@ -7,9 +7,10 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from madbench.config import key_of, seed_list
+from madbench.config import seed_list
 from madbench.experiment import PlannedRow, Protocol
 from madbench.jobs import Job, Record
+from madbench.labels.names import shown, spelled_in
 from madbench.suites.protocol import OWN_PROFILE
 
 _USUAL = {
@@ -65,7 +66,8 @@ def job_words(row: PlannedRow, job: Job, results: Path) -> list[str]:
 
 def _words(protocol: Protocol, name: str, changes: Sequence[str], results: Path) -> list[str]:
     """The changes of the profile ``name`` and the options of the protocol."""
-    precision = [] if "precision" in map(key_of, changes) else [f"precision={protocol.precision}"]
+    is_said = protocol.suite.Profile.load(name, list(changes)).precision == protocol.precision
+    precision = [] if is_said else [f"precision={protocol.precision}"]
     corpus = protocol.corpus
     is_named = corpus is not None and corpus.folder and not corpus.name.startswith("stdlib-")
     usual = protocol.suite.default
@@ -101,7 +103,7 @@ def missing_runs(
     tasks, what = rows[0].protocol.tasks, rows[0].protocol.suite.title
 
     def command(labels: Collection[str], seeds: Collection[int], tasks: Sequence[str] | None = None) -> str:
-        return shlex.join(train_words(rows[0], results, list(labels), seeds, tasks))
+        return spelled_in(shlex.join(train_words(rows[0], results, list(labels), seeds, tasks)))
 
     seeds_of = {row.name: {job.seed for job in row.jobs} for row in rows}
     seeds = sorted(set().union(*seeds_of.values()))
@@ -132,5 +134,5 @@ def missing_runs(
 
 def _named(labels: Sequence[str]) -> str:
     rest = len(labels) - _MOST_NAMED
-    names = ", ".join(labels if rest <= 1 else labels[:_MOST_NAMED])
+    names = ", ".join(map(shown, labels if rest <= 1 else labels[:_MOST_NAMED]))
     return f"{names} and {rest} more" if rest > 1 else names

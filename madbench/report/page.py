@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import hashlib
 import shlex
 from collections import Counter
@@ -13,14 +12,13 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from jinja2.utils import htmlsafe_json_dumps
 from markupsafe import Markup
 from pandas.util import hash_pandas_object
 
-from madbench._version import __version__
 from madbench.analysis import figures as figures_package
 from madbench.analysis.attribution import AttributionTable, attribution_table
+from madbench.analysis.cells import Shows
 from madbench.analysis.claims import CLAIMS, Claim
 from madbench.analysis.comparison import comparison_table
 from madbench.analysis.figures import figure_names
@@ -29,7 +27,7 @@ from madbench.analysis.figures.registry import drawing_of, figure_frame
 from madbench.analysis.findings import VERDICTS, findings
 from madbench.analysis.findings_table import findings_table
 from madbench.analysis.marked_text import BEST, WITHIN_NOISE
-from madbench.analysis.quantities import difference_text, is_average, parts_of, signed, title
+from madbench.analysis.quantities import difference_text, is_average, parts_of, title
 from madbench.analysis.result_table import ResultTable
 from madbench.analysis.scores import Results
 from madbench.analysis.tables import result_table
@@ -40,14 +38,14 @@ from madbench.files import explain_os_errors, write_atomically
 from madbench.jobs import Record
 from madbench.labels import explain, parse
 from madbench.labels.names import shown, shown_in
-from madbench.report.commands import Missing, job_words, missing_runs, protocol_words
+from madbench.report.commands import Missing, job_words, missing_runs, option_words, protocol_words
+from madbench.report.rendering import render
 from madbench.report.runs import ReportedRun, plain, run_columns, setting_changes, thin_curve
 from madbench.report.tables import (
     budget_page_table,
     comparison_page_table,
     factor_page_table,
     page_claims,
-    page_link,
     result_page_table,
 )
 from madbench.store.runs import Store
@@ -59,7 +57,6 @@ from madbench.tasks import broken_tasks
 if TYPE_CHECKING:
     import pandas as pd
 
-_FOLDER = Path(__file__).parent
 MOST_FIGURES = 4
 """Drawn ones of each name that are stored; the oldest go."""
 _SECTIONS = ("tables", "comparison", "findings", "figures", "factors", "budget", "provenance", "missing")
@@ -77,43 +74,32 @@ class Page:
 
     def render(self, command: str, written: str) -> bytes:
         """The HTML: one file that needs no other and no network, with the ``command`` that wrote it and the date."""
-        environment = Environment(
-            loader=FileSystemLoader(_FOLDER),
-            autoescape=True,
-            undefined=StrictUndefined,
-            trim_blocks=True,
-            lstrip_blocks=True,
-        )
-        environment.filters["shown"] = shown_in
-        environment.globals |= {"page_link": page_link, "signed": signed, "title": title}
-        script = (_FOLDER / "script.js").read_text(encoding="utf-8")
-        digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
-        html = environment.get_template("template.html.j2").render(
-            **self.content,
-            missing=self.missing,
-            sections=[(name, name.capitalize()) for name in _SECTIONS if self.content.get(name, True)],
-            style=Markup((_FOLDER / "style.css").read_text(encoding="utf-8")),
-            script=Markup(script),
-            script_hash=f"sha256-{digest}",
-            command=command,
-            written=written,
-            version=__version__,
-        )
-        return html.encode(errors="replace")
+        sections = [(name, name.capitalize()) for name in _SECTIONS if self.content.get(name, True)]
+        content = {**self.content, "missing": self.missing, "sections": sections}
+        return render("template.html.j2", content, command, written)
 
 
-def report_page(results: Results, labels: Sequence[str] = (), claims: Sequence[Claim] = CLAIMS) -> Page:
-    """The report of ``results`` and ``claims``; ``labels`` were asked for, without any all that are stored."""
+def report_page(
+    results: Results,
+    labels: Sequence[str] = (),
+    claims: Sequence[Claim] = CLAIMS,
+    shows: Shows = "interval",
+    shows_baselines: bool = False,
+) -> Page:
+    """The report of ``results`` and ``claims``; ``labels`` were asked for, without any all that are stored.
+
+    ``shows`` and ``shows_baselines`` are those of :func:`madbench.analysis.tables.result_table`.
+    """
     store = results.store
     rows = [row for suite in results.experiment.suites for row in _with_failed(results.rows(suite), store)]
     first = {row.protocol.suite.name: row for row in reversed(rows)}
     protocols = [row.protocol for row in reversed(first.values())]
     records = store.records({job.id for row in rows for job in row.jobs})
     runs = _reported_runs(results, rows, records)
-    effects = attribution_table(results.scores)
+    effects = attribution_table(results.scores).of_origin(results.origin())
     options = {suite: shlex.join(protocol_words(row, store.root)) for suite, row in first.items()}
-    judged = findings_table(findings(results.scores, options=options, claims=claims))
-    table = result_table(results)
+    judged = findings_table(findings(results.scores, options=options, claims=claims)).of_origin(results.origin())
+    table = result_table(results, shows=shows, shows_baselines=shows_baselines)
     figures, no_figures = _figures(results)
     verdicts = Counter(row.verdict for row in judged.rows)
     parts = list(table.parts or [table]) if table else []
@@ -128,7 +114,9 @@ def report_page(results: Results, labels: Sequence[str] = (), claims: Sequence[C
         "verdicts": {name: verdicts[name] for name in VERDICTS},
         "findings_note": f"{judged.caption} {judged.notes}",
         "tables": [result_page_table(part) for part in parts],
-        "comparison": comparison_page_table(comparison_table(baseline, others, results.scores), baseline),
+        "comparison": comparison_page_table(
+            comparison_table(baseline, others, results.scores).of_origin(results.origin()), baseline
+        ),
         "figures": figures,
         "factors": factor_page_table(effects) if effects.rows else None,
         "budget": budget_page_table(run.job for run in runs),
@@ -269,8 +257,10 @@ def _missing(
         elif suite.address in rows[0].protocol.profile.beside:
             missing.append(Missing(f"No runs: {suite.title}."))
     if others := len(results.store.jobs()) - len(records):
-        text = f"{others:,} stored runs are of other labels or protocols, which are never mixed."
-        missing.append(Missing(text, "madbench ls runs"))
+        runs = "stored run is" if others == 1 else "stored runs are"
+        text = f"{others:,} {runs} of other labels or protocols, which are never mixed."
+        options = option_words({"--results": str(results.store.root)})
+        missing.append(Missing(text, shlex.join(["madbench", "ls", "runs", *options])))
     return missing
 
 

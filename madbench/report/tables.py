@@ -95,6 +95,9 @@ def result_page_table(table: ResultTable) -> PageTable:
         if any(published):
             rows.append([Cell("published"), *map(Cell, published)])
         groups.append(Group(rows, name))
+    for name, texts in table.baseline_texts():
+        values = [float(text) if text else None for text in texts]
+        groups.append(Group([[Cell(name, len(groups)), *map(Cell, texts, values)]]))
     headings = [Heading(column.heading, not keys[column.name][1]) for column in table.columns]
     return PageTable(
         suite.name, table.title, f"{table.caption} {table.notes}", [Heading("Label", True), *headings], groups

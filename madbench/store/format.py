@@ -136,7 +136,12 @@ def add_measurement(folder: Path, measurement: Measurement) -> None:
     with explain_os_errors(folder):
         (folder / MEASUREMENTS).mkdir(exist_ok=True)
     number = 1 + max((int(name.partition("-")[0]) for name in _measurement_files(folder)), default=0)
-    write_atomically(folder / MEASUREMENTS / f"{number:06}-{hashlib.sha256(content).hexdigest()}.json", content)
+    write_atomically(folder / MEASUREMENTS / measurement_name(number, content), content)
+
+
+def measurement_name(number: int, content: bytes) -> str:
+    """The name of the file of a run's measurement of this number."""
+    return f"{number:06}-{hashlib.sha256(content).hexdigest()}.json"
 
 
 def read_measurements(folder: Path) -> list[Measurement]:

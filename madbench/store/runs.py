@@ -47,6 +47,7 @@ from madbench.store.format import (
     read_measurements,
     read_run,
 )
+from madbench.store.html import html_table
 from madbench.store.index import Found, RunIndex, Track
 
 _REPLACED = "replaced.tmp"
@@ -68,6 +69,11 @@ class Run:
     @property
     def folder(self) -> Path:
         return self.runs / self.job.id
+
+    def _repr_html_(self) -> str:
+        job, record = self.job, self.record
+        row = {"label": job.label, "task": job.task, "seed": job.seed, "status": record.status, **record.metrics}
+        return html_table([row], f"run {job.id} in {self.runs}{f': {record.error}' if record.error else ''}")
 
 
 class Store:
@@ -166,6 +172,10 @@ class Store:
     def has_weights(self, job_id: str) -> bool:
         """Whether the run left weights, which :meth:`kept_file` verifies."""
         return (self._runs / job_id / WEIGHTS).is_file()
+
+    def kept_files(self, job_id: str) -> dict[str, str]:
+        """The digests of the files that the run left, by name."""
+        return self._read(job_id)[2]
 
     def kept_file(self, job_id: str, name: str) -> Path:
         """A file that the run left, such as ``weights.safetensors``, with its content verified.
@@ -270,6 +280,18 @@ class Store:
             with explain_os_errors(self._work / job.id):
                 _empty(self._work / job.id)
 
+    def adopt(self, run: Run) -> None:
+        """Moves a run of another store on the same disk here, all of its folder, unless there is a result by now."""
+        with self.claim(run.job) as work, explain_os_errors(work):
+            if not self.has(run.job):
+                remove(work / KEEP)
+                os.rename(run.folder, work / KEEP)
+                try:
+                    self._place(run.job.id)
+                finally:
+                    self._end_replacement(run.job.id)
+            _empty(work)
+
     def _readable(self, with_curves: bool) -> Iterator[tuple[Job, Record]]:
         self.problems = []
         names = self.job_ids()
@@ -314,16 +336,21 @@ class Store:
                 files = encode(job, record, {str(path.relative_to(kept)): file_digest(path) for path in others})
                 for name, content in files.items():
                     write_durably(kept / name, content)
-                sync_folder(kept)
-                with suppress(FileNotFoundError):
-                    os.rename(target, self._work / job.id / _REPLACED)
-                os.rename(kept, target)
-                sync_folder(self._runs)
+                self._place(job.id)
         finally:
             with explain_os_errors(target):
                 for name in NAMES:
                     remove(kept / name)  # half written on a full disk
                 self._end_replacement(job.id)
+
+    def _place(self, job_id: str) -> None:
+        """Moves the files that a run left to their place, and away what was there."""
+        target, kept = self._runs / job_id, self._work / job_id / KEEP
+        sync_folder(kept)
+        with suppress(FileNotFoundError):
+            os.rename(target, self._work / job_id / _REPLACED)
+        os.rename(kept, target)
+        sync_folder(self._runs)
 
     def _end_replacement(self, job_id: str) -> None:
         """Removes the run that was moved away for another, or puts it back where the other never came."""

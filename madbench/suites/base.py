@@ -121,6 +121,10 @@ class Suite(abc.ABC):
         """The jobs of :meth:`plan`; ``ConfigError`` for an override that decides nothing about any of them."""
         return self.plan(labels, profile, **options).checked()
 
+    def unreached(self, job: Job) -> str:
+        """What of its schedule of learning rates a job does not reach, as a clause; empty for nothing."""
+        return ""
+
     def usual_tasks(self) -> Sequence[str]:
         """The tasks that are trained where none are named."""
         return self.tasks()

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any
 
-from madbench.config import key_of
+from madbench.config import key_of, parse_override
 from madbench.errors import ConfigError, MadbenchError
 from madbench.jobs import Budget, Job
 from madbench.labels import parse
@@ -25,12 +25,19 @@ class Plan:
 
     jobs: list[Job]
     idle: Mapping[str, Mapping[str, str]]  # overrides that decide nothing of any job of a label, and why, by label
+    respelled: Mapping[str, str]  # overrides that train what another value of theirs does, and that one
 
     def checked(self) -> list[Job]:
-        """The jobs; ``ConfigError`` for an override that decides nothing about any of them."""
+        """The jobs; ``ConfigError`` for an override that decides nothing about any of them, or has another spelling."""
         for word in self.idle:
             check_idle(key_of(word), [self])
+        self.check_spelling()
         return self.jobs
+
+    def check_spelling(self) -> None:
+        """Raises ``ConfigError`` for an override that has another spelling."""
+        for word, other in self.respelled.items():
+            raise ConfigError(f"{word} has no effect that {other} does not have, which is the one spelling of it")
 
     def why_idle(self, key: str) -> Mapping[str, str]:
         """Why the override of a key decides nothing, by label."""
@@ -56,11 +63,13 @@ def decided(
     seeds: Sequence[int],
     plan: Callable[[Profile, Sequence[str]], list[Job]],
     trained: Callable[[Job], Hashable],
+    spelled: Callable[[Job], Mapping[str, Any]] = lambda job: {},
 ) -> Plan:
     """The jobs of ``plan(profile, labels)`` for every seed, each without the overrides that decide nothing about it.
 
     So a job has the identity that it has without them. ``trained(job)`` is equal for two jobs that train the same but
-    for the seed. Raises ``ConfigError`` for too many jobs.
+    for the seed. ``spelled(job)`` are training settings of which several values train the same, each at the one that
+    stands for them. Raises ``ConfigError`` for too many jobs.
     """
     words, labels = profile.overrides, list(labels)
 
@@ -99,7 +108,24 @@ def decided(
                 idle.setdefault(word, {})[label] = f"its runs are the same without {word}{where}"
     once, seeds = {job.id: job for job in planned_jobs}.values(), dict.fromkeys(seeds)
     check_count(len(once) * len(seeds))
-    return Plan([job if seed == job.seed else replace(job, seed=seed) for job in once for seed in seeds], idle)
+    jobs = [job if seed == job.seed else replace(job, seed=seed) for job in once for seed in seeds]
+    return Plan(jobs, idle, _respelled(words, once, spelled))
+
+
+def _respelled(
+    words: Sequence[str], jobs: Iterable[Job], spelled: Callable[[Job], Mapping[str, Any]]
+) -> dict[str, str]:
+    """The overrides of training settings that every job of theirs has another spelling for, and that spelling."""
+    values = [(vars(job.training), spelled(job)) for job in jobs]
+    respelled = {}
+    for word in words:
+        key, value = parse_override(word)
+        section, _, name = key.rpartition(".")
+        if section.endswith("training"):
+            others = [own[name] for settings, own in values if name in own and settings[name] == float(value)]
+            if others and float(value) not in others:
+                respelled[word] = f"{key}={max(others):g}"
+    return respelled
 
 
 def content(
@@ -108,27 +134,31 @@ def content(
     max_len: int,
     changes: Mapping[str, Any] = MappingProxyType({}),
     redraws: bool = False,
+    is_shorter: bool = True,
     setting: Any = None,
 ) -> Hashable:
     """What a job trains but for the seed; ``changes`` stand in for fields of its model and training.
 
-    ``width`` and ``max_len`` are those of its mixers; ``redraws`` says that the model draws their linear maps anew.
+    ``width`` and ``max_len`` are those of its mixers; ``redraws`` says that the model draws their linear maps anew,
+    ``is_shorter`` that inputs are not all of ``max_len`` tokens.
     ``setting`` stands in for the job's where several of those are one.
     """
     identity = (job.task, job.label, job.family, job.fidelity, job.budget, job.task_source, setting or job.setting)
     settings = vars(job.model) | vars(job.training) | changes
     heads = settings.pop("n_head")
-    mixer = _mixer(job.label, width, heads, max_len, job.budget, tuple(job.mixer.items()), redraws)
+    mixer = _mixer(job.label, width, heads, max_len, job.budget, tuple(job.mixer.items()), redraws, is_shorter)
     return repr((*identity, mixer, heads if label_traits(parse(job.label)).has_heads else 0, settings))
 
 
 @functools.cache
 def _mixer(
-    label: str, width: int, n_head: int, max_len: int, budget: Budget, settings: tuple[Any, ...], redraws: bool
-) -> Hashable:
+    label: str, width: int, n_head: int, max_len: int, budget: Budget, settings: tuple[Any, ...], redraws: bool,
+    is_shorter: bool,
+) -> Hashable:  # fmt: skip
     """What decides a mixer beside its label and size: its ranks, and the settings that it reads otherwise."""
     parsed, values = parse(label), dict(settings)
     allocation = solve(parsed, width, n_head, max_len, budget, **values)
-    idle = label_traits(parsed).start_settings if redraws else ()
+    traits = label_traits(parsed)
+    idle = traits.start_settings * redraws + traits.shorter_settings * (not is_shorter)
     read = effective_settings(allocation, values)
     return *allocation.ranks.items(), *(item for item in read.items() if item[0] not in idle)

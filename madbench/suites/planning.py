@@ -69,3 +69,12 @@ def mixer_identity(label: str, task: str, fidelity: Fidelity = "corrected") -> s
 def unique(jobs: Iterable[Job]) -> list[Job]:
     """The jobs in their order, each id once."""
     return list({job.id: job for job in jobs}.values())
+
+
+def unreached_warm_up(steps: int, warmup_steps: int) -> str:
+    """That a run of so many steps ends within its linear warm-up, as a clause; empty where it does not."""
+    if steps > warmup_steps:
+        return ""
+    share = steps / (warmup_steps + 1)
+    after = f"after {steps:,} of its {warmup_steps:,} steps"
+    return f"training ends within the warm-up, {after}, at {share:.2g} of the learning rate"

@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import Any, ClassVar, Literal, Self
 
 from madbench.config import field_docs, from_mapping, key_of, overridden, read_yaml
-from madbench.errors import ConfigError, did_you_mean
+from madbench.errors import ConfigError, LabelError, did_you_mean
 from madbench.jobs import Job, identifying
-from madbench.labels import Label, family_of, loaded_families
+from madbench.labels import Label, expand, family_of, loaded_families
 from madbench.mixers import Family, own_settings, used_settings
 
-FILE_ONLY = ("description", "comparable_with_paper", "corpus", "suite", "beside")
+FILE_ONLY = ("description", "comparable_with_paper", "corpus", "vocab_size", "suite", "beside", "chosen_on")
 """Keys that say what a file is; they belong in it and cannot be overridden."""
 
 
@@ -52,6 +52,8 @@ class Profile:
     """The suite that the profile is of, where neither its folder nor its keys say so."""
     beside: dict[str, str] = field(default_factory=dict)
     """Profiles of other suites that are trained with this one where no task is named, such as language_model: tiny."""
+    chosen_on: str = ""
+    """The set of labels on whose results its settings were chosen, such as choosing; no label by default."""
     source: str = field(default="", metadata={"internal": True})
     """The name or path that it was loaded by."""
     overrides: tuple[str, ...] = field(default=(), metadata={"internal": True})
@@ -66,6 +68,14 @@ class Profile:
         for kind in kinds:
             self._part(kind)
         self.check_training(self.training, "training")
+        try:
+            self.chosen_labels()
+        except LabelError as error:
+            raise ConfigError(f"chosen_on: {error}") from error
+
+    def chosen_labels(self) -> frozenset[str]:
+        """The labels on whose results its settings were chosen, which cannot judge it."""
+        return frozenset(map(str, expand([f"@{self.chosen_on}"]))) if self.chosen_on else frozenset()
 
     def check_training(self, training: Mapping[str, Any], where: str) -> None:
         """Raises ``ConfigError`` for training settings that do not exist or belong elsewhere."""
@@ -73,6 +83,12 @@ class Profile:
             if key in training:
                 raise ConfigError(f"{where}: {key!r} has no effect here; set the {self.noun}'s own {instead!r}")
         from_mapping(self.Training, training, where)
+
+    def check_spelling(self, where: str) -> None:
+        """Raises ``ConfigError``, opened by ``where``, for a setting that trains what another value of it does.
+
+        Of overrides a plan of jobs says it (:class:`madbench.suites.overrides.Plan`), this is for a file.
+        """
 
     def model_config(self) -> Any:
         """The model around the mixer."""
@@ -159,12 +175,12 @@ class Profile:
             choices = [*cls.names(), *([f"{name}.yaml"] if Path(f"{name}.yaml").is_file() else [])]
             raise ConfigError(f"{cls.noun} {name!r}: no such {cls.noun} or file{did_you_mean(name, choices)}")
         mapping = read_yaml(path)
-        from_mapping(cls, mapping, str(path))
+        from_mapping(cls, mapping, str(path)).check_spelling(str(path))
         keys, docs = tuple(map(key_of, overrides)), cls.docs()
         for key in keys:
             if keys.count(key) > 1:
                 raise ConfigError(f"override {key!r} is given twice; only one value can hold")
-            if key in FILE_ONLY:
+            if key in FILE_ONLY and key in field_names(cls):
                 raise ConfigError(f"override {key!r} has no effect on a run; it belongs in the {cls.noun}'s file")
             whole = [name for name in docs if name.endswith(f".{key}")]
             if whole and key not in docs:

@@ -37,7 +37,8 @@ def published_perplexities(preset: str, overrides: tuple[str, ...] = ()) -> dict
     perplexities: dict[str, float] = {}
     for path in PUBLISHED.glob("*.csv"):
         with open(path, newline="", encoding="utf-8") as file:
-            for row in csv.DictReader(file):
+            reader = csv.DictReader(file)
+            for row in reader if "perplexity" in (reader.fieldnames or ()) else ():
                 if row.get("preset") == preset and tuple(row["overrides"].split()) == overrides:
                     perplexities[row["label"]] = float(row["perplexity"])
     return perplexities

@@ -20,9 +20,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pandas as pd
 
-from madbench.jobs import Job, Record, mapping_text
+from madbench.jobs import LEAST_MATCHED, Job, Record, mapping_text
 from madbench.suites.base import Suite
 from madbench.suites.columns import Column
 from madbench.suites.protocol import Protocol
@@ -41,6 +42,9 @@ CURVES |= dict.fromkeys(("validation_bits_per_byte", "step_loss"), float)
 SCALE = ("ceiling", "chance", "solved")
 _METRICS = ("value", "selection", "ceiling")
 SETTING = ["suite", "label", "column", "setting", "seed"]
+_OF_SEEDS = SETTING[:-1]
+_RATES = ("learning_rate", "weight_decay")
+PUBLISHED_FIDELITY = "published"
 _DETAILS = ("budget_ratio", "mixer_parameters", "device")
 COUNTS = ("done", "expected", "diverged")
 _SUMS = {name: (name, "sum") for name in COUNTS}
@@ -67,9 +71,11 @@ class Outcome:
 class Scoring:
     """How the records of one suite are read. Here: a metric a task, the best of several rates, the mean over settings.
 
-    A setting's number is that of the run with the best ``selection`` among those that differ in learning rate and decay
-    alone, so the number that is reported has no say where the two are different metrics. Seeds are never mixed into a
-    choice: each seed has scores of its own.
+    Of runs that differ in learning rate and decay alone one counts. The first seed of a label chooses for its others:
+    the rate with the best ``selection`` in it, of each setting by itself, and it is not reported. A seed that chose for
+    itself would be the best of several draws, which favours labels that scatter, even where ``selection`` is on data
+    that are not reported: runs scatter on both alike. Where a label has a single seed, and in the published fidelity,
+    which does so, each seed chooses for itself.
     """
 
     has_curves = False
@@ -119,8 +125,9 @@ class Scoring:
     def collect(self, outcomes: Iterable[Outcome]) -> pd.DataFrame:
         """One row an outcome, in their order: what decided it, its ``status`` (or ``missing``) and what it gave.
 
-        Columns: id, suite, label (the name of its row), column (its task), setting (JSON), chance, seed, status, value,
-        selection, ceiling, budget_ratio, mixer_parameters, device.
+        Columns: id, suite, label (the name of its row), column (its task), setting (JSON), rate (and decay), is_held
+        (whether a first seed may choose for others), chance, seed, status, value, selection, ceiling, budget_ratio,
+        mixer_parameters, device.
         """
         outcomes = list(outcomes)
         jobs = [outcome.job for outcome in outcomes]
@@ -130,6 +137,8 @@ class Scoring:
             "label": [outcome.row for outcome in outcomes],
             "column": [job.task for job in jobs],
             "setting": [mapping_text(job.setting) for job in jobs],
+            "rate": [tuple(getattr(job.training, name, 0.0) for name in _RATES) for job in jobs],
+            "is_held": [job.fidelity != PUBLISHED_FIDELITY for job in jobs],
             "chance": [self.chance(job) for job in jobs],
             "seed": [job.seed for job in jobs],
             "status": [outcome.status for outcome in outcomes],
@@ -149,10 +158,14 @@ class Scoring:
         jobs["budget_ratio"] = jobs.budget_ratio.where(jobs.done)
         best = self.chosen(jobs)
         best = best[[*SETTING, "value", "ceiling"]].assign(ceiling=self.factor * best.ceiling)
+        choosing = self.choosing(jobs)
+        undecided = jobs[choosing & (jobs.status == "missing")][_OF_SEEDS].drop_duplicates().assign(is_undecided=True)
+        jobs = jobs[~choosing]
         by_setting = jobs.assign(expected=1).groupby(SETTING, sort=False, as_index=False)
         counts = by_setting.agg(**_SUMS, **{name: (name, "mean") for name in ("budget_ratio", "chance")})
         scores = counts.merge(best, on=SETTING, how="left")
-        scores["is_diverged"] = (scores.done == scores.expected) & scores.value.isna()
+        is_decided = scores.merge(undecided, on=_OF_SEEDS, how="left").is_undecided.isna()
+        scores["is_diverged"] = (scores.done == scores.expected) & scores.value.isna() & is_decided
         scores["value"] = scores.value.where(~scores.is_diverged, scores.chance)
         usual = scores.groupby(["column", "setting"]).ceiling.transform("mean").fillna(self.limit)
         scores["ceiling"] = scores.ceiling.fillna(usual)
@@ -160,10 +173,36 @@ class Scoring:
         scores["solved"] = scores.chance + share.astype(float) * (scores.ceiling - scores.chance)
         return scores
 
+    def choosing(self, collected: pd.DataFrame) -> pd.Series:
+        """Which rows are of a first seed that chooses among several rates for the other seeds of its label.
+
+        None of a frame that does not say at which rates its rows were trained.
+        """
+        if not {"rate", "is_held"} <= set(collected):
+            return pd.Series(False, collected.index)
+        by_setting = collected.groupby(_OF_SEEDS, sort=False)
+        first = collected.groupby(["suite", "label"], sort=False).seed.transform("min")
+        several = by_setting.rate.transform("nunique") > 1
+        return collected.is_held & several & (by_setting.seed.transform("nunique") > 1) & (collected.seed == first)
+
     def chosen(self, collected: pd.DataFrame) -> pd.DataFrame:
-        """The rows of the runs whose learning rate and decay were chosen, one a label, task, setting and seed."""
-        finished = collected[collected.status == "finished"].astype({"selection": float})
+        """The rows of the runs that count, at most one a label, task, setting and seed, and none of a choosing seed.
+
+        None of the other seeds counts before the choosing seed has all its runs. Where all of these diverged, the first
+        rate that was planned counts.
+        """
+        choosing = self.choosing(collected)
+        finished = collected[(collected.status == "finished") & ~choosing].astype({"selection": float})
         ordered = finished.sort_values("selection", ascending=self.is_lower_better, kind="stable")
+        if choosing.any():
+            runs = collected[choosing].astype({"selection": float})
+            runs = runs[(runs.status != "missing").groupby([runs[name] for name in _OF_SEEDS]).transform("all")]
+            runs = runs.sort_values("selection", ascending=self.is_lower_better, kind="stable")  # diverged ones last
+            rates = runs.drop_duplicates(_OF_SEEDS).set_index(_OF_SEEDS).rate.to_dict()
+            held = set(map(tuple, collected[choosing][_OF_SEEDS].itertuples(index=False)))
+            keys = ordered[_OF_SEEDS].itertuples(index=False, name=None)
+            counts = [key not in held or rates.get(key) == rate for key, rate in zip(keys, ordered.rate)]
+            ordered = ordered[np.array(counts, dtype=bool)]
         return ordered.drop_duplicates(SETTING)
 
     def frame(self, outcomes: Sequence[Outcome], thresholds: Sequence[float] = ()) -> pd.DataFrame:
@@ -203,7 +242,8 @@ class Scoring:
 
     def counting(self, outcomes: Sequence[Outcome]) -> set[str]:
         """Ids of the jobs on which a number of a table rests."""
-        return set(self.chosen(self.collect(outcomes)).id)
+        collected = self.collect(outcomes)
+        return {*self.chosen(collected).id, *collected[self.choosing(collected)].id}
 
     def costs(self, outcomes: Sequence[Outcome]) -> pd.DataFrame:
         """suite, label, column, budget_ratio and mixer_parameters of every job; NaN where they are not known."""
@@ -227,14 +267,20 @@ class Scoring:
         return self.suite.measure
 
     def sentences(self, protocol: Protocol) -> list[str]:
-        """Profile, sizes, fidelity and budget, for the notes of a table."""
+        """Profile, sizes, fidelity, budget and how rates were chosen, for the notes of a table."""
         changes = f" with {', '.join(protocol.overrides)}" if protocol.overrides else ""
         noun, name = protocol.profile.noun.capitalize(), protocol.profile_name
         fidelity = f"Fidelity {protocol.fidelity}; budget" if len(self.suite.fidelities) > 1 else "Budget"
         return [
             f"{noun} {name}{changes}: {sizes_text(protocol.profile.model_config())}, {protocol.precision}.",
             f"{fidelity} {protocol.budget}.",
+            *([RATES_NOTE[protocol.fidelity == PUBLISHED_FIDELITY]] if self._tries_rates(protocol) else []),
         ]
+
+    def _tries_rates(self, protocol: Protocol) -> bool:
+        """Whether some setting is trained at several rates or decays."""
+        trainings = getattr(protocol.profile, "trainings", None)
+        return trainings is not None and any(len(trainings(task, "float32")) > 1 for task in protocol.tasks)
 
     def about(self, protocol: Protocol, outcomes: Sequence[Outcome], columns: Sequence[Column], first: str = "") -> str:
         """What the numbers of a table are of, and what it lacks; ``first`` names the row with these settings."""
@@ -242,6 +288,14 @@ class Scoring:
         where, *diverged = outcome_sentences(outcomes)
         notes = [f"{meaning[:1].upper()}{meaning[1:]}; mean over n seeds.", *self.sentences(protocol), where]
         return " ".join([*notes, *diverged, *lacking_sentences(outcomes)])
+
+
+RATES_NOTE = (
+    "Rates and decays: of each label and setting, the best by validation in the label's first seed, which is not"
+    " reported; a label of a single seed has its own best, which favours labels that scatter.",
+    "Rates and decays: the best of each seed by the number that is reported, which favours labels that scatter.",
+)
+"""How rates are chosen; and in the published fidelity."""
 
 
 @functools.cache
@@ -269,6 +323,14 @@ def outcome_sentences(outcomes: Iterable[Outcome]) -> list[str]:
     count = sum(outcome.status == "diverged" for outcome in stored)
     where = f"Trained on {', '.join(devices) or ('an unnamed device' if stored else 'no device yet')}."
     return [where, *([f"{count} of {len(stored)} runs diverged."] if count else [])]
+
+
+def budget_sentences(outcomes: Iterable[Outcome]) -> list[str]:
+    """What the column of budgets counts, and which rows are no match of softmax attention."""
+    stored = {outcome.row: ratio for outcome in outcomes if (ratio := outcome.details.get("budget_ratio"))}
+    below = [f"{row} {ratio:.2f}" for row, ratio in stored.items() if ratio < LEAST_MATCHED]
+    counted = "Budget is mixer parameters over softmax attention's, both with the conv taps of the label."
+    return [counted, *([f"Not matched to it, and smaller: {', '.join(below)}."] if below else [])]
 
 
 def mean_over(scores: pd.DataFrame, columns: Sequence[str], name: str) -> pd.DataFrame:

@@ -119,7 +119,7 @@ class Trial:
         return {}
 
 
-def mixer_maker(job: Job, max_len: int, path: str) -> Callable[[], nn.Module]:
+def mixer_maker(job: Job, max_len: int, path: str, causal: bool = True) -> Callable[[], nn.Module]:
     """What makes the mixer of each block of the job's model."""
-    options = {"n_head": job.model.n_head, "budget": job.budget, "path": path, **job.mixer}
+    options = {"causal": causal, "n_head": job.model.n_head, "budget": job.budget, "path": path, **job.mixer}
     return functools.partial(mixers.build, parse(job.label), job.model.d_model, max_len, **options)

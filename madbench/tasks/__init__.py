@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     import numpy as np
 
 GROUP = "madbench.tasks"
+HEURISTICS = config.TASKS / "heuristics.yaml"
 TOKENS_PER_CHUNK = 1 << 17
 """Tokens drawn at a time: bounds memory and keeps the work in the processor's cache. Another value, other data."""
 
@@ -105,20 +106,29 @@ class TaskFile:
         return {name: value for name, value in asdict(setting).items() if value != baseline[name]}
 
 
-@functools.cache
 def settings_class(task: str) -> type[TaskSetting]:
     """The settings class of ``task``; ``ConfigError`` for an unknown task and for one that cannot be loaded."""
     check_task(task)
+    loaded = _load_class(task)
+    if isinstance(loaded, ConfigError):
+        raise ConfigError(*loaded.args)
+    return loaded
+
+
+@functools.cache
+def _load_class(task: str) -> type[TaskSetting] | ConfigError:
+    """The settings class, or why there is none: a module that fails is not imported again."""
     value = _BUILT_IN.get(task) or _entry_points().points[task].value
     where = place("task", task, value)
-    with isolated(where, ConfigError):
-        cls = resolve(value)
+    try:
+        with isolated(where, ConfigError):
+            cls = resolve(value)
+    except ConfigError as error:
+        return error
     if not (isinstance(cls, type) and issubclass(cls, TaskSetting)):
-        raise ConfigError(f"{where}: expected a subclass of madbench.tasks.TaskSetting, got {cls!r}")
-    for name in ("heading", "title", "roles"):
-        if not hasattr(cls, name):
-            raise ConfigError(f"{where}: the class has no {name!r}")
-    return cls
+        return ConfigError(f"{where}: expected a subclass of madbench.tasks.TaskSetting, got {cls!r}")
+    missing = next((name for name in ("heading", "title", "roles") if not hasattr(cls, name)), None)
+    return cls if missing is None else ConfigError(f"{where}: the class has no {missing!r}")
 
 
 def task_path(task: str) -> Path:
@@ -228,6 +238,34 @@ def ceiling(task: str, setting: TaskSetting, seed: int) -> float:
     A lucky guess (1 in 8 for the first value token of fuzzy recall at the baseline) can lift a model above it.
     """
     return setting.ceiling(lambda split: generate(task, setting, split, seed))
+
+
+def heuristic(task: str, setting: TaskSetting) -> float:
+    """What the best answer without context scores (:mod:`madbench.tasks.heuristics`): a model's that learned nothing.
+
+    Of the settings of shipped profiles it is in a file, which ``madbench.bench.heuristics`` makes; of others it is
+    worked out, which takes a second.
+    """
+    shipped = _shipped_heuristics().get(task, {}).get(questions_text(setting))
+    return _worked_out(setting) if shipped is None else shipped
+
+
+def questions_text(setting: TaskSetting) -> str:
+    """The fields of a setting that decide what is asked, as text: all but the numbers of examples."""
+    counts = {f"num_{split}_examples" for split in SPLITS}
+    return ", ".join(f"{name} {value}" for name, value in asdict(setting).items() if name not in counts)
+
+
+@functools.cache
+def _shipped_heuristics() -> Mapping[str, Mapping[str, float]]:
+    return read_yaml(HEURISTICS)
+
+
+@functools.cache
+def _worked_out(setting: TaskSetting) -> float:
+    from madbench.tasks.heuristics import heuristic_accuracy
+
+    return heuristic_accuracy(setting)
 
 
 def stream(task: str, setting: TaskSetting, split: Split, seed: int) -> np.random.Generator:

@@ -116,30 +116,3 @@ class TaskSetting(abc.ABC):
     def ceiling(self, examples: Callable[[Split], Examples]) -> float:
         """Share of the test targets that follow from their sequence or from the training data."""
         return 1.0
-
-    def heuristic(self, questions: int = 100_000) -> float:
-        """Share of test questions that the commonest answer so far gets right, with ties broken at random.
-
-        Commonest among the ids that evaluation asks for, in the inputs up to the question, or in all of them where the
-        answer is read off the last position. Of some ``questions``, drawn from a generator of their own.
-        """
-        import numpy as np
-
-        rng, right, asked = np.random.default_rng(0), 0.0, 0
-        while asked < questions:
-            inputs, targets = self.draw(rng, 1000, False)
-            rows, ids = np.arange(len(inputs)), int(max(inputs.max(), targets.max())) + 1
-            is_answer = np.isin(np.arange(ids), targets[targets != IGNORE])
-            counts = np.zeros((len(inputs), ids), dtype=np.int64)
-            if is_whole := self.model == "autoencoder":
-                np.add.at(counts, (rows[:, None], inputs), is_answer[inputs])
-            for t in range(inputs.shape[1]):
-                if not is_whole:
-                    counts[rows, inputs[:, t]] += is_answer[inputs[:, t]]
-                is_asked = targets[:, t] != IGNORE
-                seen = counts[is_asked]
-                is_commonest = (seen == seen.max(axis=1, keepdims=True, initial=0)) & is_answer
-                is_right = is_commonest[np.arange(len(seen)), targets[is_asked, t]]
-                right += float((is_right / is_commonest.sum(axis=1)).sum())
-                asked += len(seen)
-        return right / asked

@@ -19,7 +19,18 @@ import numpy as np
 
 from madbench.errors import ConfigError, StoreError
 from madbench.files import explain_os_errors
-from madbench.text.manifest import AS_FOUND, MANIFEST, SPLITS, Manifest, Split, SplitInfo, TokenizerInfo, load, save
+from madbench.text.manifest import (
+    AS_FOUND,
+    MANIFEST,
+    SPLITS,
+    Manifest,
+    Recipe,
+    Split,
+    SplitInfo,
+    TokenizerInfo,
+    load,
+    save,
+)
 from madbench.text.token_files import check_header, likely_dtype, named_dtype
 from madbench.text.tokenizers import Tokenizer, load_tokenizer
 
@@ -124,6 +135,15 @@ class Corpus:
                 "skipped": sum(source.skipped for source in self.manifest.sources),
             },
         }
+
+
+def imagined_corpus(vocab_size: int) -> Corpus:
+    """A corpus of which only the number of its ids is known: enough to plan with, and not to train on."""
+    info = TokenizerInfo(f"none:{vocab_size}", "", vocab_size)
+    dtype = "uint16" if vocab_size <= 1 << 16 else "uint32"
+    return Corpus(
+        Path(), Manifest(Recipe("none", info.spec, 0.0, ""), info, dtype, "none", dict.fromkeys(SPLITS, SplitInfo()))
+    )
 
 
 def open_corpus(
@@ -245,3 +265,14 @@ def _number_of_ids(spec: str) -> int | None:
     if not re.fullmatch(r"none:[1-9][0-9]{0,8}", spec):
         raise ConfigError(f"tokenizer {spec!r}: expected none:N with the number N of ids, as in none:65")
     return int(spec.removeprefix("none:"))
+
+
+def window_count(split: str, n_tokens: int, seq_len: int) -> int:
+    """Windows of ``seq_len`` tokens, each with the token after it, in a split; ``ConfigError`` where there is none."""
+    if n_tokens <= seq_len:
+        shorter = f"take a seq_len of at most {n_tokens - 1}, or " if n_tokens > 1 else ""
+        raise ConfigError(
+            f"the {split} split has {n_tokens} tokens; seq_len {seq_len} needs at least {seq_len + 1}: "
+            f"{shorter}prepare the corpus again from more text"
+        )
+    return n_tokens - seq_len

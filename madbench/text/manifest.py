@@ -27,7 +27,7 @@ class Recipe:
     """What a command asked for, beside the sources. Raises ``ConfigError`` for a name that is no part of a path."""
 
     name: str
-    tokenizer: str  # ``bytes``, ``gpt2``, ``bpe:N``, or the name and digest of one that was read from a file
+    tokenizer: str  # ``bytes``, ``gpt2``, ``bpe:N``, or name and digest of one from a file
     validation: float
     text_key: str
 
@@ -57,7 +57,7 @@ class SourceInfo:
 class TokenizerInfo:
     """The tokenizer that gave the ids."""
 
-    spec: str  # ``bytes``, ``gpt2``, ``bpe:N``, or ``none:N`` where only the ids are known
+    spec: str  # ``bytes``, ``gpt2``, ``bpe:N``, ``hf-tokenizer:FOLDER``; ``none:N``: ids alone are known
     digest: str  # hash of all that decides ids
     vocab_size: int  # end of text included
 

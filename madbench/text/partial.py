@@ -1,6 +1,6 @@
 """An unfinished corpus: text to ids of two splits, token files that grow, a state file that says how far they count.
 
-``<folder>/partial/`` holds ``train.bin``, ``val.bin``, a trained tokenizer's ``tokenizer.json`` and ``progress.json``.
+``<folder>/partial/`` holds ``train.bin``, ``val.bin``, the files of a tokenizer that has some and ``progress.json``.
 The state counts only what is on disk; ids beyond its counts come from a killed process and are overwritten.
 A ``manifest.json`` in it means that nothing is missing but moving the files up.
 """
@@ -19,6 +19,7 @@ from madbench._version import __version__
 from madbench.errors import ConfigError, StoreError
 from madbench.files import explain_os_errors, file_digest, remove, sync_folder
 from madbench.text.corpus import PARTIAL
+from madbench.text.folder_tokenizer import FILES as TOKENIZER
 from madbench.text.manifest import (
     MANIFEST,
     SPLITS,
@@ -30,8 +31,7 @@ from madbench.text.manifest import (
     TokenizerInfo,
     save,
 )
-from madbench.text.tokenizers import FILE as TOKENIZER
-from madbench.text.tokenizers import Tokenizer, trained_size
+from madbench.text.tokenizers import Tokenizer
 
 PROGRESS = "progress.json"
 
@@ -129,13 +129,12 @@ class State:
 
 
 def begin(folder: Path, recipe: Recipe, rule: SplitRule, tokenizer: Tokenizer, notes: tuple[str, ...]) -> State:
-    """Makes the token files, empty, with a trained tokenizer beside them; the state before the first document."""
+    """Makes the token files, empty, with the tokenizer beside them; the state before the first document."""
     with explain_os_errors(folder):
         (folder / PARTIAL).mkdir()
         for split in SPLITS:
             (folder / PARTIAL / f"{split}.bin").touch()
-    if trained_size(tokenizer.spec):
-        tokenizer.save(folder / PARTIAL)
+    tokenizer.save(folder / PARTIAL)
     splits = dict.fromkeys(SPLITS, SplitInfo())
     manifest = Manifest(recipe, TokenizerInfo.of(tokenizer), tokenizer.dtype.name, str(rule), splits, notes=notes)
     return State(manifest, manifest)
@@ -162,9 +161,9 @@ def install(folder: Path) -> None:
     with explain_os_errors(folder):
         remove(partial / PROGRESS)
         if (partial / "train.bin").exists():
-            for stale in (MANIFEST, TOKENIZER):
+            for stale in (MANIFEST, *TOKENIZER):
                 remove(folder / stale)
-        for name in ("train.bin", "val.bin", TOKENIZER, MANIFEST):
+        for name in ("train.bin", "val.bin", *TOKENIZER, MANIFEST):
             if (partial / name).exists():
                 os.replace(partial / name, folder / name)
                 sync_folder(folder)

@@ -19,6 +19,7 @@ from madbench.errors import ConfigError, StoreError
 from madbench.files import explain_os_errors, refuse_link, remove
 from madbench.text.corpus import PARTIAL, Corpus, open_corpus
 from madbench.text.documents import Limits, Source
+from madbench.text.folder_tokenizer import PREFIX, folder_of
 from madbench.text.manifest import MANIFEST, SPLITS, Manifest, Recipe, SourceInfo, load
 from madbench.text.partial import PROGRESS, Batch, Encoded, SplitRule, State, begin, encode, install
 from madbench.text.sources import find_sources
@@ -70,7 +71,8 @@ def prepare(
 
     Args:
         words: files, folders, ``hf:NAME`` or ``stdlib``, as :func:`madbench.text.sources.find_sources` takes them.
-        tokenizer: ``bytes``, ``gpt2``, ``bpe:N`` to train one of N ids on this text, or a ``tokenizer.json``.
+        tokenizer: ``bytes``, ``gpt2``, ``bpe:N`` to train one of N ids on this text, a ``tokenizer.json`` of such a
+            one, or ``hf-tokenizer:FOLDER``.
         name: of the corpus; the folder's by default.
         validation: share of the text for validation: whole documents by hash, or of few documents the end of each.
         workers: threads; one a core by default, a single one where bytes are the tokens.
@@ -89,6 +91,8 @@ def prepare(
     sources = find_sources(words, text_key, limits, skip_bad)
     chosen = None if trained_size(tokenizer) else load_tokenizer(tokenizer)
     identity = f"{chosen.spec} {chosen.digest}" if tokenizer.endswith(".json") else tokenizer
+    if folder_of(tokenizer):  # wherever it lies
+        identity = f"{PREFIX}{chosen.digest}"
     recipe = Recipe(name or folder.resolve().name, identity, float(validation), text_key)
 
     if not force and (corpus := _finished(folder, recipe, sources)):
@@ -107,7 +111,7 @@ def prepare(
         rule = SplitRule(recipe.validation, by_tail=count < enough)
         state = _unfinished(folder, recipe, sources, rule, force)
         if state is None:
-            notes = ()
+            notes = (chosen.note,) if chosen and chosen.note else ()
             if chosen is None:
                 chosen = train_bpe(_sample(sources, rule, on_progress), trained_size(tokenizer))
                 trained_on = f"the first {BPE_SAMPLE_CHARACTERS:,} characters of train, or all of it"
@@ -130,11 +134,19 @@ def default_corpus(results: Path | str) -> Corpus:
 
     Processes that start together wait for the one that prepares it.
     """
-    name = f"stdlib-{platform.python_version()}"
-    folder = Path(results) / "corpora" / name
-    if (folder / MANIFEST).exists():
+    folder = _default_folder(results)
+    if has_default_corpus(results):
         return open_corpus(folder, cache=folder.parent)
-    return prepare(["stdlib"], folder, name=name, validation=STDLIB_VALIDATION, wait=True)
+    return prepare(["stdlib"], folder, name=folder.name, validation=STDLIB_VALIDATION, wait=True)
+
+
+def has_default_corpus(results: Path | str) -> bool:
+    """Whether :func:`default_corpus` was prepared in ``results``."""
+    return (_default_folder(results) / MANIFEST).exists()
+
+
+def _default_folder(results: Path | str) -> Path:
+    return Path(results) / "corpora" / f"stdlib-{platform.python_version()}"
 
 
 def _finished(folder: Path, recipe: Recipe, sources: list[Source]) -> Corpus | None:

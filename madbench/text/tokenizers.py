@@ -1,4 +1,4 @@
-"""Tokenizers: the bytes of the text, GPT-2's byte-level BPE, or a byte-level BPE trained on a corpus."""
+"""Tokenizers by name, and byte-level BPE: GPT-2's, or one trained on a corpus."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ import numpy as np
 from madbench.errors import ConfigError, did_you_mean, require
 from madbench.extras import how_to_install
 from madbench.files import write_atomically
-from madbench.text.documents import valid_unicode
+from madbench.text.byte_tokenizer import FILE, Tokenizer, bytes_of, read_file
+from madbench.text.folder_tokenizer import folder_of, load_folder
 
-FILE = "tokenizer.json"  # of a trained BPE, in the format of Hugging Face's tokenizers
 GPT2_FOLDER = "MADBENCH_GPT2_VOCAB"  # environment variable
 
 _ENCODER = "encoder.json"  # of GPT-2's release: id by token, which decides the merges in vocab.bpe too
@@ -27,45 +27,6 @@ _LONGEST_TOKEN = 128  # bytes, GPT-2's longest; a corpus with long runs of one c
 _LONGEST_PIECE = 1024  # characters of a piece in training, whose time is quadratic in them; longer ones are cut
 _LONG_SPACE = 100_000  # characters of white space, beyond which the regular expression's stack would be full
 _SPACE = "[\t-\r \x85\xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000]"  # Unicode's, as in ``pattern``
-
-
-class Tokenizer:
-    """Text to token ids and back, without loss: here every byte of the UTF-8 text is a token; 257 ids.
-
-    The last id is the end of text, which no text contains.
-    """
-
-    pattern = ""  # regular expression of the pieces that text is cut into first; tokens do not cross them
-
-    def __init__(self, spec: str = "bytes", tokens: Iterable[bytes] = tuple(bytes([byte]) for byte in range(256))):
-        self.spec = spec  # ``bytes``, ``gpt2`` or ``bpe:N``
-        self.tokens = tuple(tokens)  # UTF-8 bytes of every id but the last; a token may hold part of a character
-        self.end_of_text = len(self.tokens)  # the id that follows every document
-        self.vocab_size = len(self.tokens) + 1  # the end of text included
-        self.dtype = np.dtype("<u2" if self.vocab_size <= 1 << 16 else "<u4")  # the smallest that holds every id
-
-    @functools.cached_property
-    def digest(self) -> str:
-        """SHA-256 of everything that decides the ids of a text, 64 hexadecimal digits."""
-        sha256 = hashlib.sha256()
-        for part in (self.pattern.encode(), *self.tokens):
-            sha256.update(len(part).to_bytes(8, "little") + part)
-        return sha256.hexdigest()
-
-    def encode(self, text: str) -> np.ndarray:
-        """The ids (N,) of ``text`` in :attr:`dtype`. A lone surrogate, which is no character, counts as U+FFFD."""
-        return self._ids(valid_unicode(text)).astype(self.dtype, copy=False)
-
-    def _ids(self, text: str) -> np.ndarray:
-        return np.frombuffer(text.encode(), np.uint8)
-
-    def decode(self, ids: Iterable[int]) -> str:
-        """The text of ``ids``; U+FFFD where their bytes are no UTF-8, nothing for the end of text."""
-        return b"".join(self.tokens[i] for i in ids if i != self.end_of_text).decode("utf-8", "replace")
-
-    def token_bytes(self) -> np.ndarray:
-        """UTF-8 bytes of every id, uint16 (vocab_size,); 0 for the end of text."""
-        return np.array([*map(len, self.tokens), 0], np.uint16)
 
 
 class BytePairTokenizer(Tokenizer):
@@ -103,12 +64,17 @@ class BytePairTokenizer(Tokenizer):
         return tiktoken.Encoding(self.spec, pat_str=self.pattern, mergeable_ranks=ranks, special_tokens={})
 
     def save(self, folder: Path) -> None:
-        """Writes the ``tokenizer.json`` of a trained tokenizer into ``folder``, atomically."""
-        write_atomically(Path(folder) / FILE, self.content)
+        if self.content is not None:
+            write_atomically(Path(folder) / FILE, self.content)
 
 
 def load_tokenizer(spec: str, folder: Path | None = None) -> Tokenizer:
-    """The tokenizer ``bytes``, ``gpt2``, a path to a ``tokenizer.json``, or the ``bpe:N`` saved in ``folder``."""
+    """The tokenizer of a name: ``bytes``, ``gpt2``, ``hf-tokenizer:FOLDER``, a path to a ``tokenizer.json`` of ours.
+
+    ``folder`` is where a ``bpe:N`` was saved, or a copy of that in FOLDER.
+    """
+    if folder_of(spec):
+        return load_folder(spec, folder)
     vocab_size = trained_size(spec)
     if spec == "bytes":
         return Tokenizer()
@@ -117,10 +83,10 @@ def load_tokenizer(spec: str, folder: Path | None = None) -> Tokenizer:
     if vocab_size and folder is None:
         raise ConfigError(f"tokenizer {spec!r} is trained on a corpus; expected the path of its {FILE}")
     if not vocab_size and not spec.endswith(".json"):
-        choices = ["bytes", "gpt2", "bpe:4096", "a .json file"]
+        choices = ["bytes", "gpt2", "bpe:4096", "hf-tokenizer:FOLDER", "a .json file"]
         raise ConfigError(f"unknown tokenizer {spec!r}{did_you_mean(spec, choices)}")
     path = Path(folder) / FILE if vocab_size else Path(spec)
-    tokenizer = _trained_tokenizer(_read(path, path), path)
+    tokenizer = _trained_tokenizer(read_file(path, path), path)
     if vocab_size not in (None, tokenizer.vocab_size):
         raise ConfigError(f"{path}: holds {tokenizer.vocab_size} tokens, expected {vocab_size}")
     return tokenizer
@@ -180,20 +146,13 @@ def _gpt2_tokens() -> list[bytes]:
                 f"{how_to_install('gpt2')}, or set {GPT2_FOLDER} to a folder with GPT-2's {_ENCODER}"
             ) from error
         return [encoding.decode_single_token_bytes(i) for i in range(encoding.eot_token)]
-    content = _read(path, where)
+    content = read_file(path, where)
     sha256 = hashlib.sha256(content).hexdigest()
     if sha256 != _ENCODER_SHA256:
         raise ConfigError(f"{where}: not GPT-2's vocabulary: SHA-256 {sha256[:16]}..., not {_ENCODER_SHA256[:16]}...")
     ids = json.loads(content)
     del ids["<|endoftext|>"]
     return _tokens_in_order(ids)
-
-
-def _read(path: Path, where: Path | str) -> bytes:
-    try:
-        return path.read_bytes()
-    except OSError as error:
-        raise ConfigError(f"{where}: cannot be read: {error.strerror.lower()}") from error
 
 
 def _trained_tokenizer(content: bytes, where: Path | str) -> BytePairTokenizer:
@@ -205,12 +164,13 @@ def _trained_tokenizer(content: bytes, where: Path | str) -> BytePairTokenizer:
         is_gpt2_like = cut["type"] == "ByteLevel" and cut["use_regex"] and not cut["add_prefix_space"]
         tokens = _tokens_in_order(model["vocab"])
         merges = [pair.split(" ") if isinstance(pair, str) else pair for pair in model["merges"]]
-        merged = [_bytes_of(left + right) for left, right in merges]
+        merged = [bytes_of(left + right) for left, right in merges]
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise ConfigError(f"{where}: not a byte-level BPE ({type(error).__name__}: {error})") from None
     if not (is_plain and is_gpt2_like and set(map(len, tokens[:256])) == {1} and tokens[256:] == merged):
         raise ConfigError(
-            f"{where}: not a byte-level BPE as madbench trains it; make one with 'bpe:N', such as 'bpe:4096'"
+            f"{where}: not a byte-level BPE as madbench trains it; make one with 'bpe:N', such as 'bpe:4096', or "
+            "name the folder of another one, hf-tokenizer:FOLDER"
         )
     return BytePairTokenizer(f"bpe:{len(tokens) + 1}", tokens, content)
 
@@ -219,14 +179,4 @@ def _tokens_in_order(ids: dict[str, int]) -> list[bytes]:
     tokens = sorted(ids, key=ids.__getitem__)
     if [ids[token] for token in tokens] != list(range(len(ids))):
         raise ValueError(f"token ids are not 0 to {len(ids) - 1}")
-    return [_bytes_of(token) for token in tokens]
-
-
-# GPT-2's way to write bytes as text: a printable Latin-1 character is its byte, U+0100 and on are the others.
-_PRINTABLE = [byte for byte in range(256) if chr(byte).isprintable() and byte != ord(" ")]
-_CHARACTERS = {chr(byte): byte for byte in _PRINTABLE}
-_CHARACTERS |= {chr(256 + i): byte for i, byte in enumerate(sorted(set(range(256)).difference(_PRINTABLE)))}
-
-
-def _bytes_of(token: str) -> bytes:
-    return bytes(_CHARACTERS[character] for character in token)
+    return [bytes_of(token) for token in tokens]

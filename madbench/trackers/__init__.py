@@ -1,8 +1,9 @@
 """Trackers: curves and results of a sweep in tensorboard, wandb or trackio, each an extra, imported only if asked.
 
-A job is a run of its own, with its content as configuration. While it trains it gets the points ``progress/...``; when
-it ends, the whole curve as ``curve/...`` (of a resumed run also what an earlier sweep trained) and the metrics as
-``final/...``. The store stays the truth: a tracker that fails is left out of the rest of the sweep.
+A job is a run of its own, with its content as configuration, and ``varied``: what its row changes in the grid. Names of
+metrics are the same in all of them: while a job trains it gets the points ``progress/...``; when it ends, the whole
+curve as ``curve/...`` (of a resumed run also what an earlier sweep trained) and the metrics as ``final/...``. The store
+stays the truth: a tracker that fails is left out of the rest of the sweep.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import redirect_stdout
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
@@ -28,17 +30,53 @@ if TYPE_CHECKING:
     from madbench.jobs import Job, Record
 
 FLUSH_SECONDS = 60.0  # that the end of a sweep waits for its trackers
+PROJECT = "madbench"
+RUN_NAME = "{row} {task} seed {seed}"
+_FIELDS = ("row", "label", "task", "seed", "id")
+
+
+@dataclass(frozen=True)
+class Naming:
+    """What projects and runs are called, and the settings in which the rows of a grid differ."""
+
+    project: str = ""
+    """Empty for that of the service's own variable, such as ``WANDB_PROJECT``, else ``madbench``."""
+    run_name: str = RUN_NAME
+    """Of each job, with its ``{row}`` (the label and what its row changes), ``{label}``, ``{task}``, ``{seed}`` and
+    ``{id}``."""
+    rows: Mapping[str, str] = field(default_factory=dict)
+    """Name of the row of a job, by id; the label of those without one."""
+    varied: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    """What the row of a job changes, by id and key."""
+
+    def __post_init__(self) -> None:
+        try:
+            self.run_name.format(**dict.fromkeys(_FIELDS, ""))
+        except (AttributeError, IndexError, KeyError, ValueError) as error:
+            names = ", ".join(f"{{{name}}}" for name in _FIELDS)
+            raise ConfigError(f"--track-name {self.run_name!r}: expected a text with {names} in it") from error
+        if self.project and not re.fullmatch(r"[\w.-]{1,128}", self.project):
+            raise ConfigError(f"--track-project {self.project!r}: expected letters, digits, '.', '-' and '_' alone")
+
+    def title(self, job: Job) -> str:
+        """The name of a job's run."""
+        names = {"label": job.label, "task": job.task, "seed": job.seed, "id": job.id}
+        return self.run_name.format(row=" ".join(self.rows.get(job.id, job.label).split()), **names)
+
+    def settings(self, job: Job) -> dict[str, Any]:
+        """The job's content and id, nested as in ``job.json``, and what its row changes as ``varied``."""
+        return {"id": job.id, **job.to_dict(), "varied": dict(self.varied.get(job.id, {}))}
 
 
 class TensorboardTracker:
-    """Event files in ``<results>/tensorboard/<label>_<task>_seed_<seed>_<job id>/``."""
+    """Event files in ``<results>/tensorboard/<name of the run>_<job id>/``, with a project in a folder of its name."""
 
-    def __init__(self, results: Path):
+    def __init__(self, results: Path, naming: Naming = Naming()):
         self.tensorboard = require("torch.utils.tensorboard", "tracker tensorboard", "tensorboard")
-        self.folder = results / "tensorboard"
+        self.folder, self.naming = results / "tensorboard" / naming.project, naming
 
     def begin(self, job: Job) -> Any:
-        name = re.sub(r"[^A-Za-z0-9!.-]+", "_", title(job))
+        name = re.sub(r"[^A-Za-z0-9!.=-]+", "_", self.naming.title(job))
         return self.tensorboard.SummaryWriter(str(self.folder / f"{name}_{job.id}"), flush_secs=10)
 
     def log(self, run: Any, step: int, values: Mapping[str, float]) -> None:
@@ -47,29 +85,33 @@ class TensorboardTracker:
 
     def end(self, run: Any, job: Job, record: Record | None, metrics: Mapping[str, float]) -> None:
         if record is not None:
-            run.add_text("job", f"```\n{json.dumps(settings(job), indent=2)}\n```")
+            settings = self.naming.settings(job)
+            run.add_text("job", f"```\n{json.dumps(settings, indent=2)}\n```")
             run.add_text("status", f"{record.status} {record.error}".strip())
-            run.add_hparams(_flat(settings(job)), dict(metrics), run_name=".")
+            run.add_hparams(_flat(settings), dict(metrics), run_name=".")
         run.close()
 
 
 class WandbTracker:
-    """Runs of the project ``madbench`` or ``WANDB_PROJECT``, grouped by label; files in ``<results>/wandb``.
+    """Runs of the project that is named, of ``WANDB_PROJECT`` or ``madbench``, by label; files in ``<results>/wandb``.
 
     The other variables of wandb hold too, such as ``WANDB_MODE=offline``. Raises ``ConfigError`` where wandb would ask
     for a key: nobody may be there to answer.
     """
 
-    def __init__(self, results: Path):
+    def __init__(self, results: Path, naming: Naming = Naming()):
         self.wandb, self.folder = require("wandb", "tracker wandb", "wandb"), results
+        self.naming = naming
         mode = self.wandb.setup().settings.mode
         if mode not in ("offline", "disabled", "dryrun") and not self.wandb.api.api_key:
             raise ConfigError("tracker wandb: no API key; run wandb login, or set WANDB_MODE=offline")
 
     def begin(self, job: Job) -> Any:
         self.folder.mkdir(parents=True, exist_ok=True)  # in place of a missing one wandb takes another
-        names = {"name": title(job), "group": job.label, "job_type": job.task, "config": settings(job)}
-        places = {"project": os.environ.get("WANDB_PROJECT", "madbench"), "dir": str(self.folder)}
+        names = {"name": self.naming.title(job), "group": job.label, "job_type": job.task}
+        names["config"] = self.naming.settings(job)
+        project = self.naming.project or os.environ.get("WANDB_PROJECT", PROJECT)
+        places = {"project": project, "dir": str(self.folder)}
         quiet = self.wandb.Settings(silent=True, console="off")
         run = self.wandb.init(**names, **places, reinit="create_new", settings=quiet)  # jobs train at the same time
         run.define_metric("*", step_metric="step")  # the curve follows the progress, and wandb's own step only rises
@@ -86,17 +128,18 @@ class WandbTracker:
 
 
 class TrackioTracker:
-    """Runs of the project ``madbench`` in ``TRACKIO_DIR``, grouped by label; what trackio prints is dropped."""
+    """Runs of the project, ``madbench`` by default, in ``TRACKIO_DIR``, by label; what trackio prints is dropped."""
 
-    def __init__(self, results: Path):
-        self.trackio = require("trackio", "tracker trackio", "trackio")
+    def __init__(self, results: Path, naming: Naming = Naming()):
+        self.trackio, self.naming = require("trackio", "tracker trackio", "trackio"), naming
 
     def begin(self, job: Job) -> Any:
         # In a context of its own, where init finds no earlier run that it would end: several jobs train at a time.
-        init, names = contextvars.copy_context().run, {"project": "madbench", "name": f"{title(job)} {job.id}"}
+        init, name = contextvars.copy_context().run, f"{self.naming.title(job)} {job.id}"  # a name is a key there
+        names = {"project": self.naming.project or PROJECT, "name": name, "config": self.naming.settings(job)}
         hardware = {"auto_log_gpu": False, "auto_log_cpu": False}
         with redirect_stdout(io.StringIO()):
-            return init(self.trackio.init, group=job.label, config=settings(job), **names, **hardware)
+            return init(self.trackio.init, group=job.label, **names, **hardware)
 
     def log(self, run: Any, step: int, values: Mapping[str, float]) -> None:
         run.log(dict(values), step=step)
@@ -125,9 +168,9 @@ def parse_names(values: Sequence[str] | None) -> list[str]:
     return names
 
 
-def open_trackers(names: Iterable[str], results: Path) -> dict[str, Any]:
+def open_trackers(names: Iterable[str], results: Path, naming: Naming = Naming()) -> dict[str, Any]:
     """The trackers by name. Raises ``MissingExtraError`` for one that is not installed."""
-    return {name: SERVICES[name](results) for name in names}
+    return {name: SERVICES[name](results, naming) for name in names}
 
 
 class Tracking:
@@ -204,15 +247,6 @@ def _numbers(values: Mapping[str, Any], prefix: str, but: tuple[str, ...] = ()) 
         for name, value in values.items()
         if name not in but and isinstance(value, (int, float)) and math.isfinite(value)
     }
-
-
-def title(job: Job) -> str:
-    return f"{job.label} {job.task} seed {job.seed}"
-
-
-def settings(job: Job) -> dict[str, Any]:
-    """The job's content and id, nested as in ``job.json``."""
-    return {"id": job.id, **job.to_dict()}
 
 
 def _flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:

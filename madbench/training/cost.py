@@ -31,6 +31,10 @@ from madbench.training.devices import memory_bytes
 CALIBRATION_PASSES = 4
 CALIBRATION_FLOPS = 1e9
 """Most FLOPs of a calibration pass on the CPU, a tenth of a second; a larger batch is cut for it."""
+LARGE_FLOPS = 2e11
+"""FLOPs of one sequence, some seconds of a CPU, from which one block on fewer tokens is timed in the model's place."""
+LARGE_TOKENS = 256
+"""Tokens of a sequence through that block."""
 
 
 def counted_flops_per_token(job: Job) -> float:
@@ -94,7 +98,9 @@ def _seconds_per_flop(job: Job, device: str, threads: int) -> float:
 
     The optimiser is left out: it takes a few hundredths of a step, and to import it as long as all the rest.
     """
-    size, is_cpu = size_of(job), torch.device(device).type == "cpu"
+    is_cpu = torch.device(device).type == "cpu"
+    job = _cut(job) if is_cpu else job
+    size = size_of(job)
     memory, bytes_needed = memory_bytes(), 8 * size.parameters
     if bytes_needed > memory:  # weights and gradients in float32
         raise TrainingError(
@@ -127,6 +133,15 @@ def _seconds_per_flop(job: Job, device: str, threads: int) -> float:
     finally:
         torch.set_num_threads(before)
     return best / (batch * flops)
+
+
+def _cut(job: Job) -> Job:
+    """A job whose passes take as long for each FLOP, in seconds on a CPU."""
+    size = size_of(job)
+    is_large = 3 * size.flops_per_token * size.seq_len > LARGE_FLOPS
+    if not is_large or not hasattr(job.model, "n_layer") or not hasattr(job.model, "seq_len"):
+        return job
+    return replace(job, model=replace(job.model, n_layer=1, seq_len=min(job.model.seq_len, LARGE_TOKENS)))
 
 
 def _network(job: Job, path: str = "auto") -> nn.Module:

@@ -153,9 +153,17 @@ def _quota_of(group: Path) -> float:
     return math.inf
 
 
-def free_cores() -> int:
-    """Cores that this process may use and that others leave free now, at least one."""
-    return max(1, min(available_cores(), round(len(_own_cores()) - busy_cores())))
+def free_cores(busy: float) -> int:
+    """Cores that this process may use, of which others keep so many busy; at least one."""
+    return max(1, min(available_cores(), round(len(_own_cores()) - busy)))
+
+
+def load_average() -> float:
+    """Processes that ran or waited for a core, on average over the last minute; infinite where the system is silent."""
+    try:
+        return os.getloadavg()[0]
+    except (AttributeError, OSError):
+        return math.inf
 
 
 def busy_cores(seconds: float = 0.2) -> float:

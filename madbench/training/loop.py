@@ -61,7 +61,7 @@ def train(
         device: a torch device name.
         corpora: those that language jobs name, by digest.
         micro_batch: sequences of a job that go through the model at once; gradients of the rest are accumulated.
-        compile: whether to train through ``torch.compile``; ``auto`` where the steps left repay it
+        compile: whether to train through ``torch.compile``; ``auto``: when it saves time in the steps left
             (:mod:`madbench.training.measured`). Evaluations are not compiled: they are few.
         keep_weights: keep the weights of a suite that otherwise keeps none; they decide no number of the job.
         cuda_graph: launch each step as one CUDA graph, on a GPU and where a run has one process.

@@ -47,7 +47,7 @@ def shared_grid_results(tmp_path_factory) -> Callable[..., Results]:
 
 
 def fill_grid(folder: Path, labels=("S", "R"), accuracy=lambda job: 0.5, **keys) -> Results:
-    keys = {"tasks": ["in_context_recall"], "seeds": [0, 1, 2]} | keys
+    keys = {"profile": "quick", "tasks": ["in_context_recall"], "seeds": [0, 1, 2]} | keys
     made = prepare(load_grid(list(labels), keys), device="cpu", results=folder)
     store = Store.open(folder)
     for job in made.jobs:

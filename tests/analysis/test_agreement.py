@@ -42,9 +42,9 @@ def test_an_order_of_few_labels_or_of_equal_ones_has_no_correlation():
 def test_intervals_over_labels_hold_the_correlation_of_all_labels():
     whole = columns(20_000, 99, 0.6)
     truth = stats.spearmanr(*[[*one.values()] for one in whole]).statistic
-    found = [rank_correlation(*columns(33, seed, 0.6)) for seed in range(60)]
+    found = [rank_correlation(*columns(33, seed, 0.6)) for seed in range(30)]
     held = sum(one.low <= truth <= one.high for one in found)
-    assert held >= 51  # 57 expected; a bootstrap of 33 labels is a little narrow
+    assert held >= 24  # 28.5 expected; a bootstrap of 33 labels is a little narrow
     assert np.mean([one.high - one.low for one in found]) < 0.8
 
 

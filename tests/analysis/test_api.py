@@ -2,23 +2,29 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
+import shutil
+import sys
 from functools import partial
+from types import SimpleNamespace
 
 import numpy as np
+import pandas as pd
 import pytest
 from matplotlib.figure import Figure
 from scipy import stats
 
 import madbench
 from drawings import FIGURES
+from madbench.analysis import notebook
 from madbench.analysis.figures.files import NothingToDrawError
 from madbench.errors import ConfigError, LabelError, StoreError, TrainingError
 from madbench.execute import local
 from madbench.execute.base import Summary
 from madbench.grid import GridFile
 from madbench.jobs import Record
+from madbench.store.runs import Snapshot, Store
 from madbench.suites.language.suite import LANGUAGE
-from madbench.suites.mad.suite import MAD_TASKS
+from madbench.suites.mad.suite import MAD, MAD_TASKS
 from madbench.suites.scoring import COLUMNS
 from references import cochran_cox_interval, cochran_cox_p, mean_side
 
@@ -193,24 +199,31 @@ def test_overrides_and_vary_are_mappings_or_as_on_the_command_line():
     assert parse_axes(["model.mix_rank=4,8"]) == {"model.mix_rank": [4, 8]}
 
 
-ACCURACIES = {"R-g-q": [0.1, 0.11, 0.13], "R-cg-q": [0.2, 0.22, 0.21], "R-cg-q-12o": [0.35, 0.36, 0.38]}
+ACCURACIES = {"R-g-q": [0.4, 0.41, 0.43], "R-cg-q": [0.5, 0.52, 0.51], "R-cg-q-12o": [0.65, 0.66, 0.68]}
 """Of three seeds."""
 
 
-@pytest.fixture
-def stored(tmp_path, monkeypatch, trained):
-    """The arguments with which functions find three seeds of three labels on compression."""
+CHOSEN = {"profile": "quick", "overrides": ["model.d_model=48", "precision=float32"], "tasks": "compression"}
 
-    def train_seeds(label, accuracies, **choices):
-        for seed, accuracy in enumerate(accuracies):
-            metrics = {"accuracy": accuracy, "selection_accuracy": 0.5, "ceiling": 1.0}
-            trained.records = {label: Record("finished", metrics, [], {"budget_ratio": 1.0})}
-            madbench.run(label, seeds=seed, device="cpu", **choices)
 
-    choices = {"overrides": ["model.d_model=48", "precision=float32"], "tasks": "compression", "results": tmp_path}
+@pytest.fixture(scope="module")
+def shelf(tmp_path_factory):
+    """A results folder with three seeds of three labels on compression."""
+    store = Store.open(tmp_path_factory.mktemp("shelf"))
+    profile = MAD.Profile.load(CHOSEN["profile"], CHOSEN["overrides"])
     for label, accuracies in ACCURACIES.items():
-        train_seeds(label, accuracies, **choices)
-    return choices
+        jobs = MAD.jobs([label], profile, tasks=[CHOSEN["tasks"]], seeds=range(3), precision="float32")
+        for job, accuracy in zip(jobs, accuracies, strict=True):
+            metrics = {"accuracy": accuracy, "selection_accuracy": 0.5, "ceiling": 1.0}
+            store.finish(job, Record("finished", metrics, [], {"budget_ratio": 1.0}))
+    return store.root
+
+
+@pytest.fixture
+def stored(shelf, tmp_path):
+    """The arguments with which functions find the runs of a copy of that folder."""
+    shutil.copytree(shelf, tmp_path, dirs_exist_ok=True)
+    return CHOSEN | {"results": tmp_path}
 
 
 def test_a_table_is_a_row_a_label_and_column(stored):
@@ -243,6 +256,79 @@ def test_compare_attribute_and_findings_say_the_same_of_two_labels(stored):
         expected = estimate, *cochran_cox_interval(estimate, sides), cochran_cox_p(estimate, sides)
         for row in rows:
             assert (row.estimate, row.low, row.high, row.p) == pytest.approx(expected, abs=1e-8)
+
+
+def test_a_notebook_shows_frames_as_the_tables_they_are_of(stored):
+    frame = madbench.table(names={"R-cg-q-12o": "HyperMLP"}, **stored)
+    html = frame._repr_html_()
+    assert html.startswith("<table") and html.endswith("</table>") and html.count("<tr") == 1 + len(ACCURACIES)
+    assert "HyperMLP" in html and "R-cg-q-12o" not in html and "HyperMLP" in frame.label.tolist()
+    assert "<strong>66.3" in html and "66.3" in frame.shown.to_latex()
+    part = frame[["label", "mean"]]
+    assert type(part) is pd.DataFrame and part.to_dict("list") == {name: frame[name].tolist() for name in part}
+    for shown in (
+        madbench.compare(["R-cg-q", "R-g-q"], **stored),
+        madbench.audit(**stored),
+        madbench.findings(**stored),
+    ):
+        assert "<caption" in shown._repr_html_()
+
+
+def test_a_plan_says_what_run_would_train_and_a_notebook_shows_it(stored, tmp_path):
+    planned = madbench.plan(["R-cg-q", "S"], seeds=[0, 1, 5], device="cpu", **stored)
+    assert len(planned.jobs) == 6 and [(job.label, job.seed) for job in planned.missing] == [
+        ("R-cg-q", 5), ("S", 0), ("S", 1), ("S", 5),
+    ]  # fmt: skip
+    html = planned._repr_html_()
+    assert "<td>R-cg-q</td><td>MAD tasks</td><td>3</td><td>1</td>" in html
+    fresh = madbench.plan("S", device="cpu", results=tmp_path / "none")
+    assert len(fresh.missing) == len(fresh.jobs) == 6 and not (tmp_path / "none").exists()
+
+
+def test_a_notebook_shows_a_stored_run(stored, language_run):
+    run = next(iter(Snapshot.open(stored["results"], create=False).runs()))
+    html = run._repr_html_()
+    assert (
+        f"run {run.job.id}" in html and f"<td>{run.job.label}</td><td>compression</td><td>{run.job.seed}</td>" in html
+    )
+    broken = dataclasses.replace(run, record=Record("failed", error="a < b"))
+    assert "a &lt; b" in broken._repr_html_() and "failed" in broken._repr_html_()
+
+
+def test_a_notebook_shows_progress_without_widgets(tmp_path, trained, monkeypatch):
+    """Shown once and replaced in place: running jobs with their share, and at the end how many are done."""
+    shown = []
+
+    class Handle:
+        def update(self, html):
+            shown.append(html)
+
+    def display(html, display_id):
+        assert display_id
+        shown.append(html)
+        return Handle()
+
+    module = SimpleNamespace(HTML=str, display=display)
+    monkeypatch.setitem(sys.modules, "IPython", SimpleNamespace(display=module))
+    monkeypatch.setitem(sys.modules, "IPython.display", module)
+    monkeypatch.setattr("rich.console._is_jupyter", lambda: True)
+    monkeypatch.setattr(notebook, "SECONDS", 0.0)
+    store_all = local.run_jobs
+
+    def run_jobs(groups, store, train, *, on_event, policy, **how):
+        jobs = [job for group in groups for job in group]
+        on_event({"event": "started", "job": jobs[0], "slot": 0})
+        progress = {"step": 3, "total_steps": 4, "loss": 1.5}
+        on_event({"event": "progress", "job": jobs[0], "slot": 0, "progress": progress})
+        summary = store_all(groups, store, train, on_event=on_event, policy=policy, **how)
+        for job in jobs:
+            on_event({"event": "finished", "job": job, "slot": 0, "record": store.read(job.id).record})
+        return summary
+
+    monkeypatch.setattr(local, "run_jobs", run_jobs)
+    madbench.run(["S", "R"], overrides=TINY, tasks="compression", device="cpu", results=tmp_path)
+    assert "0/2 jobs done" in shown[0] and "2/2 jobs done" in shown[-1] and 'value="1.000"' in shown[-1]
+    assert any("75% S compression seed 0 loss 1.500" in html and 'value="0.375"' in html for html in shown)
 
 
 def test_an_audit_has_a_row_a_column(stored):

@@ -1,14 +1,17 @@
 from __future__ import annotations
 
+import itertools
 import json
 import math
 
 import numpy as np
 import pytest
+from scipy import stats
 
 from madbench.analysis.audit import audit, audit_table, left_out
-from madbench.suites.mad.suite import AVERAGE, MAD_TASKS
+from madbench.suites.mad.suite import AVERAGE, MAD, MAD_TASKS
 from madbench.suites.published import published_scores
+from madbench.tasks import heuristic, make_setting
 
 LABELS = ["S", "S-p", "S-c", "R", "R-p", "R-c", "R-cg-q", "G-cg-q", "R-cg-q-12o", "G-cg-q-12o"]
 TRUTH = dict(zip(LABELS, np.linspace(0.4, 0.75, len(LABELS))))
@@ -116,6 +119,80 @@ def test_a_single_seed_has_correlations_and_nothing_that_needs_two(grid_results)
     assert record["published"] is not None
     assert record["left_out"] == "needs 4 labels and two seeds"
     json.dumps(record, allow_nan=False)
+
+
+def spearman(ours: dict[str, float], theirs: dict[str, float]) -> float:
+    return stats.spearmanr([ours[label] for label in ours], [theirs[label] for label in ours]).statistic
+
+
+def test_every_quantity_counted_again_from_the_frame_of_scores(results, rows):
+    """With SciPy and plain counts: one-way analysis of variance, ranks, shares, bits, seeds, a bootstrap by hand."""
+    scores, published, theirs = results.scores, published_scores(), {}
+    for task in MAD_TASKS:
+        of_task, row = scores[scores.column == task], rows[task]
+        seeds = {label: group.value.to_numpy() for label, group in of_task.groupby("label", sort=False)}
+        means = {label: float(values.mean()) for label, values in seeds.items()}
+        f = stats.f_oneway(*seeds.values()).statistic if np.ptp(list(means.values())) else 0.0
+        if math.isfinite(f):  # else no seed differs from another of its label
+            icc = (f - 1) / (f - 1 + 3)
+            assert row.reliability.value == pytest.approx(icc)
+            if 0 < icc < 1:
+                assert row.seconds_per_bit == pytest.approx(10 / (-math.log2(1 - icc) / 2))
+                needed = next((n for n in range(1, 10_000) if n * icc / (1 + (n - 1) * icc) >= 0.9 - 1e-9), None)
+                assert row.seeds_needed == needed
+        heuristic = 100 * heuristic_of(of_task, results)
+        line = heuristic + 0.05 * (100 - heuristic)
+        assert row.at_heuristic == pytest.approx(np.mean([mean <= line for mean in means.values()]))
+        solved = {label: (values >= of_task.solved.iloc[0]).sum() for label, values in seeds.items()}
+        assert row.solved == pytest.approx(np.mean([count == 3 for count in solved.values()]))
+        assert row.split == pytest.approx(np.mean([0 < count < 3 for count in solved.values()]))
+        theirs[task] = means
+        paper = {label: published[label][task] for label in LABELS}
+        assert row.published.value == pytest.approx(spearman(means, paper), abs=1e-9)
+        losses = {label: published[label]["loss_l5"] for label in LABELS}
+        assert row.outcome.value == pytest.approx(spearman(means, losses), abs=1e-9)
+        rng = np.random.default_rng(99)
+        drawn = []
+        for _ in range(200):
+            chosen = [LABELS[i] for i in rng.integers(len(LABELS), size=len(LABELS))]
+            if len({means[x] for x in chosen}) > 1 and len({paper[x] for x in chosen}) > 1:
+                drawn.append(stats.spearmanr([means[x] for x in chosen], [paper[x] for x in chosen]).statistic)
+        ends = np.quantile(drawn, [0.025, 0.975])
+        assert (row.published.low, row.published.high) == pytest.approx(ends, abs=0.2)
+    for one, other in itertools.combinations(MAD_TASKS, 2):
+        expected = spearman(theirs[one], theirs[other])
+        assert rows[one].correlations[other].value == pytest.approx(expected, abs=1e-9)
+
+
+def heuristic_of(scores, results) -> float:
+    task = scores.column.iloc[0]
+    job = next(job for row in results.experiment.rows for job in row.jobs if job.task == task)
+    return heuristic(task, make_setting(task, job.setting, task))
+
+
+def test_labels_on_which_a_profile_was_chosen_are_counted_and_do_not_judge_it(grid_results):
+    """Of ten labels five are of @choosing; the order of the others alone is the published one."""
+    published, chosen = published_scores(), MAD.Profile.load("evening").chosen_labels()
+    own = [label for label in LABELS if label not in chosen]
+
+    def accuracy(job) -> float:
+        number = published[job.label]["memorization"] / 100
+        return 0.9 - number if job.label in chosen else number
+
+    made = grid_results(LABELS, accuracy, tasks=["memorization"], profile="evening")
+    (row,) = audit(made)
+    assert 4 <= len(own) < len(LABELS) and row.judged.labels == len(own)
+    assert row.judged.value == pytest.approx(1) and row.published.value < 0.9
+    table = audit_table(made)
+    assert f"chosen on the labels of @choosing. {len(LABELS) - len(own)} of these labels had part" in table.caption
+    assert "Memor. +1.00" in table.notes.split("without a part in choosing:")[1]
+    assert table.records()[0]["judged"] == pytest.approx(1) and table.records()[0]["judged_labels"] == len(own)
+
+
+def test_a_profile_that_was_not_chosen_on_labels_has_no_such_number(results):
+    table = audit_table(results)
+    assert all(record["judged"] is None for record in table.records())
+    assert "chosen" not in table.caption and "Noise model quick" in table.caption
 
 
 def test_the_table_has_a_row_a_column_in_every_format(results):

@@ -9,22 +9,24 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from madbench.analysis import inference
 from madbench.analysis.inference import (
     BOTH_SOLVE,
     LEVEL,
     NEITHER_LEARNED,
+    Difference,
     Sample,
     Scale,
     binomial_interval,
     combination,
     difference,
+    differences,
     exact_p,
     holm,
+    many,
     may_be_best,
     students_t,
 )
-from madbench.analysis.power import seeds_needed
+from madbench.analysis.power import power_at, seeds_needed
 from references import cochran_cox_interval, cochran_cox_p, mean_side, side
 
 ACCURACY = Scale(chance=4.0, solved=90.4, ceiling=100.0, limits=(0.0, 100.0), resolution=0.1)
@@ -225,7 +227,26 @@ def test_diverged_seeds_are_the_outcomes_where_none_solves_the_task():
 
 
 def test_solved_seeds_are_the_outcomes_where_some_diverge_and_others_solve_the_task():
-    assert difference(accuracies(99.0, 98.0, diverged=1), accuracies(60.0, 61.0, 62.0)).p == exact_p(2, 3, 0, 3)
+    assert difference(accuracies(99.0, 98.0, diverged=1), accuracies(6.0, 7.0, 8.0)).p == exact_p(2, 3, 0, 3)
+
+
+@pytest.mark.parametrize(
+    "low, high, share", [(20.0, 99.0, 0.5), (40.0, 80.0, 0.5), (25.0, 80.0, 0.5), (20.0, 95.0, 0.6)]
+)
+@pytest.mark.parametrize("n", [3, 5, 10])
+def test_a_level_and_two_values_with_the_same_mean_are_seldom_different(low, high, share, n):
+    rng = np.random.default_rng(n)
+    mean, rejected, draws = low + share * (high - low), 0, 100
+    for _ in range(draws):
+        split = np.where(rng.random(n) < share, high, low) + rng.normal(0, 0.5, n)
+        found = difference(accuracies(*rng.normal(mean, 1, n)), accuracies(*np.clip(split, 0, 100)))
+        rejected += found.p <= LEVEL
+    assert rejected <= stats.binom.ppf(0.999, draws, LEVEL)
+
+
+def test_seeds_that_agree_on_either_side_are_not_different_where_one_label_may_have_both_values():
+    assert difference(accuracies(99.0, 99.0, 98.0), accuracies(60.0, 61.0, 62.0)).p > LEVEL
+    assert difference(accuracies(99.0, 99.0, 98.0), accuracies(8.0, 9.0, 10.0)).p == exact_p(3, 3, 0, 3)
 
 
 def test_a_loss_that_diverges_is_a_failure_and_less_is_better():
@@ -274,7 +295,7 @@ def test_what_cannot_be_told_is_not_tested(first, second, reason):
 
 
 def test_fewer_seeds_than_the_least_are_counted_whatever_the_least_is(monkeypatch):
-    monkeypatch.setattr(inference, "LEAST_SEEDS", 6)
+    monkeypatch.setattr(differences, "LEAST_SEEDS", 6)
     found = difference(accuracies(50.0, 51.0, 52.0, 53.0, 54.0), accuracies(10.0, 11.0, 12.0, 13.0, 14.0))
     assert found.reason == "5 seeds" and math.isnan(found.p)
 
@@ -315,8 +336,9 @@ def test_the_variance_of_split_seeds_in_a_sum_is_at_least_the_binomial_one():
     share = (3 + 1 / 6) / (3 + 2 / 6)
     assert shared == pytest.approx(95.0 * math.sqrt(share * (1 - share) / 3))
     found = combination([(0.5, solves), (-0.5, level), (0.5, solves), (-0.5, level)])
-    half = found.high - found.estimate
-    assert half == pytest.approx(students_t(2 * freedom) * 0.5 * math.sqrt(2) * error, rel=0.01)
+    unseen = max(100.0 - level.mean, level.mean - 4.0) * math.sqrt(4 / 5 * 1 / 5 / 3)  # it stands apart
+    sides = [side([(0.5 * one) ** 2] * 2, [2, 2]) for one in (error, unseen)]
+    assert (found.low, found.high) == pytest.approx(cochran_cox_interval(99.0 - level.mean, sides))
 
 
 def test_the_error_of_an_average_is_that_of_its_parts_or_of_its_own_seeds():
@@ -362,6 +384,8 @@ def test_holm_never_reorders_or_lowers(p_values):
 
 def test_all_that_may_be_the_best_are_named_from_the_best_on():
     of_column = {"low": accuracies(20.0, 21.0, 22.0), "b": accuracies(60.0, 61.0, 62.0), "a": accuracies(62, 60, 63)}
+    assert may_be_best(of_column, True) == ["a", "b", "low"]  # of which other seeds may solve the task
+    of_column = {name: accuracies(*[*one.values] * 3) for name, one in of_column.items()}
     assert may_be_best(of_column, True) == ["a", "b"]
     assert may_be_best(of_column, False) == ["low"]
     of_losses = {"low": losses(2.0, 2.01, 2.02), "high": losses(3.0, 3.01, 3.02)}
@@ -372,7 +396,7 @@ def test_a_noisy_best_does_not_save_a_label_that_another_beats():
     of_column = {
         "noisy": accuracies(10.0, 80.0, 88.0),
         "sure": accuracies(50.0, 50.1, 50.2),
-        "poor": accuracies(30, 30.1, 30.2),
+        "poor": accuracies(*[12.0, 12.1] * 5),
     }
     assert may_be_best(of_column, True) == ["noisy", "sure"]
 
@@ -383,7 +407,7 @@ def test_rivals_and_columns_share_the_level_at_which_a_label_is_ruled_out():
     assert LEVEL / 2 < p < LEVEL
     assert may_be_best(of_column, True) == ["a"]
     assert may_be_best(of_column, True, columns=2) == ["a", "b"]
-    assert may_be_best(of_column | {"poor": accuracies(20.0, 21.0, 22.0)}, True) == ["a", "b"]
+    assert may_be_best(of_column | {"poor": accuracies(10.0, 11.0, 12.0, 11.5, 10.5)}, True) == ["a", "b"]
 
 
 def test_labels_that_are_not_tested_may_be_the_best():
@@ -512,6 +536,18 @@ def test_no_number_of_seeds_shows_an_effect_that_is_not_there():
     assert seeds_needed([(1.0, accuracies(50.0)), (-1.0, same)])[0] == 0
 
 
+@pytest.mark.parametrize("gap, n", [(0.1, 20), (0.06, 20), (0.0, 8)])
+def test_power_is_that_of_students_t_where_the_spread_is_known(gap, n):
+    rng = np.random.default_rng(0)
+    first, second = (losses(*rng.normal(2.0, 0.1, 200)) for _ in range(2))
+    spread = math.sqrt((first.spread**2 + second.spread**2) / 2)
+    shift = gap / spread * math.sqrt(n / 2)
+    critical = stats.t.ppf(0.975, n - 1)
+    expected = stats.nct.sf(critical, n - 1, shift)
+    found = power_at([(1.0, first), (-1.0, second)], gap, n, draws=400)
+    assert abs(found - expected) < 3 * math.sqrt(max(0.02, expected * (1 - expected)) / 400) + 0.02
+
+
 def test_seeds_that_split_need_as_many_seeds_as_the_exact_test_does():
     solves, fails = accuracies(*[99.0] * 30), accuracies(*[20.0, 21.0, 22.0] * 10)
     assert seeds_needed([(1.0, solves), (-1.0, fails)])[0] == 3
@@ -520,14 +556,28 @@ def test_seeds_that_split_need_as_many_seeds_as_the_exact_test_does():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("stored", [5, 10])
-def test_the_promised_power_is_reached(stored):
-    rng = np.random.default_rng(stored)
+def test_the_promised_power_is_reached():
+    rng, stored = np.random.default_rng(5), 5
     reached = []
-    for _ in range(30):
+    for _ in range(20):
         gap = rng.uniform(4, 10)
         draw = lambda mean, n: accuracies(*rng.normal(mean, 4, n))  # noqa: E731
-        n, _ = seeds_needed([(1.0, draw(50, stored)), (-1.0, draw(50 + gap, stored))], draws=200)
+        n, _ = seeds_needed([(1.0, draw(50, stored)), (-1.0, draw(50 + gap, stored))], draws=100)
         if n:
             reached.append(np.mean([difference(draw(50, n), draw(50 + gap, n)).p <= LEVEL for _ in range(60)]))
     assert 0.65 <= np.mean(reached) <= 0.99  # the number of seeds also makes up for the few that are stored
+
+
+@pytest.mark.parametrize(("p", "best"), [(2 * LEVEL, ["a"]), (2 * LEVEL + 1e-9, ["a", "b"])])
+def test_what_is_ruled_out_as_the_best_at_exactly_the_level_is_ruled_out(p, best, monkeypatch):
+    gain = Difference(1.0, 0.0, 2.0, p, 3, "t")
+    monkeypatch.setattr(many, "difference", lambda *pair: gain)
+    assert may_be_best({"b": gaussian(0, 50.0, 3), "a": gaussian(0, 60.0, 3)}, True) == best
+
+
+def test_seeds_that_agree_low_may_have_others_that_solve_the_task():
+    """Five at 10 and none at 100 may have the mean 30, which all of the other label have, with a probability of 70 in
+    90 each; that five at 30 may have the mean 10 is far less likely."""
+    near = (-0.1, -0.05, 0.0, 0.05, 0.1)
+    gain = difference(accuracies(*(30 + x for x in near)), accuracies(*(10 + x for x in near)))
+    assert gain.p == pytest.approx(2 * (70 / 90) ** 5)

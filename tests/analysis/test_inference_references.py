@@ -26,7 +26,7 @@ from madbench.analysis.inference import (
     may_be_best,
     students_t,
 )
-from references import cochran_cox_interval, cochran_cox_p, mean_side
+from references import cochran_cox_interval, cochran_cox_p, level_p, mean_side
 
 PERCENT = Scale(chance=0.0, solved=90.0, ceiling=100.0, limits=(0.0, 100.0), resolution=0.5)
 """Of which every boundary is a number that floating point has."""
@@ -115,8 +115,10 @@ def boschloo(solved: int, n: int, others: int, other_n: int) -> float:
 
 
 @pytest.mark.parametrize("n, other_n", UNEQUAL)
-def test_the_exact_test_of_unequal_numbers_of_seeds_is_boschloos_of_every_table(n, other_n):
-    for solved, others in itertools.product(range(n + 1), range(other_n + 1)):
+def test_the_exact_test_of_unequal_numbers_of_seeds_is_boschloos(n, other_n):
+    """Of every table of few seeds, and of those of many whose second count is at an end or in the middle."""
+    counts = range(other_n + 1) if n + other_n < 10 else (0, other_n // 2, other_n)
+    for solved, others in itertools.product(range(n + 1), counts):
         p = exact_p(solved, n, others, other_n)
         if solved * other_n == others * n:
             assert p == 1.0
@@ -130,7 +132,20 @@ def test_the_exact_test_is_the_one_of_the_definition(counts):
     assert exact_p(*counts) == pytest.approx(boschloo(*counts), abs=1e-4)
 
 
-@pytest.mark.parametrize("n, other_n", UNEQUAL)
+def counts_p(first: Sample, second: Sample) -> float:
+    """Boschloo's test, and where the seeds of one agree that of a level at the mean of the other's two values."""
+    better, worse = (first, second) if first.mean > second.mean else (second, first)
+    (above, below), (other_above, other_below) = better.modes, worse.modes
+    p = exact_p(len(above), better.n, len(other_above), worse.n)
+    if not len(other_above):
+        p = max(p, level_p(worse.mean, above.mean(), below.mean() if len(below) else 0.0, len(above), better.n))
+    if not len(below):
+        other = other_above.mean() if len(other_above) else 100.0
+        p = max(p, level_p(better.mean, other_below.mean(), other, len(other_below), worse.n))
+    return p
+
+
+@pytest.mark.parametrize("n, other_n", [(3, 10), (5, 4)])
 def test_a_difference_tests_the_counts_of_its_own_samples(n, other_n):
     """Shares are compared, not counts: of 3 against 10 seeds the smaller count may be the larger share."""
     compared = 0
@@ -139,7 +154,7 @@ def test_a_difference_tests_the_counts_of_its_own_samples(n, other_n):
         found = difference(first, second)
         if found.test == "exact":
             is_agreed = (found.estimate > 0) == (solved * other_n > others * n)
-            expected = exact_p(solved, n, others, other_n) if is_agreed else 1.0
+            expected = counts_p(first, second) if is_agreed else 1.0
             assert found.p == pytest.approx(expected), (solved, others)
             assert (found.low > 0 or found.high < 0) == (expected <= LEVEL)
             assert found.n == min(n, other_n)
@@ -277,7 +292,7 @@ def test_marks_share_the_level_between_rivals_and_columns(columns, count):
     rng = np.random.default_rng(10 * columns + count)
     wide = Scale(limits=(0.0, 1000.0), resolution=0.5)
     sizes = set()
-    for _ in range(15):
+    for _ in range(8):
         numbers = rng.integers(3, 11, count)
         samples = {
             f"label {i}": Sample(rng.normal(50 + 3 * i, rng.uniform(0.5, 4), n), wide) for i, n in enumerate(numbers)

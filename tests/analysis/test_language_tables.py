@@ -93,9 +93,15 @@ def test_without_bytes_there_is_no_column_of_them(language_run, language_table):
     [
         ("hyper1", [], "ha:3u!", "48.50"),
         ("hyper3", [], "hfa:2", "27.97"),
+        ("hyper1", [], "hfa:3", "60.22"),
+        ("hyper3", [], "hfa:3", "27.97"),
+        ("hyper3", [], "hfa:1+2", "27.75"),
+        ("hyper3", [], "hfa:2+3", "27.75"),
         ("hyper3", ["model.n_head=4"], "hfa:1+2", "27.75"),
         ("wikitext", [], "cd:id-sm-bd-cg", "28.87"),
         ("wikitext", ["model.positions=learned"], "cd:exp-sum", "31.73"),
+        ("wikitext", ["model.positions=learned", "model.n_layer=12"], "cd:exp-sum", "31.73"),
+        ("wikitext", ["model.value_skip=true"], "cd:id-sm-b1-cg", "29.23"),
     ],
 )
 def test_models_of_a_papers_perplexities_have_them_below_theirs(
@@ -252,7 +258,7 @@ def test_records_and_csv_hold_every_cell_in_full(language_run, language_table):
     assert records[0] == {
         "label": "S", "task": "loss_l5", "mean": 10 / 3, "low": None, "high": None, "spread": None,
         "n": 1, "solved": None, "solved_low": None, "solved_high": None, "diverged_high": 0.975, "mark": "", "done": 1,
-        "expected": 1, "diverged": 0, "budget_ratio": 0.99, "published": None,
+        "expected": 1, "diverged": 0, "budget_ratio": 0.99, "published": None, "chance": None, "heuristic": None,
     }  # fmt: skip
     by_name = {(record["label"], record["task"]): record for record in records}
     uniform = math.log(language_run("R").job.setting["vocab_size"])

@@ -9,10 +9,12 @@ import numpy as np
 import pytest
 
 from madbench.analysis.inference import NEITHER_LEARNED, Sample, Scale, combination, difference
-from madbench.analysis.noise_model import FOLDER, WIDE_NOTE, Noise, NoiseModel, noise_models, noise_note, noise_of
+from madbench.analysis.noise_model import FOLDER, WIDE_NOTE, Noise, NoiseModel, noise_note, noise_of
 from madbench.errors import ConfigError
 from madbench.suites.mad.suite import MAD, MAD_TASKS
-from references import cochran_cox_interval, cochran_cox_p, side
+from madbench.suites.scoring import scoring_of
+from quick_noise import QUICK_NOISE
+from references import cochran_cox_interval, cochran_cox_p, level_p, side
 
 PERCENT = Scale(chance=4.0, solved=90.4, ceiling=100.0, limits=(0.0, 100.0), resolution=0.1)
 NOISE = Noise(
@@ -87,12 +89,14 @@ def test_a_seed_that_solves_the_task_is_no_outcome_of_its_own():
     solves, fails = sample(100.0, 99.9, 100.0, 100.0, 99.9), sample(31.0, 32.0, 31.5, 30.5, 33.0)
     assert difference(solves, fails).p < 1e-4
     unknown = [replace(one, noise=None) for one in (solves, fails)]
-    assert difference(*unknown).p == pytest.approx(2 * 0.5**10)
+    as_counts, as_level = 2 * 0.5**10, level_p(31.6, 99.96, 4.0, 5, 5)
+    assert difference(*unknown).p == pytest.approx(as_level) and as_level > as_counts
 
 
 def test_seeds_that_agree_far_apart_are_no_more_than_counts_without_a_model():
     one, other = (sample(*values, noise=None) for values in ((80.0, 80.1, 80.2), (25.0, 25.1, 25.2)))
-    assert difference(one, other).p == pytest.approx(2 * 0.5**6)
+    as_counts, as_level = 2 * 0.5**6, level_p(25.1, 80.1, 4.0, 3, 3)
+    assert difference(one, other).p == pytest.approx(as_level) and as_level > as_counts
     near = sample(79.0, 79.1, 79.2, noise=None)
     assert difference(one, near).p < 0.01
 
@@ -107,6 +111,9 @@ def test_labels_that_answer_by_the_heuristic_have_not_learned():
     assert not at.has_learned and above.has_learned
     assert difference(at, sample(30.0, 30.5, 31.0)).reason == NEITHER_LEARNED
     assert replace(at, noise=None).has_learned
+    of_setting = replace(PERCENT, heuristic=30.0)
+    assert not replace(at, noise=None, scale=of_setting).has_learned
+    assert replace(above, noise=None, scale=of_setting).has_learned
     average = Sample(at.values, replace(PERCENT, solved=math.nan), None, (at, at))
     assert not average.has_learned
 
@@ -117,6 +124,26 @@ def test_an_average_joins_what_is_lent_to_its_parts():
     variance, freedom = side([error_of(part)[0] / 4 for part in parts], [error_of(part)[1] for part in parts])
     assert average.error() == pytest.approx((math.sqrt(variance), freedom))
     assert math.isfinite(average.half_width)
+
+
+def test_an_average_has_a_model_where_every_part_has_one():
+    solved, scale = sample(60.0, 61.0), replace(PERCENT, solved=math.nan)
+    averages = [Sample(solved.values, scale, None, (solved, replace(solved, noise=noise))) for noise in (NOISE, None)]
+    assert [one.has_noise for one in averages] == [True, False]
+    assert math.isfinite(averages[0].half_width) and math.isnan(averages[1].half_width)
+
+
+def test_seeds_that_agree_exactly_are_tested_where_a_model_says_how_far_others_may_be():
+    one, other = sample(60.0, 60.0, 60.0), sample(50.0, 50.0, 50.0)
+    found = difference(one, other)
+    assert (found.test, found.reason) == ("t", "")
+    assert found.p == pytest.approx(cochran_cox_p(10.0, [error_of(one), error_of(other)]))
+    unknown = difference(*(replace(each, noise=None) for each in (one, other)))
+    assert unknown.reason == "zero variance" and math.isnan(unknown.p)
+
+
+def test_a_mean_a_twentieth_of_the_way_from_the_heuristic_has_not_learned():
+    assert not sample(33.5, 33.5).has_learned and sample(33.6, 33.6).has_learned
 
 
 def test_a_sum_is_tested_against_a_line_with_the_model():
@@ -133,7 +160,7 @@ def jobs(**changes):
 def test_a_model_applies_to_every_label_and_seed_of_its_protocol_and_to_nothing_else():
     for task in MAD_TASKS:
         own = [job for job in jobs() if job.task == task]
-        assert len(own) == 4 and noise_of(own).source == noise_models()[0].name
+        assert len(own) == 4 and noise_of(own).source == QUICK_NOISE.name
         assert noise_of([replace(own[0], setting=own[0].setting | {"num_test_examples": 1})]) is None
         assert noise_of([replace(own[0], training=replace(own[0].training, learning_rate=1.0))]) is None
         assert noise_of([own[0], replace(own[0], setting=own[0].setting | {"num_test_examples": 1})]) is None
@@ -141,12 +168,13 @@ def test_a_model_applies_to_every_label_and_seed_of_its_protocol_and_to_nothing_
 
 
 def test_shipped_models_are_whole_and_name_the_heuristic_of_their_tasks():
-    (model,) = noise_models()
-    assert set(model.columns) == set(MAD_TASKS) and model.name == "quick-1"
+    model = QUICK_NOISE
+    assert set(model.columns) == set(MAD_TASKS) and model.name == "quick-2"
     for job in jobs()[: len(MAD_TASKS) * 2]:
         noise = model.columns[job.task]
         numbers = [value for value in vars(noise).values() if isinstance(value, float)]
         assert np.isfinite(numbers).all() and min(numbers) >= 0 and noise.heuristic < noise.ceiling
+        assert noise.heuristic == pytest.approx(scoring_of(MAD).heuristic(job), rel=1e-3)
 
 
 @pytest.mark.parametrize(

@@ -26,7 +26,7 @@ def store(tmp_path, install_example, language_run) -> Store:
     install_example("plugin")
     install_example("task")
     store = Store.open(tmp_path / "results")
-    for job in MAD.jobs(["lin:relu-g", "lin:elu", "S"], MAD.Profile.load("quick"), seeds=(0, 1), tasks=TASKS):
+    for job in MAD.jobs(["lin:relu-g", "lin:elu", "S"], MAD.Profile.load("evening"), seeds=(0, 1), tasks=TASKS):
         value = 1.0 if job.task == "prefix_sum" else 0.5 + job.seed / 10
         metrics = {"accuracy": value, "selection_accuracy": value, "ceiling": 1.0}
         store.finish(job, Record("finished", metrics, [], {"budget_ratio": 1.0}))
@@ -56,7 +56,7 @@ def test_tasks_of_packages_have_columns_and_are_not_in_the_average(store):
 
 def test_a_setting_of_one_family_leaves_out_labels_of_others(store):
     overrides = ["model.mix_rank=4"]
-    (job,) = MAD.jobs(["R-12!"], MAD.Profile.load("quick", overrides), tasks=["compression"])
+    (job,) = MAD.jobs(["R-12!"], MAD.Profile.load("evening", overrides), tasks=["compression"])
     store.finish(job, Record("finished", {"accuracy": 0.5, "selection_accuracy": 0.5, "ceiling": 1.0}))
     warnings: list[str] = []
     selection = Selection(overrides=overrides, tasks=["compression"], results=store.root, warn=warnings.append)

@@ -6,16 +6,20 @@ import ast
 import importlib
 import json
 import math
+import os
+import re
 import shutil
-from dataclasses import replace
+from dataclasses import asdict, replace
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 
-from madbench.analysis import claims, deciding, findings, inference, registration, samples, scores
+from madbench.analysis import claims, deciding, findings, inference, noise_model, registration, samples, scores
 from madbench.analysis.claims import CLAIMS, published_gains
-from madbench.analysis.deciding import DECIDING, changes, deciding_values
+from madbench.analysis.deciding import DECIDING, analysis_hash, changes, deciding_values
 from madbench.analysis.inference import holm
+from madbench.analysis.noise_model import noise_models
 from madbench.analysis.quantities import column
 from madbench.analysis.registration import (
     changed_claims,
@@ -37,19 +41,19 @@ from madbench.suites import published
 from madbench.suites.language.suite import LOSS
 from madbench.suites.mad import scores as mad_scores
 from madbench.suites.mad.suite import AVERAGE as MAD_AVERAGE
-from madbench.suites.mad.suite import MAD_TASKS
+from madbench.suites.mad.suite import MAD, MAD_TASKS
 from madbench.suites.published import published_scores
 from madbench.tasks import make_setting, settings_class
+from quick_noise import QUICK_NOISE
 
 LABELS = ("R-12!", "R-12o!", "G-12!", "G-12o!")
 GAINS = {"R-12!": 0.1, "R-12o!": 0.6, "G-12!": 0.2, "G-12o!": 0.7}
 SENTENCE = "The analysis changed after the registration; its verdicts are those of the present one."
-PACKAGE = Path(registration.__file__).parents[1]
 
 
 def written(folder: Path) -> Path:
     path = folder / "lag.yaml"
-    path.write_text(f"labels: [{', '.join(LABELS)}]\ntasks: [{', '.join(MAD_TASKS)}]\nseeds: 0-2\n")
+    path.write_text(f"profile: quick\nlabels: [{', '.join(LABELS)}]\ntasks: [{', '.join(MAD_TASKS)}]\nseeds: 0-2\n")
     return path
 
 
@@ -89,6 +93,19 @@ def judge(file: Path) -> tuple[str, list[str]]:
 def judged(whole):
     """``judged()``: :func:`judge` of what is wholly stored."""
     return lambda: judge(whole / "lag.registered.json")
+
+
+@pytest.fixture(scope="module")
+def loaded(whole):
+    """That registration, and the experiment of it."""
+    found, results = load_registration(whole / "lag.registered.json", whole / "results")
+    return found, results.experiment
+
+
+@pytest.fixture
+def file(whole, tmp_path) -> Path:
+    """A copy of the file of that registration, without its runs."""
+    return Path(shutil.copy(whole / "lag.registered.json", tmp_path))
 
 
 @pytest.fixture
@@ -132,6 +149,12 @@ def test_what_is_wholly_stored_and_unchanged_is_judged_as_registered(judged):
     )
 
 
+def with_noise(monkeypatch, **changes):
+    """Changes what the noise models say of every task, wherever it is looked up."""
+    known = {name: replace(noise, **changes) for name, noise in noise_model.by_protocol(noise_models()).items()}
+    monkeypatch.setattr(noise_model, "_shipped_by_protocol", lambda: known)
+
+
 CHANCE_OF = mad_scores.chance_of
 CHANGES = {
     "level": lambda patch, forget: patch.setattr(inference, "LEVEL", 0.1),
@@ -145,6 +168,11 @@ CHANGES = {
     "chance.memorization": lambda patch, forget: patch.setattr(
         mad_scores, "chance_of", lambda task, text: 0.5 if task == "memorization" else CHANCE_OF(task, text)
     ),
+    **{
+        f"noise.compression.{name}": lambda patch, forget, name=name: with_noise(patch, **{name: 7.5})
+        for name in ("heuristic", "ceiling", "low", "middle", "high", "lent", "surprises", "jump")
+    },
+    "noise.memorization.source": lambda patch, forget: with_noise(patch, source="quick-0"),
     "columns.compression.resolution": lambda patch, forget: with_column(patch, "compression", resolution=0.2),
     "columns.mad_average.resolution": lambda patch, forget: with_column(patch, MAD_AVERAGE, resolution=0.2),
     "columns.mad_average.limits": lambda patch, forget: with_column(patch, MAD_AVERAGE, limits=(0.0, math.inf)),
@@ -157,7 +185,14 @@ CHANGES = {
 
 
 @pytest.mark.parametrize("name", CHANGES)
-def test_a_value_that_decides_is_named_when_it_is_another_than_was_registered(name, judged, monkeypatch, forget):
+def test_a_value_that_decides_is_named_when_it_is_another_than_was_registered(name, loaded, monkeypatch, forget):
+    assert changed_values(*loaded) == []
+    CHANGES[name](monkeypatch, forget)
+    assert any(change.startswith(f"{name} ") for change in changed_values(*loaded))
+
+
+@pytest.mark.parametrize("name", ["level", "noise.compression.low", "published.R-12o!.mad_average"])
+def test_a_value_that_changed_makes_verdicts_provisional(name, judged, monkeypatch, forget):
     CHANGES[name](monkeypatch, forget)
     said, verdicts = judged()
     assert SENTENCE in said and "The verdicts are provisional." in said
@@ -174,8 +209,53 @@ def test_a_published_file_that_was_edited_is_noticed(judged, monkeypatch, forget
     monkeypatch.setattr(published, "PUBLISHED", folder)
     forget()
     said, verdicts = judged()
-    assert "published.R-12!.mad_average 46.27, now 26.27" in said and "lines.lag.mad_average 16.97" in said
+    assert "published.R-12!.mad_average 46.27, now 26.27" in said
+    ways = [noise.ceiling - noise.heuristic for noise in QUICK_NOISE.columns.values()]
+    scale = sum(ways) / 6 / claims.published_way(MAD_AVERAGE)  # of what the paper's labels had to learn
+    lines = [float(line) for line in re.search(r"lines\.lag\.mad_average (\S+), now ([^\s;]+)[;.]", said).groups()]
+    assert lines == pytest.approx([(81.82 - of_r + 78.52 - 46.18) / 2 / 2 * scale for of_r in (46.27, 26.27)])
     assert verdicts == ["supported (provisional)"]
+
+
+def test_a_noise_model_that_was_edited_or_left_out_is_noticed(judged, monkeypatch, tmp_path):
+    file = noise_model.FOLDER / "quick.yaml"
+    cached = (noise_models, noise_model._shipped_by_protocol)
+    for text in (file.read_text(encoding="utf-8").replace("    heuristic: ", "    heuristic: 1"), ""):
+        folder = tmp_path / f"noise of {len(text)}"
+        folder.mkdir()
+        if text:
+            (folder / file.name).write_text(text, encoding="utf-8")
+        monkeypatch.setattr(noise_model, "FOLDER", folder)
+        for function in cached:
+            function.cache_clear()
+        try:
+            said, verdicts = judged()
+        finally:
+            monkeypatch.undo()
+            for function in cached:
+                function.cache_clear()
+        assert SENTENCE in said and "noise.compression." in said.split("Changed values: ")[1]
+        assert verdicts and all(verdict.endswith(" (provisional)") for verdict in verdicts)
+
+
+def test_the_noise_of_a_task_is_registered_as_its_scores_have_it(tmp_path):
+    """Of runs at one rate that of the model, and of runs at several none."""
+    for keys, is_known in (({}, True), ({"set": {"learning_rates": [3e-3, 1e-3]}}, False)):
+        keys |= {"tasks": ["compression"], "profile": "quick"}
+        made = prepare(load_grid(["S"], keys), device="cpu", results=tmp_path)
+        assert noise_model.noise_of(made.jobs[:1]) is not None
+        known = noise_model.noise_of(made.jobs)
+        assert (known is not None) is is_known
+        assert deciding_values([], made)["noise"] == ({"compression": asdict(known)} if known else {})
+
+
+def test_the_line_of_an_average_is_the_papers_where_the_noise_of_one_task_is_not_known(path, tmp_path):
+    path.write_text(f"{path.read_text()}set: {{tasks.compression.learning_rates: [3.0e-3, 1.0e-3]}}\n")
+    found, *_ = register(path, tmp_path / "results")
+    assert {*found.thresholds["noise"]} == {*MAD_TASKS} - {"compression"}
+    (lag,) = found.claims
+    line = claims.line_of(lag, MAD_AVERAGE, range(len(lag.pairs)), {})
+    assert found.thresholds["lines"]["lag"] == {MAD_AVERAGE: pytest.approx(line)}
 
 
 def test_every_number_that_inference_and_claims_decide_by_is_registered(path, tmp_path):
@@ -196,6 +276,7 @@ def test_what_a_registration_names_beside_them(path, tmp_path):
         "columns",
         "solved_share",
         "chance",
+        "heuristic",
         "lines",
         "noise",
     }
@@ -204,6 +285,8 @@ def test_what_a_registration_names_beside_them(path, tmp_path):
     assert found.thresholds["seeds"] == [0, 1, 2] and found.thresholds["correction"].startswith("Holm")
     assert set(found.thresholds["columns"]) == {*MAD_TASKS, MAD_AVERAGE}
     assert found.thresholds["chance"]["compression"] == pytest.approx(100 / 16)
+    assert found.thresholds["heuristic"]["compression"] == pytest.approx(25.24, abs=0.01)
+    assert all({*found.thresholds[name]} <= {*MAD_TASKS} for name in ("chance", "heuristic"))  # averages follow
     assert set(found.thresholds["published"]) == {*LABELS, *claims.MARGIN_LABELS}
 
 
@@ -214,6 +297,23 @@ def test_chance_is_the_mean_over_the_settings_of_a_task(tmp_path):
     expected = sum(100 / count for count in answers.values()) / len(answers)
     assert len(set(answers.values())) > 1
     assert deciding_values([], made)["chance"] == {"compression": pytest.approx(expected)}
+
+
+@pytest.mark.parametrize(("count", "more"), [(5, ""), (6, "; and 1 more")])
+def test_five_values_that_changed_are_listed_and_the_others_counted(count, more, judged, monkeypatch):
+    named = [f"value_{i} 0, now 1" for i in range(count)]
+    monkeypatch.setattr(registration, "changed_values", lambda found, made: named)
+    assert f"Changed values: {'; '.join(named[:5])}{more}. The verdicts are provisional." in judged()[0]
+
+
+def test_the_usual_profile_is_registered_by_its_name(tmp_path, monkeypatch):
+    """Which is the usual one may change."""
+    (tmp_path / "own.yaml").write_text(f"labels: [{', '.join(LABELS)}]\ntasks: [{', '.join(MAD_TASKS)}]\nseeds: 0-2\n")
+    found, _, file = register(tmp_path / "own.yaml", tmp_path / "results")
+    assert found.grid["profile"] == MAD.default
+    Store.open(tmp_path / "results")
+    monkeypatch.setattr(type(MAD), "default", "quick")
+    assert load_registration(file, tmp_path / "results")[0].jobs == found.jobs
 
 
 def test_values_that_came_or_went_are_changes_too():
@@ -282,9 +382,10 @@ def test_a_changed_line_of_a_claim_is_noticed(field, path, tmp_path, monkeypatch
 # The code
 
 
-ANALYSIS = ("inference", "samples", "scores", "claims", "findings", "quantities")
+ANALYSIS = ("inference", "noise_model", "samples", "scores", "claims", "findings", "quantities")
 MODULES = [
     *(f"analysis.{name}" for name in ANALYSIS),
+    *(f"analysis.inference.{name}" for name in ("counts", "differences", "distributions", "many", "sample")),
     "suites.base",
     "suites.columns",
     "suites.scoring",
@@ -295,14 +396,27 @@ MODULES += ["suites.mad.suite", "suites.mad.scores"]
 MODULES += ["tasks.compression", "tasks.in_context_recall", "tasks.selective_copying"]
 
 
-@pytest.mark.parametrize("name", MODULES)
-def test_a_change_of_any_module_that_decides_is_noticed(name, judged, monkeypatch, tmp_path):
-    module = importlib.import_module(f"madbench.{name}")
-    code, elsewhere = Path(module.__file__).read_bytes(), tmp_path / "elsewhere.py"
-    elsewhere.write_bytes(code)
+def copied(module, monkeypatch, tmp_path) -> Path:
+    """A copy of the code of a module, in its place."""
+    elsewhere = tmp_path / "elsewhere.py"
+    shutil.copy(module.__file__, elsewhere)
     monkeypatch.setattr(module, "__file__", str(elsewhere))
+    return elsewhere
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_a_change_of_any_module_that_decides_is_noticed(name, loaded, monkeypatch, tmp_path):
+    found, made = loaded
+    code = copied(importlib.import_module(f"madbench.{name}"), monkeypatch, tmp_path)
+    assert analysis_hash(made) == found.analysis
+    code.write_bytes(code.read_bytes() + b"\n")
+    assert analysis_hash(made) != found.analysis
+
+
+def test_a_change_of_the_code_is_said_and_changes_no_verdict(judged, monkeypatch, tmp_path):
+    code = copied(claims, monkeypatch, tmp_path)
     assert SENTENCE not in judged()[0]
-    elsewhere.write_bytes(code + b"\n")
+    code.write_bytes(code.read_bytes() + b"\n")
     said, verdicts = judged()
     assert SENTENCE in said and "Changed values" not in said and verdicts == ["supported"]
 
@@ -317,9 +431,9 @@ def test_every_module_from_the_scores_to_a_verdict_is_among_those():
         seen.add(file)
         for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
             if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("madbench.analysis."):
-                waiting.append(PACKAGE.joinpath(*node.module.split(".")[1:]).with_suffix(".py"))
-    found = {file.stem for file in seen}
-    assert found - {Path(module.__file__).stem for module in DECIDING} == {"contrasts", "marked_text"}
+                waiting.append(Path(importlib.import_module(node.module).__file__))
+    others = seen - {Path(module.__file__) for module in DECIDING}
+    assert {file.stem for file in others} == {"contrasts", "marked_text"}
 
 
 # What is stored
@@ -343,6 +457,7 @@ def test_a_run_that_is_deleted_after_the_verdict_makes_it_provisional(stored, ju
     (store.root / "runs" / job.id).rmdir()
     said, verdicts = judged_again()
     assert "1 of 72 registered runs are not stored yet. The verdicts are provisional until all are." in said
+    assert "No boundary allows a look before that" in said
     assert all(verdict.endswith("(provisional)") for verdict in verdicts)
 
 
@@ -390,6 +505,17 @@ def test_a_run_that_was_stopped_is_not_stored(path, tmp_path):
     assert math.isnan(rows[0].p) and rows[0].missing
 
 
+@pytest.mark.parametrize(("seconds", "is_early"), [(-1, True), (0, False), (0.9, False)])
+def test_a_run_is_from_before_a_registration_when_it_was_stored_in_an_earlier_second(
+    seconds, is_early, stored, filled, judged_again
+):
+    store, job = stored
+    registered = json.loads(filled.read_text())["registered"]
+    at = datetime.strptime(registered, "%Y-%m-%d %H:%M:%S").replace(tzinfo=UTC).timestamp() + seconds
+    os.utime(store.root / "runs" / job.id / "record.json", (at, at))
+    assert ("1 of 72 runs were stored before the registration: R-12!; seeds 1." in judged_again()[0]) is is_early
+
+
 def test_seeds_that_were_not_registered_change_nothing(stored, judged_again):
     store, job = stored
     before = judged_again()
@@ -433,19 +559,19 @@ def rewritten(file: Path, content: dict) -> None:
     file.write_text(json.dumps(content | {"id": content_id(content)}))
 
 
-def test_a_file_of_another_form_is_refused_in_a_sentence(filled, tmp_path):
-    content = json.loads(filled.read_text())
+def test_a_file_of_another_form_is_refused_in_a_sentence(file, tmp_path):
+    content = json.loads(file.read_text())
     for form in (1, 3):
         of_form = content | {"form": form}
         if form == 1:  # as the first versions wrote them
             del of_form["form"]
             thresholds = {name: content["thresholds"][name] for name in ("level", "margin_share", "least_seeds")}
             of_form["thresholds"] = thresholds | {"solved_share": content["thresholds"]["solved_share"]}
-        rewritten(filled, of_form)
+        rewritten(file, of_form)
         with pytest.raises(registration.ConfigError) as error:
-            load_registration(filled, tmp_path / "results")
+            load_registration(file, tmp_path / "results")
         assert str(error.value).count("\n") == 0
-        assert f"{filled}: registered by another version of madbench, in form {form}" in str(error.value)
+        assert f"{file}: registered by another version of madbench, in form {form}" in str(error.value)
 
 
 @pytest.mark.parametrize(
@@ -466,21 +592,21 @@ def test_a_file_of_another_form_is_refused_in_a_sentence(filled, tmp_path):
         lambda content: content.update(note="added"),
     ],
 )
-def test_a_file_that_was_edited_is_refused(change, filled, tmp_path):
-    content = json.loads(filled.read_text())
+def test_a_file_that_was_edited_is_refused(change, file, whole):
+    content = json.loads(file.read_text())
     change(content)
-    filled.write_text(json.dumps(content))
+    file.write_text(json.dumps(content))
     with pytest.raises(registration.ConfigError, match="changed after it was registered"):
-        load_registration(filled, tmp_path / "results")
+        load_registration(file, whole / "results")
 
 
 @pytest.mark.parametrize(
     "text", ["[]", "null", "3", '"id"', "{}", '{"id": "x", "level": NaN}', '{"id": "x", "a": 1e999}']
 )
-def test_what_is_no_registration_is_refused(text, filled, tmp_path):
-    filled.write_text(text)
+def test_what_is_no_registration_is_refused(text, file, whole):
+    file.write_text(text)
     with pytest.raises(registration.ConfigError, match="not a registration|changed after"):
-        load_registration(filled, tmp_path / "results")
+        load_registration(file, whole / "results")
 
 
 def test_a_second_registration_of_the_same_name_is_refused_and_one_of_another_name_is_not(path, tmp_path):

@@ -4,6 +4,7 @@ import csv
 import math
 from dataclasses import replace
 
+import numpy as np
 import pandas as pd
 import pytest
 
@@ -13,8 +14,9 @@ from madbench.store.runs import Store
 from madbench.suites.language.suite import LANGUAGE
 from madbench.suites.mad.suite import AVERAGE as MAD_AVERAGE
 from madbench.suites.mad.suite import MAD, MAD_TASKS, TrainingConfig
+from madbench.suites.protocol import Protocol
 from madbench.suites.published import published_scores
-from madbench.suites.scoring import COLUMNS, Outcome, mean_over, scoring_of
+from madbench.suites.scoring import COLUMNS, RATES_NOTE, Outcome, budget_sentences, mean_over, scoring_of
 from sample_jobs import mad_job
 
 RUN = {
@@ -197,7 +199,72 @@ def test_collect_has_a_row_for_every_job_in_order(tmp_path):
     assert (last.value, last.selection, last.ceiling) == (50.0, 0.25, 1.0)
     assert (last.budget_ratio, last.device) == (0.9, "cpu")
     assert collected.value.isna().tolist() == [True, True, True, False]
-    assert mad_scores(collected)[["done", "expected", "diverged"]].values.tolist() == [[0, 2, 0], [2, 2, 1]]
+    assert mad_scores(collected)[["done", "expected", "diverged"]].values.tolist() == [
+        [2, 2, 1]
+    ]  # seed 0 chooses the rate
+
+
+def trained(seed: int, rate: float, validation: float, accuracy: float, label: str = "S", **changes):
+    """A run of a seed at a rate, and what it gave."""
+    job = mad_job(label, training=TrainingConfig(learning_rate=rate), seed=seed, **changes)
+    return Outcome(label, job, Record("finished", {"accuracy": accuracy, "selection_accuracy": validation}))
+
+
+def values_of(outcomes) -> dict[int, float]:
+    scores = scoring_of(MAD).frame(outcomes)
+    return dict(zip(scores.seed, scores.value.round(6)))
+
+
+def test_the_first_seed_chooses_the_rate_of_the_others_and_is_not_reported():
+    runs = [trained(0, 0.1, 0.4, 0.9), trained(0, 0.2, 0.5, 0.1)]
+    runs += [trained(seed, rate, 0.5 + rate, 0.3 + rate) for seed in (1, 2) for rate in (0.1, 0.2)]
+    runs += [trained(3, 0.1, 0.99, 0.99), trained(3, 0.2, 0.2, 0.2)]  # its own best would be the other rate
+    assert values_of(runs) == {1: 50.0, 2: 50.0, 3: 20.0}
+    assert scoring_of(MAD).counting(runs) == {run.job.id for run in runs if run.job.seed == 0} | {
+        run.job.id for run in runs if run.job.seed and run.job.training.learning_rate == 0.2
+    }
+
+
+def test_a_single_seed_and_a_single_rate_and_the_published_fidelity_are_as_before():
+    assert values_of([trained(0, 0.1, 0.4, 0.9), trained(0, 0.2, 0.5, 0.1)]) == {0: 10.0}
+    assert values_of([trained(seed, 0.1, 0.4, 0.9) for seed in (0, 1)]) == {0: 90.0, 1: 90.0}
+    own = [trained(seed, rate, rate, rate, fidelity="published") for seed in (0, 1) for rate in (0.1, 0.2)]
+    assert values_of(own) == {0: 20.0, 1: 20.0}
+
+
+def test_no_seed_counts_before_the_choosing_one_is_whole():
+    runs = [trained(0, 0.1, 0.4, 0.9), replace(trained(0, 0.2, 0.5, 0.1), record=None)]
+    runs += [trained(1, rate, 0.5, 0.5) for rate in (0.1, 0.2)]
+    assert np.isnan(list(values_of(runs).values())).all()
+
+
+def test_a_label_that_scatters_gains_nothing_from_several_rates():
+    rng = np.random.default_rng(0)
+    gaps = {"held": [], "own": []}
+    for _ in range(20):
+        means = {}
+        for label, spread in (("S", 0.01), ("R", 0.06)):
+            found = rng.normal(0.6, spread, (4, 6))  # validation and test scatter together: a run is good or not
+            runs = [
+                trained(seed, (1 + rate) / 100, found[seed, rate] + rng.normal(0, 0.005), found[seed, rate], label)
+                for seed in range(4)
+                for rate in range(6)
+            ]
+            means[label] = np.mean([value for seed, value in values_of(runs).items() if seed])
+            alone = [values_of(runs[6 * seed : 6 * seed + 6])[seed] for seed in (1, 2, 3)]
+            means[label, "own"] = np.mean(alone)
+        gaps["held"].append(means["R"] - means["S"])
+        gaps["own"].append(means["R", "own"] - means["S", "own"])
+    error = np.std(gaps["held"]) / math.sqrt(20)
+    assert abs(np.mean(gaps["held"])) < 3 * error and np.mean(gaps["own"]) > 5
+
+
+def test_notes_say_how_rates_are_chosen_where_there_are_several():
+    several, one = (MAD.Profile.load("quick", words) for words in (["learning_rates=[1e-3,2e-3]"], []))
+    for profile, fidelity, said in ((several, "corrected", 0), (several, "published", 1), (one, "corrected", None)):
+        protocol = Protocol(MAD, profile, "quick", (), ("compression",), fidelity, "strict", "float32")
+        text = " ".join(scoring_of(MAD).sentences(protocol))
+        assert [note in text for note in RATES_NOTE] == [i == said for i in range(2)]
 
 
 def test_a_damaged_run_is_missing(tmp_path):
@@ -255,3 +322,12 @@ def test_language_models_have_the_columns_of_every_frame(language_run):
     assert rows.is_diverged["second", "loss_l5"] and not rows.is_diverged["first", "loss_l5"]
     assert rows.chance["first", "validation_bits_per_byte"] == pytest.approx(2 * uniform)
     assert mad_scores(frame({})).dtypes.drop("label").equals(found.dtypes.drop("label"))
+
+
+def test_captions_call_a_row_matched_only_where_it_is():
+    def of(label, ratio):
+        return Outcome(label, mad_job(label=label), Record("finished", {}, [], {"budget_ratio": ratio}))
+
+    matched, (counted, below) = budget_sentences([of("S", 1.0)]), budget_sentences([of("S", 1.0), of("S-c-q", 0.631)])
+    assert matched == [counted]
+    assert "S-c-q 0.63" in below and "S 1" not in below

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import re
 import shlex
 from dataclasses import replace
 
@@ -24,10 +25,10 @@ def store(tmp_path) -> Store:
 
 @pytest.fixture
 def fill(store):
-    """Stores runs of the quick profile."""
+    """Stores runs of the usual profile, or of another one."""
 
-    def call(*labels, overrides=(), precision="float32", tasks=("compression",), **choices):
-        profile = MAD.Profile.load("quick", overrides)
+    def call(*labels, profile=MAD.default, overrides=(), precision="float32", tasks=("compression",), **choices):
+        profile = MAD.Profile.load(profile, overrides)
         for job in MAD.jobs(labels, profile, precision=precision, tasks=tasks, **choices):
             store.finish(job, Record("finished", METRICS, [], {"budget_ratio": 1.0}))
 
@@ -83,7 +84,7 @@ def test_rows_of_both_suites_are_selected_and_read_into_one_frame(fill, fill_lan
     assert results.has(MAD) and results.has(LANGUAGE) and results.labels == ["S", "R-c"]
     assert set(results.scores.suite) == {"mad", "language"} and [run.row for run in results.runs(LANGUAGE)] == ["S"]
     assert results.runs(LANGUAGE)[0].record.curve
-    assert [word in " ".join(results.sentences()) for word in ("Profile quick", "Corpus shelf")] == [True, True]
+    assert [word in " ".join(results.sentences()) for word in ("Profile evening", "Corpus shelf")] == [True, True]
     assert [row.name for row in results.of(LANGUAGE).experiment.rows] == ["S"]
 
 
@@ -100,11 +101,11 @@ def test_what_is_not_stored_is_answered_with_what_is(fill, selected):
     with pytest.raises(StoreError) as refused:
         selected()
     message, line = str(refused.value).splitlines()
-    assert "none of its 2 runs belongs to profile quick" in message
-    asked = "training.epochs=7 precision=float32 --profile quick --fidelity corrected --budget strict"
+    assert "none of its 2 runs belongs to profile evening" in message
+    asked = "training.epochs=7 precision=float32 --profile evening --fidelity corrected --budget strict"
     assert line.startswith(f"  madbench table {asked} --results ") and line.endswith(": R-c, S")
     fill("S", "R-c", overrides=["learning_rates=[1e-4,2e-4]"], budget="paper")
-    with pytest.raises(StoreError, match=r"'learning_rates=\[0.0001,0.0002\]' .*--profile quick .* --budget paper"):
+    with pytest.raises(StoreError, match=r"'learning_rates=\[0.0001,0.0002\]' .*--profile evening .* --budget paper"):
         selected()
 
 
@@ -143,6 +144,36 @@ def test_each_command_of_the_list_shows_the_labels_it_names_at_all_their_rates(s
         assert set(results.collected(MAD).status) == {"finished"}
         shown.append((labels, len(results.collected(MAD))))
     assert sorted(shown) == sorted(expected)
+
+
+def test_where_no_profile_is_named_the_only_one_stored_is_shown(fill, selected):
+    fill("S", "R-c", profile="quick")
+    results, warnings = selected(tasks=["compression"])
+    assert (results.experiment.protocol.profile_name, results.labels) == ("quick", ["S", "R-c"])
+    assert warnings == ["no run is of the profile evening, which is the usual one; shown are those of quick"]
+    assert selected(labels=["R-c"])[0].experiment.protocol.profile_name == "quick"
+    with pytest.raises(StoreError, match="belongs to profile evening"):
+        selected(profile="evening")
+    fill("S")
+    results, warnings = selected()
+    assert (results.experiment.protocol.profile_name, results.labels, warnings) == ("evening", ["S"], [])
+
+
+def test_the_only_profile_stored_is_shown_with_the_changes_that_are_asked_for(fill, selected):
+    fill("S", profile="quick", overrides=["training.epochs=7"])
+    results, _ = selected(overrides=["training.epochs=7"])
+    assert results.experiment.protocol.name == "quick training.epochs=7"
+    with pytest.raises(StoreError, match="each of these commands shows one protocol:\n.*epochs=7 .*--profile quick"):
+        selected()
+
+
+def test_of_several_other_profiles_one_has_to_be_named(fill, selected):
+    fill("S", profile="quick")
+    fill("S", profile="coefficients-quick")
+    with pytest.raises(StoreError) as refused:
+        selected()
+    assert set(re.findall("--profile (\\S+)", str(refused.value))) == {"quick", "coefficients-quick"}
+    assert selected(profile="quick")[1] == []
 
 
 def test_a_label_that_alone_is_missing_is_answered_with_the_command_that_trains_it(fill, selected):

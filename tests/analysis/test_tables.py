@@ -304,7 +304,7 @@ def test_40_columns_show_every_number_in_full_a_line_each():
     assert ["MAD", "avg", "72.5†"] == words[7][:3] and ["Budget", "0.990"] in words
 
 
-def three_seeds(label: str, task: str, *accuracies: float, **rest) -> list[dict]:
+def seeds_of(label: str, task: str, *accuracies: float, **rest) -> list[dict]:
     return [{"label": label, "column": task, "seed": i, "value": x} | rest for i, x in enumerate(accuracies)]
 
 
@@ -314,19 +314,19 @@ def marks_of(made: ResultTable) -> dict[str, str]:
 
 def test_means_that_are_printed_alike_are_the_best_together():
     rows = [
-        *three_seeds("S", "compression", 99.98, 100.0, 99.99),
-        *three_seeds("R", "compression", 100.0, 100.0, 100.0),
+        *seeds_of("S", "compression", 99.98, 100.0, 99.99),
+        *seeds_of("R", "compression", 100.0, 100.0, 100.0),
     ]
     assert marks_of(table(*rows)) == {"S": "best", "R": "best"}
 
 
 def test_the_best_and_what_may_be_the_best_are_marked():
-    rows = [
-        *three_seeds("S", "compression", 50.0, 50.5, 51.0),
-        *three_seeds("R", "compression", 50.2, 50.9, 51.0),
-        *three_seeds("G", "compression", 20.0, 20.5, 21.0),
-    ]
-    made = table(*rows)
+    values = {"S": [50.0, 50.5, 51.0], "R": [50.2, 50.9, 51.0], "G": [20.0, 20.5, 21.0]}
+    few, made = (
+        table(*(row for label, of_label in values.items() for row in seeds_of(label, "compression", *of_label * times)))
+        for times in (1, 3)
+    )
+    assert marks_of(few) == {"S": "within_noise", "R": "best", "G": "within_noise"}  # other seeds of G may solve it
     assert marks_of(made) == {"S": "within_noise", "R": "best", "G": ""}
     assert [record["mark"] for record in made.records()] == ["within_noise", "best", ""]
     assert "bold: best; underlined: may be the best" in made.caption
@@ -335,15 +335,15 @@ def test_the_best_and_what_may_be_the_best_are_marked():
 
 def test_only_repeated_whole_labels_within_the_budget_compete():
     rows = [
-        *three_seeds("S", "compression", 50.0, 50.5, 51.0),
-        *three_seeds("R", "compression", 50.2, 50.9, 51.0),
-        *three_seeds("R-12o!", "compression", 90.0, 90.5, 91.0),
-        *three_seeds("G-q", "compression", 92.0, 92.5, 93.0, budget_ratio=1.2),
-        *three_seeds("G", "compression", 93.0, 93.0, 93.0, done=5),
-        *three_seeds("S-p", "compression", 99.0),
-        *three_seeds("S-c", "compression", 60.0, 60.0),
+        *seeds_of("S", "compression", 50.0, 50.5, 51.0),
+        *seeds_of("R", "compression", 50.2, 50.9, 51.0),
+        *seeds_of("R-12o!", "compression", 90.0, 90.5, 91.0),
+        *seeds_of("G-q", "compression", 92.0, 92.5, 93.0, budget_ratio=1.2),
+        *seeds_of("G", "compression", 93.0, 93.0, 93.0, done=5),
+        *seeds_of("S-p", "compression", 99.0),
+        *seeds_of("S-c", "compression", 60.0, 60.0),
         {"label": "S-c", "seed": 2} | DIVERGED,
-        *three_seeds("G-c", "compression", 99.0, 99.0),
+        *seeds_of("G-c", "compression", 99.0, 99.0),
     ]
     made = table(*rows)
     marked = {label for label, mark in marks_of(made).items() if mark}
@@ -358,25 +358,23 @@ def test_only_repeated_whole_labels_within_the_budget_compete():
         assert words in made.notes
 
 
-@pytest.mark.parametrize(
-    "rivals", [[], three_seeds("R", "compression", 10.0), three_seeds("R-1!", "compression", 9.0, 8.0)]
-)
+@pytest.mark.parametrize("rivals", [[], seeds_of("R", "compression", 10.0), seeds_of("R-1!", "compression", 9.0, 8.0)])
 def test_one_label_alone_is_not_the_best_of_anything(rivals):
-    made = table(*three_seeds("S", "compression", 50.0, 50.5, 51.0), *rivals)
+    made = table(*seeds_of("S", "compression", 50.0, 50.5, 51.0), *rivals)
     assert not any(marks_of(made).values()) and "Bold" not in made.caption
 
 
 def test_the_interval_of_a_program_stays_within_0_and_100():
     first, second = table(
-        *three_seeds("S", "compression", 1.0, 17.0, 18.0, 2.0, 3.0),
-        *three_seeds("R", "compression", 99.0, 99.9, 100.0),
+        *seeds_of("S", "compression", 1.0, 17.0, 18.0, 2.0, 3.0),
+        *seeds_of("R", "compression", 99.0, 99.9, 100.0),
     ).records()
     assert first["low"] == 0.0 and 15 < first["high"] < 40
     assert second["high"] <= 100.0 and second["low"] == pytest.approx(31.6, abs=0.1)
 
 
 def test_seeds_that_agree_bound_what_other_seeds_do():
-    made = table(*three_seeds("S", "compression", 100.0, 100.0, 100.0))
+    made = table(*seeds_of("S", "compression", 100.0, 100.0, 100.0))
     assert made.text_rows()[1][0][1] == "100.0 [3/3]" and made.records()[0]["low"] < 35
     assert made.records()[0]["solved_low"] ** 3 == pytest.approx(0.025)
 
@@ -394,15 +392,15 @@ def test_an_average_of_two_seeds_has_no_interval():
 
 
 def test_no_label_is_the_best_where_none_has_learned_the_task():
-    made = table(*three_seeds("S", "compression", 4.0, 4.1, 4.2), *three_seeds("R", "compression", 5.0, 5.1, 5.2))
+    made = table(*seeds_of("S", "compression", 4.0, 4.1, 4.2), *seeds_of("R", "compression", 5.0, 5.1, 5.2))
     assert not any(marks_of(made).values())
 
 
 def test_rows_are_sorted_by_a_column_best_first_and_those_without_it_last():
     rows = [
-        *three_seeds("S", "compression", 50.0, budget_ratio=0.9),
+        *seeds_of("S", "compression", 50.0, budget_ratio=0.9),
         {"label": "R", "column": "compression"} | DIVERGED,
-        *three_seeds("G", "compression", 70.0, 71.0, budget_ratio=0.95),
+        *seeds_of("G", "compression", 70.0, 71.0, budget_ratio=0.95),
     ]
     made = table(*rows)
     orders = {"compression": "G S R", "budget_ratio": "S G R", "n": "G S R", "label": "S R G"}
@@ -412,9 +410,9 @@ def test_rows_are_sorted_by_a_column_best_first_and_those_without_it_last():
 
 
 def test_a_cell_of_fewer_seeds_than_its_row_says_so():
-    rows = [*three_seeds("S", "compression", 50.0, 51.0, 52.0), *three_seeds("S", "memorization", 50.0, 51.0)]
+    rows = [*seeds_of("S", "compression", 50.0, 51.0, 52.0), *seeds_of("S", "memorization", 50.0, 51.0)]
     made = table(*rows, tasks=["compression", "memorization"])
     assert made.text_rows()[1][0][1:] == ["51.0 [0/3]", "50.5 [0/2]", "0.990", "3"]
-    more = [*three_seeds("S", "compression", *range(50, 57)), *three_seeds("S", "memorization", *range(50, 55))]
+    more = [*seeds_of("S", "compression", *range(50, 57)), *seeds_of("S", "memorization", *range(50, 55))]
     made = table(*more, tasks=["compression", "memorization"])
     assert made.text_rows()[1][0][1:] == ["53.0 ±2.0", "52.0 ±2.0 n=5", "0.990", "7"]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import functools
+import math
 from dataclasses import replace
 
 import numpy as np
@@ -16,7 +16,7 @@ from madbench.suites.language.suite import LOSS
 from madbench.suites.mad.suite import AVERAGE as MAD_AVERAGE
 from madbench.suites.mad.suite import MAD_TASKS
 
-STORES = 15
+STORES = 3
 LEAST_COVERED = 0.93
 MOST_FALSE = 0.05
 
@@ -24,10 +24,11 @@ MOST_FALSE = 0.05
 @pytest.mark.parametrize("kind", bench.KINDS)
 def test_a_store_has_the_means_that_are_said_to_be_true(kind):
     truth = bench.truth(kind)
-    samples = samples_of(bench.store(kind, 400, np.random.default_rng(0)))
+    fails_rarely = kind in ("bimodal 0.95", "mixed tasks", "unlike labels")  # so that many seeds are a fair sample
+    samples = samples_of(bench.store(kind, 400 if fails_rarely else 100, np.random.default_rng(0)))
     assert set(samples) == {*MAD_TASKS, MAD_AVERAGE, LOSS}
     far = [
-        abs(sample.mean - truth[label, name]) / (sample.values.std() / 20)
+        abs(sample.mean - truth[label, name]) / (sample.values.std() / math.sqrt(sample.n))
         for name, of_column in samples.items()
         for label, sample in of_column.items()
     ]
@@ -76,48 +77,20 @@ def test_the_table_has_a_row_a_kind_and_number_of_seeds(capsys):
     assert heading.count("|") == rule.count("|") and [row.split("|")[2].strip() for row in rows] == ["2", "3"]
 
 
-@functools.cache
-def simulated(kind: str, seeds: int) -> bench.Outcome:
-    return bench.simulate(kind, seeds, STORES)
-
-
-CASES = [(kind, seeds) for kind in bench.KINDS for seeds in (2, 3, 10)]
-cases = pytest.mark.parametrize("kind, seeds", CASES, scope="module")  # all of a case, which is simulated once, at once
+CASES = [*((kind, 3) for kind in bench.KINDS), ("bimodal 0.8", 10), ("Gaussian", 2)]
 
 
 @pytest.mark.slow
-@cases
-def test_cells_hold_the_true_mean(kind, seeds):
-    found = simulated(kind, seeds).cells
-    assert found.share >= stats.binom.ppf(0.001, found.total // 2, LEAST_COVERED) / (found.total // 2)
-
-
-@pytest.mark.slow
-@cases
-def test_differences_hold_the_true_difference(kind, seeds):
+@pytest.mark.parametrize("kind, seeds", CASES)
+def test_what_the_verbs_say_of_simulated_stores_holds_as_often_as_they_say(kind, seeds):
+    simulated = bench.simulate(kind, seeds, STORES)
+    cells, marks, tables = simulated.cells, simulated.marks, simulated.marked_tables
+    assert cells.share >= stats.binom.ppf(0.001, cells.total // 2, LEAST_COVERED) / (cells.total // 2)
     columns = 8 * STORES  # the labels of a column share the baseline
-    assert simulated(kind, seeds).differences.share >= stats.binom.ppf(0.001, columns, LEAST_COVERED) / columns
-
-
-@pytest.mark.slow
-@cases
-def test_few_tables_have_a_false_verdict(kind, seeds):
-    found = simulated(kind, seeds)
-    of_verbs = {"compare": found.compare, "attribute": found.attribute, "findings": found.findings}
+    assert simulated.differences.share >= stats.binom.ppf(0.001, columns, LEAST_COVERED) / columns
+    verdicts = {name: getattr(simulated, name) for name in ("compare", "attribute", "findings")}
     most = stats.binom.ppf(0.999, STORES, MOST_FALSE) / STORES
-    assert {name: one.share for name, one in of_verbs.items() if one.share > most} == {}
-    assert seeds > 2 or not any(one.held for one in (*of_verbs.values(), found.marked_tables))
-
-
-@pytest.mark.slow
-@cases
-def test_few_columns_lose_their_best_label(kind, seeds):
-    found = simulated(kind, seeds).marks
-    assert found.share <= stats.binom.ppf(0.999, found.total, MOST_FALSE) / found.total
-
-
-@pytest.mark.slow
-@cases
-def test_few_tables_lose_the_best_label_of_a_column(kind, seeds):
-    found = simulated(kind, seeds).marked_tables
-    assert found.share <= stats.binom.ppf(0.999, found.total, MOST_FALSE) / found.total
+    assert {name: counts.share for name, counts in verdicts.items() if counts.share > most} == {}
+    assert marks.share <= stats.binom.ppf(0.999, marks.total, MOST_FALSE) / marks.total
+    assert tables.share <= stats.binom.ppf(0.999, tables.total, MOST_FALSE) / tables.total
+    assert seeds > 2 or not any(counts.held for counts in (*verdicts.values(), tables))

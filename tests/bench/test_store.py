@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import statistics
 import subprocess
+import sys
 from collections import Counter
 
 import pytest
@@ -28,15 +29,20 @@ def test_a_store_resumes_where_it_was_left(tmp_path):
     assert first.items() <= {path: path.stat().st_ino for path in tmp_path.glob("runs/*/*")}.items()
 
 
-def test_jobs_are_distinct_and_few_are_language_models():
-    jobs = list(bench.synthetic_jobs(13_500))
-    assert len({job.id for job in jobs}) == 13_500
-    assert Counter(job.suite for job in jobs)["language"] == 270
-    assert {job.seed for job in jobs if job.suite == "mad"} == {0, 1}
+def test_jobs_are_distinct_all_labels_of_a_seed_before_the_next_and_few_are_language_models(monkeypatch):
+    monkeypatch.setattr(bench, "LABELS", ("S", "R", "R-c"))
+    jobs = list(bench.synthetic_jobs(1500))
+    assert len({job.id for job in jobs}) == 1500
+    assert Counter(job.suite for job in jobs) == {"language": 27, "mad": 1473}  # all of 9 seeds
+    assert Counter((job.seed, job.label) for job in jobs if job.suite == "mad") == {
+        (0, "S"): 396, (0, "R"): 396, (0, "R-c"): 396, (1, "S"): 285,
+    }  # fmt: skip
+    assert [job.suite for job in bench.synthetic_jobs(100)].count("language") == 2
 
 
-def test_a_label_is_better_by_the_effects_of_its_letters():
-    jobs = [job for job in bench.synthetic_jobs(33 * 396) if job.task == "compression"]
+def test_a_label_is_better_by_the_effects_of_its_letters(monkeypatch):
+    monkeypatch.setattr(bench, "LABELS", ("R-12!", "R-12o!"))
+    jobs = [job for job in bench.synthetic_jobs(2 * 396 + 15) if job.task == "compression"]
 
     def mean(label):
         records = [bench.synthetic_record(job) for job in jobs if job.label == label][:40]
@@ -52,4 +58,4 @@ def test_a_process_is_timed_and_one_that_fails_is_an_error(tmp_path):
     command = bench.commands(tmp_path / "store", tmp_path / "empty")["missing of 10,000"]
     assert bench._time(command)[1] > 0
     with pytest.raises(subprocess.CalledProcessError):
-        bench._time([*command[:-1], str(tmp_path / "nowhere")])
+        bench._time([sys.executable, "-c", "import sys; sys.exit(3)"])

@@ -247,3 +247,15 @@ def test_80_columns_cut_nothing(fill, fill_language, invoke, tiny):
     assert table[0] == "Label Solved Difference 95% interval p Verdict" and table[2] == "G-pcg-12o!"
     assert table[3].startswith("Compr. 0/3:0/3 +12.5 [+") and table[3].endswith("higher")
     assert table[-1].startswith("Val loss n=3 −0.125 [−") and table[-1].endswith("not significant")
+
+
+def test_a_margin_adds_a_verdict_of_equivalence(fill, shown, refuse, tiny):
+    for label, accuracies in {"S": (0.5, 0.501, 0.502, 0.5, 0.501), "R": (0.501, 0.5, 0.502, 0.501, 0.5)}.items():
+        for seed, accuracy in enumerate(accuracies):
+            fill(label, accuracy, [seed])
+    cells = shown("S", "R", "-t", ",".join(TWO), "--within", "2")
+    assert [(cell["equivalence"], cell["margin"]) for cell in cells] == [("equivalent", 2.0)] * 2
+    (one, other) = shown("S", "R", "-t", ",".join(TWO), "--within", "compression=1")
+    assert one["equivalence"] == "equivalent" and (other["equivalence"], other["margin"]) == ("", None)
+    assert "COLUMN=NUMBER" in refuse(compare, "S", "R", "--within", "much")
+    assert "did you mean 'compression'?" in refuse(compare, "S", "R", "--profile", tiny, "--within", "compresion=1")

@@ -155,11 +155,12 @@ def test_paths_of_a_benchmark_are_those_of_its_labels(complete, main):
 
 OPEN = {  # values that are a number, a path, a text or an id of the user's own
     "address", "baseline", "batch", "called", "corpus", "cpus_per_job", "d_model", "devices", "examples", "file",
-    "files", "gpus_per_job", "into", "label", "lengths", "max_document", "max_failures", "max_len", "max_line",
-    "max_total", "memory", "micro_batch", "minutes", "mix_rank", "n_head", "name", "output", "partition",
-    "peer", "prompt", "protocol", "rank_multiple", "registered", "repeats", "results", "sbatch", "seed", "seeds",
-    "seq_len", "slots", "source", "sources", "temperature", "text_key", "threads", "thresholds", "time_limit",
-    "tokens", "top_k", "validation", "vary", "wall_time", "windows", "workers",
+    "files", "gpus_per_job", "include", "into", "label", "lengths", "limit", "max_document", "max_failures", "max_len",
+    "max_line", "max_total", "memory", "micro_batch", "minutes", "mix_rank", "n_head", "name", "output", "partition",
+    "peer", "prompt", "protocol", "rank_multiple", "register", "registered", "repeats", "results", "sbatch", "seed",
+    "seeds", "seq_len", "shots", "slots", "source", "sources", "temperature", "text_key", "threads", "thresholds",
+    "time_limit", "tokens", "top_k", "track_name", "track_project", "true_gain", "validation", "vary", "wall_time",
+    "windows", "within", "workers",
 }  # fmt: skip
 
 

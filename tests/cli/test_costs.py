@@ -107,3 +107,11 @@ def test_a_setting_that_no_label_reads_is_refused_and_one_that_some_do_holds_for
     rows = {row["label"]: row for row in json.loads(shown.stdout)}
     assert rows["R-12!"]["ranks"]["mix"] == 5 and rows["R-k-q"]["terms"]["registers"] == 8 * 128
     assert rows["S"] == json.loads(main("budget", "S", "--json").stdout)[0]
+
+
+@pytest.mark.parametrize(("budget", "named"), [("paper", True), ("strict", False)])
+def test_rows_that_the_papers_ranks_leave_below_the_budget_are_named(invoke, budget, named):
+    labels = ("S", "S-c-q", "S-c-v", "R-c-q", "R-c-v", "R-cg-q")
+    text = " ".join(invoke(explain, "--cost", *labels, "--budget", budget).output.split())
+    sentence = "Not matched to softmax attention, and smaller: S-c-q 0.63, S-c-v 0.63, R-c-q 0.63, R-c-v 0.63."
+    assert (sentence in text) is named

@@ -33,6 +33,21 @@ def test_without_a_task_all_six_are_listed_with_what_they_ask(invoke):
         assert f"{task}\n  {load_task(task).description}" in text
 
 
+@pytest.mark.parametrize("profile, heuristic", [("quick", 25.24), ("evening", 36.81)])
+def test_what_takes_no_learning_is_shown_beside_the_ceiling(invoke, profile, heuristic):
+    """(E + 1) / T for compression, with E the mean count of the commonest of T - 1 of 15 ids."""
+    options = ("--profile", profile)
+    text = " ".join(invoke(data, "compression", *options).output.split())
+    assert f"without learning the task: {heuristic}% by the best answer without context" in text
+    assert "a guess: 6.25%" in text
+    content = json.loads(invoke(data, "compression", *options, "--json").output)
+    assert (content["chance"], content["heuristic"]) == (1 / 16, pytest.approx(heuristic / 100, abs=1e-4))
+    rows = {row["task"]: row for row in json.loads(invoke(data, *options, "--json").output)}
+    assert rows["compression"]["heuristic"] == content["heuristic"]
+    listed = invoke(data, *options).output
+    assert f"  {rows['in_context_recall']['heuristic']:.1%} without context, " in listed
+
+
 @pytest.mark.parametrize("split", ["train", "validation", "test"])
 def test_json_has_the_data_a_run_with_this_seed_has(invoke, split):
     content = json.loads(invoke(data, "selective_copying", "--split", split, "--seed", 3, "--json").output)

@@ -17,7 +17,6 @@ WORDS = {
     "sweep": ["S", "R", "-t", "compression", "--dry-run"],
     "compare": ["S", "R"],
     "explain": ["S"],
-    "register": ["claims.json"],
     "lm train": ["S", "--dry-run"],
     "lm prepare": ["text.txt"],
     "lm sample": ["S"],
@@ -74,11 +73,11 @@ def test_an_option_may_be_repeated_where_its_values_add_up(main):
     assert ended.code == 0 and "memorization" in ended.stdout
 
 
-def test_a_line_that_cannot_be_run_is_completed():
-    line = {"COMP_WORDS": "madbench run S --seeds= --tasks a --seeds 1 --fid", "COMP_CWORD": "8"}
-    environment = os.environ | line | {"_MADBENCH_COMPLETE": "complete_bash"}
-    command = [sys.executable, "-m", "madbench"]
-    completed = subprocess.run(command, env=environment, check=False, capture_output=True, text=True)
+def test_a_line_that_cannot_be_run_is_completed(main, monkeypatch):
+    monkeypatch.setenv("COMP_WORDS", "madbench run S --seeds= --tasks a --seeds 1 --fid")
+    monkeypatch.setenv("COMP_CWORD", "8")
+    monkeypatch.setenv("_MADBENCH_COMPLETE", "complete_bash")
+    completed = main()
     assert (completed.stdout, completed.stderr) == ("--fidelity\n", "")
 
 
@@ -103,7 +102,8 @@ def test_a_name_too_long_for_the_file_system_is_named(verb, main):
         assert "xxx" in ended.stderr or "no such results folder" in ended.stderr
 
 
-def test_a_folder_where_a_file_should_go_is_named(main, fill, tiny):
+def test_a_folder_where_a_file_should_go_is_named(main, fill, tiny, monkeypatch):
+    monkeypatch.setattr("madbench.report.page.figure_names", lambda chosen: [])
     fill(["S", "R"], seeds=(0, 1, 2))
     Path("taken").mkdir()
     ended = main("report", "--profile", tiny, "-t", "compression", "-o", "taken")

@@ -53,7 +53,7 @@ def folder(tmp_path_factory, language_run) -> Path:
             status = "diverged" if (label, seed) == ("S-c", 3) else "finished"
             run = language_run(label, losses, seed=seed, status=status)
             store.finish(run.job, run.record)
-    rows = Selection(labels=["S-c", "R-c"], tasks=["compression"], results=store.root).rows(MAD)
+    rows = Selection(labels=["S-c", "R-c"], tasks=["compression"], profile="quick", results=store.root).rows(MAD)
     for job in (job for row in rows for job in row.jobs):
         for length in (24, 48):
             accuracy = 0.2 + job.seed / 40 if job.seed or length == 24 else math.nan
@@ -65,7 +65,7 @@ def folder(tmp_path_factory, language_run) -> Path:
 
 @pytest.fixture(scope="module")
 def results(folder) -> Results:
-    return Selection(results=folder, opened=lambda root: Snapshot.open(root, create=False)).select()
+    return Selection(profile="quick", results=folder, opened=lambda root: Snapshot.open(root, create=False)).select()
 
 
 @pytest.fixture(scope="module")
@@ -117,8 +117,13 @@ def in_effects(row, samples, effects) -> Difference:
     return of_effect(samples, row.quantity, list(found.cases))
 
 
-def in_budget(row, samples, effects) -> Sample:
-    return samples[row.quantity][row.label]
+def in_budget(row, samples, effects) -> Sample | None:
+    if row.label:
+        return samples[row.quantity][row.label]
+    of_tasks = next(iter(samples[row.quantity].values())).parts  # the best answer without context has no seeds
+    assert row.mean == pytest.approx(sum(part.scale.heuristic for part in of_tasks) / len(of_tasks))
+    assert row.n == 0 and same([row.low, row.high], [None, None])
+    return None
 
 
 def in_difficulty(row, samples, effects) -> Sample:
@@ -208,10 +213,14 @@ def shown(main, folder):
     return call
 
 
+FEW = ("S", "S-c", "S-p", "S-pc", "R", "R-c", "R-pc", "R-cg-q", "R-cg-q-12o", "G-cg-q-12o")
+"""Labels whose rows take less time than those of all."""
+
+
 def test_numbers_of_a_table_are_those_of_the_samples_in_json_and_csv(shown, samples):
     of_json = json.loads(shown("table", "--format", "json"))["cells"]
-    of_csv = pd.read_csv(io.StringIO(shown("table", "--format", "csv"))).to_dict("records")
-    for records in (of_json, of_csv):
+    of_csv = pd.read_csv(io.StringIO(shown("table", *FEW, "--format", "csv"))).to_dict("records")
+    for records, fewest in ((of_json, 100), (of_csv, 35)):
         known = 0
         for row in records:
             if row["task"] in (*MAD_TASKS, MAD_AVERAGE, LOSS):
@@ -223,7 +232,7 @@ def test_numbers_of_a_table_are_those_of_the_samples_in_json_and_csv(shown, samp
                 assert same([row["solved_low"], row["solved_high"]], of_solved), row
                 of_diverged = binomial_interval(sample.diverged_count, sample.n)[1]
                 assert same([row["diverged_high"]], [of_diverged]), row
-        assert known > 100
+        assert known > fewest
 
 
 def test_numbers_of_the_language_table_are_those_of_the_samples(shown, samples):
@@ -243,7 +252,7 @@ def rows_of(html: str) -> list[list[str]]:
 
 @pytest.mark.parametrize("verb", ["table", "report"])
 def test_half_widths_on_a_page_are_those_of_the_samples(verb, shown, samples, report):
-    html = shown("table", "--format", "html") if verb == "table" else report.partition('id="comparison"')[0]
+    html = shown("table", *FEW, "--format", "html") if verb == "table" else report.partition('id="comparison"')[0]
     (headings, *_) = [row for row in rows_of(html) if {"Label", "Compr."} <= set(row)]
     names = dict(zip((column(name).heading for name in (*MAD_TASKS, MAD_AVERAGE)), (*MAD_TASKS, MAD_AVERAGE)))
     known = 0
@@ -256,7 +265,7 @@ def test_half_widths_on_a_page_are_those_of_the_samples(verb, shown, samples, re
                 written = f"{half:.1f}" if not math.isnan(half) else "0.0"
                 assert re.findall(r"±([\d.]+)", text) == [written] * (written != "0.0"), (row[0], text)
                 known += written != "0.0"
-    assert known > 50
+    assert known > (35 if verb == "table" else 50)
 
 
 def test_numbers_of_a_comparison_are_differences_of_the_samples(shown, samples):

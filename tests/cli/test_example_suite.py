@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import math
+import re
 
 import pytest
 
@@ -15,6 +16,8 @@ from madbench.cli.plot import plot
 from madbench.cli.report import report
 from madbench.cli.run import run
 from madbench.cli.table import table
+from madbench.jobs import Record
+from madbench.store.runs import Store
 
 LABELS = ("S-p", "R-p", "R-cg-q-12o")
 TASKS = ("-t", "parity,majority")
@@ -42,7 +45,7 @@ def stored(suite, invoke, tmp_path, monkeypatch):
 def test_the_suite_is_found_with_its_tasks_columns_and_average(suite):
     from madbench.suites import suite_of_task, suites
 
-    assert [*suites()] == ["mad", "language", "interactions", "counting"]
+    assert [*suites()] == ["mad", "language", "interactions", "signals", "counting"]
     assert suite_of_task("parity") is suite and suite_of_task("memorization").name == "mad"
     assert [one.name for one in suite.columns(suite.tasks())] == ["majority", "parity", "counting_average"]
 
@@ -56,7 +59,7 @@ def test_a_task_of_another_suite_is_no_part_of_the_mad_average(suite):
 
 
 @pytest.mark.slow
-def test_its_runs_are_tabulated_compared_attributed_and_drawn(stored, invoke):
+def test_its_runs_are_tabulated_compared_attributed_drawn_and_reported(stored, invoke):
     folder, small, trained = stored
     cells = {(cell["label"], cell["task"]): cell for cell in trained["cells"]}
     assert {task for _, task in cells} == {"majority", "parity", "counting_average"}
@@ -77,10 +80,6 @@ def test_its_runs_are_tabulated_compared_attributed_and_drawn(stored, invoke):
         assert {row["task"] for row in csv.DictReader(file)} == {"majority", "parity", "counting_average"}
     assert invoke(findings, *small, *TASKS).exit_code == 0
 
-
-@pytest.mark.slow
-def test_the_report_has_its_table_and_its_runs(stored, invoke):
-    folder, small, _ = stored
     assert invoke(report, *small, *TASKS).exit_code == 0
     page = (folder / "results/report.html").read_text(encoding="utf-8")
     assert "Counting tasks" in page and "counting_average" in page
@@ -91,5 +90,21 @@ def test_a_broken_suite_fails_alone(install_example, invoke):
     (site / "madbench_counting" / "__init__.py").write_text("raise ValueError('no such thing')\n")
     from madbench.suites import broken_suites, suites
 
-    assert [*suites()] == ["mad", "language", "interactions"]
+    assert [*suites()] == ["mad", "language", "interactions", "signals"]
     assert "no such thing" in broken_suites()["counting"]
+
+
+def test_what_is_missing_is_said_in_the_suites_own_terms(suite, invoke, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("madbench.analysis.figures.files.save_figure", lambda figure, stem: [])
+    store = Store.open(tmp_path / "results")
+    profile = suite.Profile.load("small")
+    for job in suite.jobs(["S-p", "R-p"], profile, tasks=suite.tasks(), seeds=[0], precision="float32"):
+        store.finish(job, Record("finished", {"test_loss": 0.5, "accuracy": 0.7}, [], {"budget_ratio": 1.0}))
+    drawn = invoke(plot)
+    assert "difficulty: every task is stored at one setting alone; " in drawn.stderr
+    assert "in_context_recall" not in drawn.stderr and "full" not in drawn.stderr
+    (change,) = re.findall(r"tasks\.\S+", drawn.stderr)
+    assert suite.Profile.load("small", [change]).changes  # which is one of this suite
+    judged = invoke(findings)
+    assert judged.exit_code == 0 and "not enough data" in judged.stdout  # claims about suites that are not stored

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import functools
 import re
 import shlex
 import subprocess
@@ -7,11 +8,12 @@ import sys
 
 import pytest
 import typer
-from typer.testing import CliRunner
 
 from madbench.cli import ALL_VERBS, MOVED, SHORT, app
+from madbench.suites import main_suite
 
-VERBS = typer.main.get_command(app).commands
+tree_of = functools.cache(typer.main.get_command)
+VERBS = tree_of(app).commands
 COMMANDS = {name: verb for name, verb in VERBS.items() if name != "lm"}
 COMMANDS |= {f"lm {name}": verb for name, verb in VERBS["lm"].commands.items()}
 
@@ -36,25 +38,31 @@ def printed(program: str) -> str:
     return result.stdout
 
 
-@pytest.mark.parametrize("words", [[], ["run"], ["lm", "train"]])
-def test_help_is_shown_without_importing_anything_heavy(words):
+def test_help_is_shown_without_importing_anything_heavy():
     shown = printed(
-        f"import sys; from madbench.cli import main; sys.argv = {['madbench', *words, '--help']}\n"
-        "try: main()\n"
-        "except SystemExit as end: assert not end.code, end.code\n" + HEAVY
+        "import sys; from madbench.cli import main\n"
+        "for words in [], ['run'], ['lm', 'train']:\n"
+        "    sys.argv = ['madbench', *words, '--help']\n"
+        "    try: main()\n"
+        "    except SystemExit as end: assert not end.code, end.code\n" + HEAVY
     )
-    assert shown.splitlines()[-1] == "[]"
-    assert words or all(verb in shown for verb in VERBS)
+    assert shown.splitlines()[-1] == "[]" and shown.count("Usage: ") == 3
+    assert all(verb in shown for verb in VERBS)
+
+
+@pytest.mark.parametrize("verb", ["run", "sweep", "table", "compare", "findings", "audit", "data", "report", "plot"])
+def test_every_verb_takes_the_usual_profile_of_the_main_suite_and_says_which(verb):
+    (profile,) = (option for option in COMMANDS[verb].params if option.name == "profile")
+    assert profile.default is None and main_suite().default in profile.show_default
 
 
 def test_madbench_is_imported_without_anything_heavy():
     assert printed(f"import madbench, sys; madbench.parse('S'); {HEAVY}") == "[]\n"
 
 
-def test_a_users_error_is_one_message_and_exit_code_2():
-    command = [sys.executable, "-m", "madbench", "explain", "R-cg-12o"]
-    result = subprocess.run(command, capture_output=True, text=True, timeout=60)
-    assert result.returncode == 2 and result.stdout == ""
+def test_a_users_error_is_one_message_and_exit_code_2(main):
+    result = main("explain", "R-cg-12o")
+    assert result.code == 2 and result.stdout == ""
     assert result.stderr.startswith("label 'R-cg-12o'\n") and "Traceback" not in result.stderr
 
 
@@ -73,8 +81,9 @@ def test_every_option_and_argument_says_what_it_is(verb):
 
 
 @pytest.mark.parametrize("verb", COMMANDS)
-def test_examples_are_indented_under_their_heading(verb):
-    shown = CliRunner().invoke(app, [*verb.split(), "--help"], env={"COLUMNS": "80"}).output
+def test_examples_are_indented_under_their_heading(main, monkeypatch, verb):
+    monkeypatch.setenv("COLUMNS", "80")
+    shown = main(*verb.split(), "--help").stdout
     example = next(line for line in shown.splitlines() if line.lstrip().startswith(f"madbench {written(verb)} "))
     heading = next(line for line in shown.splitlines() if line.strip() == "Examples")
     assert example.index("m") == heading.index("E") + 2
@@ -87,17 +96,23 @@ def test_no_line_of_a_help_text_runs_over_80_columns(verb):
 
 
 @pytest.mark.parametrize("group", ["", "lm"])
-def test_the_overview_has_every_summary_and_example_on_a_line_of_80_columns(group):
-    shown = CliRunner().invoke(app, [*group.split(), "--help"], env={"COLUMNS": "80"}).output
-    command = VERBS["lm"] if group else typer.main.get_command(app)
+def test_the_overview_has_every_summary_and_example_on_a_line_of_80_columns(main, monkeypatch, group):
+    monkeypatch.setenv("COLUMNS", "80")
+    shown = main(*group.split(), "--help").stdout
+    command = VERBS["lm"] if group else tree_of(app)
     summaries = [verb.help.partition("\n\n")[0] for verb in command.commands.values()]
     texts = [*summaries, *(line for line in command.help.splitlines() if line.startswith("  madbench "))]
     assert len(texts) > 10 and [text for text in texts if text not in shown] == []
 
 
+TAKE_A_VALUE = {word for word, long in SHORT.items() if long.split()[-1] in ("--import", "--register")}
+
+
 @pytest.mark.parametrize("word", SHORT)
 def test_a_short_word_is_written_out(main, word):
-    written_out = main(*SHORT[word].split(), "--help")
+    written_out = (
+        main(*SHORT[word].split(), "--help") if word not in TAKE_A_VALUE else main(SHORT[word].split()[0], "-h")
+    )
     assert main(word, "--help") == written_out and written_out.code == 0
     assert word not in VERBS and f"{word} for {SHORT[word]}" in " ".join(main("--help").stdout.split())
 

@@ -52,10 +52,10 @@ def test_figures_are_written_for_what_the_model_has(keep, invoke, tmp_path):
 
 @pytest.mark.slow
 def test_figures_of_everything_are_twice_the_same(keep, invoke, tmp_path):
-    keep("R-cg-12o!", "G-12o!")
+    keep("R-cg-12o!")
     drawn = []
     for _ in range(2):
-        invoke(inspect, "R-cg-12o!", "G-12o!", "-o", "pictures")
+        invoke(inspect, "R-cg-12o!", "-o", "pictures")
         drawn.append({path.name: path.read_bytes() for path in (tmp_path / "pictures").iterdir()})
     names = ("lags", "maps", "kernels", "gates")
     assert set(drawn[0]) == {f"{name}.{ending}" for name in names for ending in ("png", "pdf")} and drawn[0] == drawn[1]

@@ -51,16 +51,16 @@ BOTH = ("-t", f"{TASK},language_model")
 
 
 def test_both_suites_are_side_by_side_each_with_its_own_marks_budget_and_n(fill_both, shown):
-    fill_both("S", [0.5, 0.501, 0.502, 0.5, 0.502], [2.0, 2.01, 2.02])
-    fill_both("R-c", [0.3, 0.301, 0.302, 0.3, 0.302], [1.0, 1.01, 1.02])
+    fill_both("S", [0.498, 0.501, 0.504] * 5, [2.0, 2.01, 2.02])
+    fill_both("R-c", [0.298, 0.301, 0.304] * 5, [1.0, 1.01, 1.02])
     fill_both("G", [0.9], [])
     fill_both("G-cg-q-12o", [], [3.0])
     output = shown(*BOTH, "--notes", "--published", whole=True).stdout
     lines = [line.split() for line in output.split("\n\n")[0].splitlines()]
     assert " ".join(lines[0]) == "Label Compr. Budget n L5 to 1.4 to 1.3 to 1.2 to 1.1 LM budget LM n"
-    assert lines[2] == "S 50.1 ±0.1* 0.990 5 2.010 ±0.025 0.990 3".split()
+    assert lines[2] == "S 50.1 ±0.1* 0.990 15 2.010 ±0.025 0.990 3".split()
     assert lines[3] == ["published", "35.2", "3.949"]
-    assert lines[4] == "R-c 30.1 ±0.1 0.990 5 1.010 ±0.025* 10 10 10 10 0.990 3".split()
+    assert lines[4] == "R-c 30.1 ±0.1 0.990 15 1.010 ±0.025* 10 10 10 10 0.990 3".split()
     assert lines[6] == "G 90.0† 0.990 1".split() and lines[7] == "G-cg-q-12o - 3.000† 0.990 1".split()
     caption = " ".join(output.split())
     for words in (

@@ -4,6 +4,8 @@ import json
 import os
 import re
 import shlex
+import shutil
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -13,13 +15,15 @@ import pytest
 
 import madbench
 from madbench.errors import ConfigError
-from madbench.store.runs import Store
+from madbench.experiment import prepare as prepare_experiment
+from madbench.grid import load_grid
+from madbench.store.runs import Run, Store
 from madbench.suites.language.trial import LanguageTrial
 from madbench.text.corpus import open_corpus
 from madbench.text.prepare import prepare
 from madbench.training import cost, devices
 from madbench.training.checkpoints import save_weights
-from sample_jobs import language_job
+from sample_jobs import language_job, train_job
 
 PRESET = """\
 description: A few steps of a small model.
@@ -123,6 +127,31 @@ def test_torchrun_trains_both_suites_and_prints_once(here):
     assert {run.record.details["world_size"] for run in runs} == {2}
 
 
+@pytest.mark.slow
+def test_two_nodes_that_share_no_results_folder_train_one_run(here):
+    """The second node keeps nothing: the first writes the store, and the numbers are those of two processes."""
+    with socket.socket() as probe:
+        probe.bind(("localhost", 0))
+        endpoint = f"localhost:{probe.getsockname()[1]}"
+    torchrun = [sys.executable, "-m", "torch.distributed.run", "--nnodes", "2", "--nproc-per-node", "1"]
+    torchrun += ["--rdzv-backend", "c10d", "--rdzv-endpoint", endpoint, "-m", "madbench", "lm", "S", "--device", "cpu"]
+    environment = os.environ | {"PYTHONPATH": str(Path(madbench.__file__).parents[1]), "OMP_NUM_THREADS": "1"}
+    nodes = []
+    for name in ("one", "two"):
+        words = ["--preset", str(here / "preset.yaml"), "--corpus", str(here / "hens")]
+        (here / name).mkdir()
+        how = {"cwd": here / name, "env": environment, "stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
+        nodes.append(subprocess.Popen([*torchrun, *words], text=True, **how))
+    printed = [node.communicate(timeout=280)[0] for node in nodes]
+    assert [node.returncode for node in nodes] == [0, 0], printed
+    stores = [folder for folder in (here / "one" / "results", here / "two" / "results") if (folder / "runs").is_dir()]
+    runs = [run for folder in stores for run in Store.open(folder, create=False).runs()]
+    assert len(runs) == 1 and runs[0].record.details["world_size"] == 2
+    assert sum("L5" in text for text in printed) == 1  # the first process prints the table
+    (journal,) = (stores[0] / "sweeps").glob("*.json")
+    assert "torchrun --nnodes 2 --nproc-per-node 1 -m madbench lm S" in journal.read_text()
+
+
 def test_a_dry_run_says_what_it_would_cost_and_trains_nothing(main, here, monkeypatch):
     monkeypatch.setattr(cost, "seconds_per_flop", lambda jobs, **_: {"language_model": 1e-6})
     monkeypatch.setattr(devices, "available_cores", lambda: 1)
@@ -140,11 +169,43 @@ def test_a_dry_run_says_what_it_would_cost_and_trains_nothing(main, here, monkey
     assert not (here / "results" / "runs").exists()
 
 
+def test_a_dry_run_of_table_2_needs_no_corpus_and_says_how_nodes_train_it(main, tmp_path, monkeypatch):
+    monkeypatch.setattr(cost, "seconds_per_flop", lambda jobs, **_: {"language_model": 1e-6})
+    words = ("lm", "S-p", "--preset", "fineweb-340m", "--device", "cpu", "--threads", "1", "--dry-run")
+    monkeypatch.setattr(sys, "argv", ["madbench", *words])
+    ended = main(*words, "--json")
+    content = json.loads(ended.stdout)
+    (cell,) = content["cells"]
+    assert "counted with its 32,000 ids; --corpus FOLDER trains it" in ended.stderr
+    assert cell["parameters"] == [341_099_520] and cell["memory_bytes"] > 16 * 341_099_520
+    assert cell["flops"] == pytest.approx(cell["flops_per_token"] * 15e9, rel=0.03)
+    commands = content["node"]["commands"]
+    assert commands["one"] == "torchrun --nproc-per-node 8 -m madbench lm S-p --preset fineweb-340m --device cpu"
+    assert "--nnodes 2 --nproc-per-node 8 --rdzv-backend c10d --rdzv-endpoint HOST:29500 -m" in commands["two"]
+    assert 3600 < content["node"]["assumed_seconds"] < 86400
+    refused = main(*(word for word in words if word != "--dry-run"))
+    assert refused.code == 2 and "has no corpus of its own: give --corpus FOLDER" in refused.stderr
+    assert not (tmp_path / "results" / "corpora").exists()
+
+
 @pytest.mark.parametrize(
     ("words", "says"),
     [
         (["lm", "S", "--preset", "tinny"], "preset 'tinny': no such preset or file; did you mean 'tiny'?"),
         (["lm", "S", "--preset", "gpt2"], "preset gpt2 has no corpus of its own: give --corpus FOLDER"),
+        (
+            ["lm", "evaluate", "S", "--tasks", "repetitions"],
+            "repetitions: no such task of madbench's own; did you mean 'repetition'?",
+        ),
+        (
+            ["lm", "evaluate", "S", "--tasks", "repetition", "--shots", "2"],
+            "--shots 2: has no effect on madbench's own tasks (repetition)",
+        ),
+        (["lm", "evaluate", "S", "--limit", "5"], "--limit 5: has no effect without --tasks"),
+        (
+            ["lm", "evaluate", "S", "--tasks", "repetition", "--windows", "2"],
+            "--windows 2: has no effect with --tasks; --limit is the number of questions",
+        ),
         (["lm", "S", "--tokenizer", "gpt2"], "--tokenizer gpt2: has no effect without --corpus"),
         (["lm", "S", "--dtype", "uint32"], "--dtype uint32: has no effect without --corpus"),
         (["lm", "S", "--corpus", "hen"], "corpus 'hen': no such folder; madbench lm prepare makes one from text"),
@@ -173,20 +234,36 @@ def test_what_cannot_be_done_is_refused_before_anything_happens(main, here, word
     assert not (here / "results").exists()
 
 
-@pytest.fixture
-def wide(here) -> Path:
+def write_wide(folder: Path) -> None:
     """Token files of another program: ids of a vocabulary of their own in 32 bits."""
     ids = np.random.default_rng(0).integers(0, 90_000, 3000).astype("<u4")
-    (here / "wide").mkdir()
-    ids[:2000].tofile(here / "wide" / "train.bin")
-    ids[2000:].tofile(here / "wide" / "val.bin")
-    return here / "wide"
+    (folder / "wide").mkdir()
+    ids[:2000].tofile(folder / "wide" / "train.bin")
+    ids[2000:].tofile(folder / "wide" / "val.bin")
 
 
-def test_token_files_in_32_bits_are_trained_on_and_evaluated_as_such(main, wide):
+@pytest.fixture(scope="module")
+def trained_on_wide(tmp_path_factory) -> Path:
+    """A folder with the token files and what the Python API stored of a model on them."""
+    folder = tmp_path_factory.mktemp("trained")
+    (folder / "preset.yaml").write_text(PRESET)
+    write_wide(folder)
     how = {"preset": "preset.yaml", "corpus": "wide", "tokenizer": "none:90000", "device": "cpu"}
-    assert madbench.run_language_model("S", dtype="uint32", **how).validation_loss.notna().any()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        assert madbench.run_language_model("S", dtype="uint32", **how).validation_loss.notna().any()
+    return folder
+
+
+@pytest.fixture
+def run(main, trained_on_wide, tmp_path) -> Run:
+    """The run, in the store of the current folder, which has the token files too."""
+    shutil.copytree(trained_on_wide, tmp_path, dirs_exist_ok=True)
     (run,) = Store.open("results", create=False).runs()
+    return run
+
+
+def test_token_files_in_32_bits_are_trained_on_and_evaluated_as_such(main, run):
     described = run.record.details["corpus"]
     assert (described["dtype"], described["splits"]["train"]["tokens"]) == ("uint32", 2000)
     for options in ([], ["--corpus", "wide"]):
@@ -194,10 +271,7 @@ def test_token_files_in_32_bits_are_trained_on_and_evaluated_as_such(main, wide)
         assert evaluated["validation_loss"] == pytest.approx(run.record.metrics["validation_loss"], rel=1e-6)
 
 
-def test_an_exported_model_is_evaluated_on_token_files_whose_tokenizer_is_named(main, wide):
-    how = {"preset": "preset.yaml", "corpus": "wide", "tokenizer": "none:90000", "device": "cpu"}
-    madbench.run_language_model("S", dtype="uint32", **how)
-    (run,) = Store.open("results", create=False).runs()
+def test_an_exported_model_is_evaluated_on_token_files_whose_tokenizer_is_named(main, run):
     assert main("lm", "export", "S", "--output", "s.safetensors").code == 0
     words = ("lm", "evaluate", "s.safetensors", "--device", "cpu", "--json", "--results", "elsewhere")
     where = ("--corpus", "wide", "--tokenizer", "none:90000")
@@ -217,7 +291,9 @@ def test_an_exported_model_is_evaluated_on_token_files_whose_tokenizer_is_named(
     assert looked.code == 0, looked.stderr
 
 
-def test_the_type_of_ids_is_an_option_and_said_where_it_was_found_out(main, wide):
+def test_the_type_of_ids_is_an_option_and_said_where_it_was_found_out(main, here, monkeypatch):
+    monkeypatch.setattr(cost, "seconds_per_flop", lambda jobs, **_: {"language_model": 1e-6})
+    write_wide(here)
     words = ("lm", "S", "--preset", "preset.yaml", "--corpus", "wide", "--device", "cpu", "--dry-run")
     found = main(*words, "--tokenizer", "none:90000")
     assert found.code == 0 and "wide: read as uint32, which is what its ids fit; --dtype" in found.stderr
@@ -256,9 +332,20 @@ def test_the_python_api_refuses_a_corpus_without_a_window_while_planning(main, h
     changes = {"model.seq_len": 448, "training.tokens_per_step": 448}
     with pytest.raises(ConfigError, match="the val split has 441 tokens; seq_len 448"):
         madbench.run_language_model("S", preset="preset.yaml", overrides=changes, corpus="hens", device="cpu")
-    longest = {"model.seq_len": 440, "training.tokens_per_step": 440, "training.steps": 4}
-    curves = madbench.run_language_model("S", preset="preset.yaml", overrides=longest, corpus="hens", device="cpu")
-    assert curves.validation_loss.notna().any()
+
+
+def test_the_longest_window_of_a_corpus_is_planned_and_trained_on(here, tmp_path):
+    def planned(seq_len):
+        sizes = {"model.seq_len": seq_len, "training.tokens_per_step": seq_len, "training.steps": 4}
+        grid = load_grid(["S"], {"profile": "preset.yaml", "tasks": ["language_model"], "set": sizes})
+        return prepare_experiment(grid, corpus=here / "hens", device="cpu")
+
+    with pytest.raises(ConfigError, match="the val split has 441 tokens; seq_len 441 needs at least 442"):
+        planned(441)
+    ([job], [row]) = planned(440).jobs, planned(440).rows
+    corpus = row.protocol.corpus
+    record = train_job(job, tmp_path, lambda progress: None, corpora={corpus.digest: corpus}, device="cpu")
+    assert record.status == "finished" and record.metrics["validation_loss"] > 0
 
 
 def test_csv_of_two_tables_is_refused(main, here):

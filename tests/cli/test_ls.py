@@ -50,6 +50,18 @@ def test_other_labels_can_be_asked_for(listed):
     assert rows[2]["published"] is None
 
 
+def test_sets_are_listed_under_the_word_for_them_too(listed):
+    assert listed("sets") == listed("variants")
+
+
+def test_runs_are_listed_by_a_spelling_that_tables_show_and_verbs_take(invoke, store, language_run):
+    run = language_run("cd:id-dg", [2.0])
+    store.finish(run.job, run.record)
+    assert "cd:gla" in invoke(ls, "runs", "--results", store.root).stdout
+    (row,) = json.loads(invoke(ls, "runs", "--results", store.root, "--json").stdout)
+    assert row["label"] == "cd:id-dg"
+
+
 def test_variants_tasks_profiles_and_families(listed):
     assert {row["set"]: row["labels"] for row in listed("variants")}["@table1"] == 33
     of_mad = [row for row in listed("tasks") if row["suite"] == "mad"]
@@ -62,7 +74,7 @@ def test_variants_tasks_profiles_and_families(listed):
         "selective_copying": 13,
     }
     assert next(row["runs"] for row in listed("profiles") if row["profile"] == "full") == 66 * 3 * 2
-    assert listed("families")[0]["labels"] == 2688 and "mix_rank" in listed("families")[0]["settings"]
+    assert listed("families")[0]["labels"] == 3360 and "mix_rank" in listed("families")[0]["settings"]
 
 
 def test_installed_families_and_tasks_are_listed(listed, install_example):
@@ -91,7 +103,7 @@ def test_every_list_fits_its_width_uncut(invoke, results, kind, columns):
 def test_the_overview_counts_everything(listed, results):
     counts = {row["kind"]: row["count"] for row in listed("--results", results)}
     assert set(counts) == set(listings())
-    assert (counts["labels"], counts["tasks"], counts["runs"]) == (2688, len(MAD_TASKS) + 4, 4)
+    assert (counts["labels"], counts["tasks"], counts["runs"]) == (3360, len(MAD_TASKS) + 10, 4)
 
 
 def test_runs_are_sorted_and_say_what_they_are(listed, results):

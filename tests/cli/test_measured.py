@@ -1,8 +1,6 @@
-"""The runs that come with the repository are whole, and make the tables of the README.
+"""The runs that come with the repository are whole, and make the tables of the README and the pages.
 
-Of a folder ``quick`` with the runs of the README's sweep and no others, this packs them:
-
-    tar --sort=name --owner=0 --group=0 --mtime=@0 -cJf quick.tar.xz quick/runs
+Of a results folder with the runs of a sweep and no others, ``madbench archive`` packs them.
 """
 
 from __future__ import annotations
@@ -15,41 +13,51 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-README = (ROOT / "README.md").read_text(encoding="utf-8")
+PAGES = {
+    page.relative_to(ROOT).as_posix(): page.read_text(encoding="utf-8")
+    for page in (ROOT / "README.md", *(ROOT / "docs" / "pages").rglob("*.md"))
+}
+MADE = [
+    (page, *match) for page, text in PAGES.items() for match in re.findall(r"<!-- made: (.*?) -->\n((?:\|.*\n)+)", text)
+]
+"""By page the commands that stand above its tables, and the tables."""
 
 
 @pytest.fixture(scope="module")
-def unpacked(tmp_path_factory) -> Path:
+def unpacked(tmp_path_factory) -> dict[str, Path]:
+    """Results folders by the names of their archives."""
     folder = tmp_path_factory.mktemp("measured")
-    with tarfile.open(ROOT / "results" / "measured" / "quick.tar.xz") as archive:
-        archive.extractall(folder, filter="data")
-    return folder / "quick"
+    for name in ("quick", "evening"):
+        with tarfile.open(ROOT / "results" / "measured" / f"{name}.tar.xz") as archive:
+            archive.extractall(folder, filter="data")
+    return {name: folder / name for name in ("quick", "evening")}
 
 
 def test_every_file_is_whole(unpacked, main):
-    ended = main("validate", "--store", "--results", str(unpacked), "--json")
+    ended = main("validate", "--store", "--results", str(unpacked["quick"]), "--json")
     assert ended.code == 0, ended.stderr
 
 
-@pytest.mark.parametrize(
-    ("command", "section", "heading"),
-    [
-        ("table @table1", "The quick profile", "| Label | Compr."),
-        ("attribute @table1", "The quick profile", "| Factor | Compr."),
-    ],
-)
-def test_the_tables_of_the_readme_are_theirs(command, section, heading, unpacked, main):
-    text = README.split(f"## {section}\n")[1].split("\n## ")[0]
-    (stated,) = [block for block in re.split(r"\n\n", text) if block.startswith(heading)]
-    ended = main(*command.split(), "--results", str(unpacked), "--format", "markdown")
+@pytest.mark.parametrize(("page", "command", "stated"), MADE)
+def test_the_tables_of_the_pages_are_theirs(page, command, stated, unpacked, main):
+    _, *words, _, results = command.split()
+    ended = main(*words, "--results", str(unpacked[results.removeprefix("results/")]), "--format", "markdown")
     assert ended.code == 0, ended.stderr
-    made = [line for line in ended.stdout.splitlines() if line.startswith("| ")]
-    assert made[: len(stated.splitlines())] == stated.splitlines()
+    assert "".join(f"{line}\n" for line in ended.stdout.splitlines() if line.startswith("| ")) == stated, page
+
+
+def test_tables_that_are_copied_are_those_of_the_page_they_are_of():
+    copied = [
+        match for text in PAGES.values() for match in re.findall(r'<!-- copied: (\S+) "(.*?)" -->\n((?:\|.*\n)+)', text)
+    ]
+    assert copied
+    for file, start, stated in copied:
+        assert f"\n\n{stated}\n" in (ROOT / file).read_text(encoding="utf-8") and stated.startswith(start)
 
 
 def test_the_audit_holds_them_against_the_published_table(unpacked, main):
     def correlations(labels: str) -> dict[str, dict]:
-        ended = main("audit", labels, "--results", str(unpacked), "--json")
+        ended = main("audit", labels, "-p", "quick", "--results", str(unpacked["quick"]), "--json")
         assert ended.code == 0, ended.stderr
         return {record["column"]: record for record in json.loads(ended.stdout)["cells"]}
 

@@ -21,9 +21,6 @@ USED = {
     "module": ("explain", "my:blue_wave"),
 }
 
-SLOW = dict.fromkeys(("family", "module"), pytest.mark.slow)
-"""Those whose tests run all checks of a mixer."""
-
 
 def written(folder: Path) -> dict[str, str]:
     """The text of every file of a package by its place."""
@@ -55,7 +52,7 @@ def test_what_is_written_is_found_and_used(main, tmp_path, install_example, kind
     assert used.code == 0, used.stderr
 
 
-@pytest.mark.parametrize("kind", [pytest.param(kind, marks=SLOW.get(kind, ())) for kind in EXAMPLE])
+@pytest.mark.parametrize("kind", [kind for kind in EXAMPLE if kind not in ("family", "module")])
 def test_what_is_written_passes_its_own_tests(main, tmp_path, install_example, kind):
     assert main("new", kind, "blue-wave").code == 0
     install_example(tmp_path / "blue-wave")
@@ -73,12 +70,13 @@ def test_nothing_is_left_of_the_name_of_the_example(main, tmp_path, kind):
         compile(text, place, "exec") if place.endswith(".py") else None
 
 
-@pytest.mark.parametrize("kind", EXAMPLE)
-def test_two_packages_of_a_kind_live_side_by_side(main, tmp_path, install_example, kind):
-    for name in ("red", "green"):
-        assert main("new", kind, name).code == 0
-        install_example(tmp_path / name)
-    assert {"red", "green"} <= set(KINDS[kind].names())
+def test_two_packages_of_every_kind_live_side_by_side(main, tmp_path, install_example):
+    for kind in EXAMPLE:
+        for name in (f"red_{kind}", f"green_{kind}"):
+            assert main("new", kind, name).code == 0
+            install_example(tmp_path / name)
+    for kind in EXAMPLE:
+        assert {f"red_{kind}", f"green_{kind}"} <= set(KINDS[kind].names())
     assert not any(broken for other in KINDS.values() for broken in other.broken())
 
 
@@ -187,3 +185,10 @@ def test_a_name_that_is_taken_or_means_something_else_is_refused(main, tmp_path,
 def test_the_name_of_an_installed_package_is_taken(main, install_example):
     install_example("task")
     assert "of this name already" in main("new", "task", "prefix-sum").stderr
+
+
+@pytest.mark.parametrize("kind", EXAMPLE)
+def test_the_command_that_tests_a_package_says_what_it_needs(main, kind):
+    """``pip install madbench`` brings no pytest."""
+    (line,) = [line for line in main("new", kind, "blue-wave").stdout.splitlines() if line.strip().startswith("pytest")]
+    assert "pip install pytest" in line

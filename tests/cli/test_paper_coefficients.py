@@ -21,8 +21,10 @@ from madbench.papers import load_paper
 from madbench.papers.coefficients import FULL, QUICK, Study, coefficients
 from madbench.papers.coefficients.deciding import decide
 from madbench.papers.coefficients.figures import BAR_COLUMNS, bar_figure
-from madbench.papers.coefficients.measure import rows_of
-from madbench.papers.coefficients.studies import PRINCIPLES, principle
+from madbench.papers.coefficients.measure import rows_of, study_of
+from madbench.papers.coefficients.studies import FIGURES, PRINCIPLES, principle
+from madbench.papers.coefficients.sweeps import both_choices
+from madbench.papers.making import Request, jobs_of
 from madbench.store.runs import Store
 from madbench.suites import suite_of
 from madbench.suites.mad.suite import LARGEST_COEFFICIENT
@@ -33,8 +35,9 @@ def results_of(number, tmp_path, accuracy):
     return store_results(principle(number).study(QUICK), tmp_path, accuracy)
 
 
-def store_results(study, tmp_path, accuracy, curve_of=None):
-    """Results of a study whose runs have ``accuracy(label)``, None a diverged run, and the curve ``curve_of(job)``."""
+def store_results(study, tmp_path, accuracy, curve_of=None, metrics_of=lambda job: {}):
+    """Results of a study whose runs have ``accuracy(label)``, None a diverged run, ``metrics_of(job)`` in its place,
+    and the curve ``curve_of(job)``."""
     grid = Grid(
         rows_of(study), profile=QUICK, tasks=study.tasks, overrides=study.overrides, seeds=(0, 1, 2), budget="paper"
     )
@@ -47,7 +50,7 @@ def store_results(study, tmp_path, accuracy, curve_of=None):
             store.finish(job, Record("diverged", curve=curve))
             continue
         found = value + rng.gauss(0, 0.005)
-        metrics = {"accuracy": found, "selection_accuracy": found, "ceiling": 1.0}
+        metrics = {"accuracy": found, "selection_accuracy": found, "ceiling": 1.0} | metrics_of(job)
         store.finish(job, Record("finished", metrics, curve, {"budget_ratio": 1.0}))
     return Results(experiment, store)
 
@@ -105,6 +108,55 @@ def test_diverged_runs_count_against_a_label_and_are_hatched(tmp_path):
     assert any(patch.get_hatch() for patch in found.figure.axes[0].patches)
 
 
+def test_mirrors_above_gates_is_tested_with_unit_keys_on_both_sides_too(tmp_path):
+    def accuracy(label):
+        return 0.55 if "-h" in label else 0.5 if label.endswith("-cug") else 0.4
+
+    found = decide_on("4", tmp_path, accuracy).verdicts
+    assert found["mirrors above gates"] == found["mirrors above gates of unit keys"] == "supported"
+    assert "not significant" in found["learned vectors above keys"]
+
+
+def test_the_harder_task_of_principle_4_is_left_out_where_another_task_is_asked_for(tmp_path):
+    paper = load_paper("coefficients")
+    for tasks, lengths in (((), {64}), (("memorization",), {32})):
+        request = Request(paper, paper.item("principle4"), tasks=tasks, results=tmp_path)
+        assert {job.setting["seq_len"] for job in jobs_of(request)} == lengths
+
+
+def test_mirrors_that_owe_it_to_unit_keys_alone_are_told_so(tmp_path):
+    found = decide_on("4", tmp_path, lambda label: 0.5 if "u" in label.split("-")[-1] else 0.4).verdicts
+    assert found["mirrors above gates"] == "supported"
+    assert "not significant" in found["mirrors above gates of unit keys"]
+
+
+def test_a_sweep_of_rates_is_shown_by_validation_and_by_its_best_run(tmp_path):
+    study = dataclasses.replace(principle("3").study(QUICK), overrides=("learning_rates=[1.0e-3, 3.0e-3]",))
+
+    def metrics(job):
+        is_low = job.training.learning_rate == 1e-3
+        return {"accuracy": 0.4 if is_low else 0.6, "selection_accuracy": 0.9 if is_low else 0.1}
+
+    table = both_choices(store_results(study, tmp_path, lambda label: 0.5, metrics_of=metrics))
+    assert {(row["validation"], row["best_of_sweep"], row["seeds"]) for row in table.records()} == {(40, 60, 2)}
+    assert len(table.records()) == len(study.labels)
+    assert both_choices(results_of("3", tmp_path / "one", lambda label: 0.5)) is None
+
+
+def test_both_choices_of_a_sweep_are_of_the_seeds_that_are_reported(tmp_path):
+    """The first seed chooses the rate for the others; were it counted on one side, 65 would be 77."""
+    whole = principle("3").study(QUICK)
+    study = dataclasses.replace(whole, patterns=whole.patterns[:1], overrides=("learning_rates=[1.0e-3, 3.0e-3]",))
+
+    def metrics(job):
+        accuracy = (1.0, 0.6, 0.7)[job.seed]
+        return {"accuracy": accuracy, "selection_accuracy": accuracy - job.training.learning_rate}
+
+    for row in both_choices(store_results(study, tmp_path, lambda label: 0.5, metrics_of=metrics)).records():
+        assert row["seeds"] == 2
+        assert row["validation"] == pytest.approx(65) and row["best_of_sweep"] == pytest.approx(65)
+
+
 def test_the_largest_coefficients_of_growing_labels_are_shown_by_seed(tmp_path):
     def curve(job):
         return [
@@ -160,6 +212,42 @@ def test_every_principle_is_an_item_of_its_own():
     for one in PRINCIPLES:
         item = paper.item(f"principle{one.number}")
         assert (item.title, item.place) == (one.title, one.source)
+
+
+def test_every_figure_with_data_is_an_item_of_its_own():
+    paper = load_paper("coefficients")
+    figures = {item.id for item in paper.items if item.id.startswith("figure") and item.is_made_here}
+    assert figures == set(FIGURES) == {f"figure{n}" for n in (1, 2, 3, *range(5, 12))}
+    for name in figures - {"figure5"}:
+        request = Request(paper, paper.item(name))
+        assert {job.task for job in jobs_of(request)} == set(study_of(request).tasks)
+    assert study_of(Request(paper, paper.item("figure6"))).tasks == ("memorization",)
+
+
+def test_a_figure_has_its_panels_alone():
+    rows = pd.DataFrame(
+        [{"task": "compression", "label": "cd:exp-sum-p", "near_zero": 0.3, "ratio": 0.0, "accuracy": 40.0}]
+    )
+
+    def panels(figure):
+        return {point["panel"] for point in coefficients._points(rows, FIGURES[figure].shown)}
+
+    assert panels("figure7") == {"compression, near one / near zero"}
+    assert panels("figure2") == {"compression, share near zero", coefficients.READOUT_PANEL}
+
+
+def test_kernels_of_figure_5_are_causal_attention_and_ssd_needs_a_gpu():
+    import torch
+
+    from madbench.papers.coefficients import timing
+
+    torch.manual_seed(0)
+    given = timing.kernel(timing.FLASH, 6, "cpu")()
+    torch.manual_seed(0)
+    q, k, v = torch.randn(3, 1, timing.HEADS, 6, timing.WIDTH // timing.HEADS)
+    scores = (q @ k.mT * k.shape[-1] ** -0.5).masked_fill(~torch.ones(6, 6).tril().bool(), -math.inf)
+    torch.testing.assert_close(given, scores.softmax(-1) @ v)
+    assert not timing.has_ssd("cpu")
 
 
 @pytest.mark.parametrize(
@@ -288,6 +376,8 @@ def test_a_slope_is_that_of_the_longer_half():
     timed = decide_time(principle("1"), "cpu", (8, 16, 32))
     assert {row["length"] for row in timed.table.records()} == {8, 16, 32}
     assert all(row["seconds"] > 0 for row in timed.table.records())
+    assert {*timed.verdicts.values()} <= {"supported", "contradicted", "not clear"}
+    assert timed.remarks.keys() == timed.verdicts.keys()
 
 
 def test_suppressed_coefficients_are_counted_row_by_row_and_their_states_ranked(trained):
@@ -343,3 +433,11 @@ def test_more_variants_than_colours_in_the_palette_all_have_one():
     rows = [one | {"variant": f"variant-{i}", "accuracy": 10.0 * i} for i in range(10)]
     figure = bar_figure(frame_of(rows, BAR_COLUMNS, "p"), principle("3"))
     assert len({patch.get_facecolor() for patch in figure.axes[0].patches}) == 10
+
+
+def test_bars_stand_around_the_middle_of_their_group_however_many_it_has():
+    one = {"protocol": "p", "task": "compression", "mark": "mean", "state": "", "n": 1, "accuracy": 10.0}
+    bars = [("a", "x"), ("a", "y"), ("b", "y"), ("c", "y"), ("c", "x")]
+    figure = bar_figure(frame_of([one | {"group": g, "variant": v} for g, v in bars], BAR_COLUMNS, "p"), principle("3"))
+    centers = [patch.get_x() + patch.get_width() / 2 for patch in figure.axes[0].patches]
+    assert centers == pytest.approx([-0.2, 0.2, 1.0, 2.2, 1.8])

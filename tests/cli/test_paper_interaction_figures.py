@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import random
 
 import numpy as np
@@ -18,17 +19,17 @@ from madbench.tasks.worlds import Colliding
 from partial_stores import interaction_record
 
 
-@pytest.fixture
-def rows():
-    """Of every task, three seeds of each label; ``rows(status)``: how those of the first seed ended."""
+@pytest.fixture(scope="module")
+def drawn():
+    """``drawn(status, width)``: the errors of three seeds of each label of every task, the first of which ended so."""
 
-    def call(status="finished"):
+    def rows(status):
         loaded, chance = InteractionProfile.load("quick"), random.Random(0)
         shared = {"fidelity": "corrected", "budget": "strict", "precision": "float64", "device": "cpu"}
         protocol = Protocol(INTERACTIONS, loaded, "quick", (), list(TASKS), **shared)
         by_row = {}
         for job in INTERACTIONS.jobs((), loaded, seeds=(0, 1, 2)):
-            by_row.setdefault((job.task, job.label, str(job.setting)), []).append(job)
+            by_row.setdefault((job.task, job.label, str(job.setting), job.model.relu), []).append(job)
         records = {
             job.id: interaction_record(job, status if job.seed == 0 else "finished", chance)
             for jobs in by_row.values()
@@ -36,7 +37,7 @@ def rows():
         }
         return interaction_rows([PlannedRow(Row(jobs[0].label), protocol, jobs) for jobs in by_row.values()], records)
 
-    return call
+    return functools.cache(lambda status, width: errors(rows(status), Layout(width)))
 
 
 def check(figure, width):
@@ -52,10 +53,10 @@ def check(figure, width):
 
 
 @pytest.mark.parametrize("width", WIDTHS)
-def test_errors_fit_a_column(width, rows):
-    figure = errors(rows(), Layout(width))
+def test_errors_fit_a_column(width, drawn):
+    figure = drawn("finished", width)
     check(figure, width)
-    assert sum(len(page.axes) for page in (figure, *figure.following)) == 3
+    assert sum(len(page.axes) for page in (figure, *figure.following)) == len(TASKS)
 
 
 @pytest.mark.parametrize("width", WIDTHS)
@@ -75,12 +76,15 @@ def test_the_devised_diagonal_fits_a_column(width):
     check(devised(Colliding(positions=8, radius=2, embedding="sinusoidal"), Layout(width))[0], width)
 
 
-def test_every_row_of_a_task_has_a_colour_of_its_own(rows):
-    for axes in errors(rows()).axes:
+def test_every_row_of_a_task_has_a_colour_of_its_own(drawn):
+    counts = []
+    for axes in drawn("finished", "double").axes:
         drawn = {line.get_color() for line in axes.lines if line.get_linewidth() == 1.6}
-        assert len(drawn) == sum(line.get_linewidth() == 1.6 for line in axes.lines) > 1
+        counts.append(len(drawn))
+        assert len(drawn) == sum(line.get_linewidth() == 1.6 for line in axes.lines)
+    assert sorted(counts) == [1, 1, 1, 2, 2, 4, 6]
 
 
-def test_seeds_that_diverged_are_counted_below(rows):
-    assert "1 of 3 seeds" in " ".join(errors(rows("diverged")).get_supxlabel().split())
-    assert "iverged" not in errors(rows()).get_supxlabel()
+def test_seeds_that_diverged_are_counted_below(drawn):
+    assert "1 of 3 seeds" in " ".join(drawn("diverged", "double").get_supxlabel().split())
+    assert "iverged" not in drawn("finished", "double").get_supxlabel()

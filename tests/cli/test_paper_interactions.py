@@ -137,7 +137,7 @@ def test_other_tables_leave_these_runs_alone(invoke, fill, main):
     fill("alliances")
     assert "no runs of MAD tasks yet" in main("table", "-t", "compression").stderr
     assert len(invoke(ls, "runs", columns=200).output.splitlines()) == 2 + 4
-    assert list(suites()) == ["mad", "language", "interactions"]
+    assert list(suites()) == ["mad", "language", "interactions", "signals"]
     assert not Store.open("results", create=False).problems
 
 
@@ -154,7 +154,7 @@ def test_other_tables_leave_these_runs_alone(invoke, fill, main):
         (("tasks.hunters.learning_rates.one_hot=0.1",), "'one_hot' has no effect"),
         (("--no-figures", "-o", "there"), "has no effect with --no-figures"),
         (("--dry-run", "-o", "there"), "has no effect with --dry-run"),
-        (("S",), "S sees earlier tokens only"),
+        (("cd:gla",), "cd:id-dg sees earlier tokens only"),
         (("--profile", "quik"), "did you mean 'quick'?"),
         (("training.epochs=3",), "unknown key 'epochs'"),
     ],

@@ -7,6 +7,7 @@ import json
 import random
 import re
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,8 @@ import typer
 
 import madbench
 from madbench.analysis.claims import load_claims
+from madbench.analysis.figures.panels import Layout
+from madbench.analysis.scores import Results
 from madbench.cli.paper import call_verb
 from madbench.cli.plan import LONG
 from madbench.errors import ConfigError
@@ -23,6 +26,8 @@ from madbench.papers import Paper, built_in, load_paper, loaded_papers
 from madbench.papers.making import Request, jobs_of, judged, measure_of, published_numbers, remembered
 from madbench.store.runs import Store
 from madbench.suites import main_suite
+from madbench.suites.interactions.suite import INTERACTIONS
+from madbench.text.prepare import default_corpus
 
 PACKAGE = Path(madbench.__file__).parent
 EXAMPLE = PACKAGE.parent / "examples" / "paper"
@@ -51,12 +56,32 @@ def test_every_item_has_a_measure_that_is_there_or_a_verb_or_a_reason(name):
             assert hasattr(measure_of(item), "decide")
         elif item.command:
             assert item.command.split()[0] in " ".join(VERBS.values()).split()
+        elif item.checks:
+            assert measure_of(item).plan(Request(paper, item)) is None
         elif item.labels:
             assert measure_of(item).plan(Request(paper, item)).rows
         else:
             assert ":" in item.needs
         if item.published:
             assert published_numbers(Request(paper, item))
+
+
+@pytest.mark.parametrize("name", sorted(built_in()))
+def test_every_item_that_trains_or_verifies_says_what_it_costs(name):
+    paper = load_paper(name)
+    costly = [item for item in paper.items if jobs_of(Request(paper, item)) or item.command.startswith("verify ")]
+    assert costly and [item.id for item in costly if not item.seconds] == []
+
+
+def test_a_figure_of_devised_numbers_trains_nothing(main, tmp_path):
+    ended = main("paper", "interactions", "figure1", "-o", "drawn", "--results", tmp_path)
+    assert ended.code == 0, ended.stderr
+    assert {path.name for path in tmp_path.glob("drawn/*")} == {
+        f"interactions_devised.{end}" for end in ("csv", "png", "pdf")
+    }
+    assert not (tmp_path / "runs").exists()
+    refused = main("paper", "interactions", "figure1", "--seeds", "0-2")
+    assert refused.code == 2 and "--seeds has no effect on figure1: it trains nothing" in refused.stderr
 
 
 def test_a_verdict_against_a_paper_is_not_outweighed():
@@ -103,7 +128,7 @@ def test_the_example_is_made_from_stored_runs_beside_its_published_numbers(packa
     request = Request(paper, item, results=tmp_path)
     chance, store = random.Random(0), Store.open(tmp_path)
     for job in prepare(measure_of(item).plan(request), device="cpu", results=tmp_path).jobs:
-        value = {"S": 0.4, "S-p": 0.6, "S-c": 0.6}[job.label] + chance.gauss(0, 0.002)
+        value = {"S": 0.4, "S-p": 0.9, "S-c": 0.9}[job.label] + chance.gauss(0, 0.002)
         metrics = {"accuracy": value, "selection_accuracy": value, "ceiling": 1.0}
         store.finish(job, Record("finished", metrics, [], {"budget_ratio": 1.0}))
     made = main("paper", "positions", "table1", "--results", tmp_path, "--json")
@@ -116,6 +141,43 @@ def test_the_example_is_made_from_stored_runs_beside_its_published_numbers(packa
     assert [row["state"] for row in listed] == ["reproduced (quick)", "not made by madbench yet"]
 
 
+def test_published_numbers_are_of_the_rows_that_the_item_names():
+    paper = load_paper("interactions")
+    numbers = [published_numbers(Request(paper, paper.item(name))) for name in ("table1", "table2")]
+    assert [of_table["S"]["perplexity"] for of_table in numbers] == [62.28, 28.70]
+    assert "ha:3" in numbers[0] and "ha:3" not in numbers[1]
+
+
+def test_a_figure_of_the_runs_of_an_item_is_drawn_of_them(main, tmp_path):
+    paper = load_paper("hypermlp")
+    item = replace(paper.item("quick"), labels=("S", "R"), tasks=("compression",), figures=("scores",), claims=())
+    request = Request(paper, item, results=tmp_path)
+    store = Store.open(tmp_path)
+    planned = prepare(measure_of(item).plan(request), is_remote=False, device="cpu", results=tmp_path)
+    for job in planned.jobs:
+        metrics = {"accuracy": 0.4, "selection_accuracy": 0.4, "ceiling": 1.0}
+        store.finish(job, Record("finished", metrics, [], {"budget_ratio": 1.0}))
+    (drawn,) = measure_of(item).decide(request, Results(planned, store)).figures
+    assert drawn.stem == "hypermlp_quick" and {"S", "R"} <= set(drawn.frame.label)
+    assert drawn.draw(layout=Layout()).axes
+
+
+def test_an_item_of_trained_models_is_refused_before_it_trains_where_stored_runs_have_no_weights(main, tmp_path):
+    paper = load_paper("coefficients")
+    (job, *_) = jobs_of(Request(paper, paper.item("figure9"), results=tmp_path))
+    Store.open(tmp_path).finish(job, Record("finished", {"accuracy": 0.4}, [], {}))
+    ended = main("paper", "coefficients", "figure9", "--yes", "--results", tmp_path)
+    assert ended.code == 2 and "1 stored run has no weights" in ended.stderr and "--force" in ended.stderr
+    assert len(list((tmp_path / "runs").iterdir())) == 1
+
+
+@pytest.mark.parametrize("item", ["figure2", "figure3", "figure4"])
+def test_figures_of_colliding_agents_train_their_embedding_alone(item):
+    paper = load_paper("interactions")
+    (job,) = jobs_of(Request(paper, paper.item(item)))
+    assert job.setting["embedding"] == ("one_hot" if item == "figure3" else "sinusoidal") and not job.setting["control"]
+
+
 @pytest.mark.parametrize(
     ("item", "message"),
     [
@@ -124,6 +186,12 @@ def test_the_example_is_made_from_stored_runs_beside_its_published_numbers(packa
         ("id: a, place: b, title: c, needs: later", "needs: expected Not made by madbench yet"),
         ("id: a, place: b, title: c, labels: [Sx], profiles: {quick: quick}", "Sx"),
         ("id: a, place: b, title: c, labels: [S]", "labels have no effect without profiles"),
+        ("id: a, place: b, title: c, command: ls, figures: [loss]", "figures have no effect without labels"),
+        (
+            "id: a, place: b, title: c, labels: [S], profiles: {quick: quick}, figures: [los]",
+            "no figure 'los'; did you",
+        ),
+        ("id: a, place: b, title: c, command: ls, published_rows: {a: b}", "published_rows has no effect without"),
         ("id: a, place: b, title: c, command: ls, published: no.csv", "there is no file no.csv"),
         ("id: a, place: b, title: c, command: ls, claims: [x]", "no claim 'x'"),
         ("id: a, place: b, title: c, comand: ls", "did you mean 'command'?"),
@@ -166,8 +234,6 @@ def test_published_cells_that_are_no_numbers_are_left_out(tmp_path):
 
 
 def test_a_size_at_which_an_item_is_not_made_is_refused():
-    from dataclasses import replace
-
     from madbench.papers.making import check_profile
 
     item = replace(load_paper("hypermlp").item("quick"), profiles={"quick": "quick"})
@@ -190,14 +256,18 @@ def test_the_list_says_how_many_jobs_are_stored(packaged, main, tmp_path):
 
 
 @pytest.mark.parametrize(("code", "state"), [(0, "reproduced"), (1, "contradicted")])
-def test_a_theorem_that_a_verb_checks_is_remembered(monkeypatch, tmp_path, code, state):
+def test_a_theorem_that_a_verb_checks_is_remembered(tmp_path, code, state):
     called = []
-    monkeypatch.setattr("madbench.cli.app", lambda words, **_: called.append(words) or code)
     request = Request(load_paper("hypermlp"), load_paper("hypermlp").item("theorem2.3"), results=tmp_path)
     with pytest.raises(typer.Exit) if code else contextlib.nullcontext():
-        call_verb(request)
+        call_verb(request, lambda words, **_: called.append(words) or code)
     assert called == [["verify", "R-12o!", "R-12!"]]
     assert remembered(request)["quick"]["state"] == state
+
+
+def test_a_verb_that_reads_runs_reads_those_of_the_folder(main, tmp_path):
+    ended = main("paper", "hypermlp", "claims", "--results", tmp_path / "none")
+    assert f"findings --results {tmp_path / 'none'}" in " ".join(ended.stderr.split())
 
 
 @pytest.mark.parametrize("seconds", [LONG, LONG + 1])
@@ -218,7 +288,7 @@ def test_a_long_training_is_asked_for_where_somebody_can_answer(main, monkeypatc
     [
         ("mad", main_suite().usual_tasks()),
         ("mad/compression", ("compression",)),
-        ("interactions,compression", ("compression", "colliding", "hunters", "alliances")),
+        ("interactions,compression", ("compression", *INTERACTIONS.tasks())),
         ("interactions/hunters", ("hunters",)),
     ],
 )
@@ -244,3 +314,34 @@ def test_the_worlds_of_an_item_may_be_named_by_their_suite(main):
 def test_an_unknown_task_of_an_item_has_the_nearest(main):
     ended = main("paper", "interactions", "worlds", "-t", "huntres", "--dry-run")
     assert ended.code == 2 and "unknown task 'huntres'; did you mean 'hunters'?" in ended.stderr
+
+
+@pytest.mark.parametrize("name", ["hypermlp", "coefficients", "interactions"])
+def test_every_item_says_whether_it_is_made_here_and_at_which_sizes(main, tmp_path, name):
+    listed = json.loads(main("paper", name, "--results", tmp_path, "--json").stdout)["items"]
+    for row in listed:
+        if row["command"]:
+            assert row["availability"].startswith("made ")
+            assert ("--profile full" in row["availability"]) is ("full" in row["sizes"])
+        else:
+            assert row["availability"] in ("cannot run here", "not made by madbench yet") and row["needs"]
+
+
+def test_the_listing_shows_what_a_paper_leaves_open(main, tmp_path):
+    text = " ".join(main("paper", "hypermlp", "--results", tmp_path).stdout.split())
+    assert "model.position_rows=from_end" in text and "model.rope=mispaired" in text
+
+
+def test_an_item_s_own_changes_hold_unless_others_are_asked_for(tmp_path):
+    default_corpus(tmp_path)
+    paper = load_paper("hypermlp")
+    item = paper.item("table1_language_long_decay")
+
+    def horizons(*overrides):
+        request = Request(paper, item, results=tmp_path, overrides=overrides)
+        return {job.training.lr_decay_steps for job in jobs_of(request)}
+
+    assert horizons() == {3600} and horizons("training.lr_decay_steps=480") == {480}
+    assert horizons("training.weight_decay=0") == {3600}
+    plain = {job.id for job in jobs_of(Request(paper, paper.item("table1_language"), results=tmp_path))}
+    assert not plain & {job.id for job in jobs_of(Request(paper, item, results=tmp_path))} and len(plain) == 24

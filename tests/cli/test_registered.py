@@ -8,7 +8,6 @@ import pytest
 
 from madbench.analysis.inference import holm
 from madbench.cli.findings import findings
-from madbench.cli.register import register
 from madbench.jobs import Record
 from madbench.tasks import settings_class
 
@@ -58,7 +57,7 @@ def judged(invoke):
 
 
 def test_a_registration_is_written_once_and_says_what_to_do_next(grid, invoke, refuse, tmp_path):
-    shown = invoke(register, "lag.yaml")
+    shown = invoke(findings, "--register", "lag.yaml")
     assert not shown.exception, shown.exception
     first, hashed, following = shown.stdout.splitlines()
     assert first == f"{FILE}: lag; {len(LABELS) * 6 * 3} jobs of 4 labels, seeds 0-2"
@@ -66,13 +65,13 @@ def test_a_registration_is_written_once_and_says_what_to_do_next(grid, invoke, r
     assert hashed.startswith(f"hash {content['id']};") and len(content["jobs"]) == 72 and content["stored"] == []
     assert content["thresholds"]["level"] == 0.05 and content["thresholds"]["solved_share"]["compression"] == 0.9
     assert following == f"next: madbench sweep lag.yaml; madbench findings --registered {FILE}"
-    assert refuse(register, "lag.yaml").startswith(f"{FILE}: registered already")
+    assert refuse(findings, "--register", "lag.yaml").startswith(f"{FILE}: registered already")
     assert json.loads((tmp_path / FILE).read_text()) == content
 
 
 def test_registered_runs_decide_the_claim_and_others_are_exploratory(grid, fill_all, invoke, judged):
     grid(labels=(*LABELS, *SOFTMAX))
-    invoke(register, "lag.yaml")
+    invoke(findings, "--register", "lag.yaml")
     fill_all(GAINS | SOFTMAX)
     caption, records = judged()
     (lag,) = [one for one in records if one["name"] == "lag"]
@@ -92,7 +91,7 @@ def test_registered_runs_decide_the_claim_and_others_are_exploratory(grid, fill_
 
 
 def test_what_else_the_store_holds_has_no_part(grid, fill_all, invoke, judged):
-    invoke(register, "lag.yaml")
+    invoke(findings, "--register", "lag.yaml")
     fill_all(GAINS)
     _, before = judged()
     fill_all({label: 0.9 - accuracy for label, accuracy in GAINS.items()}, seeds=[3, 4])
@@ -102,7 +101,7 @@ def test_what_else_the_store_holds_has_no_part(grid, fill_all, invoke, judged):
 
 
 def test_runs_that_are_not_stored_yet_are_counted(grid, fill_all, invoke, judged):
-    invoke(register, "lag.yaml")
+    invoke(findings, "--register", "lag.yaml")
     fill_all({label: GAINS[label] for label in LABELS[:2]})
     caption, _ = judged()
     assert "36 of 72 registered runs are not stored yet." in caption
@@ -114,7 +113,7 @@ def test_runs_that_are_not_stored_yet_are_counted(grid, fill_all, invoke, judged
 def test_verdicts_are_provisional_until_every_registered_run_has_a_result(
     grid, fill_all, store, invoke, judged, tmp_path
 ):
-    invoke(register, "lag.yaml")
+    invoke(findings, "--register", "lag.yaml")
     fill_all(GAINS)
     caption, records = judged()
     assert records[0]["verdict"] == "supported" and "provisional" not in caption
@@ -137,7 +136,7 @@ def test_verdicts_are_provisional_until_every_registered_run_has_a_result(
 
 
 def test_a_share_that_decides_what_is_solved_is_noticed_when_it_changes(grid, fill_all, invoke, judged, monkeypatch):
-    invoke(register, "lag.yaml")
+    invoke(findings, "--register", "lag.yaml")
     fill_all(GAINS)
     monkeypatch.setattr(settings_class("compression"), "solved_share", 0.05)
     caption, records = judged()
@@ -147,7 +146,7 @@ def test_a_share_that_decides_what_is_solved_is_noticed_when_it_changes(grid, fi
 
 def test_runs_stored_before_the_registration_are_named(grid, fill_all, invoke, judged):
     fill_all({"R-12o!": 0.6}, seeds=[1])
-    shown = invoke(register, "lag.yaml").stdout
+    shown = invoke(findings, "--register", "lag.yaml").stdout
     assert "6 of these jobs are stored already" in shown
     fill_all(GAINS)
     caption, _ = judged()
@@ -157,7 +156,7 @@ def test_runs_stored_before_the_registration_are_named(grid, fill_all, invoke, j
 def test_a_record_that_is_older_than_the_registration_is_named_wherever_it_came_from(
     grid, fill_all, store, invoke, judged
 ):
-    invoke(register, "lag.yaml")
+    invoke(findings, "--register", "lag.yaml")
     fill_all(GAINS)
     (run, *_) = [run for run in store.runs() if (run.job.label, run.job.seed) == ("G-12!", 2)]
     os.utime(store.root / "runs" / run.job.id / "record.json", (0, 0))
@@ -165,7 +164,7 @@ def test_a_record_that_is_older_than_the_registration_is_named_wherever_it_came_
 
 
 def test_a_registration_that_was_changed_is_refused(grid, fill_all, invoke, refuse, tmp_path):
-    invoke(register, "lag.yaml")
+    invoke(findings, "--register", "lag.yaml")
     fill_all(GAINS)
     content = json.loads((tmp_path / FILE).read_text())
     for change in (
@@ -188,7 +187,7 @@ def test_an_installation_that_would_train_other_runs_is_refused(grid, fill_all, 
     with open(tiny) as file:
         profile.write_text(file.read())
     (tmp_path / "lag.yaml").write_text((tmp_path / "lag.yaml").read_text().replace(tiny, str(profile)))
-    invoke(register, "lag.yaml")
+    invoke(findings, "--register", "lag.yaml")
     profile.write_text(profile.read_text().replace("epochs: 2", "epochs: 3"))
     assert "this installation would train other runs" in refuse(findings, "--registered", FILE)
 
@@ -206,20 +205,21 @@ def test_an_installation_that_would_train_other_runs_is_refused(grid, fill_all, 
 )
 def test_what_cannot_be_registered_is_said(grid, refuse, tmp_path, text, labels, message):
     grid(text, labels)
-    assert message in refuse(register, "lag.yaml")
+    assert message in refuse(findings, "--register", "lag.yaml")
     assert not (tmp_path / FILE).exists()
 
 
 def test_without_names_the_claims_are_those_whose_labels_are_all_there(grid, invoke, tmp_path):
     grid("")
-    invoke(register, "lag.yaml")
+    invoke(findings, "--register", "lag.yaml")
     assert [claim["name"] for claim in json.loads((tmp_path / FILE).read_text())["claims"]] == ["lag"]
 
 
 @pytest.mark.parametrize("words", [["S"], ["-t", "compression"], ["--profile", "full"], ["--budget", "paper"]])
 def test_a_registration_has_its_own_labels_tasks_and_protocol(grid, invoke, refuse, words):
-    invoke(register, "lag.yaml")
+    invoke(findings, "--register", "lag.yaml")
     assert "give only --results beside it" in refuse(findings, "--registered", FILE, *words)
+    assert "give only --claims and --results" in refuse(findings, "--register", "lag.yaml", *words)
 
 
 def test_a_grid_with_claims_is_swept_like_any(grid, main):

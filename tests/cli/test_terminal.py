@@ -115,7 +115,7 @@ def test_messages_that_cannot_be_written_are_lost_and_the_stream_is_else_as_it_w
 
 @needs_full_device
 @pytest.mark.slow
-@pytest.mark.parametrize("streams", [">&- 2>&- <&-", ">&- 2>/dev/full", ">/dev/full 2>/dev/full"])
+@pytest.mark.parametrize("streams", [">&- 2>&- <&-", ">/dev/full 2>/dev/full"])
 def test_what_is_trained_is_stored_wherever_the_messages_go(shell, tiny, tmp_path, streams):
     ended = shell(f"madbench run S -t compression --profile {tiny} --device cpu {streams}")
     assert ended.returncode == 2
@@ -128,9 +128,12 @@ def test_a_reader_that_goes_away_is_no_traceback(shell):
     assert ended.stdout == "[\n" and ended.stderr == ""
 
 
-@pytest.mark.parametrize("verb", ["ls", "budget S-p", "explain R-cg-q-12o", "run --help"])
-def test_an_output_without_utf_8_lacks_letters_and_no_lines(shell, verb):
-    usual = shell(f"madbench {verb}")
+@pytest.mark.parametrize("verb", ["ls", "budget S-p", "run --help"])
+def test_an_output_without_utf_8_lacks_letters_and_no_lines(main, shell, verb, monkeypatch):
+    for name in ("COLUMNS", "LINES", "TERM"):
+        monkeypatch.delenv(name, raising=False)
+    usual = main(*verb.split())
+    assert not usual.stdout.isascii()
     poor = {"LC_ALL": "C", "PYTHONCOERCECLOCALE": "0", "PYTHONUTF8": "0", "PYTHONIOENCODING": "ascii"}
     ended = shell(f"madbench {verb}", **poor)
     assert ended.returncode == 0 and ended.stderr == "" and ended.stdout.isascii()

@@ -1,11 +1,21 @@
-"""The label of a paper's theorem has the checks that the theorem is about."""
+"""A paper's theorem names labels whose checks are about it, these say so, and they decide it."""
 
 from __future__ import annotations
 
+import json
+import re
+from dataclasses import replace
+
 import pytest
 
+from madbench.errors import ConfigError
 from madbench.labels import expand, family_of, parse
-from madbench.papers import load_paper
+from madbench.mixers import Check
+from madbench.mixers.checks import Outcome
+from madbench.papers import Item, built_in, load_paper
+from madbench.papers.making import Request, judged
+from madbench.papers.theorems import TheoremMeasure, outcomes_of, verdict
+from madbench.suites import checks_of
 
 SUBJECTS = {
     "theorem2.1": {"dynamic MLP", "extension", "routing", "straight boundaries", "bent boundaries"},
@@ -14,28 +24,139 @@ SUBJECTS = {
     "theorem2.5": {"update subspace", "null directions"},
     "proposition2.6": {"update subspace", "null directions", "adapters", "VO gate", "linear readout", "registers"},
 }
+STATEMENT = re.compile(
+    r"(Theorem|Lemma|Corollar|Proposition)(?:y|ies|s)? (\w[\d.]*(?:(?:, | and | to )[A-Z]?\.?\d[\d.]*)*)"
+)
 
 
-def measured(command: str) -> dict[str, set[str]]:
-    """The names of the checks that run, by label of a command ``verify LABEL...``."""
+def measured(command: str) -> dict[str, list[Check]]:
+    """The checks that run, by label of a command ``verify LABEL...``."""
     return {
-        label: {check.name for check in family_of(label).checks(parse(label)) if check.run is not None}
+        str(label): [
+            check
+            for check in (*family_of(label).checks(parse(label)), *checks_of(parse(label)))
+            if check.run is not None
+        ]
         for label in expand(command.split()[1:])
     }
+
+
+def statements(text: str) -> set[tuple[str, str]]:
+    """The statements that a text names: ``Lemmas 1 to 3, Theorem B.2`` are Lemma 1, 2 and 3, and Theorem B.2."""
+    named = set()
+    for kind, numbers in STATEMENT.findall(text):
+        first, _, last = numbers.partition(" to ")
+        if last:
+            named |= {(kind, str(number)) for number in range(int(first), int(last) + 1)}
+        else:
+            named |= {(kind, number) for number in re.split(", | and ", numbers)}
+    return named
+
+
+def verified(paper: str) -> list[Item]:
+    return [item for item in load_paper(paper).items if item.kind == "theorem" and item.command]
 
 
 @pytest.mark.parametrize("item", SUBJECTS)
 def test_a_theorem_of_hypermlp_is_checked_on_a_label_that_has_what_it_is_about(item):
     by_label = measured(load_paper("hypermlp").item(item).command)
-    assert SUBJECTS[item] <= set().union(*by_label.values())
+    assert SUBJECTS[item] <= {check.name for checks in by_label.values() for check in checks}
 
 
 def test_every_theorem_of_hypermlp_that_is_verified_is_here():
-    theorems = {item.id for item in load_paper("hypermlp").items if item.command.startswith("verify ")}
-    assert theorems == SUBJECTS.keys()
+    assert {item.id for item in verified("hypermlp")} == SUBJECTS.keys()
 
 
 def test_the_context_wide_slots_are_those_of_the_papers_own_operator():
     """Theorem 2.1 is of ReLU after L2Norm, in token-wise and context-wide form."""
     (label,) = measured(load_paper("hypermlp").item("theorem2.1").command)
     assert label.startswith("R-")
+
+
+@pytest.mark.parametrize(
+    ("text", "numbers"), [("Lemmas 7 to 9", "7 8 9"), ("Theorems 2.5, F.3 and F.5", "2.5 F.3 F.5")]
+)
+def test_the_statements_that_a_text_names_are_read(text, numbers):
+    assert {number for _, number in statements(text)} == set(numbers.split())
+    assert statements("eq. 20, section 5") == set()
+
+
+@pytest.mark.parametrize(
+    ("paper", "item"),
+    [(paper, item) for paper in ("hypermlp", "coefficients", "interactions") for item in verified(paper)],
+)
+def test_every_statement_that_an_item_names_is_the_source_of_a_check_that_runs(paper, item):
+    sources = [check.source for checks in measured(item.command).values() for check in checks]
+    asked = statements(item.place)
+    assert asked, item.place
+    assert asked <= set().union(*map(statements, sources))
+
+
+def test_the_lemmas_of_coefficients_are_checked_in_every_case_that_they_tell_apart():
+    by_label = measured(load_paper("coefficients").item("lemmas").command)
+    stated = {check.statement for checks in by_label.values() for check in checks}
+    assert {"phi(s + r) = phi(s) + phi(r): a state of fixed size."} < stated  # Lemma 1, both ways
+    assert {"phi(s + r) differs from phi(s) + phi(r): no state of fixed size."} < stated
+    assert {f"A share {share} of normal scores have coefficient 0." for share in ("0", "0.5")} < stated  # Lemma 2
+    assert {"With A = I equal tokens have equal coefficients, wherever they are."} < stated  # Lemma 3, both ways
+    assert {"Equal tokens at different positions have different coefficients."} < stated
+    kinds = ("a multiple of the identity", "diagonal", "a gate times I - beta w w^T, |w| = 1")  # Lemma 4, a to c
+    assert {f"A is {kind}." for kind in kinds} < stated
+    scales = ("grows as n^1", "is free of n")  # Lemma 5, with b = 1 and 1 / sqrt(n)
+    assert {f"The variance of a score {scale}." for scale in scales} < stated
+    growing = [label for label, checks in by_label.items() if "-se-" in label and any("V11" in c.name for c in checks)]
+    assert growing  # Lemma 6: an A that is not stable, of which eta keeps the coefficients bounded
+
+
+@pytest.mark.parametrize(
+    ("paper", "item"),
+    [(name, item.id) for name in built_in() for item in load_paper(name).items if item.checks],
+)
+def test_every_check_of_a_theorem_is_one_that_its_labels_run(paper, item):
+    item = load_paper(paper).item(item)
+    ran = set()
+    for label in map(parse, expand(item.labels)):
+        checks = [*family_of(label).checks(label), *checks_of(label)]
+        ran |= {check.name for check in checks if check.run is not None}
+    assert {*item.checks} <= ran
+
+
+def test_a_theorem_that_does_not_hold_as_printed_is_contradicted(main, tmp_path):
+    made = main("paper", "interactions", "theoremB.2", "--results", tmp_path, "--json")
+    assert made.code == 0, made.stderr
+    content = json.loads(made.stdout)
+    by_check = {statement.partition(",")[0]: value for statement, value in content["verdicts"].items()}
+    assert by_check["approximation in general"] == "contradicted" and by_check["narrow vectors"] == "reproduced"
+    listed = json.loads(main("paper", "interactions", "--results", tmp_path, "--json").stdout)["items"]
+    assert {row["item"]: row["state"] for row in listed}["theoremB.2"] == "contradicted"
+
+
+@pytest.mark.parametrize(
+    ("contradicts", "residual", "expected"),
+    [
+        (False, 0.0, "reproduced"),
+        (False, 2.0, "not reproduced"),
+        (True, 0.0, "contradicted"),
+        (True, 2.0, "not decided"),
+    ],
+)
+def test_what_a_check_says_of_the_theorem(contradicts, residual, expected):
+    check = Check("a", "b", "c", lambda: residual, 1.0, contradicts=contradicts)
+    assert verdict(Outcome(check, residual)) == expected
+    assert verdict(Outcome(replace(check, reason="no gates"))) == "not decided"
+
+
+def test_a_check_that_fails_is_not_reproduced_and_one_that_no_label_has_is_an_error(monkeypatch):
+    paper = load_paper("interactions")
+    item = replace(paper.item("theoremB.6"), checks=("effect of shifts",))
+    with pytest.raises(ConfigError, match="no check 'effect of shifts' of hfa:C1; did you mean 'effects of shifts'"):
+        outcomes_of(Request(paper, item))
+    monkeypatch.setattr("madbench.suites.interactions.representation.wave_couplings", lambda effect: 0)
+    made = TheoremMeasure().decide(Request(paper, paper.item("theoremB.6")), None)
+    assert judged(made.verdicts) == "contradicted" and [*made.verdicts.values()] == ["not reproduced"]
+
+
+def test_what_trains_nothing_takes_no_settings_of_training(main):
+    for options in (["--seeds", "0"], ["training.epochs=2"], ["--profile", "full"], ["--device", "cpu"]):
+        refused = main("paper", "interactions", "theoremB.6", *options)
+        assert refused.code == 2 and "has no effect on theoremB.6" in refused.stderr

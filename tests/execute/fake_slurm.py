@@ -29,7 +29,7 @@ def sbatch(script):
     for task in tasks:
         (JOBS / task).mkdir()
         if (JOBS / "hold").exists():
-            (JOBS / task / "state").write_text((JOBS / "hold").read_text())
+            note(task, "state", (JOBS / "hold").read_text())
             continue
         command = [sys.executable, __file__, "run", task, str(copy)]
         none = subprocess.DEVNULL
@@ -43,13 +43,20 @@ def run(task, script):
     environment = os.environ | {"SLURM_JOB_ID": job_id, "SLURM_JOB_NUM_NODES": "1", "SLURM_NTASKS": "1"}
     if index:
         environment |= {"SLURM_ARRAY_JOB_ID": job_id, "SLURM_ARRAY_TASK_ID": index, "SLURM_JOB_ID": f"{job_id}9{index}"}
-    (JOBS / task / "pid").write_text(str(os.getpid()))
+    note(task, "pid", str(os.getpid()))
     requeue = JOBS / task / "requeue"
     requeue.touch()
     while requeue.exists():
         requeue.unlink()
         code = subprocess.run(["bash", script], env=environment, check=False).returncode
-    (JOBS / task / "state").write_text("FAILED" if code else "COMPLETED")
+    note(task, "state", "FAILED" if code else "COMPLETED")
+
+
+def note(task, name, text):
+    """Writes a file of a job that others may read meanwhile."""
+    half = JOBS / task / f"{name}.{os.getpid()}"
+    half.write_text(text)
+    half.replace(JOBS / task / name)
 
 
 def srun(*words):
@@ -80,7 +87,7 @@ def scancel(job_id, *signals):
         with suppress(OSError):
             if (job / "pid").exists():
                 os.killpg(int((job / "pid").read_text()), signal.SIGKILL)
-            (job / "state").write_text("CANCELLED by 0")
+            note(job.name, "state", "CANCELLED by 0")
 
 
 def scontrol(_, job_id):

@@ -1,6 +1,8 @@
 """A training run that costs nothing: it counts steps, keeps a checkpoint, and misbehaves as its job's setting says.
 
-As a program, ``fake_sweep.py ROOT JOBS STEPS PIDS [GRACE]``, it runs a sweep of such jobs in two slots.
+As a program, ``fake_sweep.py ROOT JOBS PIDS [GRACE]``, it runs a sweep of such jobs in two slots; with GRACE they do
+not respond. There is a file ``PIDS.stopping`` once the sweep is told to stop, and its jobs go on from their tenth step
+once there is a file ``PIDS.go``.
 """
 
 from __future__ import annotations
@@ -25,6 +27,12 @@ LOST_GPUS: list[int] = []  # as of a process whose GPU is lost: nothing trains i
 
 def make_job(seed: int, **setting) -> Job:
     return Job("mad", "compression", "S", "1", setting, ModelConfig(), {}, TrainingConfig(), seed)
+
+
+def jobs_of_sweep(count: int, pids, **setting) -> list[Job]:
+    """The jobs of the sweep that this file runs as a program."""
+    setting = {"steps": 20, "pause": 0.01, "pids": str(pids), "held_at": 10, "marker": f"{pids}.go"} | setting
+    return [make_job(seed, **setting) for seed in range(count)]
 
 
 def next_state(state: int) -> int:
@@ -84,6 +92,9 @@ def train_one(job, work, report):
     if LOST_GPUS:
         raise RuntimeError("CUDA error: the launch timed out and was terminated")
     while step < setting.get("steps", 1):
+        while setting.get("held_at") == step and not Path(setting["marker"]).exists():
+            time.sleep(0.01)
+            report(job, {"step": step})
         if step == setting.get("at", 0):
             misbehave(setting.get("trouble"), setting)
         time.sleep(setting.get("pause", 0))
@@ -125,8 +136,14 @@ def misbehave(trouble, setting):
 
 
 if __name__ == "__main__":
-    root, n_jobs, steps, pids, *grace = sys.argv[1:]
+    root, n_jobs, pids, *grace = sys.argv[1:]
     local.GRACE = float(grace[0]) if grace else local.GRACE
-    setting = {"steps": int(steps), "pause": 0.01, "pids": pids} | ({"trouble": "unresponsive"} if grace else {})
-    sweep = [make_job(seed, **setting) for seed in range(int(n_jobs))]
+    last_messages = local.LocalBackend.last_messages
+
+    def told_to_stop(backend):
+        Path(f"{pids}.stopping").touch()
+        return last_messages(backend)
+
+    local.LocalBackend.last_messages = told_to_stop
+    sweep = jobs_of_sweep(int(n_jobs), pids, **({"trouble": "unresponsive"} if grace else {}))
     local.run_jobs(alone(sweep), Store.open(root), train, slots=2)

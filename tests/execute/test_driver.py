@@ -10,7 +10,7 @@ import pytest
 
 from madbench.errors import StoreError
 from madbench.execute import base, driver
-from madbench.execute.base import Assignment, Policy, Summary, now_and_then, work_remotely
+from madbench.execute.base import Assignment, Policy, Summary, now_and_then, work, work_remotely
 from madbench.execute.driver import ATTEMPTS, drive
 from madbench.jobs import Record
 from madbench.store.runs import KEEP, Store, StoreBusyError
@@ -78,9 +78,9 @@ def results(store):
 
 
 def keeping(jobs, works, report):
-    for job, work in zip(jobs, works, strict=True):
-        (work / KEEP).mkdir()
-        (work / KEEP / "weights").write_bytes(bytes([job.seed]))
+    for job, folder in zip(jobs, works, strict=True):
+        (folder / KEEP).mkdir()
+        (folder / KEEP / "weights").write_bytes(bytes([job.seed]))
     return [Record("finished", details={"folder": str(work)}) for work in works]
 
 
@@ -139,10 +139,27 @@ def test_what_is_redone_and_what_is_tried_again_is_the_policys_to_say(fake, stor
 
 
 def test_a_failing_job_is_recorded_and_the_others_go_on(fake, store):
-    jobs = [fake.make_job(0), fake.make_job(1, trouble="raise"), fake.make_job(2, trouble="sys.exit"), fake.make_job(3)]
-    assert sweep(jobs, store, fake.train) == Summary(finished=2, failed=2)
-    assert results(store)[1].error.endswith("ValueError: the loss has no gradient")
-    assert "SystemExit" in results(store)[2].error
+    troubles = {
+        "raise": "ValueError: the loss has no gradient",
+        "sys.exit": "SystemExit: 0",
+        "no Exception": "GeneratorExit: cancelled",
+        "out of memory": "MemoryError",
+    }
+    jobs = [fake.make_job(seed, trouble=trouble) for seed, trouble in enumerate([None, *troubles, None])]
+    assert sweep(jobs, store, fake.train) == Summary(finished=2, failed=4)
+    assert [results(store)[job.seed].error.splitlines()[-1] for job in jobs[1:-1]] == [*troubles.values()]
+
+
+@pytest.mark.parametrize("trouble", ["raise", "sys.exit", "out of memory", "lost GPU"])
+def test_of_a_group_a_job_fails_in_its_process_unless_that_is_unsound_by_then(fake, store, trouble, monkeypatch):
+    """Out of memory, or with a lost GPU."""
+    monkeypatch.setattr(fake, "LOST_GPUS", [])
+    jobs = [fake.make_job(0, trouble=trouble), fake.make_job(1)]
+    outcome = work(Assignment(jobs, fake.train, Policy(), None), lambda *_: None)
+    if trouble in ("raise", "sys.exit"):
+        assert [record.status for record in outcome.records] == ["failed", "finished"]
+    else:
+        assert outcome.records[0] is None and outcome.error and not outcome.broken
 
 
 @pytest.mark.parametrize("losses", [1, ATTEMPTS - 1])

@@ -58,8 +58,7 @@ def script(tmp_path):
     return write
 
 
-@pytest.mark.parametrize("program", [GUARDED, BARE], ids=["guarded", "bare"])
-@pytest.mark.parametrize("words", [["-"], []], ids=["python -", "python"])
+@pytest.mark.parametrize(("words", "program"), [(["-"], BARE), ([], GUARDED)], ids=["python -", "python"])
 def test_a_script_from_standard_input_runs_its_jobs(python, words, program):
     ended = python(*words, input=program)
     assert (ended.returncode, ended.stdout, ended.stderr) == (0, "2 finished\n", "")

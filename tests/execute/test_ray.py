@@ -71,10 +71,17 @@ def test_every_job_of_a_group_ends_in_its_own_way(cluster, check_pairs):
 
 
 @pytest.mark.parametrize("shared", [False, True])
-def test_a_job_is_stored_when_it_ends_and_only_the_job_that_is_to_blame_fails(cluster, fake, store, shared):
-    jobs = [fake.make_job(0), fake.make_job(1, steps=60, pause=0.05, trouble="os._exit", at=50), fake.make_job(2)]
-    events = []
-    summary = ray_executor(cluster.address, shared=shared)([jobs], store, fake.train, on_event=events.append)
+def test_a_job_is_stored_when_it_ends_and_only_the_job_that_is_to_blame_fails(cluster, fake, store, tmp_path, shared):
+    marker = tmp_path / "finished"  # until one job is stored, the one to blame waits
+    blamed = fake.make_job(1, steps=60, trouble="os._exit", at=50, held_at=40, marker=str(marker))
+    jobs, events = [fake.make_job(0), blamed, fake.make_job(2)], []
+
+    def listen(event):
+        events.append(event)
+        if event["event"] == "finished":
+            marker.touch()
+
+    summary = ray_executor(cluster.address, shared=shared)([jobs], store, fake.train, on_event=listen)
     assert summary == Summary(finished=2, failed=1)
     assert [results(store)[seed] for seed in (0, 2)] == [fake.expected(jobs[0]), fake.expected(jobs[2])]
     first = next(event for event in events if event["event"] == "finished")
@@ -132,7 +139,7 @@ def test_a_machine_that_is_too_small_and_a_cluster_that_is_not_there(cluster, fa
 
 def test_a_machine_killed_in_mid_sweep_repeats_only_what_it_was_at(cluster, fake, store, tmp_path):
     trained = tmp_path / "trained"
-    jobs = [fake.make_job(seed, steps=40, pause=0.05, pids=str(trained)) for seed in range(9)]
+    jobs = [fake.make_job(seed, steps=25, pause=0.04, pids=str(trained)) for seed in range(9)]
     victims = list(cluster.others)
     finished, at_kill = [], []
 

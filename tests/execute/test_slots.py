@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 
 from madbench.errors import ConfigError
@@ -110,6 +112,7 @@ def test_threads_are_those_asked_for_else_of_the_environment_else_free(monkeypat
     for name in devices.THREAD_VARIABLES:
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setattr(devices, "busy_cores", lambda: 1.0)
+    monkeypatch.setattr(devices, "load_average", lambda: 3.0)
     monkeypatch.setattr(devices, "_own_cores", lambda: {0, 1})
     assert choose_threads([text()]) == Threads(free=1, reason="1 of 2 cores busy")
     monkeypatch.setattr(devices, "busy_cores", lambda: 0.2)
@@ -119,6 +122,27 @@ def test_threads_are_those_asked_for_else_of_the_environment_else_free(monkeypat
     assert choose_threads([text()], 2) == Threads(2, reason="--threads 2")
     with pytest.raises(ConfigError, match="threads must be at least 1, got 0"):
         choose_threads([text()], 0)
+
+
+@pytest.mark.parametrize(
+    ("busy", "load", "free", "reason"),
+    [
+        (3.4, 9.0, 1, "3 of 4 cores busy"),
+        (3.9, 1.1, 3, "1 of 4 cores busy"),
+        (3.9, 0.3, 4, "3 of 4 cores busy for the moment"),
+        (0.2, 9.0, 4, ""),  # what was busy has ended
+        (2.0, math.inf, 2, "2 of 4 cores busy"),
+    ],
+)
+def test_a_core_is_busy_that_is_so_now_and_was_over_the_last_minute(busy, load, free, reason, monkeypatch):
+    for name in devices.THREAD_VARIABLES:
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(devices, "available_cores", lambda: 4)
+    monkeypatch.setattr(devices, "_own_cores", lambda: set(range(4)))
+    monkeypatch.setattr(devices, "busy_cores", lambda: busy)
+    monkeypatch.setattr(devices, "load_average", lambda: load)
+    chosen = choose_threads([text()])
+    assert chosen == Threads(free=free, reason=reason) and chosen.may_meet_others is bool(reason)
 
 
 def test_what_is_free_is_looked_at_only_where_a_job_can_use_more_than_one_core(monkeypatch):
@@ -162,7 +186,15 @@ def test_a_mixer_that_cannot_run_without_data_counts_by_the_bound(monkeypatch):
     assert 1 < slots_in_memory([large], 16) < 8
 
 
-@pytest.mark.parametrize("label", ["S", "G-cg-q-12o", "ha:3", "cd:gdn-cg"])
-def test_the_bound_of_memory_is_above_what_a_step_takes(label):
-    for job in mad("compression", "in_context_recall", label=label):
+@pytest.mark.parametrize(
+    ("label", "task"),
+    [
+        ("S", "compression"),
+        ("G-cg-q-12o", "in_context_recall"),
+        ("ha:3", "compression"),
+        ("cd:gdn-cg", "in_context_recall"),
+    ],
+)
+def test_the_bound_of_memory_is_above_what_a_step_takes(label, task):
+    for job in mad(task, label=label):
         assert cost.peak_memory_bytes(job, size_of(job).sequences_per_step) < most_bytes(job) / 2

@@ -19,6 +19,7 @@ from submitit.core.utils import DelayedSubmission
 from madbench.execute.base import Assignment, Claim, Outcome, Policy, Summary
 from madbench.execute.driver import Task
 from madbench.execute.submitit import slurm_executor
+from waiting import until
 
 ENDINGS = ("FAILED", "CANCELLED by 0", "TIMEOUT", "NODE_FAIL", "OUT_OF_MEMORY", "PREEMPTED", "DEADLINE", "COMPLETED")
 
@@ -83,19 +84,33 @@ def queue(fake, slurm, store):
     queue.claims.close()
 
 
-@pytest.mark.parametrize("state", ["PENDING", "RUNNING", "REQUEUED"])
-def test_slurm_jobs_that_wait_or_run_are_taken_over(queue, state):
-    queue.driver(queue.task(0), queue.task(1, 2))
+def test_slurm_jobs_that_wait_or_run_are_taken_over(queue):
+    seeds = [(0,), (1, 2), (3,), (4, 5), (6,), (7,), (8,)]
+    kinds = ["PENDING", "PENDING", "RUNNING", "RUNNING", "REQUEUED", "SUSPENDED", "RESIZING"]
+    states = dict(zip([f"1000_{i}" for i in range(7)], kinds))
+    queue.driver(*(queue.task(*of_task) for of_task in seeds))
     queue.kill_driver()
-    queue.enter(state)
-    single, pair = queue.task(0), queue.task(1, 2)
-    backend = queue.driver(single, pair)
-    assert queue.states() == {"1000_0": state, "1000_1": state}
-    assert {task: job.job_id for task, job in backend.jobs.items()} == {single: "1000_0", pair: "1000_1"}
+    for name, state in states.items():
+        queue.enter(state, name)
+    tasks = [queue.task(*of_task) for of_task in seeds]
+    backend = queue.driver(*tasks)
+    assert queue.states() == states
+    assert {task: job.job_id for task, job in backend.jobs.items()} == dict(zip(tasks, states))
     queue.end("1000_1", [1, 2])
     [(task, kind, outcome)] = backend.poll(0)
-    assert (task, kind) == (pair, "done")
-    assert outcome.records == [queue.fake.expected(job) for job in pair.jobs]
+    assert (task, kind) == (tasks[1], "done")
+    assert outcome.records == [queue.fake.expected(job) for job in tasks[1].jobs]
+
+
+@pytest.mark.parametrize("state", ["SUSPENDED", "RESIZING"])
+def test_a_suspended_slurm_job_has_not_failed(queue, state, monkeypatch):
+    monkeypatch.setattr("madbench.execute.submitit.FORCE_SECONDS", -1)
+    task = queue.task(0)
+    backend = queue.driver(task)
+    queue.enter(state)
+    assert list(backend.poll(0)) == [] and backend.jobs[task].job_id == "1000"
+    queue.end("1000", [0])
+    assert [kind for _, kind, _ in backend.poll(0)] == ["done"]
 
 
 def test_the_result_of_a_slurm_job_that_has_ended_is_taken_over_and_goes_when_it_is_stored(queue):
@@ -125,27 +140,34 @@ def test_the_result_of_a_group_of_which_a_part_is_stored_serves_the_rest(queue):
     assert queue.names() == ["1000"]
 
 
-@pytest.mark.parametrize("state", ENDINGS)
-def test_a_slurm_job_that_ended_without_a_result_is_replaced(queue, state):
-    queue.driver(queue.task(0))
+def test_slurm_jobs_that_ended_without_a_result_are_replaced(queue):
+    count = len(ENDINGS)
+    queue.driver(*map(queue.task, range(count)))
     queue.kill_driver()
-    queue.enter(state)
-    task = queue.task(0)
-    assert queue.driver(task).jobs[task].job_id == "1001"
-    assert queue.pickles() == ["1001_submitted.pkl"]
+    for i, state in enumerate(ENDINGS):
+        queue.enter(state, f"1000_{i}")
+    tasks = [*map(queue.task, range(count))]
+    backend = queue.driver(*tasks)
+    assert [backend.jobs[task].job_id for task in tasks] == [f"1001_{i}" for i in range(count)]
+    assert queue.pickles() == [f"1001_{i}_submitted.pkl" for i in range(count)]
+    states = [queue.states()[f"1000_{i}"] for i in range(count)]
+    is_cancelled = ("CANCELLED by 0", "PREEMPTED")  # what is preempted may be queued again
+    assert states == ["CANCELLED" if ending in is_cancelled else ending for ending in ENDINGS]
 
 
-@pytest.mark.parametrize("content", [b"", b"half a pick", pickle.dumps(("success", 7))[:9]])
-@pytest.mark.parametrize("name", ["1000_0_result.pkl", "1000_0_result.pkl.save_tmp"])
-def test_a_result_that_is_half_written_is_none(queue, name, content, monkeypatch):
+def test_a_result_that_is_half_written_is_none(queue, monkeypatch):
     monkeypatch.setattr(time, "sleep", lambda seconds: None)  # submitit tries again after two
-    queue.driver(queue.task(0))
+    halves = (b"", b"half a pick", pickle.dumps(("success", 7))[:9])
+    results = [(ending, half) for ending in ("result.pkl", "result.pkl.save_tmp") for half in halves]
+    queue.driver(*map(queue.task, range(6)))
     queue.kill_driver()
-    (queue.store.root / "slurm" / name).write_bytes(content)
+    for i, (ending, half) in enumerate(results):
+        (queue.store.root / "slurm" / f"1000_{i}_0_{ending}").write_bytes(half)
     queue.enter("COMPLETED")
-    task = queue.task(0)
-    backend = queue.driver(task)
-    assert backend.jobs[task].job_id == "1001" and queue.pickles() == ["1001_submitted.pkl"]
+    tasks = [*map(queue.task, range(6))]
+    backend = queue.driver(*tasks)
+    assert [backend.jobs[task].job_id for task in tasks] == [f"1001_{i}" for i in range(6)]
+    assert queue.pickles() == [f"1001_{i}_submitted.pkl" for i in range(6)]
 
 
 def test_a_damaged_result_of_ones_own_is_a_lost_job_and_no_traceback(queue, monkeypatch):
@@ -178,8 +200,16 @@ def test_one_that_slurm_does_not_know_is_cancelled_and_replaced(queue, slurm):
     assert queue.states() == {"1000": "CANCELLED", "1001": "PENDING"}
 
 
-@pytest.mark.parametrize("state", ["PENDING", "RUNNING"])
-@pytest.mark.parametrize("how", ["larger group", "smaller group", "other training", "other limit", "afresh"])
+@pytest.mark.parametrize(
+    ("how", "state"),
+    [
+        ("larger group", "PENDING"),
+        ("smaller group", "RUNNING"),
+        ("other training", "PENDING"),
+        ("other limit", "RUNNING"),
+        ("afresh", "RUNNING"),
+    ],
+)
 def test_a_slurm_job_that_trains_otherwise_is_cancelled_and_replaced(queue, state, how):
     queue.driver(queue.task(0, 1))
     queue.kill_driver()
@@ -192,16 +222,15 @@ def test_a_slurm_job_that_trains_otherwise_is_cancelled_and_replaced(queue, stat
     assert queue.states() == {"1000": "CANCELLED", "1001": "PENDING"}
 
 
-@pytest.mark.parametrize("state", ["PENDING", "RUNNING"])
-def test_a_group_of_which_a_part_is_stored_goes_on_with_the_rest(queue, state):
+def test_a_group_of_which_a_part_is_stored_goes_on_with_the_rest(queue):
     first, rest = queue.task(0), queue.task(1, 2)
     queue.driver(as_group(first, rest))
     queue.store.finish(first.jobs[0], queue.fake.expected(first.jobs[0]))
     queue.kill_driver()
-    queue.enter(state)
+    queue.enter("RUNNING")
     rest = queue.task(2, 1)
     backend = queue.driver(rest)
-    assert backend.jobs[rest].job_id == "1000" and queue.states() == {"1000": state}
+    assert backend.jobs[rest].job_id == "1000" and queue.states() == {"1000": "RUNNING"}
     queue.end("1000", [0, 1, 2])
     [(_, _, outcome)] = backend.poll(0)
     assert outcome.records == [queue.fake.expected(job) for job in rest.jobs]
@@ -298,11 +327,8 @@ def test_a_cancelled_task_leaves_no_pickle_by_which_it_could_be_taken_over(queue
     assert queue.pickles() == [] and queue.states() == {"1000": "CANCELLED"}
 
 
-def until(condition, seconds=60.0):
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, "timed out"
-        time.sleep(0.05)
+def all_completed(slurm, *names):
+    return all(path.exists() and path.read_text() == "COMPLETED" for path in (slurm / name / "state" for name in names))
 
 
 KILLED_AT_ONCE = (
@@ -329,14 +355,15 @@ def test_a_killed_driver_s_jobs_are_trained_once_and_cancelled_never(fake, slurm
         until(lambda: len(list(store.root.glob("work/*/checkpoint"))) == 4)
         driver.kill()
     driver.wait()
+    have_ended = functools.partial(all_completed, slurm, "1000_0", "1000_1")
     if moment == "and they have ended meanwhile":
-        until(lambda: len(list(slurm.glob("1000_*/state"))) == 2)
+        until(have_ended)
     jobs, events = [fake.make_job(seed, **setting) for seed in range(4)], []
     assert slurm_executor()([jobs[:2], jobs[2:]], store, fake.train, on_event=events.append) == Summary(finished=4)
     assert {run.job.seed: run.record for run in store.runs()} == {job.seed: fake.expected(job) for job in jobs}
     assert len(pids.read_text().split()) == 4  # trainings
     assert len(list(slurm.glob("script-*"))) == 1
-    assert [(slurm / f"1000_{i}" / "state").read_text() for i in range(2)] == ["COMPLETED"] * 2
+    until(have_ended)  # Slurm sees that a process has ended after the driver sees its result
     assert list(store.root.glob("slurm/[!.]*")) == [] and list(store.root.glob("work/*")) == []
     assert [event["event"] for event in events].count("started") == 4
 

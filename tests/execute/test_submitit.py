@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import os
 import signal
-import time
 from pathlib import Path
 
 import pytest
@@ -12,6 +11,7 @@ from madbench.execute import submitit as module
 from madbench.execute.base import Policy, Summary
 from madbench.execute.submitit import slurm_executor
 from madbench.store.runs import Store
+from waiting import until
 
 pytest.importorskip("submitit")
 
@@ -23,13 +23,6 @@ def backend_of(executor, root):
 
 def results(store):
     return {run.job.seed: run.record for run in store.runs()}
-
-
-def until(condition, seconds=60.0):
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, "timed out"
-        time.sleep(0.05)
 
 
 def test_the_script_asks_slurm_for_what_was_asked_for(slurm, tmp_path):
@@ -112,16 +105,21 @@ def test_every_job_of_a_group_ends_in_its_own_way(slurm, check_pairs):
 
 @pytest.mark.slow
 def test_a_preempted_group_is_queued_again_and_goes_on_from_its_checkpoints(fake, slurm, store, tmp_path):
-    pids = tmp_path / "pids"
-    pair = [fake.make_job(seed, steps=60, pause=0.05, pids=str(pids)) for seed in range(2)]
+    pids, marker = tmp_path / "pids", tmp_path / "preempted"
+    setting = {"steps": 30, "pause": 0.01, "pids": str(pids), "held_at": 20, "marker": str(marker)}
+    pair = [fake.make_job(seed, **setting) for seed in range(2)]
     signalled, first_steps = [], []
 
     def preempt(event):
         if "pid" in event.get("progress", {}):
             first_steps.append(event["progress"]["step"])
             until(lambda: len(list(store.root.glob("work/*/checkpoint"))) == 2)
+            pid = event["progress"]["pid"]
             if not signalled:
-                signalled.append(os.kill(event["progress"]["pid"], signal.SIGUSR2))
+                os.kill(pid, signal.SIGUSR2)
+                signalled.append(pid)
+            elif pid != signalled[0]:
+                marker.touch()
 
     assert slurm_executor()([pair], store, fake.train, on_event=preempt) == Summary(finished=2)
     assert results(store) == {job.seed: fake.expected(job) for job in pair}

@@ -15,6 +15,7 @@ import pytest
 from madbench.errors import TrainingError
 from madbench.execute import driver, local
 from madbench.execute.base import Policy, Summary
+from waiting import until
 
 HERE = Path(__file__).parent
 HANGING = """
@@ -57,7 +58,7 @@ def test_a_worker_that_hangs_before_it_begins_is_killed_at_the_time_limit_and_re
     jobs = [fake.make_job(seed, blob="x" * 300_000) for seed in range(2)]  # more than a pipe takes at once
     began = time.monotonic()
     assert local.run_jobs([jobs], store, train, policy=Policy(time_limit=0.5)) == Summary(finished=2)
-    assert count() == 1 and time.monotonic() - began < 30
+    assert count() == 1 and time.monotonic() - began < 55  # of the 60 s for which it hangs
     for job in jobs:
         assert store.read(job.id).record == fake.expected(job)
 
@@ -91,10 +92,11 @@ def test_ctrl_c_does_not_wait_for_a_worker_that_hangs_before_it_begins(hanging, 
         return poll(self, 0.1)
 
     monkeypatch.setattr(local.LocalBackend, "poll", interrupted)
+    monkeypatch.setattr(local, "GRACE", 50.0)
     asked: list[float] = []
     with pytest.raises(KeyboardInterrupt):
         local.run_jobs([[fake.make_job(0)]], store, train)
-    assert time.monotonic() - asked[0] < local.GRACE / 2
+    assert time.monotonic() - asked[0] < local.GRACE
 
 
 PROGRAM = """
@@ -126,6 +128,14 @@ if __name__ == "__main__":
 """
 
 
+def is_a_group(pid: int) -> bool:
+    try:
+        os.killpg(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
 def test_ctrl_c_while_a_worker_starts_prints_no_traceback_and_leaves_no_process(store, tmp_path):
     (tmp_path / "program.py").write_text(PROGRAM)
     environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(HERE), *filter(None, sys.path)])}
@@ -135,11 +145,7 @@ def test_ctrl_c_while_a_worker_starts_prints_no_traceback_and_leaves_no_process(
     ) as process:
         output, errors = process.communicate(timeout=60)
     assert (output, errors) == (b"interrupted\n", b"")
-    deadline = time.monotonic() + 5
-    with pytest.raises(ProcessLookupError):  # once multiprocessing's own process has seen the end
-        while time.monotonic() < deadline:
-            os.killpg(process.pid, 0)
-            time.sleep(0.05)
+    until(lambda: not is_a_group(process.pid))  # once multiprocessing's own process has seen the end
 
 
 def test_a_worker_that_dies_before_it_begins_three_times_ends_the_sweep(fake, store, monkeypatch, tmp_path):

@@ -50,6 +50,18 @@ def test_a_slip_within_a_family_is_answered_by_that_family(text):
     assert "Named mixers" not in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    ("name", "answer"), [("begins", lambda text: text == "cd:S"), ("labels", lambda: ["cd:exp", "cd:Sparse"])]
+)
+def test_a_family_says_itself_which_letters_its_labels_begin_with(name, answer, monkeypatch):
+    with pytest.raises(LabelError, match="did you mean 'S-p'"):
+        parse("cd:S-p")
+    monkeypatch.setattr(family_of("cd:exp"), name, answer, raising=False)
+    with pytest.raises(LabelError) as caught:
+        parse("cd:S-p")
+    assert "Named mixers" not in str(caught.value)
+
+
 def test_every_named_mixer_of_every_family_is_a_label():
     for name in families():
         family = family_of(f"{name}:" if name else "")

@@ -7,9 +7,20 @@ import sys
 
 import pytest
 
-from madbench import config, labels
-from madbench.errors import LabelError
-from madbench.labels import diff, expand, families, family_identity, family_of, levels, parse
+from madbench import config
+from madbench.errors import FamilyError, LabelError
+from madbench.labels import (
+    diff,
+    expand,
+    explain,
+    families,
+    family_identity,
+    family_of,
+    levels,
+    parse,
+    registry,
+    unreadable,
+)
 
 SOURCE = '''
 from dataclasses import dataclass
@@ -81,7 +92,7 @@ def installed(tmp_path, monkeypatch):
 def forget():
     """Finds families anew, as a new process would."""
     importlib.invalidate_caches()
-    for function in (labels._installed, labels._load, config.source_identity):
+    for function in (registry._installed, registry._load, config.source_identity):
         function.cache_clear()
 
 
@@ -136,6 +147,14 @@ def test_a_family_that_cannot_be_loaded_says_why(installed):
         ("def neighbours", "traits = 4\n    def neighbours", "its 'traits' is no method but 4"),
         ("def neighbours", "example = 4\n    def neighbours", "its 'example' is no text but 4"),
         ("def neighbours", "mixers = ['x']\n    def neighbours", "its 'mixers' are no labels by name but"),
+        ("def neighbours", "factor_order = None\n    def neighbours", "its 'factor_order' are no names but None"),
+        ("def neighbours", "level_order = 'abc'\n    def neighbours", "its 'level_order' are no names but 'abc'"),
+        (
+            "def neighbours",
+            "factor_names = {1: 'x'}\n    def neighbours",
+            "its 'factor_names' are no names by name but",
+        ),
+        ("def neighbours", "factor_order = property(lambda _: 1 / 0)\n    def neighbours", "ZeroDivisionError"),
         ("def neighbours", "mixers = property(lambda _: 1 / 0)\n    def neighbours", "ZeroDivisionError"),
         ("def neighbours", "example = property(lambda _: 1 / 0)\n    def neighbours", "ZeroDivisionError"),
         ("def neighbours", "is_bidirectional = 1\n    def neighbours", "'is_bidirectional' is neither true nor false"),
@@ -151,8 +170,57 @@ def test_what_a_family_lacks_or_has_of_another_kind_is_said_when_it_is_loaded(in
         parse("num:1")
 
 
+@pytest.mark.parametrize("text", ["S", "cd:exp", "7"])
+def test_a_label_that_says_to_be_of_another_family_is_refused(installed, text):
+    """By its text it would be taken for one of that, whose code knows nothing of it."""
+    source = installed / "numbers_family" / "family.py"
+    source.write_text(source.read_text().replace('f"num:{self.value}"', repr(text)))
+    with pytest.raises(FamilyError, match=f"family 'num' .*: parse.*a label of this family is expected, num:.*{text}"):
+        parse("num:1")
+
+
+@pytest.mark.parametrize("rows", ["[None]", "['a', 'b']", "'ab'"])
+def test_an_explanation_of_another_kind_is_refused(installed, rows):
+    source = installed / "numbers_family" / "family.py"
+    text = source.read_text().replace("explain = solve", "solve")
+    source.write_text(
+        text.replace("def neighbours", f"def explain(self, label):\n        return {rows}\n\n    def neighbours")
+    )
+    with pytest.raises(
+        FamilyError, match=r"family 'num' .*: explain.*rows of madbench.mixers.Explanation are expected"
+    ):
+        explain(parse("num:1"))
+
+
+@pytest.mark.parametrize("answer", ["{1: 'odd'}", "{'parity': None}", "{'parity': 3, 'budget': 'matched'}"])
+def test_factors_that_are_no_texts_are_refused(installed, answer):
+    source = installed / "numbers_family" / "family.py"
+    source.write_text(
+        source.read_text().replace("def factors(self, label):", f"def factors(self, label):\n        return {answer}")
+    )
+    with pytest.raises(
+        FamilyError, match=r"family 'num' .*: factors\('num:1'\): TypeError: texts by name are expected"
+    ):
+        levels(parse("num:1"))
+
+
+def test_a_label_whose_family_says_nothing_is_unreadable_all_the_same(installed):
+    source = installed / "numbers_family" / "family.py"
+    source.write_text(source.read_text().replace('f"{digits!r} is no number"', ""))
+    assert unreadable("num:x") == "LabelError" and unreadable("num:1") == ""
+
+
+def test_what_a_package_says_cannot_control_the_terminal(installed):
+    source = installed / "numbers_family" / "family.py"
+    raised = 'raise ValueError("\\x1b[31mred\\x07")'
+    source.write_text(source.read_text().replace('raise LabelError(f"{digits!r} is no number")', raised))
+    with pytest.raises(FamilyError) as caught:
+        parse("num:x")
+    assert str(caught.value).endswith("parse('num:x'): ValueError: ?[31mred?")
+
+
 def test_every_built_in_family_has_what_the_protocol_asks():
-    for name in labels._built_in():
+    for name in registry._built_in():
         family = family_of(f"{name}:" if name else "S")
         assert isinstance(getattr(family, "traits", None), type(family.parse))
 

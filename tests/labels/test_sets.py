@@ -19,7 +19,7 @@ BRACES = {
     "{S,{R,G}-c}-q": "S-q R-c-q G-c-q",
     "{S,S}": "S",
     "R-{1,2}{,o}!": "R-1! R-1o! R-2! R-2o!",
-    "~{S,S}": "S R G D S-p S-c S-q S-v",
+    "~{S,S}": "S R G D L S-p S-c S-q S-v",
 }
 
 

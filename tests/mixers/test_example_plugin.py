@@ -31,17 +31,17 @@ def test_the_identity_has_version_distribution_and_source():
     assert (version, distribution, len(source)) == ("1", "0.1.0", 64)
 
 
-@pytest.mark.parametrize("label", LABELS)
-def test_the_module_has_the_parameters_of_its_allocation_within_the_budget(label):
-    mixer = build(label, 48, 20, n_head=3)
-    assert sum(parameter.numel() for parameter in mixer.parameters()) == mixer.allocation.total
-    assert 0.9 < mixer.allocation.ratio <= 1
-    assert solve(label, 48, 3, 20, "paper").ranks == {"r": 48}
-    with pytest.raises(BudgetError, match="too narrow"):
-        solve(label, 2, 4, 20)
+def test_the_module_has_the_parameters_of_its_allocation_within_the_budget():
+    for label in LABELS:
+        mixer = build(label, 48, 20, n_head=3)
+        assert sum(parameter.numel() for parameter in mixer.parameters()) == mixer.allocation.total, label
+        assert 0.9 < mixer.allocation.ratio <= 1
+        assert solve(label, 48, 3, 20, "paper").ranks == {"r": 48}
+        with pytest.raises(BudgetError, match="too narrow"):
+            solve(label, 2, 4, 20)
 
 
-@pytest.mark.parametrize("label", LABELS)
+@pytest.mark.parametrize("label", ["lin:elu", "lin:relu-g", "lin:id"])
 def test_every_check_holds(label):
     checks = {check.name: check for check in family_of(label).checks(parse(label))}
     assert set(checks) == {"parameters", "causality", "gradients", "steps", "bfloat16", "bfloat16 sums"}

@@ -66,20 +66,21 @@ def test_matrices_of_pairs_are_those_of_attention():
     mixer, x = built("ha:3")
     q, k, _ = mixer.project(x)
     (matrix,) = mixer.probe(x).matrices.values()
-    scores = torch.einsum("bhtk,bhsmk->bhts", q, k)
+    scores = torch.einsum("bhtk,bhsk->bhts", q, k)
     torch.testing.assert_close(torch.einsum("btd,hde,bse->bhts", x, matrix, x), scores, rtol=1e-9, atol=1e-12)
 
 
-@pytest.mark.parametrize("label", ["ha:3", "ha:3s", "ha:3a", "ha:3u!", "ha:L3", "ha:4", "ha:5s"])
+@pytest.mark.parametrize("label", ["ha:3", "ha:3s", "ha:3a", "ha:3u!", "ha:L3", "ha:4", "ha:5s", "ha:2+3u!"])
 def test_tokens_weigh_what_their_tuples_do(label):
     mixer, x = built(label)
     q, k, _ = mixer.project(x)
     slots, weights = mixer.degree - 1, mixer.probe(x).weights
-    keys = [k[:, :, :, m if mixer.slots > 1 else 0] for m in range(slots)]
+    first, of_head = mixer.slots
+    keys = [k[0, first + m % of_head] for m in range(slots)]
     for t in (0, 3, 6):
         effects = {}
         for tokens in visible_tuples(t + 1, slots, mixer.tuples):
-            product = math.prod(key[0, 1, j] for key, j in zip(keys, tokens))
+            product = math.prod(key[j] for key, j in zip(keys, tokens))
             effects[tokens] = float(q[0, 1, t] @ product)
         if not mixer.linear:
             total = sum(map(math.exp, effects.values()))

@@ -80,6 +80,16 @@ def test_a_mixer_that_does_not_show_its_output_map_has_to_be_told_of_by_its_fami
     assert told.last.std().item() == pytest.approx(0.02, rel=0.2)
 
 
+def test_a_mixer_that_fails_while_it_is_measured_has_to_be_told_of_too():
+    class Single(Plain):
+        def forward(self, x):
+            return super().forward(torch.eye(x.shape[1]) @ x)
+
+    with pytest.raises(TrainingError, match=r"Single: .* fails \(RuntimeError: .*Double\); its family has to say it"):
+        start(Single)
+    assert start(lambda: attach(Single(), Traits(outputs=("out_proj.weight",)), "mine:x"))
+
+
 def test_what_a_family_says_is_not_measured():
     mixer = start(lambda: attach(Plain(), Traits(outputs=("value",)), "mine:x")).blocks[0].mixer
     assert mixer.value.weight.std().item() == pytest.approx(0.005, rel=0.2)
@@ -114,6 +124,29 @@ def test_initial_weights_of_a_deep_model_are_the_mixers_own_but_for_the_scale_of
 def test_a_name_that_the_mixer_does_not_have_is_refused(kind, name):
     with pytest.raises(ConfigError, match=f"traits of 'mine:x': {kind}: its mixer has no parameter '{name}'"):
         attach(Plain(), Traits(**{kind: (name,)}), "mine:x")
+
+
+@pytest.mark.parametrize(
+    ("traits", "name"),
+    [
+        (Traits(may_grow=True), "coefficients"),
+        (Traits(stacked_path="dense"), "path"),
+        (Traits(is_stackable=True), "resolve_path"),
+    ],
+)
+def test_a_trait_that_asks_for_what_the_mixer_lacks_is_refused(traits, name):
+    with pytest.raises(ConfigError, match=f"traits of 'mine:x': .*: its mixer has no '{name}', which is asked of it"):
+        attach(Plain(), traits, "mine:x")
+    mixer = Plain()
+    setattr(mixer, name, None)
+    assert traits_of(attach(mixer, traits, "mine:x")) == traits
+
+
+@pytest.mark.parametrize("kind", ["outputs", "without_decay", "own_start", "settings", "start_settings"])
+@pytest.mark.parametrize("value", ["o.weight", (1,), [nn.Linear(1, 1)]])
+def test_names_of_another_kind_are_refused(kind, value):
+    with pytest.raises(ConfigError, match=f"traits: {kind}: expected names, such as .*, got"):
+        Traits(**{kind: value})
 
 
 @pytest.mark.parametrize(

@@ -11,11 +11,13 @@ import torch.nn.functional as F
 from torch import nn
 
 from madbench.errors import TrainingError
+from madbench.jobs import identifying
 from madbench.mixers import build
 from madbench.models.gpt import GPT
 from madbench.models.token_loss import TokenLoss
 from madbench.suites import suite_of
-from madbench.suites.language.suite import LanguageProfile, jobs, size
+from madbench.suites.language.suite import LANGUAGE, LanguageProfile, jobs, size
+from madbench.text.corpus import imagined_corpus
 
 DECODABLE = ("S", "S-p", "S-c", "R-cg-q", "R-12o!", "R-p-q-1", "G-cg-q-12o")
 
@@ -238,3 +240,57 @@ def test_the_gradient_of_the_embedding_comes_from_both_ends():
         x = block(x)
     F.cross_entropy((model.norm(x) @ table.T)[0], ids[0]).backward()
     torch.testing.assert_close(model.embedding.weight.grad, table.grad)
+
+
+def test_llama_blocks_are_rms_norms_and_swiglus_around_the_mixer():
+    torch.manual_seed(0)
+    mixers = lambda: build("S", 16, 8, n_head=2)  # noqa: E731
+    model, ids = widen(GPT(11, 16, 2, mixers, 8, mlp_width=24, mlp="swiglu", norm="rmsnorm")), tokens(length=6)
+    w = model.state_dict()
+
+    def rms_norm(x, name):
+        return x / torch.sqrt(x.square().mean(-1, keepdim=True) + 1e-6) * w[f"{name}.weight"]
+
+    x = w["embedding.weight"][ids]
+    for n, block in enumerate(model.blocks):
+        x = x + block.mixer(rms_norm(x, f"blocks.{n}.mixer_norm"))
+        y = rms_norm(x, f"blocks.{n}.mlp_norm")
+        gate, up = (y @ w[f"blocks.{n}.mlp.{name}.weight"].T for name in ("gate", "up"))
+        x = x + (gate * torch.sigmoid(gate) * up) @ w[f"blocks.{n}.mlp.down.weight"].T
+    torch.testing.assert_close(model(ids), rms_norm(x, "norm") @ w["embedding.weight"].T)
+
+
+@pytest.mark.parametrize("preset, parameters, billions, warm_up, label", [
+    ("fineweb-340m", 341e6, 15, 1e9, "S-p"), ("fineweb-340m", 341e6, 15, 1e9, "G-cg-q-12o"),
+    ("fineweb-1.3b", 1.3e9, 100, 1e9, "D-p"), ("fineweb-1.3b", 1.3e9, 100, 1e9, "R-c"),
+])  # fmt: skip
+def test_the_fineweb_presets_are_the_recipe_of_table_2(preset, parameters, billions, warm_up, label):
+    profile = LanguageProfile.load(preset)
+    (job,) = LANGUAGE.jobs([label], profile, corpus=imagined_corpus(profile.vocab_size))
+    size, training = LANGUAGE.size(job), job.training
+    assert size.parameters == pytest.approx(parameters, rel=0.01)
+    with torch.device("meta"):
+        assert sum(p.numel() for p in LANGUAGE.Trial.build(job).parameters()) == size.parameters
+    assert size.trained_tokens == pytest.approx(billions * 1e9, rel=1e-3)
+    assert training.warmup_steps * training.tokens_per_step == pytest.approx(warm_up, rel=1e-3)
+    assert (job.model.seq_len, training.learning_rate, training.weight_decay, training.grad_clip) == (
+        4096, 4e-4, 0.1, 1.0,
+    )  # fmt: skip
+    assert training.tokens_per_step == pytest.approx(5e5, rel=0.05)
+    assert (job.setting["vocab_size"], job.model.n_head) == (32000, 2)
+
+
+def test_blocks_of_llama_are_another_job_and_the_usual_ones_keep_their_identity():
+    (usual,) = LANGUAGE.jobs(["S"], LanguageProfile.load("tiny"), corpus=imagined_corpus(257))
+    changed = LanguageProfile.load("tiny", ["model.norm=rmsnorm"])
+    (other,) = LANGUAGE.jobs(["S"], changed, corpus=imagined_corpus(257))
+    assert other.id != usual.id and "norm" not in identifying(usual.model)
+
+
+@pytest.mark.parametrize("label", ["S", "G-cg-q-12o"])
+def test_a_tied_model_whose_embedding_is_zero_has_no_gradient(label):
+    model = make(label, n_layer=1)
+    with torch.no_grad():
+        model.embedding.weight.zero_()
+    F.cross_entropy(model(tokens()).flatten(0, 1), tokens().flatten()).backward()
+    assert all(p.grad is None or not p.grad.any() for p in model.parameters())

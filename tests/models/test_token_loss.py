@@ -203,9 +203,8 @@ def test_a_compiled_loss_in_parts_is_one_graph_and_gives_the_same_gradients(monk
         loss = TokenLoss(model)
         if compiled:
             loss.compile(fullgraph=True)
-        for autocast in (False, True):
-            with torch.autocast("cpu", torch.bfloat16, enabled=autocast):
-                loss(ids, ids).backward()
+        with torch.autocast("cpu", torch.bfloat16):
+            loss(ids, ids).backward()
         gradients.append([parameter.grad for parameter in model.parameters()])
     for one, other in zip(*gradients):
         assert ((one - other).norm() / one.norm()).item() < 0.02

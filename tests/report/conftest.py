@@ -201,6 +201,17 @@ def parsed(page) -> Parsed:
     return Parsed(page.render("madbench report", "today"))
 
 
+@pytest.fixture(scope="session")
+def parsed_of_three(tmp_path_factory, fill, fill_language, selected) -> Parsed:
+    """The page, without its figures, of three seeds on the MAD tasks: the first chooses a rate for the others."""
+    made = Store.open(tmp_path_factory.mktemp("of_three") / "results")
+    fill(made, seeds=(0, 1, 2))
+    fill_language(made)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(FIGURES, lambda chosen: [])
+        return Parsed(report_page(selected(made)).render("madbench report", "today"))
+
+
 @pytest.fixture
 def read_page(selected, monkeypatch):
     """``read_page(store, *labels)``: the page parsed, without its figures."""

@@ -11,7 +11,7 @@ from madbench.cli.words import labels_and_overrides
 from madbench.config import parse_seeds
 from madbench.experiment import Experiment, PlannedRow, prepare
 from madbench.grid import Grid, Row
-from madbench.report.commands import job_words, protocol_words, train_words
+from madbench.report.commands import job_words, missing_runs, protocol_words, train_words
 from madbench.suites.language.suite import LANGUAGE
 from madbench.text.manifest import AS_FOUND
 from protocols import language_protocol
@@ -63,6 +63,14 @@ def test_the_command_of_what_is_missing_trains_these_jobs():
     assert {job.id for job in asked(words[2:]).jobs} == {job.id for job in experiment.jobs}
 
 
+def test_a_command_names_the_precision_only_where_its_profile_leaves_it_open():
+    """A ``precision=`` of one suite would decide that of another trained beside it too."""
+    rows = [planned(["S-c"], tasks=["compression"], seeds=[0], profile=name).rows[0] for name in ("evening", "full")]
+    fixed, is_open = (protocol_words(row, Path("results")) for row in rows)
+    assert fixed == []
+    assert is_open == [f"precision={rows[1].protocol.precision}", "--profile", "full"]
+
+
 def loaded(words: list[str]):
     """The preset that ``madbench run -t language_model`` loads for ``words``."""
     name = words[words.index("--profile") + 1] if "--profile" in words else "tiny"
@@ -106,3 +114,10 @@ def test_a_protocol_far_from_every_preset_is_spelled_out(language_run):
     assert words[:5] == ["madbench", "run", "S", "-t", "language_model"] and words[-2:] == ["--results", "here"]
     again = loaded(words)
     assert (again.model_config(), again.training_config("float32")) == (run.job.model, run.job.training)
+
+
+def test_what_is_missing_of_a_preset_is_named_as_the_tables_name_it(language_run):
+    run = language_run("cd:id-dg", [2.0])
+    row = PlannedRow(Row("cd:id-dg"), language_protocol(run), [run.job])
+    (single,) = missing_runs([row], ["cd:id-dg"], {run.job.id: run.record}, Path("results"))
+    assert "cd:gla" in single.text and "cd:gla" in single.command and "cd:id-dg" not in single.text + single.command

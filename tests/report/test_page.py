@@ -17,9 +17,15 @@ from madbench.store.runs import Store
 MAD = ("compression", "in_context_recall")
 
 
-def test_the_tables_have_the_numbers_of_the_store(parsed):
-    assert parsed.cell("mad", "S", "Compr.").text == "50.5 [0/2]"
-    assert parsed.cell("mad", "S-c", "In-ctx recall").text == "60.5 [0/2]"
+def test_a_first_seed_that_chose_between_two_rates_is_in_no_number(parsed):
+    assert parsed.cell("mad", "S", "Compr.").text == "51.0†"
+    assert parsed.cell("mad", "S", "In-ctx recall").text == "50.5 [0/2]"
+
+
+def test_the_tables_have_the_numbers_of_the_store(parsed_of_three):
+    parsed = parsed_of_three
+    assert parsed.cell("mad", "S", "Compr.").text == "51.5 [0/2]"
+    assert parsed.cell("mad", "S-c", "In-ctx recall").text == "61.0 [0/3]"
     assert parsed.cell("mad", "R-c", "In-ctx recall").text == "-"
     assert parsed.cell("mad", "S", "Budget").text == "0.977"
     assert parsed.cell("language", "S-c", "L5").text.startswith("2.475 ±")
@@ -28,10 +34,11 @@ def test_the_tables_have_the_numbers_of_the_store(parsed):
     assert parsed.cell("budget", "S", "Ratio").text == "1.000"
 
 
-def test_every_number_names_the_runs_behind_it(parsed):
+def test_every_number_names_the_runs_behind_it(parsed_of_three):
+    parsed = parsed_of_three
     cell = parsed.cell("mad", "S-c", "Compr.")
     assert cell.attributes["data-link"] == "runs/S-c/compression"
-    assert float(cell.attributes["data-value"]) == pytest.approx(60.5)
+    assert float(cell.attributes["data-value"]) == pytest.approx(61.5)
     assert parsed.cell("language", "S", "L5").attributes["data-link"] == "runs/S/language_model"
     effect = parsed.cell("factors", "conv: c vs. none", "Compr.").attributes["data-link"]
     assert effect == "effect/conv%3A%20c%20vs.%20none/compression"
@@ -162,6 +169,7 @@ def test_labels_that_are_named_and_not_stored_and_single_seeds_are_missing(empty
     ]
     assert "Single seed; excluded from tests (MAD tasks): S, R-c" in parsed.text
     assert "stored runs are of other labels or protocols" in parsed.text
+    assert f"madbench ls runs --results {empty_store.root}" in parsed.text
 
 
 def test_language_models_that_failed_are_listed_and_missing(empty_store, fill_language, read_page, language_run):
@@ -195,9 +203,9 @@ def test_a_store_with_a_damaged_folder_says_which(empty_store, fill, read_page):
 
 
 def test_one_sentence_says_what_is_best_and_what_is_decided(empty_store, fill, read_page):
-    fill(empty_store, ["S", "S-c"], seeds=(0, 1, 2))
+    fill(empty_store, ["S", "S-c"], seeds=(0, 1, 2, 3))
     text = read_page(empty_store, tasks=MAD).text
-    assert re.search(r"Of 2 labels S-c \(61\.0.*\) has the highest compression\.", text)
+    assert re.search(r"Of 2 labels S-c \(62\.0.*\) has the highest compression\.", text)
 
 
 def test_with_too_few_seeds_the_sentence_says_that_nothing_is_best(parsed):

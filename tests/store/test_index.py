@@ -93,7 +93,7 @@ def test_runs_are_read_once_and_then_only_looked_up(store, monkeypatch):
     assert len(names) == 3 * len(JOBS)  # those that the files were asked for
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(runs=st.lists(records, max_size=4))
 def test_an_indexed_record_is_the_stored_one_to_the_type(runs):
     with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
@@ -160,7 +160,7 @@ actions = st.lists(
 )
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=15, deadline=None)
 @given(actions=actions)
 def test_the_index_answers_as_the_files_do_whatever_happens(actions):
     with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
@@ -235,7 +235,7 @@ def test_garbage_in_the_place_of_the_index_is_written_over(store, monkeypatch, g
 def test_no_flipped_bit_of_the_index_is_read_as_another_result(store, monkeypatch):
     expected = answers(store)
     content, generator = index_of(store).read_bytes(), random.Random(0)
-    for _ in range(150):
+    for _ in range(50):
         changed = bytearray(content)
         changed[generator.randrange(len(changed))] ^= 1 << generator.randrange(8)
         index_of(store).write_bytes(changed)
@@ -299,14 +299,14 @@ def test_a_reader_without_the_right_to_write_uses_the_index(store, monkeypatch):
 
 def test_a_writer_killed_at_any_time_harms_nothing(store, monkeypatch):
     expected = answers(store)
-    for n in range(15):
+    for n in range(8):
         pid = os.fork()
         if pid == 0:
             while True:
                 remove(store.root / "index") if n % 2 else None
                 monkeypatch.setattr(run_index, "VERSION", str(time.time_ns()))
                 answers(store)
-        time.sleep(0.002 + 0.003 * n)
+        time.sleep(0.002 + 0.006 * n)
         os.kill(pid, signal.SIGKILL)
         os.waitpid(pid, 0)
         assert answers(store) == expected
@@ -319,7 +319,7 @@ def test_processes_that_write_the_index_at_once_leave_a_sound_one(store, monkeyp
     for i in range(4):
         children.append(os.fork())
         if not children[-1]:
-            for _ in range(20):
+            for _ in range(8):
                 if i < 2:
                     remove(index_of(store))
                 if answers(store) != expected:

@@ -38,7 +38,7 @@ def train(job, folder, report=lambda progress: None, **how):
 
 def test_the_jobs_are_every_embedding_and_control_with_the_heads_of_the_file():
     found = INTERACTIONS.jobs((), InteractionProfile.load("quick"), seeds=(0, 1))
-    assert len({job.id for job in found}) == len(found) == 20
+    assert len({job.id for job in found}) == len(found) == 34
     about = [(job.task, job.setting.get("embedding"), job.setting.get("control"), job.label) for job in found[::2]]
     assert about[:3] == [("colliding", "one_hot", control, "hfa:C1") for control in ("", "without_itself", "distinct")]
     heads = {(job.task, job.label): job.model.n_head for job in found}
@@ -141,6 +141,31 @@ def test_linear_attention_starts_from_no_couplings_and_a_value_of_one(embedding)
     torch.testing.assert_close(model.vectors @ model.mixer.w[0, 0, :, 0], torch.ones(8).double())
 
 
+def test_a_relu_layer_starts_as_the_smaller_of_one_and_the_sum_and_is_a_setting_of_its_own():
+    plain, clipped = jobs(
+        "hfa:C1", task="genotype", more=["tasks.genotype.variants={}", "tasks.genotype.setting.length=4"]
+    )
+    assert (plain.model.relu, clipped.model.relu) == (False, True) and plain.id != clipped.id
+    assert "relu" not in str(plain.to_dict()["model"]) or not plain.to_dict()["model"]["relu"]
+    assert size_of(clipped).parameters == size_of(plain).parameters + 4
+    model = INTERACTIONS.Trial.build(clipped)
+    model.mixer.c.data = torch.linspace(-2, 3, 12 * 12).double().view(1, 1, 12, 12)
+    symbols = torch.tensor([[0, 3, 5, 7], [2, 1, 12, 12]])
+    given = model(symbols)
+    model.relu = None
+    torch.testing.assert_close(given, model(symbols).clamp(max=1))
+    assert (given == 1).any() and (given < 0).any() and not given[1, 2:].any()  # an empty place is 0
+
+
+def test_variants_of_a_setting_are_each_trained():
+    found = INTERACTIONS.jobs((), InteractionProfile.load("quick"), tasks=["genotype"])
+    assert [(job.setting["fewest"], job.model.relu) for job in found] == [(0, False), (0, True), (2, False), (2, True)]
+    with pytest.raises(ConfigError, match="variants of colliding: have no effect"):
+        profile("tasks.colliding.variants={a: {radius: 2}}")
+    with pytest.raises(ConfigError, match="unknown key 'fewst'"):
+        profile("tasks.genotype.variants={a: {fewst: 2}}")
+
+
 def test_products_of_factors_do_not_start_from_zero():
     (job,) = jobs("hfa:C3", task="hunters")
     assert INTERACTIONS.Trial.build(job).mixer.c.std().item() == pytest.approx(0.3, rel=0.1)
@@ -215,8 +240,8 @@ def test_the_precision_is_the_profile_s():
 
 
 def test_what_cannot_be_trained_is_refused():
-    with pytest.raises(LabelError, match="S-p sees earlier tokens only"):
-        jobs("S-p", task="hunters")
+    with pytest.raises(LabelError, match="cd:id-dg sees earlier tokens only"):
+        jobs("cd:gla", task="hunters")
     with pytest.raises(BudgetError, match="n_head 1 is not a multiple of 2"):
         jobs("hfa:C1+2", task="hunters")
     with pytest.raises(ConfigError, match="unknown task 'hunter'; did you mean 'hunters'"):

@@ -25,14 +25,22 @@ LABELS = (
 OF_MIXERS = (
     "model.mix_rank=1", "model.mix_rank=2", "model.mix_rank=16", "model.rank_multiple=2", "model.rope=mispaired",
     "model.rope_order=after_gate", "model.registers=2", "model.adapter_rank=2", "model.lambda_init=0.5",
-    "model.qk_rank=8", "model.qk_rank=32", "model.init_std=0.1",
+    "model.position_rows=from_end", "model.qk_rank=8", "model.qk_rank=32", "model.init_std=0.1",
 )  # fmt: skip
-OF_ALL = (
-    "model.n_head=4", "model.n_layer=1", "model.mlp_width=96", "model.mlp_width=32", "training.warmup_steps=2",
-    "training.warmup_steps=1000000", "training.min_learning_rate=1e-5", "training.stop_accuracy=2", "training.epochs=3",
+OF_MODELS = ("model.n_head=4", "model.n_layer=1", "model.mlp_width=96", "model.mlp_width=32")
+OF_TRAINING = (
+    "training.warmup_steps=2", "training.warmup_steps=1000000",
+    "training.min_learning_rate=1e-5", "training.stop_accuracy=2", "training.epochs=3",
     "training.batch_size=8", "training.batch_size=64", "training.batch_size=128", "training.beta2=0.9",
     "weight_decays=0.1", "learning_rates=1e-2",
 )  # fmt: skip
+WITH_TRAINING = ("S", "R-12!", "G-pcg-q-1")
+"""Labels that are tried with overrides of training too, in every way; those of mixers depend on the label."""
+WAYS = (
+    {"fidelity": "corrected", "task": "memorization", "budget": "strict"},
+    {"fidelity": "published", "task": "memorization", "budget": "paper"},
+    {"fidelity": "published", "task": "compression", "budget": "strict"},
+)
 TINY = """\
 description: A few steps of two tasks.
 comparable_with_paper: false
@@ -62,8 +70,10 @@ def plan(tiny, labels, *overrides, task="memorization", **how):
 @functools.cache
 def start_of(trial, job_id: str, job_of=functools.partial(lambda jobs, job_id: jobs[job_id], jobs := {})) -> str:
     """A hash of a job's initial weights, and of what its model makes of some tokens."""
-    model, digest = trial.build(job_of(job_id)), hashlib.sha256()
-    tokens = torch.arange(12).view(1, 12) % model.readout[0].shape[0]
+    job, digest = job_of(job_id), hashlib.sha256()
+    model = trial.build(job)
+    length = setting_of(job).input_len if job.suite == "mad" else 12
+    tokens = torch.arange(length)[None] % model.readout[0].shape[0]
     with torch.no_grad():
         logits = model(tokens)
     for tensor in (*model.state_dict().values(), logits):
@@ -87,20 +97,19 @@ def what_is_trained(job) -> tuple:
     return start_of(MadTrial, job.id), sizes, rates, judged, optimiser
 
 
+def overrides_of(label: str) -> tuple[str, ...]:
+    return OF_MIXERS + OF_MODELS + (OF_TRAINING if label in WITH_TRAINING else ())
+
+
 @pytest.mark.parametrize(
-    ("fidelity", "task", "budget"),
-    [
-        ("corrected", "memorization", "strict"),
-        ("published", "memorization", "paper"),
-        ("published", "compression", "strict"),
-    ],
+    ("label", "way"),
+    [(label, way) for i, label in enumerate(LABELS) for way in range(3) if label in WITH_TRAINING or way == i % 3],
 )
-@pytest.mark.parametrize("label", LABELS)
-def test_what_an_override_gives_another_identity_trains_something_else(tiny, label, fidelity, task, budget):
-    how = {"fidelity": fidelity, "task": task, "budget": budget}
+def test_what_an_override_gives_another_identity_trains_something_else(tiny, label, way):
+    how = WAYS[way]
     (plain,) = plan(tiny, [label], **how)
     accepted, refused = 0, 0
-    for override in OF_MIXERS + OF_ALL:
+    for override in overrides_of(label):
         try:
             (job,) = plan(tiny, [label], override, **how)
         except ConfigError as error:
@@ -111,14 +120,14 @@ def test_what_an_override_gives_another_identity_trains_something_else(tiny, lab
             continue
         accepted += job.id != plain.id
         assert (what_is_trained(job) == what_is_trained(plain)) is (job.id == plain.id), override
-    assert accepted >= 8 and refused >= 6
+    assert accepted >= (8 if label in WITH_TRAINING else 3) and refused >= 6
 
 
 @pytest.mark.parametrize("label", LABELS)
 def test_what_is_refused_trains_what_is_trained_without_it(tiny, label):
     """Seen by planning without the check."""
     (plain,) = plan(tiny, [label])
-    for override in OF_MIXERS + OF_ALL:
+    for override in overrides_of(label):
         profile = MAD.Profile.load(tiny, [override])
         try:
             planned = MAD.plan([label], profile, tasks=["memorization"])
@@ -164,6 +173,8 @@ def test_a_setting_that_decides_something_at_one_length_alone_is_part_of_the_job
         (["S"], ["tasks.memorization.training.min_learning_rate=0"], {"fidelity": "published"}, "rate has"),
         (["S"], ["model.mlp_width=96"], {}, "model.mlp_width has no effect on 'S'"),
         (["S"], ["model.d_model=64", "model.mlp_width=176"], {}, "model.mlp_width has no effect on 'S'"),
+        (["R-12!"], ["model.position_rows=from_end"], {}, "its runs are the same without model.position_rows=from"),
+        (["R-12o!"], ["model.position_rows=from_end"], {}, "model.position_rows has no effect on 'R-12o!'"),
         (["R-q-12o"], ["model.mix_rank=1000"], {}, "its runs are the same without model.mix_rank=1000"),
         (["cd:gla"], ["model.init_std=0.5"], {"fidelity": "published"}, "model.init_std has no effect on 'cd:id-dg'"),
     ],
@@ -172,6 +183,17 @@ def test_what_decides_nothing_is_refused_by_key_and_label(tiny, labels, override
     with pytest.raises(ConfigError, match="has no effect on") as caught:
         plan(tiny, labels, *overrides, **how)
     assert says in str(caught.value)
+
+
+def test_rows_from_the_end_decide_something_where_inputs_are_shorter_than_the_tables_alone(tiny):
+    override, tasks = "model.position_rows=from_end", ["memorization", "in_context_recall"]
+    setting = "tasks.in_context_recall.setting.seq_len=16"
+    plain, changed = (
+        {job.task: job.id for job in MAD.jobs(["R-12!"], MAD.Profile.load("quick", [setting, *more]), tasks=tasks)}
+        for more in ((), (override,))
+    )
+    assert plain["memorization"] == changed["memorization"]
+    assert plain["in_context_recall"] != changed["in_context_recall"]
 
 
 @pytest.mark.parametrize("override", ["training.epochs=2", "model.mix_rank=8", "model.d_model=32", "precision=float32"])
@@ -206,7 +228,7 @@ def test_language_models_of_another_identity_train_something_else(label, corpus)
     small = ["model.n_layer=1", "model.d_model=32", "model.seq_len=16", "training.tokens_per_step=64"]
     (plain,) = LANGUAGE.jobs([label], LANGUAGE.Profile.load("tiny", small), corpus=corpus)
     overrides = OF_MIXERS + (
-        "model.mlp_width=128", "model.mlp_width=64", "model.mlp=swiglu", "model.output=untied",
+        "model.mlp_width=128", "model.mlp_width=64", "model.mlp=swiglu", "model.output=untied", "model.norm=rmsnorm",
         "model.positions=learned",
         "training.warmup_steps=7", "training.min_learning_rate=1e-5", "training.beta2=0.9", "training.grad_clip=0",
         "training.eval_sequences=32", "training.lr_decay_steps=600000", "training.lr_decay_steps=200",
@@ -227,6 +249,57 @@ def test_settings_of_a_schedule_that_never_leaves_its_warm_up_are_refused(corpus
     LANGUAGE.jobs(["S"], LANGUAGE.Profile.load("tiny", long), corpus=corpus)
     with pytest.raises(ConfigError, match="training.min_learning_rate has no effect on 'S'"):
         LANGUAGE.jobs(["S"], LANGUAGE.Profile.load("tiny", [*long, "training.min_learning_rate=1e-5"]), corpus=corpus)
+
+
+NEVER = ["training.stop_accuracy=2"]
+
+
+@pytest.mark.parametrize(
+    ("overrides", "how", "says"),
+    [
+        (["training.stop_accuracy=3"], {}, "training.stop_accuracy=3 has no effect that training.stop_accuracy=2"),
+        (["training.stop_accuracy=1.0001"], {}, "training.stop_accuracy=2 does not"),
+        (["training.stop_accuracy=1e6"], {"fidelity": "published"}, "training.stop_accuracy=2 does not"),
+        (["tasks.memorization.training.stop_accuracy=9"], {}, "that tasks.memorization.training.stop_accuracy=2 does"),
+        (["training.batch_size=41"], {}, "training.batch_size=41 has no effect that training.batch_size=40 does not"),
+        ([*NEVER, "training.batch_size=4000"], {}, "training.batch_size=40 does not"),
+    ],
+)
+def test_a_value_that_trains_what_another_one_does_is_refused(tiny, overrides, how, says):
+    with pytest.raises(ConfigError) as caught:
+        plan(tiny, ["S", "R-12!"], *overrides, **how)
+    assert says in str(caught.value) and str(caught.value).endswith("which is the one spelling of it")
+
+
+def test_values_up_to_the_last_one_that_decides_something_are_other_jobs(tiny):
+    accuracies = ("training.stop_accuracy=0.5", "training.stop_accuracy=1", *NEVER)
+    batches = ("training.batch_size=39", "training.batch_size=40")
+    jobs = [plan(tiny, ["S"], *overrides)[0] for overrides in ([], *([one] for one in accuracies + batches))]
+    assert len({job.id for job in jobs}) == len(jobs) == len({repr(what_is_trained(job)) for job in jobs})
+
+
+def test_a_batch_that_holds_all_examples_of_one_task_alone_is_not_refused(tiny):
+    larger = "tasks.compression.setting.num_train_examples=100"
+    profile = MAD.Profile.load(tiny, [larger, "training.batch_size=64"])
+    planned = MAD.jobs(["S"], profile, tasks=["memorization", "compression"])
+    assert {job.training.batch_size for job in planned} == {64}
+
+
+def test_a_batch_of_the_profile_may_hold_more_examples_than_there_are(tiny):
+    few = "tasks.memorization.setting.num_train_examples=8"
+    assert plan(tiny, ["S"], few)[0].training.batch_size == 16
+
+
+def test_a_cosine_that_ends_within_the_warm_up_has_one_spelling(corpus):
+    def jobs_of(steps: int) -> list:
+        words = ["training.warmup_steps=20", f"training.lr_decay_steps={steps}"]
+        return LANGUAGE.jobs(["S"], LANGUAGE.Profile.load("tiny", words), corpus=corpus)
+
+    (job,) = jobs_of(20)
+    within = replace(job.training, lr_decay_steps=5)
+    assert [language_rate(within, t) for t in range(240)] == [language_rate(job.training, t) for t in range(240)]
+    with pytest.raises(ConfigError, match="lr_decay_steps=5 has no effect that training.lr_decay_steps=20 does not"):
+        jobs_of(5)
 
 
 def test_a_cosine_that_ends_with_the_run_as_it_does_anyway_is_refused(corpus):

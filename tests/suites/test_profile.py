@@ -52,6 +52,20 @@ def test_quick_is_small_and_full_is_the_protocol():
     assert full.mixer_settings("S") == {"mix_rank": 16, "rank_multiple": 1, "rope": "rotation"}
 
 
+def test_a_value_in_a_file_that_trains_what_another_one_does_is_refused(write):
+    for section in (
+        "training: {{stop_accuracy: {}}}\n",
+        "tasks: {{compression: {{training: {{stop_accuracy: {}}}}}}}\n",
+    ):
+        for value in ("1", "2", "2e0"):
+            MadProfile.load(write(MINIMAL + section.format(value)))
+        for value in ("3", "1.5", "1e1"):
+            said = refusal(write(MINIMAL + section.format(value)))
+            assert "mine.yaml: " in said and said.endswith(
+                "stop_accuracy=2 does not have, which is the one spelling of it"
+            )
+
+
 def test_a_file_of_ones_own_is_a_profile(write):
     profile = MadProfile.load(write(MINIMAL + "model: {d_model: 16}\ntasks:\n  compression: {training: {epochs: 3}}\n"))
     assert profile.model_config().d_model == 16
@@ -204,6 +218,8 @@ def test_every_documented_key_can_be_overridden():
         "difficulty": "baseline", "precision": "float32", "language_model": "mini",
         "learning_rates": "0.5", "weight_decays": "0.5", "model.rope": "mispaired",
         "training.beta2": "0.5", "model.rope_order": "after_gate", "model.lambda_init": "0.5",
+        "model.position_rows": "from_end", "model.value_skip": "true", "model.gates": "vo",
+        "model.register_place": "last",
     }  # fmt: skip
     docs = MadProfile.docs()
     assert {"model.d_model", "training.epochs", "training.stop_accuracy", "tasks.TASK.setting.KEY"} <= docs.keys()

@@ -10,6 +10,7 @@ from madbench.labels import parse
 from madbench.mixers.checks import run_checks
 from madbench.mixers.interactions.coupling import Coupling
 from madbench.suites import checks_of
+from madbench.suites.interactions import limits
 from madbench.suites.interactions import theorems as module
 from madbench.tasks.worlds import Colliding, Hunters
 
@@ -57,13 +58,67 @@ def test_linear_attention_represents_learns_and_generalises():
     assert outcomes("hfa:C1", *names) == dict.fromkeys(names, True)
 
 
-def test_what_cannot_be_measured_says_why():
-    given = {check.name: check.reason for check in module.theorems(parse("hfa:C1")) if check.run is None}
-    assert "600 against 57,600" in given["parameters by length"] and "not proven" in given["two layers"]
+def test_the_limits_of_single_layers_are_measured():
+    names = ["narrow vectors", "wide approximation", "approximation in general", "parameters by length"]
+    names += ["linear in tokens", "parameters of a network", "parameters by length squared"]
+    assert outcomes("hfa:C1", *names) == dict.fromkeys(names, True)
+    names = ["two layers", "two layers miss"]
+    assert outcomes("hfa:C3", *names) == dict.fromkeys(names, True)
+
+
+def test_couplings_of_other_singular_values_miss_the_bound(monkeypatch):
+    sound = np.linalg.svd
+
+    def svd(matrix, **how):
+        left, sizes, right = sound(matrix, **how)
+        return left, np.roll(sizes, -2) if matrix.shape == (limits.SYMBOLS,) * 2 else sizes, right
+
+    worst = limits._worst(*limits._problem(3, 0, True), False)
+    monkeypatch.setattr(np.linalg, "svd", svd)
+    assert limits._worst(*limits._problem(3, 0, True), False) > 1 > worst
+
+
+def test_an_embedding_without_the_right_singular_vectors_misses_the_bound():
+    """The proof takes any matrix of rank d; rows and columns of the couplings lie in one space."""
+    assert limits._worst(*limits._problem(3, 0, False), False) > 1
+
+
+def test_a_pair_that_one_dimension_represents_does_not_contradict(monkeypatch):
+    monkeypatch.setattr(limits, "TOO_FEW", (np.ones((2, 2)), np.ones(2)))
+    assert not outcomes("hfa:C1", "approximation in general")["approximation in general"]
+
+
+def test_an_operator_with_weights_of_every_position_needs_more_with_length(monkeypatch):
+    sound = Coupling.forward
+
+    def forward(self, x, *given):
+        places = torch.arange(1, x.shape[1] + 1).double()
+        return sound(self, x, *given) * places[:, None] + (x @ self.c[0, 0] * places[:, None] ** 2).sum(-1)[..., None]
+
+    monkeypatch.setattr(Coupling, "forward", forward)
+    assert not outcomes("hfa:C1", "parameters by length")["parameters by length"]
+
+
+def test_a_network_that_shares_its_weights_has_fewer(monkeypatch):
+    sound = np.einsum
+
+    def summed(how, *given):
+        made = sound(how, *given)
+        return made.sum(1, keepdims=True) if how == "na,njb->njab" else made
+
+    monkeypatch.setattr(np, "einsum", summed)
+    held = outcomes("hfa:C1", "parameters of a network", "parameters by length squared")
+    assert held == {"parameters of a network": False, "parameters by length squared": False}
+
+
+def test_two_layers_of_products_are_not_additive(monkeypatch):
+    sound = limits.stack_of
+    monkeypatch.setattr(limits, "stack_of", lambda depth, has_skips, orders: sound(depth, has_skips, (2,)))
+    assert not outcomes("hfa:C3", "two layers")["two layers"]
 
 
 def test_labels_without_couplings_have_none():
-    assert not [*module.theorems(parse("hfa:L1")), *module.theorems(parse("ha:3")), *module.theorems(parse("ha:C4"))]
+    assert not [*module.theorems(parse("hfa:L1")), *module.theorems(parse("ha:4")), *module.theorems(parse("ha:C4"))]
 
 
 def test_verify_has_them_and_gradients_are_measured_where_autograd_is_off():

@@ -1,14 +1,22 @@
-"""The commonest answer so far: what it scores on tasks whose answer is known."""
+"""The best answer without context: what it scores, counted again exactly or in plain Python."""
 
 from __future__ import annotations
 
+import itertools
+import math
+from collections import Counter
 from dataclasses import dataclass
+from fractions import Fraction
 from typing import ClassVar
 
 import numpy as np
 import pytest
 
+from madbench.bench.heuristics import shipped_settings
+from madbench.suites import main_suite
+from madbench.tasks import heuristic, load_task, make_setting, questions_text
 from madbench.tasks.base import IGNORE, TaskSetting
+from madbench.tasks.heuristics import heuristic_accuracy
 
 SIZES = {"vocab_size": 4, "seq_len": 3, "num_train_examples": 1, "num_validation_examples": 1, "num_test_examples": 1}
 
@@ -47,17 +55,153 @@ class Whole(Echo):
         return inputs, targets[:, ::-1]
 
 
+@dataclass(frozen=True)
+class Never(Echo):
+    """An id of 2 and 3, and then the other one."""
+
+    def draw(self, rng, count, training):
+        inputs = rng.integers(2, 4, size=(count, 3))
+        targets = np.full((count, 3), IGNORE)
+        targets[:, 2] = 5 - inputs[:, 2]
+        return inputs, targets
+
+
+@dataclass(frozen=True)
+class Usual(Echo):
+    """The same, and after the first id always id 1."""
+
+    def draw(self, rng, count, training):
+        inputs, targets = super().draw(rng, count, training)
+        targets[:, 0] = 1
+        return inputs, targets
+
+
 @pytest.mark.parametrize("kind", [Echo, Whole])
 def test_the_commonest_answer_is_right_where_it_is_and_a_tie_is_a_coin(kind):
     """Both shown are alike in half the examples, and the answer is the first; else it is a tie."""
-    assert kind(**SIZES).heuristic(20_000) == pytest.approx(0.75, abs=0.01)
-    assert kind(**SIZES, share=0.0).heuristic(20_000) == pytest.approx(0.25, abs=0.01)
+    assert heuristic_accuracy(kind(**SIZES)) == pytest.approx(0.75, abs=0.01)
+
+
+@pytest.mark.parametrize("kind", [Echo, Whole])
+def test_where_the_commonest_answer_is_mostly_wrong_the_usual_one_is_better(kind):
+    """The commonest would be right in a quarter, always the same id is in half."""
+    assert heuristic_accuracy(kind(**SIZES, share=0.0)) == pytest.approx(0.5, abs=0.01)
 
 
 def test_before_an_answer_was_seen_every_answer_is_as_common():
     first = type("First", (Echo,), {"draw": lambda self, *a: (lambda x, y: (x[:, 2:], y[:, 2:]))(*Echo.draw(self, *a))})
-    assert first(**SIZES).heuristic(20_000) == pytest.approx(0.5, abs=0.01)
+    assert heuristic_accuracy(first(**SIZES)) == pytest.approx(0.5, abs=0.01)
+
+
+def test_an_id_that_is_never_its_own_answer_is_no_answer_where_it_was_just_read():
+    assert heuristic_accuracy(Never(**SIZES)) == 1
+
+
+def test_a_position_that_always_asks_for_one_id_gets_it():
+    """Of two questions an example the first is always right, and the second in three of four."""
+    assert heuristic_accuracy(Usual(**SIZES)) == pytest.approx((1 + 0.75) / 2, abs=0.01)
 
 
 def test_it_is_the_same_every_time():
-    assert Echo(**SIZES).heuristic(1000) == Echo(**SIZES).heuristic(1000)
+    assert heuristic_accuracy(Echo(**SIZES), 1000) == heuristic_accuracy(Echo(**SIZES), 1000)
+
+
+def expected_most(n: int, ids: int) -> float:
+    """How often the commonest of ``n`` uniform ids is there, on average: of a multinomial, by generating functions."""
+
+    def share(most: int) -> float:  # of the sequences in which none is there more often
+        once = [1 / math.factorial(k) for k in range(most + 1)]
+        product = np.ones(1)
+        for _ in range(ids):
+            product = np.convolve(product, once)[: n + 1]
+        return product[n] * math.factorial(n) / ids**n if len(product) > n else 0.0
+
+    return sum(1 - share(most) for most in range(n))
+
+
+@pytest.mark.parametrize("profile", ["quick", "evening"])
+def test_compression_is_known_exactly(profile):
+    """The commonest token at every position but the last, which always asks for the compression id."""
+    setting = of_profile("compression", profile)
+    n, ids = setting.seq_len - 1, setting.vocab_size - 1
+    assert heuristic("compression", setting) == pytest.approx((expected_most(n, ids) + 1) / (n + 1), abs=0.0015)
+
+
+@pytest.mark.parametrize("profile", ["quick", "evening"])
+def test_selective_copying_is_known_exactly(profile):
+    setting = of_profile("selective_copying", profile)
+    n = setting.num_tokens_to_copy
+    exact = expected_most(n, setting.vocab_size - 2) / n
+    assert heuristic("selective_copying", setting) == pytest.approx(exact, abs=0.0015)
+
+
+@pytest.mark.parametrize("profile", ["quick", "evening"])
+def test_memorization_has_no_better_answer_than_a_guess(profile):
+    setting = of_profile("memorization", profile)
+    assert heuristic("memorization", setting) == pytest.approx(1 / setting.num_answers, abs=1e-6)
+
+
+def test_in_context_recall_of_every_sequence_there_is():
+    """Two keys, two values and three pairs: all maps and keys, the last key one of those shown, each as likely."""
+    setting = make_setting("in_context_recall", {**SIZES, "seq_len": 6}, "test")
+    right, asked = Fraction(0), Fraction(0)
+    for *values, first, second in itertools.product((2, 3), (2, 3), (0, 1), (0, 1)):
+        shown = sorted({first, second})
+        for last in shown:
+            weight, seen = Fraction(1, len(shown)), Counter()
+            for place, key in enumerate((first, second, last)):
+                if key in (first, second, last)[:place]:
+                    commonest = [value for value in (2, 3) if seen[value] == max(seen.values())]
+                    right += weight * Fraction(values[key] in commonest, len(commonest))
+                    asked += weight
+                seen[values[key]] += 1
+    assert heuristic_accuracy(setting) == pytest.approx(float(right / asked), abs=0.003)
+
+
+@pytest.mark.parametrize("profile", ["quick", "evening"])
+@pytest.mark.parametrize("task", ["fuzzy_in_context_recall", "in_context_recall", "noisy_in_context_recall"])
+def test_recall_counted_again_in_plain_python(task, profile):
+    """The commonest value so far, other than the id just read: no motif repeats one."""
+    setting = of_profile(task, profile)
+    inputs, targets = setting.draw(np.random.default_rng(7), 3000, False)
+    answers = set(np.unique(targets[targets != IGNORE]).tolist())
+    right = asked = 0
+    for tokens, wanted in zip(inputs.tolist(), targets.tolist(), strict=True):
+        seen = Counter()
+        for token, target in zip(tokens, wanted, strict=True):
+            seen[token] += token in answers
+            if target != IGNORE:
+                counts = {answer: seen[answer] for answer in answers if answer != token}
+                commonest = [answer for answer, count in counts.items() if count == max(counts.values())]
+                right += (target in commonest) / len(commonest)
+                asked += 1
+    assert heuristic(task, setting) == pytest.approx(right / asked, abs=0.01)
+
+
+def test_of_shipped_settings_it_is_read_and_is_what_would_be_worked_out():
+    ours = [
+        make_setting("selective_copying", each, "")
+        for each in main_suite().Profile.load("quick").settings("selective_copying")
+    ]
+    assert [heuristic("selective_copying", one) for one in ours] == [round(heuristic_accuracy(one), 6) for one in ours]
+
+
+@pytest.mark.slow
+def test_shipped_settings_are_in_the_file_as_they_are_worked_out():
+    for task, setting in list(shipped_settings())[::3]:
+        assert heuristic(task, setting) == round(heuristic_accuracy(setting), 6), (task, questions_text(setting))
+
+
+def test_no_shipped_setting_has_to_be_worked_out(monkeypatch):
+    monkeypatch.setattr("madbench.tasks._worked_out", lambda setting: pytest.fail(questions_text(setting)))
+    assert all(0 < heuristic(task, setting) < 1 for task, setting in shipped_settings())
+
+
+def test_numbers_of_examples_change_nothing():
+    baseline = load_task("compression").baseline
+    fewer = make_setting("compression", {"num_train_examples": 7}, "test")
+    assert questions_text(fewer) == questions_text(baseline) != questions_text(of_profile("compression", "quick"))
+
+
+def of_profile(task: str, profile: str) -> TaskSetting:
+    return make_setting(task, main_suite().Profile.load(profile).settings(task)[0], "test")

@@ -39,11 +39,11 @@ def install_point(monkeypatch):
         found = [metadata.EntryPoint(name, value, GROUP) for name, value in points]
         monkeypatch.setattr(metadata, "entry_points", lambda group: found)
         _entry_points.cache_clear()
-        settings_class.cache_clear()
+        tasks._load_class.cache_clear()
 
     yield install
     _entry_points.cache_clear()
-    settings_class.cache_clear()
+    tasks._load_class.cache_clear()
 
 
 def test_an_installed_task_comes_after_the_six(prefix_sum):

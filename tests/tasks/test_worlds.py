@@ -13,7 +13,11 @@ from madbench.tasks.worlds import (
     WORLDS,
     Alliances,
     Colliding,
+    Genotype,
     Hunters,
+    Pixels,
+    Plane,
+    Series,
     sinusoids,
     wave_couplings,
 )
@@ -119,13 +123,91 @@ def test_known_floors():
     assert Colliding().floor("ha", 3, 10) is None and Colliding(control="distinct").floor("hfa", 1, 10) is None
 
 
+def test_both_coordinates_decide_what_a_collision_costs():
+    world = Plane(cells=6, near=1)
+    symbols, values = world.data("test", 5, 0)
+    for row, given in zip(symbols[:30], values):
+        places = [divmod(int(symbol), 6) for symbol in row]
+        for (x, y), value in zip(places, given):
+            expected = 0
+            for a, b in places:
+                right, up = ((m - n) % 6 for m, n in ((x, a), (y, b)))
+                right, up = min(right, 6 - right), min(up, 6 - up)
+                expected -= (up <= 2) * (10 if max(right, up) <= 1 else 1)
+            assert value == expected
+
+
+def test_the_kronecker_embedding_has_couplings_that_give_the_plane():
+    world = Plane(cells=4)
+    assert np.allclose(world.vectors @ world.vectors.T, 4 * np.eye(16))  # (N / 2)^2
+    c, w = world.solution
+    np.testing.assert_allclose((world.vectors @ c @ world.vectors.T) * (world.vectors @ w), world.effects, atol=1e-12)
+
+
+def test_an_allele_is_as_active_as_the_share_of_its_activators_that_is_there():
+    world = Genotype(alleles=9, length=5, fewest=2, samples=60, test_samples=60)
+    kinds = {needed if needed is None else len(needed) for needed in world.activators}
+    assert kinds >= {None, 0} and max(kinds - {None}) > 1
+    for split, length in (("train", 5), ("test", 7)):
+        symbols, values = world.data(split, length, 1)
+        present = (symbols < 9).sum(1)
+        assert set(present) == ({2, 3, 4, 5} if split == "train" else {7})
+        for row, given in zip(symbols.tolist(), values):
+            assert len({*row} - {9}) == sum(symbol < 9 for symbol in row)  # none twice
+            for allele, value in zip(row, given):
+                needed = None if allele == 9 else world.activators[allele]
+                share = 0 if needed is None else sum(n in row for n in needed) / len(needed) if needed else 1
+                assert value == pytest.approx(share)
+
+
+def test_other_relations_are_of_another_seed_alone():
+    assert Genotype().activators == Genotype(length=4).activators != Genotype(relations=1).activators
+
+
+class Skewed(Pixels):
+    OFFSETS = ((0, 0), (1, 2), (-1, 0))
+
+
+@pytest.mark.parametrize("of", [Pixels, Skewed])
+def test_a_pixel_counts_black_ones_at_the_offsets(of):
+    world = of(rows=3, columns=4, length=8, test_samples=40)
+    symbols, values = world.data("test", 8, 0)
+    for row, given in zip(symbols, values):
+        black = {divmod(int(symbol) % 12, 4): symbol >= 12 for symbol in row}
+        assert len(black) == 8
+        for symbol, value in zip(row, given):
+            down, right = divmod(int(symbol) % 12, 4)
+            assert value == sum(black.get((down + a, right + b), False) for a, b in of.OFFSETS)
+
+
+def test_a_step_is_forecast_from_its_delays():
+    world = Series(steps=9, length=7, test_samples=40)
+    symbols, values = world.data("test", 7, 0)
+    assert len({int(row[0]) % 9 for row in symbols}) == 3  # windows begin anywhere
+    for row, given in zip(symbols, values):
+        m = {int(symbol) % 9: Series.LEVELS[int(symbol) // 9] for symbol in row}
+        for symbol, value in zip(row, given):
+            assert value == pytest.approx(0.5 * m.get(symbol % 9 - 2, 0) - 0.4 * m.get(symbol % 9 - 5, 0))
+
+
+@pytest.mark.parametrize("world", [Pixels(length=4), Series(length=4)])
+def test_couplings_of_places_give_pixels_and_series(world):
+    c, w = world.solution
+    np.testing.assert_allclose((world.vectors @ c @ world.vectors.T) * (world.vectors @ w), world.effects, atol=1e-12)
+
+
+MOST = {"genotype": 12, "pixels": 25, "series": 16}
+"""Agents of the longest sample, where there is one."""
+
+
 @pytest.mark.parametrize("task", WORLDS)
 def test_data_are_those_of_split_length_and_seed(task):
     world = WORLDS[task](samples=50, test_samples=50)
     drawn = [world.data(*which)[0] for which in (("train", 5, 0), ("test", 5, 0), ("train", 5, 1))]
     np.testing.assert_array_equal(drawn[0], world.data("train", 5, 0)[0])
     assert all((a != b).any() for a, b in itertools.combinations(drawn, 2))
-    assert drawn[0].dtype == np.int64 and set(np.unique(world.data("train", 60, 0)[0])) == set(range(world.symbols))
+    seen = set(np.unique(world.data("train", MOST.get(task, 60), 0)[0]))
+    assert drawn[0].dtype == np.int64 and seen == set(range(world.symbols - (task == "genotype")))  # no empty place
 
 
 def test_distinct_positions_never_repeat_and_have_no_longer_lengths():
@@ -143,6 +225,14 @@ def test_what_makes_no_world_is_refused():
         Hunters(test_lengths=(2, 2))
     with pytest.raises(ConfigError, match="length must be at least 1"):
         Alliances(length=0)
+    with pytest.raises(ConfigError, match="even number, got 5"):
+        Plane(cells=5)
+    with pytest.raises(ConfigError, match="fewest 7 <= length <= alleles 12, got 6"):
+        Genotype(length=6, fewest=7)
+    with pytest.raises(ConfigError, match="26 pixels do not fit an image of 25"):
+        Pixels(length=26)
+    with pytest.raises(ConfigError, match="17 is more than the 16 steps"):
+        Series(length=17)
 
 
 def test_the_suite_names_every_world():

@@ -19,7 +19,7 @@ import sys
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from madbench.jobs import Record
-from madbench.trackers import Tracking, open_trackers
+from madbench.trackers import Naming, Tracking, open_trackers
 
 @dataclass(frozen=True)
 class Job:
@@ -36,7 +36,10 @@ def fail(text):
 name, results = sys.argv[1], Path(sys.argv[2])
 jobs = [Job("R-12o!", "compression", {"seq_len": 16}, seed) for seed in (0, 1)]
 curve = [{"epoch": 1, "step": 8, "train_loss": 2.5}, {"epoch": 2, "step": 16, "train_loss": 1.5}]
-with Tracking(open_trackers([name], results), fail) as tracking:
+varied = {job.id: {"model.mix_rank": 4} for job in jobs}
+rows = {job.id: "R-12o!  model.mix_rank=4" for job in jobs}
+naming = Naming(*sys.argv[3:], rows=rows, varied=varied)
+with Tracking(open_trackers([name], results, naming), fail) as tracking:
     for slot, job in enumerate(jobs):
         tracking.on_event({"event": "started", "job": job, "slot": slot})
     for step, accuracy in ((5, 0.25), (12, 0.75)):
@@ -51,10 +54,15 @@ print(*(job.id for job in jobs))
 """
 
 
-def track(name: str, results: Path, **environment: str) -> list[str]:
-    """Tracks two jobs at a time in a process of its own; gives their ids."""
+NAMES = {"progress/accuracy", "curve/epoch", "curve/train_loss", "final/accuracy"}
+"""Names of the metrics, the same in every service; wandb has ``step`` beside them."""
+ROW = "R-12o! model.mix_rank=4"
+
+
+def track(name: str, results: Path, *naming: str, **environment: str) -> list[str]:
+    """Tracks two jobs at a time in a process of its own, with the project and run name if given; gives their ids."""
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))} | environment
-    command = [sys.executable, "-c", PROGRAM, name, str(results)]
+    command = [sys.executable, "-c", PROGRAM, name, str(results), *naming]
     ended = subprocess.run(
         command, check=False, capture_output=True, text=True, env=environment, cwd=results, timeout=120
     )
@@ -67,16 +75,18 @@ def track(name: str, results: Path, **environment: str) -> list[str]:
 def test_tensorboard_reads_back_what_was_tracked(tmp_path):
     accumulator = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
     good, bad = track("tensorboard", tmp_path)
-    (folder,) = tmp_path.glob(f"tensorboard/R-12o!_compression_seed_0_{good}")
+    (folder,) = tmp_path.glob(f"tensorboard/R-12o!_model.mix_rank=4_compression_seed_0_{good}")
     events = accumulator.EventAccumulator(str(folder))
     events.Reload()
+    assert set(events.Tags()["scalars"]) == NAMES
     points = {tag: [(event.step, event.value) for event in events.Scalars(tag)] for tag in events.Tags()["scalars"]}
     assert points["progress/accuracy"] == [(5, 0.25), (12, 0.75)]
     assert points["curve/train_loss"] == [(8, 2.5), (16, 1.5)]
     assert [value for _, value in points["final/accuracy"]] == [0.5]
     assert "_hparams_/session_start_info" in events.summary_metadata
     (text,) = (event.tensor_proto.string_val[0] for event in events.Tensors("job/text_summary"))
-    assert json.loads(text.decode().strip("`\n"))["id"] == good
+    content = json.loads(text.decode().strip("`\n"))
+    assert (content["id"], content["varied"]) == (good, {"model.mix_rank": 4})
     (folder,) = tmp_path.glob(f"tensorboard/*_{bad}")
     events = accumulator.EventAccumulator(str(folder))
     events.Reload()
@@ -99,6 +109,10 @@ def test_wandb_stores_what_was_tracked_without_a_network(tmp_path):
         {"step": 16, "curve/epoch": 2, "curve/train_loss": 1.5},
     ]
     assert good["summary"]["final/accuracy"] == "0.5" and good["summary"]["status"] == '"finished"'
+    named = {name for row in good["history"] for name in row} | good["summary"].keys()
+    assert {name for name in named if "/" in name and name[0] != "_"} == NAMES  # wandb has its own beside them
+    assert (good["project"], good["name"]) == ("madbench", f"{ROW} compression seed 0")
+    assert json.loads(good["varied"]) == {"model.mix_rank": 4}
     bad = next(records for records in runs if records["seed"] == "1")
     assert bad["summary"]["error"].endswith('MemoryError"') and bad["exit_code"] == 1
 
@@ -114,6 +128,7 @@ def _wandb_records(path: Path) -> dict:
         kind = record.WhichOneof("record_type")
         if kind == "run":
             found |= {item.key: item.value_json for item in record.run.config.update}
+            found |= {"project": record.run.project, "name": record.run.display_name}
         elif kind == "history":
             row = {(item.key or "/".join(item.nested_key)): json.loads(item.value_json) for item in record.history.item}
             found["history"].append({key: value for key, value in row.items() if not key.startswith("_")})
@@ -171,6 +186,26 @@ def test_trackio_stores_what_was_tracked_in_its_folder(tmp_path):
         (16, {"curve/epoch": 2, "curve/train_loss": 1.5}),
     ]
     assert mine[4][1] == {"final/accuracy": 0.5}
-    config = json.loads(configs[f"R-12o! compression seed 0 {good}"])
+    assert {name for _, values in mine for name in values} == NAMES
+    config = json.loads(configs[f"{ROW} compression seed 0 {good}"])
+    assert config["varied"] == {"model.mix_rank": 4}
     assert (config["label"], config["task"], config["seed"], config["id"]) == ("R-12o!", "compression", 0, good)
     assert any(run.endswith(bad) for run, *_ in rows)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["tensorboard", "wandb", "trackio"])
+def test_projects_and_runs_have_the_names_that_were_asked_for(name, tmp_path):
+    pytest.importorskip(name)
+    places = {"TRACKIO_DIR": str(tmp_path / "trackio"), "WANDB_MODE": "offline", "WANDB_PROJECT": "another"}
+    good, _ = track(name, tmp_path, "mine", "{label}/{seed}", **places)
+    if name == "tensorboard":
+        assert len([*tmp_path.glob(f"tensorboard/mine/R-12o!_0_{good}/*tfevents*")]) > 0
+    elif name == "wandb":
+        runs = [_wandb_records(path) for path in tmp_path.glob("wandb/offline-run-*/run-*.wandb")]
+        assert {(run["project"], run["name"]) for run in runs} == {("mine", "R-12o!/0"), ("mine", "R-12o!/1")}
+    else:
+        with sqlite3.connect(tmp_path / "trackio" / "mine.db") as database:
+            names = {run for (run,) in database.execute("select distinct run_name from configs")}
+        database.close()
+        assert f"R-12o!/0 {good}" in names

@@ -10,7 +10,7 @@ import pytest
 from madbench.errors import ConfigError, MissingExtraError
 from madbench.extras import how_to_install
 from madbench.jobs import Record
-from madbench.trackers import NAMES, Tracking, open_trackers, parse_names
+from madbench.trackers import NAMES, Naming, Tracking, open_trackers, parse_names
 
 JOBS = [SimpleNamespace(id=f"{seed}", label="S", task="compression", seed=seed) for seed in range(2)]
 CURVE = [{"epoch": 1, "step": 8, "train_loss": 2.5}, {"epoch": 2, "step": 16, "train_loss": float("nan")}]
@@ -127,3 +127,22 @@ def test_a_tracker_that_is_installed_and_broken_is_not_said_to_be_missing(tmp_pa
     monkeypatch.delitem(sys.modules, "trackio", raising=False)
     with pytest.raises(ConfigError, match="tracker trackio: trackio is installed and cannot be imported: "):
         open_trackers(["trackio"], tmp_path)
+
+
+def test_a_run_is_called_by_its_row_and_a_template_may_say_otherwise():
+    job = JOBS[1]
+    assert Naming().title(job) == "S compression seed 1"
+    rows = {"1": "S  model.mix_rank=4"}
+    assert Naming(rows=rows).title(job) == "S model.mix_rank=4 compression seed 1"
+    assert Naming(run_name="{label}-{id}", rows=rows).title(job) == "S-1"
+
+
+@pytest.mark.parametrize("wrong", ["{lable}", "{", "{0}", "{seed.real}"])
+def test_a_template_with_other_fields_names_those_that_there_are(wrong):
+    with pytest.raises(ConfigError, match=r"--track-name .*: expected a text with \{row\}, \{label\}"):
+        Naming(run_name=wrong)
+
+
+def test_a_project_is_a_name_for_files_too():
+    with pytest.raises(ConfigError, match="--track-project '../x': expected letters"):
+        Naming("../x")

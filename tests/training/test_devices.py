@@ -167,8 +167,14 @@ def test_cores_are_busy_that_are_so_in_two_looks(looks, busy, monkeypatch):
 def test_free_are_the_cores_that_others_leave(own, quota, busy, free, monkeypatch):
     monkeypatch.setattr(os, "sched_getaffinity", lambda pid: set(range(own)), raising=False)
     monkeypatch.setattr(devices, "cpu_quota", lambda: quota)
-    monkeypatch.setattr(devices, "busy_cores", lambda: busy)
-    assert devices.free_cores() == free
+    assert devices.free_cores(busy) == free
+
+
+def test_a_system_that_does_not_say_its_load_has_been_busy_for_a_minute(monkeypatch):
+    monkeypatch.setattr(os, "getloadavg", lambda: (0.25, 9.0, 9.0))
+    assert devices.load_average() == 0.25
+    monkeypatch.delattr(os, "getloadavg")
+    assert devices.load_average() == math.inf
 
 
 def test_the_time_of_real_cores_passes_and_is_theirs():

@@ -69,10 +69,10 @@ def alone(tmp_path_factory):
 
 @pytest.fixture
 def three(make_job):
-    """Three jobs that differ in all that jobs of a group may differ in."""
+    """Three jobs that differ in all that jobs of a group may differ in, of a label with parameters of both kinds."""
     different = [(0, 1e-3, 0.0), (1, 3e-3, 0.1), (2, 3e-4, 0.5)]
     return [
-        make_job("in_context_recall", "S-cg-q-12o", seed, learning_rate=rate, weight_decay=decay, epochs=2)
+        make_job("in_context_recall", "S-q-1", seed, learning_rate=rate, weight_decay=decay, epochs=2)
         for seed, rate, decay in different
     ]
 

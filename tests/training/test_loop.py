@@ -79,9 +79,8 @@ def test_a_run_learns_and_its_curve_has_one_row_an_epoch(make_job, train):
     assert record.metrics["accuracy"] > 0.5 > record.curve[0]["validation_token_accuracy"]
 
 
-@pytest.mark.parametrize("task", ["in_context_recall", "compression"])
-@pytest.mark.parametrize("label", ["S", "G-cg-q-12o"])
-def test_every_model_trains_in_both_precisions(task, label, make_job, train):
+@pytest.mark.parametrize("label, task", [("S", "in_context_recall"), ("G-cg-q-12o", "compression")])
+def test_every_model_trains_in_both_precisions(label, task, make_job, train):
     for precision in ("float32", "bfloat16"):
         record = train(make_job(task=task, label=label, precision=precision, epochs=1))
         assert record.status == "finished"

@@ -64,20 +64,25 @@ def graphed(members):
     return GraphStep(Stack(members))
 
 
-@pytest.mark.parametrize("make_step", [plain, graphed])
-@pytest.mark.parametrize("label, task", [*((label, "in_context_recall") for label in LABELS), ("S-p", "compression")])
-def test_a_step_neither_mixes_devices_nor_waits_for_one(label, task, make_step, make_job, take_steps):
+@pytest.mark.parametrize(
+    "make_step, label, task",
+    [
+        *((plain, label, "in_context_recall") for label in LABELS),
+        (plain, "S-p", "compression"),
+        *((graphed, label, "compression") for label in ("S-p", "cd:id-sm-bd-cg")),
+        (graphed, "ha:3us-p-q", "in_context_recall"),
+    ],
+)
+def test_a_step_neither_mixes_devices_nor_waits_for_one(make_step, label, task, make_job, take_steps):
     take_steps(make_step, make_job(task, label), micro_batch=6)
 
 
-@pytest.mark.parametrize("make_step", [Stack, graphed])
-@pytest.mark.parametrize("label", ["G-cg-q-12o", "cd:id-sm-bd-cg"])
+@pytest.mark.parametrize("make_step, label", [(Stack, "cd:id-sm-bd-cg"), (graphed, "G-cg-q-12o")])
 def test_jobs_that_share_a_step_neither_mix_devices_nor_wait(label, make_step, make_job, take_steps):
     take_steps(make_step, *(make_job(label=label, seed=seed) for seed in range(3)))
 
 
-@pytest.mark.parametrize("make_step", [plain, graphed])
-@pytest.mark.parametrize("positions", ["none", "learned"])
+@pytest.mark.parametrize("make_step, positions", [(plain, "none"), (graphed, "learned")])
 def test_a_language_model_neither_mixes_devices_nor_waits(positions, make_step, tiny, corpus, take_steps):
     job = tiny.make_job(corpus, positions=positions, grad_clip=0.5)
     take_steps(make_step, job, corpora={corpus.digest: corpus}, micro_batch=3)

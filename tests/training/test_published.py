@@ -13,9 +13,11 @@ import torch
 from torch import nn
 
 from madbench.labels import parse
-from madbench.mixers import label_traits
+from madbench.mixers import Traits, label_traits
 from madbench.mixers.fla.layers import LAYERS
-from madbench.models.blocks import sinusoids
+from madbench.mixers.traits import attach
+from madbench.models.blocks import Backbone, sinusoids
+from madbench.models.mad import MadModel, imitate_reference
 from madbench.suites.mad import trial as mad_trial
 from madbench.suites.mad.suite import MAD, ModelConfig
 from madbench.training.optimizer import make_adamw, parameter_groups
@@ -104,6 +106,17 @@ def test_adapters_add_nothing_before_the_first_step_in_either_fidelity(make_job)
 def test_layers_that_draw_their_own_weights_keep_them():
     kept = {name: label_traits(parse(f"fla:{name}")).own_start for name in LAYERS}
     assert {name for name, own in kept.items() if own} == {"rwkv7"} and kept["rwkv7"] == ("layer",)
+
+
+@pytest.mark.parametrize("kept", ["gate", "gate.weight"])
+def test_a_start_that_a_family_keeps_is_named_by_map_or_by_parameter(kept):
+    """Both are names of :meth:`torch.nn.Module.named_parameters` or what they begin with."""
+    mixer = nn.Sequential()
+    mixer.gate, mixer.out = nn.Linear(8, 8), nn.Linear(8, 8)
+    nn.init.zeros_(mixer.gate.weight), nn.init.zeros_(mixer.out.weight)
+    model = MadModel(Backbone(5, 8, 1, lambda: attach(mixer, Traits(own_start=(kept,)), "mine:x")))
+    imitate_reference(model)
+    assert not mixer.gate.weight.any() and mixer.out.weight.any()
 
 
 def test_only_runs_whose_start_has_changed_have_another_identity():

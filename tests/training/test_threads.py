@@ -35,8 +35,8 @@ def begun(make_job, train, in_threads):
     def make(threads):
         in_threads(threads)
         with pytest.raises(StopTraining):
-            train(make_job(), stop)
-        return make_job()
+            train(make_job(epochs=2), stop)
+        return make_job(epochs=2)
 
     return make
 
@@ -49,10 +49,10 @@ def warnings_of(train, job, **how):
 
 def test_a_run_resumes_in_the_threads_it_began_in_bit_for_bit(begun, make_job, train, in_threads, tmp_path):
     job = begun(1)
-    in_threads(3)
+    in_threads(2)
     record, [warning] = warnings_of(train, job)
     assert "began in 1 thread" not in (warning or "") and record.details["threads"] == 1
-    assert torch.get_num_threads() == 3
+    assert torch.get_num_threads() == 2
     in_threads(1)
     (tmp_path / "checkpoint.pt").unlink()
     expected = train(job)
@@ -62,7 +62,7 @@ def test_a_run_resumes_in_the_threads_it_began_in_bit_for_bit(begun, make_job, t
 @pytest.mark.parametrize("how", [{}, {"threads": 1}])
 def test_a_run_that_has_fewer_threads_than_it_began_in_says_what_that_changes(begun, train, in_threads, how):
     job = begun(2)
-    in_threads(3 if how else 1)
+    in_threads(2 if how else 1)
     record, [warning] = warnings_of(train, job, **how)
     assert "began in 2 threads and resumes in 1, which changes the last digits" in warning
     assert "--threads 2 does not" in warning and record.details["threads"] == 1
@@ -76,12 +76,12 @@ def test_asked_for_more_threads_a_run_resumes_in_more(begun, train, in_threads):
 
 def test_a_fresh_run_has_the_threads_asked_for_and_leaves_the_process_its_own(make_job, train, in_threads):
     in_threads(1)
-    record, warnings = warnings_of(train, make_job(), threads=2)
+    record, warnings = warnings_of(train, make_job(epochs=1), threads=2)
     assert record.details["threads"] == 2 and warnings == {None} and torch.get_num_threads() == 1
 
 
 def test_jobs_that_began_in_different_threads_share_no_step(make_job, in_threads, tmp_path):
-    jobs = [make_job(seed=seed) for seed in range(2)]
+    jobs = [make_job(seed=seed, epochs=2) for seed in range(2)]
     works = [tmp_path / job.id for job in jobs]
     for job, work, threads in zip(jobs, works, (1, 2)):
         work.mkdir()

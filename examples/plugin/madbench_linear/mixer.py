@@ -5,6 +5,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from madbench.errors import TrainingError
+from madbench.mixers.inputs import check_sequences
 
 FEATURES = {"elu": lambda x: F.elu(x) + 1, "relu": F.relu, "id": lambda x: x}
 
@@ -34,6 +35,7 @@ class LinearMixer(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """x (B, T, D) -> (B, T, D)."""
+        check_sequences(x, self.allocation.label)
         q, k, v = self._project(x)
         weights = (q @ k.transpose(-1, -2)).tril()
         return self._read_out(weights @ v, weights.sum(-1, keepdim=True, dtype=self._wide(x)), x)

@@ -12,12 +12,15 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.ticker import NullLocator
 
+from madbench.analysis.baselines import BASELINES, CHANCE, HEURISTIC
 from madbench.analysis.figures.curves import joined
 from madbench.analysis.figures.files import frame_of
 from madbench.analysis.figures.panels import INTERVAL_NOTE, LINE, Layout, Page, Panels, draw_intervals, seeds_note
 from madbench.analysis.figures.style import (
     CEILING,
+    CHANCE_LINE,
     GREY,
+    HEURISTIC_LINE,
     OTHERS,
     PERCENTS,
     Highlights,
@@ -34,15 +37,15 @@ from madbench.suites.scoring import Scoring
 SCORE_COLUMNS = dict.fromkeys(("protocol", "task", "label", "mark"), str)
 SCORE_COLUMNS |= dict.fromkeys(("seed", "accuracy", "low", "high"), float) | {"n": int, "state": str, "solved": str}
 """A mark a row: ``mean``, with the ends of its 95% interval over ``n`` seeds and how many of these solve the task,
-``2/3``, or ``state``, why it has no accuracy; ``seed``; ``published``; ``ceiling`` where it is below 100, and
-``chance``, without a label. Accuracy in percent."""
+``2/3``, or ``state``, why it has no accuracy; ``seed``; ``published``; ``ceiling`` where it is below 100, ``chance``
+and ``heuristic``, without a label. Accuracy in percent."""
 DIFFICULTY_COLUMNS = dict.fromkeys(("protocol", "task", "variable"), str) | {"value": float, "label": str}
 DIFFICULTY_COLUMNS |= dict.fromkeys(("accuracy", "low", "high", "ceiling"), float) | {"n": int}
 """A task, variable, value and label a row: the mean accuracy over ``n`` seeds, the ends of its 95% interval and the
 ceiling, all in percent."""
 
 _FEW = 12  # labels of which the panels fit in two rows
-_REFERENCES = {"ceiling": CEILING, "chance": {**CEILING, "linestyle": (0, (1, 1.5))}}
+_REFERENCES = {"ceiling": CEILING, CHANCE.name: CHANCE_LINE, HEURISTIC.name: HEURISTIC_LINE}
 _SEED = {"marker": "o", "markersize": 3, "markeredgewidth": 0, "alpha": 0.6}
 _PUBLISHED = {"marker": "+", "markersize": 5, "color": GREY}
 _STATE = {"color": GREY, "style": "italic", "va": "center"}
@@ -59,20 +62,20 @@ _NAMES = {
 def score_frame(
     scores: pd.DataFrame,
     protocol: str,
-    chances: Mapping[str, float] = {},
+    references: Mapping[str, Mapping[str, float]] = {},
     published: Mapping[str, Mapping[str, float]] = {},
 ) -> pd.DataFrame:
     """What :func:`score_figure` draws of the scores of one protocol; a seed counts once all its jobs are done.
 
-    ``protocol`` are sentences about what the runs share; ``chances`` the value of a guess by column, ``published`` the
-    published numbers by label and column.
+    ``protocol`` are sentences about what the runs share; ``references`` the values of baselines by name and column
+    (:mod:`madbench.analysis.baselines`), ``published`` the published numbers by label and column.
     """
     begun, whole, samples = scores[scores.done > 0], whole_seeds(scores), samples_of(scores)
     by_cell = dict([*whole.groupby(["column", "label"])])
     ceilings = whole[~whole.column.map(is_average).astype(bool)].groupby("column").ceiling.mean()
     rows: list[dict[str, Any]] = []
     for task in in_order(begun.column):
-        for mark, values in (("ceiling", ceilings), ("chance", chances)):
+        for mark, values in (("ceiling", ceilings), *references.items()):
             if values.get(task, math.nan) < 99.95:
                 rows.append({"task": task, "label": "", "mark": mark, "accuracy": values[task]})
         begun_labels = set(begun.label[(begun.column == task) | is_average(task)])
@@ -200,7 +203,7 @@ def _score_notes(frame: pd.DataFrame) -> list[str]:
     notes += ["k/n: seeds that solve the task."] * bool((frame.solved != "").any())
     references = {
         "ceiling": "Ceiling: share of the targets that can be known.",
-        "chance": "Chance: a guess among the tokens that are ever asked for.",
+        **{baseline.name: baseline.sentence for baseline in BASELINES},
     }
     return [*notes, *(text for mark, text in references.items() if mark in set(frame.mark))]
 

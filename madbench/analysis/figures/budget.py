@@ -13,18 +13,19 @@ from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 from matplotlib.ticker import EngFormatter
 
+from madbench.analysis.baselines import HEURISTIC
 from madbench.analysis.cells import Cell, cells_of
 from madbench.analysis.figures.files import NothingToDrawError, frame_of
 from madbench.analysis.figures.names import name_points
 from madbench.analysis.figures.panels import INTERVAL_NOTE, Layout, Page, Panels, draw_intervals, seeds_note
-from madbench.analysis.figures.style import GREY, LabelStyle, label_styles, style
+from madbench.analysis.figures.style import GREY, HEURISTIC_LINE, LabelStyle, label_styles, style
 from madbench.analysis.quantities import column, in_order, is_average, suite_of_column, title
 from madbench.analysis.samples import columns_that
 
 COLUMNS = dict.fromkeys(("protocol", "quantity", "label"), str)
 COLUMNS |= dict.fromkeys(("budget_ratio", "mixer_parameters", "mean", "low", "high"), float) | {"n": int}
 """A quantity and label a row: both costs, and the mean over ``n`` seeds with the ends of its 95% interval; the mean is
-NaN where a seed has no value."""
+NaN where a seed has no value. Without a label: the mean of the best answer without context."""
 
 COSTS = {"budget_ratio": "mixer parameters, softmax attention = 1", "mixer_parameters": "mixer parameters"}
 _FEW = 12  # labels whose names fit in a small panel
@@ -32,7 +33,9 @@ _MOST_NAMES = 33  # that fit beside the panel of a single column
 _FRONT = {"color": GREY, "linewidth": 1, "linestyle": (0, (4, 2))}
 
 
-def budget_frame(scores: pd.DataFrame, costs: pd.DataFrame, protocol: str) -> pd.DataFrame:
+def budget_frame(
+    scores: pd.DataFrame, costs: pd.DataFrame, protocol: str, heuristics: Mapping[str, float] = {}
+) -> pd.DataFrame:
     """What :func:`budget_figure` draws; ``protocol`` are sentences about what the runs share.
 
     Of each suite the average where any label has it, otherwise every main result that has begun. Intervals are those of
@@ -41,6 +44,8 @@ def budget_frame(scores: pd.DataFrame, costs: pd.DataFrame, protocol: str) -> pd
     Args:
         scores: of one protocol a suite (:mod:`madbench.analysis.scores`); a seed counts once all its jobs are done.
         costs: suite, label, column, budget_ratio and mixer_parameters of every run; NaN where they are not known.
+        protocol: sentences about what the runs share.
+        heuristics: what the best answer without context scores, by quantity.
     """
     scores = columns_that(scores, lambda each: each.is_attributed)
     costs = costs.astype(dict.fromkeys(COSTS, float)).groupby(["suite", "label", "column"])[[*COSTS]].mean()
@@ -62,7 +67,8 @@ def budget_frame(scores: pd.DataFrame, costs: pd.DataFrame, protocol: str) -> pd
             low, high = cell.interval
             mean = {"mean": cell.mean, "low": low, "high": high, "n": n}
             rows.append({"quantity": quantity, "label": label, **cost, **mean})
-    return frame_of(rows, COLUMNS, protocol)
+    lines = [{"quantity": name, "label": "", "mean": heuristics[name]} for name in quantities if name in heuristics]
+    return frame_of([*rows, *lines], COLUMNS, protocol)
 
 
 @style()
@@ -73,6 +79,7 @@ def budget_figure(
 
     Raises ``NothingToDrawError`` where no label has both a mean and a cost.
     """
+    references, frame = frame[frame.label == ""], frame[frame.label != ""]
     notes = _notes(frame, x)
     frame = frame.dropna(subset=[x, "mean"]).assign(cost=lambda rows: rows[x])
     if frame.empty:
@@ -95,7 +102,14 @@ def budget_figure(
         if x == "mixer_parameters":
             axes.xaxis.set_major_formatter(EngFormatter(sep=""))
     notes.append(_unnamed_note(of_quantity, layout))
-    figure = panels.finish(notes, {"Pareto front": _FRONT}, is_below=True)
+    entries = {"Pareto front": _FRONT}
+    for axes, quantity in zip(panels.axes, of_quantity):
+        for value in references["mean"][references.quantity == quantity]:
+            if axes.get_ylim()[0] <= value <= axes.get_ylim()[1]:
+                axes.axhline(value, **HEURISTIC_LINE, zorder=0.9)
+                entries[HEURISTIC.name] = HEURISTIC_LINE
+    notes += [HEURISTIC.sentence] if HEURISTIC.name in entries else []
+    figure = panels.finish(notes, entries, is_below=True)
     names = layout.names(dict.fromkeys(frame.label))
     for axes, rows, front in zip(panels.axes, of_quantity.values(), fronts):
         ends = np.array([*itertools.pairwise(front.get_xydata())])

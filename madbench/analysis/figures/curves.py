@@ -17,9 +17,10 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import EngFormatter, LogLocator, NullFormatter
 from numpy.lib.stride_tricks import sliding_window_view
 
+from madbench.analysis.baselines import HEURISTIC
 from madbench.analysis.figures.files import NothingToDrawError, frame_of
 from madbench.analysis.figures.panels import Layout, Page, Panels, seeds_note
-from madbench.analysis.figures.style import OTHERS, PERCENTS, Highlights, Look, style
+from madbench.analysis.figures.style import HEURISTIC_LINE, OTHERS, PERCENTS, Highlights, Look, style
 from madbench.analysis.quantities import in_order
 from madbench.jobs import Record
 from madbench.suites.columns import LAST_EVALUATIONS, loss_l5
@@ -28,7 +29,8 @@ from madbench.suites.scoring import Scoring
 LEARNING_COLUMNS = dict.fromkeys(("protocol", "task", "label"), str) | {"seed": int}
 LEARNING_COLUMNS |= dict.fromkeys(("id", "status", "split"), str) | {"epoch": int, "step": int}
 LEARNING_COLUMNS |= dict.fromkeys(("accuracy", "loss", "train_loss"), float)
-"""An evaluation a row, on ``split``; accuracy in percent, losses in nats per target."""
+"""An evaluation a row, on ``split``; accuracy in percent, losses in nats per target. Without a label: the accuracy of
+the best answer without context."""
 X_LABELS = {"step": "optimiser steps", "tokens": "training tokens", "seconds": "training time, seconds"}
 
 _EVALUATIONS = {  # by split, the names of loss and accuracy in a curve
@@ -112,13 +114,17 @@ def joined(lines: Sequence[np.ndarray]) -> np.ndarray:
 
 
 def learning_frame(
-    scoring: Scoring, collected: pd.DataFrame, record: Callable[[str], Record], protocol: str
+    scoring: Scoring,
+    collected: pd.DataFrame,
+    record: Callable[[str], Record],
+    protocol: str,
+    heuristics: Mapping[str, float] = {},
 ) -> pd.DataFrame:
     """What :func:`learning_figure` draws; ``protocol`` are sentences about what the runs share.
 
     These are the chosen runs of every task's first setting; of a seed of which no run finished, the first diverged one.
     ``collected`` (:meth:`madbench.suites.scoring.Scoring.collect`) is of one protocol; ``record`` gives a run with its
-    curve.
+    curve. ``heuristics`` are what the best answer without context scores, by task.
     """
     baselines = collected.groupby("column", sort=False).setting.first()
     of_baseline = collected[collected.setting == collected.column.map(baselines)]
@@ -135,6 +141,9 @@ def learning_frame(
                 run["status"] = of_run.status
                 run |= {name: row[name] for name in ("epoch", "step", "train_loss")}
                 rows.append(run | {"accuracy": 100 * row[accuracy], "loss": row[loss]})
+    for split, task in dict.fromkeys((row["split"], row["task"]) for row in rows):
+        if task in heuristics:
+            rows.append({"task": task, "label": "", "split": split, "accuracy": heuristics[task]})
     return frame_of(rows, LEARNING_COLUMNS, protocol)
 
 
@@ -150,6 +159,7 @@ def learning_figure(
     Raises ``NothingToDrawError`` where no run was evaluated.
     """
     frame = frame[np.isfinite(frame[y])]
+    references, frame = frame[frame.label == ""], frame[frame.label != ""]
     if frame.empty:
         raise NothingToDrawError("no run was evaluated even once: there is no curve to draw")
     curves = {task: _learning_curves(frame[frame.task == task], y) for task in in_order(frame.task)}
@@ -161,6 +171,7 @@ def learning_figure(
     (split,) = frame.split.unique()
     shared = {"sharey": "row"} if y == "accuracy" else {}
     lines, entries = layout.lines([len(curves)], 3, 0.9 if layout.is_small else 1.3, 0.5), highlights.entries()
+    entries |= {HEURISTIC.name: HEURISTIC_LINE} if len(references) else {}
     heading, size = f"{split.capitalize()} {y} in training", (2.47, 1.75)
     panels = Panels(layout, "learning", heading, lines, size, 0.45, len(entries), **shared)
     percents = PERCENTS[:: 2 if layout.is_small else 1]
@@ -172,6 +183,8 @@ def learning_figure(
         if layout.is_small:
             axes.locator_params(axis="x", nbins=2)
         _show_whole_marks(axes)
+        for value in references.accuracy[references.task == task]:
+            axes.axhline(value, **HEURISTIC_LINE, zorder=1.2)
     panels.name_axes("optimiser steps", _Y_LABELS[y])
     notes = [
         *frame.protocol.unique(),
@@ -180,6 +193,7 @@ def learning_figure(
         highlights.note("learning", f"{y} at the end, mean over tasks"),
         _CURVE_NOTE,
         _STOP_NOTE,
+        HEURISTIC.sentence if len(references) else "",
     ]
     return panels.finish(notes, entries)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -27,11 +27,13 @@ _COLORS = (COLORS["S"][0], COLORS["R"][2], COLORS["G"][0], COLORS["S"][6])
 _DASHES = ("-", (0, (4, 2)), (0, (1, 1)), (0, (4, 1, 1, 1)))
 
 
-def figures(models: Models, layout: Layout = Layout()) -> Iterator[tuple[str, Figure]]:
-    """Those figures that the models have anything for, each with the name of its file."""
+def figures(
+    models: Models, layout: Layout = Layout(), names: Collection[str] | None = None
+) -> Iterator[tuple[str, Figure]]:
+    """Those figures that the models have anything for, of ``names`` or all, each with the name of its file."""
     for name, draw in _FIGURES.items():
         with style():
-            if (figure := draw(models, layout)) is not None:
+            if (names is None or name in names) and (figure := draw(models, layout)) is not None:
                 yield name, figure
 
 

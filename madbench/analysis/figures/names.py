@@ -27,8 +27,8 @@ def name_points(axes: Axes, names: Sequence[str], points: np.ndarray, lines: Seq
 
     Names are right of their points or around them where all of them find such places free of others, of points and of
     ``lines`` (pairs of ends). Otherwise they are in a column at either edge of the panel, and leaders that do not cross
-    lead to them; the limits of the x axis are then changed so that the columns find room. The layout of the figure and
-    the limits of the y axis are final.
+    lead to them, each from a dot on its own mark and over the marks of others; the limits of the x axis are then
+    changed so that the columns find room. The layout of the figure and the limits of the y axis are final.
     """
     look = {"fontsize": smallest(), "bbox": {"fc": "white", "alpha": 0.7, "linewidth": 0, "pad": 0.2}}
     texts = [axes.text(*point, name, va="center", **look) for point, name in zip(points, names)]
@@ -99,7 +99,9 @@ def _in_columns(axes: Axes, texts: Sequence[Text], points: np.ndarray, lines: Se
         text.set(position=to_data.transform(place), ha="right" if i in left else "left")
     sides = np.where(np.isin(np.arange(len(texts)), left), 1.5, -1.5) * scale
     ends = to_data.transform(places + np.column_stack([sides, np.zeros(len(texts))]))
-    axes.add_collection(LineCollection([*zip(points, ends)], colors=GREY, linewidths=0.5, zorder=1.5), autolim=False)
+    over = {"zorder": 3.5, "clip_on": False}  # the marks, which are close where there is no room for names beside them
+    axes.add_collection(LineCollection([*zip(points, ends)], colors=GREY, linewidths=0.5, **over), autolim=False)
+    axes.scatter(*points.T, s=3, color=GREY, linewidths=0, **over)
 
 
 def _is_free(slot: float, height: float, axes: Axes, lines: Iterable[np.ndarray]) -> bool:

@@ -13,15 +13,16 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from madbench.analysis.attribution import attribute
+from madbench.analysis.baselines import BASELINES, HEURISTIC, baseline_values
 from madbench.analysis.figures import accuracy, budget, curves, effects, suites_of_figure
 from madbench.analysis.figures.files import NothingToDrawError, read_frame
 from madbench.analysis.noise_model import noise_of
-from madbench.analysis.quantities import parts_of
 from madbench.analysis.scores import Results
 from madbench.jobs import Job, Record
 from madbench.suites import Suite, suites
 from madbench.suites.published import published_numbers
 from madbench.suites.scoring import CURVES, Outcome, scoring_of
+from madbench.tasks import load_task
 
 
 @dataclass(frozen=True)
@@ -67,15 +68,9 @@ def figure_frame(name: str, results: Results, missing: Mapping[str, str] = {}) -
 
 def _scores(results: Results, suite: Suite) -> pd.DataFrame:
     protocol, outcomes = results.protocol(suite), results.outcomes(suite)
-    chances: dict[str, float] = {}
-    if scoring_of(suite).shows_chance:
-        by_task: dict[str, dict[str, float]] = {}
-        for outcome in outcomes:
-            by_task.setdefault(outcome.job.task, {})[str(outcome.job.setting)] = scoring_of(suite).chance(outcome.job)
-        chances = {task: sum(of_task.values()) / len(of_task) for task, of_task in by_task.items()}
-        for name in suite.averages:
-            if set(tasks := parts_of(name)) <= set(chances):
-                chances[name] = sum(chances[task] for task in tasks) / len(tasks)
+    jobs = [outcome.job for outcome in outcomes]
+    baselines = BASELINES if scoring_of(suite).shows_chance else [HEURISTIC]
+    references = {baseline.name: baseline_values(baseline, jobs) for baseline in baselines}
     scores = results.scores[results.scores.suite == suite.name]
     names = {column.name for column in suite.columns(protocol.tasks)}
     sentences = _about(results, suite)
@@ -84,7 +79,7 @@ def _scores(results: Results, suite: Suite) -> pd.DataFrame:
         published = {label: published_numbers(protocol, label) for label in scores.label.unique()}
         if len(suite.fidelities) > 1 and (protocol.fidelity, protocol.budget) != ("published", "paper"):
             sentences += " The published numbers are of the published fidelity and the paper budget."
-    frame = accuracy.score_frame(scores[scores.column.isin(names)], sentences, chances, published)
+    frame = accuracy.score_frame(scores[scores.column.isin(names)], sentences, references, published)
     if frame.empty:
         raise NothingToDrawError("no run is finished")
     return frame
@@ -97,7 +92,11 @@ def _learning(results: Results, suite: Suite) -> pd.DataFrame:
     if collected.duplicated(["label", "column", "setting", "seed"]).any():
         sentences.append("Runs with the learning rate and weight decay that were chosen.")
     with_curve = functools.partial(_record, results)
-    frame = curves.learning_frame(scoring_of(suite), collected, with_curve, " ".join(sentences))
+    firsts = {}
+    for outcome in results.outcomes(suite):
+        firsts.setdefault(outcome.job.task, outcome.job)
+    heuristics = baseline_values(HEURISTIC, [*firsts.values()], averages=False)
+    frame = curves.learning_frame(scoring_of(suite), collected, with_curve, " ".join(sentences), heuristics)
     if frame.empty:
         raise NothingToDrawError("no run of a baseline setting is finished")
     return frame
@@ -117,8 +116,10 @@ def _effects(results: Results, _: Suite) -> pd.DataFrame:
 
 def _budget(results: Results, _: Suite) -> pd.DataFrame:
     costs = pd.concat([scoring_of(suite).costs(results.outcomes(suite)) for suite in results.experiment.suites])
-    frame = budget.budget_frame(results.scores, costs, " ".join(results.sentences()))
-    if frame["mean"].isna().all():
+    jobs = [job for row in results.experiment.rows for job in row.jobs]
+    heuristics = baseline_values(HEURISTIC, jobs)
+    frame = budget.budget_frame(results.scores, costs, " ".join(results.sentences()), heuristics)
+    if frame[frame.label != ""]["mean"].isna().all():
         raise NothingToDrawError("no label has all of its runs finished")
     return frame
 
@@ -137,11 +138,20 @@ def _difficulty(results: Results, suite: Suite) -> pd.DataFrame:
     collected = scoring_of(suite).collect(outcomes).assign(noise=noises)
     frame = accuracy.difficulty_frame(scoring_of(suite), collected, _about(results, suite))
     if frame.empty:
-        raise NothingToDrawError(
-            "every task is stored at one setting alone; --profile full varies them, or a run with e.g. "
-            "tasks.in_context_recall.setting.seq_len=32"
-        )
+        task = next((outcome.job.task for outcome in outcomes), suite.usual_tasks()[0])
+        raise NothingToDrawError(f"every task is stored at one setting alone{_what_varies(suite, task)}")
     return frame
+
+
+def _what_varies(suite: Suite, task: str) -> str:
+    """What gives further settings of a task, as the end of a sentence; empty where it has one alone."""
+    profiles = [name for name, profile in suite.shipped().items() if profile.difficulty == "all"]
+    content = load_task(task)
+    baseline = vars(content.baseline)
+    values = [pair for setting in content.settings for pair in vars(setting).items() if pair[1] != baseline[pair[0]]]
+    ways = [f"--profile {name} varies them" for name in profiles[:1]]
+    ways += [f"a run with e.g. tasks.{task}.setting.{name}={value}" for name, value in values[:1]]
+    return f"; {', or '.join(ways)}" if ways else ""
 
 
 def _all_but_setting_and_seed(job: Job) -> tuple[Any, ...]:

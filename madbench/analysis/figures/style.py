@@ -45,6 +45,8 @@ SHADE = "#f2f2f2"
 OTHERS = {"color": LIGHT, "linewidth": 0.7, "linestyle": "-"}
 """Lines of labels that are not in colour."""
 CEILING = {"color": GREY, "linewidth": 1.0, "linestyle": (0, (6, 2))}
+CHANCE_LINE = {"color": GREY, "linewidth": 1.0, "linestyle": (0, (1, 1.5))}
+HEURISTIC_LINE = {"color": GREY, "linewidth": 0.8, "linestyle": (0, (4, 1.5, 1, 1.5))}
 HEADING, SMALL_HEADING, LABEL, SMALLEST = 12, 10, 9, 8
 """Sizes of text in points."""
 PERCENTS = (0, 25, 50, 75, 100)

@@ -6,6 +6,8 @@ Ranks are summed over heads: N = H n and M = H d_v, with n and d_v the key and v
 from __future__ import annotations
 
 import functools
+from dataclasses import dataclass
+from typing import ClassVar
 
 from madbench.errors import BudgetError, ConfigError
 from madbench.mixers import Size
@@ -16,12 +18,15 @@ CONV_TAPS = 4
 LOW_RANK = 16  # of dg
 
 
+@dataclass(frozen=True)
 class Allocation(RankAllocation):
     """See :class:`madbench.mixers.ranks.RankAllocation`; N is r_qk and M r_vo."""
 
     label: Label
-    other_rank = {"": "v", "v": ""}
-    ways_to_fit = ("fewer heads",)
+    value_skip: bool = False
+    """Whether a head adds its own value to what it reads, times D."""
+    other_rank: ClassVar = {"": "v", "v": ""}
+    ways_to_fit: ClassVar = ("fewer heads",)
 
     key_width = property(lambda self: self.r_qk // self.size.n_head, doc="n, the key width of one head.")
     value_width = property(lambda self: self.r_vo // self.size.n_head, doc="d_v, the value width of one head.")
@@ -59,6 +64,8 @@ class Allocation(RankAllocation):
             rows["scaling"] = (heads * (d + 1), "H (d + 1)", "w and c of b")
         if label.norm == "wx":
             rows["norm"] = (heads * d, "H d", "w_eta")
+        if self.value_skip:
+            rows["skip"] = (heads, "H", "D")
         if label.output == "g":
             rows["out_gate"] = (d * m + self.value_width, "d r_vo + d_v", "W_G and the gain")
         elif label.output == "o":
@@ -90,7 +97,7 @@ class Allocation(RankAllocation):
         return 2 * self.total + (n + m) * (seq_len + 1) + 2 * n * bool(label.mirror) * (seq_len - 1)
 
 
-def solve(label: Label, size: Size, qk_rank: int = 0) -> Allocation:
+def solve(label: Label, size: Size, qk_rank: int = 0, value_skip: bool = False) -> Allocation:
     """The ranks of ``label`` at this size.
 
     Strict budget, as :meth:`Allocation.matched` has it, QK paying (``v`` exchanges the sides): starts at N = M = d, N
@@ -108,11 +115,11 @@ def solve(label: Label, size: Size, qk_rank: int = 0) -> Allocation:
             what, rank = ("qk_rank", qk_rank) if d % unit == 0 else ("d_model", d)
             why = f"the {heads} heads" + " times the pairs of RoPE" * label.rope
             raise BudgetError(f"{label}: {what} {rank} is not a multiple of {unit}, {why}")
-        return Allocation(label, size, qk_rank or d, d)
+        return Allocation(label, size, qk_rank or d, d, value_skip)
     if qk_rank:
         raise ConfigError(
             f"{label}: qk_rank {qk_rank} has no effect where the budget decides the ranks;"
             " use --budget paper or leave it out"
         )
-    widest = Allocation(label, size)
+    widest = Allocation(label, size, value_skip=value_skip)
     return widest.matched(*widest.sides())

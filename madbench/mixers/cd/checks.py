@@ -1,4 +1,4 @@
-"""What the paper promises of a label's mixer, as checks on the mixer as it is built: the budget, and V1 to V15.
+"""What the paper promises of a label's mixer, as checks on the mixer as it is built: the budget, and V1 to V16.
 
 Float64, d = 32, H = 2, n = 16, 16 tokens, three seeds. Weights are from N(0, 1/d), gates as at the start of training.
 This file has what holds of the forms; ``lemmas`` has the lemmas.
@@ -18,7 +18,7 @@ from torch import Tensor
 
 from madbench.mixers import Check, build, path_checks
 from madbench.mixers.cd import lemmas
-from madbench.mixers.cd.grammar import Label
+from madbench.mixers.cd.grammar import PRESETS, Label
 from madbench.mixers.cd.operator import CoefficientMixer
 from madbench.mixers.cd.sample_mixers import CHECK_SEEDS, HEADS, LENGTH, LONG, WIDTH, SampleMixers, relative
 from madbench.mixers.cd.table1 import closed_form, row_of
@@ -28,6 +28,9 @@ FLOAT32_EXPONENT, FLOAT64_EXPONENT = 80, 700  # e^88 and e^709 are the ends of t
 LARGEST_SCORE = 16
 CPU = replace(path_checks.CPU, tolerance=1e-10)
 FAR = 300  # tokens; bfloat16 has no odd position beyond 256
+FAR_ROWS = range(253, FAR, 4)
+FIRST_LEMMA = 7
+"""The lemma of the first preset; those of the others follow in the order of Table 1."""
 PRODUCTS = {"bmm", "baddbmm"}
 """Products of gates, states and scores, which are in float32 under autocast, unlike the linear maps."""
 UNEVEN = "a sum of terms of either sign is as exact as the largest of them"
@@ -85,6 +88,11 @@ def _forms(samples: SampleMixers) -> Iterator[Check]:
     loops = path_checks.Loops(make)
     what = "eq. 3 row by row"
     yield from path_checks.path_checks(loops, paths, "eq. 2-4", name="V2 {}", what=what, lengths=lengths, cpu=CPU)
+    far = functools.partial(_far_rows, make)
+    what = f"Rows and steps of tokens {FAR_ROWS.start} to {FAR} are eq. 3 row by row, at positions that bfloat16 lacks."
+    reason = "" if label.rope else "the label has no RoPE"
+    reason = reason or "exp of a score that grows leaves the range of float64" * _leaves_float64(label, FAR)
+    yield Check("V2 far", what, "eq. 2-4", far, CPU.tolerance, reason=reason)
     what = "Gradients are the slopes of the outputs."
     slopes = functools.partial(path_checks.slope_residual, make, LENGTH)
     yield Check("gradients", what, "autograd", slopes, path_checks.SLOPES)
@@ -95,6 +103,15 @@ def _forms(samples: SampleMixers) -> Iterator[Check]:
     yield from path_checks.bfloat16_checks(make, fast, length=length, narrow=narrow, unless=reason)
 
 
+def _far_rows(make: path_checks.Make) -> path_checks.Residual:
+    mixer, x = make("auto", FAR)
+    expected = mixer.reference(x, FAR_ROWS)
+    rows = {"forward": mixer(x), "steps": path_checks.decoded(mixer, x)}
+    return path_checks.worst(
+        ({"": path_checks.difference(y[:, list(FAR_ROWS)], expected)}, f"of {name}") for name, y in rows.items()
+    )
+
+
 def _table1(samples: SampleMixers) -> Iterator[Check]:
     preset = row_of(samples.label)
 
@@ -102,7 +119,9 @@ def _table1(samples: SampleMixers) -> Iterator[Check]:
         return relative(mixer(x)[0], closed_form(preset, mixer.state_dict(), HEADS, x[0]))
 
     statement = "The mixer is its row of Table 1, coded as the paper that the row cites has it."
-    source, reason = (f"Table 1, {preset}", "") if preset else ("Table 1", "this label is no row of Table 1")
+    source, reason = "Table 1", "this label is no row of Table 1"
+    if preset:
+        source, reason = f"Lemma {FIRST_LEMMA + [*PRESETS].index(preset)}, Table 1, {preset}", ""
     yield Check("V3 Table 1", statement, source, samples.largest(measure), 1e-11, reason=reason)
 
 

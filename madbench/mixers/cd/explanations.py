@@ -91,7 +91,7 @@ FEATURES = {
         "output gate", "A gate of the current token scales the output.",
         "y_i = y_i * sigmoid(x_i W_O + b_O)", "Lemma 14",
     ),
-    "v": ("VO compressed", "VO pays for the budget instead of QK.", "r_vo below d", "this project"),
+    "v": ("VO compressed", "The VO rank is reduced to keep the budget, instead of QK.", "r_vo below d", "this project"),
     "!": (
         "over budget", "No rank is compressed; the budget is reported and not enforced.",
         "r_qk = r_vo = d", "this project",
@@ -148,5 +148,6 @@ def _notes(label: Label) -> Iterator[Explanation]:
         what = "The gate acts on the score, so a forgotten token's coefficient is phi(0), not 0."
         yield Explanation("", "decay is not forgetting", what, "alpha_ij -> phi(0)", "Section 5")
     if same := twin(label):
-        what = f"A constant factor of b cancels: {same} is the same function of the same weights."
+        what = f"A constant factor of b cancels: {same} is the same function of the same weights, unless value_skip"
+        what += " adds the value to what is read."
         yield Explanation("", "another spelling", what, "", "Principle 5")

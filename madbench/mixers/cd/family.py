@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from madbench.config import check_at_least, check_numbers
 from madbench.errors import LabelError
+from madbench.jobs import NOT_AT_DEFAULT
 from madbench.labels import Explanation
 from madbench.mixers import Check, Size, Traits, one_factor_apart
 from madbench.mixers.cd.budget import Allocation, solve
@@ -32,6 +33,9 @@ class Settings:
     """Rank N of queries and keys, over all heads, where the budget does not decide it (--budget paper, !); 0 is d."""
     init_std: float = 0.02
     """Standard deviation at which projections start."""
+
+    value_skip: bool = field(default=False, metadata=NOT_AT_DEFAULT)
+    """Adds the row's own value times D, a number a head from 1 on, as the standard Mamba-2 does."""
 
     def __post_init__(self):
         check_at_least(self, 0, "qk_rank")
@@ -84,8 +88,8 @@ class CoefficientFamily:
         return explain(label)
 
     def effective(self, allocation: Allocation, settings: Mapping[str, Any]) -> dict[str, Any]:
-        """The start of the projections."""
-        return {name: value for name, value in settings.items() if name == "init_std"}
+        """The start of the projections, and the skip."""
+        return {name: value for name, value in settings.items() if name != "qk_rank"}
 
     def traits(self, label: Label) -> Traits:
         """A constant gate above 1 makes coefficients grow (Principle 6)."""
@@ -98,7 +102,7 @@ class CoefficientFamily:
         )
 
     def solve(self, label: Label, size: Size, settings: Settings) -> Allocation:
-        return solve(label, size, settings.qk_rank)
+        return solve(label, size, settings.qk_rank, settings.value_skip)
 
     def build(self, allocation: Allocation, settings: Settings, path: str = "auto") -> CoefficientMixer:
         from madbench.mixers.cd.operator import CoefficientMixer

@@ -1,4 +1,4 @@
-"""The paper's lemmas and corollaries as checks, V5 to V13."""
+"""The paper's lemmas and corollaries as checks, V5 to V13 and V16."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from madbench.mixers import Check
-from madbench.mixers.cd import forms, parts
+from madbench.mixers.cd import forms, parts, zero_sets
 from madbench.mixers.cd.grammar import DIAGONAL_GATES, Label, rescaled, twin
 from madbench.mixers.cd.operator import CoefficientMixer
 from madbench.mixers.cd.sample_mixers import CHECK_SEEDS, HEADS, LENGTH, SampleMixers, relative
@@ -28,9 +28,10 @@ def is_positive(label: Label) -> bool:
 
 
 def checks(samples: SampleMixers) -> Iterator[Check]:
-    """V5 to V13."""
+    """V5 to V13, V16 after V6."""
     yield from _linearity(samples)
     yield from _zeros(samples)
+    yield from zero_sets.checks(samples.label)
     yield from _suppression(samples)
     yield _positions(samples)
     yield from _evolution(samples)

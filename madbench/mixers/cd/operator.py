@@ -18,6 +18,7 @@ from madbench.mixers.cd.grammar import DIAGONAL_GATES
 from madbench.mixers.cd.projections import Cache, Projections
 from madbench.mixers.cd.reference import reference
 from madbench.mixers.derivatives import refuse_second
+from madbench.mixers.inputs import check_sequences
 from madbench.mixers.precision import without_autocast
 from madbench.mixers.probe import Probe, by_lag
 from madbench.mixers.recompute import recomputed
@@ -42,6 +43,8 @@ class CoefficientMixer(Projections):
         h_jj = kbar_j,  h_ij = A_i h_(i-1)j        A_t = (I - beta_t w_t w_t^T) diag(lambda_t)
         s_ij = qbar_i . h_ij                       alpha_ij = phi(s_ij), of a kernel readout s_ij
         y_i = sum_(j<=i) alpha_ij / eta_i v_j      out_i = concat_heads(y_i) W_o
+
+    With ``value_skip`` y_i has D v_i beside the sum, D a number a head (the D of Mamba-2), which no coefficient shows.
 
     The label says phi, A, the scale b_j in kbar_j, eta, and whether queries and keys are convolved, made of unit length
     and rotated, and whether y is gated. Where the paper leaves room: sums run from 1; the gate acts before the mirror;
@@ -81,7 +84,11 @@ class CoefficientMixer(Projections):
         self.path = path
 
     def forward(self, x: Tensor) -> Tensor:
-        """x (B, T, D) -> (B, T, D); row t depends on rows 0..t only. Raises ``TrainingError`` when T is 0."""
+        """x (B, T, D) -> (B, T, D); row t depends on rows 0..t only.
+
+        Raises ``TrainingError`` for x of another shape or of integers, and when T is 0.
+        """
+        check_sequences(x, self.variant)
         path = self.resolve_path(*x.shape[:2])
         if path == "reference":
             return self.reference(x).to(x.dtype)
@@ -100,7 +107,7 @@ class CoefficientMixer(Projections):
                 y = self._scaled(library.combine(d, self._summed(d), dtype, self.is_delta_rule), d)
             else:
                 y = self._combine_in_blocks(d)
-        return self._read_out(y, x)
+        return self._read_out(self._with_skip(y, d), x)
 
     def reference(self, x: Tensor, rows: Sequence[int] | None = None) -> Tensor:
         """Rows of :meth:`forward`, of all unless ``rows`` says which, by loops in float64: (B, rows, D)."""
@@ -130,12 +137,10 @@ class CoefficientMixer(Projections):
                 if slide:
                     state, values = state[..., -self.max_len :], values[:, :, -self.max_len :]
                 y = self._combine(d.q @ state, replace(d, v=values), None)
-        return self._read_out(y, row)[:, 0], Cache(state, values, maximum, inputs, position)
+        return self._read_out(self._with_skip(y, d), row)[:, 0], Cache(state, values, maximum, inputs, position)
 
     def resolve_path(self, batch: int, length: int) -> str:
         """The path that :meth:`forward` takes for an input of this shape."""
-        if length == 0:
-            raise TrainingError(f"{self.variant}: 0 tokens; a sequence has at least one")
         if self.path != "auto":
             return self.path
         if self.variant.is_softmax and not needs_plain_operators():
@@ -227,6 +232,9 @@ class CoefficientMixer(Projections):
         s = forms.block_scores(blocks, block)[:, :, : end - start, :end]
         row_log, log_norm = (None if x is None else x[..., start:end] for x in (d.row_log, d.log_norm))
         return self._combine(s, replace(d, v=d.v[:, :, :end], row_log=row_log, log_norm=log_norm), start)
+
+    def _with_skip(self, y: Tensor, d: Dynamics) -> Tensor:
+        return y if self.skip is None else y + self.skip.to(y.dtype)[:, None, None] * d.v
 
     def _read_out(self, y: Tensor, x: Tensor) -> Tensor:
         """Output gate and projection: y (B, H, T, V) -> (B, T, D)."""

@@ -60,13 +60,14 @@ class Projections(nn.Module):
         self.direction = linear(n) if label.mirror[1:2] == "z" else None
         self.scale = linear(heads, label.scaling[1] == "i") if label.scaling[1:2] in ("z", "i") else None
         self.eta = linear(heads) if label.norm == "wx" else None
+        self.skip = nn.Parameter(torch.empty(heads)) if allocation.value_skip else None
         self.out_gate = linear(m) if label.output == "g" else None
         self.out_norm = nn.RMSNorm(allocation.value_width, eps=NORM_EPS) if label.output == "g" else None
         self.out_sigmoid = linear(m, bias=True) if label.output == "o" else None
         self._draw()
 
     def reset_parameters(self) -> None:
-        """N(0, 0.02^2), q, k, v and o N(0, init_std^2), gain 1, biases 0 but for gates, which start open.
+        """N(0, 0.02^2), q, k, v and o N(0, init_std^2), gain and D 1, biases 0 but for gates, which start open.
 
         ss: lambda evenly from 0.9 to 0.99 over heads; sm, dm: Delta log-uniform in [0.001, 0.1] (Example 2) and e^a
         uniform in [1, 16]; se: c = -0.05. From one seed they are those of a new mixer.
@@ -83,6 +84,8 @@ class Projections(nn.Module):
                 parameter.normal_(std=self.init_std if name.split(".")[0] in ("q", "k", "v", "o") else 0.02)
         if self.out_norm:
             self.out_norm.weight.fill_(1)
+        if self.skip is not None:
+            self.skip.fill_(1)
         if self.variant.gate == "ss":
             self.decay.bias.copy_(torch.linspace(0.9, 0.99, self.n_head).logit())
         elif self.variant.gate == "se":

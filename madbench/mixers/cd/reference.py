@@ -37,6 +37,8 @@ def _sequence(p: dict[str, Tensor], label: Label, n_head: int, x: Tensor, rows: 
     outputs = []
     for i in rows:
         y = [head[i] for head in heads]
+        if "skip" in p:
+            y = [y_h + skip * v_h[i] for y_h, skip, v_h in zip(y, p["skip"], v.chunk(n_head, dim=1))]
         if label.output == "g":
             y = [y_h / torch.sqrt((y_h**2).mean() + 1e-6) * p["out_norm.weight"] for y_h in y]
         y = torch.cat(y)

@@ -68,7 +68,7 @@ class FlaFamily(ListedFamily):
         layer = LAYERS[label.layer]
         rows = [Explanation(label.layer, f"{layer.module} of flash-linear-attention", layer.what, "", layer.source)]
         if label.over:
-            what = "The library's own widths; over the budget, an upper bound."
+            what = "The library's own widths; exceeds the budget, an upper bound."
             rows.append(Explanation("!", "budget", what, "", "this label"))
         elif layer.note:
             rows.append(Explanation("", "widths", layer.note, "", "matched to 4 d^2"))

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from madbench.errors import TrainingError
 from madbench.mixers.fla.budget import Allocation, make
 from madbench.mixers.fla.layers import LAYERS
+from madbench.mixers.inputs import check_sequences
 
 DEVICE = "cuda"
 """The type of device that the library has kernels for."""
@@ -61,7 +62,8 @@ class FlaMixer(nn.Module):
         return self.layer.get_submodule(LAYERS[self.allocation.label.layer].output)
 
     def forward(self, x: Tensor) -> Tensor:
-        """x (B, T, D) -> (B, T, D). Raises ``TrainingError`` for an input on the CPU."""
+        """x (B, T, D) -> (B, T, D). Raises ``TrainingError`` for x of another shape, of integers or on the CPU."""
+        check_sequences(x, self.allocation.label)
         if x.device.type != DEVICE:
             raise TrainingError(
                 f"{self.allocation.label} computes on a CUDA GPU only, not on {x.device}: --device cuda"

@@ -44,12 +44,15 @@ class InteractionFamily:
     Label: ClassVar[type[InteractionLabel]]
     Allocation: ClassVar[type[InteractionAllocation]]
     softmax: ClassVar[Mapping[str, str]]  # base and own factors of softmax attention
-    variations: Callable[[InteractionLabel], list[dict[str, Any]]]  # changes of what interacts, orders or degree
     own_factors: Callable[[InteractionLabel], dict[str, str]]  # factors that the other family does not have
 
     def parse(self, text: str) -> InteractionLabel:
         """The label of the whole text."""
         return self.Label.parse(text)
+
+    def begins(self, text: str) -> bool:
+        """Whether a label begins with the text."""
+        return self.Label.begins(text)
 
     def factors(self, label: InteractionLabel) -> dict[str, str]:
         """Letters by factor. ``rank`` is there only where the budget is enforced, and ``rope`` where there are keys."""
@@ -64,6 +67,14 @@ class InteractionFamily:
         if not isinstance(label, Variant) or label != Variant("S", rope=label.rope, rank=label.rank):
             return None
         return self.softmax | {"rope": "p" * label.rope, "rank": label.rank, "budget": "matched"}
+
+    def variations(self, label: InteractionLabel) -> list[dict[str, Any]]:
+        """Orders or degrees of as many parts, one of them another; those of all parts are too many to train."""
+        parts = label.parts
+        changed = {
+            tuple(sorted((*parts[:i], number, *parts[i + 1 :]))) for i in range(len(parts)) for number in range(1, 10)
+        }
+        return [{label.numbers: numbers} for numbers in sorted(changed)]
 
     def neighbours(self, label: InteractionLabel) -> tuple[Any, ...]:
         """The labels that differ from this one in exactly one factor, and softmax attention where it does."""
@@ -104,7 +115,7 @@ def explain_common(label: InteractionLabel) -> list[Explanation]:
         what = f"The budget of softmax attention is met by a narrower {side} side; {other} takes what is left."
         rows.append(Explanation(label.rank, f"{side} compressed", what, f"r_{side.lower()} from d/4", "ours"))
     if label.over:
-        what = "No rank is compressed; the budget is reported and not enforced, so the result is an upper bound."
+        what = "No rank is compressed: the label exceeds the budget, which is reported, and is an upper bound."
         rows.append(Explanation("!", "over budget", what, "r_qk = r_vo = d", "Table 1"))
     return rows
 
@@ -118,6 +129,16 @@ def explain_base(label: InteractionLabel) -> list[Explanation]:
         what = "Coupling matrices or tensors in full instead of queries and keys; heads are summed, each of full width."
         return [Explanation("C", "full coupling", what, "C in R^(d x .. x d)", "Def. 5.1, 6.1")]
     return []
+
+
+def explain_shares(label: InteractionLabel) -> str:
+    """Which heads the parts of a label have, a sentence after others; nothing for one part."""
+    if len(label.parts) == 1:
+        return ""
+    return (
+        " Each part has an equal share of the heads, in this order, which are a multiple of"
+        f" {len(label.parts)}: more than those of the model where it has another number."
+    )
 
 
 def cautions(label: InteractionLabel, sees_order: bool) -> list[Explanation]:

@@ -30,8 +30,8 @@ class InteractionAllocation(RankAllocation):
     """See :class:`madbench.mixers.ranks.RankAllocation`. With base ``C`` there are no ranks."""
 
     label: InteractionLabel
-    slots = 1
-    """Of a tuple, those that have keys and values of their own."""
+    slots = property(lambda self: self.size.n_head, doc="Keys and values of a token, of all heads.")
+    head_multiple = property(lambda self: len(self.label.parts))
     flops_of_tuples: Callable[..., float]
     """(seq_len, causal) -> per token, of the effects and the values of the tuples that rows see, all heads."""
     flops_of_sums: Callable[[], float]
@@ -49,7 +49,7 @@ class InteractionAllocation(RankAllocation):
         """
         if self.label.base == "C":
             return self.size.d_model * bytes_per_element
-        return self.slots * sum(self.ranks.values()) * max(bytes_per_element, 4) * (self.label.base != "L")
+        return self.slots * sum(self.widths.values()) * max(bytes_per_element, 4) * (self.label.base != "L")
 
     def flops_per_token(self, seq_len: int, causal: bool = True) -> float:
         """Forward FLOPs per token of a sequence of ``seq_len`` tokens, two for each multiply-add.
@@ -67,17 +67,20 @@ class InteractionAllocation(RankAllocation):
 
         Strict budget, as :meth:`matched` has it: the paying side starts at d/4 and pays down to d/8 before the other
         does; a label without ``q``, ``v`` and ``!`` starts at r_qk = r_vo = d. ``!`` and the paper's budget stay there.
-        Admissible ranks are those of :meth:`sides`, d_qk from the largest order up (twice that with p).
+        Parts take equal shares of the heads, of which a label has as many more as that needs, if it is not one of
+        couplings, which are a head each. Admissible ranks are those of :meth:`sides`, d_qk from the largest order up
+        (twice that with p).
 
         Raises ``BudgetError`` for a size no mixer of the label has, and under the strict budget where none fits.
         """
         label, d, heads = self.label, self.size.d_model, self.size.n_head
-        if heads % self.head_multiple:
-            nearest = max(1, round(heads / self.head_multiple)) * self.head_multiple
-            raise BudgetError(
-                f"{label}: its {self.head_multiple} parts take equal shares of the heads, and n_head {heads} is not a"
-                f" multiple of {self.head_multiple}; use n_head {nearest}"
-            )
+        if more := -heads % self.head_multiple:
+            if label.base == "C":  # whose heads are those of a world, one coupling each
+                raise BudgetError(
+                    f"{label}: its {self.head_multiple} parts take equal shares of the heads, and n_head {heads} is not"
+                    f" a multiple of {self.head_multiple}; use n_head {heads + more}"
+                )
+            return replace(self, size=replace(self.size, n_head=heads + more)).solved(rank_multiple)
         if label.base == "C":
             return self
         if rank_multiple > d:

@@ -71,7 +71,7 @@ def checks(family: Any, label: Any) -> Iterable[Check]:
     unless = "" if is_linear else f"base {of_base}" if label.base else "softmax is no coupling matrix"
     unless = unless or ("a coupling matrix knows no positions" if label.rope else "")
     what = "Coupling matrices or tensors W_q W_k / sqrt(e) in full give the same rows."
-    size = small_size(label) if n == 2 else replace(small_size(label, n_head=1), d_model=3)
+    size = small_size(label) if n == 2 else replace(small_size(label, n_head=1), d_model=max(3, len(label.parts)))
     yield check("full coupling", what, "Def. 5.1, 6.1", _full_coupling, ROUNDING, unless, size=size)
     unless = "" if label.base == "" else "nothing is normalised"
     what = "Without queries all tuples of a row weigh the same: 1 / weight is their number."
@@ -117,7 +117,7 @@ def checks(family: Any, label: Any) -> Iterable[Check]:
 def small_size(label: Any, n_head: int = 0) -> Size:
     """Small enough for loops over all tuples: uneven factors; the longest of up to 7 tokens, or n, that fits."""
     n = label.degree
-    heads = n_head or max(2, len(label.orders) if n == 2 else 0)
+    heads = n_head or max(2, len(label.parts))
     width = heads * ((max(label.orders) + 1) * (1 + label.rope) if n == 2 else 4)
     if label.base == "C":
         width = 3 if n < 6 else 2
@@ -170,7 +170,7 @@ def _softmax_attention(mixer: nn.Module, x: Tensor) -> float:
     if label.degree == 2:
         ours = HyperFeatureAttention(d, (1,) * heads, False, d, d, rope=label.rope, path="dense")
     else:
-        ours = HyperAttention(d, heads, 2, label.unshared, label.tuples, d, d, rope=label.rope, path="dense")
+        ours = HyperAttention(d, (2,) * heads, label.unshared, label.tuples, d, d, rope=label.rope, path="dense")
     ours.double().load_state_dict(mixer.state_dict())
     return difference(ours(x), mixer(x))
 
@@ -192,15 +192,19 @@ def _full_coupling(mixer: nn.Module, x: Tensor) -> float:
             coupling.load_state_dict({"c": torch.stack(c)[None], "w": torch.stack(of_head)[None]})
             of_heads.append(coupling(x))
     else:
-        q = w["q.weight"]
-        k, v = (w[f"{name}.weight"].view(mixer.slots, -1, d) for name in "kv")
-        slots = [min(m, mixer.slots - 1) for m in range(n - 1)]
-        c, values = q * mixer.d_qk**-0.5, torch.ones(mixer.d_vo, dtype=q.dtype)
-        for slot in slots:
-            c, values = _outer(c, k[slot]), _outer(values, v[slot])
-        coupling = Coupling(1, d, mixer.d_vo, degree=n, tuples=label.tuples).double()
-        coupling.load_state_dict({"c": c.sum(0)[None], "w": values.movedim(0, -1)[None]})
-        of_heads.append(coupling(x))
+        q_heads = w["q.weight"].view(heads, -1, d)
+        k_heads, v_heads = (w[f"{name}.weight"].view(sum(mixer.slots), -1, d).split(mixer.slots) for name in "kv")
+        for degree, q, k, v in zip(mixer.degrees, q_heads, k_heads, v_heads):
+            c, values = q * mixer.d_qk**-0.5, torch.ones(mixer.d_vo, dtype=q.dtype)
+            for m in range(degree - 1):
+                slot = min(m, len(k) - 1)
+                c, values = _outer(c, k[slot]), _outer(values, v[slot])
+            c, values = c.sum(0), values.movedim(0, -1)
+            if degree == 2:  # which has a factor
+                c, values = c[None], values[None]
+            coupling = Coupling(1, d, mixer.d_vo, degree=degree, tuples=label.tuples).double()
+            coupling.load_state_dict({"c": c[None], "w": values[None]})
+            of_heads.append(coupling(x))
     return difference(torch.cat(of_heads, dim=-1) @ w["o.weight"].T, mixer.reference(x))
 
 
@@ -210,26 +214,31 @@ def _outer(tensor: Tensor, matrix: Tensor) -> Tensor:
 
 
 def _equal_weights(mixer: nn.Module, x: Tensor) -> float:
-    """Values are 1 for the first token, of strict tuples for the first n - 1, else 0: one tuple alone is read."""
-    label, slots = mixer.allocation.label, mixer.allocation.label.degree - 1
-    ones = slots if label.tuples == STRICT else 1
-    x[..., 0] = torch.arange(x.shape[1]) < ones
+    """Of a head's values those are 1 of the first token, of strict tuples of the first n - 1, others 0: one tuple is
+    read."""
+    tuples, residuals = mixer.allocation.label.tuples, []
     mixer.q.weight.zero_()
-    mixer.v.weight.zero_()[:, 0] = 1
     torch.nn.init.eye_(mixer.o.weight)
-    rows = range(ones - 1, x.shape[1])
-    counts = torch.tensor([count_tuples(i + 1, slots, label.tuples) for i in rows], dtype=x.dtype)
-    return float((1 / mixer(x)[0, ones - 1 :] / counts[:, None] - 1).abs().max())
+    for h, others in enumerate(n - 1 for n in getattr(mixer, "degrees", [2] * mixer.n_head)):
+        ones = others if tuples == STRICT else 1
+        x[..., 0] = torch.arange(x.shape[1]) < ones
+        mixer.v.weight.zero_()[:, 0] = 1
+        weights = mixer(x)[0, ones - 1 :, h * mixer.d_vo : (h + 1) * mixer.d_vo]
+        rows = range(ones - 1, x.shape[1])
+        counts = torch.tensor([count_tuples(i + 1, others, tuples) for i in rows], dtype=x.dtype)
+        residuals.append((1 / weights / counts[:, None] - 1).abs().max())
+    return float(max(residuals))
 
 
 def _empty_rows(mixer: nn.Module, x: Tensor) -> float:
-    empty = mixer.degree - 2
+    torch.nn.init.eye_(mixer.o.weight)
     with torch.enable_grad():
         variables = [x.requires_grad_(), *(parameter.requires_grad_() for parameter in mixer.parameters())]
         y = mixer(x)
         gradients = torch.autograd.grad(y.square().sum(), variables)
     unbounded = sum(int((~gradient.isfinite()).sum()) for gradient in gradients)
-    return float(y[:, :empty].detach().abs().sum()) + unbounded
+    of_heads = zip(mixer.degrees, y.detach().split(mixer.d_vo, dim=-1))
+    return float(sum(rows[:, : degree - 2].abs().sum() for degree, rows in of_heads)) + unbounded
 
 
 def _shifted(mixer: nn.Module, x: Tensor, is_mixed: bool = False) -> float:
@@ -245,7 +254,8 @@ def _naive_rotation(mixer: nn.Module, x: Tensor) -> float:
     from madbench.mixers.srg.parts import rotate
 
     q, k, _ = mixer.project(x)
-    keys = [k[:, :, :, min(m, mixer.slots - 1)] for m in range(mixer.degree - 1)]
+    q, k = q[:, -1:], k[:, -mixer.slots[-1] :]  # of the head of the highest degree
+    keys = [k[:, [min(m, mixer.slots[-1] - 1)]] for m in range(mixer.degree - 1)]
 
     def scores(at: int) -> Tensor:
         """Scores of the last row with the tuples of one token each."""
@@ -263,14 +273,14 @@ def _permuted(mixer: nn.Module, x: Tensor) -> float:
 def _counts(mixer: nn.Module, x: Tensor) -> float:
     label, size = mixer.allocation.label, mixer.allocation.size
     d, heads, n = size.d_model, size.n_head, label.degree
-    orders = label.head_orders(heads) if n == 2 else ()
+    numbers = label.by_head(heads)  # orders or degrees
     if label.base == "C":
-        values = sum(orders) if n == 2 and label.product else heads
-        expected = sum(orders) * d**2 + values * d**2 if n == 2 else 2 * heads * d**n
+        values = sum(numbers) if n == 2 and label.product else heads
+        expected = sum(numbers) * d**2 + values * d**2 if n == 2 else 2 * heads * d**n
     elif n == 2:
-        expected = (3 * heads + sum(orders)) * d**2 // heads if label.product else 4 * d**2
+        expected = (3 * heads + sum(numbers)) * d**2 // heads if label.product else 4 * d**2
     else:
-        expected = 2 * n * d**2 if label.unshared else 4 * d**2
+        expected = 2 * sum(numbers) * d**2 // heads if label.unshared else 4 * d**2
     parameters = sum(parameter.numel() for parameter in mixer.parameters())
     return abs(parameters - expected) + abs(mixer.allocation.total - expected)
 

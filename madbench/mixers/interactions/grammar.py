@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import re
 import unicodedata
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal, Self
@@ -12,6 +14,7 @@ from madbench.errors import LabelError, did_you_mean
 from madbench.labels.diagnosis import SHOWN, either, point_at
 from madbench.mixers.srg.grammar import Variant
 
+MOST_PARTS = 4  # of the heads, with a number each
 LETTERS = "LC123456789+wusa-!pqv"  # of any label, in the order in which messages list them
 COMMON = {"base": ("", "L", "C"), "rope": (False, True), "rank": ("", "q", "v"), "over": (False, True)}
 """Values of the fields of every label."""
@@ -38,6 +41,7 @@ class InteractionLabel:
 
     prefix: ClassVar[str]  # name of the family and a colon
     kind: ClassVar[str]  # the letters between the base and the first hyphen
+    numbers: ClassVar[str]  # its field with the number of each part of the heads; ``parts`` in ``syntax``
     own: ClassVar[Mapping[str, Sequence[Any]]]  # values of the fields that it has besides
     extra: ClassVar[str]  # the letter that adds parameters
     syntax: ClassVar[re.Pattern[str]]
@@ -63,8 +67,31 @@ class InteractionLabel:
         """Whether it has parameters that something has to pay for."""
         return self.base != "C" and self.extra in self.kind
 
+    @property
+    def parts(self) -> tuple[int, ...]:
+        """The number of each part of the heads."""
+        return getattr(self, self.numbers)
+
+    def by_head(self, n_head: int) -> tuple[int, ...]:
+        """The number of every head, ``n_head`` being a multiple of the number of parts, which have equal shares."""
+        return tuple(number for number in self.parts for _ in range(n_head // len(self.parts)))
+
     def check_kind(self) -> None:
         """Raises ``BrokenRule`` for letters of ``kind`` that do not go together, or with the base."""
+
+    def check_parts(self) -> None:
+        """Raises ``BrokenRule`` where the numbers of the parts are too many, descend, or are not the fewest."""
+        parts = self.parts
+        if not (isinstance(parts, tuple) and parts and all(type(each) is int and 1 <= each <= 9 for each in parts)):
+            raise LabelError(f"{self.numbers} {parts!r} are not whole numbers from 1 to 9")
+        if len(parts) > MOST_PARTS:
+            raise BrokenRule("part 5", f"a label has at most {MOST_PARTS} parts")
+        ascending = tuple(sorted(parts))
+        if ascending != parts:
+            raise BrokenRule("descent", f"{self.numbers} ascend", self.suggestions({self.numbers: reduced(ascending)}))
+        if reduced(parts) != parts:
+            problem = "equal shares of the heads are spelled by the fewest parts"
+            raise BrokenRule("last part", problem, self.suggestions({self.numbers: reduced(parts)}))
 
     def suggestions(self, *changes: Mapping[str, Any]) -> list[str]:
         """Valid labels: this one with each change of fields, or else the first suggestion for what is then wrong."""
@@ -119,8 +146,12 @@ class InteractionLabel:
 
     @classmethod
     def position(cls, text: str, at: str) -> int:
-        """Where the letter ``at`` of a broken rule stands in a text that has the syntax."""
-        return text.index(at, len(cls.prefix))
+        """Where the letter or the part ``at`` of a broken rule stands in a text that has the syntax."""
+        match = cls.syntax.fullmatch(text)
+        numbers = match["parts"].split("+")
+        places = {"part 5": 2 * MOST_PARTS, "last part": 2 * (len(numbers) - 1)}
+        places["descent"] = 2 * next((i + 1 for i in range(len(numbers) - 1) if numbers[i] > numbers[i + 1]), 0)
+        return match.start("parts") + places[at] if at in places else text.index(at, len(cls.prefix))
 
     @classmethod
     def _syntax_problem(cls, text: str) -> str:
@@ -143,6 +174,11 @@ class InteractionLabel:
         ]
 
     @classmethod
+    def begins(cls, text: str) -> bool:
+        """Whether a text with the prefix is the beginning of one that has the syntax."""
+        return all(text[i] in cls._following(text[:i]) for i in range(len(cls.prefix), len(text)))
+
+    @classmethod
     def _nearest(cls, text: str) -> str | None:
         """The label with the letters that a text has, in any order and case, or what mends that."""
         if len(text) > SHOWN:
@@ -157,6 +193,18 @@ class InteractionLabel:
             return str(cls.of(match)) if match else None
         except BrokenRule as error:
             return error.suggestions[0] if error.suggestions else None
+
+
+def reduced(parts: tuple[int, ...]) -> tuple[int, ...]:
+    """The fewest parts with the same shares: 1+1+3+3 is 1+3."""
+    counts = Counter(parts)
+    divisor = math.gcd(*counts.values())
+    return tuple(number for number, count in counts.items() for _ in range(count // divisor))
+
+
+def in_parts(letters: str) -> str:
+    """The digits among letters, as parts of a label."""
+    return "+".join(map(str, reduced(tuple(sorted(int(letter) for letter in letters if letter in "123456789")))))
 
 
 def softmax_attention(label: InteractionLabel) -> str:

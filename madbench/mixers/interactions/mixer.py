@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from madbench.errors import TrainingError, did_you_mean
+from madbench.mixers.inputs import check_sequences
 from madbench.mixers.precision import wide
 from madbench.mixers.recompute import recomputed
 from madbench.mixers.start import redraw_parts
@@ -67,10 +68,13 @@ class InteractionMixer(nn.Module):
             nn.init.normal_(parameter, std=0.02)
 
     def forward(self, x: Tensor) -> Tensor:
-        """x (B, T, d) -> (B, T, d). Raises ``TrainingError`` for no tokens, and where memory does not suffice."""
+        """x (B, T, d) -> (B, T, d).
+
+        Raises ``TrainingError`` for x of another shape or of integers, for no tokens, and where memory does not
+        suffice.
+        """
+        check_sequences(x, self.name())
         batch, length, _ = x.shape
-        if length == 0:
-            raise TrainingError("0 tokens; a sequence has at least one")
         path = self.resolve_path(batch, length)
         if path == "reference":
             return self.reference(x).to(x.dtype)

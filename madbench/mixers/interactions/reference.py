@@ -82,25 +82,25 @@ def feature_reference(
 def tuple_reference(mixer: InteractionMixer, x: Tensor, wanted: Rows = None) -> Tensor:
     """Def. G.1 and G.3: x (B, T, d) -> (B, T or rows, d) in float64; slots of 1 share keys and values."""
     w = {name: value.double() for name, value in mixer.named_parameters()}
-    n_head, slots = mixer.n_head, mixer.slots
-    d_vo = w["o.weight"].shape[1] // n_head
+    n_head, d_vo = mixer.n_head, w["o.weight"].shape[1] // mixer.n_head
     sequences = []
     for sequence in x.double():
         length = len(sequence)
         q = (sequence @ w["q.weight"].T).view(length, n_head, -1)
-        k, v = ((sequence @ w[f"{name}.weight"].T).view(length, n_head, slots, -1) for name in "kv")
+        k, v = ((sequence @ w[f"{name}.weight"].T).view(length, sum(mixer.slots), -1) for name in "kv")
         rows = []
         for i in range(length) if wanted is None else wanted:
-            heads = []
-            for h in range(n_head):
+            heads, first = [], 0
+            for h, (degree, slots) in enumerate(zip(mixer.degrees, mixer.slots)):
                 scores, values = [], []
-                for tokens in visible_tuples(i + 1 if mixer.causal else length, mixer.degree - 1, mixer.tuples):
-                    key, value = (math.prod(of[j, h, m % slots] for m, j in enumerate(tokens)) for of in (k, v))
+                for tokens in visible_tuples(i + 1 if mixer.causal else length, degree - 1, mixer.tuples):
+                    key, value = (math.prod(of[j, first + m % slots] for m, j in enumerate(tokens)) for of in (k, v))
                     if mixer.rope:
                         key = _rotated(key, sum(j - i for j in tokens))
                     scores.append(q[i, h] @ key / math.sqrt(len(key)))
                     values.append(value)
                 heads.append(_weighted(scores, values, mixer.linear, d_vo))
+                first += slots
             rows.append(w["o.weight"] @ torch.cat(heads))
         sequences.append(torch.stack(rows))
     return torch.stack(sequences)

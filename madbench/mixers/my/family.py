@@ -47,7 +47,7 @@ class ModuleFamily(ListedFamily):
     name = "my"
     version = "1"
     Settings = Settings
-    description = "Any torch module of yours, as it is: parameters are counted and no ranks are solved."
+    description = "Any torch module of yours, as it is: parameters are counted, and no rank is chosen."
     syntax = "module.Class|entry"
     example = "my:mean"
 

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from madbench.errors import BudgetError, TrainingError
 from madbench.mixers import Size
+from madbench.mixers.inputs import check_sequences
 from madbench.mixers.my.sources import source
 
 SPELLINGS: Mapping[str, tuple[str, ...]] = {
@@ -33,7 +34,8 @@ class ModuleMixer(nn.Module):
         self.module = make(allocation.label.path, allocation.size)
 
     def forward(self, x: Tensor) -> Tensor:
-        """(B, T, D) -> (B, T, D). Raises ``TrainingError`` for an output of another shape."""
+        """(B, T, D) -> (B, T, D). Raises ``TrainingError`` for an input or an output of another shape."""
+        check_sequences(x, self.allocation.label)
         y = self.module(x)
         if not isinstance(y, Tensor) or y.shape != x.shape:
             raise TrainingError(f"{self.allocation.label}: {wrong_output(y, x)}")

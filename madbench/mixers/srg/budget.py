@@ -63,12 +63,14 @@ class Allocation:
     ranks: dict[str, int]  # ``qk`` and ``vo``, summed over heads, and ``mix``, which is r, 0 without mixing
     registers: int = 0  # k, rows of the label's registers
     adapter_rank: int = 0  # r_a, rank of the adapters of V and O
+    gates: str = "both"  # which sides a label with g gates: ``qk``, ``vo`` or both
 
     @functools.cached_property
     def terms(self) -> dict[str, int]:
         """Parameters by term, only the terms the label has."""
         names = ("qk", "vo", *(term for row in self.label.letters for term in row.terms))
-        return {name: TERMS[name].count(self) for name in names}
+        absent = {"qk": "vo_gate", "vo": "qk_gate"}.get(self.gates)
+        return {name: TERMS[name].count(self) for name in names if name != absent}
 
     @property
     def formulas(self) -> dict[str, tuple[str, str]]:
@@ -110,12 +112,13 @@ class Allocation:
         """
         return (self.r_qk + self.r_vo) * bytes_per_element
 
-    def flops_per_token(self, seq_len: int) -> float:
+    def flops_per_token(self, seq_len: int, causal: bool = True) -> float:
         """Forward FLOPs per token of a sequence of ``seq_len`` tokens, two for each multiply-add.
 
-        With P = (seq_len + 1) / 2 the mean causal prefix and h = H_q [1] + H [2] the mixing heads:
+        With P = (seq_len + 1) / 2 the mean causal prefix, or seq_len without causality, and h = H_q [1] + H [2] the
+        mixing heads:
 
-        - projections 4 d r_qk + 4 d r_vo; conv 2 * 2 * 4 d; gates 2 d r_qk + 2 d r_vo
+        - projections 4 d r_qk + 4 d r_vo; conv 2 * 2 * 4 d; gates 2 d r_qk + 2 d r_vo, of the sides that have one
         - mixing gates 2 d h r
         - adapters 4 r_a (d + r_vo)
         - pairs (P + k) (2 r_qk + 2 r_vo): scores and readout, registers among them
@@ -131,10 +134,11 @@ class Allocation:
             raise BudgetError(f"{variant}: seq_len must be from 1{limit}, got {seq_len}")
         widths = self.r_qk + self.r_vo
         mixing_heads = self.query_heads * variant.mix1 + self.size.n_head * variant.mix2
-        per_token = 4 * d * widths + 4 * CONV_TAPS * d * variant.conv + 2 * d * widths * variant.gates
+        gated = self.r_qk * ("qk_gate" in self.terms) + self.r_vo * ("vo_gate" in self.terms)
+        per_token = 4 * d * widths + 4 * CONV_TAPS * d * variant.conv + 2 * d * gated
         per_token += 2 * d * mixing_heads * self.r + 4 * self.adapter_rank * (d + self.r_vo)
         per_pair = 2 * widths + mixing_heads * (4 * self.r + 2)
-        return per_token + per_pair * ((seq_len + 1) / 2 + self.registers)
+        return per_token + per_pair * ((seq_len + 1) / 2 + self.registers if causal else seq_len + self.registers)
 
 
 def solve(
@@ -144,8 +148,11 @@ def solve(
     rank_multiple: int = 1,
     registers: int = 0,
     adapter_rank: int = 0,
+    gates: str = "both",
 ) -> Allocation:
-    """The ranks of ``variant`` at this size; the last two are 0 for a label that has no registers or adapters.
+    """The ranks of ``variant`` at this size.
+
+    ``registers`` and ``adapter_rank`` are 0 for a label that has none; ``gates`` says which sides a label with g gates.
 
     Strict budget, ``q`` (``v`` exchanges the sides): starts at r_qk = d/4, r_vo = d, r = ``mix_rank``. Over budget,
     it pays in this order, each only as far as needed: r_qk down to d/8, r down to 1, r_vo down to d/2, r_qk below
@@ -156,12 +163,15 @@ def solve(
     of ``rank_multiple``; the uncompressed rank d also is, whenever it divides among the heads.
 
     Paper's budget: r = ``mix_rank``; the compressed rank is d/4, or d/8 when the mixer with d/4, tables included,
-    exceeds the budget; the other rank is d.
+    exceeds the budget; the other rank is d. Section 2.6 derives d/4 for labels with g, whose VO gate takes the d^2 that
+    the QK side frees. Eq. 57 has it "throughout our experiments", and Section 3 calls every row without ``!`` strictly
+    matched: for S-c-q, S-c-v, R-c-q and R-c-v, which have no gate, both cannot hold. Eq. 57 leaves them 2.5 d^2, 0.63
+    of the budget, and the paper gives them no other ranks.
 
     Raises ``BudgetError`` for a size no mixer can have, and under the strict budget when the smallest mixer the
     label allows exceeds it: the message says what would make it fit.
     """
-    solver = _Solver(variant, size, mix_rank, rank_multiple, registers, adapter_rank)
+    solver = _Solver(variant, size, mix_rank, rank_multiple, registers, adapter_rank, gates)
     solver.check()
     if variant.over or (size.budget == "paper" and not variant.rank):
         ranks = solver.start(1)
@@ -200,6 +210,7 @@ class _Solver:
     rank_multiple: int
     registers: int
     adapter_rank: int
+    gates: str
 
     d = property(lambda self: self.size.d_model)
     qk_step = property(lambda self: 2 if self.variant.rope else 1)
@@ -245,7 +256,7 @@ class _Solver:
     def allocate(self, pay: int, keep: int, mix: int) -> Allocation:
         qk, vo = (keep, pay) if self.variant.rank == "v" else (pay, keep)
         ranks = {"qk": qk, "vo": vo, "mix": mix}
-        return Allocation(self.variant, self.size, ranks, self.registers, self.adapter_rank)
+        return Allocation(self.variant, self.size, ranks, self.registers, self.adapter_rank, self.gates)
 
     def room(self, pay: int, keep: int, mix: int) -> int:
         """Parameters left in the budget; negative when it is exceeded. Affine in each rank."""

@@ -10,12 +10,14 @@ from typing import Any
 from madbench.mixers import Check
 from madbench.mixers.checks import general_checks, sample
 from madbench.mixers.residuals import ROUNDING
-from madbench.mixers.srg import measures
+from madbench.mixers.srg import boundaries, choices, kernel_regime, measures, pool
 from madbench.mixers.srg.grammar import Variant
 
 NOTICEABLE = 1e-3
 EXACT_NORM = 1e-5  # of sums in float32
 MIXED_SCORES = 2e-2  # of scores in bfloat16
+DIFFERENTIAL = 1e-6  # of central differences
+WITHIN = 1 + 1e-12  # of what is at most a bound, over it
 
 
 def checks(family: Any, label: Variant) -> Iterable[Check]:
@@ -38,7 +40,7 @@ def checks(family: Any, label: Variant) -> Iterable[Check]:
     no_mixing = "" if label.has_mixing else "the label has no sequence mixing"
     no_gates = "" if label.gates else "the label has no gates"
     no_rope = "" if label.rope else "the label has no RoPE"
-    no_selection = "softmax weighs every slot" if is_softmax else ""
+    no_selection = _why_unselected(label)
     no_budget = "! lifts the budget" if label.over else ""
 
     what = "Tiles of many sequences compute what all pairs at once do, outputs and every gradient."
@@ -72,7 +74,8 @@ def checks(family: Any, label: Variant) -> Iterable[Check]:
         what = f"Not so here, {why}: extended by zero, R does not make tokens before its window irrelevant."
         yield differ("truncation", what, "Theorem 2.3, F.1 (ii)", measures.truncation)
     what = "Slots are active where their hidden score is positive, at any positive scale of the scores."
-    yield check("routing", what, "Lemma B.2", measures.routing, 0, no_selection)
+    source = "Proposition 2.4, Lemma B.2" if label.base == "G" else "Lemma B.2"
+    yield check("routing", what, source, measures.routing, 0, no_selection)
     what = "With L(1) and R(1) constant, a slot switches at a hyperplane."
     when_static = functools.partial(measures.bend, is_static=True)
     yield check("straight boundaries", what, "Corollary 2.2", when_static, 1e-6, no_selection, wide)
@@ -82,18 +85,24 @@ def checks(family: Any, label: Variant) -> Iterable[Check]:
         "bent boundaries", what, "Corollary 2.2, H.8", measures.bend, unless=no_selection or constant, make=wide
     )
     narrow, what = functools.partial(measures.with_ranks, vo=4), "Updates span at most r_vo dimensions."
-    yield check("update subspace", what, "Theorem F.3", measures.update_subspace, make=narrow)
+    yield check("update subspace", what, "Theorem 2.5 (i), Theorem F.3", measures.update_subspace, make=narrow)
     what = "Where W_q maps a direction to zero, the token's routing does not see it."
     narrow = functools.partial(measures.with_ranks, qk=2 * label.query_heads(2))
-    yield check("null directions", what, "Theorem F.5", measures.null_directions, make=narrow)
-    if is_softmax:
-        yield check("active set", "Every visible slot has a weight.", "Section 2.2", measures.inactive, 0)
-    else:
+    yield check("null directions", what, "Theorem 2.5 (ii), Theorem F.5", measures.null_directions, make=narrow)
+    if label.has_selection:
         yield differ("active set", "Some slots are left out.", "C.1", measures.inactive, tolerance=0)
+    else:
+        source = "Section 2.2" if is_softmax else "Proposition H.10, eq. 80"
+        yield check("active set", "Every visible slot has a weight.", source, measures.inactive, 0)
     what = "Without ReLU every slot is read with a signed weight: there is no active set."
     yield check("linear readout", what, "Proposition H.10", measures.linear, unless=no_selection)
+    if label.base == "L":
+        what = "A row is that of R less that of R with its scores negated: all slots, with their signs."
+        yield check("full pool", what, "Proposition H.10, eq. 80", measures.full_pool)
     what = "VO gates change the readout and leave the active set."
     yield check("VO gate", what, "Appendix H.7", measures.vo_gate, 0, no_gates)
+    what = "With gates=qk or gates=vo, the mixer is that with two gates of which the other one is open."
+    yield check("one gate", what, "Appendix H.7, eq. 84", choices.gated_alone, unless=no_gates, make=lambda *of: of)
     what = f"Scores depend on offsets alone{' where the gate is even' * label.gates}."
     even_gate = functools.partial(measures.rope, has_even_gate=True)
     yield check("RoPE", what, "Section 2.2", even_gate, unless=no_rope, make=wide)
@@ -106,6 +115,14 @@ def checks(family: Any, label: Variant) -> Iterable[Check]:
         what = "With rope_order=after_gate, scores depend on offsets alone."
         after_gate = functools.partial(measures.rope, order="after_gate")
         yield check("RoPE after gate", what, "Section 2.2", after_gate, make=wide)
+    yield from _appendices(label, check, differ)
+    what = "Where rows see all tokens, the last one is that of the causal mixer."
+    yield check("all tokens", what, "eq. 7-11", choices.of_all_tokens, make=lambda *of: of)
+    if label.registers and label.has_mixing:
+        what = "With register_place=last, registers are the slots behind the tokens; without mixing that is the same."
+        yield check(
+            "appended registers", what, "Proposition 2.6 (iv), H.6", choices.registers_at_the_end, make=lambda *of: of
+        )
     if label.registers:
         what = "k registers add k slots to every row and leave the scores of the others."
         yield check("registers", what, "Proposition H.5", measures.registers)
@@ -115,3 +132,86 @@ def checks(family: Any, label: Variant) -> Iterable[Check]:
     if label.base == "D":
         what = "Activations of a row are two softmaxes: they sum to 1 - lambda."
         yield check("differential softmax", what, "Ye et al. 2024, eq. 1", measures.differential)
+
+
+def _why_unselected(label: Variant) -> str:
+    if label.has_softmax:
+        return "softmax weighs every slot"
+    return "" if label.has_selection else "without a gate every slot is read"
+
+
+def _appendices(label: Variant, check: Callable[..., Check], differ: Callable[..., Check]) -> Iterable[Check]:
+    """What Appendices C, D, E, G, H and I state, in their order."""
+    wide = functools.partial(sample, size=measures.WIDE)
+    narrow = functools.partial(measures.with_ranks, qk=2 * label.query_heads(2))
+    no_selection = _why_unselected(label)
+    no_mixing = "" if label.mix1 else "the label has no R(1)"
+
+    what = "A diagonal R(1), constant, keeps every hyperplane at which a slot switches."
+    unless = no_selection or no_mixing
+    yield check("diagonal mixing", what, "Corollary C.12", boundaries.diagonal_mixing, 1e-6, unless, wide)
+    what = "Normals of hyperplanes are those without R(1), combined by its columns where it is constant."
+    yield check("mixed normals", what, "Corollary C.12, eq. 42", boundaries.mixed_normals, 1e-7, unless, wide)
+    what = "Where it is not diagonal, some hyperplane is none of those without it."
+    yield differ("turned normals", what, "Corollary C.12", boundaries.turned_normals, unless=unless, make=wide)
+    what = "The differential of hidden scores is the sum of its terms of dx, dL(1) and dR(1)."
+    yield check("differential", what, "Proposition C.14, eq. 43", boundaries.differential, DIFFERENTIAL, make=wide)
+    constant = "" if label.mix1 or label.gates else "L(1) and R(1) are constant without g and 1"
+    what = "It is not that of constant L(1) and R(1): boundaries move and bend."
+    yield differ("deformation", what, "Proposition C.14", boundaries.deformation, unless=constant, make=wide)
+
+    unless = no_selection or ("GLU has two scores a slot" if label.base == "G" else "")
+    unless = unless or ("RoPE turns the address of every slot" if label.rope else "")
+    what = "A row is the integral of Psi over its pools, divided by the norms of their scores."
+    yield check("pool", what, "Theorem D.4, eq. 45, Proposition E.1", pool.integral, unless=unless)
+    what = "Atoms that the mixer instantiates are no longer than |R| |X|."
+    yield check("atoms", what, "Lemma D.2", pool.atoms, WITHIN, unless)
+    what = "Psi is bounded on the atoms that can be reached, by the product of the five norms."
+    yield check("bounded features", what, "Lemma D.3", pool.features, WITHIN, unless)
+    what = "Integrals of Psi over signed measures are at most sup |Psi| times their total variation."
+    yield check("bounded readout", what, "Theorem D.4", pool.readouts, WITHIN, unless)
+    what = "Selection does not add total variation: it keeps the atoms with a positive score and no others."
+    yield check("restriction", what, "Theorem D.6, Lemma E.6, Remark E.7", pool.restriction, ROUNDING, unless)
+    what = "On finitely many atoms the least total variation that represents a function is a norm, and bounds it."
+    yield check("variation norm", what, "Theorem D.7", pool.variation_norm, 1e-7, unless)
+    what = "A head's row, times the norm of its scores, is at most sup |Psi| times its active slots."
+    yield check("bounded output", what, "Proposition E.8, Remark D.5", pool.outputs, WITHIN, unless)
+
+    what = "Along the gradient flow on one sequence, the rows of another change by their tangent kernel."
+    source = "Theorem D.9"
+    yield check("tangent kernel", what, source, kernel_regime.prediction_dynamics, DIFFERENTIAL)
+    what = "Descent in W_o alone, in which the mixer is linear, is descent of its constant kernel."
+    yield check("constant kernel", what, "Corollary D.10", kernel_regime.constant_kernel)
+    what = "Ten times closer to its start, descent in all parameters is ten times closer to that of the first kernel."
+    yield check("lazy descent", what, "Corollary D.10", kernel_regime.lazy, 0.12)
+    what = "Rows whose scores move by less than their margin select the same slots."
+    yield check("stable selection", what, "Lemma D.11, Remark E.10", kernel_regime.stability, 0, no_selection)
+
+    by_lag, what = (
+        label.layout == "lag",
+        "Contractions with A and B are causal convolutions: by FFT the rows are the same.",
+    )
+    registers = "registers stand in the first slots" if label.registers else ""
+    unless = registers or ("" if label.has_mixing else "the label has no sequence mixing")
+    if by_lag or unless:
+        yield check("convolution", what, "Remark G.5, eq. 76", boundaries.convolution, unless=unless)
+    else:
+        what = "Not so here, counted from the oldest token: convolutions with A and B give other rows."
+        yield differ("convolution", what, "Remark G.5, eq. 76", boundaries.convolution)
+
+    mixes = "mixing makes slots of all tokens" if label.has_mixing else ""
+    unless = no_selection or ("GLU has two scores a slot" if label.base == "G" else "") or mixes
+    unless = unless or ("RoPE turns the address of every slot" if label.rope else "")
+    unless = unless or ("a convolution reads across documents" if label.conv else "")
+    what = "A document before another adds its atoms: what changes is the norm, and what the new atoms say."
+    yield check("added document", what, "Proposition H.1", pool.prompt, unless=unless)
+    unless = no_selection or ("R(1) mixes noise with what is none" if label.mix1 else "")
+    what = "Of noise as likely as its negative, half of the slots are active on average."
+    yield check("spurious slots", what, "Proposition I.3", pool.spurious, 0, unless)
+
+    unless = no_selection or ("GLU has two scores a slot" if label.base == "G" else "") or no_mixing
+    unless = unless or ("RoPE turns the scores" if label.rope else "") or registers
+    what = "With the paper's weights, a row is ReLU(x2 + phi(c x1) x1) over the norm."
+    yield check("explicit construction", what, "Proposition I.2", boundaries.construction, unless=unless, make=narrow)
+    what = "Its kinks lie on a curve, where its slope jumps: no union of hyperplanes."
+    yield differ("curved kink", what, "Proposition I.2", boundaries.curved_kink, unless=unless, make=narrow)

@@ -36,6 +36,7 @@ class Decodable(Protocol):
     variant: Variant
     allocation: Allocation
     max_len: int
+    causal: bool
     q: nn.Linear
     k_conv: nn.Module | None
     contrast: nn.Module | None
@@ -90,6 +91,7 @@ class Cache:
 
 def prefill(mixer: Decodable, x: Tensor, slide: bool = False) -> tuple[Tensor, Cache]:
     """Rows of a prompt and the cache after it: see :meth:`DynamicMLP.prefill`."""
+    _check_causal(mixer)
     if x.dim() != 3:
         raise TrainingError(f"{mixer.variant}: a prompt is (B, T, D), not {tuple(x.shape)}")
     whole = x[:, : mixer.max_len] if slide else x  # rows beyond see a window each
@@ -104,6 +106,7 @@ def prefill(mixer: Decodable, x: Tensor, slide: bool = False) -> tuple[Tensor, C
 
 def step(mixer: Decodable, x: Tensor, cache: Cache | None = None, slide: bool = False) -> tuple[Tensor, Cache]:
     """The row of a token and the cache after it: see :meth:`DynamicMLP.step`."""
+    _check_causal(mixer)
     if x.dim() != 2:
         raise TrainingError(f"{mixer.variant}: a step takes one token of each sequence, (B, D), not {tuple(x.shape)}")
     if cache and len(x) != len(cache.storage.k):
@@ -119,6 +122,11 @@ def step(mixer: Decodable, x: Tensor, cache: Cache | None = None, slide: bool = 
     else:
         o = mixer.attend(seen, seen.k.shape[2] - 1, is_step=True)
     return mixer.read_out(o, row)[:, 0], cache
+
+
+def _check_causal(mixer: Decodable) -> None:
+    if not mixer.causal:
+        raise TrainingError(f"{mixer.variant}: a mixer of all tokens cannot decode; build it with causal=True")
 
 
 def _empty(mixer: Decodable, x: Tensor) -> Cache:

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from madbench.errors import TrainingError, did_you_mean
 from madbench.mixers.derivatives import refuse_second
+from madbench.mixers.inputs import check_sequences
 from madbench.mixers.probe import LagKernel, Probe, by_lag
 from madbench.mixers.recompute import recomputed
 from madbench.mixers.srg import decoding, tiled
@@ -23,11 +24,14 @@ from madbench.mixers.srg.parts import (
     SequenceMixing,
     ShortConv,
     activate,
+    appended,
     lag_readout,
     lag_scores,
     newest_first,
+    parted,
     rotary_angles,
     rotate,
+    turned,
 )
 from madbench.mixers.srg.reference import reference
 from madbench.mixers.srg.stacked import attend_stacked
@@ -46,7 +50,7 @@ MIXED_TILED_FROM_BYTES = 2**18  # of the same with mixing, of which tiles need f
 class Maps:
     """What every row computes on the way to its output, in its S slots; slots that it cannot see are zero.
 
-    S is T, and as many more as there are registers, which come first.
+    S is T, and as many more as there are registers, which come first, or last.
     """
 
     scores: Tensor  # z (B, H_q, T, S)
@@ -56,7 +60,7 @@ class Maps:
 
 
 class DynamicMLP(nn.Module):
-    """One causal mixer (paper eq. 7-11, appendices G, J, L): each head is a two-layer MLP instantiated from the prefix.
+    """One mixer (paper eq. 7-11, appendices G, J, L): each head is a two-layer MLP instantiated from the prefix.
 
     For row t, with ``l`` running over the slots of its prefix::
 
@@ -68,10 +72,11 @@ class DynamicMLP(nn.Module):
     the convolution acts on the inputs of K and V only, and slots of the layout without ``o`` are counted from the
     oldest token.
 
-    Three letters are not in the paper's Table 1. D: ``a_t = softmax(h_t^1) - lambda softmax(h_t^2)``, and a head's
-    output is (1 - lambda_init) RMSNorm of what it reads out (Ye et al. 2024). k: learned rows are the first slots of
-    every prefix, scored by the query as it is before RoPE, so that they have no position (H.5). a: W_v and W_o are each
-    the sum of a matrix and of a product of two thin ones, which starts at zero (Proposition 2.6).
+    Four letters are not in the paper's Table 1. D: ``a_t = softmax(h_t^1) - lambda softmax(h_t^2)``, and a head's
+    output is (1 - lambda_init) RMSNorm of what it reads out (Ye et al. 2024). L: ``a_t = L2Norm(h_t)``, which reads
+    every slot with its sign (H.10). k: learned rows are the first slots of every prefix, scored by the query as it is
+    before RoPE, so that they have no position (H.5). a: W_v and W_o are each the sum of a matrix and of a product of
+    two thin ones, which starts at zero (Proposition 2.6).
 
     Args:
         allocation: label, width, heads, maximum length and ranks, from :func:`madbench.mixers.srg.budget.solve`.
@@ -79,11 +84,17 @@ class DynamicMLP(nn.Module):
         rope_order: ``before_gate`` as in the paper, or ``after_gate``: then scores depend on offsets alone beside g
         too.
         lambda_init: of D.
+        position_rows: of mixing without ``o``: ``from_start``, or ``from_end`` as the paper's public code slices its
+        tables, so that a position's row depends on the length of the whole input.
+        register_place: of k with mixing: ``first``, or ``last``, behind a row's last token.
+        causal: whether a row sees the tokens up to its own, or all: by lag, slot l of row t of T is then the token
+            (t - l) mod T, so that the last row is that of the causal mixer. A convolution still reads earlier tokens.
         path: ``auto``, or one of ``reference`` (float64 loops), ``dense`` (all rows at once), ``chunked`` (blocks of
             ``chunk`` rows, recomputed in the backward pass; peak memory B H chunk T instead of B H T T), ``tiled``
-            (blocks that stay in a CPU's cache, with gradients by hand; neither D nor registers),
+            (blocks that stay in a CPU's cache, with gradients by hand; of causal S, R and G without registers),
             ``sdpa`` (torch's scaled dot product attention; S and D without mixing and registers only) and ``fused``
-            (Triton kernels, on a GPU; neither D nor registers, nor S without mixing). All compute the same function.
+            (Triton kernels, on a GPU; of causal S, R and G without registers, and not S without mixing). All compute
+            the same function.
         chunk: rows of a block.
 
     Parameters: exactly ``allocation.total``.
@@ -99,6 +110,9 @@ class DynamicMLP(nn.Module):
         chunk: int = 128,
         rope_order: str = "before_gate",
         lambda_init: float = 0.8,
+        position_rows: str = "from_start",
+        register_place: str = "first",
+        causal: bool = True,
     ):
         super().__init__()
         if path not in PATHS:
@@ -106,19 +120,22 @@ class DynamicMLP(nn.Module):
         self.allocation, self.variant, self.max_len = allocation, allocation.label, allocation.size.max_len
         self.n_head, self.query_heads = allocation.size.n_head, allocation.query_heads
         self.rope, self.chunk, self.by_lag = rope, chunk, allocation.label.layout == "lag"
+        self.position_rows, self.register_place, self.causal = position_rows, register_place, causal
         self.rope_order, self.lambda_init, self.register_slots = rope_order, lambda_init, allocation.registers
         variant, d_model, r_qk, r_vo = allocation.label, allocation.size.d_model, allocation.r_qk, allocation.r_vo
         self.scale = allocation.qk_width**-0.5 if variant.has_softmax else 1.0
         self.uses_sdpa = variant.has_softmax and not (variant.has_mixing or variant.registers)
-        self.has_tiles = variant.base in tiled.TILED_BASES and not variant.registers
+        self.has_tiles = variant.base in tiled.TILED_BASES and not variant.registers and causal
         if path == "sdpa" and not self.uses_sdpa:
             what = "softmax attention without mixing and registers"
             raise TrainingError(f"path 'sdpa' computes {what}, not {variant}; use 'auto'")
-        self.has_kernel = not (why := fused.refusal(allocation))
+        why = fused.refusal(allocation) if causal else "kernels are causal"
+        self.has_kernel = not why
         if path == "fused" and why:
             raise TrainingError(f"path 'fused' cannot compute {variant}: {why}; use 'auto'")
         if path == "tiled" and not self.has_tiles:
-            raise TrainingError(f"path 'tiled' computes S, R and G without registers, not {variant}; use 'auto'")
+            what = f"{variant}{'' if causal else ' of all tokens'}"
+            raise TrainingError(f"path 'tiled' computes causal S, R and G without registers, not {what}; use 'auto'")
         self.path = path
         self.is_stacked = False
         """Whether it is called under ``vmap``, where operators that work head by head take models for heads."""
@@ -129,15 +146,16 @@ class DynamicMLP(nn.Module):
         self.o = nn.Linear(r_vo, d_model, bias=False)
         self.k_conv = ShortConv(d_model) if variant.conv else None
         self.v_conv = ShortConv(d_model) if variant.conv else None
-        self.qk_gate = nn.Linear(d_model, r_qk) if variant.gates else None
-        self.vo_gate = nn.Linear(d_model, r_vo) if variant.gates else None
+        self.qk_gate = nn.Linear(d_model, r_qk) if "qk_gate" in allocation.terms else None
+        self.vo_gate = nn.Linear(d_model, r_vo) if "vo_gate" in allocation.terms else None
         self.registers = nn.Parameter(torch.empty(allocation.registers, d_model)) if variant.registers else None
         thin = allocation.adapter_rank
         self.v_down, self.v_up = self._adapter(d_model, thin, r_vo) if variant.adapter else (None, None)
         self.o_down, self.o_up = self._adapter(r_vo, thin, d_model) if variant.adapter else (None, None)
         self.contrast = Contrast(allocation.qk_width, lambda_init) if variant.base == "D" else None
         self.head_norm = nn.RMSNorm(allocation.vo_width, eps=HEAD_NORM_EPS) if variant.base == "D" else None
-        tables = (allocation.slots, allocation.r)
+        self.is_from_end = position_rows == "from_end" and variant.has_mixing and not self.by_lag
+        tables = (allocation.slots, allocation.r, self.is_from_end)
         self.mix1 = SequenceMixing(d_model, self.query_heads, *tables) if variant.mix1 else None
         self.mix2 = SequenceMixing(d_model, self.n_head, *tables) if variant.mix2 else None
         self._draw()
@@ -164,10 +182,12 @@ class DynamicMLP(nn.Module):
         return nn.Linear(inputs, rank, bias=False), nn.Linear(rank, outputs, bias=False)
 
     def forward(self, x: Tensor, projected: Projected | None = None) -> Tensor:
-        """x (B, T, D) -> (B, T, D); row t depends on rows 0..t only. Raises ``TrainingError`` when T is 0 or too long.
+        """x (B, T, D) -> (B, T, D); row t of a causal mixer depends on rows 0..t only.
 
+        Raises ``TrainingError`` for x of another shape or of integers, and when T is 0 or too long.
         ``projected`` is what :meth:`project` makes of x, where it is at hand.
         """
+        check_sequences(x, self.variant)
         self.check_length(x.shape[1])
         path = self.resolve_path(x.shape[0], x.shape[1])
         if path == "reference":
@@ -176,7 +196,8 @@ class DynamicMLP(nn.Module):
         if path == "sdpa":
             v = projected.v if self.contrast is None else torch.cat((projected.v, projected.v), dim=1)
             refuse_second(path, (projected.q, projected.k, v))
-            o = self._by_head(_softmax_attention, projected.q, projected.k, v, None, None)
+            operator = _causal_attention if self.causal else _full_attention
+            o = self._by_head(operator, projected.q, projected.k, v, None, None)
             if self.contrast:
                 first, second = o.chunk(2, dim=1)
                 o = first - self.contrast() * second
@@ -194,8 +215,9 @@ class DynamicMLP(nn.Module):
 
     def reference(self, x: Tensor, rows: Sequence[int] | None = None) -> Tensor:
         """Rows of :meth:`forward`, of all unless ``rows`` says which, by loops in float64: (B, rows, D)."""
-        weights, settings = dict(self.named_parameters()), (self.rope, self.rope_order, self.lambda_init)
-        return reference(weights, self.variant, self.n_head, x, *settings, rows)
+        settings = (self.rope, self.rope_order, self.lambda_init, self.position_rows)
+        place = (self.register_place, self.causal)
+        return reference(dict(self.named_parameters()), self.variant, self.n_head, x, *settings, rows, *place)
 
     def prefill(self, x: Tensor, slide: bool = False) -> tuple[Tensor, Cache]:
         """Decodes a prompt at once: x (B, T, D) -> its rows (B, T, D) and the cache for the token after it.
@@ -210,16 +232,21 @@ class DynamicMLP(nn.Module):
         Equals row ``cache.position`` of :meth:`forward`. With mixing, more than ``max_len`` tokens are an error.
         ``slide`` keeps a window of the newest ``max_len``: its output is the last row of :meth:`forward` on them
         alone (paper, Theorem 2.3), unless a conv reads inputs before the window, or scores depend on absolute positions
-        because a gate follows RoPE or ``rope`` is ``mispaired``. Without gradients (``torch.inference_mode()``) the new
-        key and value are written where they stay; with them every step copies the cache.
+        because a gate follows RoPE or ``rope`` is ``mispaired``. With ``position_rows="from_end"`` a step is the last
+        row of :meth:`forward` on the tokens so far, of which a longer input gives another. Without gradients
+        (``torch.inference_mode()``) the new key and value are written where they stay; with them every step copies the
+        cache.
         """
         return decoding.step(self, x, cache, slide)
 
     def maps(self, x: Tensor, position: int = 0) -> Maps:
         """Scores, activations and weights of x (B, T, D), whose first row is at ``position``; of T x T each."""
+        check_sequences(x, self.variant)
         self.check_length(x.shape[1])
-        p, last = self._ordered(self.project(x, position)), self.register_slots
-        z = self._scores(p)
+        p = self.project(x, position)
+        last = self._last_token(0, p) + self.register_slots
+        p = self._ordered(p)
+        z = self._scores(p, 0)
         h, a, w, norm = self._weights(z, p, last)
         norm = 1 if norm is None else norm
         return Maps(z.tril(last), h.tril(last), a / norm, w / norm)
@@ -230,10 +257,14 @@ class DynamicMLP(nn.Module):
 
         Scores of G are those of the gate, whose sign decides (Proposition 2.4), and of D those of the first softmax.
         Without ``o`` slots are counted from the oldest token, so slot l of a row is again the one l steps before it.
-        Registers, which have no lag, are left out.
+        Registers, which have no lag, are left out. Raises ``TrainingError`` where rows see later tokens.
         """
-        maps, first = self.maps(x), self.register_slots
-        h, w = maps.hidden[:, : self.n_head, :, first:], maps.weights[..., first:]
+        if not self.causal:
+            raise TrainingError(
+                f"{self.variant}: a mixer of all tokens has no lags to probe; build it with causal=True"
+            )
+        maps, first = self.maps(x), self.register_slots if self.register_place == "first" else 0
+        h, w = (self._parted(slots, 0)[0] for slots in (maps.hidden[:, : self.n_head], maps.weights))
         if not self.by_lag:
             h, w = by_lag(h), by_lag(w)
         gates = {"QK": self.qk_gate, "VO": self.vo_gate}
@@ -243,9 +274,9 @@ class DynamicMLP(nn.Module):
             if mixing:
                 values[name] = mixing.strengths(x).transpose(1, 2)
                 strengths = values[name].mean((0, 1))
-                tables = (table[:, first:] for table in (mixing.A, mixing.B, mixing.p))
+                tables = (table[:, first : first + self.max_len] for table in (mixing.A, mixing.B, mixing.p))
                 kernels[name] = LagKernel(*tables, strengths, self.variant.layout)
-        return Probe(w, h, None if self.variant.has_softmax else h > 0, values, kernels)
+        return Probe(w, h, h > 0 if self.variant.has_selection else None, values, kernels)
 
     def resolve_path(self, batch: int, length: int) -> str:
         """The path that :meth:`forward` takes for an input of this shape, on this device and in this arithmetic."""
@@ -269,8 +300,6 @@ class DynamicMLP(nn.Module):
 
     def check_length(self, length: int) -> None:
         """Raises ``TrainingError`` for a length that it has no rows for."""
-        if length == 0:
-            raise TrainingError(f"{self.variant}: 0 tokens; a sequence has at least one")
         if self.variant.has_mixing and length > self.max_len:
             limit = f"its mixing tables hold max_len = {self.max_len}; build it with a larger max_len"
             raise TrainingError(f"{self.variant}: {length} tokens, but {limit}")
@@ -315,14 +344,37 @@ class DynamicMLP(nn.Module):
         return Projected(q, k, v, s1, s2, to_registers)
 
     def _ordered(self, p: Projected) -> Projected:
-        return replace(p, k=newest_first(p.k), v=newest_first(p.v)) if self.by_lag else p
+        return replace(p, k=newest_first(p.k), v=newest_first(p.v)) if self.by_lag and self.causal else p
 
-    def _scores(self, p: Projected, is_step: bool = False) -> Tensor:
-        """(B, H_q, M, registers + W); what stands in slots that a row cannot see has no meaning."""
+    def _last_token(self, first_row: int, p: Projected) -> int:
+        """The last token that the first row of a block sees; without causality the last of all."""
+        return first_row if self.causal else p.k.shape[2] - 1
+
+    def _scores(self, p: Projected, first_row: int, is_step: bool = False) -> Tensor:
+        """(B, H_q, M, W + registers); what stands in slots that a row cannot see has no meaning."""
         q = p.q * self.scale if self.variant.has_softmax else p.q
-        z = lag_scores(q, p.k) if self.by_lag and not is_step else q @ p.k.transpose(-1, -2)
-        z = z.flip(-1) if self.by_lag and is_step else z
-        return z if p.to_registers is None else torch.cat((p.to_registers * self.scale, z), dim=-1)
+        if self.by_lag and self.causal and not is_step:
+            z = lag_scores(q, p.k)
+        else:
+            z = self._by_slot(q @ p.k.transpose(-1, -2), first_row, is_step)
+        if p.to_registers is None:
+            return z
+        to_registers = p.to_registers * self.scale
+        if self.register_place == "first":
+            return torch.cat((to_registers, z), dim=-1)
+        return appended(z, to_registers, self._last_token(first_row, p))
+
+    def _by_slot(self, z: Tensor, first_row: int, is_step: bool) -> Tensor:
+        """Tokens (B, heads, M, W) of a step, or of rows that see all, from their positions to their slots, and back."""
+        if not self.by_lag:
+            return z
+        return z.flip(-1) if is_step else turned(z, first_row)
+
+    def _parted(self, w: Tensor, last: int) -> tuple[Tensor, Tensor]:
+        """Slots of tokens and of registers, where the first row sees tokens up to ``last``."""
+        if self.register_place == "first":
+            return w[..., self.register_slots :], w[..., : self.register_slots]
+        return parted(w, self.register_slots, last)
 
     def _weights(self, z: Tensor, p: Projected, last: int) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
         """h, a and w of :class:`Maps` from scores, of which the first row sees those up to the slot ``last``.
@@ -338,14 +390,15 @@ class DynamicMLP(nn.Module):
 
         Those of a step, which has one row, are by position in either layout.
         """
-        *_, w, norm = self._weights(self._scores(p, is_step), p, first_row + self.register_slots)
-        of_tokens = w[..., self.register_slots :]
-        if self.by_lag and not is_step:
+        last = self._last_token(first_row, p)
+        *_, w, norm = self._weights(self._scores(p, first_row, is_step), p, last + self.register_slots)
+        of_tokens, of_registers = self._parted(w, last) if self.register_slots else (w, None)
+        if self.by_lag and self.causal and not is_step:
             o = lag_readout(of_tokens, p.v)
         else:
-            o = (of_tokens.flip(-1) if self.by_lag else of_tokens) @ p.v
-        if self.registers is not None:
-            o = o + w[..., : self.register_slots] @ self._register_values()
+            o = self._by_slot(of_tokens, first_row, is_step) @ p.v
+        if of_registers is not None:
+            o = o + of_registers @ self._register_values()
         return o if norm is None else (o / norm).to(o.dtype)
 
     def _register_values(self) -> Tensor:
@@ -356,7 +409,7 @@ class DynamicMLP(nn.Module):
 
     def _by_head(self, operator: Callable[..., Tensor], *rows: Tensor | None) -> Tensor:
         """``operator`` on what the rows of the heads became; with a leading axis of models under ``vmap``."""
-        tables = (mixing and mixing.tables for mixing in (self.mix1, self.mix2))
+        tables = (mixing and mixing.tables(rows[0].shape[-2]) for mixing in (self.mix1, self.mix2))
         inputs = (self.variant.base, self.by_lag, *rows, *tables)
         return attend_stacked(operator, *inputs) if self.is_stacked else operator(*inputs)
 
@@ -366,7 +419,8 @@ class DynamicMLP(nn.Module):
             end = min(start + self.chunk, length)
             of_rows = (p.q, p.s1, p.s2, p.to_registers)
             q, s1, s2, to_registers = (None if t is None else t[:, :, start:end] for t in of_rows)
-            seen = slice(length - end, None) if self.by_lag else slice(0, end)
+            seen = slice(0, end if self.causal and not self.is_from_end else length)
+            seen = slice(length - end, None) if self.by_lag and self.causal else seen
             block = (q, whole.k[:, :, seen], whole.v[:, :, seen], s1, s2, to_registers)
             blocks.append(recomputed(self._attend_block, start, *block, module=self))
         return torch.cat(blocks, dim=2)
@@ -384,8 +438,12 @@ class DynamicMLP(nn.Module):
         return self.o(o) + self.o_up(self.o_down(o)) if self.o_down else self.o(o)
 
 
-def _softmax_attention(base: str, by_lag: bool, q: Tensor, k: Tensor, v: Tensor, *_: None) -> Tensor:
+def _causal_attention(base: str, by_lag: bool, q: Tensor, k: Tensor, v: Tensor, *_: None) -> Tensor:
     return F.scaled_dot_product_attention(q, k, v, is_causal=True)
+
+
+def _full_attention(base: str, by_lag: bool, q: Tensor, k: Tensor, v: Tensor, *_: None) -> Tensor:
+    return F.scaled_dot_product_attention(q, k, v)
 
 
 def _split_heads(x: Tensor, heads: int) -> Tensor:

@@ -43,8 +43,14 @@ class Settings:
     """A true rotation, or angles laid out for half-split pairs on interleaved pairs, as the paper's public code has."""
     rope_order: Literal["before_gate", "after_gate"] = field(default="before_gate", metadata=NOT_AT_DEFAULT)
     """Of labels with p and g: RoPE before the QK gate, as in the paper, or after it: scores depend on offsets alone."""
+    position_rows: Literal["from_start", "from_end"] = field(default="from_start", metadata=NOT_AT_DEFAULT)
+    """Of mixing without o: which rows of longer tables an input has, the first, or the last as in the public code."""
+    gates: Literal["both", "qk", "vo"] = field(default="both", metadata=NOT_AT_DEFAULT)
+    """Of labels with g: which sides the current token gates; the other has no gate and saves its parameters."""
     registers: int = field(default=4, metadata=NOT_AT_DEFAULT)
     """Of labels with k: how many learned rows stand before the tokens."""
+    register_place: Literal["first", "last"] = field(default="first", metadata=NOT_AT_DEFAULT)
+    """Of labels with k and mixing: registers are the first slots, or those behind a row's last token, as in X || R."""
     adapter_rank: int = field(default=4, metadata=NOT_AT_DEFAULT)
     """Of labels with a: rank of the matrices added to W_v and W_o."""
     lambda_init: float = field(default=0.8, metadata=NOT_AT_DEFAULT)
@@ -78,10 +84,11 @@ class SRGFamily(ListedFamily):
 
     name = ""
     version = "1"
+    is_bidirectional = True
     Settings = Settings
     mixers: ClassVar = {name: name for name in ALIASES}
     description = "Attention read as a two-layer network made of the tokens, with one letter for each part (HyperMLP)."
-    syntax = "S|R|G|D[-pcgka][-q|v][-1|2|12[o]][!]"
+    syntax = "S|R|G|D|L[-pcgka][-q|v][-1|2|12[o]][!]"
     example = "G-cg-q-12o"
     labels = staticmethod(every_variant)
     factor_names, factor_order, level_order = FACTOR_NAMES, FACTORS, LEVELS
@@ -129,8 +136,12 @@ class SRGFamily(ListedFamily):
         return rows
 
     def effective(self, allocation: Allocation, settings: Mapping[str, Any]) -> dict[str, Any]:
-        """Settings other than mixing rank and multiple; of one pair of coordinates both rotations are the same."""
-        idle = ("mix_rank", "rank_multiple", *(["rope"] if allocation.qk_width <= 2 else []))
+        """Settings other than mixing rank and multiple that decide something of this mixer.
+
+        Of one pair of coordinates both rotations are the same; without a QK gate nothing comes before RoPE or after it.
+        """
+        idle = ["mix_rank", "rank_multiple", *["rope"] * (allocation.qk_width <= 2)]
+        idle += ["rope_order"] * (allocation.gates == "vo")
         return {name: value for name, value in settings.items() if name not in idle}
 
     def traits(self, label: Variant) -> Traits:
@@ -141,12 +152,16 @@ class SRGFamily(ListedFamily):
             "rank_multiple": True,
             "rope": label.rope,
             "rope_order": label.rope and label.gates,
+            "position_rows": label.has_mixing and label.layout == "position",
+            "gates": label.gates,
             "registers": label.registers,
+            "register_place": label.registers and label.has_mixing,
             "adapter_rank": label.adapter,
             "lambda_init": label.base == "D",
         }
         return Traits(
             settings=tuple(name for name, is_read in reads.items() if is_read),
+            shorter_settings=("position_rows",),
             outputs=("o.weight",),
             without_decay=tuple(diagonals),
             own_start=("v_up", "o_up") if label.adapter else (),
@@ -158,13 +173,14 @@ class SRGFamily(ListedFamily):
 
     def solve(self, label: Variant, size: Size, settings: Settings) -> Allocation:
         own = (settings.registers * label.registers, settings.adapter_rank * label.adapter)
-        return solve(label, size, settings.mix_rank, settings.rank_multiple, *own)
+        gates = settings.gates if label.gates else "both"
+        return solve(label, size, settings.mix_rank, settings.rank_multiple, *own, gates)
 
-    def build(self, allocation: Allocation, settings: Settings, path: str = "auto") -> DynamicMLP:
+    def build(self, allocation: Allocation, settings: Settings, path: str = "auto", causal: bool = True) -> DynamicMLP:
         from madbench.mixers.srg.dynamic_mlp import DynamicMLP
 
-        own = {name: getattr(settings, name) for name in ("rope", "rope_order", "lambda_init")}
-        return DynamicMLP(allocation, path=path, **own)
+        names = ("rope", "rope_order", "lambda_init", "position_rows", "register_place")
+        return DynamicMLP(allocation, path=path, causal=causal, **{name: getattr(settings, name) for name in names})
 
     def checks(self, label: Variant) -> Iterable[Check]:
         """The general checks, every path against the reference, the budget, and what the paper proves."""

@@ -3,15 +3,15 @@
 ::
 
     label    = base, [ "-" features ], [ "-" rank ], [ "-" mixing ], [ "!" ]
-    base     = "S" | "R" | "G" | "D"
+    base     = "S" | "R" | "G" | "D" | "L"
     features = "p"? "c"? "g"? "k"? "a"?    at least one letter
     rank     = "q" | "v"
     mixing   = ("1" | "2" | "12"), ["o"]
 
 Three rules hold beyond the syntax. ``q`` and ``v`` meet the budget and ``!`` lifts it, so they exclude each
 other. A label that adds parameters (``g``, ``k``, ``a``, ``1``, ``2``) says where they are saved: ``q``, ``v`` or
-``!``. A label that adds none has nothing for ``!`` to lift. That leaves 2,688 labels, 504 of them in the letters of the
-HyperMLP paper's Table 1, which are all but ``D``, ``k`` and ``a``.
+``!``. A label that adds none has nothing for ``!`` to lift. That leaves 3,360 labels, 504 of them in the letters of the
+HyperMLP paper's Table 1, which are all but ``D``, ``L``, ``k`` and ``a``.
 
 The syntax, the messages, the nearest label, the explanations, the help and the factors in which two labels differ all
 derive from ``LETTERS``. Sources name places in the HyperMLP paper.
@@ -67,7 +67,7 @@ class Letter(Explanation):
 
 _ROPE_THEN_GATE = Explanation("p", "RoPE",
     "Queries and keys are rotated by position; the QK gate then scales the rotated query, so that a score depends on"
-    " absolute positions too, and Theorem 2.3 does not hold. rope_order=after_gate turns the order round.",
+    " absolute positions too, and Theorem 2.3 does not hold. rope_order=after_gate reverses the order.",
     "q_t . k_i -> (q_t Rot(t) M(1)(x_t)) . (k_i Rot(i))", "RoPE as an edit of W(1), Section 2.2",
 )  # fmt: skip
 LETTERS = (
@@ -89,6 +89,11 @@ LETTERS = (
         "a_t = softmax(h_t^1) - lambda softmax(h_t^2), o_t <- (1 - lambda_init) RMSNorm(o_t)",
         "DiffTrans, Table 2; Ye et al. 2024, eq. 1-3",
         "base", "base", "D", terms=("contrast", "head_norm"), raises_budget=True, is_in_table1=False),
+    Letter("L", "L2Norm without a gate",
+        "Scores are normalised over the prefix and weigh their tokens with their signs: every slot is read, none is"
+        " selected.",
+        "a_t = h_t / sqrt(|h_t|^2 + eps)", "linear attention, Proposition 2.6 (iii) and H.10",
+        "base", "base", "L", is_in_table1=False),
     Letter("p", "RoPE",
         "Queries and keys are rotated by position, so a score sees positions only through the distance of two tokens.",
         "q_t . k_i -> q_t Rot(t - i) k_i", "RoPE as an edit of W(1), Section 2.2",
@@ -98,12 +103,13 @@ LETTERS = (
         "k_i = conv_k(x)_i W_k, v_i = conv_v(x)_i W_v", "KV depthwise convolution, Section 3 and Appendix L",
         "features", "conv", terms=("conv",), raises_budget=True),
     Letter("g", "QK and VO gates",
-        "The current token scales each channel of the QK and of the VO width.",
+        "The current token scales each channel of the QK and of the VO width; of one side alone with gates=qk or"
+        " gates=vo.",
         "M(j)(x_t) = Diag(sigmoid(x_t W_M(j) + b_M(j)))", "M(1) and M(2), Section 2.4",
         "features", "gates", terms=("qk_gate", "vo_gate")),
     Letter("k", "registers",
         "Learned rows stand before the tokens of every prefix: each adds a slot with a key and a value. They have no"
-        " position and no convolution; with mixing, they are the first slots.",
+        " position and no convolution; with mixing, they are the first slots, or the last with register_place=last.",
         "X -> [R; X], R in R^(k x d)", "registers, Proposition 2.6 (iv) and H.5",
         "features", "registers", terms=("registers",), is_in_table1=False),
     Letter("a", "V and O adapters",
@@ -134,7 +140,7 @@ LETTERS = (
         "row(l) = t - l, l = 0 .. t-1", "reverse-offset layout, Theorem 2.3 and Appendix F.1",
         "mixing", "layout", "lag", needs="12"),
     Letter("!", "over budget",
-        "No rank is compressed; the budget is reported and not enforced, so the result is an upper bound.",
+        "No rank is compressed: the label exceeds the budget, which is reported, and is an upper bound.",
         "r_qk = r_vo = d", "over-parameterised upper bound, Section 3",
         "budget", "over"),
 )  # fmt: skip
@@ -159,7 +165,7 @@ MATCHED = Explanation("", "no rank compressed",
 class Variant:
     """One mixer of the S/R/G grammar; ``str`` gives its label. A combination outside it is a ``LabelError``."""
 
-    base: Literal["S", "R", "G", "D"]  # softmax, ReLU of L2-normalised scores, GLU, difference of softmaxes
+    base: Literal["S", "R", "G", "D", "L"]  # softmax, ReLU of L2-normalised scores, GLU, two softmaxes, no gate
     rope: bool = False  # p: queries and keys are rotated by position
     conv: bool = False  # c: depthwise causal convolutions over the K and V inputs
     gates: bool = False  # g: the current token gates the QK and VO widths
@@ -216,6 +222,11 @@ class Variant:
     @property
     def has_softmax(self) -> bool:
         return self.base in ("S", "D")
+
+    @property
+    def has_selection(self) -> bool:
+        """Whether the sign of a score selects its slot."""
+        return self.base in ("R", "G")
 
     @property
     def is_in_table1(self) -> bool:
@@ -281,7 +292,7 @@ def every_variant() -> tuple[Variant, ...]:
 
 @functools.cache
 def every_label() -> tuple[str, ...]:
-    """The 2,688 labels of the grammar, in the order of ``every_variant``."""
+    """The 3,360 labels of the grammar, in the order of ``every_variant``."""
     return tuple(map(str, every_variant()))
 
 

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from madbench.mixers import Size, path_checks
 from madbench.mixers.checks import SMALL, sample
-from madbench.mixers.residuals import Residual, decoded, difference, filled
+from madbench.mixers.residuals import Residual, decoded, difference, filled, largest
 from madbench.mixers.srg.dynamic_mlp import DynamicMLP
 from madbench.mixers.srg.grammar import Variant
 from madbench.mixers.srg.parts import EPS
@@ -62,16 +62,23 @@ def dynamic_mlp(mixer: DynamicMLP, x: Tensor) -> float:
             a = torch.softmax(hidden / mixer.allocation.qk_width**0.5, dim=-1)
         else:
             gate = hidden[: mixer.n_head]
-            a = F.relu(gate / gate.square().sum(-1, keepdim=True).add(1e-12).sqrt())
+            a = gate / gate.square().sum(-1, keepdim=True).add(1e-12).sqrt()
+            a = a if mixer.variant.base == "L" else F.relu(a)
         if mixer.variant.base == "G":
             a = a * F.softplus(hidden[mixer.n_head :])
         actual.append((a[:, None] @ second).sum(0)[0])
     return difference(torch.stack(actual), expected)
 
 
-def dynamic_weights(mixer: DynamicMLP, x: Tensor) -> tuple[Tensor, Tensor]:
-    """W(1) (H_q, D, S) and W(2) (H, S, D) of the last row of x (T, D), multiplied out of the parameters (eq. 9, 10)."""
-    w, label, (length, token) = dict(mixer.named_parameters()), mixer.variant, (len(x), x[-1])
+def dynamic_weights(
+    mixer: DynamicMLP, x: Tensor, gated_by: Tensor | None = None, mixed_by: Tensor | None = None
+) -> tuple[Tensor, Tensor]:
+    """W(1) (H_q, D, S) and W(2) (H, S, D) of the last row of x (T, D), multiplied out of the parameters (eq. 9, 10).
+
+    M(1), M(2) are of the last token or of ``gated_by``, R(1), R(2) of it or of ``mixed_by``.
+    """
+    w, label, length = dict(mixer.named_parameters()), mixer.variant, len(x)
+    token, mixed_by = (x[-1] if own is None else own for own in (gated_by, mixed_by))
     registers = w["registers"] if label.registers else x[:0]
     count = length + len(registers)
     w_v, w_o = w["v.weight"], w["o.weight"]
@@ -93,18 +100,13 @@ def dynamic_weights(mixer: DynamicMLP, x: Tensor) -> tuple[Tensor, Tensor]:
         columns = [w_q @ gate @ w_k @ register for register in registers]
         columns += [at_end @ torch.matrix_exp(turn * i).T @ w_k @ k_in[i] for i in slots]
         first = torch.stack(columns, dim=1)
-        weights[0].append(first @ mixing_matrix(w, "mix1", head, token, count) if label.mix1 else first)
+        weights[0].append(first @ mixing_matrix(w, "mix1", head, mixed_by, count) if label.mix1 else first)
     width, pool = mixer.allocation.vo_width, torch.cat((registers, v_in[list(slots)]))
     for head in range(mixer.n_head):
         rows = slice(head * width, (head + 1) * width)
         second = pool @ w_v[rows].T @ torch.diag(vo_gate[rows]) @ w_o[:, rows].T
-        weights[1].append(mixing_matrix(w, "mix2", head, token, count).T @ second if label.mix2 else second)
+        weights[1].append(mixing_matrix(w, "mix2", head, mixed_by, count).T @ second if label.mix2 else second)
     return torch.stack(weights[0]), torch.stack(weights[1])
-
-
-def _largest(*residuals: float) -> float:
-    """The largest residual; NaN where one is NaN."""
-    return float(torch.tensor(residuals, dtype=torch.float64).max())
 
 
 def extension(mixer: DynamicMLP, x: Tensor) -> float:
@@ -118,7 +120,7 @@ def extension(mixer: DynamicMLP, x: Tensor) -> float:
         transposed = mix.right_transposed(torch.eye(WINDOW).double(), s)
         residuals += [difference(block, whole[..., :WINDOW, :WINDOW]), difference(whole[0], expected)]
         residuals.append(difference(transposed.transpose(-1, -2), block))
-    return _largest(*residuals)
+    return largest(*residuals)
 
 
 def truncation(mixer: DynamicMLP, x: Tensor) -> float:
@@ -178,7 +180,7 @@ def bend(mixer: DynamicMLP, x: Tensor, is_static: bool = False) -> float:
 
     lines = (-0.5, 0.0, 0.5)
     coarse = [switches(u) for u in lines]
-    return _largest(*map(bend_of, sorted(set.intersection(*map(set, coarse)))[:3]))
+    return largest(*map(bend_of, sorted(set.intersection(*map(set, coarse)))[:3]))
 
 
 def update_subspace(mixer: DynamicMLP, x: Tensor) -> float:
@@ -216,6 +218,14 @@ def linear(mixer: DynamicMLP, x: Tensor) -> float:
     return difference(signed, full) + unread + float((mixer(x) - y).norm() == 0)
 
 
+def full_pool(mixer: DynamicMLP, x: Tensor) -> float:
+    """L against what is selected less what is not: h = ReLU(h) - ReLU(-h)."""
+    y, mixer.variant = mixer(x), replace(mixer.variant, base="R")
+    selected = mixer(x)
+    _scale_scores(mixer, -1.0)
+    return difference(selected - mixer(x), y)
+
+
 def vo_gate(mixer: DynamicMLP, x: Tensor) -> float:
     y, before = mixer(x), mixer.maps(x).activations
     mixer.vo_gate.weight.neg_()
@@ -242,7 +252,7 @@ def rope(
         mixer, x = mixer.float(), x.float()
     with torch.autocast("cpu", torch.bfloat16, enabled=is_mixed):
         here = mixer.maps(x).scores
-        return _largest(*(difference(mixer.maps(x, position).scores, here) for position in positions))
+        return largest(*(difference(mixer.maps(x, position).scores, here) for position in positions))
 
 
 def norm(mixer: DynamicMLP, x: Tensor) -> float:
@@ -250,7 +260,7 @@ def norm(mixer: DynamicMLP, x: Tensor) -> float:
     mixer, x = mixer.float(), x.float()
     with torch.autocast("cpu", torch.bfloat16):
         p = mixer._ordered(mixer.project(x, 0))
-        h, _, _, norm = mixer._weights(mixer._scores(p), p, mixer.register_slots)
+        h, _, _, norm = mixer._weights(mixer._scores(p, 0), p, mixer.register_slots)
     gate = h[:, : mixer.n_head].double().tril(mixer.register_slots)
     return difference(norm.double(), gate.square().sum(-1, keepdim=True).add(EPS).sqrt())
 
@@ -280,7 +290,7 @@ def registers(mixer: DynamicMLP, x: Tensor) -> float:
     expected = expected / mixer.allocation.qk_width**0.5 if mixer.variant.has_softmax else expected
     scores = mixer.maps(x).scores
     mixer.registers, mixer.register_slots, mixer.mix1, mixer.mix2 = None, 0, None, None
-    return _largest(difference(scores[..., :count], expected), difference(scores[..., count:], mixer.maps(x).scores))
+    return largest(difference(scores[..., :count], expected), difference(scores[..., count:], mixer.maps(x).scores))
 
 
 def adapters(mixer: DynamicMLP, x: Tensor) -> float:
@@ -290,7 +300,7 @@ def adapters(mixer: DynamicMLP, x: Tensor) -> float:
     mixer.o.weight += up @ mixer.o_down.weight
     mixer.v.weight += mixer.v_up.weight @ mixer.v_down.weight
     mixer.v_up.weight.zero_()
-    return _largest(float(values[mixer.allocation.adapter_rank] / values[0]), difference(mixer(x), y))
+    return largest(float(values[mixer.allocation.adapter_rank] / values[0]), difference(mixer(x), y))
 
 
 def differential(mixer: DynamicMLP, x: Tensor) -> float:

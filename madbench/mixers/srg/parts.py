@@ -37,17 +37,17 @@ class Projected:
     v: Tensor  # (B, H, S, V)
     s1: Tensor | None  # (B, H_q, T, R) strengths of R(1)
     s2: Tensor | None  # (B, H, T, R) strengths of R(2)
-    to_registers: Tensor | None  # (B, H_q, T, registers) scores, the first slots of a row
+    to_registers: Tensor | None  # (B, H_q, T, registers) scores
 
 
 def activate(base: str, h: Tensor, first_row: int, contrast: Tensor | None = None) -> tuple[Tensor, Tensor | None]:
     """Hidden scores (B, heads, M, W) -> activations (B, H, M, W) and the norm (B, H, M, 1) still to divide by.
 
-    S is softmax, R is ReLU of L2Norm, G is Softplus times ReLU of L2Norm (paper, eq. 11) and takes 2H heads: the first
-    H gate, the last H scale; so does D, the first softmax less ``contrast`` times the second. Slots a row cannot see
-    come out as zero. L2Norm divides a row by one positive number and everything after it is linear, so R and G return
-    the row unnormalised together with its norm, and the caller divides the (much shorter) output row instead (paper,
-    Lemma B.2).
+    S is softmax, R is ReLU of L2Norm, L is L2Norm alone, G is Softplus times ReLU of L2Norm (paper, eq. 11) and takes
+    2H heads: the first H gate, the last H scale; so does D, the first softmax less ``contrast`` times the second. Slots
+    a row cannot see come out as zero. L2Norm divides a row by one positive number and everything after it is linear, so
+    R, L and G return the row unnormalised together with its norm, and the caller divides the (much shorter) output row
+    instead (paper, Lemma B.2).
     """
     if base in ("S", "D"):
         if first_row < h.shape[-1] - 1:
@@ -58,9 +58,9 @@ def activate(base: str, h: Tensor, first_row: int, contrast: Tensor | None = Non
             first, second = a.chunk(2, dim=-3)
             a = first - contrast * second
         return a, None
-    if base == "R":
+    if base in ("R", "L"):
         h = h.tril(first_row)
-        return F.relu(h), _norm(h)
+        return F.relu(h) if base == "R" else h, _norm(h)
     gate, scale = h.chunk(2, dim=-3)
     gate = gate.tril(first_row)
     return F.softplus(scale) * F.relu(gate), _norm(gate)
@@ -165,6 +165,40 @@ def lag_readout(w: Tensor, v_newest_first: Tensor) -> Tensor:
     return by_column @ v_newest_first
 
 
+def turned(z: Tensor, first_row: int) -> Tensor:
+    """(..., M, W) of rows from ``first_row`` on, all of which see W keys, by position -> by lag, and back.
+
+    Slot l of row t is the key at position (t - l) mod W: the lags of a causal row, then the keys behind it, the last
+    one first.
+    """
+    rows, slots = (torch.arange(size, device=z.device) for size in z.shape[-2:])
+    index = (first_row + rows[:, None] - slots) % len(slots)
+    return z.gather(-1, index.expand(z.shape))
+
+
+def appended(z: Tensor, registers: Tensor, last: int) -> Tensor:
+    """Slots of tokens (..., M, W) and of k registers (..., M, k) -> (..., M, W + k), registers behind a row's tokens.
+
+    The first row sees ``last`` + 1 tokens, each further row one more, up to W. What stands beyond has no meaning.
+    """
+    slots = torch.arange(z.shape[-1] + registers.shape[-1], device=z.device)
+    behind = slots - _seen(*z.shape[-2:], last, z.device)
+    index = torch.where(behind < 0, slots, z.shape[-1] + behind.clamp(0, registers.shape[-1] - 1))
+    return torch.cat((z, registers), dim=-1).gather(-1, index.expand(*z.shape[:-1], -1))
+
+
+def parted(w: Tensor, registers: int, last: int) -> tuple[Tensor, Tensor]:
+    """What :func:`appended` puts together: slots of tokens (..., M, W), zero beyond those seen, and of registers."""
+    rows, tokens = w.shape[-2], w.shape[-1] - registers
+    index = _seen(rows, tokens, last, w.device) + torch.arange(registers, device=w.device)
+    return w[..., :tokens].tril(last), w.gather(-1, index.expand(*w.shape[:-1], -1))
+
+
+def _seen(rows: int, tokens: int, last: int, device: torch.device) -> Tensor:
+    """Tokens that each row of a block sees, (M, 1)."""
+    return (last + 1 + torch.arange(rows, device=device)[:, None]).clamp(max=tokens)
+
+
 def mix(y: Tensor, into: Tensor, s: Tensor, out_of: Tensor, gain: Tensor) -> Tensor:
     """y (Diag(gain) + into Diag(s) out_of^T): y (B, heads, M, W), s (B, heads, M, R) -> (B, heads, M, W).
 
@@ -185,21 +219,22 @@ class SequenceMixing(nn.Module):
     """R = I + Diag(p) + A Diag(s_t) B^T, one of R(1), R(2) (paper, section 2.4, Lemma G.1); the matrix is never formed.
 
     ``A``, ``B`` (heads, L, r) and ``p`` (heads, L) are stored for the maximum length and sliced to the slots at hand,
-    so that slot 0 keeps its row at every length. ``s_t = sigmoid(gate(x_t))``. Parameters: heads L (2r + 1) in the
-    tables, d heads r + heads r in the gate.
+    so that slot 0 keeps its row at every length; with ``is_from_end`` the last slot does, whatever the length.
+    ``s_t = sigmoid(gate(x_t))``. Parameters: heads L (2r + 1) in the tables, d heads r + heads r in the gate.
     """
 
-    def __init__(self, d_model: int, heads: int, max_len: int, rank: int):
+    def __init__(self, d_model: int, heads: int, max_len: int, rank: int, is_from_end: bool = False):
         super().__init__()
-        self.heads = heads
+        self.heads, self.is_from_end = heads, is_from_end
         self.A = nn.Parameter(torch.empty(heads, max_len, rank))
         self.B = nn.Parameter(torch.empty(heads, max_len, rank))
         self.p = nn.Parameter(torch.empty(heads, max_len))
         self.gate = nn.Linear(d_model, heads * rank)
 
-    @property
-    def tables(self) -> Tables:
-        return self.A, self.B, self.p
+    def tables(self, slots: int) -> Tables:
+        """Those whose first rows are of ``slots`` slots; there may be more behind them."""
+        tables = (self.A, self.B, self.p)
+        return tuple(table[:, table.shape[1] - slots :] for table in tables) if self.is_from_end else tables
 
     def strengths(self, x: Tensor) -> Tensor:
         """x (B, T, D) -> s (B, heads, T, R)."""
@@ -214,12 +249,13 @@ class SequenceMixing(nn.Module):
         return self._mix(y, self.B, s, self.A)
 
     def _mix(self, y: Tensor, into: Tensor, s: Tensor, out_of: Tensor) -> Tensor:
-        into, out_of, p = (_first(table, y.shape[-1]) for table in (into, out_of, self.p))
+        into, out_of, p = (_rows(table, y.shape[-1], self.is_from_end) for table in (into, out_of, self.p))
         return mix(y, into, s, out_of, 1 + p[:, None])
 
 
-def _first(table: Tensor, slots: int) -> Tensor:
+def _rows(table: Tensor, slots: int, is_from_end: bool) -> Tensor:
     """The rows (heads, ``slots``, ...) of a table; as a copy in a program for all lengths, which the longest may be."""
+    first = table.shape[1] - slots if is_from_end else 0
     if is_symbolic(slots):
-        return table.index_select(1, torch.arange(slots, device=table.device))
-    return table[:, :slots]
+        return table.index_select(1, first + torch.arange(slots, device=table.device))
+    return table[:, first : first + slots]

@@ -23,15 +23,21 @@ def reference(
     rope: str,
     rope_order: str = "before_gate",
     lambda_init: float = 0.8,
+    position_rows: str = "from_start",
     rows: Sequence[int] | None = None,
+    register_place: str = "first",
+    causal: bool = True,
 ) -> Tensor:
     """x (B, T, D) -> the mixer's output (B, T, D) in float64, differentiable in ``x`` and in the parameters.
 
-    ``parameters`` is the state dict of a ``DynamicMLP``, any floating dtype; ``rope`` is ``rotation`` or ``mispaired``.
-    ``rows`` are those that are computed, of all unless given.
+    ``parameters`` is the state dict of a ``DynamicMLP``, any floating dtype; ``rope`` is ``rotation`` or ``mispaired``,
+    ``position_rows`` ``from_start`` or ``from_end``, ``register_place`` ``first`` or ``last``.
+    ``rows`` are those that are computed, of all unless given. A row sees the tokens up to its own, or all of them where
+    ``causal`` is false: by lag those behind it follow, the last one first.
     """
     w = {name: value.double() for name, value in parameters.items()}
-    settings = (rope, rope_order, lambda_init, range(x.shape[1]) if rows is None else rows)
+    rows = range(x.shape[1]) if rows is None else rows
+    settings = (rope, rope_order, lambda_init, position_rows, rows, register_place, causal)
     return torch.stack([_sequence(w, variant, n_head, sequence, *settings) for sequence in x.double()])
 
 
@@ -43,7 +49,10 @@ def _sequence(
     rope: str,
     rope_order: str,
     lambda_init: float,
+    position_rows: str,
     rows: Sequence[int],
+    register_place: str,
+    causal: bool,
 ) -> Tensor:
     query_heads = 2 * n_head if variant.base in "GD" else n_head
     k_in = convolve(x, w["k_conv.weight"]) if variant.conv else x
@@ -54,7 +63,7 @@ def _sequence(
         w_o = w_o + w["o_up.weight"] @ w["o_down.weight"]
     q, k, v = x @ w["q.weight"].T, k_in @ w["k.weight"].T, v_in @ w_v.T
     d_qk, d_vo = q.shape[1] // query_heads, v.shape[1] // n_head
-    gate = torch.sigmoid(x @ w["qk_gate.weight"].T + w["qk_gate.bias"]) if variant.gates else torch.ones_like(q)
+    gate = torch.sigmoid(x @ w["qk_gate.weight"].T + w["qk_gate.bias"]) if "qk_gate.weight" in w else torch.ones_like(q)
     unturned = q * gate
     if variant.rope:
         turned = q if rope_order == "before_gate" else unturned
@@ -69,45 +78,52 @@ def _sequence(
     if variant.base == "D":
         first, second = (w[f"contrast.q{i}"] @ w[f"contrast.k{i}"] for i in (1, 2))
         contrast = torch.exp(first) - torch.exp(second) + lambda_init
+    longer = 0  # rows of the tables before those of this input
+    if position_rows == "from_end" and variant.has_mixing and variant.layout == "position":
+        longer = w["mix1.A" if variant.mix1 else "mix2.A"].shape[1] - len(register_keys) - len(x)
     rows_of_output = []
     for t in rows:
-        # row(l): the registers, then the prefix in the order of its slots
-        order = list(range(t, -1, -1)) if variant.layout == "lag" else list(range(t + 1))
-        slots = len(register_keys) + t + 1
+        # row(l): the registers, then the tokens in the order of their slots; or the registers behind these
+        seen = t + 1 if causal else len(x)
+        order = [(t - lag) % len(x) for lag in range(seen)] if variant.layout == "lag" else list(range(seen))
+        slots = len(register_keys) + seen
         hidden = []
         for head in range(query_heads):
             columns = slice(head * d_qk, (head + 1) * d_qk)
-            z = torch.cat((register_keys[:, columns] @ unturned[t, columns], k[order, columns] @ q[t, columns]))
+            z = [register_keys[:, columns] @ unturned[t, columns], k[order, columns] @ q[t, columns]]
+            z = torch.cat(z if register_place == "first" else z[::-1])
             if variant.has_softmax:
                 z = z / d_qk**0.5
-            hidden.append(z @ mixing_matrix(w, "mix1", head, x[t], slots) if variant.mix1 else z)
+            hidden.append(z @ mixing_matrix(w, "mix1", head, x[t], slots, longer) if variant.mix1 else z)
         outputs = []
         for head in range(n_head):
             columns = slice(head * d_vo, (head + 1) * d_vo)
             if variant.has_softmax:
                 a = torch.softmax(hidden[head], dim=0)
             else:
-                a = F.relu(hidden[head] / torch.sqrt(hidden[head].square().sum() + 1e-12))
+                a = hidden[head] / torch.sqrt(hidden[head].square().sum() + 1e-12)
+                a = a if variant.base == "L" else F.relu(a)
             if variant.base == "G":
                 a = F.softplus(hidden[n_head + head]) * a
             if variant.base == "D":
                 a = a - contrast * torch.softmax(hidden[n_head + head], dim=0)
             if variant.mix2:
-                a = a @ mixing_matrix(w, "mix2", head, x[t], slots).T
-            o = a @ torch.cat((register_values[:, columns], v[order, columns]))
+                a = a @ mixing_matrix(w, "mix2", head, x[t], slots, longer).T
+            values = [register_values[:, columns], v[order, columns]]
+            o = a @ torch.cat(values if register_place == "first" else values[::-1])
             if variant.base == "D":
                 o = (1 - lambda_init) * w["head_norm.weight"] * o / torch.sqrt(o.square().mean() + 1e-5)
             outputs.append(o)
         o = torch.cat(outputs)
-        if variant.gates:
+        if "vo_gate.weight" in w:
             o = o * torch.sigmoid(w["vo_gate.weight"] @ x[t] + w["vo_gate.bias"])
         rows_of_output.append(w_o @ o)
     return torch.stack(rows_of_output)
 
 
-def mixing_matrix(w: dict[str, Tensor], name: str, head: int, x_t: Tensor, length: int) -> Tensor:
-    """I + Diag(p) + A Diag(s) B^T for one head and one row, as a (length, length) matrix."""
-    a, b, p = (w[f"{name}.{table}"][head, :length] for table in "ABp")
+def mixing_matrix(w: dict[str, Tensor], name: str, head: int, x_t: Tensor, length: int, first: int = 0) -> Tensor:
+    """I + Diag(p) + A Diag(s) B^T for one head and one row, (length, length), of the tables from row ``first`` on."""
+    a, b, p = (w[f"{name}.{table}"][head, first : first + length] for table in "ABp")
     rank = a.shape[1]
     of_head = slice(head * rank, (head + 1) * rank)
     s = torch.sigmoid(w[f"{name}.gate.weight"][of_head] @ x_t + w[f"{name}.gate.bias"][of_head])

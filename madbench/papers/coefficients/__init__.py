@@ -8,7 +8,7 @@ those of every other verb: :mod:`madbench.experiment` and :mod:`madbench.analysi
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
 from madbench.labels import expand
@@ -44,6 +44,7 @@ class Study:
     overrides: tuple[str, ...] = ()
     vary: Mapping[str, tuple[int, ...]] | None = None  # settings in which rows differ
     contrasts: tuple[Contrast, ...] = ()
+    shown: tuple[str, ...] = ()  # what is drawn against accuracy, and the readouts; all where none is named
 
     @property
     def labels(self) -> list[str]:
@@ -77,6 +78,14 @@ class Principle:
 
 
 @dataclass(frozen=True)
+class Figure:
+    """A figure of the paper."""
+
+    principle: str  # whose runs it is of
+    shown: tuple[str, ...] = ()  # see Study
+
+
+@dataclass(frozen=True)
 class Decision:
     """What the runs of a principle say."""
 
@@ -85,6 +94,7 @@ class Decision:
     frame: pd.DataFrame  # what the figure draws
     draw: Callable[..., Page]  # the figure, of a layout
     measured: TextTable | None = None  # beside the contrasts
+    remarks: Mapping[str, str] = field(default_factory=dict)  # numbers behind a verdict, by the same
 
     @property
     def figure(self) -> Page:

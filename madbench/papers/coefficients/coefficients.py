@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -37,7 +37,8 @@ CORRELATED = {"near_zero": "share near zero", "ratio": "near one / near zero"}
 COLUMNS = {"accuracy": ("Accuracy", "{:.1f}"), "near_zero": ("Near zero", "{:.3f}"), "raw_near_zero": ("raw", "{:.3f}")}
 COLUMNS |= {"near_one": ("Near one", "{:.4f}"), "ratio": ("Ratio", "{:.3g}")}
 """Headings and formats of the table, by quantity."""
-READOUT_PANEL = "φ near zero"
+READOUT, READOUT_PANEL = "readout", "φ near zero"
+"""The near-zero sets of the readouts, by the name that a study has for them and by the title of their panel."""
 
 
 def measure(results: Results) -> pd.DataFrame:
@@ -93,14 +94,14 @@ def first_examples(job: Job) -> Tensor:
 
 def decide_rank(principle: Principle, study: Study, results: Results) -> Decision:
     """Spearman's correlation of accuracy with the shares over labels, seed by seed."""
-    rows = measure(results)
+    rows, shown = measure(results), study.shown or (*CORRELATED, READOUT)
     lines, of_correlations, verdicts, listed = [], [], {}, []
     for task, of_task in rows.groupby("task", sort=False):
         lines.append([title(task)])
         for label, seeds in of_task.groupby("label", sort=False):
             means = (form.format(seeds[quantity].mean()) for quantity, (_, form) in COLUMNS.items())
             lines.append([f"  {label}", *means, str(len(seeds))])
-        for quantity in CORRELATED:
+        for quantity in filter(shown.__contains__, CORRELATED):
             sample, panel = correlations(of_task, quantity), _panel(task, quantity)
             verdicts[panel] = correlation_verdict(sample)
             listed.append(f"{panel}: {', '.join(with_minus(f'{rho:+.2f}') for rho in sample.values)}")
@@ -119,12 +120,16 @@ def decide_rank(principle: Principle, study: Study, results: Results) -> Decisio
         _panel(task, quantity): {"xlabel": name, "ylabel": "accuracy, %", "xscale": scale}
         for task in study.tasks
         for (quantity, name), scale in zip(CORRELATED.items(), ("linear", "log"))
+        if quantity in shown
     }
-    axes_of[READOUT_PANEL] = {"xlabel": "score s", "ylabel": "φ(s)", "xticks": (-12, -8, -4, 0)}
-    notes = ["A point a seed.", f"Shaded: |φ(s)| up to {NEAR_ZERO}, its near-zero set."]
-    bands, protocol = {READOUT_PANEL: NEAR_ZERO}, " ".join(results.sentences(MAD))
+    notes, bands, protocol = ["A point a seed."], {}, " ".join(results.sentences(MAD))
+    if READOUT in shown:
+        axes_of[READOUT_PANEL] = {"xlabel": "score s", "ylabel": "φ(s)", "xticks": (-12, -8, -4, 0)}
+        notes.append(f"Shaded: |φ(s)| up to {NEAR_ZERO}, its near-zero set.")
+        bands[READOUT_PANEL] = NEAR_ZERO
     verdicts |= group_verdicts(contrasts)
-    return point_decision(principle, verdicts, table, _points(rows), protocol, axes_of, notes=notes, bands=bands)
+    points = _points(rows, shown)
+    return point_decision(principle, verdicts, table, points, protocol, axes_of, notes=notes, bands=bands)
 
 
 def correlations(rows: pd.DataFrame, quantity: str) -> Sample:
@@ -152,14 +157,14 @@ def _panel(task: str, quantity: str) -> str:
     return f"{title(task)}, {CORRELATED[quantity]}"
 
 
-def _points(rows: pd.DataFrame) -> list[dict[str, Any]]:
+def _points(rows: pd.DataFrame, shown: Sequence[str]) -> list[dict[str, Any]]:
     points = [
         {"panel": _panel(row.task, quantity), "series": row.label, "label": row.label}
         | {"x": max(getattr(row, quantity), 1e-6) if quantity == "ratio" else getattr(row, quantity), "y": row.accuracy}
         for row in rows.itertuples()
-        for quantity in CORRELATED
+        for quantity in filter(shown.__contains__, CORRELATED)
     ]
-    return [*points, *_readouts(rows.label.unique())]
+    return [*points, *_readouts(rows.label.unique())] if READOUT in shown else points
 
 
 def _readouts(labels: Iterable[str]) -> Iterator[dict[str, Any]]:

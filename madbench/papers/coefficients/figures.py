@@ -63,8 +63,7 @@ def bar_figure(frame: pd.DataFrame, principle: Principle, layout: Layout = Layou
     panels = Panels(layout, f"principle {principle.number}", heading, lines, size, **room, sharey="row")
     for axes, task in zip(panels.axes, tasks):
         of_task = frame[frame.task == task]
-        x = of_task.group.map(groups.index) + (of_task.variant.map(variants.index) - (len(variants) - 1) / 2) * width
-        of_task = of_task.assign(x=x)
+        of_task = of_task.assign(x=of_task.group.map(groups.index) + _offsets(of_task, variants) * width)
         means, seeds = of_task[of_task.mark == "mean"], of_task[of_task.mark == "seed"]
         axes.set(title=layout.name(task), ylim=(0, 105), yticks=PERCENTS, xlim=(-0.6, len(groups) - 0.4))
         bars = axes.bar(means.x, means.accuracy, 0.9 * width, color=[*map(colors.get, means.variant)], zorder=2)
@@ -82,6 +81,12 @@ def bar_figure(frame: pd.DataFrame, principle: Principle, layout: Layout = Layou
     return panels.finish([*frame.protocol.unique(), seeds_note(frame.n), looks], entries)
 
 
+def _offsets(rows: pd.DataFrame, variants: Sequence[str]) -> pd.Series:
+    """How many bars each row's bar stands from the middle of its group, which has bars of the variants that it has."""
+    rank = rows.variant.map(variants.index).groupby(rows.group).rank("dense")
+    return rank - (rank.groupby(rows.group).transform("max") + 1) / 2
+
+
 def point_decision(
     principle: Principle,
     verdicts: Mapping[str, str],
@@ -89,11 +94,13 @@ def point_decision(
     points: Iterable[Mapping[str, Any]],
     protocol: str,
     axes_of: Mapping[str, Mapping[str, Any]],
+    remarks: Mapping[str, str] | None = None,
     **look: Any,
 ) -> Decision:
     """A decision with a :func:`point_figure` of ``points``, rows of :data:`POINT_COLUMNS`; ``look`` are its choices."""
     frame = frame_of(points, POINT_COLUMNS, protocol)
-    return Decision(table, verdicts, frame, functools.partial(point_figure, frame, principle, axes_of, **look))
+    draw = functools.partial(point_figure, frame, principle, axes_of, **look)
+    return Decision(table, verdicts, frame, draw, remarks=remarks or {})
 
 
 @style()

@@ -11,8 +11,8 @@ from madbench.config import key_of, parse_seeds
 from madbench.errors import ConfigError
 from madbench.grid import Grid, Row
 from madbench.papers.coefficients import Principle, Study
-from madbench.papers.coefficients.studies import principle
-from madbench.papers.making import Drawn, Made, Request
+from madbench.papers.coefficients.studies import FIGURES, principle
+from madbench.papers.making import Drawn, Made, Request, refuse_choices
 from madbench.training.devices import resolve_device
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class PrincipleMeasure:
-    """Plans and decides the principle that an item such as ``principle3`` names."""
+    """Plans and decides the principle that an item such as ``principle3`` names, or whose runs ``figure1`` is of."""
 
     def keeps_weights(self, request: Request) -> bool:
         return principle_of(request).keeps_weights
@@ -34,19 +34,18 @@ class PrincipleMeasure:
     def plan(self, request: Request) -> Grid | None:
         chosen, study = principle_of(request), study_of(request)
         if chosen.judge == "time":
-            inputs = {"--seeds": request.seeds, "--tasks": request.tasks, "--profile": request.profile != "quick"}
-            inputs |= dict.fromkeys((*request.labels, *request.overrides), True)
-            for name in (name for name, value in inputs.items() if value):
-                raise ConfigError(f"{name} has no effect on principle {chosen.number}: it trains nothing")
+            refuse_choices(request, f"principle {chosen.number}")
             return None
         if request.labels:
             raise ConfigError(f"{request.labels[0]} has no effect on principle {chosen.number}, which has its labels")
         overrides = request.overrides
+        others = [own for own in study.overrides if own.startswith("tasks.") and own.split(".")[1] not in study.tasks]
+        changed = {*map(key_of, (*overrides, *others))}
         return Grid(
             rows_of(study),
             profile=request.profile_name,
             tasks=study.tasks,
-            overrides=(*(own for own in study.overrides if key_of(own) not in map(key_of, overrides)), *overrides),
+            overrides=(*(own for own in study.overrides if key_of(own) not in changed), *overrides),
             seeds=tuple(parse_seeds(request.seeds or chosen.seeds)),
             budget="paper",
         )
@@ -60,27 +59,36 @@ class PrincipleMeasure:
         else:
             from madbench.analysis.tables import result_tables
             from madbench.papers.coefficients.deciding import decide
+            from madbench.papers.coefficients.sweeps import both_choices
 
             decision, tables = decide(principle, study_of(request), results), result_tables(results)
+            tables = [*tables, *filter(None, [both_choices(results)])]
         statement = {"principle": principle.number, "claim": principle.claim, "expected": principle.expected}
         content = statement | {"limits": principle.limits}
-        content |= {"verdicts": dict(decision.verdicts), "rows": decision.table.records()}
+        content |= {"verdicts": dict(decision.verdicts), "remarks": dict(decision.remarks)}
+        content |= {"rows": decision.table.records()}
         content |= {"cells": [cell for table in tables for cell in table.records()]}
         content |= {"measured": decision.measured.records()} if decision.measured else {}
         listings = [table for table in (*tables, decision.measured, decision.table) if table is not None]
-        drawn = Drawn(f"principle_{principle.number}", decision.draw, decision.frame)
-        return Made(listings, decision.verdicts, content, [drawn])
+        stem = f"principle_{principle.number}"
+        if request.item.id in FIGURES:
+            stem = f"coefficients_{request.item.id}"
+        drawn = Drawn(stem, decision.draw, decision.frame)
+        return Made(listings, decision.verdicts, content, [drawn], decision.remarks)
 
 
 def principle_of(request: Request) -> Principle:
     """The principle of an item's id."""
-    return principle(request.item.id.removeprefix("principle"))
+    figure = FIGURES.get(request.item.id)
+    return principle(figure.principle if figure else request.item.id.removeprefix("principle"))
 
 
 def study_of(request: Request) -> Study:
-    """What is trained at the size that was asked for, on other tasks where these were."""
-    study = principle_of(request).study(request.profile_name)
-    return dataclasses.replace(study, tasks=request.tasks) if request.tasks else study
+    """What is trained at the size that was asked for, on other tasks where these were, and what a figure shows."""
+    study, tasks = principle_of(request).study(request.profile_name), request.tasks or request.item.tasks
+    if request.item.id in FIGURES:
+        study = dataclasses.replace(study, shown=FIGURES[request.item.id].shown)
+    return dataclasses.replace(study, tasks=tasks) if tasks else study
 
 
 def rows_of(study: Study) -> tuple[Row, ...]:

@@ -22,6 +22,8 @@ from madbench.suites.mad.suite import MAD
 
 ADHERING = {"": True, "bzn": True, "b1": False, "bz": False}
 """Whether a scale has the factor 1/sqrt(n)."""
+SCALES = {"": "1/sqrt(n)", "bzn": "bzn: gate/sqrt(n)", "b1": "b1: 1", "bz": "bz: gate"}
+"""What a figure calls a scale."""
 
 
 def spreads(results: Results) -> pd.DataFrame:
@@ -60,11 +62,13 @@ def brown_forsythe(rows: pd.DataFrame) -> tuple[float, float]:
 def decide_spread(principle: Principle, results: Results) -> Decision:
     """Brown and Forsythe's test for each rest of a label, those that cannot differ marked."""
     rows = spreads(results)
-    tests, verdicts = [], {}
+    tests, verdicts, remarks = [], {}, {}
     for (task, group), of_group in rows.groupby(["task", "group"], sort=False):
         gap, p = brown_forsythe(of_group)
         verdict = _verdict(gap, p, int(of_group.seeds.min()), parse(group))
-        verdicts[f"{group}, {title(task)}"] = f"{verdict} (p {p_text(p)})" if not math.isnan(p) else verdict
+        verdicts[f"{group}, {title(task)}"] = verdict
+        if not math.isnan(p):
+            remarks[f"{group}, {title(task)}"] = f"p {p_text(p)}"
         tests.append({"task": task, "group": group, "spread_gap": gap, "p": p, "verdict": verdict})
     lines = []
     for (task, label), of_label in rows.groupby(["task", "label"], sort=False):
@@ -77,7 +81,7 @@ def decide_spread(principle: Principle, results: Results) -> Decision:
         " and a gate against 1/sqrt(n) and a gate/sqrt(n)."
     )
     points = [
-        {"panel": f"{row.group}, {title(row.task)}", "series": row.scaling or "1/sqrt(n)", "label": row.label}
+        {"panel": f"{row.group}, {title(row.task)}", "series": SCALES[row.scaling], "label": row.label}
         | {"x": float(row.key_width), "y": end}
         for row in rows.itertuples()
         for end in (row.low, row.high)
@@ -85,9 +89,13 @@ def decide_spread(principle: Principle, results: Results) -> Decision:
     headings = ["Label, key width", "Lowest", "Highest", "Spread", "Seeds"]
     cells = [*rows.drop(columns="values").to_dict("records"), *tests]
     table = principle_table(caption, headings, lines, cells)
-    axes_of = dict.fromkeys(verdicts, {"xlabel": "key width n", "ylabel": "accuracy, %"})
+    widths = sorted(rows.key_width.unique())
+    ticks = {"xscale": "log", "xticks": widths, "xticklabels": widths}
+    axes_of = dict.fromkeys(verdicts, {"xlabel": "key width n", "ylabel": "accuracy, %", **ticks})
     notes = ["Lowest and highest accuracy over seeds.", principle.limits]
-    return point_decision(principle, verdicts, table, points, " ".join(results.sentences(MAD)), axes_of, notes=notes)
+    return point_decision(
+        principle, verdicts, table, points, " ".join(results.sentences(MAD)), axes_of, remarks, notes=notes
+    )
 
 
 def _verdict(gap: float, p: float, seeds: int, label: Label) -> str:

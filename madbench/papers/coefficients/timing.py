@@ -1,18 +1,20 @@
-"""Principle 1: time of a forward pass against length, with the recurrence and without."""
+"""Principle 1: time of a forward pass on length, by recurrence and without, beside the kernels of Figure 5."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import importlib.util
+from collections.abc import Callable, Iterator, Sequence
 
-import numpy as np
 import torch
+import torch.nn.functional as F
+from torch import Tensor
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from madbench.bench.timing import Limits, in_turns
-from madbench.errors import TrainingError
 from madbench.mixers import build
 from madbench.papers.coefficients import Decision, Principle
 from madbench.papers.coefficients.figures import point_decision
 from madbench.papers.coefficients.verdicts import CONTRADICTED, OPEN, SUPPORTED, principle_table
+from madbench.papers.complexity import REPEATS, pass_seconds, slope
 
 FORMS = {
     "cd:id-sm-bd chunked": ("cd:id-sm-bd", "chunked", 1.0),
@@ -21,48 +23,72 @@ FORMS = {
 }
 """Label, path, and the slope of log time on log T that is expected for long sequences."""
 LENGTHS = {"cpu": (256, 512, 1024, 2048, 4096), "cuda": tuple(2**i for i in range(9, 17))}
-REPEATS = 5
 WIDTH, HEADS = 64, 2
+FLASH, SSD = "FlashAttention-2 kernel", "SSD kernel"
+"""The kernels of Figure 5 alone, without projections: PyTorch's, and that of flash-linear-attention on a GPU."""
+KERNELS = {FLASH: 2.0, SSD: 1.0}
+"""Slopes expected of them."""
 NEAR = 0.35
 """How far a slope may be from the expected one."""
 
 
-def slope(lengths: Sequence[int], seconds: Sequence[float]) -> float:
-    """Slope of log time on log T over the upper half of the lengths."""
-    upper = len(lengths) // 2
-    return float(np.polyfit(np.log(lengths[upper:]), np.log(seconds[upper:]), 1)[0])
-
-
 def decide_time(principle: Principle, device: str, lengths: Sequence[int] | None = None) -> Decision:
-    """Medians of a layer's forward pass, d 64, 2 heads, batch 1."""
+    """Times of a layer's forward pass, d 64, 2 heads, batch 1; of the kernels that there are on the device too."""
     lengths = lengths or LENGTHS[device.partition(":")[0]]
-    verdicts, lines, cells, points = {}, [], [], []
-    for form, (label, path, expected) in FORMS.items():
-        seconds = [_seconds(label, path, length, device) for length in lengths]
+    verdicts, remarks, lines, cells, points = {}, {}, [], [], []
+    for form, seconds, expected in _measured(lengths, device):
         exponent = slope(lengths, seconds)
         is_near = abs(exponent - expected) <= NEAR
         is_other = abs(exponent - (3 - expected)) <= NEAR
-        verdict = SUPPORTED if is_near else CONTRADICTED if is_other else OPEN.replace("significant", "clear")
-        verdicts[form] = f"{verdict}: slope {exponent:.2f}, expected about {expected:.0f}"
+        verdicts[form] = SUPPORTED if is_near else CONTRADICTED if is_other else OPEN.replace("significant", "clear")
+        remarks[form] = f"slope {exponent:.2f}, expected about {expected:.0f}"
         lines.append([form, *(f"{1000 * duration:.1f}" for duration in seconds), f"{exponent:.2f}"])
         for n, duration in zip(lengths, seconds):
             cells.append({"form": form, "length": n, "seconds": duration, "slope": exponent})
             points.append({"panel": "forward pass", "series": form, "label": form, "x": float(n), "y": 1000 * duration})
     caption = (
-        f"Milliseconds of a forward pass at each length on {device}, medians of {REPEATS}; slope of log time on log T"
-        " over the upper half."
+        f"Milliseconds of a forward pass at each length on {device}, the shortest of {REPEATS}, on a CPU its own in one"
+        " thread; slope of log time on log T over the upper half."
     )
     table = principle_table(caption, ["Form", *map(str, lengths), "Slope"], lines, cells)
-    protocol = f"One layer, d_model {WIDTH}, {HEADS} heads, batch 1, {device}."
+    protocol = f"One layer, d_model {WIDTH}, {HEADS} heads, batch 1, {device}; kernels are of attention alone."
     axes_of = {"forward pass": {"xscale": "log", "yscale": "log", "xlabel": "length T", "ylabel": "ms"}}
-    return point_decision(principle, verdicts, table, points, protocol, axes_of, is_line=True)
+    return point_decision(principle, verdicts, table, points, protocol, axes_of, remarks, is_line=True)
 
 
-def _seconds(label: str, path: str, length: int, device: str) -> float:
+def _measured(lengths: Sequence[int], device: str) -> Iterator[tuple[str, list[float], float]]:
+    """Every form and kernel, its seconds at each length, and the slope that is expected."""
+    for form, (label, path, expected) in FORMS.items():
+        yield form, [_layer_seconds(label, path, length, device) for length in lengths], expected
+    for name, expected in KERNELS.items():
+        if name == FLASH or has_ssd(device):
+            yield name, [pass_seconds(name, kernel(name, length, device), device) for length in lengths], expected
+
+
+def _layer_seconds(label: str, path: str, length: int, device: str) -> float:
     mixer = build(label, WIDTH, length, n_head=HEADS, budget="paper", path=path).to(device).eval()
     x = torch.randn(1, length, WIDTH, device=device)
-    with torch.inference_mode():
-        measured = in_turns({path: lambda: mixer(x)}, Limits(REPEATS), device)[path]
-    if isinstance(measured, str):
-        raise TrainingError(f"{label} by path {path} at length {length}: {measured}")
-    return measured.median
+    return pass_seconds(f"{label} by path {path} at length {length}", lambda: mixer(x), device)
+
+
+def has_ssd(device: str) -> bool:
+    """Whether the kernel of SSD runs: on a GPU where flash-linear-attention is installed."""
+    return device != "cpu" and importlib.util.find_spec("fla") is not None
+
+
+def kernel(name: str, length: int, device: str) -> Callable[[], Tensor]:
+    """The kernel on random q, k, v (B, H, T, d / H), in bfloat16 on a GPU; SSD has one decay a head and token."""
+    dtype = torch.float32 if device == "cpu" else torch.bfloat16
+    q, k, v = torch.randn(3, 1, HEADS, length, WIDTH // HEADS, device=device, dtype=dtype)
+    if name == FLASH:
+
+        def attend() -> Tensor:
+            with sdpa_kernel(SDPBackend.FLASH_ATTENTION):
+                return F.scaled_dot_product_attention(q, k, v, is_causal=True)
+
+        return attend
+    from fla.ops.simple_gla import chunk_simple_gla  # needs a GPU
+
+    q, k, v = (tensor.transpose(1, 2).contiguous() for tensor in (q, k, v))
+    log_decay = F.logsigmoid(torch.randn(1, length, HEADS, device=device))
+    return lambda: chunk_simple_gla(q, k, v, g=log_decay)[0]

@@ -14,7 +14,7 @@ import pandas as pd
 from madbench.analysis.comparison import Comparison, p_text
 from madbench.analysis.inference import LEAST_SEEDS, difference, holm
 from madbench.analysis.quantities import heading, interval_text, signed
-from madbench.analysis.rendering import Listing, known
+from madbench.analysis.rendering import Listing, without_nan
 from madbench.analysis.samples import samples_of
 from madbench.analysis.scores import Results
 from madbench.papers.coefficients import Contrast, Decision, Principle, Study
@@ -30,7 +30,7 @@ Outcome = tuple[Contrast, Comparison]
 def principle_table(caption: str, headings: list[str], lines: list[list[str]], cells: list[dict[str, Any]]) -> Listing:
     """What a principle measures: as text, of which a line of one cell is a heading, and as numbers."""
     padded = [line + [""] * (len(headings) - len(line)) for line in lines]
-    return Listing(cells, headings, padded, [*map(known, cells)], caption, "", "tab:principle")
+    return Listing(cells, headings, padded, [*map(without_nan, cells)], caption, "", "tab:principle")
 
 
 def outcomes(contrasts: Sequence[Contrast], scores: pd.DataFrame) -> list[Outcome]:

@@ -41,6 +41,8 @@ class Matrices:
     title: str
     note: str
     panels: dict[str, np.ndarray]
+    columns: str = "symbol"
+    rows: str = "symbol of the row"
 
     def draw(self, layout: Layout = Layout()) -> Page:
         """Draws the matrices on one colour scale, white at zero, up to 2.5 times the largest number of the theory's."""
@@ -51,10 +53,14 @@ class Matrices:
         size = (3.1 * count + 1, 3.1 * max(0.4, min(1.0, 1.6 * height / width)) + 1.1)
         with style(), _page(layout, size, self.title, self.note) as figure:
             rows = math.ceil(count / 2) if layout.is_small else 1
-            for ax, (heading, matrix) in zip(figure.subplots(rows, math.ceil(count / rows)).flat, panels.items()):
+            grid = figure.subplots(rows, math.ceil(count / rows), squeeze=False)
+            for ax, (heading, matrix) in zip(grid.flat, panels.items()):
                 image = ax.imshow(matrix, cmap="RdBu_r", norm=norm, interpolation="nearest", aspect="auto")
                 ax.set_title(heading)
+                ax.set_xlabel(self.columns)
                 ax.grid(False)
+            for ax in grid[:, 0]:
+                ax.set_ylabel(self.rows)
             is_clipped = max(largest.values()) > norm.halfrange
             figure.colorbar(image, ax=figure.axes, shrink=0.95, pad=0.015, extend="both" if is_clipped else "neither")
         return figure
@@ -81,15 +87,18 @@ def learned_matrices(row: Row, model: nn.Module) -> dict[str, Matrices]:
     note = f"Seed {row.seeds[0]}. T is the effect of the column's symbol on the row's."
     if world.effects.ndim == 3:
         note = f"Seed {row.seeds[0]}. T is the effect of two symbols, b and c at column S b + c, on the row's."
+    columns = "symbols" if world.effects.ndim == 3 else "symbol"
     note += f" Mean squared difference {row.metric('effects_error')[0]:.1e}."
     if not isinstance(world, Colliding) or row.label != "hfa:C1" or row.jobs[0].model.n_head > 1:
-        return {"": Matrices(title, note, panels)}
+        return {"": Matrices(title, note, panels, columns)}
     c, devised, vectors = model.mixer.c.double().numpy(force=True)[0, 0], world.solution[0], world.vectors
     own = {"learned E C Eᵀ": vectors @ c @ vectors.T, "devised E C Eᵀ": vectors @ devised @ vectors.T}
     figures = {"": Matrices(title, note, own | panels)}
     if world.embedding == "sinusoidal":
         note = f"Seed {row.seeds[0]}. Factors differ from the devised ones; their product T does not."
-        figures["_coordinates"] = Matrices(f"{title}: C itself", note, {"learned C": c, "devised C": devised})
+        figures["_coordinates"] = Matrices(
+            f"{title}: C itself", note, {"learned C": c, "devised C": devised}, "coordinate", "coordinate"
+        )
     return figures
 
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from madbench.config import parse_seeds
+from madbench.config import key_of, parse_seeds
 from madbench.errors import ConfigError
 from madbench.experiment import Experiment, PlannedRow, Protocol
 from madbench.grid import Grid
@@ -15,7 +16,7 @@ from madbench.grid import Row as GridRow
 from madbench.jobs import Job
 from madbench.labels import expand
 from madbench.papers.interactions.rows import Row, claims, interaction_rows, row_name
-from madbench.papers.making import Drawn, Made, Request
+from madbench.papers.making import Drawn, Made, Request, refuse_choices
 from madbench.suites.interactions.suite import CONTROLS, INTERACTIONS, InteractionProfile, check_task
 from madbench.suites.profile import check_tasks_of
 from madbench.training.devices import resolve_device
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
 SHORT = {"embedding=": "embeddings=", "controls=false": "controls=[]"}
 SHORT |= {"controls=true": f"controls=[{','.join(CONTROLS)}]"}
 """What KEY=VALUE may begin with, and the override of the profile that it stands for."""
+FIGURES = {"figure2": ("sinusoidal", "_coordinates"), "figure3": ("one_hot", ""), "figure4": ("sinusoidal", "")}
+"""By item the embedding of a figure, and what its matrices are in: coordinates of their own, or the domain's."""
 
 
 class WorldMeasure:
@@ -76,6 +79,41 @@ class WorldMeasure:
         return Made(tables, verdicts, content, _figures(rows, store), numbers)
 
 
+class FigureMeasure(WorldMeasure):
+    """Trains colliding agents with the embedding of a figure, without controls, and draws its matrices alone."""
+
+    def plan(self, request: Request) -> Experiment:
+        embedding, _ = FIGURES[request.item.id]
+        chosen = (f"embeddings={embedding}", "controls=[]")
+        changed = {key_of(_override(word)) for word in request.overrides}
+        own = tuple(word for word in chosen if key_of(word) not in changed)
+        return super().plan(replace(request, overrides=(*own, *request.overrides)))
+
+    def decide(self, request: Request, results: Results) -> Made:
+        made, (_, end) = super().decide(request, results), FIGURES[request.item.id]
+        stem = f"interactions_colliding_hfa_C1_{FIGURES[request.item.id][0]}{end}"
+        drawn = (
+            replace(figure, stem=f"interactions_{request.item.id}") for figure in made.figures if figure.stem == stem
+        )
+        return replace(made, figures=drawn)
+
+
+class DevisedMeasure:
+    """The diagonal of the matrix that the paper devises for colliding agents, at its own size; nothing is trained."""
+
+    def keeps_weights(self, request: Request) -> bool:
+        return False
+
+    def introduction(self, request: Request) -> Sequence[str]:
+        return []
+
+    def plan(self, request: Request) -> None:
+        refuse_choices(request, request.item.id)
+
+    def decide(self, request: Request, results: Results | None) -> Made:
+        return Made((), {}, {}, [_devised()])
+
+
 def _override(text: str) -> str:
     """The override of the profile that a word of the command line stands for."""
     for short, override in SHORT.items():
@@ -120,16 +158,14 @@ def _number(value: float | None) -> str:
 
 def _figures(rows: Sequence[Row], store: Store) -> Iterator[Drawn]:
     """Errors, the devised matrix of the paper's size, and learned matrices; of these the first seed's."""
-    from madbench.papers.interactions.figures import devised, errors, errors_frame, learned_matrices
-    from madbench.tasks.worlds import Colliding
+    from madbench.papers.interactions.figures import errors, errors_frame, learned_matrices
     from madbench.training.checkpoints import load_model
 
     if not rows:
         return
     yield Drawn("interactions_errors", lambda layout: errors(rows, layout), errors_frame(rows))
     if any(row.task == "colliding" for row in rows):
-        world = Colliding(positions=360, radius=5, embedding="sinusoidal")
-        yield Drawn("interactions_devised", lambda layout: devised(world, layout)[0], devised(world)[1])
+        yield _devised()
     for row in rows:
         if row.control or row.records[0].status != "finished":
             continue
@@ -137,3 +173,12 @@ def _figures(rows: Sequence[Row], store: Store) -> Iterator[Drawn]:
         name = "_".join([row.task, *re.findall("[A-Za-z0-9]+", row.name)])
         for part, matrices in learned_matrices(row, model).items():
             yield Drawn(f"interactions_{name}{part}", matrices.draw, matrices.frame)
+
+
+def _devised() -> Drawn:
+    """The diagonal of the devised C of the paper's size."""
+    from madbench.papers.interactions.figures import devised
+    from madbench.tasks.worlds import Colliding
+
+    world = Colliding(positions=360, radius=5, embedding="sinusoidal")
+    return Drawn("interactions_devised", lambda layout: devised(world, layout)[0], devised(world)[1])

@@ -12,7 +12,7 @@ from madbench.experiment import PlannedRow
 from madbench.jobs import Job, Record
 from madbench.labels import parse
 from madbench.suites.interactions.suite import world_of
-from madbench.tasks.worlds import Colliding, World
+from madbench.tasks.worlds import Colliding, Genotype, Pixels, Plane, Series, World
 
 LEARNED_MSE = 1e-6
 """Mean squared error up to which values are learned: ten times what the paper calls its errors, Theta(1e-7)."""
@@ -157,8 +157,9 @@ def _finite(value: float) -> float | None:
 
 
 def row_name(job: Job) -> str:
-    """Label, embedding and control: ``hfa:C1 one-hot, distinct``."""
+    """Label, and what its setting and model add: ``hfa:C1 one-hot, distinct``, ``hfa:C1 mixed lengths, ReLU``."""
     parts = [VARIANTS[part] for key in ("embedding", "control") if (part := job.setting.get(key))]
+    parts += ["mixed lengths"] * bool(job.setting.get("fewest")) + ["ReLU"] * job.model.relu
     return " ".join([job.label, ", ".join(parts)]).strip()
 
 
@@ -179,6 +180,13 @@ def claims(rows: Sequence[Row]) -> list[Claim]:
     for row in rows:
         if isinstance(row.world, Colliding) and row.label == "hfa:C1":
             statements += _colliding_claims(row)
+        if isinstance(row.world, Plane | Pixels | Series) and row.floor(row.world.length) == 0.0:
+            worst = max(max(row.errors(n)) for n in row.world.lengths)
+            source = {"plane": "B.1.3", "pixels": "B.3", "series": "B.4"}[row.task]
+            numbers = f"at most {worst:.1e}"
+            statements.append(_claim(row, f"{row.name}: no error at any length", source, row.is_general, numbers))
+        if isinstance(row.world, Genotype) and row.label == "hfa:C1":
+            statements += _genotype_claims(row)
     for task in ("hunters", "alliances"):
         own = [row for row in rows if row.task == task]
         able = [row for row in own if row.floor(row.world.length) == 0.0]
@@ -212,6 +220,22 @@ def _colliding_claims(row: Row) -> list[Claim]:
     text = f"{name}: the learned matrix is the devised one"
     numbers = f"mean square {distance:.1e}; the paper: {PAPER_DISTANCE:.0e} in its text, 1e-5 in its captions"
     return [*claims, _claim(row, text, "Corollary D.3", distance <= PAPER_DISTANCE, numbers)]
+
+
+def _genotype_claims(row: Row) -> list[Claim]:
+    """Linear attention fits the length trained on; the paper says that it cannot do more, and a ReLU layer can."""
+    world = row.world
+    numbers = ", ".join(f"L {n}: {max(row.errors(n)):.1e}" for n in world.lengths)
+    fits = _claim(row, f"{row.name}: no error at L*", "B.2", row.is_learned, numbers)
+    others = [n for n in world.lengths if n != world.length]
+    if not others:
+        return [fits]
+    if row.jobs[0].model.relu:
+        text, is_so = f"{row.name}: no error at other lengths", row.is_general
+    else:
+        text = f"{row.name}: errs at other lengths, as linear attention does not generalise in length"
+        is_so = all(max(row.errors(n)) > LEARNED_MSE for n in others)
+    return [fits, _claim(row, text, "B.2", is_so, numbers)]
 
 
 def _contrast(task: str, able: Sequence[Row], unable: Sequence[Row]) -> Claim:

@@ -13,7 +13,7 @@ from numpy import ndarray as Array
 
 from madbench.mixers import Check
 from madbench.mixers.interactions.coupling import Coupling
-from madbench.tasks.worlds import Colliding, Hunters, sinusoids, wave_couplings
+from madbench.tasks.worlds import Colliding, Genotype, Hunters, Plane, sinusoids, wave_couplings
 
 ROUNDING = 1e-10
 ACTIVATED_BY: Mapping[int, Sequence[int]] = {1: [3], 2: [], 4: [2]}
@@ -81,14 +81,6 @@ def representation() -> Iterator[Check]:
     yield Check("effects of shifts", what, "Lemma B.4, Theorem B.6", waves, ROUNDING)
     what = "One dimension less, and effects of each symbol on itself alone are missed by 1 in spectral norm."
     yield Check("no narrower width", what, "Theorem 3.1", width, 1e-12)
-    what = "Linear attention needs no more parameters for longer sequences, a linear network L^2 times S^2."
-    yield Check(
-        "parameters by length",
-        what,
-        "Theorem 3.2",
-        None,
-        reason="a count: S^2 + S parameters against L^2 S^2, at S 24 and L 10 600 against 57,600; nothing to measure",
-    )
     what = "With the d largest directions of symmetric effects, errors stay below L times the next singular value."
     yield Check(
         "narrow approximation",
@@ -119,14 +111,6 @@ def features() -> Iterator[Check]:
         lambda: Hunters().floor("hfa", 1, 10),
         0.1,
         is_difference=True,
-    )
-    what = "Nor can two layers of linear attention."
-    yield Check(
-        "two layers",
-        what,
-        "Remark F.6",
-        None,
-        reason="argued there, not proven: two layers do contain products of features",
     )
 
 
@@ -175,10 +159,38 @@ def constructions() -> Iterator[Check]:
         w = np.concatenate([step, np.zeros((length + 1, 3))])
         return abs(linear_attention(c, w, x[None])[0, -1] - values[-1]).max()
 
+    def genotype(c: Array, clips: bool, world: Genotype, length: int) -> float:
+        """The largest error over drawn sequences of couplings (S, S) of alleles; an empty place has none."""
+        symbols, expected = world.data("test", length, 0)
+        outputs = linear_attention(c[:-1, :-1], np.ones(world.alleles), world.vectors[symbols])
+        return abs((np.minimum(1, outputs) if clips else outputs) - expected).max()
+
+    def diagonal() -> float:
+        world = Genotype(test_samples=100)
+        return max(genotype(world.effects, False, world, length) for length in (1, 3, 6, 12))
+
+    def clipped() -> float:
+        world = Genotype(test_samples=100)
+        always = np.array([needed == () for needed in world.activators] + [False])
+        c = np.where(always[:, None], 1.0, world.effects)
+        return max(genotype(c, True, world, length) for length in (1, 3, 6, 12))
+
+    def plane() -> float:
+        world = Plane(test_samples=50)
+        c, w = world.solution
+        symbols, expected = world.data("test", 9, 0)
+        return abs(linear_attention(c, w, world.vectors[symbols]) - expected).max()
+
     what = "Alleles that activate each other are told exactly at the length built for."
     yield Check("genes", what, "B.2", genes, ROUNDING)
     what = "At another length an allele that is always active reads L' / L: this construction does not generalise."
     yield Check("genes at another length", what, "B.2", lambda: activations([0, 2]), 0.1, is_difference=True)
+    what = "With each allele at most once, always active is an effect of 1 on itself, exact at every length."
+    yield Check("genes at every length", what, "against B.2", diagonal, ROUNDING, contradicts=True)
+    what = "With a ReLU behind, min(1, y), an allele that is always active may take 1 from every other, at any length."
+    yield Check("genes with a ReLU", what, "B.2", clipped, ROUNDING)
+    what = "Effects of differences of two coordinates are a C of N^2 dimensions, of Kronecker products of 2 x 2 blocks."
+    yield Check("two coordinates", what, "B.1.3", plane, ROUNDING)
     yield Check("pixels", "Black pixels at any set of offsets are counted at every place.", "B.3", pixels, ROUNDING)
     what = "The row of an unknown step is the autoregression over any delays."
     yield Check("time series", what, "B.4", series, ROUNDING)

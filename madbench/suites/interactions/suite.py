@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 from madbench.config import TASKS as TASK_FILES
 from madbench.config import check_at_least, check_numbers, from_mapping, key_of
 from madbench.errors import ConfigError, LabelError, did_you_mean
-from madbench.jobs import Budget, Fidelity, Job
+from madbench.jobs import NOT_AT_DEFAULT, Budget, Fidelity, Job
 from madbench.labels import family_identity, family_of, parse
-from madbench.mixers import solve
+from madbench.mixers import families_that_see_all, solve
 from madbench.suites.base import Size, Suite
 from madbench.suites.columns import Column
 from madbench.suites.overrides import Plan, content, decided
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from madbench.tasks.worlds import World
 
 NAME = "interactions"
-TASKS = ("colliding", "hunters", "alliances")
+TASKS = ("colliding", "hunters", "alliances", "plane", "genotype", "pixels", "series")
 """The worlds, in the order of their tables."""
 COLLIDING = TASKS[0]
 """The world whose settings a profile lists: by embedding, and with each control."""
@@ -45,6 +45,8 @@ class InteractionModelConfig:
 
     n_head: int = 1
     """Heads of the mixer, each of the full width."""
+    relu: bool = field(default=False, metadata=NOT_AT_DEFAULT)
+    """Whether a dense layer with a ReLU follows the mixer."""
 
     def __post_init__(self):
         check_at_least(self, 1, "n_head")
@@ -87,6 +89,10 @@ class InteractionTask:
     """Training settings."""
     learning_rates: dict[str, float] = field(default_factory=dict)
     """Learning rates by embedding, where they differ."""
+    variants: dict[str, Any] = field(default_factory=dict)
+    """Changes of the setting by name, each trained; the setting alone where there are none."""
+    relu: tuple[bool, ...] = (False,)
+    """Without a ReLU layer behind the mixer, with one, or both."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -130,7 +136,13 @@ class InteractionProfile(Profile):
                 )
             for label in plan.heads:
                 parse(label)
-            self.world(task)
+            if plan.variants and task == COLLIDING:
+                raise ConfigError(
+                    f"variants of {task}: have no effect: the profile's embeddings and controls are trained"
+                )
+            if not plan.relu:
+                raise ConfigError(f"relu of {task}: expected false, true or both, got none")
+            self.settings(task)
             self.check_training(plan.training, f"training of {task}")
 
     @staticmethod
@@ -147,13 +159,17 @@ class InteractionProfile(Profile):
         return _world(task, {**self.plan(task).setting, **changes})
 
     def settings(self, task: str) -> list[dict[str, Any]]:
-        """The settings of a task, each as the mapping of its fields: by embedding, and with each control."""
-        changes: list[dict[str, Any]] = [{}]
+        """The settings of a task, each as the mapping of its fields: by embedding and control, or the variants."""
+        changes: list[dict[str, Any]] = [*self.plan(task).variants.values()] or [{}]
         if task == COLLIDING:
             controls = ("", *self.controls)
             changes = [{"embedding": e, "control": c} for e, c in itertools.product(self.embeddings, controls)]
         settings = [vars(self.world(task, **change)) for change in changes]
         return [{**setting, "test_lengths": list(setting["test_lengths"])} for setting in settings]
+
+    def relu(self, task: str) -> tuple[bool, ...]:
+        """Whether a ReLU layer follows the mixer, as the model's settings say, or those of the task."""
+        return (self.model["relu"],) if "relu" in self.model else self.plan(task).relu
 
     def training_config(self, task: str, setting: Mapping[str, Any]) -> InteractionTraining:
         """The optimiser run of a setting."""
@@ -164,7 +180,8 @@ class InteractionProfile(Profile):
         return from_mapping(InteractionTraining, values, f"training of {task}")
 
     def changes(self, job: Job) -> list[str]:
-        own = {name: job.setting[name] for name in ("embedding", "control") if name in job.setting}
+        variants = itertools.chain.from_iterable(self.plan(job.task).variants.values())
+        own = {name: job.setting[name] for name in ("embedding", "control", *variants) if name in job.setting}
         setting = self.settings(job.task)[0] | own
         training = vars(self.training_config(job.task, job.setting)) | {"precision": job.training.precision}
         usual = usual_settings(job.label)
@@ -172,7 +189,8 @@ class InteractionProfile(Profile):
             *changed(f"tasks.{job.task}.setting", job.setting, setting),
             *changed("training", vars(job.training), training),
             *[f"precision={job.training.precision}"] * (job.training.precision != self.precision),
-            *changed("model", vars(job.model), {"n_head": self.plan(job.task).heads.get(job.label, 1)}),
+            *changed("model", {"n_head": job.model.n_head}, {"n_head": self.plan(job.task).heads.get(job.label, 1)}),
+            *[f"model.relu={str(job.model.relu).lower()}"] * (job.model.relu not in self.plan(job.task).relu),
             *changed("model", usual | job.mixer, usual | self.mixer_settings(job.label)),
         ]
 
@@ -197,9 +215,10 @@ def plan(
     def planned(profile: InteractionProfile, labels: Sequence[str]) -> list[Job]:
         settings = [(task, setting) for task in chosen for setting in profile.settings(task)]
         return [
-            _job(profile, task, setting, label)
+            _job(profile, task, setting, label, relu)
             for task, setting in settings
             for label in labels or profile.plan(task).labels
+            for relu in profile.relu(task)
         ]
 
     for task in chosen:
@@ -215,11 +234,12 @@ def jobs(labels: Iterable[str], profile: InteractionProfile, **options: Any) -> 
     return plan(labels, profile, **options).checked()
 
 
-def _job(profile: InteractionProfile, task: str, setting: dict[str, Any], label: str) -> Job:
+def _job(profile: InteractionProfile, task: str, setting: dict[str, Any], label: str, relu: bool) -> Job:
     family = family_of(label)
     if not profile.can_train(family):
-        raise LabelError(f"{label} sees earlier tokens only; agents all see each other: hfa: and ha: labels do")
-    model = InteractionModelConfig(profile.model.get("n_head", profile.plan(task).heads.get(label, 1)))
+        able = families_that_see_all()
+        raise LabelError(f"{label} sees earlier tokens only; agents all see each other, as labels of {able} do")
+    model = InteractionModelConfig(profile.model.get("n_head", profile.plan(task).heads.get(label, 1)), relu)
     mixer, training = profile.identifying_settings(label), profile.training_config(task, setting)
     job = Job(NAME, task, label, family_identity(family), setting, model, mixer, training)
     size(job)  # the heads fit the label, and the ranks its budget
@@ -256,6 +276,7 @@ def _world_content(task: str, setting: str) -> tuple[int, int, Hashable]:
     world = _world(task, json.loads(setting))
     arrays = (hashlib.sha256(array.tobytes()).hexdigest() for array in (world.effects, world.vectors))
     sizes = (world.samples, world.test_samples, sorted(world.lengths), getattr(world, "control", ""))
+    sizes += (getattr(world, "fewest", 0),)
     return world.vectors.shape[1], world.length, (world.symbols, *arrays, world.length, *sizes)
 
 
@@ -283,7 +304,8 @@ def size(job: Job) -> Size:
     mixer = solve(job.label, width, job.model.n_head, world.length, job.budget, **job.mixer)
     has_couplings = getattr(parse(job.label), "base", "") == "C"
     return Size(
-        parameters=mixer.terms["c"] + mixer.terms["w"] // width if has_couplings else mixer.total + width,
+        parameters=(mixer.terms["c"] + mixer.terms["w"] // width if has_couplings else mixer.total + width)
+        + 4 * job.model.relu,
         steps=config.steps,
         seq_len=world.length,
         sequences_per_step=config.batch_size,
@@ -346,14 +368,19 @@ class InteractionSuite(Suite):
 
     def job_setting(self, job: Job) -> list[str]:
         nearest, *changes = super().job_setting(job)
-        variants = (job.setting[name] for name in ("embedding", "control") if job.setting.get(name))
-        return [nearest, *variants, *changes]
+        variants = [job.setting[name] for name in ("embedding", "control") if job.setting.get(name)]
+        mixed = [f"fewest={fewest}"] if (fewest := job.setting.get("fewest")) else []
+        return [nearest, *variants, *mixed, *["ReLU layer"] * job.model.relu, *changes]
 
     def about_task(self, task: str) -> str:
         return {
             "colliding": "Discs on a cylinder; the value of one is minus its collisions.",
             "hunters": "Species, policy and place together decide who catches whom.",
             "alliances": "Pairs of allies that are not each other's.",
+            "plane": "Collisions in a plane cost more between neighbours.",
+            "genotype": "Alleles are active where those that activate them are.",
+            "pixels": "Black pixels at some offsets from each.",
+            "series": "Every step's forecast from delays of a series.",
         }[task]
 
     def checks(self, label: Label) -> Iterable[Check]:

@@ -21,6 +21,7 @@ from numpy import ndarray as Array
 
 from madbench.mixers import Check
 from madbench.mixers.interactions.coupling import Coupling
+from madbench.suites.interactions import limits, trigrams
 from madbench.suites.interactions.representation import (
     constructions,
     features,
@@ -35,16 +36,21 @@ _SMALL: dict[str, Any] = {"positions": 8, "radius": 1, "length": 6, "samples": 3
 
 
 def theorems(label: Any) -> Iterator[Check]:
-    """The checks of a label with base ``C``; none for any other label."""
+    """The checks of a label with base ``C``, and of ha:3; none for any other label."""
     if str(label) == "hfa:C1":
         yield from representation()
+        yield from limits.approximations()
+        yield from limits.parameters()
         yield from constructions()
         yield from _training()
         yield from _generalization()
     if str(label).startswith("hfa:C"):
         yield from features()
+        yield from limits.layers()
     if str(label).startswith("ha:C3"):
         yield from _triples()
+    if str(label) == "ha:3":
+        yield from trigrams.checks()
 
 
 @dataclass(frozen=True)
@@ -230,7 +236,7 @@ def _generalization() -> Iterator[Check]:
         what = "The learned T is that of the devised weights, entry by entry."
         yield Check(f"learned matrix, {embedding}", what, "Corollary D.3", functools.partial(matrix, embedding), 1e-6)
     what = "Two C with equal row sums of T differ in output: Corollary 4.9's sum over nu is no equivalence."
-    yield Check("row sums say less", what, "against Corollary 4.9", row_sums, 0.1, is_difference=True)
+    yield Check("row sums say less", what, "against Corollary 4.9", row_sums, 0.1, is_difference=True, contradicts=True)
 
 
 def _has_fullrank(samples: int, seed: int) -> bool:

@@ -46,7 +46,7 @@ class InteractionTrial(Trial):
         with torch.random.fork_rng():
             torch.manual_seed(job.derived_seed("init"))
             mixer = interaction_mixer(job.label, vectors.shape[1], max_len, **options)
-            model = InteractionModel(vectors, mixer)
+            model = InteractionModel(vectors, mixer, job.model.relu)
             for tensor in (*model.parameters(), *model.buffers()):  # Module.to cannot convert tensors without data
                 if tensor.is_floating_point():
                     tensor.data = tensor.data.to(getattr(torch, job.training.precision))

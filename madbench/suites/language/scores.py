@@ -23,10 +23,9 @@ from madbench.suites.language.curves import (
     timing_differences,
 )
 from madbench.suites.language.suite import LOSS, LOSSES, PERPLEXITIES, SPEED, STEPS
-from madbench.suites.mad.scores import BUDGET
 from madbench.suites.protocol import Protocol
 from madbench.suites.published import published_perplexities
-from madbench.suites.scoring import COLUMNS, Outcome, Scoring, outcome_sentences, sizes_text
+from madbench.suites.scoring import COLUMNS, Outcome, Scoring, budget_sentences, outcome_sentences, sizes_text
 
 
 class LanguageScoring(Scoring):
@@ -148,7 +147,7 @@ class LanguageScoring(Scoring):
             "Times are wall-clock times of the training steps alone.": SPEED in names,
             f"No speed and no loss at equal time: the runs differ in {differing}.": differing and has_validation,
             f"{equal_time}: after the longest training time that all runs reached.": equal_time,
-            **dict.fromkeys([*diverged, BUDGET], True),
+            **dict.fromkeys([*diverged, *budget_sentences(runs)], True),
             "The published rows are of OpenWebText2 with the paper budget.": is_comparable,
             "Not comparable with the paper's losses, which are of another size, schedule or vocabulary.": (
                 not is_comparable and not has_perplexity

@@ -15,7 +15,7 @@ from madbench.suites.base import Size, Suite
 from madbench.suites.columns import Column
 from madbench.suites.mad.suite import ModelConfig
 from madbench.suites.overrides import Plan, content, decided
-from madbench.suites.planning import plan_jobs
+from madbench.suites.planning import plan_jobs, unreached_warm_up
 from madbench.suites.profile import Profile, changed
 from madbench.suites.protocol import changed_settings
 
@@ -50,9 +50,11 @@ class GPTConfig(ModelConfig):
     positions: Literal["none", "learned"] = "none"
     """A learned vector for every position as in GPT-2, or positions from the mixer alone as in the paper."""
     mlp: Literal["gelu", "swiglu"] = field(default="gelu", metadata=NOT_AT_DEFAULT)
-    """GPT-2's MLP, or MAD's."""
+    """GPT-2's MLP, or the SwiGLU of MAD and LLaMA."""
     output: Literal["tied", "untied"] = field(default="tied", metadata=NOT_AT_DEFAULT)
     """Whether the output shares the embedding's weights."""
+    norm: Literal["layernorm", "rmsnorm"] = field(default="layernorm", metadata=NOT_AT_DEFAULT)
+    """GPT-2's LayerNorm with a gain, or LLaMA's RMSNorm."""
 
     def __post_init__(self):
         super().__post_init__()
@@ -72,7 +74,7 @@ class LanguageTraining:
     min_learning_rate: float = 6e-5
     """Where the cosine ends."""
     lr_decay_steps: int = field(default=0, metadata=NOT_AT_DEFAULT)
-    """Steps after which the cosine ends, the warm-up included; 0 for those of the run."""
+    """Steps after which the cosine ends, those of the warm-up included; 0 for those of the run."""
     warmup_steps: int = 2000
     """Steps over which the rate rises linearly from zero."""
     weight_decay: float = 0.1
@@ -121,9 +123,12 @@ class LanguageProfile(Profile):
 
     corpus: Literal["stdlib", ""] = ""
     """The corpus when none is named: Python's standard library in bytes, or none."""
+    vocab_size: int = 0
+    """Ids of the tokenizer of the corpus that the preset is for, with which a plan counts where none is given."""
 
     def __post_init__(self):
         super().__post_init__()
+        check_at_least(self, 0, "vocab_size")
         tokens, seq_len = self.training_config("float32").tokens_per_step, self.model_config().seq_len
         if tokens % seq_len:
             raise ConfigError(f"tokens_per_step {tokens} must be a multiple of seq_len {seq_len}")
@@ -154,7 +159,7 @@ def plan(
         run = (TASK, setting, profile.model_config().seq_len, profile.training_config(precision), "")
         return plan_jobs(NAME, labels, profile, [run], budget)
 
-    return decided(profile, labels, seeds, planned, trained)
+    return decided(profile, labels, seeds, planned, trained, spelled)
 
 
 def jobs(labels: Iterable[str], profile: LanguageProfile, **options: Any) -> list[Job]:
@@ -172,6 +177,12 @@ def trained(job: Job) -> Hashable:
     return content(job, model.d_model, model.seq_len, changes)
 
 
+def spelled(job: Job) -> dict[str, Any]:
+    """The training settings of which several values train the same, each at the one that stands for them."""
+    config = job.training
+    return {"lr_decay_steps": config.lr_decay_steps and max(config.lr_decay_steps, config.warmup_steps)}
+
+
 def scheduled_rate(config: LanguageTraining, step: int) -> float:
     """Linear over the warm-up, then a cosine to the minimum, which stays; ``step`` counts the steps already taken."""
     if step < config.warmup_steps:
@@ -181,6 +192,16 @@ def scheduled_rate(config: LanguageTraining, step: int) -> float:
     progress = (step - config.warmup_steps) / (config.decay_end - config.warmup_steps)
     cosine = 0.5 * (1 + math.cos(math.pi * progress))
     return config.min_learning_rate + (config.learning_rate - config.min_learning_rate) * cosine
+
+
+def unreached(job: Job) -> str:
+    """What of its schedule a job does not reach, as a clause."""
+    config = job.training
+    if not unreached_warm_up(config.steps, config.warmup_steps) and config.decay_end > config.steps:
+        rate = scheduled_rate(config, config.steps - 1)
+        after = f"after {config.steps:,} of {config.decay_end:,} steps"
+        return f"training ends before the cosine does, {after}, at a learning rate of {rate:.3g}"
+    return unreached_warm_up(config.steps, config.warmup_steps)
 
 
 def mlp_width(model: GPTConfig) -> int:
@@ -198,6 +219,8 @@ def sequences_per_step(job: Job) -> int:
 
 def check_windows(corpus: Corpus, seq_len: int) -> None:
     """Raises ``ConfigError`` for a corpus with a split that has no window, in which nothing could be trained."""
+    from madbench.text.corpus import window_count
+
     counts = {split: info.tokens for split, info in corpus.manifest.splits.items()}
     shorter = min(counts, key=counts.__getitem__)
     try:
@@ -206,17 +229,6 @@ def check_windows(corpus: Corpus, seq_len: int) -> None:
         share = 2 * (seq_len + 1) / sum(counts.values())
         resplit = f", or with --validation {share:.2g}" if shorter == "val" and share < 0.5 else ""
         raise ConfigError(f"corpus {str(corpus.folder)!r}: {error}{resplit}") from None
-
-
-def window_count(split: str, n_tokens: int, seq_len: int) -> int:
-    """Windows of ``seq_len`` tokens, each with the token after it, in a split; ``ConfigError`` where there is none."""
-    if n_tokens <= seq_len:
-        shorter = f"take a seq_len of at most {n_tokens - 1}, or " if n_tokens > 1 else ""
-        raise ConfigError(
-            f"the {split} split has {n_tokens} tokens; seq_len {seq_len} needs at least {seq_len + 1}: "
-            f"{shorter}prepare the corpus again from more text"
-        )
-    return n_tokens - seq_len
 
 
 def size(job: Job) -> Size:
@@ -259,7 +271,7 @@ class LanguageSuite(Suite):
     keeps_weights = True
     uses_all_cores = True
     figures = {"loss": "madbench.analysis.figures.registry:LOSS"}
-    plan, trained, size = map(staticmethod, (plan, trained, size))
+    plan, trained, size, unreached = map(staticmethod, (plan, trained, size, unreached))
 
     def tasks(self) -> Sequence[str]:
         return (TASK,)

@@ -22,9 +22,9 @@ from madbench.models.gpt import GPT
 from madbench.models.token_loss import TokenLoss
 from madbench.suites.base import MICRO_BATCH_TOKENS
 from madbench.suites.columns import loss_l5
-from madbench.suites.language.suite import LanguageTraining, scheduled_rate, sequences_per_step, window_count
+from madbench.suites.language.suite import LanguageTraining, scheduled_rate, sequences_per_step
 from madbench.suites.trial import Interval, Trial, mixer_maker
-from madbench.text.corpus import Corpus
+from madbench.text.corpus import Corpus, window_count
 from madbench.text.manifest import SPLITS, Split
 
 ROWS_PER_EVALUATION = 20
@@ -74,7 +74,8 @@ class LanguageTrial(Trial):
         with torch.random.fork_rng():
             torch.manual_seed(job.derived_seed("init"))
             shape = (job.setting["vocab_size"], config.d_model, config.n_layer, mixer_maker(job, config.seq_len, path))
-            return GPT(*shape, config.seq_len, config.positions, config.mlp_width, config.mlp, config.output)
+            blocks = (config.mlp_width, config.mlp, config.output, config.norm)
+            return GPT(*shape, config.seq_len, config.positions, *blocks)
 
     @staticmethod
     def examples(job: Job, count: int, corpora: Mapping[str, Corpus]) -> Tensor:

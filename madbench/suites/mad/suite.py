@@ -16,12 +16,12 @@ from madbench.mixers import solve
 from madbench.suites.base import Size, Suite
 from madbench.suites.columns import ACCURACY, SOLVED, Average, Column
 from madbench.suites.overrides import Plan, content, decided
-from madbench.suites.planning import plan_jobs
+from madbench.suites.planning import plan_jobs, unreached_warm_up
 from madbench.suites.profile import Profile, changed
 from madbench.tasks import check_task, load_task, make_setting, settings_class, task_source, tasks_of
 
 if TYPE_CHECKING:
-    from madbench.tasks import TaskSetting
+    from madbench.tasks import Split, TaskSetting
 
 NAME = "mad"
 AVERAGE = "mad_average"
@@ -35,6 +35,8 @@ MAD_TASKS = (
     "selective_copying",
 )
 """The six tasks of MAD, in the order of the published table (HyperMLP, Table 1)."""
+NEVER = 2.0
+"""The ``stop_accuracy`` that no run reaches; every other above 1 would be the same run under another id."""
 LARGEST_COEFFICIENT = "largest_coefficient"
 """Column of curves of mixers whose coefficients may grow: the largest |a_ij|."""
 
@@ -75,7 +77,7 @@ class TrainingConfig:
     min_learning_rate: float = 1e-6
     """Where the cosine schedule ends; the published fidelity keeps the rate constant."""
     stop_accuracy: float = 0.999
-    """Ends the run once an evaluation reaches this accuracy."""
+    """Ends the run once an evaluation reaches this accuracy; 2 never does."""
     precision: Precision = "float32"
     """Arithmetic of matrix products; parameters and optimiser stay in float32."""
     beta2: float = field(default=0.999, metadata=NOT_AT_DEFAULT)
@@ -118,7 +120,8 @@ class MadProfile(Profile):
     not_training = {"learning_rate": "learning_rates", "weight_decay": "weight_decays", "precision": "precision"}
 
     learning_rates: tuple[float, ...]
-    """Learning rates tried on every setting; the best by validation counts (published fidelity: by test)."""
+    """Learning rates tried on every setting. The best by validation in a label's first seed counts in its other seeds;
+    of a single seed its own best (published fidelity: of every seed its own best by test)."""
     weight_decays: tuple[float, ...]
     """Weight decays tried on every setting."""
     difficulty: Literal["baseline", "all"]
@@ -136,6 +139,14 @@ class MadProfile(Profile):
             self.check_training(plan.training, f"tasks: {name}: training")
         if self.difficulty == "all" and any(plan.setting for plan in self.tasks.values()):
             raise ConfigError("tasks: a changed setting goes with difficulty: baseline; 'all' takes the task files")
+
+    def check_spelling(self, where: str) -> None:
+        own = {f"tasks.{task}.training": plan.training for task, plan in self.tasks.items()}
+        for section, training in {"training": self.training, **own}.items():
+            if (accuracy := float(training.get("stop_accuracy", NEVER))) > 1 and accuracy != NEVER:
+                key = f"{section}.stop_accuracy"
+                problem = f"{key}={accuracy:g} has no effect that {key}={NEVER:g} does not have"
+                raise ConfigError(f"{where}: {problem}, which is the one spelling of it")
 
     def settings(self, task: str) -> list[dict[str, Any]]:
         """The settings of one task, each as the mapping of its fields."""
@@ -200,7 +211,7 @@ def plan(
         ]
         return plan_jobs(suite, labels, profile, runs, budget, fidelity)
 
-    return decided(profile, labels, seeds, planned, trained)
+    return decided(profile, labels, seeds, planned, trained, spelled)
 
 
 def jobs(labels: Iterable[str], profile: MadProfile, **options: Any) -> list[Job]:
@@ -213,19 +224,37 @@ def trained(job: Job) -> Hashable:
     from madbench.models.blocks import swiglu_width
 
     setting, model, config = setting_of(job), job.model, job.training
-    is_published, examples = job.fidelity == "published", setting.num_train_examples
-    steps = config.epochs * math.ceil(examples / config.batch_size)
-    batches = (min(config.batch_size, setting.count(split)) for split in ("train", *["test"] * is_published))
+    steps = total_steps(job)
+    batches = (min(config.batch_size, setting.count(split)) for split in _batched(job))
     rates = [scheduled_rate(config, job.fidelity, step, steps) for step in (0, min(1, steps - 1), steps - 1)]
     changes = {
         "warmup_steps": rates,
         "min_learning_rate": None,
         "mlp_width": swiglu_width(model.d_model, model.mlp_width),
         "batch_size": tuple(batches),
-        "stop_accuracy": config.stop_accuracy if config.stop_accuracy <= 1 else math.inf,
+        "stop_accuracy": spelled(job)["stop_accuracy"],
     }
-    redraws = is_published and setting.model == "language_model"
-    return content(job, model.d_model, setting.seq_len, changes, redraws)
+    redraws = job.fidelity == "published" and setting.model == "language_model"
+    return content(job, model.d_model, setting.seq_len, changes, redraws, setting.input_len < setting.seq_len)
+
+
+def spelled(job: Job) -> dict[str, Any]:
+    """The training settings of which several values train the same, each at the one that stands for them."""
+    config, setting = job.training, setting_of(job)
+    return {
+        "stop_accuracy": config.stop_accuracy if config.stop_accuracy <= 1 else NEVER,
+        "batch_size": min(config.batch_size, max(map(setting.count, _batched(job)))),
+    }
+
+
+def _batched(job: Job) -> tuple[Split, ...]:
+    """The splits that are cut into batches which decide a number."""
+    return ("train", "test") if job.fidelity == "published" else ("train",)
+
+
+def total_steps(job: Job) -> int:
+    """Optimiser steps of a job that accuracy does not stop earlier."""
+    return job.training.epochs * math.ceil(setting_of(job).num_train_examples / job.training.batch_size)
 
 
 def scheduled_rate(config: TrainingConfig, fidelity: Fidelity, step: int, total_steps: int) -> float:
@@ -236,6 +265,11 @@ def scheduled_rate(config: TrainingConfig, fidelity: Fidelity, step: int, total_
         return config.learning_rate * (step + 1) / (config.warmup_steps + 1)
     cosine = 0.5 * (1 + math.cos(math.pi * (step - config.warmup_steps) / (total_steps - config.warmup_steps)))
     return config.min_learning_rate + (config.learning_rate - config.min_learning_rate) * cosine
+
+
+def unreached(job: Job) -> str:
+    """What of its schedule a job does not reach, as a clause; the published fidelity has none."""
+    return "" if job.fidelity == "published" else unreached_warm_up(total_steps(job), job.training.warmup_steps)
 
 
 def setting_of(job: Job) -> TaskSetting:
@@ -261,7 +295,7 @@ def size(job: Job) -> Size:
     examples = setting.num_train_examples
     return Size(
         parameters=parameters,
-        steps=config.epochs * math.ceil(examples / config.batch_size),
+        steps=total_steps(job),
         seq_len=setting.input_len,
         sequences_per_step=min(config.batch_size, examples),
         flops_per_token=flops,
@@ -283,7 +317,7 @@ class TokenSuite(Suite):
         "learning": "madbench.analysis.figures.registry:LEARNING",
         "difficulty": "madbench.analysis.figures.registry:DIFFICULTY",
     }
-    trained, size = map(staticmethod, (trained, size))
+    trained, size, unreached = map(staticmethod, (trained, size, unreached))
 
     def plan(self, labels: Iterable[str], profile: MadProfile, **options: Any) -> Plan:
         tasks = self.usual_tasks() if options.get("tasks") is None else options["tasks"]
@@ -331,7 +365,7 @@ class MadSuite(TokenSuite):
 
     name = NAME
     title = "MAD tasks"
-    default = "quick"
+    default = "evening"
     place = 0
     file_key = "learning_rates"
     listing = "profiles"

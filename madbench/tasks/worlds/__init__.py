@@ -2,317 +2,38 @@
 
 A sequence is the symbols (L,) of L agents, a symbol all that matters of one. The value of agent i is a sum over the
 others of the effect of their symbols on its own: of one other agent (``effects`` (S, S), row i, column j; eq. 2), or of
-two of them (``effects`` (S, S, S), every pair j < k counted once). Source: sections 5 to 7, appendices B.1 and F.1 of
-the paper that :mod:`madbench.mixers.interactions` names; in every world the exact weights are known. Needs NumPy alone.
+two of them (``effects`` (S, S, S), every pair j < k counted once). Source: sections 5 to 7, appendices B.1 to B.4 and
+F.1 of the paper that :mod:`madbench.mixers.interactions` names; in every world the exact weights are known. Needs NumPy
+alone.
 """
 
-from __future__ import annotations
+from madbench.tasks.worlds.agents import Alliances, Colliding, Hunters
+from madbench.tasks.worlds.base import World
+from madbench.tasks.worlds.examples import Genotype, Pixels, Plane, Series
+from madbench.tasks.worlds.places import ring, sinusoids, wave_couplings
 
-import math
-from collections.abc import Callable
-from dataclasses import dataclass
-from functools import cached_property
-from typing import ClassVar, Literal
-
-import numpy as np
-from numpy import ndarray as Array
-
-from madbench.config import check_at_least
-from madbench.errors import ConfigError
-
-Embedding = Literal["one_hot", "sinusoidal"]
-Control = Literal["", "without_itself", "distinct"]
-SPLITS = ("train", "test")
-_BLOCK = 2**22  # effects that are looked up at once
-
-
-@dataclass(frozen=True, kw_only=True)
-class World:
-    """What all worlds have: how many agents a sample has, and how many samples there are."""
-
-    title: ClassVar[str]
-    """Heading of its table."""
-    symbols: ClassVar[int]
-    """S, how many different agents there are."""
-    vectors: ClassVar[Array]
-    """The fixed embedding E (S, d), a row a symbol."""
-    effects: ClassVar[Array]
-    """The theoretical matrix (S, S) or tensor (S, S, S): effect of other symbols on the first times their value."""
-    floor: ClassVar[Callable[[str, int, int], float | None]]
-    """(family, order, length) -> the mean squared error below which no mixer of them can get; None: not known.
-
-    ``order`` is the largest number of factors of an ``hfa:`` label, or the degree of an ``ha:`` label.
-    """
-
-    length: int = 10
-    """Agents of a training sample, L*."""
-    test_lengths: tuple[int, ...] = (2, 5, 10, 20)
-    """Agents of a test sample, one test set a length."""
-    samples: int = 8192
-    """Training samples."""
-    test_samples: int = 5000
-    """Test samples of each length."""
-
-    def __post_init__(self):
-        check_at_least(self, 1, "length", "samples", "test_samples")
-        if not self.test_lengths or min(self.test_lengths) < 1 or len({*self.test_lengths}) < len(self.test_lengths):
-            raise ConfigError(f"test_lengths: expected lengths of at least 1, each once, got {self.test_lengths}")
-
-    @property
-    def lengths(self) -> tuple[int, ...]:
-        """The test lengths that this world has samples of."""
-        return self.test_lengths
-
-    def draw(self, generator: np.random.Generator, count: int, length: int) -> Array:
-        """Symbols (count, length) of independent agents, all symbols alike."""
-        return generator.integers(self.symbols, size=(count, length))
-
-    def values(self, symbols: Array) -> Array:
-        """The value (N, L) of every agent in every sample, in float64."""
-        effects, (count, length) = self.effects, symbols.shape
-        others = [np.arange(length)] if effects.ndim == 2 else np.triu_indices(length, 1)
-        of_agents, at_once = np.empty((count, length)), max(1, _BLOCK // length**effects.ndim)
-        for start in range(0, count, at_once):
-            rows = symbols[start : start + at_once]
-            of_agents[start : start + at_once] = effects[rows[:, :, None], *(rows[:, None, j] for j in others)].sum(-1)
-        return of_agents
-
-    def data(self, split: str, length: int, seed: int) -> tuple[Array, Array]:
-        """Symbols int64 and values float64 (N, L) of a split, from a generator of its own."""
-        generator = np.random.default_rng([seed, SPLITS.index(split), length])
-        symbols = self.draw(generator, self.samples if split == "train" else self.test_samples, length)
-        return symbols, self.values(symbols)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Colliding(World):
-    """Identical discs that all move right on a cylinder: the value is minus the number of collisions (eq. 4, B.1).
-
-    Two discs of radius R meet, once, iff their y are within 2 R on the ring, so a symbol is a y. The agent itself
-    counts, as in eq. 5 and unlike eq. 4: without it no linear attention has the value at more than one length.
-    """
-
-    title = "Colliding agents"
-
-    positions: int = 24
-    """N, positions around the cylinder."""
-    radius: int = 1
-    """R of a disc."""
-    embedding: Embedding = "one_hot"
-    """Vectors of the positions: unit vectors, or sines and cosines (eq. 16)."""
-    control: Control = ""
-    """What is changed to break a theorem: the value leaves out the agent itself, or no two agents share a position."""
-
-    def __post_init__(self):
-        super().__post_init__()
-        check_at_least(self, 1, "positions")
-        check_at_least(self, 0, "radius")
-        if self.embedding == "sinusoidal" and self.positions % 2:
-            raise ConfigError(f"positions: sines and cosines need an even number, got {self.positions}")
-        if self.control == "distinct" and self.length > self.positions:
-            raise ConfigError(f"length: {self.length} agents do not fit {self.positions} distinct positions")
-
-    @property
-    def symbols(self) -> int:
-        return self.positions
-
-    @property
-    def lengths(self) -> tuple[int, ...]:
-        most = self.positions if self.control == "distinct" else math.inf
-        return tuple(length for length in self.test_lengths if length <= most)
-
-    @cached_property
-    def vectors(self) -> Array:
-        return np.eye(self.positions) if self.embedding == "one_hot" else sinusoids(self.positions)
-
-    @cached_property
-    def effects(self) -> Array:
-        return -1.0 * (ring(self.positions) <= 2 * self.radius)
-
-    def draw(self, generator: np.random.Generator, count: int, length: int) -> Array:
-        if self.control != "distinct":
-            return super().draw(generator, count, length)
-        return generator.random((count, self.positions)).argsort(1)[:, :length]
-
-    def values(self, symbols: Array) -> Array:
-        return super().values(symbols) + (self.control == "without_itself")
-
-    def floor(self, family: str, order: int, length: int) -> float | None:
-        return 0.0 if family == "hfa" and not self.control else None
-
-    @property
-    def solution(self) -> tuple[Array, Array]:
-        """C (d, d) and W (d,) of linear attention that give the value exactly, at every length (eq. 5, 14, 17)."""
-        n, reach = self.positions, 2 * self.radius
-        if self.embedding == "one_hot":
-            return 1.0 * (ring(n) <= reach), -np.ones(n)
-        k = np.ceil(np.arange(1, n) / 2)
-        waves = 2 / n * np.sin(2 * np.pi * (reach + 0.5) * k / n) / np.sin(np.pi * k / n)
-        return np.diag([4 / n * (reach + 0.5), *waves]), np.array([-math.sqrt(2), *[0.0] * (n - 1)])
-
-    def control_error(self, length: int, diagonal_error: float = 0.0) -> float:
-        """The mean squared error that a perfect fit at L* has at ``length`` under the control; 0 without one.
-
-        ``diagonal_error`` is the learned matrix's mean squared error on the diagonal (Appendix D.2).
-        """
-        if self.control == "without_itself":
-            return (length / self.length - 1) ** 2
-        return diagonal_error * ((self.length - length) / (self.length - 1)) ** 2 * (self.control == "distinct")
-
-
-@dataclass(frozen=True, kw_only=True)
-class Hunters(World):
-    """Hunters and prey on a grid, some moving right and some up: +1 for a catch, -1 for being caught (section 5, F.1).
-
-    An agent is a species (H, P), a policy (R, U) and a cell (x, y); y and x - y wrap around, x does not. Two of
-    different species meet if x - y is near with different policies, y if both move right, x if both move up. Features
-    are one-hots of species, policy, x, y and x - y side by side.
-    """
-
-    title = "Hunters and prey"
-
-    cells: int = 6
-    """N, cells of either axis."""
-    reach: int = 1
-    """D, the distance at which two agents are near."""
-
-    def __post_init__(self):
-        super().__post_init__()
-        check_at_least(self, 1, "cells")
-        check_at_least(self, 0, "reach")
-
-    @property
-    def symbols(self) -> int:
-        return 4 * self.cells**2
-
-    @cached_property
-    def features(self) -> tuple[Array, ...]:
-        """Species, policy, x, y and (x - y) mod N (S,) of every symbol."""
-        n = self.cells
-        species, policy, x, y = np.unravel_index(np.arange(self.symbols), (2, 2, n, n))
-        return species, policy, x, y, (x - y) % n
-
-    @cached_property
-    def vectors(self) -> Array:
-        sizes = (2, 2, self.cells, self.cells, self.cells)
-        return np.concatenate([np.eye(size)[feature] for size, feature in zip(sizes, self.features)], axis=1)
-
-    @cached_property
-    def effects(self) -> Array:
-        species, policy, x, y, u = self.features
-        wrapped, reach = ring(self.cells) <= self.reach, self.reach
-        same = policy[:, None] == policy[None]
-        near = np.where(same, wrapped[y[:, None], y[None]], wrapped[u[:, None], u[None]])
-        both_up = same & (policy == 1)[:, None]
-        near = np.where(both_up, abs(x[:, None] - x[None]) <= reach, near)
-        return (species[:, None] != species[None]) * near * np.where(species == 1, 1.0, -1.0)[None]
-
-    def floor(self, family: str, order: int, length: int) -> float | None:
-        """Linear attention is linear in the row's features: what is left of ``effects`` beside their span (eq. 3)."""
-        if family != "hfa":
-            return None
-        return (length - 1) * self._linear_floor if order == 1 else 0.0 if order == 3 else None
-
-    @cached_property
-    def _linear_floor(self) -> float:
-        basis, sizes, _ = np.linalg.svd(self.vectors, full_matrices=False)
-        basis = basis[:, sizes > 1e-9 * sizes[0]]
-        left = self.effects - basis @ (basis.T @ self.effects)
-        return float(left.var(axis=1).mean())
-
-    @property
-    def solution(self) -> tuple[Array, Array]:
-        """C (3, 3, d, d) by head and factor and W (3, 1, d) that give the value exactly (eq. 36)."""
-        n, c = self.cells, np.zeros((3, 3, 4 + 3 * self.cells, 4 + 3 * self.cells))
-        x, y, u = (slice(start, start + n) for start in (4, 4 + n, 4 + 2 * n))
-        banded = 1.0 * (abs(np.subtract.outer(np.arange(n), np.arange(n))) <= self.reach)
-        c[:, 0, :2, :2] = [[0, 1], [1, 0]]
-        c[:, 1, 2:4, 2:4] = [[[0, 1], [1, 0]], [[1, 0], [0, 0]], [[0, 0], [0, 1]]]
-        c[0, 2, u, u] = c[1, 2, y, y] = ring(n) <= self.reach
-        c[2, 2, x, x] = banded
-        w = np.zeros((3, 1, c.shape[-1]))
-        w[:, :, :2] = [-1, 1]
-        return c, w
-
-
-@dataclass(frozen=True, kw_only=True)
-class Alliances(World):
-    """Agents of K types, some allied: the value is the number of pairs of allies that are not each other's (section 6).
-
-    V_i is the sum over j < k of g_ij g_ik (1 - g_jk). The relation g is symmetric and reflexive, so a triple with two
-    of a type gives 0, and ordered, strict and all tuples tell the same.
-    """
-
-    title = "Alliances of three"
-
-    types: int = 8
-    """K, types of agents."""
-
-    def __post_init__(self):
-        super().__post_init__()
-        check_at_least(self, 1, "types")
-
-    @property
-    def symbols(self) -> int:
-        return self.types
-
-    @cached_property
-    def allied(self) -> Array:
-        """g (K, K), 0 or 1."""
-        above = np.triu(np.random.default_rng(0).random((self.types, self.types)) < 0.5, 1)
-        return 1.0 * (above | above.T | np.eye(self.types, dtype=bool))
-
-    @property
-    def vectors(self) -> Array:
-        return np.eye(self.types)
-
-    @cached_property
-    def effects(self) -> Array:
-        g = self.allied
-        return g[:, :, None] * g[:, None, :] * (1 - g[None])
-
-    def floor(self, family: str, order: int, length: int) -> float | None:
-        """Sums over single others: C(L - 1, 2) times what ``effects`` has beside its means over either of the two."""
-        if family == "ha":
-            return 0.0 if order == 3 else None
-        effects = self.effects
-        left = effects - effects.mean(1, keepdims=True) - effects.mean(2, keepdims=True)
-        left += effects.mean((1, 2), keepdims=True)
-        return math.comb(length - 1, 2) * float((left**2).mean())
-
-
-WORLDS: dict[str, type[World]] = {"colliding": Colliding, "hunters": Hunters, "alliances": Alliances}
+WORLDS: dict[str, type[World]] = {
+    "colliding": Colliding,
+    "hunters": Hunters,
+    "alliances": Alliances,
+    "plane": Plane,
+    "genotype": Genotype,
+    "pixels": Pixels,
+    "series": Series,
+}
 """By the name of the task."""
 
-
-def ring(size: int) -> Array:
-    """Distances (N, N) on a ring of N places."""
-    apart = abs(np.subtract.outer(np.arange(size), np.arange(size)))
-    return np.minimum(apart, size - apart)
-
-
-def sinusoids(size: int) -> Array:
-    """The orthogonal sinusoidal embedding (N, N) of N places, N even; every row has the squared norm N / 2 (eq. 16).
-
-    Entry 0 is 1 / sqrt 2, entries 2 k - 1 and 2 k are sine and cosine of 2 pi k n / N, the last is cos(pi n) / sqrt 2.
-    """
-    n, rows = np.arange(size), np.empty((size, size))
-    for k in range(size // 2 + 1):
-        angle = 2 * np.pi * k * n / size
-        if k:
-            rows[:, 2 * k - 1] = np.sin(angle) if 2 * k < size else np.cos(angle) / math.sqrt(2)
-        if 2 * k < size:
-            rows[:, 2 * k] = np.cos(angle) if k else 1 / math.sqrt(2)
-    return rows
-
-
-def wave_couplings(effect: Array) -> Array:
-    """C (N, N) with p_m C p_n = f[m - n] for the sinusoidal p, from f (N,) of any shape, even N (Theorem B.6)."""
-    size = len(effect)
-    spectrum = np.fft.fft(effect) / size
-    c = np.zeros((size, size))
-    c[0, 0], c[-1, -1] = 2 * spectrum[0].real, 2 * spectrum[size // 2].real
-    for k in range(1, size // 2):
-        a, b = 2 * spectrum[k].real, -2 * spectrum[k].imag
-        c[2 * k - 1 : 2 * k + 1, 2 * k - 1 : 2 * k + 1] = [[a, b], [-b, a]]
-    return c
+__all__ = [
+    "WORLDS",
+    "Alliances",
+    "Colliding",
+    "Genotype",
+    "Hunters",
+    "Pixels",
+    "Plane",
+    "Series",
+    "World",
+    "ring",
+    "sinusoids",
+    "wave_couplings",
+]

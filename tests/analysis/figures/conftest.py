@@ -18,6 +18,19 @@ ARROWS = 2.5
 
 
 @pytest.fixture
+def laid_out():
+    """Of a test that is about places in a figure, or about ticks, which the layout makes."""
+
+
+@pytest.fixture
+def without_layout(request, monkeypatch):
+    """Leaves the panels of a figure where they are, of a test that is not about places: a layout takes most of the
+    time of a figure."""
+    if not {"laid_out", "ticks"}.intersection(request.fixturenames):
+        monkeypatch.setattr("matplotlib.layout_engine.ConstrainedLayoutEngine.execute", lambda engine, figure: None)
+
+
+@pytest.fixture
 def scores():
     """``scores({(label, column): [value of seed 0, of seed 1, ...]})``; NaN diverged, None is not done yet."""
 

@@ -12,7 +12,7 @@ from drawings import FIGURES
 from madbench.analysis.attribution import attribute
 from madbench.analysis.cells import cells_of
 from madbench.analysis.figures.accuracy import difficulty_frame, score_frame
-from madbench.analysis.figures.budget import budget_frame, pareto_front
+from madbench.analysis.figures.budget import budget_figure, budget_frame, pareto_front
 from madbench.analysis.figures.curves import learning_frame
 from madbench.analysis.figures.effects import effects_frame
 from madbench.analysis.figures.files import write_frame
@@ -69,13 +69,30 @@ def test_the_average_is_of_whole_seeds_and_only_with_all_tasks(scores):
 def test_references_are_there_where_they_are_known(scores):
     table = scores({("S", "compression"): [20.0], ("~x", "compression"): [20.0]}, ceiling=90.0)
     assert set(score_frame(table, "p").mark) == {"mean", "seed", "ceiling"}
-    frame = score_frame(table, "p", {"compression": 6.25}, published_scores())
+    references = {"chance": {"compression": 6.25}, "heuristic": {"compression": 25.2}}
+    frame = score_frame(table, "p", references, published_scores())
     assert {one.mark: one.accuracy for one in frame[frame.label == ""].itertuples()} == {
         "ceiling": 90.0,
         "chance": 6.25,
+        "heuristic": 25.2,
     }
     published = frame[frame.mark == "published"]
     assert dict(zip(published.label, published.accuracy)) == {"S": 35.19}
+
+
+def test_the_best_answer_without_context_is_a_row_without_a_label(scores):
+    table = scores({("S", task): [50.0, 52.0] for task in MAD_TASKS})
+    costs = pd.DataFrame({"suite": "mad", "label": "S", "column": [*MAD_TASKS], "budget_ratio": 1.0})
+    costs = costs.assign(mixer_parameters=1000)
+    for value, is_in_view in ((51.0, True), (1.0, False)):
+        frame = budget_frame(table, costs, "p", {"mad_average": value, "compression": 25.0})
+        (line,) = frame[frame.label == ""].itertuples()
+        assert (line.quantity, line.mean, line.n) == ("mad_average", value, 0)
+        figure = budget_figure(frame)
+        drawn = [list(line.get_ydata()) for axes in figure.axes for line in axes.lines]
+        assert ([value, value] in drawn) == is_in_view
+        assert ("Heuristic:" in " ".join(figure._supxlabel.get_text().split())) == is_in_view
+        assert "Left out" not in figure._supxlabel.get_text()
 
 
 @pytest.fixture
@@ -136,8 +153,11 @@ def test_effects_and_their_pairs_are_rows(scores):
 
 def test_significant_interactions_are_rows(scores):
     values = {"S": [10.0, 10.1, 10.2], "S-c": [10.1, 10.0, 10.2], "R": [10.0, 10.2, 10.1], "R-c": [60.0, 60.1, 60.2]}
-    frame = effects_of(scores({(label, "compression"): seeds for label, seeds in values.items()}))
-    assert frame[frame.kind == "interaction"].row.tolist() == ["R/S x c"]
+    found = {}
+    for times in (1, 3):
+        frame = effects_of(scores({(label, "compression"): seeds * times for label, seeds in values.items()}))
+        found[3 * times] = frame[frame.kind == "interaction"].row.tolist()
+    assert found == {3: [], 9: ["R/S x c"]}  # three seeds that agree may all be on the rarer side
 
 
 def costs_of(scores, **parameters):

@@ -12,6 +12,8 @@ from madbench.analysis.figures.files import read_frame, save_figure, svg, write_
 from madbench.errors import ConfigError, StoreError
 from madbench.suites.mad.suite import MAD_TASKS
 
+pytestmark = pytest.mark.usefixtures("without_layout")
+
 
 @pytest.mark.parametrize("name", FIGURES)
 def test_the_csv_draws_the_very_same_figure_again(name, tmp_path):

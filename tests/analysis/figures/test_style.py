@@ -23,6 +23,8 @@ from madbench.analysis.figures.style import (
 from madbench.mixers.srg.grammar import all_labels
 from madbench.suites.mad.suite import MAD_TASKS
 
+pytestmark = pytest.mark.usefixtures("without_layout")
+
 TABLE = synthetic.TABLE
 PROTAN = [[0.152286, 1.052583, -0.204868], [0.114503, 0.786281, 0.099216], [-0.003882, -0.048116, 1.051998]]
 DEUTAN = [[0.367322, 0.860646, -0.227968], [0.280085, 0.672501, 0.047413], [-0.011820, 0.042940, 0.968881]]

@@ -13,10 +13,10 @@ from madbench.mixers.cd import forms
 def make_mixer():
     """``make_mixer(label, ...)``: N = M = d, weights from one seed, biases and rates around where they start."""
 
-    def make(label, d_model=8, n_head=2, max_len=8, std=0.4, seed=0, dtype=torch.float64, path="auto"):
+    def make(label, d_model=8, n_head=2, max_len=8, std=0.4, seed=0, dtype=torch.float64, path="auto", **settings):
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
-            mixer = build(label, d_model, max_len, n_head=n_head, budget="paper", path=path).double()
+            mixer = build(label, d_model, max_len, n_head=n_head, budget="paper", path=path, **settings).double()
             with torch.no_grad():
                 for parameter in mixer.parameters():
                     is_matrix = parameter.ndim > 1

@@ -9,6 +9,7 @@ from coefficient_labels import random_label
 from madbench.errors import TrainingError
 from madbench.mixers import build
 from madbench.mixers.cd.grammar import PRESETS, READOUTS
+from madbench.mixers.residuals import difference
 
 ROUNDING = 1e-10
 
@@ -27,10 +28,10 @@ def with_gradients(compute, x, mixer, weights):
     return [y, *(torch.zeros(()) if gradient is None else gradient for gradient in found)]
 
 
-def residuals(label, make_mixer, decode, randn, seed):
+def residuals(label, make_mixer, decode, randn, seed, **settings):
     """Largest difference from the reference, of the output or a gradient relative to its size, by form."""
     mixer, x, weights = (
-        make_mixer(label, std=0.3, seed=seed),
+        make_mixer(label, std=0.3, seed=seed, **settings),
         randn(1, 7, 8, seed=seed).requires_grad_(),
         randn(1, 7, 8),
     )
@@ -53,6 +54,35 @@ def test_every_form_of_a_preset_equals_the_loops(label, make_mixer, decode, rand
         assert residual <= ROUNDING, path
 
 
+@pytest.mark.parametrize("label", ["cd:softmax-p", "cd:id-sm-bd-cg", "cd:gdn-cg", "cd:kelu-sum-c", "cd:mlstm"])
+def test_every_form_with_a_value_skip_equals_the_loops(label, make_mixer, decode, randn, small_sub_blocks):
+    for path, residual in residuals(label, make_mixer, decode, randn, 0, value_skip=True).items():
+        assert residual <= ROUNDING, path
+
+
+@pytest.mark.parametrize("label", ["cd:id-sm-cg", "cd:exp-sum"])
+def test_a_value_skip_adds_the_row_s_own_value_times_one_number_a_head(label, make_mixer, randn):
+    plain, skipping, x = make_mixer(label), make_mixer(label, value_skip=True), randn(1, 5, 8)
+    skipping.load_state_dict(plain.state_dict(), strict=False)
+    count = [sum(parameter.numel() for parameter in mixer.parameters()) for mixer in (plain, skipping)]
+    assert count[1] - count[0] == 2 and count == [mixer.allocation.total for mixer in (plain, skipping)]
+    assert build(label, 8, 8, value_skip=True).skip.tolist() == [1, 1]
+    with torch.no_grad():
+        skipping.skip.zero_()
+        torch.testing.assert_close(skipping(x), plain(x))
+        skipping.skip.fill_(1)
+        assert not torch.allclose(skipping(x), plain(x), rtol=1e-2)
+
+
+def test_a_constant_factor_of_b_is_part_of_the_function_beside_a_value_skip_alone(make_mixer, randn):
+    x = randn(1, 6, 8)
+    for skips, is_same in ((False, True), (True, False)):
+        first, second = (make_mixer(label, std=3, value_skip=skips) for label in ("cd:id-sm-b1-cg", "cd:id-sm-cg"))
+        second.load_state_dict(first.state_dict())
+        with torch.no_grad():
+            assert (difference(first(x), second(x)) < 1e-3) is is_same
+
+
 @pytest.mark.parametrize("seed", range(14))
 def test_every_form_of_a_random_label_equals_the_loops(seed, make_mixer, decode, randn, small_sub_blocks):
     label = random_label(seed)
@@ -61,7 +91,7 @@ def test_every_form_of_a_random_label_equals_the_loops(seed, make_mixer, decode,
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("first", range(100, 500, 50))
+@pytest.mark.parametrize("first", range(100, 200, 50))
 def test_every_form_of_many_random_labels_equals_the_loops(first, make_mixer, decode, randn, small_sub_blocks):
     for seed in range(first, first + 50):
         label = random_label(seed)

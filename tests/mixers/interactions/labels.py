@@ -11,10 +11,12 @@ from madbench.labels import family_of
 
 
 @functools.cache
-def all_labels_of(name):
-    """By trying every combination of letters."""
-    orders = ["+".join(parts) for n in range(1, 5) for parts in itertools.combinations_with_replacement("123456789", n)]
-    kinds = {"hfa": (orders, ("", "w"), ("",)), "ha": ("123456789", ("", "u"), ("", "s", "a"))}[name]
+def all_labels_of(name, most_parts=None):
+    """By trying every combination of letters; unless said, of ``hfa:`` those of all parts, of ``ha:`` those of one."""
+    most_parts = most_parts or {"hfa": 4, "ha": 1}[name]
+    digits = [itertools.combinations_with_replacement("123456789", n) for n in range(1, most_parts + 1)]
+    numbers = ["+".join(parts) for parts in itertools.chain(*digits)]
+    kinds = {"hfa": (numbers, ("", "w"), ("",)), "ha": (numbers, ("", "u"), ("", "s", "a"))}[name]
     tails = ("", "-p"), ("", "-q", "-v"), ("", "!")
     found = []
     for letters in itertools.product(("", "L", "C"), *kinds, *tails):

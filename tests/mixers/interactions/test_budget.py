@@ -27,6 +27,9 @@ TABLE = {
     "ha:3u-p-v": ((68, 16, 0.984), (136, 32, 0.984), (832, 192, 1.0)),
     "ha:4u-q": ((8, 56, 1.0), (16, 112, 1.0), (96, 672, 1.0)),
     "ha:3u!": ((64, 64, 1.5), (128, 128, 1.5), (768, 768, 1.5)),
+    "ha:2+3": ((64, 64, 1.0), (128, 128, 1.0), (768, 768, 1.0)),
+    "ha:2+3u-q": ((16, 86, 0.996), (32, 172, 0.996), (192, 1024, 0.99)),
+    "ha:2+3u!": ((64, 64, 1.25), (128, 128, 1.25), (768, 768, 1.25)),
 }
 
 
@@ -78,7 +81,7 @@ def test_no_more_than_the_budget_and_less_than_a_step_below_it():
 
 
 @pytest.mark.parametrize(
-    "label", ["hfa:3-p", "hfa:1+2w-q", "hfa:L4w!", "hfa:C2", "hfa:C1+3w", "ha:3", "ha:4us-p-v", "ha:C3"]
+    "label", ["hfa:3-p", "hfa:1+2w-q", "hfa:L4w!", "hfa:C2", "hfa:C1+3w", "ha:3", "ha:4us-p-v", "ha:2+3us-p-q", "ha:C3"]
 )
 def test_the_module_has_exactly_the_parameters_of_its_allocation(label):
     mixer = build(label, 12, 8, n_head=2, budget="paper")
@@ -104,6 +107,13 @@ def test_flops_of_pairs():
     length = 128
     order, pairs = solve("hfa:3-q", 64), (length + 1) / 2
     assert order.flops_per_token(length) == 2 * order.total + pairs * (2 * order.r_qk + 2 * order.r_vo) + 2 * 2 * pairs
+
+
+def test_flops_of_heads_of_two_degrees_are_half_of_those_of_each():
+    length, found, triples = 128, solve("ha:2+3", 64), solve("ha:3", 64)
+    pairs = (2 * found.r_qk + 2 * found.r_vo) * (length + 1) / 2
+    of_tuples = (pairs + triples.flops_of_tuples(length)) / 2
+    assert found.flops_per_token(length) == pytest.approx(2 * found.total + of_tuples, rel=1e-12)
 
 
 @pytest.mark.parametrize("label", ["hfa:C1", "hfa:C1+3", "hfa:C2w", "ha:C3", "ha:C3a", "ha:C4", "ha:C5"])
@@ -158,7 +168,7 @@ def test_flops_of_long_sums_over_tuples_do_not_grow_with_the_length(label):
     assert found.flops_per_token(3) < found.flops_per_token(4096) == found.flops_per_token(8192) < 8 * found.total
 
 
-@pytest.mark.parametrize("label", ["hfa:3-q", "hfa:2w!", "ha:3u!", "ha:4-p", "ha:L3", "hfa:L2", "hfa:C1"])
+@pytest.mark.parametrize("label", ["hfa:3-q", "hfa:2w!", "ha:2+3u!", "ha:4-p", "ha:L3", "hfa:L2", "hfa:C1"])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_a_token_adds_to_the_cache_what_is_stated(label, dtype):
     mixer, cache, held = build(label, 16, 8).to(dtype), None, []
@@ -172,12 +182,6 @@ def test_a_token_adds_to_the_cache_what_is_stated(label, dtype):
 @pytest.mark.parametrize(
     ("label", "size", "message"),
     [
-        (
-            "hfa:1+2",
-            {"n_head": 3},
-            "takes? equal shares of the heads, and n_head 3 is not a multiple of 2; use n_head 4",
-        ),
-        ("hfa:1+1+3", {"n_head": 1}, "use n_head 3"),
         ("hfa:9-p", {"d_model": 16}, "the narrowest take r_qk 36 and r_vo 2, .*use d_model 36"),
         ("hfa:4", {"rank_multiple": 99}, "rank_multiple 99 exceeds d_model 64"),
     ],
@@ -185,6 +189,26 @@ def test_a_token_adds_to_the_cache_what_is_stated(label, dtype):
 def test_a_size_that_cannot_be_is_refused(label, size, message):
     with pytest.raises(BudgetError, match=message):
         solve(label, **{"d_model": 64, "n_head": 2, **size})
+
+
+@pytest.mark.parametrize(
+    ("label", "n_head", "heads"),
+    [("hfa:1+2", 3, 4), ("hfa:1+2", 4, 4), ("hfa:1+1+3", 1, 3), ("hfa:2", 3, 3), ("ha:2+3", 3, 4)],
+)
+def test_a_label_of_parts_has_as_many_more_heads_as_equal_shares_need(label, n_head, heads):
+    allocation = solve(label, 48, n_head, 8)
+    assert allocation.size.n_head == heads
+    mixer = build(label, 48, 8, n_head=n_head)
+    assert sum(p.numel() for p in mixer.parameters()) == allocation.total == solve(label, 48, heads, 8).total
+    torch.manual_seed(0)
+    x, other = torch.randn(1, 8, 48), build(label, 48, 8, n_head=heads)
+    other.load_state_dict(mixer.state_dict())
+    torch.testing.assert_close(mixer(x), other(x))
+
+
+def test_a_label_of_more_parts_than_the_width_is_refused():
+    with pytest.raises(BudgetError, match="too narrow for 3 heads"):
+        solve("hfa:1+1+3", 2, 1)
 
 
 @pytest.mark.parametrize("settings", [{"rope": "mispaired"}, {"mix_rank": 8}])

@@ -30,14 +30,14 @@ def assert_all_hold(label):
     for one in outcomes:
         assert one.verdict != "fail", f"{label} {one.row}"
         assert (one.verdict == "not applicable") == bool(one.check.reason)
-    return {one.check.name: one for one in outcomes}
 
 
 @pytest.mark.parametrize(
     "label",
     [
-        *("hfa:3", "hfa:1+2w-p-q", "hfa:4w!", "hfa:L2-p", "hfa:L1+2w-v", "hfa:C1", "hfa:C2w"),
-        *("ha:3-p", "ha:3u!", "ha:4us-p-q", "ha:L3a", "ha:L3us-q", "ha:L4u-p-v", "ha:C3", "ha:C3a"),
+        *("hfa:3", "hfa:1+2w-p-q", "hfa:L1+2w-p-v", "hfa:C1", "hfa:C2w"),
+        *("ha:3-p", "ha:3u!", "ha:4us-p-q", "ha:L3a", "ha:L3us-q", "ha:C3", "ha:C3a"),
+        *("ha:2+3us-p-q", "ha:L2+3u-v"),
     ],
 )
 def test_every_check_of_a_label_holds(label):
@@ -64,17 +64,16 @@ def test_angles_of_positions_rounded_to_bfloat16_are_found(label, monkeypatch):
 @functools.cache
 def sampled():
     draw = random.Random(0)
-    return [*draw.sample(all_labels_of("ha"), 20)[:12], *draw.sample(all_labels_of("hfa"), 20)[:12]]
+    return [*draw.sample(all_labels_of("ha"), 20)[:1], *draw.sample(all_labels_of("hfa"), 20)[:2]]
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("first", range(0, 24, 3))
-def test_every_check_of_many_labels_holds(first):
-    for label in sampled()[first : first + 3]:
-        assert_all_hold(label)
+@pytest.mark.parametrize("i", range(3))
+def test_every_check_of_a_sampled_label_holds(i):
+    assert_all_hold(sampled()[i])
 
 
-@pytest.mark.parametrize("label", ["hfa:2-p-q", "hfa:L2-p", "ha:3-p", "ha:L3u-p!"])
+@pytest.mark.parametrize("label", ["hfa:L2-p", "ha:3-p"])
 def test_decoding_that_forgets_positions_from_64_on_fails(label, monkeypatch):
     for operator in (feature_operator.HyperFeatureAttention, tuple_operator.HyperAttention):
         turned = operator.turned_query
@@ -85,14 +84,17 @@ def test_decoding_that_forgets_positions_from_64_on_fails(label, monkeypatch):
 
 
 def test_what_applies_to_which_label():
-    found = assert_all_hold("ha:3us-p!")
-    assert found["naive rotation"].residual > 0.1 and found["permutation"].verdict == "not applicable"
-    assert assert_all_hold("ha:3us!")["depends on order"].residual > 1e-6
-    assert assert_all_hold("ha:L3")["full coupling"].verdict == "pass"
-    assert assert_all_hold("ha:L3")["softmax attention"].check.reason.startswith("linear")
-    assert assert_all_hold("hfa:C2")["start"].residual == 0
-    assert assert_all_hold("hfa:C1")["start"].verdict == "not applicable"
-    assert assert_all_hold("ha:C3")["symmetric part"].verdict == "not applicable"
+    def outcome(label, name):
+        return run_check({check.name: check for check in checks(family_of(label), parse(label))}[name])
+
+    assert outcome("ha:3us-p!", "naive rotation").residual > 0.1
+    assert outcome("ha:3us-p!", "permutation").verdict == "not applicable"
+    assert outcome("ha:3us!", "depends on order").residual > 1e-6
+    assert outcome("ha:L3", "full coupling").verdict == "pass"
+    assert outcome("ha:L3", "softmax attention").check.reason.startswith("linear")
+    assert outcome("hfa:C2", "start").residual == 0
+    assert outcome("hfa:C1", "start").verdict == "not applicable"
+    assert outcome("ha:C3", "symmetric part").verdict == "not applicable"
 
 
 def failing(label, *names):
@@ -125,7 +127,7 @@ def test_strict_for_ordered_tuples_fails_the_mask(monkeypatch):
 
 def test_swapped_slots_fail_the_forms(monkeypatch):
     by_slot = tuple_operator.HyperAttention._by_slot
-    monkeypatch.setattr(tuple_operator.HyperAttention, "_by_slot", lambda self, x: by_slot(self, x)[::-1])
+    monkeypatch.setattr(tuple_operator.HyperAttention, "_by_slot", lambda *how: by_slot(*how)[::-1])
     assert failing("ha:3u-q", "path dense", "steps", "causality") == {"path dense", "steps"}
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from madbench.mixers import solve
+from madbench.mixers import build, solve
 from madbench.mixers.srg.dynamic_mlp import DynamicMLP
 
 
@@ -33,3 +33,19 @@ def randn():
         return torch.randn(*shape, generator=torch.Generator().manual_seed(seed)).double()
 
     return draw
+
+
+@pytest.fixture
+def make():
+    """``make(label, ...)``: a small float64 mixer whose every weight shows."""
+
+    def make(label, d_model=16, n_head=2, max_len=6, std=0.3, **settings):
+        mixer = build(label, d_model, max_len, n_head=n_head, budget="paper", **({"mix_rank": 3} | settings))
+        generator = torch.Generator().manual_seed(0)
+        with torch.no_grad():
+            for parameter in mixer.parameters():
+                parameter.normal_(std=std, generator=generator)
+        mixer.chunk = 2
+        return mixer.double()
+
+    return make

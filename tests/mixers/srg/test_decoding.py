@@ -55,8 +55,8 @@ def test_a_prompt_and_steps_equal_the_parallel_form(label, prompt, make_mixer, r
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("label", every_label()[::9])
-def test_a_prompt_and_steps_equal_the_parallel_form_for_one_label_in_nine(label, make_mixer, randn):
+@pytest.mark.parametrize("label", every_label()[::35])
+def test_a_prompt_and_steps_equal_the_parallel_form_for_one_label_in_35(label, make_mixer, randn):
     mixer, x = make_mixer(label, max_len=6), randn(2, 6, 16)
     torch.testing.assert_close(decode(mixer, x, 3)[0], mixer(x))
 

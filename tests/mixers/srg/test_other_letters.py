@@ -1,10 +1,7 @@
-"""D, k and a, letters beyond the paper's Table 1, and RoPE after the gate: loops, paths, counts, settings."""
+"""D, L, k and a, letters beyond the paper's Table 1, and RoPE after the gate: loops, paths, counts, settings."""
 
 from __future__ import annotations
 
-import math
-
-import numpy as np
 import pytest
 import torch
 
@@ -16,129 +13,14 @@ from madbench.mixers import build, solve
 from madbench.mixers.srg.dynamic_mlp import DynamicMLP
 from madbench.mixers.srg.grammar import all_labels
 from madbench.suites.mad.suite import MAD
+from srg_rows import by_loops, decode, fast_paths
 
 LABELS = (
     "D", "D-p", "D-c-q", "D-pcg-v-12o", "D-q-1", "D-gka-q-2o", "S-pk-q", "S-k!", "S-ck-v-12", "R-k-q", "R-pgk-q-12o",
     "R-k-12!", "G-pck-q-12o", "G-ka!", "R-a-q", "S-ca-q", "G-pcgka-v-12o", "R-a-q-1o",
+    "L", "L-pcgk-v-12o", "L-g-q-2",
 )  # fmt: skip
 OTHERS = [label for label in every_label() if label not in set(all_labels())]
-
-
-@pytest.fixture
-def make(randn):
-    """``make(label, ...)``: a small float64 mixer whose every weight shows."""
-
-    def make(label, d_model=16, n_head=2, max_len=6, std=0.3, **settings):
-        mixer = build(label, d_model, max_len, n_head=n_head, budget="paper", **({"mix_rank": 3} | settings))
-        generator = torch.Generator().manual_seed(0)
-        with torch.no_grad():
-            for parameter in mixer.parameters():
-                parameter.normal_(std=std, generator=generator)
-        mixer.chunk = 2
-        return mixer.double()
-
-    return make
-
-
-def sigmoid(x):
-    return 1 / (1 + np.exp(-x))
-
-
-def turned(row, position):
-    """A complex number a pair."""
-    half = len(row) // 2
-    angle = position * 10000.0 ** (-np.arange(half) / half)
-    pairs = (row[:half] + 1j * row[half:]) * np.exp(1j * angle)
-    return np.concatenate((pairs.real, pairs.imag))
-
-
-def one_row(w, variant, n_head, x, lambda_init=0.8, rope_order="before_gate"):
-    """The last row of x (T, D): every slot an explicit pair of a key and a value, every R(j) an explicit matrix."""
-    now, last = x[-1], len(x) - 1
-    maps = n_head * (2 if variant.base in "GD" else 1)
-    d_qk, d_vo = len(w["q.weight"]) // maps, len(w["v.weight"]) // n_head
-    w_v, w_o = w["v.weight"], w["o.weight"]
-    if variant.adapter:
-        w_v, w_o = (w[f"{n}.weight"] + w[f"{n}_up.weight"] @ w[f"{n}_down.weight"] for n in "vo")
-
-    def seen(name, i):
-        """What the K or the V projection of token i reads."""
-        if not variant.conv:
-            return x[i]
-        return sum(w[name][:, 3 - lag] * x[i - lag] for lag in range(min(i, 3) + 1))
-
-    def mixed(row, name, head):
-        """row R of one head."""
-        a, b, p = (w[f"{name}.{table}"][head, : len(row)] for table in "ABp")
-        part = slice(head * a.shape[1], (head + 1) * a.shape[1])
-        s = sigmoid(w[f"{name}.gate.weight"][part] @ now + w[f"{name}.gate.bias"][part])
-        return row * (1 + p) + ((row @ a) * s) @ b.T
-
-    tokens = range(last, -1, -1) if variant.layout == "lag" else range(last + 1)
-    gate = sigmoid(w["qk_gate.weight"] @ now + w["qk_gate.bias"]) if variant.gates else np.ones(len(w["q.weight"]))
-    hidden = []
-    for m in range(maps):
-        part = slice(m * d_qk, (m + 1) * d_qk)
-        q, z = w["q.weight"][part] @ now, []
-        for register in w.get("registers", ()):
-            z.append((q * gate[part]) @ (w["k.weight"][part] @ register))
-        for i in tokens:
-            k = w["k.weight"][part] @ seen("k_conv.weight", i)
-            if not variant.rope:
-                z.append((q * gate[part]) @ k)
-            elif rope_order == "before_gate":
-                z.append((turned(q, last) * gate[part]) @ turned(k, i))
-            else:
-                z.append(turned(q * gate[part], last) @ turned(k, i))
-        z = np.array(z) / (math.sqrt(d_qk) if variant.base in "SD" else 1)
-        hidden.append(mixed(z, "mix1", m) if variant.mix1 else z)
-    if variant.base == "D":
-        first, second = (math.exp(w[f"contrast.q{j}"] @ w[f"contrast.k{j}"]) for j in (1, 2))
-    read = []
-    for head in range(n_head):
-        h = hidden[head]
-        if variant.base in "SD":
-            a = np.exp(h) / np.exp(h).sum()
-        else:
-            a = np.maximum(h / math.sqrt((h**2).sum() + 1e-12), 0)
-        if variant.base == "D":
-            other = np.exp(hidden[n_head + head])
-            a = a - (first - second + lambda_init) * other / other.sum()
-        if variant.base == "G":
-            a = a * np.log1p(np.exp(hidden[n_head + head]))
-        if variant.mix2:
-            swapped = {f"mix2.{new}": w[f"mix2.{old}"] for new, old in zip("ABp", "BAp")}
-            w, kept = w | swapped, w
-            a, w = mixed(a, "mix2", head), kept
-        part = slice(head * d_vo, (head + 1) * d_vo)
-        values = [w_v[part] @ register for register in w.get("registers", ())]
-        values += [w_v[part] @ seen("v_conv.weight", i) for i in tokens]
-        o = sum(weight * value for weight, value in zip(a, values, strict=True))
-        if variant.base == "D":
-            o = (1 - lambda_init) * w["head_norm.weight"] * o / math.sqrt((o**2).mean() + 1e-5)
-        read.append(o)
-    o = np.concatenate(read)
-    if variant.gates:
-        o = o * sigmoid(w["vo_gate.weight"] @ now + w["vo_gate.bias"])
-    return w_o @ o
-
-
-def by_loops(mixer, x, **settings):
-    w = {name: tensor.detach().numpy() for name, tensor in mixer.named_parameters()}
-    rows = [one_row(w, mixer.variant, mixer.n_head, x[0, : t + 1].numpy(), **settings) for t in range(x.shape[1])]
-    return torch.tensor(np.stack(rows))[None]
-
-
-def decode(mixer, x, slide=False):
-    cache, rows = None, []
-    for token in x.unbind(1):
-        row, cache = mixer.step(token, cache, slide)
-        rows.append(row)
-    return torch.stack(rows, dim=1)
-
-
-def fast_paths(mixer):
-    return ("dense", "chunked", *["tiled"] * mixer.has_tiles, *["sdpa"] * mixer.uses_sdpa)
 
 
 @pytest.mark.parametrize("label", LABELS)

@@ -73,7 +73,7 @@ def test_gradients_of_the_tiles_are_the_differences_of_their_outputs(base, mixin
     operands = [None if x is None else x.requires_grad_() for x in (q, k, v, s1, s2)]
 
     def attend(*inputs):
-        return tiled.attend(base, by_lag, *operands, *(mix and mix.tables for mix in (mix1, mix2)))
+        return tiled.attend(base, by_lag, *operands, *(mix and mix.tables(length) for mix in (mix1, mix2)))
 
     differentiable = [x for x in operands if x is not None]
     assert torch.autograd.gradcheck(attend, (*differentiable, *tables), eps=1e-6, atol=1e-6, fast_mode=True)

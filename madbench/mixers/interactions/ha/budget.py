@@ -1,6 +1,8 @@
-"""What HyperAttention costs: 4 d^2 with shared slots for any degree, 2 n d^2 unshared, at ranks of d."""
+"""What HyperAttention costs: 4 d^2 with shared slots for any degrees, 2 n d^2 unshared, at ranks of d."""
 
 from __future__ import annotations
+
+from collections import Counter
 
 from madbench.mixers.interactions.budget import InteractionAllocation
 from madbench.mixers.interactions.ha.grammar import Label
@@ -8,57 +10,82 @@ from madbench.mixers.interactions.tuples import ALL, STRICT, count_tuples
 
 
 class Allocation(InteractionAllocation):
-    """See :class:`madbench.mixers.interactions.budget.InteractionAllocation`; m slots, 1 shared, n - 1 unshared."""
+    """See :class:`madbench.mixers.interactions.budget.InteractionAllocation`.
+
+    Head h has degree n_h and m_h slots with keys and values of their own, 1 shared, n_h - 1 unshared.
+    """
 
     label: Label
 
     @property
+    def degrees(self) -> tuple[int, ...]:
+        """n_h by head."""
+        return self.label.by_head(self.size.n_head)
+
+    @property
     def slots(self) -> int:
-        return self.label.degree - 1 if self.label.unshared else 1
+        """sum_h m_h."""
+        return sum(map(self._slots, self.degrees))
+
+    def _slots(self, degree: int) -> int:
+        return degree - 1 if self.label.unshared else 1
 
     @property
     def rows(self) -> dict[str, tuple[int, str, str]]:
-        d, heads, n, m = self.size.d_model, self.size.n_head, self.label.degree, self.slots
+        d, heads, n = self.size.d_model, self.size.n_head, self.label.degree
         if self.label.base == "C":
             return {
                 "c": (heads * d**n, f"H d^{n}", "C of every head"),
                 "w": (heads * d**n, f"H d^{n}", "W of every head"),
             }
+        of_every_slot = " of every slot" * (self.slots > heads)
+        formulas = "d r_qk + sum_h m_h d d_qk", "sum_h m_h d d_vo"
+        if self.slots % heads == 0:
+            m = self.slots // heads
+            formulas = f"{1 + m} d r_qk", f"{m} d r_vo" if m > 1 else "d r_vo"
         return {
-            "qk": ((1 + m) * d * self.r_qk, f"{1 + m} d r_qk", "W_q, W_k" + " of every slot" * (m > 1)),
-            "v": (m * d * self.r_vo, f"{m} d r_vo" if m > 1 else "d r_vo", "W_v" + " of every slot" * (m > 1)),
+            "qk": (d * (self.r_qk + self.slots * self.widths["qk"]), formulas[0], "W_q, W_k" + of_every_slot),
+            "v": (d * self.slots * self.widths["vo"], formulas[1], "W_v" + of_every_slot),
             "o": (d * self.r_vo, "d r_vo", "W_o"),
         }
-
-    def starts(self, tokens: int, slots: int) -> int:
-        """How many starts of ``slots`` tokens the tuples of a row have that sees so many tokens."""
-        kind, missing = self.label.tuples, self.label.degree - 1 - slots
-        return count_tuples(max(tokens - missing, 0) if kind == STRICT else tokens, slots, kind)
 
     def flops_of_tuples(self, seq_len: int, causal: bool = True) -> float:
         """FLOPs of a row: sums over one slot after the other, j1 first; fewer slots have fewer and wider tuples.
 
         With m slots of tokens, base ``C`` contracts d^(n - m) couplings of a row, and d^(n - m + 1) values once for all
-        rows; else a product of keys takes r_qk and a weighted sum of values 2 r_vo. The last slot takes 2 r_qk and 2
-        r_vo; of base ``C`` 2 d more for the readout. With RoPE keys are complex: a product takes 6 for 1, a sum of them
+        rows; else a product of keys takes d_qk and a weighted sum of values 2 d_vo. The last slot takes 2 d_qk and 2
+        d_vo; of base ``C`` 2 d more for the readout. With RoPE keys are complex: a product takes 6 for 1, a sum of them
         4 for 2.
         """
-        d, heads, n, turns = self.size.d_model, self.size.n_head, self.label.degree, self.label.rope
-        of_last_row = [self.starts(seq_len, m) for m in range(1, n)]
-        lengths = range(1, seq_len + 1) if causal else [seq_len] * seq_len
-        *outer, every = (sum(self.starts(tokens, m) for tokens in lengths) for m in range(1, n))
+        counted = Counter(self.degrees).items()
+        return sum(heads * self._flops_of_head(n, seq_len, causal) for n, heads in counted) / seq_len
+
+    def _flops_of_head(self, n: int, seq_len: int, causal: bool) -> int:
+        """Of a head of degree n, FLOPs of all rows."""
+
+        def starts(tokens: int, slots: int) -> int:
+            """How many starts of ``slots`` tokens the tuples of a row have that sees so many tokens."""
+            is_strict = self.label.tuples == STRICT
+            seen = max(tokens - (n - 1 - slots), 0) if is_strict else tokens
+            return count_tuples(seen, slots, self.label.tuples)
+
+        d, lengths = self.size.d_model, range(1, seq_len + 1) if causal else [seq_len] * seq_len
+        *outer, every = (sum(starts(tokens, m) for tokens in lengths) for m in range(1, n))
         if self.label.base != "C":
-            of_tuple, of_outer = (4, 6) if turns else (2, 1)
-            flops = (of_tuple * self.r_qk + 2 * self.r_vo) * every
-            return (flops + (of_outer * self.r_qk + 2 * self.r_vo) * sum(outer)) / seq_len
+            of_tuple, of_outer = (4, 6) if self.label.rope else (2, 1)
+            d_qk, d_vo = self.widths["qk"], self.widths["vo"]
+            return (of_tuple * d_qk + 2 * d_vo) * every + (of_outer * d_qk + 2 * d_vo) * sum(outer)
         flops = 2 * d * every
         for slots, count in enumerate((*outer, every), start=1):
-            flops += 2 * d ** (n - slots) * (count + d * of_last_row[slots - 1] * (slots > 1))
-        return heads * flops / seq_len
+            flops += 2 * d ** (n - slots) * (count + d * starts(seq_len, slots) * (slots > 1))
+        return flops
 
     def flops_of_sums(self) -> float:
         """d_qk d_vo numbers a head: made of each slot, multiplied with inner ones, added to each sum, and read."""
-        n, turns = self.label.degree, self.label.rope
-        sums = 1 if self.slots == 1 and self.label.tuples == ALL else n - 1
-        of_number = (self.slots + sums + 2) * (1 + turns) + (n - 2) * (6 if turns else 1)
-        return of_number * self.r_qk * self.widths["vo"]
+        return sum(map(self._numbers_of_sums, self.degrees)) * self.widths["qk"] * self.widths["vo"]
+
+    def _numbers_of_sums(self, n: int) -> int:
+        """Operations on each of these numbers of a head of degree n."""
+        slots, turns = self._slots(n), self.label.rope
+        sums = 1 if slots == 1 and self.label.tuples == ALL else n - 1
+        return (slots + sums + 2) * (1 + turns) + (n - 2) * (6 if turns else 1)

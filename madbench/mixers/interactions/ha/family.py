@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from madbench.labels import Explanation
-from madbench.mixers.interactions.base import InteractionFamily, cautions, explain_base, explain_common
+from madbench.mixers.interactions.base import InteractionFamily, cautions, explain_base, explain_common, explain_shares
 from madbench.mixers.interactions.budget import Settings
 from madbench.mixers.interactions.ha.budget import Allocation
 from madbench.mixers.interactions.ha.grammar import Label
@@ -24,7 +24,7 @@ LETTERS = {
         "Every slot of a tuple has keys and values of its own, the first being that of the newest token.",
         "W_k^m, W_v^m, m = 1 .. n-1", "Def. G.3"),
     STRICT: Explanation("s", "strict tuples",
-        "No token is in a tuple twice; a row with fewer than n - 1 tokens is zero.",
+        "No token is in a tuple twice; a head of a row with fewer than n - 1 tokens is zero.",
         "j1 > j2 > ..", "Remark G.2"),
     ALL: Explanation("a", "all tuples",
         "Every order of the same tokens is a tuple of its own: a pair counts twice, a doubled token once.",
@@ -39,25 +39,28 @@ class TupleFamily(InteractionFamily):
     """See :class:`madbench.mixers.Family`."""
 
     name = "ha"
-    description = "Attention to tuples of several tokens at once (HyperAttention)."
-    syntax = "[L|C]degree[u][s|a][-p][-q|v][!]"
+    description = "Attention to tuples of several tokens at once (HyperAttention), of some heads or of all."
+    syntax = "[L|C]degree{+degree}[u][s|a][-p][-q|v][!]"
     example = "ha:3us-q"
     Label, Allocation = Label, Allocation
     softmax = {"base": "", "degree": "2", "sharing": "", "tuples": ""}
 
-    def variations(self, label: Label) -> list[dict[str, Any]]:
-        return [{"degree": degree} for degree in range(3, 10)]
-
     def own_factors(self, label: Label) -> dict[str, str]:
         sharing = {} if label.base == "C" else {"sharing": "u" * label.unshared}
-        return {"degree": str(label.degree), **sharing, "tuples": label.tuples}
+        return {"degree": "+".join(map(str, label.degrees)), **sharing, "tuples": label.tuples}
 
     def explain(self, label: Label) -> list[Explanation]:
         """A row a letter, then what follows from those that are absent, and cautions."""
         rows, n = explain_base(label), label.degree
-        what = f"A token takes in {n - 1} others at once: effects and values are of tuples of {n - 1} tokens."
+        degrees, is_mixed = "+".join(map(str, label.degrees)), len(label.degrees) > 1
+        who, others = ("In a head of degree n a token", "n - 1") if is_mixed else ("A token", str(n - 1))
+        what = f"{who} takes in {others} others at once: effects and values are of tuples of {others} tokens."
+        what += f" Degree 2 is {'softmax' if label.base == '' else 'linear'} attention." * (2 in label.degrees)
+        what += explain_shares(label)
         equation = "z_iJ = q_i . (k^1_j1 * k^2_j2 * ..) / sqrt(d_qk)" if label.base != "C" else "C[x_i, x_j1, x_j2, ..]"
-        rows.append(Explanation(str(n), f"degree {n}", what, equation, "HyperAttention, Def. 6.1, G.1"))
+        rows.append(
+            Explanation(degrees, f"degree{'s' * is_mixed} {degrees}", what, equation, "HyperAttention, Def. 6.1, G.1")
+        )
         rows += [LETTERS["u"]] * label.unshared + ([LETTERS[label.tuples]] if label.tuples else [])
         rows += [LETTERS["p"]] * label.rope + explain_common(label) + [ORDERED] * (not label.tuples)
         if label.base == "":
@@ -79,7 +82,7 @@ class TupleFamily(InteractionFamily):
         else:
             options |= {"linear": label.base == "L", "rope": label.rope}
             ranks = {"r_qk": allocation.r_qk, "r_vo": allocation.r_vo}
-            mixer = HyperAttention(size.d_model, size.n_head, label.degree, label.unshared, **ranks, **options)
+            mixer = HyperAttention(size.d_model, allocation.degrees, label.unshared, **ranks, **options)
         mixer.allocation = allocation
         return mixer
 

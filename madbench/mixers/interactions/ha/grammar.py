@@ -1,12 +1,13 @@
-"""The grammar of HyperAttention: 525 labels, such as ha:3us-p-q.
+"""The grammar of HyperAttention: 31,773 labels, such as ha:3us-p-q or ha:2+3.
 
 ::
 
-    ha     = "ha:", [ base ], degree, [ "u" ], [ tuples ], [ "-p" ], [ "-", rank ], [ "!" ]
+    ha     = "ha:", [ base ], degree, { "+", degree }, [ "u" ], [ tuples ], [ "-p" ], [ "-", rank ], [ "!" ]
     base   = "L" | "C"             linear, factored | linear, full coupling tensors; absent: softmax
-    degree = "3" .. "9"            n, tokens of an interaction, the row's own among them
+    degree = "2" .. "9"            n, tokens of an interaction, the row's own among them, of one part of the heads; at
+                                   most 4 parts, ascending, each an equal share; 2, softmax attention, beside others
     u      unshared slots          tuples = "s" strict | "a" all; absent: ordered
-    p      RoPE                    rank   = "q" | "v", where parameters are saved   !   nowhere
+    p      RoPE                    rank   = "q" | "v", which rank is reduced   !   neither
 """
 
 from __future__ import annotations
@@ -15,8 +16,7 @@ import re
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from madbench.errors import LabelError
-from madbench.mixers.interactions.grammar import BrokenRule, InteractionLabel, softmax_attention
+from madbench.mixers.interactions.grammar import BrokenRule, InteractionLabel, in_parts, reduced, softmax_attention
 from madbench.mixers.interactions.hfa.grammar import Label as FeatureLabel
 
 
@@ -24,43 +24,56 @@ from madbench.mixers.interactions.hfa.grammar import Label as FeatureLabel
 class Label(InteractionLabel):
     """One mixer of HyperAttention."""
 
-    degree: int  # n
+    degrees: tuple[int, ...]  # n of each part of the heads
     unshared: bool = False  # u: every slot of the tuples has keys and values of its own
     tuples: Literal["", "s", "a"] = ""  # j1 >= j2 >= ..; strict, j1 > j2 > ..; all
 
     prefix = "ha:"
+    numbers = "degrees"
     own = {"unshared": (False, True), "tuples": ("", "s", "a")}
     extra = "u"
-    number = "a degree from 3 to 9"
-    examples = "'ha:3', 'ha:3s-p' or 'ha:3u-q'"
+    number = "a degree from 2 to 9"
+    examples = "'ha:3', 'ha:2+3-p' or 'ha:3us-q'"
     syntax = re.compile(
-        "ha:(?P<base>[LC]?)(?P<degree>[1-9])(?P<unshared>u?)(?P<tuples>[sa]?)(?P<rope>-p)?(?:-(?P<rank>[qv]))?(?P<over>!?)"
+        r"ha:(?P<base>[LC]?)(?P<parts>[1-9](?:\+[1-9])*)(?P<unshared>u?)(?P<tuples>[sa]?)"
+        r"(?P<rope>-p)?(?:-(?P<rank>[qv]))?(?P<over>!?)"
     )
 
     @property
     def kind(self) -> str:
-        return f"{self.degree}{'u' * self.unshared}{self.tuples}"
+        return f"{'+'.join(map(str, self.degrees))}{'u' * self.unshared}{self.tuples}"
+
+    @property
+    def degree(self) -> int:
+        """n, the highest of its heads."""
+        return max(self.degrees)
 
     def check_kind(self) -> None:
-        if type(self.degree) is not int or not 1 <= self.degree <= 9:
-            raise LabelError(f"degree {self.degree!r} is not a whole number from 3 to 9")
-        if self.degree == 1:
-            raise BrokenRule("1", "degree 1 sees no other token", self.suggestions({"degree": 2}, {"degree": 3}))
+        self.check_parts()
+        if 1 in self.degrees:
+            raised = reduced(tuple(sorted(max(degree, 2) for degree in self.degrees)))
+            others = reduced(tuple(degree for degree in self.degrees if degree > 1)) if self.degree > 1 else (3,)
+            problem = "degree 1 sees no other token"
+            raise BrokenRule("1", problem, self.suggestions({"degrees": raised}, {"degrees": others}))
         if self.degree == 2 and self.base == "":
             raise BrokenRule("2", "degree 2 is softmax attention", [softmax_attention(self)])
         if self.degree == 2:
             is_linear = self.base == "L"
             same = FeatureLabel(base=self.base, orders=(1,), rope=is_linear and self.rope, rank=self.rank * is_linear)
             raise BrokenRule("2", "degree 2 without softmax is linear attention", [str(same)])
+        if self.base == "C" and len(self.degrees) > 1:
+            problem = "'C' has tensors of one degree"
+            raise BrokenRule("+", problem, self.suggestions({"base": "L"}, {"degrees": (self.degree,)}))
         if self.base == "C" and self.unshared:
             problem = "'C' has one tensor for all slots, so there is nothing to share"
             raise BrokenRule("u", problem, self.suggestions({"unshared": False}, {"base": "L"}))
 
     @staticmethod
     def kind_fields(match: re.Match[str]) -> dict[str, Any]:
-        return {"degree": int(match["degree"]), "unshared": bool(match["unshared"]), "tuples": match["tuples"]}
+        degrees = tuple(map(int, match["parts"].split("+")))
+        return {"degrees": degrees, "unshared": bool(match["unshared"]), "tuples": match["tuples"]}
 
     @staticmethod
     def in_order(letters: str) -> str:
-        degree, tuples = (next((letter for letter in letters if letter in among), "") for among in ("123456789", "sa"))
-        return degree + "u" * ("u" in letters) + tuples
+        tuples = next((letter for letter in letters if letter in "sa"), "")
+        return in_parts(letters) + "u" * ("u" in letters) + tuples

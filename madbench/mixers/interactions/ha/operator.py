@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -32,44 +33,52 @@ class HyperAttention(FactoredMixer):
     The mask is added to the scores, where Def. G.1 prints a factor; W_o is the paper's V^n and W^O in one; the scale is
     that of Section 2. With RoPE (ours) the product of keys turns by the sum of the lags, sum_m (j_m - i): a function of
     offsets, symmetric in the slots, and RoPE at n = 2. A row without tuples (strict, fewer than n - 1 tokens) is 0.
+    Heads may differ in n, which Appendix H proposes; those of degree 2 are softmax attention, or linear attention.
 
     Args:
-        degree: n.
+        degrees: n of every head, ascending.
         unshared: whether every slot has keys and values of its own.
         tuples: the kind of tuples.
         r_qk, r_vo: ranks, summed over heads.
         how: see :class:`madbench.mixers.interactions.mixer.InteractionMixer`.
 
-    Rows of the weights: q (r_qk, d); k, v by head, slot, channel, one slot when shared. Parameters, m slots:
+    Rows of the weights: q (r_qk, d); k, v by head, slot, channel, one slot when shared. Parameters, m slots a head:
     (1 + m) d r_qk + (1 + m) d r_vo.
     """
 
     def __init__(
-        self, d_model: int, n_head: int, degree: int, unshared: bool, tuples: str, r_qk: int, r_vo: int, **options
+        self, d_model: int, degrees: Sequence[int], unshared: bool, tuples: str, r_qk: int, r_vo: int, **options
     ):
-        self.degree, self.tuples, self.slots = degree, tuples, degree - 1 if unshared else 1
-        self.d_qk, self.d_vo = r_qk // n_head, r_vo // n_head
-        super().__init__(d_model, n_head, (r_qk, self.slots * r_qk, self.slots * r_vo, r_vo), **options)
+        self.degrees, self.degree, self.tuples = tuple(degrees), max(degrees), tuples
+        self.slots = tuple(n - 1 if unshared else 1 for n in degrees)
+        self.d_qk, self.d_vo, rows = r_qk // len(degrees), r_vo // len(degrees), sum(self.slots)
+        super().__init__(d_model, len(degrees), (r_qk, rows * self.d_qk, rows * self.d_vo, r_vo), **options)
 
     def name(self) -> str:
         return f"degree n = {self.degree}"
 
+    def _parts(self) -> Iterator[tuple[int, slice]]:
+        """Every degree and its heads."""
+        for degree in dict.fromkeys(self.degrees):
+            first = self.degrees.index(degree)
+            yield degree, slice(first, first + self.degrees.count(degree))
+
     def project(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """q (B, H, T, d_qk) scaled, k (B, H, T, m, d_qk) and v (B, H, T, m, d_vo)."""
+        """q (B, H, T, d_qk) scaled, k (B, S, T, d_qk) and v (B, S, T, d_vo) of the S slots of all heads."""
         q = split_heads(self.q(x), self.n_head) * self.d_qk**-0.5
-        k, v = (split_heads(of(x), self.n_head, self.slots).transpose(2, 3) for of in (self.k, self.v))
+        k, v = (split_heads(of(x), sum(self.slots)) for of in (self.k, self.v))
         return q, k, v
 
     def turned_query(self, q: Tensor, position: int) -> Tensor:
         """Complex (B, H, T, d_qk): the real part of its product with turned keys is q . Rot(sum of lags) keys."""
         first, second = q.chunk(2, dim=-1)
-        turn = self._turn(q, position)[:, : self.d_qk // 2].conj() ** (self.degree - 1)
-        turned = torch.complex(first, -second) * turn
+        turn, conjugate = self._turn(q, position)[:, : self.d_qk // 2].conj(), torch.complex(first, -second)
+        turned = torch.cat([conjugate[:, heads] * turn ** (degree - 1) for degree, heads in self._parts()], dim=1)
         return torch.cat((turned, 1j * turned), dim=-1)
 
     def turned_key(self, k: Tensor, position: int) -> Tensor:
-        """k (B, H, T, m, d_qk) times e^(i theta_s j), complex."""
-        return k * self._turn(k, position)[:, None]
+        """k (B, S, T, d_qk) times e^(i theta_s j), complex."""
+        return k * self._turn(k, position)
 
     def _turn(self, q: Tensor, position: int) -> Tensor:
         """e^(i theta_s t) of every position and channel, (T, d_qk), both halves alike."""
@@ -78,13 +87,19 @@ class HyperAttention(FactoredMixer):
         angle = torch.outer(token, ROPE_BASE ** (-pair / self.d_qk)).repeat(1, 2)
         return torch.polar(torch.ones_like(angle), angle).to(torch.promote_types(q.dtype, torch.complex64))
 
-    def _by_slot(self, x: Tensor) -> list[Tensor]:
-        """(B, H, S, m, C) -> (B, H, S, C) for each of the n - 1 slots."""
-        slots = x.unbind(3)
-        return list(slots) * (self.degree - 1) if self.slots == 1 else list(slots)
+    def _by_slot(self, x: Tensor, degree: int, heads: slice) -> list[Tensor]:
+        """(B, S, T, C) of all slots -> (B, H', T, C) of heads of one degree for each of their n - 1 slots."""
+        of_one = self.slots[heads.start]
+        first, last = sum(self.slots[: heads.start]), sum(self.slots[: heads.stop])
+        slots = x[:, first:last].unflatten(1, (-1, of_one)).unbind(2)
+        return list(slots) * (degree - 1) if of_one == 1 else list(slots)
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor, first_row: int) -> Tensor:
-        return self._weighted(q, self._by_slot(k), self._by_slot(v), first_row)
+        rows = [
+            self._weighted(q[:, part[1]], self._by_slot(k, *part), self._by_slot(v, *part), first_row)
+            for part in self._parts()
+        ]
+        return torch.cat(rows, dim=1)
 
     def _weighted(self, q: Tensor, keys: list[Tensor], values: list[Tensor], first_row: int) -> Tensor:
         """Sums over the tuples of these slots of weight times value, (B, H, M, C); 0 for a row without tuples."""
@@ -146,67 +161,95 @@ class HyperAttention(FactoredMixer):
 
     @torch.no_grad()
     def probe(self, x: Tensor) -> Probe:
-        """How much of a row's tuples each token is in, and of each slot W_q^T W_k / sqrt(d_qk).
+        """How much of a row's tuples each token is in, and of each slot that heads have W_q^T W_k / sqrt(d_qk).
 
         Weights are the mean over slots of the sums of a row's effects over the tuples with this token there, where
         there are at most ``PROBED_TUPLES`` of all rows. A matrix is how a token acts on the row's where the keys of the
         other slots are 1.
         """
-        q = self.q.weight.unflatten(0, (self.n_head, self.d_qk))
-        k = self.k.weight.unflatten(0, (self.n_head, self.slots, self.d_qk))
-        matrices = {f"slot {m + 1}": q.mT @ k[:, m] * self.d_qk**-0.5 for m in range(self.slots)}
-        length, outer = x.shape[1], self.degree - 1
-        if not self.causal or self.n_head * len(x) * length**self.degree > PROBED_TUPLES:
+        queries, matrices = self.q.weight.unflatten(0, (self.n_head, self.d_qk)), {}
+        keys_of_heads = self.k.weight.unflatten(0, (-1, self.d_qk)).split(self.slots)
+        for m in range(max(self.slots)):
+            of_heads = [(q, k[m]) for q, k in zip(queries, keys_of_heads) if m < len(k)]
+            matrices[f"slot {m + 1}"] = torch.stack([q.mT @ k * self.d_qk**-0.5 for q, k in of_heads])
+        length = x.shape[1]
+        if not self.causal or len(x) * sum(length**n for n in self.degrees) > PROBED_TUPLES:
             return Probe(matrices=matrices)
         rows, keys, _ = self.placed(0, 0, *self.project(x))
-        each = torch.eye(length, dtype=x.dtype, device=x.device).expand(len(x), self.n_head, -1, -1)
-        shares = 0
-        for m in range(outer):
-            values = [each if slot == m else torch.ones_like(each) for slot in range(outer)]
-            shares = shares + self._weighted(rows, self._by_slot(keys), values, 0)
-        return Probe(by_lag(shares / outer), matrices=matrices)
+        shares = [self._shares(rows[:, heads], self._by_slot(keys, n, heads)) for n, heads in self._parts()]
+        return Probe(by_lag(torch.cat(shares, dim=1)), matrices=matrices)
+
+    def _shares(self, q: Tensor, keys: list[Tensor]) -> Tensor:
+        """The mean over slots of the sums of a row's effects over the tuples with each token there, (B, H', T, T)."""
+        length, shares = q.shape[2], 0
+        each = torch.eye(length, dtype=q.real.dtype, device=q.device).expand(*q.shape[:2], -1, -1)
+        for m in range(len(keys)):
+            values = [each if slot == m else torch.ones_like(each) for slot in range(len(keys))]
+            shares = shares + self._weighted(q, keys, values, 0)
+        return shares / len(keys)
 
     def reference(self, x: Tensor, rows: Sequence[int] | None = None) -> Tensor:
         return tuple_reference(self, x, rows)
 
     def block_bytes(self, batch: int, rows: int, length: int) -> int:
-        widths = self.d_qk * (1 + self.rope) + self.d_vo if self.degree > 2 else 0
-        return 8 * batch * rows * self.n_head * length ** min(self.degree - 2, 1) * (length + widths)
+        widths = self.d_qk * (1 + self.rope) + self.d_vo
+        of_heads = (length * (length + widths) if n > 2 else length for n in self.degrees)
+        return 8 * batch * rows * sum(of_heads)
 
     def prefers_state(self, length: int) -> bool:
-        return is_symbolic(length) or (self.degree - 1) * self.d_qk * self.d_vo <= length ** (self.degree - 1)
+        if is_symbolic(length):
+            return True
+        return self._state_entries <= sum(length ** (n - 1) for n in self.degrees)
+
+    @property
+    def _state_entries(self) -> int:
+        """The numbers in the running sums of all heads, (n - 1) d_qk d_vo each."""
+        return sum(n - 1 for n in self.degrees) * self.d_qk * self.d_vo
 
     def check_state(self) -> None:
         """Never too large: running sums have (n - 1) d_qk d_vo entries a head."""
 
     def state_row_bytes(self, batch: int) -> int:
-        return 8 * (1 + self.rope) * batch * self.n_head * (self.degree - 1) * self.d_qk * self.d_vo
+        return 8 * (1 + self.rope) * batch * self._state_entries
 
-    def _tuple_sums(self, k: Tensor, v: Tensor, state: list[Tensor] | None) -> tuple[Tensor, list[Tensor]]:
-        """Sums over the tuples of each row of prod_m k^m v^m, (B, H, M, d_qk, d_vo), and the running sums after."""
-        terms = [key[..., None] * value[..., None, :] for key, value in zip(k.unbind(3), v.unbind(3))]
-        if self.slots == 1 and self.tuples != ALL:
-            terms = terms * (self.degree - 1)
-        sums, state = tuple_sums(terms, self.tuples, 2, state)
-        return self._power(sums), state
+    def _tuple_sums(self, k: Tensor, v: Tensor, state: Sequence[Any] | None) -> tuple[list[Tensor], list[list[Tensor]]]:
+        """Of each part, sums over the tuples of a row of prod_m k^m v^m, and the running sums after (B, H', .., C, C').
 
-    def _power(self, sums: Tensor) -> Tensor:
+        C is d_qk and C' d_vo, between them stand the rows, and of running sums one.
+        """
+        sums, after = [], []
+        for i, (degree, heads) in enumerate(self._parts()):
+            keys, values = (self._by_slot(of, degree, heads)[: self.slots[heads.start]] for of in (k, v))
+            terms = [key[..., None] * value[..., None, :] for key, value in zip(keys, values)]
+            if len(terms) == 1 and self.tuples != ALL:
+                terms = terms * (degree - 1)
+            of_part, running = tuple_sums(terms, self.tuples, 2, None if state is None else state[i])
+            sums.append(self._power(of_part, degree, heads))
+            after.append(running)
+        return sums, after
+
+    def _power(self, sums: Tensor, degree: int, heads: slice) -> Tensor:
         """Shared slots of all tuples have one running sum."""
-        return sums ** (self.degree - 1) if self.slots == 1 and self.tuples == ALL else sums
+        return sums ** (degree - 1) if self.slots[heads.start] == 1 and self.tuples == ALL else sums
 
-    def advance(self, q: Tensor, k: Tensor, v: Tensor, state: list[Tensor] | None) -> tuple[Tensor, list[Tensor]]:
+    def advance(
+        self, q: Tensor, k: Tensor, v: Tensor, state: Sequence[Any] | None
+    ) -> tuple[Tensor, list[list[Tensor]]]:
         sums, state = self._tuple_sums(k, v, state)
         return self._read(q, sums), state
 
-    def totals(self, k: Tensor, v: Tensor, state: list[Tensor] | None) -> list[Tensor]:
+    def totals(self, k: Tensor, v: Tensor, state: Sequence[Any] | None) -> list[list[Tensor]]:
         return self._tuple_sums(k, v, state)[1]
 
-    def of_totals(self, q: Tensor, state: list[Tensor]) -> Tensor:
-        return self._read(q, self._power(math.prod(state) if self.tuples == ALL else state[0]))
+    def of_totals(self, q: Tensor, state: Sequence[Any]) -> Tensor:
+        sums = []
+        for part, running in zip(self._parts(), state):
+            sums.append(self._power(math.prod(running) if self.tuples == ALL else running[0], *part))
+        return self._read(q, sums)
 
-    @staticmethod
-    def _read(q: Tensor, sums: Tensor) -> Tensor:
-        return (q[..., None] * sums).sum(-2).real
+    def _read(self, q: Tensor, sums: Sequence[Tensor]) -> Tensor:
+        rows = [(q[:, heads, :, :, None] * of_part).sum(-2).real for (_, heads), of_part in zip(self._parts(), sums)]
+        return torch.cat(rows, dim=1)
 
 
 def _joined(first: Sequence[Tensor], other: Sequence[Tensor]) -> list[Tensor]:

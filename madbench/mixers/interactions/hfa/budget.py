@@ -16,7 +16,7 @@ class Allocation(InteractionAllocation):
     @property
     def orders(self) -> tuple[int, ...]:
         """A_h by head."""
-        return self.label.head_orders(self.size.n_head)
+        return self.label.by_head(self.size.n_head)
 
     @property
     def rows(self) -> dict[str, tuple[int, str, str]]:
@@ -34,7 +34,6 @@ class Allocation(InteractionAllocation):
             "o": (d * self.r_vo, "d r_vo", "W_o"),
         }
 
-    head_multiple = property(lambda self: len(self.label.orders))
     least_qk_width = property(lambda self: max(self.label.orders) * (2 if self.label.rope else 1))
 
     def flops_of_tuples(self, seq_len: int, causal: bool = True) -> float:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from madbench.labels import Explanation
-from madbench.mixers.interactions.base import InteractionFamily, cautions, explain_base, explain_common
+from madbench.mixers.interactions.base import InteractionFamily, cautions, explain_base, explain_common, explain_shares
 from madbench.mixers.interactions.budget import Settings
 from madbench.mixers.interactions.hfa.budget import Allocation
 from madbench.mixers.interactions.hfa.grammar import Label
@@ -26,12 +26,6 @@ class FeatureFamily(InteractionFamily):
     Label, Allocation = Label, Allocation
     softmax = {"base": "", "orders": "1", "product": ""}
 
-    def variations(self, label: Label) -> list[dict[str, Any]]:
-        """Orders of as many parts, one of them another; the 651 of all parts are no neighbourhood to train."""
-        before_and_after = [(label.orders[:i], label.orders[i + 1 :]) for i in range(len(label.orders))]
-        changed = {tuple(sorted((*a, order, *b))) for a, b in before_and_after for order in range(1, 10)}
-        return [{"orders": orders} for orders in sorted(changed)]
-
     def own_factors(self, label: Label) -> dict[str, str]:
         return {"orders": "+".join(map(str, label.orders)), "product": "w" * label.product}
 
@@ -42,8 +36,7 @@ class FeatureFamily(InteractionFamily):
         what = "The effect of a pair of tokens is a product of A effects, one a feature"
         of_base = {"": "; the product goes into the softmax", "L": "", "C": ", each with a coupling matrix of its own"}
         what += of_base[label.base] + "."
-        if is_mixed:
-            what += " Each part has an equal share of the heads, in this order."
+        what += explain_shares(label)
         equation = "z_ij = prod_a q^(a)_i . k^(a)_j / sqrt(e_a)" if label.base != "C" else "prod_a x_i C^(a) x_j"
         name = f"order{'s' * is_mixed} {orders}"
         rows.append(Explanation(orders, name, what, equation, "HyperFeatureAttention, eq. 3, Def. 5.1, F.3"))

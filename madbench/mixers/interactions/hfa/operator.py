@@ -18,6 +18,7 @@ from madbench.mixers.srg.parts import rotate
 from madbench.mixers.tracing import is_symbolic
 
 MOST_STATE = 2**20  # entries of the running sum of a head
+ROWS_OF_SUM = 256  # of a block between running sums; more would take time that grows with their square
 
 
 class HyperFeatureAttention(FactoredMixer):
@@ -137,6 +138,11 @@ class HyperFeatureAttention(FactoredMixer):
                 f"{self.name()}: the running sum has {self.state_entries:,} entries a head, at most {MOST_STATE:,} are"
                 " allowed; take the paths 'dense' or 'chunked', more heads or a lower order"
             )
+
+    def rows_of_block(self, batch: int, length: int, path: str) -> int:
+        """Rows of a block; of a causal running sum few, as those of one block see each other pair by pair."""
+        rows = super().rows_of_block(batch, length, path)
+        return min(rows, ROWS_OF_SUM) if path == "linear_time" and self.causal and not self.chunk else rows
 
     def state_row_bytes(self, batch: int) -> int:
         return 4 * batch * self.n_head * (self.state_entries // self.d_vo + 64)

@@ -26,8 +26,8 @@ MOST_QK_WIDTH, MOST_VO_WIDTH, MOST_RANK = 128, 512, 32
 def refusal(allocation: Allocation) -> str:
     """Why there is no kernel for a mixer, or nothing where there is one."""
     variant = allocation.label
-    if variant.base == "D" or variant.registers:
-        return "labels with D or registers have no kernel"
+    if variant.base in ("D", "L") or variant.registers:
+        return "labels with D, L or registers have no kernel"
     if variant.has_softmax and not variant.has_mixing:
         return "softmax without mixing has torch's own, path 'sdpa'"
     widths = (allocation.qk_width, allocation.vo_width, allocation.r if variant.has_mixing else 1)

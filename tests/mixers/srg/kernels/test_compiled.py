@@ -45,9 +45,9 @@ def test_kernels_of_a_language_model_have_short_loops_that_hardly_spill(compile_
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("widths", ["32,64", "48,384"], ids=["MAD", "language model"])
-def test_kernels_with_o_are_short_and_spill_little(widths, compile_kernels):
-    kernels = compile_kernels("lag", f"G,12,1,1,1024,{widths},16")
+def test_kernels_with_o_are_short_and_spill_little(compile_kernels):
+    """At the widths of a language model, whose kernels are the longest."""
+    kernels = compile_kernels("lag", "G,12,1,1,1024,48,384,16")
     assert len(kernels) == 6
     for name, row in kernels.items():
         assert row["all_instructions"] <= LONGEST, (name, row)

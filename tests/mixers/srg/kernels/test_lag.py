@@ -27,8 +27,7 @@ def assert_exact(found, dtype):
     "base, mixings, shape, dtype",
     [
         ("G", "12", (1, 1, 18, 3, 5, 2), torch.float16),
-        ("S", "12", (1, 1, 17, 4, 5, 3), torch.float32),
-        ("R", "1", (1, 2, 17, 4, 5, 3), torch.float32),
+        ("S", "1", (1, 2, 17, 4, 5, 3), torch.float32),
         ("R", "2", (2, 1, 17, 5, 3, 1), torch.float16),
         ("G", "12", (1, 1, 1, 4, 5, 2), torch.float32),
     ],
@@ -40,8 +39,9 @@ def test_outputs_and_gradients_are_those_of_float64(base, mixings, shape, dtype,
 @pytest.mark.slow
 @pytest.mark.parametrize("base, mixings", ALL)
 def test_every_kind_equals_float64(base, mixings, draw, errors, small_tiles, nan_memory):
+    rows = 33 if mixings == "12" else 18  # three tiles or two
     for dtype in TOLERANCE if mixings == "12" else [torch.float32]:
-        assert_exact(errors(lag, base, draw(base, mixings, (1, 1, 33, 5, 19, 3), dtype), by_lag=True), dtype)
+        assert_exact(errors(lag, base, draw(base, mixings, (1, 1, rows, 5, 19, 3), dtype), by_lag=True), dtype)
 
 
 @pytest.mark.slow
@@ -64,14 +64,3 @@ def test_odd_lengths_and_widths_equal_float64(shape, draw, errors, nan_memory):
 def test_a_thousand_rows_equal_float64(draw, errors, nan_memory, monkeypatch):
     monkeypatch.setattr(lag, "P", 256)  # few tiles, for the interpreter's sake
     assert_exact(errors(lag, "R", draw("R", "12", (1, 1, 1000, 4, 16, 2), torch.float32), by_lag=True), torch.float32)
-
-
-def test_gradients_are_the_same_each_time(draw, small_tiles):
-    inputs = draw("R", "1", (1, 1, 17, 4, 5, 2), torch.float32)
-
-    def gradients():
-        o, saved = lag.forward("R", *inputs)
-        dq, dk, dv, of_mix1, _ = lag.backward("R", torch.ones_like(o), *inputs, o, saved)
-        return dq, dk, dv, *of_mix1
-
-    assert all(map(torch.equal, gradients(), gradients()))

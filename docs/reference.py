@@ -1,0 +1,134 @@
+"""Pages of functions and interfaces, from docstrings by griffe: nothing is imported."""
+
+from __future__ import annotations
+
+import re
+from functools import cache
+from pathlib import Path
+
+import griffe
+
+ROOT = Path(__file__).resolve().parents[1]
+REFERENCE = {
+    "functions": ("Functions", {"madbench": ()}),
+    "mixers": (
+        "Families of mixers",
+        {"madbench.mixers": ("Family", "Allocation", "Size", "Check"), "madbench.mixers.traits": ("Traits",)},
+    ),
+    "tasks": ("Tasks", {"madbench.tasks.base": ("TaskSetting", "Examples", "CheckedExample")}),
+    "suites": ("Suites", {"madbench.suites.base": ("Suite",)}),
+    "papers": (
+        "Papers",
+        {"madbench.papers": ("Paper", "Item"), "madbench.papers.making": ("Measure", "Request", "Made")},
+    ),
+    "jobs": ("Jobs and records", {"madbench.jobs": ("Job", "Record")}),
+}  # fmt: skip
+"""By page its title, and by module the names that it documents; of none named, all that the module exports."""
+
+
+@cache
+def _package() -> griffe.Module:
+    return griffe.load("madbench", search_paths=[str(ROOT)], resolve_aliases=False)
+
+
+def markdown(docstring: str) -> str:
+    """A docstring as Markdown: roles and double backticks become code, literal blocks and examples are fenced."""
+    text = re.sub(r":\w+:`~?([^`]+)`", lambda match: f"`{match[1]}`", docstring.strip("\n"))
+    text = re.sub(r"``([^`]+)``", r"`\1`", text)
+    lines, blocks = text.splitlines(), []
+    i = 0
+    while i < len(lines):
+        line = lines[i]
+        if line.strip() in ("Args:", "Returns:", "Raises:", "Yields:"):
+            blocks += [f"**{line.strip()[:-1]}**", ""]
+            i += 1
+            while i < len(lines) and lines[i].startswith("    "):
+                name, colon, what = lines[i].strip().partition(": ")
+                is_entry = not lines[i].startswith("     ") and colon and re.fullmatch(r"[*\w, ]+", name)
+                blocks.append(f"- `{name}`: {what}" if is_entry else f"  {lines[i].strip()}")
+                i += 1
+        elif line.lstrip().startswith(">>> "):
+            j = i
+            while j < len(lines) and lines[j].strip():
+                j += 1
+            blocks += ["```pycon", *(part.strip() for part in lines[i:j]), "```"]
+            i = j
+        elif line.rstrip().endswith("::"):
+            blocks += [line.rstrip()[: -1 if line.strip() != "::" else -2]]
+            j = i + 1
+            while j < len(lines) and (not lines[j].strip() or lines[j].startswith("    ")):
+                j += 1
+            block = "\n".join(lines[i + 1 : j]).strip("\n")
+            blocks += ["", "```text", *re.sub(r"(?m)^ {4}", "", block).splitlines(), "```", ""]
+            i = j
+        else:
+            if line.startswith("- ") and blocks and blocks[-1].strip() and not blocks[-1].lstrip().startswith("-"):
+                blocks.append("")  # Markdown needs an empty line before a list
+            blocks.append(line)
+            i += 1
+    return "\n".join(blocks).strip()
+
+
+def _signature(function: griffe.Function) -> str:
+    parameters = [parameter for parameter in function.parameters if parameter.name != "self"]
+    words, kind = [], griffe.ParameterKind
+    star = False
+    for parameter in parameters:
+        if parameter.kind is kind.keyword_only and not star:
+            words.append("*")
+        star = star or parameter.kind in (kind.keyword_only, kind.var_positional)
+        mark = {kind.var_positional: "*", kind.var_keyword: "**"}.get(parameter.kind, "")
+        has_type = parameter.annotation is not None
+        word = f"{mark}{parameter.name}" + (f": {_unquoted(parameter.annotation)}" if has_type else "")
+        has_default = parameter.default is not None and not mark
+        words.append(word + (f" = {parameter.default}" if has_default else ""))
+    ending = f" -> {_unquoted(function.returns)}" if function.returns is not None else ""
+    line = f"{function.name}({', '.join(words)}){ending}"
+    if len(line) > 88:
+        line = f"{function.name}(\n    " + ",\n    ".join(words) + f",\n){ending}"
+    return line
+
+
+def _unquoted(annotation) -> str:
+    return str(annotation).strip("'\"")
+
+
+def _docstring(thing: griffe.Object) -> str:
+    return markdown(thing.docstring.value) if thing.docstring else ""
+
+
+def _described(thing: griffe.Object, home: str, level: int = 2) -> list[str]:
+    """Heading, signature, docstring and, of a class, fields and methods."""
+    parts = [f"{'#' * level} `{thing.name}` {{ #{home}.{thing.name} }}"]
+    if isinstance(thing, griffe.Function):
+        return [*parts, f"```python\n{_signature(thing)}\n```", _docstring(thing)]
+    parts += [f"`{home}.{thing.name}`", _docstring(thing)]
+    if rows := [field for name, field in thing.attributes.items() if not name.startswith("_") and field.annotation]:
+        lines = ["| Field | Type | |", "| --- | --- | --- |"]
+        for field in rows:
+            kind = str(field.annotation).replace("|", "\\|")
+            what = " ".join(_docstring(field).split()) or _comment(field)
+            lines.append(f"| `{field.name}` | `{kind}` | {what.replace('|', chr(92) + '|')} |")
+        parts.append("\n".join(lines))
+    for name, method in thing.functions.items():
+        if not name.startswith("_") and method.docstring:
+            parts += _described(method, f"{home}.{thing.name}", level + 1)
+    return parts
+
+
+def _comment(field: griffe.Attribute) -> str:
+    """The comment behind a field, which says what it is where no sentence follows."""
+    line = field.source.splitlines()[0] if field.source else ""
+    return line.partition("  # ")[2].strip()
+
+
+def reference_page(title: str, modules: dict[str, tuple[str, ...]]) -> str:
+    """The page ``title`` with the named things of each module; raises ``KeyError`` for one that is not there."""
+    parts = [f"# {title}", "Written from the docstrings of the source."]
+    for module, names in modules.items():
+        for name in names or map(str, _package().exports):
+            thing = _package()[f"{module}.{name}".removeprefix("madbench.")]
+            while thing.is_alias:
+                thing = _package()[thing.target_path.removeprefix("madbench.")]
+            parts += _described(thing, module)
+    return "\n\n".join(part for part in parts if part) + "\n"

@@ -1,0 +1,60 @@
+"""What needs no learning of a task: a guess, and the best answer without context, beside what labels score."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import pandas as pd
+
+from madbench.analysis.quantities import parts_of
+from madbench.jobs import Job, mapping_text
+from madbench.suites import suite_of
+from madbench.suites.scoring import Outcome, scoring_of
+
+
+@dataclass(frozen=True)
+class Baseline:
+    """One line that a model without learning reaches, in every column where it is known."""
+
+    name: str
+    """Of a mark in a figure and of a row of a table."""
+    words: str
+    """What it is, for captions."""
+
+    @property
+    def sentence(self) -> str:
+        return f"{self.name.capitalize()}: {self.words}."
+
+
+CHANCE = Baseline("chance", "a guess among the ids that are ever asked for")
+HEURISTIC = Baseline("heuristic", "the best answer without context, mostly the commonest one so far")
+BASELINES = (CHANCE, HEURISTIC)
+
+
+def baseline_values(baseline: Baseline, jobs: Sequence[Job], averages: bool = True) -> dict[str, float]:
+    """By column, the mean over the settings of ``jobs``; of an average, of its tasks. Without what is not known."""
+    suites = {job.task: suite_of(job) for job in jobs}
+    scorings = {task: scoring_of(suite) for task, suite in suites.items()}
+    by_task: dict[str, list[float]] = {}
+    for job in {(job.task, mapping_text(job.setting)): job for job in jobs}.values():
+        by_task.setdefault(job.task, []).append(getattr(scorings[job.task], baseline.name)(job))
+    values = {task: sum(of_settings) / len(of_settings) for task, of_settings in by_task.items()}
+    values = {task: value for task, value in values.items() if math.isfinite(value)}
+    names = {name for suite in suites.values() for name in suite.averages} if averages else ()
+    return values | {
+        name: sum(values[task] for task in tasks) / len(tasks)
+        for name in names
+        if (tasks := parts_of(name)) and set(tasks) <= values.keys()
+    }
+
+
+def with_heuristics(scores: pd.DataFrame, outcomes: Sequence[Outcome]) -> pd.DataFrame:
+    """A frame of scores with the column ``heuristic``, NaN where it is not known: of every row's label and column."""
+    jobs: dict[str, list[Job]] = {}
+    for outcome in outcomes:
+        jobs.setdefault(outcome.row, []).append(outcome.job)
+    values = {label: baseline_values(HEURISTIC, of_label) for label, of_label in jobs.items()}
+    known = [values.get(label, {}).get(name, math.nan) for label, name in zip(scores.label, scores.column)]
+    return scores.assign(heuristic=pd.Series(known, scores.index, dtype=float))

@@ -1,0 +1,62 @@
+"""The progress of training below the cell of a notebook, in HTML that needs no widgets."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from html import escape
+from typing import Any, Self
+
+from madbench.execute.base import Event
+from madbench.execute.sweep_state import SweepState, flatten, weights
+from madbench.jobs import Job
+from madbench.labels.names import spelled
+
+SECONDS = 0.5  # between two updates
+
+
+class NotebookProgress:
+    """A bar, how many jobs are done, the time left, and a line a job in training; replaced in place."""
+
+    def __init__(self, jobs: Sequence[Job]):
+        self.state, self._began, self._shown = SweepState(weights(jobs), jobs), time.monotonic(), -SECONDS
+        self._handle: Any = None
+
+    def __enter__(self) -> Self:
+        from IPython.display import HTML, display
+
+        self._html = HTML
+        self._handle = display(HTML(self.html()), display_id=True)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._handle.update(self._html(self.html()))
+
+    def on_event(self, event: Event) -> None:
+        """Takes an event of an executor, and shows it unless the last one was shown just now."""
+        now = time.monotonic() - self._began
+        self.state.apply(flatten(event), now)
+        if now - self._shown >= SECONDS:
+            self._shown = now
+            self._handle.update(self._html(self.html()))
+
+    def html(self) -> str:
+        """The progress so far."""
+        self.state.tick(time.monotonic() - self._began)
+        content = self.state.content()
+        words = [f"{content['done']}/{content['total']} jobs done"]
+        if failed := content["counts"].get("failed"):
+            words.append(f"{failed} failed")
+        if content["done"] < content["total"] and (left := content["seconds_left"]) is not None:
+            words.append(f"{_duration(left)} left")
+        words.append(f"{_duration(content['seconds'])} so far")
+        lines = [f'<progress value="{content["fraction"]:.3f}" max="1"></progress> {", ".join(words)}']
+        for slot in content["slots"]:
+            name = f"{spelled(str(slot.get('label')))} {slot.get('task')} seed {slot.get('seed')}"
+            numbers = [f"{key} {slot[key]:.3f}" for key in ("accuracy", "loss") if isinstance(slot.get(key), float)]
+            lines.append(escape(" ".join([f"{100 * slot['fraction']:.0f}%", name, *numbers])))
+        return "<br>".join(lines)
+
+
+def _duration(seconds: float) -> str:
+    return f"{seconds:.0f} s" if seconds < 100 else f"{seconds / 60:.1f} min"

@@ -1,0 +1,38 @@
+"""Where models stand among others by several columns: the mean of their ranks, and how often each is the best."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from statistics import fmean
+
+
+@dataclass(frozen=True)
+class Standing:
+    """Where a model stands among others."""
+
+    average_rank: float
+    top1: int
+
+
+def standings(rows: Mapping[str, Sequence[float]]) -> dict[str, Standing]:
+    """Avg Rank and #Top1 of models, whose values, more of which is better, are in the same columns.
+
+    Ranks begin at 1; models that are equal in a column share the mean of their places, and all of the best count as
+    first. So Table 2 of the HyperMLP paper counts (``madbench paper hypermlp table2``).
+
+    >>> standings({"a": [0.3, 0.2], "b": [0.1, 0.2], "c": [0.2, 0.1]})["b"]
+    Standing(average_rank=2.25, top1=1)
+    """
+    columns = list(zip(*rows.values(), strict=True))
+
+    def rank(value: float, column: Sequence[float]) -> float:
+        return sum(other > value for other in column) + (1 + column.count(value)) / 2
+
+    return {
+        name: Standing(
+            fmean(rank(value, column) for value, column in zip(values, columns)),
+            sum(value == max(column) for value, column in zip(values, columns)),
+        )
+        for name, values in rows.items()
+    }

@@ -1,0 +1,291 @@
+"""Makes the tables and verdicts on a page of measured runs anew, from the archives and the registration beside it.
+
+    python -m madbench.bench.evidence [results/measured/README.md] [--only NAME ...] [--check]
+
+What stands between ``<!-- NAME -->`` and ``<!-- end NAME -->`` of the page is made, the rest is written by hand. NAME
+is a key of :data:`BLOCKS`, or ``tasks`` and the name of a registered claim. An archive that is named after a profile
+has its runs; the registration and the forecasts are those of the profile that the suite takes by default. ``--check``
+writes nothing, and exits with 1 where the page is not what would be written. All blocks take some minutes, most of them
+the simulated seeds of ``claims``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import functools
+import math
+import re
+import sys
+import tempfile
+from collections.abc import Callable, Collection, Sequence
+from pathlib import Path
+
+from madbench.analysis.agreement import Agreement
+from madbench.analysis.audit import ColumnAudit, agreement_text, audit, outcome_column
+from madbench.analysis.claims import published_gain
+from madbench.analysis.findings import Finding, test_claim
+from madbench.analysis.findings_table import findings_table
+from madbench.analysis.inference import LEVEL, Sample, combination
+from madbench.analysis.power import ENOUGH_POWER, MOST_SEEDS, deciding_seeds
+from madbench.analysis.quantities import difference_text, heading, is_average, p_text, parts_of, signed
+from madbench.analysis.registration import EXPLORATORY, Registration, load_registration, registered_findings
+from madbench.analysis.samples import Samples, samples_of
+from madbench.analysis.scores import Results
+from madbench.analysis.stored import Selection
+from madbench.analysis.tables import stored_table
+from madbench.config import seed_list
+from madbench.errors import MadbenchError
+from madbench.files import write_atomically
+from madbench.labels import available_sets, expand
+from madbench.store.archive import SUFFIX, unpack
+from madbench.store.runs import Store
+from madbench.suites import main_suite
+
+PAGE = Path("results/measured/README.md")
+WHOLE = "@table1"
+"""The labels that an archive has for its profile to be judged by them."""
+JUDGED = ("@judging", "@matched")
+"""The sets of labels over which the order is held against the published one."""
+STATES = {"supported": "holds at this size", "contradicted": "does not hold at this size"}
+OPEN = "cannot be told"
+
+
+class Evidence:
+    """The archives, the registration and the forecasts in a folder, unpacked below ``work``."""
+
+    def __init__(self, folder: Path, work: Path):
+        self.folder, self.work = folder, work
+        self.profile = main_suite().default
+
+    @functools.cached_property
+    def stores(self) -> dict[str, Store]:
+        """The stores by the name of their archive."""
+        stores = {}
+        for path in sorted(self.folder.glob(f"*{SUFFIX}")):
+            name = path.name.removesuffix(SUFFIX)
+            stores[name] = Store.open(self.work / name)
+            if problems := unpack(path, stores[name]).problems:
+                raise MadbenchError(f"{path}: {problems[0]}")
+        return stores
+
+    @property
+    def profiles(self) -> list[str]:
+        """The profiles of which there are all labels, that of the registration last."""
+        return sorted(
+            (name for name in self.stores if main_suite().has_profile(name)), key=lambda name: name == self.profile
+        )
+
+    def results(self, profile: str, labels: Sequence[str]) -> Results:
+        """The runs of some labels under a profile."""
+        chosen = {"labels": expand(labels), "profile": profile, "tasks": main_suite().usual_tasks()}
+        return Selection(**chosen, results=self.stores[profile].root).select()
+
+    @functools.cached_property
+    def registered(self) -> tuple[Registration, Results]:
+        return load_registration(self.folder / f"{self.profile}.registered.json", self.stores[self.profile].root)
+
+    @functools.cached_property
+    def rows(self) -> list[Finding]:
+        """The registered findings."""
+        return [row for row in registered_findings(*self.registered) if row.claim.group != EXPLORATORY]
+
+    @functools.cached_property
+    def samples(self) -> Samples:
+        return samples_of(self.registered[1].scores)
+
+
+def archives(evidence: Evidence) -> str:
+    """The archives, how many runs each has, and the command that makes these."""
+    sets = {frozenset(expand([f"@{name}"])): f"@{name}" for name in available_sets()}
+    lines = ["| File | Runs | Made by |", "| --- | ---: | --- |"]
+    for name, store in evidence.stores.items():
+        jobs = list(store.jobs().values())
+        labels = {job.label for job in jobs}
+        profiles = {main_suite().nearest(job)[0] for job in {job.task: job for job in jobs}.values()}
+        words = [sets.get(frozenset(labels), " ".join(sorted(labels))), "-p", *sorted(profiles)]
+        words += ["-t", main_suite().name, "--seeds", seed_list({job.seed for job in jobs})]
+        lines.append(f"| {name}{SUFFIX} | {len(jobs):,} | `madbench sweep {' '.join(words)}` |")
+    return "\n".join(lines)
+
+
+def correlations(evidence: Evidence) -> str:
+    """Spearman's correlations with the published columns, a column a set of labels and profile."""
+    columns: dict[str, list[ColumnAudit]] = {}
+    for labels in JUDGED:
+        for profile in evidence.profiles:
+            name = f"{profile}, {len(expand([labels]))} of {labels}"
+            columns[name] = audit(evidence.results(profile, [labels]))
+    lines = [f"| Spearman's correlation | {' | '.join(columns)} |", f"| --- |{' ---: |' * len(columns)}"]
+    for place, first in enumerate(next(iter(columns.values()))):
+        rows = [of_set[place] for of_set in columns.values()]
+        lines.append(_line(f"{heading(first.column)} with the published column", [row.published for row in rows]))
+        if is_average(first.column):
+            outcome = heading(outcome_column(first.column))
+            lines.append(_line(f"{heading(first.column)} with the published {outcome}", [row.outcome for row in rows]))
+    return "\n".join(lines)
+
+
+def labels(evidence: Evidence) -> str:
+    """What the labels of the profile by default reach."""
+    chosen = {"labels": expand([WHOLE]), "profile": evidence.profile, "tasks": main_suite().usual_tasks()}
+    return stored_table(Selection(**chosen, results=evidence.stores[evidence.profile].root)).to_markdown().strip()
+
+
+def forecasts(evidence: Evidence) -> str:
+    """What was forecast of each registered gain, beside what was measured."""
+    with open(evidence.folder / f"{evidence.profile}_forecasts.csv", newline="", encoding="utf-8") as file:
+        forecast = {(row["claim"], row["column"]): row for row in csv.DictReader(file)}
+    rows = [row for row in evidence.rows if (row.claim.name, row.quantity) in forecast]
+    lines = ["| Claim | Forecast | Ours | Within the interval | On what the forecast was based |"]
+    lines.append("| --- | ---: | ---: | ---: | --- |")
+    inside = 0
+    for row in rows:
+        words = forecast[row.claim.name, row.quantity]
+        number = float(words["forecast"])
+        is_inside = row.ours.low <= number <= row.ours.high
+        inside += is_inside
+        texts = [row.claim.title, signed(number, row.quantity, 0), difference_text(row.ours, row.quantity)]
+        lines.append(f"| {' | '.join([*texts, 'yes' if is_inside else 'no', words['basis']])} |")
+    return "\n".join([*lines, "", f"{inside} of {len(rows)} intervals hold the number that was forecast."])
+
+
+def verdicts(evidence: Evidence) -> str:
+    """The table of the registered findings."""
+    table = findings_table(evidence.rows).of_origin(evidence.registered[1].origin())
+    return table.to_markdown().strip()
+
+
+def claims(evidence: Evidence) -> str:
+    """Every registered claim: whether it holds at this size, does not, or cannot be told, and why."""
+    states = [STATES.get(row.verdict, OPEN) for row in evidence.rows]
+    holding, failing, unknown = (states.count(state) for state in (*STATES.values(), OPEN))
+    counts = f"{holding} hold at this size, {failing} do not, and of {unknown} it cannot be told"
+    lines = [f"Of {len(states)} registered statements {counts}.", ""]
+    for row, state in zip(evidence.rows, states):
+        place = f"{row.claim.source}; " if row.claim.source else ""
+        name = f"**{row.claim.title}**, {heading(row.quantity)} ({place}`{row.claim.name}`)"
+        numbers = f"published {signed(row.published, row.quantity)}, ours {difference_text(row.ours, row.quantity)}"
+        over = f" over {row.gain_name}" if row.claim.rivals else ""
+        sentences = [f"{name}: *{state}*. In points, {numbers}{over}.", reason(row)]
+        if state == OPEN:
+            sentences += [limits(row, evidence.samples), seeds_text(row, evidence.samples)]
+        if len(row.pairs) > 1 and row.claim.judges == "mean":
+            pairs = (f"{' − '.join(pair)} {signed(gain, row.quantity)}" for pair, gain in row.pairs.items())
+            sentences.append(f"By pair: {', '.join(pairs)}.")
+        lines.append(f"- {' '.join(filter(None, sentences))}")
+    return "\n".join(lines)
+
+
+def reason(row: Finding) -> str:
+    """Why a finding has its verdict, in a sentence or two."""
+    if math.isnan(row.p) or row.verdict in STATES:
+        return row.reason
+    sign, gain = row.claim.sign(row.quantity), row.ours
+    low, high = sorted((sign * gain.low, sign * gain.high))
+    line = f"the line of {signed(row.line, row.quantity)}" if row.line else "0"
+    if low > sign * row.line:
+        text = f"Its interval alone is on the claim's side of {line}"
+    elif high < sign * row.line:
+        text = f"Its interval alone is on the other side of {line}"
+    else:
+        text = f"Its interval holds {line}"
+    text += f"; p {p_text(row.p_holm)} after Holm over {row.tested} tests."
+    if row.line and row.claim.expectation(row.quantity) == "gain" and gain.low > 0:
+        text += " That there is a gain the interval shows, not that it is a large one."
+    return text
+
+
+def limits(row: Finding, samples: Samples) -> str:
+    """On which tasks of an average none of the labels leaves room for a difference; empty for none."""
+    compared = {task: [samples[task][label] for label in row.labels] for task in parts_of(row.quantity) or ()}
+
+    def where(holds: Callable[[Sample], bool]) -> str:
+        return " and ".join(heading(task) for task, of_labels in compared.items() if all(map(holds, of_labels)))
+
+    solved = where(lambda sample: sample.solved == sample.n)
+    unlearned = where(lambda sample: not sample.has_learned)
+    sentences = [f"Every label solves {solved} with every seed." if solved else ""]
+    sentences += [f"No label is above the best answer without context on {unlearned}." if unlearned else ""]
+    return " ".join(filter(None, sentences))
+
+
+def seeds_text(row: Finding, samples: Samples) -> str:
+    """How many seeds would decide a claim; empty where it cannot be tested."""
+    if math.isnan(row.p):
+        return ""
+    of_labels = samples[row.quantity]
+    test = test_claim(row.claim, row.quantity, of_labels)
+    seeds, _ = deciding_seeds(row.claim, row.quantity, test, of_labels, LEVEL / row.tested)
+    number = f"About {seeds} seeds" if seeds else f"More than {MOST_SEEDS} seeds"
+    return f"{number} of every label would decide it in {ENOUGH_POWER:.0%} of cases, if further ones are like these."
+
+
+def tasks(evidence: Evidence, name: str) -> str:
+    """The gain of a registered claim task by task, under every profile, beside the published one."""
+    (claim,) = (claim for claim in evidence.registered[0].claims if claim.name == name)
+    cases, quantity = range(len(claim.pairs)), claim.quantities[0]
+    columns = [*parts_of(quantity), quantity]
+    of_profile = {p: samples_of(evidence.results(p, claim.labels(cases)).scores) for p in evidence.profiles}
+    lines = [f"| {claim.title} | Published | {' | '.join(of_profile)} |", "| --- |" + " ---: |" * (1 + len(of_profile))]
+    for task in columns:
+        texts = [signed(published_gain(claim, task, cases), task)]
+        for samples in of_profile.values():
+            terms = [(weight, samples[task][label]) for weight, label in next(iter(claim.gains(cases).values()))]
+            texts.append(difference_text(combination(terms, tests_solved=True), task))
+        lines.append(f"| {heading(task)} | {' | '.join(texts)} |")
+    return "\n".join(lines)
+
+
+BLOCKS: dict[str, Callable[[Evidence], str]] = {
+    made.__name__: made for made in (archives, correlations, labels, forecasts, verdicts, claims)
+}
+"""What makes a block, by its name."""
+
+
+def block(name: str, evidence: Evidence) -> str:
+    """The text of the block of a name; ``MadbenchError`` for an unknown one."""
+    word, _, claim = name.partition(" ")
+    if word == "tasks" and claim:
+        return tasks(evidence, claim)
+    if name not in BLOCKS:
+        raise MadbenchError(f"block {name!r}: expected one of {', '.join(BLOCKS)}, or tasks and a claim")
+    return BLOCKS[name](evidence)
+
+
+def renewed(text: str, evidence: Evidence, only: Collection[str] = ()) -> str:
+    """A page with its blocks made anew, or those of the names ``only``."""
+
+    def made(match: re.Match) -> str:
+        name = match["name"]
+        if only and name not in only:
+            return match[0]
+        return f"<!-- {name} -->\n\n{block(name, evidence)}\n\n<!-- end {name} -->"
+
+    return re.sub(r"<!-- (?P<name>[a-z -]+) -->\n.*?<!-- end (?P=name) -->", made, text, flags=re.DOTALL)
+
+
+def _line(name: str, found: Sequence[Agreement]) -> str:
+    return f"| {name} | {' | '.join(map(agreement_text, found))} |"
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("page", type=Path, nargs="?", default=PAGE, help="beside the archives")
+    parser.add_argument("--only", nargs="+", default=(), help="names of blocks")
+    parser.add_argument("--check", action="store_true", help="write nothing; fail where the page is another one")
+    options = parser.parse_args(arguments)
+    try:
+        text = options.page.read_text(encoding="utf-8")
+        with tempfile.TemporaryDirectory() as work:
+            new = renewed(text, Evidence(options.page.parent, Path(work)), options.only)
+    except MadbenchError as error:
+        sys.exit(str(error))
+    if not options.check:
+        write_atomically(options.page, new.encode())
+    elif new != text:
+        sys.exit(f"{options.page}: not what the archives give; python -m madbench.bench.evidence {options.page}")
+
+
+if __name__ == "__main__":
+    main()

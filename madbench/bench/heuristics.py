@@ -1,0 +1,40 @@
+"""Works out what the best answer without context scores, for every setting of the shipped profiles.
+
+    python -m madbench.bench.heuristics > tasks/heuristics.yaml
+
+Tables of these settings need not draw questions then (:func:`madbench.tasks.heuristic`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from madbench.suites import main_suite
+from madbench.tasks import TaskSetting, make_setting, questions_text
+from madbench.tasks.heuristics import heuristic_accuracy
+
+
+def shipped_settings() -> Iterator[tuple[str, TaskSetting]]:
+    """The settings of the tasks that shipped profiles train, those that ask alike once."""
+    suite, known = main_suite(), set()
+    for task in suite.usual_tasks():
+        for profile in suite.shipped().values():
+            for mapping in profile.settings(task):
+                setting = make_setting(task, mapping, task)
+                if (key := (task, questions_text(setting))) not in known:
+                    known.add(key)
+                    yield task, setting
+
+
+def main() -> None:
+    print("# Accuracy of the best answer without context: python -m madbench.bench.heuristics")
+    previous = ""
+    for task, setting in shipped_settings():
+        if task != previous:
+            print(f"{task}:")
+        print(f"  {questions_text(setting)}: {heuristic_accuracy(setting):.6f}", flush=True)
+        previous = task
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,125 @@
+"""``madbench archive``: stored runs in one file, and back."""
+
+from __future__ import annotations
+
+import functools
+import shlex
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Literal
+
+from madbench.cli import options
+from madbench.cli.options import StoredOptions, StoredWordsArgument
+from madbench.cli.parameters import option, output_option
+from madbench.cli.printing import counted, tracked
+from madbench.errors import ConfigError, StoreError
+from madbench.store.runs import Store
+
+
+def archive(
+    words: StoredWordsArgument = None,
+    *,
+    output: output_option("File or folder to write.", show_default="RESULTS.tar.xz, or RESULTS.parquet") = None,
+    format: option(
+        Literal["archive", "parquet"],
+        "archive: a file that madbench import reads. parquet: a folder of tables of runs, curves and measurements.",
+    ) = "archive",
+    weights: option(bool, "Also the weights of the runs that have them.", "--weights") = False,
+    folders: option(bool, "Keep the folders of this machine, such as those of corpora.", "--folders") = False,
+    force: option(bool, "Replace the file if it is there.", "--force") = False,
+    stored: StoredOptions,
+    source: option(
+        Path | None, "Add the runs of this archive to the results folder instead.", "--import", metavar="FILE"
+    ) = None,
+) -> None:
+    """Put stored runs into one file, or add the runs of one.
+
+    An archive is a compressed tar file of a results folder with the runs that
+    have a result: jobs, records, curves, measurements. All of them go in, or
+    those that madbench table would show for the same labels and options. No
+    user, host, command or folder is in it. madbench import FILE adds its runs to
+    your results: each is verified to the last bit, and results you have stay.
+    --format parquet needs the extra parquet; no madbench reads it back.
+
+    [bold]Examples[/bold]
+
+      madbench archive --output my_runs.tar.xz
+      madbench archive @table1 --profile evening --output evening.tar.xz
+      madbench archive G-cg-q-12o -t language_model --weights
+      madbench archive --format parquet --output tables
+      madbench import evening.tar.xz
+      madbench import evening.tar.xz --results evening
+    """
+    from madbench.store.archive import SUFFIX, pack
+
+    if source is not None:
+        chosen = dict.fromkeys(words or (), True) | {"--output": output, "--weights": weights, "--force": force}
+        chosen |= {"--format": format != "archive", "--folders": folders}
+        _check_alone(chosen, stored)
+        _import(source, stored.results)
+        return
+    if format == "parquet":
+        given = {"--weights": weights, "--folders": folders, "--force": force}
+        if useless := [name for name, value in given.items() if value]:
+            raise ConfigError(f"{useless[0]} has no effect with --format parquet")
+        _write_tables(words, stored, output or Path(f"{stored.results.resolve().name}.parquet"))
+        return
+    output = output or Path(f"{stored.results.resolve().name}{SUFFIX}")
+    if not output.name.endswith(SUFFIX) or output.name == SUFFIX:
+        raise ConfigError(f"{output}: expected a name that ends in {SUFFIX}")
+    if output.exists() and not force:
+        raise ConfigError(f"{output}: already exists; give --force to replace it, or another --output")
+    store, ids = _chosen(words, stored)
+    pack(store, ids, output, weights, functools.partial(tracked, description="packing runs"), folders)
+    print(f"{output}: {counted(len(ids), 'run')}, {output.stat().st_size / 1000:,.0f} kB")
+    print(f"read it with: madbench import {shlex.quote(str(output))}")
+
+
+def _chosen(words: list[str] | None, stored: StoredOptions) -> tuple[Store, list[str]]:
+    """The ids of the runs with a result, all or those of the rows that are asked for; ``StoreError`` for none."""
+    if words or vars(stored) != vars(StoredOptions(results=stored.results)):
+        results = stored.selection(words).select()
+        store, ids = results.store, {job.id for row in results.experiment.rows for job in row.jobs}
+    else:
+        store = options.open_stored(stored.results)
+        ids = store.jobs().keys()
+        for problem in store.problems:
+            options.warn(problem)
+    with_result = [job_id for job_id, record in store.records(ids).items() if record.status != "failed"]
+    if not with_result:
+        raise StoreError(f"{stored.results}: no run has a result; madbench ls sweeps says why")
+    return store, with_result
+
+
+def _write_tables(words: list[str] | None, stored: StoredOptions, output: Path) -> None:
+    from madbench.store.parquet import write_parquet
+
+    if output.exists():
+        raise ConfigError(f"{output}: already exists; delete it, or give another --output")
+    store, ids = _chosen(words, stored)
+    write_parquet(store, ids, output, functools.partial(tracked, description="reading runs"))
+    print(f"{output}: runs, curves and measurements of {counted(len(ids), 'run')}")
+
+
+def _check_alone(chosen: Mapping[str, Any], stored: StoredOptions) -> None:
+    """Raises ``ConfigError`` for what chooses runs or names a file where an archive is read."""
+    usual = vars(StoredOptions(results=stored.results))
+    flags = [name for name, value in chosen.items() if value]
+    flags += [f"--{name}" for name, value in vars(stored).items() if value != usual[name]]
+    if flags:
+        raise ConfigError(f"{flags[0]} has no effect with --import, which adds every run of the archive")
+
+
+def _import(path: Path, results: Path) -> None:
+    from madbench.store.archive import unpack
+
+    store = Store.open(results)
+    report = unpack(path, store, functools.partial(tracked, description="adding runs"))
+    print(f"{results}: {counted(len(report.added), 'run')} of {path} added")
+    for ids, what in ((report.known, "the same numbers"), (report.other, "other numbers, which stay as they are")):
+        if ids:
+            print(f"{len(ids)} stored before with {what}")
+    if report.other:
+        print(f"to see the others: madbench import {shlex.quote(str(path))} --results FOLDER, another folder")
+    if report.problems:
+        raise StoreError("\n".join([f"{counted(len(report.problems), 'run')} left out:", *report.problems]))

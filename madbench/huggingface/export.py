@@ -1,0 +1,135 @@
+"""A trained language model as a folder that transformers opens: configuration, weights, tokenizer, model card."""
+
+from __future__ import annotations
+
+import itertools
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from madbench.errors import require
+from madbench.files import explain_os_errors, remove
+from madbench.jobs import Job, Record
+from madbench.store.archive import without_folder
+from madbench.suites import suite_of
+from madbench.text.byte_tokenizer import text_of
+from madbench.text.folder_tokenizer import FolderTokenizer
+
+if TYPE_CHECKING:
+    from torch import nn
+
+    from madbench.text.byte_tokenizer import Tokenizer
+
+END_OF_TEXT = "<|endoftext|>"
+NEEDED = "--format hf"
+
+
+def export(folder: Path, model: nn.Module, job: Job, tokenizer: Tokenizer, record: Record | None = None) -> None:
+    """Writes the folder in one step; nothing may be there.
+
+    Raises ``MissingExtraError`` without transformers and ``StoreError`` on a full disk.
+    """
+    transformers = require("transformers", NEEDED, "transformers")
+    from madbench.huggingface.configuration import MadbenchConfig
+    from madbench.huggingface.modeling import MadbenchForCausalLM
+
+    ids = dict.fromkeys(("bos_token_id", "eos_token_id", "pad_token_id"), tokenizer.end_of_text)
+    exported = MadbenchForCausalLM(MadbenchConfig.of(job, **ids))
+    exported.model.load_state_dict(model.state_dict())
+    unused = [*range(tokenizer.vocab_size, job.setting["vocab_size"])]
+    exported.generation_config = transformers.GenerationConfig(suppress_tokens=unused or None, **ids)
+    with explain_os_errors(folder):
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        temporary = folder.with_name(f".{folder.name}.{os.urandom(4).hex()}.tmp")
+        try:
+            exported.save_pretrained(temporary)
+            fast_tokenizer(tokenizer).save_pretrained(temporary)
+            (temporary / "README.md").write_text(model_card(folder.name, job, tokenizer, record), encoding="utf-8")
+            os.rename(temporary, folder)
+        except BaseException:
+            remove(temporary)
+            raise
+
+
+def fast_tokenizer(tokenizer: Tokenizer) -> Any:
+    """A ``PreTrainedTokenizerFast`` with the ids of ``tokenizer``; the end of text is a special token."""
+    library = require("tokenizers", NEEDED, "transformers")
+    transformers = require("transformers", NEEDED, "transformers")
+    if isinstance(tokenizer, FolderTokenizer):
+        fast, end = library.Tokenizer.from_str(tokenizer.content.decode()), tokenizer.end
+    else:
+        pieces, end = library.pre_tokenizers, END_OF_TEXT
+        vocabulary = {text_of(token): i for i, token in enumerate(tokenizer.tokens)}
+        fast = library.Tokenizer(library.models.BPE(vocabulary, merges(tokenizer.tokens)))
+        fast.pre_tokenizer = pieces.ByteLevel(add_prefix_space=False, use_regex=bool(tokenizer.pattern))
+        fast.decoder = library.decoders.ByteLevel()
+    special = dict.fromkeys(("bos_token", "eos_token", "pad_token"), end)
+    return transformers.PreTrainedTokenizerFast(tokenizer_object=fast, padding_side="right", **special)
+
+
+def merges(tokens: Sequence[bytes]) -> list[tuple[str, str]]:
+    """The pairs that a BPE joins, in order: of each token beyond the bytes the two that lower merges leave of it."""
+    ranks, pairs = {token: i for i, token in enumerate(tokens)}, []
+    for rank, token in enumerate(tokens[256:], 256):
+        parts = [bytes([byte]) for byte in token]
+        while len(parts) > 2:
+            joined = [ranks.get(left + right, rank) for left, right in itertools.pairwise(parts)]
+            lowest = joined.index(min(joined))
+            parts[lowest : lowest + 2] = [parts[lowest] + parts[lowest + 1]]
+        pairs.append((text_of(parts[0]), text_of(parts[1])))
+    return pairs
+
+
+def model_card(name: str, job: Job, tokenizer: Tokenizer, record: Record | None = None) -> str:
+    """The folder's README.md: what the model is, how it was trained and measured, and how it is opened."""
+    size, training = suite_of(job).size(job), job.training
+    details = record.details if record else {}
+    corpus = details.get("corpus", {}).get("name", job.setting["corpus"])
+    facts = {
+        "label": job.label,
+        "parameters": f"{size.parameters:,}",
+        "width, layers, heads": f"{job.model.d_model}, {job.model.n_layer}, {job.model.n_head}",
+        "context": f"{job.model.seq_len} tokens",
+        "tokenizer": f"{without_folder(tokenizer.spec)}, {tokenizer.vocab_size:,} ids",
+        "corpus": corpus,
+        "trained on": f"{size.trained_tokens:,} tokens in {training.steps:,} steps, rate {training.learning_rate:g}",
+        "seed": job.seed,
+        "run": job.id,
+    }
+    names = {"validation_loss": "validation loss, nats per token", "loss_l5": "L5, nats per token"}
+    names["validation_bits_per_byte"] = "validation, bits per byte"
+    metrics = record.metrics if record else {}
+    facts |= {text: f"{metrics[name]:.4f}" for name, text in names.items() if name in metrics}
+    rows = [f"| {key} | {value} |" for key, value in facts.items()]
+    return CARD.format(name=name, label=job.label, rows="\n".join(rows))
+
+
+CARD = """\
+---
+library_name: transformers
+pipeline_tag: text-generation
+tags: [madbench]
+---
+
+# {name}
+
+A small language model with the sequence mixer `{label}`, trained by madbench to compare mixers of equal parameters. It
+is no model for use: it knows its corpus only. `madbench explain '{label}'` says what the mixer is.
+
+| | |
+| --- | --- |
+{rows}
+
+```python
+import madbench  # makes the model type known
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+model = AutoModelForCausalLM.from_pretrained("{name}")
+tokenizer = AutoTokenizer.from_pretrained("{name}")
+ids = tokenizer("def ", return_tensors="pt").input_ids
+print(tokenizer.decode(model.generate(ids, max_new_tokens=50)[0]))
+```
+
+Prompts of a batch have one length, or are padded on the right: the mixer has no mask but the causal one.
+"""

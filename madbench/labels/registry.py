@@ -1,0 +1,124 @@
+"""The families of labels: those of this package, found by their folders, and those of others, by their entry points."""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from madbench.config import from_mapping, source_identity
+from madbench.errors import FamilyError, LabelError, did_you_mean
+from madbench.labels.diagnosis import SHOWN, point_at, show
+from madbench.labels.plugins import Guarded, Installed, find_installed, load_value, place
+from madbench.labels.protocol import ANSWERS, fault_of, label_of
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
+
+GROUP = "madbench.families"
+WITHOUT_PREFIX = "srg"  # folder of the family whose labels have no prefix
+
+Family = Any  # of madbench.mixers, a room above this one
+Label = Any  # what a family's parser returns: frozen, hashable, its str is the canonical label
+
+
+def families() -> tuple[str, ...]:
+    """Names of the built-in and the installed families, sorted; S/R/G is ``""``. Imports none of them."""
+    return tuple(sorted({*_built_in(), *_installed().points}))
+
+
+def installed_families() -> Mapping[str, EntryPoint]:
+    """Where the families of other packages are, by name."""
+    return _installed().points
+
+
+def loaded_families() -> dict[str, Family]:
+    """The families that can be loaded, by name: a broken package matters to its own labels only."""
+    return {name: family for name in families() if not isinstance(family := _load(name), LabelError)}
+
+
+def broken_families() -> dict[str, str]:
+    """Why other families cannot be used, by name."""
+    failed = {name: str(error) for name in families() if isinstance(error := _load(name), LabelError)}
+    return dict(sorted((failed | _installed().refused).items()))
+
+
+def family_of(label: str | Label) -> Family:
+    """The family of a label or of its text; a ``LabelError`` where it is not installed or cannot be loaded."""
+    name, colon, _ = str(label).partition(":")
+    if colon and name not in families():
+        if name in _installed().refused:
+            raise LabelError(_installed().refused[name])
+        hint = did_you_mean(name[:SHOWN], filter(None, families())) or "; no families are installed"
+        raise LabelError(point_at(str(label), 0, f"unknown family {show(name[:SHOWN])!r} before the colon{hint}"))
+    family = _load(name if colon else "")
+    if isinstance(family, LabelError):
+        raise LabelError(*family.args)
+    return family
+
+
+def family_identity(family: Family) -> str:
+    """What a job says of the family that computes it: its version.
+
+    Of an installed one also that of its distribution and a hash of its package's files: an edited operator is another.
+    """
+    if family.name in _built_in():
+        return family.version
+    return f"{family.version}+{source_identity(_installed().points[family.name])}"
+
+
+def contrast_order() -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Factors, and their levels, in the order in which contrasts are listed, of the families that have one."""
+    ordered = loaded_families().values()
+
+    def names(order: str) -> tuple[str, ...]:
+        return tuple(dict.fromkeys(name for family in ordered for name in getattr(family, order, ())))
+
+    return names("factor_order"), names("level_order")
+
+
+def mixer_names() -> tuple[str, ...]:
+    """Names of mixers that are read without a prefix, in any case: ``HyperGLU``."""
+    return tuple(getattr(family_of(""), "mixers", {}))
+
+
+@functools.cache
+def _load(name: str) -> Family | LabelError:
+    """The family, or why there is none: what failed to load is not tried again."""
+    value = _built_in().get(name) or _installed().points[name].value
+    family = load_value("family", name, value, LabelError, "madbench.mixers.Family", _fault_of_family)
+    if name in _built_in() or isinstance(family, LabelError):
+        return family
+    answers: dict[str, Callable[[Any], Any]] = {**ANSWERS, "parse": functools.partial(label_of, name)}
+    return Guarded(family, place("family", name, value), FamilyError, answers)
+
+
+def _fault_of_family(family: Any) -> str:
+    """What is wrong with a family, whose settings every profile makes, whatever its labels; empty for a sound one."""
+    if not (fault := fault_of(family)) and family.name not in _built_in():
+        from_mapping(family.Settings, {}, "its Settings")
+    return fault
+
+
+@functools.cache
+def _built_in() -> dict[str, str]:
+    """Where each family of this package is, by name: the folders in ``mixers/`` that have a ``family.py``."""
+    home = Path(__file__).parents[1] / "mixers"
+    folders = [file.parent.relative_to(home).parts for file in sorted(home.rglob("family.py"))]
+    return {
+        "" if parts[-1] == WITHOUT_PREFIX else parts[-1]: f"madbench.mixers.{'.'.join(parts)}.family:FAMILY"
+        for parts in folders
+    }
+
+
+@functools.cache
+def _installed() -> Installed:
+    return find_installed(GROUP, "family", _built_in(), fault_of_name)
+
+
+def fault_of_name(name: str) -> str:
+    """What is wrong with the name of a family; empty for none."""
+    is_sound = re.fullmatch(r"[A-Za-z][A-Za-z0-9_-]*", name)
+    return "" if is_sound else "the name is what its labels begin with, letters, digits, - and _, such as my_family"

@@ -1,0 +1,202 @@
+"""Tasks of lm-evaluation-harness as measurements ``benchmark`` of a run (:mod:`madbench.store.benchmarks`)."""
+
+from __future__ import annotations
+
+import io
+import itertools
+import logging
+import numbers
+import random
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, redirect_stderr
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import lm_eval
+import numpy as np
+from lm_eval.api.model import CachingLM
+from lm_eval.defaults import DEFAULT_OTHER_SEED, DEFAULT_RANDOM_SEED
+from lm_eval.evaluator import evaluate
+from lm_eval.tasks import TaskManager
+
+from madbench.errors import ConfigError, MadbenchError, did_you_mean
+from madbench.lm_eval.model import HarnessModel
+from madbench.store.format import Measurement
+from madbench.text.documents import first_line
+from madbench.training.choices import MEASUREMENT
+from madbench.training.choices import TASKS as OWN
+from madbench.training.devices import device_name, git_state, versions
+
+LOCAL = {"arrow", "csv", "json", "pandas", "parquet", "text"}
+"""Kinds of data sets that are files beside a task, not a name on huggingface.co."""
+
+
+@dataclass(frozen=True)
+class Asked:
+    """How tasks are asked."""
+
+    shots: int | None = None
+    """Examples that a question shows; None: as the task says."""
+    limit: int | None = None
+    """The first questions of a task alone; None: all."""
+    cache: Path | None = None
+    """File of answers that are not asked again; ``.db`` is added to its name."""
+
+
+class Tasks:
+    """Tasks by name: those of YAML files in a folder, and those that the harness brings.
+
+    The harness reads all of its 14,000 files for a list of names, which takes a minute: that is left out where the
+    folder has all that are asked for.
+    """
+
+    def __init__(self, names: Sequence[str], folder: Path | None = None):
+        """Raises ``ConfigError`` for a name of no task, group or tag."""
+        self.names = list(dict.fromkeys(names))
+        if folder is not None and not folder.is_dir():
+            raise ConfigError(f"{folder}: no such folder of tasks")
+        self.manager = TaskManager(include_path=folder and str(folder), include_defaults=False)
+        if not self._unknown():
+            return
+        with _quiet():
+            self.manager = TaskManager(include_path=folder and str(folder))
+        for name in self._unknown():
+            where = f" of lm-evaluation-harness{'' if folder is None else f' or of {folder}'}"
+            near = did_you_mean(name, [*OWN, *self.manager.all_tasks])
+            raise ConfigError(f"task {name!r}: no such task{where}{near}")
+
+    def _unknown(self) -> list[str]:
+        return [name for name in self.names if name not in self.manager.all_tasks]
+
+    def load(self, name: str) -> dict[str, Any]:
+        """The task with its data, which some tasks shuffle. Raises ``ConfigError`` where the data cannot be had."""
+        random.seed(DEFAULT_RANDOM_SEED)
+        np.random.seed(DEFAULT_OTHER_SEED)
+        try:
+            with _quiet():
+                return self.manager.load([name])
+        except MadbenchError:
+            raise
+        except Exception as error:  # of the data's library, of the network, of a task's own code
+            problem = f"task {name}: cannot be loaded ({type(error).__name__}: {first_line(error)})"
+            raise ConfigError(f"{problem}{self._advice(name)}") from error
+
+    def _advice(self, name: str) -> str:
+        config = self.manager.task_index[name].cfg or {}
+        source = config.get("dataset_path")
+        if source in LOCAL and "://" not in str(config.get("dataset_kwargs")):
+            return ""
+        return (
+            f"; its data{f', {source},' if source else ''} come from huggingface.co at the first use, which needs the "
+            "network and the packages of the task"
+        )
+
+
+def measure(model: HarnessModel, tasks: Tasks, asked: Asked = Asked()) -> Iterator[Measurement]:
+    """The measurements of each task in turn, as soon as it is done; nothing is stored.
+
+    A group with a number of its own is one measurement, with those of its tasks as details; a group or tag without one
+    has a measurement for each of its tasks. Raises ``ConfigError`` for a task that cannot be loaded or asked.
+    """
+    answering = CachingLM(model, f"{asked.cache}.db") if asked.cache else model
+    for name in tasks.names:
+        loaded = tasks.load(name)
+        for task_name, task in loaded["tasks"].items():
+            _show_examples(task_name, task, asked.shots)
+        try:
+            with _quiet():
+                results = evaluate(lm=answering, task_dict=loaded, limit=asked.limit, log_samples=False)
+        except MadbenchError:
+            raise
+        except (ImportError, LookupError, ValueError) as error:
+            raise ConfigError(f"task {name}: {type(error).__name__}: {first_line(error)}") from error
+        yield from measurements_of(results, model, asked)
+
+
+def _show_examples(name: str, task: Any, shots: int | None) -> None:
+    """Sets the examples of a task's questions as ``simple_evaluate`` does: a task whose file says 0 has none.
+
+    Raises ``ConfigError`` where it should have some.
+    """
+    usual = task.get_config("num_fewshot")
+    if usual == 0 and shots:
+        raise ConfigError(f"--shots {shots}: has no effect on task {name}, whose questions show none")
+    if usual is None or shots is not None:
+        task.set_config(key="num_fewshot", value=shots or 0)
+    task.set_fewshot_seed(seed=DEFAULT_OTHER_SEED)
+
+
+def measurements_of(results: Mapping[str, Any], model: HarnessModel, asked: Asked) -> Iterator[Measurement]:
+    """The measurements in what the harness's ``evaluate`` returns."""
+    groups = results.get("group_subtasks", {})
+    numbers_of = {name: metrics_of(values) for name, values in results["results"].items()}
+    summed = {task for group in groups if numbers_of.get(group) for task in _members(group, groups)}
+    for name, values in numbers_of.items():
+        if not values or name in summed:
+            continue
+        members = [task for task in _members(name, groups) if task not in groups] or [name]
+        settings = {"task": name, "shots": _shots(name, members, results)}
+        if asked.limit is not None:
+            settings["limit"] = asked.limit
+        if model.max_length != model.job.model.seq_len:
+            settings["seq_len"] = model.max_length
+        counts = [results["n-samples"][task] for task in members]
+        details = {"device": device_name(model.device_name), "versions": versions(), "git": git_state()}
+        details |= {"lm_eval": lm_eval.__version__, "precision": model.job.training.precision}
+        details |= {"task_version": _version(members, results["versions"]), "seq_len": model.max_length}
+        details["examples"] = sum(count["effective"] for count in counts)
+        details["examples_of_task"] = sum(count["original"] for count in counts)
+        details["higher_is_better"] = results["higher_is_better"].get(name, {})
+        if members != [name]:
+            details["tasks"] = {task: numbers_of[task] for task in members}
+        yield Measurement(MEASUREMENT, values, details, settings)
+
+
+def metrics_of(values: Mapping[str, Any]) -> dict[str, float]:
+    """The harness's numbers of a task by name: ``acc,none`` is ``acc``, other filters are in brackets.
+
+    >>> metrics_of({"alias": "a", "acc,none": 0.5, "acc_stderr,none": "N/A", "em,strict": 0.2, "em_stderr,strict": 0.1})
+    {'acc': 0.5, 'em (strict)': 0.2, 'em (strict)_stderr': 0.1}
+    """
+    metrics = {}
+    for key, value in values.items():
+        name, _, filter_name = key.partition(",")
+        if not filter_name or isinstance(value, bool) or not isinstance(value, numbers.Real):
+            continue
+        suffix = "_stderr" if name.endswith("_stderr") else ""
+        brackets = f" ({filter_name})" if filter_name != "none" else ""
+        metrics[name.removesuffix("_stderr") + brackets + suffix] = float(value)
+    return metrics
+
+
+def _members(name: str, groups: Mapping[str, Sequence[str]]) -> list[str]:
+    """What is in a group, in its groups too."""
+    members = groups.get(name, ())
+    return [*members, *itertools.chain.from_iterable(_members(member, groups) for member in members)]
+
+
+def _shots(name: str, members: Sequence[str], results: Mapping[str, Any]) -> int | None:
+    """The examples that each question shows; None where tasks of a group differ."""
+    shots = {results["n-shot"].get(task) for task in members}
+    return results["n-shot"].get(name, shots.pop() if len(shots) == 1 else None)
+
+
+def _version(members: Sequence[str], known: Mapping[str, Any]) -> Any:
+    """The version of a task, or those of the tasks of a group where they differ."""
+    versions_of = {task: known.get(task) for task in members}
+    distinct = {str(version) for version in versions_of.values()}
+    return versions_of if len(distinct) > 1 else versions_of[members[0]]
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Without the bars and messages of the harness and of the library that loads its data; errors are raised."""
+    logger = logging.getLogger("lm_eval")
+    before = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        with redirect_stderr(io.StringIO()):
+            yield
+    finally:
+        logger.setLevel(before)

@@ -1,0 +1,184 @@
+"""A trained language model as lm-evaluation-harness asks it: likelihoods of texts, and texts that it writes."""
+
+from __future__ import annotations
+
+import functools
+import sys
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import torch
+from lm_eval.api.model import TemplateLM
+from lm_eval.models.utils import handle_stop_sequences, normalize_gen_kwargs
+from tqdm import tqdm
+
+from madbench.errors import ConfigError
+from madbench.jobs import Job
+from madbench.labels import parse
+from madbench.mixers import label_traits
+from madbench.models.blocks import autocast
+from madbench.models.continuation import continuations
+from madbench.models.gpt import GPT, draw
+from madbench.models.likelihood import log_likelihoods
+from madbench.suites.base import MICRO_BATCH_TOKENS
+
+if TYPE_CHECKING:
+    from lm_eval.api.instance import Instance
+
+    from madbench.text.byte_tokenizer import Tokenizer
+
+DRAWING = {"until", "max_gen_toks", "do_sample", "temperature", "top_k", "seed"}
+"""What may be asked of a text that is drawn."""
+SEED = 1234
+
+
+class HarnessModel(TemplateLM):
+    """The harness's interface to a :class:`madbench.models.gpt.GPT`.
+
+    An empty text begins with the end of a text, as training texts do. A context longer than ``seq_len`` loses its
+    beginning. A continuation that is longer is scored in windows, as ``loglikelihood_rolling`` scores a text: models
+    of byte tokens have windows shorter than many answers. Forward passes have the precision of the training,
+    log-probabilities float32, and their sums float64.
+    """
+
+    def __init__(
+        self,
+        model: GPT,
+        job: Job,
+        vocabulary: Tokenizer,
+        device: str = "cpu",
+        seq_len: int | None = None,
+        batch_size: int | None = None,
+    ):
+        super().__init__()
+        longest = None if model.positions is None and not label_traits(parse(job.label)).has_tables else model.seq_len
+        if longest and seq_len and seq_len > longest:
+            raise ConfigError(f"seq_len {seq_len}: {job.label} has positions for the {longest} tokens of its training")
+        self.model, self.job, self.vocabulary = model.to(device).eval(), job, vocabulary
+        self.max_length, self.batch_size = seq_len or model.seq_len, batch_size
+        self.device_name, self.autocast = device, functools.partial(autocast, device, job.training.precision)
+
+    @property
+    def eot_token_id(self) -> int:
+        return self.vocabulary.end_of_text
+
+    @property
+    def device(self) -> torch.device:
+        return torch.device(self.device_name)
+
+    def get_model_info(self) -> dict[str, Any]:
+        """What the harness writes into its results."""
+        parameters = sum(parameter.numel() for parameter in self.model.parameters())
+        return {"model_num_parameters": parameters, "model_label": self.job.label, "model_run": self.job.id}
+
+    def tok_encode(self, string: str, add_special_tokens: bool | None = None, **_: Any) -> list[int]:
+        return self.vocabulary.encode(string).tolist()
+
+    def tok_decode(self, tokens: Iterable[int], skip_special_tokens: bool = True) -> str:
+        return self.vocabulary.decode(tokens)
+
+    def _loglikelihood_tokens(
+        self, requests: list[tuple[tuple[str, str], list[int], list[int]]], disable_tqdm: bool = False, **_: Any
+    ) -> list[tuple[float, bool]]:
+        answers: list[tuple[float, bool]] = [(0.0, True)] * len(requests)
+        start = [self.prefix_token_id]  # where white space is all of the context, and belongs to what follows
+        pairs = [(context or start, continuation) for _, context, continuation in requests]
+        with self._bar(len(pairs), "likelihoods", disable_tqdm) as bar:
+            for place, answer in self._likelihoods(pairs):
+                answers[place] = (answer.log_p, answer.is_greedy)
+                self.cache_hook.add_partial("loglikelihood", requests[place][0], answers[place])
+                bar.update()
+        return answers
+
+    def loglikelihood_rolling(self, requests: list[Instance], disable_tqdm: bool = False) -> list[float]:
+        texts = [request.args[0] for request in requests]
+        pairs = [([self.eot_token_id], self.tok_encode(text)) for text in texts]
+        answers = [0.0] * len(texts)
+        with self._bar(len(pairs), "texts", disable_tqdm) as bar:
+            for place, answer in self._likelihoods(pairs):
+                answers[place] = answer.log_p
+                self.cache_hook.add_partial("loglikelihood_rolling", (texts[place],), answer.log_p)
+                bar.update()
+        return answers
+
+    def _bar(self, total: int, what: str, is_hidden: bool) -> tqdm:
+        """A progress bar on a terminal, whoever holds stderr."""
+        is_hidden = is_hidden or None  # tqdm asks whether there is a terminal
+        return tqdm(total=total, desc=f"{self.job.label}: {what}", disable=is_hidden, file=sys.__stderr__)
+
+    def _likelihoods(self, pairs: Sequence[tuple[Sequence[int], Sequence[int]]]) -> Iterable:
+        return log_likelihoods(
+            self.model,
+            pairs,
+            seq_len=self.max_length,
+            batch_tokens=MICRO_BATCH_TOKENS,
+            device=self.device_name,
+            autocast=self.autocast(),
+            vocab_size=self.vocabulary.vocab_size,
+            batch_size=self.batch_size,
+        )
+
+    def generate_until(self, requests: list[Instance], disable_tqdm: bool = False) -> list[str]:
+        """The texts, greedy unless drawn, without what ends them.
+
+        Prompts of equal lengths that are asked for the same go through the model together. Raises ``ConfigError`` for
+        settings of draws other than :data:`DRAWING`.
+        """
+        groups: dict[tuple[int, str], list[int]] = defaultdict(list)
+        settings = [self._settings(request.args[1]) for request in requests]
+        prompts = [self._prompt(request.args[0], how["max_gen_toks"]) for request, how in zip(requests, settings)]
+        for place, (prompt, how) in enumerate(zip(prompts, settings)):
+            groups[len(prompt), repr(sorted(how.items()))].append(place)
+        texts = [""] * len(requests)
+        with self._bar(len(requests), "texts", disable_tqdm) as bar:
+            for (length, _), places in sorted(groups.items(), reverse=True):
+                places.sort(key=lambda place: prompts[place])
+                size = min(max(1, MICRO_BATCH_TOKENS // (4 * length)), self.batch_size or len(places))
+                for first in range(0, len(places), size):
+                    batch = places[first : first + size]
+                    written = self._write([prompts[place] for place in batch], settings[batch[0]])
+                    for place, text in zip(batch, written):
+                        texts[place] = text
+                        self.cache_hook.add_partial("generate_until", requests[place].args, text)
+                    bar.update(len(batch))
+        return texts
+
+    def _settings(self, asked: dict[str, Any]) -> dict[str, Any]:
+        settings = dict(normalize_gen_kwargs(asked))
+        settings["until"] = handle_stop_sequences(settings["until"], None)
+        if settings["do_sample"] and (unknown := settings.keys() - DRAWING):
+            allowed = ", ".join(sorted(DRAWING))
+            raise ConfigError(f"generation_kwargs {', '.join(sorted(unknown))}: not supported; expected {allowed}")
+        return settings
+
+    def _prompt(self, context: str, count: int) -> list[int]:
+        """The newest ids of the context; with learned positions as many as leave room for the text."""
+        ids = self.tok_encode(context) or [self.eot_token_id]
+        room = self.max_length
+        return ids[-(room if self.model.positions is None else max(1, room + 1 - count)) :]
+
+    def _write(self, prompts: list[list[int]], how: dict[str, Any]) -> list[str]:
+        """The texts after prompts of one length."""
+        until, count = [text for text in how["until"] if text], how["max_gen_toks"]
+        if self.model.positions is not None:
+            count = min(count, self.max_length + 1 - len(prompts[0]))
+        generator = torch.Generator(self.device_name).manual_seed(how.get("seed", SEED))
+        temperature = how.get("temperature", 1.0) if how["do_sample"] else 0.0
+        end = self.eot_token_id
+
+        def is_over(_: int, ids: Sequence[int]) -> bool:
+            return ids[-1] == end or any(text in self.vocabulary.decode(ids) for text in until)
+
+        written = continuations(
+            self.model,
+            prompts,
+            count,
+            is_over=is_over,
+            draw=functools.partial(draw, generator=generator, temperature=temperature, top_k=how.get("top_k")),
+            vocab_size=self.vocabulary.vocab_size,
+        )
+        texts = [self.vocabulary.decode(ids[:-1] if ids[-1:] == [end] else ids) for ids in written]
+        for stop in until:
+            texts = [text.split(stop)[0] for text in texts]
+        return texts

@@ -1,0 +1,64 @@
+"""Lemma 2 as checks, V16: how many transformations suppress a token, |T| = c |Z|.
+
+The paper measures T by volume, which is infinite for every Z of some length, as T_q may grow while T_h shrinks. Here
+pairs (T_q, T_h) have normal entries and tokens x_i, x_j length 1, so that the size of T is a share, and the one of a
+score z has the density g(z), g(0) = Gamma((n - 1)/2) / (2 sqrt(pi) Gamma(n/2)).
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Iterator
+
+import torch
+from torch import Tensor
+
+from madbench.mixers import Check
+from madbench.mixers.cd import parts
+from madbench.mixers.cd.grammar import Label
+
+PAIRS, WIDTH, KEY_WIDTH = 200_000, 3, 4  # of transformations (n, d)
+WIDTHS = (0.2, 0.1, 0.05)  # of intervals Z around 0
+APART = (0.0, 1.0, 2.0)  # where an interval of length 0.5 begins
+
+
+@functools.cache
+def scores() -> Tensor:
+    """z = (T_q x_i) . (T_h x_j) of drawn pairs."""
+    generator = torch.Generator().manual_seed(0)
+    tokens = torch.nn.functional.normalize(torch.randn(2, WIDTH, generator=generator, dtype=torch.float64), dim=-1)
+    sides = (torch.randn(PAIRS, KEY_WIDTH, WIDTH, generator=generator, dtype=torch.float64) @ x for x in tokens)
+    return math.prod(sides).sum(-1)
+
+
+def share(low: float, high: float) -> float:
+    """|T| of Z = [low, high]."""
+    z = scores()
+    return float(((z >= low) & (z <= high)).double().mean())
+
+
+def checks(label: Label) -> Iterator[Check]:
+    """V16."""
+    reason = "a kernel's coefficient is no function of one score" if label.is_kernel else ""
+    expected = 0.5 if label.readout == "relu" else 0.0
+
+    def suppressing() -> float:
+        return abs(float((parts.read_out(label.readout, scores()) == 0).double().mean()) - expected)
+
+    density = math.gamma((KEY_WIDTH - 1) / 2) / (2 * math.sqrt(math.pi) * math.gamma(KEY_WIDTH / 2))
+
+    def proportion() -> float:
+        return max(abs(share(-width / 2, width / 2) / width / density - 1) for width in WIDTHS)
+
+    def constancy() -> float:
+        sizes = [share(low, low + 0.5) for low in APART]
+        return 1 - min(sizes) / max(sizes)
+
+    what = f"A share {expected:g} of normal pairs (T_q, T_h) give coefficient 0, as large as the share of scores in Z."
+    yield Check("V16 transformations", what, "Lemma 2", suppressing, 5e-3, reason=reason)
+    what = "For narrow intervals Z around 0, |T| is proportional to |Z|: c is the density of scores at 0."
+    yield Check("V16 proportion", what, "Lemma 2", proportion, 0.05, reason=reason)
+    what = "c is no constant: intervals Z of one length elsewhere have another |T|."
+    options = {"is_difference": True, "contradicts": True}
+    yield Check("V16 constant", what, "against Lemma 2", constancy, 0.1, reason=reason, **options)

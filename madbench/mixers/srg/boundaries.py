@@ -1,0 +1,210 @@
+"""Residuals of checks on where slots switch as the token moves and its context stays (HyperMLP, Appendices C.5, I)."""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from madbench.mixers.residuals import difference
+from madbench.mixers.srg.dynamic_mlp import DynamicMLP
+from madbench.mixers.srg.measures import dynamic_weights
+from madbench.mixers.srg.parts import EPS, activate, lag_readout, newest_first
+from madbench.mixers.srg.reference import mixing_matrix
+
+STEP = 1e-4  # of a central difference
+SHARPNESS = 1.5  # c of the warped halfspace
+REACH = 1e-4  # within which slopes on the two sides of a kink are taken
+
+
+def free_channels(mixer: DynamicMLP) -> int:
+    """Channels that no key reads from now on, the first half: a token moves in them and X stays what it is."""
+    free = mixer.allocation.size.d_model // 2
+    mixer.k.weight[:, :free] = 0
+    return free
+
+
+def freeze_gates(mixer: DynamicMLP) -> None:
+    """Makes L(1) and R(1) constant."""
+    for gate in (mixer.qk_gate, mixer.mix1 and mixer.mix1.gate):
+        if gate:
+            gate.weight.zero_()
+
+
+def normals(mixer: DynamicMLP, x: Tensor) -> Tensor:
+    """B(X) (H_q, free, S), with which the last row's hidden scores are linear in its token where all is static."""
+    free = free_channels(mixer)
+    moved = x.repeat(free + 1, 1, 1)
+    moved[1:, -1, :free] += torch.eye(free, dtype=x.dtype)
+    hidden = mixer.maps(moved).hidden[:, :, -1]
+    return (hidden[1:] - hidden[:1]).transpose(0, 1)
+
+
+def _unmixed(mixer: DynamicMLP, x: Tensor) -> Tensor:
+    """B0(X), of R(1) = I."""
+    tables = (mixer.mix1.A, mixer.mix1.B, mixer.mix1.p)
+    values = [table.clone() for table in tables]
+    for table in tables:
+        table.zero_()
+    base = normals(mixer, x)
+    for table, value in zip(tables, values):
+        table.copy_(value)
+    return base
+
+
+def diagonal_mixing(mixer: DynamicMLP, x: Tensor) -> float:
+    """The largest sine of the angle by which a diagonal R(1) turns a normal."""
+    freeze_gates(mixer)
+    base = _unmixed(mixer, x[0])
+    mixer.mix1.A.zero_()
+    return float(_sines(normals(mixer, x[0]), base).diagonal(dim1=-2, dim2=-1).max())
+
+
+def mixed_normals(mixer: DynamicMLP, x: Tensor) -> float:
+    """Normals against B0(X) R(1), the base normals combined (eq. 42)."""
+    freeze_gates(mixer)
+    w, base, token = dict(mixer.named_parameters()), _unmixed(mixer, x[0]), x[0, -1]
+    matrices = [mixing_matrix(w, "mix1", head, token, base.shape[-1]) for head in range(mixer.query_heads)]
+    return difference(normals(mixer, x[0]), base @ torch.stack(matrices))
+
+
+def turned_normals(mixer: DynamicMLP, x: Tensor) -> float:
+    """The largest sine of a normal's angle with the nearest base normal."""
+    freeze_gates(mixer)
+    base = _unmixed(mixer, x[0])
+    return float(_sines(normals(mixer, x[0]), base).min(-1).values.max())
+
+
+def _sines(normals: Tensor, base: Tensor) -> Tensor:
+    """Sines of the angles of all normals (..., d, S) with all base normals: (..., S, S)."""
+    normals, base = (F.normalize(side, dim=-2).mT for side in (normals, base))
+    along = (normals @ base.mT)[..., None] * base[..., None, :, :]
+    return (normals[..., None, :] - along).norm(dim=-1)
+
+
+def differential(mixer: DynamicMLP, x: Tensor) -> float:
+    """The slope of the mixer's hidden scores, X fixed, against the three terms of eq. 43, of its parameters."""
+    x, change = x[0], _change(mixer, x)
+    token = x[-1]
+
+    def hidden(of: Tensor, gated_by: Tensor, mixed_by: Tensor) -> Tensor:
+        return of @ dynamic_weights(mixer, x, gated_by, mixed_by)[0] * mixer.scale
+
+    of_token = hidden(change, token, token)
+    of_gate, of_mixing = (
+        (hidden(token, *ahead) - hidden(token, *behind)) / (2 * STEP)
+        for ahead, behind in (
+            ((token + STEP * change, token), (token - STEP * change, token)),
+            ((token, token + STEP * change), (token, token - STEP * change)),
+        )
+    )
+    return difference(_slope(mixer, x, change), of_token + of_gate + of_mixing)
+
+
+def deformation(mixer: DynamicMLP, x: Tensor) -> float:
+    """The slope of the mixer's hidden scores against that with L(1) and R(1) as they are at the token, constant."""
+    x, change = x[0], _change(mixer, x)
+    slope = _slope(mixer, x, change)
+    for gate in filter(None, (mixer.qk_gate, mixer.mix1 and mixer.mix1.gate)):
+        gate.bias += gate.weight @ x[-1]
+    freeze_gates(mixer)
+    return difference(slope, _slope(mixer, x, change))
+
+
+def _change(mixer: DynamicMLP, x: Tensor) -> Tensor:
+    """dx (D,), in channels that no key reads."""
+    change = torch.zeros_like(x[0, 0])
+    free = free_channels(mixer)
+    change[:free] = x[1, 0, :free]
+    return change
+
+
+def _slope(mixer: DynamicMLP, x: Tensor, change: Tensor) -> Tensor:
+    """dh (H_q, S) of the last row of x (T, D), by a central difference."""
+    moved = torch.stack((x, x))
+    moved[:, -1] += STEP * torch.stack((change, -change))
+    ahead, behind = mixer.maps(moved).hidden[:, :, -1]
+    return (ahead - behind) / (2 * STEP)
+
+
+def warped(mixer: DynamicMLP, x: Tensor) -> tuple[DynamicMLP, Tensor]:
+    """The mixer with the weights of Proposition I.2, and tokens (N, 2, D) on a grid of (x1, x2), all else fixed.
+
+    Channels 0 and 1 hold x1 and x2, which the query alone reads; 2 and 3 say which row of X a token is. The older one
+    is e2, whose value goes to channel 1. Gates are one half, which W_q and W_o make up for.
+    """
+    newest, oldest = (0, 1) if mixer.by_lag else (1, 0)
+    for parameter in mixer.parameters():
+        parameter.zero_()
+    half = 2.0 if mixer.variant.gates else 1.0
+    mixer.q.weight[0, 0] = mixer.q.weight[1, 1] = half
+    mixer.k.weight[0, 2] = mixer.k.weight[1, 3] = 1
+    mixer.v.weight[0, 3], mixer.o.weight[1, 0] = 1, half
+    for conv in filter(None, (mixer.k_conv, mixer.v_conv)):
+        conv.weight[:, -1] = 1
+    mixer.mix1.A[0, newest, 0] = mixer.mix1.B[0, oldest, 0] = 1
+    mixer.mix1.gate.weight[0, 0] = SHARPNESS
+    sides = torch.linspace(-3, 3, 13, dtype=x.dtype)
+    points = torch.cartesian_prod(sides, sides)
+    tokens = x.new_zeros(len(points), 2, x.shape[-1])
+    tokens[:, 0, 3] = tokens[:, 1, 2] = 1
+    tokens[:, 1, :2] = points
+    return mixer, tokens
+
+
+def construction(mixer: DynamicMLP, x: Tensor) -> float:
+    """The mixer's rows against ReLU(x2 + phi(c x1) x1) / rho, in channel 1 and none elsewhere."""
+    mixer, tokens = warped(mixer, x)
+    x1, x2 = tokens[:, 1, :2].T
+    second = x2 + torch.sigmoid(SHARPNESS * x1) * x1
+    expected = torch.zeros_like(tokens[:, 1])
+    expected[:, 1] = F.relu(second) / (x1.square() + second.square() + EPS).sqrt()
+    return difference(mixer(tokens)[:, 1], expected)
+
+
+def curved_kink(mixer: DynamicMLP, x: Tensor) -> float:
+    """How far the rows' kinks at three x1 are from a line, or how little their slope jumps there, whichever is less."""
+    mixer, tokens = warped(mixer, x)
+
+    def rows(x1: Tensor, x2: Tensor) -> Tensor:
+        moved = tokens[:1].repeat(len(x1), 1, 1)
+        moved[:, 1, 0], moved[:, 1, 1] = x1, x2
+        return mixer(moved)[:, 1, 1]
+
+    x1 = torch.tensor([0.5, 1.5, 2.5], dtype=x.dtype)
+    low, high = torch.full_like(x1, -6), torch.full_like(x1, 6)  # 0 at low, positive at high
+    for _ in range(60):
+        middle = (low + high) / 2
+        is_off = rows(x1, middle) == 0
+        low, high = torch.where(is_off, middle, low), torch.where(is_off, high, middle)
+    jumps = (rows(x1, high + REACH) - rows(x1, high)) / REACH - (rows(x1, low) - rows(x1, low - REACH)) / REACH
+    left, middle, right = high
+    return float(torch.stack((*jumps, (left - 2 * middle + right).abs())).min())
+
+
+def convolution(mixer: DynamicMLP, x: Tensor) -> float:
+    """The mixer against the one whose mixing contracts keys and values by convolutions with A and B, by FFT (eq. 76).
+
+    z_t A = q_t (A^T K_(t:1))^T, and (a_t B) Diag(s) A^T V_(t:1) is a sum of what lag kernels A read of the values.
+    """
+    p, length = mixer.project(x, 0), x.shape[1]
+    z = mixer.maps(x).scores
+    if mix := mixer.mix1:
+        bank = filtered(p.k, mix.A[:, :length]) * mixer.scale
+        contracted = (p.q[:, :, :, None] @ bank.mT).squeeze(-2)
+        z = z * (1 + mix.p[:, None, :length]) + (contracted * p.s1) @ mix.B[:, :length].mT
+    a, norm = activate(mixer.variant.base, z, 0, mixer.contrast and mixer.contrast())
+    if mix := mixer.mix2:
+        strengths = (a @ mix.B[:, :length]) * p.s2
+        o = lag_readout(a * (1 + mix.p[:, None, :length]), newest_first(p.v))
+        o = o + (strengths[:, :, :, None] @ filtered(p.v, mix.A[:, :length])).squeeze(-2)
+    else:
+        o = lag_readout(a, newest_first(p.v))
+    return difference(mixer.read_out(o if norm is None else o / norm, x), mixer(x))
+
+
+def filtered(rows: Tensor, kernels: Tensor) -> Tensor:
+    """sum_l A[l, r] g[t - l] of rows g (B, H, T, C) and kernels A (H, T, R), all t at once by FFT: (B, H, T, R, C)."""
+    length = rows.shape[2]
+    rows, kernels = (torch.fft.rfft(side, n=2 * length, dim=-2) for side in (rows, kernels))
+    return torch.fft.irfft(rows[:, :, :, None] * kernels[None, :, :, :, None], n=2 * length, dim=2)[:, :, :length]

@@ -1,0 +1,83 @@
+"""Residuals of the checks of S/R/G built otherwise than by default: one gate, registers at the end, no causality."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+from torch import nn
+
+from madbench.mixers import Size
+from madbench.mixers.checks import SMALL
+from madbench.mixers.residuals import Residual, difference, filled
+from madbench.mixers.srg.grammar import Variant
+
+TOKENS = 17
+BLOCK = 5  # rows of a block of the path ``chunked``
+LONGER = Size(d_model=16, n_head=2, max_len=TOKENS + 2, budget="paper")
+OPEN = 40.0  # of a gate's bias: its sigmoid is one
+
+
+def gated_alone(family: Any, label: Variant) -> Residual:
+    """A mixer with one gate against its loops, its count, and a mixer with two gates of which the other is open."""
+    residuals = []
+    for side, other in (("qk", "vo"), ("vo", "qk")):
+        settings = family.Settings(gates=side)
+        allocation = family.solve(label, SMALL, settings)
+        mixer, x = filled(partial(family.build, allocation, settings))
+        both, _ = filled(partial(family.build, replace(allocation, gates="both"), settings))
+        both.load_state_dict(mixer.state_dict(), strict=False)
+        gate = getattr(both, f"{other}_gate")
+        nn.init.zeros_(gate.weight), nn.init.constant_(gate.bias, OPEN)
+        y, uncounted = mixer(x), sum(p.numel() for p in mixer.parameters()) - allocation.total
+        each = {
+            "loops": difference(y, mixer.reference(x)),
+            "open gate": difference(y, both(x)),
+            "count": abs(uncounted),
+        }
+        residuals.append(_largest(each, f"with gates={side}"))
+    return max(residuals)
+
+
+def registers_at_the_end(family: Any, label: Variant) -> Residual:
+    """Registers behind the tokens against the loops; without mixing their place decides nothing."""
+    mixers = {}
+    for place in ("first", "last"):
+        settings = family.Settings(register_place=place)
+        allocation = family.solve(label, LONGER, settings)
+        mixers[place], x = filled(partial(family.build, allocation, settings))
+        mixers[place].chunk = BLOCK
+    x, mixer, each = x[:, :TOKENS], mixers["last"], {}
+    expected = mixer.reference(x)
+    for path in ("dense", "chunked"):
+        mixer.path = path
+        each[path] = difference(mixer(x), expected)
+    for each_mixer in mixers.values():
+        each_mixer.mix1 = each_mixer.mix2 = None
+    each["without mixing"] = difference(mixer(x), mixers["first"](x))
+    return _largest(each, "with register_place=last")
+
+
+def of_all_tokens(family: Any, label: Variant) -> Residual:
+    """Every path without causality against the loops, and its last row against that of the causal mixer."""
+    settings = family.Settings()
+    allocation = family.solve(label, LONGER, settings)
+    mixer, x = filled(partial(family.build, allocation, settings, causal=False))
+    causal, _ = filled(partial(family.build, allocation, settings))
+    mixer.chunk, x, each = BLOCK, x[:, :TOKENS], {}
+    expected = mixer.reference(x)
+    for path in ("dense", "chunked", *["sdpa"] * mixer.uses_sdpa):
+        mixer.path = path
+        each[path] = difference(mixer(x), expected)
+    each["last row"] = difference(mixer(x)[:, -1], causal(x)[:, -1])
+    if label.layout == "lag" and not (label.rope or label.conv):  # every row is the last of the sequence turned
+        turned = [causal(x.roll(TOKENS - 1 - row, dims=1))[:, -1] for row in range(TOKENS)]
+        each["rows"] = max(difference(mixer(x)[:, row], of_row) for row, of_row in enumerate(turned))
+    return _largest(each, "without causality")
+
+
+def _largest(residuals: Mapping[str, float], where: str) -> Residual:
+    name = max(residuals, key=residuals.__getitem__)
+    return Residual(residuals[name], f"{name} {where}")

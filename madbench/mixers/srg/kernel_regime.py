@@ -1,0 +1,116 @@
+"""Residuals of checks on training near its start: the tangent kernel, and selection that stays (Appendix D.2).
+
+f is the last row of every sequence, z one sequence, theta all parameters, the loss half the squared error.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+
+from madbench.mixers.residuals import difference
+from madbench.mixers.srg.dynamic_mlp import DynamicMLP
+
+STEP = 1e-5  # of a central difference, of the whole move
+STEPS = 6  # of gradient descent
+SLOW, SLOWER = 1e4, 1e5  # factors of the output: the larger, the less parameters move
+
+
+def _jacobian(mixer: DynamicMLP, x: Tensor, parameters: Sequence[nn.Parameter]) -> Tensor:
+    """J (B D, theta) of the last rows of x (B, T, D)."""
+    with torch.enable_grad():
+        for parameter in parameters:
+            parameter.requires_grad_()
+        rows = mixer(x)[:, -1].flatten()
+        slopes = [torch.autograd.grad(row, parameters, retain_graph=True, materialize_grads=True) for row in rows]
+    return torch.stack([torch.cat([part.flatten() for part in of_row]) for of_row in slopes])
+
+
+def _move(parameters: Sequence[nn.Parameter], by: Tensor) -> None:
+    for parameter, part in zip(parameters, by.split([parameter.numel() for parameter in parameters])):
+        parameter.data += part.view_as(parameter)
+
+
+def _targets(rows: Tensor) -> Tensor:
+    return torch.randn(rows.shape, generator=torch.Generator().manual_seed(2)).to(rows)
+
+
+def prediction_dynamics(mixer: DynamicMLP, x: Tensor) -> float:
+    """The change of f(z) along the gradient flow on another sequence, against the tangent kernel's (Theorem D.9)."""
+    parameters = [*mixer.parameters()]
+    train, other = x[:1], x[1:]
+    error = mixer(train)[:, -1].flatten()
+    error = error - _targets(error)
+    gradients = _jacobian(mixer, train, parameters).T @ error
+    expected = -_jacobian(mixer, other, parameters) @ gradients
+    step = STEP / gradients.norm()
+    _move(parameters, -step * gradients)
+    ahead = mixer(other)[:, -1].flatten()
+    _move(parameters, 2 * step * gradients)
+    behind = mixer(other)[:, -1].flatten()
+    return difference((ahead - behind) / (2 * step), expected)
+
+
+def _trained(mixer: DynamicMLP, x: Tensor, parameters: Sequence[nn.Parameter], factor: float) -> tuple[Tensor, Tensor]:
+    """factor (f - f at the start) after gradient descent, and what the kernel of the start predicts."""
+    start = mixer(x)[:, -1].flatten().detach()
+    jacobian, moved, targets = _jacobian(mixer, x, parameters), torch.zeros_like(start), _targets(start)
+    kernel = jacobian @ jacobian.T
+    rate, predicted = 0.5 / torch.linalg.eigvalsh(kernel)[-1], moved
+    for _ in range(STEPS):
+        slopes = _jacobian(mixer, x, parameters)
+        _move(parameters, -rate / factor * slopes.T @ (moved - targets))
+        moved = factor * (mixer(x)[:, -1].flatten().detach() - start)
+        predicted = predicted - rate * kernel @ (predicted - targets)
+    return moved, predicted
+
+
+def constant_kernel(mixer: DynamicMLP, x: Tensor) -> float:
+    """Rows after descent in W_o alone, whose kernel is constant, against kernel descent (Corollary D.10)."""
+    return difference(*_trained(mixer, x, [mixer.o.weight], 1.0))
+
+
+def lazy(mixer: DynamicMLP, x: Tensor) -> float:
+    """How far descent in all parameters is from kernel descent, with the output scaled ten times more over that before.
+
+    A tenth, where the kernel changes as much as parameters move.
+    """
+    x, start, parameters, away = x[:1], [p.detach().clone() for p in mixer.parameters()], [*mixer.parameters()], []
+    for factor in (SLOW, SLOWER):
+        for parameter, value in zip(parameters, start):
+            parameter.data.copy_(value)
+        away.append(difference(*_trained(mixer, x, parameters, factor)))
+    return away[1] / away[0]
+
+
+def stability(mixer: DynamicMLP, x: Tensor) -> float:
+    """Rows whose hidden scores move by less than their margin, and that select otherwise (Lemma D.11).
+
+    All parameters move along drawn directions, ever further. As many as there are rows where none stays within its
+    margin or none ever selects otherwise: then nothing is measured.
+    """
+    parameters, generator = [*mixer.parameters()], torch.Generator().manual_seed(0)
+    start = _selecting(mixer, x)
+    visible = torch.ones(start.shape[-2:], dtype=torch.bool).tril(mixer.register_slots)
+    margins = start.abs().masked_fill(~visible, torch.inf).min(-1).values
+    changed = within = beyond = 0
+    for _ in range(4):
+        size = sum(parameter.numel() for parameter in parameters)
+        direction = torch.randn(size, generator=generator).to(x)
+        moved = 0.0
+        for step in (1e-3, 1e-2, 0.1, 0.3):
+            _move(parameters, (step - moved) * direction)
+            moved = step
+            is_within = (_selecting(mixer, x) - start).abs().max(-1).values < margins
+            is_other = ((mixer.maps(x).activations > 0) != (start > 0)).any(-1)
+            within, beyond = within + int(is_within.sum()), beyond + int((is_other & ~is_within).sum())
+            changed += int((is_other & is_within).sum())
+        _move(parameters, -moved * direction)
+    return changed if within and beyond else margins.numel()
+
+
+def _selecting(mixer: DynamicMLP, x: Tensor) -> Tensor:
+    """Hidden scores (B, H, T, S) whose sign selects."""
+    return mixer.maps(x).hidden[:, : mixer.n_head]

@@ -1,0 +1,298 @@
+"""Residuals of checks on the pool of slots that a context instantiates, as a measure (Appendices D.1, E, H and I).
+
+A pool is sum_j delta(u_j, v_j) of the atoms U = R(1)^T X and V = R(2)^T X, a head's output the integral over it of
+Psi(x; u, v) = ReLU(x L(1) u^T) v L(2)^T, divided by the norm of the hidden scores. Base R alone, without RoPE, which
+turns the address of every slot by an angle of its own.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from madbench.mixers.residuals import difference, largest
+from madbench.mixers.srg.dynamic_mlp import DynamicMLP
+from madbench.mixers.srg.parts import EPS, SequenceMixing
+from madbench.mixers.srg.reference import convolve, mixing_matrix
+
+SHORTEST = 3  # tokens of a context
+DRAWN = 64  # atoms, measures or gates
+
+
+@dataclass(frozen=True)
+class Pool:
+    """What one head instantiates for the last row of a sequence; S slots, registers among them."""
+
+    token: Tensor  # x (D,)
+    address: Tensor  # L(1) (D, D)
+    readout: Tensor  # L(2)^T (D, D)
+    u: Tensor  # (S, D) as the mixer mixes them
+    v: Tensor  # (S, D)
+    r1: Tensor  # R(1) (S, S), as its equation has it
+    r2: Tensor  # R(2)
+    context: tuple[Tensor, Tensor]  # X (S, D) as keys and as values read it, which convolutions of their own precede
+
+    def coefficients(self, u: Tensor) -> Tensor:
+        """alpha(x; u) of atoms (.., D)."""
+        return u @ (self.token @ self.address)
+
+    def features(self, u: Tensor, v: Tensor) -> Tensor:
+        """Psi(x; u, v) of atoms (.., D) each: (.., D)."""
+        return F.relu(self.coefficients(u))[..., None] * (v @ self.readout)
+
+    @property
+    def norm(self) -> Tensor:
+        return (self.coefficients(self.u).square().sum() + EPS).sqrt()
+
+
+@dataclass(frozen=True)
+class Reach:
+    """Omega_t of Lemma D.2, of a set of pools, and what Assumption D.1 bounds."""
+
+    u: float  # C_R1 B_X
+    v: float
+    token: float  # B_x
+    address: float  # C_L1
+    readout: float  # C_L2
+
+    @property
+    def features(self) -> float:
+        """The bound on |Psi| of Lemma D.3."""
+        return self.token * self.address * self.readout * self.u * self.v
+
+
+def pools(mixer: DynamicMLP, x: Tensor, head: int) -> Iterator[Pool]:
+    """A head's pools of all rows of x (B, T, D) with a context of some tokens."""
+    for sequence in x:
+        for length in range(SHORTEST, len(sequence) + 1):
+            yield pool(mixer, sequence[:length], head)
+
+
+def pool(mixer: DynamicMLP, x: Tensor, head: int) -> Pool:
+    """A head's pool for the last row of x (T, D)."""
+    w, label, token = dict(mixer.named_parameters()), mixer.variant, x[-1]
+    order = range(len(x) - 1, -1, -1) if mixer.by_lag else range(len(x))
+    registers = w["registers"] if label.registers else x[:0]
+    context = (convolve(x, w[f"{side}_conv.weight"]) if label.conv else x for side in "kv")
+    keys, values = (torch.cat((registers, side[list(order)])) for side in context)
+    w_v, w_o = w["v.weight"], w["o.weight"]
+    if label.adapter:
+        w_v, w_o = (w[f"{side}.weight"] + w[f"{side}_up.weight"] @ w[f"{side}_down.weight"] for side in "vo")
+    gates = (torch.sigmoid(token @ w[f"{side}.weight"].T + w[f"{side}.bias"]) for side in ("qk_gate", "vo_gate"))
+    qk_gate, vo_gate = gates if label.gates else (torch.ones(len(w[f"{side}.weight"])).to(x) for side in "qv")
+    of_qk, of_vo = (
+        slice(head * width, (head + 1) * width) for width in (mixer.allocation.qk_width, mixer.allocation.vo_width)
+    )
+    address = w["q.weight"][of_qk].T @ torch.diag(qk_gate[of_qk]) @ w["k.weight"][of_qk]
+    readout = w_v[of_vo].T @ torch.diag(vo_gate[of_vo]) @ w_o[:, of_vo].T
+    eye = torch.eye(len(keys)).to(x)
+    matrices = (
+        mixing_matrix(w, name, head, token, len(keys)) if mix else eye
+        for name, mix in (("mix1", mixer.mix1), ("mix2", mixer.mix2))
+    )
+    atoms = (_instantiated(mix, side, token, head) for mix, side in ((mixer.mix1, keys), (mixer.mix2, values)))
+    return Pool(token, address, readout, *atoms, *matrices, (keys, values))
+
+
+def _instantiated(mix: SequenceMixing | None, context: Tensor, token: Tensor, head: int) -> Tensor:
+    """R^T X (S, D), the columns of X mixed as the mixer mixes a row of scores."""
+    if mix is None:
+        return context
+    columns = context.T.expand(1, mix.heads, -1, -1)
+    strengths = mix.strengths(token[None, None]).expand(-1, -1, columns.shape[-2], -1)
+    return mix.right(columns, strengths)[0, head].T
+
+
+def _reach(of_head: list[Pool]) -> Reach:
+    widest = max(float(side.norm()) for each in of_head for side in each.context)
+    most = {
+        name: max(float(torch.linalg.matrix_norm(getattr(each, name), 2)) for each in of_head)
+        for name in ("r1", "r2", "address", "readout")
+    }
+    token = max(float(each.token.norm()) for each in of_head)
+    return Reach(most["r1"] * widest, most["r2"] * widest, token, most["address"], most["readout"])
+
+
+def _of_heads(mixer: DynamicMLP, x: Tensor) -> Iterator[list[Pool]]:
+    for head in range(mixer.n_head):
+        yield [*pools(mixer, x, head)]
+
+
+def integral(mixer: DynamicMLP, x: Tensor) -> float:
+    """Rows of the mixer against the integrals of Psi over their heads' pools, by the norm (eq. 45, 47)."""
+    rows = 0.0
+    for of_head in _of_heads(mixer, x):
+        written = (
+            replace(each, u=each.r1.T @ each.context[0], v=each.r2.T @ each.context[1]) for each in of_head
+        )  # not as the mixer mixes
+        rows = rows + torch.stack([each.features(each.u, each.v).sum(0) / each.norm for each in written])
+    return difference(rows, mixer(x)[:, SHORTEST - 1 :].flatten(0, 1))
+
+
+def atoms(mixer: DynamicMLP, x: Tensor) -> float:
+    """The largest |u_j| or |v_j| over its bound (Lemma D.2)."""
+    ratios = []
+    for of_head in _of_heads(mixer, x):
+        reach = _reach(of_head)
+        for each in of_head:
+            ratios += [float(each.u.norm(dim=-1).max()) / reach.u, float(each.v.norm(dim=-1).max()) / reach.v]
+    return largest(*ratios)
+
+
+def features(mixer: DynamicMLP, x: Tensor) -> float:
+    """The largest |Psi| on Omega_t over its bound, at the atoms for which it is largest and at others (Lemma D.3)."""
+    ratios = []
+    for of_head in _of_heads(mixer, x):
+        reach = _reach(of_head)
+        for each in of_head:
+            u, v = _atoms_of(reach, each)
+            ratios.append(float(each.features(u, v).norm(dim=-1).max()) / reach.features)
+    return largest(*ratios)
+
+
+def _atoms_of(reach: Reach, each: Pool) -> tuple[Tensor, Tensor]:
+    """Atoms of Omega_t: those of the pool, the one of the largest Psi for its token, and drawn ones on the border."""
+    generator = torch.Generator().manual_seed(0)
+    u, v = (torch.randn(DRAWN, len(each.token), generator=generator).to(each.token) for _ in range(2))
+    u = torch.cat((u, (each.token @ each.address)[None]))
+    v = torch.cat((v, torch.linalg.svd(each.readout).U[:, :1].T))
+    u, v = F.normalize(u, dim=-1) * reach.u, F.normalize(v, dim=-1) * reach.v
+    return torch.cat((u, each.u)), torch.cat((v, each.v))
+
+
+def readouts(mixer: DynamicMLP, x: Tensor) -> float:
+    """The largest |T mu| over sup |Psi| |mu|_TV of single atoms and drawn signed measures on Omega_t (Theorem D.4)."""
+    ratios, generator = [], torch.Generator().manual_seed(1)
+    for of_head in _of_heads(mixer, x):
+        sets = [_atoms_of(_reach(of_head), each) for each in of_head]
+        most = max(float(each.features(u, v).norm(dim=-1).max()) for each, (u, v) in zip(of_head, sets))
+        for each, (u, v) in zip(of_head, sets):
+            weights = torch.cat((torch.eye(len(u)), torch.randn(DRAWN, len(u), generator=generator))).to(u)
+            masses = total_variation(torch.cat((u, v), dim=-1), weights)
+            ratios.append(float(((weights @ each.features(u, v)).norm(dim=-1) / (most * masses)).max()))
+    return largest(*ratios)
+
+
+def total_variation(atoms: Tensor, weights: Tensor) -> Tensor:
+    """|mu|_TV of measures sum_j weights_j delta(atoms_j), weights (N, S): atoms (S, C) in one place are one atom."""
+    _, place = atoms.unique(dim=0, return_inverse=True)
+    return torch.zeros_like(weights).index_add(1, place, weights).abs().sum(1)
+
+
+def restriction(mixer: DynamicMLP, x: Tensor) -> float:
+    """How much the mixer's own selection, as a gate on signed measures of its pool, adds to their total variation.
+
+    Two tokens of the context are equal, so that atoms coincide where slots are tokens. What is added, and slots that it
+    selects otherwise than by the sign of alpha: none where selection is a restriction (Theorem D.6, E.6, E.7).
+    """
+    x = x.clone()
+    x[:, 2] = x[:, 1]
+    maps, generator, excesses = mixer.maps(x), torch.Generator().manual_seed(0), [0.0]
+    for head in range(mixer.n_head):
+        for b, sequence in enumerate(x):
+            for length in range(SHORTEST, x.shape[1] + 1):
+                each = pool(mixer, sequence[:length], head)
+                slots = length + mixer.register_slots
+                gate = (maps.activations[b, head, length - 1, :slots] > 0).to(x)
+                excesses.append(float((gate - (each.coefficients(each.u) > 0).to(x)).abs().sum()))
+                atoms = torch.cat((each.u, each.v), dim=-1)
+                weights = torch.randn(DRAWN, slots, generator=generator).to(x)
+                change = total_variation(atoms, gate * weights) - total_variation(atoms, weights)
+                excesses.append(float(change.max()))
+    return largest(*excesses)
+
+
+def outputs(mixer: DynamicMLP, x: Tensor) -> float:
+    """The largest |rho o| of a head over sup |Psi| times the slots that the mixer activates (Proposition E.8).
+
+    sup |Psi| is over the atoms that are instantiated.
+    """
+    ratios, maps, w_o, width = [0.0], mixer.maps(x), mixer.o.weight.clone(), mixer.allocation.vo_width
+    if mixer.o_up:
+        w_o += mixer.o_up.weight @ mixer.o_down.weight
+        mixer.o_up.weight.zero_()
+    for head in range(mixer.n_head):
+        own = slice(head * width, (head + 1) * width)
+        mixer.o.weight.zero_()
+        mixer.o.weight[:, own] = w_o[:, own]
+        rows = mixer(x)[:, SHORTEST - 1 :].flatten(0, 1)
+        mixer.o.weight.copy_(w_o)
+        counts = (maps.activations[:, head, SHORTEST - 1 :] > 0).sum(-1).flatten().tolist()
+        of_head = [*pools(mixer, x, head)]
+        most = max(float(each.features(each.u, each.v).norm(dim=-1).max()) for each in of_head)
+        for each, row, count in zip(of_head, rows, counts):
+            size = float(row.norm() * each.norm)
+            ratios.append(size / (most * count) if count else (math.inf if size else 0.0))
+    return largest(*ratios)
+
+
+def variation_norm(mixer: DynamicMLP, x: Tensor) -> float:
+    """How far the norm of Theorem D.7 is from one, on the atoms of the pools and drawn ones, and at the pools' tokens.
+
+    |f|_var is the least total variation that represents f there, a linear programme. Measured: |f| beyond
+    sup |Psi| |f|_var, |f|_var beyond that of a measure that has made f, a sum's beyond the sum of the norms, and what a
+    factor of 3 misses, each relative.
+    """
+    away, generator = [0.0], torch.Generator().manual_seed(0)
+    for of_head in _of_heads(mixer, x[:1, -SHORTEST - 2 :]):
+        u, v = (side[-DRAWN // 2 :] for side in _atoms_of(_reach(of_head), of_head[-1]))
+        table = torch.stack([each.features(u, v) for each in of_head])  # (N, atoms, D)
+        most = float(table.norm(dim=-1).max())
+        weights = torch.randn(2, len(u), generator=generator).to(u)
+        made = [torch.einsum("s,nsd->nd", row, table) for row in weights]
+        norms = [_least_variation(table, f) for f in (*made, made[0] + made[1], 3 * made[0])]
+        for f, norm, row in zip(made, norms, weights):
+            away += [float(f.norm(dim=-1).max()) / (most * norm) - 1, norm / float(row.abs().sum()) - 1]
+        away += [norms[2] / (norms[0] + norms[1]) - 1, abs(norms[3] / norms[0] - 3) / 3]
+    return largest(*away)
+
+
+def _least_variation(table: Tensor, f: Tensor) -> float:
+    """The least sum of |w| with sum_s w_s Psi(x_n; omega_s) = f(x_n)."""
+    from scipy.optimize import linprog
+
+    matrix, target = table.movedim(1, -1).flatten(0, 1).numpy(), f.flatten().numpy()
+    left, sizes, right = np.linalg.svd(matrix, full_matrices=False)
+    rank = int((sizes > 1e-10 * sizes[0]).sum())  # equations that are not sums of others
+    rows, sides = right[:rank], left[:, :rank].T @ target / sizes[:rank]
+    solved = linprog(np.ones(2 * matrix.shape[1]), A_eq=np.concatenate((rows, -rows), axis=1), b_eq=sides)
+    if not solved.success:
+        raise ArithmeticError(f"no measure represents what one has made: {solved.message}")
+    return float(solved.fun)
+
+
+def prompt(mixer: DynamicMLP, x: Tensor) -> float:
+    """What a document before another changes of the last row, against its two terms in Proposition H.1.
+
+    And the slots of the other document, or of the new one by the sign of alpha, that are active in one case alone.
+    """
+    first, second, token = x[0, :SHORTEST], x[1, : SHORTEST + 1], x[0, -1:]
+    short, whole = torch.cat((first, token)), torch.cat((second, first, token))
+    change, expected, moved = mixer(whole[None])[0, -1] - mixer(short[None])[0, -1], 0.0, 0.0
+    active = [mixer.maps(each[None]).activations[0, :, -1, mixer.register_slots :] > 0 for each in (short, whole)]
+    active = active if mixer.by_lag else [each.flip(-1) for each in active]  # newest first
+    for head in range(mixer.n_head):
+        before, after = (pool(mixer, each, head) for each in (short, whole))
+        kept = before.features(before.u, before.v).sum(0)
+        new = after.features(second, second).sum(0)
+        expected = expected + (1 / after.norm - 1 / before.norm) * kept + new / after.norm
+        is_selected = torch.cat((active[0][head], after.coefficients(second.flip(0)) > 0))
+        moved += float((active[1][head] != is_selected).sum())
+    return difference(change, expected) + moved
+
+
+def spurious(mixer: DynamicMLP, x: Tensor) -> float:
+    """Noise slots that are active on average over a noise and its negative, less half of their number, at worst."""
+    negative = -x
+    negative[:, -1] = x[:, -1]
+    counts = []
+    for noise in (x, negative):
+        active = mixer.maps(noise).activations[:, :, -1, mixer.register_slots :] > 0
+        counts.append((active[..., 1:] if mixer.by_lag else active[..., :-1]).sum(-1).double())
+    return float((sum(counts) / 2 - (x.shape[1] - 1) / 2).abs().max())

@@ -1,0 +1,138 @@
+"""Log-probabilities of what follows a context, of any lengths, as benchmarks of language models ask for them."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from madbench.models.token_loss import MOST_LOGITS
+
+Ids = Sequence[int]
+
+
+@dataclass
+class Likelihood:
+    """The log-probability of a continuation in nats, and whether greedy decoding would write it."""
+
+    log_p: float = 0.0
+    is_greedy: bool = True
+
+
+def windows(context: Ids, continuation: Ids, seq_len: int) -> Iterator[tuple[tuple[int, ...], tuple[int, ...]]]:
+    """Inputs of at most ``seq_len`` ids, each with the targets that its last positions predict.
+
+    Every id of the continuation is a target once. A context that is too long loses its beginning. A continuation longer
+    than a window is cut into pieces of ``seq_len`` targets, of which the last has as much before it as fits.
+
+    >>> list(windows([7], [0, 1, 2, 3, 4], 4))
+    [((7, 0, 1, 2), (0, 1, 2, 3)), ((0, 1, 2, 3), (4,))]
+    """
+    whole = (*context, *continuation)
+    for start in range(len(context), len(whole), seq_len):
+        end = min(start + seq_len, len(whole))
+        yield whole[max(0, end - 1 - seq_len) : end - 1], whole[start:end]
+
+
+@dataclass
+class _Row:
+    """An input of the model, and the requests whose targets its last positions predict."""
+
+    inputs: tuple[int, ...]
+    asked: list[tuple[int, tuple[int, ...]]] = field(default_factory=list)
+
+
+@torch.inference_mode()
+def log_likelihoods(
+    model: nn.Module,
+    requests: Sequence[tuple[Ids, Ids]],
+    *,
+    seq_len: int,
+    batch_tokens: int,
+    device: str,
+    autocast: Any,
+    vocab_size: int | None = None,
+    batch_size: int | None = None,
+) -> Iterator[tuple[int, Likelihood]]:
+    """The place of each request and its likelihood, as soon as it is known.
+
+    Requests that differ in the last id alone share a row of the model. Rows go through it by falling length, so that
+    the order of the requests changes nothing, filled up at their end, where a causal model sees nothing of it.
+
+    Args:
+        model: :class:`madbench.models.gpt.GPT` on ``device``, or what has its ``hidden`` and ``readout``.
+        requests: ids of contexts, which have at least one, and of their continuations.
+        seq_len: the longest input (:func:`windows`).
+        batch_tokens: the most tokens at once, but for a single row.
+        autocast: the context of the forward pass (:func:`madbench.models.blocks.autocast`).
+        vocab_size: ids from here on are padding of the embedding and never greedy.
+        batch_size: the most rows at once.
+    """
+    rows: dict[tuple[int, ...], _Row] = {}
+    unknown: dict[int, int] = defaultdict(int)  # windows of a request still to come
+    for place, (context, continuation) in enumerate(requests):
+        for inputs, targets in windows(context, continuation, seq_len):
+            rows.setdefault(inputs, _Row(inputs)).asked.append((place, targets))
+            unknown[place] += 1
+        if not unknown[place]:
+            yield place, Likelihood()
+    answers: dict[int, Likelihood] = defaultdict(Likelihood)
+    ordered = sorted(rows.values(), key=lambda row: (-len(row.inputs), row.inputs))
+    for batch in _batches(ordered, batch_tokens, batch_size):
+        asked = [request for row in batch for request in row.asked]
+        for (place, _), (log_p, is_greedy) in zip(asked, _score(model, batch, device, autocast, vocab_size)):
+            answer = answers[place]
+            answer.log_p, answer.is_greedy = answer.log_p + log_p, answer.is_greedy and is_greedy
+            unknown[place] -= 1
+            if not unknown[place]:
+                yield place, answers.pop(place)
+
+
+def _batches(rows: Sequence[_Row], most_tokens: int, most_rows: int | None) -> Iterator[Sequence[_Row]]:
+    """Rows, the longest first, in batches of equal width."""
+    first = 0
+    while first < len(rows):
+        count = max(1, most_tokens // len(rows[first].inputs))
+        count = min(count, most_rows or count)
+        yield rows[first : first + count]
+        first += count
+
+
+def _score(
+    model: nn.Module, batch: Sequence[_Row], device: str, autocast: Any, vocab_size: int | None
+) -> list[tuple[float, bool]]:
+    """What each request of each row adds to its likelihood."""
+    ids = torch.zeros(len(batch), len(batch[0].inputs), dtype=torch.int64)
+    for i, row in enumerate(batch):
+        ids[i, : len(row.inputs)] = torch.tensor(row.inputs)
+    with autocast:
+        hidden, readout = model.hidden(ids.to(device)), model.readout
+        pairs = [pair for i, row in enumerate(batch) for pair in _row_scores(hidden[i], row, readout, vocab_size)]
+    log_p, is_greedy = (torch.stack(column).tolist() for column in zip(*pairs))
+    return [*zip(log_p, is_greedy)]
+
+
+def _row_scores(hidden: Tensor, row: _Row, readout: Any, vocab_size: int | None) -> list[tuple[Tensor, Tensor]]:
+    """Sums in float64 of log-probabilities, and whether each is the largest; hidden (T, D), filled up at its end."""
+    end, longest = len(row.inputs), max(len(targets) for _, targets in row.asked)
+    predicting = hidden[end - longest : end]
+    logits_at_once = max(1, MOST_LOGITS // len(readout[0]))
+    log_p, likeliest = [], []
+    targets = torch.zeros(len(row.asked), longest, dtype=torch.int64)
+    for i, (_, ids) in enumerate(row.asked):
+        targets[i, longest - len(ids) :] = torch.tensor(ids)
+    targets = targets.to(hidden.device)
+    for first in range(0, longest, logits_at_once):
+        logits = F.linear(predicting[first : first + logits_at_once], *readout)
+        logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
+        part = targets[:, first : first + logits_at_once]
+        log_p.append(logits.log_softmax(-1).gather(-1, part.T).T)
+        likeliest.append(logits[:, :vocab_size].argmax(-1))
+    log_p, is_likeliest = torch.cat(log_p, 1).double(), torch.cat(likeliest) == targets
+    starts = [longest - len(ids) for _, ids in row.asked]
+    return [(log_p[i, start:].sum(), is_likeliest[i, start:].all()) for i, start in enumerate(starts)]

@@ -1,0 +1,48 @@
+"""A model of real numbers: patches or moments in, a class or the next moments out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from madbench.models.blocks import Backbone, RMSNorm, linear
+
+
+class SignalModel(nn.Module):
+    """A linear map of every token, mixers and SwiGLUs in turn, and a readout; positions come from the mixers alone.
+
+    Args:
+        channels: numbers of a token.
+        outputs: classes, or numbers of a moment.
+        horizon: moments at the end that are told, each from its own token; 0 for a class, told from the mean of tokens.
+    """
+
+    def __init__(
+        self, channels: int, outputs: int, horizon: int, d_model: int, n_layer: int,
+        make_mixer: Callable[[], nn.Module], mlp_width: int = 0,
+    ):  # fmt: skip
+        super().__init__()
+        self.horizon = horizon
+        self.backbone = Backbone(linear(channels, d_model, bias=True), d_model, n_layer, make_mixer, mlp_width)
+        self.norm = RMSNorm(d_model)
+        self.head = linear(d_model, outputs, bias=True)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(B, T, C) -> logits (B, classes), or moments (B, horizon, numbers)."""
+        hidden = self.norm(self.backbone(x))
+        return self.head(hidden[:, -self.horizon :] if self.horizon else hidden.mean(1))
+
+
+class SignalLoss(nn.Module):
+    """Mean cross-entropy of classes in nats, or mean squared error of moments."""
+
+    def __init__(self, model: nn.Module):
+        super().__init__()
+        self.model = model
+
+    def forward(self, x: Tensor, targets: Tensor) -> Tensor:
+        """x (B, T, C), classes (B,) or moments (B, horizon, numbers) -> a float32 scalar."""
+        told = self.model(x).float()
+        return F.mse_loss(told, targets) if targets.is_floating_point() else F.cross_entropy(told, targets)

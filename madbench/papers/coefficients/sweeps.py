@@ -1,0 +1,53 @@
+"""The accuracy of a sweep of rates by both choices: at the rate that validation chooses, and the best test accuracy."""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from statistics import fmean
+
+from madbench.analysis.quantities import heading
+from madbench.analysis.rendering import Listing
+from madbench.analysis.scores import Results
+from madbench.jobs import mapping_text
+from madbench.papers.coefficients.verdicts import principle_table
+from madbench.suites.mad.suite import MAD
+
+
+def both_choices(results: Results) -> Listing | None:
+    """Means over the seeds that are reported, by label and task, in percent; None where no label was trained at several
+    rates or decays.
+
+    Both are of the same seeds: one that chooses the rate for others is in neither.
+    """
+    scores = results.scores[results.scores.value.notna()]
+    chosen = {key: by_seed.value for key, by_seed in scores.set_index("seed").groupby(["label", "column"], sort=False)}
+    count = 0
+    lines, cells = [], []
+    for row in results.rows(MAD):
+        runs: dict[str, dict[tuple[int, str], list[float]]] = defaultdict(lambda: defaultdict(list))
+        for job in row.jobs:
+            if results.store.has(job):
+                accuracy = results.store.read(job.id).record.metrics.get("accuracy", math.nan)
+                runs[job.task][job.seed, mapping_text(job.setting)].append(100 * accuracy)
+        for task, by_setting in runs.items():
+            count = max(count, *map(len, by_setting.values()))
+            of_validation = chosen.get((row.name, task), {})
+            best: dict[int, list[float]] = {seed: [] for seed in of_validation.keys()}
+            for (seed, _), accuracies in by_setting.items():
+                if seed in best:
+                    best[seed].append(max((x for x in accuracies if not math.isnan(x)), default=math.nan))
+            on_validation = fmean(of_validation.values) if best else math.nan
+            on_test = fmean(map(fmean, best.values())) if best else math.nan
+            texts = ("-" if math.isnan(accuracy) else f"{accuracy:.1f}" for accuracy in (on_validation, on_test))
+            lines.append([row.name, heading(task), *texts])
+            numbers = {"validation": on_validation, "best_of_sweep": on_test, "seeds": len(best)}
+            cells.append({"label": row.name, "task": task, **numbers})
+    if count < 2:
+        return None
+    caption = (
+        f"Test accuracy of a sweep of {count} runs a seed, by both choices: at the rate that validation chooses, "
+        "which contrasts and verdicts are about, and the best of all, which is the paper's (Appendix E.1). A seed that "
+        "chooses the rate for others is in neither. -: no seed, or all runs of a seed diverged."
+    )
+    return principle_table(caption, ["Label", "Task", "By validation", "Best of the sweep"], lines, cells)

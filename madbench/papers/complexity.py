@@ -1,0 +1,146 @@
+"""A table of complexities as an item of a paper: slopes of measured time, memory and counted FLOPs on length."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from madbench.bench.timing import Limits, Timing, in_turns, peak_bytes
+from madbench.errors import TrainingError
+from madbench.mixers import build
+from madbench.papers.making import CONTRADICTED, OPEN, REPRODUCED, Made, PlainMeasure, Request, refuse_choices
+from madbench.training.devices import resolve_device
+
+if TYPE_CHECKING:
+    from torch import nn
+
+    from madbench.analysis.scores import Results
+
+WIDTH, HEADS = 16, 2
+REPEATS = 3
+NEAR, APART = 0.4, 0.6
+"""How far a slope may be from the table's exponent, and from where on it is another one."""
+
+
+@dataclass(frozen=True)
+class Case:
+    """A row of the table as it is measured."""
+
+    row: str
+    label: str
+    path: str
+    exponent: float
+    """Of the length T, of a forward pass of T tokens."""
+    lengths: tuple[int, ...]
+
+
+def slope(lengths: Sequence[int], values: Sequence[float]) -> float:
+    """Slope of the logarithm of values on log T over the upper half of the lengths."""
+    upper = len(lengths) // 2
+    return float(np.polyfit(np.log(lengths[upper:]), np.log(values[upper:]), 1)[0])
+
+
+class ComplexityMeasure(PlainMeasure):
+    """Slopes of all cases, and of their exponents on the order n; a paper's own has the cases."""
+
+    cases: ClassVar[Sequence[Case]] = ()
+
+    def plan(self, request: Request) -> None:
+        refuse_choices(request, request.item.id)
+
+    def decide(self, request: Request, results: Results | None) -> Made:
+        from madbench.analysis.rendering import Listing
+
+        device = resolve_device(request.device)
+        with one_thread():
+            rows = [measured(case, device) for case in self.cases]
+        verdicts, remarks = {}, {}
+        for row in rows:
+            statement = f"{row['row']}, {row['label']}: time of T^{row['exponent']:g}"
+            verdicts[statement] = judge(row["time"], row["exponent"])
+            remarks[statement] = (
+                f"measured T^{row['time']:.2f}, memory T^{row['memory']:.2f}, FLOPs T^{row['flops']:.2f}"
+            )
+        for statement, (actual, expected) in self.further(rows).items():
+            verdicts[statement] = judge(actual, expected)
+            remarks[statement] = f"measured {actual:.2f}"
+        names = ("exponent", "time", "memory", "flops")
+        lines = [
+            [row["row"], row["label"], row["path"], *(f"{row[name]:.2f}" for name in names), row["T"]] for row in rows
+        ]
+        headings = ["Row", "Label", "Path", "Table", "Time", "Memory", "FLOPs", "T"]
+        caption = f"{request.item.place} of {request.paper.title}: exponents of T of a forward pass on {device}."
+        notes = (
+            f"One layer, d_model {WIDTH}, {HEADS} heads, batch 1, float32. Slopes of logarithms over the upper half of"
+            f" the lengths: the shortest of {REPEATS} times, on a CPU its own in one thread, bytes at the peak, and"
+            " FLOPs as counted."
+        )
+        table = Listing(rows, headings, lines, rows, caption, notes, f"tab:{request.item.id}")
+        return Made([table], verdicts, {"rows": rows}, (), remarks)
+
+    def further(self, rows: Sequence[dict[str, Any]]) -> dict[str, tuple[float, float]]:
+        """By statement what was measured, and what the table says."""
+        return {}
+
+
+def judge(actual: float, expected: float) -> str:
+    """Whether a slope is the expected one, another one, or between."""
+    away = abs(actual - expected)
+    return REPRODUCED if away <= NEAR else CONTRADICTED if away >= APART else OPEN
+
+
+def measured(case: Case, device: str) -> dict[str, Any]:
+    """The slopes of a case."""
+    times, bytes_, flops = [], [], []
+    for length in case.lengths:
+        mixer = build(case.label, WIDTH, length, n_head=HEADS, budget="paper", path=case.path).to(device).eval()
+        x = torch.randn(1, length, WIDTH, device=device)
+        times.append(_seconds(mixer, x, device))
+        with torch.inference_mode():
+            bytes_.append(peak_bytes(lambda mixer=mixer, x=x: mixer(x), device))
+        flops.append(length * mixer.allocation.flops_per_token(length))
+    made = {"row": case.row, "label": case.label, "path": case.path, "exponent": case.exponent}
+    slopes = {"time": times, "memory": bytes_, "flops": flops}
+    made |= {name: slope(case.lengths, values) for name, values in slopes.items()}
+    return made | {"T": f"{case.lengths[0]}-{case.lengths[-1]}", "seconds": times, "bytes": bytes_}
+
+
+def _seconds(mixer: nn.Module, x: Tensor, device: str) -> float:
+    return pass_seconds(f"{mixer.allocation.label} at {x.shape[1]} tokens", lambda: mixer(x), device)
+
+
+def pass_seconds(name: str, run: Callable[[], Tensor], device: str) -> float:
+    """The shortest of some passes; on a CPU of its own time, in one thread, which others do not lengthen."""
+    with torch.inference_mode():
+        if device == "cpu":
+            with one_thread():
+                run()
+                return min(_own_seconds(run) for _ in range(REPEATS))
+        timing = in_turns({"": run}, Limits(REPEATS), device)[""]
+    if not isinstance(timing, Timing):
+        raise TrainingError(f"{name}: {timing}")
+    return timing.low
+
+
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """A block in which PyTorch computes in one thread."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
+
+
+def _own_seconds(run: Callable[[], Tensor]) -> float:
+    began = time.process_time()
+    run()
+    return time.process_time() - began

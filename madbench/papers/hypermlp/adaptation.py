@@ -1,0 +1,190 @@
+"""Proposition 2.6 (ii) by LoRA: of a frozen model, adapters alone learn a changed task, by Q and K or by V and O.
+
+Base models are runs of an image task. Then every image is turned by a quarter, or every class is renamed: the one asks
+for another look at the tokens, the other for another readout. On each side two matrices of every mixer get the product
+of two thin ones, which starts at zero; of a label without compressed ranks both sides have as many parameters.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn.utils import parametrize
+
+from madbench.analysis.inference import Sample, Scale, difference
+from madbench.analysis.marked_text import with_minus
+from madbench.analysis.rendering import Listing
+from madbench.errors import StoreError
+from madbench.grid import Grid
+from madbench.jobs import WEIGHTS
+from madbench.labels import expand
+from madbench.mixers.traits import mixers_in
+from madbench.papers.making import Made, PlainMeasure, Request, grid_of_one_task
+from madbench.store.runs import Store
+from madbench.suites.signals.suite import SIGNALS, setting_of
+from madbench.training.checkpoints import load_model
+
+if TYPE_CHECKING:
+    from madbench.analysis.scores import Results
+    from madbench.jobs import Job
+
+TASK = "digits"
+SIDES = {"V and O": ("v", "o"), "Q and K": ("q", "k")}
+"""Maps that get adapters; the first is the side that the paper expects to be better."""
+CHANGES = ("turned images", "renamed classes")
+RANKS = (2,)
+STEPS, BATCH, RATE = 250, 32, 3e-3
+SUPPORTED, CONTRADICTED, OPEN = "supported", "contradicted", "not enough data"
+LEVEL = 0.05
+
+
+class LowRank(nn.Module):
+    """W + B A of a weight W (out, in), with A (r, in) from N(0, 1 / in) and B (out, r) zero at the start."""
+
+    def __init__(self, weight: Tensor, rank: int):
+        super().__init__()
+        outputs, inputs = weight.shape
+        self.down = nn.Parameter(torch.randn(rank, inputs) / math.sqrt(inputs))
+        self.up = nn.Parameter(torch.zeros(outputs, rank))
+
+    def forward(self, weight: Tensor) -> Tensor:
+        """(out, in) -> (out, in)."""
+        return weight + self.up @ self.down
+
+
+@dataclass(frozen=True)
+class Adapted:
+    """What adapters of one side and rank reach on a changed task."""
+
+    label: str
+    change: str
+    side: str
+    rank: int
+    seed: int
+    before: float  # accuracy of the frozen model, in percent
+    after: float
+    parameters: int
+
+
+def attach_adapters(model: nn.Module, names: Sequence[str], rank: int) -> list[nn.Parameter]:
+    """Freezes the model but for adapters of these maps of every mixer, which it returns."""
+    model.requires_grad_(False)
+    for _, mixer, _ in mixers_in(model):
+        for name in names:
+            linear = getattr(mixer, name)
+            parametrize.register_parametrization(linear, "weight", LowRank(linear.weight, rank))
+    adapters = [part for part in model.modules() if isinstance(part, LowRank)]
+    return [parameter.requires_grad_() for adapter in adapters for parameter in adapter.parameters()]
+
+
+def changed(change: str, x: Tensor, classes: Tensor, patch: int) -> tuple[Tensor, Tensor]:
+    """Patches (N, T, C) of images turned by a quarter, or classes (N,) of which each has the name of the next."""
+    if change == "renamed classes":
+        return x, (classes + 1) % 10
+    across = math.isqrt(x.shape[1])
+    images = x.view(-1, across, across, patch, patch).transpose(2, 3).reshape(len(x), across * patch, -1)
+    images = images.rot90(1, (1, 2))
+    return images.reshape(-1, across, patch, across, patch).transpose(2, 3).reshape(x.shape), classes
+
+
+def adapt(model: nn.Module, parameters: Sequence[nn.Parameter], x: Tensor, classes: Tensor, seed: int) -> None:
+    """Trains the parameters alone: AdamW, batches drawn with replacement, a cosine to zero."""
+    generator = torch.Generator().manual_seed(seed)
+    optimiser = torch.optim.AdamW(parameters, lr=RATE, weight_decay=0.0)
+    for step in range(STEPS):
+        optimiser.param_groups[0]["lr"] = 0.5 * RATE * (1 + math.cos(math.pi * step / STEPS))
+        batch = torch.randint(len(x), (BATCH,), generator=generator)
+        optimiser.zero_grad()
+        nn.functional.cross_entropy(model(x[batch]), classes[batch]).backward()
+        optimiser.step()
+
+
+@torch.inference_mode()
+def accuracy(model: nn.Module, x: Tensor, classes: Tensor) -> float:
+    """In percent."""
+    return 100 * float((model(x).argmax(-1) == classes).double().mean())
+
+
+def adaptations(path: Any, ranks: Sequence[int] = RANKS) -> Iterator[Adapted]:
+    """What adapters reach from the weights of one run: each change, side and rank from the same frozen model."""
+    for change in CHANGES:
+        for side, names in SIDES.items():
+            for rank in ranks:
+                model, job = load_model(path)
+                setting, seed = setting_of(job), job.derived_seed("data")
+                train, test = (
+                    changed(change, *map(torch.from_numpy, setting.data(split, seed)), setting.patch)
+                    for split in ("train", "test")
+                )
+                before = accuracy(model, *test)
+                with torch.random.fork_rng():
+                    torch.manual_seed(job.derived_seed("init"))
+                    parameters = attach_adapters(model, names, rank)
+                adapt(model, parameters, *train, job.seed)
+                count = sum(parameter.numel() for parameter in parameters)
+                yield Adapted(job.label, change, side, rank, job.seed, before, accuracy(model, *test), count)
+
+
+class AdaptationMeasure(PlainMeasure):
+    """The item's measure (:class:`madbench.papers.making.Measure`)."""
+
+    def keeps_weights(self, request: Request) -> bool:
+        return True
+
+    def plan(self, request: Request) -> Grid:
+        return grid_of_one_task(request, TASK, expand(request.labels or request.item.labels))
+
+    def decide(self, request: Request, results: Results | None) -> Made:
+        store, rows, threads = Store(results.experiment.results), [], torch.get_num_threads()
+        jobs: list[Job] = [job for row in results.rows(SIGNALS) for job in row.jobs]
+        torch.set_num_threads(1)  # more are in each other's way at these sizes
+        try:
+            for job in jobs:
+                if not store.has_weights(job.id):
+                    raise StoreError(f"run {job.id} of {job.label} is without weights; train it again with --force")
+                rows += adaptations(store.kept_file(job.id, WEIGHTS))
+        finally:
+            torch.set_num_threads(threads)
+        verdicts, remarks = judged(rows)
+        table = _table(rows)
+        return Made([table], verdicts, {"cells": table.records()}, (), remarks)
+
+
+def judged(rows: Sequence[Adapted]) -> tuple[dict[str, str], dict[str, str]]:
+    """Whether adapters of V and O reach more than those of Q and K, by label, change and rank."""
+    better, worse = SIDES
+    verdicts, remarks = {}, {}
+    for label, change, rank in dict.fromkeys((row.label, row.change, row.rank) for row in rows):
+        of_case = [row for row in rows if (row.label, row.change, row.rank) == (label, change, rank)]
+        gain = difference(*(_sample([row.after for row in of_case if row.side == side]) for side in (better, worse)))
+        said = f"{label}, {change}, rank {rank}"
+        decided = gain.p <= LEVEL
+        verdicts[said] = (SUPPORTED if gain.estimate > 0 else CONTRADICTED) if decided else OPEN
+        p = gain.reason or f"p {gain.p:.2g}"
+        remarks[said] = with_minus(f"{gain.estimate:+.1f} points of accuracy by {better}, {p}, {gain.n} seeds")
+    return verdicts, remarks
+
+
+def _sample(values: Sequence[float]) -> Sample:
+    return Sample(np.array(values), Scale(chance=10.0, ceiling=100.0, limits=(0.0, 100.0), resolution=0.1))
+
+
+def _table(rows: Sequence[Adapted]) -> Listing:
+    lines, cells = [], []
+    for label, change, side, rank in dict.fromkeys((row.label, row.change, row.side, row.rank) for row in rows):
+        of_case = [row for row in rows if (row.label, row.change, row.side, row.rank) == (label, change, side, rank)]
+        before, after = (float(np.mean([getattr(row, name) for row in of_case])) for name in ("before", "after"))
+        cell = {"label": label, "change": change, "side": side, "rank": rank, "parameters": of_case[0].parameters}
+        cells.append(cell | {"before": before, "after": after, "n": len(of_case)})
+        lines.append([label, change, side, str(rank), str(of_case[0].parameters), f"{before:.1f}", f"{after:.1f}"])
+    headings = ["Label", "Change", "Adapters of", "Rank", "Parameters", "Frozen", "Adapted"]
+    caption = (
+        "Accuracy on changed digits in percent, means over seeds: of the frozen model, and once adapters have learned."
+    )
+    return Listing(cells, headings, lines, cells, caption, "", "tab:adaptation")

@@ -1,0 +1,54 @@
+"""Items decided by claims of their own on rows: labels, or labels and settings, which no two labels alone isolate."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from madbench.analysis.claims import ClaimsFile
+from madbench.config import from_mapping, key_of, read_yaml
+from madbench.errors import ConfigError
+from madbench.grid import Grid, Row
+from madbench.labels import parse
+from madbench.papers.making import Made, PlainMeasure, Request, beside_published, grid_of, judge
+
+if TYPE_CHECKING:
+    from madbench.analysis.claims import Claim
+    from madbench.analysis.scores import Results
+
+
+class ClaimedRows(PlainMeasure):
+    """Trains every row of the claims in the file of the item's name, and tests them together."""
+
+    def introduction(self, request: Request) -> Sequence[str]:
+        return [*super().introduction(request), *(f"{claim.title}: {claim.sentence}" for claim in claims(request))]
+
+    def plan(self, request: Request) -> Grid:
+        if request.labels:
+            raise ConfigError(f"{request.labels[0]} has no effect on {request.item.id}, whose claims have its rows")
+        rows = [row_of(text) for claim in claims(request) for text in claim.labels(range(len(claim.pairs)))]
+        axes = dict.fromkeys(key_of(change) for row in rows for change in row.changes)
+        return grid_of(request, dict.fromkeys(rows), request.tasks or request.item.tasks, tuple(axes))
+
+    def decide(self, request: Request, results: Results | None) -> Made:
+        table, (verdicts, remarks) = beside_published(request, results), judge(results, claims(request))
+        return Made([table], verdicts, {"cells": table.records()}, (), remarks)
+
+
+def claims(request: Request) -> list[Claim]:
+    """The claims on the tasks that are trained, or on those of them that a claim names, with names of rows as pairs."""
+    path, tasks = request.paper.file(f"{request.item.id}.yaml"), request.tasks or request.item.tasks
+    of_tasks = []
+    for claim in from_mapping(ClaimsFile, read_yaml(path), str(path)).claims:
+        pairs = tuple(tuple(row_of(text).name for text in pair) for pair in claim.pairs)
+        quantities = tuple(task for task in claim.quantities or tasks if task in tasks)
+        if quantities:
+            of_tasks.append(replace(claim, quantities=quantities, pairs=pairs))
+    return of_tasks
+
+
+def row_of(text: str) -> Row:
+    """The row of a label and settings: ``R-cg-q model.gates=vo``."""
+    label, *changes = text.split()
+    return Row(str(parse(label)), tuple(changes), tuple(changes))

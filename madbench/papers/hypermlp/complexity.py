@@ -1,0 +1,45 @@
+"""Table 3 of the HyperMLP paper: exponents of length with and without mixing, and of what mixing adds by its rank."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from madbench.mixers import solve
+from madbench.papers.complexity import HEADS, WIDTH, Case, ComplexityMeasure
+
+LENGTHS, RANKS = (256, 512, 1024, 2048, 4096), (2, 4, 8, 16)
+TOKENS = 1024
+MIXED, PLAIN = "R-12o!", "R"
+
+
+class Table3Measure(ComplexityMeasure):
+    """Softmax and ReLU attention and HyperMLP over a whole sequence; the overhead of mixing over r_s, as counted."""
+
+    cases = (
+        Case("Softmax attention, training", "S", "chunked", 2, LENGTHS),
+        Case("ReLU attention, training", PLAIN, "tiled", 2, LENGTHS),
+        Case("HyperMLP, training", MIXED, "tiled", 2, LENGTHS),
+    )
+
+    def further(self, rows: Sequence[dict[str, Any]]) -> dict[str, tuple[float, float]]:
+        def allocated(label: str, length: int, **settings: int) -> Any:
+            return solve(label, WIDTH, HEADS, length, "paper", **settings)
+
+        def overhead(rank: int, length: int) -> float:
+            """FLOPs that mixing adds to a row; (T + 1) / 2 slots on average."""
+            mixed, plain = allocated(MIXED, length, mix_rank=rank), allocated(PLAIN, length)
+            return mixed.flops_per_token(length) - plain.flops_per_token(length)
+
+        def exponent(values: Sequence[int], costs: Sequence[float]) -> float:
+            return float(np.polyfit(np.log(values), np.log(costs), 1)[0])
+
+        of_rank = [overhead(rank, TOKENS) - overhead(1, TOKENS) for rank in RANKS]
+        states = [allocated(label, TOKENS).state_bytes_per_token() for label in (MIXED, PLAIN)]
+        return {
+            "overhead of a step grows as r_s": (exponent([rank - 1 for rank in RANKS], of_rank), 1.0),
+            "overhead of a step grows as t": (exponent(LENGTHS, [overhead(4, length) for length in LENGTHS]), 1.0),
+            "mixing adds nothing per token to the state of decoding": (states[0] - states[1], 0.0),
+        }

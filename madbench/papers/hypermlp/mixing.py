@@ -1,0 +1,119 @@
+"""Learned R(1) and R(2) of trained models: whether they are the shifts and averages that Appendix I.3 predicts."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import pandas as pd
+
+from madbench.jobs import WEIGHTS, Job
+from madbench.papers.making import CONTRADICTED, OPEN, REPRODUCED, Drawn, Made, Request, TableMeasure
+from madbench.suites import suite_of
+from madbench.suites.scoring import scoring_of
+
+if TYPE_CHECKING:
+    from madbench.analysis.inspection import Inspection
+    from madbench.analysis.rendering import Listing
+    from madbench.analysis.scores import Results
+
+STRUCTURE = {
+    "selective_copying": ("best_shift", "a shift", "I.3.4"),
+    "compression": ("best_window", "an average over a window", "I.3.2"),
+    "noisy_in_context_recall": ("best_window", "an average over a window", "I.3.1"),
+}
+"""By task the share of a kernel that is predicted to be large, in words, and where."""
+LEAST_SEEDS = 3
+MOST, BY_CHANCE = 0.5, 0.05
+"""Share of the kernels that have the structure, in every seed or in none, for and against a prediction."""
+
+
+class LearnedMixing(TableMeasure):
+    """Inspects the chosen run of every label, task and seed, and draws the kernels of the first seed."""
+
+    def keeps_weights(self, request: Request) -> bool:
+        return True
+
+    def decide(self, request: Request, results: Results | None) -> Made:
+        made = super().decide(replace(request, item=replace(request.item, columns={}, claims=())), results)
+        kernels, first = [], {}
+        for label, job, inspection in inspected(results):
+            rows = inspection.tables.get("kernels", [])
+            kernels += [{"label": label, "task": job.task, "seed": job.seed} | row for row in rows]
+            first.setdefault((label, job.task), inspection)
+        table = kernel_table(pd.DataFrame(kernels), request)
+        verdicts, remarks = {}, {}
+        for row in table.cells:
+            _, what, place = STRUCTURE[row["task"]]
+            statement = f"{row['label']}, {row['task']}: R(1) and R(2) learn {what} (Appendix {place})"
+            verdicts[statement] = judge(row["shares"])
+            remarks[statement] = "share of kernels above random, by seed: " + ", ".join(
+                f"{x:.2f}" for x in row["shares"]
+            )
+        content = {"kernels": kernels, **made.content}
+        return Made([*made.tables, table], verdicts, content, _figures(first), remarks)
+
+
+def inspected(results: Results) -> Iterator[tuple[str, Job, Inspection]]:
+    """Every finished run of the rate that was chosen, measured on the first of its own test sequences."""
+    from madbench.analysis.inspection import examples_for, inspect
+    from madbench.store.runs import Store
+    from madbench.training.checkpoints import load_model
+
+    store = Store(results.experiment.results)
+    jobs = {job.id: job for job in results.experiment.jobs}
+    for suite in results.experiment.suites:
+        for row in scoring_of(suite).chosen(results.collected(suite)).sort_index().itertuples():
+            job, trial = jobs[row.id], suite_of(jobs[row.id]).Trial
+            model, _ = load_model(store.kept_file(row.id, WEIGHTS))
+            count = examples_for(trial.examples(job, 1, {}).shape[1])
+            yield row.label, job, inspect(model, trial.examples(job, count, {}))
+
+
+def judge(shares: list[float]) -> str:
+    """Whether the kernels of every seed have the structure, or those of none; fewer than three seeds decide nothing."""
+    if len(shares) < LEAST_SEEDS:
+        return OPEN
+    return REPRODUCED if min(shares) > MOST else CONTRADICTED if max(shares) <= BY_CHANCE else OPEN
+
+
+def kernel_table(kernels: pd.DataFrame, request: Request) -> Listing:
+    """A line a label and task: by seed the share of kernels above random tables, and means of what they are."""
+    from madbench.analysis.rendering import Listing
+
+    cells, lines = [], []
+    for (label, task), own in kernels.groupby(["label", "task"], sort=False) if len(kernels) else ():
+        name, what, _ = STRUCTURE[task]
+        above = own[name] > own[f"{name}_random"]
+        shares = above.groupby(own.seed).mean().tolist()
+        means: Mapping[str, Any] = own[[name, f"{name}_random", "size"]].mean()
+        cells.append({"label": label, "task": task, "structure": name, "shares": shares, "mean": float(means[name])})
+        numbers = (f"{100 * means[name]:.0f}", f"{100 * means[f'{name}_random']:.0f}", f"{means['size']:.2f}")
+        lines.append([label, task, what, *numbers, ", ".join(f"{100 * share:.0f}" for share in shares)])
+    headings = ["Label", "Task", "Predicted", "Share", "Random", "|K|/|I+p|", "Above, by seed"]
+    caption = (
+        f"{request.item.place} of {request.paper.title}: percent of the squared mass of K = A Diag(s) B^T that is as"
+        " predicted, mean over layers, heads and both mixings; the 95% quantile of random tables; the size of K; and in"
+        " percent how many kernels are above it, by seed."
+    )
+    return Listing(cells, headings, lines, cells, caption, "", f"tab:{request.item.id}")
+
+
+def _figures(first: Mapping[tuple[str, str], Inspection]) -> Iterator[Drawn]:
+    """The kernels of a label and task; its numbers are those of the table of kernels."""
+    for (label, task), inspection in first.items():
+        if "kernels" not in inspection.tables:
+            continue
+        models = {f"{label}, {task.replace('_', ' ')}": inspection}
+        draw = functools.partial(_draw, models)
+        frame = pd.DataFrame(inspection.tables["kernels"])
+        yield Drawn(f"hypermlp_mixing_{label.lower()}_{task}", draw, frame)
+
+
+def _draw(models: Mapping[str, Inspection], layout: Any = None) -> Any:
+    from madbench.analysis.figures.inspection import figures
+    from madbench.analysis.figures.panels import Layout
+
+    return dict(figures(models, layout or Layout(), ["kernels"]))["kernels"]

@@ -1,0 +1,355 @@
+"""Table 2: benchmarks of language models, with Avg Rank and #Top1 as the paper computes them, and ours beside them.
+
+Ours are measurements ``benchmark`` of stored runs (:mod:`madbench.store.benchmarks`). At the quick size two small
+models are trained and asked questions on their own validation text; the paper's sixteen benchmarks are those of
+lm-evaluation-harness, and are shown where runs of its presets have them.
+"""
+
+from __future__ import annotations
+
+import csv
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from statistics import fmean
+from typing import TYPE_CHECKING, Any
+
+from madbench.analysis.standings import standings
+from madbench.errors import MissingExtraError
+from madbench.grid import Grid
+from madbench.labels import expand
+from madbench.mixers import solve
+from madbench.papers import Item
+from madbench.papers.making import Made, Request, grid_of_one_task
+from madbench.store.runs import Snapshot, Store
+from madbench.suites.language.suite import LANGUAGE, TASK, LanguageProfile
+
+if TYPE_CHECKING:
+    from madbench.analysis.rendering import Listing
+    from madbench.analysis.scores import Results
+    from madbench.store.format import Measurement
+
+BEST = "HyperGLU"
+"""The model that the paper says has the best Avg Rank."""
+FEWEST_SEEDS = 3
+REPRODUCED, CONTRADICTED, OPEN = "reproduced", "contradicted", "not enough data"
+
+
+@dataclass(frozen=True)
+class Benchmark:
+    """A column of the table: a task of lm-evaluation-harness, its metric, and the examples that a question shows."""
+
+    heading: str
+    task: str
+    metric: str = "acc_norm"
+    shots: int = 0
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """The settings of its measurements."""
+        return {"task": self.task, "shots": self.shots}
+
+
+COLUMNS = (
+    Benchmark("MMLU-P", "leaderboard_mmlu_pro", "acc", 5),
+    Benchmark("GPQA", "leaderboard_gpqa"),
+    Benchmark("BBH", "leaderboard_bbh", shots=3),
+    Benchmark("MATH", "leaderboard_math_hard", "exact_match", 4),
+    Benchmark("MuSR", "leaderboard_musr"),
+    Benchmark("IFE-I", "leaderboard_ifeval", "inst_level_strict_acc"),
+    Benchmark("IFE-P", "leaderboard_ifeval", "prompt_level_strict_acc"),
+    Benchmark("ARC-C", "arc_challenge"),
+    Benchmark("ARC-E", "arc_easy"),
+    Benchmark("HS", "hellaswag"),
+    Benchmark("PIQA", "piqa"),
+    Benchmark("BoolQ", "boolq", "acc"),
+    Benchmark("WinoG", "winogrande", "acc"),
+    Benchmark("COPA", "copa", "acc"),
+    Benchmark("OBQA", "openbookqa"),
+    Benchmark("SciQ", "sciq"),
+)
+"""The paper's sixteen, first those of the Open LLM Leaderboard."""
+
+
+@dataclass(frozen=True)
+class PublishedRow:
+    """A model of the table as it is printed."""
+
+    scale: str
+    preset: str
+    """That trains it."""
+    model: str
+    label: str
+    values: dict[str, float]
+    """By heading."""
+    average_rank: float
+    top1: int
+
+
+def published_rows(request: Request) -> list[PublishedRow]:
+    """All rows of the printed table."""
+    with open(request.paper.file(request.item.published), newline="", encoding="utf-8") as file:
+        return [
+            PublishedRow(
+                *(row[name] for name in ("scale", "preset", "model")),
+                expand([row["label"]])[0],
+                {column.heading: float(row[column.heading]) for column in COLUMNS},
+                float(row["avg_rank"]),
+                int(row["top1"]),
+            )
+            for row in csv.DictReader(file)
+        ]
+
+
+def differences(rows: Sequence[PublishedRow]) -> list[str]:
+    """Where the printed Avg Rank or #Top1 of a group is not what its columns give, in words."""
+    texts = []
+    for row, standing in zip(rows, standings({row.model: [*row.values.values()] for row in rows}).values()):
+        exact, printed = standing.average_rank, row.average_rank
+        if abs(exact - printed) > 0.005 + 1e-9:
+            texts.append(f"{row.model}: Avg Rank {exact:.4f}, printed {printed:.2f}")
+        if standing.top1 != row.top1:
+            texts.append(f"{row.model}: #Top1 {standing.top1}, printed {row.top1}")
+    return texts
+
+
+def halves_rounded_down(rows: Sequence[PublishedRow]) -> list[str]:
+    """Models whose Avg Rank ends in a half of the last digit and is printed rounded down."""
+    exact = standings({row.model: [*row.values.values()] for row in rows})
+    return [
+        f"{row.model} {exact[row.model].average_rank:.3f} is printed {row.average_rank:.2f}"
+        for row in rows
+        if math.isclose(exact[row.model].average_rank - row.average_rank, 0.005, abs_tol=1e-9)
+    ]
+
+
+class Table2:
+    """The item's measure (:class:`madbench.papers.making.Measure`)."""
+
+    def keeps_weights(self, request: Request) -> bool:
+        return False  # language models keep theirs unasked
+
+    def introduction(self, request: Request) -> Sequence[str]:
+        lacking = _lacking(_labels(request), request)
+        texts = [f"left out: {label} ({why})" for label, why in lacking.items()]
+        return [request.item.rule, *texts]
+
+    def plan(self, request: Request) -> Grid:
+        labels = _labels(request)
+        lacking = {} if request.labels else _lacking(labels, request)
+        return grid_of_one_task(request, TASK, [label for label in labels if label not in lacking])
+
+    def decide(self, request: Request, results: Results | None) -> Made:
+        rows = published_rows(request)
+        scales = list(dict.fromkeys(row.scale for row in rows))
+        own_size = request.profile_name in {row.preset for row in rows}
+        tables, verdicts, remarks, cells = [], {}, {}, []
+        if results is not None and not own_size:
+            answers = ask(request, results)
+            tables.append(_own_table(request, answers, results))
+            cells += tables[-1].records()
+        for scale in scales:
+            group = [row for row in rows if row.scale == scale]
+            ours = stored_benchmarks(request, group[0].preset)
+            tables.append(_published_table(request.item, group, ours))
+            cells += tables[-1].records()
+            said = f"Avg Rank and #Top1 at {scale} follow from the columns"
+            verdicts[said] = CONTRADICTED if (wrong := differences(group)) else REPRODUCED
+            remarks[said] = "; ".join([*wrong, *halves_rounded_down(group)]) or "to the last digit"
+            said = f"{BEST} has the best Avg Rank at {scale}"
+            verdicts[said], remarks[said] = _is_best(group, ours)
+        return Made(tables, verdicts, {"cells": cells}, (), remarks)
+
+
+def _labels(request: Request) -> list[str]:
+    """The labels that were asked for; otherwise those of the table at its own size, the item's at any other."""
+    if request.labels:
+        return expand(request.labels)
+    own = [row.label for row in published_rows(request) if row.preset == request.profile_name]
+    return list(dict.fromkeys(own)) or expand(request.item.labels)
+
+
+def _lacking(labels: Iterable[str], request: Request) -> dict[str, str]:
+    """The labels of a library that is not installed, and what to do."""
+    model = LanguageProfile.load(request.profile_name, request.overrides).model_config()
+    lacking = {}
+    for label in labels:
+        try:
+            solve(label, model.d_model, model.n_head, model.seq_len, request.item.budget)
+        except MissingExtraError as error:
+            lacking[label] = str(error)
+    return lacking
+
+
+def ask(request: Request, results: Results) -> dict[str, dict[str, list[float]]]:
+    """Right answers by label and task, one a finished run: to our own tasks, which are asked and stored where they were
+    not, and to the paper's that were (``madbench lm evaluate``).
+
+    On a CPU in one thread: it is seconds of work, and threads on busy cores wait for each other far longer.
+    """
+    import torch
+
+    from madbench.jobs import WEIGHTS
+    from madbench.store.benchmarks import answer, own_settings, value_of
+    from madbench.training.checkpoints import load_model
+    from madbench.training.choices import TASKS
+    from madbench.training.devices import resolve_device
+
+    store, device = Store.open(request.results, create=False), resolve_device(request.device)
+    corpora = {row.protocol.corpus.digest: row.protocol.corpus for row in results.rows(LANGUAGE)}
+    answers: dict[str, dict[str, list[float]]] = {}
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1 if device == "cpu" else threads)
+    try:
+        for run in results.runs(LANGUAGE):
+            if run.record.status != "finished":
+                continue
+            measured, model, job = store.measurements(run.job.id), None, run.job
+            for task in TASKS:
+                settings = own_settings(task, job.model.seq_len)
+                if (value := value_of(measured, settings, "acc")) is None:
+                    model = model or load_model(store.kept_file(job.id, WEIGHTS))[0].to(device)
+                    new = answer(task, job, model, corpora[job.setting["corpus"]], device)
+                    store.measure(job.id, new.name, new.values, new.details, new.settings)
+                    value = new.values["acc"]
+                answers.setdefault(run.row, {}).setdefault(task, []).append(value)
+            for heading, value in _benchmarks(measured).items():
+                answers[run.row].setdefault(heading, []).append(value)
+    finally:
+        torch.set_num_threads(threads)
+    return answers
+
+
+def _benchmarks(measured: Sequence[Measurement]) -> dict[str, float]:
+    """The columns of the table that a run has, by heading."""
+    from madbench.store.benchmarks import value_of
+
+    values = {column.heading: value_of(measured, column.settings, column.metric) for column in COLUMNS}
+    return {heading: value for heading, value in values.items() if value is not None}
+
+
+def stored_benchmarks(request: Request, preset: str) -> dict[str, list[dict[str, float]]]:
+    """By label the benchmarks of stored runs of a preset as it is shipped, by heading, of runs that have any.
+
+    They are of the item's budget, of a vocabulary as large as the preset's and of one text: that of most such runs.
+    """
+    from madbench.text.corpus import imagined_corpus
+
+    if not (request.results / "runs").is_dir():
+        return {}
+    store, of_text = Snapshot.open(request.results, create=False), {}
+    ids = imagined_corpus(LanguageProfile.load(preset).vocab_size).padded_vocab_size
+    for run in store.runs(with_curves=False, suite=LANGUAGE.name):
+        is_same = run.job.budget == request.item.budget and run.job.setting["vocab_size"] == ids
+        if run.record.status != "finished" or not is_same or LANGUAGE.nearest(run.job) != (preset, ()):
+            continue
+        if known := _benchmarks(store.measurements(run.job.id)):
+            of_text.setdefault(run.job.setting["corpus"], {}).setdefault(run.job.label, []).append(known)
+    return max(of_text.values(), key=lambda by_label: sum(map(len, by_label.values())), default={})
+
+
+def _means(runs: Sequence[Mapping[str, float]]) -> dict[str, float]:
+    """Means over the runs that have a column."""
+    names = [column.heading for column in COLUMNS]
+    return {name: fmean(values) for name in names if (values := [run[name] for run in runs if name in run])}
+
+
+def _whole(ours: Mapping[str, Sequence[Mapping[str, float]]]) -> dict[str, list[float]]:
+    """The means of the labels that have every column, by label."""
+    means = {label: _means(runs) for label, runs in ours.items()}
+    return {label: [*of_label.values()] for label, of_label in means.items() if len(of_label) == len(COLUMNS)}
+
+
+def _is_best(group: Sequence[PublishedRow], ours: Mapping[str, Sequence[Mapping[str, float]]]) -> tuple[str, str]:
+    """Whether our models at this size stand as the paper says, and by how many of them."""
+    whole = {label: values for label, values in _whole(ours).items() if len(ours[label]) >= FEWEST_SEEDS}
+    labels = dict.fromkeys(row.label for row in group)
+    lacking = [label for label in labels if label not in whole]
+    if lacking:
+        return OPEN, (
+            f"{len(labels) - len(lacking)} of {len(labels)} models have all {len(COLUMNS)} benchmarks of "
+            f"{FEWEST_SEEDS} seeds here; {_command(ours, labels)}"
+        )
+    ranks = standings({label: whole[label] for label in labels})
+    best = min(ranks, key=lambda label: ranks[label].average_rank)
+    text = ", ".join(f"{label} {standing.average_rank:.2f}" for label, standing in ranks.items())
+    (said,) = [row.label for row in group if row.model == BEST]
+    return (REPRODUCED if best == said else CONTRADICTED), text
+
+
+def _command(ours: Mapping[str, Sequence[Mapping[str, float]]], labels: Iterable[str]) -> str:
+    """What measures the columns that stored runs of the labels lack, or all of them where there are no runs."""
+    runs = [run for label in labels for run in ours.get(label, ())] or [{}]
+    tasks = dict.fromkeys(column.task for column in COLUMNS if any(column.heading not in run for run in runs))
+    return f"madbench lm evaluate RUN... --tasks {','.join(tasks)}" if tasks else "train the others"
+
+
+def _own_table(request: Request, answers: Mapping[str, Mapping[str, Sequence[float]]], results: Results) -> Listing:
+    """Our own tasks, and those of the paper that every run was asked: a row a label, standings as in the paper's."""
+    from madbench.analysis.rendering import Listing, without_nan
+
+    first = next(iter(answers.values()), {})
+    runs = {label: len(next(iter(of_label.values()))) for label, of_label in answers.items()}
+    tasks = [task for task in first if all(len(answers[label].get(task, ())) == n for label, n in runs.items())]
+    of_paper = [column.heading for column in COLUMNS if column.heading in tasks]
+    means = {label: [fmean(of_label[task]) for task in tasks] for label, of_label in answers.items()}
+    ranks, lines, cells = standings(means), [], []
+    for label, values in means.items():
+        standing, seeds = ranks[label], len(answers[label][tasks[0]])
+        numbers = [f"{value:.3f}" for value in values]
+        lines.append([label, *numbers, f"{standing.average_rank:.2f}", str(standing.top1), str(seeds)])
+        for task, value in zip(tasks, values):
+            cells.append(
+                without_nan({"label": label, "column": task, "mean": value, "n": seeds, "published": math.nan})
+            )
+        own = {"average_rank": standing.average_rank, "top1": standing.top1}
+        cells.append(without_nan({"label": label, "column": "standing", **own, "n": seeds}))
+    caption = (
+        "Share of right answers of four (chance 0.25) to questions on the validation text"
+        + (f", and {', '.join(of_paper)} of lm-evaluation-harness" if of_paper else "")
+        + f"; Avg Rank and #Top1 as in {request.item.place}. Models of profile {request.profile_name}: they say "
+        "nothing about the paper's."
+    )
+    notes = " ".join(results.sentences())
+    headings = ["Label", *tasks, "Avg Rank", "#Top1", "n"]
+    return Listing(cells, headings, lines, cells, caption, notes, f"tab:{request.item.id}")
+
+
+def _published_table(
+    item: Item, group: Sequence[PublishedRow], ours: Mapping[str, Sequence[Mapping[str, float]]]
+) -> Listing:
+    """The printed rows of one scale with standings recomputed; where there are any, ours above those of their label."""
+    from madbench.analysis.rendering import PUBLISHED, Listing, without_nan
+
+    printed = standings({row.model: [*row.values.values()] for row in group})
+    own_ranks = standings(_whole({row.label: ours[row.label] for row in group if row.label in ours}))
+    lines, cells = [], []
+    for row in group:
+        name, runs = f"{row.model} {row.label}", ours.get(row.label, ())
+        own, standing = _means(runs), printed[row.model]
+        cells += [
+            without_nan({"scale": row.scale, "model": row.model, "label": row.label, "column": heading})
+            | without_nan({"published": value, "mean": own.get(heading, math.nan), "n": len(runs)})
+            for heading, value in row.values.items()
+        ]
+        ranks = {"average_rank": standing.average_rank, "top1": standing.top1}
+        ranks |= {"published_average_rank": row.average_rank, "published_top1": row.top1}
+        cells.append({"scale": row.scale, "model": row.model, "label": row.label, "column": "standing", **ranks})
+        if ours:
+            place = own_ranks.get(row.label)
+            numbers = [f"{own[heading]:.3f}" if heading in own else "-" for heading in row.values]
+            lines.append(
+                [name, *numbers, f"{place.average_rank:.2f}" if place else "-", str(place.top1) if place else "-"]
+            )
+        values = [f"{value:.3f}" for value in row.values.values()]
+        first = PUBLISHED if ours else name
+        lines.append([first, *values, f"{standing.average_rank:.2f}", str(standing.top1)])
+    of_ours = (
+        "ours, of one text and ranked among themselves, above the published ones" if ours else "none of ours is stored"
+    )
+    caption = (
+        f"{item.place} at {group[0].scale}, published, Avg Rank and #Top1 computed from the columns; {of_ours}. "
+        f"Trained by preset {group[0].preset}."
+    )
+    headings = ["Model", *(column.heading for column in COLUMNS), "Avg Rank", "#Top1"]
+    return Listing(cells, headings, lines, cells, caption, "", f"tab:{item.id}-{group[0].scale}")

@@ -1,0 +1,129 @@
+"""Appendix G.3 measured: the error of softmax HyperAttention in low rank, by rank, size of the scores and cost."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import pandas as pd
+import torch
+
+from madbench.mixers.interactions.low_rank import approximate, exact_flops, flops, rank
+from madbench.papers.making import CONTRADICTED, OPEN, REPRODUCED, Drawn, Made, PlainMeasure, Request, refuse_choices
+
+if TYPE_CHECKING:
+    from madbench.analysis.figures.panels import Layout, Page
+    from madbench.analysis.rendering import Listing
+    from madbench.analysis.scores import Results
+
+TOKENS, WIDTH, ORDER = (16, 64), 4, 3
+SIZES = (0.5, 1.0, 2.0)
+"""Largest entry of q and k."""
+DEGREES = (0, 1, 2, 3, 4, 6)
+SEED = 0
+
+
+class LowRankMeasure(PlainMeasure):
+    """Largest error over rows and channels of one head with random q, k, v, in float64, against a sum over tuples."""
+
+    def plan(self, request: Request) -> None:
+        refuse_choices(request, request.item.id)
+
+    def decide(self, request: Request, results: Results | None) -> Made:
+        frame = errors()
+        at = frame[frame.tokens == TOKENS[-1]].pivot(index="size", columns="degree", values="error")
+        is_falling = bool((at.diff(axis=1).iloc[:, 1:] < 0).all(axis=None))
+        is_less = bool((at.diff().iloc[1:, 1:] > 0).all(axis=None))
+        first = at[1] <= 0.01
+        verdicts = {
+            "the error falls with the rank R2, at every size of the entries": _verdict(is_falling),
+            "smaller entries have a smaller error at the same rank (Alman and Song)": _verdict(is_less),
+            "R2 of O(R), degree 1, is enough: an error of 1% of the largest value": (
+                REPRODUCED if first.all() else OPEN if first.any() else CONTRADICTED
+            ),
+        }
+        remarks = dict.fromkeys(
+            verdicts, f"entries up to {SIZES[0]}: " + ", ".join(f"{x:.0e}" for x in at.iloc[0]) + " by degree"
+        )
+        remarks[[*verdicts][2]] = ", ".join(f"entries up to {size}: {error:.2g}" for size, error in at[1].items())
+        draw = functools.partial(_draw, frame)
+        drawn = [Drawn("interactions_low_rank", draw, frame)]
+        table = _table(frame, request)
+        return Made([table], verdicts, {"cells": table.records()}, drawn, remarks)
+
+
+def _verdict(is_so: bool) -> str:
+    return REPRODUCED if is_so else CONTRADICTED
+
+
+def exact(q: torch.Tensor, k: Sequence[torch.Tensor], v: Sequence[torch.Tensor]) -> torch.Tensor:
+    """Causal softmax HyperAttention of order 3 over all pairs of tokens, (B, H, T, d_vo)."""
+    tokens = q.shape[2]
+    z = torch.einsum("bhis,bhjs,bhks->bhijk", q, *k)
+    seen = torch.ones(tokens, tokens, dtype=torch.bool).tril()
+    z = z.masked_fill(~(seen[:, :, None] & seen[:, None]), -torch.inf).flatten(3)
+    return torch.einsum("bhijk,bhjv,bhkv->bhiv", z.softmax(-1).unflatten(3, (tokens, tokens)), *v)
+
+
+def errors() -> pd.DataFrame:
+    """A row a length, size of the entries and degree: rank, largest error over the largest value, and FLOPs."""
+    rows = []
+    for tokens in TOKENS:
+        generator = torch.Generator().manual_seed(SEED)
+        drawn = 2 * torch.rand(5, 1, 1, tokens, WIDTH, dtype=torch.float64, generator=generator) - 1
+        v = drawn[3:]
+        for size in SIZES:
+            q, *k = drawn[:3] * size
+            truth = exact(q * WIDTH**-0.5, k, v)
+            for degree in DEGREES:
+                output = approximate(q * WIDTH**-0.5, k, v, degree)
+                row = {"tokens": tokens, "size": size, "degree": degree, "rank": rank(WIDTH, degree)}
+                row["error"] = float((output - truth).abs().max() / truth.abs().max())
+                row["flops"] = flops(tokens, WIDTH, WIDTH, degree, ORDER)
+                rows.append(row | {"exact_flops": exact_flops(tokens, WIDTH, WIDTH, ORDER)})
+    return pd.DataFrame(rows)
+
+
+def _table(frame: pd.DataFrame, request: Request) -> Listing:
+    from madbench.analysis.rendering import Listing
+
+    lines = []
+    for (tokens, degree), own in frame.groupby(["tokens", "degree"], sort=False):
+        cost = own.iloc[0].flops / own.iloc[0].exact_flops
+        lines.append(
+            [str(tokens), str(degree), str(int(own["rank"].iloc[0])), *(f"{x:.1e}" for x in own.error), f"{cost:.2g}"]
+        )
+    headings = ["T", "Degree", "R2", *(f"entries to {size:g}" for size in SIZES), "FLOPs / exact"]
+    caption = (
+        f"{request.item.place} of {request.paper.title}: largest error over rows and channels, relative to the largest"
+        " output, by degree of the polynomial and by the largest entry of q and k."
+    )
+    notes = (
+        f"One head, order {ORDER}, width {WIDTH}, all causal tuples, entries uniform, scores over its root, float64."
+    )
+    cells: list[dict[str, Any]] = frame.to_dict("records")
+    return Listing(cells, headings, lines, cells, caption, notes, f"tab:{request.item.id}")
+
+
+def _draw(frame: pd.DataFrame, layout: Layout | None = None) -> Page:
+    from madbench.analysis.figures.panels import Layout, Panels
+    from madbench.analysis.figures.style import GREY, MARKERS, PALETTE, style
+
+    layout = layout or Layout()
+    with style():
+        looks = {size: {"color": c, "marker": m, "linewidth": 1.4} for size, c, m in zip(SIZES, PALETTE, MARKERS)}
+        entries = {f"entries up to {size:g}": look for size, look in looks.items()}
+        entries["cost of the exact sum"] = {"color": GREY, "linestyle": ":"}
+        lines = layout.lines([len(TOKENS)], 2, 1.3 if layout.is_small else 1.8, 0.6)
+        heading = "HyperAttention in low rank: error against cost"
+        panels = Panels(layout, "low rank", heading, lines, (2.6, 2.2), 0.6, len(entries))
+        for axes, tokens in zip(panels.axes, TOKENS):
+            for size, look in looks.items():
+                own = frame[(frame.tokens == tokens) & (frame["size"] == size)]
+                axes.plot(own.flops, own.error, **look)
+            axes.axvline(frame[frame.tokens == tokens].exact_flops.iloc[0], color=GREY, linestyle=":")
+            axes.set(title=f"T = {tokens}", xscale="log", yscale="log")
+        panels.name_axes("FLOPs", "largest error")
+        notes = [f"Degrees {', '.join(map(str, DEGREES))} of the polynomial, from the left; order 3, width {WIDTH}."]
+        return panels.finish(notes, entries)

@@ -1,0 +1,91 @@
+"""A theorem as an item of a paper: checks of labels that measure it, and what they say of it as it is printed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from madbench.errors import ConfigError, did_you_mean
+from madbench.labels import expand, family_of, parse
+from madbench.labels.names import spelled
+from madbench.mixers.checks import Outcome, run_checks
+from madbench.papers.making import CONTRADICTED, OPEN, REPRODUCED, Made, PlainMeasure, Request, refuse_choices
+from madbench.suites import checks_of
+
+if TYPE_CHECKING:
+    from madbench.analysis.rendering import Listing
+    from madbench.analysis.scores import Results
+
+
+class TheoremMeasure(PlainMeasure):
+    """The checks of the item's labels that it names; other labels where these were asked for."""
+
+    def plan(self, request: Request) -> None:
+        refuse_choices(replace(request, labels=()), request.item.id)
+        if request.device != "auto":
+            raise ConfigError(f"--device has no effect on {request.item.id}: it trains nothing")
+
+    def decide(self, request: Request, results: Results | None) -> Made:
+        by_label = outcomes_of(request)
+        verdicts, remarks = {}, {}
+        for name in request.item.checks:
+            of_labels = {label: named[name] for label, named in by_label.items() if name in named}
+            measured = {label: outcome for label, outcome in of_labels.items() if outcome.check.run is not None}
+            for label, outcome in (measured or of_labels).items():
+                statement = f"{name}, {spelled(label)}: {outcome.check.statement} ({outcome.check.source})"
+                verdicts[statement], remarks[statement] = verdict(outcome), _number(outcome)
+        table = check_table(request, by_label)
+        return Made([table], verdicts, {"checks": table.records()}, (), remarks)
+
+
+def outcomes_of(request: Request) -> dict[str, dict[str, Outcome]]:
+    """By label the outcomes of the item's checks by name; a ``ConfigError`` for a check that no label has."""
+    item = request.item
+    labels = expand(request.labels or item.labels)
+    by_label = {
+        label: {outcome.check.name: outcome for outcome in run_checks(label, checks_of, item.checks)}
+        for label in labels
+    }
+    measured = {name for named in by_label.values() for name in named}
+    for name in item.checks:
+        if name not in measured:
+            checks = (
+                check for label in labels for check in (*family_of(label).checks(parse(label)), *checks_of(label))
+            )
+            known = dict.fromkeys(check.name for check in checks)
+            raise ConfigError(f"{item.id}: no check {name!r} of {', '.join(labels)}{did_you_mean(name, known)}")
+    return by_label
+
+
+def verdict(outcome: Outcome) -> str:
+    """What the outcome says of its source as that is printed."""
+    if outcome.verdict == "not applicable" or outcome.verdict == "fail" and outcome.check.contradicts:
+        return OPEN
+    if outcome.verdict == "fail":
+        return "not reproduced"
+    return CONTRADICTED if outcome.check.contradicts else REPRODUCED
+
+
+def check_table(request: Request, by_label: Mapping[str, Mapping[str, Outcome]]) -> Listing:
+    """A line a check and label: what was measured, and its bound."""
+    from madbench.analysis.rendering import Listing
+
+    cells = [{"label": label} | outcome.row for label, named in by_label.items() for outcome in named.values()]
+    lines = []
+    for cell in cells:
+        residual = "-" if cell["residual"] is None else f"{cell['residual']:.1e}".replace("0.0e+00", "0")
+        bound = cell["bound"] if cell["residual"] is not None else "-"
+        lines.append([spelled(cell["label"]), cell["check"], cell["verdict"], residual, bound])
+    item = request.item
+    caption = f"{item.place} of {request.paper.title}: what was measured, and its bound."
+    notes = "In float64 on small mixers or on the paper's construction; madbench verify LABEL says what each check is."
+    headings = ["Label", "Check", "Outcome", "Measured", "Bound"]
+    return Listing(cells, headings, lines, cells, caption, notes, f"tab:{item.id}")
+
+
+def _number(outcome: Outcome) -> str:
+    row = outcome.row
+    if row["residual"] is None:
+        return row["reason"]
+    return f"measured {row['residual']:.1e}, bound {row['bound']}" + f"; {row['reason']}" * bool(row["reason"])

@@ -1,0 +1,144 @@
+"""The leaderboard: the runs of several archives, with a table for each protocol."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from madbench.analysis.cells import Shows
+from madbench.analysis.scores import Results
+from madbench.analysis.stored import Selection
+from madbench.analysis.tables import result_table
+from madbench.errors import ConfigError, MadbenchError, StoreError
+from madbench.experiment import Protocol
+from madbench.files import file_digest
+from madbench.jobs import Job
+from madbench.report.rendering import render
+from madbench.report.tables import Cell, Group, Heading, PageTable, result_page_table
+from madbench.store.archive import SUFFIX, unpack
+from madbench.store.runs import Snapshot, Store
+from madbench.suites import Suite, suites
+from madbench.suites.protocol import by_protocol
+
+
+class Board(NamedTuple):
+    """The table of one protocol."""
+
+    heading: str
+    table: PageTable
+
+
+@dataclass(frozen=True)
+class Leaderboard:
+    """A leaderboard that is to be written."""
+
+    boards: list[Board]
+    archives: list[tuple[str, str]]
+    """Name of each archive, and its number of runs and digest."""
+    left_out: list[str]
+    """What is not shown, a line each."""
+
+    def render(self, command: str, written: str) -> bytes:
+        """The HTML (:func:`madbench.report.rendering.render`)."""
+        sections = [(board.table.id, ", ".join(board.heading.split(", ")[:2])) for board in self.boards]
+        content = {"boards": self.boards, "archives": self.archives, "left_out": self.left_out, "data": "{}"}
+        content |= {"sections": [*sections, ("archives", "Archives")]}
+        content["lead"] = ", ".join(name for name, _ in self.archives)
+        return render("leaderboard.html.j2", content, command, written)
+
+
+def leaderboard(
+    archives: Sequence[Path], work: Path, shows: Shows = "interval", profile: str | None = None
+) -> Leaderboard:
+    """The leaderboard of ``archives``, which are unpacked into the empty folder ``work``.
+
+    A run that several of them have with the same numbers counts once and is of all of them; of one that they have with
+    other numbers the first counts. ``profile`` is that of runs that follow none that is shipped. Raises ``ConfigError``
+    for two archives of one name, and ``StoreError`` where they hold no run that can be shown.
+    """
+    names = [path.name.removesuffix(SUFFIX) for path in archives]
+    if twice := {name for name in names if names.count(name) > 1}:
+        raise ConfigError(f"two archives are called {min(twice)!r}; rename one, as rows are marked by it")
+    store, owners, described, left_out = Store.open(work), dict[str, list[str]](), [], list[str]()
+    for name, path in zip(names, archives):
+        report = unpack(path, store)
+        for job_id in (*report.added, *report.known):
+            owners.setdefault(job_id, []).append(name)
+        count = len(report.added) + len(report.known) + len(report.other)
+        described.append((name, f"{count:,} runs, SHA-256 {file_digest(path)}"))
+        if report.other:
+            first = ", ".join(dict.fromkeys(owner for job_id in report.other for owner in owners[job_id]))
+            left_out.append(f"{len(report.other):,} runs of {name} have other numbers than in {first}, which counts.")
+        left_out += report.problems
+    snapshot, boards = Snapshot.open(work, create=False), list[Board]()
+    for suite in suites().values():
+        stored = list(snapshot.runs(with_curves=False, suite=suite.name))
+        for protocol, runs in by_protocol(suite, stored, lambda run: run.job).items():
+            try:
+                results = _results(suite, protocol, [run.job for run in runs], snapshot, profile, left_out.append)
+                boards += _boards(protocol, results, owners, shows)
+            except MadbenchError as error:  # such as of a family that is not installed
+                left_out.append(f"{suite.title}, protocol {protocol}: {error}")
+    if not boards:
+        raise StoreError("\n".join(["no run of these archives can be shown", *left_out]))
+    return Leaderboard(boards, described, [line.replace(f"{work}: ", "") for line in left_out])
+
+
+def _results(
+    suite: Suite, protocol: str, jobs: Sequence[Job], store: Store, profile: str | None, warn: Callable[[str], None]
+) -> Results:
+    """What the jobs of a protocol gave, as its shipped profile or else as ``profile`` has them."""
+    named = {job.task for job in jobs}
+    tasks = [f"{suite.name}/{task}" for task in suite.tasks() if task in named]
+    asked: dict[str, Any] = {"tasks": tasks, "results": store.root, "opened": lambda _: store, "warn": warn}
+    try:
+        return Selection(protocol=protocol, budget=None, **asked).select()
+    except MadbenchError:  # of runs that follow no shipped profile
+        if profile is None:
+            raise
+    results = Selection(profile=profile, fidelity=jobs[0].fidelity, budget=jobs[0].budget, **asked).select()
+    planned = {job.id for row in results.experiment.rows for job in row.jobs}
+    if not planned & {job.id for job in jobs}:
+        raise StoreError(f"its {len(jobs):,} runs do not follow {Path(profile).name}")
+    return results
+
+
+def _boards(protocol: str, results: Results, owners: Mapping[str, Sequence[str]], shows: Shows) -> list[Board]:
+    """The table of a protocol; none where none of its runs has a result."""
+    table = result_table(results, shows=shows)
+    if table is None:
+        return []
+    shown = result_page_table(table)
+    sources = _sources(results, owners)
+    groups = [
+        Group([[*map(_plain, group.rows[0]), Cell(sources.get(group.label, ""))], *group.rows[1:]], group.label)
+        for group in shown.groups
+    ]
+    terms = results.experiment.rows[0].protocol
+    name = f"board-{hashlib.sha256(protocol.encode()).hexdigest()[:12]}"
+    headings = [*shown.headings, Heading("From")]
+    return [Board(_heading(terms), PageTable(name, f"Protocol {protocol}", shown.note, headings, groups))]
+
+
+def _plain(cell: Cell) -> Cell:
+    """The cell without what it opens, as this page has no runs."""
+    return replace(cell, link="")
+
+
+def _sources(results: Results, owners: Mapping[str, Sequence[str]]) -> dict[str, str]:
+    """The archives that have runs of a row, by its name."""
+    return {row.name: ", ".join(_in_order(owners, (job.id for job in row.jobs))) for row in results.experiment.rows}
+
+
+def _in_order(owners: Mapping[str, Sequence[str]], ids: Iterable[str]) -> list[str]:
+    return list(dict.fromkeys(name for job_id in ids for name in owners.get(job_id, ())))
+
+
+def _heading(protocol: Protocol) -> str:
+    fidelity = f", {protocol.fidelity}" if len(protocol.suite.fidelities) > 1 else ""
+    corpus = f", corpus {protocol.corpus.name}" if protocol.corpus else ""
+    terms = f"{protocol.profile.noun} {protocol.name}{fidelity}{corpus}"
+    return f"{protocol.suite.title}, {terms}, {protocol.precision}, budget {protocol.budget}"

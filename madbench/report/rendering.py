@@ -1,0 +1,47 @@
+"""A page as one HTML file, with its style, script and data inside."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from markupsafe import Markup
+
+from madbench._version import __version__
+from madbench.analysis.quantities import signed, title
+from madbench.labels.names import shown_in
+from madbench.report.tables import page_link
+
+_FOLDER = Path(__file__).parent
+
+
+def render(template: str, content: Mapping[str, Any], command: str, written: str) -> bytes:
+    """The HTML: one file that needs no other and no network, with the ``command`` that wrote it and the date.
+
+    ``content`` has what the template shows, by its names there; ``sections`` and ``data`` of every page.
+    """
+    environment = Environment(
+        loader=FileSystemLoader(_FOLDER),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters["shown"] = shown_in
+    environment.globals |= {"page_link": page_link, "signed": signed, "title": title}
+    script = (_FOLDER / "script.js").read_text(encoding="utf-8")
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    html = environment.get_template(template).render(
+        **content,
+        style=Markup((_FOLDER / "style.css").read_text(encoding="utf-8")),
+        script=Markup(script),
+        script_hash=f"sha256-{digest}",
+        command=command,
+        written=written,
+        version=__version__,
+    )
+    return html.encode(errors="replace")

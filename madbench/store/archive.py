@@ -1,0 +1,184 @@
+"""Archives: stored runs in one compressed file, to publish or to hand on.
+
+An archive is a results folder in a tar file, ``<name>/runs/<id>/``, so that ``tar xf`` gives a folder that every verb
+reads. It has runs with a result and their measurements, and weights where they are asked for. Owners and times are left
+out, and of paths of the machine all but the last part, unless ``with_folders``; the same runs give the same bytes under
+the same name. Each run proves itself by its id and checksum.
+"""
+
+from __future__ import annotations
+
+import io
+import lzma
+import os
+import re
+import shutil
+import tarfile
+import zlib
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path, PurePath, PurePosixPath
+from typing import Any, BinaryIO
+
+from madbench.errors import StoreError
+from madbench.files import explain_os_errors, is_name, write_atomically
+from madbench.jobs import Record
+from madbench.store.format import MEASUREMENTS, encode, json_bytes, load_json, measurement_name
+from madbench.store.index import Track
+from madbench.store.runs import Store
+
+SUFFIX = ".tar.xz"
+_UNPACKED = "archive"  # the work folder into which an archive is unpacked
+
+
+@dataclass
+class Unpacked:
+    """What became of the runs of an archive, by id."""
+
+    added: list[str] = field(default_factory=list)
+    known: list[str] = field(default_factory=list)
+    """Stored before with the same numbers."""
+    other: list[str] = field(default_factory=list)
+    """Stored before with other numbers, which stay."""
+    problems: list[str] = field(default_factory=list)
+    """Why a run was left out, a line each."""
+
+
+def pack(
+    store: Store,
+    ids: Iterable[str],
+    path: Path,
+    with_weights: bool = False,
+    track: Track = iter,
+    with_folders: bool = False,
+) -> None:
+    """Writes the runs of these ids into the archive ``path``, in one step.
+
+    Raises ``StoreError`` for a run without a result, or one that cannot be trusted.
+    """
+    root = path.name.removesuffix(SUFFIX)
+
+    def write(file: BinaryIO) -> None:
+        with tarfile.open(fileobj=file, mode="w:xz") as archive:
+            for job_id in track(sorted(ids)):
+                for name, content in _files_of(store, job_id, with_weights, with_folders):
+                    member = tarfile.TarInfo(f"{root}/runs/{job_id}/{name}")
+                    member.size = len(content) if isinstance(content, bytes) else content.stat().st_size
+                    with io.BytesIO(content) if isinstance(content, bytes) else open(content, "rb") as source:
+                        archive.addfile(member, source)
+
+    write_atomically(path, write)
+
+
+def unpack(path: Path, store: Store, track: Track = iter) -> Unpacked:
+    """Adds the runs of the archive ``path`` to the store: each is verified to the last bit, and added whole.
+
+    A result that the store has stays as it is; a run that failed there is replaced. Raises ``StoreError`` for what is
+    no archive of runs, and while another process unpacks one into the same store.
+    """
+    report = Unpacked()
+    with store.claim(_UNPACKED, afresh=True) as work:
+        root = work / "unpacked"
+        try:
+            _extract(path, root)
+            unpacked = Store(root)
+            for job_id in track(unpacked.job_ids()):
+                problems = unpacked.problems_of(job_id)
+                if not problems and (run := unpacked.read(job_id)).record.status == "failed":
+                    problems = [f"{run.folder}: the run failed, which is no result"]
+                if problems:
+                    report.problems += [problem.replace(f"{root}{os.sep}", f"{path}: ") for problem in problems]
+                elif not store.has(run.job):
+                    store.adopt(run)
+                    report.added.append(job_id)
+                elif store.read(job_id).record.difference(run.record) == 0:
+                    report.known.append(job_id)
+                else:
+                    report.other.append(job_id)
+        finally:
+            shutil.rmtree(root, ignore_errors=True)
+    return report
+
+
+def _files_of(store: Store, job_id: str, with_weights: bool, with_folders: bool) -> Iterator[tuple[str, bytes | Path]]:
+    """The names in the run's folder, sorted, each with its content."""
+    run = store.read(job_id)
+    if run.record.status == "failed":
+        raise StoreError(f"{run.folder}: the run failed, which is no result")
+    kept = store.kept_files(job_id) if with_weights else {}
+    files: dict[str, bytes | Path] = {name: store.kept_file(job_id, name) for name in kept}
+    record = run.record if with_folders else public_record(run.record)
+    files |= encode(run.job, record, kept)
+    store.measurements(job_id)  # which verifies them
+    for path in (run.folder / MEASUREMENTS).glob("[!.]*"):
+        content = path.read_bytes()
+        fields = load_json(path, content)
+        if not with_folders and (public := _without_folders(fields)) != fields:
+            content = json_bytes(public)
+        files[f"{MEASUREMENTS}/{measurement_name(int(path.name.partition('-')[0]), content)}"] = content
+    yield from sorted(files.items())
+
+
+def public_record(record: Record) -> Record:
+    """The record without the folders of the machine on which it was made."""
+    details = dict(record.details)
+    if isinstance(corpus := details.get("corpus"), Mapping):
+        details["corpus"] = {key: value for key, value in corpus.items() if key != "folder"}
+        if "tokenizer" in corpus:
+            details["corpus"]["tokenizer"] = without_folder(corpus["tokenizer"])
+    return replace(record, details=_without_folders(details), error=_without_folders(record.error))
+
+
+_FOLDERS = re.compile(r"(?<![\w.~/])~?/(?!/)(?:[^\s/:'\"]+/)+")
+"""The folders of an absolute path, or of one below a home; not those of an address."""
+
+
+def _without_folders(value: Any) -> Any:
+    """``value``, of what JSON has, with the last part alone of absolute paths in its texts."""
+    if isinstance(value, str):
+        return _FOLDERS.sub("", value)
+    if isinstance(value, Mapping):
+        return {key: _without_folders(item) for key, item in value.items()}
+    return [_without_folders(item) for item in value] if isinstance(value, list) else value
+
+
+def without_folder(spec: str) -> str:
+    """A tokenizer's name, with the last part alone of a path in it."""
+    kind, colon, name = spec.rpartition(":")
+    return f"{kind}{colon}{PurePath(name).name}"
+
+
+def _extract(path: Path, root: Path) -> None:
+    """Writes the runs of an archive below ``root``: files alone, under names that stay there."""
+    with explain_os_errors(root):
+        (root / "runs").mkdir(parents=True)
+    with _explain_damage(path), tarfile.open(path, "r|*") as archive:
+        for member in archive:
+            parts = PurePosixPath(member.name).parts
+            above = 1 if parts[1:2] == ("runs",) else 0  # a folder of any name
+            if parts[above : above + 1] != ("runs",) or member.isdir():
+                continue
+            inside = parts[above + 1 :]
+            if not member.isfile() or len(inside) < 2 or not all(map(is_name, inside)):
+                raise StoreError(f"{path}: holds {member.name!r}, which is no file of a run; it was not unpacked")
+            target = root.joinpath("runs", *inside)
+            with explain_os_errors(target):
+                target.parent.mkdir(parents=True, exist_ok=True)
+                with open(target, "xb") as file:
+                    shutil.copyfileobj(archive.extractfile(member), file)
+    if not any((root / "runs").iterdir()):
+        raise StoreError(f"{path}: holds no runs; expected an archive that madbench archive wrote")
+    os.sync()  # one for thousands of small files
+
+
+@contextmanager
+def _explain_damage(path: Path) -> Iterator[None]:
+    """Turns what a damaged archive raises into a ``StoreError``."""
+    try:
+        with explain_os_errors(path):
+            yield
+    except (tarfile.TarError, lzma.LZMAError, zlib.error, EOFError) as error:
+        raise StoreError(
+            f"{path}: damaged, cut short, or no archive of runs ({str(error) or 'it ends early'})"
+        ) from error

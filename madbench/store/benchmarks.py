@@ -1,0 +1,57 @@
+"""Tasks of text that stored language models were asked: measurements of their runs, whoever asked.
+
+A measurement ``benchmark`` has the metrics of one task as values (``acc``, ``acc_norm``, ``exact_match``, ..., from 0
+to 1, with ``_stderr``) and as settings ``task`` and ``shots``, the examples that a question shows: names and numbers of
+lm-evaluation-harness, whose tasks are stored so, and of our own (:mod:`madbench.training.choices`), whose
+settings also have the tokens of a question and how many questions there are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from torch import nn
+
+from madbench.jobs import Job
+from madbench.models.blocks import autocast
+from madbench.store.format import Measurement
+from madbench.text.corpus import Corpus
+from madbench.training.choices import CHOICES, MEASUREMENT, QUESTIONS, questions, score
+from madbench.training.devices import device_name, git_state, versions
+
+
+def answer(
+    task: str, job: Job, model: nn.Module, corpus: Corpus, device: str, seq_len: int | None = None, count: int = 0
+) -> Measurement:
+    """The measurement of one of our tasks on a trained model, which stays on ``device``; nothing is stored.
+
+    ``seq_len`` is that of the training by default, and ``count`` the usual number of questions.
+    """
+    length, count = seq_len or job.model.seq_len, count or QUESTIONS
+    asked = questions(task, corpus, length, count)
+    cast = autocast(device, job.training.precision)
+    values = score(model.to(device), asked, corpus.token_bytes(), device, cast)
+    settings = own_settings(task, length, count)
+    details = {"device": device_name(device), "versions": versions(), "git": git_state()}
+    details |= {"corpus": corpus.digest, "choices": CHOICES, "precision": job.training.precision}
+    return Measurement(MEASUREMENT, values, details, settings)
+
+
+def own_settings(task: str, seq_len: int, count: int = QUESTIONS) -> dict[str, Any]:
+    """The settings of a measurement of one of our tasks."""
+    return {"task": task, "shots": 0, "seq_len": seq_len, "questions": count}
+
+
+def value_of(measurements: Iterable[Measurement], settings: dict[str, Any], metric: str) -> float | None:
+    """The metric that a run has of the task with exactly these settings; None where it was not measured."""
+    matching = [each for each in measurements if each.name == MEASUREMENT and each.settings == settings]
+    return matching[-1].values.get(metric) if matching else None
+
+
+def main_metric(measurement: Measurement) -> tuple[str, int]:
+    """The metric that stands for a task in a table, and 1, or -1 where less of it is better."""
+    names = [name for name in measurement.values if not name.endswith("_stderr")]
+    name = next((name for name in ("acc_norm", "acc", "exact_match") if name in names), names[0])
+    is_more_better = measurement.details.get("higher_is_better", {}).get(name.partition(" (")[0], True)
+    return name, -1 if is_more_better is False else 1

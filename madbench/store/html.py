@@ -1,0 +1,27 @@
+"""Small tables in HTML, as notebooks show runs and plans."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from html import escape
+from typing import Any
+
+
+def html_table(rows: Sequence[Mapping[str, Any]], caption: str = "") -> str:
+    """A ``table`` element with a column a key and the caption below it.
+
+    >>> html_table([{"label": "S", "jobs": 2000}]).partition("<tbody>")[2]
+    '<tr><td>S</td><td>2,000</td></tr></tbody></table>'
+    """
+    names = list(dict.fromkeys(name for row in rows for name in row))
+    head = "".join(f"<th>{escape(name)}</th>" for name in names)
+    lines = ("".join(f"<td>{escape(_text(row.get(name)))}</td>" for name in names) for row in rows)
+    body = "".join(f"<tr>{line}</tr>" for line in lines)
+    below = f'<caption style="caption-side: bottom; text-align: left">{escape(caption)}</caption>' if caption else ""
+    return f"<table>{below}<thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, float):
+        return f"{value:.4g}"
+    return "" if value is None else f"{value:,}" if isinstance(value, int) else str(value)

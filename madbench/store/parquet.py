@@ -1,0 +1,95 @@
+"""Runs and curves as Parquet tables, for other tools.
+
+``runs.parquet`` has a row a run: its job, metrics and provenance, nested names joined by dots (``training.steps``,
+``metrics.accuracy``). ``curves.parquet`` has a row a point of a run's curve, and ``measurements.parquet`` a row a value
+that was measured after training. ``id`` joins the three. A value that a run does not have is null. The folders of the
+machine are left out, as in an archive.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from madbench.errors import require
+from madbench.files import explain_os_errors, remove
+from madbench.store.archive import public_record
+from madbench.store.index import Track
+from madbench.store.runs import Run, Store
+
+if TYPE_CHECKING:
+    import pyarrow
+
+NEEDED = "--format parquet"
+EXTRA = "parquet"
+
+
+def write_parquet(store: Store, ids: Iterable[str], folder: Path, track: Track = iter) -> None:
+    """Writes the tables of the runs of these ids into ``folder``, in one step; nothing may be there.
+
+    Raises ``MissingExtraError`` without pyarrow, and ``StoreError`` for a damaged run and on a full disk.
+    """
+    require("pyarrow", NEEDED, EXTRA)
+    parquet = require("pyarrow.parquet", NEEDED, EXTRA)
+    tables: dict[str, list[dict[str, Any]]] = {"runs": [], "curves": [], "measurements": []}
+    for job_id in track(sorted(ids)):
+        run = store.read(job_id)
+        tables["runs"].append(run_row(run))
+        tables["curves"] += ({"id": job_id, **point} for point in run.record.curve)
+        tables["measurements"] += _measured(store, job_id)
+    with explain_os_errors(folder):
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        temporary = folder.with_name(f".{folder.name}.{os.urandom(4).hex()}.tmp")
+        try:
+            temporary.mkdir()
+            for name, rows in tables.items():
+                parquet.write_table(arrow_table(rows), temporary / f"{name}.parquet")
+            os.rename(temporary, folder)
+        except BaseException:
+            remove(temporary)
+            raise
+
+
+def run_row(run: Run) -> dict[str, Any]:
+    """The columns of a run."""
+    record = public_record(run.record)
+    values = {"status": record.status, "error": record.error or None}
+    nested = {**run.job.to_dict(), "metrics": record.metrics, "details": record.details}
+    return {"id": run.job.id, **dict(_flat(nested)), **values}
+
+
+def _flat(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    for name, value in values.items():
+        if isinstance(value, Mapping):
+            yield from _flat(value, f"{prefix}{name}.")
+        else:
+            yield prefix + name, value
+
+
+def _measured(store: Store, job_id: str) -> Iterator[dict[str, Any]]:
+    for measurement in store.measurements(job_id):
+        settings = json.dumps(measurement.settings, sort_keys=True)
+        for name, value in measurement.values.items():
+            yield {"id": job_id, "measurement": measurement.name, "settings": settings, "name": name, "value": value}
+
+
+def arrow_table(rows: Sequence[Mapping[str, Any]]) -> pyarrow.Table:
+    """A column a name, in the order of their first rows; of one type each (:func:`typed`)."""
+    arrow = require("pyarrow", NEEDED, EXTRA)
+    names = dict.fromkeys(name for row in rows for name in row)
+    return arrow.table({name: arrow.array(typed([row.get(name) for row in rows])) for name in names})
+
+
+def typed(values: Sequence[Any]) -> list[Any]:
+    """``values`` of one type: truth values, integers of 64 bits, floats, else texts, containers as JSON."""
+    kinds = {type(value) for value in values if value is not None}
+    if kinds <= {bool} or kinds <= {str}:
+        return list(values)
+    if kinds <= {int} and all(value is None or abs(value) < 2**63 for value in values):
+        return list(values)
+    if kinds <= {int, float}:
+        return [None if value is None else float(value) for value in values]
+    return [value if value is None or isinstance(value, str) else json.dumps(value) for value in values]

@@ -1,0 +1,69 @@
+"""Trained models of a results folder, by a label or a run's id."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from madbench.errors import StoreError
+from madbench.jobs import WEIGHTS
+from madbench.labels import parse
+from madbench.store.runs import Snapshot, Store
+from madbench.suites import suite_of
+from madbench.suites.addressing import tasks_by_suite
+from madbench.suites.changes import setting_change
+
+if TYPE_CHECKING:
+    from torch import nn
+
+
+def load(run: str | Path, *, tasks: str | Iterable[str] | None = None, results: Path | str = "results") -> nn.Module:
+    """The model of a run that has weights, on the CPU and in eval mode: a module that takes token ids (B, T).
+
+    Language models have their weights; runs of other suites have them with ``keep_weights=True``.
+
+    Args:
+        run: a label with one such run, the first digits of a run's id, or a file of weights.
+        tasks: looks for runs on these tasks alone, which may be suites.
+        results: folder of the run store.
+
+    Raises ``StoreError`` where ``run`` names no finished run, none with weights, or several, and ``TrainingError`` for
+    a damaged file or one that holds no model.
+    """
+    from madbench.training.checkpoints import load_model
+
+    if not Path(run).is_file():
+        chosen = [tasks] if isinstance(tasks, str) else tasks if tasks is None else list(tasks)
+        run = stored_weights(str(run), Snapshot.open(Path(results), create=False), is_of_text=False, tasks=chosen)
+    elif tasks is not None:
+        raise StoreError(f"{run}: a file of one run, of which tasks={tasks!r} chooses nothing")
+    model, _ = load_model(Path(run))
+    return model
+
+
+def stored_weights(name: str, store: Store, is_of_text: bool, tasks: Sequence[str] | None) -> Path:
+    """The file of weights of the run of ``store`` that ``name`` names, a label or the first digits of its id.
+
+    Of language models only with ``is_of_text``, and of ``tasks`` where they are given. Raises ``ConfigError`` for
+    unknown tasks, and ``StoreError`` for no finished run, for one whose weights were not kept, and for several.
+    """
+    results, chosen = store.root, None if tasks is None else tasks_by_suite(tasks)
+    stored = [
+        run for run in store.runs(with_curves=False) if chosen is None or run.job.task in chosen.get(run.job.suite, ())
+    ]
+    stored = [run for run in stored if not is_of_text or suite_of(run.job).takes_corpus]
+    named = [run for run in stored if run.job.id.startswith(name)]
+    named = named or [run for run in stored if run.job.label == str(parse(name))]
+    usable = [run for run in named if store.has_weights(run.job.id)]
+    if not usable and named and not is_of_text:
+        command = "the command that trained it trains it again, and keeps them, with --keep-weights --force"
+        raise StoreError(f"{results}: {name!r} is stored without weights; {command}")
+    if not usable:
+        of_any = "madbench lm" if is_of_text else "madbench run LABEL -t TASK --keep-weights"
+        elsewhere = f"{of_any} trains one, and an unfinished one is in {results}/work/ID/checkpoint.pt"
+        raise StoreError(f"{results}: no finished {'language model' if is_of_text else 'run'} {name!r}; {elsewhere}")
+    if len(usable) > 1:
+        lines = [f"  {run.job.id}  {run.job.task} {setting_change(run.job)}, seed {run.job.seed}" for run in usable]
+        raise StoreError(f"{results}: {len(usable)} runs are {name!r}; name one by its id:\n" + "\n".join(lines))
+    return store.kept_file(usable[0].job.id, WEIGHTS)

@@ -1,0 +1,33 @@
+"""What a job changes of the shipped setting that is nearest to its own."""
+
+from __future__ import annotations
+
+from madbench.jobs import Job
+from madbench.labels import unreadable
+from madbench.suites import suites
+from madbench.tasks import broken_tasks
+
+_SETTING_CHANGES: dict[str, str] = {}
+
+
+def setting_change(job: Job) -> str:
+    """The named setting nearest to the job's, what it changes, and what else the job changes of a shipped profile.
+
+    Of a language model the nearest preset and its changes; of a label or task that is not installed, or is broken, the
+    whole setting.
+    """
+    key = repr((_family_name(job.label), job.task, job.family, job.setting, job.model, job.mixer, job.training))
+    if key not in _SETTING_CHANGES:
+        _SETTING_CHANGES[key] = " ".join(_setting_change(job))
+    return _SETTING_CHANGES[key]
+
+
+def _family_name(label: str) -> str:
+    return label.partition(":")[0] if ":" in label else ""
+
+
+def _setting_change(job: Job) -> list[str]:
+    suite = suites().get(job.suite)
+    if suite is None or unreadable(job.label) or job.task in broken_tasks() or job.task not in suite.tasks():
+        return [f"{key}={value}" for key, value in job.setting.items()]
+    return suite.job_setting(job)

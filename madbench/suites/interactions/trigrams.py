@@ -1,0 +1,97 @@
+"""The skip-trigram bug (G.2.1): what one head of softmax attention completes of phrases of two words, as checks.
+
+A phrase is a verb, a filler and a preposition, and its completion depends on both: keep .. in mind, keep .. at bay. A
+head gives a distribution over completions, l = sum_j softmax_j(f(x_i, x_j)) w(x_j), at the last token, and w(x_j) are
+distributions. A pair of tokens has an effect of its own in HyperAttention, so w is of pairs there: (preposition, verb).
+Completions are a Latin square, v + p mod M, in which no verb and no preposition says anything alone.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+from collections.abc import Iterator
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from madbench.mixers import Check
+
+WORDS = 4  # M, verbs and prepositions each, and completions
+STEPS, RATE = 300, 0.1
+SEEDS = (0, 1, 2)
+
+
+def most_completed(words: int = WORDS) -> int:
+    """How many of the M^2 phrases one head can complete with certainty, by trying all distributions that are certain.
+
+    A mixture of distributions is certain of a word only where all of them are. So a phrase is completed where its verb,
+    its preposition or the filler, at which the head then looks alone, has the right word as its value.
+    """
+    phrases = np.array([*itertools.product(range(words), repeat=2)])
+    right = phrases.sum(1) % words
+    values = np.array([*itertools.product(range(words), repeat=words)])  # a word of each verb, or of each preposition
+    by_verb = values[:, phrases[:, 0]] == right
+    by_preposition = values[:, phrases[:, 1]] == right
+    by_filler = np.arange(words)[:, None] == right
+    completed = by_verb[:, None, None] | by_preposition[None, :, None] | by_filler
+    return int(completed.sum(-1).max())
+
+
+class Phrases(nn.Module):
+    """One head over the tokens of a phrase (verb, filler, preposition): of single tokens, or of pairs with the last."""
+
+    def __init__(self, has_pairs: bool, words: int = WORDS):
+        super().__init__()
+        self.has_pairs, tokens = has_pairs, 2 * words + 1
+        shape = (tokens, tokens) if has_pairs else (tokens,)
+        self.scores = nn.Parameter(torch.randn(words, *shape, dtype=torch.float64))  # f of a preposition
+        self.values = nn.Parameter(torch.randn(*shape, words, dtype=torch.float64))
+
+    def forward(self, phrases: Tensor) -> Tensor:
+        """Phrases (N, 2) of a verb and a preposition -> distributions (N, M)."""
+        verb, preposition = phrases.unbind(1)
+        words = self.scores.shape[0]
+        tokens = torch.stack([verb, torch.full_like(verb, 2 * words), words + preposition], 1)
+        row = preposition[:, None]
+        if self.has_pairs:  # j1 the newer one, or the same
+            first, second = torch.tril_indices(3, 3)
+            pair = tokens[:, first], tokens[:, second]
+            weights, values = self.scores[row, *pair].softmax(1), self.values[pair].softmax(-1)
+        else:
+            weights, values = self.scores[row, tokens].softmax(1), self.values[tokens].softmax(-1)
+        return (weights[..., None] * values).sum(1)
+
+
+@functools.cache
+def learned(has_pairs: bool) -> float:
+    """The mean probability of the right completion after descent on the log-likelihood, of the best seed."""
+    phrases = torch.tensor([*itertools.product(range(WORDS), repeat=2)])
+    right, best = phrases.sum(1) % WORDS, 0.0
+    for seed in SEEDS:
+        with torch.random.fork_rng(), torch.enable_grad():
+            torch.manual_seed(seed)
+            head = Phrases(has_pairs)
+            optimizer = torch.optim.Adam(head.parameters(), lr=RATE)
+            for _ in range(STEPS):
+                probability = head(phrases).gather(1, right[:, None])
+                optimizer.zero_grad()
+                (-probability.log().mean()).backward()
+                optimizer.step()
+            best = max(best, float(probability.detach().mean()))
+    return best
+
+
+def checks() -> Iterator[Check]:
+    """Of one head of order 2 and of order 3."""
+    source = "G.2.1"
+    what = (
+        f"Of {WORDS**2} phrases whose completion no word decides alone, one head of softmax attention completes"
+        f" {most_completed()} with certainty at most: where one is right, another verb or preposition is wrong."
+    )
+    yield Check("skip-trigram bug", what, source, lambda: 1 - most_completed() / WORDS**2, 0.1, is_difference=True)
+    what = "Trained, it gives the right completions a mean probability that stays 0.1 or more below 1, in every seed."
+    yield Check("skip-trigrams learned", what, source, lambda: 1 - learned(False), 0.1, is_difference=True)
+    what = "One head of HyperAttention of order 3, whose values are of pairs, learns all of them."
+    yield Check("pairs of words learned", what, source, lambda: 1 - learned(True), 0.02)

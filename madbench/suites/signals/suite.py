@@ -1,0 +1,282 @@
+"""The signals suite: digits as patches and a multivariate series, read by mixers whose rows see all tokens."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Hashable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from madbench.config import TASKS as TASK_FILES
+from madbench.config import check_at_least, check_numbers, from_mapping
+from madbench.errors import ConfigError, LabelError, did_you_mean
+from madbench.jobs import NOT_AT_DEFAULT, Budget, Fidelity, Job, Precision
+from madbench.labels import family_of, parse
+from madbench.mixers import families_that_see_all, solve
+from madbench.suites.base import Size, Suite
+from madbench.suites.columns import Column
+from madbench.suites.overrides import Plan, content, decided
+from madbench.suites.planning import plan_jobs, unreached_warm_up
+from madbench.suites.profile import Profile, changed
+
+if TYPE_CHECKING:
+    from madbench.tasks.signals import Digits, Series
+
+NAME = "signals"
+TASKS = ("digits", "forecasting")
+"""In the order of their table."""
+
+
+@dataclass(frozen=True)
+class SignalModelConfig:
+    """Shape of the model around the mixer."""
+
+    d_model: int = 32
+    """Width of the residual stream."""
+    n_head: int = 2
+    """Heads of every mixer."""
+    n_layer: int = 2
+    """Blocks; a block is one mixer and one SwiGLU."""
+    mlp_width: int = field(default=0, metadata=NOT_AT_DEFAULT)
+    """Inner width of the SwiGLUs; 0 is 8/3 d_model."""
+    causal: bool = False
+    """Whether a token sees the tokens up to itself, or all of them."""
+
+    def __post_init__(self):
+        check_at_least(self, 1, "d_model", "n_head", "n_layer")
+        check_at_least(self, 0, "mlp_width")
+
+
+@dataclass(frozen=True)
+class SignalTraining:
+    """One optimiser run: AdamW, batches reshuffled every epoch, a linear warm-up and a cosine to zero."""
+
+    betas = (0.9, 0.999)
+    """AdamW's decays of the mean gradient and of the mean squared gradient."""
+
+    learning_rate: float = 3e-3
+    """AdamW's step size at the end of the warm-up."""
+    weight_decay: float = 0.0
+    """Decoupled weight decay on linear maps."""
+    epochs: int = 20
+    """Passes over the training examples."""
+    batch_size: int = 32
+    """Examples of one optimiser step; a last, smaller batch is used too."""
+    warmup_steps: int = 0
+    """Steps in which the learning rate rises linearly."""
+    precision: Precision = "float32"
+    """Arithmetic of matrix products."""
+
+    def __post_init__(self):
+        check_at_least(self, 1, "epochs", "batch_size")
+        check_at_least(self, 0, "warmup_steps")
+        check_numbers(self, "learning_rate", "weight_decay")
+
+
+@dataclass(frozen=True)
+class SignalTask:
+    """How a profile sets up one task."""
+
+    setting: dict[str, Any] = field(default_factory=dict)
+    """Parameters of the task."""
+    training: dict[str, Any] = field(default_factory=dict)
+    """Training settings."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SignalProfile(Profile):
+    """The size of models and tasks, and how long they are trained."""
+
+    folder = TASK_FILES / NAME
+    noun = "signal profile"
+    Model = SignalModelConfig
+    Training = SignalTraining
+    Task = SignalTask
+
+    tasks: dict[str, SignalTask] = field(default_factory=dict)
+    """How each task is set up."""
+
+    def __post_init__(self):
+        super().__post_init__()
+        for task, plan in self.tasks.items():
+            check_task(task, "tasks: ")
+            self.setting(task)
+            self.check_training(plan.training, f"training of {task}")
+
+    def plan(self, task: str) -> SignalTask:
+        """How the task is set up."""
+        return self.tasks.get(task, SignalTask())
+
+    def setting(self, task: str) -> dict[str, Any]:
+        """The setting of a task, as the mapping of its fields."""
+        return dataclasses.asdict(_setting(task, self.plan(task).setting))
+
+    def training_config(self, task: str, precision: Precision) -> SignalTraining:
+        """The optimiser run of a task."""
+        values = {**self.training, **self.plan(task).training, "precision": precision}
+        return from_mapping(SignalTraining, values, f"training of {task}")
+
+    def training_changes(self, job: Job) -> list[str]:
+        training = vars(self.training_config(job.task, job.training.precision))
+        return [
+            *changed("training", vars(job.training), training),
+            *changed(f"tasks.{job.task}.setting", job.setting, self.setting(job.task)),
+        ]
+
+
+def plan(
+    labels: Iterable[str],
+    profile: SignalProfile,
+    *,
+    seeds: Sequence[int] = (0,),
+    tasks: Iterable[str] | None = None,
+    fidelity: Fidelity = "corrected",
+    budget: Budget = "strict",
+    precision: Precision = "float32",
+) -> Plan:
+    """The jobs in the order label, task, seed, none twice.
+
+    Raises ``LabelError`` for a label that cannot see all tokens where it has to, ``BudgetError`` for one without ranks.
+    """
+    chosen = list(TASKS if tasks is None else tasks)
+    for task in chosen:
+        check_task(task)
+
+    def planned(profile: SignalProfile, labels: Sequence[str]) -> list[Job]:
+        if not profile.model_config().causal:
+            for label in labels:
+                _check_sees_all(str(parse(label)))
+        runs = [
+            (task, setting, _setting(task, setting).length, profile.training_config(task, precision), "")
+            for task in chosen
+            for setting in [profile.setting(task)]
+        ]
+        return plan_jobs(NAME, labels, profile, runs, budget, fidelity)
+
+    return decided(profile, labels, seeds, planned, trained, spelled)
+
+
+def _check_sees_all(label: str) -> None:
+    if not getattr(family_of(label), "is_bidirectional", False):
+        able = families_that_see_all()
+        raise LabelError(
+            f"{label} sees earlier tokens only; those of {able} see all; model.causal=true trains it as it is"
+        )
+
+
+def check_task(task: str, where: str = "") -> None:
+    """Raises ``ConfigError``, opened by ``where``, for a task that there is not."""
+    if task not in TASKS:
+        raise ConfigError(f"{where}unknown task {task!r}{did_you_mean(task, TASKS)}")
+
+
+def trained(job: Job) -> Hashable:
+    """What a job trains but for the seed; of a schedule the rates that tell it from any other."""
+    from madbench.models.blocks import swiglu_width
+
+    setting, config, steps = setting_of(job), job.training, total_steps(job)
+    rates = [scheduled_rate(config, step, steps) for step in (0, min(1, steps - 1), steps - 1)]
+    changes = {
+        "warmup_steps": rates,
+        "mlp_width": swiglu_width(job.model.d_model, job.model.mlp_width),
+        **spelled(job),
+    }
+    return content(job, job.model.d_model, setting.length, changes, is_shorter=False)
+
+
+def spelled(job: Job) -> dict[str, Any]:
+    """The training settings of which several values train the same, each at the one that stands for them."""
+    return {"batch_size": min(job.training.batch_size, setting_of(job).num_train_examples)}
+
+
+def setting_of(job: Job) -> Digits | Series:
+    """The task setting of a job."""
+    return _setting(job.task, job.setting)
+
+
+def _setting(task: str, mapping: dict[str, Any]) -> Digits | Series:
+    from madbench.tasks.signals import KINDS
+
+    return from_mapping(KINDS[task], mapping, f"setting of {task}")
+
+
+def total_steps(job: Job) -> int:
+    """Optimiser steps of a job."""
+    return job.training.epochs * math.ceil(setting_of(job).num_train_examples / job.training.batch_size)
+
+
+def scheduled_rate(config: SignalTraining, step: int, total_steps: int) -> float:
+    """A linear warm-up, then a cosine to zero."""
+    if step < config.warmup_steps:
+        return config.learning_rate * (step + 1) / (config.warmup_steps + 1)
+    done = (step - config.warmup_steps) / (total_steps - config.warmup_steps)
+    return 0.5 * config.learning_rate * (1 + math.cos(math.pi * done))
+
+
+def size(job: Job) -> Size:
+    """Mixers by their own formula, SwiGLUs and maps as matrix products."""
+    from madbench.models.blocks import swiglu_width
+
+    setting, model, config = setting_of(job), job.model, job.training
+    d_model, outputs = model.d_model, setting.classes or setting.channels - 1
+    mixer = solve(job.label, d_model, model.n_head, setting.length, job.budget, **job.mixer)
+    swiglu = 3 * d_model * swiglu_width(d_model, model.mlp_width)
+    parameters = (setting.channels + 1) * d_model + d_model + (d_model + 1) * outputs
+    parameters += model.n_layer * (mixer.total + swiglu + 2 * d_model)
+    of_mixer = mixer.flops_per_token(setting.length, **({} if model.causal else {"causal": False}))
+    flops = model.n_layer * (of_mixer + 2 * swiglu) + 2 * d_model * (setting.channels + outputs)
+    judged = config.epochs * setting.num_validation_examples + setting.num_test_examples
+    return Size(
+        parameters=parameters,
+        steps=total_steps(job),
+        seq_len=setting.length,
+        sequences_per_step=min(config.batch_size, setting.num_train_examples),
+        flops_per_token=flops,
+        trained_tokens=config.epochs * setting.num_train_examples * setting.length,
+        evaluated_tokens=judged * setting.length,
+    )
+
+
+class SignalSuite(Suite):
+    """Digits, by the share that is told right, and a series, by the share of its variance that is foretold."""
+
+    name = NAME
+    title = "Images and series"
+    Profile = SignalProfile
+    default = "quick"
+    trial = "madbench.suites.signals.trial:SignalTrial"
+    scoring = "madbench.suites.signals.scores:SignalScoring"
+    place = 3
+    not_inspected = "is of real numbers, whose tokens have no ids"
+    measure = "accuracy, or the share of the variance that is foretold, in percent"
+    judged_by = ("score", "score {:.3f}", "{:.1%}")
+    plan, trained, size = map(staticmethod, (plan, trained, size))
+
+    def tasks(self) -> Sequence[str]:
+        return TASKS
+
+    def task_column(self, task: str) -> Column:
+        from madbench.tasks.signals import KINDS
+
+        kind = KINDS[task]
+        if kind.classes:
+            return dataclasses.replace(super().task_column(task), heading=kind.heading, title=kind.title)
+        axis, words = "variance foretold, %", "percentage points of the variance"
+        limits = (-math.inf, 100.0)
+        return Column(task, kind.heading, 1, "higher", limits, "-", 0.1, title=kind.title, axis=axis, difference=words)
+
+    def about_task(self, task: str) -> str:
+        from madbench.tasks.signals import KINDS
+
+        return KINDS[task].description
+
+    def unreached(self, job: Job) -> str:
+        return unreached_warm_up(total_steps(job), job.training.warmup_steps)
+
+    def check_profile(self, profile: SignalProfile) -> tuple[str, set[int]]:
+        lengths = {_setting(task, profile.setting(task)).length for task in TASKS}
+        return f"{len(TASKS)} runs a label", lengths
+
+
+SUITE = SIGNALS = SignalSuite()

@@ -1,0 +1,112 @@
+"""A job of the signals suite ready to train: data on the device, an evaluation an epoch."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from madbench.jobs import Job
+from madbench.models.signals import SignalLoss, SignalModel
+from madbench.suites.signals.suite import scheduled_rate, setting_of, total_steps
+from madbench.suites.trial import Interval, Trial, mixer_maker
+from madbench.tasks.base import SPLITS
+from madbench.text.corpus import Corpus
+
+EVALUATION_BATCH = 256
+
+
+class SignalTrial(Trial):
+    """Batches reshuffled every epoch, a row an epoch, the score of the trained model on the test examples."""
+
+    Loss = SignalLoss
+    streams = ("init", "data", "order")
+    clip = None
+    is_kept = False
+
+    def open(self, corpora: Mapping[str, Corpus]) -> None:
+        self.setting, config = setting_of(self.job), self.job.training
+        seed = self.job.derived_seed("data")
+        self.data = {
+            split: tuple(torch.from_numpy(array).to(self.device) for array in self.setting.data(split, seed))
+            for split in SPLITS
+        }
+        self.steps = total_steps(self.job)
+        self.steps_per_epoch = self.steps // config.epochs
+        examples = self.setting.num_train_examples
+        self.batch_shape = (min(config.batch_size, examples, self.micro_batch or examples), self.setting.length)
+        self._epoch, self._order = -1, np.empty(0, np.int64)
+
+    @property
+    def mixer(self) -> nn.Module:
+        return self.model.backbone.layers[0]
+
+    @staticmethod
+    def build(job: Job, path: str = "auto") -> SignalModel:
+        setting, config = setting_of(job), job.model
+        make_mixer = mixer_maker(job, setting.length, path, causal=config.causal)
+        outputs = setting.classes or setting.channels - 1
+        with torch.random.fork_rng():
+            torch.manual_seed(job.derived_seed("init"))
+            shape = (setting.channels, outputs, setting.horizon, config.d_model, config.n_layer)
+            return SignalModel(*shape, make_mixer, config.mlp_width)
+
+    @staticmethod
+    def examples(job: Job, count: int, corpora: Mapping[str, Corpus]) -> Tensor:
+        return torch.from_numpy(setting_of(job).data("test", job.derived_seed("data"))[0][:count])
+
+    @staticmethod
+    def random_batch(job: Job, size: int, length: int, device: str) -> tuple[Tensor, ...]:
+        setting = setting_of(job)
+        x = torch.randn(size, length, setting.channels, device=device)
+        if setting.classes:
+            return x, torch.randint(setting.classes, (size,), device=device)
+        return x, torch.randn(size, setting.horizon, setting.channels - 1, device=device)
+
+    def micro_batches(self, step: int) -> Iterator[tuple[tuple[Tensor, Tensor], float]]:
+        epoch, within = divmod(step, self.steps_per_epoch)
+        examples, size = self.setting.num_train_examples, self.job.training.batch_size
+        if epoch != self._epoch:
+            self._epoch = epoch
+            self._order = np.random.default_rng([self.job.derived_seed("order"), epoch]).permutation(examples)
+        mine = self.world.share(self._order[within * size : (within + 1) * size])
+        for part in np.array_split(mine, math.ceil(len(mine) / self.batch_shape[0])):
+            index = torch.from_numpy(part).to(self.device)
+            yield tuple(array[index] for array in self.data["train"]), len(part) / len(mine)
+
+    def learning_rate(self, step: int) -> float:
+        return scheduled_rate(self.job.training, step, self.steps)
+
+    def has_row(self, step: int) -> bool:
+        return step % self.steps_per_epoch == 0
+
+    def row(self, interval: Interval) -> dict[str, float]:
+        row = {"epoch": interval.step // self.steps_per_epoch, "step": interval.step, "train_loss": interval.mean_loss}
+        return row | self._scores("validation")
+
+    def progress(self, row: Mapping[str, float]) -> dict[str, Any]:
+        return {"accuracy": row["validation_score"]}
+
+    def finish(self, curve: Sequence[Mapping[str, float]]) -> dict[str, float]:
+        """``score`` is the share of digits told right, or of the variance of what comes next that is foretold."""
+        metrics = self._scores("test")
+        ceiling = self.setting.ceiling(self.job.derived_seed("data"))
+        return metrics | {"score": metrics["test_score"], "ceiling": ceiling}
+
+    @torch.inference_mode()
+    def _scores(self, split: str) -> dict[str, float]:
+        self.model.eval()
+        inputs, targets = self.data[split]
+        with self.autocast:
+            told = torch.cat([self.model(x).float() for x in inputs.split(EVALUATION_BATCH)])
+        self.model.train()
+        if targets.is_floating_point():
+            loss = (told - targets).double().square().mean()
+            score = 1 - loss / targets.double().square().mean()
+        else:
+            loss, score = nn.functional.cross_entropy(told, targets), (told.argmax(-1) == targets).double().mean()
+        return {f"{split}_loss": float(loss), f"{split}_score": float(score)}

@@ -1,0 +1,112 @@
+"""A multivariate series whose channels follow each other at lags of their own: what comes next?"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
+
+from madbench.config import check_at_least
+from madbench.errors import ConfigError
+from madbench.tasks.base import SPLITS, Split
+
+if TYPE_CHECKING:
+    import numpy as np
+
+BURN_IN = 4  # times the longest lag, before a window begins
+
+
+@dataclass(frozen=True)
+class Series:
+    """Windows of x_t[c] = a_c x_{t - l_c}[p(c)] + noise, a vector autoregression with one coupling a channel.
+
+    The permutation p, the lags l_c, from ``horizon`` to ``longest_lag`` and all different, and the signs of a_c are
+    drawn once, by ``world``. As no lag is shorter than the horizon, the best forecast is a_c times one number of the
+    window, and its error the noise alone. A token is a moment: the channels, in units of their standard deviation, and
+    1 at the ``horizon`` moments at the end that are to be told, where the channels are zero.
+    """
+
+    heading: ClassVar[str] = "Forecasting"
+    title: ClassVar[str] = "multivariate series"
+    description: ClassVar[str] = "The next moments of a series whose channels follow each other at lags of their own."
+    chance: ClassVar[float] = 0.0
+    classes: ClassVar[int] = 0
+
+    window: int = 32
+    """Moments that are known."""
+    horizon: int = 4
+    """Moments to be told."""
+    num_channels: int = 4
+    """Channels of the series."""
+    longest_lag: int = 24
+    """Lags of the channels are at most this."""
+    coupling: float = 0.95
+    """|a_c|, below 1."""
+    world: int = 0
+    """Draws couplings, lags and signs."""
+    num_train_examples: int = 2000
+    """Windows to train on."""
+    num_validation_examples: int = 200
+    """Windows that the curve is measured on."""
+    num_test_examples: int = 500
+    """Windows the reported number is measured on."""
+
+    def __post_init__(self):
+        check_at_least(self, 1, "horizon", "num_channels", *(f"num_{split}_examples" for split in SPLITS))
+        if not 0 < self.coupling < 1:
+            raise ConfigError(f"coupling must be above 0 and below 1, got {self.coupling}")
+        if self.longest_lag > self.window:
+            raise ConfigError(f"longest_lag {self.longest_lag} exceeds the window of {self.window}")
+        if self.longest_lag - self.horizon + 1 < self.num_channels:
+            raise ConfigError(
+                f"{self.num_channels} channels need as many lags from horizon {self.horizon} to longest_lag"
+                f" {self.longest_lag}"
+            )
+
+    def count(self, split: Split) -> int:
+        """Number of windows in ``split``."""
+        return getattr(self, f"num_{split}_examples")
+
+    @property
+    def length(self) -> int:
+        """Tokens of an input."""
+        return self.window + self.horizon
+
+    @property
+    def channels(self) -> int:
+        """Numbers of a token."""
+        return self.num_channels + 1
+
+    def couplings(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """By channel c the channel p(c) that it follows, the lag l_c and the weight a_c."""
+        import numpy as np
+
+        rng = np.random.default_rng([self.world, 2602])
+        lags = rng.choice(np.arange(self.horizon, self.longest_lag + 1), self.num_channels, replace=False)
+        return rng.permutation(self.num_channels), lags, self.coupling * rng.choice([-1.0, 1.0], self.num_channels)
+
+    def data(self, split: Split, seed: int) -> tuple[np.ndarray, np.ndarray]:
+        """Tokens, float32 (N, T, C + 1), and what comes next, float32 (N, horizon, C)."""
+        import numpy as np
+
+        followed, lags, weights = self.couplings()
+        rng = np.random.default_rng([seed, SPLITS.index(split), 28])
+        before = BURN_IN * self.longest_lag
+        noise = rng.standard_normal((before + self.length, self.count(split), self.num_channels))
+        x = noise * (1 - self.coupling**2) ** 0.5
+        x[: self.longest_lag] = noise[: self.longest_lag]  # of variance one, which every channel then keeps
+        for t in range(self.longest_lag, len(x)):
+            x[t] += weights * x[t - lags, :, followed].T
+        windows = x[before:].swapaxes(0, 1).astype(np.float32)
+        tokens = np.zeros((len(windows), self.length, self.channels), np.float32)
+        tokens[:, : self.window, :-1], tokens[:, self.window :, -1] = windows[:, : self.window], 1.0
+        return tokens, windows[:, self.window :]
+
+    def ceiling(self, seed: int) -> float:
+        """The share of the variance of the test windows that the best forecast explains."""
+        import numpy as np
+
+        tokens, targets = self.data("test", seed)
+        followed, lags, weights = self.couplings()
+        moments = np.arange(self.horizon)[:, None] + self.window - lags
+        best = weights * tokens[:, moments, followed]
+        return float(1 - np.square(targets - best).mean() / np.square(targets).mean())

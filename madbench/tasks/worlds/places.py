@@ -1,0 +1,41 @@
+"""Places on a ring: distances, sinusoidal embeddings, and couplings that give any effect of a shift."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from numpy import ndarray as Array
+
+
+def ring(size: int) -> Array:
+    """Distances (N, N) on a ring of N places."""
+    apart = abs(np.subtract.outer(np.arange(size), np.arange(size)))
+    return np.minimum(apart, size - apart)
+
+
+def sinusoids(size: int) -> Array:
+    """The orthogonal sinusoidal embedding (N, N) of N places, N even; every row has the squared norm N / 2 (eq. 16).
+
+    Entry 0 is 1 / sqrt 2, entries 2 k - 1 and 2 k are sine and cosine of 2 pi k n / N, the last is cos(pi n) / sqrt 2.
+    """
+    n, rows = np.arange(size), np.empty((size, size))
+    for k in range(size // 2 + 1):
+        angle = 2 * np.pi * k * n / size
+        if k:
+            rows[:, 2 * k - 1] = np.sin(angle) if 2 * k < size else np.cos(angle) / math.sqrt(2)
+        if 2 * k < size:
+            rows[:, 2 * k] = np.cos(angle) if k else 1 / math.sqrt(2)
+    return rows
+
+
+def wave_couplings(effect: Array) -> Array:
+    """C (N, N) with p_m C p_n = f[m - n] for the sinusoidal p, from f (N,) of any shape, even N (Theorem B.6)."""
+    size = len(effect)
+    spectrum = np.fft.fft(effect) / size
+    c = np.zeros((size, size))
+    c[0, 0], c[-1, -1] = 2 * spectrum[0].real, 2 * spectrum[size // 2].real
+    for k in range(1, size // 2):
+        a, b = 2 * spectrum[k].real, -2 * spectrum[k].imag
+        c[2 * k - 1 : 2 * k + 1, 2 * k - 1 : 2 * k + 1] = [[a, b], [-b, a]]
+    return c

@@ -1,0 +1,83 @@
+"""The bytes of a text as its tokens, and what every tokenizer has in common."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+from collections.abc import Iterable
+from pathlib import Path
+
+import numpy as np
+
+from madbench.errors import ConfigError
+from madbench.text.documents import valid_unicode
+
+FILE = "tokenizer.json"  # in the format of Hugging Face's tokenizers
+
+
+class Tokenizer:
+    """Text to token ids and back, without loss: here every byte of the UTF-8 text is a token; 257 ids.
+
+    The last id is the end of text, which no text contains.
+    """
+
+    pattern = ""  # regular expression of the pieces that text is cut into first; tokens do not cross them
+    note = ""  # what it may change of a text, for the manifest
+
+    def __init__(self, spec: str = "bytes", tokens: Iterable[bytes] = tuple(bytes([byte]) for byte in range(256))):
+        self.spec = spec  # ``bytes``, ``gpt2``, ``bpe:N`` or ``hf-tokenizer:FOLDER``
+        self.tokens = tuple(tokens)  # UTF-8 bytes of every id but the last; a token may hold part of a character
+        self.end_of_text = len(self.tokens)  # the id that follows every document
+        self.vocab_size = len(self.tokens) + 1  # the end of text included
+        self.dtype = np.dtype("<u2" if self.vocab_size <= 1 << 16 else "<u4")  # the smallest that holds every id
+
+    @functools.cached_property
+    def digest(self) -> str:
+        """SHA-256 of everything that decides the ids of a text, 64 hexadecimal digits."""
+        sha256 = hashlib.sha256()
+        for part in (self.pattern.encode(), *self.tokens):
+            sha256.update(len(part).to_bytes(8, "little") + part)
+        return sha256.hexdigest()
+
+    def encode(self, text: str) -> np.ndarray:
+        """The ids (N,) of ``text`` in :attr:`dtype`. A lone surrogate, which is no character, counts as U+FFFD."""
+        return self._ids(valid_unicode(text)).astype(self.dtype, copy=False)
+
+    def _ids(self, text: str) -> np.ndarray:
+        return np.frombuffer(text.encode(), np.uint8)
+
+    def decode(self, ids: Iterable[int]) -> str:
+        """The text of ``ids``; U+FFFD where their bytes are no UTF-8, nothing for the end of text."""
+        return b"".join(self.tokens[i] for i in ids if i != self.end_of_text).decode("utf-8", "replace")
+
+    def token_bytes(self) -> np.ndarray:
+        """UTF-8 bytes of every id, uint16 (vocab_size,); 0 for the end of text."""
+        return np.array([*map(len, self.tokens), 0], np.uint16)
+
+    def save(self, folder: Path) -> None:
+        """Writes into ``folder``, atomically, what the tokenizer cannot be made again without; of most nothing."""
+
+
+def read_file(path: Path, where: Path | str) -> bytes:
+    """The content of a file that ``where`` names in an error."""
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise ConfigError(f"{where}: cannot be read: {error.strerror.lower()}") from error
+
+
+# GPT-2's way to write bytes as text: a printable Latin-1 character is its byte, U+0100 and on are the others.
+_PRINTABLE = [byte for byte in range(256) if chr(byte).isprintable() and byte != ord(" ")]
+_CHARACTERS = {chr(byte): byte for byte in _PRINTABLE}
+_CHARACTERS |= {chr(256 + i): byte for i, byte in enumerate(sorted(set(range(256)).difference(_PRINTABLE)))}
+_TEXTS = {byte: character for character, byte in _CHARACTERS.items()}
+
+
+def bytes_of(token: str) -> bytes:
+    """The bytes that a token of a byte-level vocabulary stands for; ``KeyError`` for other letters."""
+    return bytes(_CHARACTERS[character] for character in token)
+
+
+def text_of(token: bytes) -> str:
+    """Bytes as a token of a byte-level vocabulary writes them."""
+    return "".join(_TEXTS[byte] for byte in token)

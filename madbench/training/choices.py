@@ -1,0 +1,106 @@
+"""Multiple choice on the validation text of a corpus: an evaluation of language models that needs nothing else.
+
+A question is a context of tokens and four continuations of equal length, of which the model should find the true one
+the likeliest. It is scored as lm-evaluation-harness does: ``acc`` takes the sum of log-probabilities, ``acc_norm`` that
+sum over the bytes of the continuation. The questions of a text and a length are the same for every label and seed.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from torch import nn
+
+from madbench.errors import ConfigError
+from madbench.models.likelihood import log_likelihoods
+from madbench.suites.base import MICRO_BATCH_TOKENS
+from madbench.text.corpus import Corpus, window_count
+
+MEASUREMENT = "benchmark"
+"""The name of measurements of tasks of text, whoever asked the questions; ``task`` and ``shots`` are their settings."""
+QUESTIONS = 200
+CHOICES = 4
+SHORTEST = 16  # tokens of a window
+
+
+@dataclass(frozen=True)
+class Questions:
+    """Questions of one task."""
+
+    contexts: np.ndarray  # ids (N, C)
+    choices: np.ndarray  # ids (N, CHOICES, L)
+    answers: np.ndarray  # of the true one, (N,)
+
+
+def continuation(tokens: np.ndarray, starts: np.ndarray, seq_len: int, rng: np.random.Generator) -> Questions:
+    """What a text goes on with, against the same number of tokens from other places of it."""
+    length = seq_len // 8
+    rows = np.lib.stride_tricks.sliding_window_view(tokens, seq_len)[starts].astype(np.int64)
+    elsewhere = rng.integers(len(tokens) - length, size=(len(starts), CHOICES - 1))
+    others = np.lib.stride_tricks.sliding_window_view(tokens, length)[elsewhere].astype(np.int64)
+    return _mixed(rows[:, :-length], rows[:, -length:], others, rng)
+
+
+def repetition(tokens: np.ndarray, starts: np.ndarray, seq_len: int, rng: np.random.Generator) -> Questions:
+    """What follows in a passage whose beginning comes a second time, against other places of the passage."""
+    length = seq_len // 8
+    passage = 2 * (seq_len - length) // 3
+    begun = seq_len - length - passage  # tokens of the second time
+    rows = np.lib.stride_tricks.sliding_window_view(tokens, passage)[starts].astype(np.int64)
+    places = np.delete(np.arange(passage - length + 1), begun)
+    chosen = np.stack([rng.choice(places, CHOICES - 1, replace=False) for _ in starts])
+    others = np.stack([np.stack([row[at : at + length] for at in of_row]) for row, of_row in zip(rows, chosen)])
+    return _mixed(np.concatenate((rows, rows[:, :begun]), 1), rows[:, begun : begun + length], others, rng)
+
+
+TASKS: dict[str, Callable[[np.ndarray, np.ndarray, int, np.random.Generator], Questions]] = {
+    "continuation": continuation,
+    "repetition": repetition,
+}
+
+
+def _mixed(contexts: np.ndarray, true: np.ndarray, others: np.ndarray, rng: np.random.Generator) -> Questions:
+    """The true continuation at a place drawn evenly, among the others."""
+    answers = rng.permutation(np.arange(len(true)) % CHOICES)
+    choices = np.stack([np.insert(row, place, answer, axis=0) for row, place, answer in zip(others, answers, true)])
+    return Questions(contexts, choices, answers)
+
+
+def questions(task: str, corpus: Corpus, seq_len: int, count: int = QUESTIONS) -> Questions:
+    """``count`` questions of ``task``, each of ``seq_len`` tokens with its answer, from places evenly spread.
+
+    Raises ``ConfigError`` for a text or a length that is too short.
+    """
+    if seq_len < SHORTEST:
+        raise ConfigError(f"seq_len {seq_len}: a question of {task} needs at least {SHORTEST} tokens")
+    tokens = corpus.tokens("val")
+    starts = np.arange(count, dtype=np.int64) * window_count("val", len(tokens), seq_len) // count
+    return TASKS[task](tokens, starts, seq_len, np.random.default_rng([seq_len, count]))
+
+
+def score(
+    model: nn.Module, asked: Questions, bytes_of_token: np.ndarray | None, device: str, autocast: Any
+) -> dict[str, float]:
+    """``acc`` and, where the bytes of tokens (V,) are known, ``acc_norm``, from 0 to 1, with their standard errors.
+
+    ``model`` is a :class:`madbench.models.gpt.GPT`, on ``device``.
+    """
+    count, _, length = asked.choices.shape
+    pairs = [(context, choice) for context, of_one in zip(asked.contexts, asked.choices) for choice in of_one]
+    requests = [(context.tolist(), choice.tolist()) for context, choice in pairs]
+    memory = {"device": device, "autocast": autocast, "batch_tokens": MICRO_BATCH_TOKENS}
+    sums = np.empty(len(requests))
+    for place, answer in log_likelihoods(model, requests, seq_len=asked.contexts.shape[1] + length, **memory):
+        sums[place] = answer.log_p
+    scores = {"acc": sums.reshape(count, CHOICES)}
+    if bytes_of_token is not None:
+        scores["acc_norm"] = scores["acc"] / np.maximum(bytes_of_token[asked.choices].sum(-1, dtype=np.int64), 1)
+    values: dict[str, float] = {}
+    for name, likelihoods in scores.items():
+        share = float((likelihoods.argmax(1) == asked.answers).mean())
+        values |= {name: share, f"{name}_stderr": math.sqrt(share * (1 - share) / max(1, count - 1))}
+    return values

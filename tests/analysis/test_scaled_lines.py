@@ -1,0 +1,79 @@
+"""Lines of claims that are shares of published accuracies, scaled to what there is to learn at a profile."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import replace
+
+import pandas as pd
+import pytest
+
+from madbench.analysis.claims import CLAIMS, HYPERMLP, published_way
+from madbench.analysis.findings import findings
+from madbench.analysis.findings_table import explanation, findings_table
+from madbench.suites.language.suite import LOSS
+from madbench.suites.mad.suite import AVERAGE, MAD_TASKS, MadProfile
+from madbench.tasks import heuristic, make_setting
+from quick_noise import QUICK_NOISE
+from score_frames import lost, scored
+
+BY_NAME = {claim.name: claim for claim in CLAIMS}
+QUICK = QUICK_NOISE.columns
+GAINS = {"R-12o!": [70.0, 71.0, 69.0], "R-12!": [40.0, 41.0, 39.0]}
+
+
+def of(found, name, quantity=AVERAGE):
+    return next(one for one in found if (one.claim.name, one.quantity) == (name, quantity))
+
+
+def quick(values) -> pd.DataFrame:
+    frame = scored(values, MAD_TASKS)
+    return frame.assign(noise=[QUICK.get(name) for name in frame.column])
+
+
+def test_a_line_is_the_same_share_of_the_way_from_the_heuristic_to_the_ceiling_as_in_the_paper():
+    way = sum(QUICK[task].ceiling - QUICK[task].heuristic for task in MAD_TASKS) / 6
+    lag = of(findings(quick(GAINS)), "lag")
+    unscaled = of(findings(quick(GAINS), scales=False), "lag")
+    assert unscaled.line == lag.published_line == pytest.approx((81.82 - 46.27) / 2)
+    assert lag.line == pytest.approx(unscaled.line * way / published_way(AVERAGE)) and lag.line < unscaled.line
+    assert math.isnan(unscaled.published_line) and lag.published == unscaled.published
+    assert lag.published_agrees and unscaled.published_agrees
+
+
+def test_without_a_known_heuristic_a_line_is_in_the_papers_points():
+    lag = of(findings(scored(GAINS, MAD_TASKS)), "lag")
+    assert lag.line == pytest.approx((81.82 - 46.27) / 2) and math.isnan(lag.published_line)
+
+
+def test_margins_scale_and_what_a_user_names_and_losses_do_not():
+    values = {"R-pc": [70.0, 70.5, 70.2], "S-pc": [70.1, 70.4, 70.0]}
+    softmax = of(findings(quick(values)), "softmax")
+    assert abs(softmax.line) < abs(softmax.published_line) and softmax.line < 0
+    own = replace(BY_NAME["softmax"], within=2.0)
+    (found,) = (one for one in findings(quick(values), claims=[own]) if one.quantity == AVERAGE)
+    assert found.line == -2.0 and math.isnan(found.published_line)
+    of_loss = of(findings(lost({"R-12o!": [3.0, 3.1, 3.05], "R-12!": [5.0, 5.1, 5.2]})), "lag", LOSS)
+    assert math.isnan(of_loss.published_line)
+
+
+def test_what_is_printed_says_both_lines_and_how_they_scale():
+    rows = [of(findings(quick(GAINS)), "lag")]
+    table = findings_table(rows)
+    (record,) = table.records()
+    assert record["published_line"] == pytest.approx(17.775) and record["line"] < 17
+    assert "in the paper's points)" in record["reason"] and "--unscaled" in table.notes
+    assert any("in the paper's points)" in text for _, text in explanation(rows))
+    (plain,) = findings_table([of(findings(scored(GAINS, MAD_TASKS)), "lag")]).records()
+    assert plain["published_line"] is None
+    json.dumps(record)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("task", ["compression", "in_context_recall", "noisy_in_context_recall"])
+def test_the_papers_heuristics_are_those_of_profile_full(task):
+    settings = MadProfile.load("full", ()).settings(task)
+    own = [100 * heuristic(task, make_setting(task, setting, task)) for setting in settings]
+    assert HYPERMLP.heuristics[task] == pytest.approx(sum(own) / len(own), abs=0.06)
+    assert set(HYPERMLP.heuristics) == set(MAD_TASKS)

@@ -1,0 +1,123 @@
+from __future__ import annotations
+
+import functools
+import math
+from contextlib import ExitStack
+from dataclasses import replace
+
+import pytest
+
+from madbench.bench import again as again_module
+from madbench.bench.again import Repeat, draw, main
+from madbench.jobs import Record
+from madbench.store.archive import pack
+from madbench.store.runs import Run, Store
+from madbench.suites.mad.suite import MAD
+from madbench.training.loop import train
+from stored_samples import RECORD, make_job
+
+PROFILE = """\
+description: A few steps of two tasks.
+comparable_with_paper: false
+difficulty: baseline
+precision: float32
+learning_rates: [1.0e-3]
+weight_decays: [0.0]
+model: {d_model: 16}
+training: {batch_size: 16, epochs: 1}
+tasks:
+  compression:
+    setting: {seq_len: 8, num_train_examples: 32, num_validation_examples: 32, num_test_examples: 32}
+  memorization:
+    setting: {seq_len: 8, num_validation_examples: 32, num_test_examples: 32}
+"""
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory) -> Store:
+    """Two labels with two seeds of two tasks, trained alone, and two more seeds of one that shared a step."""
+    folder = tmp_path_factory.mktemp("trained")
+    (folder / "tiny.yaml").write_text(PROFILE)
+    profile = MAD.Profile.load(str(folder / "tiny.yaml"))
+    tasks = ("compression", "memorization")
+    jobs = MAD.jobs(["S", "R-12o!"], profile, tasks=tasks, seeds=(0, 1))
+    together = MAD.jobs(["S"], profile, tasks=("compression",), seeds=(2, 3))
+    store = Store.open(folder / "results")
+    run_here([*([job] for job in jobs), together], store, functools.partial(train, threads=1, stacking="always"))
+    return store
+
+
+def run_here(groups, store, training, on_event=lambda event: None, **_) -> None:
+    """Trains the jobs without a result in this process."""
+    for group in groups:
+        if group := store.missing(group):
+            with ExitStack() as claims:
+                works = [claims.enter_context(store.claim(job)) for job in group]
+                for job, record in zip(group, training(group, works, lambda *_: None)):
+                    store.finish(job, record)
+                    on_event({"event": "finished", "job": job})
+
+
+def test_runs_trained_again_in_another_process_are_equal_to_the_last_bit(trained, capsys):
+    """Also those that shared a step, which are trained together again."""
+    assert max(len(group) for group in draw(trained, 1, 0)) == 1
+    main([str(trained.root), "--share", "1", "--group"])
+    rows = capsys.readouterr().out.splitlines()[2:]
+    assert [row.split(" | ")[:4] for row in rows] == [
+        ["| compression", "6", "6", "0"],
+        ["| memorization", "4", "4", "0"],
+    ]
+
+
+def test_another_number_is_named_and_what_is_kept_is_not_trained_again(trained, tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(again_module, "run_jobs", run_here)
+    again = Store.open(tmp_path / "again")
+    altered = next(run for run in trained.runs() if run.job.task == "memorization" and run.job.seed == 1)
+    metrics = altered.record.metrics | {"accuracy": altered.record.metrics["accuracy"] + 0.25}
+    again.finish(altered.job, replace(altered.record, metrics=metrics))
+    main([str(trained.root), "--share", "1", "--keep", str(again.root)])
+    shown = capsys.readouterr()
+    assert "| memorization | 4 | 3 | 0.25 |" in shown.out
+    old, new = altered.record.metrics["accuracy"], metrics["accuracy"]
+    assert f"{altered.job.id} {altered.job.label} memorization seed 1: accuracy {old}, again {new}" in shown.out
+    assert "[8/8]" in shown.err and "[1/8]" not in shown.err
+
+
+def test_an_archive_is_read_as_a_folder_is(trained, tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(again_module, "run_jobs", run_here)
+    (job,) = [
+        run.job for run in trained.runs() if (run.job.label, run.job.task, run.job.seed) == ("S", "memorization", 0)
+    ]
+    pack(trained, [job.id], tmp_path / "runs.tar.xz")
+    main([str(tmp_path / "runs.tar.xz"), "--share", "1"])
+    assert "| memorization | 1 | 1 | 0 |" in capsys.readouterr().out
+
+
+def test_a_share_is_drawn_and_the_seed_decides_which(tmp_path):
+    store = Store.open(tmp_path / "results")
+    for seed in range(20):
+        store.finish(make_job(seed), RECORD)
+    store.finish(make_job(20), Record("failed", error="out of memory"))
+    drawn = [[run.job.id for (run,) in draw(store, 0.25, seed)] for seed in (0, 0, 1)]
+    assert [len(ids) for ids in drawn] == [5, 5, 5]
+    assert drawn[0] == drawn[1] != drawn[2]
+    assert make_job(20).id not in {run.job.id for (run,) in draw(store, 1, 0)}
+
+
+@pytest.mark.parametrize(
+    ("again", "difference"),
+    [
+        (Record("finished", {"loss": 1.5, "nothing": math.nan}), 0.5),
+        (Record("finished", {"loss": 1.0, "nothing": math.nan}), 0),
+        (Record("finished", {"loss": 1.0}), math.inf),
+        (Record("diverged", {"loss": 1.0, "nothing": math.nan}), math.inf),
+    ],
+)
+def test_a_difference_is_the_largest_of_the_metrics(again, difference, tmp_path):
+    run = Run(make_job(), Record("finished", {"loss": 1.0, "nothing": math.nan}), tmp_path)
+    assert Repeat(run, again).difference == difference
+
+
+def test_what_is_no_results_folder_is_a_sentence(tmp_path):
+    with pytest.raises(SystemExit, match="there is no such results folder"):
+        main([str(tmp_path / "absent")])

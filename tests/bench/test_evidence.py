@@ -1,0 +1,86 @@
+"""bench/evidence.py: the page of measured runs is what its archives and its registration give."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from madbench.analysis.claims import load_claims
+from madbench.analysis.findings import findings
+from madbench.analysis.samples import samples_of
+from madbench.bench import evidence
+from madbench.bench.inference import AVERAGE, TASKS, frame_of
+from madbench.errors import MadbenchError
+
+PAGE = Path(__file__).parents[2] / evidence.PAGE
+
+
+@pytest.fixture
+def page(tmp_path) -> Path:
+    path = tmp_path / "README.md"
+    path.write_text("by hand\n<!-- archives -->\nof last year\n<!-- end archives -->\nalso\n")
+    return path
+
+
+def test_a_block_is_made_anew_and_what_stands_around_it_is_kept(page):
+    evidence.main([str(page)])
+    table = "| File | Runs | Made by |\n| --- | ---: | --- |"  # of a folder without an archive
+    assert page.read_text() == f"by hand\n<!-- archives -->\n\n{table}\n\n<!-- end archives -->\nalso\n"
+
+
+def test_a_check_writes_nothing_and_fails_where_the_page_is_another_one(page):
+    before = page.read_text()
+    with pytest.raises(SystemExit, match="not what the archives give"):
+        evidence.main([str(page), "--check"])
+    assert page.read_text() == before
+    evidence.main([str(page), "--check", "--only", "labels"])  # of which it has none
+    evidence.main([str(page)])
+    evidence.main([str(page), "--check"])
+
+
+@pytest.mark.parametrize("name", ["archive", "tasks"])
+def test_an_unknown_block_names_those_there_are(tmp_path, name):
+    with pytest.raises(MadbenchError, match=f"block '{name}': expected one of archives, correlations, labels"):
+        evidence.renewed(f"<!-- {name} -->\n<!-- end {name} -->\n", evidence.Evidence(tmp_path, tmp_path))
+
+
+def finding_of(gain: float, spread: float, name: str = "mixing"):
+    """The finding of a claim on the average whose two pairs have this gain, and the samples."""
+    (claim,) = (claim for claim in load_claims("hypermlp") if claim.name == name)
+    rng, drawn = np.random.default_rng(0), {}
+    for place, label in enumerate(claim.labels(range(len(claim.pairs)))):
+        for task in TASKS:
+            mean = 40 + gain * (place % 2 == 0) if task != TASKS[0] else 100
+            drawn[label, task] = mean + spread * rng.standard_normal(5) * (mean < 100), np.zeros(5, bool)
+    scores = frame_of(drawn)
+    (row,) = (row for row in findings(scores, claims=[claim]) if row.quantity == AVERAGE)
+    return row, samples_of(scores)
+
+
+def test_a_reason_says_on_which_side_of_the_line_the_interval_is():
+    far, _ = finding_of(20.0, 0.5)
+    assert far.verdict == "supported" and evidence.reason(far) == far.reason
+    undecided = [replace(row, verdict="not enough data") for row, _ in (finding_of(20.0, 0.5), finding_of(-20.0, 0.5))]
+    assert "alone is on the claim's side of" in evidence.reason(undecided[0])
+    assert "That there is a gain the interval shows" in evidence.reason(undecided[0])
+    assert "alone is on the other side of" in evidence.reason(undecided[1])
+    assert "Its interval holds the line of" in evidence.reason(finding_of(7.0, 20.0)[0])
+
+
+def test_tasks_on_which_nothing_can_differ_are_named():
+    row, samples = finding_of(20.0, 0.5)
+    text = evidence.limits(row, samples)
+    assert text.startswith("Every label solves Compr. with every seed.")
+
+
+@pytest.mark.slow
+def test_the_committed_page_is_what_its_archives_give(tmp_path, monkeypatch):
+    """But for the simulated numbers of seeds, which take longer, and the correlations, which another test computes."""
+    monkeypatch.setattr(evidence, "seeds_text", lambda *_: "")
+    text = re.sub(r" (About|More than) \d+ seeds of every label would decide it [^.]*\.", "", PAGE.read_text("utf-8"))
+    only = ("archives", "labels", "forecasts", "verdicts", "claims", "tasks lag")
+    assert evidence.renewed(text, evidence.Evidence(PAGE.parent, tmp_path), only) == text

@@ -1,0 +1,102 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from madbench.jobs import Record
+from madbench.store.runs import Store
+
+
+@pytest.fixture
+def filled(main, fill, store):
+    fill(["S", "R-cg-q"], seeds=(0, 1))
+    return main
+
+
+def test_a_whole_store_goes_into_a_file_and_comes_back_by_the_short_word(filled, store):
+    packed = filled("archive")
+    assert packed.code == 0
+    assert packed.stdout.splitlines()[0].startswith("results.tar.xz: 8 runs, ")
+    assert packed.stdout.splitlines()[1] == "read it with: madbench import results.tar.xz"
+    added = filled("import", "results.tar.xz", "--results", "theirs")
+    assert (added.code, added.stdout) == (0, "theirs: 8 runs of results.tar.xz added\n")
+    assert Store("theirs").jobs() == store.jobs()
+    again = filled("import", "results.tar.xz", "--results", "theirs")
+    assert again.stdout == "theirs: 0 runs of results.tar.xz added\n8 stored before with the same numbers\n"
+
+
+def test_labels_and_options_choose_what_table_would_show(filled, tiny):
+    filled("archive", "S", "-p", tiny, "-t", "compression", "--output", "s.tar.xz")
+    filled("import", "s.tar.xz", "--results", "theirs")
+    assert {(job.label, job.task) for job in Store("theirs").jobs().values()} == {("S", "compression")}
+    table, theirs = (
+        filled("table", "S", "-p", tiny, "-t", "compression", "--results", r) for r in ("results", "theirs")
+    )
+    assert table.stdout.replace("results", "") == theirs.stdout.replace("theirs", "")
+
+
+def test_a_failed_run_stays_out_and_a_store_without_results_is_named(main, fill, store):
+    fill("S")
+    for job in store.jobs().values():
+        store.finish(replace(job, seed=7), Record("failed", error="out of memory"))
+    assert main("archive").stdout.startswith("results.tar.xz: 2 runs, ")
+    failed = Store.open("failed")
+    failed.finish(job, Record("failed", error="out of memory"))
+    assert "no run has a result" in main("archive", "--results", "failed").stderr
+
+
+def test_other_numbers_stay_and_are_counted(filled, store):
+    filled("archive")
+    for job in list(store.jobs().values())[:3]:
+        record = store.read(job.id).record
+        store.finish(job, replace(record, metrics=record.metrics | {"accuracy": 0.75}), replace=True)
+    out = filled("import", "results.tar.xz").stdout.splitlines()
+    assert out[1:3] == [
+        "5 stored before with the same numbers",
+        "3 stored before with other numbers, which stay as they are",
+    ]
+    assert "--results FOLDER" in out[3]
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["archive", "--output", "runs.zip"], "runs.zip: expected a name that ends in .tar.xz"),
+        (["import", "results.tar.xz", "S"], "S has no effect with --import"),
+        (["import", "results.tar.xz", "--weights"], "--weights has no effect with --import"),
+        (["import", "results.tar.xz", "--profile", "full"], "--profile has no effect with --import"),
+        (["import", "absent.tar.xz"], "absent.tar.xz: no such file or directory"),
+        (["archive", "--results", "absent"], "absent: there is no such results folder"),
+    ],
+)
+def test_what_has_no_effect_or_is_not_there_is_refused(filled, words, message):
+    filled("archive")
+    ended = filled(*words)
+    assert ended.code == 2
+    assert message in ended.stderr
+
+
+def test_a_file_is_replaced_by_force_alone(filled):
+    filled("archive")
+    assert "already exists" in filled("archive").stderr
+    assert filled("archive", "--force").code == 0
+
+
+def test_a_damaged_run_is_named_and_the_exit_code_says_so(filled, store):
+    filled("archive", "--output", "all.tar.xz")
+    damaged = store.root / "runs" / store.job_ids()[0] / "curve.csv"
+    damaged.write_text("epoch\n1\n")
+    ended = filled("archive", "--output", "rest.tar.xz")
+    assert (ended.code, ended.stdout.splitlines()[0].split(",")[0]) == (0, "rest.tar.xz: 7 runs")
+    assert "do not match their checksum" in ended.stderr
+
+
+def test_parquet_is_a_folder_of_tables_of_the_rows_that_are_asked_for(filled, tiny):
+    parquet = pytest.importorskip("pyarrow.parquet")
+    words = ("archive", "S", "-p", tiny, "-t", "compression", "--format", "parquet", "--output", "tables")
+    assert filled(*words).stdout == "tables: runs, curves and measurements of 2 runs\n"
+    rows = parquet.read_table("tables/runs.parquet").to_pylist()
+    assert {(row["label"], row["task"], row["seed"]) for row in rows} == {("S", "compression", s) for s in (0, 1)}
+    assert "tables: already exists" in filled(*words).stderr
+    assert "--weights has no effect with --format parquet" in filled(*words, "--weights").stderr

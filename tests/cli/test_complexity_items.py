@@ -1,0 +1,79 @@
+"""Measured exponents: what grows otherwise than a table says contradicts it."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+import torch
+
+from madbench.bench.timing import peak_bytes
+from madbench.mixers import build
+from madbench.papers import complexity, load_paper
+from madbench.papers.complexity import judge, slope
+from madbench.papers.hypermlp.complexity import Table3Measure as HyperMLPTable
+from madbench.papers.interactions.complexity import Table3Measure as InteractionsTable
+from madbench.papers.making import Request, judged
+
+TABLES = {"interactions": InteractionsTable, "hypermlp": HyperMLPTable}
+
+
+def test_a_slope_is_the_exponent_of_the_upper_half():
+    assert slope((1, 2, 4, 8, 16), [7, 1, 16, 64, 256]) == pytest.approx(2)
+    assert [judge(actual, 2) for actual in (1.7, 2.5, 3)] == ["reproduced", "not decided", "contradicted"]
+
+
+@pytest.fixture
+def fast(monkeypatch):
+    """Times of exactly the exponent of the path."""
+    power = {"dense": 0, "chunked": 0, "tiled": 2, "linear_time": 1}  # 0: the degree of the label
+
+    def seconds(mixer, x, device):
+        return float(x.shape[1]) ** (power[mixer.path] or getattr(mixer.allocation.label, "degree", 2))
+
+    monkeypatch.setattr(complexity, "_seconds", seconds)
+    monkeypatch.setattr(complexity, "peak_bytes", lambda run, device: 1)
+    return power
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_exponents_as_in_the_table_reproduce_it_and_others_do_not(name, fast):
+    paper = load_paper(name)
+    request = Request(paper, paper.item("table3_measured"), device="cpu")
+    assert judged(TABLES[name]().decide(request, None).verdicts) == "reproduced"
+    fast["linear_time"], fast["tiled"] = 2, 3
+    made = TABLES[name]().decide(request, None)
+    assert judged(made.verdicts) == "contradicted" and "contradicted" in made.verdicts.values()
+    assert torch.get_num_threads() > 0
+
+
+def test_the_item_takes_no_settings_of_training(main):
+    refused = main("paper", "hypermlp", "table3_measured", "--seeds", "0")
+    assert refused.code == 2 and "--seeds has no effect on table3_measured" in refused.stderr
+
+
+def test_the_item_is_made(fast, main, tmp_path):
+    made = main("paper", "hypermlp", "table3_measured", "--results", tmp_path, "--json")
+    assert made.code == 0 and {*json.loads(made.stdout)["verdicts"].values()} == {"reproduced"}, made.stderr
+
+
+@pytest.mark.parametrize("label", ["hfa:L1", "hfa:L2"])
+def test_memory_of_running_sums_of_pairs_does_not_grow_with_the_square_of_length(label):
+    of_length = {}
+    for length in (1024, 4096):
+        mixer, x = build(label, 16, length, path="linear_time").eval(), torch.randn(1, length, 16)
+        with torch.inference_mode():
+            of_length[length] = peak_bytes(lambda mixer=mixer, x=x: mixer(x), "cpu")
+    assert of_length[4096] < 4.5 * of_length[1024]
+
+
+def test_running_sums_of_several_blocks_are_those_of_all_pairs():
+    mixer, x = build("hfa:L2-p", 16, 600).double().eval(), torch.randn(2, 600, 16).double()
+    with torch.no_grad():
+        for parameter in mixer.parameters():
+            parameter.normal_(std=0.3)
+        mixer.path = "linear_time"
+        assert mixer.rows_of_block(2, 600, "linear_time") == 256
+        rows = mixer(x)
+        mixer.path = "dense"
+        torch.testing.assert_close(rows, mixer(x))

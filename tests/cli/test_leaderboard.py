@@ -1,0 +1,85 @@
+"""A leaderboard shows the runs of several archives, a table for each protocol."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from html import unescape
+from pathlib import Path
+
+from madbench.store.archive import pack
+
+
+def archived(store, name, wanted=lambda job: True) -> str:
+    pack(store, [job.id for job in store.jobs().values() if wanted(job)], Path(f"{name}.tar.xz"))
+    return f"{name}.tar.xz"
+
+
+def rows_of(page: str) -> list[list[tuple[str, str, str]]]:
+    """Label, first number and archives of the rows of each table."""
+    tables = re.findall(r'<table class="numbers".*?</table>', page, re.S)
+    bodies = [re.findall(r"<tbody.*?</tbody>", table, re.S) for table in tables]
+    cells = [[re.findall(r"<t[hd][^>]*>(.*?)</t[hd]>", body, re.S) for body in table] for table in bodies]
+    plain = [[[unescape(re.sub("<.*?>", "", cell)) for cell in row] for row in table] for table in cells]
+    return [[(row[0], row[1].split(" ")[0].rstrip("†"), row[-1]) for row in table] for table in plain]
+
+
+def test_rows_of_two_archives_share_a_table_and_say_whose_they_are(main, fill, store):
+    fill(["S", "R-c"], 0.5, seeds=(0, 1), profile="quick")
+    fill("S-c", 0.75, seeds=(0, 1), profile="quick")
+    ours = archived(store, "ours", lambda job: job.label != "S-c")
+    theirs = archived(store, "theirs", lambda job: job.label != "R-c")
+    ended = main("report", "--archive", ours, "--archive", theirs)
+    assert ended.code == 0 and ended.stdout.startswith("leaderboard.html: ")
+    (table,) = rows_of(Path("leaderboard.html").read_text())
+    assert {(label, source) for label, _, source in table} == {
+        ("S", "ours, theirs"),
+        ("S-c", "theirs"),
+        ("R-c", "ours"),
+    }
+    assert dict((label, number) for label, number, _ in table) == {"S": "50.0", "S-c": "75.0", "R-c": "50.0"}
+    assert not Path("results/report.html").exists()
+
+
+def test_protocols_are_kept_apart(main, fill, store, fill_language):
+    fill("S", 0.5, profile="quick")
+    fill("S", 0.9, profile="quick", overrides=["training.epochs=7"])
+    fill_language("R-c")
+    assert main("report", "--archive", archived(store, "all")).code == 0
+    page = Path("leaderboard.html").read_text()
+    tables = rows_of(page)
+    assert sorted(label for table in tables for label, *_ in table) == ["R-c", "S", "S"]
+    assert len(tables) == 3 and len(set(re.findall(r'<section id="(board-\w+)"', page))) == 3
+
+
+def test_of_other_numbers_the_first_archive_s_count_and_the_others_are_named(main, fill, store):
+    fill("S", 0.5, profile="quick")
+    first = archived(store, "first")
+    for job in store.jobs().values():
+        record = store.read(job.id).record
+        store.finish(job, replace(record, metrics=record.metrics | {"accuracy": 0.9}), replace=True)
+    ended = main("report", "--archive", Path(first).resolve(), "--archive", archived(store, "second"))
+    assert "2 runs of second have other numbers than in first, which counts" in ended.stderr
+    page = Path("leaderboard.html").read_text()
+    assert str(Path.cwd()) not in page and "madbench-" not in page, "no folder of this machine"
+    (((_, number, source),),) = rows_of(page)
+    assert (number, source) == ("50.0", "first")
+
+
+def test_what_chooses_stored_runs_has_no_effect_on_archives(main, fill, store):
+    fill("S")
+    path = archived(store, "all")
+    for words in (("S",), ("--fidelity", "published"), ("--results", "elsewhere")):
+        assert "no effect with --archive" in main("report", *words, "--archive", path).stderr
+    assert "two archives are called 'all'" in main("report", "--archive", path, "--archive", path).stderr
+
+
+def test_the_file_of_a_profile_that_is_not_shipped_is_asked_for(main, fill, store, tiny):
+    fill("S", 0.5)
+    fill("S", 0.9, overrides=["training.epochs=7"])
+    path = archived(store, "own")
+    assert "name its YAML file with --profile" in main("report", "--archive", path).stderr
+    ended = main("report", "--archive", path, "--profile", tiny)
+    assert ended.code == 0 and f"its 2 runs do not follow {Path(tiny).name}" in ended.stderr
+    (((label, number, _),),) = rows_of(Path("leaderboard.html").read_text())
+    assert (label, number) == ("S", "50.0")

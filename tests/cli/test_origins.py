@@ -1,0 +1,72 @@
+"""Captions name the noise model, or that there is none, and the labels on which settings were chosen."""
+
+from __future__ import annotations
+
+import pytest
+
+from madbench.errors import ConfigError
+from madbench.labels import expand
+from madbench.suites.mad.suite import MAD
+from quick_noise import QUICK_NOISE
+
+VERBS = (["table"], ["compare", "S", "S-c"], ["attribute"], ["findings"], ["audit"])
+
+
+def of_quick(fill, profile="quick") -> None:
+    for place, label in enumerate(("S", "S-c", "R", "R-c")):
+        for seed in range(3):
+            fill(label, 0.5 + 0.1 * place + 0.01 * seed, [seed], profile=profile)
+
+
+FORMATS = (("latex", "json", "terminal"), ("latex",), ("json",), ("latex",), ("json",))
+"""Of each verb; on the screen all of them are looked at below, without a noise model."""
+
+
+@pytest.mark.parametrize(
+    ("words", "format"),
+    [(words, format) for words, formats in zip(VERBS, FORMATS) for format in formats],
+    ids=lambda words: words if isinstance(words, str) else words[0],
+)
+def test_a_caption_names_the_noise_model_with_its_version(main, fill, words, format):
+    of_quick(fill)
+    shown = main(*words, "-t", "compression,in_context_recall", "-f", format)
+    assert shown.code == 0, shown.stderr
+    assert f"Noise model {QUICK_NOISE.name}." in " ".join(shown.stdout.split())
+    assert "chosen on" not in shown.stdout
+
+
+@pytest.mark.parametrize("words", VERBS, ids=lambda words: words[0])
+def test_without_one_it_says_so_and_where_settings_were_chosen(main, fill, words, tmp_path):
+    longer = (MAD.Profile.folder / "evening.yaml").read_text().replace("epochs: 8", "epochs: 9")
+    (tmp_path / "longer.yaml").write_text(longer)
+    of_quick(fill, str(tmp_path / "longer.yaml"))
+    text = " ".join(main(*words, "-p", "longer.yaml", "-t", "compression,in_context_recall").stdout.split())
+    assert "No noise model. The settings were chosen on the labels of @choosing." in text
+
+
+def test_evening_has_a_noise_model_of_its_own(main, fill):
+    of_quick(fill, "evening")
+    text = " ".join(main("table", "-p", "evening", "-t", "compression,in_context_recall").stdout.split())
+    assert "Noise model evening-1. The settings were chosen on the labels of @choosing." in text
+
+
+def test_where_only_a_part_has_one_it_says_so(main, fill, tiny, tmp_path):
+    of_quick(fill)
+    words = ("table", "-t", "compression,in_context_recall", "training.epochs=8")
+    assert "for a part of the runs" not in main(*words[:-1]).stdout
+    for seed in range(3):
+        fill("S", 0.5, [seed], profile="quick", overrides=["tasks.compression.training.epochs=8"])
+    shown = main("table", "tasks.compression.training.epochs=8", "-t", "compression,in_context_recall", "S").stdout
+    assert "for a part of the runs" in " ".join(shown.split())
+
+
+def test_the_set_is_data_of_the_profile_and_has_to_exist(tmp_path):
+    assert MAD.Profile.load("evening").chosen_labels() == set(map(str, expand(["@choosing"])))
+    assert MAD.Profile.load("quick").chosen_labels() == set()
+    text = (MAD.Profile.folder / "evening.yaml").read_text()
+    path = tmp_path / "mine.yaml"
+    path.write_text(text.replace("chosen_on: choosing", "chosen_on: chosing"))
+    with pytest.raises(ConfigError, match="chosen_on: .*chosing.*choosing"):
+        MAD.Profile.load(str(path))
+    with pytest.raises(ConfigError, match="belongs in the profile's file"):
+        MAD.Profile.load("evening", ["chosen_on=judging"])

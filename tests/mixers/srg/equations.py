@@ -1,0 +1,23 @@
+"""A label of each equation of the S/R/G grammar, and the checks of HyperMLP's appendices."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from madbench.mixers.srg.grammar import Variant, all_variants
+
+APPENDICES = {
+    "diagonal mixing", "mixed normals", "turned normals", "differential", "deformation", "pool", "atoms",
+    "bounded features", "bounded readout", "restriction", "variation norm", "bounded output", "tangent kernel",
+    "constant kernel", "lazy descent", "stable selection", "convolution", "added document", "spurious slots",
+    "explicit construction", "curved kink",
+}  # fmt: skip
+
+
+def one_label_per_equation() -> list[str]:
+    """Labels that differ in more than the ranks, which change widths alone; in turn compressed by q, by v and not."""
+    by_equation: dict[Variant, list[str]] = {}
+    for variant in all_variants():
+        equation = replace(variant, rank="", over=variant.adds_parameters)
+        by_equation.setdefault(equation, []).append(str(variant))
+    return [labels[i % len(labels)] for i, labels in enumerate(by_equation.values())]

@@ -1,0 +1,142 @@
+"""One gate, registers behind the tokens and rows that see all tokens: loops, paths, counts, and what is refused."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from madbench.errors import ConfigError, TrainingError
+from madbench.mixers import build, solve
+from madbench.mixers.checks import run_checks
+from madbench.mixers.srg import choices
+from madbench.suites.mad.suite import MAD, MadProfile
+from srg_rows import decode, fast_paths, one_row
+
+CHOSEN = [
+    ("R-g-q", {"gates": "qk"}, {}),
+    ("S-pg-q-1", {"gates": "vo"}, {}),
+    ("G-cg-q-12o", {"gates": "qk"}, {}),
+    ("R-k-q-12o", {"register_place": "last"}, {"place": "last"}),
+    ("S-pgk-q-12", {"register_place": "last", "gates": "vo"}, {"place": "last"}),
+    ("D-ka-q-2o", {"register_place": "last"}, {"place": "last"}),
+]
+SEES_ALL = [
+    ("S", {}),
+    ("S-p", {}),
+    ("R-cg-q-12o", {}),
+    ("G-pcg-q-12o", {}),
+    ("L-q-12", {}),
+    ("D-p", {}),
+    ("R-k-q-1o", {"register_place": "last"}),
+]
+
+
+@pytest.mark.parametrize(("label", "settings", "of_row"), CHOSEN)
+def test_every_path_and_the_steps_are_the_equations(label, settings, of_row, make, randn):
+    mixer, x = make(label, **settings), randn(1, 5, 16)
+    w = {name: tensor.detach().numpy() for name, tensor in mixer.named_parameters()}
+    rows = [one_row(w, mixer.variant, 2, x[0, : t + 1].numpy(), **of_row) for t in range(5)]
+    expected = torch.tensor(np.stack(rows))[None]
+    for path in ("reference", *fast_paths(mixer)):
+        mixer.path = path
+        torch.testing.assert_close(mixer(x), expected)
+    mixer.path = "auto"
+    torch.testing.assert_close(decode(mixer, x), expected)
+    assert sum(p.numel() for p in mixer.parameters()) == mixer.allocation.total == sum(mixer.allocation.terms.values())
+
+
+@pytest.mark.parametrize(("label", "settings"), SEES_ALL)
+def test_rows_that_see_all_tokens_are_the_equations_by_every_path(label, settings, make, randn):
+    mixer, x = make(label, causal=False, **settings), randn(1, 5, 16)
+    w = {name: tensor.detach().numpy() for name, tensor in mixer.named_parameters()}
+    place = settings.get("register_place", "first")
+    rows = [one_row(w, mixer.variant, 2, x[0].numpy(), place=place, last=t) for t in range(5)]
+    for path in ("reference", "dense", "chunked", *["sdpa"] * mixer.uses_sdpa):
+        mixer.path = path
+        torch.testing.assert_close(mixer(x), torch.tensor(np.stack(rows))[None])
+
+
+def test_a_mixer_of_all_tokens_is_no_decoder_and_has_no_causal_path(randn):
+    mixer = build("R-q-12o", 16, 8, causal=False)
+    for refused in (
+        lambda: mixer.step(randn(1, 16)),
+        lambda: mixer.prefill(randn(1, 3, 16)),
+        lambda: mixer.probe(randn(1, 3, 16)),
+    ):
+        with pytest.raises(TrainingError, match="causal=True"):
+            refused()
+    with pytest.raises(TrainingError, match="'tiled' computes causal S, R and G .* not R-q-12o of all tokens"):
+        build("R-q-12o", 16, 8, causal=False, path="tiled")
+
+
+def test_a_gate_that_is_not_there_costs_nothing():
+    both, qk, vo = (solve("R-g!", 16, 2, 8, gates=gates) for gates in ("both", "qk", "vo"))
+    assert both.total - qk.total == both.terms["vo_gate"] == 17 * 16 and "vo_gate" not in qk.terms
+    assert both.flops_per_token(8) - vo.flops_per_token(8) == 2 * 16 * both.r_qk
+    matched = {gates: solve("R-g-q", 64, 2, 32, gates=gates) for gates in ("both", "qk", "vo")}
+    assert all(allocation.total <= allocation.target for allocation in matched.values())
+    assert matched["qk"].r_qk + matched["qk"].r_vo > matched["both"].r_qk + matched["both"].r_vo
+
+
+def test_all_tokens_cost_all_pairs():
+    allocation = solve("S", 16, 2, 8)
+    assert allocation.flops_per_token(8, causal=False) - allocation.flops_per_token(8) == 3.5 * 4 * 16
+
+
+@pytest.mark.parametrize(
+    ("label", "change"), [("R-c", "gates=qk"), ("R-k-q", "register_place=last"), ("R-q-12o", "register_place=last")]
+)
+def test_a_choice_that_decides_nothing_of_a_label_is_refused(label, change):
+    name, _, value = change.partition("=")
+    with pytest.raises(ConfigError, match=f"{name} has no effect"):
+        build(label, 16, 8, **{name: value})
+    with pytest.raises(ConfigError, match=f"model.{name} has no effect"):
+        MAD.jobs([label], MadProfile.load("quick", [f"model.{change}"]), tasks=["compression"])
+
+
+def test_a_choice_off_its_default_is_another_job_and_at_its_default_the_same():
+    def ids(*changes):
+        return [job.id for job in MAD.jobs(["R-gk-q-12o"], MadProfile.load("quick", changes), tasks=["compression"])]
+
+    (usual,) = ids()
+    assert ids("model.gates=both", "model.register_place=first") == [usual]
+    assert len({usual, *ids("model.gates=vo"), *ids("model.gates=qk"), *ids("model.register_place=last")}) == 4
+
+
+def test_rope_order_decides_nothing_where_there_is_no_gate_of_queries():
+    def jobs(*changes):
+        return MAD.jobs(["R-pg-q"], MadProfile.load("quick", changes), tasks=["compression"])
+
+    after = "model.rope_order=after_gate"
+    with pytest.raises(ConfigError, match=r"model\.rope_order has no effect on 'R-pg-q'"):
+        jobs("model.gates=vo", after)
+    assert len(jobs("model.gates=qk", after)) == 1
+
+
+@pytest.mark.parametrize(
+    ("name", "label", "planted"),
+    [
+        ("all tokens", "R-q-12o", ("turned", lambda z, first_row: z)),
+        ("appended registers", "R-k-q-12o", ("appended", lambda z, registers, last: torch.cat((z, registers), -1))),
+    ],
+)
+def test_a_planted_fault_fails_its_check(name, label, planted, monkeypatch):
+    (sound,) = run_checks(label, names=[name])
+    monkeypatch.setattr(f"madbench.mixers.srg.dynamic_mlp.{planted[0]}", planted[1])
+    (faulty,) = run_checks(label, names=[name])
+    assert (sound.verdict, faulty.verdict) == ("pass", "fail")
+
+
+def test_a_gate_on_the_wrong_side_fails_its_check(monkeypatch):
+    assert [outcome.verdict for outcome in run_checks("R-g-q", names=["one gate"])] == ["pass"]
+    monkeypatch.setattr(choices, "OPEN", 0.0)
+    assert [outcome.verdict for outcome in run_checks("R-g-q", names=["one gate"])] == ["fail"]
+
+
+def test_without_a_gate_every_slot_is_read_with_its_sign(make, randn):
+    mixer, x = make("L-q-1o"), randn(2, 5, 16)
+    a = mixer.maps(x).activations
+    visible = torch.ones(5, 5, dtype=torch.bool).tril()
+    assert (a[..., visible] != 0).all() and (a < 0).any() and mixer.probe(x).active is None
+    torch.testing.assert_close(a.square().sum(-1), torch.ones(2, 2, 5).double())

@@ -1,0 +1,261 @@
+from __future__ import annotations
+
+import io
+import math
+import os
+import tarfile
+from dataclasses import replace
+
+import pytest
+
+from madbench.errors import StoreError
+from madbench.jobs import KEEP, WEIGHTS, Record
+from madbench.store.archive import pack, unpack
+from madbench.store.runs import Store, StoreBusyError
+from stored_samples import FAILED, RECORD, make_job, run_tree, tree
+
+DIVERGED = Record("diverged", {"test_loss": math.nan}, error="loss was not finite at step 3")
+
+
+@pytest.fixture
+def store(tmp_path) -> Store:
+    """Three runs with a result, one of them measured and with weights."""
+    store = Store.open(tmp_path / "mine")
+    with store.claim(make_job(0)) as work:
+        (work / KEEP).mkdir()
+        (work / KEEP / WEIGHTS).write_bytes(b"weights" * 1000)
+        store.finish(make_job(0), RECORD)
+    store.measure(make_job(0).id, "evaluation", {"validation_loss": 1.5}, settings={"seq_len": 32})
+    store.finish(make_job(1), DIVERGED)
+    store.finish(make_job(2), RECORD)
+    return store
+
+
+@pytest.fixture
+def ids(store) -> list[str]:
+    return store.job_ids()
+
+
+@pytest.fixture
+def other(tmp_path) -> Store:
+    return Store.open(tmp_path / "theirs")
+
+
+@pytest.fixture
+def path(tmp_path, store, ids):
+    pack(store, ids, tmp_path / "runs.tar.xz")
+    return tmp_path / "runs.tar.xz"
+
+
+def rewritten(path, change) -> None:
+    """Writes the archive again with each member and its content as ``change`` gives them; None drops it."""
+    with tarfile.open(path) as archive:
+        members = [(member, archive.extractfile(member).read()) for member in archive]
+    with tarfile.open(path, "w:xz") as archive:
+        for member, content in filter(None, (change(*pair) for pair in members)):
+            member.size = len(content)
+            archive.addfile(member, io.BytesIO(content) if member.isfile() else None)
+
+
+@pytest.mark.parametrize("with_weights", [False, True])
+def test_what_is_packed_comes_back_to_the_last_bit(store, other, tmp_path, ids, with_weights):
+    pack(store, ids, tmp_path / "a.tar.xz", with_weights)
+    report = unpack(tmp_path / "a.tar.xz", other)
+    assert (report.added, report.known, report.other, report.problems) == (ids, [], [], [])
+    for job_id in ids:
+        assert repr(other.read(job_id).record) == repr(store.read(job_id).record)
+        assert other.measurements(job_id) == store.measurements(job_id)
+        assert other.problems_of(job_id) == []
+    assert other.has_weights(make_job(0).id) == with_weights
+    if with_weights:
+        assert tree(other) == tree(store)
+        assert other.kept_file(make_job(0).id, WEIGHTS).read_bytes() == b"weights" * 1000
+
+
+def test_the_same_runs_give_the_same_bytes_whenever_they_were_stored(store, other, tmp_path, path, ids):
+    unpack(path, other)
+    (tmp_path / "again").mkdir()
+    pack(other, reversed(ids), tmp_path / "again" / path.name)
+    assert (tmp_path / "again" / path.name).read_bytes() == path.read_bytes()
+
+
+def test_an_unpacked_tar_file_is_a_results_folder(path, tmp_path, ids):
+    with tarfile.open(path) as archive:
+        archive.extractall(tmp_path / "by_tar", filter="data")
+    assert Store.open(tmp_path / "by_tar" / "runs", create=False).job_ids() == ids
+
+
+def test_folders_of_the_machine_are_not_in_an_archive(store, other, tmp_path):
+    corpus = {"name": "mine", "folder": "/home/somebody/corpora/mine", "tokenizer": "/home/somebody/tokenizer.json"}
+    job = make_job(3)
+    store.finish(job, replace(RECORD, details={"device": "cpu", "corpus": corpus}))
+    pack(store, [job.id], tmp_path / "a.tar.xz")
+    unpack(tmp_path / "a.tar.xz", other)
+    kept = {"name": "mine", "tokenizer": "tokenizer.json"}
+    assert other.read(job.id).record.details == {"device": "cpu", "corpus": kept}
+    with tarfile.open(tmp_path / "a.tar.xz") as archive:
+        assert all((m.mtime, m.uid, m.gid, m.uname, m.gname) == (0, 0, 0, "", "") for m in archive)
+
+
+def test_paths_of_the_machine_are_nowhere_in_an_archive_unless_asked_for(store, other, tmp_path):
+    texts = ["/home/somebody/corpora/a.txt", "hf:/home/somebody/tok", "see ~/private/b.log", "at /srv/somebody/c: d"]
+    job = make_job(3)
+    store.finish(job, replace(RECORD, details={"notes": texts, "rate": "3 tokens/s", "more": {"in": texts[0]}}))
+    store.measure(job.id, "probe", {"value": 1.0}, {"source": texts[2], "page": "https://a.invalid/b/c"})
+    pack(store, [job.id], tmp_path / "a.tar.xz")
+    with tarfile.open(tmp_path / "a.tar.xz") as archive:
+        content = b"".join(archive.extractfile(member).read() for member in archive)
+    assert b"somebody" not in content and b"private" not in content
+    unpack(tmp_path / "a.tar.xz", other)
+    details = other.read(job.id).record.details
+    assert details == {
+        "notes": ["a.txt", "hf:tok", "see b.log", "at c: d"],
+        "rate": "3 tokens/s",
+        "more": {"in": "a.txt"},
+    }
+    (measured,) = other.measurements(job.id)
+    assert measured.details == {"source": "see b.log", "page": "https://a.invalid/b/c"}
+    assert other.problems_of(job.id) == []
+    pack(store, [job.id], tmp_path / "b.tar.xz", with_folders=True)
+    third = Store.open(tmp_path / "third")
+    unpack(tmp_path / "b.tar.xz", third)
+    assert third.read(job.id).record.details["notes"] == texts
+
+
+def test_a_failed_run_is_not_packed(store, tmp_path):
+    store.finish(make_job(4), FAILED)
+    with pytest.raises(StoreError, match="failed, which is no result"):
+        pack(store, [make_job(4).id], tmp_path / "a.tar.xz")
+    assert [*tmp_path.glob("*.xz")] == []
+
+
+def test_a_damaged_run_is_not_packed(store, tmp_path, ids):
+    (store.root / "runs" / ids[0] / "curve.csv").write_bytes(b"step\n1\n")
+    with pytest.raises(StoreError, match="do not match their checksum"):
+        pack(store, ids, tmp_path / "a.tar.xz")
+    assert [*tmp_path.glob("*.xz")] == []
+
+
+def test_results_that_are_there_stay_and_are_told_apart(path, other):
+    other.finish(make_job(0), replace(RECORD, details={"device": "another"}))
+    other.finish(make_job(1), DIVERGED)
+    other.finish(make_job(2), Record("finished", {"test_accuracy": 0.5, "test_loss": 0.1}))
+    report = unpack(path, other)
+    assert sorted(report.known) == sorted([make_job(0).id, make_job(1).id])
+    assert (report.added, report.other) == ([], [make_job(2).id])
+    assert other.read(make_job(0).id).record.details == {"device": "another"}
+    assert other.read(make_job(2).id).record.metrics["test_accuracy"] == 0.5
+
+
+def test_a_run_that_failed_here_is_replaced_with_its_checkpoint(path, other):
+    with other.claim(make_job(0)) as work:
+        (work / "checkpoint.pt").write_bytes(b"state")
+        other.finish(make_job(0), FAILED)
+    assert make_job(0).id in unpack(path, other).added
+    assert other.read(make_job(0).id).record == RECORD
+    assert "work" in tree(other)
+
+
+def test_an_altered_run_is_named_and_the_others_are_added(path, other, ids):
+    def change(member, content):
+        is_altered = member.name.endswith("record.json") and ids[1] in member.name
+        return member, content.replace(b"0", b"1") if is_altered else content
+
+    rewritten(path, change)
+    report = unpack(path, other)
+    assert report.added == [ids[0], ids[2]] == other.job_ids()
+    assert len(report.problems) == 1 and ids[1] in report.problems[0] and str(path) in report.problems[0]
+
+
+def test_a_run_under_another_id_is_not_taken(path, other, ids):
+    def change(member, content):
+        member.name = member.name.replace(ids[0], "0123456789abcdef")
+        return member, content
+
+    rewritten(path, change)
+    report = unpack(path, other)
+    assert report.added == ids[1:]
+    assert "0123456789abcdef" in report.problems[0]
+
+
+def link(member, content):
+    if not member.name.endswith("curve.csv"):
+        return member, content
+    member.type, member.linkname = tarfile.SYMTYPE, "/etc/passwd"
+    return member, b""
+
+
+def outside(member, content):
+    member.name = member.name.replace("runs/runs/", "runs/runs/../../", 1)
+    return member, content
+
+
+@pytest.mark.parametrize("change", [link, outside])
+def test_nothing_is_written_for_links_and_names_that_lead_outside(path, other, tmp_path, change):
+    rewritten(path, change)
+    before = sorted(tmp_path.rglob("*"))
+    with pytest.raises(StoreError, match="no file of a run"):
+        unpack(path, other)
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+@pytest.mark.parametrize("share", [0, 0.3, 0.7, 0.9])
+def test_a_cut_archive_adds_nothing(path, other, share):
+    content = path.read_bytes()
+    path.write_bytes(content[: int(len(content) * share)])
+    with pytest.raises(StoreError, match="damaged, cut short, or no archive of runs"):
+        unpack(path, other)
+    assert tree(other) == ["runs", "work"]
+
+
+def test_another_file_is_no_archive(tmp_path, other):
+    (tmp_path / "book.txt").write_text("text " * 1000)
+    with pytest.raises(StoreError, match="book.txt: damaged, cut short, or no archive"):
+        unpack(tmp_path / "book.txt", other)
+    with tarfile.open(tmp_path / "book.tar", "w") as archive:
+        archive.add(tmp_path / "book.txt", "book.txt")
+    with pytest.raises(StoreError, match="book.tar: holds no runs"):
+        unpack(tmp_path / "book.tar", other)
+    with pytest.raises(StoreError, match="absent.tar.xz: no such file"):
+        unpack(tmp_path / "absent.tar.xz", other)
+
+
+@pytest.mark.parametrize("last", [0, 1, 2])
+def test_an_interrupted_import_keeps_whole_runs_and_goes_on(path, other, ids, last, monkeypatch):
+    adopt, done = Store.adopt, []
+
+    def adopt_some(store, run):
+        if len(done) == last:
+            raise KeyboardInterrupt
+        done.append(run.job.id)
+        adopt(store, run)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Store, "adopt", adopt_some)
+        with pytest.raises(KeyboardInterrupt):
+            unpack(path, other)
+    assert other.job_ids() == done == ids[:last]
+    assert not any((other.root / "work").iterdir())
+    report = unpack(path, other)
+    assert (report.known, report.added) == (done, ids[last:])
+
+
+def test_what_a_killed_import_left_is_swept_up(path, other, ids):
+    left = other.root / "work" / "archive" / "unpacked" / "runs" / ids[0]
+    left.mkdir(parents=True)
+    (left / "job.json").write_text("{")
+    assert unpack(path, other).added == ids
+    assert not any((other.root / "work").iterdir())
+
+
+def test_two_imports_at_once_are_refused(path, other):
+    with other.claim("archive"), pytest.raises(StoreBusyError, match="another process"):
+        unpack(path, Store(other.root))
+
+
+def test_an_adopted_run_keeps_the_result_that_came_meanwhile(store, other):
+    other.finish(make_job(2), DIVERGED)
+    other.adopt(store.read(make_job(2).id))
+    assert other.read(make_job(2).id).record.status == "diverged"
+    assert os.path.isdir(store.root / "runs" / make_job(2).id)
+    assert tree(other) == [*run_tree(make_job(2)), "work"]

@@ -1,0 +1,204 @@
+"""The README and the pages say what is so: code blocks are run or read, and links lead to what is there."""
+
+from __future__ import annotations
+
+import ast
+import importlib.util
+import inspect
+import re
+import shlex
+import sys
+from pathlib import Path
+
+import pytest
+import typer
+
+import madbench
+from madbench.cli import app, expand_short_form
+from madbench.cli.words import labels_and_overrides
+from madbench.labels import expand
+from madbench.mixers import solve
+from madbench.suites.language.suite import LanguageProfile
+from madbench.suites.mad.suite import MadProfile
+from tests.conftest import forget_installed
+
+ROOT = Path(__file__).parents[1]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs" / "pages").rglob("*.md"))]
+TEXTS = {page.relative_to(ROOT).as_posix(): page.read_text(encoding="utf-8") for page in PAGES}
+BLOCKS = [
+    (page, language, code)
+    for page, text in TEXTS.items()
+    for language, code in re.findall(r"^ *```(\w*)\n(.*?)^ *```", text, re.DOTALL | re.MULTILINE)
+]
+OTHER_COMMANDS = (
+    "python -m madbench.",
+    "python docs/",
+    "python3 -m venv ",
+    "source ",
+    "torchrun ",
+    "pip install ",
+    "uv ",
+    "TASKS=",
+)
+
+
+def commands_of(code: str) -> list[str]:
+    """Command lines of a block, each without its comment and its continuation."""
+    lines = (re.sub(r"\s#.*", "", line).strip() for line in code.replace("\\\n", " ").splitlines())
+    return [line for line in lines if line]
+
+
+COMMANDS = sorted({line for _, language, code in BLOCKS if language == "bash" for line in commands_of(code)})
+VERBS = typer.main.get_command(app).commands
+
+
+def load(name: str):
+    """A module of the folder docs, which is no package."""
+    spec = importlib.util.spec_from_file_location(f"docs_{name}", ROOT / "docs" / f"{name}.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture(autouse=True, scope="module")
+def own_mixer(tmp_path_factory):
+    """The README's module, in the file and folder where its commands look for it."""
+    (code,) = {code for _, _, code in BLOCKS if "class MyMixer" in code}
+    folder = tmp_path_factory.mktemp("own")
+    (folder / "my_mixers.py").write_text(code)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        patch.syspath_prepend(folder)
+        yield
+    sys.modules.pop("my_mixers", None)
+    forget_installed()
+
+
+def test_the_module_of_one_s_own_is_a_mixer():
+    allocation = solve("my:my_mixers.MyMixer", 32)
+    assert allocation.total == 33 * 32 and not allocation.leak
+
+
+def test_the_readme_is_at_most_120_lines():
+    assert len(TEXTS["README.md"].splitlines()) <= 120
+
+
+@pytest.mark.parametrize("part", ["run", "test"])
+def test_the_two_lines_of_the_first_screen_are_marked_for_ci(part):
+    (line,) = re.findall(rf"<!-- {part} -->\n```bash\n(.*)\n```", TEXTS["README.md"])
+    assert line.startswith("python3 -m venv .venv && ")
+
+
+def test_every_block_says_what_it_is():
+    assert {language for _, language, _ in BLOCKS} <= {"bash", "python", "text"}
+    assert len(COMMANDS) > 80
+
+
+@pytest.mark.parametrize("page", TEXTS)
+def test_what_installs_or_needs_more_machines_says_why_no_test_runs_it(page):
+    marked = re.findall(r"(<!-- (?:not run: .*|run|test) -->\n)?```bash\n(.*?)```", TEXTS[page], re.DOTALL)
+    outside = ("pip ", "uv ", "python3 ", "source ", "torchrun ")
+    assert not [
+        code for mark, code in marked if not mark and any(line.startswith(outside) for line in commands_of(code))
+    ]
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_a_command_names_a_verb_options_labels_and_settings_that_exist(command):
+    if not command.startswith("madbench "):
+        assert command.startswith(OTHER_COMMANDS)
+        for module in re.findall(r"(?<=-m )madbench\.[\w.]+", command):
+            assert importlib.util.find_spec(module)
+        _, is_ours, command = command.partition(" -m madbench ")
+        if not is_ours:
+            return
+        command = f"madbench {command}"
+    _, *typed = shlex.split(command)
+    verb, *words = expand_short_form(typed)
+    group = VERBS[verb]
+    if subcommands := getattr(group, "commands", {}):
+        default = next(iter(subcommands)) if not words or words[0] not in subcommands else words.pop(0)
+        group = subcommands[default]
+    group.make_context(verb, list(words))
+    if verb not in ("run", "explain", "table", "compare", "attribute") and (verb != "lm" or group.name != "train"):
+        return
+    first_option = next((i for i, word in enumerate(words) if word.startswith("-")), len(words))
+    if words[:1] == ["--cost"]:
+        first_option = next((i for i, word in enumerate(words[1:], 1) if word.startswith("-")), len(words))
+    labels, overrides = labels_and_overrides([word for word in words[:first_option] if word != "--cost"])
+    if verb == "lm":
+        LanguageProfile.load("tiny", overrides)
+    else:
+        MadProfile.load("quick", overrides)
+    assert expand(labels) or verb in ("table", "attribute")
+
+
+@pytest.mark.parametrize(("page", "code"), [(page, code) for page, language, code in BLOCKS if language == "python"])
+def test_python_compiles_and_calls_functions_as_they_are(page, code):
+    for call in ast.walk(ast.parse(code)):
+        if isinstance(call, ast.Call) and ast.unparse(call.func).startswith("madbench."):
+            function = getattr(madbench, ast.unparse(call.func).removeprefix("madbench."))
+            inspect.signature(function).bind(*call.args, **{keyword.arg: keyword.value for keyword in call.keywords})
+
+
+def anchor(heading: str) -> str:
+    """What a heading is called in a link, by GitHub as by the site."""
+    return re.sub(r"[^\w\- ]", "", heading.replace("`", "").strip().lower()).replace(" ", "-")
+
+
+@pytest.mark.parametrize("page", TEXTS)
+def test_links_lead_to_files_and_headings_that_are_there(page):
+    for target in re.findall(r"\]\(([^)\s]+)\)", re.sub(r"```.*?```", "", TEXTS[page], flags=re.DOTALL)):
+        if target.startswith(("https://", "api/", "../api/")):  # api/ is written while the site is built
+            continue
+        path, _, name = target.partition("#")
+        end = (ROOT / page).parent / path if path else ROOT / page
+        assert end.exists(), target
+        if name and end.suffix == ".md":
+            headings = re.findall(r"^#+ (.*)$", end.read_text(encoding="utf-8") + _included(end), re.MULTILINE)
+            assert name in map(anchor, headings), target
+
+
+def _included(page: Path) -> str:
+    files = re.findall(r"<!-- include: (\S+)", page.read_text(encoding="utf-8"))
+    return "\n".join((ROOT / file).read_text(encoding="utf-8") for file in files if (ROOT / file).exists())
+
+
+def test_every_page_is_two_clicks_from_the_readme():
+    """The README's links, and those of the pages they lead to."""
+
+    def ends(page: str) -> set[str]:
+        targets = re.findall(r"\]\(([^)#\s]+\.md)", TEXTS[page])
+        paths = [((ROOT / page).parent / target).resolve() for target in targets if "api/" not in target]
+        return {path.relative_to(ROOT).as_posix() for path in paths} & TEXTS.keys()
+
+    first = ends("README.md")
+    second = set().union(*(ends(page) for page in first))
+    assert TEXTS.keys() - first - second - {"README.md", "docs/pages/index.md", "docs/pages/changelog.md"} == set()
+
+
+def test_what_leads_nowhere_is_named(tmp_path):
+    (tmp_path / "a.html").write_text(
+        '<p id="here"><a href="b.html">b</a><a href="c.html#there">c</a><a href="#here">ok</a><img src="p.png">'
+        '<a href="#gone">gone</a><a href="https://example.org">away</a>'
+    )
+    (tmp_path / "c.html").write_text('<script src="https://example.org/x.js"></script>')
+    broken = load("links").broken_links(tmp_path)
+    assert [line.partition(": ")[2] for line in sorted(broken)] == [
+        "no anchor for #gone", "no anchor for c.html#there", "no file for b.html", "no file for p.png",
+        "loads https://example.org/x.js from the network",
+    ]  # fmt: skip
+
+
+def test_the_pictures_of_the_pages_are_those_of_their_command():
+    pictures = load("pictures")
+    folder = ROOT / "docs" / "pages" / "pictures"
+    assert (folder / "label.svg").read_text() == pictures.label_picture("G-cg-q-12o")
+    assert (folder / "house.svg").read_text() == pictures.house_picture()
+
+
+@pytest.mark.slow
+def test_the_site_is_built_without_a_warning_and_its_links_lead_somewhere(tmp_path):
+    pytest.importorskip("griffe", reason="pip install '.[docs]' brings what builds the site")
+    pytest.importorskip("zensical", reason="pip install '.[docs]' brings what builds the site")
+    assert load("build").build(tmp_path / "docs") == []
