@@ -13,6 +13,7 @@ from madbench.suites.mad.suite import MAD, ModelConfig, TrainingConfig
 from madbench.text.corpus import open_corpus
 from madbench.training.optimizer import make_adamw
 from sample_jobs import language_job, mad_job, train_job
+from waiting import never_waiting
 
 pytestmark = pytest.mark.gpu
 
@@ -48,13 +49,10 @@ def test_a_prompt_and_steps_agree_with_the_reference_and_never_wait_for_the_devi
     with torch.autocast("cuda", torch.bfloat16, enabled=precision == "bfloat16"):
         y, cache = mixer.prefill(x[:, :100])
         rows = [y]
-        torch.cuda.set_sync_debug_mode("error")
-        try:
+        with never_waiting():
             for token in x[:, 100:].unbind(1):
                 row, cache = mixer.step(token, cache)
                 rows.append(row[:, None])
-        finally:
-            torch.cuda.set_sync_debug_mode("default")
     given, tolerance = torch.cat(rows, dim=1).double(), 1e-3 if precision == "float32" else 0.05
     for part in (slice(0, 100), slice(100, None)):
         assert (given - expected)[:, part].norm() < tolerance * expected[:, part].norm()
@@ -74,11 +72,8 @@ def test_a_training_step_never_waits_for_the_device(job):
         optimizer.step()
 
     step()
-    torch.cuda.set_sync_debug_mode("error")
-    try:
+    with never_waiting():
         step()
-    finally:
-        torch.cuda.set_sync_debug_mode("default")
 
 
 def test_a_job_trains_in_bfloat16_on_the_device(job, tmp_path):

@@ -71,36 +71,68 @@ def compile_launch(kernel, arguments, constants):
     return triton.compile(source, target=HOPPER, options=options)
 
 
-def measure(compiled):
-    """Instructions of the whole kernel and of its longest loop, how many of each spill, and bytes of shared memory."""
+def disassemble(compiled):
+    """The instructions, and where each label points."""
     with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
         file.write(compiled.asm["cubin"])
         file.flush()
         text = subprocess.run([TOOLS / "nvdisasm", "-c", file.name], capture_output=True, text=True, check=True).stdout
-    code, labels, loop = [], {}, []
+    code, labels = [], {}
     for line in text.splitlines():
         if label := re.match(r"(\.L_x_\w+):", line.strip()):
             labels[label[1]] = len(code)
-        elif instruction := re.match(r"\s+/\*[0-9a-f]{4,}\*/\s+(.*)", line):
+        elif instruction := re.match(r"\s+/\*[0-9a-f]{4,}\*/\s+(.*?) ?;", line):
             code.append(instruction[1])
+    return code, labels
+
+
+def measure(code, labels):
+    """Instructions of the whole kernel and of its longest loop, and how many of each spill."""
+    loop, found = [], {}
     for end, instruction in enumerate(code):
         target = re.search(r"\bBRA\b.*`\((\.L_x_\w+)\)", instruction)
         if target and labels.get(target[1], end) < end:
             loop = max(loop, code[labels[target[1]] : end + 1], key=len)
-    found = {}
     for name, part in (("all", code), ("loop", loop)):
         found |= {f"{name}_instructions": len(part), f"{name}_spills": sum(bool(re.search("LDL|STL", x)) for x in part)}
-    return found | {"shared_bytes": compiled.metadata.shared}
+    return found
+
+
+def reads_of_unset_registers(code):
+    """Instructions that read a uniform register that no instruction writes."""
+    written, read = set(), []
+    for instruction in code:
+        operation, _, operands = re.sub(r"^@!?U?P\w+ +", "", instruction).partition(" ")
+        operands = [operand.strip() for operand in operands.split(",")]
+        if re.match("U|R2UR|S2UR|CS2UR|VOTEU|LDCU|REDUX", operation):
+            while re.fullmatch(r"!?U?P(T|\d)", operands[0]):
+                operands.pop(0)
+            target = re.fullmatch(r"UR(\d+)", operands.pop(0))
+            width = 4 if ".128" in operation else 2 if re.search(r"\.64|\.WIDE", operation) else 1
+            written |= {int(target[1]) + i for i in range(width)} if target else set()
+        of_factor = r"gdesc\[UR(\d+)\]"  # in four: where the factors are, the first one unless it is in registers
+        for number in map(int, re.findall(of_factor, ",".join(operands))):
+            first = number + 2 * bool(re.match(r"R\d", operands[1]))
+            read += [(each, instruction) for each in range(first, number + 4)]
+        rest = re.sub(of_factor, "", ",".join(operands))
+        read += [(int(number), instruction) for number in re.findall(r"\bUR(\d+)", rest)]
+    return [instruction for number, instruction in read if number not in written]
 
 
 if __name__ == "__main__":
     base, mixings, *shape = sys.argv[2].split(",")
     module = importlib.import_module(f"madbench.mixers.srg.kernels.{sys.argv[1]}")
-    rows = {}
+    rows, seen = {}, set()
     for kernel, arguments, constants in launches(module, base, mixings, [int(size) for size in shape]):
-        if kernel.__name__ in rows:  # the second pass through sums differs in nothing that counts
+        if (program := (kernel.__name__, *sorted(constants.items()))) in seen:
             continue
-        row = rows[kernel.__name__] = measure(compile_launch(kernel, arguments, constants))
+        seen.add(program)
+        compiled = compile_launch(kernel, arguments, constants)
+        code, labels = disassemble(compiled)
+        row = rows.setdefault(
+            kernel.__name__, measure(code, labels) | {"shared_bytes": compiled.metadata.shared, "unset": []}
+        )
+        row["unset"] += reads_of_unset_registers(code)
         if "S" in constants:
             lanes = 32 * constants["num_warps"]
             row["loop_instructions_a_score"] = row["loop_instructions"] * lanes / (constants["P"] * constants["S"])
