@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from madbench.bench.mixer import Shape as MixerShape
-from madbench.bench.mixer import check_error, error_of, make, resolved
+from madbench.bench.mixer import check_error, check_path, make, resolved
 from madbench.bench.parts import Column, Curve, Part, Row, Setup
 from madbench.bench.timing import in_turns, peak_bytes, reason
 from madbench.config import PUBLISHED
@@ -135,7 +135,7 @@ def measure_table5(setup: Setup) -> Iterator[Row]:
             of_mixer = MixerShape(shape.batch, shape.length, shape.d_model)
             row["path"] = resolved(make(label, of_mixer, setup, path, heads), of_mixer, setup, path)
             if label not in FLA_LABELS:
-                check_error(error_of(label, of_mixer, setup, row["path"], heads), setup)
+                check_path(label, of_mixer, setup, row["path"], heads)
             model = model_of(label, shape, setup, path, heads)
             passes = _passes(model, tokens, setup)
             times = in_turns(passes | flash, setup.limits, setup.device)

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
-from madbench.bench.mixer import Shape, check_error, error_of, resolved
+from madbench.bench.mixer import Shape, check_path, resolved
 from madbench.bench.parts import PEER, Column, Curve, Part, Row, Setup
 from madbench.bench.timing import Timing, in_turns, reason
 from madbench.jobs import Job
@@ -37,7 +37,7 @@ def measure_training(setup: Setup) -> Iterator[Row]:
                 with as_compiled(compiles):
                     path_of[label] = resolved(member.trial.mixer, shape, setup, "auto")
                 try:
-                    check_error(error_of(label, shape, setup, path_of[label], member.job.model.n_head), setup)
+                    check_path(label, shape, setup, path_of[label], member.job.model.n_head)
                     step = step_of([member], compiles)
                     for _ in range(step.warm_up - 1):  # a CUDA graph is captured after some steps
                         step([member.rate])

@@ -82,6 +82,17 @@ def test_wrong_gradients_alone_are_noticed(monkeypatch):
     mixer.check_error(errors["dense"], SETUP)
 
 
+def test_in_16_bits_a_path_may_err_twice_as_much_as_the_dense_one_and_no_more(monkeypatch):
+    """Where scores near zero change their sign, the dense path is as far from float64 as the others."""
+    errors, shape = {"dense": 0.2, "chunked": 0.39, "tiled": 0.41}, mixer.Shape(1, 16, 16)
+    monkeypatch.setattr(mixer, "error_of", lambda label, shape, setup, path, n_head: errors[path])
+    half = dataclasses.replace(SETUP, precision="bfloat16")
+    mixer.check_path("R", shape, half, "chunked")
+    for path, setup in (("tiled", half), ("dense", half), ("chunked", SETUP)):
+        with pytest.raises(mixer.WrongResultError, match="wrong: relative error"):
+            mixer.check_path("R", shape, setup, path)
+
+
 def test_the_path_that_is_timed_is_the_one_that_is_checked(monkeypatch):
     seen = []
     monkeypatch.setattr(mixer, "error_of", lambda label, shape, setup, path, n_head=2: seen.append(path) or 0.0)
