@@ -133,6 +133,15 @@ def test_without_a_gpu_one_sentence():
         build("cd:gla", 16, 8, budget="paper", path="fla")(torch.randn(1, 8, 16))
 
 
+def test_the_library_is_imported_without_its_warnings(monkeypatch, tmp_path):
+    """They are errors where warnings are, and then no path of a label with kernels could be checked."""
+    (tmp_path / "warns.py").write_text("import warnings\nwarnings.warn('no flash-attn', ImportWarning)\nkernel = print\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setitem(library.MODULES, "kernel", "warns")
+    assert library.operator("kernel") is print
+
+
 @pytest.mark.gpu
 @pytest.mark.parametrize("label", LABELS)
 def test_the_kernels_give_what_chunked_gives(label):
