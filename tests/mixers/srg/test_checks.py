@@ -150,8 +150,10 @@ def gate_before_rope(monkeypatch):
 
 
 def freeze_strengths(monkeypatch):
-    monkeypatch.setattr(
-        SequenceMixing, "strengths", lambda self, x: x.new_full((len(x), self.heads, x.shape[1], 1), 0.5)
+    monkeypatch.setattr(  # as wide as the rank, which kernels rely on
+        SequenceMixing,
+        "strengths",
+        lambda self, x: x.new_full((len(x), self.heads, x.shape[1], self.A.shape[-1]), 0.5),
     )
 
 
