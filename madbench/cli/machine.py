@@ -142,13 +142,15 @@ def _compare(path: str, device: str) -> dict[str, Any]:
     import torch
 
     errors: dict[str, float] = {}
+    refusal = ""
     row: dict[str, Any] = {"path": path, "device": device}
     for label in LABELS_OF_CHECK:
         torch.manual_seed(0)
         reference, x = madbench.build(label, 32, 16, path="reference"), torch.randn(2, 13, 32)
         try:
             mixer = madbench.build(label, 32, 16, path=path)
-        except TrainingError:  # not a path for this label
+        except TrainingError as error:  # not a path for this label
+            refusal = str(error)
             continue
         mixer.load_state_dict(reference.state_dict())
         mixer.chunk = 5  # of a path that works in chunks: three of them
@@ -161,7 +163,8 @@ def _compare(path: str, device: str) -> dict[str, Any]:
         errors[label] = float((output - expected).abs().max() / expected.abs().max())
     worst = float(torch.tensor([*errors.values(), -math.inf]).max())  # NaN where one of them is
     works = 0 <= worst <= TOLERANCE
-    reason = "" if works else f"differs from the reference by {worst:.1e}" if errors else "refuses every label tried"
+    differs, refuses = f"differs from the reference by {worst:.1e}", f"refuses every label tried: {refusal}"
+    reason = "" if works else differs if errors else refuses
     row |= {"works": works, "max_relative_error": worst if math.isfinite(worst) else None, "labels": [*errors]}
     return row | {"reason": reason}
 

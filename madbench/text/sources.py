@@ -65,12 +65,12 @@ def find_sources(
 ) -> list[Source]:
     """The sources that ``words`` name, in their order.
 
-    A word is a file, a folder, ``hf:NAME[:CONFIG]`` (the split ``train`` of a Hugging Face dataset) or ``stdlib``
-    (this Python's standard library without its tests). Of a folder: every file below it, sorted, without hidden ones
-    and without following links to folders. Names ending in .jsonl, .ndjson, .jsonlines and .jl are JSON lines, .json
-    such lines or an array of objects, .parquet is parquet, each with the text under ``text_key``; any other file is one
-    document in UTF-8. All but parquet may be packed, their names ending in .gz or .zst. Rows without a text are an
-    error, or left out and counted with ``skip_bad``.
+    A word is a file, a folder, ``hf:NAME[:CONFIG]`` (the split ``train`` of a Hugging Face dataset) or ``stdlib`` (this
+    Python's standard library without its tests, each file once). Of a folder: every file below it, sorted, without
+    hidden ones and without following links to folders. Names ending in .jsonl, .ndjson, .jsonlines and .jl are JSON
+    lines, .json such lines or an array of objects, .parquet is parquet, each with the text under ``text_key``; any
+    other file is one document in UTF-8. All but parquet may be packed, their names ending in .gz or .zst. Rows without
+    a text are an error, or left out and counted with ``skip_bad``.
 
     Raises ``ConfigError`` for a word that names nothing, a file named twice or of a format without a text, and a
     ``text_key`` or ``skip_bad`` that concerns no source.
@@ -126,9 +126,12 @@ def _files_below(folder: Path, without: Container[str] = ()) -> list[Path]:
 
 
 def _standard_library() -> list[Source]:
-    """Every Python file, without tests and installed packages."""
+    """Every Python file once, without tests and installed packages."""
     root = Path(sysconfig.get_path("stdlib"))
     paths = [path for path in _files_below(root, _NOT_STDLIB) if path.suffix == ".py"] if root.is_dir() else []
     if not paths:
         raise ConfigError(f"source {STDLIB!r}: this Python has no source files in {root}; name files of text instead")
-    return [File(path, name=f"{STDLIB}/{path.relative_to(root).as_posix()}") for path in paths]
+    once: dict[Path, Path] = {}  # Debian's Python has a file under two names, one a link to the other
+    for path in paths:
+        once.setdefault(path.resolve(), path)
+    return [File(path, name=f"{STDLIB}/{path.relative_to(root).as_posix()}") for path in once.values()]

@@ -252,6 +252,8 @@ def test_the_verb_writes_tables_figures_and_a_page(tmp_path):
         "2",
         "--d-model",
         "16",
+        "--device",
+        "cpu",
         "--output",
         str(tmp_path),
     ]

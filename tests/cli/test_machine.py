@@ -6,6 +6,7 @@ import re
 from importlib import metadata
 
 import pytest
+import torch
 from packaging.requirements import Requirement
 
 from madbench.cli import machine as module
@@ -15,8 +16,8 @@ from madbench.errors import TrainingError
 
 @pytest.fixture
 def few_paths(monkeypatch):
-    """Every path is run on one label alone, for tests of all else."""
-    monkeypatch.setattr(module, "LABELS_OF_CHECK", ("S-pc",))
+    """Paths are run on a label of 'sdpa' and one of 'fused' alone, for tests of all else."""
+    monkeypatch.setattr(module, "LABELS_OF_CHECK", ("S-pc", "R"))
 
 
 @pytest.fixture
@@ -28,6 +29,10 @@ def examine(invoke, tmp_path):
         return json.loads(result.stdout, parse_constant=pytest.fail), str(result.exception or "")
 
     return examine
+
+
+DEVICES = ("cpu", "cuda") if torch.cuda.is_available() else ("cpu",)
+"""On which every path is run."""
 
 
 def test_a_machine_that_runs_these_tests_is_fit_and_every_path_is_run_against_the_reference(examine):
@@ -52,8 +57,10 @@ def test_a_path_that_computes_something_else_is_found(examine, monkeypatch, fact
     honest = DynamicMLP._attend_in_chunks
     monkeypatch.setattr(DynamicMLP, "_attend_in_chunks", lambda self, p: factor * honest(self, p))
     content, error = examine()
-    assert [path["path"] for path in content["paths"] if not path["works"]] == ["chunked"]
-    assert error == content["problems"][0] and error.startswith("path chunked on cpu: differs from the reference")
+    assert [path["path"] for path in content["paths"] if not path["works"]] == ["chunked"] * len(DEVICES)
+    assert error == "\n".join(content["problems"])
+    for line, device in zip(error.splitlines(), DEVICES, strict=True):
+        assert line.startswith(f"path chunked on {device}: differs from the reference")
 
 
 def test_a_path_that_fails_is_found_with_its_reason(examine, monkeypatch):
@@ -63,7 +70,7 @@ def test_a_path_that_fails_is_found_with_its_reason(examine, monkeypatch):
         raise RuntimeError("no kernel image")
 
     monkeypatch.setattr(DynamicMLP, "_attend_in_chunks", fail)
-    assert examine()[1] == "path chunked on cpu: S-pc: no kernel image"
+    assert examine()[1].splitlines() == [f"path chunked on {device}: S-pc: no kernel image" for device in DEVICES]
 
 
 def test_a_path_that_refuses_every_label_is_found(examine, monkeypatch):
@@ -77,7 +84,8 @@ def test_a_path_that_refuses_every_label_is_found(examine, monkeypatch):
         build(self, allocation, path=path, **settings)
 
     monkeypatch.setattr(DynamicMLP, "__init__", refuse)
-    assert examine()[1] == "path dense on cpu: refuses every label tried"
+    refused = [f"path dense on {device}: refuses every label tried: not here" for device in DEVICES]
+    assert examine()[1].splitlines() == refused
 
 
 def test_a_package_that_is_missing_or_too_old_is_found_with_its_cure(examine, monkeypatch, few_paths):

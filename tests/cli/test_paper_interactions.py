@@ -13,7 +13,7 @@ from madbench.suites import suites
 from madbench.suites.interactions.suite import INTERACTIONS, InteractionProfile
 
 SMALL = [f"tasks.colliding.setting.{one}" for one in ("positions=8", "length=4", "test_lengths=[2,4,8]", "samples=300")]
-SMALL += ["training.steps=1000"]
+SMALL += ["training.steps=1000", "--device", "cpu"]
 WORLDS = ("interactions", "worlds")
 
 

@@ -77,8 +77,9 @@ def test_jobs_whose_workers_hang_each_time_fail_and_the_others_go_on(hanging, fa
 
 
 def test_a_limit_shorter_than_the_start_of_a_worker_leaves_time_for_it(fake, store):
-    assert local.run_jobs([[fake.make_job(0)]], store, fake.train, policy=Policy(time_limit=1e-3)).failed == 1
-    assert store.read(fake.make_job(0).id).record.error == "stopped after the time limit of 0.001 s"
+    job = fake.make_job(0, pause=0.1)  # longer than the limit by itself
+    assert local.run_jobs([[job]], store, fake.train, policy=Policy(time_limit=1e-3)).failed == 1
+    assert store.read(job.id).record.error == "stopped after the time limit of 0.001 s"
 
 
 def test_ctrl_c_does_not_wait_for_a_worker_that_hangs_before_it_begins(hanging, fake, store, monkeypatch):

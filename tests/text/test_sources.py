@@ -91,6 +91,23 @@ def test_the_standard_library_is_megabytes_of_python_without_tests_and_installed
     assert "".join(text) == Path(os.__file__).read_text(encoding="utf-8")
 
 
+def test_a_file_of_the_standard_library_with_two_names_is_there_once(tmp_path, monkeypatch):
+    """As ``_sysconfigdata`` of Debian's Python."""
+    root = tmp_path / "python3.12"
+    (root / "json").mkdir(parents=True)
+    for name in ("_linked_to.py", "json/decoder.py", "os.py"):
+        (root / name).write_text(name)
+    (root / "_link.py").symlink_to("_linked_to.py")
+    (root / "json" / "link.py").symlink_to("../os.py")
+    monkeypatch.setattr("sysconfig.get_path", lambda name: str(root))
+    sources = find_sources(["stdlib"])
+    assert [source.name for source in sources] == ["stdlib/_link.py", "stdlib/json/decoder.py", "stdlib/json/link.py"]
+    texts = ["".join("".join(source.documents())) for source in sources]
+    assert texts == ["_linked_to.py", "json/decoder.py", "os.py"]
+    with pytest.raises(ConfigError, match="named twice"):
+        find_sources(["stdlib", str(root / "os.py")])
+
+
 @pytest.mark.parametrize("where", ["empty", "python311.zip"])
 def test_a_python_without_its_sources_says_so(tmp_path, monkeypatch, where):
     (tmp_path / "empty").mkdir()

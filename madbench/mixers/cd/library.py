@@ -12,6 +12,7 @@ from madbench.errors import TrainingError
 from madbench.extras import how_to_install
 from madbench.mixers.cd.forms import Dynamics
 from madbench.mixers.derivatives import refuse_second
+from madbench.mixers.fla.budget import silence
 
 MODULES = {
     "chunk_simple_gla": "fla.ops.simple_gla",
@@ -28,7 +29,8 @@ def operator(name: str) -> Callable[..., tuple[Tensor, Tensor | None]]:
     if not torch.cuda.is_available():
         raise TrainingError("path 'fla' runs on a CUDA GPU only, and there is none here; use 'auto'")
     try:
-        return getattr(import_module(MODULES[name]), name)
+        with silence():
+            return getattr(import_module(MODULES[name]), name)
     except ImportError as error:
         command = how_to_install("fla")
         raise TrainingError(f"path 'fla' needs flash-linear-attention ({error}); install it with: {command}") from None

@@ -106,15 +106,15 @@ def make(label: Label, d: int, options: Options, device: str | torch.device) -> 
 
     kind = getattr(library(), LAYERS[label.layer].module)
     try:
-        with _silence(), torch.device(device):
+        with silence(), torch.device(device):
             return kind(hidden_size=d, **options)
     except (AssertionError, ValueError, ZeroDivisionError) as error:
         raise BudgetError(f"{label}: flash-linear-attention refuses d_model {d} with {options}: {error}") from None
 
 
 @contextmanager
-def _silence() -> Iterator[None]:
-    """Hides the library's advice on how to make it faster."""
+def silence() -> Iterator[None]:
+    """Hides what the library says as it is imported and built: of packages that would make it faster."""
     level = logging.root.manager.disable
     logging.disable(logging.CRITICAL)
     try:
@@ -128,7 +128,7 @@ def _silence() -> Iterator[None]:
 def library() -> Any:
     """``fla.layers``. Raises ``MissingExtraError`` without it, ``TrainingError`` where it cannot be imported."""
     try:
-        with _silence():
+        with silence():
             return import_module("fla.layers")
     except ImportError as error:
         if (error.name or "").split(".")[0] == "fla":

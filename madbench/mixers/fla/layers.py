@@ -52,6 +52,12 @@ def _values(d: int, heads: int, **fixed: Any) -> list[Options]:
     return [fixed | {"num_heads": heads, "expand_v": heads * w / d} for w in _steps(d, 2 * d // heads)]
 
 
+def _retnet_heads(keys: int, heads: int) -> int:
+    """``heads``, or its least multiple that splits so wide keys into at most 256 a head, the library's limit."""
+    multiples = range(heads, keys + 1, heads)
+    return next((n for n in multiples if keys % n == 0 and keys // n <= 256), heads)
+
+
 def _by_head(d: int, heads: int) -> list[Options]:
     """``head_dim`` d / (2 H) and ``expand_v`` for every value width; a hair more, as the library rounds down."""
     key = max(1, d // (2 * heads))
@@ -102,8 +108,10 @@ LAYERS: Mapping[str, Layer] = {
         "MultiScaleRetention",
         "Retention: a fixed decay a head, rotary positions, an output gate.",
         "Sun et al. 2023, arXiv 2307.08621",
-        lambda d, heads: _values(d, heads, expand_k=0.5),
-        note="Keys are half as wide as values, as in the paper.",
+        lambda d, heads: _values(d, _retnet_heads(d // 2, heads), expand_k=0.5),
+        defaults=lambda d, heads: {"num_heads": _retnet_heads(d, heads)},
+        note="Keys are half as wide as values, as in the paper. It has a multiple of the heads asked for "
+        "where keys would be wider than 256 a head, the paper's width and the library's limit.",
     ),
     "hgrn": Layer(
         "HGRNAttention",

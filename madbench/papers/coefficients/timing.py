@@ -11,6 +11,7 @@ from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from madbench.mixers import build
+from madbench.mixers.cd import library
 from madbench.papers.coefficients import Decision, Principle
 from madbench.papers.coefficients.figures import point_decision
 from madbench.papers.coefficients.verdicts import CONTRADICTED, OPEN, SUPPORTED, principle_table
@@ -87,8 +88,7 @@ def kernel(name: str, length: int, device: str) -> Callable[[], Tensor]:
                 return F.scaled_dot_product_attention(q, k, v, is_causal=True)
 
         return attend
-    from fla.ops.simple_gla import chunk_simple_gla  # needs a GPU
-
+    chunk_simple_gla = library.operator("chunk_simple_gla")  # needs a GPU
     q, k, v = (tensor.transpose(1, 2).contiguous() for tensor in (q, k, v))
     log_decay = F.logsigmoid(torch.randn(1, length, HEADS, device=device))
     return lambda: chunk_simple_gla(q, k, v, g=log_decay)[0]

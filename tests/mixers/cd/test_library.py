@@ -9,6 +9,7 @@ from coefficient_labels import random_label
 from madbench.errors import TrainingError
 from madbench.mixers import build
 from madbench.mixers.cd import library
+from madbench.mixers.checks import run_checks
 
 LABELS = {
     "cd:id": "chunk_simple_gla",
@@ -133,6 +134,17 @@ def test_without_a_gpu_one_sentence():
         build("cd:gla", 16, 8, budget="paper", path="fla")(torch.randn(1, 8, 16))
 
 
+def test_the_library_is_imported_without_its_warnings(monkeypatch, tmp_path):
+    """They are errors where warnings are, and then no path of a label with kernels could be checked."""
+    (tmp_path / "warns.py").write_text(
+        "import warnings\nwarnings.warn('no flash-attn', ImportWarning)\nkernel = print\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setitem(library.MODULES, "kernel", "warns")
+    assert library.operator("kernel") is print
+
+
 @pytest.mark.gpu
 @pytest.mark.parametrize("label", LABELS)
 def test_the_kernels_give_what_chunked_gives(label):
@@ -145,3 +157,10 @@ def test_the_kernels_give_what_chunked_gives(label):
         found = outputs(mixer, "fla", x)
     for one, other in zip(found, expected, strict=True):
         assert (one - other).norm() < 0.03 * other.norm()
+
+
+@pytest.mark.gpu
+def test_the_kernels_are_as_exact_as_bfloat16_is():
+    pytest.importorskip("fla.ops", exc_type=ImportError)
+    outcomes = run_checks("cd:kelu-0.95hk1-bz-wx", names=("bfloat16", "bfloat16 sums"))
+    assert [outcome.verdict for outcome in outcomes] == ["pass", "pass"], [outcome.row for outcome in outcomes]

@@ -142,6 +142,24 @@ def test_candidates_are_labelled_widths_in_ascending_order():
             assert candidates and all(a != b for a, b in zip(candidates, candidates[1:])), name
 
 
+@pytest.mark.parametrize(
+    ("d", "heads", "at_the_budget", "of_the_library"),
+    [(128, 2, 2, 2), (1024, 2, 2, 4), (2048, 2, 4, 8), (2560, 2, 8, 10), (2048, 16, 16, 16), (2046, 4, 4, 4)],
+)
+def test_retention_has_heads_of_at_most_256_keys_where_that_is_possible(d, heads, at_the_budget, of_the_library):
+    layer = LAYERS["retnet"]
+    assert {options["num_heads"] for options in layer.candidates(d, heads)} == {at_the_budget}
+    assert layer.defaults(d, heads)["num_heads"] == of_the_library
+
+
+@pytest.mark.parametrize("size", [(1024, 2), (2048, 2)])
+def test_the_layers_of_the_paper_s_table_are_built_at_its_sizes(size):
+    pytest.importorskip("fla", exc_type=ImportError)
+    for name in ("gsa", "retnet", "hgrn", "hgrn2"):
+        for label in (f"fla:{name}", f"fla:{name}!"):
+            assert solve(label, *size).total > 0
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("name", LAYERS)
 def test_layers_of_the_library_fit_the_budget_and_are_counted_to_the_unit(name):

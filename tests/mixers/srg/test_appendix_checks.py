@@ -65,7 +65,7 @@ def freeze_strengths(monkeypatch):
     monkeypatch.setattr(
         SequenceMixing,
         "strengths",
-        lambda self, x: torch.full((len(x), self.heads, x.shape[1], self.A.shape[-1]), 0.5).double(),
+        lambda self, x: x.new_full((len(x), self.heads, x.shape[1], self.A.shape[-1]), 0.5),
     )
 
 
@@ -168,8 +168,8 @@ def test_what_is_broken_is_caught_by_name(sabotage, label, caught_by, monkeypatc
 def test_what_is_no_number_in_one_head_is_within_no_bound(head, monkeypatch):
     broken = torch.tensor([1.0, torch.nan] if head else [torch.nan, 1.0]).double()[:, None, None]
     sound_mix, sound_read = SequenceMixing.right, DynamicMLP.read_out
-    monkeypatch.setattr(SequenceMixing, "right", lambda self, y, s: sound_mix(self, y, s) * broken)
-    monkeypatch.setattr(DynamicMLP, "read_out", lambda self, o, x: sound_read(self, o * broken, x))
+    monkeypatch.setattr(SequenceMixing, "right", lambda self, y, s: sound_mix(self, y, s) * broken.to(y))
+    monkeypatch.setattr(DynamicMLP, "read_out", lambda self, o, x: sound_read(self, o * broken.to(o), x))
     for label, name in (("R-q-1o", "atoms"), ("R-q-1o", "bounded readout"), ("R-q-12o", "bounded output")):
         assert checks.run_check(checks_of(label)[name]).verdict == "fail", name
 

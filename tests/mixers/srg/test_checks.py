@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import itertools
 from dataclasses import replace
 
@@ -145,14 +144,17 @@ def read_out_past_the_rank(monkeypatch):
 
 def gate_before_rope(monkeypatch):
     def turn_nothing(x, position, style, _):
-        return x * torch.arange(position + 1, position + 1 + x.shape[-2])[:, None]
+        return x * torch.arange(position + 1, position + 1 + x.shape[-2], device=x.device)[:, None]
 
     monkeypatch.setattr(dynamic_mlp, "rotate", turn_nothing)
 
 
 def freeze_strengths(monkeypatch):
-    constant = functools.partial(torch.full, fill_value=0.5, dtype=torch.float64)
-    monkeypatch.setattr(SequenceMixing, "strengths", lambda self, x: constant((len(x), self.heads, x.shape[1], 1)))
+    monkeypatch.setattr(  # as wide as the rank, which kernels rely on
+        SequenceMixing,
+        "strengths",
+        lambda self, x: x.new_full((len(x), self.heads, x.shape[1], self.A.shape[-1]), 0.5),
+    )
 
 
 def decode_without_position(monkeypatch):
@@ -197,7 +199,7 @@ def round_positions(monkeypatch):
         frequency = 10000.0 ** (-torch.arange(0, x.shape[-1], 2).double() / x.shape[-1])
         angle = torch.outer(position, frequency).repeat(1, 2)
         dtype = torch.promote_types(x.dtype, torch.float32)
-        return angle.cos().to(dtype), angle.sin().to(dtype)
+        return angle.cos().to(x.device, dtype), angle.sin().to(x.device, dtype)
 
     monkeypatch.setattr(parts, "rotary_angles", angles)
     monkeypatch.setattr(dynamic_mlp, "rotary_angles", angles)
@@ -238,8 +240,8 @@ def scale_a_head_from_row_64_on(monkeypatch):
 
     def attend(self, p, first_row, **how):
         o = sound(self, p, first_row, **how)
-        late = torch.arange(first_row, first_row + o.shape[2]) >= 64
-        return o * (1 + 1e-6 * late[:, None] * torch.tensor([0.0, 1.0])[:, None, None])
+        late = torch.arange(first_row, first_row + o.shape[2], device=o.device) >= 64
+        return o * (1 + 1e-6 * late[:, None] * torch.tensor([0.0, 1.0]).to(o)[:, None, None])
 
     monkeypatch.setattr(DynamicMLP, "attend", attend)
 
@@ -305,7 +307,7 @@ def forget_a_tap(monkeypatch):
 
     def backward(ctx, grad):
         of_x, of_taps = sound(ctx, grad)
-        return of_x, of_taps * torch.tensor([1.0, 1.0, 0.0, 1.0])
+        return of_x, of_taps * torch.tensor([1.0, 1.0, 0.0, 1.0]).to(of_taps)
 
     monkeypatch.setattr(short_conv.ConvolveInBlocks, "backward", staticmethod(backward))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -39,10 +40,20 @@ def nan_memory(monkeypatch):
 
 
 @pytest.fixture(scope="session")
-def draw():
+def device():
+    """Where kernels run: on the CPU in Triton's interpreter, otherwise on a GPU."""
+    if os.environ.get("TRITON_INTERPRET") == "1":
+        return "cpu"
+    if not torch.cuda.is_available():
+        pytest.skip("kernels run on a CUDA device, which torch does not find, or with TRITON_INTERPRET=1")
+    return "cuda"
+
+
+@pytest.fixture(scope="session")
+def draw(device):
     """``draw(base, mixings, shape, dtype)``: q, k, v, and the tensors of each mixing or None, from one seed."""
 
-    def make(base, mixings, shape, dtype, std=0.3, device="cpu"):
+    def make(base, mixings, shape, dtype, std=0.3, device=device):
         batch, heads, length, k_width, v_width, rank = shape
         generator = torch.Generator().manual_seed(0)
         query_heads = 2 * heads if base == "G" else heads

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 import pytest
 import torch
 
@@ -9,7 +11,9 @@ pytest.importorskip("triton", reason="the kernels need Triton, which comes with 
 
 from madbench.mixers.srg.kernels import lag
 
-TOLERANCE = {torch.float32: 2e-6, torch.float16: 3e-3}  # the interpreter multiplies bfloat16 wrongly
+IS_INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
+TOLERANCE = {torch.float32: 2e-6 if IS_INTERPRETED else 1e-4, torch.float16: 3e-3}
+"""Not of bfloat16, which the interpreter multiplies wrongly; a GPU multiplies float32 in three parts of TF32."""
 ALL = [(base, mixings) for base in "SRG" for mixings in ("", "1", "2", "12")]
 
 
@@ -62,5 +66,6 @@ def test_odd_lengths_and_widths_equal_float64(shape, draw, errors, nan_memory):
 
 @pytest.mark.slow
 def test_a_thousand_rows_equal_float64(draw, errors, nan_memory, monkeypatch):
-    monkeypatch.setattr(lag, "P", 256)  # few tiles, for the interpreter's sake
+    if IS_INTERPRETED:
+        monkeypatch.setattr(lag, "P", 256)  # few tiles, for its time's sake
     assert_exact(errors(lag, "R", draw("R", "12", (1, 1, 1000, 4, 16, 2), torch.float32), by_lag=True), torch.float32)

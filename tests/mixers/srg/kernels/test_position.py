@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 import pytest
 import torch
 
@@ -9,7 +11,9 @@ pytest.importorskip("triton", reason="the kernels need Triton, which comes with 
 
 from madbench.mixers.srg.kernels import position
 
-TOLERANCE = {torch.float32: 1e-5, torch.float16: 3e-3}  # the interpreter multiplies bfloat16 wrongly
+IS_INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
+TOLERANCE = {torch.float32: 1e-5 if IS_INTERPRETED else 1e-4, torch.float16: 3e-3}
+"""Not of bfloat16, which the interpreter multiplies wrongly; a GPU multiplies float32 in three parts of TF32."""
 ALL = [(base, mixings) for base in "SRG" for mixings in ("", "1", "2", "12") if base + mixings != "S"]
 
 
