@@ -6,6 +6,7 @@ import dataclasses
 import datetime
 import importlib
 import time
+import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -141,6 +142,7 @@ def bench(
         _check_paths(setup)
     if device == "cpu":
         timing.keep_freed_memory()
+    warnings.filterwarnings("ignore", "Attempting to run cuBLAS")  # by the thread of backward passes, once
     if compiles:
         torch._dynamo.config.recompile_limit = 64  # every model of table5 compiles the code of the same block
     where = _machine(setup)

@@ -9,7 +9,7 @@ import re
 import shutil
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from importlib import metadata
 from pathlib import Path
@@ -163,10 +163,25 @@ def _compare(path: str, device: str) -> dict[str, Any]:
         errors[label] = float((output - expected).abs().max() / expected.abs().max())
     worst = float(torch.tensor([*errors.values(), -math.inf]).max())  # NaN where one of them is
     works = 0 <= worst <= TOLERANCE
+    if works and path == "fused" and (problem := _problem_of_kernels(errors, device)):
+        return row | {"works": False, "max_relative_error": worst, "labels": [*errors], "reason": problem}
     differs, refuses = f"differs from the reference by {worst:.1e}", f"refuses every label tried: {refusal}"
     reason = "" if works else differs if errors else refuses
     row |= {"works": works, "max_relative_error": worst if math.isfinite(worst) else None, "labels": [*errors]}
     return row | {"reason": reason}
+
+
+def _problem_of_kernels(labels: Iterable[str], device: str) -> str:
+    """The first label whose kernels give wrong outputs or gradients in bfloat16, and how wrong; or nothing."""
+    import torch
+
+    from madbench.mixers.srg.kernels import proof
+
+    for label in labels:
+        allocation = madbench.build(label, 64, 131).allocation
+        if problem := proof.problem(proof.Program.of(allocation, torch.bfloat16, 131), torch.device(device)):
+            return f"{label}: {problem}"
+    return ""
 
 
 def _results(folder: Path) -> dict[str, Any]:

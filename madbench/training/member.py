@@ -52,8 +52,18 @@ class GroupMember:
         self._choose_threads(threads)
         if world.agree(self.state.step != world.from_first(self.state.step)):
             raise TrainingError(f"{work}: not every process found the same checkpoint here; all must share this folder")
+        self._prove_kernels()
         self.flops_per_token = 3 * suite.size(job).flops_per_token
         self._peak = peak_flops(device_name(device), job.training.precision)
+
+    def _prove_kernels(self) -> None:
+        """Has a mixer with kernels find out whether they are right on this device, before anything is timed."""
+        mixer = self.trial.mixer
+        if hasattr(mixer, "kernel_problem"):
+            with self.trial.autocast:
+                path = mixer.resolve_path(*self.trial.batch_shape)
+            if mixer.kernel_problem:
+                self.warning = f"{mixer.kernel_problem}; path {path} is taken"
 
     def _choose_threads(self, asked: int | None) -> None:
         """Resumes in the threads that the run began in, if these are no more than there are now or others asked for."""
@@ -166,6 +176,8 @@ class GroupMember:
         if resolve_path := getattr(mixer, "resolve_path", None):
             with self.trial.autocast, as_compiled(is_compiled):
                 details["path"] = resolve_path(*self.trial.batch_shape)
+        if problem := getattr(mixer, "kernel_problem", ""):
+            details["kernel_problem"] = problem
         return details
 
 

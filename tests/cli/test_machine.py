@@ -63,6 +63,19 @@ def test_a_path_that_computes_something_else_is_found(examine, monkeypatch, fact
         assert line.startswith(f"path chunked on {device}: differs from the reference")
 
 
+def test_kernels_are_compared_in_16_bits_and_with_gradients_too(monkeypatch):
+    pytest.importorskip("triton", reason="the kernels need Triton, which comes with torch for CUDA")
+    from madbench.cli.machine import _compare
+    from madbench.mixers.srg.kernels import proof
+
+    monkeypatch.setattr(proof, "largest_error", lambda program, device: 0.9 if program.by_lag else 0.0)
+    proof.problem.cache_clear()
+    row = _compare("fused", DEVICES[-1])
+    proof.problem.cache_clear()
+    assert row["max_relative_error"] < 1e-4 and not row["works"]
+    assert row["reason"].startswith("G-pcg-q-12o: the kernels compute something else here: relative error 9.0e-01")
+
+
 def test_a_path_that_fails_is_found_with_its_reason(examine, monkeypatch):
     from madbench.mixers.srg.dynamic_mlp import DynamicMLP
 

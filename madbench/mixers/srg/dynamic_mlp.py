@@ -17,7 +17,7 @@ from madbench.mixers.recompute import recomputed
 from madbench.mixers.srg import decoding, tiled
 from madbench.mixers.srg.budget import Allocation
 from madbench.mixers.srg.decoding import Cache
-from madbench.mixers.srg.kernels import fused
+from madbench.mixers.srg.kernels import fused, proof
 from madbench.mixers.srg.parts import (
     Contrast,
     Projected,
@@ -137,6 +137,7 @@ class DynamicMLP(nn.Module):
             what = f"{variant}{'' if causal else ' of all tokens'}"
             raise TrainingError(f"path 'tiled' computes causal S, R and G without registers, not {what}; use 'auto'")
         self.path = path
+        self.kernel_problem = ""  # why it does not take them by itself, once that is known
         self.is_stacked = False
         """Whether it is called under ``vmap``, where operators that work head by head take models for heads."""
 
@@ -289,7 +290,8 @@ class DynamicMLP(nn.Module):
         weight = self.q.weight
         transformed = is_transformed() and not self.is_stacked  # models in a stack are more heads of one call
         if self.has_kernel and not transformed and fused.is_fast(weight.device, fused.arithmetic(weight)):
-            return "fused"
+            if self._kernels_are_right(length):
+                return "fused"
         scores = batch * self.query_heads * length * length * 4
         traced = is_traced() and not self.is_stacked
         enough = MIXED_TILED_FROM_BYTES if self.variant.has_mixing else TILED_FROM_BYTES
@@ -297,6 +299,15 @@ class DynamicMLP(nn.Module):
             return "tiled"
         is_small = length <= DENSE_LIMIT_LENGTH and scores <= DENSE_LIMIT_BYTES
         return "dense" if is_small or length <= self.chunk else "chunked"
+
+    def _kernels_are_right(self, length: int) -> bool:
+        """Whether the kernels compute on this device what they should, which is found out before their first use."""
+        weight = self.q.weight
+        if is_traced() or (weight.is_cuda and torch.cuda.is_current_stream_capturing()):
+            return True  # nothing can be computed aside
+        program = proof.Program.of(self.allocation, fused.arithmetic(weight), length)
+        self.kernel_problem = proof.problem(program, weight.device)
+        return not self.kernel_problem
 
     def check_length(self, length: int) -> None:
         """Raises ``TrainingError`` for a length that it has no rows for."""

@@ -129,11 +129,15 @@ def _gradients(ctx: Any, of_output: list[Tensor | None]) -> tuple[Tensor | None,
         remaining = iter(attention_backward(ctx.base, ctx.by_lag, of_o.contiguous(), *inputs, o, saved))
         return [None if tensor is None else next(remaining) for tensor in inputs]
 
-    return None, None, *gradients(by_hand, functools.partial(_plain, ctx.base, ctx.by_lag), of_output[0], inputs)
+    return (
+        None,
+        None,
+        *gradients(by_hand, functools.partial(plain_attention, ctx.base, ctx.by_lag), of_output[0], inputs),
+    )
 
 
-def _plain(base: str, by_lag: bool, q: Tensor, k: Tensor, v: Tensor, *mixings: Tensor | None) -> Tensor:
-    """The first output of :func:`attention`, of the same inputs."""
+def plain_attention(base: str, by_lag: bool, q: Tensor, k: Tensor, v: Tensor, *mixings: Tensor | None) -> Tensor:
+    """The first output of :func:`attention`, of the same inputs, by operators of torch."""
     tables = (part and plain.Mixing(*part[:3], 1 + part[3][:, None]) for part in _mixings(*mixings))
     return plain.attend(base, by_lag, q, k, v, *tables)
 

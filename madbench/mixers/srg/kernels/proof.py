@@ -1,0 +1,88 @@
+"""Whether the kernels compute here what plain operators do: asked once of each program, before it is used unasked.
+
+An assembler may make wrong machine code of a valid kernel, and does: that of CUDA 12.8, which Triton brings, has some
+read registers that were never written. Gradients are then wrong by as much as they are large, and a run still learns.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from madbench.mixers.srg.budget import Allocation
+from madbench.mixers.srg.kernels import fused
+
+BOUND = 3e-2  # of the norm of an output or a gradient; rounding to bfloat16 gives 3e-3
+LONGEST = 300  # tokens; longer sequences are more tiles of the same program
+LEAST = 1e-2  # of the largest gradient's norm: a gradient that is nearly 0 is compared with this
+
+
+class Program(NamedTuple):
+    """What the kernels are compiled for."""
+
+    base: str
+    by_lag: bool
+    has_mixing: tuple[bool, bool]
+    widths: tuple[int, int, int]  # of QK and VO of a head, and the rank of the mixings
+    dtype: torch.dtype
+    heads: int
+    length: int
+
+    @classmethod
+    def of(cls, allocation: Allocation, dtype: torch.dtype, length: int) -> Program:
+        """Of numbers of heads and lengths, Triton distinguishes 1 and the multiples of 16."""
+        variant, heads = allocation.label, allocation.size.n_head
+        mixings = (variant.mix1, variant.mix2)
+        widths = (allocation.qk_width, allocation.vo_width, allocation.r if any(mixings) else 1)
+        few = 1 if heads == 1 else 2 if heads % 16 else 16
+        short = length if length <= LONGEST else 259 if length % 16 else 272
+        return cls(variant.base, variant.layout == "lag", mixings, widths, dtype, few, short)
+
+
+@functools.cache
+def problem(program: Program, device: torch.device) -> str:
+    """Why the kernels of this program are not to be used on this device, or nothing."""
+    try:
+        found = largest_error(program, device)
+    except Exception as error:  # of a compiler, an assembler or a driver, of many kinds
+        return f"the kernels fail here ({type(error).__name__}: {str(error).strip().partition(chr(10))[0]})"
+    if found <= BOUND:
+        return ""
+    return f"the kernels compute something else here: relative error {found:.1e}, at most {BOUND:.0e} is rounding"
+
+
+def largest_error(program: Program, device: torch.device) -> float:
+    """The largest relative error of the output and of the gradients, as norms, against plain operators in float64."""
+    with torch.inference_mode(False), torch.enable_grad(), torch.autocast(device.type, enabled=False):
+        inputs = [x if x is None else x.requires_grad_() for x in _draw(program, device)]
+        exact_inputs = [x if x is None else x.detach().double().requires_grad_() for x in inputs]
+        o, *_ = fused.attention(program.base, program.by_lag, *inputs)
+        exact = fused.plain_attention(program.base, program.by_lag, *exact_inputs)
+        of_o = torch.randn(o.shape, generator=torch.Generator().manual_seed(1)).to(o)
+        pairs = [(o, exact)]
+        leaves, exact_leaves = ([x for x in each if x is not None] for each in (inputs, exact_inputs))
+        pairs += zip(torch.autograd.grad(o, leaves, of_o), torch.autograd.grad(exact, exact_leaves, of_o.double()))
+        norms = torch.stack([expected.norm() for _, expected in pairs]).detach()
+        errors = torch.stack([(found.double() - expected).norm() for found, expected in pairs]).detach()
+        return float((errors / norms.clamp(min=LEAST * float(norms.max()))).max())
+
+
+def _draw(program: Program, device: torch.device) -> list[Tensor | None]:
+    """q, k, v, and s, A, B and p of each mixing or None, from one seed and not from torch's own."""
+    k_width, v_width, rank = program.widths
+    heads, length, generator = program.heads, program.length, torch.Generator().manual_seed(0)
+    query_heads = 2 * heads if program.base == "G" else heads
+
+    def randn(*size: int) -> Tensor:
+        return torch.randn(*size, generator=generator).to(device)
+
+    q, k = randn(1, query_heads, length, k_width) / k_width**0.5, randn(1, query_heads, length, k_width)
+    tensors: list[Tensor | None] = [x.to(program.dtype) for x in (q, k, randn(1, heads, length, v_width))]
+    for has_mixing, count in zip(program.has_mixing, (query_heads, heads)):
+        tables = ((count, length, rank), (count, length, rank), (count, length))
+        drawn = (randn(1, count, length, rank).sigmoid(), *(0.1 * randn(*size) for size in tables))
+        tensors += drawn if has_mixing else [None] * 4
+    return tensors

@@ -1,0 +1,93 @@
+"""Kernels are compared with plain operators before they are used unasked; wrong ones are not used."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+pytest.importorskip("triton", reason="the kernels need Triton, which comes with torch for CUDA")
+
+from madbench.mixers import build
+from madbench.mixers.srg.kernels import fused, position, proof
+from madbench.suites.mad.suite import ModelConfig, TrainingConfig
+from sample_jobs import mad_job, train_job
+
+DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+TYPE = torch.bfloat16 if torch.cuda.is_available() else torch.float16  # which the interpreter multiplies rightly
+
+
+@pytest.fixture(autouse=True)
+def nothing_known():
+    """No program has been compared yet."""
+    proof.problem.cache_clear()
+    yield
+    proof.problem.cache_clear()
+
+
+@pytest.fixture
+def fast(monkeypatch):
+    """As on a GPU whose kernels compute in 16 bits: they are what a label takes by itself."""
+    monkeypatch.setattr(fused, "is_fast", lambda device, dtype: True)
+
+
+@pytest.fixture
+def wrong_sums(monkeypatch):
+    """The sums over rows that gradients are made of lose a part; o itself is right."""
+    read_sums = position.Launch.read_sums
+    monkeypatch.setattr(position.Launch, "read_sums", lambda *args: read_sums(*args) * (0.5 if len(args) == 6 else 1.0))
+
+
+def program(base="R", mixings=(False, True), length=19, by_lag=False):
+    return proof.Program(base, by_lag, mixings, (3, 5, 2), TYPE, 1, length)
+
+
+@pytest.mark.parametrize("by_lag, base, mixings", [(False, "S", (True, True)), (True, "R", (False, True))])
+def test_right_kernels_have_no_problem(by_lag, base, mixings):
+    assert proof.problem(program(base, mixings, by_lag=by_lag), DEVICE) == ""
+
+
+def test_wrong_gradients_are_found_though_the_output_is_right(wrong_sums):
+    found = proof.problem(program(), DEVICE)
+    assert found.startswith("the kernels compute something else here: relative error ")
+
+
+def test_kernels_that_cannot_be_compiled_are_a_problem_with_its_reason(monkeypatch):
+    def fail(*_):
+        raise RuntimeError("PTXAS error: Internal Triton PTX codegen error\nptxas fatal: no such register")
+
+    monkeypatch.setattr(fused, "attention", fail)
+    reason = "the kernels fail here (RuntimeError: PTXAS error: Internal Triton PTX codegen error)"
+    assert proof.problem(program(), DEVICE) == reason
+
+
+def test_a_program_is_compared_once_and_in_few_sizes(fast, monkeypatch):
+    seen = []
+    monkeypatch.setattr(proof, "largest_error", lambda program, device: seen.append(program) or 0.0)
+    for label, n_head, lengths in (("R-q-2", 2, (1024, 1024, 512, 1000, 300)), ("R-q-2o", 16, (512,))):
+        mixer = build(label, 64, 1024, n_head=n_head, budget="paper")
+        assert {mixer.resolve_path(3, length) for length in lengths} == {"fused"}
+    assert [(one.by_lag, one.heads, one.length) for one in seen] == [
+        (False, 2, 272), (False, 2, 259), (False, 2, 300), (True, 16, 272)
+    ]  # fmt: skip
+    assert seen[0].has_mixing == (False, True) and seen[0].dtype == torch.float32
+
+
+def test_torchs_random_numbers_are_left_alone():
+    before = torch.get_rng_state()
+    proof.largest_error(program(), DEVICE)
+    assert torch.equal(before, torch.get_rng_state())
+
+
+def test_a_run_whose_kernels_are_wrong_takes_another_path_and_says_why(fast, wrong_sums, tmp_path):
+    counts = {"num_train_examples": 16, "num_validation_examples": 16, "num_test_examples": 16}
+    sizes = {"setting": {"seq_len": 16, **counts}, "model": ModelConfig(d_model=16), "mixer": {"mix_rank": 2}}
+    job, said = mad_job("R-q-2", "in_context_recall", **sizes, training=TrainingConfig(epochs=1, batch_size=16)), []
+    record = train_job(job, tmp_path, said.append, device=str(DEVICE))
+    problem = record.details["kernel_problem"]
+    assert record.details["path"] == "dense" and problem.startswith("the kernels compute something else here")
+    assert said[0]["warning"] == f"{problem}; path dense is taken"
+
+
+def test_a_path_that_is_asked_for_is_taken_as_it_is(fast, wrong_sums):
+    mixer = build("R-q-2", 16, 32, budget="paper", path="fused")
+    assert mixer.resolve_path(1, 32) == "fused" and mixer.kernel_problem == ""
