@@ -16,7 +16,7 @@ from madbench.mixers.srg.budget import Allocation
 from madbench.mixers.srg.kernels import fused
 
 BOUND = 3e-2  # of the norm of an output or a gradient; rounding to bfloat16 gives 3e-3
-LONGEST = 300  # tokens; longer sequences are more tiles of the same program
+LONG = (272, 259)  # tokens, a multiple of 16 and not: longer sequences are more tiles of the same program
 LEAST = 1e-2  # of the largest gradient's norm: a gradient that is nearly 0 is compared with this
 
 
@@ -33,12 +33,14 @@ class Program(NamedTuple):
 
     @classmethod
     def of(cls, allocation: Allocation, dtype: torch.dtype, length: int) -> Program:
-        """Of numbers of heads and lengths, Triton distinguishes 1 and the multiples of 16."""
+        """Of numbers of heads and lengths, Triton distinguishes 1 and the multiples of 16; tiles have 16 rows to 64."""
         variant, heads = allocation.label, allocation.size.n_head
         mixings = (variant.mix1, variant.mix2)
         widths = (allocation.qk_width, allocation.vo_width, allocation.r if any(mixings) else 1)
         few = 1 if heads == 1 else 2 if heads % 16 else 16
-        short = length if length <= LONGEST else 259 if length % 16 else 272
+        tile = max(16, 1 << (length - 1).bit_length())
+        whole, odd = (tile, tile - 3) if tile <= 64 else LONG
+        short = 1 if length == 1 else odd if length % 16 else whole
         return cls(variant.base, variant.layout == "lag", mixings, widths, dtype, few, short)
 
 
