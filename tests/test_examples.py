@@ -31,15 +31,27 @@ import json, os, runpy, sys
 # Once, for commands that are processes of their own:
 import matplotlib.figure, pandas, rich.console, scipy.stats, torch, typer, yaml
 for line in sys.stdin:
-    words, files = json.loads(line)
+    module, words, folder, path, files = json.loads(line)
     if not (child := os.fork()):
-        for descriptor, path in enumerate([os.devnull, *files]):
-            os.dup2(os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC), descriptor)
-        sys.argv = ["madbench", *words]
-        runpy.run_module("madbench", run_name="__main__", alter_sys=True)
+        for descriptor, file in enumerate([os.devnull, *files]):
+            os.dup2(os.open(file, os.O_RDWR | os.O_CREAT | os.O_TRUNC), descriptor)
+        os.chdir(folder)
+        os.environ["PYTHONPATH"], sys.argv = os.pathsep.join(path), [module, *words]
+        sys.path[:0] = path
+        runpy.run_module(module, run_name="__main__", alter_sys=True)
         sys.exit()
     print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
 """
+
+
+@pytest.fixture(scope="module")
+def server():
+    """A process that runs modules as commands."""
+    how = {"env": os.environ | {"OMP_NUM_THREADS": "1", "COLUMNS": "200"}, "text": True, "start_new_session": True}
+    process = subprocess.Popen([sys.executable, "-c", COMMANDS], stdin=subprocess.PIPE, stdout=subprocess.PIPE, **how)
+    yield process
+    os.killpg(process.pid, signal.SIGKILL)
+    process.communicate()
 
 
 @pytest.fixture(scope="module")
@@ -55,25 +67,20 @@ def installed(tmp_path_factory):
 
 
 @pytest.fixture
-def call(tmp_path, installed):
+def call(tmp_path, installed, server):
     """``call(*words)``: output of a verb in a folder where both example packages are installed."""
-    site = shutil.copytree(installed, tmp_path / "site")
-    environment = os.environ | {"PYTHONPATH": f"{site}:{ROOT}", "OMP_NUM_THREADS": "1", "COLUMNS": "200"}
-    files = [tmp_path / "stdout", tmp_path / "stderr"]
-    how = {"cwd": tmp_path, "env": environment, "text": True, "start_new_session": True}
-    server = subprocess.Popen([sys.executable, "-c", COMMANDS], stdin=subprocess.PIPE, stdout=subprocess.PIPE, **how)
+    site, files = shutil.copytree(installed, tmp_path / "site"), [tmp_path / "stdout", tmp_path / "stderr"]
 
-    def call(*words: str, code: int = 0) -> str:
-        server.stdin.write(json.dumps([words, [*map(str, files)]]) + "\n")
+    def call(*words: str, code: int = 0, module: str = "madbench", path: tuple[Path, ...] = (site, ROOT)) -> str:
+        command = module, words, str(tmp_path), [*map(str, path)], [*map(str, files)]
+        server.stdin.write(json.dumps(command) + "\n")
         server.stdin.flush()
         ended = int(server.stdout.readline())
         output, errors = (file.read_text(encoding="utf-8") for file in files)
         assert ended == code, f"{words}: {output}{errors}"
         return output if code == 0 else errors
 
-    yield call
-    os.killpg(server.pid, signal.SIGKILL)
-    server.communicate()
+    return call
 
 
 def test_every_verb_takes_labels_of_an_installed_family(call, tmp_path):
@@ -172,10 +179,7 @@ def test_the_commands_that_new_prints_install_and_try_the_package(call, tmp_path
     assert [words[:2] for words in lines[:2]] == [["pip", "install"], ["pytest", "blue-wave"]]
     pip = [sys.executable, "-m", "pip", "install", "-q", "--no-deps", "--no-build-isolation", "--target"]
     subprocess.run([*pip, str(tmp_path / "site"), "./blue-wave"], check=True, cwd=tmp_path, timeout=120)
-    environment = os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}  # its tests need no installation
-    subprocess.run(
-        [sys.executable, "-m", "pytest", "blue-wave"], check=True, cwd=tmp_path, env=environment, timeout=200
-    )
+    assert " passed" in call("blue-wave", module="pytest", path=(ROOT,))  # its tests need no installation
     for _, *words in lines[2:]:
         if words[0] in ("compare", "findings"):
             continue  # there are no runs yet
