@@ -299,7 +299,7 @@ def test_interruptions_of_any_kind_and_the_same_command_again_give_the_uninterru
     process.kill()
     killed = time.monotonic()
     while any(map(is_running, interrupted.pids)):
-        assert time.monotonic() - killed < 3
+        assert time.monotonic() - killed < 10
         time.sleep(0.02)
     assert finish(process).code == -signal.SIGKILL
     assert outcomes(interrupted.results) == {}
