@@ -57,7 +57,7 @@ class GroupMember:
         self._peak = peak_flops(device_name(device), job.training.precision)
 
     def _prove_kernels(self) -> None:
-        """Has a mixer with kernels find out whether they are right on this device, before anything is timed."""
+        """Has a mixer with kernels check them on this device, before anything is timed."""
         mixer = self.trial.mixer
         if hasattr(mixer, "kernel_problem"):
             with self.trial.autocast:

@@ -137,7 +137,7 @@ class DynamicMLP(nn.Module):
             what = f"{variant}{'' if causal else ' of all tokens'}"
             raise TrainingError(f"path 'tiled' computes causal S, R and G without registers, not {what}; use 'auto'")
         self.path = path
-        self.kernel_problem = ""  # why it does not take them by itself, once that is known
+        self.kernel_problem = ""  # why path auto does not take the kernels, once that is known
         self.is_stacked = False
         """Whether it is called under ``vmap``, where operators that work head by head take models for heads."""
 
@@ -301,7 +301,7 @@ class DynamicMLP(nn.Module):
         return "dense" if is_small or length <= self.chunk else "chunked"
 
     def _kernels_are_right(self, length: int) -> bool:
-        """Whether the kernels compute on this device what they should, which is found out before their first use."""
+        """Whether the kernels compute on this device what they should, which is checked before their first use."""
         weight = self.q.weight
         if is_traced() or (weight.is_cuda and torch.cuda.is_current_stream_capturing()):
             return True  # nothing can be computed aside

@@ -88,7 +88,7 @@ class Launch:
         out = x.new_empty(self.batch, heads, self.length, self.rank, dtype=torch.float32)
         sizes = {"W": width, "WB": block, "R": self.rank, "RP": padded(self.rank), "P": self.rows}
         grid = (self.tiles, self.batch * heads)
-        warps = max(1, self.rows // 32)  # four: ptxas 12.8, which Triton brings, has code read unset registers
+        warps = max(1, self.rows // 32)  # with 4, code of ptxas 12.8, which Triton ships, reads unset registers
         read_sums_kernel[grid](
             x, y, n, state, out, self.length, heads, SHARED=n.dim() == 3, REVERSE=reverse, **sizes, num_warps=warps
         )

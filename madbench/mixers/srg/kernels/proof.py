@@ -1,6 +1,6 @@
-"""Whether the kernels compute here what plain operators do: asked once of each program, before it is used unasked.
+"""Checks that the kernels compute on this GPU what plain operators do, once per program, before path ``auto`` takes them.
 
-An assembler may make wrong machine code of a valid kernel, and does: that of CUDA 12.8, which Triton brings, has some
+An assembler may make wrong machine code of a valid kernel, and does: ptxas of CUDA 12.8, which Triton ships, has some
 read registers that were never written. Gradients are then wrong by as much as they are large, and a run still learns.
 """
 
@@ -46,7 +46,7 @@ class Program(NamedTuple):
 
 @functools.cache
 def problem(program: Program, device: torch.device) -> str:
-    """Why the kernels of this program are not to be used on this device, or nothing."""
+    """Why path ``auto`` must not take the kernels of this program on this device; empty where it may."""
     try:
         found = largest_error(program, device)
     except Exception as error:  # of a compiler, an assembler or a driver, of many kinds
