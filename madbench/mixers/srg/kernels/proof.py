@@ -1,4 +1,4 @@
-"""Checks that the kernels compute on this GPU what plain operators do, once per program, before path ``auto`` takes them.
+"""Checks that kernels compute on this GPU what plain operators do, once per program, before path ``auto`` takes them.
 
 An assembler may make wrong machine code of a valid kernel, and does: ptxas of CUDA 12.8, which Triton ships, has some
 read registers that were never written. Gradients are then wrong by as much as they are large, and a run still learns.
@@ -33,15 +33,17 @@ class Program(NamedTuple):
 
     @classmethod
     def of(cls, allocation: Allocation, dtype: torch.dtype, length: int) -> Program:
-        """Of numbers of heads and lengths, Triton distinguishes 1 and the multiples of 16; tiles have 16 rows to 64."""
+        """Of numbers of heads and lengths, Triton distinguishes 1 and the multiples of 16; tiles have 16 rows to 64.
+
+        One token is compared as a few are: alone, its scores have no gradient but rounding.
+        """
         variant, heads = allocation.label, allocation.size.n_head
         mixings = (variant.mix1, variant.mix2)
         widths = (allocation.qk_width, allocation.vo_width, allocation.r if any(mixings) else 1)
         few = 1 if heads == 1 else 2 if heads % 16 else 16
         tile = max(16, 1 << (length - 1).bit_length())
         whole, odd = (tile, tile - 3) if tile <= 64 else LONG
-        short = 1 if length == 1 else odd if length % 16 else whole
-        return cls(variant.base, variant.layout == "lag", mixings, widths, dtype, few, short)
+        return cls(variant.base, variant.layout == "lag", mixings, widths, dtype, few, odd if length % 16 else whole)
 
 
 @functools.cache
