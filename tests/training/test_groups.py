@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
+import time
 
 import pytest
 import torch
@@ -103,6 +104,13 @@ def test_every_task_and_fidelity_trains_in_groups(task, fidelity, make_job, toge
     jobs = [make_job(task, "S-cg-q-12o", seed, fidelity, learning_rate=1e-3, epochs=2) for seed in range(2)]
     for job, record in zip(jobs, together(jobs)):
         assert_same_numbers(record, alone(job))
+        assert record.details["group"] == 2
+
+
+def test_members_share_the_seconds_of_their_steps(three, together):
+    began = time.monotonic()
+    seconds = [record.details["seconds"] for record in together(three)]
+    assert 0 < sum(seconds) <= time.monotonic() - began
 
 
 def test_accumulated_gradients_weigh_each_members_targets(three, together, alone):
