@@ -36,6 +36,10 @@ def average(*parts):
     return Sample(np.mean([part.values for part in parts], axis=0), replace(PLAIN, resolution=0.01), None, parts)
 
 
+def test_one_seed_alone_agrees_with_no_other():
+    assert of(80.0, 80.05).has_zero_spread and not of(80.0, 80.2).has_zero_spread and not of(80.0).has_zero_spread
+
+
 def test_seeds_are_two_levels_where_half_of_them_on_either_would_have_their_spread():
     assert of(10, 26, 10, 26).is_level  # spread 9.2, half of a fifth of the way is 10
     assert not of(10, 32, 10, 32).is_level
