@@ -163,12 +163,12 @@ def _compare(path: str, device: str) -> dict[str, Any]:
         errors[label] = float((output - expected).abs().max() / expected.abs().max())
     worst = float(torch.tensor([*errors.values(), -math.inf]).max())  # NaN where one of them is
     works = 0 <= worst <= TOLERANCE
-    if works and path == "fused" and (problem := _problem_of_kernels(errors, device)):
-        return row | {"works": False, "max_relative_error": worst, "labels": [*errors], "reason": problem}
-    differs, refuses = f"differs from the reference by {worst:.1e}", f"refuses every label tried: {refusal}"
-    reason = "" if works else differs if errors else refuses
-    row |= {"works": works, "max_relative_error": worst if math.isfinite(worst) else None, "labels": [*errors]}
-    return row | {"reason": reason}
+    if works:
+        reason = _problem_of_kernels(errors, device) if path == "fused" else ""
+    else:
+        reason = f"differs from the reference by {worst:.1e}" if errors else f"refuses every label tried: {refusal}"
+    error = worst if math.isfinite(worst) else None
+    return row | {"works": not reason, "max_relative_error": error, "labels": [*errors], "reason": reason}
 
 
 def _problem_of_kernels(labels: Iterable[str], device: str) -> str:

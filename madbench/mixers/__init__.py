@@ -134,7 +134,8 @@ class Family(Protocol):
         may be built with, ``resolve_path(batch, length)`` names the one that computes an input of this shape,
         ``allocation`` is what it was built from, ``probe(x)`` gives a :class:`madbench.mixers.probe.Probe` of x
         (B, T, D) for ``madbench inspect``. ``reference(x, rows)`` gives some rows (B, rows, D), or all, by loops in
-        float64, with which ``madbench verify`` compares every path and its gradients.
+        float64, with which ``madbench verify`` compares every path and its gradients. ``kernel_problem`` is why
+        ``resolve_path`` passed over kernels that are wrong on this device, or empty; a run warns of it and records it.
         """
 
     # Optional: traits(label), what models, optimisers and suites have to know of its mixers; by default Traits().

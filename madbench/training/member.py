@@ -63,7 +63,8 @@ class GroupMember:
             with self.trial.autocast:
                 path = mixer.resolve_path(*self.trial.batch_shape)
             if mixer.kernel_problem:
-                self.warning = f"{mixer.kernel_problem}; path {path} is taken"
+                problem = f"{mixer.kernel_problem}; path {path} is taken"
+                self.warning = f"{self.warning}; {problem}" if self.warning else problem
 
     def _choose_threads(self, asked: int | None) -> None:
         """Resumes in the threads that the run began in, if these are no more than there are now or others asked for."""

@@ -91,6 +91,9 @@ def test_in_16_bits_a_path_may_err_twice_as_much_as_the_dense_one_and_no_more(mo
     for path, setup in (("tiled", half), ("dense", half), ("chunked", SETUP)):
         with pytest.raises(mixer.WrongResultError, match="wrong: relative error"):
             mixer.check_path("R", shape, setup, path)
+    monkeypatch.setattr(mixer, "paths_of", lambda module: ["chunked"])  # a family without a dense path
+    with pytest.raises(mixer.WrongResultError, match="at most 5e-02 is allowed"):
+        mixer.check_path("R", shape, half, "chunked")
 
 
 def test_the_path_that_is_timed_is_the_one_that_is_checked(monkeypatch):

@@ -129,11 +129,8 @@ def _gradients(ctx: Any, of_output: list[Tensor | None]) -> tuple[Tensor | None,
         remaining = iter(attention_backward(ctx.base, ctx.by_lag, of_o.contiguous(), *inputs, o, saved))
         return [None if tensor is None else next(remaining) for tensor in inputs]
 
-    return (
-        None,
-        None,
-        *gradients(by_hand, functools.partial(plain_attention, ctx.base, ctx.by_lag), of_output[0], inputs),
-    )
+    by_torch = functools.partial(plain_attention, ctx.base, ctx.by_lag)
+    return None, None, *gradients(by_hand, by_torch, of_output[0], inputs)
 
 
 def plain_attention(base: str, by_lag: bool, q: Tensor, k: Tensor, v: Tensor, *mixings: Tensor | None) -> Tensor:
