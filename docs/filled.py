@@ -2,7 +2,7 @@
 
 ``python docs/filled.py`` runs the command beside each table of the README and the pages and writes what it prints.
 A table is marked by a comment before it: ``<!-- made: madbench table ... --results results/quick -->``, of the runs in
-``results/measured/quick.tar.xz``, or ``<!-- copied: FILE "first words" -->`` from another page. While the site is
+``results/measured/quick.tar.xz`` (``results/quick+evening``: in both archives), or ``<!-- copied: FILE "first words" -->`` from another page. While the site is
 built ``<!-- include: FILE -->`` and ``<!-- items: PAPER -->`` are put in.
 """
 
@@ -108,8 +108,9 @@ def run(command: str, folder: Path) -> str:
     name, words[at] = words[at].removeprefix("results/"), str(folder / words[at].removeprefix("results/"))
     call = [sys.executable, str(ROOT / "cli.py")]
     if not Path(words[at]).exists():
-        archive = ROOT / "results" / "measured" / f"{name}.tar.xz"
-        subprocess.run([*call, "import", str(archive), "--results", words[at]], check=True, capture_output=True)
+        for part in name.split("+"):
+            archive = ROOT / "results" / "measured" / f"{part}.tar.xz"
+            subprocess.run([*call, "import", str(archive), "--results", words[at]], check=True, capture_output=True)
     how = {"check": True, "stdout": subprocess.PIPE, "text": True, "cwd": folder}
     return subprocess.run([*call, *words, "--format", "markdown"], **how).stdout
 

@@ -40,6 +40,7 @@ from madbench.analysis.scores import Results
 from madbench.analysis.shown_frame import ShownFrame
 from madbench.analysis.stored import Selection
 from madbench.analysis.tables import stored_table
+from madbench.analysis.transfer import transfer_table
 from madbench.config import check_seeds, convert, override_of, settings_of
 from madbench.errors import ConfigError, TrainingError, did_you_mean
 from madbench.execute.base import Event, Policy
@@ -380,11 +381,18 @@ def audit(
     protocol: str | None = None,
     corpus: str | None = None,
     results: Path | str = "results",
+    against: str | None = None,
     names: Mapping[str, str] | None = None,
 ) -> pd.DataFrame:
-    """What the columns of a profile are worth: noise, level labels, what they predict, cost of a bit, seeds needed."""
+    """What the columns of a profile are worth: noise, level labels, what they predict, cost of a bit, seeds needed.
+
+    With ``against``, another profile: which orders of labels and which differences hold there too.
+    """
     selection = _selection(labels, profile, overrides, tasks, fidelity, budget, protocol, corpus, results)
-    return ShownFrame.of(audit_table(selection.select()))
+    if against is None:
+        return ShownFrame.of(audit_table(selection.select()))
+    others = _selection(labels, against, overrides, tasks, fidelity, budget, None, corpus, results)
+    return ShownFrame.of(transfer_table(selection.select(), others.select(), against))
 
 
 @_with_names

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 from madbench.cli.options import StoredOptions, StoredWordsArgument
+from madbench.cli.parameters import option
 from madbench.cli.print_options import PrintOptions
 from madbench.cli.printing import print_text_table
 
@@ -11,6 +14,12 @@ def audit(
     words: StoredWordsArgument = None,
     *,
     stored: StoredOptions,
+    against: option(
+        str | None,
+        "Another profile, by name or as a YAML file: show which orders and differences hold there too.",
+        metavar="PROFILE",
+        completes="PROFILE",
+    ) = None,
     printed: PrintOptions,
 ) -> None:
     """Show what a profile's columns can tell apart and predict.
@@ -21,13 +30,23 @@ def audit(
     published language-model loss; which columns to keep, and with how many
     seeds. Protocols are never mixed, as in madbench table.
 
+    With --against, whether a cheap profile stands for an expensive one: for every
+    column of both, the rank correlation of the labels, and how many of the pairs
+    that differ significantly here differ in the same direction there.
+
     [bold]Examples[/bold]
 
       madbench audit @table1
       madbench audit @judging --profile evening
       madbench audit -t compression,memorization,language_model --format csv
+      madbench audit @quick -p quick --against evening
     """
     from madbench.analysis.audit import audit_table
+    from madbench.analysis.transfer import transfer_table
 
-    selection = stored.selection(words)
-    print_text_table(audit_table(selection.select()), printed)
+    results = stored.selection(words).select()
+    if against is None:
+        print_text_table(audit_table(results), printed)
+        return
+    others = dataclasses.replace(stored, profile=against, protocol=None).selection(words).select()
+    print_text_table(transfer_table(results, others, against), printed)

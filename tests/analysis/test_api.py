@@ -334,6 +334,8 @@ def test_a_notebook_shows_progress_without_widgets(tmp_path, trained, monkeypatc
 def test_an_audit_has_a_row_a_column(stored):
     found = madbench.audit(**stored)
     assert found.column.tolist() == ["compression"] and found.labels.tolist() == [len(ACCURACIES)]
+    held = madbench.audit(**stored, against="quick")
+    assert held.column.tolist() == ["compression"] and (held.pairs.tolist(), held.turned.tolist()) == ([3], [0])
 
 
 def test_a_plot_is_a_figure_of_matplotlib(stored):

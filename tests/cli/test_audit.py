@@ -1,8 +1,10 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
+from scipy import stats
 
 from madbench.cli.audit import audit
 from madbench.errors import StoreError
@@ -54,3 +56,25 @@ def test_a_narrow_terminal_has_every_column_and_the_caption_says_what_to_keep(fi
     assert max(map(len, shown.splitlines())) <= 80
     assert {"ICC", "Heur.", "Solved", "Published", "s/bit", "Seeds"} <= set(shown.split())
     assert "Worth keeping" in shown
+
+
+def test_a_profile_is_held_against_another_one(fill, invoke, tiny, tmp_path):
+    other = tmp_path / "longer.yaml"
+    other.write_text(Path(tiny).read_text().replace("epochs: ", "epochs: 1"))
+    for label, accuracy in LABELS.items():
+        for seed in (0, 1, 2):
+            fill(label, 0.6 + accuracy / 10 + 0.001 * seed, (seed,))
+        fill(label, 0.25 if label == "S-p" else accuracy + 0.1, profile=str(other))
+    ended = invoke(audit, "--profile", tiny, "--against", str(other), "--json")
+    records = {record["column"]: record for record in json.loads(ended.stdout)["cells"]}
+    assert list(records) == ["compression", "in_context_recall"]
+    ours, theirs = [0.2, 0.5, 0.4, 0.1, 0.3], [0.3, 0.25, 0.5, 0.2, 0.4]
+    assert records["compression"]["order"] == pytest.approx(stats.spearmanr(ours, theirs).statistic)
+    assert records["compression"]["turned_pairs"] == "S-p > S-c, S-p > R-c, S-p > S"
+    assert "S-p above S (+3.0 here, -5.0 there), S-p above R-c (+2.0 here, -15.0 there)" in json.loads(ended.stdout)["notes"]
+
+
+def test_a_profile_without_runs_to_hold_it_against_is_an_error(fill, invoke, tiny):
+    fill(["S", "S-p"], 0.5, (0, 1, 2))
+    error = invoke(audit, "--profile", tiny, "--against", "evening").exception
+    assert isinstance(error, StoreError) and "evening" in str(error)

@@ -1,0 +1,89 @@
+from __future__ import annotations
+
+import dataclasses
+import itertools
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from madbench.analysis.comparison import comparison_table
+from madbench.analysis.transfer import transfer, transfer_table
+from madbench.errors import StoreError
+
+LABELS = ["S", "S-p", "S-c", "R", "R-c", "R-cg-q"]
+HERE = dict(zip(LABELS, [0.3, 0.4, 0.5, 0.6, 0.7, 0.705]))
+THERE = HERE | {"S": 0.55}
+"""S is above S-p and S-c, from which it differs here, and the rest is as here."""
+
+
+@pytest.fixture(scope="module")
+def both(shared_grid_results):
+    """Results under two profiles in one store; the seeds of a label differ by a hundredth of a point or two."""
+
+    def of(truth):
+        return lambda job: (
+            truth[job.label] + 0.0001 * np.random.default_rng([LABELS.index(job.label), job.seed]).normal()
+        )
+
+    return (
+        shared_grid_results(LABELS, of(HERE)),
+        shared_grid_results(LABELS, of(THERE), profile="evening", seeds=[0, 1]),
+    )
+
+
+def test_the_order_is_spearmans_and_every_pair_is_counted_by_its_own_difference(both):
+    (row,) = transfer(*both)
+    here, there = (results.scores.groupby("label", sort=False).value.mean() for results in both)
+    assert row.order.value == pytest.approx(stats.spearmanr(here[LABELS], there[LABELS]).statistic)
+    assert row.seeds == (3, 2) and len(row.pairs) == 15
+    counted = {frozenset((pair.label, pair.other)): pair for pair in row.pairs}
+    for one, other in itertools.combinations(LABELS, 2):
+        pair = counted[frozenset((one, other))]
+        assert pair.here == pytest.approx(abs(here[one] - here[other])) and here[pair.label] >= here[pair.other]
+        assert pair.there == pytest.approx(there[pair.label] - there[pair.other])
+
+
+def test_pairs_that_differ_here_hold_or_are_turned(both):
+    (row,) = transfer(*both)
+    assert {(pair.label, pair.other) for pair in row.turned} == {("S-p", "S"), ("S-c", "S")}
+    undecided = [pair for pair in row.pairs if not pair.is_decided]
+    assert {(pair.label, pair.other) for pair in undecided} <= {("R-cg-q", "R-c"), ("R-c", "R-cg-q")}
+    assert len(row.decided) == len(row.pairs) - len(undecided)
+
+
+def test_a_pair_differs_here_as_in_a_comparison_of_the_same_labels(both, grid_results):
+    """Of two labels there is one test, so Holm's adjustment is that of the comparison."""
+    here = dataclasses.replace(
+        both[0], experiment=dataclasses.replace(both[0].experiment, rows=both[0].experiment.rows[:2])
+    )
+    (row,) = transfer(here, both[1])
+    (compared,) = comparison_table("S", ["S-p"], here.scores).rows
+    assert len(row.pairs) == 1 and row.pairs[0].p_holm == compared.p_holm
+    assert np.isnan(row.order.value)  # of two labels
+
+
+def test_two_seeds_here_decide_nothing(both):
+    (row,) = transfer(both[1], both[0])
+    assert not row.decided and row.order.value > 0
+
+
+def test_the_table_counts_pairs_and_names_those_that_turned(both):
+    table = transfer_table(*both, "evening")
+    assert table.lines[0][3:] == [
+        "3:2",
+        "15",
+        str(len(table.rows[0].decided)),
+        str(len(table.rows[0].decided) - 2),
+        "2",
+    ]
+    (record,) = table.records()
+    assert record["turned_pairs"] == "S-c > S, S-p > S" and record["differ"] == record["hold"] + 2
+    assert "S-c above S (+20.0 here, −5.0 there)" in table.notes and "evening" in table.caption
+    assert table.keeps_columns(80)
+
+
+def test_nothing_in_common_is_an_error(both, grid_results):
+    other = grid_results(["G", "G-c"], profile="evening")
+    with pytest.raises(StoreError, match="no two labels have a whole seed of the same column here and under evening"):
+        transfer_table(both[0], other, "evening")
