@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import torch
 from torch import Tensor
 
@@ -10,6 +12,9 @@ from madbench.mixers.srg.boundaries import free_channels, freeze_gates
 from madbench.mixers.srg.dynamic_mlp import DynamicMLP
 from madbench.mixers.srg.measures import dynamic_weights
 from madbench.mixers.srg.parts import EPS
+
+POINTS = 17
+NEAR = 1e-6  # a step of a difference
 
 
 def _cell(mixer: DynamicMLP, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -55,3 +60,21 @@ def bend(mixer: DynamicMLP, x: Tensor) -> float:
     tokens, *_ = _cell(mixer, x)
     rows = mixer(tokens)[:, -1]
     return difference(rows[2] - rows[1], rows[1] - rows[0])
+
+
+def smooth(mixer: DynamicMLP, x: Tensor) -> float:
+    """The largest jump of the slope of the last row at tokens on a line, each within a cell, relative to the slope.
+
+    All gates depend on the token. Infinite where the tokens are all of one cell: then nothing is measured.
+    """
+    free = free_channels(mixer)
+    change = torch.zeros_like(x[0, 0])
+    change[:free] = x[1, 0, :free]
+    tokens = x[0].repeat(POINTS, 3, 1, 1)  # (points, before and at and behind, T, D)
+    along = torch.linspace(-3, 3, POINTS, dtype=x.dtype)[:, None] + NEAR * torch.tensor([-1.0, 0.0, 1.0]).to(x)
+    tokens[:, :, -1] += along[..., None] * change
+    is_active = mixer.maps(tokens[:, 1]).hidden[:, : mixer.n_head, -1] > 0
+    if (is_active == is_active[0]).all():
+        return math.inf
+    before, at, behind = mixer(tokens.flatten(0, 1))[:, -1].unflatten(0, (POINTS, 3)).unbind(1)
+    return float(((behind - 2 * at + before).norm(dim=-1) / (behind - before).norm(dim=-1)).max())

@@ -182,6 +182,8 @@ def _appendices(label: Variant, check: Callable[..., Check], differ: Callable[..
     yield check("linear cells", what, source, cells.linear, 1e-6, unless, wide)
     what = "The norm bends the row within the cell."
     yield differ("bent cells", what, "Remark C.11", cells.bend, tolerance=1e-6, unless=unless, make=wide)
+    what = "Where all gates depend on the token, a row has one slope on both sides of a token within its cell."
+    yield check("smooth cells", what, "Theorem C.13, Proposition H.8", cells.smooth, 1e-3, no_selection, wide)
     what = "The differential of hidden scores is the sum of its terms of dx, dL(1) and dR(1)."
     source = "Proposition C.14, Proposition H.8, eq. 43"
     yield check("differential", what, source, boundaries.differential, DIFFERENTIAL, make=wide)

@@ -172,6 +172,8 @@ def filter_ahead(monkeypatch):
         (select_above_a_threshold, "R-q-12o", "linear cells"),
         (read_out_bent, "R-p", "linear cells"),
         (forget_the_norm, "R-c", "bent cells"),
+        (read_out_in_steps, "G-cg-q", "smooth cells"),
+        (read_out_in_steps, "R-pg-q-12", "smooth cells"),
         (scale_the_diagonal, "R-q-1o", "low-rank deformation"),
         (mix_neighbours, "R-c-q-12o", "dummy slots"),
         (double_the_atoms, "R", "reachable atoms"),
