@@ -41,7 +41,8 @@ class Outcome:
         """A table's row: check, verdict, residual, bound, statement, source, and why there is no residual, or where one
         fails."""
         check = self.check
-        bound = f"{'>' if check.is_difference else '<='} {check.tolerance:.0e}".replace("0e+00", "0")
+        tolerance = f"{check.tolerance:.1e}".replace(".0e", "e").replace("0e+00", "0")
+        bound = f"{'>' if check.is_difference else '<='} {tolerance}"
         columns = {"check": check.name, "verdict": self.verdict, "residual": self.residual, "bound": bound}
         reason = self.error or check.reason or (self.where if self.verdict == "fail" else "")
         return columns | {"statement": check.statement, "source": check.source, "reason": reason}

@@ -98,7 +98,7 @@ def test_values_after_the_equals_sign_at_which_bash_ends_a_word_are_completed(co
     [
         ("ls ", {"labels", "runs", "families", "profiles"}),
         ("ls fam", {"families"}),
-        ("paper ", {"hypermlp", "coefficients", "interactions"}),
+        ("paper ", {"hypermlp", "coefficients", "interactions", "talk"}),
         ("paper hypermlp ta", {"table1"}),
         ("paper hypermlp table1 --profile q", {"quick"}),
         ("findings --claims hy", {"hypermlp"}),

@@ -130,7 +130,7 @@ def test_a_verb_that_moved_says_where_it_is_now(main, verb, rest):
     assert main(*MOVED[verb].split()[1:], "--help").code == 0
 
 
-@pytest.mark.parametrize("paper", ["hypermlp", "coefficients", "interactions"])
+@pytest.mark.parametrize("paper", ["hypermlp", "coefficients", "interactions", "talk"])
 def test_the_name_of_a_paper_is_no_verb_and_says_which_one_takes_it(main, paper):
     refused = main(paper, "--seeds", "0")
     assert (refused.code, refused.stderr) == (2, f"{paper} is a paper: madbench paper {paper}\n")

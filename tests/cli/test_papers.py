@@ -243,8 +243,8 @@ def test_a_size_at_which_an_item_is_not_made_is_refused():
 
 @pytest.mark.parametrize("words", [("--seeds", "0-4"), ("--dry-run",), ("training.epochs=3",), ("S",)])
 def test_what_has_no_effect_on_an_item_that_another_verb_makes_is_refused(main, words):
-    ended = main("paper", "hypermlp", "theorem2.5", *words)
-    assert ended.code == 2 and f"{words[0]} has no effect on theorem2.5" in ended.stderr
+    ended = main("paper", "coefficients", "lemmas7to14", *words)
+    assert ended.code == 2 and f"{words[0]} has no effect on lemmas7to14" in ended.stderr
 
 
 def test_the_list_says_how_many_jobs_are_stored(packaged, main, tmp_path):
@@ -258,10 +258,11 @@ def test_the_list_says_how_many_jobs_are_stored(packaged, main, tmp_path):
 @pytest.mark.parametrize(("code", "state"), [(0, "reproduced"), (1, "contradicted")])
 def test_a_theorem_that_a_verb_checks_is_remembered(tmp_path, code, state):
     called = []
-    request = Request(load_paper("hypermlp"), load_paper("hypermlp").item("theorem2.3"), results=tmp_path)
+    paper = load_paper("coefficients")
+    request = Request(paper, paper.item("lemmas7to14"), results=tmp_path)
     with pytest.raises(typer.Exit) if code else contextlib.nullcontext():
         call_verb(request, lambda words, **_: called.append(words) or code)
-    assert called == [["verify", "R-12o!", "R-12!"]]
+    assert called == [["verify", "@cd-table1"]]
     assert remembered(request)["quick"]["state"] == state
 
 

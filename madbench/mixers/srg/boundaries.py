@@ -6,7 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from madbench.mixers.residuals import difference
+from madbench.mixers.residuals import difference, largest
 from madbench.mixers.srg.dynamic_mlp import DynamicMLP
 from madbench.mixers.srg.measures import dynamic_weights
 from madbench.mixers.srg.parts import EPS, activate, lag_readout, newest_first
@@ -14,6 +14,7 @@ from madbench.mixers.srg.reference import mixing_matrix
 
 STEP = 1e-4  # of a central difference
 SHARPNESS = 1.5  # c of the warped halfspace
+DRAWN = 32  # tokens
 REACH = 1e-4  # within which slopes on the two sides of a kink are taken
 
 
@@ -73,6 +74,30 @@ def turned_normals(mixer: DynamicMLP, x: Tensor) -> float:
     freeze_gates(mixer)
     base = _unmixed(mixer, x[0])
     return float(_sines(normals(mixer, x[0]), base).min(-1).values.max())
+
+
+def swapped_normals(mixer: DynamicMLP, x: Tensor) -> float:
+    """The largest sine of a base normal's angle with the nearest normal, where R(1) swaps the first two slots.
+
+    That is I - v v^T with v = e_1 - e_2: of rank one, and not diagonal.
+    """
+    freeze_gates(mixer)
+    base = _unmixed(mixer, x[0])
+    mix = mixer.mix1
+    for table in (mix.A, mix.B, mix.p):
+        table.zero_()
+    mix.B[:, 0, 0], mix.B[:, 1, 0] = 1, -1
+    mix.A[:, :, 0] = -mix.B[:, :, 0] / mix.strengths(x[:1, -1:])[0, :, :, 0]
+    mixed = normals(mixer, x[0])
+    return largest(float(_sines(mixed, base).min(-2).values.max()), difference(mixed[..., [1, 0]], base[..., :2]))
+
+
+def low_rank_deformation(mixer: DynamicMLP, x: Tensor) -> float:
+    """The largest singular value beyond r_s of what a token's change adds to R(1), over the first (Remark C.15)."""
+    mix, eye = mixer.mix1, torch.eye(mixer.allocation.slots).to(x)
+    here, there = (mix.right(eye, mix.strengths(side[:1, -1:])) for side in (x, -x))
+    values = torch.linalg.svdvals((here - there)[0])
+    return float((values[:, mix.A.shape[-1]] / values[:, 0]).max())
 
 
 def _sines(normals: Tensor, base: Tensor) -> Tensor:
@@ -160,6 +185,30 @@ def construction(mixer: DynamicMLP, x: Tensor) -> float:
     expected = torch.zeros_like(tokens[:, 1])
     expected[:, 1] = F.relu(second) / (x1.square() + second.square() + EPS).sqrt()
     return difference(mixer(tokens)[:, 1], expected)
+
+
+def warped_sum(mixer: DynamicMLP, x: Tensor) -> float:
+    """A slot's hidden score against x b^T + sum_k phi(w_k x) x a_k^T with drawn b, a_k and w_k (Examples 2 and 3).
+
+    Tokens have two channels that the query alone reads, and two for their keys: the oldest's is b, others' are a_k.
+    """
+    mix, generator = mixer.mix1, torch.Generator().manual_seed(0)
+    for parameter in mixer.parameters():
+        parameter.zero_()
+    mixer.q.weight[0, 0] = mixer.q.weight[1, 1] = 2.0 if mixer.variant.gates else 1.0
+    mixer.k.weight[0, 2] = mixer.k.weight[1, 3] = 1
+    if mixer.k_conv:
+        mixer.k_conv.weight[:, -1] = 1
+    count = min(mix.A.shape[-1], x.shape[1] - 1)
+    keys, w, points = (torch.randn(n, 2, generator=generator).to(x) for n in (count + 1, count, DRAWN))
+    slots = list(range(count, -1, -1)) if mixer.by_lag else list(range(count + 1))  # of the tokens, oldest first
+    for k in range(count):
+        mix.A[0, slots[k + 1], k] = mix.B[0, slots[0], k] = 1
+        mix.gate.weight[k, :2] = w[k]
+    tokens = x.new_zeros(DRAWN, count + 1, x.shape[-1])
+    tokens[:, :, 2:4], tokens[:, -1, :2] = keys, points
+    expected = points @ keys[0] + (torch.sigmoid(points @ w.T) * (points @ keys[1:].T)).sum(-1)
+    return difference(mixer.maps(tokens).hidden[:, 0, -1, slots[0]], expected)
 
 
 def curved_kink(mixer: DynamicMLP, x: Tensor) -> float:

@@ -10,7 +10,7 @@ from typing import Any
 from madbench.mixers import Check
 from madbench.mixers.checks import general_checks, sample
 from madbench.mixers.residuals import ROUNDING
-from madbench.mixers.srg import boundaries, choices, kernel_regime, measures, pool
+from madbench.mixers.srg import boundaries, cells, choices, kernel_regime, measures, pool, windows
 from madbench.mixers.srg.grammar import Variant
 
 NOTICEABLE = 1e-3
@@ -60,39 +60,57 @@ def checks(family: Any, label: Variant) -> Iterable[Check]:
     yield check("budget", what, "Section 2.6", measures.budget, 0, no_budget, make=lambda *of: of)
     what = "A row is sigma(x W1(X)) W2(X), its two matrices multiplied out."
     between = "a norm stands between V and W_o" if label.base == "D" else ""
-    yield check("dynamic MLP", what, "Theorem 2.1, eq. 9-10", measures.dynamic_mlp, unless=between)
+    yield check("dynamic MLP", what, "Theorem 2.1, Proposition C.3, eq. 9-10", measures.dynamic_mlp, unless=between)
+    what = "With R(1) = R(2) = I a row is that of token-wise attention."
+    yield check("token-wise case", what, "Theorem 2.1 (iii), Proposition I.1", measures.token_wise, unless=no_mixing)
     what = "R of a short prefix is the upper left block of R of a longer one, I + Diag(p) + A Diag(s) B^T."
-    yield check("extension", what, "eq. 20, Lemma G.1", measures.extension, unless=no_mixing)
+    yield check("extension", what, "Section 2.5, footnote 4, Lemma G.1, eq. 68", measures.extension, unless=no_mixing)
+    what = "With p = -1 and A = B = 0 behind a window, R is that of the window and zero elsewhere."
+    yield check("zero extension", what, "Lemma C.6, eq. 20", windows.zero_extension, unless=no_mixing)
 
     cannot = no_mixing or ("slots with a score of zero weigh in softmax" if is_softmax else "")
     cannot = cannot or ("" if label.mix1 else "without R(1) the norm runs over older scores")
     if cannot or (by_lag and not absolute):
         what = "Extended by zero, R makes tokens before its window irrelevant."
-        yield check("truncation", what, "Theorem 2.3, F.1", measures.truncation, unless=cannot)
+        source = "Theorem 2.3, Theorem F.1 (i), Corollary C.7, Corollary H.4, Remark H.2"
+        yield check("truncation", what, source, windows.truncation, unless=cannot)
     else:
         why = "RoPE before the gate tells where the window is" if by_lag else "counted from the oldest token"
         what = f"Not so here, {why}: extended by zero, R does not make tokens before its window irrelevant."
-        yield differ("truncation", what, "Theorem 2.3, F.1 (ii)", measures.truncation)
+        yield differ("truncation", what, "Theorem F.1 (ii)", windows.truncation)
+    forward = cannot or ("counted from the newest token" if by_lag else "")
+    turned = "RoPE turns scores by the place of the token" if label.rope else ""
+    what = "Extended by zero, R keeps the oldest tokens: a row is the one with these as its context."
+    source = "Theorem F.1 (ii), eq. 51"
+    yield check("oldest window", what, source, windows.oldest_window, unless=forward or turned)
+    what = "Extended by zero before the window in place of behind it, R makes tokens before its window irrelevant."
+    unless = forward or ("registers stand in the first slots" if label.registers else "")
+    unless = unless or ("scores depend on absolute positions" if absolute else "")
+    yield check("suffix extension", what, "Remark F.2", windows.suffix_extension, unless=unless)
     what = "Slots are active where their hidden score is positive, at any positive scale of the scores."
-    source = "Proposition 2.4, Lemma B.2" if label.base == "G" else "Lemma B.2"
+    source = "Proposition 2.4, Lemma B.2, Remark C.16" if label.base == "G" else "Lemma B.2, Remark C.16"
     yield check("routing", what, source, measures.routing, 0, no_selection)
+    what = "The scores that scale change what active slots weigh, and not which are active."
+    no_branch = "" if label.base == "G" else "only GLU has scores that scale"
+    yield check("scale branch", what, "Proposition 2.4, eq. 60-61", measures.scale_branch, 0, no_branch)
     what = "With L(1) and R(1) constant, a slot switches at a hyperplane."
     when_static = functools.partial(measures.bend, is_static=True)
-    yield check("straight boundaries", what, "Corollary 2.2", when_static, 1e-6, no_selection, wide)
+    source = "Corollary 2.2, Theorem C.10, Proposition I.1"
+    yield check("straight boundaries", what, source, when_static, 1e-6, no_selection, wide)
     what = "With L(1) or R(1) depending on the token, boundaries are curved."
     constant = "" if label.mix1 or label.gates else "L(1) and R(1) are constant without g and 1"
-    yield differ(
-        "bent boundaries", what, "Corollary 2.2, H.8", measures.bend, unless=no_selection or constant, make=wide
-    )
+    source = "Corollary 2.2, Theorem C.13, Proposition H.8, Proposition I.1"
+    yield differ("bent boundaries", what, source, measures.bend, unless=no_selection or constant, make=wide)
     narrow, what = functools.partial(measures.with_ranks, vo=4), "Updates span at most r_vo dimensions."
-    yield check("update subspace", what, "Theorem 2.5 (i), Theorem F.3", measures.update_subspace, make=narrow)
+    source = "Theorem 2.5 (i), Theorem F.3, Corollary F.4"
+    yield check("update subspace", what, source, measures.update_subspace, make=narrow)
     what = "Where W_q maps a direction to zero, the token's routing does not see it."
     narrow = functools.partial(measures.with_ranks, qk=2 * label.query_heads(2))
     yield check("null directions", what, "Theorem 2.5 (ii), Theorem F.5", measures.null_directions, make=narrow)
     if label.has_selection:
         yield differ("active set", "Some slots are left out.", "C.1", measures.inactive, tolerance=0)
     else:
-        source = "Section 2.2" if is_softmax else "Proposition H.10, eq. 80"
+        source = "Section 2.2" if is_softmax else "Proposition H.10, Remark H.11"
         yield check("active set", "Every visible slot has a weight.", source, measures.inactive, 0)
     what = "Without ReLU every slot is read with a signed weight: there is no active set."
     yield check("linear readout", what, "Proposition H.10", measures.linear, unless=no_selection)
@@ -120,9 +138,8 @@ def checks(family: Any, label: Variant) -> Iterable[Check]:
     yield check("all tokens", what, "eq. 7-11", choices.of_all_tokens, make=lambda *of: of)
     if label.registers and label.has_mixing:
         what = "With register_place=last, registers are the slots behind the tokens; without mixing that is the same."
-        yield check(
-            "appended registers", what, "Proposition 2.6 (iv), H.6", choices.registers_at_the_end, make=lambda *of: of
-        )
+        source = "Proposition 2.6 (iv), Remark H.6"
+        yield check("appended registers", what, source, choices.registers_at_the_end, make=lambda *of: of)
     if label.registers:
         what = "k registers add k slots to every row and leave the scores of the others."
         yield check("registers", what, "Proposition H.5", measures.registers)
@@ -142,7 +159,7 @@ def _why_unselected(label: Variant) -> str:
 
 def _appendices(label: Variant, check: Callable[..., Check], differ: Callable[..., Check]) -> Iterable[Check]:
     """What Appendices C, D, E, G, H and I state, in their order."""
-    wide = functools.partial(sample, size=measures.WIDE)
+    wide, long = (functools.partial(sample, size=size) for size in (measures.WIDE, measures.MIXED))
     narrow = functools.partial(measures.with_ranks, qk=2 * label.query_heads(2))
     no_selection = _why_unselected(label)
     no_mixing = "" if label.mix1 else "the label has no R(1)"
@@ -151,19 +168,46 @@ def _appendices(label: Variant, check: Callable[..., Check], differ: Callable[..
     unless = no_selection or no_mixing
     yield check("diagonal mixing", what, "Corollary C.12", boundaries.diagonal_mixing, 1e-6, unless, wide)
     what = "Normals of hyperplanes are those without R(1), combined by its columns where it is constant."
-    yield check("mixed normals", what, "Corollary C.12, eq. 42", boundaries.mixed_normals, 1e-7, unless, wide)
-    what = "Where it is not diagonal, some hyperplane is none of those without it."
-    yield differ("turned normals", what, "Corollary C.12", boundaries.turned_normals, unless=unless, make=wide)
+    source = "Corollary C.12, eq. 42, Proposition H.7"
+    yield check("mixed normals", what, source, boundaries.mixed_normals, 1e-7, unless, wide)
+    what = "With a drawn R(1), which is not diagonal, some hyperplane is none of those without it."
+    source = "Corollary C.12, Proposition H.7"
+    yield differ("turned normals", what, source, boundaries.turned_normals, unless=unless, make=wide)
+    what = "With an R(1) that swaps two slots, which is not diagonal, the hyperplanes are those without it."
+    swapped = check("swapped normals", what, source, boundaries.swapped_normals, 1e-6, unless, wide)
+    yield replace(swapped, contradicts=True)
+    what = "With all gates constant, a row times its norm is x B(X) D_s W2 on a cell of constant signs: linear in x."
+    unless = no_selection or ("GLU has two scores a slot" if label.base == "G" else "")
+    source = "Theorem C.10, eq. 41, Lemma C.1, Theorem C.2"
+    yield check("linear cells", what, source, cells.linear, 1e-6, unless, wide)
+    what = "The norm bends the row within the cell."
+    yield differ("bent cells", what, "Remark C.11", cells.bend, tolerance=1e-6, unless=unless, make=wide)
+    what = "Where all gates depend on the token, a row has one slope on both sides of a token within its cell."
+    yield check("smooth cells", what, "Theorem C.13, Proposition H.8", cells.smooth, 1e-3, no_selection, wide)
     what = "The differential of hidden scores is the sum of its terms of dx, dL(1) and dR(1)."
-    yield check("differential", what, "Proposition C.14, eq. 43", boundaries.differential, DIFFERENTIAL, make=wide)
+    source = "Proposition C.14, Proposition H.8, eq. 43"
+    yield check("differential", what, source, boundaries.differential, DIFFERENTIAL, make=wide)
     constant = "" if label.mix1 or label.gates else "L(1) and R(1) are constant without g and 1"
     what = "It is not that of constant L(1) and R(1): boundaries move and bend."
     yield differ("deformation", what, "Proposition C.14", boundaries.deformation, unless=constant, make=wide)
 
+    what = "What a token's change adds to R(1) has rank r_s at most."
+    source = "Remark C.15, Remark H.9"
+    yield check("low-rank deformation", what, source, boundaries.low_rank_deformation, unless=no_mixing, make=long)
+
     unless = no_selection or ("GLU has two scores a slot" if label.base == "G" else "")
     unless = unless or ("RoPE turns the address of every slot" if label.rope else "")
     what = "A row is the integral of Psi over its pools, divided by the norms of their scores."
-    yield check("pool", what, "Theorem D.4, eq. 45, Proposition E.1", pool.integral, unless=unless)
+    source = "Lemma B.2, Theorem C.5, Proposition C.8, Theorem D.4, eq. 45, Proposition E.1, Lemma E.2, Proposition H.3"
+    yield check("pool", what, source, pool.integral, unless=unless)
+    what = "Extended by zero, R adds slots that are zero to the pool of its window, and none that is active."
+    window = unless or ("" if label.mix1 and label.mix2 else "without R(1) and R(2) older atoms stay")
+    window = window or ("" if label.layout == "lag" else "counted from the oldest token")
+    yield check("dummy slots", what, "Corollary C.7", windows.dummy_slots, unless=window)
+    own = unless or ("mixing makes slots of all tokens" if label.has_mixing else "")
+    own = own or ("a convolution weighs the token" if label.conv else "")
+    what = "A context of one token has one atom, that token twice: as many atoms can be reached as there are tokens."
+    yield check("reachable atoms", what, "Proposition C.9, Remark E.5", pool.reachable, unless=own)
     what = "Atoms that the mixer instantiates are no longer than |R| |X|."
     yield check("atoms", what, "Lemma D.2", pool.atoms, WITHIN, unless)
     what = "Psi is bounded on the atoms that can be reached, by the product of the five norms."
@@ -171,13 +215,14 @@ def _appendices(label: Variant, check: Callable[..., Check], differ: Callable[..
     what = "Integrals of Psi over signed measures are at most sup |Psi| times their total variation."
     yield check("bounded readout", what, "Theorem D.4", pool.readouts, WITHIN, unless)
     what = "Selection does not add total variation: it keeps the atoms with a positive score and no others."
-    yield check("restriction", what, "Theorem D.6, Lemma E.6, Remark E.7", pool.restriction, ROUNDING, unless)
+    source = "Theorem D.6, Lemma E.6, Remark E.4, Remark E.7"
+    yield check("restriction", what, source, pool.restriction, ROUNDING, unless)
     what = "On finitely many atoms the least total variation that represents a function is a norm, and bounds it."
-    yield check("variation norm", what, "Theorem D.7", pool.variation_norm, 1e-7, unless)
+    yield check("variation norm", what, "Theorem D.7, Remark E.9", pool.variation_norm, 1e-7, unless)
     what = "A head's row, times the norm of its scores, is at most sup |Psi| times its active slots."
     yield check("bounded output", what, "Proposition E.8, Remark D.5", pool.outputs, WITHIN, unless)
 
-    what = "Along the gradient flow on one sequence, the rows of another change by their tangent kernel."
+    what = "Along the gradient flow on two sequences, the rows of others change by the sum of their tangent kernels."
     source = "Theorem D.9"
     yield check("tangent kernel", what, source, kernel_regime.prediction_dynamics, DIFFERENTIAL)
     what = "Descent in W_o alone, in which the mixer is linear, is descent of its constant kernel."
@@ -214,4 +259,7 @@ def _appendices(label: Variant, check: Callable[..., Check], differ: Callable[..
     what = "With the paper's weights, a row is ReLU(x2 + phi(c x1) x1) over the norm."
     yield check("explicit construction", what, "Proposition I.2", boundaries.construction, unless=unless, make=narrow)
     what = "Its kinks lie on a curve, where its slope jumps: no union of hyperplanes."
-    yield differ("curved kink", what, "Proposition I.2", boundaries.curved_kink, unless=unless, make=narrow)
+    source = "Proposition I.2, Proposition I.1"
+    yield differ("curved kink", what, source, boundaries.curved_kink, unless=unless, make=narrow)
+    what = "With R(1) to match, a hidden score is x b + sum_k phi(w_k x) x a_k."
+    yield check("warped sum", what, "Appendix I.2, examples 2 and 3", boundaries.warped_sum, unless=unless, make=narrow)

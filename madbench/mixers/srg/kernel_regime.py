@@ -38,9 +38,9 @@ def _targets(rows: Tensor) -> Tensor:
 
 
 def prediction_dynamics(mixer: DynamicMLP, x: Tensor) -> float:
-    """The change of f(z) along the gradient flow on another sequence, against the tangent kernel's (Theorem D.9)."""
+    """The change of f(z) along the gradient flow on other sequences, against the tangent kernels' (Theorem D.9)."""
     parameters = [*mixer.parameters()]
-    train, other = x[:1], x[1:]
+    train, other = x, x.flip(1)
     error = mixer(train)[:, -1].flatten()
     error = error - _targets(error)
     gradients = _jacobian(mixer, train, parameters).T @ error

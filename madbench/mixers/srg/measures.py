@@ -56,18 +56,22 @@ def dynamic_mlp(mixer: DynamicMLP, x: Tensor) -> float:
     prefix = x[:, :5]
     actual, expected = [], mixer(x)[:, 4]
     for sequence in prefix:
-        first, second = dynamic_weights(mixer, sequence)
-        hidden = sequence[-1] @ first
-        if mixer.variant.has_softmax:
-            a = torch.softmax(hidden / mixer.allocation.qk_width**0.5, dim=-1)
-        else:
-            gate = hidden[: mixer.n_head]
-            a = gate / gate.square().sum(-1, keepdim=True).add(1e-12).sqrt()
-            a = a if mixer.variant.base == "L" else F.relu(a)
-        if mixer.variant.base == "G":
-            a = a * F.softplus(hidden[mixer.n_head :])
-        actual.append((a[:, None] @ second).sum(0)[0])
+        actual.append(row_of(mixer, sequence[-1], *dynamic_weights(mixer, sequence)))
     return difference(torch.stack(actual), expected)
+
+
+def row_of(mixer: DynamicMLP, token: Tensor, first: Tensor, second: Tensor) -> Tensor:
+    """sigma(x W(1)) W(2) (D,) of a token x (D,), summed over heads (eq. 5)."""
+    hidden = token @ first
+    if mixer.variant.has_softmax:
+        a = torch.softmax(hidden / mixer.allocation.qk_width**0.5, dim=-1)
+    else:
+        gate = hidden[: mixer.n_head]
+        a = gate / gate.square().sum(-1, keepdim=True).add(1e-12).sqrt()
+        a = a if mixer.variant.base == "L" else F.relu(a)
+    if mixer.variant.base == "G":
+        a = a * F.softplus(hidden[mixer.n_head :])
+    return (a[:, None] @ second).sum(0)[0]
 
 
 def dynamic_weights(
@@ -123,15 +127,6 @@ def extension(mixer: DynamicMLP, x: Tensor) -> float:
     return largest(*residuals)
 
 
-def truncation(mixer: DynamicMLP, x: Tensor) -> float:
-    first = WINDOW + mixer.register_slots
-    for mix in filter(None, (mixer.mix1, mixer.mix2)):
-        mix.A[:, first:], mix.B[:, first:], mix.p[:, first:] = 0, 0, -1
-    if mixer.variant.conv:
-        x[:, -WINDOW - 3 : -WINDOW] = 0  # no convolution reaches from the window to a token before it
-    return difference(mixer(x[:, -WINDOW:])[:, -1], mixer(x)[:, -1])
-
-
 def _scale_scores(mixer: DynamicMLP, factor: float) -> None:
     """Multiplies the scores that select, of all heads or of a gate branch."""
     mixer.q.weight[: mixer.n_head * mixer.allocation.qk_width] *= factor
@@ -142,6 +137,23 @@ def routing(mixer: DynamicMLP, x: Tensor) -> float:
     _scale_scores(mixer, 3.0)
     active, is_positive = maps.activations > 0, maps.hidden[:, : mixer.n_head] > 0
     return float((active != is_positive).sum() + (active != (mixer.maps(x).activations > 0)).sum())
+
+
+def token_wise(mixer: DynamicMLP, x: Tensor) -> float:
+    """Rows with R(1) = R(2) = I in the tables, against those of the mixer that mixes nothing."""
+    for mix in filter(None, (mixer.mix1, mixer.mix2)):
+        mix.A.zero_(), mix.p.zero_()
+    y, mixer.mix1, mixer.mix2 = mixer(x), None, None
+    return difference(mixer(x), y)
+
+
+def scale_branch(mixer: DynamicMLP, x: Tensor) -> float:
+    """Slots that switch as the scores that scale change their sign, and activations that are no larger for it."""
+    before = mixer.maps(x).activations
+    mixer.q.weight[mixer.n_head * mixer.allocation.qk_width :].neg_()
+    after = mixer.maps(x).activations
+    active = before > 0
+    return float(((after > 0) != active).sum() + (after[active] == before[active]).sum())
 
 
 def bend(mixer: DynamicMLP, x: Tensor, is_static: bool = False) -> float:

@@ -124,6 +124,16 @@ def _of_heads(mixer: DynamicMLP, x: Tensor) -> Iterator[list[Pool]]:
         yield [*pools(mixer, x, head)]
 
 
+def reachable(mixer: DynamicMLP, x: Tensor) -> float:
+    """Atoms (u, v) of contexts of one token against that token twice, and tokens that share one (Proposition C.9)."""
+    away, tokens = [0.0], x.flatten(0, 1)
+    for head in range(mixer.n_head):
+        own = [pool(mixer, token[None], head) for token in tokens]
+        atoms = torch.stack([torch.cat((each.u[-1], each.v[-1])) for each in own])
+        away += [difference(atoms, tokens.repeat(1, 2)), float(len(tokens) - len(atoms.unique(dim=0)))]
+    return largest(*away)
+
+
 def integral(mixer: DynamicMLP, x: Tensor) -> float:
     """Rows of the mixer against the integrals of Psi over their heads' pools, by the norm (eq. 45, 47)."""
     rows = 0.0

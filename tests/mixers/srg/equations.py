@@ -10,7 +10,8 @@ APPENDICES = {
     "diagonal mixing", "mixed normals", "turned normals", "differential", "deformation", "pool", "atoms",
     "bounded features", "bounded readout", "restriction", "variation norm", "bounded output", "tangent kernel",
     "constant kernel", "lazy descent", "stable selection", "convolution", "added document", "spurious slots",
-    "explicit construction", "curved kink",
+    "explicit construction", "curved kink", "swapped normals", "linear cells", "bent cells", "smooth cells",
+    "low-rank deformation", "dummy slots", "reachable atoms", "warped sum",
 }  # fmt: skip
 
 

@@ -61,6 +61,14 @@ def mix_by_the_diagonal_alone(monkeypatch):
     )
 
 
+def scale_the_diagonal(monkeypatch):
+    """By Diag(p) that the token scales too, in every slot."""
+    sound = SequenceMixing.right
+    monkeypatch.setattr(
+        SequenceMixing, "right", lambda self, y, s: sound(self, y, s) + s[..., :1] * y * self.p[:, None, : y.shape[-1]]
+    )
+
+
 def freeze_strengths(monkeypatch):
     monkeypatch.setattr(
         SequenceMixing,
@@ -111,6 +119,10 @@ def address_more(monkeypatch):
     monkeypatch.setattr(pool.Pool, "features", lambda self, u, v: 10 * sound(self, u, v))
 
 
+def double_the_atoms(monkeypatch):
+    monkeypatch.setattr(pool, "_instantiated", lambda mix, context, *given: 2 * context)
+
+
 def count_half_of_the_mass(monkeypatch):
     sound = pool.total_variation
     monkeypatch.setattr(pool, "total_variation", lambda *measures: sound(*measures) / 2)
@@ -156,6 +168,17 @@ def filter_ahead(monkeypatch):
         (freeze_strengths, "R-q-1o", "explicit construction"),
         (mix_by_the_diagonal_alone, "R-cg-q-12", "explicit construction"),
         (freeze_strengths, "R-q-1", "curved kink"),
+        (mix_neighbours, "R-q-1o", "swapped normals"),
+        (select_above_a_threshold, "R-q-12o", "linear cells"),
+        (read_out_bent, "R-p", "linear cells"),
+        (forget_the_norm, "R-c", "bent cells"),
+        (read_out_in_steps, "G-cg-q", "smooth cells"),
+        (read_out_in_steps, "R-pg-q-12", "smooth cells"),
+        (scale_the_diagonal, "R-q-1o", "low-rank deformation"),
+        (mix_neighbours, "R-c-q-12o", "dummy slots"),
+        (double_the_atoms, "R", "reachable atoms"),
+        (mix_backwards, "R-cg-q-1o", "warped sum"),
+        (freeze_strengths, "R-q-12", "warped sum"),
     ],
 )  # fmt: skip
 def test_what_is_broken_is_caught_by_name(sabotage, label, caught_by, monkeypatch):

@@ -87,6 +87,21 @@ def take_rows_from_the_end(monkeypatch):
     monkeypatch.setattr(SequenceMixing, "_mix", mix)
 
 
+def mix_neighbours(monkeypatch):
+    sound = SequenceMixing.right
+    monkeypatch.setattr(SequenceMixing, "right", lambda self, y, s: sound(self, y, s) + 0.1 * y.roll(1, -1))
+
+
+def select_by_scale(monkeypatch):
+    sound = dynamic_mlp.activate
+
+    def activate(base, h, *given):
+        a, norm = sound(base, h, *given)
+        return a * (h[:, a.shape[1] :] > 0), norm
+
+    monkeypatch.setattr(dynamic_mlp, "activate", activate)
+
+
 def pair_wrongly(monkeypatch):
     monkeypatch.setattr(dynamic_mlp, "rotate", lambda x, position, style, _: rotate(x, position, "mispaired"))
 
@@ -395,6 +410,12 @@ def slide_by_one_too_few(monkeypatch):
         (rotate_registers, "R-pk-q-1o", "RoPE"),
         (subtract_nothing, "D-p", "differential softmax"),
         (adapt_the_input, "R-a-q", "adapters"),
+        (mix_neighbours, "R-q-12o", "token-wise case"),
+        (take_rows_from_the_end, "G-q-2o", "zero extension"),
+        (mix_neighbours, "R-c-q-1", "oldest window"),
+        (freeze_strengths, "R-gk-q-12", "oldest window"),
+        (take_rows_from_the_end, "G-p-q-1", "suffix extension"),
+        (select_by_scale, "G-cg-q", "scale branch"),
     ],
 )  # fmt: skip
 def test_a_broken_operator_is_caught_by_name(sabotage, label, caught_by, monkeypatch):

@@ -1,0 +1,80 @@
+"""Residuals of checks on rows within a cell, where no slot switches as the token moves (HyperMLP, Appendix C.5.1)."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+
+from madbench.mixers.residuals import difference, largest
+from madbench.mixers.srg.boundaries import free_channels, freeze_gates
+from madbench.mixers.srg.dynamic_mlp import DynamicMLP
+from madbench.mixers.srg.measures import dynamic_weights
+from madbench.mixers.srg.parts import EPS
+
+POINTS = 17
+NEAR = 1e-6  # a step of a difference
+
+
+def _cell(mixer: DynamicMLP, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Three tokens on a line within a cell with all gates constant: x (3, T, D), dx (D,), and W(2) (S, D) of one head.
+
+    The middle one is the last token of x; the others are half as far from it as the next hyperplane.
+    """
+    freeze_gates(mixer)
+    for gate in filter(None, (mixer.vo_gate, mixer.mix2 and mixer.mix2.gate)):
+        gate.weight.zero_()
+    free = free_channels(mixer)
+    for side in filter(None, (mixer.v, mixer.v_down)):
+        side.weight[:, :free] = 0
+    change = torch.zeros_like(x[0, 0])
+    change[:free] = x[1, 0, :free]
+    moved = torch.stack((x[0], x[0]))
+    moved[1, -1] += change
+    before, after = mixer.maps(moved).hidden[:, 0, -1]
+    slots = before != 0  # all but those that no atom stands in
+    change *= 0.5 * float((before[slots] / (after - before)[slots]).abs().min())
+    tokens = torch.stack((x[0],) * 3)
+    tokens[0, -1] -= change
+    tokens[2, -1] += change
+    return tokens, change, dynamic_weights(mixer, x[0])[1][0]
+
+
+def linear(mixer: DynamicMLP, x: Tensor) -> float:
+    """rho o within a cell, of one head, against x A_s = x B(X) D_s W(2), its value and its slope (eq. 41)."""
+    tokens, change, readout = _cell(mixer, x)
+    hidden = mixer.maps(tokens).hidden[:, 0, -1]  # (3, S)
+    rows = mixer(tokens)[:, -1] * (hidden.square().sum(-1, keepdim=True) + EPS).sqrt()
+    selected = torch.diag((hidden[1] > 0).to(x))
+    slope = change @ dynamic_weights(mixer, x[0])[0][0] @ selected @ readout
+    return largest(
+        difference(rows, hidden @ selected @ readout),
+        difference(rows[2] - rows[1], slope),
+        difference(rows[1] - rows[0], slope),
+    )
+
+
+def bend(mixer: DynamicMLP, x: Tensor) -> float:
+    """How much the slope of the rows, with their norm, changes within a cell, relative to it (Remark C.11)."""
+    tokens, *_ = _cell(mixer, x)
+    rows = mixer(tokens)[:, -1]
+    return difference(rows[2] - rows[1], rows[1] - rows[0])
+
+
+def smooth(mixer: DynamicMLP, x: Tensor) -> float:
+    """The largest jump of the slope of the last row at tokens on a line, each within a cell, relative to the slope.
+
+    All gates depend on the token. Infinite where the tokens are all of one cell: then nothing is measured.
+    """
+    free = free_channels(mixer)
+    change = torch.zeros_like(x[0, 0])
+    change[:free] = x[1, 0, :free]
+    tokens = x[0].repeat(POINTS, 3, 1, 1)  # (points, before and at and behind, T, D)
+    along = torch.linspace(-3, 3, POINTS, dtype=x.dtype)[:, None] + NEAR * torch.tensor([-1.0, 0.0, 1.0]).to(x)
+    tokens[:, :, -1] += along[..., None] * change
+    is_active = mixer.maps(tokens[:, 1]).hidden[:, : mixer.n_head, -1] > 0
+    if (is_active == is_active[0]).all():
+        return math.inf
+    before, at, behind = mixer(tokens.flatten(0, 1))[:, -1].unflatten(0, (POINTS, 3)).unbind(1)
+    return float(((behind - 2 * at + before).norm(dim=-1) / (behind - before).norm(dim=-1)).max())

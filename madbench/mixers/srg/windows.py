@@ -1,0 +1,99 @@
+"""Residuals of checks on mixing that is extended by zero from a window of slots to more (Theorem 2.3, Appendix F.1).
+
+R_T = P R_t P^T keeps the first t slots: the newest tokens by lag, the oldest by position. R_T = Q R_t Q^T keeps the
+last t.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import torch
+from torch import Tensor
+
+from madbench.mixers.residuals import difference, largest
+from madbench.mixers.srg.dynamic_mlp import DynamicMLP
+from madbench.mixers.srg.measures import WINDOW, dynamic_weights, row_of
+from madbench.mixers.srg.parts import SequenceMixing
+from madbench.mixers.srg.pool import pool
+
+
+def _mixings(mixer: DynamicMLP) -> Iterator[SequenceMixing]:
+    return filter(None, (mixer.mix1, mixer.mix2))
+
+
+def _extend_by_zero(mixer: DynamicMLP) -> int:
+    """Makes R that of a window, extended to all slots by p = -1 and A = B = 0 (Lemma C.6); how many slots it has."""
+    first = WINDOW + mixer.register_slots
+    for mix in _mixings(mixer):
+        mix.A[:, first:], mix.B[:, first:], mix.p[:, first:] = 0, 0, -1
+    return first
+
+
+def _clear_before_window(mixer: DynamicMLP, x: Tensor) -> None:
+    """Makes the tokens zero that a convolution reads from the window."""
+    if mixer.variant.conv:
+        x[:, -WINDOW - 3 : -WINDOW] = 0
+
+
+def zero_extension(mixer: DynamicMLP, x: Tensor) -> float:
+    """R of all slots, extended by zero, against P R_t P^T, for every token (Lemma C.6)."""
+    before = [(mix, mix.strengths(x).unbind(2)) for mix in _mixings(mixer)]
+    count, slots = WINDOW + mixer.register_slots, mixer.allocation.slots
+    blocks = [[mix.right(torch.eye(count).to(x), s[:, :, None]) for s in tokens] for mix, tokens in before]
+    _extend_by_zero(mixer)
+    residuals = []
+    for (mix, tokens), of_tokens in zip(before, blocks):
+        for s, block in zip(tokens, of_tokens):
+            whole = mix.right(torch.eye(slots).to(x), s[:, :, None])
+            expected = torch.zeros_like(whole)
+            expected[..., :count, :count] = block
+            residuals.append(difference(whole, expected))
+    return largest(*residuals)
+
+
+def truncation(mixer: DynamicMLP, x: Tensor) -> float:
+    """The last row of a window alone against that after older tokens (Theorem F.1 (i))."""
+    _extend_by_zero(mixer)
+    _clear_before_window(mixer, x)
+    return difference(mixer(x[:, -WINDOW:])[:, -1], mixer(x)[:, -1])
+
+
+def dummy_slots(mixer: DynamicMLP, x: Tensor) -> float:
+    """Slots of a window against the first ones after older tokens, the others against zero (Corollary C.7).
+
+    And the slots by which the two activate other atoms.
+    """
+    count = _extend_by_zero(mixer)
+    _clear_before_window(mixer, x)
+    residuals = []
+    for head in range(mixer.n_head):
+        for sequence in x:
+            short, whole = (pool(mixer, tokens, head) for tokens in (sequence[-WINDOW:], sequence))
+            for own, longer in ((short.u, whole.u), (short.v, whole.v)):
+                residuals += [difference(longer[:count], own), float(longer[count:].abs().max())]
+            active = [each.coefficients(each.u) > 0 for each in (short, whole)]
+            residuals.append(float((active[1][:count] != active[0]).sum() + active[1][count:].sum()))
+    return largest(*residuals)
+
+
+def oldest_window(mixer: DynamicMLP, x: Tensor) -> float:
+    """The last row of all tokens against that of the oldest as its context, by position (Theorem F.1 (ii), eq. 51)."""
+    _extend_by_zero(mixer)
+    rows = [
+        row_of(mixer, sequence[-1], *dynamic_weights(mixer, sequence[:WINDOW], sequence[-1], sequence[-1]))
+        for sequence in x
+    ]
+    return difference(torch.stack(rows), mixer(x)[:, -1])
+
+
+def suffix_extension(mixer: DynamicMLP, x: Tensor) -> float:
+    """The last row of a window alone against that after older tokens, with R_T = Q R_t Q^T (Remark F.2)."""
+    _clear_before_window(mixer, x)
+    alone, length = mixer(x[:, -WINDOW:])[:, -1], x.shape[1]
+    for mix in _mixings(mixer):
+        for table, nothing in ((mix.A, 0.0), (mix.B, 0.0), (mix.p, -1.0)):
+            window = table[:, :WINDOW].clone()
+            table[:, :length] = nothing
+            table[:, length - WINDOW : length] = window
+    return difference(mixer(x)[:, -1], alone)

@@ -1,0 +1,71 @@
+"""The talk on HyperMLP: every slide is an item, and its numbers are those of the paper but where it says otherwise."""
+
+from __future__ import annotations
+
+import json
+
+from madbench.papers import load_paper
+from madbench.papers.making import CONTRADICTED, OPEN, REPRODUCED, Request, measure_of
+from madbench.papers.talk import numbers
+
+SLIDES = (
+    "Scaling laws are not architecture-agnostic", "The New Sequence Model", "Three operator bottlenecks",
+    "The structural overview", "How attention is usually taught", "Prior works: attention layer structure",
+    "Structural Comparison", "Attention as a dynamic two-layer MLP", "The Attention-as-MLP view",
+    "Scores are hidden units, not necessarily probabilities", "The bottleneck in standard attention",
+    "HyperMLP: make the sequence-axis basis learnable", "Why reverse-offset (lag) order matters",
+    "Efficient sequence-space mixing with DPLR operators", "HyperGLU: separate routing from magnitude",
+    "An attention head becomes a three-stage memory system",
+    "What the dynamic-MLP view explains about attention design", "Controlled design study: what is being varied?",
+    "Controlled design study", "Controlled study: the key empirical takeaways",
+    "Language modeling results: gains persist at larger scale", "What actually changes?", "Application Frontiers",
+    "Potential Impact and Limitation", "Takeaways and discussion directions",
+)  # fmt: skip
+
+
+def verdicts():
+    paper = load_paper("talk")
+    item = paper.item("numbers")
+    return measure_of(item).decide(Request(paper, item), None).verdicts
+
+
+def test_every_slide_of_the_talk_has_an_item():
+    places = " ".join(item.place for item in load_paper("talk").items)
+    assert [slide for slide in SLIDES if slide not in places] == []
+
+
+def test_a_tie_is_no_gain_and_two_measures_that_disagree_decide_nothing():
+    made = verdicts()
+    others = {statement: verdict for statement, verdict in made.items() if verdict != REPRODUCED}
+    assert others == {
+        "HyperGLU improves over SoftmaxAttn on COPA at 340M": CONTRADICTED,
+        "The advantage over SoftmaxAttn appears stronger at 1.3B": OPEN,
+    }
+    assert len(made) == 16 + 7 + 6 + 1
+
+
+def test_a_number_that_the_table_does_not_have_is_contradicted(monkeypatch):
+    monkeypatch.setitem(numbers.TAKEAWAYS, "R-12!", {"mad_average": "46.28"})  # as the paper's text has it
+    monkeypatch.setitem(numbers.STANDINGS, ("1.3B", "GSA"), ("2.84", "3"))
+    made = verdicts()
+    assert made["R-12!: mad_average is 46.28"] == CONTRADICTED
+    assert made["GSA at 1.3B: Avg Rank 2.84, 3 times first"] == CONTRADICTED
+
+
+def test_the_numbers_take_no_settings_of_training(main, tmp_path):
+    refused = main("paper", "talk", "numbers", "--seeds", "0", "--results", tmp_path)
+    assert refused.code == 2 and "--seeds has no effect on numbers" in refused.stderr
+    made = main("paper", "talk", "numbers", "--json", "--results", tmp_path)
+    assert made.code == 0 and set(json.loads(made.stdout)["verdicts"].values()) == {REPRODUCED, CONTRADICTED, OPEN}
+
+
+def test_the_takeaways_are_trained_by_the_runs_of_table_1():
+    """A label, task and seed of both is one job."""
+    jobs = []
+    for name, item in (("talk", "design_study"), ("hypermlp", "table1")):
+        paper = load_paper(name)
+        own = paper.item(item)
+        grid = measure_of(own).plan(Request(paper, own))
+        jobs.append((grid.profile, grid.tasks, grid.seeds, grid.budget))
+        assert {row.name for row in grid.rows} >= {"R-12!", "G-cg-q-12o"}
+    assert jobs[0] == jobs[1]
