@@ -20,7 +20,7 @@ from madbench.labels.names import shown_in
 if TYPE_CHECKING:
     from madbench.analysis.rendering import TextTable
 
-PLAIN = {"markup": False, "highlight": False, "soft_wrap": True}
+PLAIN = {"markup": False, "emoji": False, "highlight": False, "soft_wrap": True}
 """Settings of a console for text that is not ours or must not be wrapped."""
 _LEAST_WIDTH = 20  # to which a column folds
 
@@ -80,7 +80,7 @@ def print_text_table(table: TextTable, printed: PrintOptions, place: int = 0) ->
             caption += " In this plain text * stands for bold and ~ for underlined."
         if not printed.notes:
             caption += " --notes: how the numbers came about."
-        console.print(caption, markup=False, highlight=False)
+        console.print(caption, markup=False, emoji=False, highlight=False)
     elif format == "json":
         print_json(table.content())
     elif format == "latex":

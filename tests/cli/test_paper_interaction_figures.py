@@ -12,6 +12,7 @@ from matplotlib.text import Text
 from madbench.analysis.figures.panels import HEIGHT, WIDTHS, Layout
 from madbench.experiment import PlannedRow, Protocol
 from madbench.grid import Row
+from madbench.papers.interactions import measure
 from madbench.papers.interactions.figures import Matrices, devised, errors
 from madbench.papers.interactions.rows import interaction_rows
 from madbench.suites.interactions.suite import INTERACTIONS, TASKS, InteractionProfile
@@ -88,3 +89,12 @@ def test_every_row_of_a_task_has_a_colour_of_its_own(drawn):
 def test_seeds_that_diverged_are_counted_below(drawn):
     assert "1 of 3 seeds" in " ".join(drawn("diverged", "double").get_supxlabel().split())
     assert "iverged" not in drawn("finished", "double").get_supxlabel()
+
+
+def test_figure_1_says_whether_its_diagonal_gives_the_effects(main, tmp_path, monkeypatch):
+    made = main("paper", "interactions", "figure1", "--no-figures", "--results", tmp_path)
+    assert made.code == 0 and "reproduced: The printed diagonal" in made.stdout
+    monkeypatch.setattr(measure, "DEVISED", Colliding(positions=36, radius=2, embedding="sinusoidal"))
+    monkeypatch.setattr(Colliding, "effects", np.zeros((36, 36)))
+    made = main("paper", "interactions", "figure1", "--no-figures", "--results", tmp_path)
+    assert "not reproduced: The printed diagonal" in made.stdout

@@ -27,7 +27,8 @@ NUMBERED = {
 """What the HyperMLP paper states by number, definitions and assumptions left out."""
 
 STATEMENT = re.compile(
-    r"(Theorem|Lemma|Corollar|Proposition|Remark)(?:y|ies|s)? (\w[\d.]*(?:(?:, | and | to )(?:[A-Z]\.)?\d[\d.]*)*)"
+    r"(Theorem|Lemma|Corollar|Proposition|Remark|Principle)(?:y|ies|s)? "
+    r"(\w[\d.]*(?:(?:, | and | to )(?:[A-Z]\.)?\d[\d.]*)*)"
 )
 
 
@@ -59,6 +60,14 @@ def statements(text: str) -> set[tuple[str, str]]:
 
 def verified(paper: str) -> list[Item]:
     return [item for item in load_paper(paper).items if item.kind == "theorem" and item.command]
+
+
+def named_checks(item: Item) -> dict[str, list[Check]]:
+    """The checks of an item that names them, by label."""
+    return {
+        label: [check for check in checks if check.name in item.checks]
+        for label, checks in measured(f"verify {' '.join(item.labels)}").items()
+    }
 
 
 def test_every_numbered_statement_of_hypermlp_has_an_item():
@@ -101,20 +110,45 @@ def test_every_statement_that_an_item_names_is_the_source_of_a_check_that_runs(p
     assert asked <= set().union(*map(statements, sources))
 
 
+@pytest.mark.parametrize(
+    ("paper", "item"),
+    [(paper, item) for paper in ("coefficients", "interactions") for item in load_paper(paper).items if item.checks],
+)
+def test_every_statement_that_an_item_of_checks_names_is_the_source_of_one(paper, item):
+    sources = [check.source for checks in named_checks(item).values() for check in checks]
+    assert statements(item.place) <= set().union(*map(statements, sources))
+
+
+NUMBERED = {
+    "interactions": "Theorems 3.1, 3.2, 4.4, 4.6, 4.8, B.2, B.6, E.2, G.4 and G.7, Corollaries 4.9, B.1 and D.3, "
+    "Lemmas B.4, B.5, C.1, C.2, C.3, C.4, G.8 and G.9, Remarks B.7, D.1, D.2, E.3, F.4, F.5, F.6 and G.2",
+    "coefficients": "Lemmas 1 to 14, Corollaries 2.1, 2.2 and 6.1, Remarks 1 to 5, Principles 2.1, 2.2, 3, 5 and 6",
+}
+"""The numbered statements of a paper that a computation can decide without training."""
+
+
+@pytest.mark.parametrize("paper", NUMBERED)
+def test_every_numbered_statement_of_a_paper_is_the_place_of_an_item_of_checks(paper):
+    places = [statements(item.place) for item in load_paper(paper).items if item.checks]
+    assert statements(NUMBERED[paper]) <= set().union(*places)
+
+
 def test_the_lemmas_of_coefficients_are_checked_in_every_case_that_they_tell_apart():
-    by_label = measured(load_paper("coefficients").item("lemmas").command)
-    stated = {check.statement for checks in by_label.values() for check in checks}
-    assert {"phi(s + r) = phi(s) + phi(r): a state of fixed size."} < stated  # Lemma 1, both ways
-    assert {"phi(s + r) differs from phi(s) + phi(r): no state of fixed size."} < stated
-    assert {f"A share {share} of normal scores have coefficient 0." for share in ("0", "0.5")} < stated  # Lemma 2
-    assert {"With A = I equal tokens have equal coefficients, wherever they are."} < stated  # Lemma 3, both ways
-    assert {"Equal tokens at different positions have different coefficients."} < stated
-    kinds = ("a multiple of the identity", "diagonal", "a gate times I - beta w w^T, |w| = 1")  # Lemma 4, a to c
-    assert {f"A is {kind}." for kind in kinds} < stated
-    scales = ("grows as n^1", "is free of n")  # Lemma 5, with b = 1 and 1 / sqrt(n)
-    assert {f"The variance of a score {scale}." for scale in scales} < stated
-    growing = [label for label, checks in by_label.items() if "-se-" in label and any("V11" in c.name for c in checks)]
-    assert growing  # Lemma 6: an A that is not stable, of which eta keeps the coefficients bounded
+    stated = {
+        item.id: {check.statement for checks in named_checks(item).values() for check in checks}
+        for item in load_paper("coefficients").items
+        if item.checks
+    }
+    assert {"phi(s + r) = phi(s) + phi(r): a state of fixed size."} < stated["lemma1"]  # both ways
+    assert {"phi(s + r) differs from phi(s) + phi(r): no state of fixed size."} < stated["lemma1"]
+    assert {"With A = I equal tokens have equal coefficients, wherever they are."} < stated["lemma3"]  # both ways
+    assert {"Equal tokens at different positions have different coefficients."} < stated["lemma3"]
+    kinds = ("a multiple of the identity", "diagonal", "a gate times I - beta w w^T, |w| = 1")  # a to c
+    assert {f"A is {kind}." for kind in kinds} < stated["lemma4"]
+    scales = ("grows as n^1", "is free of n")  # with b = 1 and 1 / sqrt(n)
+    assert {f"The variance of a score {scale}." for scale in scales} < stated["lemma5"]
+    first = "Equal keys with q . k = 1: the coefficient of the first"  # an A that is not stable, with and without eta
+    assert {f"{first} grows without bound.", f"{first} does not grow."} < stated["lemma6"]
 
 
 @pytest.mark.parametrize(
@@ -162,10 +196,17 @@ def test_a_check_that_fails_is_not_reproduced_and_one_that_no_label_has_is_an_er
         outcomes_of(Request(paper, item))
     monkeypatch.setattr("madbench.suites.interactions.representation.wave_couplings", lambda effect: 0)
     made = TheoremMeasure().decide(Request(paper, paper.item("theoremB.6")), None)
-    assert judged(made.verdicts) == "contradicted" and [*made.verdicts.values()] == ["not reproduced"]
+    (wrong,) = [statement for statement, value in made.verdicts.items() if value == "not reproduced"]
+    assert judged(made.verdicts) == "contradicted" and wrong.startswith("effects of shifts")
 
 
 def test_what_trains_nothing_takes_no_settings_of_training(main):
     for options in (["--seeds", "0"], ["training.epochs=2"], ["--profile", "full"], ["--device", "cpu"]):
         refused = main("paper", "interactions", "theoremB.6", *options)
         assert refused.code == 2 and "has no effect on theoremB.6" in refused.stderr
+
+
+def test_a_label_before_a_colon_is_printed_as_it_is(main, tmp_path):
+    made = main("paper", "coefficients", "lemma2", "--results", tmp_path)
+    assert made.code == 0, made.stderr
+    assert "V16 constant, cd:id: c is no constant" in made.stdout

@@ -49,7 +49,7 @@ def test_linear_attention_represents_learns_and_generalises():
     names += [
         "genes at another length",
         "time series",
-        "gradients",
+        "gradients of the loss",
         "convergence",
         "versatile data",
         "row sums say less",
@@ -127,7 +127,7 @@ def test_verify_has_them_and_gradients_are_measured_where_autograd_is_off():
     assert names == [check.name for check in checks_of(label)]
     assert names == [outcome.check.name for outcome in run_checks(label, checks_of)][-len(names) :]
     with torch.no_grad():
-        assert outcomes("hfa:C1", "gradients")["gradients"]
+        assert outcomes("hfa:C1", "gradients of the loss")["gradients of the loss"]
 
 
 def test_a_causal_operator_represents_nothing(monkeypatch):
@@ -137,8 +137,8 @@ def test_a_causal_operator_represents_nothing(monkeypatch):
         original(self, *args, **how | {"causal": True})
 
     monkeypatch.setattr(Coupling, "__init__", causal)
-    held = outcomes("hfa:C1", "every pairwise function", "gradients")
-    assert held == {"every pairwise function": False, "gradients": False}
+    held = outcomes("hfa:C1", "every pairwise function", "gradients of the loss")
+    assert held == {"every pairwise function": False, "gradients of the loss": False}
 
 
 def test_a_value_without_the_agent_itself_is_not_learned_at_every_length(monkeypatch, afresh):

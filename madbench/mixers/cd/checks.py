@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from madbench.mixers import Check, build, path_checks
-from madbench.mixers.cd import lemmas
+from madbench.mixers.cd import cases, lemmas
 from madbench.mixers.cd.grammar import PRESETS, Label
 from madbench.mixers.cd.operator import CoefficientMixer
 from madbench.mixers.cd.sample_mixers import CHECK_SEEDS, HEADS, LENGTH, LONG, WIDTH, SampleMixers, relative
@@ -40,7 +40,7 @@ def checks(family: Any, label: Label) -> Iterable[Check]:
     """Every check of a label, in the order of their numbers."""
     samples = SampleMixers(family, label)
     yield from (check for check in general_checks(family, label) if check.name == "parameters")
-    parts = (_forms, _table1, _state, lemmas.checks, _softmax_attention, _numerics)
+    parts = (_forms, _table1, _state, lemmas.checks, cases.checks, _softmax_attention, _numerics)
     for check in itertools.chain.from_iterable(part(samples) for part in parts):
         if check.run and _is_beyond_float64(label, check.name):
             check = replace(check, reason="exp of a score that grows leaves the range of float64")
@@ -86,8 +86,8 @@ def _forms(samples: SampleMixers) -> Iterator[Check]:
     lengths = [length for length in path_checks.LENGTHS if not _leaves_float64(label, length)]
     paths = ("dense", "chunked", "blocks", "step", *["sdpa"] * label.is_softmax, *["fla"] * label.is_recurrent)
     loops = path_checks.Loops(make)
-    what = "eq. 3 row by row"
-    yield from path_checks.path_checks(loops, paths, "eq. 2-4", name="V2 {}", what=what, lengths=lengths, cpu=CPU)
+    what, source = "eq. 3 row by row", "eq. 2-4, Remark 1"
+    yield from path_checks.path_checks(loops, paths, source, name="V2 {}", what=what, lengths=lengths, cpu=CPU)
     far = functools.partial(_far_rows, make)
     what = f"Rows and steps of tokens {FAR_ROWS.start} to {FAR} are eq. 3 row by row, at positions that bfloat16 lacks."
     reason = "" if label.rope else "the label has no RoPE"

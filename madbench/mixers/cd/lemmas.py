@@ -73,7 +73,8 @@ def _linearity(samples: SampleMixers) -> Iterator[Check]:
 
 def _zeros(samples: SampleMixers) -> Iterator[Check]:
     """V6, Lemma 2 and Corollary 2.1."""
-    label, source = samples.label, "Lemma 2, Corollary 2.1"
+    label = samples.label
+    source = "Principle 2.1, Corollary 2.1" if label.is_kernel else "Lemma 2"
     if label.is_kernel:
 
         def alphas() -> Tensor:
@@ -87,7 +88,7 @@ def _zeros(samples: SampleMixers) -> Iterator[Check]:
                 return abs(float((alphas() == 0).double().mean()) - 0.75**8)
 
             statement = "Of normal q, k with n = 8, (3/4)^8 have coefficient 0: the zero set is not of measure zero."
-            yield Check("V6 zeros", statement, source, excess, 3e-3)
+            yield Check("V6 zeros", statement, "against Principle 2.1, Corollary 2.1", excess, 3e-3, contradicts=True)
         else:
             statement = "No coefficient of normal q, k with n = 8 is 0: the zero set is empty."
             yield Check("V6 zeros", statement, source, lambda: float(alphas().min()), is_difference=True)
@@ -111,7 +112,7 @@ def _zeros(samples: SampleMixers) -> Iterator[Check]:
 
 def _suppression(samples: SampleMixers) -> Iterator[Check]:
     """V7, Corollary 2.2."""
-    label, source = samples.label, "Corollary 2.2"
+    label, source = samples.label, "Principle 2.2, Corollary 2.2"
 
     def states(mixer: CoefficientMixer, x: Tensor) -> Tensor:
         """h_Tj of length 1, (H, T, n)."""
@@ -152,9 +153,9 @@ def _positions(samples: SampleMixers) -> Check:
     if label.gate or label.mirror or label.rope or label.conv:
         statement = "Equal tokens at different positions have different coefficients."
         run = samples.smallest(difference)
-        return Check("V8 positions", statement, "Lemma 3, Remark 3", run, 1e-9, is_difference=True)
+        return Check("V8 positions", statement, "Principle 3, Lemma 3, Remark 3", run, 1e-9, is_difference=True)
     statement = "With A = I equal tokens have equal coefficients, wherever they are."
-    return Check("V8 positions", statement, "Lemma 3", samples.largest(difference), 1e-12)
+    return Check("V8 positions", statement, "Principle 3, Lemma 3", samples.largest(difference), 1e-12)
 
 
 def _evolution(samples: SampleMixers) -> Iterator[Check]:
@@ -195,9 +196,9 @@ def _evolution(samples: SampleMixers) -> Iterator[Check]:
 
 def _variance(samples: SampleMixers) -> Iterator[Check]:
     """V10, Lemma 5."""
-    label, source = samples.label, "Lemma 5"
+    label, source = samples.label, "Principle 5, Lemma 5"
     exponent = 1 if label.scaling == "b1" else 0
-    formula = "The variance of a score of normal tokens is b^2 tr(W_q W_q^T W_k W_k^T)."
+    formula = "The variance of a score of tokens from N(0, Sigma) is b^2 tr(W_q Sigma W_q^T W_k Sigma W_k^T)."
     slope = f"The variance of a score grows as n^{exponent}." if exponent else "The variance of a score is free of n."
     reason = _has_other_variance(label)
 
@@ -205,9 +206,12 @@ def _variance(samples: SampleMixers) -> Iterator[Check]:
     def variances(n: int, seed: int) -> tuple[Tensor, Tensor]:
         """Measured and by the formula, of each head."""
         mixer, x = samples.sample(seed, batch=500, length=20, qk_rank=HEADS * n)
+        root = 1 + torch.randn(len(x.mT[0]), generator=torch.Generator().manual_seed(seed), dtype=x.dtype) / 4
+        x = x * root
         s = forms.scores(mixer.dynamics(x)[0])
         pairs = torch.ones(s.shape[2:], dtype=torch.bool).tril(-1)
         w_q, w_k = (side.weight.unflatten(0, (HEADS, n)) for side in (mixer.q, mixer.k))  # (H, n, d)
+        w_q, w_k = w_q * root, w_k * root
         expected = (w_q @ w_q.mT * (w_k @ w_k.mT)).sum((-2, -1)) * (1 if exponent else 1 / n)
         return s[..., pairs].square().mean((0, 2)), expected
 
@@ -241,7 +245,7 @@ def _has_other_variance(label: Label) -> str:
 
 def _boundedness(samples: SampleMixers) -> Check:
     """V11, Lemma 6 and Remark 5."""
-    label, name, source = samples.label, "V11 bounded", "Lemma 6, Remark 5"
+    label, name, source = samples.label, "V11 bounded", "Principle 6, Lemma 6, Remark 5"
     log_lambda = math.log(1.05) if label.gate == "se" else math.log(float(label.gate)) if label.is_constant else 0.0
     # for a constant gate close to 1 even growth is slow
     tolerance = min(1e-3, abs(log_lambda) / 20) if log_lambda else 1e-3
@@ -258,7 +262,7 @@ def _boundedness(samples: SampleMixers) -> Check:
         coefficients = []
         for seed in CHECK_SEEDS:
             mixer, x = samples.sample(seed, length=LONGER)
-            coefficients.append(_equal_keys(mixer, x).coefficients(x).a[0, ..., 0])
+            coefficients.append(equal_keys(mixer, x).coefficients(x).a[0, ..., 0])
         return torch.stack(coefficients)
 
     def slope() -> float:
@@ -280,7 +284,7 @@ def _boundedness(samples: SampleMixers) -> Check:
     return Check(name, grows if is_growing else bounded, source, slope, tolerance, is_difference=is_growing)
 
 
-def _equal_keys(mixer: CoefficientMixer, x: Tensor) -> CoefficientMixer:
+def equal_keys(mixer: CoefficientMixer, x: Tensor) -> CoefficientMixer:
     """Makes every token of ``x`` the first unit vector, for which gates are as at their start and q . k is 1."""
     x.zero_()[..., 0] = 1
     for layer in (mixer.decay, mixer.decay_down, mixer.strength, mixer.scale, mixer.eta):

@@ -21,6 +21,7 @@ from madbench.mixers.cd.grammar import Label
 PAIRS, WIDTH, KEY_WIDTH = 200_000, 3, 4  # of transformations (n, d)
 WIDTHS = (0.2, 0.1, 0.05)  # of intervals Z around 0
 APART = (0.0, 1.0, 2.0)  # where an interval of length 0.5 begins
+NARROW, WIDE = 0.004, 0.4  # of intervals around 0 in the scalar case
 
 
 @functools.cache
@@ -36,6 +37,13 @@ def share(low: float, high: float) -> float:
     """|T| of Z = [low, high]."""
     z = scores()
     return float(((z >= low) & (z <= high)).double().mean())
+
+
+def narrowing() -> float:
+    """By what share |T| / |Z| of a wide Z is below that of a narrow one, for scalars a and b (Remark 2)."""
+    a, b = torch.randn(2, PAIRS, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    wide, narrow = (float(((a * b).abs() <= width / 2).double().mean()) / width for width in (WIDE, NARROW))
+    return 1 - wide / narrow
 
 
 def checks(label: Label) -> Iterator[Check]:
@@ -62,3 +70,6 @@ def checks(label: Label) -> Iterator[Check]:
     what = "c is no constant: intervals Z of one length elsewhere have another |T|."
     options = {"is_difference": True, "contradicts": True}
     yield Check("V16 constant", what, "against Lemma 2", constancy, 0.1, reason=reason, **options)
+    what = "For the scalars a and b of Remark 2, |T| / |Z| grows as Z narrows around 0: c has no limit there."
+    source = "against Lemma 2, Remark 2"
+    yield Check("V16 scalars", what, source, narrowing, 0.3, reason=reason, **options)

@@ -57,7 +57,7 @@ PRINCIPLES = (
         "1", "time against length",
         "A recurrence of fixed size computes a linear readout, and no other: time grows as T instead of T^2.",
         "Section 4.1, Lemma 1, Figure 5",
-        "a slope of log time on log T of about 1 with the recurrence and 2 without it",
+        "linear complexity in length with the recurrence and quadratic without: slopes of log time on log T of 1 and 2",
         "time", {QUICK: Study((), ())}, "Nothing is trained; slopes are of forward passes on this machine.",
     ),
     Principle(
@@ -95,7 +95,8 @@ PRINCIPLES = (
         " at chance and relu above it",
         "contrasts", {FULL: _positions("0.95", NOISY), QUICK: _positions("0.9", COPY)},
         "Quick: selective copying at T = 32 with 0.9 (0.9^32 = 0.03, the paper's 0.95^128 = 0.0014). In a stack of two"
-        " layers causality alone tells positions apart a little, so 'neither' need not stay at chance.",
+        " layers causality alone tells positions apart a little, so 'neither' need not stay at chance. Which positional"
+        " embedding the paper has is not said; ours is RoPE.",
     ),
     Principle(
         "4", "transformations in A",

@@ -16,9 +16,10 @@ from madbench.grid import Row as GridRow
 from madbench.jobs import Job
 from madbench.labels import expand
 from madbench.papers.interactions.rows import Row, claims, interaction_rows, row_name
-from madbench.papers.making import Drawn, Made, Request, refuse_choices
+from madbench.papers.making import REPRODUCED, Drawn, Made, PlainMeasure, Request, refuse_choices
 from madbench.suites.interactions.suite import CONTROLS, INTERACTIONS, InteractionProfile, check_task
 from madbench.suites.profile import check_tasks_of
+from madbench.tasks.worlds import Colliding
 from madbench.training.devices import resolve_device
 
 if TYPE_CHECKING:
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
 SHORT = {"embedding=": "embeddings=", "controls=false": "controls=[]"}
 SHORT |= {"controls=true": f"controls=[{','.join(CONTROLS)}]"}
 """What KEY=VALUE may begin with, and the override of the profile that it stands for."""
+DEVISED, EXACT = Colliding(positions=360, radius=5, embedding="sinusoidal"), 1e-10
+"""The world of Figure 1, and the largest error of an entry that is rounding."""
 FIGURES = {"figure2": ("sinusoidal", "_coordinates"), "figure3": ("one_hot", ""), "figure4": ("sinusoidal", "")}
 """By item the embedding of a figure, and what its matrices are in: coordinates of their own, or the domain's."""
 
@@ -98,20 +101,18 @@ class FigureMeasure(WorldMeasure):
         return replace(made, figures=drawn)
 
 
-class DevisedMeasure:
+class DevisedMeasure(PlainMeasure):
     """The diagonal of the matrix that the paper devises for colliding agents, at its own size; nothing is trained."""
-
-    def keeps_weights(self, request: Request) -> bool:
-        return False
-
-    def introduction(self, request: Request) -> Sequence[str]:
-        return []
 
     def plan(self, request: Request) -> None:
         refuse_choices(request, request.item.id)
 
     def decide(self, request: Request, results: Results | None) -> Made:
-        return Made((), {}, {}, [_devised()])
+        (c, w), vectors = DEVISED.solution, DEVISED.vectors
+        error = float(abs(vectors @ c @ vectors.T * (vectors @ w) - DEVISED.effects).max())
+        statement = "The printed diagonal and W give the effects of eq. 5 in sinusoidal positions (section 7.1)"
+        verdict = REPRODUCED if error <= EXACT else "not reproduced"
+        return Made((), {statement: verdict}, {"error": error}, [_devised()], {statement: f"at most {error:.1e} off"})
 
 
 def _override(text: str) -> str:
@@ -178,7 +179,5 @@ def _figures(rows: Sequence[Row], store: Store) -> Iterator[Drawn]:
 def _devised() -> Drawn:
     """The diagonal of the devised C of the paper's size."""
     from madbench.papers.interactions.figures import devised
-    from madbench.tasks.worlds import Colliding
 
-    world = Colliding(positions=360, radius=5, embedding="sinusoidal")
-    return Drawn("interactions_devised", lambda layout: devised(world, layout)[0], devised(world)[1])
+    return Drawn("interactions_devised", lambda layout: devised(DEVISED, layout)[0], devised(DEVISED)[1])

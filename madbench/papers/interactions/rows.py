@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
 from madbench.experiment import PlannedRow
 from madbench.jobs import Job, Record
 from madbench.labels import parse
+from madbench.papers.making import CONTRADICTED
 from madbench.suites.interactions.suite import world_of
 from madbench.tasks.worlds import Colliding, Genotype, Pixels, Plane, Series, World
 
@@ -147,7 +148,7 @@ class Claim:
     task: str
     statement: str
     source: str
-    verdict: str  # reproduced, not reproduced
+    verdict: str  # reproduced, not reproduced, or contradicted: where the paper is printed in another way
     numbers: str
 
 
@@ -208,7 +209,10 @@ def _colliding_claims(row: Row) -> list[Claim]:
         is_so = row.verdict.startswith("fits L*")
         errors = (f"{max(row.errors(n)):.3g} for {row.reference(n):.3g} at L {n}" for n in world.lengths)
         text = f"{name}: no error at L*, and elsewhere the one predicted"
-        return [_claim(row, text, sources[world.control], is_so, ", ".join(errors))]
+        claim = _claim(row, text, sources[world.control], is_so, ", ".join(errors))
+        if world.control == "without_itself" and is_so:
+            claim = replace(claim, verdict=CONTRADICTED)
+        return [claim]
     at, others = max(row.errors(world.length)), [n for n in world.lengths if n != world.length]
     distance = math.inf if row.distance is None else row.distance
     paper = f"the paper, at N 360: {PAPER_ERROR:.0e}"

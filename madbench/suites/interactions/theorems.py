@@ -21,7 +21,7 @@ from numpy import ndarray as Array
 
 from madbench.mixers import Check
 from madbench.mixers.interactions.coupling import Coupling
-from madbench.suites.interactions import limits, trigrams
+from madbench.suites.interactions import lemmas, limits, trigrams
 from madbench.suites.interactions.representation import (
     constructions,
     features,
@@ -39,16 +39,21 @@ def theorems(label: Any) -> Iterator[Check]:
     """The checks of a label with base ``C``, and of ha:3; none for any other label."""
     if str(label) == "hfa:C1":
         yield from representation()
+        yield from lemmas.of_waves()
         yield from limits.approximations()
         yield from limits.parameters()
         yield from constructions()
+        yield from lemmas.of_descent()
         yield from _training()
         yield from _generalization()
+        yield from lemmas.of_rank()
     if str(label).startswith("hfa:C"):
         yield from features()
         yield from limits.layers()
+        yield from lemmas.of_features()
     if str(label).startswith("ha:C3"):
         yield from _triples()
+        yield from lemmas.of_triples()
     if str(label) == "ha:3":
         yield from trigrams.checks()
 
@@ -159,7 +164,8 @@ def _training() -> Iterator[Check]:
         couplings, values = e @ descent.c @ e.T, e @ descent.w
         return max(abs(values - expected).max(), abs(couplings - world.effects / expected).max())
 
-    yield Check("gradients", "The gradients of C and w are those of the proof.", "Appendix C", gradients, 1e-12)
+    what = "The gradients of C and w are those of the proof."
+    yield Check("gradients of the loss", what, "Appendix C", gradients, 1e-12)
     for embedding in EMBEDDINGS:
         what = "w_mu^2 - |C_(:,mu)|^2 / |x|^2 stays as it is: its drift halves with the step size."
         yield Check(f"conservation, {embedding}", what, "Lemma C.2", functools.partial(conservation, embedding), 0.1)
@@ -220,8 +226,11 @@ def _generalization() -> Iterator[Check]:
     yield Check("distinct positions", what, "Remark D.1", lambda: abs(23 - least_rank("distinct")))
     what = "The share of data sets of full rank grows to 1 with the number of samples."
     yield Check("full rank with more data", what, "Theorem E.2", enough_data)
-    what = "At a fixed length the covariance of counts is singular: Assumption E.1 never holds, its conclusion does."
-    yield Check("singular covariance", what, "against Assumption E.1", covariance, 1e-12)
+    what = (
+        "At a fixed length counts add up to it and their covariance is singular, of uniform symbols too: Assumption "
+        "E.1 does not hold, its conclusion does."
+    )
+    yield Check("singular covariance", what, "against Remark E.3", covariance, 1e-12, contradicts=True)
     for embedding in EMBEDDINGS:
         what = "Trained at one length, errors on fresh agents are nothing at that length and at others."
         yield Check(
@@ -266,6 +275,10 @@ def _triples() -> Iterator[Check]:
     def conservation() -> float:
         return abs(_allied(0.002, 250).drift / _allied(0.001, 500).drift - 2)
 
+    def positive() -> float:
+        descent = _allied(0.002, 250)
+        return 1 - descent.least - descent.drift
+
     def versatility() -> float:
         counts, pairs, world = _triple_problem()
         return world.types**2 - min(rank(pairs[counts[:, mu] > 0]) for mu in range(world.types))
@@ -286,6 +299,8 @@ def _triples() -> Iterator[Check]:
 
     what = "w_bc^2 - |C_(:,bc)|^2 stays as it is: its drift halves with the step size."
     yield Check("conservation of triples", what, "Lemma G.9", conservation, 0.1)
+    what = "No value of a pair falls below its start, but for the drift."
+    yield Check("triples stay positive", what, "Lemma G.9", positive, 1e-12)
     what = "Of the drawn data, those with any one symbol have counts of ordered pairs of full rank."
     yield Check("versatile triples", what, "Assumption G.10", versatility)
     what = "Trained from C = 0, the product of C and W becomes the exact tensor of alliances."

@@ -1,0 +1,145 @@
+"""Cases that the paper's lemmas leave open, and cases in which they do not hold as printed, as checks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import torch
+from torch import Tensor
+
+from madbench.mixers import Check
+from madbench.mixers.cd import parts
+from madbench.mixers.cd.budget import CONV_TAPS
+from madbench.mixers.cd.grammar import Label
+from madbench.mixers.cd.lemmas import LONGER, equal_keys, is_positive
+from madbench.mixers.cd.operator import CoefficientMixer
+from madbench.mixers.cd.sample_mixers import CHECK_SEEDS, SampleMixers
+
+PAIRED, KEY_WIDTH = 24, 8  # queries and keys whose coefficients have their rank counted, and n
+BIASED = (0.001, 0.1)  # Delta of Mamba-2 at the start (Example 2)
+
+
+def checks(samples: SampleMixers) -> Iterator[Check]:
+    """The cases of a label, by the number of the check that they belong to."""
+    yield _rank(samples.label)
+    yield from _positions(samples)
+    yield from _mirrors(samples)
+    yield from _start(samples)
+    yield from _limit(samples)
+    yield from _beyond(samples)
+
+
+def _rank(label: Label) -> Check:
+    """V5, Lemma 1: rows of the smallest state that is linear in the values and gives every query its output."""
+
+    def excess() -> float:
+        generator = torch.Generator().manual_seed(0)
+        q, k = torch.randn(2, PAIRED, KEY_WIDTH, generator=generator, dtype=torch.float64)
+        if label.is_kernel:
+            psi = parts.FEATURES[label.readout]
+            return int(torch.linalg.matrix_rank(psi(q) @ psi(k).mT)) - KEY_WIDTH
+        return int(torch.linalg.matrix_rank(parts.read_out(label.readout, q @ k.mT))) - KEY_WIDTH
+
+    which = f"Coefficients of {PAIRED} queries with {PAIRED} keys of n = {KEY_WIDTH}"
+    if label.is_recurrent:
+        return Check("V5 rank", f"{which} have rank n at most: a state of n x V numbers holds them.", "Lemma 1", excess)
+    statement = f"{which} have a rank above n: no state of n x V numbers, linear in the values, holds them."
+    return Check("V5 rank", statement, "Lemma 1", excess, is_difference=True)
+
+
+def _positions(samples: SampleMixers) -> Iterator[Check]:
+    """V8, Lemma 3 and Remark 3."""
+    label = samples.label
+
+    def mirrored_back(mixer: CoefficientMixer, x: Tensor) -> Tensor:
+        x[:, 4], x[:, 6], x[:, 7], x[:, 8] = x[:, 3], x[:, 5], x[:, 2], x[:, 2]
+        a = mixer.coefficients(x).a[:, :, 8:]
+        return (a[..., 2] - a[..., 8]).abs().max()
+
+    def repeated(mixer: CoefficientMixer, x: Tensor) -> Tensor:
+        x[:] = x[:, :1].clone()
+        a = mixer.coefficients(x).a[:, :, -1, CONV_TAPS - 1 :]
+        return (a - a[..., :1]).abs().max()
+
+    if label.mirror[-1:] == "r" and not (label.gate or label.rope or label.conv):
+        statement = (
+            "A is a mirror at every token, and never I, yet after pairs of equal tokens a token has the coefficient "
+            "that it has before them."
+        )
+        run = samples.largest(mirrored_back)
+        yield Check("V8 mirrored back", statement, "against Lemma 3", run, 1e-9, contradicts=True)
+    if label.conv and not (label.gate or label.mirror or label.rope):
+        statement = "Of one token repeated, all keys with a whole convolution behind them have the same coefficient."
+        yield Check("V8 repeated token", statement, "Remark 3", samples.largest(repeated), 1e-12)
+
+
+def _mirrors(samples: SampleMixers) -> Iterator[Check]:
+    """V9, Lemma 4 c and Remark 4."""
+    kind = samples.label.mirror[-1:]
+
+    def turns(mixer: CoefficientMixer, x: Tensor) -> Tensor:
+        """The largest imaginary part of an eigenvalue of two A in a row, of each head and place."""
+        a = mixer.evolution(x)[0]
+        return torch.linalg.eigvals(a[1::2] @ a[::2]).imag.abs().amax(-1)
+
+    def stretch() -> float:
+        w = 2 * torch.nn.functional.normalize(torch.arange(1, KEY_WIDTH + 1, dtype=torch.float64), dim=0)
+        sizes = torch.linalg.eigvalsh(torch.eye(KEY_WIDTH, dtype=torch.float64) - 2 * torch.outer(w, w))
+        return float((sizes - torch.tensor([-7.0] + [1.0] * (KEY_WIDTH - 1), dtype=torch.float64)).abs().max())
+
+    if kind == "r":
+        what = (
+            "Two mirrors in a row rotate keys: their product has complex eigenvalues. One A is symmetric, and does not."
+        )
+        run = samples.smallest(lambda mixer, x: turns(mixer, x).min())
+        yield Check("V9 rotation", what, "Lemma 4", run, 1e-3, is_difference=True)
+    if kind == "1":
+        what = "With a strength below 1 two A in a row do not rotate keys: the eigenvalues of their product are real."
+        run = samples.largest(lambda mixer, x: turns(mixer, x).max())
+        yield Check("V9 rotation", what, "Lemma 4; the limit is ours", run, 1e-6)
+    if kind:
+        what = "With beta = 2 and |w| = 2 a key's part along w is scaled by -7 and the rest stays: no contraction."
+        yield Check("V9 long direction", what, "Remark 4", stretch, 1e-12)
+
+
+def _start(samples: SampleMixers) -> Iterator[Check]:
+    """V10, Example 2."""
+
+    def outside(mixer: CoefficientMixer, x: Tensor) -> Tensor:
+        delta = torch.nn.functional.softplus(mixer.decay.bias)
+        return torch.maximum(BIASED[0] - delta.min(), delta.max() - BIASED[1]).clamp(min=0)
+
+    if samples.label.scaling == "bd" and samples.label.gate == "sm":
+        what = "Before training Delta is within [0.001, 0.1], the 1/sqrt(n) of n from 100 to 1,000,000."
+        yield Check("V10 start", what, "Example 2", samples.largest(outside), 1e-6)
+
+
+def _limit(samples: SampleMixers) -> Iterator[Check]:
+    """V11, Lemma 6 with g(s) = s, of which L = lim phi(s) / s is 1 and m = lim lambda^i / s_i is lambda."""
+    label = samples.label
+
+    def distance() -> float:
+        worst = 0.0
+        for seed in CHECK_SEEDS:
+            mixer, x = samples.sample(seed, length=4 * LONGER)
+            last = equal_keys(mixer, x).coefficients(x).a[0, :, -1, 0]
+            worst = max(worst, float((last * float(label.gate) - 1).abs().max()))
+        return worst
+
+    is_plain = not (label.mirror or label.rope or label.conv)
+    if is_plain and label.has_growing_gate and label.norm == "pow" and label.readout in ("relu", "softplus", "elu"):
+        what = "Equal keys with q . k = 1: the coefficient of the first ends at L / m = 1 / lambda, the lemma's bound."
+        yield Check("V11 limit", what, "Lemma 6", distance, 1e-4)
+
+
+def _beyond(samples: SampleMixers) -> Iterator[Check]:
+    """V12, Corollary 6.1."""
+
+    def excess(mixer: CoefficientMixer, x: Tensor) -> Tensor:
+        a = mixer.coefficients(x).a
+        return torch.maximum(-a.min(), a.max() - 1)
+
+    if samples.label.norm == "sum" and not is_positive(samples.label):
+        what = "Divided by their sum, coefficients of either sign leave [0, 1]: the corollary needs phi >= 0."
+        run = samples.smallest(excess)
+        yield Check("V12 beyond 1", what, "against Corollary 6.1", run, is_difference=True, contradicts=True)

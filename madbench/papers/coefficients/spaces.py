@@ -1,0 +1,94 @@
+"""Figure 4: where outputs lie by the class of their coefficients, of drawn mixers and two value vectors in a plane."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pandas as pd
+
+from madbench.labels import parse
+from madbench.labels.names import spelled
+from madbench.papers.making import REPRODUCED, Drawn, Made, PlainMeasure, Request, refuse_choices
+
+if TYPE_CHECKING:
+    from madbench.analysis.figures.panels import Layout, Page
+    from madbench.analysis.scores import Results
+
+CLASSES: Mapping[str, tuple[str, bool, bool]] = {
+    "convex": ("cd:softmax", True, True),
+    "conical": ("cd:relu-wx", True, False),
+    "affine": ("cd:id-sum", False, True),
+    "linear": ("cd:deltanet", False, False),
+}
+"""By class a label of it, and whether its coefficients are at least 0 and add up to 1 (Table 2)."""
+VALUES = np.array([[1.0, 0.2], [0.3, 1.0]])
+"""The two value vectors of a row."""
+SEQUENCES, EDGE, ROUNDING = 300, 2.0, 1e-9
+
+
+class SpacesMeasure(PlainMeasure):
+    """Draws outputs of each class of Table 2; nothing is trained."""
+
+    def plan(self, request: Request) -> None:
+        refuse_choices(request, request.item.id)
+
+    def decide(self, request: Request, results: Results | None) -> Made:
+        of_class, verdicts = {name: coefficients(label) for name, (label, _, _) in CLASSES.items()}, {}
+        for name, (label, is_positive, is_one) in CLASSES.items():
+            a = of_class[name]
+            kept = (a.min() >= 0) == is_positive and (abs(a.sum(1) - 1).max() <= ROUNDING) == is_one
+            which = (
+                f"{name} combinations, {spelled(label)}: coefficients have the restrictions of the class and no other"
+            )
+            verdicts[which] = REPRODUCED if kept else "not reproduced"
+        frame = space_frame(of_class)
+        drawn = Drawn(f"coefficients_{request.item.id}", functools.partial(space_figure, frame), frame)
+        return Made((), verdicts, {"points": len(frame)}, [drawn])
+
+
+def coefficients(label: str) -> np.ndarray:
+    """Normalised coefficients (rows, 2) of second tokens of drawn sequences; without rows of zeros, which ReLU has."""
+    from madbench.mixers.cd.family import FAMILY
+    from madbench.mixers.cd.sample_mixers import SampleMixers
+
+    mixer, x = SampleMixers(FAMILY, parse(label)).sample(0, batch=SEQUENCES, length=2)
+    a = mixer.coefficients(x).a[:, :, 1].reshape(-1, 2).numpy()
+    return a[abs(a).sum(1) > ROUNDING]
+
+
+def space_frame(of_class: Mapping[str, np.ndarray]) -> pd.DataFrame:
+    """A point a line: class, label and output; of classes that any factor keeps, scaled to the panel."""
+    parts = []
+    for name, a in of_class.items():
+        label, _, is_one = CLASSES[name]
+        y = a @ VALUES
+        y = y if is_one else y * EDGE / np.quantile(abs(y), 0.9)
+        parts.append(pd.DataFrame({"class": name, "label": label, "x": y[:, 0], "y": y[:, 1]}))
+    return pd.concat(parts, ignore_index=True)
+
+
+def space_figure(frame: pd.DataFrame, layout: Layout | None = None) -> Page:
+    """A panel a class: outputs as points, the two values as arrows."""
+    from madbench.analysis.figures.panels import Layout, Panels
+    from madbench.analysis.figures.style import PALETTE, style
+
+    with style():
+        layout = layout or Layout()
+        lines = layout.lines([len(CLASSES)], 4, 1.3 if layout.is_small else 1.8, 0.7)
+        heading = "Outputs by the class of their coefficients"
+        panels = Panels(layout, "output spaces", heading, lines, (1.9, 1.9), least=0.6, entries=0)
+        for axes, (name, (label, _, _)) in zip(panels.axes, CLASSES.items()):
+            rows = frame[frame["class"] == name]
+            axes.plot(rows.x, rows.y, linestyle="", marker="o", markersize=2, alpha=0.5, color=PALETTE[0])
+            for value in VALUES:
+                axes.annotate("", value, (0, 0), arrowprops={"arrowstyle": "->", "color": PALETTE[1], "linewidth": 1.4})
+            edges = (-EDGE, EDGE)
+            axes.set(title=f"{name}: {spelled(label)}", xlim=edges, ylim=edges, xticks=(-1, 0, 1), yticks=(-1, 0, 1))
+        notes = [
+            "Outputs of second tokens of drawn sequences, for the two values of the arrows. Conical and linear ones "
+            "are scaled to the panel; others may lie beyond it."
+        ]
+        return panels.finish(notes, {})

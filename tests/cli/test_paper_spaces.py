@@ -1,0 +1,47 @@
+"""Figure 4 of the coefficients is of outputs that lie where their class says."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from madbench.analysis.figures.panels import Layout
+from madbench.papers import load_paper
+from madbench.papers.coefficients import spaces
+from madbench.papers.making import Request
+
+PAPER = load_paper("coefficients")
+REQUEST = Request(PAPER, PAPER.item("figure4"))
+LAYOUTS = (Layout(), Layout(width="single"))
+
+
+@pytest.fixture(scope="module")
+def made():
+    return spaces.SpacesMeasure().decide(REQUEST, None)
+
+
+def test_coefficients_have_the_restrictions_of_their_class(made):
+    assert len(made.verdicts) == 4 and set(made.verdicts.values()) == {"reproduced"}
+
+
+def test_convex_outputs_are_between_the_values_and_affine_ones_on_their_line(made):
+    (drawn,) = made.figures
+    first, second = spaces.VALUES
+    normal = np.array([second[1] - first[1], first[0] - second[0]])
+    for name in ("convex", "affine"):
+        points = drawn.frame[drawn.frame["class"] == name][["x", "y"]].to_numpy()
+        assert abs((points - first) @ normal).max() < 1e-6
+    along = (drawn.frame[drawn.frame["class"] == "convex"].x - first[0]) / (second[0] - first[0])
+    assert along.between(0, 1).all()
+
+
+def test_it_is_drawn_with_a_panel_a_class(made):
+    (drawn,) = made.figures
+    titles = [[axes.get_title().partition(":")[0] for axes in drawn.draw(layout=layout).axes] for layout in LAYOUTS]
+    assert titles == [[*spaces.CLASSES], [*spaces.CLASSES][:2]]  # as wide as it needs, and a page of a column
+
+
+def test_a_label_of_another_class_is_not_reproduced(monkeypatch):
+    monkeypatch.setitem(spaces.CLASSES, "convex", ("cd:id-sum", True, True))
+    made = spaces.SpacesMeasure().decide(REQUEST, None)
+    assert [value for name, value in made.verdicts.items() if name.startswith("convex")] == ["not reproduced"]

@@ -1,0 +1,65 @@
+"""The lemmas and remarks of the interactions' proofs hold, and what is not so is noticed."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from madbench.labels import parse
+from madbench.suites.interactions import lemmas
+from madbench.suites.interactions.theorems import theorems
+
+GROUPS = [getattr(lemmas, f"of_{group}") for group in ("waves", "descent", "rank", "features", "triples")]
+NAMES = [check.name for group in GROUPS for check in group()]
+
+
+def holds(name):
+    (check,) = [check for group in GROUPS for check in group() if check.name == name]
+    return check.holds(check.run())
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_lemma_holds(name):
+    assert holds(name)
+
+
+def test_every_lemma_is_a_check_of_a_label():
+    checks = [check.name for label in ("hfa:C1", "hfa:C3", "ha:C3") for check in theorems(parse(label))]
+    assert {*NAMES} <= {*checks}
+
+
+def test_couplings_of_the_wrong_sign_are_no_diagonal(monkeypatch):
+    sound = lemmas.wave_couplings
+    monkeypatch.setattr(lemmas, "wave_couplings", lambda effect: sound(np.roll(effect, 1)))
+    assert not holds("diagonal")
+
+
+def test_a_wider_window_is_not_the_lemmas(monkeypatch):
+    monkeypatch.setattr(lemmas, "ring", lambda n, sound=lemmas.ring: sound(n) - 1)
+    assert not holds("window")
+
+
+def test_positions_of_another_size_are_noticed(monkeypatch):
+    monkeypatch.setattr(lemmas, "sinusoids", lambda n, sound=lemmas.sinusoids: 1.01 * sound(n))
+    assert not holds("sinusoids")
+
+
+def test_a_share_that_falls_more_slowly_is_not_exponential(monkeypatch):
+    monkeypatch.setattr(lemmas, "deficient", lambda samples: 1 / samples)
+    assert not holds("exponential")
+
+
+def test_a_column_of_zeros_is_deficient_and_much_data_is_not():
+    assert lemmas.deficient(2) == 1.0 and lemmas.deficient(40) < 1e-3
+
+
+def test_factors_of_effects_that_are_not_symmetric_miss_them(monkeypatch):
+    assert lemmas.shared_slots(3) < 1e-12
+    sound = lemmas._factors
+    monkeypatch.setattr(lemmas, "_factors", lambda effects: sound(np.tril(effects) * [[[1.0, 1.0, 0.5, 2.0]]]))
+    assert not holds("shared slots")
+
+
+def test_the_papers_count_of_linear_attention_is_contradicted():
+    (check,) = [check for check in lemmas.of_features() if check.name == "couplings of symbols"]
+    assert check.contradicts and check.run() > 4
