@@ -49,11 +49,12 @@ def outcomes_of(request: Request) -> dict[str, dict[str, Outcome]]:
     }
     measured = {name for named in by_label.values() for name in named}
     for name in item.checks:
+        if name not in measured and request.labels:
+            problem = f"{', '.join(labels)} has no check {name!r}, by which it is decided"
+            raise ConfigError(f"{item.id}: {problem}; its own labels are {', '.join(item.labels)}")
         if name not in measured:
-            checks = (
-                check for label in labels for check in (*family_of(label).checks(parse(label)), *checks_of(label))
-            )
-            known = dict.fromkeys(check.name for check in checks)
+            every = ((*family_of(label).checks(parse(label)), *checks_of(label)) for label in labels)
+            known = dict.fromkeys(check.name for checks in every for check in checks)
             raise ConfigError(f"{item.id}: no check {name!r} of {', '.join(labels)}{did_you_mean(name, known)}")
     return by_label
 

@@ -71,7 +71,10 @@ def test_a_profile_is_held_against_another_one(fill, invoke, tiny, tmp_path):
     ours, theirs = [0.2, 0.5, 0.4, 0.1, 0.3], [0.3, 0.25, 0.5, 0.2, 0.4]
     assert records["compression"]["order"] == pytest.approx(stats.spearmanr(ours, theirs).statistic)
     assert records["compression"]["turned_pairs"] == "S-p > S-c, S-p > R-c, S-p > S"
-    assert "S-p above S (+3.0 here, -5.0 there), S-p above R-c (+2.0 here, -15.0 there)" in json.loads(ended.stdout)["notes"]
+    assert (
+        "S-p above S (+3.0 here, -5.0 there), S-p above R-c (+2.0 here, -15.0 there)"
+        in json.loads(ended.stdout)["notes"]
+    )
 
 
 def test_a_profile_without_runs_to_hold_it_against_is_an_error(fill, invoke, tiny):
