@@ -83,10 +83,10 @@ class Item:
         if not self.is_made_here:
             return self.needs.partition(":")[0].lower()
         if not self.profiles:
-            return "made here"
-        quick = "made here (quick)" if QUICK in self.profiles else ""
+            return "runs here"
+        quick = "runs here at a small size" if QUICK in self.profiles else ""
         why_not = self.needs[:1].lower() + self.needs[1:].rstrip(".")
-        own = "made at its own size by --profile full" if "full" in self.profiles else why_not
+        own = "runs at its own size with --profile full" if "full" in self.profiles else why_not
         return "; ".join(filter(None, [quick, own]))
 
 
