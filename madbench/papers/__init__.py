@@ -209,7 +209,7 @@ def load_paper(name: str) -> Paper:
         raise ConfigError(packages.refused[name])
     if name not in packages.points:
         names = [*files, *packages.points]
-        raise ConfigError(f"no paper {name!r}{did_you_mean(name, names)}; papers: {', '.join(names)}")
+        raise ConfigError(f"no paper {name!r}{did_you_mean(name, names)}")
     where = place("paper", name, packages.points[name].value)
     with isolated(where, ConfigError):
         paper = resolve(packages.points[name].value)
