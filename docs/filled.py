@@ -3,7 +3,8 @@
 ``python docs/filled.py`` runs the command beside each table of the README and the pages and writes what it prints.
 A table is marked by a comment before it: ``<!-- made: madbench table ... --results results/quick -->``, of the runs in
 ``results/measured/quick.tar.xz`` (``results/quick+evening``: in both archives), or ``<!-- copied: FILE "first words"
--->`` from another page. While the site is built ``<!-- include: FILE -->`` and ``<!-- items: PAPER -->`` are put in.
+-->`` from another page. While the site is built ``<!-- include: FILE -->`` and ``<!-- items: PAPER -->`` are put in, the
+items in place of the line below.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ def fill(text: str, page: Path) -> str:
     """``text`` of a page with its includes and items, and without links that leave the site."""
     text = re.sub(r'<!-- include: (\S+?)(?: from "(.*?)")? -->', lambda match: _included(*match.groups()), text)
     text = re.sub(r"<!-- notebook: (\S+) -->", lambda match: notebook_page(ROOT / match[1]), text)
-    text = re.sub(r"<!-- items: (\w+) -->", lambda match: _items(match[1]), text)
+    text = re.sub(r"<!-- items: (\w+) -->\n.*", lambda match: _items(match[1]), text)
     up = "../" * (len(page.parts) + 1)
     return re.sub(rf"\[([^\]]+)\]\((?:{re.escape(up)})[^)]*\)", r"\1", text)
 
@@ -53,13 +54,14 @@ def _items(name: str) -> str:
     paper = load_paper(name)
     verdicts = json.loads(VERDICTS.read_text(encoding="utf-8")).get(name, {})
     made = sum(item.is_made_here for item in paper.items)
-    lines = ["| Item | Place | What | Verdict | One core |", "| --- | --- | --- | --- | --- |"]
+    lines = ["| Item | Place | What | Verdict | Time on one core |", "| --- | --- | --- | --- | --- |"]
     notes = []
     for item in paper.items:
         verdict = verdicts.get(item.id, "not run for this page") if item.is_made_here else item.availability
         cost = duration(item.seconds) if item.is_made_here and item.seconds else ""
         name_of = f"[`{item.id}`](#{_anchor(item)})" if _has_note(item) else f"`{item.id}`"
-        lines.append(f"| {name_of} | {item.place} | {item.title} | {verdict} | {cost} |")
+        cells = [name_of, item.place, item.title, verdict, cost]
+        lines.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
         if _has_note(item):
             facts = [f"**At its own size:** {item.needs}"] if item.needs and item.is_made_here else []
             facts += [item.needs] if item.needs and not item.is_made_here else []
@@ -71,7 +73,7 @@ def _items(name: str) -> str:
         " without ITEM it lists them. A verdict is of one run, at the small size if there are two; numbers of several"
         " seeds, as above, come first."
     )
-    parts = [about, "\n".join(line.replace("||", "| |") for line in lines), *notes]
+    parts = [about, "\n".join(lines), *notes]
     return "\n\n".join(parts) + "\n"
 
 

@@ -282,12 +282,14 @@ def parse_seeds(text: str, where: str = "--seeds") -> list[int]:
         if not numbers:
             raise ConfigError(f"{where} {text!r}: expected whole numbers such as 0,1,2 or 0-4")
         first, last = int(numbers[1]), int(numbers[2] or numbers[1])
+        if last < first:
+            raise ConfigError(f"{where} {text!r}: {first}-{last} counts down; did you mean '{last}-{first}'?")
         count = len(seeds) + last - first + 1
         if count > MOST_SEEDS:
             raise ConfigError(f"{where} {text!r}: {count:,} seeds; at most {MOST_SEEDS:,} are allowed")
         seeds += range(first, last + 1)
-    if not seeds or len(set(seeds)) != len(seeds):
-        raise ConfigError(f"{where} {text!r}: give each seed once, at least one")
+    if len(set(seeds)) != len(seeds):
+        raise ConfigError(f"{where} {text!r}: give each seed once")
     return seeds
 
 

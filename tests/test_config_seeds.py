@@ -19,6 +19,11 @@ def test_what_is_no_list_of_seeds_is_refused(text):
         parse_seeds(text)
 
 
+def test_a_range_that_counts_down_is_refused_beside_other_seeds_too():
+    with pytest.raises(ConfigError, match="did you mean '1-3'"):
+        parse_seeds("0,3-1")
+
+
 @given(st.lists(st.integers(0, 40), min_size=1, unique=True))
 def test_a_list_of_seeds_is_read_as_what_it_was_written_from(seeds):
     assert parse_seeds(seed_list(seeds)) == sorted(seeds)

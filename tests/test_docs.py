@@ -177,6 +177,14 @@ def test_every_page_is_two_clicks_from_the_readme():
     assert TEXTS.keys() - first - second - {"README.md", "docs/pages/index.md", "docs/pages/changelog.md"} == set()
 
 
+@pytest.mark.parametrize("name", ["hypermlp", "coefficients", "interactions"])
+def test_every_row_of_a_paper_s_items_has_five_cells(name):
+    """A title such as "|T| = c" adds none."""
+    page = load("filled").fill(TEXTS[f"docs/pages/papers/{name}.md"], Path("papers", f"{name}.md"))
+    rows = [row for row in page[page.index("| Item |") :].splitlines() if row.startswith("|")]
+    assert len(rows) > 20 and {len(re.findall(r"(?<!\\)\|", row)) for row in rows} == {6}
+
+
 def test_what_leads_nowhere_is_named(tmp_path):
     (tmp_path / "a.html").write_text(
         '<p id="here"><a href="b.html">b</a><a href="c.html#there">c</a><a href="#here">ok</a><img src="p.png">'

@@ -176,7 +176,7 @@ def left_out(rows: Sequence[ColumnAudit]) -> dict[str, str]:
         checks = {
             "most labels are at the heuristic": row.at_heuristic > MOST_LEVEL,
             "most labels solve it": row.solved > MOST_LEVEL,
-            f"needs {LEAST_LABELS} labels and two seeds": math.isnan(row.reliability.value),
+            f"needs {LEAST_LABELS} labels with two seeds each": math.isnan(row.reliability.value),
             "seeds do not agree": row.seeds_needed is None,
             f"ordered as {' and '.join(map(heading, like))}": like,
         }
@@ -233,7 +233,8 @@ def _share(which: Sequence[bool]) -> float:
 
 def _counted(rows: Sequence[ColumnAudit]) -> str:
     labels, seeds = max(row.labels for row in rows), max(row.seeds for row in rows)
-    return f"{labels} labels, {seeds:.3g} seeds{' on average' if seeds % 1 else ''}"
+    per_label = f"{seeds:.3g} seed{'s' * (seeds != 1)}{' on average' * (seeds % 1 > 0)}"
+    return f"{labels} label{'s' * (labels != 1)}, {per_label}"
 
 
 def _listed(rows: Sequence[ColumnAudit], reasons: Mapping[str, str]) -> str:

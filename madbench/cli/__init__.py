@@ -200,5 +200,9 @@ def main() -> None:
             problem = f"{error.filename}: {(error.strerror or str(error)).lower()}"
         elif (problem := output_problem(error)) is None:
             raise
-    print(problem, file=sys.stderr)
+    from rich.console import Console
+
+    from madbench.cli.printing import in_words
+
+    print(in_words(problem, Console(stderr=True)), file=sys.stderr)
     sys.exit(2)

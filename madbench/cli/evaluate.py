@@ -12,7 +12,7 @@ from madbench.cli import options
 from madbench.cli.answers import ask
 from madbench.cli.parameters import option
 from madbench.cli.print_options import JsonOption
-from madbench.cli.printing import print_json
+from madbench.cli.printing import counted, print_json
 from madbench.cli.trained_models import ModelsArgument, TrainedModel
 from madbench.cli.words import split_list
 from madbench.errors import ConfigError
@@ -114,7 +114,8 @@ def _loss(
         units = {"validation_loss": "nats per token", "validation_bits_per_byte": "bits per byte"}
         numbers = [f"{losses[name]:.4f} {unit}" for name, unit in units.items() if name in losses]
         print(f"{job.label}: validation loss {', '.join(numbers)}")
-        print(f"{described['windows']} windows of {length} tokens, one every {described['val_stride']:,.1f}")
+        distance = f", one every {described['val_stride']:,.0f} tokens" if described["windows"] > 1 else ""
+        print(f"{counted(described['windows'], 'window')} of {length} tokens{distance}")
         if length < job.model.seq_len and label_traits(parse(job.label)).has_tables:
             print(
                 f"trained with {job.model.seq_len} tokens: only the first {length} rows of the mixing tables are used"

@@ -79,7 +79,7 @@ def new(
     pass, and a README with the commands to install and try it. Nothing is
     overwritten.
 
-    family   a grammar of labels with a budget, as {lin:elu-g} has them
+    family   a grammar of labels with a budget, as lin:elu-g has them
     task     token sequences and their answers, one class and one YAML file
     suite    tasks with profiles, columns and averages of their own
     paper    tables, figures and claims, with published numbers beside them

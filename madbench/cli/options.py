@@ -10,9 +10,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 import typer
+from rich.console import Console
 
 from madbench.cli.parameters import argument, option
-from madbench.cli.printing import tracked
+from madbench.cli.printing import in_words, tracked
 from madbench.cli.words import labels_and_overrides, split_list
 from madbench.jobs import Budget, Fidelity
 from madbench.labels import expand
@@ -207,4 +208,4 @@ def open_stored(results: Path) -> Snapshot:
 
 def warn(message: str) -> None:
     """Prints a warning on stderr."""
-    print(f"warning: {spelled_in(message)}", file=sys.stderr)
+    print(in_words(f"warning: {spelled_in(message)}", Console(stderr=True)), file=sys.stderr)

@@ -17,7 +17,16 @@ from madbench.cli.parameters import argument, option, output_option
 from madbench.cli.plan import ask_before_long, job_states
 from madbench.cli.plot import LayoutOptions, write_figure
 from madbench.cli.print_options import PrintOptions
-from madbench.cli.printing import PLAIN, counted, print_json, print_lines, print_text_table, quantity, table_lines
+from madbench.cli.printing import (
+    PLAIN,
+    counted,
+    in_words,
+    print_json,
+    print_lines,
+    print_text_table,
+    quantity,
+    table_lines,
+)
 from madbench.cli.progress import train_on_screen
 from madbench.cli.training import train_grid
 from madbench.cli.words import labels_and_overrides, split_list
@@ -215,7 +224,7 @@ def _print(made: Made, files: list[Path], printed: PrintOptions) -> None:
         console = Console(highlight=False)
         console.print()
         for statement, verdict in made.verdicts.items():
-            console.print(f"{verdict}: {statement}", **PLAIN)
+            console.print(in_words(f"{verdict}: {statement}", console), **PLAIN)
             if statement in made.remarks:
-                console.print(f"    {made.remarks[statement]}", **PLAIN)
+                console.print(in_words(made.remarks[statement], console, indent=4), **PLAIN)
         console.print(*files, sep="\n", **PLAIN)

@@ -10,7 +10,7 @@ from rich.console import Console
 
 from madbench.cli.plan import job_states
 from madbench.cli.print_options import PrintOptions
-from madbench.cli.printing import PLAIN, counted, duration, print_json, print_lines, table_lines
+from madbench.cli.printing import PLAIN, counted, duration, in_words, print_json, print_lines, table_lines
 from madbench.execute.base import Policy
 from madbench.papers import Item, Paper, loaded_papers
 from madbench.papers.making import Request, command_of, jobs_of, remembered
@@ -60,10 +60,13 @@ def print_items(paper: Paper, results: Path, printed: PrintOptions) -> None:
     console = Console(highlight=False)
     console.print(f"[bold]{paper.title}[/bold] [dim]{paper.source}[/dim]")
     for row in rows:
-        console.print(f"{row['item']}  {row['title']} ({row['place']})", style="bold", **PLAIN)
+        heading = f"{row['item']}  {row['title']} ({row['place']})"
+        console.print(in_words(heading, console), style="bold", **PLAIN)
         jobs = [f"{row['stored']} of {counted(row['jobs'], 'job')} stored"] * bool(row["jobs"])
         cost = [f"about {duration(row['seconds'])}"] if row["seconds"] else []
-        parts = [row["availability"], row["state"], *jobs, *cost, row["command"]] if row["command"] else [row["needs"]]
-        console.print("   ", " | ".join(parts), **PLAIN)
+        status = " | ".join([row["availability"], row["state"], *jobs, *cost]) if row["command"] else row["needs"]
+        console.print(in_words(status, console, indent=4), **PLAIN)
+        if row["command"]:
+            console.print(f"    {row['command']}", **PLAIN)
         if row["note"]:
-            console.print("   ", row["note"], **PLAIN)
+            console.print(in_words(row["note"], console, indent=4), **PLAIN)

@@ -183,9 +183,10 @@ def print_plan(experiment: Experiment, plan: dict[str, Any], by_task: bool = Fal
     common = f" {counted(shared, 'job')} of several rows count{'s' * (shared == 1)} once." if shared else ""
     console.print(
         f"{counted(plan['jobs'], 'job')} in {counted(len(experiment.grid.rows), 'row')}: {plan['done']} done, "
-        f"{plan['todo']} to do{left}.{common} Time is of what is to do, one job after the other in a row, estimated "
-        "from a few steps, and less where runs stop early. FLOPs are of training, forward and backward, without pairs "
-        "of tokens that a mask hides. Parameters are the whole model's; madbench explain --cost shows the mixer's.",
+        f"{plan['todo']} to do{left}.{common} The time of a line is that of its jobs to do, one after the other, "
+        "estimated from a few steps, and less where runs stop early. FLOPs are of training, forward and backward, "
+        "without pairs of tokens that a mask hides. Parameters are the whole model's; madbench explain --cost shows "
+        "the mixer's.",
         markup=False,
     )
 

@@ -49,6 +49,22 @@ def counted(count: int, noun: str) -> str:
     return f"{count} {noun}{'s' * (count != 1)}"
 
 
+def in_words(text: str, console: Console, indent: int = 0) -> str:
+    """``text`` behind ``indent`` spaces, broken between words where ``console`` is a terminal.
+
+    A line that begins with a space, such as a command, stays whole, so that it is copied as one line.
+    """
+    space, lines = " " * indent, []
+    for line in text.split("\n"):
+        if console.is_terminal and not line.startswith(" "):
+            whole_words = {"break_long_words": False, "break_on_hyphens": False}
+            layout = {"width": console.width, "initial_indent": space, "subsequent_indent": space}
+            lines += textwrap.wrap(line, **layout, **whole_words) or [""]
+        else:
+            lines.append(space + line)
+    return "\n".join(lines)
+
+
 def first_of(lines: Sequence[str], most: int, more: str) -> list[str]:
     """The first ``most`` lines, and ``more`` with the number of the others, if there are any."""
     return [*lines[:most], *[more.format(len(lines) - most)] * (len(lines) > most)]

@@ -15,7 +15,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Column, Table
 from rich.text import Text
 
-from madbench.cli.printing import PLAIN, counted, duration, quantity
+from madbench.cli.printing import PLAIN, counted, duration, in_words, quantity
 from madbench.execute.base import Event, Listener, Policy, Summary
 from madbench.execute.journal import Journal, command_line
 from madbench.execute.sweep_state import SweepState, flatten, weights
@@ -158,7 +158,7 @@ class RunScreen:
         self._counts_printed = self.state.counts.copy()
 
     def _print(self, text: str) -> None:
-        self.console.print(text, **PLAIN)
+        self.console.print(in_words(text, self.console), **PLAIN)
 
 
 def _outcome(line: Mapping[str, Any]) -> str:
@@ -186,7 +186,7 @@ def train_on_screen(
     from madbench.training.distributed import is_first
 
     def warn(text: str) -> None:
-        console.print(f"warning: {text}", **PLAIN)
+        console.print(in_words(f"warning: {text}", console), **PLAIN)
 
     jobs, title, results = experiment.jobs, experiment.title, experiment.results
     observers: list[Any] = []

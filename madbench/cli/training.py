@@ -14,7 +14,7 @@ from rich.console import Console
 from madbench.cli.options import TrainingOptions
 from madbench.cli.plan import make_plan, print_plan
 from madbench.cli.print_options import PrintOptions
-from madbench.cli.printing import PLAIN, counted, first_of, print_json, print_text_table
+from madbench.cli.printing import PLAIN, counted, first_of, in_words, print_json, print_text_table
 from madbench.cli.progress import train_on_screen
 from madbench.config import parse_seeds, settings_of
 from madbench.errors import ConfigError
@@ -84,7 +84,7 @@ def train_grid(
     without_weights = experiment.note_on_weights() if keep_weights else ""
     for note in [*experiment.notes, "" if policy.redo else without_weights]:
         if note:
-            console.print(note, **PLAIN)
+            console.print(in_words(note, console), **PLAIN)
     run_options = {name: getattr(options, name) for name in ("slots", "threads", "micro_batch")} | {"devices": devices}
     if options.compile == "auto" and executor is None and not has_compiler():
         console.print("no C++ compiler here: models are not compiled", **PLAIN)

@@ -83,10 +83,10 @@ class Item:
         if not self.is_made_here:
             return self.needs.partition(":")[0].lower()
         if not self.profiles:
-            return "made here"
-        quick = "made here (quick)" if QUICK in self.profiles else ""
+            return "runs here"
+        quick = "runs here at a small size" if QUICK in self.profiles else ""
         why_not = self.needs[:1].lower() + self.needs[1:].rstrip(".")
-        own = "made at its own size by --profile full" if "full" in self.profiles else why_not
+        own = "runs at its own size with --profile full" if "full" in self.profiles else why_not
         return "; ".join(filter(None, [quick, own]))
 
 
@@ -209,7 +209,7 @@ def load_paper(name: str) -> Paper:
         raise ConfigError(packages.refused[name])
     if name not in packages.points:
         names = [*files, *packages.points]
-        raise ConfigError(f"no paper {name!r}{did_you_mean(name, names)}; papers: {', '.join(names)}")
+        raise ConfigError(f"no paper {name!r}{did_you_mean(name, names)}")
     where = place("paper", name, packages.points[name].value)
     with isolated(where, ConfigError):
         paper = resolve(packages.points[name].value)

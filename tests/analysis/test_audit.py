@@ -117,7 +117,8 @@ def test_a_single_seed_has_correlations_and_nothing_that_needs_two(grid_results)
     (record,) = table.records()
     assert record["icc"] is None and record["seeds_needed"] is None
     assert record["published"] is not None
-    assert record["left_out"] == "needs 4 labels and two seeds"
+    assert record["left_out"] == "needs 4 labels with two seeds each"
+    assert f"{len(LABELS)} labels, 1 seed;" in table.caption
     json.dumps(record, allow_nan=False)
 
 

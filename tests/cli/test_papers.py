@@ -323,7 +323,7 @@ def test_every_item_says_whether_it_is_made_here_and_at_which_sizes(main, tmp_pa
     listed = json.loads(main("paper", name, "--results", tmp_path, "--json").stdout)["items"]
     for row in listed:
         if row["command"]:
-            assert row["availability"].startswith("made ")
+            assert row["availability"].startswith("runs ")
             assert ("--profile full" in row["availability"]) is ("full" in row["sizes"])
         else:
             assert row["availability"] in ("cannot run here", "not made by madbench yet") and row["needs"]

@@ -1,8 +1,11 @@
 from __future__ import annotations
 
-import pytest
+import io
 
-from madbench.cli.printing import duration, quantity
+import pytest
+from rich.console import Console
+
+from madbench.cli.printing import duration, in_words, quantity
 
 
 @pytest.mark.parametrize(
@@ -27,3 +30,13 @@ def test_a_duration_has_the_unit_people_use(seconds, text):
 )  # fmt: skip
 def test_a_quantity_has_one_decimal_and_a_prefix(value, text):
     assert quantity(value) == text
+
+
+def test_on_a_terminal_a_message_is_broken_between_words_and_a_command_is_not():
+    message = "no run of S or R belongs to profile evening; this trains it:\n  madbench run S R --profile evening"
+    broken = in_words(message, Console(file=io.StringIO(), force_terminal=True, width=30), indent=2)
+    assert broken.splitlines() == [
+        "  no run of S or R belongs to", "  profile evening; this trains", "  it:",
+        "    madbench run S R --profile evening",
+    ]  # fmt: skip
+    assert in_words(message, Console(file=io.StringIO(), force_terminal=False, width=30)) == message

@@ -278,7 +278,10 @@ class LanguageSuite(Suite):
 
     def column(self, name: str) -> Column | None:
         if name in LOSSES:
-            l5 = {"axis": "L5, nats per token (less is better)", "legend": "L5: mean of the last five training losses"}
+            legends = {
+                LOSS: "L5: mean of the last five training losses",
+                LOSSES[-1]: "Val, x s: validation loss after x seconds, which all runs have trained",
+            }
             return Column(
                 name,
                 _HEADINGS[name],
@@ -292,7 +295,8 @@ class LanguageSuite(Suite):
                 is_compared=name in (LOSS, "validation_loss"),
                 is_attributed=name == LOSS,
                 counts="[k/n]‡ of losses: k of n runs do not diverge",
-                **(l5 if name == LOSS else {}),
+                legend=legends.get(name, ""),
+                **({"axis": "L5, nats per token (less is better)"} if name == LOSS else {}),
             )
         detail = {"is_compared": False, "is_attributed": False}
         if name in PERPLEXITIES:
