@@ -3,8 +3,8 @@
 ``python docs/filled.py`` runs the command beside each table of the README and the pages and writes what it prints.
 A table is marked by a comment before it: ``<!-- made: madbench table ... --results results/quick -->``, of the runs in
 ``results/measured/quick.tar.xz`` (``results/quick+evening``: in both archives), or ``<!-- copied: FILE "first words"
--->`` from another page. While the site is built ``<!-- include: FILE -->`` and ``<!-- items: PAPER -->`` are put in, the
-items in place of the line below.
+-->`` from another page. While the site is built ``<!-- include: FILE -->`` and ``<!-- items: PAPER -->`` are put in,
+the items in place of the line below.
 """
 
 from __future__ import annotations
