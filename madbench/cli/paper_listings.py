@@ -30,7 +30,7 @@ def print_papers(results: Path, printed: PrintOptions) -> None:
         line = {"paper": name, "title": paper.title, "items": len(paper.items), "made": sum(states.values())}
         line |= {state: states[state] for state in ("reproduced", "contradicted", "not decided")}
         lines.append(line | {"not run": sum(item.is_made_here for item in paper.items) - line["made"]})
-        lines[-1]["not made by madbench"] = sum(not item.is_made_here for item in paper.items)
+        lines[-1]["not made here"] = sum(not item.is_made_here for item in paper.items)
     if printed.asked == "json":
         print_json({"papers": lines, "problems": dict(problems)})
         return

@@ -25,7 +25,7 @@ QUICK = "quick"
 """The size at which an item is made where no other is asked for."""
 SIZES = (QUICK, "full")
 
-ABSENT = ("Not made by madbench yet", "Cannot run here")
+ABSENT = ("Nothing to measure", "Cannot run here")
 """How ``needs`` of an item that is not made begins."""
 
 

@@ -118,7 +118,7 @@ def test_a_package_adds_a_paper_and_a_broken_one_fails_alone(packaged, main):
     listed = main("paper")
     assert listed.code == 0 and "positions" in listed.stdout and "madbench_nowhere" in listed.stderr
     assert "did you mean 'positions'?" in main("paper", "position").stderr
-    assert "a drawing without measurements" in main("paper", "positions", "figure1").stderr
+    assert "a drawing of the operator" in main("paper", "positions", "figure1").stderr
 
 
 def test_the_example_is_made_from_stored_runs_beside_its_published_numbers(packaged, main, tmp_path):
@@ -138,7 +138,7 @@ def test_the_example_is_made_from_stored_runs_beside_its_published_numbers(packa
     (softmax,) = [cell for cell in content["cells"] if cell["label"] == "S"]
     assert softmax["published"] == 35.2 and softmax["mean"] == pytest.approx(40, abs=1) and softmax["n"] == 3
     listed = json.loads(main("paper", "positions", "--results", tmp_path, "--json").stdout)["items"]
-    assert [row["state"] for row in listed] == ["reproduced (quick)", "not made by madbench yet"]
+    assert [row["state"] for row in listed] == ["reproduced (quick)", "nothing to measure"]
 
 
 def test_published_numbers_are_of_the_rows_that_the_item_names():
@@ -183,7 +183,7 @@ def test_figures_of_colliding_agents_train_their_embedding_alone(item):
     [
         ("id: a", "key 'place' is missing"),
         ("id: a, place: b, title: c", "expected labels, a command or a measure"),
-        ("id: a, place: b, title: c, needs: later", "needs: expected Not made by madbench yet"),
+        ("id: a, place: b, title: c, needs: later", "needs: expected Nothing to measure"),
         ("id: a, place: b, title: c, labels: [Sx], profiles: {quick: quick}", "Sx"),
         ("id: a, place: b, title: c, labels: [S]", "labels have no effect without profiles"),
         ("id: a, place: b, title: c, command: ls, figures: [loss]", "figures have no effect without labels"),
@@ -326,7 +326,7 @@ def test_every_item_says_whether_it_is_made_here_and_at_which_sizes(main, tmp_pa
             assert row["availability"].startswith("runs ")
             assert ("--profile full" in row["availability"]) is ("full" in row["sizes"])
         else:
-            assert row["availability"] in ("cannot run here", "not made by madbench yet") and row["needs"]
+            assert row["availability"] in ("cannot run here", "nothing to measure") and row["needs"]
 
 
 def test_the_listing_shows_what_a_paper_leaves_open(main, tmp_path):
