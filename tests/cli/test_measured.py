@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 import tarfile
 from pathlib import Path
 
@@ -25,12 +26,15 @@ MADE = [
 
 @pytest.fixture(scope="module")
 def unpacked(tmp_path_factory) -> dict[str, Path]:
-    """Results folders by the names of their archives."""
+    """Results folders by the names of their archives, and one of both."""
     folder = tmp_path_factory.mktemp("measured")
     for name in ("quick", "evening"):
         with tarfile.open(ROOT / "results" / "measured" / f"{name}.tar.xz") as archive:
             archive.extractall(folder, filter="data")
-    return {name: folder / name for name in ("quick", "evening")}
+    both = folder / "quick+evening"
+    for name in ("quick", "evening"):
+        shutil.copytree(folder / name / "runs", both / "runs", dirs_exist_ok=True)
+    return {name: folder / name for name in ("quick", "evening", both.name)}
 
 
 def test_every_file_is_whole(unpacked, main):
