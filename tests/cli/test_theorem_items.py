@@ -85,10 +85,11 @@ def test_the_statements_that_a_text_names_are_read(text, numbers):
 
 
 @pytest.mark.parametrize(("paper", "item"), CHECKED)
-def test_every_statement_that_an_item_of_checks_names_is_the_source_of_one(paper, item):
+def test_the_checks_of_an_item_run_on_its_labels_and_are_about_every_statement_that_it_names(paper, item):
     item = load_paper(paper).item(item)
-    sources = [check.source for checks in named_checks(item).values() for check in checks]
-    assert statements(item.place) <= set().union(*map(statements, sources))
+    checks = [check for of_label in named_checks(item).values() for check in of_label]
+    assert {*item.checks} == {check.name for check in checks}
+    assert statements(item.place) <= set().union(*(statements(check.source) for check in checks))
 
 
 @pytest.mark.parametrize("paper", NUMBERED)
@@ -113,12 +114,6 @@ def test_the_lemmas_of_coefficients_are_checked_in_every_case_that_they_tell_apa
     assert {f"The variance of a score {scale}." for scale in scales} < stated["lemma5"]
     first = "Equal keys with q . k = 1: the coefficient of the first"  # an A that is not stable, with and without eta
     assert {f"{first} grows without bound.", f"{first} does not grow."} < stated["lemma6"]
-
-
-@pytest.mark.parametrize(("paper", "item"), CHECKED)
-def test_every_check_of_a_theorem_is_one_that_its_labels_run(paper, item):
-    item = load_paper(paper).item(item)
-    assert {*item.checks} <= {check.name for checks in named_checks(item).values() for check in checks}
 
 
 def test_a_theorem_that_does_not_hold_as_printed_is_contradicted(main, tmp_path):
