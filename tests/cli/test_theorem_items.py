@@ -94,7 +94,7 @@ def test_the_checks_of_an_item_run_on_its_labels_and_are_about_every_statement_t
 
 @pytest.mark.parametrize("paper", NUMBERED)
 def test_every_numbered_statement_of_a_paper_is_the_place_of_an_item_that_trains_nothing(paper):
-    places = [statements(item.place) for item in load_paper(paper).items if not item.profiles]
+    places = [statements(item.place) for item in load_paper(paper).items if item.is_made_here and not item.profiles]
     assert statements(NUMBERED[paper]) <= set().union(*places)
 
 
@@ -106,6 +106,7 @@ def test_the_lemmas_of_coefficients_are_checked_in_every_case_that_they_tell_apa
     }
     assert {"phi(s + r) = phi(s) + phi(r): a state of fixed size."} < stated["lemma1"]  # both ways
     assert {"phi(s + r) differs from phi(s) + phi(r): no state of fixed size."} < stated["lemma1"]
+    assert {f"A share {share} of normal scores have coefficient 0." for share in ("0", "0.5")} < stated["lemma2"]
     assert {"With A = I equal tokens have equal coefficients, wherever they are."} < stated["lemma3"]  # both ways
     assert {"Equal tokens at different positions have different coefficients."} < stated["lemma3"]
     kinds = ("a multiple of the identity", "diagonal", "a gate times I - beta w w^T, |w| = 1")  # a to c
@@ -114,6 +115,11 @@ def test_the_lemmas_of_coefficients_are_checked_in_every_case_that_they_tell_apa
     assert {f"The variance of a score {scale}." for scale in scales} < stated["lemma5"]
     first = "Equal keys with q . k = 1: the coefficient of the first"  # an A that is not stable, with and without eta
     assert {f"{first} grows without bound.", f"{first} does not grow."} < stated["lemma6"]
+
+
+def test_the_context_wide_slots_are_those_of_the_papers_own_operator():
+    """Theorem 2.1 is of ReLU after L2Norm, in token-wise and context-wide form."""
+    assert all(label.startswith("R-") for label in load_paper("hypermlp").item("theorem2.1").labels)
 
 
 def test_a_theorem_that_does_not_hold_as_printed_is_contradicted(main, tmp_path):
