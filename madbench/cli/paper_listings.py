@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import sys
 from collections import Counter
 from pathlib import Path
 
 from rich.console import Console
 
+from madbench.cli.options import warn
 from madbench.cli.plan import job_states
 from madbench.cli.print_options import PrintOptions
 from madbench.cli.printing import PLAIN, counted, duration, in_words, print_json, print_lines, table_lines
@@ -36,7 +36,7 @@ def print_papers(results: Path, printed: PrintOptions) -> None:
         return
     print_lines(Console(highlight=False), table_lines(lines, right=[*lines[0]][2:] if lines else ()))
     for problem in problems.values():
-        print(f"warning: {problem}", file=sys.stderr)
+        warn(problem)
 
 
 def print_items(paper: Paper, results: Path, printed: PrintOptions) -> None:

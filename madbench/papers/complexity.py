@@ -15,7 +15,7 @@ from torch import Tensor
 from madbench.bench.timing import Limits, Timing, in_turns, peak_bytes
 from madbench.errors import TrainingError
 from madbench.mixers import build
-from madbench.papers.making import CONTRADICTED, OPEN, REPRODUCED, Made, PlainMeasure, Request, refuse_choices
+from madbench.papers.making import CONTRADICTED, OPEN, REPRODUCED, Made, PlainMeasure, Request
 from madbench.training.devices import resolve_device
 
 if TYPE_CHECKING:
@@ -51,9 +51,6 @@ class ComplexityMeasure(PlainMeasure):
     """Slopes of all cases, and of their exponents on the order n; a paper's own has the cases."""
 
     cases: ClassVar[Sequence[Case]] = ()
-
-    def plan(self, request: Request) -> None:
-        refuse_choices(request, request.item.id)
 
     def decide(self, request: Request, results: Results | None) -> Made:
         from madbench.analysis.rendering import Listing

@@ -92,7 +92,11 @@ class Measure(Protocol):
 
 
 class PlainMeasure:
-    """What measures no trained models and is introduced by the item's rule."""
+    """What measures no trained models and is introduced by the item's rule; it trains nothing if it plans nothing."""
+
+    def plan(self, request: Request) -> Grid | None:
+        refuse_choices(request, request.item.id)
+        return None
 
     def keeps_weights(self, request: Request) -> bool:
         return False

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from madbench.config import PRESETS, read_yaml
 from madbench.labels import parse
-from madbench.papers.making import REPRODUCED, Made, PlainMeasure, Request, jobs_of, refuse_choices
+from madbench.papers.making import REPRODUCED, Made, PlainMeasure, Request, jobs_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -27,9 +27,6 @@ ANSWERS = {False: "No", True: "Yes"}
 
 class SettingsMeasure(PlainMeasure):
     """Compares the published settings with the jobs of the principles and with the preset; nothing is trained."""
-
-    def plan(self, request: Request) -> None:
-        refuse_choices(request, request.item.id)
 
     def decide(self, request: Request, results: Results | None) -> Made:
         rows = list(compared(request))

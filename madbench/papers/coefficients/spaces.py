@@ -11,7 +11,7 @@ import pandas as pd
 
 from madbench.labels import parse
 from madbench.labels.names import spelled
-from madbench.papers.making import REPRODUCED, Drawn, Made, PlainMeasure, Request, refuse_choices
+from madbench.papers.making import REPRODUCED, Drawn, Made, PlainMeasure, Request
 
 if TYPE_CHECKING:
     from madbench.analysis.figures.panels import Layout, Page
@@ -31,9 +31,6 @@ SEQUENCES, EDGE, ROUNDING = 300, 2.0, 1e-9
 
 class SpacesMeasure(PlainMeasure):
     """Draws outputs of each class of Table 2; nothing is trained."""
-
-    def plan(self, request: Request) -> None:
-        refuse_choices(request, request.item.id)
 
     def decide(self, request: Request, results: Results | None) -> Made:
         of_class, verdicts = {name: coefficients(label) for name, (label, _, _) in CLASSES.items()}, {}

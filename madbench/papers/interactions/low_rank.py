@@ -10,7 +10,7 @@ import pandas as pd
 import torch
 
 from madbench.mixers.interactions.low_rank import approximate, exact_flops, flops, rank
-from madbench.papers.making import CONTRADICTED, OPEN, REPRODUCED, Drawn, Made, PlainMeasure, Request, refuse_choices
+from madbench.papers.making import CONTRADICTED, OPEN, REPRODUCED, Drawn, Made, PlainMeasure, Request
 
 if TYPE_CHECKING:
     from madbench.analysis.figures.panels import Layout, Page
@@ -26,9 +26,6 @@ SEED = 0
 
 class LowRankMeasure(PlainMeasure):
     """Largest error over rows and channels of one head with random q, k, v, in float64, against a sum over tuples."""
-
-    def plan(self, request: Request) -> None:
-        refuse_choices(request, request.item.id)
 
     def decide(self, request: Request, results: Results | None) -> Made:
         frame = errors()

@@ -16,7 +16,7 @@ from madbench.grid import Row as GridRow
 from madbench.jobs import Job
 from madbench.labels import expand
 from madbench.papers.interactions.rows import Row, claims, interaction_rows, row_name
-from madbench.papers.making import REPRODUCED, Drawn, Made, PlainMeasure, Request, refuse_choices
+from madbench.papers.making import REPRODUCED, Drawn, Made, PlainMeasure, Request
 from madbench.suites.interactions.suite import CONTROLS, INTERACTIONS, InteractionProfile, check_task
 from madbench.suites.profile import check_tasks_of
 from madbench.tasks.worlds import Colliding
@@ -103,9 +103,6 @@ class FigureMeasure(WorldMeasure):
 
 class DevisedMeasure(PlainMeasure):
     """The diagonal of the matrix that the paper devises for colliding agents, at its own size; nothing is trained."""
-
-    def plan(self, request: Request) -> None:
-        refuse_choices(request, request.item.id)
 
     def decide(self, request: Request, results: Results | None) -> Made:
         (c, w), vectors = DEVISED.solution, DEVISED.vectors

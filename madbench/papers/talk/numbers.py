@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from madbench.config import PUBLISHED
 from madbench.papers.hypermlp.table2 import COLUMNS
-from madbench.papers.making import CONTRADICTED, OPEN, REPRODUCED, Made, PlainMeasure, Request, refuse_choices
+from madbench.papers.making import CONTRADICTED, OPEN, REPRODUCED, Made, PlainMeasure, Request
 
 if TYPE_CHECKING:
     from madbench.analysis.scores import Results
@@ -42,9 +42,6 @@ SMALL, LARGE = "340M", "1.3B"
 
 class SlideNumbers(PlainMeasure):
     """The item's measure; it reads the published tables and trains nothing."""
-
-    def plan(self, request: Request) -> None:
-        refuse_choices(request, request.item.id)
 
     def decide(self, request: Request, results: Results | None) -> Made:
         of_labels, of_models = (
