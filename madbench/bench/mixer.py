@@ -25,7 +25,7 @@ FLASH_HEAD_WIDTH = 64
 CHECKED_ROWS = 1024  # at most, of the comparison with float64
 TOLERANCE = {"float32": 1e-4, "bfloat16": 5e-2}
 """Largest relative error of outputs and gradients, as norms, against the dense path in float64."""
-COMPILED = "compiled"  # the chunked path through torch.compile
+COMPILED = "{} compiled"  # a path through torch.compile
 
 
 @dataclass(frozen=True)
@@ -161,9 +161,8 @@ def _cases(label: str, paths: Sequence[str], shape: Shape, setup: Setup) -> list
 
 def _compiled(case: Case, x: Tensor, setup: Setup) -> Case:
     """The path of ``case`` through torch.compile, compared with it."""
-    compiled = Case(case.label, COMPILED, make(case.label, Shape(*x.shape), setup, case.path))
+    compiled = Case(case.label, COMPILED.format(case.path), make(case.label, Shape(*x.shape), setup, case.path))
     try:
-        torch.compiler.reset()
         compiled.mixer.compile(dynamic=False)
         (y, gradients), (truth, exact) = (
             _outcome(each.mixer, x, setup.device, setup.precision) for each in (compiled, case)
@@ -213,8 +212,9 @@ def _measured(wanted: Sequence[tuple[str, Sequence[str]]], shape: Shape, setup: 
     x = torch.randn(shape.batch, shape.length, shape.d_model, device=setup.device, requires_grad=True)
     cases = [case for label, paths in wanted for case in _cases(label, paths, shape, setup)]
     by_path = {case.path: case for case in cases if not case.problem} if len(wanted) == 1 else {}
-    if setup.compiles and "chunked" in by_path and "sdpa" not in by_path:
-        cases.append(_compiled(by_path["chunked"], x, setup))
+    if setup.compiles and "sdpa" not in by_path:
+        torch.compiler.reset()
+        cases += [_compiled(by_path[path], x, setup) for path in ("chunked", "fused") if path in by_path]
     right = [case for case in cases if not case.problem]
     passes = {
         (case.label, case.path, way): pass_of(case.mixer, x, setup, way) for case in right for way in (False, True)
@@ -226,7 +226,7 @@ def _measured(wanted: Sequence[tuple[str, Sequence[str]]], shape: Shape, setup: 
     times = in_turns(passes, setup.limits, setup.device)
     rows = [_row(case, times, x, shape, setup) for case in cases]
     of_path = {row["path"]: row for row in rows if "step_ms" in row} if len(wanted) == 1 else {}
-    usual = of_path.get(COMPILED, of_path.get("chunked"))
+    usual = of_path.get(COMPILED.format("chunked"), of_path.get("chunked"))
     for row in rows:
         beside = of_path.get("flash") if row["path"] in ("core", "flash") else usual
         if beside and "step_ms" in row:

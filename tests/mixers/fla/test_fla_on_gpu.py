@@ -10,6 +10,7 @@ from madbench.mixers import Size
 from madbench.mixers.cd.budget import Allocation
 from madbench.mixers.cd.family import Settings
 from madbench.mixers.cd.operator import CoefficientMixer
+from refused import skipping_refused
 
 D, N, M, T = 64, 32, 64, 100
 Q, K, V, GATE = (("q_proj", "q"), ("k_proj", "k"), ("v_proj", "v"), ("g_proj", "out_gate"))
@@ -34,6 +35,11 @@ PAIRS = {
         + (("a_proj", "decay"), ("dt_bias", "decay.bias"), ("A_log", "a_log")),
     ),
 }
+
+
+HALF = ("cd:id-hk1-bwn-cug",)
+"""Labels whose layer computes in 16 bits alone."""
+TOLERANCE = {torch.float32: 2e-3, torch.bfloat16: 4e-2}  # products of the kernels are in TF32
 
 
 def coefficient_mixer(label: str, heads: int, n: int, m: int) -> CoefficientMixer:
@@ -100,12 +106,14 @@ def test_layers_give_the_outputs_and_gradients_of_their_counterparts(label):
     pytest.importorskip("fla", exc_type=ImportError)
     layer, mixer = (module.cuda() for module in pair_of(label))
     x = torch.randn(2, T, D, device="cuda")
+    dtype = torch.bfloat16 if label in HALF else torch.float32
     outputs, gradients = [], []
-    for module in (layer, mixer):
+    for module in (layer.to(dtype), mixer):
         given = x.clone().requires_grad_()
-        output = module(given)
+        output = module(given.to(next(module.parameters()).dtype))
         outputs.append(output[0] if isinstance(output, tuple) else output)
-        outputs[-1].square().sum().backward()
+        with skipping_refused():
+            outputs[-1].square().sum().backward()
         gradients.append(given.grad)
     for theirs, ours in (outputs, gradients):
-        assert (theirs - ours).norm() / ours.norm() < 2e-3  # products of the kernels are in TF32
+        assert (theirs - ours).norm() / ours.norm() < TOLERANCE[dtype]

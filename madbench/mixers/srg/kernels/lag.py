@@ -19,44 +19,96 @@ pieces.
 
 from __future__ import annotations
 
+import contextlib
+import functools
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+
 import torch
 import triton
 from torch import Tensor
 
-from madbench.mixers.srg.kernels.lag_backward import columns_kernel, lags_kernel, mixed_gradients_kernel, rows_kernel
+from madbench.mixers.srg.kernels.lag_backward import (
+    keys_kernel,
+    lags_kernel,
+    mixed_gradients_kernel,
+    rows_kernel,
+    values_kernel,
+)
 from madbench.mixers.srg.kernels.lag_forward import readout_kernel, sums_kernel
 from madbench.mixers.srg.kernels.tile import Mixing, column_block, padded
 
-P = 32  # rows of a tile: a skewed row is one shuffle
-LARGE = 128  # columns of K and V beyond which a float32 tile has half the rows, so that it fits into registers
-WIDE = 64  # columns of V beyond which a tile has four warps, so that its sums fit into registers
+WIDE = 64  # columns of V beyond which the second cut of a kernel is taken
+CUTS = {
+    "sums_kernel": ((32, 2, 1), (32, 2, 2)),
+    "readout_kernel": ((32, 2, 1), (32, 4, 2)),
+    "mixed_gradients_kernel": ((32, 2, 1), (32, 2, 3)),
+    "rows_kernel": ((32, 2, 1), (32, 2, 2)),
+    "values_kernel": ((32, 2, 1), (32, 4, 1)),
+    "keys_kernel": ((32, 2, 1), (16, 1, 1)),
+    "lags_kernel": ((32, 2, 1), (32, 2, 1)),
+}
+"""Rows of a tile, at most 32 so that a skewed row is one shuffle, warps and stages, for narrow and for wide V; the wide
+ones took least time of 35 on an H100."""
+LONG = 512  # rows from which kernels of the backward pass run beside each other
+LARGE = 128  # columns of K and V beyond which a float32 tile has 16 rows, so that it fits into registers
 
 
 class Launch:
-    """How the kernels are cut for tensors of these shapes: padded widths, blocks of V, warps and the grid."""
+    """How the kernels are cut for tensors of these shapes: padded widths, blocks of V, rows, warps and the grid."""
 
     def __init__(self, base: str, q: Tensor, v: Tensor, mix1: Mixing | None, mix2: Mixing | None):
         batch, _, self.length, k_width = q.shape
-        heads, v_width = v.shape[1], v.shape[3]
+        self.heads, v_width = v.shape[1], v.shape[3]
         rank = (mix1 or mix2)[1].shape[2] if mix1 or mix2 else 1
-        self.heads = heads
         is_large = q.dtype == torch.float32 and k_width + v_width > LARGE
-        self.rows = min(P // 2 if is_large else P, padded(self.length))
-        self.grid = (triton.cdiv(self.length, self.rows), batch * heads)
+        self.most_rows = 16 if is_large else padded(self.length)
+        self.programs = batch * self.heads
         self.sizes = {"BASE": base, "MIX1": mix1 is not None, "MIX2": mix2 is not None, "KW": k_width}
-        self.sizes |= {"KP": padded(k_width), "R": rank, "RP": padded(rank), "P": self.rows}
+        self.sizes |= {"KP": padded(k_width), "R": rank, "RP": padded(rank)}
         block = column_block(v_width)
         self.sizes |= {"VW": v_width, "VB": block, "BLOCKS": triton.cdiv(v_width, block)}
 
     def options(self, kernel) -> dict[str, str | int | bool]:
         """Compile-time values of one of the kernels."""
+        rows, warps, stages = CUTS[kernel.fn.__name__][self.sizes["VW"] > WIDE]
+        if rows > self.most_rows:
+            rows, warps = self.most_rows, max(1, warps * self.most_rows // rows)
         sizes = {name: size for name, size in self.sizes.items() if name in kernel.arg_names}
-        warps = self.rows // 16 * (2 if sizes.get("VW", 0) > WIDE else 1)
-        return sizes | {"num_warps": warps, "num_stages": 1}
+        return sizes | {"P": rows, "num_warps": warps, "num_stages": stages}
 
     def __call__(self, kernel, *tensors: Tensor | None) -> None:
         tensors = [tensors[0] if tensor is None else tensor for tensor in tensors]
-        kernel[self.grid](*tensors, self.length, self.heads, **self.options(kernel))
+        options = self.options(kernel)
+        grid = (triton.cdiv(self.length, options["P"]), self.programs)
+        kernel[grid](*tensors, self.length, self.heads, **options)
+
+
+@functools.cache
+def _side_stream(device: torch.device) -> torch.cuda.Stream:
+    return torch.cuda.Stream(device)
+
+
+@contextlib.contextmanager
+def two_streams(x: Tensor) -> Iterator[Callable[[], AbstractContextManager[None]]]:
+    """``aside()`` for what comes after all launched before it, and may run beside what is launched after it.
+
+    A program of a kernel has up to T / P steps, and those of another kernel fill the places of the short ones. With few
+    steps there is nothing to fill, and a switch costs more than it brings. The current stream waits at the end.
+    """
+    if x.device.type != "cuda" or x.shape[2] < LONG:
+        yield contextlib.nullcontext
+        return
+    main, side = torch.cuda.current_stream(x.device), _side_stream(x.device)
+
+    def aside() -> AbstractContextManager[None]:
+        side.wait_stream(main)
+        return torch.cuda.stream(side)
+
+    try:
+        yield aside
+    finally:
+        main.wait_stream(side)
 
 
 def forward(
@@ -93,12 +145,16 @@ def backward(
     du, ds2, da2, db2 = (torch.empty_like(u) if mix2 else None for _ in range(4))
     dp1 = torch.empty_like(c[..., 0]) if mix1 else None
     dp2 = torch.empty_like(u[..., 0]) if mix2 else None
-    launch(mixed_gradients_kernel, v, u, s2, a2, o, do, delta, du, ds2)
-    launch(rows_kernel, q, k, v, c, s1, a1, b1, p1, du, b2, p2, norm, do, delta, dq, dc, ds1)
-    launch(columns_kernel, q, k, v, c, s1, a1, b1, p1, dc, u, s2, a2, du, b2, p2, norm, do, delta, dk, dv)
     tables = (da1, db1, dp1, da2, db2, dp2)
-    if mix1 or mix2:
-        launch(lags_kernel, q, k, v, c, s1, b1, p1, dc, u, s2, du, b2, p2, norm, do, delta, *tables)
+    with two_streams(q) as aside:
+        with aside():
+            launch(values_kernel, q, k, c, s1, b1, p1, u, s2, a2, p2, norm, do, dv)
+        launch(mixed_gradients_kernel, v, u, s2, a2, o, do, delta, du, ds2)
+        launch(rows_kernel, q, k, v, c, s1, a1, b1, p1, du, b2, p2, norm, do, delta, dq, dc, ds1)
+        if mix1 or mix2:
+            with aside():
+                launch(lags_kernel, q, k, v, c, s1, b1, p1, dc, u, s2, du, b2, p2, norm, do, delta, *tables)
+        launch(keys_kernel, q, k, v, c, s1, a1, b1, p1, dc, du, b2, p2, norm, do, delta, dk)
     of_mix1 = (ds1, da1.sum(0), db1.sum(0), dp1.sum(0)) if mix1 else None
     of_mix2 = (ds2, da2.sum(0), db2.sum(0), dp2.sum(0)) if mix2 else None
     return dq, dk, dv, of_mix1, of_mix2

@@ -2,8 +2,9 @@
 
 g is the gradient of a over its norm. Each kernel has the sums of one kind to itself, so that none is added to from two
 programs: those over lags (:func:`mixed_gradients_kernel`, :func:`rows_kernel`), over the rows that see a key
-(:func:`columns_kernel`), and over the rows that have a lag (:func:`lags_kernel`). Tables are shared by the sequences of
-a batch; their gradients come out one a sequence, and are summed after.
+(:func:`values_kernel`, :func:`keys_kernel`, apart so that the sums of each fit into registers), and over the rows that
+have a lag (:func:`lags_kernel`). Tables are shared by the sequences of a batch; their gradients come out one a
+sequence, and are summed after.
 """
 
 from __future__ import annotations
@@ -172,22 +173,34 @@ def add_cyclic(
 
 
 @triton.jit
-def columns_kernel(
-    Q, K, V, C, S1, A1, B1, P1, DC, U, S2, A2, DU, B2, P2, NORM, DO, DELTA, DK, DV, T, H,
+def cyclic_hidden(
+    q, gamma, K, B1, P1, gate, head, H, start_i, gap, lag, T, MIX: tl.constexpr, KW: tl.constexpr, KP: tl.constexpr,
+    R: tl.constexpr, RP: tl.constexpr,
+):  # fmt: skip
+    """h and 1 + p1 by branch, of rows ``gap`` positions after the P keys from ``start_i``, skewed from that tile."""
+    kind: tl.constexpr = K.dtype.element_ty
+    h, gain = (), ()
+    for branch in tl.static_range(len(q)):
+        table = (head + branch * H) * T
+        gain = gain + (read_gain(P1 + table, lag, T, MIX),)
+        z = skew(scores(q[branch], K + (gate + branch * H) * T * KW, start_i, T, KW, KP)) * gain[branch]
+        h = h + (add_cyclic(z, gamma[branch], B1 + table * R, gap, T, MIX, True, R, RP, kind),)
+    return h, gain
+
+
+@triton.jit
+def values_kernel(
+    Q, K, C, S1, B1, P1, U, S2, A2, P2, NORM, DO, DV, T, H,
     BASE: tl.constexpr, MIX1: tl.constexpr, MIX2: tl.constexpr, KW: tl.constexpr, KP: tl.constexpr, VW: tl.constexpr,
     VB: tl.constexpr, BLOCKS: tl.constexpr, R: tl.constexpr, RP: tl.constexpr, P: tl.constexpr,
 ):  # fmt: skip
-    """Gradients of k and v: a program has P keys of one head."""
+    """Gradients of v: a program has P keys of one head, and BLOCKS blocks of VB columns."""
     start_i, bh = tl.program_id(0) * P, tl.program_id(1).to(tl.int64)
     head = bh % H
     gate = bh // H * 2 * H + head if BASE == "G" else bh
-    BRANCHES: tl.constexpr = 2 if BASE == "G" else 1
-    m, d, r, w = tl.arange(0, P), tl.arange(0, KP), tl.arange(0, RP), tl.arange(0, VB)
-    i = start_i + m
+    m, w = tl.arange(0, P), tl.arange(0, VB)
     kind: tl.constexpr = Q.dtype.element_ty
-    dk, of_values = (), ()
-    for _ in tl.static_range(BRANCHES):
-        dk = dk + (tl.zeros((P, KP), tl.float32),)
+    of_values = ()
     for _ in tl.static_range(BLOCKS):
         of_values = of_values + (tl.zeros((P, VB), tl.float32),)
     for start in range(start_i, T, P):
@@ -195,39 +208,60 @@ def columns_kernel(
         lag = gap + m[None, :] - tl.where(m[None, :] <= m[:, None], 0, P)
         visible = lag >= 0
         norm = tl.load(NORM + bh * T + t, mask=t < T, other=1.0)[:, None]
-        delta = tl.load(DELTA + bh * T + t, mask=t < T, other=0.0)[:, None]
-        q, gamma = read_rows(Q, C, S1, gate, H, t, T, BRANCHES, MIX1, KW, KP, R, RP)
-        h, gain = (), ()
-        for branch in tl.static_range(BRANCHES):
-            table = (head + branch * H) * T
-            gain = gain + (read_gain(P1 + table, lag, T, MIX1),)
-            z = skew(scores(q[branch], K + (gate + branch * H) * T * KW, start_i, T, KW, KP)) * gain[branch]
-            h = h + (add_cyclic(z, gamma[branch], B1 + table * R, gap, T, MIX1, True, R, RP, kind),)
+        q, gamma = read_rows(Q, C, S1, gate, H, t, T, 2 if BASE == "G" else 1, MIX1, KW, KP, R, RP)
+        h, gain = cyclic_hidden(q, gamma, K, B1, P1, gate, head, H, start_i, gap, lag, T, MIX1, KW, KP, R, RP)
         a, selecting = activation(h, visible, norm, BASE)
-        gain_2 = read_gain(P2 + head * T, lag, T, MIX2)
         mu = read_gamma(U + bh * T * R, S2 + bh * T * R, t, T, MIX2, R, RP)
-        weights = add_cyclic(a * gain_2, mu, A2 + head * T * R, gap, T, MIX2, False, R, RP, kind)
+        a *= read_gain(P2 + head * T, lag, T, MIX2)
+        weights = add_cyclic(a, mu, A2 + head * T * R, gap, T, MIX2, False, R, RP, kind)
         weights = tl.trans(skew(tl.where(visible, weights, 0.0).to(kind)))
         sums = ()
         for block in tl.static_range(BLOCKS):
             do = read(DO + bh * T * VW, t[:, None], (block * VB + w)[None, :], T, VW)
             sums = sums + (dot(weights, do, of_values[block]),)
         of_values = sums
-        g = skew(products(DO + bh * T * VW, V + bh * T * VW, t, start_i, T, VW, VB, P)) * gain_2
+    for block in tl.static_range(BLOCKS):
+        write(DV + bh * T * VW, (start_i + m)[:, None], (block * VB + w)[None, :], T, VW, of_values[block])
+
+
+@triton.jit
+def keys_kernel(
+    Q, K, V, C, S1, A1, B1, P1, DC, DU, B2, P2, NORM, DO, DELTA, DK, T, H,
+    BASE: tl.constexpr, MIX1: tl.constexpr, MIX2: tl.constexpr, KW: tl.constexpr, KP: tl.constexpr, VW: tl.constexpr,
+    VB: tl.constexpr, R: tl.constexpr, RP: tl.constexpr, P: tl.constexpr,
+):  # fmt: skip
+    """Gradients of k: a program has P keys of one head."""
+    start_i, bh = tl.program_id(0) * P, tl.program_id(1).to(tl.int64)
+    head = bh % H
+    gate = bh // H * 2 * H + head if BASE == "G" else bh
+    m, d, r = tl.arange(0, P), tl.arange(0, KP), tl.arange(0, RP)
+    kind: tl.constexpr = Q.dtype.element_ty
+    dk = ()
+    for _ in tl.static_range(2 if BASE == "G" else 1):
+        dk = dk + (tl.zeros((P, KP), tl.float32),)
+    for start in range(start_i, T, P):
+        t, gap = start + m, start - start_i
+        lag = gap + m[None, :] - tl.where(m[None, :] <= m[:, None], 0, P)
+        visible = lag >= 0
+        norm = tl.load(NORM + bh * T + t, mask=t < T, other=1.0)[:, None]
+        delta = tl.load(DELTA + bh * T + t, mask=t < T, other=0.0)[:, None]
+        q, gamma = read_rows(Q, C, S1, gate, H, t, T, len(dk), MIX1, KW, KP, R, RP)
+        h, gain = cyclic_hidden(q, gamma, K, B1, P1, gate, head, H, start_i, gap, lag, T, MIX1, KW, KP, R, RP)
+        a, selecting = activation(h, visible, norm, BASE)
+        g = skew(products(DO + bh * T * VW, V + bh * T * VW, t, start_i, T, VW, VB, P))
+        g *= read_gain(P2 + head * T, lag, T, MIX2)
         du = read_rank(DU + bh * T * R, t[:, None], r[None, :], T, R, MIX2)
         g = add_cyclic(g, du, B2 + head * T * R, gap, T, MIX2, False, R, RP, kind)
         dh = hidden_gradients(g, a, selecting, h, delta, norm, BASE)
         sums = ()
-        for branch in tl.static_range(BRANCHES):
+        for branch in tl.static_range(len(dk)):
             dc = read_rank(DC + (gate + branch * H) * T * R, t[:, None], r[None, :], T, R, MIX1)
             of_table = A1 + (head + branch * H) * T * R
             dz = add_cyclic(dh[branch] * gain[branch], dc, of_table, gap, T, MIX1, False, R, RP, kind)
             sums = sums + (dot(tl.trans(skew(tl.where(visible, dz, 0.0).to(kind))), q[branch], dk[branch]),)
         dk = sums
-    for branch in tl.static_range(BRANCHES):
-        write(DK + (gate + branch * H) * T * KW, i[:, None], d[None, :], T, KW, dk[branch])
-    for block in tl.static_range(BLOCKS):
-        write(DV + bh * T * VW, i[:, None], (block * VB + w)[None, :], T, VW, of_values[block])
+    for branch in tl.static_range(len(dk)):
+        write(DK + (gate + branch * H) * T * KW, (start_i + m)[:, None], d[None, :], T, KW, dk[branch])
 
 
 @triton.jit

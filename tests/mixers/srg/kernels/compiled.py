@@ -27,7 +27,7 @@ class Recorder:
     """Stands for a kernel, and notes what it is launched with."""
 
     def __init__(self, kernel, launches):
-        self.kernel, self.launches, self.arg_names = kernel, launches, kernel.arg_names
+        self.kernel, self.launches, self.arg_names, self.fn = kernel, launches, kernel.arg_names, kernel.fn
 
     def __getitem__(self, grid):
         return lambda *arguments, **constants: self.launches.append((self.kernel, arguments, constants))

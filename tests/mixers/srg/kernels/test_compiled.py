@@ -13,9 +13,9 @@ import pytest
 import madbench
 
 HOPPER_SHARED_BYTES = 227 * 1024
-LONGEST = 4500  # instructions of a kernel with ``o``, its loops once
-MOST_SPILLED = 0.09  # of them
-MOST_SHARED = 48 * 1024  # bytes of a kernel with ``o``, so that two and more programs fit on a multiprocessor
+LONGEST = 5200  # instructions of a kernel with ``o``, its loops once
+MOST_SPILLED = 0.11  # of them; two warps spill more than four and take less time
+MOST_SHARED = 64 * 1024  # bytes of a kernel with ``o``, so that three and more programs fit on a multiprocessor
 
 
 @pytest.fixture
@@ -51,7 +51,7 @@ def test_kernels_of_a_language_model_have_short_loops_that_hardly_spill(compile_
 def test_kernels_with_o_are_short_and_spill_little(compile_kernels):
     """At the widths of a language model, whose kernels are the longest."""
     kernels = compile_kernels("lag", "G,12,1,1,1024,48,384,16")
-    assert len(kernels) == 6
+    assert len(kernels) == 7
     for name, row in kernels.items():
         assert row["all_instructions"] <= LONGEST, (name, row)
         assert row["all_spills"] <= MOST_SPILLED * row["all_instructions"], (name, row)

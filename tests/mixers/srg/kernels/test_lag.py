@@ -17,10 +17,14 @@ TOLERANCE = {torch.float32: 2e-6 if IS_INTERPRETED else 1e-4, torch.float16: 3e-
 ALL = [(base, mixings) for base in "SRG" for mixings in ("", "1", "2", "12")]
 
 
+def cut_by(rows, monkeypatch):
+    monkeypatch.setattr(lag, "CUTS", dict.fromkeys(lag.CUTS, ((rows, rows // 16, 1),) * 2))
+
+
 @pytest.fixture
 def small_tiles(monkeypatch):
     """Tiles of 16 rows, so that a few rows are several tiles."""
-    monkeypatch.setattr(lag, "P", 16)
+    cut_by(16, monkeypatch)
 
 
 def assert_exact(found, dtype):
@@ -67,5 +71,5 @@ def test_odd_lengths_and_widths_equal_float64(shape, draw, errors, nan_memory):
 @pytest.mark.slow
 def test_a_thousand_rows_equal_float64(draw, errors, nan_memory, monkeypatch):
     if IS_INTERPRETED:
-        monkeypatch.setattr(lag, "P", 256)  # few tiles, for its time's sake
+        cut_by(256, monkeypatch)  # few tiles, for its time's sake
     assert_exact(errors(lag, "R", draw("R", "12", (1, 1, 1000, 4, 16, 2), torch.float32), by_lag=True), torch.float32)

@@ -59,22 +59,43 @@ def train(mixer, x):
     return y, *torch.autograd.grad(y.float().square().sum(), tuple(mixer.parameters()))
 
 
+def distances(found, exact):
+    """Relative errors of an output and of gradients, the latter at least against a tenth of the largest."""
+    largest = max(gradient.norm() for gradient in exact[1:])
+    scales = [exact[0].norm(), *(torch.maximum(gradient.norm(), 0.1 * largest) for gradient in exact[1:])]
+    return torch.stack([(one - other).norm() / scale for one, other, scale in zip(found, exact, scales, strict=True)])
+
+
 @pytest.mark.parametrize("label", LABELS)
-def test_a_mixer_under_autocast_is_near_float64_and_compiles_to_one_graph(label):
+def test_a_mixer_under_autocast_is_as_near_float64_as_dense_and_compiles_to_one_graph(label):
+    """In 16 bits a score near zero changes its sign under ReLU, on any path."""
     torch.manual_seed(0)
     mixer = build(label, 64, 200, budget="paper").cuda()
     x = torch.randn(2, 129, 64, device="cuda")
     with torch.autocast("cuda", torch.bfloat16):
         assert mixer.resolve_path(2, 129) == "fused"
     results, compiled = train(mixer, x), train(torch.compile(mixer, fullgraph=True), x)
+    mixer.path = "dense"
+    usual = train(mixer, x)
+    mixer.double()
+    y = mixer(x.double())
+    exact = (y, *torch.autograd.grad(y.square().sum(), tuple(mixer.parameters())))
+    allowed = torch.clamp(2 * distances(usual, exact), min=2e-2)
+    for found in (results, compiled):
+        assert (distances(found, exact) < allowed).all(), (distances(found, exact), allowed)
+
+
+@pytest.mark.parametrize("label", LABELS)
+def test_a_mixer_in_float32_is_near_float64(label):
+    torch.manual_seed(0)
+    mixer = build(label, 64, 200, budget="paper", path="fused").cuda()
+    x = torch.randn(2, 129, 64, device="cuda")
+    y = mixer(x)
+    found = (y, *torch.autograd.grad(y.square().sum(), tuple(mixer.parameters())))
     mixer.double().path = "dense"
     y = mixer(x.double())
-    expected = (y, *torch.autograd.grad(y.square().sum(), tuple(mixer.parameters())))
-    largest = max(exact.norm() for exact in expected[1:])
-    for found in (results, compiled):
-        assert (found[0] - y).norm() < 2e-2 * y.norm()
-        for gradient, exact in zip(found[1:], expected[1:], strict=True):
-            assert (gradient - exact).norm() < 3e-2 * torch.maximum(exact.norm(), 0.1 * largest)
+    exact = (y, *torch.autograd.grad(y.square().sum(), tuple(mixer.parameters())))
+    assert (distances(found, exact) < 2e-3).all(), distances(found, exact)
 
 
 @pytest.mark.parametrize("label", ["G-cg-q-12", "G-cg-q-12o"])
