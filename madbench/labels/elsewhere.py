@@ -25,8 +25,10 @@ def problem_elsewhere(text: str) -> str | None:
     suggested = [label for label in suggested if not is_family or not label.startswith(f"{prefix}:")]
     if colon and not suggested and _is_label(body) and not (is_family and _begins_label(f"{prefix}:{body[0]}")):
         name, suggested = body, [body]
-    # of two letters too much is near
-    if is_family and not suggested and len(_key(name := re.split("[-!]", body)[0])) > 2:
+    # of two letters too much is near, and with a dot it is the place of a module
+    name_alone = re.split("[-!]", body)[0]
+    if is_family and not suggested and len(_key(name_alone)) > 2 and "." not in name_alone:
+        name = name_alone
         near = difflib.get_close_matches(_key(name), named, n=1, cutoff=0.8)
         suggested = [label for label in named[near[0]] if near[0] not in own] if near else []
     if not suggested:
