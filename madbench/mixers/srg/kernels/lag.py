@@ -49,7 +49,7 @@ CUTS = {
     "lags_kernel": ((32, 2, 1), (32, 2, 1)),
 }
 """Rows of a tile, at most 32 so that a skewed row is one shuffle, warps and stages, for narrow and for wide V; the wide
-ones took least time of 35 on an H100."""
+ones took least time of 35 on an H100 (:mod:`madbench.bench.cuts`)."""
 LONG = 512  # rows from which kernels of the backward pass run beside each other
 LARGE = 128  # columns of K and V beyond which a float32 tile has 16 rows, so that it fits into registers
 

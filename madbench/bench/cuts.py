@@ -1,0 +1,114 @@
+"""Times the operator of a label with o where one of its kernels is cut in another way than usual.
+
+python -m madbench.bench.cuts [LABEL] [--shape 8x1024x768] [--kernels rows,keys] [--json]
+"""
+
+from __future__ import annotations
+
+import argparse
+import functools
+import itertools
+import json
+from collections.abc import Callable, Iterator, Sequence
+
+from rich.console import Console
+from rich.table import Table
+
+from madbench.bench.mixer import Shape, check_path, core_passes, make
+from madbench.bench.parts import Row, Setup
+from madbench.bench.timing import Limits, in_turns, reason
+from madbench.errors import ConfigError, MadbenchError
+from madbench.mixers.srg.kernels import lag
+from madbench.training.devices import resolve_device
+
+Cut = tuple[int, int, int]
+CUTS: list[Cut] = [*itertools.product((16, 32), (1, 2, 4), (1, 2, 3))]
+"""Rows of a tile, warps and stages."""
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("label", nargs="?", default="G-cg-q-12o", metavar="LABEL")
+    parser.add_argument("--shape", default="8x1024x768", help="of the mixer's input, BxTxD")
+    parser.add_argument("--kernels", help="such as rows,keys; all by default, about a minute each")
+    parser.add_argument("--json", action="store_true", help="print one JSON object instead of a table")
+    options = parser.parse_args()
+    kernels = [f"{name}_kernel" for name in (options.kernels or "").split(",") if name] or [*lag.CUTS]
+    if unknown := [name for name in kernels if name not in lag.CUTS]:
+        parser.error(f"--kernels: no {unknown[0].removesuffix('_kernel')!r}; there are {', '.join(_names(lag.CUTS))}")
+    try:
+        shape = Shape(*map(int, options.shape.split("x")))
+    except (TypeError, ValueError):
+        parser.error(f"--shape {options.shape}: expected BxTxD, such as 8x1024x768")
+    try:
+        if (device := resolve_device("auto")) == "cpu":
+            raise ConfigError("the kernels run on a CUDA GPU, and torch finds none")
+        setup, rows = Setup([options.label], device, "bfloat16", Limits(5), "full"), []
+        with Console(stderr=True).status("") as status:
+            for i, kernel in enumerate(kernels, 1):
+                status.update(f"{_names([kernel])[0]}, kernel {i} of {len(kernels)}: {len(CUTS)} cuts")
+                rows += measure(shape, setup, [kernel])
+    except MadbenchError as error:
+        parser.error(str(error))
+    print(json.dumps({"shape": str(shape), "rows": rows}, indent=2)) if options.json else print_table(shape, rows)
+
+
+def measure(shape: Shape, setup: Setup, kernels: Sequence[str], cuts: Sequence[Cut] = CUTS) -> Iterator[Row]:
+    """Milliseconds of the operator, forward and backward, a row a kernel and cut, after the usual one of the kernel.
+
+    All other kernels are cut as usual. Those of one kernel are timed in turns; a cut with which the mixer's output or
+    gradients are wrong has the reason instead.
+    """
+    (label,) = setup.labels
+    mixer = make(label, shape, setup, "fused")
+    if not mixer.by_lag:
+        raise ConfigError(f"{label}: expected a label with o, such as G-cg-q-12o")
+    run = core_passes(mixer, shape, setup)["core", True]
+    is_wide = mixer.allocation.vo_width > lag.WIDE
+    for kernel in kernels:
+        usual: Cut = lag.CUTS[kernel][is_wide]
+        problems: dict[Cut, str] = {}
+        for cut in cuts:
+            try:
+                _with_cut(kernel, cut, functools.partial(check_path, label, shape, setup, "fused"))
+            except Exception as error:  # of a kernel or a compiler, of many kinds
+                problems[cut] = reason(error)
+        cases = dict.fromkeys([usual, *(cut for cut in cuts if cut not in problems)])
+        passes = {cut: functools.partial(_with_cut, kernel, cut, run) for cut in cases}
+        times = in_turns(passes, setup.limits, setup.device)
+        for cut in dict.fromkeys([usual, *cuts]):
+            row = {"kernel": kernel, **dict(zip(("rows", "warps", "stages"), cut)), "is_usual": cut == usual}
+            time = problems.get(cut) or times[cut]
+            yield row | ({"error": time} if isinstance(time, str) else time.milliseconds("step"))
+
+
+def _with_cut(kernel: str, cut: Cut, run: Callable[[], object]) -> None:
+    usual = lag.CUTS[kernel]
+    lag.CUTS[kernel] = (cut, cut)
+    try:
+        run()
+    finally:
+        lag.CUTS[kernel] = usual
+
+
+def _names(kernels: Sequence[str]) -> list[str]:
+    return [kernel.removesuffix("_kernel") for kernel in kernels]
+
+
+def print_table(shape: Shape, rows: Sequence[Row]) -> None:
+    table = Table(title=f"The operator at {shape}, forward and backward; * the usual cut")
+    for column in ("kernel", "rows", "warps", "stages", "ms", "spread"):
+        table.add_column(column, justify="left" if column == "kernel" else "right")
+    for row in sorted(rows, key=lambda row: (row["kernel"], row.get("step_ms", float("inf")))):
+        (kernel,) = _names([row["kernel"]])
+        cut = [str(row[name]) for name in ("rows", "warps", "stages")]
+        if "error" in row:
+            times = [row["error"], ""]
+        else:
+            times = [f"{row['step_ms']:.3f}", f"{row['step_low_ms']:.3f}-{row['step_high_ms']:.3f}"]
+        table.add_row(f"{kernel} *" if row["is_usual"] else kernel, *cut, *times)
+    Console().print(table)
+
+
+if __name__ == "__main__":
+    main()

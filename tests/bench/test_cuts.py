@@ -1,0 +1,71 @@
+"""Other cuts of the kernels: which are timed, and that a wrong one is not."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+import pytest
+import torch
+
+pytest.importorskip("triton", reason="the kernels need Triton, which comes with torch for CUDA")
+
+from madbench.bench import cuts
+from madbench.bench.mixer import Shape, WrongResultError
+from madbench.bench.parts import Setup
+from madbench.bench.timing import Limits
+from madbench.errors import ConfigError
+from madbench.mixers.srg.kernels import lag
+
+SHAPE, SMALL = Shape(1, 17, 16), (16, 1, 1)
+needs_interpreter = pytest.mark.skipif(
+    os.environ.get("TRITON_INTERPRET") != "1", reason="runs the kernels in Triton's interpreter"
+)
+
+
+@pytest.fixture
+def setup():
+    return Setup(["R-12o!"], "cpu", "float32", Limits(1), "full")
+
+
+@needs_interpreter
+def test_a_kernel_is_timed_in_its_usual_cut_and_the_others(setup):
+    before = dict(lag.CUTS)
+    usual, other = cuts.measure(SHAPE, setup, ["keys_kernel"], [SMALL])
+    assert [usual["is_usual"], other["is_usual"]] == [True, False]
+    assert (other["rows"], other["warps"], other["stages"]) == SMALL
+    assert usual["step_ms"] > 0 and other["step_ms"] > 0
+    assert lag.CUTS == before
+
+
+@needs_interpreter
+def test_a_cut_that_computes_something_else_has_the_reason_and_no_time(setup, monkeypatch):
+    def check(*_):
+        if lag.CUTS["keys_kernel"] == (SMALL, SMALL):
+            raise WrongResultError("wrong: relative error 1.0e+00, at most 1e-04 is allowed")
+
+    monkeypatch.setattr(cuts, "check_path", check)
+    usual, other = cuts.measure(SHAPE, setup, ["keys_kernel"], [SMALL])
+    assert "step_ms" in usual and "step_ms" not in other and other["error"].startswith("wrong")
+
+
+def test_a_label_without_o_has_no_such_kernels(setup):
+    setup = Setup(["R-12!"], *(getattr(setup, name) for name in ("device", "precision", "limits", "profile")))
+    with pytest.raises(ConfigError, match="R-12!: expected a label with o, such as G-cg-q-12o"):
+        next(cuts.measure(SHAPE, setup, ["keys_kernel"]))
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
+@pytest.mark.parametrize(
+    "words, problem",
+    [
+        (["--kernels", "columns"], "no 'columns'; there are sums, readout"),
+        (["--shape", "8x12"], "--shape 8x12: expected BxTxD"),
+        ([], "the kernels run on a CUDA GPU, and torch finds none"),
+    ],
+)
+def test_what_cannot_be_measured_is_said(words, problem, monkeypatch, capsys):
+    monkeypatch.setattr(sys, "argv", ["cuts", *words])
+    with pytest.raises(SystemExit):
+        cuts.main()
+    assert problem in " ".join(capsys.readouterr().err.split())
