@@ -33,9 +33,10 @@ def main() -> None:
     parser.add_argument("--kernels", help="such as rows,keys; all by default, about a minute each")
     parser.add_argument("--json", action="store_true", help="print one JSON object instead of a table")
     options = parser.parse_args()
-    kernels = [f"{name}_kernel" for name in (options.kernels or "").split(",") if name] or [*lag.CUTS]
-    if unknown := [name for name in kernels if name not in lag.CUTS]:
-        parser.error(f"--kernels: no {unknown[0].removesuffix('_kernel')!r}; there are {', '.join(_names(lag.CUTS))}")
+    names = [kernel.removesuffix("_kernel") for kernel in lag.CUTS]
+    asked = [name for name in (options.kernels or "").split(",") if name] or names
+    if unknown := [name for name in asked if name not in names]:
+        parser.error(f"--kernels: no {unknown[0]!r}; there are {', '.join(names)}")
     try:
         shape = Shape(*map(int, options.shape.split("x")))
     except (TypeError, ValueError):
@@ -45,41 +46,43 @@ def main() -> None:
             raise ConfigError("the kernels run on a CUDA GPU, and torch finds none")
         setup, rows = Setup([options.label], device, "bfloat16", Limits(5), "full"), []
         with Console(stderr=True).status("") as status:
-            for i, kernel in enumerate(kernels, 1):
-                status.update(f"{_names([kernel])[0]}, kernel {i} of {len(kernels)}: {len(CUTS)} cuts")
-                rows += measure(shape, setup, [kernel])
+            for i, name in enumerate(asked, 1):
+                status.update(f"{name}, kernel {i} of {len(asked)}: {len(CUTS)} cuts")
+                rows += measure(shape, setup, name)
     except MadbenchError as error:
         parser.error(str(error))
-    print(json.dumps({"shape": str(shape), "rows": rows}, indent=2)) if options.json else print_table(shape, rows)
+    if options.json:
+        print(json.dumps({"shape": str(shape), "rows": rows}, indent=2))
+    else:
+        print_table(shape, rows)
 
 
-def measure(shape: Shape, setup: Setup, kernels: Sequence[str], cuts: Sequence[Cut] = CUTS) -> Iterator[Row]:
-    """Milliseconds of the operator, forward and backward, a row a kernel and cut, after the usual one of the kernel.
+def measure(shape: Shape, setup: Setup, name: str, cuts: Sequence[Cut] = CUTS) -> Iterator[Row]:
+    """Milliseconds of the operator, forward and backward, a row a cut of the kernel, after its usual one.
 
-    All other kernels are cut as usual. Those of one kernel are timed in turns; a cut with which the mixer's output or
-    gradients are wrong has the reason instead.
+    All other kernels are cut as usual. Cuts are timed in turns; one with which the mixer's output or gradients are
+    wrong has the reason instead.
     """
     (label,) = setup.labels
     mixer = make(label, shape, setup, "fused")
     if not mixer.by_lag:
         raise ConfigError(f"{label}: expected a label with o, such as G-cg-q-12o")
     run = core_passes(mixer, shape, setup)["core", True]
-    is_wide = mixer.allocation.vo_width > lag.WIDE
-    for kernel in kernels:
-        usual: Cut = lag.CUTS[kernel][is_wide]
-        problems: dict[Cut, str] = {}
-        for cut in cuts:
-            try:
-                _with_cut(kernel, cut, functools.partial(check_path, label, shape, setup, "fused"))
-            except Exception as error:  # of a kernel or a compiler, of many kinds
-                problems[cut] = reason(error)
-        cases = dict.fromkeys([usual, *(cut for cut in cuts if cut not in problems)])
-        passes = {cut: functools.partial(_with_cut, kernel, cut, run) for cut in cases}
-        times = in_turns(passes, setup.limits, setup.device)
-        for cut in dict.fromkeys([usual, *cuts]):
-            row = {"kernel": kernel, **dict(zip(("rows", "warps", "stages"), cut)), "is_usual": cut == usual}
-            time = problems.get(cut) or times[cut]
-            yield row | ({"error": time} if isinstance(time, str) else time.milliseconds("step"))
+    kernel = f"{name}_kernel"
+    usual: Cut = lag.CUTS[kernel][mixer.allocation.vo_width > lag.WIDE]
+    problems: dict[Cut, str] = {}
+    for cut in cuts:
+        try:
+            _with_cut(kernel, cut, functools.partial(check_path, label, shape, setup, "fused"))
+        except Exception as error:  # of a kernel or a compiler, of many kinds
+            problems[cut] = reason(error)
+    cases = dict.fromkeys([usual, *(cut for cut in cuts if cut not in problems)])
+    passes = {cut: functools.partial(_with_cut, kernel, cut, run) for cut in cases}
+    times = in_turns(passes, setup.limits, setup.device)
+    for cut in dict.fromkeys([usual, *cuts]):
+        row = {"kernel": name, **dict(zip(("rows", "warps", "stages"), cut)), "is_usual": cut == usual}
+        time = problems.get(cut) or times[cut]
+        yield row | ({"error": time} if isinstance(time, str) else time.milliseconds("step"))
 
 
 def _with_cut(kernel: str, cut: Cut, run: Callable[[], object]) -> None:
@@ -91,22 +94,17 @@ def _with_cut(kernel: str, cut: Cut, run: Callable[[], object]) -> None:
         lag.CUTS[kernel] = usual
 
 
-def _names(kernels: Sequence[str]) -> list[str]:
-    return [kernel.removesuffix("_kernel") for kernel in kernels]
-
-
 def print_table(shape: Shape, rows: Sequence[Row]) -> None:
     table = Table(title=f"The operator at {shape}, forward and backward; * the usual cut")
     for column in ("kernel", "rows", "warps", "stages", "ms", "spread"):
         table.add_column(column, justify="left" if column == "kernel" else "right")
     for row in sorted(rows, key=lambda row: (row["kernel"], row.get("step_ms", float("inf")))):
-        (kernel,) = _names([row["kernel"]])
         cut = [str(row[name]) for name in ("rows", "warps", "stages")]
         if "error" in row:
             times = [row["error"], ""]
         else:
             times = [f"{row['step_ms']:.3f}", f"{row['step_low_ms']:.3f}-{row['step_high_ms']:.3f}"]
-        table.add_row(f"{kernel} *" if row["is_usual"] else kernel, *cut, *times)
+        table.add_row(row["kernel"] + " *" * row["is_usual"], *cut, *times)
     Console().print(table)
 
 

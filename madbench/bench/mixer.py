@@ -212,9 +212,10 @@ def _measured(wanted: Sequence[tuple[str, Sequence[str]]], shape: Shape, setup: 
     x = torch.randn(shape.batch, shape.length, shape.d_model, device=setup.device, requires_grad=True)
     cases = [case for label, paths in wanted for case in _cases(label, paths, shape, setup)]
     by_path = {case.path: case for case in cases if not case.problem} if len(wanted) == 1 else {}
-    if setup.compiles and "sdpa" not in by_path:
+    compiled = [by_path[path] for path in ("chunked", "fused") if path in by_path and "sdpa" not in by_path]
+    if setup.compiles and compiled:
         torch.compiler.reset()
-        cases += [_compiled(by_path[path], x, setup) for path in ("chunked", "fused") if path in by_path]
+        cases += [_compiled(case, x, setup) for case in compiled]
     right = [case for case in cases if not case.problem]
     passes = {
         (case.label, case.path, way): pass_of(case.mixer, x, setup, way) for case in right for way in (False, True)

@@ -31,7 +31,7 @@ def setup():
 @needs_interpreter
 def test_a_kernel_is_timed_in_its_usual_cut_and_the_others(setup):
     before = dict(lag.CUTS)
-    usual, other = cuts.measure(SHAPE, setup, ["keys_kernel"], [SMALL])
+    usual, other = cuts.measure(SHAPE, setup, "keys", [SMALL])
     assert [usual["is_usual"], other["is_usual"]] == [True, False]
     assert (other["rows"], other["warps"], other["stages"]) == SMALL
     assert usual["step_ms"] > 0 and other["step_ms"] > 0
@@ -45,14 +45,14 @@ def test_a_cut_that_computes_something_else_has_the_reason_and_no_time(setup, mo
             raise WrongResultError("wrong: relative error 1.0e+00, at most 1e-04 is allowed")
 
     monkeypatch.setattr(cuts, "check_path", check)
-    usual, other = cuts.measure(SHAPE, setup, ["keys_kernel"], [SMALL])
+    usual, other = cuts.measure(SHAPE, setup, "keys", [SMALL])
     assert "step_ms" in usual and "step_ms" not in other and other["error"].startswith("wrong")
 
 
 def test_a_label_without_o_has_no_such_kernels(setup):
     setup = Setup(["R-12!"], *(getattr(setup, name) for name in ("device", "precision", "limits", "profile")))
     with pytest.raises(ConfigError, match="R-12!: expected a label with o, such as G-cg-q-12o"):
-        next(cuts.measure(SHAPE, setup, ["keys_kernel"]))
+        next(cuts.measure(SHAPE, setup, "keys"))
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")

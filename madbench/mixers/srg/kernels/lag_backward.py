@@ -173,19 +173,29 @@ def add_cyclic(
 
 
 @triton.jit
-def cyclic_hidden(
-    q, gamma, K, B1, P1, gate, head, H, start_i, gap, lag, T, MIX: tl.constexpr, KW: tl.constexpr, KP: tl.constexpr,
-    R: tl.constexpr, RP: tl.constexpr,
+def cyclic_tile(
+    Q, K, C, S1, B1, P1, NORM, bh, gate, head, H, start_i, start, T, BASE: tl.constexpr, MIX: tl.constexpr,
+    KW: tl.constexpr, KP: tl.constexpr, R: tl.constexpr, RP: tl.constexpr, P: tl.constexpr,
 ):  # fmt: skip
-    """h and 1 + p1 by branch, of rows ``gap`` positions after the P keys from ``start_i``, skewed from that tile."""
+    """The P rows from ``start`` and the P keys from ``start_i``, in the order of their lags.
+
+    Gives q, h and 1 + p1 by branch, the lags and whether there is such a key, the norm, and what ``activation`` gives.
+    """
+    m, gap = tl.arange(0, P), start - start_i
+    t = start + m
     kind: tl.constexpr = K.dtype.element_ty
+    lag = gap + m[None, :] - tl.where(m[None, :] <= m[:, None], 0, P)
+    visible = lag >= 0
+    norm = tl.load(NORM + bh * T + t, mask=t < T, other=1.0)[:, None]
+    q, gamma = read_rows(Q, C, S1, gate, H, t, T, 2 if BASE == "G" else 1, MIX, KW, KP, R, RP)
     h, gain = (), ()
     for branch in tl.static_range(len(q)):
         table = (head + branch * H) * T
         gain = gain + (read_gain(P1 + table, lag, T, MIX),)
         z = skew(scores(q[branch], K + (gate + branch * H) * T * KW, start_i, T, KW, KP)) * gain[branch]
         h = h + (add_cyclic(z, gamma[branch], B1 + table * R, gap, T, MIX, True, R, RP, kind),)
-    return h, gain
+    a, selecting = activation(h, visible, norm, BASE)
+    return q, h, gain, lag, visible, norm, a, selecting
 
 
 @triton.jit
@@ -205,12 +215,9 @@ def values_kernel(
         of_values = of_values + (tl.zeros((P, VB), tl.float32),)
     for start in range(start_i, T, P):
         t, gap = start + m, start - start_i
-        lag = gap + m[None, :] - tl.where(m[None, :] <= m[:, None], 0, P)
-        visible = lag >= 0
-        norm = tl.load(NORM + bh * T + t, mask=t < T, other=1.0)[:, None]
-        q, gamma = read_rows(Q, C, S1, gate, H, t, T, 2 if BASE == "G" else 1, MIX1, KW, KP, R, RP)
-        h, gain = cyclic_hidden(q, gamma, K, B1, P1, gate, head, H, start_i, gap, lag, T, MIX1, KW, KP, R, RP)
-        a, selecting = activation(h, visible, norm, BASE)
+        q, h, gain, lag, visible, norm, a, selecting = cyclic_tile(
+            Q, K, C, S1, B1, P1, NORM, bh, gate, head, H, start_i, start, T, BASE, MIX1, KW, KP, R, RP, P
+        )
         mu = read_gamma(U + bh * T * R, S2 + bh * T * R, t, T, MIX2, R, RP)
         a *= read_gain(P2 + head * T, lag, T, MIX2)
         weights = add_cyclic(a, mu, A2 + head * T * R, gap, T, MIX2, False, R, RP, kind)
@@ -241,13 +248,10 @@ def keys_kernel(
         dk = dk + (tl.zeros((P, KP), tl.float32),)
     for start in range(start_i, T, P):
         t, gap = start + m, start - start_i
-        lag = gap + m[None, :] - tl.where(m[None, :] <= m[:, None], 0, P)
-        visible = lag >= 0
-        norm = tl.load(NORM + bh * T + t, mask=t < T, other=1.0)[:, None]
+        q, h, gain, lag, visible, norm, a, selecting = cyclic_tile(
+            Q, K, C, S1, B1, P1, NORM, bh, gate, head, H, start_i, start, T, BASE, MIX1, KW, KP, R, RP, P
+        )
         delta = tl.load(DELTA + bh * T + t, mask=t < T, other=0.0)[:, None]
-        q, gamma = read_rows(Q, C, S1, gate, H, t, T, len(dk), MIX1, KW, KP, R, RP)
-        h, gain = cyclic_hidden(q, gamma, K, B1, P1, gate, head, H, start_i, gap, lag, T, MIX1, KW, KP, R, RP)
-        a, selecting = activation(h, visible, norm, BASE)
         g = skew(products(DO + bh * T * VW, V + bh * T * VW, t, start_i, T, VW, VB, P))
         g *= read_gain(P2 + head * T, lag, T, MIX2)
         du = read_rank(DU + bh * T * R, t[:, None], r[None, :], T, R, MIX2)
