@@ -38,15 +38,25 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log):
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--slow", action="store_true", help="also run the tests that take more than ten seconds")
+    parser.addoption("--slow", action="store_true", help="also run the tests that take more than a tenth of a second")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if _leaves_out_slow(config):
+        items[:] = [item for item in items if not item.get_closest_marker("slow")]
     for item in items:
-        if item.get_closest_marker("slow") and not config.getoption("--slow"):
-            item.add_marker(pytest.mark.skip(reason="takes more than ten seconds; run it with --slow"))
         if item.get_closest_marker("gpu") and not _has_gpu():
             item.add_marker(pytest.mark.skip(reason="needs a CUDA device, and torch finds none"))
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    if _leaves_out_slow(config):
+        terminalreporter.write_line("Without the tests that take more than a tenth of a second; --slow runs them too.")
+
+
+def _leaves_out_slow(config: pytest.Config) -> bool:
+    """Unless they are asked for, by ``--slow`` or by the name of a test."""
+    return not config.getoption("--slow") and not any("::" in argument for argument in config.args)
 
 
 def _has_gpu() -> bool:

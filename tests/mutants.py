@@ -3,7 +3,8 @@
     python tests/mutants.py madbench/mixers/srg/budget.py tests/mixers/srg/test_budget.py --count 20
 
 A bug is one changed comparison, sum, product, ``and``, ``or``, ``not``, truth value or number, at places that a seed
-draws. The tests run in a copy of the checkout, up to their first failure. A bug that makes no difference survives too.
+draws. The tests, slow ones too, run in a copy of the checkout, up to their first failure. A bug that makes no
+difference survives too.
 """
 
 from __future__ import annotations
@@ -64,7 +65,7 @@ def plant(source: str, number: int) -> tuple[str, str]:
 
 def run(folder: Path, tests: list[str], timeout: float | None) -> tuple[bool, float]:
     """Whether the tests pass there, and the seconds that they took; what does not end in time fails."""
-    command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", *tests]
+    command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", "--slow", *tests]
     began = time.monotonic()
     try:
         ended = subprocess.run(command, cwd=folder, timeout=timeout, capture_output=True)

@@ -24,6 +24,7 @@ def test_a_range_that_counts_down_is_refused_beside_other_seeds_too():
         parse_seeds("0,3-1")
 
 
+@pytest.mark.slow
 @given(st.lists(st.integers(0, 40), min_size=1, unique=True))
 def test_a_list_of_seeds_is_read_as_what_it_was_written_from(seeds):
     assert parse_seeds(seed_list(seeds)) == sorted(seeds)

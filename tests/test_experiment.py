@@ -70,6 +70,7 @@ def test_preparing_expands_labels_orders_tasks_and_writes_nothing(tmp_path):
     assert os.listdir(tmp_path) == []
 
 
+@pytest.mark.slow
 def test_all_six_tasks_and_the_language_model_by_default(tmp_path):
     planned = prepare(load_grid(["S"], {}), device="cpu", results=tmp_path / "results")
     assert planned.of(MAD).protocol.tasks == list(MAD_TASKS)
@@ -77,6 +78,7 @@ def test_all_six_tasks_and_the_language_model_by_default(tmp_path):
     assert planned.suites == [MAD, LANGUAGE]
 
 
+@pytest.mark.slow
 def test_rows_have_the_jobs_of_the_same_experiment_alone(tmp_path):
     planned = made(tmp_path, vary={"training.epochs": [2, 3], "model.n_layer": [1, 2]}, seeds=[0, 1])
     for row in planned.rows:
@@ -87,6 +89,7 @@ def test_rows_have_the_jobs_of_the_same_experiment_alone(tmp_path):
     assert not (tmp_path / "results").exists()
 
 
+@pytest.mark.slow
 def test_extending_a_grid_only_adds_jobs(tmp_path):
     small = made(tmp_path, ["S"], vary={"training.epochs": [2, 3]})
     tasks = ["compression", "memorization"]
@@ -403,6 +406,7 @@ def test_a_preset_of_a_language_model_that_is_not_trained_is_refused(tmp_path, t
         made(tmp_path, ["S"], tasks=tasks, set={"language_model": preset})
 
 
+@pytest.mark.slow
 def test_a_value_with_another_spelling_is_refused_in_any_row(tmp_path):
     with pytest.raises(ConfigError, match="stop_accuracy=3 has no effect that training.stop_accuracy=2 does not have"):
         made(tmp_path, vary={"training.stop_accuracy": [0.9, 3]})
@@ -413,6 +417,7 @@ def schedule_notes(experiment) -> list[str]:
     return [note for note in experiment.notes if "training ends" in note]
 
 
+@pytest.mark.slow
 def test_a_warm_up_that_no_run_ends_is_said_once_with_its_tasks(tmp_path):
     tasks = ["memorization", "compression"]
     long = made(tmp_path, tasks=tasks, seeds=[0, 1], set=TINY | {"training.warmup_steps": 100_000})
@@ -428,6 +433,7 @@ def test_a_warm_up_that_no_run_ends_is_said_once_with_its_tasks(tmp_path):
         assert len(schedule_notes(planned)) == tasks_within, warmup_steps
 
 
+@pytest.mark.slow
 def test_tasks_of_as_many_steps_share_a_note_and_rows_have_their_own(tmp_path):
     epochs = {f"tasks.{task}.setting.num_train_examples": 64 for task in ("memorization", "compression")}
     planned = made(

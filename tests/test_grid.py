@@ -117,6 +117,7 @@ AXES = st.dictionaries(
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=40)
 @given(LABELS, AXES, st.data())
 def test_a_product_has_every_row_once_whatever_the_baseline(labels, vary, data):

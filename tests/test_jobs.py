@@ -88,11 +88,13 @@ def test_changing_any_one_field_changes_the_id():
     assert len(set(ids)) == len(ids)
 
 
+@pytest.mark.slow
 @given(jobs, jobs)
 def test_two_jobs_share_an_id_only_if_they_are_the_same(one, two):
     assert (one.id == two.id) == (flat(one.to_dict()) == flat(two.to_dict()))
 
 
+@pytest.mark.slow
 @given(jobs)
 def test_a_job_survives_json(job):
     again = job_from_dict(json.loads(json.dumps(job.to_dict())))
@@ -121,6 +123,7 @@ def test_an_integer_rate_is_the_same_job_as_the_float():
     assert one.id == two.id == job_from_dict(one.to_dict()).id
 
 
+@pytest.mark.slow
 def test_an_id_does_not_depend_on_the_process():
     code = f"from madbench.suites import *; print(job_from_dict({JOB.to_dict()!r}).id)"
     command = [sys.executable, "-c", code]
@@ -166,6 +169,7 @@ def test_a_foreign_key_in_a_job_is_an_error():
         job_from_dict({**JOB.to_dict(), "sead": 1})
 
 
+@pytest.mark.slow
 @given(job=jobs)
 def test_a_dictionary_of_a_job_is_a_deep_copy(job):
     mapping = job.to_dict()

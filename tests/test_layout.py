@@ -6,6 +6,8 @@ import ast
 import functools
 from pathlib import Path
 
+import pytest
+
 import madbench
 
 PACKAGE = Path(madbench.__file__).parent
@@ -59,6 +61,7 @@ def imported(path: Path) -> set[str]:
     return modules
 
 
+@pytest.mark.slow
 def test_no_room_imports_one_that_knows_more():
     upward = {}
     for name, path in MODULES.items():
@@ -70,6 +73,7 @@ def test_no_room_imports_one_that_knows_more():
     assert not upward
 
 
+@pytest.mark.slow
 def test_no_two_modules_of_a_room_know_each_other():
     """But for labels, whose errors name what other texts would be, and the command line, whose verbs name others."""
     known = {name: {module for module in imported(path) if module != name} for name, path in MODULES.items()}

@@ -39,6 +39,7 @@ def test_an_order_of_few_labels_or_of_equal_ones_has_no_correlation():
     assert math.isnan(rank_correlation(x, dict.fromkeys(x, 1.0)).value)
 
 
+@pytest.mark.slow
 def test_intervals_over_labels_hold_the_correlation_of_all_labels():
     whole = columns(20_000, 99, 0.6)
     truth = stats.spearmanr(*[[*one.values()] for one in whole]).statistic
@@ -55,6 +56,7 @@ def test_the_intraclass_correlation_is_the_one_of_an_analysis_of_variance():
     assert intraclass_correlation(values).value == pytest.approx((f - 1) / (f + 3))
 
 
+@pytest.mark.slow
 def test_the_intraclass_correlation_is_the_share_of_variance_with_unequal_seeds_too():
     rng = np.random.default_rng(2)
     values = [rng.normal(mean, 1, size=int(rng.integers(2, 8))) for mean in rng.normal(0, 2, size=1000)]

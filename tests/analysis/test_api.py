@@ -66,6 +66,7 @@ def corpus(tmp_path):
     return tmp_path
 
 
+@pytest.mark.slow
 def test_run_gives_the_scores_of_every_label_seed_and_task(tmp_path, trained):
     scores = madbench.run(["{S,R}-c"], overrides=TINY, seeds=[0, 1], device="cpu", results=tmp_path)
     assert tuple(scores) == tuple(COLUMNS) and len(scores) == 2 * 2 * (6 + 1)
@@ -80,6 +81,7 @@ def test_run_takes_one_label_one_task_and_one_seed_as_they_are(tmp_path, trained
     assert scores[["label", "seed", "column"]].values.tolist() == [["S", 3, "compression"]]
 
 
+@pytest.mark.slow
 def test_threads_are_those_asked_for(tmp_path, trained):
     choices = {"device": "cpu", "threads": 3}
     tiny = {"overrides": TINY, "tasks": "compression", **choices}
@@ -91,6 +93,7 @@ def test_threads_are_those_asked_for(tmp_path, trained):
         madbench.run("S", results=tmp_path / "none", **tiny | {"threads": 0})
 
 
+@pytest.mark.slow
 def test_what_the_store_has_is_trained_again_only_with_force(tmp_path, trained):
     choices = {"overrides": TINY, "tasks": "compression", "device": "cpu", "results": tmp_path}
     madbench.run("S", **choices)
@@ -100,6 +103,7 @@ def test_what_the_store_has_is_trained_again_only_with_force(tmp_path, trained):
     assert [job.label for job in trained.jobs] == ["S", "R"]
 
 
+@pytest.mark.slow
 def test_a_failed_job_is_an_error_and_a_diverged_one_a_result(tmp_path, trained):
     trained.records = {"S": Record("diverged", error="loss"), "R": Record("failed", error="crash")}
     choices = {"overrides": TINY, "tasks": "compression", "device": "cpu", "results": tmp_path}
@@ -109,6 +113,7 @@ def test_a_failed_job_is_an_error_and_a_diverged_one_a_result(tmp_path, trained)
         madbench.run(["S", "R"], **choices)
 
 
+@pytest.mark.slow
 def test_a_sweep_leaves_stored_failures_until_it_is_told_to_retry(tmp_path, trained):
     choices = {"set": {"model.d_model": 16}, "tasks": ["compression"], "device": "cpu", "results": tmp_path}
     trained.records = {"S": Record("failed", error="crash")}
@@ -226,6 +231,7 @@ def stored(shelf, tmp_path):
     return CHOSEN | {"results": tmp_path}
 
 
+@pytest.mark.slow
 def test_a_table_is_a_row_a_label_and_column(stored):
     frame = madbench.table(**stored)
     assert list(zip(frame.label, frame.task, frame.n)) == [(label, "compression", 3) for label in ACCURACIES]
@@ -236,6 +242,7 @@ def test_a_table_is_a_row_a_label_and_column(stored):
     assert madbench.table("R-cg-q", **stored).label.tolist() == ["R-cg-q"]
 
 
+@pytest.mark.slow
 def test_compare_attribute_and_findings_say_the_same_of_two_labels(stored):
     compared = madbench.compare(["R-cg-q", "R-cg-q-12o", "R-g-q"], **stored)
     effects, found = madbench.attribute(**stored), madbench.findings(**stored)
@@ -258,6 +265,7 @@ def test_compare_attribute_and_findings_say_the_same_of_two_labels(stored):
             assert (row.estimate, row.low, row.high, row.p) == pytest.approx(expected, abs=1e-8)
 
 
+@pytest.mark.slow
 def test_a_notebook_shows_frames_as_the_tables_they_are_of(stored):
     frame = madbench.table(names={"R-cg-q-12o": "HyperMLP"}, **stored)
     html = frame._repr_html_()
@@ -331,6 +339,7 @@ def test_a_notebook_shows_progress_without_widgets(tmp_path, trained, monkeypatc
     assert any("75% S compression seed 0 loss 1.500" in html and 'value="0.375"' in html for html in shown)
 
 
+@pytest.mark.slow
 def test_an_audit_has_a_row_a_column(stored):
     found = madbench.audit(**stored)
     assert found.column.tolist() == ["compression"] and found.labels.tolist() == [len(ACCURACIES)]
@@ -338,6 +347,7 @@ def test_an_audit_has_a_row_a_column(stored):
     assert held.column.tolist() == ["compression"] and (held.pairs.tolist(), held.turned.tolist()) == ([3], [0])
 
 
+@pytest.mark.slow
 def test_a_plot_is_a_figure_of_matplotlib(stored):
     assert isinstance(madbench.plot("scores", **stored), Figure)
     with pytest.raises(NothingToDrawError, match="no runs: Language model"):
@@ -367,6 +377,7 @@ def test_functions_that_show_name_the_arguments_that_choose_runs():
         assert chosen <= inspect.signature(show).parameters.keys()
 
 
+@pytest.mark.slow
 def test_functions_that_show_warn_of_what_they_leave_out(stored, tmp_path):
     (damaged, *_) = (tmp_path / "runs").iterdir()
     (damaged / "record.json").write_text("{")

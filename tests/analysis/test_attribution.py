@@ -111,6 +111,7 @@ def planted(label: str) -> float:
     return sum(points.get(getattr(parse(label), factor), 0.0) for factor, points in PLANTED.items())
 
 
+@pytest.mark.slow
 def test_planted_effects_are_covered_and_nulls_are_seldom_significant():
     labels = expand(("@table1",))
     rng = np.random.default_rng(0)

@@ -46,6 +46,7 @@ def rows(results):
     return {row.column: row for row in audit(results)}
 
 
+@pytest.mark.slow
 def test_seeds_agree_where_a_task_tells_labels_apart_and_do_not_where_it_is_noise(rows):
     assert rows["in_context_recall"].reliability.low > 0.95
     assert rows["memorization"].reliability.high < 0.7
@@ -54,6 +55,7 @@ def test_seeds_agree_where_a_task_tells_labels_apart_and_do_not_where_it_is_nois
     assert needed is None or needed > 10
 
 
+@pytest.mark.slow
 def test_shares_count_the_labels_at_a_heuristic_and_those_that_every_seed_solves(rows):
     assert rows["compression"].at_heuristic == 1 and rows["compression"].at_chance == 0
     assert rows["fuzzy_in_context_recall"].solved == pytest.approx(0.7)
@@ -61,11 +63,13 @@ def test_shares_count_the_labels_at_a_heuristic_and_those_that_every_seed_solves
     assert math.isnan(rows[AVERAGE].solved)
 
 
+@pytest.mark.slow
 def test_a_label_that_some_seeds_solve_is_split(grid_results):
     found = audit(grid_results(LABELS, lambda job: 0.99 if job.seed == 0 and job.label in ("S", "R") else 0.5))
     assert found[0].split == pytest.approx(0.2) and found[0].solved == 0
 
 
+@pytest.mark.slow
 def test_a_study_leaves_out_what_is_level_or_noise_and_the_dearer_of_two_with_one_order(rows):
     reasons = left_out([*rows.values()])
     assert AVERAGE not in reasons and "seeds do not agree" not in reasons["compression"]
@@ -77,6 +81,7 @@ def test_a_study_leaves_out_what_is_level_or_noise_and_the_dearer_of_two_with_on
     assert "In-ctx recall" in reasons["noisy_in_context_recall"]
 
 
+@pytest.mark.slow
 def test_a_task_that_all_seeds_of_all_labels_solve_alike_is_left_out_as_solved(grid_results):
     rows = audit(grid_results(LABELS, lambda job: 1.0))
     assert left_out(rows) == {"in_context_recall": "most labels solve it"}
@@ -100,6 +105,7 @@ def test_a_column_is_held_against_its_published_one_and_the_published_loss(grid_
     assert -0.9 < row.outcome.value < 0 and row.outcome.labels == len(LABELS)
 
 
+@pytest.mark.slow
 def test_labels_that_no_paper_has_are_left_out_of_the_published_correlation(grid_results):
     (row,) = audit(grid_results([*LABELS, "S-k!"], lambda job: TRUTH.get(job.label, 0.1)))
     assert row.labels == len(LABELS) + 1 and row.published.labels == len(LABELS)
@@ -126,6 +132,7 @@ def spearman(ours: dict[str, float], theirs: dict[str, float]) -> float:
     return stats.spearmanr([ours[label] for label in ours], [theirs[label] for label in ours]).statistic
 
 
+@pytest.mark.slow
 def test_every_quantity_counted_again_from_the_frame_of_scores(results, rows):
     """With SciPy and plain counts: one-way analysis of variance, ranks, shares, bits, seeds, a bootstrap by hand."""
     scores, published, theirs = results.scores, published_scores(), {}
@@ -171,6 +178,7 @@ def heuristic_of(scores, results) -> float:
     return heuristic(task, make_setting(task, job.setting, task))
 
 
+@pytest.mark.slow
 def test_labels_on_which_a_profile_was_chosen_are_counted_and_do_not_judge_it(grid_results):
     """Of ten labels five are of @choosing; the order of the others alone is the published one."""
     published, chosen = published_scores(), MAD.Profile.load("evening").chosen_labels()
@@ -190,12 +198,14 @@ def test_labels_on_which_a_profile_was_chosen_are_counted_and_do_not_judge_it(gr
     assert table.records()[0]["judged"] == pytest.approx(1) and table.records()[0]["judged_labels"] == len(own)
 
 
+@pytest.mark.slow
 def test_a_profile_that_was_not_chosen_on_labels_has_no_such_number(results):
     table = audit_table(results)
     assert all(record["judged"] is None for record in table.records())
     assert "chosen" not in table.caption and "Noise model quick" in table.caption
 
 
+@pytest.mark.slow
 def test_the_table_has_a_row_a_column_in_every_format(results):
     table = audit_table(results)
     assert [line[0] for line in table.text_rows()[1]][-1] == "MAD avg"

@@ -87,6 +87,7 @@ def test_with_several_tasks_the_difference_is_of_their_mean(swept):
     assert [row[-1] for row in table.text_rows()[1]] == ["baseline", "(+10.0)"]
 
 
+@pytest.mark.slow
 def test_a_diverged_seed_counts_at_chance_and_an_unfinished_one_not_at_all(swept):
     given = {"S": 0.5, "R": math.nan, "G": None}
     (table,) = swept("SRG", lambda job: given[job.label] if job.seed else 0.5)
@@ -97,6 +98,7 @@ def test_a_diverged_seed_counts_at_chance_and_an_unfinished_one_not_at_all(swept
     assert swept(["S-c"], accuracy=lambda job: None) == []
 
 
+@pytest.mark.slow
 def test_published_numbers_stand_below_unchanged_labels_of_a_comparable_profile_alone(swept, tmp_path):
     rows = [{"label": "S"}, {"label": "S", "training.epochs": 3}]
     profile = tmp_path / "whole.yaml"

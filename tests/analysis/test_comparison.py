@@ -37,6 +37,7 @@ def test_notes_speak_of_lower_values_only_where_a_column_has_them():
     assert "lower is better" not in comparison_table("S", ["R"], scored(values)).notes
 
 
+@pytest.mark.slow
 def test_labels_that_do_not_differ_are_seldom_significant():
     rng = np.random.default_rng(1)
     false_verdicts = 0

@@ -40,6 +40,7 @@ def test_what_is_given_is_the_first_label_whatever_the_order(given, without, nam
     assert next(iter(find_pairs([given, without]))).short_name == short_name
 
 
+@pytest.mark.slow
 def test_every_pair_of_one_difference_is_found_once():
     labels = [*random.Random(0).sample(all_labels(), 150), "D-p", "S-pk-q", "R-ca-q"]
     labels += [label for label in ("S-p", "S-p-q", "R-c-q") if label not in labels]
@@ -61,6 +62,7 @@ def test_labels_without_a_partner_and_of_two_differences_make_no_pair():
     assert named([]) == {}
 
 
+@pytest.mark.slow
 def test_squares_are_the_fours_of_which_every_side_is_a_pair():
     labels = expand(["{S,R}{,-p,-c,-pc}", "R-cg-q-{1o,2o,12o}", "R-cg-q", "R-c-q"])
     squares = find_squares(find_pairs(labels))

@@ -263,6 +263,7 @@ def false_share(stores: int, seeds: int, spread: float, means) -> float:
 NULLS = pytest.mark.parametrize("means", TRUE)
 
 
+@pytest.mark.slow
 @NULLS
 def test_planted_nulls_are_rarely_decided(means):
     assert false_share(8, 3, 0.5, means) <= stats.binom.ppf(0.999, 8, 0.05) / 8
@@ -274,6 +275,7 @@ def test_planted_nulls_are_rarely_decided_in_many_stores(means):
     assert false_share(25, 5, 0.0, means) <= stats.binom.ppf(0.999, 25, 0.05) / 25
 
 
+@pytest.mark.slow
 def test_planted_effects_and_planted_equivalence_are_found():
     gains = published_gains()
 

@@ -87,6 +87,7 @@ def _rows_and_lines(found):
     return [next(of_lines) if line[4] else None for line in lines], lines
 
 
+@pytest.mark.slow
 def test_a_table_fits_80_columns_without_the_reasons():
     for found in (table(None), table()):
         lines = shown(found, 100)
@@ -98,6 +99,7 @@ def test_a_table_fits_80_columns_without_the_reasons():
     assert shown(table(), 30)  # a line a column
 
 
+@pytest.mark.slow
 def test_notes_say_how_a_verdict_comes_about():
     found = table()
     assert found.notes.startswith("A protocol. ") and found.caption.startswith("Gain, more is better")

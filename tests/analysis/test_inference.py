@@ -441,6 +441,7 @@ def of_one_column(draw, count: int, least: int = 0) -> list[Sample]:
 EPS = 1e-6
 
 
+@pytest.mark.slow
 @given(samples())
 def test_an_interval_holds_the_mean_and_stays_within_the_limits(found):
     low, high = found.interval
@@ -450,6 +451,7 @@ def test_an_interval_holds_the_mean_and_stays_within_the_limits(found):
         assert found.n > 1
 
 
+@pytest.mark.slow
 @settings(max_examples=200, deadline=None)
 @given(of_one_column(2))
 def test_a_difference_is_complete_and_its_test_agrees_with_its_interval(pair):
@@ -467,6 +469,7 @@ def test_a_difference_is_complete_and_its_test_agrees_with_its_interval(pair):
         assert low - high <= found.low and found.high <= high - low
 
 
+@pytest.mark.slow
 @settings(max_examples=100, deadline=None)
 @given(of_one_column(2, least=1))
 def test_a_difference_the_other_way_round_is_its_negative(pair):
@@ -475,6 +478,7 @@ def test_a_difference_the_other_way_round_is_its_negative(pair):
     assert (-back.high, -back.low, back.p) == pytest.approx((there.low, there.high, there.p), nan_ok=True)
 
 
+@pytest.mark.slow
 @settings(max_examples=100, deadline=None)
 @given(of_one_column(2, least=3), st.permutations(range(5)))
 def test_the_order_of_the_seeds_does_not_matter(pair, order):
@@ -486,6 +490,7 @@ def test_the_order_of_the_seeds_does_not_matter(pair, order):
     assert (there.low, there.high, there.p) == pytest.approx((again.low, again.high, again.p), nan_ok=True)
 
 
+@pytest.mark.slow
 @settings(max_examples=100, deadline=None)
 @given(of_one_column(4, least=2), st.sampled_from([0.0, 3.0]))
 def test_a_sum_over_samples_is_complete(four, line):
@@ -494,6 +499,7 @@ def test_a_sum_over_samples_is_complete(four, line):
     assert math.isnan(found.p) == bool(found.reason)
 
 
+@pytest.mark.slow
 @settings(max_examples=100, deadline=None)
 @given(of_one_column(2, least=2))
 def test_the_interval_of_a_difference_does_not_depend_on_the_line(pair):
@@ -502,6 +508,7 @@ def test_the_interval_of_a_difference_does_not_depend_on_the_line(pair):
     assert (plain.estimate, plain.low, plain.high) == (shifted.estimate, shifted.low, shifted.high)
 
 
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None)
 @given(st.lists(samples(ACCURACY, 3), min_size=1, max_size=5), st.booleans())
 def test_the_best_mean_may_always_be_the_best(found, is_higher_better):
@@ -523,6 +530,7 @@ def test_the_seeds_that_are_needed_are_those_of_the_usual_formula_where_the_spre
     assert expected - 1 <= n <= expected + 4 and power >= 0.8  # few seeds have few degrees of freedom
 
 
+@pytest.mark.slow
 def test_more_seeds_are_needed_for_a_smaller_effect_and_a_stricter_level():
     few = seeds_needed([(1.0, gaussian(0, 50, 30)), (-1.0, gaussian(1, 60, 30))])[0]
     more = seeds_needed([(1.0, gaussian(0, 50, 30)), (-1.0, gaussian(1, 54, 30))])[0]
@@ -548,6 +556,7 @@ def test_power_is_that_of_students_t_where_the_spread_is_known(gap, n):
     assert abs(found - expected) < 3 * math.sqrt(max(0.02, expected * (1 - expected)) / 400) + 0.02
 
 
+@pytest.mark.slow
 def test_seeds_that_split_need_as_many_seeds_as_the_exact_test_does():
     solves, fails = accuracies(*[99.0] * 30), accuracies(*[20.0, 21.0, 22.0] * 10)
     assert seeds_needed([(1.0, solves), (-1.0, fails)])[0] == 3

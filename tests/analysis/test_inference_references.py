@@ -114,6 +114,7 @@ def boschloo(solved: int, n: int, others: int, other_n: int) -> float:
     return min(1.0, 2 * float(total.max()))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("n, other_n", UNEQUAL)
 def test_the_exact_test_of_unequal_numbers_of_seeds_is_boschloos(n, other_n):
     """Of every table of few seeds, and of those of many whose second count is at an end or in the middle."""
@@ -145,6 +146,7 @@ def counts_p(first: Sample, second: Sample) -> float:
     return p
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("n, other_n", [(3, 10), (5, 4)])
 def test_a_difference_tests_the_counts_of_its_own_samples(n, other_n):
     """Shares are compared, not counts: of 3 against 10 seeds the smaller count may be the larger share."""
@@ -286,6 +288,7 @@ def marked(samples: dict[str, Sample], columns: int) -> list[str]:
     return sorted(found, key=lambda name: -samples[name].mean)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("columns", [1, 2, 7])
 @pytest.mark.parametrize("count", [2, 3, 8])
 def test_marks_share_the_level_between_rivals_and_columns(columns, count):

@@ -205,6 +205,7 @@ def test_a_protocol_is_named_by_the_nearest_preset_and_what_is_changed(language_
     assert language_protocol_id(bfloat16.job) != language_protocol_id(run.job)
 
 
+@pytest.mark.slow
 def test_published_rows_are_shown_for_the_papers_protocol_alone(language_run, language_table):
     ours = language_run("G-cg-q-12o", [3.25, 2.95], **PAPER)
     table = language_table([ours])

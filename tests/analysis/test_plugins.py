@@ -35,6 +35,7 @@ def store(tmp_path, install_example, language_run) -> Store:
     return store
 
 
+@pytest.mark.slow
 def test_labels_of_other_families_are_rows_after_those_of_the_grammar(store):
     results = Selection(tasks=["compression", TASK], results=store.root).select()
     assert results.labels == ["S", "lin:elu", "lin:relu-g"] and [run.row for run in results.runs(LANGUAGE)] == [
@@ -46,6 +47,7 @@ def test_labels_of_other_families_are_rows_after_those_of_the_grammar(store):
     assert all(row[1].startswith("55.0 ±") for row in rows if row[0] != "  published")
 
 
+@pytest.mark.slow
 def test_tasks_of_packages_have_columns_and_are_not_in_the_average(store):
     headings, rows = result_table(Selection(tasks=TASKS, results=store.root).select()).text_rows()
     assert headings[7] == "MAD avg" and len(headings) == 1 + 7 + 1 + 2
@@ -54,6 +56,7 @@ def test_tasks_of_packages_have_columns_and_are_not_in_the_average(store):
     assert usual[1:8] == headings[1:8]
 
 
+@pytest.mark.slow
 def test_a_setting_of_one_family_leaves_out_labels_of_others(store):
     overrides = ["model.mix_rank=4"]
     (job,) = MAD.jobs(["R-12!"], MAD.Profile.load("evening", overrides), tasks=["compression"])
@@ -65,6 +68,7 @@ def test_a_setting_of_one_family_leaves_out_labels_of_others(store):
     assert named.labels == ["S", "R-12!"], "the runs of S are the same with and without it"
 
 
+@pytest.mark.slow
 def test_a_grid_compares_the_mean_over_its_tasks_and_the_average_of_the_six_apart(install_example, grid_results):
     install_example("task")
 

@@ -36,6 +36,7 @@ def true_places(means: dict[str, float]) -> dict[str, tuple[int, int]]:
     }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seeds", [3, 5])
 @pytest.mark.parametrize(
     "means",

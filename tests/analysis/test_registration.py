@@ -142,6 +142,7 @@ def with_published(monkeypatch, forget, label: str, name: str, value: float):
         monkeypatch.setattr(module, "published_scores", lambda: changed)
 
 
+@pytest.mark.slow
 def test_what_is_wholly_stored_and_unchanged_is_judged_as_registered(judged):
     said, verdicts = judged()
     assert (
@@ -184,6 +185,7 @@ CHANGES = {
 """By name of the value: what changes it."""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", CHANGES)
 def test_a_value_that_decides_is_named_when_it_is_another_than_was_registered(name, loaded, monkeypatch, forget):
     assert changed_values(*loaded) == []
@@ -191,6 +193,7 @@ def test_a_value_that_decides_is_named_when_it_is_another_than_was_registered(na
     assert any(change.startswith(f"{name} ") for change in changed_values(*loaded))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["level", "noise.compression.low", "published.R-12o!.mad_average"])
 def test_a_value_that_changed_makes_verdicts_provisional(name, judged, monkeypatch, forget):
     CHANGES[name](monkeypatch, forget)
@@ -200,6 +203,7 @@ def test_a_value_that_changed_makes_verdicts_provisional(name, judged, monkeypat
     assert verdicts and all(verdict.endswith(" (provisional)") for verdict in verdicts)
 
 
+@pytest.mark.slow
 def test_a_published_file_that_was_edited_is_noticed(judged, monkeypatch, forget, tmp_path):
     folder = tmp_path / "published"
     folder.mkdir()
@@ -217,6 +221,7 @@ def test_a_published_file_that_was_edited_is_noticed(judged, monkeypatch, forget
     assert verdicts == ["supported (provisional)"]
 
 
+@pytest.mark.slow
 def test_a_noise_model_that_was_edited_or_left_out_is_noticed(judged, monkeypatch, tmp_path):
     file = noise_model.FOLDER / "quick.yaml"
     cached = (noise_models, noise_model._shipped_by_protocol)
@@ -299,6 +304,7 @@ def test_chance_is_the_mean_over_the_settings_of_a_task(tmp_path):
     assert deciding_values([], made)["chance"] == {"compression": pytest.approx(expected)}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("count", "more"), [(5, ""), (6, "; and 1 more")])
 def test_five_values_that_changed_are_listed_and_the_others_counted(count, more, judged, monkeypatch):
     named = [f"value_{i} 0, now 1" for i in range(count)]
@@ -341,6 +347,7 @@ def test_runs_that_would_be_others_now_are_refused(path, tmp_path):
             load_registration(file, tmp_path / "results")
 
 
+@pytest.mark.slow
 def test_of_every_claim_and_quantity_the_line_and_the_published_numbers_are_registered(tmp_path):
     everything = [label for claim in CLAIMS for label in claim.labels(range(len(claim.pairs)))]
     (tmp_path / "all.yaml").write_text(f"labels: {json.dumps(sorted(set(everything)))}\nseeds: 0\n")
@@ -356,6 +363,7 @@ def test_of_every_claim_and_quantity_the_line_and_the_published_numbers_are_regi
     json.dumps(deciding_values(found.claims, made), allow_nan=False)
 
 
+@pytest.mark.slow
 def test_a_claim_that_is_worded_otherwise_now_is_named_and_judged_as_registered(judged, monkeypatch):
     changed = [replace(claim, expects="no gain", title="Other") if claim.name == "lag" else claim for claim in CLAIMS]
     monkeypatch.setattr(registration, "load_claims", lambda source: tuple(changed))
@@ -413,6 +421,7 @@ def test_a_change_of_any_module_that_decides_is_noticed(name, loaded, monkeypatc
     assert analysis_hash(made) != found.analysis
 
 
+@pytest.mark.slow
 def test_a_change_of_the_code_is_said_and_changes_no_verdict(judged, monkeypatch, tmp_path):
     code = copied(claims, monkeypatch, tmp_path)
     assert SENTENCE not in judged()[0]
@@ -449,6 +458,7 @@ def stored(filled, tmp_path):
     return store, job
 
 
+@pytest.mark.slow
 def test_a_run_that_is_deleted_after_the_verdict_makes_it_provisional(stored, judged_again):
     store, job = stored
     assert judged_again()[1] == ["supported"]
@@ -461,6 +471,7 @@ def test_a_run_that_is_deleted_after_the_verdict_makes_it_provisional(stored, ju
     assert all(verdict.endswith("(provisional)") for verdict in verdicts)
 
 
+@pytest.mark.slow
 def test_a_failed_run_is_not_stored(stored, judged_again):
     store, job = stored
     for file in (store.root / "runs" / job.id).iterdir():
@@ -473,6 +484,7 @@ def test_a_failed_run_is_not_stored(stored, judged_again):
     assert all(verdict.endswith("(provisional)") for verdict in verdicts)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["job.json", "record.json", "curve.csv"])
 def test_a_damaged_run_is_not_stored(name, stored, judged_again):
     store, job = stored
@@ -484,6 +496,7 @@ def test_a_damaged_run_is_not_stored(name, stored, judged_again):
     assert all(verdict.endswith("(provisional)") for verdict in verdicts)
 
 
+@pytest.mark.slow
 def test_a_diverged_run_is_a_result(stored, judged_again):
     store, job = stored
     with store.claim(job):
@@ -493,6 +506,7 @@ def test_a_diverged_run_is_a_result(stored, judged_again):
     assert "not stored" not in said and all("provisional" not in verdict for verdict in verdicts)
 
 
+@pytest.mark.slow
 def test_a_run_that_was_stopped_is_not_stored(path, tmp_path):
     _, made, file = register(path, tmp_path / "results")
     store = Store.open(tmp_path / "results")
@@ -505,6 +519,7 @@ def test_a_run_that_was_stopped_is_not_stored(path, tmp_path):
     assert math.isnan(rows[0].p) and rows[0].missing
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("seconds", "is_early"), [(-1, True), (0, False), (0.9, False)])
 def test_a_run_is_from_before_a_registration_when_it_was_stored_in_an_earlier_second(
     seconds, is_early, stored, filled, judged_again
@@ -516,6 +531,7 @@ def test_a_run_is_from_before_a_registration_when_it_was_stored_in_an_earlier_se
     assert ("1 of 72 runs were stored before the registration: R-12!; seeds 1." in judged_again()[0]) is is_early
 
 
+@pytest.mark.slow
 def test_seeds_that_were_not_registered_change_nothing(stored, judged_again):
     store, job = stored
     before = judged_again()
@@ -525,6 +541,7 @@ def test_seeds_that_were_not_registered_change_nothing(stored, judged_again):
     assert judged_again() == before
 
 
+@pytest.mark.slow
 def test_reading_a_registration_writes_nothing(stored, judged_again):
     store, _ = stored
     files = sorted(path for path in (store.root / "runs").rglob("*") if path.is_file())
@@ -535,6 +552,7 @@ def test_reading_a_registration_writes_nothing(stored, judged_again):
     assert [(path, file_digest(path), path.stat().st_mtime_ns) for path in files] == before
 
 
+@pytest.mark.slow
 def test_registered_claims_are_one_family_of_tests(tmp_path):
     labels = [*LABELS, "R-cg-q", "R-cg-q-12o", "G-cg-q", "G-cg-q-12o"]
     text = f"labels: [{', '.join(labels)}]\ntasks: [{', '.join(MAD_TASKS)}]\nseeds: 0-2\nclaims: [lag, mixing]\n"
@@ -638,6 +656,7 @@ def test_a_claim_on_steps_that_the_preset_does_not_give_cannot_be_registered(pat
         register(path, tmp_path / "results")
 
 
+@pytest.mark.slow
 def test_results_of_an_experiment_have_the_columns_that_are_foretold(grid_results):
     made = grid_results(("S", "R"), tasks=[*MAD_TASKS])
     assert set(scores.columns_of(made.experiment)) == set(made.scores.column)

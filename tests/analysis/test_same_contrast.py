@@ -37,6 +37,7 @@ def results(request, grid_results) -> Results:
     )
 
 
+@pytest.mark.slow
 def test_a_contrast_has_one_estimate_one_interval_and_one_p(results):
     scores = results.scores
     compared = {row.quantity: row.difference for row in comparison_table(PAIR[1], [PAIR[0]], scores).rows}
@@ -54,6 +55,7 @@ def test_a_contrast_has_one_estimate_one_interval_and_one_p(results):
     assert conv.p == pytest.approx(compared[MAD_AVERAGE].p, nan_ok=True)
 
 
+@pytest.mark.slow
 def test_records_of_every_verb_have_the_same_numbers(results):
     names = ("estimate", "low", "high", "p")
     compared = {
@@ -69,6 +71,7 @@ def test_records_of_every_verb_have_the_same_numbers(results):
         assert [swept[quantity][key] for key in keys] == numbers
 
 
+@pytest.mark.slow
 def test_a_claim_with_a_line_has_the_same_interval_and_its_own_p(grid_results):
     pair = ("R-12o!", "R-12!")
     made = grid_results(

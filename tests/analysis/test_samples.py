@@ -61,6 +61,7 @@ def first_row(scores: pd.DataFrame) -> list[str]:
     return comparison_table("R-cg-q", ["R-g-q-12o"], scores).lines[1]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("digits", [0, 2, 3, 6])
 def test_the_digits_that_a_table_prints_decide_nothing(digits, printed):
     scores = pd.concat([scored(STEADY, MAD_TASKS), lost(STEADY_LOSSES)], ignore_index=True)

@@ -225,6 +225,7 @@ def test_the_first_seed_chooses_the_rate_of_the_others_and_is_not_reported():
     }
 
 
+@pytest.mark.slow
 def test_a_single_seed_and_a_single_rate_and_the_published_fidelity_are_as_before():
     assert values_of([trained(0, 0.1, 0.4, 0.9), trained(0, 0.2, 0.5, 0.1)]) == {0: 10.0}
     assert values_of([trained(seed, 0.1, 0.4, 0.9) for seed in (0, 1)]) == {0: 90.0, 1: 90.0}
@@ -238,6 +239,7 @@ def test_no_seed_counts_before_the_choosing_one_is_whole():
     assert np.isnan(list(values_of(runs).values())).all()
 
 
+@pytest.mark.slow
 def test_a_label_that_scatters_gains_nothing_from_several_rates():
     rng = np.random.default_rng(0)
     gaps = {"held": [], "own": []}
@@ -293,6 +295,7 @@ def test_the_published_table_has_the_papers_33_labels_and_its_averages():
             assert published[row["label"]][MAD_AVERAGE] == pytest.approx(mean, abs=0.02)
 
 
+@pytest.mark.slow
 def test_other_tasks_are_columns_of_their_own_and_not_in_the_average(install_example):
     install_example("task")
     rows = [{"column": task, "accuracy": 0.5} for task in MAD_TASKS]

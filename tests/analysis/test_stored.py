@@ -96,6 +96,7 @@ def test_without_tasks_a_suite_that_is_not_stored_is_left_out(fill, fill_languag
     assert selected()[0].has(MAD)
 
 
+@pytest.mark.slow
 def test_what_is_not_stored_is_answered_with_what_is(fill, selected):
     fill("S", "R-c", overrides=["training.epochs=7"])
     with pytest.raises(StoreError) as refused:
@@ -109,6 +110,7 @@ def test_what_is_not_stored_is_answered_with_what_is(fill, selected):
         selected()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "fills, expected",
     [
@@ -146,6 +148,7 @@ def test_each_command_of_the_list_shows_the_labels_it_names_at_all_their_rates(s
     assert sorted(shown) == sorted(expected)
 
 
+@pytest.mark.slow
 def test_where_no_profile_is_named_the_only_one_stored_is_shown(fill, selected):
     fill("S", "R-c", profile="quick")
     results, warnings = selected(tasks=["compression"])
@@ -215,6 +218,7 @@ def test_other_ways_to_have_nothing_to_show(store, selected, fill_language):
         Selection(labels=["R"], tasks=[TASK], results=store.root).select("nothing of the sort")
 
 
+@pytest.mark.slow
 def test_runs_in_two_precisions_have_to_be_chosen_from(fill, selected):
     auto = ["precision=auto"]
     fill("S", precision="float32", overrides=auto)

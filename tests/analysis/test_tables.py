@@ -114,6 +114,7 @@ def test_a_cell_of_steps_says_how_many_seeds_get_there_and_has_their_mean():
     assert always.text(column("steps_to_2.5"), 2).startswith("350 ±")
 
 
+@pytest.mark.slow
 @given(st.lists(st.floats(0, 100), max_size=7), st.integers(0, 3), st.integers(0, 2))
 def test_the_numbers_of_a_cell_are_complete_and_within_the_limits(values, diverged, lacking):
     made = cell(

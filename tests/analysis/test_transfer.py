@@ -32,6 +32,7 @@ def both(shared_grid_results):
     )
 
 
+@pytest.mark.slow
 def test_the_order_is_spearmans_and_every_pair_is_counted_by_its_own_difference(both):
     (row,) = transfer(*both)
     here, there = (results.scores.groupby("label", sort=False).value.mean() for results in both)
@@ -44,6 +45,7 @@ def test_the_order_is_spearmans_and_every_pair_is_counted_by_its_own_difference(
         assert pair.there == pytest.approx(there[pair.label] - there[pair.other])
 
 
+@pytest.mark.slow
 def test_pairs_that_differ_here_hold_or_are_turned(both):
     (row,) = transfer(*both)
     assert {(pair.label, pair.other) for pair in row.turned} == {("S-p", "S"), ("S-c", "S")}

@@ -58,6 +58,7 @@ def run_here(groups, store, training, on_event=lambda event: None, **_) -> None:
                     on_event({"event": "finished", "job": job})
 
 
+@pytest.mark.slow
 def test_runs_trained_again_in_another_process_are_equal_to_the_last_bit(trained, capsys):
     """Also those that shared a step, which are trained together again."""
     assert max(len(group) for group in draw(trained, 1, 0)) == 1
@@ -69,6 +70,7 @@ def test_runs_trained_again_in_another_process_are_equal_to_the_last_bit(trained
     ]
 
 
+@pytest.mark.slow
 def test_another_number_is_named_and_what_is_kept_is_not_trained_again(trained, tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(again_module, "run_jobs", run_here)
     again = Store.open(tmp_path / "again")
@@ -83,6 +85,7 @@ def test_another_number_is_named_and_what_is_kept_is_not_trained_again(trained, 
     assert "[8/8]" in shown.err and "[1/8]" not in shown.err
 
 
+@pytest.mark.slow
 def test_an_archive_is_read_as_a_folder_is(trained, tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(again_module, "run_jobs", run_here)
     (job,) = [

@@ -31,6 +31,7 @@ def _plain_process(monkeypatch):
     monkeypatch.setattr(timing, "keep_freed_memory", lambda: None)
 
 
+@pytest.mark.slow
 def test_paths_of_a_label_are_timed_and_compared_with_dense():
     rows = list(mixer.measure_paths(SETUP))
     paths = {(row["label"], row["path"]) for row in rows}
@@ -48,6 +49,7 @@ def test_paths_of_a_label_are_timed_and_compared_with_dense():
     assert {row["speed"] for row in rows if row["path"] == "chunked"} == {1.0}
 
 
+@pytest.mark.slow
 def test_a_path_that_computes_something_else_has_no_time(monkeypatch):
     make = mixer.make
 
@@ -66,6 +68,7 @@ def test_a_path_that_computes_something_else_has_no_time(monkeypatch):
     assert "R-cg-q-12o 2x16x16 chunked (wrong: relative error" in table.below
 
 
+@pytest.mark.slow
 def test_wrong_gradients_alone_are_noticed(monkeypatch):
     make = mixer.make
 
@@ -96,6 +99,7 @@ def test_in_16_bits_a_path_may_err_twice_as_much_as_the_dense_one_and_no_more(mo
         mixer.check_path("R", shape, half, "chunked")
 
 
+@pytest.mark.slow
 def test_the_path_that_is_timed_is_the_one_that_is_checked(monkeypatch):
     seen = []
     monkeypatch.setattr(mixer, "error_of", lambda label, shape, setup, path, n_head=2: seen.append(path) or 0.0)
@@ -139,6 +143,7 @@ def test_a_label_too_long_for_its_budget_is_a_row_with_the_reason():
     assert "step_ms" not in row and row["error"]
 
 
+@pytest.mark.slow
 def test_table5_has_softmax_both_ways_and_the_labels():
     rows = list(language.measure_table5(dataclasses.replace(SETUP, d_model=24)))
     names = ["S flash", "S", "R-cg-q-12o", "S naive", *language.PLAIN_LABELS]
@@ -165,6 +170,7 @@ def test_the_flops_of_table5_in_the_paper_s_definition_are_the_published_ones():
     assert language.flops_per_token("S", language.GPT2_SMALL, 12) / 1e6 == pytest.approx(266, abs=1)
 
 
+@pytest.mark.slow
 def test_every_row_of_the_paper_s_table5_is_there_with_its_numbers_or_with_the_reason():
     setup = dataclasses.replace(SETUP, labels=["G-cg-q-12o"], d_model=24)
     rows = {row["label"]: row for row in language.measure_table5(setup)}
@@ -178,12 +184,14 @@ def test_every_row_of_the_paper_s_table5_is_there_with_its_numbers_or_with_the_r
     assert gla["Published"] == "208.03" and gla["Train s"] == "-"
 
 
+@pytest.mark.slow
 def test_decoding_has_softmax_beside_it():
     rows = list(language.measure_decoding(dataclasses.replace(SETUP, labels=["R-cg-q-12o"])))
     assert [row["label"] for row in rows] == ["S", "R-cg-q-12o"]
     assert rows[0]["speed_over_S"] == 1 and rows[1]["tokens_per_second"] > 0
 
 
+@pytest.mark.slow
 def test_training_is_timed_on_every_task_beside_softmax():
     rows = list(training.measure_training(dataclasses.replace(SETUP, labels=["S", "R"], lengths=())))
     assert len(rows) == 14 and {row["label"] for row in rows} == {"S", "R"}
@@ -193,6 +201,7 @@ def test_training_is_timed_on_every_task_beside_softmax():
     assert of_all["R"]["hours"] == pytest.approx(hours) and of_all["R"]["jobs"] == 6
 
 
+@pytest.mark.slow
 def test_training_is_timed_on_the_tasks_of_a_length_and_says_what_is_compiled(monkeypatch):
     compiled = []
     monkeypatch.setattr(training, "step_of", lambda members, compiles: compiled.append(compiles) or step_of(members))
@@ -233,6 +242,7 @@ def test_a_folder_that_is_no_checkout_is_refused(tmp_path):
         check_checkout(tmp_path)
 
 
+@pytest.mark.slow
 def test_every_part_is_drawn():
     rows = [
         {"label": "S", "length": n, "shape": f"1x{n}x8", "path": "dense", "step_ms": float(n), "heading": "Compr."}
@@ -244,6 +254,7 @@ def test_every_part_is_drawn():
         assert draw(part, [{"label": "S", "length": 8, "error": "out of memory"}], "here") is None
 
 
+@pytest.mark.slow
 def test_the_verb_writes_tables_figures_and_a_page(tmp_path):
     words = [
         "bench",
@@ -268,6 +279,7 @@ def test_the_verb_writes_tables_figures_and_a_page(tmp_path):
     assert "| R | 8 |" in (tmp_path / "README.md").read_text()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("words", "message"),
     [
@@ -317,6 +329,7 @@ def test_targets_read_the_rows_they_are_about():
     assert any(line.endswith("| 2 |") for line in targets.lines({"mixers": [core]}, "gpu"))
 
 
+@pytest.mark.slow
 def test_what_was_measured_before_an_interrupt_is_shown_and_written(tmp_path, monkeypatch):
     measure = mixer.MIXERS.measure
 

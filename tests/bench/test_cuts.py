@@ -28,6 +28,7 @@ def setup():
     return Setup(["R-12o!"], "cpu", "float32", Limits(1), "full")
 
 
+@pytest.mark.slow
 @needs_interpreter
 def test_a_kernel_is_timed_in_its_usual_cut_and_the_others(setup):
     before = dict(lag.CUTS)
@@ -38,6 +39,7 @@ def test_a_kernel_is_timed_in_its_usual_cut_and_the_others(setup):
     assert lag.CUTS == before
 
 
+@pytest.mark.slow
 @needs_interpreter
 def test_a_cut_that_computes_something_else_has_the_reason_and_no_time(setup, monkeypatch):
     def check(*_):

@@ -61,6 +61,7 @@ def finding_of(gain: float, spread: float, name: str = "mixing"):
     return row, samples_of(scores)
 
 
+@pytest.mark.slow
 def test_a_reason_says_on_which_side_of_the_line_the_interval_is():
     far, _ = finding_of(20.0, 0.5)
     assert far.verdict == "supported" and evidence.reason(far) == far.reason

@@ -21,6 +21,7 @@ LEAST_COVERED = 0.93
 MOST_FALSE = 0.05
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", bench.KINDS)
 def test_a_store_has_the_means_that_are_said_to_be_true(kind):
     truth = bench.truth(kind)
@@ -35,6 +36,7 @@ def test_a_store_has_the_means_that_are_said_to_be_true(kind):
     assert len(far) == 8 * len(bench.LABELS) and np.mean(np.array(far) > 2) < 0.1 and max(far) < 5
 
 
+@pytest.mark.slow
 def test_where_no_run_diverged_the_true_mean_is_of_those_that_do_not():
     every, trained = bench.truth("diverging 0.2"), bench.truth("diverging 0.2", with_diverged=False)
     case = (bench.LABELS[0], MAD_TASKS[0])
@@ -51,6 +53,7 @@ def test_settings_share_their_seeds_noise():
     assert spreads == pytest.approx([4 / 2, 4 * (0.5 + 0.5 / 4) ** 0.5], rel=0.05)
 
 
+@pytest.mark.slow
 def test_a_verdict_is_false_where_the_true_gain_is_on_the_line_or_on_the_other_side_of_it():
     truth = bench.truth("Gaussian")
     found = {
@@ -71,6 +74,7 @@ def test_a_verdict_is_false_where_the_true_gain_is_on_the_line_or_on_the_other_s
     assert not bench.is_false(supported["conv"], gained) and bench.is_false(contradicted["conv"], gained)
 
 
+@pytest.mark.slow
 def test_the_table_has_a_row_a_kind_and_number_of_seeds(capsys):
     bench.main(["--stores", "1", "--seeds", "2", "3", "--kinds", "Gaussian"])
     heading, rule, *rows = capsys.readouterr().out.splitlines()

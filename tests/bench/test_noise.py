@@ -18,12 +18,14 @@ def fitted(spread: float, share: float = 0.0, labels: int = 12, seeds: int = 10)
     return noise.fit(cells, 10.0, 100.0, 0.1)
 
 
+@pytest.mark.slow
 def test_a_fit_finds_a_larger_spread_and_more_surprises_where_there_are():
     calm, loud, jumping = fitted(0.5), fitted(5.0), fitted(0.5, 0.2)
     assert calm["middle"] < loud["middle"] / 3
     assert calm["surprises"] < jumping["surprises"] and calm["lent"] > 2
 
 
+@pytest.mark.slow
 def test_labels_of_three_seeds_are_enough_for_a_fit():
     calm, loud = fitted(0.5, seeds=3), fitted(5.0, seeds=3)
     assert fitted(5.0, seeds=3) == loud
@@ -37,6 +39,7 @@ def test_a_file_holds_what_was_fitted(tmp_path):
     assert NoiseModel.load(path).columns == model.columns
 
 
+@pytest.mark.slow
 def test_tables_of_one_label_have_no_difference_and_tight_cells_hold_their_mean():
     rng = np.random.default_rng(0)
     cells = {task: rng.normal(60, 1, 30) for task in TASKS}

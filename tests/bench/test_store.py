@@ -13,6 +13,7 @@ from madbench.bench import store as bench
 from madbench.store.runs import Store
 
 
+@pytest.mark.slow
 def test_the_runs_are_those_of_the_model(tmp_path):
     assert bench.write_store(tmp_path, 60) == 60
     store = Store.open(tmp_path)
@@ -22,6 +23,7 @@ def test_the_runs_are_those_of_the_model(tmp_path):
     assert store.problems == []
 
 
+@pytest.mark.slow
 def test_a_store_resumes_where_it_was_left(tmp_path):
     bench.write_store(tmp_path, 50)
     first = {path: path.stat().st_ino for path in tmp_path.glob("runs/*/*")}
@@ -29,6 +31,7 @@ def test_a_store_resumes_where_it_was_left(tmp_path):
     assert first.items() <= {path: path.stat().st_ino for path in tmp_path.glob("runs/*/*")}.items()
 
 
+@pytest.mark.slow
 def test_jobs_are_distinct_all_labels_of_a_seed_before_the_next_and_few_are_language_models(monkeypatch):
     monkeypatch.setattr(bench, "LABELS", ("S", "R", "R-c"))
     jobs = list(bench.synthetic_jobs(1500))
@@ -52,6 +55,7 @@ def test_a_label_is_better_by_the_effects_of_its_letters(monkeypatch):
     assert mean("R-12!") - mean("R-12o!") == pytest.approx(expected, abs=4 * bench.SEED_NOISE)
 
 
+@pytest.mark.slow
 def test_a_process_is_timed_and_one_that_fails_is_an_error(tmp_path):
     bench.write_store(tmp_path / "store", 20)
     (tmp_path / "empty").mkdir()

@@ -14,6 +14,7 @@ def filled(main, fill, store):
     return main
 
 
+@pytest.mark.slow
 def test_a_whole_store_goes_into_a_file_and_comes_back_by_the_short_word(filled, store):
     packed = filled("archive")
     assert packed.code == 0
@@ -26,6 +27,7 @@ def test_a_whole_store_goes_into_a_file_and_comes_back_by_the_short_word(filled,
     assert again.stdout == "theirs: 0 runs of results.tar.xz added\n8 stored before with the same numbers\n"
 
 
+@pytest.mark.slow
 def test_labels_and_options_choose_what_table_would_show(filled, tiny):
     filled("archive", "S", "-p", tiny, "-t", "compression", "--output", "s.tar.xz")
     filled("import", "s.tar.xz", "--results", "theirs")
@@ -36,6 +38,7 @@ def test_labels_and_options_choose_what_table_would_show(filled, tiny):
     assert table.stdout.replace("results", "") == theirs.stdout.replace("theirs", "")
 
 
+@pytest.mark.slow
 def test_a_failed_run_stays_out_and_a_store_without_results_is_named(main, fill, store):
     fill("S")
     for job in store.jobs().values():

@@ -26,6 +26,7 @@ def effects(invoke, tiny):
     return call
 
 
+@pytest.mark.slow
 def test_all_stored_labels_of_a_protocol_count_unless_some_are_named(fill, effects):
     for label, accuracy in (("S", 0.1), ("S-c", 0.5), ("R", 0.2), ("R-c", 0.4)):
         fill(label, accuracy, (0, 1))
@@ -39,6 +40,7 @@ def test_all_stored_labels_of_a_protocol_count_unless_some_are_named(fill, effec
     assert named == {("conv: c vs. none", task): 40.0 for task in TWO}
 
 
+@pytest.mark.slow
 def test_language_models_are_a_column_unless_tasks_are_named(fill, fill_language, effects, invoke, tiny):
     for label, accuracy in (("S", 0.1), ("S-c", 0.5)):
         fill(label, accuracy)
@@ -60,6 +62,7 @@ def test_language_models_alone_need_no_runs_of_mad_tasks(fill_language, invoke):
     assert not output.exception and "(−0.250)" in output.stdout
 
 
+@pytest.mark.slow
 def test_a_language_protocol_of_several_has_to_be_chosen(fill, fill_language, invoke, refuse, tiny):
     for label, loss in (("S", 2.0), ("S-c", 1.5)):
         fill(label, 0.5)
@@ -75,6 +78,7 @@ def test_a_language_protocol_of_several_has_to_be_chosen(fill, fill_language, in
     assert "no run follows protocol 00000000" in refuse(attribute, "-p", tiny, "--protocol", "00000000")
 
 
+@pytest.mark.slow
 def test_pairs_are_rows_when_asked_for(fill, invoke, tiny):
     fill("S", 0.1)
     fill("S-c", 0.5)
@@ -89,6 +93,7 @@ def test_pairs_are_rows_when_asked_for(fill, invoke, tiny):
     assert "Trained on an abacus." in " ".join(invoke(attribute, *words, "--notes").stdout.split())
 
 
+@pytest.mark.slow
 def test_labels_that_share_nothing_are_an_error(fill, invoke, refuse, tiny):
     fill("S", 0.5)
     fill("R-c", 0.5)
@@ -99,6 +104,7 @@ def test_labels_that_share_nothing_are_an_error(fill, invoke, refuse, tiny):
     assert "differ in exactly one factor" in refuse(attribute, "S", "R-c", "--profile", tiny)
 
 
+@pytest.mark.slow
 def test_labels_and_tasks_of_installed_packages_have_contrasts_of_their_own(fill, install_example, invoke, tiny):
     install_example("plugin"), install_example("task")
     for label, accuracy in (("S", 0.1), ("S-c", 0.5), ("lin:elu", 0.2), ("lin:elu-g", 0.5)):

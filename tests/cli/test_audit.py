@@ -24,6 +24,7 @@ def audited(invoke, tiny):
     return call
 
 
+@pytest.mark.slow
 def test_every_suite_that_is_stored_is_audited_and_held_against_the_others(fill, fill_language, audited, tiny):
     for label, accuracy in LABELS.items():
         fill(label, accuracy, (0, 1))
@@ -37,6 +38,7 @@ def test_every_suite_that_is_stored_is_audited_and_held_against_the_others(fill,
     assert list(audited("-t", "language_model")) == ["loss_l5"]
 
 
+@pytest.mark.slow
 def test_labels_and_their_sets_can_be_named(fill, audited, tiny):
     for label, accuracy in LABELS.items():
         fill(label, accuracy, (0, 1))
@@ -49,6 +51,7 @@ def test_labels_without_a_whole_seed_are_an_error_and_not_an_empty_table(fill, i
     assert isinstance(invoke(audit, "S-c", "--profile", tiny).exception, StoreError)
 
 
+@pytest.mark.slow
 def test_a_narrow_terminal_has_every_column_and_the_caption_says_what_to_keep(fill, invoke, tiny):
     for label, accuracy in LABELS.items():
         fill(label, accuracy, (0, 1))
@@ -58,6 +61,7 @@ def test_a_narrow_terminal_has_every_column_and_the_caption_says_what_to_keep(fi
     assert "Worth keeping" in shown
 
 
+@pytest.mark.slow
 def test_a_profile_is_held_against_another_one(fill, invoke, tiny, tmp_path):
     other = tmp_path / "longer.yaml"
     other.write_text(Path(tiny).read_text().replace("epochs: ", "epochs: 1"))

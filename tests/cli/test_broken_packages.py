@@ -179,6 +179,7 @@ def test_a_broken_task_is_listed_with_the_reason(main, broken_task):
     assert ended.code == 0 and "compression" in ended.stdout and broken_task in ended.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("broken_task", ["an error that is none", "a file that does not fit"], indirect=True)
 def test_the_file_of_a_broken_task_is_not_sound(main, broken_task):
     ended = main("validate", "--json")
@@ -193,6 +194,7 @@ def test_a_broken_task_is_imported_once(main, install, tmp_path):
     assert (tmp_path / "imported").read_text() == "x"
 
 
+@pytest.mark.slow
 def test_sound_packages_are_listed_by_doctor_too(main, install_example):
     install_example("plugin")
     install_example("task")
@@ -242,6 +244,7 @@ def broken_package(request, install):
     return kind, reason
 
 
+@pytest.mark.slow
 def test_a_broken_suite_paper_or_module_is_listed_with_the_reason(main, broken_package):
     kind, reason = broken_package
     rows = json.loads(main("ls", f"{kind}s", "--json").stdout)
@@ -259,6 +262,7 @@ def all_broken(install):
     return {kind: f"bad_{kind}" for kind in ALL_GROUPS}
 
 
+@pytest.mark.slow
 def test_what_asks_for_no_broken_package_is_done(main, fill, all_broken, monkeypatch):
     monkeypatch.setattr(cost, "seconds_per_flop", lambda jobs, **_: {job.task: 1e-10 for job in jobs})
     fill("S", profile="evening")
@@ -267,11 +271,13 @@ def test_what_asks_for_no_broken_package_is_done(main, fill, all_broken, monkeyp
         assert ended.code == 0 and ended.stdout and "Traceback" not in ended.stderr, ended.stderr
 
 
+@pytest.mark.slow
 def test_the_overview_marks_broken_packages_of_every_kind(main, all_broken):
     shown = " ".join(main("ls").stdout.split())
     assert all(f"{name} (broken)" in shown for name in all_broken.values())
 
 
+@pytest.mark.slow
 def test_doctor_names_broken_packages_of_every_kind_and_still_finds_the_machine_fit(main, all_broken):
     ended = main("doctor", "--json")
     assert ended.code == 0
@@ -300,6 +306,7 @@ def test_what_a_broken_package_was_asked_for_says_why_it_cannot(main, install, n
         assert reason in ended.stderr, (words, ended.stderr)
 
 
+@pytest.mark.slow
 def test_help_does_not_load_packages(install, tmp_path):
     install({"bad_one.py": "open('loaded', 'w')\nraise SystemExit(3)"}, "madbench.families", "bad = bad_one:FAMILY")
     install({"bad_two.py": "open('loaded', 'w')\nx ="}, "madbench.tasks", "bad = bad_two:Task", name="worse")
@@ -315,6 +322,7 @@ def test_help_does_not_load_packages(install, tmp_path):
     assert not (tmp_path / "loaded").exists()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("points", "label", "reason"),
     [
@@ -350,6 +358,7 @@ def test_a_task_whose_name_is_taken_or_cannot_be_written_is_refused(main, instal
     assert reason in problem
 
 
+@pytest.mark.slow
 def test_a_damaged_list_of_entry_points_hides_no_other_package(main, install, install_example):
     install_example("plugin")
     install({}, "madbench.families", "this line has no sign of equality")
@@ -357,6 +366,7 @@ def test_a_damaged_list_of_entry_points_hides_no_other_package(main, install, in
     assert main("explain", "S").code == 0
 
 
+@pytest.mark.slow
 def test_stored_runs_of_a_broken_package_are_left_out_and_hide_no_others(main, fill, store, install, monkeypatch):
     monkeypatch.setattr("madbench.report.page.figure_names", lambda chosen: [])
     fill("S", profile="evening")

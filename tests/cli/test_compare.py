@@ -35,6 +35,7 @@ def differences(cells):
     return {(cell["label"], cell["quantity"]): round(cell["estimate"], 6) for cell in cells}
 
 
+@pytest.mark.slow
 def test_the_first_label_is_compared_with_each_of_the_others(fill, shown):
     values = {"S": (0.5, 0.51, 0.53), "R": (0.6, 0.62, 0.61), "R-c": (0.59, 0.62, 0.63)}
     for label, accuracies in values.items():
@@ -73,6 +74,7 @@ def test_seeds_that_solve_the_task_are_counted_and_diverged_ones_count_at_chance
     assert 0 < cell["low"] < cell["estimate"] < cell["high"] <= 100
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "accuracies, accuracy, reason",
     [
@@ -89,6 +91,7 @@ def test_what_is_not_tested_says_why(fill, shown, accuracies, accuracy, reason):
     assert (cell["verdict"], cell["reason"], cell["p"], cell["p_holm"]) == (reason, reason, None, None)
 
 
+@pytest.mark.slow
 def test_labels_and_tasks_of_installed_packages_are_compared_like_any(fill, install_example, shown):
     install_example("plugin"), install_example("task")
     fill("S", 0.5, tasks=("compression", "prefix_sum"))
@@ -97,6 +100,7 @@ def test_labels_and_tasks_of_installed_packages_are_compared_like_any(fill, inst
     assert differences(shown("S", "lin:elu", "-t", "compression,prefix_sum")) == expected
 
 
+@pytest.mark.slow
 def test_the_learning_rate_is_chosen_before_labels_are_compared(fill, store, refuse, tiny, shown):
     fill("S", 0.5)
     for job in MAD.jobs(["R"], MAD.Profile.load(tiny, ["learning_rates=[1e-3,2e-3]"]), tasks=["compression"]):
@@ -111,6 +115,7 @@ def test_the_learning_rate_is_chosen_before_labels_are_compared(fill, store, ref
     assert differences(both) == {("R", "compression"): -20.0}
 
 
+@pytest.mark.slow
 def test_protocols_are_never_mixed(fill, shown):
     for label, accuracy in (("S", 0.5), ("R", 0.6)):
         fill(label, accuracy)
@@ -128,6 +133,7 @@ def test_protocols_are_never_mixed(fill, shown):
         assert {cell["verdict"] for cell in cells} == {"single seed"}
 
 
+@pytest.mark.slow
 def test_language_models_of_the_labels_join_unless_tasks_are_named(fill, fill_language, shown):
     for label, accuracy in (("S", 0.5), ("R", 0.6)):
         fill(label, accuracy, (0, 1), tasks=["compression"])
@@ -154,6 +160,7 @@ def test_language_models_alone_need_no_runs_of_mad_tasks(fill_language, invoke, 
     assert "R shares no protocol with G" in refuse(compare, "R", "G", "-t", "language_model")
 
 
+@pytest.mark.slow
 def test_a_protocol_of_several_has_to_be_chosen(fill, fill_language, invoke, refuse, tiny, shown):
     for label, loss in (("S", 2.0), ("R", 2.2)):
         fill(label, 0.5, tasks=["compression"])
@@ -171,6 +178,7 @@ def test_a_protocol_of_several_has_to_be_chosen(fill, fill_language, invoke, ref
     assert "no run follows protocol 00000000" in refuse(compare, "S", "R", "-p", tiny, "--protocol", "00000000")
 
 
+@pytest.mark.slow
 def test_a_label_without_a_shared_run_is_left_out_and_named(fill, invoke, refuse, tiny):
     fill("S", 0.5)
     fill("R", 0.6)
@@ -192,6 +200,7 @@ def test_a_failed_run_is_no_result(fill, store, shown, tiny):
     assert (cell["n"], cell["seeds"], cell["baseline_seeds"]) == (1, 1, 2)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("words", "message"),
     [
@@ -218,6 +227,7 @@ def test_what_is_not_allowed_is_said(fill, refuse, words, message):
     assert message in refuse(compare, *words)
 
 
+@pytest.mark.slow
 def test_every_format_says_the_same(fill, invoke, tiny):
     values = {"S": [0.5, 0.501, 0.502], "R-12o!": [0.625, 0.626, 0.627]}
     for label, accuracies in values.items():
@@ -236,6 +246,7 @@ def test_every_format_says_the_same(fill, invoke, tiny):
     assert all(name in content["notes"] for name in ("Trained on an abacus", "Cochran", "Holm"))
 
 
+@pytest.mark.slow
 def test_80_columns_cut_nothing(fill, fill_language, invoke, tiny):
     for label, accuracy in (("R-pcg-q", 0.5), ("G-pcg-12o!", 0.625)):
         for seed in range(3):
@@ -249,6 +260,7 @@ def test_80_columns_cut_nothing(fill, fill_language, invoke, tiny):
     assert table[-1].startswith("Val loss n=3 −0.125 [−") and table[-1].endswith("not significant")
 
 
+@pytest.mark.slow
 def test_a_margin_adds_a_verdict_of_equivalence(fill, shown, refuse, tiny):
     for label, accuracies in {"S": (0.5, 0.501, 0.502, 0.5, 0.501), "R": (0.501, 0.5, 0.502, 0.501, 0.5)}.items():
         for seed, accuracy in enumerate(accuracies):

@@ -93,6 +93,7 @@ def test_values_after_the_equals_sign_at_which_bash_ends_a_word_are_completed(co
     assert "R-cg" in complete("madbench run model.n_head = 4 R-cg")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("line", "offered"),
     [
@@ -119,6 +120,7 @@ def test_values_that_are_one_of_a_few_are_completed(complete, line, offered):
     assert offered <= set(complete(f"madbench {line}"))
 
 
+@pytest.mark.slow
 def test_rows_are_sorted_by_the_columns_of_the_table_that_is_asked_for(complete, fill, fill_language, main, tiny):
     assert complete("madbench table --sort ") == []  # there is no store
     fill(["S", "S-c"])
@@ -134,6 +136,7 @@ def test_rows_are_sorted_by_the_columns_of_the_table_that_is_asked_for(complete,
     assert complete(f"{line} --results elsewhere --sort ") == []
 
 
+@pytest.mark.slow
 def test_steps_to_a_loss_are_columns_where_losses_are_named(complete, fill_language):
     fill_language("S", [3.0, 2.0])
     line = "madbench table -t language_model"

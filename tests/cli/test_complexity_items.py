@@ -36,6 +36,7 @@ def fast(monkeypatch):
     return power
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", TABLES)
 def test_exponents_as_in_the_table_reproduce_it_and_others_do_not(name, fast):
     paper = load_paper(name)

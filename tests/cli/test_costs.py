@@ -44,6 +44,7 @@ def test_the_total_is_the_number_of_parameters_of_the_built_mixer(invoke):
     assert row["total"] == sum(parameter.numel() for parameter in mixer.parameters())
 
 
+@pytest.mark.slow
 def test_labels_of_an_installed_family_stand_beside_the_built_in_ones(invoke, refuse, install_example):
     install_example("plugin")
     text = invoke(explain, "--cost", "lin:elu-g", "S", "--terms").output

@@ -79,6 +79,7 @@ def test_the_screen_shows_every_token_role_and_target_without_colour(invoke, tas
         assert f"{letter} {position['role']}" in legend
 
 
+@pytest.mark.slow
 def test_an_installed_task_is_listed_shown_and_checked(invoke, install_example):
     install_example("task")
     assert "prefix_sum\n  Say at each position" in invoke(data).output

@@ -68,6 +68,7 @@ def test_options_that_cannot_all_hold_are_refused(words, problem, main):
     assert ended.code == 2 and ended.stderr == f"{problem}\n"
 
 
+@pytest.mark.slow
 def test_an_option_may_be_repeated_where_its_values_add_up(main):
     ended = main("run", "S", "-t", "compression", "-t", "memorization", "--dry-run", "--json")
     assert ended.code == 0 and "memorization" in ended.stdout
@@ -92,6 +93,7 @@ def test_help_is_printed_whatever_else_is_wrong(main):
     assert main("run", "S", "--seeds=", "--seeds=1", "--help").code == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("verb", ["run", "sweep", "table", "report", "findings", "ls", "lm train", "lm sample"])
 def test_a_name_too_long_for_the_file_system_is_named(verb, main):
     for option in {"--results", "--profile", "--preset", "--output"}.intersection(
@@ -102,6 +104,7 @@ def test_a_name_too_long_for_the_file_system_is_named(verb, main):
         assert "xxx" in ended.stderr or "no such results folder" in ended.stderr
 
 
+@pytest.mark.slow
 def test_a_folder_where_a_file_should_go_is_named(main, fill, tiny, monkeypatch):
     monkeypatch.setattr("madbench.report.page.figure_names", lambda chosen: [])
     fill(["S", "R"], seeds=(0, 1, 2))
@@ -117,6 +120,7 @@ def test_a_label_of_a_million_characters_prints_a_few_lines(main):
     assert ended.code == 2 and len(ended.stderr) < 3_000
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("override", "limit"),
     [

@@ -151,6 +151,7 @@ def test_every_figure_with_intervals_is_looked_at():
     assert set(SHOWN) == {name for name, one in FIGURES.items() if {"low", "high"} & set(one.columns)}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", SHOWN)
 def test_intervals_of_a_figure_are_those_of_the_samples(name, results, samples, effects):
     frame = figure_frame(name, results)
@@ -163,6 +164,7 @@ def test_intervals_of_a_figure_are_those_of_the_samples(name, results, samples, 
     assert known >= 4
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["scores", "effects", "budget"])
 def test_bars_are_as_long_as_the_intervals_or_end_at_the_edge(name, results):
     frame = figure_frame(name, results)
@@ -179,6 +181,7 @@ def test_bars_are_as_long_as_the_intervals_or_end_at_the_edge(name, results):
         assert any(math.isclose(a, c) and math.isclose(b, d) for a, b, c, d in clipped), row
 
 
+@pytest.mark.slow
 def test_the_figure_of_the_budget_has_the_intervals_of_the_average_and_of_the_loss(results, samples):
     frame = figure_frame("budget", results).set_index(["quantity", "label"])
     assert {quantity for quantity, _ in frame.index} == {MAD_AVERAGE, LOSS}
@@ -187,6 +190,7 @@ def test_the_figure_of_the_budget_has_the_intervals_of_the_average_and_of_the_lo
     assert len(samples[MAD_AVERAGE]["R-pc"].parts) == len(MAD_TASKS)
 
 
+@pytest.mark.slow
 def test_a_bar_of_a_principle_has_the_interval_of_its_sample(results, samples):
     scores = results.scores[results.scores.label.isin(["S", "R"])]
     scores = scores[scores.column.isin(MAD_TASKS)].replace({"label": {"S": "cd:exp-sum-p", "R": "cd:relu-sum-p"}})
@@ -217,6 +221,7 @@ FEW = ("S", "S-c", "S-p", "S-pc", "R", "R-c", "R-pc", "R-cg-q", "R-cg-q-12o", "G
 """Labels whose rows take less time than those of all."""
 
 
+@pytest.mark.slow
 def test_numbers_of_a_table_are_those_of_the_samples_in_json_and_csv(shown, samples):
     of_json = json.loads(shown("table", "--format", "json"))["cells"]
     of_csv = pd.read_csv(io.StringIO(shown("table", *FEW, "--format", "csv"))).to_dict("records")
@@ -235,6 +240,7 @@ def test_numbers_of_a_table_are_those_of_the_samples_in_json_and_csv(shown, samp
         assert known > fewest
 
 
+@pytest.mark.slow
 def test_numbers_of_the_language_table_are_those_of_the_samples(shown, samples):
     records = json.loads(shown("table", "-t", "language_model", "--format", "json"))["cells"]
     compared = [row for row in records if row["task"] in samples]
@@ -250,6 +256,7 @@ def rows_of(html: str) -> list[list[str]]:
     return [[" ".join(re.sub(r"<[^>]*>", "", cell).split()) for cell in row] for row in cells]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("verb", ["table", "report"])
 def test_half_widths_on_a_page_are_those_of_the_samples(verb, shown, samples, report):
     html = shown("table", *FEW, "--format", "html") if verb == "table" else report.partition('id="comparison"')[0]
@@ -268,6 +275,7 @@ def test_half_widths_on_a_page_are_those_of_the_samples(verb, shown, samples, re
     assert known > (35 if verb == "table" else 50)
 
 
+@pytest.mark.slow
 def test_numbers_of_a_comparison_are_differences_of_the_samples(shown, samples):
     words = ("compare", "R-cg-q", "R-cg-q-12o", "S-c", "R-pc")
     records = json.loads(shown(*words, "--format", "json"))["cells"]
@@ -280,6 +288,7 @@ def test_numbers_of_a_comparison_are_differences_of_the_samples(shown, samples):
             assert interval_text(expected, row["quantity"]) in text
 
 
+@pytest.mark.slow
 def test_numbers_of_effects_are_combinations_of_the_samples(shown, samples, effects, report):
     records = json.loads(shown("attribute", "--pairs", "--format", "json"))["cells"]
     text = shown("attribute", "--pairs", "--format", "markdown")
@@ -298,6 +307,7 @@ def test_numbers_of_effects_are_combinations_of_the_samples(shown, samples, effe
     assert kinds == {"effect", "pair", "interaction"}
 
 
+@pytest.mark.slow
 def test_numbers_of_findings_are_combinations_of_the_samples(shown, samples):
     from madbench.analysis.claims import CLAIMS
 

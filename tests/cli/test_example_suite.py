@@ -42,6 +42,7 @@ def stored(suite, invoke, tmp_path, monkeypatch):
     return tmp_path, small, json.loads(trained.stdout)
 
 
+@pytest.mark.slow
 def test_the_suite_is_found_with_its_tasks_columns_and_average(suite):
     from madbench.suites import suite_of_task, suites
 
@@ -50,6 +51,7 @@ def test_the_suite_is_found_with_its_tasks_columns_and_average(suite):
     assert [one.name for one in suite.columns(suite.tasks())] == ["majority", "parity", "counting_average"]
 
 
+@pytest.mark.slow
 def test_a_task_of_another_suite_is_no_part_of_the_mad_average(suite):
     from madbench.suites import suite_called
 
@@ -85,6 +87,7 @@ def test_its_runs_are_tabulated_compared_attributed_drawn_and_reported(stored, i
     assert "Counting tasks" in page and "counting_average" in page
 
 
+@pytest.mark.slow
 def test_a_broken_suite_fails_alone(install_example, invoke):
     site = install_example("suite")
     (site / "madbench_counting" / "__init__.py").write_text("raise ValueError('no such thing')\n")
@@ -94,6 +97,7 @@ def test_a_broken_suite_fails_alone(install_example, invoke):
     assert "no such thing" in broken_suites()["counting"]
 
 
+@pytest.mark.slow
 def test_what_is_missing_is_said_in_the_suites_own_terms(suite, invoke, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("madbench.analysis.figures.files.save_figure", lambda figure, stem: [])

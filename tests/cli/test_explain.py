@@ -64,6 +64,7 @@ def test_a_bad_label_is_shown_with_a_caret(refuse):
     assert "^" in refuse(explain, "R-cq-z")
 
 
+@pytest.mark.slow
 def test_an_installed_family_explains_its_own_letters(invoke, install_example):
     install_example("plugin")
     text = invoke(explain, "lin:elu", "lin:elu-g", "S").output

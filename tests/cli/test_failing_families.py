@@ -90,6 +90,7 @@ CASES = [*zip(METHODS, itertools.cycle(EXCEPTIONS)), ("traits", "nothing")]
 each = pytest.mark.parametrize(("method", "how"), CASES)
 
 
+@pytest.mark.slow
 @each
 def test_a_failing_method_stops_no_other_label(main, fail, method, how):
     fail(method, how)
@@ -100,6 +101,7 @@ def test_a_failing_method_stops_no_other_label(main, fail, method, how):
     assert {row["label"] for row in json.loads(ended.stdout)} == {"S", "R-c", "bad:elu", "bad:elu-g"}
 
 
+@pytest.mark.slow
 @each
 def test_a_table_shows_a_stored_label_or_says_why_it_is_left_out(main, fail, method, how):
     fail(method, how)
@@ -118,12 +120,9 @@ def test_a_table_shows_a_stored_label_or_says_why_it_is_left_out(main, fail, met
         assert method in named.stderr and "left out" not in named.stderr and "Traceback" not in named.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
-    ("method", "how"),
-    [
-        ("traits", "nothing"),
-        *(pytest.param(method, "a division", marks=pytest.mark.slow) for method in ("parse", "levels", "solve")),
-    ],
+    ("method", "how"), [("traits", "nothing"), *((method, "a division") for method in ("parse", "levels", "solve"))]
 )
 def test_what_is_made_of_the_other_runs_is_made(main, fail, tiny, monkeypatch, method, how):
     monkeypatch.setattr("madbench.report.page.figure_names", lambda chosen: [])
@@ -150,6 +149,7 @@ def test_a_family_that_fails_while_a_sweep_trains_fails_its_own_jobs(main, fail,
     assert done == {"S": 1, "bad:elu": 0} and "Traceback" not in ended.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("method", "how"), [case for case in CASES if case[0] in OWN])
 def test_its_own_labels_end_in_a_sentence_that_names_the_family_and_the_method(main, fail, method, how):
     fail(method, how)

@@ -25,6 +25,7 @@ def found(invoke, tiny):
     return call
 
 
+@pytest.mark.slow
 def test_without_a_store_every_claim_is_shown_with_the_command(tmp_path, monkeypatch, invoke):
     monkeypatch.chdir(tmp_path)
     shown = invoke(findings, columns=100)
@@ -35,6 +36,7 @@ def test_without_a_store_every_claim_is_shown_with_the_command(tmp_path, monkeyp
     assert "madbench run R-pc S-pc" in noted and "--seeds 0-4" in noted and "--seeds" not in text
 
 
+@pytest.mark.slow
 def test_runs_of_tasks_alone_give_verdicts_on_these_tasks(fill, found, tiny):
     for seed in range(6):
         fill("R-cg-q", 0.2 + seed / 1000, [seed])
@@ -48,6 +50,7 @@ def test_runs_of_tasks_alone_give_verdicts_on_these_tasks(fill, found, tiny):
     assert found("S", "-t", "compression")["compression", "compression"]["n"] == 0
 
 
+@pytest.mark.slow
 def test_language_models_alone_and_beside_the_tasks(fill, fill_language, found, invoke):
     for label, losses in (("R-12o!", (3.0, 3.02, 3.04)), ("R-12!", (5.0, 5.02, 5.01))):
         for seed, loss in enumerate(losses):
@@ -66,6 +69,7 @@ def test_language_models_alone_and_beside_the_tasks(fill, fill_language, found, 
     assert "--profile" in both["glu", "mad_average"]["command"]
 
 
+@pytest.mark.slow
 def test_several_language_protocols_have_to_be_told_apart(fill_language, invoke, refuse):
     fill_language("R-12o!")
     fill_language("R-12o!", setting=OTHER)
@@ -82,6 +86,7 @@ def test_a_profile_without_runs_is_a_warning_and_no_verdict(fill, invoke):
     assert "--profile full" in " ".join(shown.stdout.split())
 
 
+@pytest.mark.slow
 def test_one_claim_is_explained_in_full(fill, invoke, tiny):
     fill("R-cg-q", 0.2, range(3))
     fill("R-cg-q-12o", 0.6, range(3))

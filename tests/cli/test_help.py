@@ -38,6 +38,7 @@ def printed(program: str) -> str:
     return result.stdout
 
 
+@pytest.mark.slow
 def test_help_is_shown_without_importing_anything_heavy():
     shown = printed(
         "import sys; from madbench.cli import main\n"

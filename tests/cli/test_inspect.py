@@ -33,6 +33,7 @@ def keep(store, tiny):
     return call
 
 
+@pytest.mark.slow
 def test_a_run_is_described_on_one_page_twice_the_same(keep, invoke):
     (run,) = keep("R-cg-12o!")
     shown = invoke(inspect, "R-cg-12o!", "--no-figures").output
@@ -43,6 +44,7 @@ def test_a_run_is_described_on_one_page_twice_the_same(keep, invoke):
     assert invoke(inspect, run[:6], "--no-figures").output == shown
 
 
+@pytest.mark.slow
 def test_figures_are_written_for_what_the_model_has(keep, invoke, tmp_path):
     (run,) = keep("S", overrides=["model.n_layer=1", "model.n_head=1"])
     shown = invoke(inspect, run, "-o", "pictures").output
@@ -61,6 +63,7 @@ def test_figures_of_everything_are_twice_the_same(keep, invoke, tmp_path):
     assert set(drawn[0]) == {f"{name}.{ending}" for name in names for ending in ("png", "pdf")} and drawn[0] == drawn[1]
 
 
+@pytest.mark.slow
 def test_two_runs_are_compared_measure_by_measure(keep, invoke):
     keep("R-cg-12o!", "S")
     shown = invoke(inspect, "S", "R-cg-12o!", "--no-figures", columns=100).output
@@ -73,6 +76,7 @@ def test_two_runs_are_compared_measure_by_measure(keep, invoke):
     assert [run["label"] for run in rows] == ["S", "R-cg-12o!"] and "active" not in rows[0]
 
 
+@pytest.mark.slow
 def test_what_cannot_be_inspected_says_what_to_do(keep, fill, refuse):
     fill("R")
     assert "--keep-weights --force" in refuse(inspect, "R", "-t", "compression")
@@ -85,6 +89,7 @@ def test_what_cannot_be_inspected_says_what_to_do(keep, fill, refuse):
         assert "have no effect with --no-figures" in refuse(inspect, first, "--no-figures", *words)
 
 
+@pytest.mark.slow
 def test_a_run_is_found_by_a_suite_as_by_a_task(keep, invoke, refuse):
     (run,) = keep("S", tasks=("compression",))
     usual = invoke(inspect, run, "--no-figures").output
@@ -98,6 +103,7 @@ def test_a_run_is_found_by_a_suite_as_by_a_task(keep, invoke, refuse):
     assert "unknown task 'compresion'; did you mean 'compression'?" in refuse(inspect, "S", "-t", "compresion")
 
 
+@pytest.mark.slow
 def test_models_of_interacting_agents_are_drawn_by_their_own_verb(refuse, store):
     profile = InteractionProfile.load("quick")
     job = INTERACTIONS.jobs((), profile, tasks=["alliances"])[0]

@@ -24,6 +24,7 @@ LATE = [("module", "numpy"), ("checkout", "torch"), ("installed", "torch")]
 """Libraries that a verb imports, when every program is in the same function."""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("program", "imported"), [*((program, library) for program in PROGRAMS for library in ("typer", "rich")), *LATE]
 )

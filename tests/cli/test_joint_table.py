@@ -50,6 +50,7 @@ def shown(invoke, tiny):
 BOTH = ("-t", f"{TASK},language_model")
 
 
+@pytest.mark.slow
 def test_both_suites_are_side_by_side_each_with_its_own_marks_budget_and_n(fill_both, shown):
     fill_both("S", [0.498, 0.501, 0.504] * 5, [2.0, 2.01, 2.02])
     fill_both("R-c", [0.298, 0.301, 0.304] * 5, [1.0, 1.01, 1.02])
@@ -77,6 +78,7 @@ def test_both_suites_are_side_by_side_each_with_its_own_marks_budget_and_n(fill_
     assert caption.count("Bold: ") == 1
 
 
+@pytest.mark.slow
 def test_the_language_model_comes_along_unless_other_tasks_are_asked_for(fill_both, shown, invoke):
     fill_both("S", [0.5], [2.0])
     assert "L5" in shown(whole=True).stdout and "L5" not in shown("-t", TASK, whole=True).stdout
@@ -92,6 +94,7 @@ def test_a_store_of_language_models_alone_shows_those(fill_both, invoke, refuse,
     )
 
 
+@pytest.mark.slow
 def test_a_store_without_language_models_shows_the_tasks(fill_both, shown, refuse, tiny):
     fill_both("S", [0.5])
     assert shown("-t", TASK, whole=True).stdout.split()[:4] == ["Label", "Compr.", "Budget", "n"]
@@ -103,6 +106,7 @@ def test_a_store_without_language_models_shows_the_tasks(fill_both, shown, refus
     )
 
 
+@pytest.mark.slow
 def test_language_models_of_several_protocols_are_never_mixed(fill_both, shown, refuse, tiny):
     fill_both("S", [0.5], [2.0])
     fill_both("S", [], [3.0], setting={"corpus": "c0ffee0123456789", "vocab_size": 384})
@@ -117,6 +121,7 @@ def test_language_models_of_several_protocols_are_never_mixed(fill_both, shown, 
     assert sorted(chosen) == ["2.000†", "3.000†"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("key", "order"),
     [
@@ -133,6 +138,7 @@ def test_rows_are_sorted_by_a_column_of_either_suite(fill_both, shown, key, orde
     assert [row[0] for row in shown(*BOTH, "--sort", key) if row[0] != "published"] == order
 
 
+@pytest.mark.slow
 def test_an_unknown_column_is_an_error_that_names_the_nearest(fill_both, refuse, tiny):
     fill_both("S", [0.5], [2.0])
     assert refuse(table, *BOTH, "--profile", tiny, "--sort", "loss_15") == (
@@ -140,12 +146,14 @@ def test_an_unknown_column_is_an_error_that_names_the_nearest(fill_both, refuse,
     )
 
 
+@pytest.mark.slow
 def test_labels_choose_and_order_the_rows_of_both_suites(fill_both, shown):
     for label in ("S", "R", "R-c"):
         fill_both(label, [0.5], [2.0])
     assert [row[0] for row in shown("R-c", "S", "--published", *BOTH)] == ["R-c", "published", "S", "published"]
 
 
+@pytest.mark.slow
 def test_every_format_holds_both_suites(fill_both, shown):
     fill_both("S", [0.5, 0.6], [2.0, 2.1])
     names = ("markdown", "latex", "html", "csv", "json")
@@ -163,6 +171,7 @@ def test_every_format_holds_both_suites(fill_both, shown):
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("columns", [80, 120])
 def test_narrow_terminals_cut_nothing(fill_both, shown, columns):
     for label in ("S-p", "G-pcg-12o!"):
@@ -172,6 +181,7 @@ def test_narrow_terminals_cut_nothing(fill_both, shown, columns):
     assert {"50.0", "50.1", "2.050"} & set(output.split()) and "0.990" in output
 
 
+@pytest.mark.slow
 def test_on_a_narrow_terminal_the_suites_are_below_each_other_both_sorted(fill_both, shown):
     fill_both("S", [0.5, 0.501], [2.0, 2.1])
     fill_both("R-c", [0.6, 0.601], [3.0, 3.1])
@@ -181,6 +191,7 @@ def test_on_a_narrow_terminal_the_suites_are_below_each_other_both_sorted(fill_b
         assert 0 < half.index("R-c ") < half.index("S ")
 
 
+@pytest.mark.slow
 def test_a_diverged_language_model_and_a_failed_job_are_said(fill_both, fill_language, store, shown, tiny):
     fill_both("S", [0.5], [2.0])
     fill_language("S", [2.0], seed=1, status="diverged")

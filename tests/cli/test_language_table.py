@@ -60,6 +60,7 @@ def test_labels_choose_and_order_the_rows_and_a_missing_one_is_a_warning(fill, i
     assert output.exit_code == 0 and output.stderr == "warning: no run of G is as asked\n"
 
 
+@pytest.mark.slow
 def test_several_protocols_are_listed_and_every_way_to_choose_one_works(fill, refuse, shown):
     fill("S", [2.0])
     fill("S", [2.1], overrides=["training.steps=600"])
@@ -152,6 +153,7 @@ def test_rows_are_sorted_by_a_column_the_best_first(fill, shown):
     assert [row[0] for row in shown("--sort", "loss_l5")] == ["R", "G", "S"]
 
 
+@pytest.mark.slow
 def test_every_format_says_the_same(fill, invoke):
     fill("S", [2.0])
     outputs = {name: invoke(table, *ALONE, "--format", name).stdout for name in ("markdown", "latex", "csv", "json")}

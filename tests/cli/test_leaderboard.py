@@ -7,6 +7,8 @@ from dataclasses import replace
 from html import unescape
 from pathlib import Path
 
+import pytest
+
 from madbench.store.archive import pack
 
 
@@ -24,6 +26,7 @@ def rows_of(page: str) -> list[list[tuple[str, str, str]]]:
     return [[(row[0], row[1].split(" ")[0].rstrip("†"), row[-1]) for row in table] for table in plain]
 
 
+@pytest.mark.slow
 def test_rows_of_two_archives_share_a_table_and_say_whose_they_are(main, fill, store):
     fill(["S", "R-c"], 0.5, seeds=(0, 1), profile="quick")
     fill("S-c", 0.75, seeds=(0, 1), profile="quick")
@@ -41,6 +44,7 @@ def test_rows_of_two_archives_share_a_table_and_say_whose_they_are(main, fill, s
     assert not Path("results/report.html").exists()
 
 
+@pytest.mark.slow
 def test_protocols_are_kept_apart(main, fill, store, fill_language):
     fill("S", 0.5, profile="quick")
     fill("S", 0.9, profile="quick", overrides=["training.epochs=7"])
@@ -52,6 +56,7 @@ def test_protocols_are_kept_apart(main, fill, store, fill_language):
     assert len(tables) == 3 and len(set(re.findall(r'<section id="(board-\w+)"', page))) == 3
 
 
+@pytest.mark.slow
 def test_of_other_numbers_the_first_archive_s_count_and_the_others_are_named(main, fill, store):
     fill("S", 0.5, profile="quick")
     first = archived(store, "first")
@@ -74,6 +79,7 @@ def test_what_chooses_stored_runs_has_no_effect_on_archives(main, fill, store):
     assert "two archives are called 'all'" in main("report", "--archive", path, "--archive", path).stderr
 
 
+@pytest.mark.slow
 def test_the_file_of_a_profile_that_is_not_shipped_is_asked_for(main, fill, store, tiny):
     fill("S", 0.5)
     fill("S", 0.9, overrides=["training.epochs=7"])

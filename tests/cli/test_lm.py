@@ -152,6 +152,7 @@ def test_two_nodes_that_share_no_results_folder_train_one_run(here):
     assert "torchrun --nnodes 2 --nproc-per-node 1 -m madbench lm S" in journal.read_text()
 
 
+@pytest.mark.slow
 def test_a_dry_run_says_what_it_would_cost_and_trains_nothing(main, here, monkeypatch):
     monkeypatch.setattr(cost, "seconds_per_flop", lambda jobs, **_: {"language_model": 1e-6})
     monkeypatch.setattr(devices, "available_cores", lambda: 1)
@@ -169,6 +170,7 @@ def test_a_dry_run_says_what_it_would_cost_and_trains_nothing(main, here, monkey
     assert not (here / "results" / "runs").exists()
 
 
+@pytest.mark.slow
 def test_a_dry_run_of_table_2_needs_no_corpus_and_says_how_nodes_train_it(main, tmp_path, monkeypatch):
     monkeypatch.setattr(cost, "seconds_per_flop", lambda jobs, **_: {"language_model": 1e-6})
     words = ("lm", "S-p", "--preset", "fineweb-340m", "--device", "cpu", "--threads", "1", "--dry-run")
@@ -263,6 +265,7 @@ def run(main, trained_on_wide, tmp_path) -> Run:
     return run
 
 
+@pytest.mark.slow
 def test_token_files_in_32_bits_are_trained_on_and_evaluated_as_such(main, run):
     described = run.record.details["corpus"]
     assert (described["dtype"], described["splits"]["train"]["tokens"]) == ("uint32", 2000)
@@ -271,6 +274,7 @@ def test_token_files_in_32_bits_are_trained_on_and_evaluated_as_such(main, run):
         assert evaluated["validation_loss"] == pytest.approx(run.record.metrics["validation_loss"], rel=1e-6)
 
 
+@pytest.mark.slow
 def test_an_exported_model_is_evaluated_on_token_files_whose_tokenizer_is_named(main, run):
     assert main("lm", "export", "S", "--output", "s.safetensors").code == 0
     words = ("lm", "evaluate", "s.safetensors", "--device", "cpu", "--json", "--results", "elsewhere")
@@ -291,6 +295,7 @@ def test_an_exported_model_is_evaluated_on_token_files_whose_tokenizer_is_named(
     assert looked.code == 0, looked.stderr
 
 
+@pytest.mark.slow
 def test_the_type_of_ids_is_an_option_and_said_where_it_was_found_out(main, here, monkeypatch):
     monkeypatch.setattr(cost, "seconds_per_flop", lambda jobs, **_: {"language_model": 1e-6})
     write_wide(here)
@@ -307,6 +312,7 @@ def test_the_type_of_ids_is_an_option_and_said_where_it_was_found_out(main, here
 SHORT = ["--corpus", "hens", "language_model.model.seq_len=448", "language_model.training.tokens_per_step=448"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dry", [[], ["--dry-run"]])
 @pytest.mark.parametrize(
     "words",
@@ -396,6 +402,7 @@ def test_a_tiny_temperature_writes_the_likeliest_text(main, untrained):
     assert main(*words, "--temperature", "1e-300").stdout == likeliest.stdout and likeliest.code == 0
 
 
+@pytest.mark.slow
 def test_a_prompt_that_is_no_unicode_is_continued(main, untrained):
     sampled = main("lm", "sample", untrained, "--corpus", "hens", "--prompt", "a\udcff", "--device", "cpu")
     assert sampled.code == 0 and sampled.stdout.startswith("a\ufffd")

@@ -36,6 +36,7 @@ def no_drawing(monkeypatch):
     return asked
 
 
+@pytest.mark.slow
 def test_a_plot_is_redrawn_from_its_csv_alone(fill_language, drawn, tmp_path):
     for seed in (0, 1):
         fill_language("S", [3.0, 2.0 + seed / 7], seed=seed)
@@ -50,6 +51,7 @@ def test_a_plot_is_redrawn_from_its_csv_alone(fill_language, drawn, tmp_path):
         ).read_bytes()
 
 
+@pytest.mark.slow
 def test_of_many_labels_the_csv_has_the_same_in_the_same_colours(fill_language, drawn, monkeypatch):
     figures = []
     monkeypatch.setattr(files, "save_figure", lambda figure, stem: figures.append(figure) or [])
@@ -124,6 +126,7 @@ def test_a_file_that_is_no_csv_of_curves_is_named(fill_language, refuse, tmp_pat
     assert refuse(plot, "loss", "--from", "none.csv") == "none.csv: cannot be read: No such file or directory"
 
 
+@pytest.mark.slow
 def test_a_folder_that_cannot_be_written_is_named(fill_language, refuse, tmp_path):
     fill_language("S")
     (tmp_path / "taken").write_text("")

@@ -77,6 +77,7 @@ def test_variants_tasks_profiles_and_families(listed):
     assert listed("families")[0]["labels"] == 3360 and "mix_rank" in listed("families")[0]["settings"]
 
 
+@pytest.mark.slow
 def test_installed_families_and_tasks_are_listed(listed, install_example):
     install_example("plugin")
     install_example("task")
@@ -92,6 +93,7 @@ def test_profiles_name_every_key_that_an_override_can_change(invoke):
         assert key in text
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("columns", [80, 160])
 @pytest.mark.parametrize("kind", listings())
 def test_every_list_fits_its_width_uncut(invoke, results, kind, columns):
@@ -100,6 +102,7 @@ def test_every_list_fits_its_width_uncut(invoke, results, kind, columns):
     assert max(map(len, lines)) <= columns and "…" not in text
 
 
+@pytest.mark.slow
 def test_the_overview_counts_everything(listed, results):
     counts = {row["kind"]: row["count"] for row in listed("--results", results)}
     assert set(counts) == set(listings())
@@ -181,6 +184,7 @@ def test_runs_are_chosen_by_label_and_change(main, fill):
     assert "no runs in results of these labels and changes" in main("ls", "runs", "G").stdout
 
 
+@pytest.mark.slow
 def test_every_family_says_what_it_is_in_a_sentence_of_its_own(main, install_example):
     install_example("plugin")
     rows = {row["family"]: row["description"] for row in json.loads(main("ls", "families", "--json").stdout)}

@@ -35,6 +35,7 @@ DEVICES = ("cpu", "cuda") if torch.cuda.is_available() else ("cpu",)
 """On which every path is run."""
 
 
+@pytest.mark.slow
 def test_a_machine_that_runs_these_tests_is_fit_and_every_path_is_run_against_the_reference(examine):
     content, error = examine()
     assert content["problems"] == [] and error == ""
@@ -50,6 +51,7 @@ def test_a_machine_that_runs_these_tests_is_fit_and_every_path_is_run_against_th
     assert paths["sdpa"]["labels"] == ["S-pc"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("factor", [1.01, float("nan")])
 def test_a_path_that_computes_something_else_is_found(examine, monkeypatch, factor):
     from madbench.mixers.srg.dynamic_mlp import DynamicMLP
@@ -63,6 +65,7 @@ def test_a_path_that_computes_something_else_is_found(examine, monkeypatch, fact
         assert line.startswith(f"path chunked on {device}: differs from the reference")
 
 
+@pytest.mark.slow
 def test_kernels_are_compared_in_16_bits_and_with_gradients_too(monkeypatch):
     pytest.importorskip("triton", reason="the kernels need Triton, which comes with torch for CUDA")
     from madbench.cli.machine import _compare
@@ -76,6 +79,7 @@ def test_kernels_are_compared_in_16_bits_and_with_gradients_too(monkeypatch):
     assert row["reason"].startswith("G-pcg-q-12o: the kernels compute something else here: relative error 9.0e-01")
 
 
+@pytest.mark.slow
 def test_a_path_that_fails_is_found_with_its_reason(examine, monkeypatch):
     from madbench.mixers.srg.dynamic_mlp import DynamicMLP
 
@@ -86,6 +90,7 @@ def test_a_path_that_fails_is_found_with_its_reason(examine, monkeypatch):
     assert examine()[1].splitlines() == [f"path chunked on {device}: S-pc: no kernel image" for device in DEVICES]
 
 
+@pytest.mark.slow
 def test_a_path_that_refuses_every_label_is_found(examine, monkeypatch):
     from madbench.mixers.srg.dynamic_mlp import DynamicMLP
 
@@ -101,6 +106,7 @@ def test_a_path_that_refuses_every_label_is_found(examine, monkeypatch):
     assert examine()[1].splitlines() == refused
 
 
+@pytest.mark.slow
 def test_a_package_that_is_missing_or_too_old_is_found_with_its_cure(examine, monkeypatch, few_paths):
     version = metadata.version
 
@@ -116,6 +122,7 @@ def test_a_package_that_is_missing_or_too_old_is_found_with_its_cure(examine, mo
     assert re.search(r"typer>=[0-9.]+: version 0.9.1 is here", error)
 
 
+@pytest.mark.slow
 def test_a_missing_extra_is_no_problem_and_comes_with_its_command(invoke, monkeypatch, tmp_path, few_paths):
     project = {"dependencies": ["numpy>=1.26"], "optional-dependencies": {"kernels": ["no-such-package>=1"]}}
     monkeypatch.setattr(module, "_project", lambda: project)
@@ -141,6 +148,7 @@ def test_versions_are_compared_as_numbers(monkeypatch):
     assert not module._installed(Requirement("torch>=2.14"))["fits"]
 
 
+@pytest.mark.slow
 def test_the_results_folder_is_tried_and_not_created(examine, tmp_path, few_paths):
     content, _ = examine()
     assert content["results"]["writable"] and not content["results"]["exists"]
@@ -148,6 +156,7 @@ def test_the_results_folder_is_tried_and_not_created(examine, tmp_path, few_path
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.slow
 def test_a_results_folder_that_cannot_be_written_is_found(refuse, tmp_path, few_paths):
     (tmp_path / "file").write_text("")
     assert "cannot be written: Not a directory" in refuse(
@@ -155,11 +164,13 @@ def test_a_results_folder_that_cannot_be_written_is_found(refuse, tmp_path, few_
     )
 
 
+@pytest.mark.slow
 def test_a_full_disk_is_found(refuse, tmp_path, monkeypatch, few_paths):
     monkeypatch.setattr(module, "LEAST_FREE_BYTES", 1 << 80)
     assert "MiB free" in refuse(validate, "--machine", "--results", tmp_path)
 
 
+@pytest.mark.slow
 def test_the_screen_names_everything(invoke, tmp_path):
     text = invoke(validate, "--machine", "--results", tmp_path).output
     for part in ("python", "cores usable", "bfloat16", "gpu" if "none that torch" in text else "cuda:0", "torch"):

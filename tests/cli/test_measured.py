@@ -37,11 +37,13 @@ def unpacked(tmp_path_factory) -> dict[str, Path]:
     return {name: folder / name for name in ("quick", "evening", both.name)}
 
 
+@pytest.mark.slow
 def test_every_file_is_whole(unpacked, main):
     ended = main("validate", "--store", "--results", str(unpacked["quick"]), "--json")
     assert ended.code == 0, ended.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("page", "command", "stated"), MADE)
 def test_the_tables_of_the_pages_are_theirs(page, command, stated, unpacked, main):
     _, *words, _, results = command.split()
@@ -59,6 +61,7 @@ def test_tables_that_are_copied_are_those_of_the_page_they_are_of():
         assert f"\n\n{stated}\n" in (ROOT / file).read_text(encoding="utf-8") and stated.startswith(start)
 
 
+@pytest.mark.slow
 def test_the_audit_holds_them_against_the_published_table(unpacked, main):
     def correlations(labels: str) -> dict[str, dict]:
         ended = main("audit", labels, "-p", "quick", "--results", str(unpacked["quick"]), "--json")

@@ -47,6 +47,7 @@ def losses(fill, tiny) -> list[str]:
     return ["--profile", tiny, "-t", "compression"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("verb", VERBS)
 def test_people_read_a_true_minus(main, losses, verb, monkeypatch):
     monkeypatch.setenv("COLUMNS", "200")
@@ -59,6 +60,7 @@ def test_people_read_a_true_minus(main, losses, verb, monkeypatch):
         assert not HYPHEN.search(shown.replace("$-$", "")), (format, HYPHEN.search(shown))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("verb", VERBS)
 def test_programs_read_a_hyphen(main, losses, verb):
     words = [*verb.split(), *VERBS[verb], *losses]
@@ -72,6 +74,7 @@ def test_programs_read_a_hyphen(main, losses, verb):
         assert MINUS not in lines and any(cell.startswith("-4") for cell in cells)
 
 
+@pytest.mark.slow
 def test_a_report_has_a_true_minus(main, losses, store, monkeypatch):
     monkeypatch.setattr("madbench.report.page.figure_names", lambda chosen: [])
     assert main("report", *losses).code == 0
@@ -79,6 +82,7 @@ def test_a_report_has_a_true_minus(main, losses, store, monkeypatch):
     assert f"{MINUS}40.0" in page and not re.search(r"-40\.0", page)
 
 
+@pytest.mark.slow
 def test_an_output_that_lacks_the_minus_has_a_hyphen_at_its_place(main, start, finish, losses, tmp_path, monkeypatch):
     words = ("compare", *VERBS["compare"], *losses)
     usual = main(*words).stdout

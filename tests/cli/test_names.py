@@ -29,16 +29,19 @@ def first_words(output):
     return [line.split()[0] for line in output.split("\n\n")[0].splitlines()[2:]]
 
 
+@pytest.mark.slow
 def test_a_table_of_all_that_is_stored_has_the_names_of_presets(main, filled, tiny):
     shown = main("table", "--profile", tiny, *TASKS)
     assert first_words(shown.stdout) == ["S", "cd:gla-cg", "cd:gateddeltanet-cg"]
 
 
+@pytest.mark.slow
 def test_a_table_has_the_labels_as_they_were_typed(main, filled, tiny):
     shown = main("table", "cd:gdn-cg", GLA, "--profile", tiny, *TASKS)
     assert first_words(shown.stdout) == ["cd:gdn-cg", GLA]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("format", ["terminal", "markdown", "latex", "html"])
 def test_a_name_that_is_asked_for_is_in_a_table_of_every_format(format, main, filled, tiny):
     words = ("--name", "cd:gdn-cg=Gated DeltaNet", "--name", "S=Softmax", "--format", format)
@@ -47,18 +50,21 @@ def test_a_name_that_is_asked_for_is_in_a_table_of_every_format(format, main, fi
     assert "Gated DeltaNet" in text and "Softmax" in text and "gateddeltanet" not in text
 
 
+@pytest.mark.slow
 def test_json_and_csv_have_the_canonical_labels(main, filled, tiny):
     for format in ("json", "csv"):
         shown = main("table", "--profile", tiny, *TASKS, "--name", "S=Softmax", "--format", format)
         assert GDN in shown.stdout and "Softmax" not in shown.stdout
 
 
+@pytest.mark.slow
 def test_a_comparison_has_the_names_in_its_rows_and_caption(main, filled, tiny):
     shown = main("compare", "S", "cd:gdn-cg", "--profile", tiny, *TASKS, "--name", "S=Softmax attention")
     assert "cd:gdn-cg" in shown.stdout and "Each label less Softmax attention" in " ".join(shown.stdout.split())
     assert GDN not in shown.stdout
 
 
+@pytest.mark.slow
 def test_a_report_has_the_names_and_links_by_label(main, filled, tiny, tmp_path, monkeypatch):
     monkeypatch.setattr("madbench.report.page.figure_names", lambda chosen: [])
     page = tmp_path / "page.html"
@@ -69,6 +75,7 @@ def test_a_report_has_the_names_and_links_by_label(main, filled, tiny, tmp_path,
     assert re.search(rf'"names": ?\{{[^}}]*"{GDN}": ?"Gated DeltaNet"', html)
 
 
+@pytest.mark.slow
 def test_figures_from_python_have_the_names(filled, store, tiny):
     how = {"profile": tiny, "tasks": ["compression", "in_context_recall"], "results": store.root}
     figure = madbench.plot("scores", ["S", "cd:gdn-cg", "cd:gla-cg"], names={"cd:gdn-cg": "Gated DeltaNet"}, **how)
@@ -76,6 +83,7 @@ def test_figures_from_python_have_the_names(filled, store, tiny):
     assert texts[:3] == ["S", "Gated DeltaNet", "cd:gla-cg"]
 
 
+@pytest.mark.slow
 def test_frames_from_python_have_names_that_are_asked_for_and_else_canonical_labels(filled, store, tiny):
     how = {"profile": tiny, "tasks": ["compression"], "results": store.root}
     assert set(madbench.table(["S", "cd:gdn-cg"], **how).label) == {"S", GDN}

@@ -42,6 +42,7 @@ def run_tests_of(folder: Path) -> int:
     return count
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", EXAMPLE)
 def test_what_is_written_is_found_and_used(main, tmp_path, install_example, kind):
     ended = main("new", kind, "blue-wave")
@@ -52,6 +53,7 @@ def test_what_is_written_is_found_and_used(main, tmp_path, install_example, kind
     assert used.code == 0, used.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", [kind for kind in EXAMPLE if kind not in ("family", "module")])
 def test_what_is_written_passes_its_own_tests(main, tmp_path, install_example, kind):
     assert main("new", kind, "blue-wave").code == 0
@@ -70,6 +72,7 @@ def test_nothing_is_left_of_the_name_of_the_example(main, tmp_path, kind):
         compile(text, place, "exec") if place.endswith(".py") else None
 
 
+@pytest.mark.slow
 def test_two_packages_of_every_kind_live_side_by_side(main, tmp_path, install_example):
     for kind in EXAMPLE:
         for name in (f"red_{kind}", f"green_{kind}"):
@@ -182,6 +185,7 @@ def test_a_name_that_is_taken_or_means_something_else_is_refused(main, tmp_path,
     assert ended.code == 2 and problem in ended.stderr and not list(tmp_path.iterdir())
 
 
+@pytest.mark.slow
 def test_the_name_of_an_installed_package_is_taken(main, install_example):
     install_example("task")
     assert "of this name already" in main("new", "task", "prefix-sum").stderr

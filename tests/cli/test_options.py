@@ -48,6 +48,7 @@ def test_an_override_without_a_value_is_not_taken_for_a_label():
         labels_and_overrides(["S-c", "training.epochs"])
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not os.access("/dev/full", os.W_OK), reason="needs a device that is always full")
 @pytest.mark.parametrize("words", [("explain", "S"), ("ls", "labels", "--json")])
 def test_output_that_cannot_be_written_is_one_message(words):

@@ -22,6 +22,7 @@ FORMATS = (("latex", "json", "terminal"), ("latex",), ("json",), ("latex",), ("j
 """Of each verb; on the screen all of them are looked at below, without a noise model."""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("words", "format"),
     [(words, format) for words, formats in zip(VERBS, FORMATS) for format in formats],
@@ -35,6 +36,7 @@ def test_a_caption_names_the_noise_model_with_its_version(main, fill, words, for
     assert "chosen on" not in shown.stdout
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("words", VERBS, ids=lambda words: words[0])
 def test_without_one_it_says_so_and_where_settings_were_chosen(main, fill, words, tmp_path):
     longer = (MAD.Profile.folder / "evening.yaml").read_text().replace("epochs: 8", "epochs: 9")
@@ -44,12 +46,14 @@ def test_without_one_it_says_so_and_where_settings_were_chosen(main, fill, words
     assert "No noise model. The settings were chosen on the labels of @choosing." in text
 
 
+@pytest.mark.slow
 def test_evening_has_a_noise_model_of_its_own(main, fill):
     of_quick(fill, "evening")
     text = " ".join(main("table", "-p", "evening", "-t", "compression,in_context_recall").stdout.split())
     assert "Noise model evening-1. The settings were chosen on the labels of @choosing." in text
 
 
+@pytest.mark.slow
 def test_where_only_a_part_has_one_it_says_so(main, fill, tiny, tmp_path):
     of_quick(fill)
     words = ("table", "-t", "compression,in_context_recall", "training.epochs=8")

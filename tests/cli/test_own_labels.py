@@ -25,6 +25,7 @@ def test_labels_that_are_named_stand_instead_of_the_profiles(main):
     assert {cell["label"] for cell in planned(main, "ha:C3", "-t", "alliances")["cells"]} == {"ha:C3"}
 
 
+@pytest.mark.slow
 def test_a_suite_named_as_a_task_plans_its_usual_tasks(main):
     cells = planned(main, "S", "-t", "mad")["cells"]
     assert [cell["task"] for cell in cells] == list(suites()["mad"].usual_tasks())
@@ -46,6 +47,7 @@ def test_without_labels_the_error_says_which_there_are(main, words, says):
         assert part in refused.stderr
 
 
+@pytest.mark.slow
 def test_the_plan_of_agents_has_the_memory_of_their_models(main):
     ended = main("run", "-t", "colliding", "--dry-run", "--details", "--json")
     assert ended.code == 0, ended.stderr

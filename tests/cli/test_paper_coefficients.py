@@ -60,6 +60,7 @@ def decide_on(number, tmp_path, accuracy):
     return decide(one, one.study(QUICK), results_of(number, tmp_path, accuracy))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("profile", [FULL, QUICK])
 def test_the_studies_are_of_valid_labels_and_budgets(profile, tmp_path):
     for one in PRINCIPLES:
@@ -78,12 +79,14 @@ def test_the_grids_of_the_paper_have_its_size():
     assert (runs["3"], runs["6"]) == (120, 90)
 
 
+@pytest.mark.slow
 def test_an_expected_gap_is_supported_for_every_readout(tmp_path):
     found = decide_on("3", tmp_path, lambda label: 0.55 if "-p" in label or "0.9" in label else 0.4)
     assert found.verdicts == dict.fromkeys(("exp", "softplus", "relu"), "supported")
     assert set(found.frame.group) == {"exp", "softplus", "relu"}
 
 
+@pytest.mark.slow
 def test_the_opposite_gap_contradicts_and_no_gap_decides_nothing(tmp_path):
     def accuracy(label):
         gap = {"exp": -0.15, "softplus": 0.0, "relu": 0.15}[label[3:].split("-")[0]]
@@ -94,6 +97,7 @@ def test_the_opposite_gap_contradicts_and_no_gap_decides_nothing(tmp_path):
     assert "not significant" in found["softplus"]
 
 
+@pytest.mark.slow
 def test_diverged_runs_count_against_a_label_and_are_hatched(tmp_path):
     def accuracy(label):
         if label.startswith("cd:exp") and not label.endswith("sum-p"):
@@ -108,6 +112,7 @@ def test_diverged_runs_count_against_a_label_and_are_hatched(tmp_path):
     assert any(patch.get_hatch() for patch in found.figure.axes[0].patches)
 
 
+@pytest.mark.slow
 def test_mirrors_above_gates_is_tested_with_unit_keys_on_both_sides_too(tmp_path):
     def accuracy(label):
         return 0.55 if "-h" in label else 0.5 if label.endswith("-cug") else 0.4
@@ -117,6 +122,7 @@ def test_mirrors_above_gates_is_tested_with_unit_keys_on_both_sides_too(tmp_path
     assert "not significant" in found["learned vectors above keys"]
 
 
+@pytest.mark.slow
 def test_the_harder_task_of_principle_4_is_left_out_where_another_task_is_asked_for(tmp_path):
     paper = load_paper("coefficients")
     for tasks, lengths in (((), {64}), (("memorization",), {32})):
@@ -124,12 +130,14 @@ def test_the_harder_task_of_principle_4_is_left_out_where_another_task_is_asked_
         assert {job.setting["seq_len"] for job in jobs_of(request)} == lengths
 
 
+@pytest.mark.slow
 def test_mirrors_that_owe_it_to_unit_keys_alone_are_told_so(tmp_path):
     found = decide_on("4", tmp_path, lambda label: 0.5 if "u" in label.split("-")[-1] else 0.4).verdicts
     assert found["mirrors above gates"] == "supported"
     assert "not significant" in found["mirrors above gates of unit keys"]
 
 
+@pytest.mark.slow
 def test_a_sweep_of_rates_is_shown_by_validation_and_by_its_best_run(tmp_path):
     study = dataclasses.replace(principle("3").study(QUICK), overrides=("learning_rates=[1.0e-3, 3.0e-3]",))
 
@@ -143,6 +151,7 @@ def test_a_sweep_of_rates_is_shown_by_validation_and_by_its_best_run(tmp_path):
     assert both_choices(results_of("3", tmp_path / "one", lambda label: 0.5)) is None
 
 
+@pytest.mark.slow
 def test_both_choices_of_a_sweep_are_of_the_seeds_that_are_reported(tmp_path):
     """The first seed chooses the rate for the others; were it counted on one side, 65 would be 77."""
     whole = principle("3").study(QUICK)
@@ -157,6 +166,7 @@ def test_both_choices_of_a_sweep_are_of_the_seeds_that_are_reported(tmp_path):
         assert row["validation"] == pytest.approx(65) and row["best_of_sweep"] == pytest.approx(65)
 
 
+@pytest.mark.slow
 def test_the_largest_coefficients_of_growing_labels_are_shown_by_seed(tmp_path):
     def curve(job):
         return [
@@ -174,6 +184,7 @@ def test_the_largest_coefficients_of_growing_labels_are_shown_by_seed(tmp_path):
     assert {row[LARGEST_COEFFICIENT] for row in measured.records()} == {1.5, None}
 
 
+@pytest.mark.slow
 def test_the_largest_coefficient_of_a_seed_is_that_of_all_its_learning_rates(tmp_path):
     study = dataclasses.replace(principle("6").study(QUICK), overrides=("learning_rates=[1.0e-3, 3.0e-3]",))
 
@@ -199,6 +210,7 @@ def test_models_that_all_diverged_are_not_measured(tmp_path):
         decide_on("2", tmp_path, lambda label: None)
 
 
+@pytest.mark.slow
 def test_the_verb_lists_principles_and_names_what_is_unknown(main):
     listed = main("paper", "coefficients")
     assert listed.code == 0 and all(f"principle{one.number}  {one.title}" in listed.stdout for one in PRINCIPLES)
@@ -214,6 +226,7 @@ def test_every_principle_is_an_item_of_its_own():
         assert (item.title, item.place) == (one.title, one.source)
 
 
+@pytest.mark.slow
 def test_every_figure_with_data_is_an_item_of_its_own():
     paper = load_paper("coefficients")
     figures = {item.id for item in paper.items if item.measure.endswith(":PrincipleMeasure")} & {*FIGURES}
@@ -266,6 +279,7 @@ def test_what_has_no_effect_on_a_list_or_a_timing_is_refused(main, words, messag
     assert (ended.code, ended.stderr) == (2, f"{message}\n")
 
 
+@pytest.mark.slow
 def test_the_verb_reports_stored_runs_without_training_and_remembers_the_verdict(main, tmp_path):
     results_of("6", tmp_path, lambda label: 0.7 if label.endswith(("sum-p", "pow-p")) else 0.4)
     found = main("paper", "coefficients", "principle6", "--results", str(tmp_path), "--json")
@@ -301,6 +315,7 @@ def trained(tmp_path):
     return call
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("label", ["cd:relu-sum-p", "cd:exp-sum-p", "cd:id-sum-p"])
 def test_shares_near_zero_and_one_are_those_of_the_coefficients_counted_one_by_one(trained, label):
     import torch
@@ -361,6 +376,7 @@ def test_a_wide_spread_without_the_factor_of_the_width_is_found_where_it_can_sho
     assert all(map(math.isnan, brown_forsythe(one_kind)))
 
 
+@pytest.mark.slow
 def test_labels_that_are_one_function_decide_nothing(tmp_path):
     study = Study(("cd:relu{-b1,,-bz,-bzn}{-sum,}-p",), ("selective_copying",), vary={"model.qk_rank": (64, 128)})
     results = store_results(study, tmp_path, lambda label: 0.6)
@@ -411,6 +427,7 @@ def test_readouts_are_drawn_around_their_near_zero_set():
     np.testing.assert_allclose(exp.y, np.exp(exp.x))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("width", ["single", "double"])
 @pytest.mark.parametrize("number", ["3", "5"])
 def test_the_figure_of_a_principle_fits_a_column(number, width, tmp_path):
@@ -429,6 +446,7 @@ def test_the_figure_of_a_principle_fits_a_column(number, width, tmp_path):
     assert width == "double" or decision.figure.get_suptitle() in first.caption
 
 
+@pytest.mark.slow
 def test_more_variants_than_colours_in_the_palette_all_have_one():
     one = {"protocol": "p", "task": "compression", "group": "exp", "mark": "mean", "state": "", "n": 1}
     rows = [one | {"variant": f"variant-{i}", "accuracy": 10.0 * i} for i in range(10)]

@@ -53,6 +53,7 @@ def check(figure, width):
         assert not any(one.overlaps(other) for i, one in enumerate(titles) for other in titles[:i])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("width", WIDTHS)
 def test_errors_fit_a_column(width, drawn):
     figure = drawn("finished", width)
@@ -60,6 +61,7 @@ def test_errors_fit_a_column(width, drawn):
     assert sum(len(page.axes) for page in (figure, *figure.following)) == len(TASKS)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("width", WIDTHS)
 @pytest.mark.parametrize("count", [2, 4])
 def test_matrices_fit_a_column(count, width):
@@ -77,6 +79,7 @@ def test_the_devised_diagonal_fits_a_column(width):
     check(devised(Colliding(positions=8, radius=2, embedding="sinusoidal"), Layout(width))[0], width)
 
 
+@pytest.mark.slow
 def test_every_row_of_a_task_has_a_colour_of_its_own(drawn):
     counts = []
     for axes in drawn("finished", "double").axes:
@@ -86,6 +89,7 @@ def test_every_row_of_a_task_has_a_colour_of_its_own(drawn):
     assert sorted(counts) == [1, 1, 1, 2, 2, 4, 6]
 
 
+@pytest.mark.slow
 def test_seeds_that_diverged_are_counted_below(drawn):
     assert "1 of 3 seeds" in " ".join(drawn("diverged", "double").get_supxlabel().split())
     assert "iverged" not in drawn("finished", "double").get_supxlabel()

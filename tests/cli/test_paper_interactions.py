@@ -125,6 +125,7 @@ def test_controls_are_compared_with_their_prediction(invoke, store):
     assert content["rows"][1]["lengths"]["40"]["predicted"] == [9.0]
 
 
+@pytest.mark.slow
 def test_the_plan_says_what_is_left(invoke, fill):
     fill("alliances", seeds=(0,))
     content = json.loads(invoke(paper, *WORLDS, "-t", "alliances", "--seeds", "0-2", "--dry-run", "--json").stdout)

@@ -61,6 +61,7 @@ def trained():
     return SignalTrial.build(job), job
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("names", SIDES.values(), ids=SIDES)
 def test_adapters_begin_at_nothing_and_learn_alone(names, trained, monkeypatch):
     monkeypatch.setattr(adaptation, "STEPS", 40)

@@ -29,6 +29,7 @@ def planned():
     return jobs
 
 
+@pytest.mark.slow
 def test_the_settings_of_every_table_are_those_of_its_jobs(planned, monkeypatch):
     monkeypatch.setattr(settings, "jobs_of", planned)
     made = settings.SettingsMeasure().decide(REQUEST, None)

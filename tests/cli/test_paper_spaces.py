@@ -35,6 +35,7 @@ def test_convex_outputs_are_between_the_values_and_affine_ones_on_their_line(mad
     assert along.between(0, 1).all()
 
 
+@pytest.mark.slow
 def test_it_is_drawn_with_a_panel_a_class(made):
     (drawn,) = made.figures
     titles = [[axes.get_title().partition(":")[0] for axes in drawn.draw(layout=layout).axes] for layout in LAYOUTS]

@@ -112,6 +112,7 @@ def hens(tmp_path) -> Path:
     return prepare([str(tmp_path / "hen.txt")], tmp_path / "hens", validation=0.3).folder
 
 
+@pytest.mark.slow
 def test_two_labels_are_trained_asked_and_ranked(hens, request_of, tmp_path):
     """As the verb does it, in this process; what was asked is stored and not asked again."""
     asked = request_of(profile=str(tmp_path / "preset.yaml"), device="cpu")
@@ -207,6 +208,7 @@ def _metrics(task: str, quality: float) -> dict[str, float]:
 LABELS = {"D-p": 3, "cd:gdn-cg": 4, "cd:deltanet-c": 5, "cd:gla-g": 6, "S-p": 7, "R-c": 8, "R-cg-q-12o": 2}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("glu", "verdict"), [(0.9, "reproduced"), (0.05, "contradicted")])
 def test_ours_are_ranked_among_themselves_and_decide_when_all_are_there(
     request_of, with_runs, monkeypatch, glu, verdict

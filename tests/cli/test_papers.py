@@ -66,6 +66,7 @@ def test_every_item_has_a_measure_that_is_there_or_a_verb_or_a_reason(name):
             assert published_numbers(Request(paper, item))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", sorted(built_in()))
 def test_every_item_that_trains_or_verifies_says_what_it_costs(name):
     paper = load_paper(name)
@@ -73,6 +74,7 @@ def test_every_item_that_trains_or_verifies_says_what_it_costs(name):
     assert costly and [item.id for item in costly if not item.seconds] == []
 
 
+@pytest.mark.slow
 def test_a_figure_of_devised_numbers_trains_nothing(main, tmp_path):
     ended = main("paper", "interactions", "figure1", "-o", "drawn", "--results", tmp_path)
     assert ended.code == 0, ended.stderr
@@ -110,6 +112,7 @@ def packaged(monkeypatch):
     sys.modules.pop("madbench_positions", None)
 
 
+@pytest.mark.slow
 def test_a_package_adds_a_paper_and_a_broken_one_fails_alone(packaged, main):
     packaged(positions="madbench_positions:PAPER", broken="madbench_nowhere:PAPER", other="json:dumps")
     papers, problems = loaded_papers()
@@ -121,6 +124,7 @@ def test_a_package_adds_a_paper_and_a_broken_one_fails_alone(packaged, main):
     assert "a drawing of the operator" in main("paper", "positions", "figure1").stderr
 
 
+@pytest.mark.slow
 def test_the_example_is_made_from_stored_runs_beside_its_published_numbers(packaged, main, tmp_path):
     packaged(positions="madbench_positions:PAPER")
     paper = load_paper("positions")
@@ -148,6 +152,7 @@ def test_published_numbers_are_of_the_rows_that_the_item_names():
     assert "ha:3" in numbers[0] and "ha:3" not in numbers[1]
 
 
+@pytest.mark.slow
 def test_a_figure_of_the_runs_of_an_item_is_drawn_of_them(main, tmp_path):
     paper = load_paper("hypermlp")
     item = replace(paper.item("quick"), labels=("S", "R"), tasks=("compression",), figures=("scores",), claims=())
@@ -318,6 +323,7 @@ def test_an_unknown_task_of_an_item_has_the_nearest(main):
     assert ended.code == 2 and "unknown task 'huntres'; did you mean 'hunters'?" in ended.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["hypermlp", "coefficients", "interactions"])
 def test_every_item_says_whether_it_is_made_here_and_at_which_sizes(main, tmp_path, name):
     listed = json.loads(main("paper", name, "--results", tmp_path, "--json").stdout)["items"]
@@ -329,11 +335,13 @@ def test_every_item_says_whether_it_is_made_here_and_at_which_sizes(main, tmp_pa
             assert row["availability"] in ("cannot run here", "nothing to measure") and row["needs"]
 
 
+@pytest.mark.slow
 def test_the_listing_shows_what_a_paper_leaves_open(main, tmp_path):
     text = " ".join(main("paper", "hypermlp", "--results", tmp_path).stdout.split())
     assert "model.position_rows=from_end" in text and "model.rope=mispaired" in text
 
 
+@pytest.mark.slow
 def test_an_item_s_own_changes_hold_unless_others_are_asked_for(tmp_path):
     default_corpus(tmp_path)
     paper = load_paper("hypermlp")

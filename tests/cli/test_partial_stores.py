@@ -119,13 +119,15 @@ CHOOSING_CASES = {
 }
 
 
-@pytest.mark.parametrize("case", [*CASES, *(pytest.param(case, marks=pytest.mark.slow) for case in CHOOSING_CASES)])
+@pytest.mark.slow
+@pytest.mark.parametrize("case", [*CASES, *CHOOSING_CASES])
 def test_every_verb_reads_a_store_in_which(case, store, tmp_path, read):
     states = (CASES | CHOOSING_CASES)[case]
     for command in reading_commands(of_states(store, tmp_path, states), random.Random(0), is_short=True):
         read(*command)
 
 
+@pytest.mark.slow
 def test_a_begun_task_without_a_whole_seed_is_unfinished_in_table_and_figure(store, tmp_path, read):
     words = of_states(store, tmp_path, BEGUN).words
     assert "(1/2)" in read("table", "S", *words).stdout
@@ -136,6 +138,7 @@ def test_a_begun_task_without_a_whole_seed_is_unfinished_in_table_and_figure(sto
     assert dict(zip(means.label, means.state)) == {"S": "unfinished", "R": "unfinished"}
 
 
+@pytest.mark.slow
 def test_a_figure_of_failed_runs_alone_says_that_none_is_finished(store, tmp_path, read):
     words = of_states(store, tmp_path, CASES["every run failed"]).words
     assert read("plot", "scores", *words).stderr == "results: scores: no run is finished\n"
@@ -144,6 +147,7 @@ def test_a_figure_of_failed_runs_alone_says_that_none_is_finished(store, tmp_pat
     assert left_out[-1].startswith("results: there is nothing to draw")
 
 
+@pytest.mark.slow
 def test_labels_that_share_a_task_without_a_whole_seed_are_not_said_to_share_none(store, tmp_path, read):
     words = of_states(store, tmp_path, BEGUN).words
     ended = read("compare", "S", "R", *words)
@@ -151,11 +155,13 @@ def test_labels_that_share_a_task_without_a_whole_seed_are_not_said_to_share_non
     assert read("compare", "S", "S-c", *words).stderr.endswith("results: S shares no task with S-c\n")
 
 
+@pytest.mark.slow
 def test_power_without_a_whole_pair_of_labels_says_so(store, tmp_path, read):
     words = of_states(store, tmp_path, BEGUN).words
     assert "No claim has a whole stored seed" in " ".join(read("power", *words).stdout.split())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(3))
 def test_worlds_of_agents_are_tabulated_and_drawn_however_few_of_them_are_done(seed, store, monkeypatch, read):
     """Another process is at work on the rest."""

@@ -42,6 +42,7 @@ def drawn(invoke, tiny, monkeypatch, tmp_path):
     return call
 
 
+@pytest.mark.slow
 def test_every_figure_with_data_is_drawn_and_the_others_say_why(fill, drawn):
     for label, accuracy in (("S", 0.1), ("S-c", 0.5)):
         fill(label, accuracy, (0, 1))
@@ -53,6 +54,7 @@ def test_every_figure_with_data_is_drawn_and_the_others_say_why(fill, drawn):
     assert difficulty.startswith("left out: difficulty: every task is stored at one setting alone; --profile full")
 
 
+@pytest.mark.slow
 def test_the_files_are_what_is_said_and_the_same_again(fill, invoke, tiny, tmp_path):
     fill("S", 0.1)
     words = ("scores", "S", "-t", "compression", "-p", tiny, "--output", "slides")
@@ -69,6 +71,7 @@ def test_the_files_are_what_is_said_and_the_same_again(fill, invoke, tiny, tmp_p
     assert all(part in protocol for part in ("Fidelity corrected", "budget strict", "Trained on an abacus"))
 
 
+@pytest.mark.slow
 def test_a_single_column_has_pages_and_their_caption_beside_them(fill, invoke, tiny, tmp_path):
     for i, label in enumerate([f"{base}{rest}" for base in "SRG" for rest in ("", "-c", "-p", "-pc", "-c-q")]):
         fill(label, i / 20)
@@ -81,6 +84,7 @@ def test_a_single_column_has_pages_and_their_caption_beside_them(fill, invoke, t
     assert bare == [f"bare/{name}" for name in files[:-1]]
 
 
+@pytest.mark.slow
 def test_a_figure_that_is_asked_for_must_have_data(fill, refuse, tiny):
     fill("S", 0.1)
     asked = ("-p", tiny)
@@ -92,6 +96,7 @@ def test_a_figure_that_is_asked_for_must_have_data(fill, refuse, tiny):
     assert "none of its 2 runs belongs to profile full" in refuse(plot, "scores", "-p", "full")
 
 
+@pytest.mark.slow
 def test_settings_of_a_sweep_are_difficulties(fill, drawn, tmp_path):
     for label in ("S", "R"):
         fill(label, 0.5)
@@ -107,6 +112,7 @@ def test_settings_of_a_sweep_are_difficulties(fill, drawn, tmp_path):
     ]  # fmt: skip
 
 
+@pytest.mark.slow
 def test_choices_reach_their_figure(fill, drawn, monkeypatch):
     fill("S", 0.5)
     asked, drawings = {}, {name: registry.drawing_of(name) for name in ("learning", "budget")}
@@ -149,6 +155,7 @@ def test_what_has_no_effect_is_refused(fill, fill_language, refuse, words, messa
     assert message in refuse(plot, *words)
 
 
+@pytest.mark.slow
 def test_language_models_that_were_never_evaluated_spoil_no_other_figure(fill, fill_language, drawn):
     fill("S", 0.5)
     fill_language("S", [], status="diverged")
@@ -156,12 +163,14 @@ def test_language_models_that_were_never_evaluated_spoil_no_other_figure(fill, f
     assert "left out: loss: no run was evaluated even once" in drawn.stderr
 
 
+@pytest.mark.slow
 def test_language_models_alone_are_enough(fill_language, drawn):
     for label in ("S", "S-c"):
         fill_language(label)
     assert list(drawn()) == ["scores", "loss", "effects", "budget"]
 
 
+@pytest.mark.slow
 def test_a_folder_that_cannot_be_written_is_named(fill, refuse, tiny, tmp_path):
     fill("S", 0.5)
     (tmp_path / "taken").write_text("")

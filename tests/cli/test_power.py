@@ -33,6 +33,7 @@ def fill_seeds(fill):
     return call
 
 
+@pytest.mark.slow
 def test_a_clear_gain_needs_few_seeds_and_a_small_one_many(fill_seeds, rows):
     fill_seeds("R-cg-q", [0.2, 0.21, 0.22])
     fill_seeds("R-cg-q-12o", [0.6, 0.61, 0.62])
@@ -48,6 +49,7 @@ def test_a_clear_gain_needs_few_seeds_and_a_small_one_many(fill_seeds, rows):
     assert hazy["seeds"] == 0 or hazy["seeds"] > clear["seeds"]
 
 
+@pytest.mark.slow
 def test_the_level_is_that_of_the_first_of_as_many_tests(fill_seeds, invoke, tiny):
     fill_seeds("R-cg-q", [0.2, 0.25, 0.3])
     fill_seeds("R-cg-q-12o", [0.3, 0.36, 0.42])
@@ -60,6 +62,7 @@ def test_the_level_is_that_of_the_first_of_as_many_tests(fill_seeds, invoke, tin
     assert among["seeds"] == 0 or among["seeds"] >= alone["seeds"] > 0
 
 
+@pytest.mark.slow
 def test_one_stored_seed_says_nothing_of_the_spread(fill_seeds, rows, invoke, tiny):
     fill_seeds("R-cg-q", [0.2])
     fill_seeds("R-cg-q-12o", [0.6])
@@ -69,6 +72,7 @@ def test_one_stored_seed_says_nothing_of_the_spread(fill_seeds, rows, invoke, ti
     assert shown.splitlines()[2].split()[-4:] == ["+40.0", "+0.0", "1", "-"]
 
 
+@pytest.mark.slow
 def test_every_format_says_the_same_within_80_columns_and_notes_are_asked_for(fill_seeds, invoke, tiny, monkeypatch):
     monkeypatch.setattr("madbench.analysis.power._SEEDS", (3, 6))
     fill_seeds("R-cg-q", [0.2, 0.21, 0.22])
@@ -88,6 +92,7 @@ def test_every_format_says_the_same_within_80_columns_and_notes_are_asked_for(fi
     assert "Trained on an abacus." in " ".join(invoke(findings, "--power", *words, "--notes").stdout.split())
 
 
+@pytest.mark.slow
 def test_no_stored_pair_leaves_no_row(fill_seeds, rows):
     fill_seeds("S", [0.2, 0.3])
     assert rows() == []
@@ -100,6 +105,7 @@ def test_an_unknown_claim_is_named_with_the_nearest(store, refuse):
     )
 
 
+@pytest.mark.slow
 def test_power_is_that_of_a_stated_true_gain_with_its_error(fill_seeds, rows, refuse):
     fill_seeds("R-cg-q", [0.2, 0.22, 0.24])
     fill_seeds("R-cg-q-12o", [0.3, 0.31, 0.33])

@@ -69,6 +69,7 @@ def test_a_registration_is_written_once_and_says_what_to_do_next(grid, invoke, r
     assert json.loads((tmp_path / FILE).read_text()) == content
 
 
+@pytest.mark.slow
 def test_registered_runs_decide_the_claim_and_others_are_exploratory(grid, fill_all, invoke, judged):
     grid(labels=(*LABELS, *SOFTMAX))
     invoke(findings, "--register", "lag.yaml")
@@ -90,6 +91,7 @@ def test_registered_runs_decide_the_claim_and_others_are_exploratory(grid, fill_
     assert "Trained on an abacus." in noted and "Trained on an abacus." not in shown
 
 
+@pytest.mark.slow
 def test_what_else_the_store_holds_has_no_part(grid, fill_all, invoke, judged):
     invoke(findings, "--register", "lag.yaml")
     fill_all(GAINS)
@@ -100,6 +102,7 @@ def test_what_else_the_store_holds_has_no_part(grid, fill_all, invoke, judged):
     assert judged()[1] == before
 
 
+@pytest.mark.slow
 def test_runs_that_are_not_stored_yet_are_counted(grid, fill_all, invoke, judged):
     invoke(findings, "--register", "lag.yaml")
     fill_all({label: GAINS[label] for label in LABELS[:2]})
@@ -110,6 +113,7 @@ def test_runs_that_are_not_stored_yet_are_counted(grid, fill_all, invoke, judged
     assert "not stored yet" not in caption and records[0]["verdict"] == "supported"
 
 
+@pytest.mark.slow
 def test_verdicts_are_provisional_until_every_registered_run_has_a_result(
     grid, fill_all, store, invoke, judged, tmp_path
 ):
@@ -135,6 +139,7 @@ def test_verdicts_are_provisional_until_every_registered_run_has_a_result(
     assert "provisional" not in caption + "".join(one["verdict"] for one in records)
 
 
+@pytest.mark.slow
 def test_a_share_that_decides_what_is_solved_is_noticed_when_it_changes(grid, fill_all, invoke, judged, monkeypatch):
     invoke(findings, "--register", "lag.yaml")
     fill_all(GAINS)
@@ -144,6 +149,7 @@ def test_a_share_that_decides_what_is_solved_is_noticed_when_it_changes(grid, fi
     assert "solved_share.compression 0.9, now 0.05" in caption and "provisional" in records[0]["verdict"]
 
 
+@pytest.mark.slow
 def test_runs_stored_before_the_registration_are_named(grid, fill_all, invoke, judged):
     fill_all({"R-12o!": 0.6}, seeds=[1])
     shown = invoke(findings, "--register", "lag.yaml").stdout
@@ -153,6 +159,7 @@ def test_runs_stored_before_the_registration_are_named(grid, fill_all, invoke, j
     assert "6 of 72 runs were stored before the registration: R-12o!; seeds 1." in caption
 
 
+@pytest.mark.slow
 def test_a_record_that_is_older_than_the_registration_is_named_wherever_it_came_from(
     grid, fill_all, store, invoke, judged
 ):
@@ -163,6 +170,7 @@ def test_a_record_that_is_older_than_the_registration_is_named_wherever_it_came_
     assert "1 of 72 runs were stored before the registration: G-12!; seeds 2." in judged()[0]
 
 
+@pytest.mark.slow
 def test_a_registration_that_was_changed_is_refused(grid, fill_all, invoke, refuse, tmp_path):
     invoke(findings, "--register", "lag.yaml")
     fill_all(GAINS)
@@ -192,6 +200,7 @@ def test_an_installation_that_would_train_other_runs_is_refused(grid, fill_all, 
     assert "this installation would train other runs" in refuse(findings, "--registered", FILE)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "text, labels, message",
     [
@@ -222,6 +231,7 @@ def test_a_registration_has_its_own_labels_tasks_and_protocol(grid, invoke, refu
     assert "give only --claims and --results" in refuse(findings, "--register", "lag.yaml", *words)
 
 
+@pytest.mark.slow
 def test_a_grid_with_claims_is_swept_like_any(grid, main):
     planned = main("sweep", "lag.yaml", "--device", "cpu", "--dry-run", "--json")
     assert planned.code == 0 and json.loads(planned.stdout)["jobs"] == 72

@@ -22,6 +22,7 @@ def embedded(path) -> dict:
     return json.loads(re.search(r'id="data">(.*?)</script>', path.read_text(), re.DOTALL)[1])
 
 
+@pytest.mark.slow
 def test_it_writes_one_file_and_says_what_is_missing(fill, store, invoke, tiny):
     fill(["S", "S-c"])
     output = invoke(report, "-p", tiny, "-t", ",".join(TWO))
@@ -33,6 +34,7 @@ def test_it_writes_one_file_and_says_what_is_missing(fill, store, invoke, tiny):
     assert [entry.name for entry in os.scandir(store.root) if entry.is_file() and "report" in entry.name] == [path.name]
 
 
+@pytest.mark.slow
 def test_the_folders_of_runs_are_looked_up_once(fill, invoke, tiny, monkeypatch):
     fill(["S", "S-c"])
     calls = []
@@ -42,6 +44,7 @@ def test_the_folders_of_runs_are_looked_up_once(fill, invoke, tiny, monkeypatch)
     assert len(calls) == 1
 
 
+@pytest.mark.slow
 def test_labels_and_the_file_can_be_chosen(fill, invoke, tiny, tmp_path):
     fill(["S", "S-c"])
     path = tmp_path / "new" / "folder" / "a.html"
@@ -50,6 +53,7 @@ def test_labels_and_the_file_can_be_chosen(fill, invoke, tiny, tmp_path):
     assert embedded(path)["runs"]["label"] == {"values": ["S-c"]} and embedded(path)["count"] == 1
 
 
+@pytest.mark.slow
 def test_open_shows_it_or_says_where_it_is(fill, invoke, tiny, monkeypatch, tmp_path):
     fill("S")
     shown = []
@@ -59,12 +63,14 @@ def test_open_shows_it_or_says_where_it_is(fill, invoke, tiny, monkeypatch, tmp_
     assert f"no browser found; open {shown[0]}" in output.stderr
 
 
+@pytest.mark.slow
 def test_language_models_need_no_runs_of_mad_tasks(fill_language, invoke):
     fill_language("S")
     output = invoke(report)
     assert not output.exception, output.exception
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "words, message",
     [
@@ -86,6 +92,7 @@ def test_an_empty_store_says_how_to_fill_it(store, refuse):
     assert "madbench run G-cg-q-12o" in refuse(report)
 
 
+@pytest.mark.slow
 def test_a_full_disk_leaves_the_last_report(fill, store, invoke, refuse, tiny, monkeypatch):
     fill("S")
     words = ("-p", tiny, "-t", "compression")

@@ -32,6 +32,7 @@ def outcomes(results: Path) -> dict[str, tuple]:
     return found
 
 
+@pytest.mark.slow
 def test_a_run_is_tabulated_stored_and_not_repeated(start, finish, main, tiny, tmp_path):
     words = ("run", "S", "--profile", tiny, "--tasks", TASKS, "--device", "cpu", "--slots", "1")
     first = finish(start(tmp_path, *words))
@@ -72,6 +73,7 @@ def test_a_run_is_tabulated_stored_and_not_repeated(start, finish, main, tiny, t
     assert "not comparable with the published rows" in " ".join(noted.split())
 
 
+@pytest.mark.slow
 def test_weights_are_kept_on_request_and_stored_runs_without_say_what_to_do(main, tiny, fill, tmp_path):
     fill("S", profile=tiny)
     words = ("run", "S", "--profile", tiny, "-t", "compression", "--device", "cpu", "--slots", "1", "--keep-weights")
@@ -114,6 +116,7 @@ def test_a_dry_run_gives_the_time_from_the_first_start_to_the_last_end(main, tin
         assert plan["estimated_seconds"] == pytest.approx(total(cell["estimated_seconds"] for cell in plan["cells"]))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("words", "threads", "said", "is_trained"),
     [((), 3, "OMP_NUM_THREADS=3", False), (("--threads", "2"), 2, "--threads 2", True)],
@@ -134,6 +137,7 @@ def test_threads_are_those_of_the_environment_or_the_option_and_the_plan_and_the
         assert run.record.details["threads"] == threads
 
 
+@pytest.mark.slow
 def test_a_run_that_diverges_is_shown_and_stored(main, tiny, tmp_path):
     words = ("run", "S", "--profile", tiny, "-t", "compression", "--device", "cpu", "learning_rates=1e30")
     shown = main(*words)
@@ -192,6 +196,7 @@ def disk(tmp_path):
     subprocess.run(["umount", "--lazy", folder], check=True)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("pages_left", [0, 2])
 def test_a_full_disk_is_an_error_and_what_is_stored_stays(main, tiny, disk, pages_left):
     """Without a page left the store does not open; with two it does, but the run does not fit."""
@@ -312,6 +317,7 @@ def test_notes_have_no_effect_on_a_plan(main):
     assert result.code == 2 and "--notes has no effect with --dry-run" in result.stderr
 
 
+@pytest.mark.slow
 def test_a_label_that_a_change_leaves_alone_is_not_trained_again_and_stands_in_the_table(main, fill, tiny):
     words = ("-p", tiny, "-t", "compression", "--slots", 1)
     fill("S", tasks=["compression"])

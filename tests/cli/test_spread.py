@@ -39,6 +39,7 @@ def sd(label: str) -> float:
     return 100 * statistics.stdev(VALUES[label])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("format", ["terminal", "markdown", "html", "latex"])
 def test_a_table_has_means_with_plain_standard_deviations(of_three, format):
     shown = of_three("table", "--spread", "sd", "--format", format)
@@ -50,6 +51,7 @@ def test_a_table_has_means_with_plain_standard_deviations(of_three, format):
     assert "standard deviation over seeds" in " ".join(shown.stdout.split()) and "95% interval" not in shown.stdout
 
 
+@pytest.mark.slow
 def test_a_standard_deviation_of_nothing_is_shown_and_that_of_a_single_seed_is_not(main, fill, tiny):
     fill("S", 0.7, [0, 1, 2])
     fill("R", 0.7, [0])
@@ -57,6 +59,7 @@ def test_a_standard_deviation_of_nothing_is_shown_and_that_of_a_single_seed_is_n
     assert "| S | 70.0 ±0.0 |" in shown and "| R | 70.0† |" in shown
 
 
+@pytest.mark.slow
 def test_compare_has_the_means_of_both(of_three):
     shown = of_three("compare", "S", "R", "--spread", "sd", "-f", "markdown")
     assert f"| 83.2±{sd('R'):.1f}(10) 48.0±{sd('S'):.1f}(10) |" in shown.stdout
@@ -64,6 +67,7 @@ def test_compare_has_the_means_of_both(of_three):
     assert (cell["spread"], cell["baseline_spread"]) == pytest.approx((sd("R"), sd("S")))
 
 
+@pytest.mark.slow
 def test_programs_have_them_without_asking(of_three, tiny):
     cells = json.loads(of_three("table", "--json").stdout)["cells"]
     lines = [*csv.DictReader(io.StringIO(of_three("table", "-f", "csv").stdout))]
@@ -76,6 +80,7 @@ def test_programs_have_them_without_asking(of_three, tiny):
         assert spreads == {label: pytest.approx(sd(label)) for label in VALUES}
 
 
+@pytest.mark.slow
 def test_a_table_of_ranks(of_three, tiny):
     shown = of_three("table", "--ranks", "-f", "markdown")
     assert shown.code == 0, shown.stderr
@@ -87,12 +92,14 @@ def test_a_table_of_ranks(of_three, tiny):
     assert "rank" not in madbench.table(profile=tiny, tasks="compression")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("words", [["--spread", "sd"], ["--baselines"]])
 def test_what_a_table_of_ranks_has_no_place_for_is_an_error(of_three, words):
     refused = of_three("table", "--ranks", *words)
     assert refused.code == 2 and " ".join(words) in refused.stderr and "no effect" in refused.stderr
 
 
+@pytest.mark.slow
 def test_baselines_stand_below_the_labels_and_in_every_record(of_three, tiny):
     job = MAD.jobs(["S"], MAD.Profile.load(tiny), tasks=["compression"], seeds=[0])[0]
     chance, heuristic = scoring_of(MAD).chance(job), scoring_of(MAD).heuristic(job)
@@ -104,6 +111,7 @@ def test_baselines_stand_below_the_labels_and_in_every_record(of_three, tiny):
         assert (cell["chance"], cell["heuristic"]) == pytest.approx((chance, heuristic))
 
 
+@pytest.mark.slow
 def test_the_report_has_them_too(of_three, tmp_path, monkeypatch):
     monkeypatch.setattr("madbench.report.page.figure_names", lambda chosen: [])
     write = partial(of_three, "report", "-o", str(tmp_path / "page.html"))

@@ -55,6 +55,7 @@ def stand_in(monkeypatch):
     return run_jobs
 
 
+@pytest.mark.slow
 def test_a_larger_grid_adds_only_its_new_rows(main, stand_in, tiny, tmp_path):
     ended = main("sweep", "S", "--vary", "training.epochs=1,2", "--profile", tiny, *CHOICES)
     assert ended.code == 0, ended.stderr
@@ -102,6 +103,7 @@ def test_trackers_are_told_what_the_rows_of_a_grid_vary(main, stand_in, tiny, mo
     assert (refused.code, "--track-name {label}: has no effect without --track" in refused.stderr) == (2, True)
 
 
+@pytest.mark.slow
 def test_failures_are_listed_with_the_command_that_tries_them_again(main, stand_in):
     words = ("sweep", "S", "R", *CHOICES)
     ended = main(*words, "--seeds", "0,1")
@@ -129,6 +131,7 @@ def test_failures_are_listed_with_the_command_that_tries_them_again(main, stand_
     assert [policy.retry for policy in stand_in.policies] == [False, False, True]
 
 
+@pytest.mark.slow
 def test_jobs_of_a_group_differ_in_their_seeds_alone(main, stand_in):
     words = ("sweep", "S", "S-p", "--seeds", "0-3", *CHOICES)
     for group in ("2", "auto", "1"):
@@ -154,6 +157,7 @@ def test_failing_fast_leaves_the_rest(main, stand_in):
     assert (policy.max_failures, policy.time_limit, policy.retry, policy.redo) == (1, 5400, False, False)
 
 
+@pytest.mark.slow
 def test_the_command_line_replaces_what_the_file_says_and_says_so(main, stand_in, tmp_path):
     grid = "labels: [S, G]\nseeds: 0-2\ntasks: [memorization]\nset: {training.epochs: 3}\nbaseline: {label: G}\n"
     (tmp_path / "grid.yaml").write_text(grid)

@@ -31,6 +31,7 @@ def train(journal, job, slot=0, record=DONE):
     journal.on_event({"event": kind, "job": job, "slot": slot, "record": record})
 
 
+@pytest.mark.slow
 def test_a_sweep_at_work_is_shown_with_its_slots_and_its_failures(begin, invoke, tmp_path):
     with begin() as journal:
         for job in JOBS[:20]:
@@ -93,6 +94,7 @@ def test_a_damaged_journal_does_not_hide_the_others(begin, invoke, tmp_path):
     assert sorted(states) == ["damaged", "finished"]
 
 
+@pytest.mark.slow
 def test_every_damage_to_a_journal_is_one_line(begin, invoke, tmp_path):
     with begin() as journal:
         train(journal, JOBS[0])
@@ -126,6 +128,7 @@ def test_a_folder_without_sweeps_and_none_at_all(invoke, refuse, tmp_path):
     assert refuse(ls, "sweeps", "--watch") == "--watch has no effect where the output is no terminal"
 
 
+@pytest.mark.slow
 def test_status_imports_neither_torch_nor_pandas(begin, tmp_path):
     with begin() as journal:
         train(journal, JOBS[0])

@@ -8,6 +8,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 import madbench
 
 TWO = ("compression", "in_context_recall")
@@ -19,6 +21,7 @@ def rows(stdout: str) -> list[list[str]]:
     return [line.split() for line in table.splitlines()[2:]]
 
 
+@pytest.mark.slow
 def test_the_store_is_tabulated_in_the_order_of_the_grammar_with_published_rows(main, fill, tiny):
     fill(["R-c", "S"])
     fill("S", 0.7, [1])
@@ -36,12 +39,14 @@ def test_the_store_is_tabulated_in_the_order_of_the_grammar_with_published_rows(
     assert f"Profile {tiny}: d_model 16, 2 blocks, 2 heads, float32." in caption
 
 
+@pytest.mark.slow
 def test_only_the_labels_asked_for_are_shown(main, fill, tiny):
     fill(["S", "R", "R-c"])
     shown = main("table", "R", "S", "--profile", tiny, "-t", "compression", "--published")
     assert [row[0] for row in rows(shown.stdout)] == ["R", "published", "S", "published"]
 
 
+@pytest.mark.slow
 def test_protocols_are_never_mixed(main, fill, tiny):
     fill("S", 0.1)
     fill("S", 0.2, fidelity="published")
@@ -57,6 +62,7 @@ def test_protocols_are_never_mixed(main, fill, tiny):
         assert rows(shown.stdout)[0] == ["S", f"{number}†", f"{number}†", "0.990", "1"]
 
 
+@pytest.mark.slow
 def test_a_label_of_another_protocol_that_does_not_fit_this_one_does_no_harm(main, fill, tiny):
     fill("S")
     fill("G-q-12", budget="paper", overrides=["model.d_model=8"])
@@ -65,6 +71,7 @@ def test_a_label_of_another_protocol_that_does_not_fit_this_one_does_no_harm(mai
     assert [row[0] for row in rows(shown.stdout)] == ["G-q-12"]
 
 
+@pytest.mark.slow
 def test_runs_in_two_precisions_have_to_be_told_apart(main, fill, tiny, tmp_path):
     profile = tmp_path / "auto.yaml"
     profile.write_text(Path(tiny).read_text().replace("precision: float32", "precision: auto"))
@@ -92,6 +99,7 @@ def test_an_empty_store_and_one_without_matching_runs_are_errors(main, fill, tin
         assert nothing in refused.stderr and "Traceback" not in refused.stderr
 
 
+@pytest.mark.slow
 def test_every_format_says_the_same(main, fill, tiny):
     fill(["S", "R-12o!"])
     words = ("table", "--profile", tiny, "-t", ",".join(TWO), "--published", "--format")
@@ -109,6 +117,7 @@ def test_every_format_says_the_same(main, fill, tiny):
     assert [(line["label"], line["task"], float(line["mean"])) for line in lines] == found
 
 
+@pytest.mark.slow
 def test_an_incomplete_cell_says_how_much_of_it_is_there(main, fill, tiny):
     fill("S", overrides=["learning_rates=[1e-3]"])
     overrides = ["learning_rates=[1e-3, 2e-3]"]
@@ -117,6 +126,7 @@ def test_an_incomplete_cell_says_how_much_of_it_is_there(main, fill, tiny):
     assert "with learning_rates=[1e-3, 2e-3]:" in " ".join(shown.stdout.split())
 
 
+@pytest.mark.slow
 def test_json_is_the_format_json(main, fill, tiny):
     fill("S")
     assert main("table", "-p", tiny, "--json").stdout == main("table", "-p", tiny, "--format", "json").stdout
@@ -124,6 +134,7 @@ def test_json_is_the_format_json(main, fill, tiny):
     assert refused.code == 2 and "--json has no effect with --format csv" in refused.stderr
 
 
+@pytest.mark.slow
 def test_a_damaged_run_is_named_and_the_others_are_tabulated(main, fill, tiny, tmp_path):
     fill("S")
     folder = sorted((tmp_path / "results" / "runs").iterdir())[0]
@@ -133,6 +144,7 @@ def test_a_damaged_run_is_named_and_the_others_are_tabulated(main, fill, tiny, t
     assert shown.stderr == f"warning: results/runs/{folder.name}/curve.csv: missing or not a file\n"
 
 
+@pytest.mark.slow
 def test_output_without_the_characters_of_a_table_shows_a_question_mark(fill, tiny, tmp_path):
     for seed in range(5):
         fill("S", 0.5 + seed / 100, [seed])
@@ -143,6 +155,7 @@ def test_output_without_the_characters_of_a_table_shows_a_question_mark(fill, ti
     assert shown.returncode == 0 and "52.0 ?2.0" in shown.stdout, shown.stderr
 
 
+@pytest.mark.slow
 def test_a_stored_label_that_does_not_fit_every_task_hides_no_other(main, fill, tiny):
     longer = "tasks.in_context_recall.setting.seq_len=512"
     fill("S", overrides=[longer])

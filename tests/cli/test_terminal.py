@@ -71,12 +71,14 @@ def test_a_size_that_can_be_meant_holds(main, monkeypatch):
         assert os.environ["COLUMNS"] == str(columns)
 
 
+@pytest.mark.slow
 def test_a_program_that_is_started_so_prints_all_of_it(shell):
     usual = shell("madbench ls tasks")
     assert usual.returncode == 0 and "selective_copying" in usual.stdout
     assert shell("madbench ls tasks", COLUMNS="0").stdout == usual.stdout
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "line", ["madbench explain --cost S >&-", "madbench ls --help >&- <&-", "madbench explain --cost S --json >&-"]
 )
@@ -85,16 +87,19 @@ def test_a_closed_standard_output_is_an_error_and_not_a_silence(shell, line):
     assert (ended.returncode, ended.stderr) == (2, "the output cannot be written: it is closed\n")
 
 
+@pytest.mark.slow
 def test_an_error_does_not_go_to_the_output_where_there_is_no_place_for_errors(shell):
     ended = shell("madbench explain S-zz 2>&-")
     assert (ended.returncode, ended.stdout) == (2, "")
 
 
+@pytest.mark.slow
 def test_an_output_that_cannot_be_written_is_an_error(shell):
     ended = shell("madbench explain --cost S 1</dev/null")
     assert (ended.returncode, ended.stderr) == (2, "the output cannot be written: bad file descriptor\n")
 
 
+@pytest.mark.slow
 @needs_full_device
 def test_a_full_disk_below_the_messages_ends_nothing(shell):
     ended = shell("madbench explain S-zz 2>/dev/full")
@@ -123,11 +128,13 @@ def test_what_is_trained_is_stored_wherever_the_messages_go(shell, tiny, tmp_pat
     assert ended.returncode == 0 and "already in the store" in ended.stderr
 
 
+@pytest.mark.slow
 def test_a_reader_that_goes_away_is_no_traceback(shell):
     ended = shell("madbench ls labels --json | head -n 1")
     assert ended.stdout == "[\n" and ended.stderr == ""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("verb", ["ls", "budget S-p", "run --help"])
 def test_an_output_without_utf_8_lacks_letters_and_no_lines(main, shell, verb, monkeypatch):
     for name in ("COLUMNS", "LINES", "TERM"):

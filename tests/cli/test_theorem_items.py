@@ -84,6 +84,7 @@ def test_the_statements_that_a_text_names_are_read(text, numbers):
     assert statements("eq. 20, section 5") == set()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("paper", "item"), CHECKED)
 def test_the_checks_of_an_item_run_on_its_labels_and_are_about_every_statement_that_it_names(paper, item):
     item = load_paper(paper).item(item)
@@ -98,6 +99,7 @@ def test_every_numbered_statement_of_a_paper_is_the_place_of_an_item_that_trains
     assert statements(NUMBERED[paper]) <= set().union(*places)
 
 
+@pytest.mark.slow
 def test_the_lemmas_of_coefficients_are_checked_in_every_case_that_they_tell_apart():
     stated = {
         item.id: {check.statement for checks in named_checks(item).values() for check in checks}
@@ -122,6 +124,7 @@ def test_the_context_wide_slots_are_those_of_the_papers_own_operator():
     assert all(label.startswith("R-") for label in load_paper("hypermlp").item("theorem2.1").labels)
 
 
+@pytest.mark.slow
 def test_a_theorem_that_does_not_hold_as_printed_is_contradicted(main, tmp_path):
     made = main("paper", "interactions", "theoremB.2", "--results", tmp_path, "--json")
     assert made.code == 0, made.stderr
@@ -164,6 +167,7 @@ def test_what_trains_nothing_takes_no_settings_of_training(main):
         assert refused.code == 2 and "has no effect on theoremB.6" in refused.stderr
 
 
+@pytest.mark.slow
 def test_a_label_before_a_colon_is_printed_as_it_is(main, tmp_path):
     made = main("paper", "coefficients", "lemma2", "--results", tmp_path)
     assert made.code == 0, made.stderr

@@ -45,6 +45,7 @@ difficulty: baseline
 """
 
 
+@pytest.mark.slow
 def test_everything_shipped_is_sound(invoke):
     result = invoke(validate, "--json")
     reports = json.loads(result.stdout)
@@ -55,6 +56,7 @@ def test_everything_shipped_is_sound(invoke):
     assert {Path(report["file"]).resolve() for report in reports} == set(shipped)
 
 
+@pytest.mark.slow
 def test_every_label_of_the_papers_table_has_a_budget_in_every_profile_of_that_paper(invoke):
     reports = json.loads(invoke(validate, "--json").stdout)
     assert {Path(report["file"]).stem for report in reports if report["notes"]} <= {
@@ -184,6 +186,7 @@ def test_the_error_counts_problems_and_files(refuse, write, tmp_path):
     assert refuse(validate, tmp_path / "nowhere.yaml", sound) == "1 problem in 1 of 2 files"
 
 
+@pytest.mark.slow
 def test_the_file_of_an_installed_task_is_checked_too(invoke, install_example):
     file = install_example("task") / "madbench_prefix_sum" / "prefix_sum.yaml"
     assert f"ok     {file}  task: prefix_sum, 5 settings" in invoke(validate).output

@@ -82,6 +82,7 @@ def flip(path: Path, place: int) -> None:
     path.write_bytes(content)
 
 
+@pytest.mark.slow
 def test_a_sound_store_is_sound_and_stays_as_it_is(results, main):
     before = {path: path.read_bytes() for path in results.rglob("*") if path.is_file()}
     shown = main("validate", "--store")
@@ -89,6 +90,7 @@ def test_a_sound_store_is_sound_and_stays_as_it_is(results, main):
     assert before == {path: path.read_bytes() for path in results.rglob("*") if path.is_file()}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("pattern", "kind", "advice"),
     [

@@ -20,6 +20,7 @@ def broken(self, label):
     raise RuntimeError("no more checks")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("label, columns", [("G-cg-q-12o", 80), ("R-1!", 120)])
 def test_a_label_has_every_check_within_the_screen(invoke, label, columns):
     result = invoke(verify, label, columns=columns)
@@ -43,6 +44,7 @@ def test_checks_that_fail_come_first_and_end_in_exit_code_1(invoke, monkeypatch)
     assert list(madbench.verify("S").verdict) == verdicts
 
 
+@pytest.mark.slow
 def test_of_several_labels_only_what_fails_is_detailed(invoke, monkeypatch):
     whole = invoke(verify, "S", "R", "--all").output
     assert whole.count("causality") == 2 and "causality" not in invoke(verify, "S", "R").output
@@ -56,6 +58,7 @@ def test_of_several_labels_only_what_fails_is_detailed(invoke, monkeypatch):
     assert result.exit_code == 1 and "ZeroDivisionError" in result.output and "causality" not in result.output
 
 
+@pytest.mark.slow
 def test_an_installed_family_is_verified(invoke, install_example):
     install_example("plugin")
     result = invoke(verify, "lin:{elu,relu,id}{,-g}")

@@ -177,6 +177,7 @@ def test_a_job_that_is_lost_each_time_fails_with_the_reason(fake, store):
     assert results(store)[0].error == f"killed or lost {ATTEMPTS} times, at last: the power went"
 
 
+@pytest.mark.slow
 def test_no_more_is_handed_over_than_the_machines_take(fake, store):
     desk = Desk(capacity=8)
     assert sweep([fake.make_job(seed) for seed in range(30)], store, fake.train, desk) == Summary(finished=30)

@@ -61,6 +61,7 @@ def check_ended_by_themselves(fake, store, jobs, error):
     assert all(store.read(job.id).record.status == "finished" for job in jobs if job.seed != 1)
 
 
+@pytest.mark.slow
 def test_a_job_is_stored_when_it_ends_and_not_when_its_group_does(fake, store, run):
     short, long = fake.make_job(0, steps=1), fake.make_job(1, steps=30)
     stored_at = []
@@ -78,6 +79,7 @@ def test_a_job_is_stored_when_it_ends_and_not_when_its_group_does(fake, store, r
     assert len(after) > 20
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("trouble", TROUBLES)
 def test_only_the_job_that_is_to_blame_fails(fake, store, run, group, trouble, monkeypatch):
     monkeypatch.setattr(driver, "ATTEMPTS", 1)
@@ -92,6 +94,7 @@ def test_only_the_job_that_is_to_blame_fails(fake, store, run, group, trouble, m
     assert steps.count(0) == 1  # alone it resumes where the group had come to
 
 
+@pytest.mark.slow
 def test_a_job_that_hangs_fails_at_the_time_limit_and_no_other_with_it(fake, store, run, group, monkeypatch):
     monkeypatch.setattr(driver, "GRACE", 0.3)
     jobs = group("unresponsive")
@@ -100,6 +103,7 @@ def test_a_job_that_hangs_fails_at_the_time_limit_and_no_other_with_it(fake, sto
     check_ended_by_themselves(fake, store, jobs, "stopped after the time limit of 1.5 s")
 
 
+@pytest.mark.slow
 def test_jobs_of_a_group_behind_one_that_hangs_are_not_failed_for_it(fake, store, run, monkeypatch):
     monkeypatch.setattr(driver, "GRACE", 0.3)
     jobs = [fake.make_job(1, trouble="unresponsive"), *(fake.make_job(seed, steps=2) for seed in (2, 3))]
@@ -108,6 +112,7 @@ def test_jobs_of_a_group_behind_one_that_hangs_are_not_failed_for_it(fake, store
     check_ended_by_themselves(fake, store, jobs, "stopped after the time limit of 1.5 s")
 
 
+@pytest.mark.slow
 def test_of_a_group_that_overruns_each_job_has_as_long_again_from_its_checkpoint(fake, store, run):
     jobs = [fake.make_job(seed, steps=20, pause=0.05) for seed in (2, 3)]  # 2 s in a group, 1 s alone
     summary, events = run(jobs, policy=Policy(time_limit=1.4))
@@ -117,6 +122,7 @@ def test_of_a_group_that_overruns_each_job_has_as_long_again_from_its_checkpoint
         assert steps == sorted(steps) and len({event["slot"] for event in events}) == 1
 
 
+@pytest.mark.slow
 def test_a_job_over_the_limit_in_its_group_and_alone_fails(fake, store, run):
     jobs = [fake.make_job(1, steps=1000, pause=0.05), fake.make_job(2, steps=2)]
     assert run(jobs, policy=Policy(time_limit=0.6))[0] == Summary(finished=1, failed=1)
@@ -125,12 +131,14 @@ def test_a_job_over_the_limit_in_its_group_and_alone_fails(fake, store, run):
     assert left.name == jobs[0].id and int((left / "checkpoint").read_text().split()[0]) > 1
 
 
+@pytest.mark.slow
 def test_jobs_that_are_too_large_together_train_alone(fake, store, run):
     jobs = [fake.make_job(seed, steps=2, trouble="too large together") for seed in range(3)]
     assert run(jobs)[0] == Summary(finished=3)
     assert results(store) == {job.seed: fake.expected(job) for job in jobs}
 
 
+@pytest.mark.slow
 def test_ctrl_c_keeps_the_jobs_of_a_group_that_have_ended(fake, store, run, tmp_path):
     marker = tmp_path / "go on"
     held = {"steps": 8, "held_at": 5, "marker": str(marker)}
@@ -149,12 +157,14 @@ def test_ctrl_c_keeps_the_jobs_of_a_group_that_have_ended(fake, store, run, tmp_
     assert min(event["progress"]["step"] for event in events if "progress" in event) >= 4
 
 
+@pytest.mark.slow
 def test_a_full_disk_keeps_the_jobs_of_a_group_that_have_ended(fake, store, run, group):
     with pytest.raises(StoreError, match="no space left"):
         run(group("disk full"))
     assert results(store) == {0: fake.expected(fake.make_job(0, steps=1))}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("trouble", ["raise", "os._exit"])
 def test_jobs_trained_anew_resume_alone_and_replace_their_earlier_results(fake, store, run, group, trouble):
     jobs = group(trouble)
@@ -168,6 +178,7 @@ def test_jobs_trained_anew_resume_alone_and_replace_their_earlier_results(fake, 
     assert steps.count(0) == 1
 
 
+@pytest.mark.slow
 def test_after_max_failures_the_jobs_of_a_group_that_failed_are_left(fake, store, run):
     jobs = [fake.make_job(seed, steps=2, trouble="os._exit") for seed in range(4)]
     assert run(jobs, policy=Policy(max_failures=2))[0] == Summary(failed=2, left=2)
@@ -176,6 +187,7 @@ def test_after_max_failures_the_jobs_of_a_group_that_failed_are_left(fake, store
             pass
 
 
+@pytest.mark.slow
 def test_groups_that_fail_take_no_more_slots_than_there_are(fake, store):
     bad = [fake.make_job(seed, steps=3, trouble="os._exit", at=1) for seed in (10, 20)]
     groups = [[job, *(fake.make_job(job.seed + i, steps=3) for i in (1, 2))] for job in bad]
@@ -194,6 +206,7 @@ def test_groups_that_fail_take_no_more_slots_than_there_are(fake, store):
     }
 
 
+@pytest.mark.slow
 def test_an_error_while_an_early_record_is_stored_keeps_it(fake, store, run, monkeypatch):
     jobs = [fake.make_job(0, steps=1), fake.make_job(1, steps=3, held_at=2, marker="never")]
     finish, calls = store.finish, []
@@ -210,6 +223,7 @@ def test_an_error_while_an_early_record_is_stored_keeps_it(fake, store, run, mon
     assert calls == [0, 0] and results(store) == {0: fake.expected(jobs[0])}
 
 
+@pytest.mark.slow
 def test_on_machines_that_do_not_see_the_results_folder_jobs_begin_again(fake, store, run, group, monkeypatch):
     monkeypatch.setattr(local.LocalBackend, "shares_folder", False)
     jobs = group("os._exit")

@@ -124,6 +124,7 @@ def test_a_damaged_journal_is_named_and_the_other_sweeps_are_read(begin, tmp_pat
     assert [sweep["error"].startswith(f"{journals[0]}: ") for sweep in sweeps if sweep["error"]] == [True]
 
 
+@pytest.mark.slow
 def test_all_that_are_alive_are_read_and_of_the_others_the_last(begin, tmp_path):
     with begin(command="alive"), begin(command="alive too"):
         for number in range(4):
@@ -134,6 +135,7 @@ def test_all_that_are_alive_are_read_and_of_the_others_the_last(begin, tmp_path)
     assert sorted(commands) == ["2", "3", "alive", "alive too"]
 
 
+@pytest.mark.slow
 def test_a_killed_sweep_is_seen_as_dead(tmp_path):
     program = (
         "import sys, time; from pathlib import Path; from madbench.execute.journal import Journal\n"
@@ -205,6 +207,7 @@ def test_a_command_is_what_a_user_types_again(monkeypatch):
     assert command_line().startswith("torchrun --nnodes 2 --nproc-per-node 8 -m madbench run ")
 
 
+@pytest.mark.slow
 def test_a_journal_that_is_replaced_while_it_is_read_never_looks_dead(begin, tmp_path):
     with begin() as journal:
         states = set()
@@ -214,6 +217,7 @@ def test_a_journal_that_is_replaced_while_it_is_read_never_looks_dead(begin, tmp
     assert states == {"running"}
 
 
+@pytest.mark.slow
 def test_twenty_thousand_jobs_are_written_and_read_in_no_time(begin, tmp_path):
     jobs = [replace(JOBS[0], seed=seed) for seed in range(20_000)]
     with begin(jobs) as journal:

@@ -21,6 +21,7 @@ def run_jobs(jobs, store, train, **how) -> Summary:
     return local.run_jobs([[job] for job in jobs], store, train, **how)
 
 
+@pytest.mark.slow
 def test_a_job_over_its_time_limit_fails_keeps_its_checkpoint_and_finishes_when_tried_again(fake, store):
     slow = fake.make_job(0, steps=40, pause=0.03)
     others = [fake.make_job(seed) for seed in (1, 2)]
@@ -41,6 +42,7 @@ def test_a_job_over_its_time_limit_fails_keeps_its_checkpoint_and_finishes_when_
     assert store.read(slow.id).record == fake.expected(slow)
 
 
+@pytest.mark.slow
 def test_an_unresponsive_job_is_killed_after_the_grace_period_and_holds_up_no_other(fake, store, monkeypatch):
     monkeypatch.setattr(driver, "GRACE", 0.3)
     stuck = fake.make_job(0, trouble="unresponsive")
@@ -54,6 +56,7 @@ def test_an_unresponsive_job_is_killed_after_the_grace_period_and_holds_up_no_ot
         assert store.read(job.id).record == fake.expected(job)
 
 
+@pytest.mark.slow
 def test_a_process_that_dies_before_it_trains_is_replaced(fake, store, monkeypatch, tmp_path):
     (tmp_path / "dying.py").write_text(
         "import os, pathlib\n"

@@ -42,6 +42,7 @@ def is_running(pid: int) -> bool:
         return False
 
 
+@pytest.mark.slow
 def test_every_job_is_trained_and_stored_and_reported(fake, store):
     jobs = [fake.make_job(seed, steps=3, status="diverged" if seed == 2 else "finished") for seed in range(4)]
     events = []
@@ -56,6 +57,7 @@ def test_every_job_is_trained_and_stored_and_reported(fake, store):
         assert {event["slot"] for event in mine} <= {0, 1}
 
 
+@pytest.mark.slow
 def test_the_same_call_again_does_only_what_is_missing(fake, store, tmp_path):
     jobs = [fake.make_job(seed, status="diverged" if seed == 1 else "finished") for seed in range(4)]
     flaky = fake.make_job(9, trouble="once", marker=str(tmp_path / "marker"))
@@ -77,6 +79,7 @@ def test_nothing_is_started_when_nothing_is_missing(fake, store, monkeypatch):
     assert run_jobs([job], store, fake.train) == Summary(skipped=1)
 
 
+@pytest.mark.slow
 def test_a_failing_job_is_recorded_and_the_others_go_on(fake, store):
     troubles = {
         "raise": "ValueError: the loss has no gradient",
@@ -98,6 +101,7 @@ def test_a_failing_job_is_recorded_and_the_others_go_on(fake, store):
     assert Counter(event["event"] for event in events)["failed"] == len(bad)
 
 
+@pytest.mark.slow
 def test_a_job_whose_process_is_killed_once_is_done_by_the_same_command(fake, store, tmp_path):
     job, events = (
         fake.make_job(0, trouble="killed once", marker=str(tmp_path / "marker"), pids=str(tmp_path / "pids")),
@@ -108,6 +112,7 @@ def test_a_job_whose_process_is_killed_once_is_done_by_the_same_command(fake, st
     assert Counter(event["event"] for event in events)["started"] == 1
 
 
+@pytest.mark.slow
 def test_a_job_whose_process_is_killed_each_time_stays_failed(fake, store, tmp_path):
     job = fake.make_job(0, trouble="killed", pids=str(tmp_path / "pids"))
     for summary in (Summary(failed=1), Summary(skipped=1)):
@@ -115,6 +120,7 @@ def test_a_job_whose_process_is_killed_each_time_stays_failed(fake, store, tmp_p
     assert len((tmp_path / "pids").read_text().split()) == 3
 
 
+@pytest.mark.slow
 def test_a_failed_run_does_not_share_its_process_with_the_next(fake, store):
     events = []
     jobs = [fake.make_job(0), fake.make_job(1, trouble="raise"), fake.make_job(2), fake.make_job(3)]
@@ -123,6 +129,7 @@ def test_a_failed_run_does_not_share_its_process_with_the_next(fake, store):
     assert pids[0] == pids[1] != pids[2] == pids[3]
 
 
+@pytest.mark.slow
 def test_a_group_trains_in_one_process(fake, store):
     group, events = [fake.make_job(seed, steps=2) for seed in range(3)], []
     assert local.run_jobs([group], store, fake.train, slots=2, on_event=events.append) == Summary(finished=3)
@@ -132,10 +139,12 @@ def test_a_group_trains_in_one_process(fake, store):
     assert [event["event"] for event in events][:3] == ["started"] * 3
 
 
+@pytest.mark.slow
 def test_every_job_of_a_group_ends_in_its_own_way(check_pairs):
     check_pairs(functools.partial(local.run_jobs, slots=2))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("ending", ["killed", "interrupted"])
 def test_both_jobs_of_a_group_resume_after_its_process_is_killed_or_told_to_stop(fake, store, tmp_path, ending):
     marker = tmp_path / "go on"
@@ -163,12 +172,14 @@ def test_both_jobs_of_a_group_resume_after_its_process_is_killed_or_told_to_stop
     assert results(store) == {job.seed: fake.expected(job) for job in pair}
 
 
+@pytest.mark.slow
 def test_after_max_failures_no_further_job_starts(fake, store):
     jobs = [fake.make_job(seed, trouble="raise") for seed in range(5)]
     assert run_jobs(jobs, store, fake.train, policy=Policy(max_failures=2)) == Summary(failed=2, left=3)
     assert set(results(store)) == {0, 1}
 
 
+@pytest.mark.slow
 def test_a_job_that_another_process_works_on_is_left_to_it(fake, store):
     jobs = [fake.make_job(seed) for seed in range(3)]
     events = []
@@ -179,6 +190,7 @@ def test_a_job_that_another_process_works_on_is_left_to_it(fake, store):
     assert set(results(store)) == {0, 2}
 
 
+@pytest.mark.slow
 def test_a_store_error_stops_the_sweep_and_keeps_what_is_there(fake, store):
     stored, *others = (fake.make_job(seed, steps=2, held_at=1, marker="never") for seed in range(3))
     store.finish(stored, fake.expected(stored))
@@ -188,6 +200,7 @@ def test_a_store_error_stops_the_sweep_and_keeps_what_is_there(fake, store):
     assert set(results(store)) == {0}
 
 
+@pytest.mark.slow
 def test_an_error_in_the_listener_stops_the_workers(fake, store):
     pids = []
 
@@ -201,6 +214,7 @@ def test_an_error_in_the_listener_stops_the_workers(fake, store):
     assert not is_running(pids[-1])
 
 
+@pytest.mark.slow
 def test_workers_get_their_environment_and_the_parent_keeps_its_own(fake, store, monkeypatch):
     monkeypatch.setenv("OMP_NUM_THREADS", "7")
     monkeypatch.delenv("MKL_NUM_THREADS", raising=False)
@@ -240,6 +254,7 @@ def test_threads_on_busy_cores_sleep_while_they_wait_unless_the_user_says_otherw
     assert [environment.get(name) for name in WAITING] == expected
 
 
+@pytest.mark.slow
 def test_workers_run_on_the_cores_that_this_process_may_use(fake, store):
     before, seen = os.sched_getaffinity(0), set()
     try:
@@ -257,6 +272,7 @@ def test_counts_must_be_positive(fake, store, name):
         run_jobs([], store, fake.train, **{name: 0})
 
 
+@pytest.mark.slow
 def test_a_training_function_that_workers_cannot_import_is_an_error(fake, store, monkeypatch, capfd):
     ghost = types.ModuleType("ghost")
     exec("def train(jobs, works, report): pass", ghost.__dict__)
@@ -298,6 +314,7 @@ class Sweep:
         self.process.stderr.close()
 
 
+@pytest.mark.slow
 def test_a_sweep_killed_at_any_moment_and_run_again_gives_the_uninterrupted_results(fake, store):
     generator = random.Random(0)
     for attempt in range(3):
@@ -323,6 +340,7 @@ def test_a_sweep_killed_at_any_moment_and_run_again_gives_the_uninterrupted_resu
     assert os.listdir(store.root / "work") == []
 
 
+@pytest.mark.slow
 def test_ctrl_c_ends_the_sweep_soon_and_the_next_one_goes_on_from_the_checkpoints(fake, store):
     def steps_done():
         return [path.read_text().split()[0] for path in store.root.glob("work/*/checkpoint")]
@@ -344,6 +362,7 @@ def test_ctrl_c_ends_the_sweep_soon_and_the_next_one_goes_on_from_the_checkpoint
     assert results(store) == {job.seed: fake.expected(job) for job in jobs}
 
 
+@pytest.mark.slow
 def test_a_run_that_does_not_stop_is_killed_after_the_grace_period(store):
     with Sweep(store.root, 2, 0.5) as sweep:
         until(lambda: len(sweep.workers()) == 2)
@@ -355,6 +374,7 @@ def test_a_run_that_does_not_stop_is_killed_after_the_grace_period(store):
     assert results(store) == {}
 
 
+@pytest.mark.slow
 def test_workers_do_not_outlive_a_killed_parent_even_when_they_report_nothing(store):
     with Sweep(store.root, 2, 60) as sweep:
         until(lambda: len(sweep.workers()) == 2)
@@ -363,6 +383,7 @@ def test_workers_do_not_outlive_a_killed_parent_even_when_they_report_nothing(st
         until(lambda: not any(map(is_running, sweep.workers())), seconds=50)
 
 
+@pytest.mark.slow
 def test_a_second_ctrl_c_kills_at_once(store):
     with Sweep(store.root, 2, 60) as sweep:
         until(lambda: len(sweep.workers()) == 2)

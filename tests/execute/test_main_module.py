@@ -58,21 +58,25 @@ def script(tmp_path):
     return write
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("words", "program"), [(["-"], BARE), ([], GUARDED)], ids=["python -", "python"])
 def test_a_script_from_standard_input_runs_its_jobs(python, words, program):
     ended = python(*words, input=program)
     assert (ended.returncode, ended.stdout, ended.stderr) == (0, "2 finished\n", "")
 
 
+@pytest.mark.slow
 def test_a_line_of_the_shell_runs_its_jobs(python):
     assert python("-c", BARE).stdout == "2 finished\n"
 
 
+@pytest.mark.slow
 def test_a_script_that_was_deleted_runs_its_jobs(python, script):
     path = script(GUARDED.replace("    print(", "    import os; os.unlink(__file__)\n    print("))
     assert python(path).stdout == "2 finished\n"
 
 
+@pytest.mark.slow
 def test_a_script_without_a_guard_is_told_to_have_one(python, script):
     ended = python(script(BARE))
     assert ended.returncode == 1 and ended.stdout == ""
@@ -82,16 +86,19 @@ def test_a_script_without_a_guard_is_told_to_have_one(python, script):
     assert ended.stderr.count("Traceback") == 1 and "bootstrapping" not in ended.stderr
 
 
+@pytest.mark.slow
 def test_a_worker_of_a_pool_is_told_that_it_may_not_start_processes(python, script):
     ended = python(script(IN_POOL))
     assert ended.returncode == 1 and "multiprocessing.Pool" in ended.stderr.splitlines()[-1]
     assert "TrainingError" in ended.stderr and "AssertionError" not in ended.stderr and "__main__'" not in ended.stderr
 
 
+@pytest.mark.slow
 def test_a_worker_of_an_executor_runs_its_jobs(python, script):
     assert python(script(IN_EXECUTOR)).stdout == "2 finished\n"
 
 
+@pytest.mark.slow
 def test_a_script_that_fails_in_its_workers_is_not_said_to_lack_a_guard(python, script):
     program = GUARDED.replace("if __name__", "if __name__ != '__main__':\n    sys.exit(7)\nif __name__", 1)
     ended = python(script(program))

@@ -94,6 +94,7 @@ def test_jobs_have_the_threads_that_are_said_and_fewer_slots_for_it(threads, how
     assert plan([*mad(), text()], threads, **how) == expected
 
 
+@pytest.mark.slow
 def test_a_job_has_no_more_threads_than_there_are_free_cores(monkeypatch):
     monkeypatch.setattr(devices, "available_cores", lambda: 8)
     long = text(24_000)
@@ -186,6 +187,7 @@ def test_a_mixer_that_cannot_run_without_data_counts_by_the_bound(monkeypatch):
     assert 1 < slots_in_memory([large], 16) < 8
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("label", "task"),
     [

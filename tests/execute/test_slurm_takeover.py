@@ -140,6 +140,7 @@ def test_the_result_of_a_group_of_which_a_part_is_stored_serves_the_rest(queue):
     assert queue.names() == ["1000"]
 
 
+@pytest.mark.slow
 def test_slurm_jobs_that_ended_without_a_result_are_replaced(queue):
     count = len(ENDINGS)
     queue.driver(*map(queue.task, range(count)))
@@ -155,6 +156,7 @@ def test_slurm_jobs_that_ended_without_a_result_are_replaced(queue):
     assert states == ["CANCELLED" if ending in is_cancelled else ending for ending in ENDINGS]
 
 
+@pytest.mark.slow
 def test_a_result_that_is_half_written_is_none(queue, monkeypatch):
     monkeypatch.setattr(time, "sleep", lambda seconds: None)  # submitit tries again after two
     halves = (b"", b"half a pick", pickle.dumps(("success", 7))[:9])
@@ -170,6 +172,7 @@ def test_a_result_that_is_half_written_is_none(queue, monkeypatch):
     assert queue.pickles() == [f"1001_{i}_submitted.pkl" for i in range(6)]
 
 
+@pytest.mark.slow
 def test_a_damaged_result_of_ones_own_is_a_lost_job_and_no_traceback(queue, monkeypatch):
     monkeypatch.setattr(time, "sleep", lambda seconds: None)
     task = queue.task(0)
@@ -182,6 +185,7 @@ def test_a_damaged_result_of_ones_own_is_a_lost_job_and_no_traceback(queue, monk
     assert backend.jobs[task].job_id == "1001" and queue.pickles() == ["1001_submitted.pkl"]
 
 
+@pytest.mark.slow
 def test_a_slurm_job_that_could_not_train_at_all_is_replaced(queue):
     queue.driver(queue.task(0))
     queue.kill_driver()
@@ -190,6 +194,7 @@ def test_a_slurm_job_that_could_not_train_at_all_is_replaced(queue):
     assert queue.driver(task).jobs[task].job_id == "1001"
 
 
+@pytest.mark.slow
 def test_one_that_slurm_does_not_know_is_cancelled_and_replaced(queue, slurm):
     queue.driver(queue.task(0))
     queue.kill_driver()
@@ -200,6 +205,7 @@ def test_one_that_slurm_does_not_know_is_cancelled_and_replaced(queue, slurm):
     assert queue.states() == {"1000": "CANCELLED", "1001": "PENDING"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("how", "state"),
     [
@@ -238,6 +244,7 @@ def test_a_group_of_which_a_part_is_stored_goes_on_with_the_rest(queue):
     assert list((queue.store.root / "slurm").glob("[!.]*")) == []
 
 
+@pytest.mark.slow
 def test_a_member_that_did_not_end_is_trained_alone(queue):
     """Its group has given a result without it, as one that ran out of memory."""
     queue.driver(queue.task(0, 1))
@@ -272,6 +279,7 @@ def test_partial_functions_of_equal_content_train_in_the_same_way(queue):
     assert queue.driver(task).jobs[task].job_id == "1000"
 
 
+@pytest.mark.slow
 def test_one_of_another_version_of_madbench_is_replaced(queue, monkeypatch):
     queue.driver(queue.task(0))
     queue.kill_driver()
@@ -281,6 +289,7 @@ def test_one_of_another_version_of_madbench_is_replaced(queue, monkeypatch):
     assert queue.driver(task).jobs[task].job_id == "1001"
 
 
+@pytest.mark.slow
 def test_one_that_waits_in_another_partition_is_replaced_and_one_that_runs_there_is_not(queue):
     queue.driver(queue.task(0), queue.task(1), partition="slow")
     queue.kill_driver()
@@ -291,6 +300,7 @@ def test_one_that_waits_in_another_partition_is_replaced_and_one_that_runs_there
     assert queue.states() == {"1000_0": "CANCELLED", "1000_1": "RUNNING", "1001": "PENDING"}
 
 
+@pytest.mark.slow
 def test_the_slurm_jobs_of_another_living_driver_and_of_other_sweeps_are_left_alone(queue):
     queue.driver(queue.task(0), queue.task(1))
     task = queue.task(2)

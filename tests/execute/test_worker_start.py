@@ -82,6 +82,7 @@ def test_a_limit_shorter_than_the_start_of_a_worker_leaves_time_for_it(fake, sto
     assert store.read(job.id).record.error == "stopped after the time limit of 0.001 s"
 
 
+@pytest.mark.slow
 def test_ctrl_c_does_not_wait_for_a_worker_that_hangs_before_it_begins(hanging, fake, store, monkeypatch):
     train, count = hanging("import", times=9)
     poll = local.LocalBackend.poll
@@ -137,6 +138,7 @@ def is_a_group(pid: int) -> bool:
     return True
 
 
+@pytest.mark.slow
 def test_ctrl_c_while_a_worker_starts_prints_no_traceback_and_leaves_no_process(store, tmp_path):
     (tmp_path / "program.py").write_text(PROGRAM)
     environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(HERE), *filter(None, sys.path)])}
@@ -149,6 +151,7 @@ def test_ctrl_c_while_a_worker_starts_prints_no_traceback_and_leaves_no_process(
     until(lambda: not is_a_group(process.pid))  # once multiprocessing's own process has seen the end
 
 
+@pytest.mark.slow
 def test_a_worker_that_dies_before_it_begins_three_times_ends_the_sweep(fake, store, monkeypatch, tmp_path):
     (tmp_path / "deadly.py").write_text(
         f"import os\nif os.getpid() != {os.getpid()}: os._exit(5)\ndef train(*_): pass\n"

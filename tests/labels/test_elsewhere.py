@@ -69,6 +69,7 @@ def test_every_named_mixer_of_every_family_is_a_label():
             assert parse(label)
 
 
+@pytest.mark.slow
 def test_every_built_in_family_has_a_syntax_and_an_example_of_it():
     for name in families():
         family = family_of(f"{name}:" if name else "")

@@ -161,6 +161,7 @@ def assert_equal(given, expected, what, tolerance=1e-9):
         assert error <= tolerance * max(largest, 1e-30), (what, name, error, largest)
 
 
+@pytest.mark.slow
 @every_label
 def test_a_state_dict_and_copies_hold_the_whole_mixer(label):
     mixer = made(label, 5)
@@ -178,6 +179,7 @@ def test_a_state_dict_and_copies_hold_the_whole_mixer(label):
     assert all(torch.equal(each(x), expected) for each in copies)
 
 
+@pytest.mark.slow
 @every_label
 def test_a_mixer_in_another_dtype_computes_the_same_function_in_it(label):
     for batch, length in [shape for shape in sizes(label) if shape[1] < 100]:  # beyond, some grow out of 16 bits
@@ -216,6 +218,7 @@ def test_a_mixer_built_on_meta_starts_from_a_seed_as_one_built_directly(label):
     assert torch.equal(mixer(x), direct(x))
 
 
+@pytest.mark.slow
 @every_label
 def test_an_empty_batch_has_an_empty_output_and_gradients_of_zero(label):
     for _, length, how in ways(label):
@@ -235,6 +238,7 @@ def test_what_is_no_batch_of_sequences_is_refused(label):
             mixer(x)
 
 
+@pytest.mark.slow
 @every_transformed
 def test_gradients_of_torch_func_are_those_of_backward(label):
     for batch, length, how in ways(label):
@@ -251,6 +255,7 @@ def test_gradients_of_torch_func_are_those_of_backward(label):
         assert_equal(found, gradients(mixer, x, weight), (batch, length, how))
 
 
+@pytest.mark.slow
 @every_transformed
 def test_outputs_under_vmap_and_gradients_of_each_sample_are_those_of_each_alone(label):
     for batch, length, how in ways(label):
@@ -283,6 +288,7 @@ def test_models_under_vmap_have_a_backward_pass_outside_of_it(label):
         assert_equal(found, gradients(model, x[i], torch.ones(())), i)
 
 
+@pytest.mark.slow
 @every_label
 def test_lent_parameters_get_their_own_gradients(label):
     """``functional_call`` takes them back before the backward pass, in which blocks are computed again."""
@@ -302,6 +308,7 @@ def test_lent_parameters_get_their_own_gradients(label):
         assert_equal(dict(zip(lent, found)), expected, (batch, length, how), 1e-12)
 
 
+@pytest.mark.slow
 @every_transformed
 def test_second_derivatives_are_those_of_the_dense_path_or_an_error_names_it(label):
     for batch, length, how in ways(label):
@@ -330,6 +337,7 @@ def test_a_gradient_of_a_gradient_under_torch_func_is_the_second_derivative(labe
     assert_equal({0: found}, {0: second_derivatives(mixer, x, direction)[0]}, "")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("label", programs(EXPORTED, 0))
 def test_one_exported_program_computes_every_batch_and_length(label):
     longest = 12
@@ -341,6 +349,7 @@ def test_one_exported_program_computes_every_batch_and_length(label):
         torch.testing.assert_close(program(x), mixer(x), rtol=1e-4, atol=1e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("label", programs(COMPILED, 1))
 def test_a_compiled_mixer_computes_every_batch_and_length(label):
     torch._dynamo.reset()
@@ -357,7 +366,8 @@ def test_every_family_found_is_here():
     assert {family_of(each.values[0]).name for each in spread()} == set(families())
 
 
-@pytest.mark.parametrize("label", ["lin:relu-g", pytest.param("lin:elu", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("label", ["lin:relu-g", "lin:elu"])
 def test_a_family_of_a_plugin_is_put_through_the_same(label, install_example):
     install_example("plugin")
     for name, test in list(globals().items()):

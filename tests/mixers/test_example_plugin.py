@@ -18,6 +18,7 @@ def installed(install_example):
     install_example("plugin")
 
 
+@pytest.mark.slow
 def test_labels_are_read_and_written():
     assert [str(parse(label)) for label in LABELS] == list(LABELS)
     assert expand(["~lin:elu"]) == ["lin:elu", "lin:relu", "lin:id", "lin:elu-g"]
@@ -26,11 +27,13 @@ def test_labels_are_read_and_written():
         parse("lin:elo")
 
 
+@pytest.mark.slow
 def test_the_identity_has_version_distribution_and_source():
     version, distribution, source = family_identity(family_of("lin:elu")).split("+")
     assert (version, distribution, len(source)) == ("1", "0.1.0", 64)
 
 
+@pytest.mark.slow
 def test_the_module_has_the_parameters_of_its_allocation_within_the_budget():
     for label in LABELS:
         mixer = build(label, 48, 20, n_head=3)
@@ -41,6 +44,7 @@ def test_the_module_has_the_parameters_of_its_allocation_within_the_budget():
             solve(label, 2, 4, 20)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("label", ["lin:elu", "lin:relu-g", "lin:id"])
 def test_every_check_holds(label):
     checks = {check.name: check for check in family_of(label).checks(parse(label))}
@@ -49,6 +53,7 @@ def test_every_check_holds(label):
         assert check.holds(check.run()), check.name
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("label", ["lin:elu", "lin:relu-g", "lin:id"])
 def test_it_is_the_sum_over_the_prefix(label):
     torch.manual_seed(0)
@@ -71,6 +76,7 @@ def test_it_is_the_sum_over_the_prefix(label):
         torch.testing.assert_close(mixer(x)[0, t], mixer.o.weight @ o)
 
 
+@pytest.mark.slow
 def test_settings_and_paths_are_its_own():
     assert build("lin:elu", 16, 8, eps=1e-3).eps == 1e-3
     with pytest.raises(ConfigError, match="settings of lin:elu: unknown key 'mix_rank'"):
@@ -81,5 +87,6 @@ def test_settings_and_paths_are_its_own():
         build("lin:elu", 16, 8, path="chunked")
 
 
+@pytest.mark.slow
 def test_every_letter_is_explained():
     assert [row.letter for row in explain(parse("lin:relu-g"))] == ["relu", "g"]

@@ -149,6 +149,7 @@ def test_names_of_another_kind_are_refused(kind, value):
         Traits(**{kind: value})
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("traits", "says"),
     [

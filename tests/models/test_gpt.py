@@ -74,6 +74,7 @@ def test_a_swiglu_of_its_own_width_and_an_untied_output():
     torch.testing.assert_close(model(ids), layer_norm(x, w["norm.weight"]) @ w["head.weight"].T)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("label, positions, count", [
     ("cd:id-sm-bd-cg", "none", 110_458_304), ("cd:exp-sum", "learned", 106_377_984),
 ])  # fmt: skip
@@ -173,6 +174,7 @@ def test_a_prompt_at_once_gives_the_logits_and_the_state_of_its_steps(label, pos
         torch.testing.assert_close(logits, expected[:, t], rtol=1e-10, atol=1e-10)
 
 
+@pytest.mark.slow
 @torch.no_grad()
 def test_a_mixer_that_has_steps_alone_takes_a_prompt_by_them(install_example):
     install_example("plugin")
@@ -183,6 +185,7 @@ def test_a_mixer_that_has_steps_alone_takes_a_prompt_by_them(install_example):
     torch.testing.assert_close(model.decode(ids[:, 7, None], state)[0], model(ids)[:, 7])
 
 
+@pytest.mark.slow
 @torch.no_grad()
 def test_a_prompt_longer_than_the_window_is_its_sliding_steps():
     for label in ("R-12o!", "G-cg-q-12o", "S-p", "hfa:2"):
@@ -260,6 +263,7 @@ def test_llama_blocks_are_rms_norms_and_swiglus_around_the_mixer():
     torch.testing.assert_close(model(ids), rms_norm(x, "norm") @ w["embedding.weight"].T)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("preset, parameters, billions, warm_up, label", [
     ("fineweb-340m", 341e6, 15, 1e9, "S-p"), ("fineweb-340m", 341e6, 15, 1e9, "G-cg-q-12o"),
     ("fineweb-1.3b", 1.3e9, 100, 1e9, "D-p"), ("fineweb-1.3b", 1.3e9, 100, 1e9, "R-c"),

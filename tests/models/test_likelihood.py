@@ -56,6 +56,7 @@ def direct(model, context, continuation) -> Likelihood:
     return answer
 
 
+@pytest.mark.slow
 def test_they_are_direct_sums_in_float64(model, requests):
     with torch.inference_mode():  # one continuation that is greedy
         ids = [3, 1, 4]

@@ -50,6 +50,7 @@ def test_bfloat16_comes_out_in_the_precision_of_the_gain():
     assert norm.bfloat16()(x).dtype == torch.bfloat16
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("numbers, eps", [(1, 0.1), (2**17, 1e-6)])
 def test_derivatives_of_second_and_third_order_are_right(numbers, eps, monkeypatch):
     monkeypatch.setattr(rms_norm, "BLOCK_NUMBERS", numbers)

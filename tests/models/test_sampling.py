@@ -38,6 +38,7 @@ def test_temperature_zero_takes_the_likeliest_id_of_the_whole_sequence_each_time
     assert sample(model, count=6, temperature=0) == ids[2:]
 
 
+@pytest.mark.slow
 def test_draws_follow_the_probabilities_of_the_logits(make):
     model = make("S")
     expected = (model(torch.tensor([[3, 1]]))[0, -1] / 1.5).softmax(-1)
@@ -52,6 +53,7 @@ def test_one_seed_gives_one_text_and_another_seed_another(make):
     assert sample(model, count=8) == sample(model, count=8) != sample(model, count=8, seed=1)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("label", ["S-p", "G-cg-q-12o", "R-q-12"])
 def test_a_prompt_read_at_once_gives_the_text_of_one_read_step_by_step(make, label, monkeypatch):
     model = make(label)
@@ -75,6 +77,7 @@ def test_a_temperature_near_zero_takes_the_likeliest_id_too(make, temperature):
     assert sample(model, temperature=temperature) == sample(model, temperature=0)
 
 
+@pytest.mark.slow
 def test_a_huge_temperature_draws_every_id_alike(make):
     model, generator = make("S"), torch.Generator().manual_seed(0)
     drawn = [next(generate(model, [3, 1], 1, generator=generator, temperature=1e300)) for _ in range(220)]

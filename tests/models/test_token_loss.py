@@ -182,6 +182,7 @@ def test_below_the_limit_the_loss_is_bit_for_bit_that_of_the_models_logits():
         assert TokenLoss(model)(ids, ids).item() == expected.item()
 
 
+@pytest.mark.slow
 def test_a_step_at_the_vocabulary_of_gpt2_keeps_no_logits(monkeypatch):
     """12 windows of 1,024 tokens, on tensors without data: all logits at once are 2.5 GB, and several of them."""
     vocab_size = 50304

@@ -34,6 +34,7 @@ def asked(words: list[str]) -> Experiment:
     return planned(labels, tasks=options["-t"].split(","), seeds=seeds, overrides=overrides, **choices)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "choices",
     [

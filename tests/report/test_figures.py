@@ -24,6 +24,7 @@ def test_every_figure_has_a_caption():
     assert all(figure.caption for figure in FIGURES.values())
 
 
+@pytest.mark.slow
 def test_figures_have_ids_of_their_own_and_those_without_data_say_why(store, selected):
     made = report_page(selected(store))
     assert [name for name, _, _ in made.content["figures"]] == ["loss", "budget"]
@@ -32,6 +33,7 @@ def test_figures_have_ids_of_their_own_and_those_without_data_say_why(store, sel
     assert len(ids) == len(set(ids)) > 100
 
 
+@pytest.mark.slow
 def test_what_goes_wrong_with_a_figure_is_raised(store, selected, monkeypatch):
     def fail(frame):
         raise ValueError(f"no figure of {sorted(frame.label.unique())}")
@@ -42,6 +44,7 @@ def test_what_goes_wrong_with_a_figure_is_raised(store, selected, monkeypatch):
         report_page(selected(store))
 
 
+@pytest.mark.slow
 def test_a_stored_drawing_that_is_no_file_is_drawn_again(store, selected, monkeypatch):
     monkeypatch.setattr(page, "figure_names", lambda chosen: ["budget"])
     drawn = report_page(selected(store)).content["figures"]
@@ -51,6 +54,7 @@ def test_a_stored_drawing_that_is_no_file_is_drawn_again(store, selected, monkey
     assert report_page(selected(store)).content["figures"] == drawn
 
 
+@pytest.mark.slow
 def test_drawings_of_others_in_the_folder_of_figures_stay(store, selected, monkeypatch):
     monkeypatch.setattr(page, "figure_names", lambda chosen: ["budget"])
     monkeypatch.setattr(page, "MOST_FIGURES", 1)

@@ -17,11 +17,13 @@ from madbench.store.runs import Store
 MAD = ("compression", "in_context_recall")
 
 
+@pytest.mark.slow
 def test_a_first_seed_that_chose_between_two_rates_is_in_no_number(parsed):
     assert parsed.cell("mad", "S", "Compr.").text == "51.0†"
     assert parsed.cell("mad", "S", "In-ctx recall").text == "50.5 [0/2]"
 
 
+@pytest.mark.slow
 def test_the_tables_have_the_numbers_of_the_store(parsed_of_three):
     parsed = parsed_of_three
     assert parsed.cell("mad", "S", "Compr.").text == "51.5 [0/2]"
@@ -34,6 +36,7 @@ def test_the_tables_have_the_numbers_of_the_store(parsed_of_three):
     assert parsed.cell("budget", "S", "Ratio").text == "1.000"
 
 
+@pytest.mark.slow
 def test_every_number_names_the_runs_behind_it(parsed_of_three):
     parsed = parsed_of_three
     cell = parsed.cell("mad", "S-c", "Compr.")
@@ -46,6 +49,7 @@ def test_every_number_names_the_runs_behind_it(parsed_of_three):
     assert parsed.data["tasks"]["loss_l5"] == ["language_model"]
 
 
+@pytest.mark.slow
 def test_the_embedded_runs_are_those_of_the_store(parsed, store):
     stored = {run.job.id: run for run in store.runs()}
     ids = [parsed.field("id", i) for i in range(parsed.data["count"])]
@@ -65,6 +69,7 @@ def test_the_embedded_runs_are_those_of_the_store(parsed, store):
         assert parsed.field("details.device", i) == run.record.details.get("device")
 
 
+@pytest.mark.slow
 def test_of_every_seed_the_chosen_run_is_marked_and_has_a_thinned_curve(parsed):
     of_s = [
         i for i in range(parsed.data["count"]) if parsed.field("label", i) == "S" and parsed.field("task", i) == MAD[0]
@@ -92,6 +97,7 @@ def test_what_was_asked_and_what_it_ran_on_is_said(parsed):
         assert text in parsed.text, text
 
 
+@pytest.mark.slow
 def test_runs_from_outside_a_git_checkout_have_no_commit(empty_store, fill, read_page):
     fill(empty_store, git=None)
     provenance = read_page(empty_store, tasks=MAD).text.partition("Provenance")[2]
@@ -145,6 +151,7 @@ def empty_store(tmp_path) -> Store:
     return Store.open(tmp_path / "results")
 
 
+@pytest.mark.slow
 def test_the_mad_half_alone_is_a_report(empty_store, fill, read_page):
     fill(empty_store)
     parsed = read_page(empty_store, tasks=MAD)
@@ -152,6 +159,7 @@ def test_the_mad_half_alone_is_a_report(empty_store, fill, read_page):
     assert "No runs: Language model." in parsed.text
 
 
+@pytest.mark.slow
 def test_the_language_half_alone_is_a_report(empty_store, fill_language, read_page):
     fill_language(empty_store)
     parsed = read_page(empty_store, tasks=["language_model"])
@@ -159,6 +167,7 @@ def test_the_language_half_alone_is_a_report(empty_store, fill_language, read_pa
     assert parsed.cell("factors", "conv: c vs. none", "L5 loss").text == "−0.250 ±0.449"
 
 
+@pytest.mark.slow
 def test_labels_that_are_named_and_not_stored_and_single_seeds_are_missing(empty_store, fill, read_page):
     fill(empty_store, seeds=(0,))
     parsed = read_page(empty_store, "S", "R-c", "G", tasks=MAD)
@@ -172,6 +181,7 @@ def test_labels_that_are_named_and_not_stored_and_single_seeds_are_missing(empty
     assert f"madbench ls runs --results {empty_store.root}" in parsed.text
 
 
+@pytest.mark.slow
 def test_language_models_that_failed_are_listed_and_missing(empty_store, fill_language, read_page, language_run):
     fill_language(empty_store)
     run = language_run("S", seed=2)
@@ -181,6 +191,7 @@ def test_language_models_that_failed_are_listed_and_missing(empty_store, fill_la
     assert "--seeds 2" in parsed.text and "out of memory" in parsed.text
 
 
+@pytest.mark.slow
 def test_measurements_stand_with_their_run(empty_store, fill_language, read_page):
     fill_language(empty_store)
     run_id = sorted(empty_store.jobs())[1]
@@ -195,6 +206,7 @@ def test_measurements_stand_with_their_run(empty_store, fill_language, read_page
     )
 
 
+@pytest.mark.slow
 def test_a_store_with_a_damaged_folder_says_which(empty_store, fill, read_page):
     fill(empty_store)
     damaged = next((empty_store.root / "runs").iterdir())
@@ -202,6 +214,7 @@ def test_a_store_with_a_damaged_folder_says_which(empty_store, fill, read_page):
     assert f"Could not be read: {damaged}" in read_page(empty_store, tasks=MAD).text
 
 
+@pytest.mark.slow
 def test_one_sentence_says_what_is_best_and_what_is_decided(empty_store, fill, read_page):
     fill(empty_store, ["S", "S-c"], seeds=(0, 1, 2, 3))
     text = read_page(empty_store, tasks=MAD).text
@@ -212,6 +225,7 @@ def test_with_too_few_seeds_the_sentence_says_that_nothing_is_best(parsed):
     assert "none has the highest compression yet: that takes two labels with three seeds or more" in parsed.text
 
 
+@pytest.mark.slow
 def test_the_labels_are_compared_with_the_first_one_asked_for_as_the_verb_does(empty_store, fill, read_page, selected):
     fill(empty_store, ["S", "S-c", "R-c"], seeds=(0, 1, 2))
     for asked, baseline in [((), "S"), (("S-c", "S"), "S-c")]:
@@ -226,11 +240,13 @@ def test_the_labels_are_compared_with_the_first_one_asked_for_as_the_verb_does(e
             assert shown.attributes["data-link"] == f"runs/{row.label}/{row.quantity}"
 
 
+@pytest.mark.slow
 def test_a_label_alone_is_compared_with_nothing(empty_store, fill, read_page):
     fill(empty_store, ["S"])
     assert "comparison-table" not in read_page(empty_store, tasks=MAD).tables
 
 
+@pytest.mark.slow
 def test_the_days_of_the_runs_are_those_of_their_records_and_not_of_their_files(empty_store, fill, read_page):
     fill(empty_store, ["S"], seeds=[0], ended="2026-02-03T23:59:59+00:00")
     fill(empty_store, ["S"], seeds=[1], ended="2026-02-05T01:00:00+00:00")

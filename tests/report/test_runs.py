@@ -59,6 +59,7 @@ def test_large_integers_reach_a_script_with_all_their_digits():
     }
 
 
+@pytest.mark.slow
 @given(st.lists(st.floats(width=64) | st.none(), min_size=1))
 def test_numbers_of_a_column_have_six_digits(values):
     for i, value in enumerate(values):

@@ -25,6 +25,7 @@ def store(tmp_path) -> Store:
     return Store.open(tmp_path / "results")
 
 
+@pytest.mark.slow
 @settings(max_examples=40, deadline=None)
 @given(record=records)
 def test_a_record_is_read_as_it_was_written(record):

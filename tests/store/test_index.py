@@ -93,6 +93,7 @@ def test_runs_are_read_once_and_then_only_looked_up(store, monkeypatch):
     assert len(names) == 3 * len(JOBS)  # those that the files were asked for
 
 
+@pytest.mark.slow
 @settings(max_examples=20, deadline=None)
 @given(runs=st.lists(records, max_size=4))
 def test_an_indexed_record_is_the_stored_one_to_the_type(runs):
@@ -160,6 +161,7 @@ actions = st.lists(
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=15, deadline=None)
 @given(actions=actions)
 def test_the_index_answers_as_the_files_do_whatever_happens(actions):
@@ -297,6 +299,7 @@ def test_a_reader_without_the_right_to_write_uses_the_index(store, monkeypatch):
     assert answers(store) == expected and names == []
 
 
+@pytest.mark.slow
 def test_a_writer_killed_at_any_time_harms_nothing(store, monkeypatch):
     expected = answers(store)
     for n in range(8):
@@ -313,6 +316,7 @@ def test_a_writer_killed_at_any_time_harms_nothing(store, monkeypatch):
         assert answers(store) == expected
 
 
+@pytest.mark.slow
 def test_processes_that_write_the_index_at_once_leave_a_sound_one(store, monkeypatch):
     expected = answers_of_files(store, monkeypatch)
     children = []

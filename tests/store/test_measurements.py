@@ -32,6 +32,7 @@ def files(store: Store, job_id: str = ID) -> list:
     return sorted((store.root / "runs" / job_id / "measurements").iterdir())
 
 
+@pytest.mark.slow
 @settings(max_examples=25, deadline=None)
 @given(record=records, values=st.dictionaries(names, numbers, max_size=3), name=st.text(max_size=5))
 def test_a_measurement_is_read_as_it_was_written(record, values, name):
@@ -115,6 +116,7 @@ def test_a_file_that_was_begun_is_no_measurement(store):
     assert len(store.measurements(ID)) == 1
 
 
+@pytest.mark.slow
 def test_processes_that_measure_at_once_lose_nothing(store):
     children = []
     for i in range(4):

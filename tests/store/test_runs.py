@@ -129,6 +129,7 @@ def test_a_claim_ends_with_its_process_and_its_leftovers_are_swept(store):
         assert sorted(os.listdir(work)) == ["checkpoint.pt", "lock"]
 
 
+@pytest.mark.slow
 def test_never_two_owners_while_work_folders_come_and_go(store):
     owners, overlaps = [], []
 

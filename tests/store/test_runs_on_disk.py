@@ -53,6 +53,7 @@ def at_call(monkeypatch, function: str, n: int, action) -> None:
     monkeypatch.setattr(os, function, patched)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("earlier", [None, FAILED], ids=["new", "retry"])
 @pytest.mark.parametrize("function", STEPS)
 def test_a_kill_at_any_step_leaves_a_store_that_loads_and_can_go_on(tmp_path, monkeypatch, function, earlier):
@@ -85,6 +86,7 @@ def test_a_kill_at_any_step_leaves_a_store_that_loads_and_can_go_on(tmp_path, mo
     assert n >= 1
 
 
+@pytest.mark.slow
 def test_a_kill_while_a_result_is_replaced_leaves_one_or_the_other(tmp_path, monkeypatch):
     for n in itertools.count():
         store = Store.open(tmp_path / str(n))
@@ -141,6 +143,7 @@ def left_by_worker(work) -> None:
     write_atomically(work / KEEP / WEIGHTS, b"weights")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("function", ["fsync", "rename"])
 def test_a_driver_killed_while_it_stores_a_run_loses_no_weights(tmp_path, monkeypatch, function):
     for n in itertools.count():

@@ -48,6 +48,7 @@ def test_the_jobs_are_every_embedding_and_control_with_the_heads_of_the_file():
     assert job_from_dict(found[0].to_dict()).id == found[0].id
 
 
+@pytest.mark.slow
 def test_an_override_of_one_task_holds_beside_one_of_all():
     def trained(*more: str) -> tuple[int, float]:
         (job,) = jobs("hfa:C3", task="hunters", more=more)
@@ -171,6 +172,7 @@ def test_products_of_factors_do_not_start_from_zero():
     assert INTERACTIONS.Trial.build(job).mixer.c.std().item() == pytest.approx(0.3, rel=0.1)
 
 
+@pytest.mark.slow
 def test_a_quick_run_is_exact_at_every_length_and_finds_the_matrix(tmp_path):
     (job,) = jobs("hfa:C1", task="colliding", more=["embeddings=one_hot", "controls=[]", "training.steps=600"])
     metrics = train(job, tmp_path).metrics
@@ -178,6 +180,7 @@ def test_a_quick_run_is_exact_at_every_length_and_finds_the_matrix(tmp_path):
     assert metrics["effects_error"] < 1e-12 and metrics["mse"] == metrics["mse_4"]
 
 
+@pytest.mark.slow
 def test_a_value_without_the_agent_itself_is_learned_at_one_length_only(tmp_path):
     found = jobs("hfa:C1", task="colliding", more=["embeddings=one_hot", "training.steps=600"])
     metrics = train(found[1], tmp_path).metrics
@@ -185,12 +188,14 @@ def test_a_value_without_the_agent_itself_is_learned_at_one_length_only(tmp_path
     assert [metrics[f"mse_{n}"] for n in (2, 4, 6)] == pytest.approx([0.25, 0, 0.25], abs=1e-6)
 
 
+@pytest.mark.slow
 def test_couplings_of_three_learn_alliances(tmp_path):
     (job,) = jobs("ha:C3", task="alliances", more=["training.steps=300"])
     metrics = train(job, tmp_path).metrics
     assert max(metrics[f"mse_{n}"] for n in (3, 4, 6)) < 1e-3 and metrics["effects_error"] < 1e-3
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("label", ["hfa:2", "hfa:L1", "ha:3"])
 def test_other_mixers_are_read_out_by_a_linear_map(label, tmp_path):
     (job,) = jobs(label, task="colliding", more=["embeddings=one_hot", "controls=[]", "training.steps=4"])
@@ -199,6 +204,7 @@ def test_other_mixers_are_read_out_by_a_linear_map(label, tmp_path):
     assert record.details["model_parameters"] == record.details["mixer_parameters"] + 8
 
 
+@pytest.mark.slow
 def test_a_stopped_run_resumes_with_the_same_numbers(tmp_path, monkeypatch):
     monkeypatch.setattr("madbench.training.loop.REPORT_SECONDS", 0)
     (job,) = jobs("hfa:C3", task="hunters", more=["training.steps=20"])
@@ -214,6 +220,7 @@ def test_a_stopped_run_resumes_with_the_same_numbers(tmp_path, monkeypatch):
     assert resumed.metrics == whole.metrics and resumed.curve == whole.curve
 
 
+@pytest.mark.slow
 def test_micro_batches_add_up(tmp_path):
     (job,) = jobs("hfa:C3", task="hunters", more=["training.steps=3"])
     parts = train(job, tmp_path / "parts", micro_batch=48)
@@ -223,6 +230,7 @@ def test_micro_batches_add_up(tmp_path):
         train(job, tmp_path / "none", micro_batch=0)
 
 
+@pytest.mark.slow
 def test_seeds_differ_in_start_data_and_order():
     first, second = (INTERACTIONS.Trial.build(job) for job in jobs("hfa:C3", task="hunters", seeds=(0, 1)))
     assert (first.mixer.c != second.mixer.c).any()
@@ -230,6 +238,7 @@ def test_seeds_differ_in_start_data_and_order():
     assert {replace(job, seed=seed).derived_seed("data") for seed in (0, 1)} != {job.derived_seed("data")}
 
 
+@pytest.mark.slow
 def test_the_precision_is_the_profile_s():
     (job,) = jobs("hfa:C3", task="hunters", more=["precision=float32"])
     assert INTERACTIONS.Trial.build(job).mixer.c.dtype == torch.float32

@@ -18,6 +18,7 @@ def holds(name):
     return check.holds(check.run())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
 def test_every_lemma_holds(name):
     assert holds(name)
@@ -49,6 +50,7 @@ def test_a_share_that_falls_more_slowly_is_not_exponential(monkeypatch):
     assert not holds("exponential")
 
 
+@pytest.mark.slow
 def test_a_column_of_zeros_is_deficient_and_much_data_is_not():
     assert lemmas.deficient(2) == 1.0 and lemmas.deficient(40) < 1e-3
 

@@ -101,6 +101,7 @@ def overrides_of(label: str) -> tuple[str, ...]:
     return OF_MIXERS + OF_MODELS + (OF_TRAINING if label in WITH_TRAINING else ())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("label", "way"),
     [(label, way) for i, label in enumerate(LABELS) for way in range(3) if label in WITH_TRAINING or way == i % 3],
@@ -123,6 +124,7 @@ def test_what_an_override_gives_another_identity_trains_something_else(tiny, lab
     assert accepted >= (8 if label in WITH_TRAINING else 3) and refused >= 6
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("label", LABELS)
 def test_what_is_refused_trains_what_is_trained_without_it(tiny, label):
     """Seen by planning without the check."""
@@ -223,6 +225,7 @@ def corpus():
     return SimpleNamespace(digest="c0ffee0123456789", padded_vocab_size=320)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("label", ["S", "S-p", "R-12!", "cd:exp-sum-p", "hfa:C1"])
 def test_language_models_of_another_identity_train_something_else(label, corpus):
     small = ["model.n_layer=1", "model.d_model=32", "model.seq_len=16", "training.tokens_per_step=64"]

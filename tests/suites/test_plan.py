@@ -78,6 +78,7 @@ def test_a_setting_lists_every_field_so_that_a_changed_default_is_another_job():
         assert {frozenset(setting) for setting in FULL.settings(task)} == {frozenset(quick)}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("budget", ["strict", "paper"])
 def test_every_label_of_table_1_fits_every_setting_of_the_whole_protocol(budget):
     profile = dataclasses.replace(FULL, learning_rates=(1e-3,), weight_decays=(0.0,))

@@ -55,6 +55,7 @@ def offenders() -> dict[str, list[str]]:
     return found
 
 
+@pytest.mark.slow
 def test_no_module_outside_suites_names_one():
     assert offenders() == {}
 

@@ -38,6 +38,7 @@ def test_patches_are_the_images_and_no_image_is_in_two_splits():
     assert not np.array_equal(named, setting.data("test", 4)[1])
 
 
+@pytest.mark.slow
 def test_the_best_forecast_of_a_series_leaves_its_noise_and_nothing_beats_it():
     setting = Series(num_train_examples=4000, num_test_examples=4000)
     x, y = setting.data("train", 0)
@@ -111,6 +112,7 @@ def test_the_model_has_the_parameters_and_sees_the_tokens_that_it_says(label, ta
         assert torch.equal(hidden[:, 0], model.backbone(x)[:, 0]) == (causal == "true")
 
 
+@pytest.mark.slow
 def test_a_series_is_learned_by_a_mixer_of_all_tokens(tmp_path):
     setting = {"window": 6, "longest_lag": 2, "horizon": 1, "num_channels": 2, "num_train_examples": 512}
     few = [f"tasks.forecasting.setting.{name}={value}" for name, value in setting.items()]

@@ -37,6 +37,7 @@ def test_all_theorems_hold(label):
     assert held and all(held.values())
 
 
+@pytest.mark.slow
 def test_linear_attention_represents_learns_and_generalises():
     names = [
         "every pairwise function",
@@ -58,6 +59,7 @@ def test_linear_attention_represents_learns_and_generalises():
     assert outcomes("hfa:C1", *names) == dict.fromkeys(names, True)
 
 
+@pytest.mark.slow
 def test_the_limits_of_single_layers_are_measured():
     names = ["narrow vectors", "wide approximation", "approximation in general", "parameters by length"]
     names += ["linear in tokens", "parameters of a network", "parameters by length squared"]
@@ -88,6 +90,7 @@ def test_a_pair_that_one_dimension_represents_does_not_contradict(monkeypatch):
     assert not outcomes("hfa:C1", "approximation in general")["approximation in general"]
 
 
+@pytest.mark.slow
 def test_an_operator_with_weights_of_every_position_needs_more_with_length(monkeypatch):
     sound = Coupling.forward
 
@@ -121,6 +124,7 @@ def test_labels_without_couplings_have_none():
     assert not [*module.theorems(parse("hfa:L1")), *module.theorems(parse("ha:4")), *module.theorems(parse("ha:C4"))]
 
 
+@pytest.mark.slow
 def test_verify_has_them_and_gradients_are_measured_where_autograd_is_off():
     label = parse("ha:C3")
     names = [check.name for check in module.theorems(label)]
@@ -141,6 +145,7 @@ def test_a_causal_operator_represents_nothing(monkeypatch):
     assert held == {"every pairwise function": False, "gradients of the loss": False}
 
 
+@pytest.mark.slow
 def test_a_value_without_the_agent_itself_is_not_learned_at_every_length(monkeypatch, afresh):
     monkeypatch.setattr(module, "_problem", lambda world, problem=module._problem: without_itself(problem(world)))
 

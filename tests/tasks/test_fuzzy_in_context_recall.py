@@ -79,6 +79,7 @@ def drawn_by_loop(setting, training):
     return [draw_by_loop(rng, setting.vocab_size, setting.seq_len, *sizes, training) for _ in range(1500)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fields", CASES)
 @pytest.mark.parametrize("split", ["train", "test"])
 def test_sequences_are_distributed_as_in_the_loop_reference(fields, split, draw, assert_same_means):
@@ -89,6 +90,7 @@ def test_sequences_are_distributed_as_in_the_loop_reference(fields, split, draw,
     assert_same_means(ours, theirs)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fields", CASES)
 def test_targets_per_sequence_are_distributed_as_in_the_loop_reference(fields, draw, assert_same_means):
     setting, examples = draw("fuzzy_in_context_recall", "test", 2500, **fields)
@@ -115,6 +117,7 @@ def test_evaluation_asks_for_the_values_of_keys_shown_before_and_of_the_probe(fi
         assert targets == expected[1:]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("split", ["train", "test"])
 def test_baseline_figures_are_those_of_the_reference_implementation(split, draw):
     count = 4000
@@ -150,6 +153,7 @@ def test_large_vocabularies_and_long_sequences_stay_sound(draw):
         assert setting.read(inputs, targets, training=True).problems == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("n", "size"), [(4, 3), (5, 2), (3, 3), (4, 1), (5, 4)])
 def test_every_ordered_choice_is_equally_likely(n, size, assert_uniform):
     choices = distinct_ids(np.random.default_rng(0), n, (100, 60), size).reshape(-1, size)

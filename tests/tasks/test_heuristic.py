@@ -158,6 +158,7 @@ def test_in_context_recall_of_every_sequence_there_is():
     assert heuristic_accuracy(setting) == pytest.approx(float(right / asked), abs=0.003)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("profile", ["quick", "evening"])
 @pytest.mark.parametrize("task", ["fuzzy_in_context_recall", "in_context_recall", "noisy_in_context_recall"])
 def test_recall_counted_again_in_plain_python(task, profile):

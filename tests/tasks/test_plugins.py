@@ -46,6 +46,7 @@ def install_point(monkeypatch):
     tasks._load_class.cache_clear()
 
 
+@pytest.mark.slow
 def test_an_installed_task_comes_after_the_six(prefix_sum):
     assert task_names() == (*MAD_TASKS, "prefix_sum")
     assert len(MAD_TASKS) == 6
@@ -62,6 +63,7 @@ def test_an_installed_task_has_its_file_beside_its_module(prefix_sum):
     assert settings_class("prefix_sum").published_column is None
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("vocab_size", [2, 5])
 def test_an_installed_task_generates_data_that_hold_its_rules(prefix_sum, vocab_size):
     setting = make_setting("prefix_sum", {"vocab_size": vocab_size, "num_test_examples": 200}, "test")
@@ -75,6 +77,7 @@ def test_an_installed_task_generates_data_that_hold_its_rules(prefix_sum, vocab_
     assert violation.startswith("example 3: position 7: ")
 
 
+@pytest.mark.slow
 def test_a_role_without_a_letter_is_found(prefix_sum, monkeypatch):
     setting = make_setting("prefix_sum", {"num_test_examples": 1}, "test")
     monkeypatch.setattr(type(setting), "roles", {"number": "n"})
@@ -82,6 +85,7 @@ def test_a_role_without_a_letter_is_found(prefix_sum, monkeypatch):
     assert "role 'digit'" in violation
 
 
+@pytest.mark.slow
 def test_tasks_are_listed_without_importing_them_or_numpy(prefix_sum):
     code = "import sys, madbench.tasks as t; assert 'prefix_sum' in t.task_names(); "
     code += "print({'numpy', 'yaml', 'madbench_prefix_sum'} & {*sys.modules})"
@@ -114,6 +118,7 @@ def test_a_package_that_is_found_twice_is_one_task(install_point):
     assert task_names() == (*MAD_TASKS, "mine")
 
 
+@pytest.mark.slow
 def test_an_edited_installed_task_is_another_one_and_mads_six_have_no_source(prefix_sum):
     first = tasks.task_source("prefix_sum")
     assert first.startswith("0.1.0+") and {tasks.task_source(task) for task in MAD_TASKS} == {""}

@@ -94,6 +94,7 @@ def test_devised_weights_are_those_of_the_paper_at_its_size():
     np.testing.assert_allclose(effects, world.effects, atol=1e-11)
 
 
+@pytest.mark.slow
 def test_the_floor_of_linear_attention_is_what_least_squares_comes_near():
     world, fitted = Hunters(cells=2, reach=0, length=4), slice(0, 8000)
     symbols, values = world.data("train", 4, 0)

@@ -210,6 +210,7 @@ def test_a_parquet_row_that_is_no_text_is_named(tmp_path, values, got):
     assert error_of(tmp_path / "a.parquet").endswith(f"column 'text': expected text, got {got}")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["a.jsonl.gz", "a.jsonl.zst"])
 def test_a_shard_is_streamed_in_memory_independent_of_its_size(tmp_path, name):
     line = lines_of(["a" * 100_000])
@@ -270,6 +271,7 @@ def test_a_document_beyond_the_limit_is_refused_with_the_option_that_allows_it(t
     )
 
 
+@pytest.mark.slow
 def test_a_small_file_that_unpacks_to_a_long_line_takes_little_memory(tmp_path):
     path = tmp_path / "a.jsonl.gz"
     with gzip.open(path, "wb", compresslevel=1) as file:
@@ -359,6 +361,7 @@ def test_json_without_rows_has_no_document(tmp_path, content):
     assert list(only(pack(tmp_path / "a.json", content)).documents()) == []
 
 
+@pytest.mark.slow
 def test_an_array_is_streamed_in_memory_independent_of_its_size(tmp_path):
     peaks, element = [], json.dumps({"text": "a" * 100_000}).encode()
     for megabytes in (5, 30):
@@ -371,6 +374,7 @@ def test_an_array_is_streamed_in_memory_independent_of_its_size(tmp_path):
     assert peaks[1] < 1.2 * peaks[0] < 15e6
 
 
+@pytest.mark.slow
 def test_an_element_beyond_the_limit_is_refused_before_it_is_in_memory(tmp_path):
     path = pack(tmp_path / "a.json.gz", b'[{"text": "' + b"x" * 50_000_000 + b'"}]')
     tracemalloc.start()

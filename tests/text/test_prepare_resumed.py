@@ -68,6 +68,7 @@ module.prepare(sys.argv[3:], sys.argv[2], validation=0.2, on_progress=kill)
 """
 
 
+@pytest.mark.slow
 def test_killed_the_same_call_resumes_from_the_last_save(whole, words, tmp_path):
     folder = tmp_path / "corpus"
     environment = os.environ | {"PYTHONPATH": str(Path(madbench.__file__).parents[1])}

@@ -35,6 +35,7 @@ def test_a_dangling_link_in_a_folder_is_an_error(tmp_path):
         find_sources([str(tmp_path)])
 
 
+@pytest.mark.slow
 def test_a_file_named_twice_is_an_error(tmp_path):
     (tmp_path / "a.txt").write_text("a")
     (tmp_path / "b.txt").symlink_to("a.txt")
@@ -77,6 +78,7 @@ def test_a_key_that_no_source_could_have_is_an_error(tmp_path):
         find_sources([str(tmp_path)], "body")
 
 
+@pytest.mark.slow
 def test_the_standard_library_is_megabytes_of_python_without_tests_and_installed_packages():
     sources = find_sources(["stdlib"])
     names = [source.name for source in sources]

@@ -55,12 +55,14 @@ def test_bytes_are_the_utf8_bytes_of_the_text():
     assert (tokenizer.vocab_size, tokenizer.end_of_text, tokenizer.dtype) == (257, 256, np.dtype("<u2"))
 
 
+@pytest.mark.slow
 def test_gpt2_gives_the_published_ids(gpt2):
     assert gpt2.encode("Hello world").tolist() == [15496, 995]
     assert gpt2.encode("Hello, I'm a language model,").tolist() == [15496, 11, 314, 1101, 257, 3303, 2746, 11]
     assert (gpt2.vocab_size, gpt2.end_of_text, gpt2.spec) == (50257, 50256, "gpt2")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("text", ODD)
 def test_odd_texts_come_back_whole_and_hold_no_end_of_text(tokenizer, text):
     ids = tokenizer.encode(text)
@@ -84,6 +86,7 @@ def _cheap_tokenizers() -> list[Tokenizer]:
         return [load_tokenizer("bytes")]
 
 
+@pytest.mark.slow
 def test_a_lone_surrogate_counts_as_the_replacement_character(tokenizer):
     assert tokenizer.decode(tokenizer.encode("a\ud800b\udc00")) == "a\ufffdb\ufffd"
 
@@ -128,6 +131,7 @@ def test_training_does_not_depend_on_the_order_of_the_texts(trained):
     assert train_bpe(WORDS[::-1] * 3, 280).digest == trained.digest
 
 
+@pytest.mark.slow
 def test_training_does_not_depend_on_the_process_and_its_threads(trained):
     code = f"from madbench.text.tokenizers import train_bpe; print(train_bpe({WORDS!r} * 3, 280).digest)"
     for threads in ("1", "4"):
@@ -188,6 +192,7 @@ LONG = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(60)
 @pytest.mark.parametrize("kind", LONG)
 def test_training_on_a_long_word_ends_and_the_word_comes_back_whole(kind):
@@ -207,6 +212,7 @@ def test_a_bound_on_words_does_not_change_what_is_learned_from_shorter_ones(trai
     assert train_bpe(WORDS * 3, 280).digest != trained.digest
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(120)
 @pytest.mark.parametrize("space", [" ", "\n", " \t"])
 def test_white_space_of_any_length_is_encoded(gpt2, space):

@@ -28,6 +28,7 @@ def until_done(job, train, report):
             continue
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "label, task, fidelity", [("R-cg-q-12o", "in_context_recall", "corrected"), ("S", "compression", "published")]
 )
@@ -45,6 +46,7 @@ def test_a_resumed_run_ends_with_the_same_numbers_bit_for_bit(
     assert record.status == expected.status
 
 
+@pytest.mark.slow
 def test_a_run_that_was_killed_resumes_from_its_last_checkpoint(make_job, train, monkeypatch, stop_at):
     """Not every step is saved: what came after the last checkpoint is done again."""
     job = make_job()
@@ -66,6 +68,7 @@ def test_a_run_that_was_killed_resumes_from_its_last_checkpoint(make_job, train,
     assert record.metrics == expected.metrics and record.curve == expected.curve
 
 
+@pytest.mark.slow
 def test_an_early_stop_is_remembered(make_job, train, monkeypatch, stop_at):
     job = make_job(stop_accuracy=0.0)
     expected = train(job)
@@ -84,6 +87,7 @@ def test_the_checkpoint_of_another_job_is_refused(make_job, train, tmp_path, sto
     assert str(tmp_path / NAME) in str(caught.value)
 
 
+@pytest.mark.slow
 def test_a_run_with_a_truncated_checkpoint_starts_again_and_says_so(make_job, train, tmp_path, stop_at):
     job = make_job(label="S", epochs=1)
     expected = train(job)
@@ -101,6 +105,7 @@ def test_a_run_with_a_truncated_checkpoint_starts_again_and_says_so(make_job, tr
         }
 
 
+@pytest.mark.slow
 def test_no_flipped_bit_of_a_checkpoint_is_resumed_from(make_job, train, tmp_path, stop_at):
     job = make_job()
     with pytest.raises(StopTraining):
@@ -122,6 +127,7 @@ def test_no_flipped_bit_of_a_checkpoint_is_resumed_from(make_job, train, tmp_pat
     assert load_checkpoint(tmp_path, job, trial, optimizer, state, "cpu") == "" and state.step == 2
 
 
+@pytest.mark.slow
 def test_a_folder_in_place_of_a_checkpoint_is_not_fatal(make_job, train, tmp_path):
     (tmp_path / NAME).mkdir()
     assert train(make_job()).status == "finished"

@@ -59,6 +59,7 @@ def test_forward_flops_are_the_matrix_products_of_the_model_without_masked_pairs
     assert size_of(job).flops_per_token == pytest.approx(expected, rel=1e-12)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("label", LABELS)
 def test_the_counter_sees_masked_pairs_and_zero_columns_and_no_elementwise_work(label):
     job = text_job(label)
@@ -102,6 +103,7 @@ def test_parameters_are_those_of_the_built_model(label):
         assert size_of(job).parameters == sum(p.numel() for p in suite.Trial.build(job).parameters())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("label", "micro_batch", "precision"), [("S", 4, "bfloat16"), ("G-cg-q-12o", 2, "float32")])
 def test_peak_memory_without_data_is_that_of_a_real_deeper_model(label, micro_batch, precision):
     job = text_job(label, replace(MODEL, n_layer=5), replace(TRAINING, precision=precision))
@@ -115,6 +117,7 @@ def test_peak_memory_without_data_is_that_of_a_real_deeper_model(label, micro_ba
     assert peak_memory_bytes(job, micro_batch) == pytest.approx(3 * parameters + memory.peak, rel=0.01)
 
 
+@pytest.mark.slow
 def test_peak_memory_grows_with_the_micro_batch_and_not_with_the_steps():
     job = text_job(training=replace(TRAINING, tokens_per_step=24 * 64))
     assert peak_memory_bytes(job, 32) > 1.5 * peak_memory_bytes(job, 16)
@@ -142,12 +145,14 @@ def test_a_large_model_is_timed_by_one_block_of_it_on_fewer_tokens(monkeypatch):
     assert small > 0 and large > 0
 
 
+@pytest.mark.slow
 def test_flops_are_counted_where_logits_are_made_in_parts(monkeypatch):
     whole = counted_flops_per_token(text_job())
     monkeypatch.setattr(token_loss, "MOST_LOGITS", 64 * 5)
     assert counted_flops_per_token(text_job()) == whole
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("precision", ["float32", "bfloat16"])
 def test_the_time_of_real_passes_is_positive_and_finite_and_leaves_the_threads_alone(precision):
     threads = torch.get_num_threads()

@@ -42,7 +42,8 @@ def losses(tmp_path):
     return train
 
 
-@pytest.mark.parametrize("micro_batch", [6, pytest.param(None, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("micro_batch", [6, None])
 def test_fixed_buffers_give_the_numbers_of_the_plain_step(micro_batch, make_job, losses, uncaptured):
     job = make_job(label="S-cg-q-12o", weight_decay=0.1, epochs=2)
     [fixed], [details] = losses(job, micro_batch=micro_batch)
@@ -61,6 +62,7 @@ def test_a_language_model_with_clipping_and_accumulation_through_fixed_buffers(t
     assert uncaptured and fixed == pytest.approx(plain, rel=2e-3)
 
 
+@pytest.mark.slow
 def test_a_stack_through_fixed_buffers_gives_the_numbers_of_each_alone(make_job, losses, uncaptured):
     jobs = [
         make_job(label="S-cg-q-12o", seed=seed, learning_rate=rate, epochs=2) for seed, rate in ((0, 1e-3), (1, 3e-3))
@@ -83,6 +85,7 @@ def test_rates_are_the_schedule_of_each_member_from_where_it_is(make_job, tmp_pa
     assert step.schedule.shape == (12, 2)
 
 
+@pytest.mark.slow
 def test_what_cannot_go_through_fixed_buffers_trains_plainly_and_says_why(
     make_job, losses, uncaptured, monkeypatch, tmp_path
 ):
@@ -113,6 +116,7 @@ class FakeGraph:
         self.compute()
 
 
+@pytest.mark.slow
 def test_the_first_steps_of_a_shape_are_launched_and_the_next_ones_replayed(make_job, tmp_path, monkeypatch):
     """Which step is captured when; the capture itself needs a GPU."""
     member, other = (GroupMember(make_job(epochs=9), tmp_path, print) for _ in range(2))

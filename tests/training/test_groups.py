@@ -87,6 +87,7 @@ def assert_same_numbers(record, expected, tolerance=LOSS):
     assert record.metrics.get("test_loss") == pytest.approx(expected.metrics.get("test_loss"), **tolerance)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "label", ["S-cg-q-12o", "S", *(pytest.param(label, marks=SLOW) for label in ("R-cg-q-12o", "G-12!", "D-ka!"))]
 )
@@ -97,6 +98,7 @@ def test_each_member_has_the_numbers_it_has_alone(label, three, together, alone)
         assert (record.details["group"], record.details["path"]) == (3, alone(job).details["path"])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "task, fidelity", [("compression", "published"), pytest.param("memorization", "corrected", marks=SLOW)]
 )
@@ -107,12 +109,14 @@ def test_every_task_and_fidelity_trains_in_groups(task, fidelity, make_job, toge
         assert record.details["group"] == 2
 
 
+@pytest.mark.slow
 def test_members_share_the_seconds_of_their_steps(three, together):
     began = time.monotonic()
     seconds = [record.details["seconds"] for record in together(three)]
     assert 0 < sum(seconds) <= time.monotonic() - began
 
 
+@pytest.mark.slow
 def test_accumulated_gradients_weigh_each_members_targets(three, together, alone):
     for job, record in zip(three, together(three, micro_batch=6)):
         assert_same_numbers(record, alone(job, micro_batch=6))
@@ -130,6 +134,7 @@ def test_language_models_train_in_groups(tiny, corpus, folders, untimed):
             assert row == pytest.approx(wanted, rel=2e-3)
 
 
+@pytest.mark.slow
 def test_one_step_is_adamw_of_each_member_to_rounding(three, folders):
     """Weights and moments after two steps, where rounding has not grown yet."""
     stacked, separate = ([GroupMember(job, work, print) for job, work in zip(three, folders(three))] for _ in range(2))
@@ -165,6 +170,7 @@ def test_other_families_train_in_groups(label, make_job, folders):
             torch.testing.assert_close(moment, wanted_moment, rtol=1e-4, atol=1e-7)
 
 
+@pytest.mark.slow
 def test_members_see_the_data_they_see_alone(three, together, folders, monkeypatch):
     seen, examples = {}, mad_trial.MadTrial._examples
 
@@ -185,6 +191,7 @@ def test_members_see_the_data_they_see_alone(three, together, folders, monkeypat
             assert all(map(torch.equal, batch, expected))
 
 
+@pytest.mark.slow
 def test_a_member_that_stops_early_leaves_and_the_others_are_not_disturbed(three, together, alone, monkeypatch):
     expected, is_done = [alone(job) for job in three], mad_trial.MadTrial.is_done
     monkeypatch.setattr(mad_trial.MadTrial, "is_done", lambda self, row: self.job.seed == 1 or is_done(self, row))
@@ -195,6 +202,7 @@ def test_a_member_that_stops_early_leaves_and_the_others_are_not_disturbed(three
         assert_same_numbers(record, wanted)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("stacking", ["always", "never"])
 def test_a_record_is_told_when_its_job_ends_and_not_when_the_group_does(stacking, three, together, monkeypatch):
     monkeypatch.setattr(loop, "REPORT_SECONDS", -1)
@@ -216,6 +224,7 @@ def test_a_job_alone_tells_its_record_by_its_return(make_job, together):
     assert together([make_job()], Report(lambda *_: None, lambda *_: pytest.fail("told early")))
 
 
+@pytest.mark.slow
 def test_a_member_that_ended_before_another_failed_comes_from_its_checkpoint(three, together, folders, monkeypatch):
     is_done, finish = mad_trial.MadTrial.is_done, mad_trial.MadTrial.finish
     monkeypatch.setattr(mad_trial.MadTrial, "is_done", lambda self, row: self.job.seed == 1 or is_done(self, row))
@@ -247,6 +256,7 @@ def test_a_member_that_ends_on_a_disk_without_room_for_its_checkpoint_has_its_re
     assert records == [(1, "finished")]
 
 
+@pytest.mark.slow
 def test_a_member_that_diverges_leaves_and_the_others_are_not_disturbed(make_job, together, alone):
     jobs = [
         make_job(label="S-12o!", seed=seed, learning_rate=rate, epochs=2)
@@ -260,6 +270,7 @@ def test_a_member_that_diverges_leaves_and_the_others_are_not_disturbed(make_job
             assert_same_numbers(record, alone(job))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("resume", ["together", "apart"])
 def test_interrupted_members_resume_together_and_alone(resume, three, together, alone, folders, monkeypatch):
     """All are saved when one report asks to stop; a checkpoint is one job's, however it was trained."""
@@ -284,6 +295,7 @@ def test_interrupted_members_resume_together_and_alone(resume, three, together, 
         assert_same_numbers(record, expected[job.id])
 
 
+@pytest.mark.slow
 def test_of_jobs_that_train_one_after_another_those_that_are_done_are_not_trained_again(three, together, monkeypatch):
     monkeypatch.setattr(loop, "REPORT_SECONDS", -1)
 
@@ -309,6 +321,7 @@ def test_a_checkpoint_of_a_member_is_as_large_as_that_of_a_job_alone(three, toge
     assert sizes[0] == pytest.approx(sizes[1], rel=0.05)
 
 
+@pytest.mark.slow
 def test_members_at_different_steps_resume_and_a_finished_one_is_not_trained_again(
     three, together, alone, folders, monkeypatch
 ):
@@ -333,6 +346,7 @@ def test_members_at_different_steps_resume_and_a_finished_one_is_not_trained_aga
         assert_same_numbers(record, wanted)
 
 
+@pytest.mark.slow
 def test_a_group_of_one_is_the_plain_step_bit_for_bit(make_job, together, alone):
     job = make_job()
     [record], expected = together([job]), alone(job)
@@ -353,6 +367,7 @@ def test_kept_weights_are_those_of_each_member(three, together, folders):
         assert scores["loss"] == pytest.approx(together([job])[0].metrics["test_loss"], **LOSS)
 
 
+@pytest.mark.slow
 def test_jobs_that_cannot_share_a_step_train_one_after_another_and_say_why(three, together, alone, monkeypatch):
     monkeypatch.setattr(DynamicMLP, "resolve_path", lambda self, batch, length: "dense")
     monkeypatch.setattr("madbench.training.stack.STACKABLE_BYTES", 0)
@@ -448,6 +463,7 @@ def test_a_measurement_that_cannot_be_kept_still_decides(measure, tmp_path):
     assert measure({1: 1.0, 3: 1.0}, tmp_path / "file") == (True, [1, 3])
 
 
+@pytest.mark.slow
 def test_measuring_changes_nothing_of_the_jobs(three, folders, alone, monkeypatch):
     monkeypatch.setattr(measured, "WORTHWHILE_SECONDS", 0)
     monkeypatch.setattr(measured, "OVERHEAD_SECONDS", math.inf)

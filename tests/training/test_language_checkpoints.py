@@ -48,6 +48,7 @@ def clock(monkeypatch):
     return now
 
 
+@pytest.mark.slow
 def test_a_resumed_run_ends_with_the_same_numbers_bit_for_bit(tiny, corpus, train, every_step, stop_at, untimed):
     job = tiny.make_job(corpus, "R-cg-q-12o")
     expected = train(job)
@@ -65,6 +66,7 @@ def test_a_resumed_run_ends_with_the_same_numbers_bit_for_bit(tiny, corpus, trai
     torch.testing.assert_close(train.weights(), weights, rtol=0, atol=0)
 
 
+@pytest.mark.slow
 def test_ten_steps_and_a_kill_and_ten_steps_are_twenty_steps(job, train, tmp_path, every_step, stop_at, untimed):
     expected = train(job)
     weights = train.weights()
@@ -79,6 +81,7 @@ def test_ten_steps_and_a_kill_and_ten_steps_are_twenty_steps(job, train, tmp_pat
     torch.testing.assert_close(train.weights(), weights, rtol=0, atol=0)
 
 
+@pytest.mark.slow
 def test_seconds_are_those_of_training_and_add_up_over_interruptions(
     job, train, monkeypatch, clock, every_step, stop_at
 ):
@@ -102,6 +105,7 @@ def test_seconds_are_those_of_training_and_add_up_over_interruptions(
     assert (record.details["seconds"], record.details["tokens_per_second"]) == (40, 64)
 
 
+@pytest.mark.slow
 def test_writing_checkpoints_takes_a_twentieth_of_the_time_at_most(tiny, corpus, train, monkeypatch, clock):
     saves, accumulate = [], step.backward
 
@@ -127,6 +131,7 @@ def test_the_checkpoint_of_another_job_is_refused(job, train, every_step, stop_a
         train(other)
 
 
+@pytest.mark.slow
 def test_a_run_with_a_damaged_checkpoint_starts_again(job, train, every_step, stop_at):
     with pytest.raises(StopTraining):
         train(job, stop_at(2))

@@ -47,6 +47,7 @@ def mean_nats(model, inputs, targets):
     return (torch.logsumexp(logits, -1) - chosen).mean()
 
 
+@pytest.mark.slow
 def test_a_run_learns_and_evaluates_on_time(job, train):
     record = train(job)
     assert record.status == "finished" and record.error == ""
@@ -56,6 +57,7 @@ def test_a_run_learns_and_evaluates_on_time(job, train):
     assert evaluations[-1]["validation_loss"] < 4 < math.log(257)
 
 
+@pytest.mark.slow
 def test_rows_lie_a_twentieth_of_an_evaluation_apart(tiny, corpus, train, monkeypatch):
     monkeypatch.setattr(language_trial, "ROWS_PER_EVALUATION", 3)
     record = train(tiny.make_job(corpus, steps=20, eval_every=10))
@@ -121,6 +123,7 @@ def test_the_two_readings_of_the_papers_schedule_end_a_factor_of_ten_apart():
     assert language_trial.scheduled_rate(as_released, 40_000) == pytest.approx(5.946e-4, rel=1e-3)
 
 
+@pytest.mark.slow
 def test_the_losses_are_those_of_the_evaluated_windows_counted_one_by_one(job, corpus, train):
     record = train(job)
     model = load_model(train.work / WEIGHTS)[0]
@@ -137,6 +140,7 @@ def test_the_losses_are_those_of_the_evaluated_windows_counted_one_by_one(job, c
     assert last["validation_bits_per_byte"] == pytest.approx(nats * 160 / math.log(2) / text_bytes, rel=1e-5)
 
 
+@pytest.mark.slow
 def test_metrics_are_read_off_the_curve(tiny, corpus, train):
     record = train(tiny.make_job(corpus, steps=12, eval_every=2))
     rows = [row for row in record.curve if "evaluation" in row]
@@ -162,6 +166,7 @@ def test_ids_without_text_have_no_bits_per_byte(tiny, train, tmp_path):
     assert not any("bits_per_byte" in name for name in [*record.metrics, *record.curve[-1]])
 
 
+@pytest.mark.slow
 def test_micro_batches_change_the_result_by_rounding_only(tiny, corpus, train, untimed):
     job = tiny.make_job(corpus, steps=5)
     whole = train(job)
@@ -174,6 +179,7 @@ def test_micro_batches_change_the_result_by_rounding_only(tiny, corpus, train, u
         torch.testing.assert_close(train.weights(), expected, rtol=1e-3, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_a_run_is_a_function_of_its_job(job, train, untimed):
     first, second, other = train(job), train(job), train(dataclasses.replace(job, seed=1))
     assert first.metrics == second.metrics and untimed(first.curve) == untimed(second.curve)
@@ -211,6 +217,7 @@ def test_a_validation_loss_that_is_not_finite_ends_diverged(job, train, monkeypa
     assert record.status == "diverged" and record.curve[-1]["step"] == 5
 
 
+@pytest.mark.slow
 def test_reports_carry_the_last_known_loss_and_speed(job, train, monkeypatch):
     monkeypatch.setattr(loop, "REPORT_SECONDS", -1)
     monkeypatch.setattr(language_trial, "ROWS_PER_EVALUATION", 2)
@@ -223,6 +230,7 @@ def test_reports_carry_the_last_known_loss_and_speed(job, train, monkeypatch):
     assert (reports[2]["loss"], reports[2]["tokens_per_second"]) == (rows[2]["step_loss"], rows[2]["tokens_per_second"])
 
 
+@pytest.mark.slow
 def test_the_record_says_where_the_number_comes_from(job, corpus, train):
     details = train(job).details
     model = LanguageTrial.build(job)
@@ -243,6 +251,7 @@ def test_utilisation_is_recorded_only_where_the_peak_is_known(tiny, corpus, trai
     assert row["mfu"] == pytest.approx(row["tokens_per_second"] * record.details["flops_per_token"] / 1e12)
 
 
+@pytest.mark.slow
 def test_the_store_takes_the_weights_into_the_folder_of_the_run(job, corpus, tmp_path):
     store = Store.open(tmp_path / "results")
     with store.claim(job) as work:

@@ -53,6 +53,7 @@ def scripted(monkeypatch, losses, accuracies, perplexities=None):
     return weights
 
 
+@pytest.mark.slow
 def test_curves_have_the_largest_coefficient_of_mixers_that_may_grow(make_job, train):
     def largest(label):
         return [row.get(LARGEST_COEFFICIENT) for row in train(make_job(label=label, epochs=2)).curve]
@@ -70,6 +71,7 @@ def test_curves_have_the_largest_coefficient_of_mixers_that_may_grow(make_job, t
     assert train(job).curve[0][LARGEST_COEFFICIENT] == pytest.approx(expected, rel=1e-4)  # the least rate is 1e-6
 
 
+@pytest.mark.slow
 def test_a_run_learns_and_its_curve_has_one_row_an_epoch(make_job, train):
     record = train(make_job(task="memorization", label="S", learning_rate=1e-2, epochs=15))
     assert record.status == "finished" and record.error == ""
@@ -79,6 +81,7 @@ def test_a_run_learns_and_its_curve_has_one_row_an_epoch(make_job, train):
     assert record.metrics["accuracy"] > 0.5 > record.curve[0]["validation_token_accuracy"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("label, task", [("S", "in_context_recall"), ("G-cg-q-12o", "compression")])
 def test_every_model_trains_in_both_precisions(label, task, make_job, train):
     for precision in ("float32", "bfloat16"):
@@ -87,6 +90,7 @@ def test_every_model_trains_in_both_precisions(label, task, make_job, train):
         assert all(math.isfinite(value) for row in record.curve for value in row.values())
 
 
+@pytest.mark.slow
 def test_the_record_says_where_the_number_comes_from(make_job, train):
     job = make_job()
     details = train(job).details
@@ -109,6 +113,7 @@ def test_the_recorded_path_is_that_of_the_batches_trained_on(make_job, train, mo
     assert set(batches) == {COUNTS["train"], COUNTS["test"]}
 
 
+@pytest.mark.slow
 def test_a_run_is_a_function_of_its_job(make_job, train):
     job = make_job()
     first, second, other = train(job), train(job), train(dataclasses.replace(job, seed=1))
@@ -116,6 +121,7 @@ def test_a_run_is_a_function_of_its_job(make_job, train):
     assert other.curve != first.curve
 
 
+@pytest.mark.slow
 def test_the_jobs_of_a_group_give_what_each_gives_alone(make_job, train, tmp_path):
     jobs, works = [make_job(seed=seed) for seed in range(2)], [tmp_path / "a", tmp_path / "b"]
     for work in works:
@@ -175,6 +181,7 @@ def test_the_published_rate_is_constant():
     assert {mad_trial.scheduled_rate(config, "published", step, 100) for step in range(100)} == {1e-3}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fidelity", ["corrected", "published"])
 def test_the_optimizer_gets_the_scheduled_rate_of_every_step(fidelity, make_job, train, monkeypatch):
     job, rates, make = make_job(fidelity=fidelity), [], member.make_adamw
@@ -202,6 +209,7 @@ def test_a_validation_loss_that_is_not_finite_ends_diverged(make_job, train, mon
     assert record.status == "diverged" and len(record.curve) == 2
 
 
+@pytest.mark.slow
 def test_corrected_judges_on_validation_and_sees_the_test_set_once_at_the_end(make_job, train, judged):
     spy, seen = judged
     spy.job = make_job()
@@ -214,6 +222,7 @@ def test_corrected_judges_on_validation_and_sees_the_test_set_once_at_the_end(ma
     assert not any(name.startswith("test_") for row in record.curve for name in row)
 
 
+@pytest.mark.slow
 def test_published_judges_on_the_test_set(make_job, train, judged):
     spy, seen = judged
     spy.job = make_job(fidelity="published")
@@ -223,6 +232,7 @@ def test_published_judges_on_the_test_set(make_job, train, judged):
     assert record.metrics["selection_accuracy"] == record.metrics["accuracy"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("perplexities", "best"), [([9.0, 8.0, 7.0], 2), ([8.0, 7.0, 7.0], 1), ([math.inf, math.inf, math.inf], 0)]
 )
@@ -240,6 +250,7 @@ def test_corrected_evaluates_the_last_epoch(make_job, train, monkeypatch):
     assert (record.metrics["selection_accuracy"], record.metrics["best_validation_accuracy"]) == (0.2, 0.9)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fidelity", ["corrected", "published"])
 def test_a_run_stops_at_the_first_evaluation_that_is_good_enough(fidelity, make_job, train, monkeypatch):
     scripted(monkeypatch, losses=[1.0] * 9, accuracies=[0.5, 0.998, 0.999, 1.0])
@@ -248,6 +259,7 @@ def test_a_run_stops_at_the_first_evaluation_that_is_good_enough(fidelity, make_
     assert len(record.curve) == 3 and record.details["steps"] == 12
 
 
+@pytest.mark.slow
 def test_reports_count_steps_up_to_the_last_and_carry_the_last_accuracy(make_job, train, monkeypatch):
     monkeypatch.setattr(loop, "REPORT_SECONDS", -1)
     reports = []
@@ -272,6 +284,7 @@ def test_linear_maps_decay_and_biases_gains_and_diagonals_do_not(make_job):
     assert {"backbone.norms.0.weight", "norm.weight", "head.bias"} <= kept
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("label, task", [("R-cg-q-12o", "in_context_recall"), ("S", "compression")])
 def test_micro_batches_change_the_result_by_rounding_only(label, task, make_job, train):
     job = make_job(task=task, label=label, epochs=1)
@@ -282,6 +295,7 @@ def test_micro_batches_change_the_result_by_rounding_only(label, task, make_job,
         assert record.curve[0] == pytest.approx(whole.curve[0], rel=1e-4)
 
 
+@pytest.mark.slow
 def test_the_recorded_path_is_that_under_the_arithmetic_of_the_run(make_job, train, monkeypatch):
     def resolve(self, batch, length):
         return "dense" if torch.is_autocast_enabled("cpu") else "chunked"

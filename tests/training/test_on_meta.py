@@ -64,6 +64,7 @@ def graphed(members):
     return GraphStep(Stack(members))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "make_step, label, task",
     [
@@ -77,11 +78,13 @@ def test_a_step_neither_mixes_devices_nor_waits_for_one(make_step, label, task, 
     take_steps(make_step, make_job(task, label), micro_batch=6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("make_step, label", [(Stack, "cd:id-sm-bd-cg"), (graphed, "G-cg-q-12o")])
 def test_jobs_that_share_a_step_neither_mix_devices_nor_wait(label, make_step, make_job, take_steps):
     take_steps(make_step, *(make_job(label=label, seed=seed) for seed in range(3)))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("make_step, positions", [(plain, "none"), (graphed, "learned")])
 def test_a_language_model_neither_mixes_devices_nor_waits(positions, make_step, tiny, corpus, take_steps):
     job = tiny.make_job(corpus, positions=positions, grad_clip=0.5)

@@ -205,6 +205,7 @@ def reference_run(job):
     return zip(*epochs)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("task", ["in_context_recall", "compression", "memorization"])
 def test_a_run_equals_one_by_the_references_rules(task, make_job, train):
     """24 test examples in batches of 16 and 8; the decay is large enough that what it acts on shows."""

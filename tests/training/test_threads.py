@@ -47,6 +47,7 @@ def warnings_of(train, job, **how):
     return record, set(seen)
 
 
+@pytest.mark.slow
 def test_a_run_resumes_in_the_threads_it_began_in_bit_for_bit(begun, make_job, train, in_threads, tmp_path):
     job = begun(1)
     in_threads(2)
@@ -59,6 +60,7 @@ def test_a_run_resumes_in_the_threads_it_began_in_bit_for_bit(begun, make_job, t
     assert (record.metrics, record.curve[-1]["train_loss"]) == (expected.metrics, expected.curve[-1]["train_loss"])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", [{}, {"threads": 1}])
 def test_a_run_that_has_fewer_threads_than_it_began_in_says_what_that_changes(begun, train, in_threads, how):
     job = begun(2)
@@ -68,18 +70,21 @@ def test_a_run_that_has_fewer_threads_than_it_began_in_says_what_that_changes(be
     assert "--threads 2 does not" in warning and record.details["threads"] == 1
 
 
+@pytest.mark.slow
 def test_asked_for_more_threads_a_run_resumes_in_more(begun, train, in_threads):
     job = begun(1)
     record, [warning] = warnings_of(train, job, threads=2)
     assert "began in 1 thread and resumes in 2" in warning and record.details["threads"] == 2
 
 
+@pytest.mark.slow
 def test_a_fresh_run_has_the_threads_asked_for_and_leaves_the_process_its_own(make_job, train, in_threads):
     in_threads(1)
     record, warnings = warnings_of(train, make_job(epochs=1), threads=2)
     assert record.details["threads"] == 2 and warnings == {None} and torch.get_num_threads() == 1
 
 
+@pytest.mark.slow
 def test_jobs_that_began_in_different_threads_share_no_step(make_job, in_threads, tmp_path):
     jobs = [make_job(seed=seed, epochs=2) for seed in range(2)]
     works = [tmp_path / job.id for job in jobs]
@@ -93,6 +98,7 @@ def test_jobs_that_began_in_different_threads_share_no_step(make_job, in_threads
     assert all("group" not in record.details for record in records)
 
 
+@pytest.mark.slow
 def test_a_checkpoint_from_before_threads_were_kept_resumes_in_those_there_are(begun, train, in_threads, monkeypatch):
     job = begun(2)
     load = torch.load

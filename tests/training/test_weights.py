@@ -60,6 +60,7 @@ def test_a_truncated_file_is_refused(saved):
         load_model(saved)
 
 
+@pytest.mark.slow
 def test_no_flipped_bit_of_weights_is_loaded(saved, model):
     content, random = saved.read_bytes(), Random(0)
     for _ in range(200):
@@ -137,6 +138,7 @@ def test_a_forged_job_without_a_model_is_refused(tmp_path, model):
         load_model(tmp_path / "w.safetensors")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("task, fidelity", [("in_context_recall", "published"), ("compression", "corrected")])
 def test_weights_of_a_mad_run_are_kept_on_request_and_give_its_numbers_again(task, fidelity, make_job, train, tmp_path):
     job = make_job(task, fidelity=fidelity)

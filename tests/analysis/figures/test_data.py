@@ -80,6 +80,7 @@ def test_references_are_there_where_they_are_known(scores):
     assert dict(zip(published.label, published.accuracy)) == {"S": 35.19}
 
 
+@pytest.mark.slow
 def test_the_best_answer_without_context_is_a_row_without_a_label(scores):
     table = scores({("S", task): [50.0, 52.0] for task in MAD_TASKS})
     costs = pd.DataFrame({"suite": "mad", "label": "S", "column": [*MAD_TASKS], "budget_ratio": 1.0})
@@ -142,6 +143,7 @@ def effects_of(scores):
     return effects_frame(attribute(scores), "p")
 
 
+@pytest.mark.slow
 def test_effects_and_their_pairs_are_rows(scores):
     values = {"S": [10.0, 11.0], "S-c": [40.0, 41.5], "R": [20.0, 21.0], "R-c": [51.0, 51.0]}
     frame = effects_of(scores({(label, "compression"): seeds for label, seeds in values.items()}))
@@ -151,6 +153,7 @@ def test_effects_and_their_pairs_are_rows(scores):
     assert set(zip(pairs.given, pairs.without, pairs.difference)) == {("S-c", "S", 30.25), ("R-c", "R", 30.5)}
 
 
+@pytest.mark.slow
 def test_significant_interactions_are_rows(scores):
     values = {"S": [10.0, 10.1, 10.2], "S-c": [10.1, 10.0, 10.2], "R": [10.0, 10.2, 10.1], "R-c": [60.0, 60.1, 60.2]}
     found = {}
@@ -192,6 +195,7 @@ def test_costs_have_the_intervals_of_the_table(scores):
             assert (row.low, row.high) == pytest.approx(expected, nan_ok=True) and row.n == len(seeds[label])
 
 
+@pytest.mark.slow
 @settings(max_examples=50, deadline=None)
 @given(st.dictionaries(st.text("SRGcgp", min_size=1), st.tuples(*[st.integers(0, 9)] * 2), min_size=1, max_size=12))
 def test_the_front_holds_just_what_nothing_dominates(points):

@@ -30,6 +30,7 @@ LOSSES = [5.0, 4.0, 3.0, 2.8, 2.5, 2.6, 2.4, 2.5]
 MEAN = {"task": "compression", "mark": "mean"}
 
 
+@pytest.mark.slow
 def test_a_row_has_the_mean_its_interval_and_every_seed(points, bars, ticks):
     rows = [MEAN | {"label": "S", "accuracy": 27.0, "low": 20.0, "high": 34.0, "n": 3}]
     rows += [MEAN | {"mark": "seed", "label": "S", "seed": i, "accuracy": x} for i, x in enumerate((20.0, 26.0, 35.0))]
@@ -189,6 +190,7 @@ def test_labels_are_listed_by_their_loss_and_diverged_ones_last(names, points):
     assert sorted(points(figure.axes[1], "x")) == [(20.0, 8.1), (80.0, 2.6)]
 
 
+@pytest.mark.slow
 def test_the_legend_of_losses_has_the_range_of_the_others(names):
     runs = {(label, 0, "finished"): [3 + i / 10] * 6 for i, label in enumerate(TABLE[1:11])}
     runs |= {("S", 0, "finished"): [5.0] * 6, (TABLE[11], 0, "diverged"): [5.0, 4.0]}
@@ -204,6 +206,7 @@ def test_the_steep_start_is_off_a_linear_axis_and_on_a_logarithmic_one():
     assert logarithmic.get_xscale() == "log" and logarithmic.get_ylim()[1] > 100
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("count, texts", [(40, ["1k", "2k", "5k", "10k", "20k"]), (4000, ["1k", "10k", "100k", "1M"])])
 def test_logarithmic_ticks_are_at_1_2_and_5_or_at_powers_over_three_decades(ticks, count, texts):
     axes = loss_figure(loss({("S", 0, "finished"): [3.0] * count}), log_x=True).axes[0]
@@ -233,6 +236,7 @@ def test_curves_without_an_evaluation_are_nothing_to_draw():
 EFFECT = {"kind": "effect", "quantity": "compression", "pairs": 2, "seeds": 3}
 
 
+@pytest.mark.slow
 def test_significant_effects_are_filled_and_interactions_below_a_line(points, bars, arrows, ticks):
     rows = [
         EFFECT | {"row": "conv: c", "difference": 30.0, "low": 20.0, "high": 40.0, "p_holm": 0.01},
@@ -250,12 +254,14 @@ def test_significant_effects_are_filled_and_interactions_below_a_line(points, ba
     assert arrows(axes) == [(-limit, 1.0), (limit, 1.0)]
 
 
+@pytest.mark.slow
 def test_losses_have_an_axis_of_their_own():
     *_, accuracy, loss = effects_figure(effects(["S"], MAD_TASKS)).axes
     assert "less is better" in loss.get_xlabel() and accuracy.get_xlabel() == "percentage points"
     assert loss.get_xlim()[1] < 1 < accuracy.get_xlim()[1]
 
 
+@pytest.mark.slow
 def test_every_task_has_an_axis_that_fits_its_effects():
     small, large = (EFFECT | {"row": "conv: c", "difference": d, "low": d - 1, "high": d + 1} for d in (2.0, 60.0))
     rows = [small, large | {"quantity": "memorization"}, small | {"quantity": LOSS, "difference": 0.02}]
@@ -296,6 +302,7 @@ def test_losses_are_better_where_they_are_lower(quantity, corner):
     assert tuple(front[-1]) == (axes.get_xlim()[1], corner[1]) and list(corner) in front.tolist()
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("laid_out")
 def test_33_names_cover_no_other_name_and_no_point(points):
     figure = budget_figure(budget(TABLE, MAD_TASKS, seed=1))
@@ -321,6 +328,7 @@ def crossing(one, other):
 LONG = [f"family:a-long-name-{i}" for i in range(20)]
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("laid_out")
 @pytest.mark.parametrize(
     ("width", "labels"),
@@ -344,6 +352,7 @@ def test_leaders_cross_no_other_and_no_name(labels, width):
         assert not any(one.overlaps(other) for one, other in itertools.combinations(boxes, 2))
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("laid_out")
 @pytest.mark.parametrize("width", [None, "single"])
 def test_a_leader_is_over_every_mark_and_begins_in_a_dot_on_its_own(width):
@@ -357,6 +366,7 @@ def test_a_leader_is_over_every_mark_and_begins_in_a_dot_on_its_own(width):
     assert min(leaders.get_zorder(), dots.get_zorder()) > max(line.get_zorder() for line in axes.lines)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("laid_out")
 @pytest.mark.parametrize("count, width", [(33, "single"), (36, "single"), (34, None), (34, "double")])
 def test_a_caption_says_how_many_points_have_no_name(count, width):
@@ -396,6 +406,7 @@ def test_a_line_has_a_gap_where_a_result_is_missing(points):
     assert ceilings == [[90.0] * 3]
 
 
+@pytest.mark.slow
 def test_a_share_has_a_linear_axis_and_a_length_a_logarithmic_one(ticks):
     lengths, shares = {32: 50.0, 64: 40.0, 128: 30.0}, {0.2: 50.0, 0.4: 40.0, 0.8: 30.0}
     frame = pd.concat([difficulty({"S": shares}, "share"), difficulty({"S": lengths})])
@@ -405,6 +416,7 @@ def test_a_share_has_a_linear_axis_and_a_length_a_logarithmic_one(ticks):
     assert list(ticks(length, "y")) == ["0", "25", "50", "75", "100"] and not ticks(share, "y")
 
 
+@pytest.mark.slow
 def test_intervals_end_in_an_arrow_where_the_axis_ends(arrows, bars):
     ends = {"low": -40.0, "high": 150.0}
     (axes,) = score_figure(frame_of("scores", [MEAN | {"label": "S", "accuracy": 52.0, "n": 3} | ends])).axes
@@ -421,6 +433,7 @@ def test_intervals_end_in_an_arrow_where_the_axis_ends(arrows, bars):
     assert sorted(arrows(axes)) == [(1.0, low), (1.0, high), (1.1, low), (1.1, high)]
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("laid_out")
 def test_solved_seeds_are_counted_within_the_panel():
     rows = [MEAN | {"label": "S", "accuracy": 99.9, "n": 12, "solved": "12/12"}]

@@ -19,6 +19,7 @@ def model(layers: int) -> Inspection:
     )
 
 
+@pytest.mark.slow
 def test_gates_of_two_models_of_different_depth_are_of_the_layer_that_the_title_names():
     ((name, figure),) = figures({"deep": model(6), "shallow": model(4)})
     assert name == "gates"
@@ -32,6 +33,7 @@ def test_gates_of_two_models_of_different_depth_are_of_the_layer_that_the_title_
             assert step.edges[place] <= layer / 10 + 0.01 < step.edges[place + 1]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("width", WIDTHS)
 def test_a_column_holds_every_panel_under_a_title_of_its_own(width):
     names = ("G-cg-q-12o", "R-pcg-q-12o")

@@ -49,27 +49,22 @@ def drawn(name, labels, count, width, **choices):
 
 CHOICES = [*((name, {}) for name in FIGURES), ("learning", {"y": "loss"}), ("loss", {"log_x": True})]
 CASES = [
-    pytest.param(
-        name, labels, count, choices, id=f"{name}, {labels}, {count}, {choices}", marks=[pytest.mark.slow] * is_slow
-    )
+    pytest.param(name, labels, count, choices, id=f"{name}, {labels}, {count}, {choices}")
     for name, choices in CHOICES
-    for labels, count, is_slow in (
-        ("one label", 1, False),
-        ("long labels", 1, False),
-        ("long labels", 5, True),
-        ("33 labels", 3, False),
-    )
+    for labels, count in (("one label", 1), ("long labels", 1), ("long labels", 5), ("33 labels", 3))
     if labels == "long labels" or not choices
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name, labels, count, choices", CASES)
 def test_no_text_covers_another_or_a_panel_or_leaves_the_figure(name, labels, count, choices, boxes):
     check_texts(drawn(name, labels, count, None, **choices), boxes, 100 if labels == "33 labels" else 200)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", FIGURES)
-@pytest.mark.parametrize("labels", ["three labels", pytest.param("33 labels", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("labels", ["three labels", "33 labels"])
 def test_a_double_column_is_filled_and_texts_are_apart(name, labels, boxes):
     for figure in pages(drawn(name, labels, 4, "double")):
         assert figure.get_size_inches()[0] == pytest.approx(WIDTHS["double"])
@@ -78,11 +73,12 @@ def test_a_double_column_is_filled_and_texts_are_apart(name, labels, boxes):
 
 SINGLE = [
     *(("three labels", 6, name, choices) for name, choices in CHOICES),
-    *(pytest.param("long labels", 2, name, {}, marks=pytest.mark.slow) for name in FIGURES),
-    *(pytest.param("33 labels", 3, name, {}, marks=pytest.mark.slow) for name in FIGURES),
+    *(("long labels", 2, name, {}) for name in FIGURES),
+    *(("33 labels", 3, name, {}) for name in FIGURES),
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("labels, count, name, choices", SINGLE)
 def test_every_page_of_a_single_column_has_its_height_and_texts_are_apart(labels, count, name, choices, boxes):
     for figure in pages(drawn(name, labels, count, "single", **choices)):
@@ -92,10 +88,12 @@ def test_every_page_of_a_single_column_has_its_height_and_texts_are_apart(labels
         check_texts(figure, boxes, 100)
 
 
+@pytest.mark.slow
 def test_names_of_y_axes_are_broken_where_panels_are_low(boxes):
     check_texts(drawn("learning", "33 labels", 6, "single", y="loss"), boxes, 100)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["effects", "difficulty"])
 def test_pages_show_every_row_and_panel_once(name):
     whole, first = drawn(name, "33 labels", 3, None), drawn(name, "33 labels", 3, "single")
@@ -108,6 +106,7 @@ def marks(axes):
     return sum(len(line.get_xdata()) for line in axes.lines if line.get_marker() not in ("None", "", None))
 
 
+@pytest.mark.slow
 def test_a_single_column_leaves_title_and_sentences_to_the_caption():
     frame = synthetic.scores(["S"], MAD_TASKS[:1])
     whole = FIGURES["scores"].draw(frame)
@@ -129,6 +128,7 @@ def pages(figure):
     return [figure, *figure.following]
 
 
+@pytest.mark.slow
 def test_title_and_caption_are_left_out_where_that_is_asked_for(boxes):
     frame = synthetic.scores(["S"], MAD_TASKS[:1])
     whole, bare = (FIGURES["scores"].draw(frame, layout=one) for one in (Layout(), Layout(None, False, False)))
@@ -151,6 +151,7 @@ def check_texts(figure, boxes, dpi):
     assert [(texts[i], texts[j]) for i, j in np.argwhere(overlaps(places, places)) if i < j] == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("width", [None, *WIDTHS])
 @pytest.mark.parametrize("name", FIGURES)
 def test_a_notebook_shows_the_whole_legend(name, width):
@@ -162,6 +163,7 @@ def test_a_notebook_shows_the_whole_legend(name, width):
     assert shown.x0 <= box.x0 and shown.y0 <= box.y0 and box.x1 <= shown.x1 and box.y1 <= shown.y1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", FIGURES)
 def test_marks_are_within_their_axes(name):
     figure = drawn(name, "33 labels", 3, None)
@@ -173,6 +175,7 @@ def test_marks_are_within_their_axes(name):
                 assert np.all((left <= x) & (x <= right) & (bottom <= y) & (y <= top)), line
 
 
+@pytest.mark.slow
 def test_panels_keep_their_size_however_long_their_names_are():
     for name in ("S", "long" * 20):
         with style():
@@ -183,6 +186,7 @@ def test_panels_keep_their_size_however_long_their_names_are():
         assert np.allclose(sizes, [[1.5, 1.0]] * 3, atol=0.02)
 
 
+@pytest.mark.slow
 def test_a_panel_beside_the_first_has_the_same_rows_without_names(ticks):
     first, second = FIGURES["scores"].draw(synthetic.scores(["S", "R", "G"], MAD_TASKS[:2])).axes
     assert ticks(first, "y") == {"S": 0, "R": 1, "G": 2} and not ticks(second, "y")
@@ -191,6 +195,7 @@ def test_a_panel_beside_the_first_has_the_same_rows_without_names(ticks):
     assert [patch.get_y() for patch in shades] == [-0.5, 1.5]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("width", [None, *WIDTHS])
 def test_titles_of_panels_are_above_the_marks_of_curves_that_end_at_the_top(width):
     names = dict.fromkeys(["task", "label", "id", "status", "split"], "") | {

@@ -15,6 +15,7 @@ from madbench.suites.mad.suite import MAD_TASKS
 pytestmark = pytest.mark.usefixtures("without_layout")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", FIGURES)
 def test_the_csv_draws_the_very_same_figure_again(name, tmp_path):
     frame = getattr(synthetic, name)(["S", "R-12o!"], MAD_TASKS[:1])
@@ -24,6 +25,7 @@ def test_the_csv_draws_the_very_same_figure_again(name, tmp_path):
     assert svg(FIGURES[name].draw(again), name) == svg(FIGURES[name].draw(frame), name)
 
 
+@pytest.mark.slow
 def test_the_same_frame_gives_the_same_bytes_whatever_the_users_style(tmp_path):
     frame = synthetic.budget(["S", "R-12o!", "G"], MAD_TASKS[:1])
     first = save_figure(FIGURES["budget"].draw(frame), tmp_path / "a" / "one")
@@ -54,6 +56,7 @@ def test_a_frame_that_is_another_one_is_named(tmp_path):
         FIGURES["loss"].read(path)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", FIGURES)
 def test_an_svg_has_text_a_title_and_ids_of_its_own(name):
     frame = getattr(synthetic, name)(["S", "R"], MAD_TASKS[:1]).assign(protocol="Profile <quick> & more.")

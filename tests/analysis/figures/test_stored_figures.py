@@ -59,6 +59,7 @@ def drawn(data):
     return frames, reasons
 
 
+@pytest.mark.slow
 def test_every_figure_of_a_store_of_both_suites_is_drawn_and_comes_back_from_its_csv(
     store, fill, language_run, data, tmp_path
 ):
@@ -78,6 +79,7 @@ def test_every_figure_of_a_store_of_both_suites_is_drawn_and_comes_back_from_its
     assert set(frames["budget"].quantity) == {*TASKS, "loss_l5"}
 
 
+@pytest.mark.slow
 def test_what_a_store_lacks_is_said(fill, store, language_run, data):
     run = language_run("S", [], status="diverged")
     store.finish(run.job, run.record)
@@ -91,6 +93,7 @@ def test_what_a_store_lacks_is_said(fill, store, language_run, data):
     assert "--profile full" in reasons["difficulty"] and "no runs: Language model" in reasons["loss"]
 
 
+@pytest.mark.slow
 def test_settings_of_stored_runs_are_difficulties_of_the_same_protocol(fill, data):
     for label in ("S", "R"):
         fill([label], 0.5)

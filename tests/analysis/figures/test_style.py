@@ -62,6 +62,7 @@ def test_no_two_of_the_papers_labels_are_alike_to_the_eye():
 OTHERS_33 = ["S", "R", *(f"fla:{i}" for i in range(31))]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["scores", "budget", "learning", "loss", "difficulty"])
 @pytest.mark.parametrize("labels", [TABLE, OTHERS_33], ids=["of the paper", "of other families"])
 def test_no_colour_of_a_figure_stands_for_two_labels(name, labels):
@@ -72,6 +73,7 @@ def test_no_colour_of_a_figure_stands_for_two_labels(name, labels):
         assert len(colors) == len(set(colors)) >= min(8, len(labels) - 2)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("count", [3, 8, 9, 33])
 def test_as_many_colours_as_are_asked_for_differ(count):
     colors = distinct(PALETTE, count)
@@ -140,6 +142,7 @@ def test_a_label_that_lacks_results_comes_after_all_that_have_them():
     assert best_first(results, is_lower_better=True) == ["b", "d", "a", "c"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["learning", "loss", "difficulty"])
 def test_labels_that_are_not_in_colour_are_grey_behind_the_others(name, names):
     frame = getattr(synthetic, name)(TABLE, MAD_TASKS[:2])
@@ -152,6 +155,7 @@ def test_labels_that_are_not_in_colour_are_grey_behind_the_others(name, names):
         assert all(line.get_zorder() > grey.get_zorder() for line in axes.lines if line.get_linewidth() > 1.2)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["scores", "learning", "loss", "budget", "difficulty"])
 def test_a_label_keeps_its_style_among_others(name):
     styles = []

@@ -79,6 +79,7 @@ def test_a_readout_that_is_not_linear_has_coefficients_of_a_higher_rank(monkeypa
     assert holds("cd:id", "V5 rank") and not holds("cd:relu", "V5 rank")
 
 
+@pytest.mark.slow
 def test_the_variance_of_a_score_is_that_of_tokens_with_a_covariance(monkeypatch):
     assert holds("cd:id-b1", "V10 variance")
     monkeypatch.setattr(torch, "randn", lambda *size, sound=torch.randn, **options: 1.1 * sound(*size, **options))

@@ -34,6 +34,7 @@ def failing(label, *names):
     return {check.name for check in checks if not check.holds(check.run())}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("label", "left_out"), [("cd:id-dg-bz-cg", ("V2", "bfloat16")), ("cd:kelu-0.95hk1-bz-wx", ())])
 def test_every_check_of_a_gated_label_passes(label, left_out):
     """Forms of other labels with diagonal gates are compared with the loops in ``test_forms``."""
@@ -74,6 +75,7 @@ def test_every_check_of_random_labels_passes(first):
         assert not [row.check.name for row in run_checks(label) if row.verdict == "fail"], str(label)
 
 
+@pytest.mark.slow
 def test_a_is_caught_that_acts_on_its_own_key(monkeypatch):
     dynamics = CoefficientMixer.dynamics
 
@@ -85,6 +87,7 @@ def test_a_is_caught_that_acts_on_its_own_key(monkeypatch):
     assert failing("cd:gla", "V2", "V3") == {"V2 dense", "V2 chunked", "V2 blocks", "V2 step", "V3 Table 1"}
 
 
+@pytest.mark.slow
 def test_factors_in_the_wrong_order_are_caught(monkeypatch):
     sound = forms.scores
 
@@ -105,6 +108,7 @@ def test_factors_in_the_wrong_order_are_caught(monkeypatch):
     assert failing("cd:id-hk1", "V2") == {"V2 dense"}
 
 
+@pytest.mark.slow
 def test_a_scale_by_the_rank_of_all_heads_is_caught(monkeypatch):
     scaling = CoefficientMixer._scaling
 
@@ -116,6 +120,7 @@ def test_a_scale_by_the_rank_of_all_heads_is_caught(monkeypatch):
     assert failing("cd:softmax", "V3", "V10") >= {"V3 Table 1", "V10 variance"}
 
 
+@pytest.mark.slow
 def test_a_stabilised_sum_that_is_kept_above_one_is_caught(monkeypatch):
     row_scale = parts.row_scale
     monkeypatch.setattr(parts, "row_scale", lambda label, sums, *_: row_scale(label, sums, None, None))
@@ -278,6 +283,7 @@ def in_the_second_head_alone(monkeypatch):
     monkeypatch.setattr(forms, "block_scores", lambda blocks, at: sound(blocks, at) * (of_head if at > 1 else 1))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("sabotage", "label", "caught_by"),
     [
@@ -305,6 +311,7 @@ def test_a_fault_past_the_first_block_or_in_a_slope_is_caught(sabotage, label, c
     assert run_check(check).verdict == "fail"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("label", ["cd:relu-sum", "cd:id", "cd:exp-sum"])
 def test_the_share_of_transformations_that_suppress_a_token_is_measured(label):
     assert not failing(label, "V16")

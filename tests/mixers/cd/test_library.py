@@ -90,6 +90,7 @@ def test_each_recurrence_goes_to_the_operator_that_has_it(label, name, used):
     assert used == [name]
 
 
+@pytest.mark.slow
 def test_random_labels_give_what_dense_gives(used):
     labels = [label for label in map(random_label, range(250)) if label.is_recurrent and not label.norm]
     assert len(labels) > 20

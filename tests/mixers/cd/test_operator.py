@@ -115,6 +115,7 @@ def test_a_token_adds_to_the_cache_what_is_stated(randn):
             assert held[3] - held[1] == 2 * mixer.allocation.state_bytes_per_token(dtype.itemsize), label
 
 
+@pytest.mark.slow
 def test_flops_are_those_of_the_products_of_steps(randn):
     """The counter sees what steps multiply; gates of the state, taps, biases and gains it does not."""
     for seed in range(40):

@@ -65,6 +65,7 @@ def test_the_paper_s_counts():
     assert solve("ha:C3", 8, 1).total == 2 * 8**3
 
 
+@pytest.mark.slow
 def test_no_more_than_the_budget_and_less_than_a_step_below_it():
     for label in random.Random(0).sample(all_labels_of("ha"), 100):
         for d_model, n_head in ((48, 3), (64, 2), (256, 4)):

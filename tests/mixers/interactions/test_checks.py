@@ -32,6 +32,7 @@ def assert_all_hold(label):
         assert (one.verdict == "not applicable") == bool(one.check.reason)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "label",
     [
@@ -44,6 +45,7 @@ def test_every_check_of_a_label_holds(label):
     assert_all_hold(label)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("label", ["hfa:8+9+9+9w-p!", "hfa:9w-p!", "hfa:7+9w!"])
 def test_the_bounds_of_bfloat16_have_room_for_the_roundings_of_every_factor(label):
     label = parse(label)
@@ -73,6 +75,7 @@ def test_every_check_of_a_sampled_label_holds(i):
     assert_all_hold(sampled()[i])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("label", ["hfa:L2-p", "ha:3-p"])
 def test_decoding_that_forgets_positions_from_64_on_fails(label, monkeypatch):
     for operator in (feature_operator.HyperFeatureAttention, tuple_operator.HyperAttention):
@@ -131,12 +134,14 @@ def test_swapped_slots_fail_the_forms(monkeypatch):
     assert failing("ha:3u-q", "path dense", "steps", "causality") == {"path dense", "steps"}
 
 
+@pytest.mark.slow
 def test_rope_over_the_head_instead_of_the_factor_fails_the_forms(monkeypatch):
     for name in ("turned_query", "turned_key"):
         monkeypatch.setattr(feature_operator.HyperFeatureAttention, name, lambda self, x, at: rotate(x, at))
     assert failing("hfa:2-p", "path dense", "steps", "causality") == {"path dense", "steps"}
 
 
+@pytest.mark.slow
 def test_one_scale_for_all_factors_fails_the_forms(monkeypatch):
     scores = feature_operator.HyperFeatureAttention.scores
 
@@ -154,6 +159,7 @@ def test_a_strict_step_of_the_running_sums_that_takes_the_token_itself_fails_lin
     assert failing("ha:L3s", "linear time", "path dense") == {"linear time"}
 
 
+@pytest.mark.slow
 def test_a_slope_lost_in_later_blocks_fails_their_path_alone(monkeypatch):
     attend = feature_operator.HyperFeatureAttention.attend
 
@@ -164,6 +170,7 @@ def test_a_slope_lost_in_later_blocks_fails_their_path_alone(monkeypatch):
     assert failing("hfa:2w-p-q", "path chunked", "path dense", "gradients") == {"path chunked"}
 
 
+@pytest.mark.slow
 def test_running_sums_lost_after_a_block_fail_linear_time(monkeypatch):
     of_totals = feature_operator.HyperFeatureAttention.of_totals
 

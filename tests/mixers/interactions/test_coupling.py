@@ -57,6 +57,7 @@ CASES = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("causal", [True, False])
 @pytest.mark.parametrize("name", CASES)
 def test_every_path_is_the_sum_written_out(name, causal):

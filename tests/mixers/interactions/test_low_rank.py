@@ -63,6 +63,7 @@ def test_a_high_degree_is_hyperattention_over_all_tuples():
         torch.testing.assert_close(given, mixer(x), atol=1e-10, rtol=1e-8)
 
 
+@pytest.mark.slow
 def test_errors_fall_with_the_degree_and_cost_grows():
     frame = errors()
     of_small = frame[(frame.tokens == 16) & (frame["size"] == 0.5)]

@@ -163,6 +163,7 @@ def test_features_are_the_sum_written_out(case):
     assert_every_path_is(mixer, lambda mixer, x: feature_attention(mixer, x, widths_of(mixer)), 4)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "case",
     [

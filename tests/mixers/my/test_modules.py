@@ -152,6 +152,7 @@ def test_entry_path_and_class_are_one_label():
     assert expand(Mean) == expected and expand(["S", Mean]) == ["S", *expected]
 
 
+@pytest.mark.slow
 def test_parameters_are_measured_and_no_rank_is_solved():
     allocation = solve("my:mean", 16)
     assert (allocation.total, allocation.ranks, allocation.ratio) == (16 * 17, {}, 16 * 17 / (4 * 16**2))
@@ -160,11 +161,13 @@ def test_parameters_are_measured_and_no_rank_is_solved():
     assert mixer(torch.randn(2, 8, 16)).shape == (2, 8, 16)
 
 
+@pytest.mark.slow
 def test_every_check_holds_of_a_causal_module():
     frame = madbench.verify("my:mean")
     assert {"causality", "steps", "prefill", "use"} <= set(frame.check) and set(frame.verdict) == {"pass"}
 
 
+@pytest.mark.slow
 def test_a_module_that_looks_ahead_is_refused_and_verify_measures_it():
     with pytest.raises(BudgetError, match="is not causal: row 0 changes with token 1"):
         solve("my:own_mixers.Ahead", 16)
@@ -172,6 +175,7 @@ def test_a_module_that_looks_ahead_is_refused_and_verify_measures_it():
     assert verdicts["causality"] == "fail"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "problem"),
     [
@@ -197,11 +201,13 @@ def test_what_is_no_mixer_is_refused_with_what_to_do(name, problem):
         solve(f"my:own_mixers.{name}", 16, n_head=2, max_len=32)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["Mean", "Dropped", "Masked", "Positive", "mean"])
 def test_a_sound_module_is_none_of_that(name):
     assert not solve(f"my:own_mixers.{name}", 16, n_head=2, max_len=32).leak
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["AcrossTheBatch", "Stateful", "BatchNorm"])
 def test_verify_says_that_rows_are_not_alone(name):
     verdicts = madbench.verify(f"my:own_mixers.{name}").set_index("check").verdict
@@ -254,6 +260,7 @@ def test_a_misspelt_entry_names_the_nearest():
         madbench.parse("my:maen")
 
 
+@pytest.mark.slow
 def test_the_sample_is_a_sound_module_without_any_entry(modules):
     (modules.parent / "mixers.yaml").unlink()
     assert set(madbench.verify("my:mean").verdict) == {"pass"}

@@ -27,11 +27,13 @@ def test_they_hold_for_every_label_of_the_paper(label):
     assert "fail" not in {outcome.verdict for outcome in outcomes(label).values()}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("label", ["R-gka-q", "G-pc-q-12", "D-pg-v"])
 def test_they_hold(label):
     assert not [one.row for one in outcomes(label).values() if one.verdict == "fail"]
 
 
+@pytest.mark.slow
 def test_what_says_nothing_about_a_label_says_why():
     assert "softmax" in checks_of("S")["pool"].reason and "RoPE" in checks_of("R-p")["pool"].reason
     assert "GLU" in checks_of("G")["added document"].reason and "documents" in checks_of("R-c")["added document"].reason
@@ -138,6 +140,7 @@ def filter_ahead(monkeypatch):
     monkeypatch.setattr(boundaries, "filtered", lambda rows, kernels: sound(rows, kernels).roll(1, 2))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("sabotage", "label", "caught_by"),
     [
@@ -187,6 +190,7 @@ def test_what_is_broken_is_caught_by_name(sabotage, label, caught_by, monkeypatc
     assert checks.run_check(checks_of(label)[caught_by]).verdict == "fail"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("head", [0, 1])
 def test_what_is_no_number_in_one_head_is_within_no_bound(head, monkeypatch):
     broken = torch.tensor([1.0, torch.nan] if head else [torch.nan, 1.0]).double()[:, None, None]

@@ -101,6 +101,7 @@ def try_solve(variant, *size, **options):
         return None
 
 
+@pytest.mark.slow
 @given(
     variants,
     st.integers(8, 96),
@@ -125,6 +126,7 @@ def test_ranks_are_those_of_paying_step_by_step_where_wide_steps_hold(label, siz
     assert (found and found.ranks) == pay_step_by_step(parse(label), *size)
 
 
+@pytest.mark.slow
 @given(variant=variants, **sizes, budget=st.sampled_from(("strict", "paper")))
 @settings(max_examples=150, deadline=None)
 def test_total_is_the_size_of_the_tensors_and_ranks_are_admissible(variant, d, heads, length, budget):
@@ -141,6 +143,7 @@ def test_total_is_the_size_of_the_tensors_and_ranks_are_admissible(variant, d, h
     assert found.slack == found.target - found.total and found.ratio == found.total / found.target
 
 
+@pytest.mark.slow
 @given(variant=variants, **sizes)
 @settings(max_examples=150, deadline=None)
 def test_a_matched_mixer_is_within_the_budget_by_less_than_a_step(variant, d, heads, length):
@@ -152,6 +155,7 @@ def test_a_matched_mixer_is_within_the_budget_by_less_than_a_step(variant, d, he
     assert 0 <= found.slack < step[growing] * (2 * d + (d + 1 if variant.gates else 0))
 
 
+@pytest.mark.slow
 @given(variant=variants, **sizes)
 @settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.filter_too_much])
 def test_an_infeasible_size_names_the_longest_length_and_the_smallest_width_that_fit(variant, d, heads, length):
@@ -185,6 +189,7 @@ def test_infeasible_message_word_for_word():
     )
 
 
+@pytest.mark.slow
 def test_a_huge_length_is_explained_at_once():
     with pytest.raises(BudgetError, match="what would fit"):
         solve(parse("HyperGLU"), 128, 2, 10**9)

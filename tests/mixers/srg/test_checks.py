@@ -27,6 +27,7 @@ LABELS = (
 """Each level of a factor beside each level of each other one that it can stand beside."""
 
 
+@pytest.mark.slow
 def test_they_are_a_spread_of_all_pairs_of_letters():
     def pairs(labels):
         return {pair for label in labels for pair in itertools.combinations(factors(parse(label)).items(), 2)}
@@ -43,6 +44,7 @@ def test_every_check_of_a_spread_of_labels_holds(label):
 COSTLY = {"path dense", "path chunked", "path tiled", "sequences", "bfloat16", "bfloat16 sums"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "label, left_out", [("S-p", ()), ("R-c", ()), ("G-pcg-q-12", COSTLY), ("R-q-12o", ()), ("D-pcgka-v-12o", ())]
 )
@@ -354,6 +356,7 @@ def slide_by_one_too_few(monkeypatch):
     monkeypatch.setattr(decoding, "_extended", extended)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("sabotage", "label", "caught_by"),
     [

@@ -114,6 +114,7 @@ def test_rope_order_decides_nothing_where_there_is_no_gate_of_queries():
     assert len(jobs("model.gates=qk", after)) == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "label", "planted"),
     [

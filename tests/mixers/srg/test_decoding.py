@@ -45,6 +45,7 @@ def addresses(caches):
     return [(cache.storage.k.data_ptr(), cache.storage.v.data_ptr()) for cache in caches]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("prompt", [1, 2, 5, 8])
 @pytest.mark.parametrize("label", LABELS)
 def test_a_prompt_and_steps_equal_the_parallel_form(label, prompt, make_mixer, randn):
@@ -187,6 +188,7 @@ def test_prompts_that_are_none_and_other_batches_are_refused(make_mixer, randn):
         mixer.step(randn(1, 16), cache)
 
 
+@pytest.mark.slow
 def test_a_mixer_that_decodes_a_prompt_wrongly_is_caught_by_name(monkeypatch):
     from madbench.labels import family_of, parse
     from madbench.mixers import checks

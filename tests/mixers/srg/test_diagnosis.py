@@ -91,6 +91,7 @@ def test_a_long_text_is_shown_around_its_fault():
     assert shown[caret.index("^")] == "X" and len(shown) < 80
 
 
+@pytest.mark.slow
 def test_every_character_named_as_expected_begins_a_label(monkeypatch):
     monkeypatch.setattr(diagnosis, "nearest", lambda *_: None)  # suggestions take long
     befores = sorted(
@@ -117,6 +118,7 @@ def levenshtein(a: str, b: str) -> int:
     return row[-1]
 
 
+@pytest.mark.slow
 def test_no_label_is_an_edit_nearer_than_the_one_suggested_and_none_at_all_where_one_edit_suffices():
     draw = random.Random(1)
     checked = 0

@@ -80,6 +80,7 @@ def long_reference(make_mixer, randn):
     return compute
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "label, length, dtype, tolerance",
     [
@@ -115,6 +116,7 @@ def test_rows_of_a_batch_do_not_meet(label, path, make_mixer, randn):
         torch.testing.assert_close(mixer(x[row : row + 1])[0], together[row])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("label, path", list(zip(FULL, ("chunked", "dense", "tiled"))))
 def test_bfloat16_autocast_trains(label, path, randn):
     torch.manual_seed(0)
@@ -201,6 +203,7 @@ def test_sdpa_is_refused_where_it_cannot_compute_the_label(label):
         build(label, 16, 8, path="sdpa")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("path", ["auto", "reference", "dense", "chunked", "tiled"])
 @pytest.mark.parametrize("label", ["S-q-1", "R-q-2", "G-12o!"])
 def test_more_tokens_than_the_mixing_tables_hold_are_refused(label, path, make_mixer, randn):
@@ -215,6 +218,7 @@ def test_labels_without_mixing_take_any_length(label, make_mixer, randn):
     assert make_mixer(label, max_len=6)(randn(1, 50, 16)).shape == (1, 50, 16)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("label", ["S-pcg-q-12", "R-pcg-q-12o", "G-pcg-q-12o", "R-2!", "G"])
 @pytest.mark.parametrize("path", ["dense", "chunked", "tiled"])
 def test_a_module_in_bfloat16_throughout_stays_close_to_the_reference(label, path, make_mixer, randn):
@@ -225,6 +229,7 @@ def test_a_module_in_bfloat16_throughout_stays_close_to_the_reference(label, pat
     assert (given.double() - expected).norm() < 0.05 * expected.norm()
 
 
+@pytest.mark.slow
 def test_no_tokens_are_one_error_for_every_equation_path_and_step(make_mixer):
     for label in one_label_per_equation():
         mixer = make_mixer(label, d_model=8, max_len=2, mix_rank=1)

@@ -39,6 +39,7 @@ def test_there_are_3360_labels_504_of_them_in_the_letters_of_the_paper_and_they_
     assert [label for label in every_label() if label in set(all_labels())] == list(all_labels())
 
 
+@pytest.mark.slow
 def test_every_label_survives_parsing_and_writing():
     for label in VALID:
         assert str(parse(label)) == label
@@ -104,6 +105,7 @@ def test_errors_survive_pickling():
     assert str(pickle.loads(pickle.dumps(caught.value))) == str(caught.value)
 
 
+@pytest.mark.slow
 @given(st.text(LETTERS, max_size=12))
 def test_exactly_the_labels_of_the_grammar_parse(text):
     if text in VALID:
@@ -113,6 +115,7 @@ def test_exactly_the_labels_of_the_grammar_parse(text):
             parse(text)
 
 
+@pytest.mark.slow
 def test_every_text_one_character_from_a_label_parses_only_if_it_is_one():
     for label in sorted(VALID)[::97]:
         for i in range(len(label) + 1):
@@ -121,6 +124,7 @@ def test_every_text_one_character_from_a_label_parses_only_if_it_is_one():
                     assert _parses(text) == (text in VALID)
 
 
+@pytest.mark.slow
 def test_random_texts_end_in_a_variant_or_a_label_error():
     draw = random.Random(0)
     anything = "".join(map(chr, (*range(0x250), *range(0x370, 0x600), 0xFF27, 0x6F22, 0xD800, 0x10FFFF)))

@@ -30,12 +30,14 @@ def test_diff_names_the_factors_both_ways(a, b, factors):
     assert diff(parse(a), parse(b)) == diff(parse(b), parse(a)) == factors
 
 
+@pytest.mark.slow
 def test_only_a_variant_itself_differs_in_nothing():
     variants = all_variants()
     for a in variants[::29]:
         assert [b for b in variants if not diff(a, b)] == [a]
 
 
+@pytest.mark.slow
 def test_neighbourhood_is_what_differs_in_one_factor_and_is_symmetric():
     for a in (*all_variants()[::101], *map(parse, ("D-p", "R-cgk-q-12o", "G-ka!"))):
         near = family_of(a).neighbours(a)

@@ -36,6 +36,7 @@ def test_peak_memory_sees_what_autograd_keeps_and_frees():
     assert weight.grad is not None and memory.live == 4000 + 4  # its gradient and y
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("label", ["S", "G-cg-q-12o"])
 def test_peak_memory_of_chunked_grows_with_the_length_and_of_dense_with_its_square(label, make_mixer, randn):
     def peak(path, length, batch=1):
@@ -52,6 +53,7 @@ def test_peak_memory_of_chunked_grows_with_the_length_and_of_dense_with_its_squa
     assert peak("chunked", 512, batch=2) < 2.1 * chunked
 
 
+@pytest.mark.slow
 def test_the_peak_of_tiles_is_found_without_data():
     """Where only the first sequences are walked over."""
 

@@ -23,6 +23,7 @@ LABELS = (
 OTHERS = [label for label in every_label() if label not in set(all_labels())]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("label", LABELS)
 def test_every_path_and_the_steps_are_the_equations(label, make, randn):
     mixer, x = make(label), randn(1, 5, 16)
@@ -91,6 +92,7 @@ def test_adapters_start_at_zero_and_registers_do_not():
     assert not mixer.v_up.weight.any() and not mixer.o_up.weight.any() and mixer.v_down.weight.all()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("budget", ["strict", "paper"])
 def test_counts_are_those_of_the_built_module_and_strict_ones_within_the_budget(budget):
     built = 0

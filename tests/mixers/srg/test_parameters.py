@@ -18,6 +18,7 @@ def without_init(monkeypatch):
     monkeypatch.setattr(DynamicMLP, "_draw", lambda self: None)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("budget", ["strict", "paper"])
 @pytest.mark.parametrize("d_model, max_len", [(16, 5), (64, 33)])
 def test_every_label_has_exactly_the_parameters_of_its_allocation(d_model, max_len, budget, without_init):
@@ -50,6 +51,7 @@ def shapes(variant, d, n_head, max_len, qk, vo, r):
     return table
 
 
+@pytest.mark.slow
 def test_state_dict_has_the_names_and_shapes_of_the_exchange_format(without_init):
     for variant in all_variants():
         mixer = build(variant, 24, 7, n_head=3, budget="paper", mix_rank=5)

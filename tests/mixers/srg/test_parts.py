@@ -18,6 +18,7 @@ def test_newest_first_reverses_and_adds_a_row_of_zeros(randn):
     assert torch.equal(newest_first(x), expected)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rows, width", BLOCKS)
 def test_lag_scores_are_the_gathered_scores(rows, width, randn):
     q, k = randn(2, 3, rows, 4), randn(2, 3, width, 4, seed=2)

@@ -105,6 +105,7 @@ def test_slide_keeps_the_newest_max_len_tokens_of_labels_without_mixing_too(make
     torch.testing.assert_close(decode(mixer, x, slide=True)[:, -1], mixer(x[:, -4:])[:, -1])
 
 
+@pytest.mark.slow
 def test_the_cache_holds_one_key_and_value_a_token_and_three_inputs(make_mixer, randn):
     for label in all_labels()[::7]:
         mixer, cache = make_mixer(label), None

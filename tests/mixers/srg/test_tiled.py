@@ -160,6 +160,7 @@ def test_tiled_is_refused_for_the_other_letters(label):
         build(label, 32, 8, path="tiled")
 
 
+@pytest.mark.slow
 def test_where_torch_transforms_or_compiles_auto_takes_a_path_that_it_sees_through(randn):
     mixer, x = build("R-12o!", 16, 128), randn(32, 128, 16).float()
     taken = []

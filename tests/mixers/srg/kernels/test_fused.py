@@ -74,6 +74,7 @@ def test_a_compiled_mixer_is_one_graph(label, equals_the_reference):
     equals_the_reference(label, functools.partial(torch.compile, fullgraph=True, backend="aot_eager"))
 
 
+@pytest.mark.slow
 def test_autocast_multiplies_in_its_type_and_keeps_float32_parameters(make, randn):
     mixer, x, cotangent = make("R-1!").to(DEVICE), randn(1, 17, 16).float().to(DEVICE), randn(1, 17, 16).to(DEVICE)
     expected = run(mixer, mixer, x, cotangent)
@@ -97,6 +98,7 @@ def opcheck(draw):
     return check
 
 
+@pytest.mark.slow
 def test_operators_follow_the_rules_of_torch(opcheck):
     opcheck("R", "", ("test_schema", "test_autograd_registration", "test_faketensor"))
 

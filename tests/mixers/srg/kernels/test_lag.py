@@ -31,6 +31,7 @@ def assert_exact(found, dtype):
     assert max(found.values()) < TOLERANCE[dtype], found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "base, mixings, shape, dtype",
     [

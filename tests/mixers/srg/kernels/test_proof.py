@@ -41,11 +41,13 @@ def program(base="R", mixings=(False, True), length=19, by_lag=False):
     return proof.Program(base, by_lag, mixings, (3, 5, 2), TYPE, 1, length)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("by_lag, base, mixings", [(False, "S", (True, True)), (True, "R", (False, True))])
 def test_right_kernels_have_no_problem(by_lag, base, mixings):
     assert proof.problem(program(base, mixings, by_lag=by_lag), DEVICE) == ""
 
 
+@pytest.mark.slow
 def test_wrong_gradients_are_found_though_the_output_is_right(wrong_sums):
     found = proof.problem(program(), DEVICE)
     assert found.startswith("the kernels compute something else here: relative error ")
@@ -71,12 +73,14 @@ def test_a_program_is_compared_once_and_in_few_sizes(fast, monkeypatch):
     assert seen[0].has_mixing == (False, True) and seen[0].dtype == torch.float32
 
 
+@pytest.mark.slow
 def test_torchs_random_numbers_are_left_alone():
     before = torch.get_rng_state()
     proof.largest_error(program(), DEVICE)
     assert torch.equal(before, torch.get_rng_state())
 
 
+@pytest.mark.slow
 def test_a_run_whose_kernels_are_wrong_takes_another_path_and_says_why(fast, wrong_sums, tmp_path):
     counts = {"num_train_examples": 16, "num_validation_examples": 16, "num_test_examples": 16}
     sizes = {"setting": {"seq_len": 16, **counts}, "model": ModelConfig(d_model=16), "mixer": {"mix_rank": 2}}
