@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
@@ -19,12 +20,12 @@ from madbench.papers.making import CONTRADICTED, OPEN, REPRODUCED, Made, PlainMe
 from madbench.training.devices import resolve_device
 
 if TYPE_CHECKING:
-    from torch import nn
-
     from madbench.analysis.scores import Results
 
 WIDTH, HEADS = 16, 2
-REPEATS = 3
+PAIRS = (512, 1024, 2048, 4096, 8192, 16384)
+"""Lengths of a pass over pairs of tokens, whose blocks cost as much as the pairs in them up to about 4,000 tokens."""
+REPEATS = 5
 NEAR, APART = 0.4, 0.6
 """How far a slope may be from the table's exponent, and from where on it is another one."""
 
@@ -95,35 +96,35 @@ def judge(actual: float, expected: float) -> str:
 
 def measured(case: Case, device: str) -> dict[str, Any]:
     """The slopes of a case."""
-    times, bytes_, flops = [], [], []
+    passes, flops = {}, []
     for length in case.lengths:
         mixer = build(case.label, WIDTH, length, n_head=HEADS, budget="paper", path=case.path).to(device).eval()
-        x = torch.randn(1, length, WIDTH, device=device)
-        times.append(_seconds(mixer, x, device))
-        with torch.inference_mode():
-            bytes_.append(peak_bytes(lambda mixer=mixer, x=x: mixer(x), device))
+        passes[length] = partial(mixer, torch.randn(1, length, WIDTH, device=device))
         flops.append(length * mixer.allocation.flops_per_token(length))
+    times = pass_seconds(case.label, passes, device)
+    with torch.inference_mode():
+        bytes_ = [peak_bytes(run, device) for run in passes.values()]
     made = {"row": case.row, "label": case.label, "path": case.path, "exponent": case.exponent}
     slopes = {"time": times, "memory": bytes_, "flops": flops}
     made |= {name: slope(case.lengths, values) for name, values in slopes.items()}
     return made | {"T": f"{case.lengths[0]}-{case.lengths[-1]}", "seconds": times, "bytes": bytes_}
 
 
-def _seconds(mixer: nn.Module, x: Tensor, device: str) -> float:
-    return pass_seconds(f"{mixer.allocation.label} at {x.shape[1]} tokens", lambda: mixer(x), device)
+def pass_seconds(name: str, passes: Mapping[int, Callable[[], Tensor]], device: str) -> list[float]:
+    """Of passes by their length the shortest of some, in turns, so that a noisy moment spoils one time of each.
 
-
-def pass_seconds(name: str, run: Callable[[], Tensor], device: str) -> float:
-    """The shortest of some passes; on a CPU of its own time, in one thread, which others do not lengthen."""
+    On a CPU they take a pass's own time, in one thread, which other processes do not lengthen.
+    """
     with torch.inference_mode():
         if device == "cpu":
             with one_thread():
-                run()
-                return min(_own_seconds(run) for _ in range(REPEATS))
-        timing = in_turns({"": run}, Limits(REPEATS), device)[""]
-    if not isinstance(timing, Timing):
-        raise TrainingError(f"{name}: {timing}")
-    return timing.low
+                rounds = [[_own_seconds(run) for run in passes.values()] for _ in range(1 + REPEATS)]
+            return [min(times) for times in zip(*rounds[1:])]
+        timings = in_turns(passes, Limits(REPEATS), device)
+    for length, timing in timings.items():
+        if not isinstance(timing, Timing):
+            raise TrainingError(f"{name} at {length} tokens: {timing}")
+    return [timing.low for timing in timings.values()]
 
 
 @contextmanager

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 
 import pytest
@@ -28,10 +29,12 @@ def fast(monkeypatch):
     """Times of exactly the exponent of the path."""
     power = {"dense": 0, "chunked": 0, "tiled": 2, "linear_time": 1}  # 0: the degree of the label
 
-    def seconds(mixer, x, device):
-        return float(x.shape[1]) ** (power[mixer.path] or getattr(mixer.allocation.label, "degree", 2))
+    def seconds(name, passes, device):
+        mixer = next(iter(passes.values())).func
+        exponent = power[mixer.path] or getattr(mixer.allocation.label, "degree", 2)
+        return [float(length) ** exponent for length in passes]
 
-    monkeypatch.setattr(complexity, "_seconds", seconds)
+    monkeypatch.setattr(complexity, "pass_seconds", seconds)
     monkeypatch.setattr(complexity, "peak_bytes", lambda run, device: 1)
     return power
 
@@ -78,3 +81,12 @@ def test_running_sums_of_several_blocks_are_those_of_all_pairs():
         rows = mixer(x)
         mixer.path = "dense"
         torch.testing.assert_close(rows, mixer(x))
+
+
+def test_passes_are_timed_in_turns_and_the_first_of_each_does_not_count(monkeypatch):
+    calls = []
+    spent = iter([9.0, 9.0, *(t for i in range(complexity.REPEATS) for t in (5.0 - i, 20.0 + i))])
+    monkeypatch.setattr(complexity, "_own_seconds", lambda run: (run(), next(spent))[1])
+    passes = {length: functools.partial(calls.append, length) for length in (8, 16)}
+    assert complexity.pass_seconds("S", passes, "cpu") == [5.0 - complexity.REPEATS + 1, 20.0]
+    assert calls == [8, 16] * (1 + complexity.REPEATS)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 
 import torch
 import torch.nn.functional as F
@@ -60,16 +61,17 @@ def decide_time(principle: Principle, device: str, lengths: Sequence[int] | None
 def _measured(lengths: Sequence[int], device: str) -> Iterator[tuple[str, list[float], float]]:
     """Every form and kernel, its seconds at each length, and the slope that is expected."""
     for form, (label, path, expected) in FORMS.items():
-        yield form, [_layer_seconds(label, path, length, device) for length in lengths], expected
+        passes = {length: _layer_pass(label, path, length, device) for length in lengths}
+        yield form, pass_seconds(f"{label} by path {path}", passes, device), expected
     for name, expected in KERNELS.items():
         if name == FLASH or has_ssd(device):
-            yield name, [pass_seconds(name, kernel(name, length, device), device) for length in lengths], expected
+            passes = {length: kernel(name, length, device) for length in lengths}
+            yield name, pass_seconds(name, passes, device), expected
 
 
-def _layer_seconds(label: str, path: str, length: int, device: str) -> float:
+def _layer_pass(label: str, path: str, length: int, device: str) -> Callable[[], Tensor]:
     mixer = build(label, WIDTH, length, n_head=HEADS, budget="paper", path=path).to(device).eval()
-    x = torch.randn(1, length, WIDTH, device=device)
-    return pass_seconds(f"{label} by path {path} at length {length}", lambda: mixer(x), device)
+    return partial(mixer, torch.randn(1, length, WIDTH, device=device))
 
 
 def has_ssd(device: str) -> bool:

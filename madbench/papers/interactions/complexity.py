@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from madbench.papers.complexity import Case, ComplexityMeasure
+from madbench.papers.complexity import PAIRS, Case, ComplexityMeasure
 
-LONG, PAIRS = (512, 1024, 2048, 4096, 8192), (256, 512, 1024, 2048, 4096)
+LONG = (512, 1024, 2048, 4096, 8192)
 
 
 class Table3Measure(ComplexityMeasure):
