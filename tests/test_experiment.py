@@ -414,7 +414,7 @@ def test_a_value_with_another_spelling_is_refused_in_any_row(tmp_path):
 
 
 def schedule_notes(experiment) -> list[str]:
-    return [note for note in experiment.notes if "training ends" in note]
+    return [note for note in experiment.notes if "training ends" in note or "the rate rises" in note]
 
 
 @pytest.mark.slow
@@ -455,15 +455,24 @@ def test_tasks_of_as_many_steps_share_a_note_and_rows_have_their_own(tmp_path):
     [
         ({}, ""),
         ({"training.warmup_steps": 7}, ""),
-        ({"training.warmup_steps": 8}, "within the warm-up, after 8 of its 8 steps, at 0.89 of the learning rate"),
+        (
+            {"training.warmup_steps": 8},
+            "training ends within the warm-up, after 8 of its 8 steps, at 0.89 of the learning rate",
+        ),
         ({"training.lr_decay_steps": 6}, ""),
         (
             {"training.lr_decay_steps": 600_000, "training.learning_rate": 0.01},
-            "before the cosine does, after 8 of 600,000 steps, at a learning rate of 0.01",
+            "training ends before the cosine does, after 8 of 600,000 steps, at a learning rate of 0.01",
         ),
+        (
+            {"training.learning_rate": 0.001, "training.min_learning_rate": 0.002},
+            "after the warm-up the rate rises, from learning_rate 0.001 to min_learning_rate 0.002; set"
+            " training.min_learning_rate too",
+        ),
+        ({"training.learning_rate": 0.002, "training.min_learning_rate": 0.002}, ""),
     ],
 )
-def test_a_length_of_a_language_models_schedule_that_is_not_reached_is_said(both, changes, note):
+def test_what_a_language_models_schedule_does_not_reach_or_where_it_rises_is_said(both, changes, note):
     keys = {f"language_model.{key}": value for key, value in changes.items()} | {"language_model": "preset.yaml"}
     notes = schedule_notes(both(set=TINY | keys))
-    assert notes == ([f"language_model: training ends {note}"] if note else [])
+    assert notes == ([f"language_model: {note}"] if note else [])

@@ -195,8 +195,11 @@ def scheduled_rate(config: LanguageTraining, step: int) -> float:
 
 
 def unreached(job: Job) -> str:
-    """What of its schedule a job does not reach, as a clause."""
+    """What of its schedule a job does not reach, or that its rate rises where it should fall, as a clause."""
     config = job.training
+    if config.min_learning_rate > config.learning_rate:
+        rates = f"from learning_rate {config.learning_rate:g} to min_learning_rate {config.min_learning_rate:g}"
+        return f"after the warm-up the rate rises, {rates}; set training.min_learning_rate too"
     if not unreached_warm_up(config.steps, config.warmup_steps) and config.decay_end > config.steps:
         rate = scheduled_rate(config, config.steps - 1)
         after = f"after {config.steps:,} of {config.decay_end:,} steps"
