@@ -105,7 +105,7 @@ def rewritten(text: str, made: Callable[[str], str]) -> str:
 
 def run(command: str, folder: Path) -> str:
     """What a command of madbench prints as Markdown, with the runs that come with the repository in ``folder``."""
-    words = shlex.split(command)[1:]
+    words = [str(ROOT / word) if word.startswith("results/measured/") else word for word in shlex.split(command)[1:]]
     at = words.index("--results") + 1
     name, words[at] = words[at].removeprefix("results/"), str(folder / words[at].removeprefix("results/"))
     call = [sys.executable, str(ROOT / "cli.py")]

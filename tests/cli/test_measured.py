@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
+MEASURED = ROOT / "results" / "measured"
 PAGES = {
     page.relative_to(ROOT).as_posix(): page.read_text(encoding="utf-8")
     for page in (ROOT / "README.md", *(ROOT / "docs" / "pages").rglob("*.md"))
@@ -24,17 +25,26 @@ MADE = [
 """By page the commands that stand above its tables, and the tables."""
 
 
+def parts(command: str) -> tuple[list[str], str]:
+    """The words of a command of madbench without those of its results, files in full; the name of its results."""
+    _, *words, _, results = command.split()
+    files = [str(ROOT / word) if word.startswith("results/measured/") else word for word in words]
+    return files, results.removeprefix("results/")
+
+
 @pytest.fixture(scope="module")
 def unpacked(tmp_path_factory) -> dict[str, Path]:
-    """Results folders by the names of their archives, and one of both."""
+    """The results folders that the tables are made from, each with the runs of the archives in its name."""
     folder = tmp_path_factory.mktemp("measured")
-    for name in ("quick", "evening"):
-        with tarfile.open(ROOT / "results" / "measured" / f"{name}.tar.xz") as archive:
-            archive.extractall(folder, filter="data")
-    both = folder / "quick+evening"
-    for name in ("quick", "evening"):
-        shutil.copytree(folder / name / "runs", both / "runs", dirs_exist_ok=True)
-    return {name: folder / name for name in ("quick", "evening", both.name)}
+    names = dict.fromkeys(["quick", *(parts(command)[1] for _, command, _ in MADE)])
+    folders = {name: folder / f"results{i}" for i, name in enumerate(names)}
+    for name, results in folders.items():
+        for part in name.split("+"):
+            with tarfile.open(MEASURED / f"{part}.tar.xz") as archive:
+                archive.extractall(folder / part, filter="data")
+            (runs,) = (folder / part).glob("*/runs")
+            shutil.copytree(runs, results / "runs", dirs_exist_ok=True)
+    return folders
 
 
 @pytest.mark.slow
@@ -46,8 +56,8 @@ def test_every_file_is_whole(unpacked, main):
 @pytest.mark.slow
 @pytest.mark.parametrize(("page", "command", "stated"), MADE)
 def test_the_tables_of_the_pages_are_theirs(page, command, stated, unpacked, main):
-    _, *words, _, results = command.split()
-    ended = main(*words, "--results", str(unpacked[results.removeprefix("results/")]), "--format", "markdown")
+    words, results = parts(command)
+    ended = main(*words, "--results", str(unpacked[results]), "--format", "markdown")
     assert ended.code == 0, ended.stderr
     assert "".join(f"{line}\n" for line in ended.stdout.splitlines() if line.startswith("| ")) == stated, page
 

@@ -15,6 +15,7 @@ from madbench.jobs import Report, StopTraining
 from madbench.mixers.srg.dynamic_mlp import DynamicMLP
 from madbench.suites.mad import trial as mad_trial
 from madbench.suites.mad.suite import ModelConfig
+from madbench.tasks import IGNORE
 from madbench.training import loop, measured
 from madbench.training.checkpoints import NAME
 from madbench.training.member import GroupMember
@@ -117,9 +118,28 @@ def test_members_share_the_seconds_of_their_steps(three, together):
 
 
 @pytest.mark.slow
-def test_accumulated_gradients_weigh_each_members_targets(three, together, alone):
+def test_gradients_are_accumulated_over_parts_of_a_batch(three, together, alone):
     for job, record in zip(three, together(three, micro_batch=6)):
         assert_same_numbers(record, alone(job, micro_batch=6))
+
+
+def test_a_part_of_a_batch_weighs_by_the_targets_that_each_member_has_in_it(make_job, folders):
+    jobs = [make_job(label="S-q-1", seed=seed) for seed in range(2)]
+    stacked, separate = (
+        [GroupMember(job, work, print, micro_batch=6) for job, work in zip(jobs, folders(jobs))] for _ in range(2)
+    )
+    for member in (*stacked, *separate):
+        _, targets = member.trial.data["train"]
+        targets[:: 2 + member.job.seed, 1:] = IGNORE
+    stack = Stack(stacked)
+    ours, others = zip(*(shares.tolist() for _, shares in stack.batches()))
+    assert ours != others
+    losses, _ = stack([member.rate for member in stacked])
+    for member, other, loss in zip(stacked, separate, losses):
+        [expected], _ = PlainStep(other)([other.rate])
+        assert float(loss) == pytest.approx(float(expected), rel=1e-5)
+        for one, wanted in zip(member.trial.model.parameters(), other.trial.model.parameters()):
+            torch.testing.assert_close(one, wanted, rtol=1e-4, atol=1e-5)
 
 
 @SLOW
