@@ -28,7 +28,6 @@ AT_KINKS = dict(rel=3e-3, abs=1e-4)
 """Tolerance of the losses of a curve, and of one of a label with ReLU, at whose kink a rounding error grows."""
 
 SETTING = dict(vocab_size=8, seq_len=16, num_train_examples=16, num_validation_examples=8, num_test_examples=8)
-SLOW = pytest.mark.slow
 
 
 @pytest.fixture
@@ -89,9 +88,7 @@ def assert_same_numbers(record, expected, tolerance=LOSS):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "label", ["S-cg-q-12o", "S", *(pytest.param(label, marks=SLOW) for label in ("R-cg-q-12o", "G-12!", "D-ka!"))]
-)
+@pytest.mark.parametrize("label", ["S-cg-q-12o", "S", "R-cg-q-12o", "G-12!", "D-ka!"])
 def test_each_member_has_the_numbers_it_has_alone(label, three, together, alone):
     jobs = [dataclasses.replace(job, label=label) for job in three]
     for job, record in zip(jobs, together(jobs)):
@@ -100,9 +97,7 @@ def test_each_member_has_the_numbers_it_has_alone(label, three, together, alone)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "task, fidelity", [("compression", "published"), pytest.param("memorization", "corrected", marks=SLOW)]
-)
+@pytest.mark.parametrize("task, fidelity", [("compression", "published"), ("memorization", "corrected")])
 def test_every_task_and_fidelity_trains_in_groups(task, fidelity, make_job, together, alone):
     jobs = [make_job(task, "S-cg-q-12o", seed, fidelity, learning_rate=1e-3, epochs=2) for seed in range(2)]
     for job, record in zip(jobs, together(jobs)):
@@ -142,7 +137,7 @@ def test_a_part_of_a_batch_weighs_by_the_targets_that_each_member_has_in_it(make
             torch.testing.assert_close(one, wanted, rtol=1e-4, atol=1e-5)
 
 
-@SLOW
+@pytest.mark.slow
 def test_language_models_train_in_groups(tiny, corpus, folders, untimed):
     jobs = [tiny.make_job(corpus, seed=seed, learning_rate=rate) for seed, rate in ((0, 1e-2), (1, 3e-3))]
     how = {"corpora": {corpus.digest: corpus}, "micro_batch": 3}  # parts of unequal size; gradients are clipped
@@ -373,7 +368,7 @@ def test_a_group_of_one_is_the_plain_step_bit_for_bit(make_job, together, alone)
     assert (record.metrics, record.curve) == (expected.metrics, expected.curve)
 
 
-@SLOW
+@pytest.mark.slow
 def test_kept_weights_are_those_of_each_member(three, together, folders):
     from madbench.training.checkpoints import load_model
 
