@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 WIDTH, HEADS = 16, 2
 PAIRS = (512, 1024, 2048, 4096, 8192, 16384)
-"""Lengths of a pass over pairs of tokens, whose blocks cost as much as the pairs in them up to about 4,000 tokens."""
+"""Lengths of a pass over all pairs of tokens, whose fixed costs are no small part of it below about 4,000."""
 REPEATS = 5
 NEAR, APART = 0.4, 0.6
 """How far a slope may be from the table's exponent, and from where on it is another one."""
@@ -111,9 +111,9 @@ def measured(case: Case, device: str) -> dict[str, Any]:
 
 
 def pass_seconds(name: str, passes: Mapping[int, Callable[[], Tensor]], device: str) -> list[float]:
-    """Of passes by their length the shortest of some, in turns, so that a noisy moment spoils one time of each.
+    """Seconds of a pass at each length: the shortest of some, in turns, so that no length has all its times in a noisy moment.
 
-    On a CPU they take a pass's own time, in one thread, which other processes do not lengthen.
+    On a CPU it is the pass's own time, in one thread, which other processes do not lengthen.
     """
     with torch.inference_mode():
         if device == "cpu":

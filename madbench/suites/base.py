@@ -122,7 +122,7 @@ class Suite(abc.ABC):
         return self.plan(labels, profile, **options).checked()
 
     def unreached(self, job: Job) -> str:
-        """What of its schedule of learning rates a job does not reach, or is odd, as a clause; empty for nothing."""
+        """What is odd in a job's schedule of learning rates, such as an end it does not reach, as a clause; or empty."""
         return ""
 
     def usual_tasks(self) -> Sequence[str]:

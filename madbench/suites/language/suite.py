@@ -195,7 +195,7 @@ def scheduled_rate(config: LanguageTraining, step: int) -> float:
 
 
 def unreached(job: Job) -> str:
-    """What of its schedule a job does not reach, or that its rate rises where it should fall, as a clause."""
+    """What of its schedule a job does not reach, or that its rate rises after the warm-up, as a clause."""
     config = job.training
     if config.min_learning_rate > config.learning_rate:
         rates = f"from learning_rate {config.learning_rate:g} to min_learning_rate {config.min_learning_rate:g}"
