@@ -111,7 +111,7 @@ def measured(case: Case, device: str) -> dict[str, Any]:
 
 
 def pass_seconds(name: str, passes: Mapping[int, Callable[[], Tensor]], device: str) -> list[float]:
-    """Seconds of a pass at each length: the shortest of some, in turns, so that no length has all its times in a noisy moment.
+    """Seconds of a pass at each length: the shortest of some, in turns, so that noise does not spoil all of one length.
 
     On a CPU it is the pass's own time, in one thread, which other processes do not lengthen.
     """

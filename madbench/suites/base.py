@@ -122,7 +122,7 @@ class Suite(abc.ABC):
         return self.plan(labels, profile, **options).checked()
 
     def unreached(self, job: Job) -> str:
-        """What is odd in a job's schedule of learning rates, such as an end it does not reach, as a clause; or empty."""
+        """What is odd in a job's schedule of learning rates, such as an end it does not reach, as a clause."""
         return ""
 
     def usual_tasks(self) -> Sequence[str]:
