@@ -304,7 +304,7 @@ def _note_on_idle(word: str, plans: Sequence[Plan]) -> str:
 
 
 def _notes_on_schedules(suite: Suite, rows: Sequence[PlannedRow]) -> list[str]:
-    """A sentence for each length of a schedule that some tasks do not reach, whatever the label."""
+    """A sentence for whatever is odd in the schedule of some tasks, whatever the label."""
     tasks: dict[str, dict[str, None]] = {}
     for row in {(row.protocol.profile_name, row.protocol.overrides): row for row in rows}.values():
         for job in row.jobs:
