@@ -103,18 +103,23 @@ def rewritten(text: str, made: Callable[[str], str]) -> str:
     return TABLE.sub(table, text)
 
 
+def parts(command: str) -> tuple[list[str], str]:
+    """The words of a command of madbench without those of its results, files in full; the name of its results."""
+    words = [str(ROOT / word) if word.startswith("results/measured/") else word for word in shlex.split(command)[1:]]
+    at = words.index("--results")
+    return words[:at] + words[at + 2 :], words[at + 1].removeprefix("results/")
+
+
 def run(command: str, folder: Path) -> str:
     """What a command of madbench prints as Markdown, with the runs that come with the repository in ``folder``."""
-    words = [str(ROOT / word) if word.startswith("results/measured/") else word for word in shlex.split(command)[1:]]
-    at = words.index("--results") + 1
-    name, words[at] = words[at].removeprefix("results/"), str(folder / words[at].removeprefix("results/"))
-    call = [sys.executable, str(ROOT / "cli.py")]
-    if not Path(words[at]).exists():
+    words, name = parts(command)
+    call, results = [sys.executable, str(ROOT / "cli.py")], folder / name
+    if not results.exists():
         for part in name.split("+"):
             archive = ROOT / "results" / "measured" / f"{part}.tar.xz"
-            subprocess.run([*call, "import", str(archive), "--results", words[at]], check=True, capture_output=True)
+            subprocess.run([*call, "import", str(archive), "--results", results], check=True, capture_output=True)
     how = {"check": True, "stdout": subprocess.PIPE, "text": True, "cwd": folder}
-    return subprocess.run([*call, *words, "--format", "markdown"], **how).stdout
+    return subprocess.run([*call, *words, "--results", results, "--format", "markdown"], **how).stdout
 
 
 def main() -> None:

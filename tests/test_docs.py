@@ -14,6 +14,7 @@ import pytest
 import typer
 
 import madbench
+from docs_folder import load
 from madbench.cli import app, expand_short_form
 from madbench.cli.words import labels_and_overrides
 from madbench.labels import expand
@@ -50,14 +51,6 @@ def commands_of(code: str) -> list[str]:
 
 COMMANDS = sorted({line for _, language, code in BLOCKS if language == "bash" for line in commands_of(code)})
 VERBS = typer.main.get_command(app).commands
-
-
-def load(name: str):
-    """A module of the folder docs, which is no package."""
-    spec = importlib.util.spec_from_file_location(f"docs_{name}", ROOT / "docs" / f"{name}.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
 
 
 @pytest.fixture(autouse=True, scope="module")

@@ -13,30 +13,23 @@ from pathlib import Path
 
 import pytest
 
+from docs_folder import load
+
+filled = load("filled")
 ROOT = Path(__file__).parents[2]
 MEASURED = ROOT / "results" / "measured"
-PAGES = {
-    page.relative_to(ROOT).as_posix(): page.read_text(encoding="utf-8")
-    for page in (ROOT / "README.md", *(ROOT / "docs" / "pages").rglob("*.md"))
-}
+PAGES = {page.relative_to(ROOT).as_posix(): page.read_text(encoding="utf-8") for page in filled.pages()}
 MADE = [
     (page, *match) for page, text in PAGES.items() for match in re.findall(r"<!-- made: (.*?) -->\n((?:\|.*\n)+)", text)
 ]
 """By page the commands that stand above its tables, and the tables."""
 
 
-def parts(command: str) -> tuple[list[str], str]:
-    """The words of a command of madbench without those of its results, files in full; the name of its results."""
-    _, *words, _, results = command.split()
-    files = [str(ROOT / word) if word.startswith("results/measured/") else word for word in words]
-    return files, results.removeprefix("results/")
-
-
 @pytest.fixture(scope="module")
 def unpacked(tmp_path_factory) -> dict[str, Path]:
     """The results folders that the tables are made from, each with the runs of the archives in its name."""
     folder = tmp_path_factory.mktemp("measured")
-    names = dict.fromkeys(["quick", *(parts(command)[1] for _, command, _ in MADE)])
+    names = dict.fromkeys(["quick", *(filled.parts(command)[1] for _, command, _ in MADE)])
     folders = {name: folder / f"results{i}" for i, name in enumerate(names)}
     for name, results in folders.items():
         for part in name.split("+"):
@@ -56,7 +49,7 @@ def test_every_file_is_whole(unpacked, main):
 @pytest.mark.slow
 @pytest.mark.parametrize(("page", "command", "stated"), MADE)
 def test_the_tables_of_the_pages_are_theirs(page, command, stated, unpacked, main):
-    words, results = parts(command)
+    words, results = filled.parts(command)
     ended = main(*words, "--results", str(unpacked[results]), "--format", "markdown")
     assert ended.code == 0, ended.stderr
     assert "".join(f"{line}\n" for line in ended.stdout.splitlines() if line.startswith("| ")) == stated, page

@@ -1,0 +1,17 @@
+"""The scripts of the folder docs, which is no package."""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+from types import ModuleType
+
+DOCS = Path(__file__).parents[1] / "docs"
+
+
+def load(name: str) -> ModuleType:
+    """One of them as a module."""
+    spec = importlib.util.spec_from_file_location(f"docs_{name}", DOCS / f"{name}.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
