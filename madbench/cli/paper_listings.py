@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 from rich.console import Console
 
@@ -19,6 +20,21 @@ from madbench.papers.making import Request, command_of, jobs_of, remembered
 def _states(paper: Paper, item: Item, results: Path) -> dict[str, str]:
     """By size of a run the state that the item had when it was made here."""
     return {size: entry["state"] for size, entry in remembered(Request(paper, item, results=results)).items()}
+
+
+def _row(paper: Paper, item: Item, results: Path) -> dict[str, Any]:
+    """One line of an item: its state, jobs, cost and command."""
+    states = _states(paper, item, results)
+    row: dict[str, Any] = {"item": item.id, "kind": item.kind, "place": item.place, "title": item.title}
+    made = [f"{state} ({size})" if item.profiles else state for size, state in states.items()]
+    row |= {"state": "; ".join(made) or "not run"}
+    row |= {"command": command_of(paper, item), "sizes": list(item.profiles), "needs": item.needs}
+    row |= {"availability": item.availability, "note": item.note}
+    jobs = jobs_of(Request(paper, item, results=results))
+    stored = [*job_states(jobs, results, Policy()).values()].count("done")
+    left = 1 - stored / max(1, len(jobs))
+    row |= {"jobs": len(jobs), "stored": stored, "seconds": item.seconds and item.seconds * left}
+    return row if item.is_made_here else row | {"state": item.needs.partition(":")[0].lower()}
 
 
 def print_papers(results: Path, printed: PrintOptions) -> None:
@@ -41,19 +57,8 @@ def print_papers(results: Path, printed: PrintOptions) -> None:
 
 def print_items(paper: Paper, results: Path, printed: PrintOptions) -> None:
     """Prints the items of a paper with their states, stored jobs, cost and command; or why one is not made here."""
-    rows = []
-    for item in paper.items:
-        states = _states(paper, item, results)
-        row = {"item": item.id, "kind": item.kind, "place": item.place, "title": item.title}
-        made = [f"{state} ({size})" if item.profiles else state for size, state in states.items()]
-        row |= {"state": "; ".join(made) or "not run"}
-        row |= {"command": command_of(paper, item), "sizes": list(item.profiles), "needs": item.needs}
-        row |= {"availability": item.availability, "note": item.note}
-        jobs = jobs_of(Request(paper, item, results=results))
-        stored = [*job_states(jobs, results, Policy()).values()].count("done")
-        left = 1 - stored / max(1, len(jobs))
-        row |= {"jobs": len(jobs), "stored": stored, "seconds": item.seconds and item.seconds * left}
-        rows.append(row if item.is_made_here else row | {"state": item.needs.partition(":")[0].lower()})
+    with Console(stderr=True).status("looking at what is stored"):  # plans the jobs of every item
+        rows = [_row(paper, item, results) for item in paper.items]
     if printed.asked == "json":
         print_json({"paper": paper.name, "title": paper.title, "source": paper.source, "items": rows})
         return
