@@ -12,6 +12,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
+import numpy as np
+
 from madbench.config import key_of, parse_seeds
 from madbench.errors import ConfigError, StoreError
 from madbench.experiment import Experiment, prepare
@@ -197,33 +199,36 @@ def jobs_of(request: Request) -> list[Job]:
 
 
 def beside_published(request: Request, results: Results) -> Listing:
-    """Our means and, below each label, the published numbers; columns are those that the item names, or all."""
+    """Our means with intervals and, below each label, the published numbers; columns are the item's, or all."""
+    from madbench.analysis.cells import Cell, cells_of
+    from madbench.analysis.inference import Sample
     from madbench.analysis.marked_text import with_minus
     from madbench.analysis.quantities import column, in_order
-    from madbench.analysis.rendering import PUBLISHED, Listing, without_nan
-    from madbench.analysis.samples import samples_of
+    from madbench.analysis.rendering import PUBLISHED, Listing
 
-    published = published_numbers(request)
-    samples = samples_of(results.scores) if len(results.scores) else {}
-    names = list(request.item.columns) or in_order(samples)
-    columns, lines, cells = [column(name) for name in names], [], []
-    for label in results.labels:
-        ours = {name: samples.get(name, {}).get(label) for name in names}
-        for name in names:
-            sample, number = ours[name], published.get(label, {}).get(name, math.nan)
-            mean, seeds = (sample.mean, sample.n) if sample else (math.nan, 0)
-            cells.append(without_nan({"label": label, "column": name, "mean": mean, "n": seeds, "published": number}))
-        means = [sample.mean if sample else math.nan for sample in ours.values()]
-        rows = {label: means}
-        if label in published:
-            rows[PUBLISHED] = [published[label].get(name, math.nan) for name in names]
-        for name, numbers in rows.items():
+    published, scores = published_numbers(request), results.scores
+    names = list(request.item.columns) or in_order(scores.column.unique())
+    columns, lines, records = [column(name) for name in names], [], []
+    cells, nothing = cells_of(scores, columns) if len(scores) else {}, Cell(Sample(np.array([])), 0)
+    for row in {row.name: row.row for row in results.experiment.rows}.values():
+        ours = [cells.get(row.name, {}).get(name, nothing) for name in names]
+        theirs = {} if row.named_changes else published.get(row.label, {})
+        seeds = max((cell.n for cell in ours), default=0)
+        for of_column, cell in zip(columns, ours):
+            record = {"label": row.name, "column": of_column.name} | cell.numbers(of_column)
+            records.append(record | {"published": theirs.get(of_column.name)})
+        lines.append([row.name, *(cell.text(c, seeds) for c, cell in zip(columns, ours)), str(seeds)])
+        if theirs:
+            numbers = [theirs.get(name, math.nan) for name in names]
             texts = ("-" if math.isnan(x) else with_minus(f"{x:.{c.digits}f}") for x, c in zip(numbers, columns))
-            lines.append([name, *texts])
-    headings = ["Label", *(c.heading for c in columns)]
+            lines.append([PUBLISHED, *texts, ""])
+    headings = ["Label", *(c.heading for c in columns), "n"]
     notes = " ".join(results.sentences())
-    caption = f"{request.item.place} of {request.paper.title}: means over seeds, and the published numbers below them."
-    return Listing(cells, headings, lines, cells, caption, notes, f"tab:{request.item.id}")
+    caption = (
+        f"{request.item.place} of {request.paper.title}: means over n seeds ± half of their 95% interval, and the"
+        " published numbers below them. [k/n] in place of an interval: seeds that solve the task; †: a single seed."
+    )
+    return Listing(records, headings, lines, records, caption, notes, f"tab:{request.item.id}")
 
 
 def published_numbers(request: Request) -> dict[str, dict[str, float]]:
