@@ -112,7 +112,12 @@ def changes(then: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
     """The values that are others ``now``, by their dotted names: ``level 0.05, now 0.1``."""
     before, after = dict(_flat(then)), dict(_flat(now))
     names = [name for name in {**before, **after} if before.get(name) != after.get(name)]
-    return [f"{name} {before.get(name, 'not there')}, now {after.get(name, 'not there')}" for name in names]
+
+    def text(values: Mapping[str, Any], name: str) -> str:
+        value = values.get(name, "not there")
+        return f"{value:.10g}" if isinstance(value, float) else str(value)
+
+    return [f"{name} {text(before, name)}, now {text(after, name)}" for name in names]
 
 
 def analysis_hash(made: Experiment) -> str:

@@ -44,6 +44,8 @@ from madbench.suites import main_suite, suites
 Verdict = Literal["supported", "contradicted", "not testable", "not enough data"]
 VERDICTS: tuple[Verdict, ...] = typing.get_args(Verdict)
 
+Lines = Mapping[str, Mapping[str, float]]
+"""By name of a claim and quantity, what its gain has to be beyond."""
 PROVISIONAL = " (provisional)"
 """Behind a verdict that is not the registered one yet."""
 ASKED_SEEDS = 5
@@ -140,6 +142,7 @@ def findings(
     options: Mapping[str, str] = MappingProxyType({}),
     claims: Sequence[Claim] = CLAIMS,
     scales: bool = True,
+    lines: Lines = MappingProxyType({}),
 ) -> list[Finding]:
     """Every claim on every quantity that it is about, in the order of ``claims``.
 
@@ -152,6 +155,7 @@ def findings(
         options: what ``madbench run`` needs for the protocol of a suite, as on the command line, by name of the suite.
         claims: those to judge, together: they are the family of Holm's adjustment.
         scales: whether lines that are shares of published accuracies are scaled to the profile.
+        lines: by name of a claim and quantity, those that were registered, in place of the claim's own.
     """
     samples = samples_of(scores) if scores is not None and len(scores) else {}
     if quantities is None and samples:
@@ -159,7 +163,8 @@ def findings(
         stored = {*scores.column, *(column.name for columns in own for column in columns)}
         quantities = stored.intersection(itertools.chain.from_iterable(claim.quantities for claim in claims)) or None
     asked = [(claim, x) for claim in claims for x in claim.quantities if quantities is None or x in quantities]
-    tests = [test_claim(claim, quantity, samples.get(quantity, {}), scales) for claim, quantity in asked]
+    fixed = [lines.get(claim.name, {}).get(quantity) for claim, quantity in asked]
+    tests = [test_claim(claim, x, samples.get(x, {}), scales, line) for (claim, x), line in zip(asked, fixed)]
     adjusted = holm([test.p for test in tests])
     tested = sum(not math.isnan(p) for p in adjusted)
     return [
@@ -171,8 +176,9 @@ def findings(
             test,
             p_holm,
             tested,
+            line,
         )
-        for (claim, quantity), test, p_holm in zip(asked, tests, adjusted)
+        for (claim, quantity), test, p_holm, line in zip(asked, tests, adjusted, fixed)
     ]
 
 
@@ -194,8 +200,16 @@ class ClaimTest:
         return min(self.gains, key=lambda gain: gain[1].estimate, default=("", None))
 
 
-def test_claim(claim: Claim, quantity: str, samples: Mapping[str, Sample], scales: bool = True) -> ClaimTest:
+def test_claim(
+    claim: Claim,
+    quantity: str,
+    samples: Mapping[str, Sample],
+    scales: bool = True,
+    fixed_line: float | None = None,
+) -> ClaimTest:
     """Tests ``claim`` on the samples of ``quantity`` by label; ``scales`` is that of :func:`findings`.
+
+    A ``fixed_line`` stands in place of the claim's own, in the units of the column.
 
     Pairs with enough seeds count; without any, all that are stored. Where every pair has to hold, all have to be there.
     """
@@ -206,7 +220,9 @@ def test_claim(claim: Claim, quantity: str, samples: Mapping[str, Sample], scale
     cases = stored if claim.judges == "every pair" else enough or stored
     means = {label: sample.mean for label, sample in samples.items()}
     published_line = line = line_of(claim, quantity, cases, means)
-    if scales:
+    if fixed_line is not None:
+        published_line = line = fixed_line
+    elif scales:
         line = line_of(claim, quantity, cases, means, samples[claim.labels(cases)[0]].way)
     gains = {name: _gain(claim, quantity, terms, samples, line) for name, terms in claim.gains(cases).items()}
     own = math.nan if line == published_line else published_line
@@ -269,6 +285,7 @@ def _finding(
     test: ClaimTest,
     p_holm: float,
     tested: int,
+    fixed_line: float | None,
 ) -> Finding:
     every = range(len(claim.pairs))
     cases = test.cases or every
@@ -283,7 +300,8 @@ def _finding(
     missing, labels = min(zip(lacking, choices), key=lambda choice: len(choice[0]))
     sign = orientation(quantity)
     pairs = {(a, b): sign * (samples[a].mean - samples[b].mean) for a, b in (claim.pairs[c] for c in test.cases)}
-    line = test.line if test.cases else line_of(claim, quantity, cases, {})
+    own_line = line_of(claim, quantity, cases, {}) if fixed_line is None else fixed_line
+    line = test.line if test.cases else own_line
     name, ours = test.gains[0] if test.gains and claim.expects == "equal" else test.smallest
     published = published_gain(claim, quantity, cases)
     numbers = test.p, p_holm, tested

@@ -139,16 +139,27 @@ def load_registration(path: Path, results: Path) -> tuple[Registration, Results]
 def registered_findings(registration: Registration, results: Results) -> list[Finding]:
     """The findings that were registered, and after them, as a family of their own, every other claim: exploratory.
 
-    Those registered are provisional where a run is lacking or a value changed.
+    Those registered are held against the registered lines, and provisional where a run is lacking or a value changed.
     """
     names = {claim.name for claim in registration.claims}
     is_provisional = bool(lacking_runs(results) or changed_values(registration, results.experiment))
-    confirmed = findings.findings(results.scores, columns_of(results.experiment), claims=registration.claims)
+    confirmed = _confirmed(registration, results, registered_lines(registration))
     others = [claim for claim in _present_claims(registration) if claim.name not in names]
     explored = findings.findings(results.scores, set(results.scores.column), claims=others)
     return [replace(row, is_provisional=is_provisional) for row in confirmed] + [
         replace(row, claim=replace(row.claim, group=EXPLORATORY)) for row in explored if not row.missing
     ]
+
+
+def registered_lines(registration: Registration) -> findings.Lines:
+    """What the gain of each registered claim was to be beyond; a claim without a published number has none."""
+    lines = registration.thresholds["lines"]
+    return {claim: {name: line for name, line in own.items() if line is not None} for claim, own in lines.items()}
+
+
+def _confirmed(registration: Registration, results: Results, lines: findings.Lines) -> list[Finding]:
+    columns = columns_of(results.experiment)
+    return findings.findings(results.scores, columns, claims=registration.claims, lines=lines)
 
 
 def lacking_runs(results: Results) -> dict[str, str]:
@@ -205,10 +216,18 @@ def sentences(registration: Registration, path: Path, results: Results) -> list[
         text.append(f"{len(early)} of {len(jobs)} runs were stored before the registration: {named(early)}")
     changed = changed_values(registration, results.experiment)
     if changed or registration.analysis != analysis_hash(results.experiment):
-        text.append("The analysis changed after the registration; its verdicts are those of the present one.")
+        text.append("The analysis changed after the registration; the registered lines are judged by the present one.")
     if changed:
         more = f"; and {len(changed) - MOST_CHANGES} more" * (len(changed) > MOST_CHANGES)
         text.append(f"Changed values: {'; '.join(changed[:MOST_CHANGES])}{more}. The verdicts are provisional.")
+    if any(name.startswith("lines.") for name in changed):
+        both = (_confirmed(registration, results, lines) for lines in (registered_lines(registration), {}))
+        turned = [
+            f"{now.claim.title}, {heading(now.quantity)}: {now.verdict}"
+            for then, now in zip(*both)
+            if then.verdict != now.verdict
+        ]
+        text.append(f"At the lines of the present analysis {'; '.join(turned) or 'all verdicts are the same'}.")
     if others := changed_claims(registration):
         text.append(f"Claims changed after the registration, judged as registered: {', '.join(others)}.")
     if lacking:

@@ -215,7 +215,7 @@ def seeds_text(row: Finding, samples: Samples) -> str:
     if math.isnan(row.p):
         return ""
     of_labels = samples[row.quantity]
-    test = test_claim(row.claim, row.quantity, of_labels)
+    test = test_claim(row.claim, row.quantity, of_labels, fixed_line=row.line)
     seeds, _ = deciding_seeds(row.claim, row.quantity, test, of_labels, LEVEL / row.tested)
     number = f"About {seeds} seeds" if seeds else f"More than {MOST_SEEDS} seeds"
     return f"{number} of every label would decide it in {ENOUGH_POWER:.0%} of cases, if further ones are like these."

@@ -48,7 +48,7 @@ from quick_noise import QUICK_NOISE
 
 LABELS = ("R-12!", "R-12o!", "G-12!", "G-12o!")
 GAINS = {"R-12!": 0.1, "R-12o!": 0.6, "G-12!": 0.2, "G-12o!": 0.7}
-SENTENCE = "The analysis changed after the registration; its verdicts are those of the present one."
+SENTENCE = "The analysis changed after the registration; the registered lines are judged by the present one."
 
 
 def written(folder: Path) -> Path:
@@ -219,6 +219,16 @@ def test_a_published_file_that_was_edited_is_noticed(judged, monkeypatch, forget
     lines = [float(line) for line in re.search(r"lines\.lag\.mad_average (\S+), now ([^\s;]+)[;.]", said).groups()]
     assert lines == pytest.approx([(81.82 - of_r + 78.52 - 46.18) / 2 / 2 * scale for of_r in (46.27, 26.27)])
     assert verdicts == ["supported (provisional)"]
+
+
+@pytest.mark.slow
+def test_registered_lines_are_judged_where_the_present_analysis_draws_others(judged, monkeypatch):
+    for module in (deciding, findings):
+        monkeypatch.setattr(module, "line_of", lambda *_: 90.0)
+    said, verdicts = judged()
+    assert verdicts == ["supported (provisional)"]
+    assert "now 90;" in said or "now 90." in said
+    assert "At the lines of the present analysis The lag layout is necessary, MAD avg: contradicted." in said
 
 
 @pytest.mark.slow
