@@ -147,13 +147,15 @@ def grid_of_one_task(request: Request, task: str, labels: Iterable[str]) -> Grid
 
 
 def judge(results: Results, claims: Sequence[Claim]) -> tuple[dict[str, str], dict[str, str]]:
-    """The verdict of each claim on each quantity, tested together, and the reason, by the statement."""
+    """The verdict of each claim on each quantity, tested together; the gain and the reason, by the statement."""
     from madbench.analysis.findings import findings
+    from madbench.analysis.quantities import difference_text
 
     verdicts, remarks = {}, {}
     for row in findings(results.scores, claims=claims) if claims else ():
-        verdicts[f"{row.claim.title}, {row.quantity}"] = row.verdict
-        remarks[f"{row.claim.title}, {row.quantity}"] = row.reason
+        statement = f"{row.claim.title}, {row.quantity}"
+        gain = f"{difference_text(row.ours, row.quantity)}. " if row.ours else ""
+        verdicts[statement], remarks[statement] = row.verdict, gain + row.reason
     return verdicts, remarks
 
 
@@ -224,9 +226,10 @@ def beside_published(request: Request, results: Results) -> Listing:
             lines.append([PUBLISHED, *texts, ""])
     headings = ["Label", *(c.heading for c in columns), "n"]
     notes = " ".join(results.sentences())
+    below = ", and the published numbers below them" * bool(published)
     caption = (
-        f"{request.item.place} of {request.paper.title}: means over n seeds ± half of their 95% interval, and the"
-        " published numbers below them. [k/n] in place of an interval: seeds that solve the task; †: a single seed."
+        f"{request.item.place} of {request.paper.title}: means over n seeds, ±: half of their 95% interval{below}."
+        " [k/n] in place of an interval: seeds that solve the task; †: a single seed."
     )
     return Listing(records, headings, lines, records, caption, notes, f"tab:{request.item.id}")
 

@@ -15,6 +15,7 @@ from madbench.mixers.srg.reference import mixing_matrix
 STEP = 1e-4  # of a central difference
 SHARPNESS = 1.5  # c of the warped halfspace
 DRAWN = 32  # tokens
+SLOTS, MIXING_RANK = 128, 16  # of MAD's sequences, and of r_s in Appendix L
 REACH = 1e-4  # within which slopes on the two sides of a kink are taken
 
 
@@ -250,6 +251,18 @@ def convolution(mixer: DynamicMLP, x: Tensor) -> float:
     else:
         o = lag_readout(a, newest_first(p.v))
     return difference(mixer.read_out(o if norm is None else o / norm, x), mixer(x))
+
+
+def shift_left(slots: int, rank: int, offset: int = 1) -> float:
+    """At least this share of a shift's squared mass is in no R = I + Diag(p) + A Diag(s) B^T of this rank.
+
+    Whatever p is, R has only its low-rank part between slots of unlike parity, where an odd shift has all of its mass:
+    two blocks, each of which keeps what is beyond its ``rank`` largest singular values.
+    """
+    shift = torch.eye(slots, dtype=torch.float64).roll(offset, 1).triu()
+    blocks = (shift[parity::2, 1 - parity :: 2] for parity in (0, 1))
+    left = sum(float(torch.linalg.svdvals(block)[rank:].square().sum()) for block in blocks)
+    return left / float(shift.square().sum())
 
 
 def filtered(rows: Tensor, kernels: Tensor) -> Tensor:

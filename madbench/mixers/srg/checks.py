@@ -244,6 +244,12 @@ def _appendices(label: Variant, check: Callable[..., Check], differ: Callable[..
         what = "Not so here, counted from the oldest token: convolutions with A and B give other rows."
         yield differ("convolution", what, "Remark G.5, eq. 76", boundaries.convolution)
 
+    what = "Whatever its diagonal, an R(2) of rank 16 leaves most of a shift of 128 slots, which has full rank."
+    unless = "" if label.mix2 else "the label has no R(2)"
+    unheld = functools.partial(boundaries.shift_left, boundaries.SLOTS, boundaries.MIXING_RANK)
+    shift = differ("shift", what, "Appendix I.3.4", unheld, tolerance=0.5, unless=unless, make=lambda *_: ())
+    yield replace(shift, contradicts=True)
+
     mixes = "mixing makes slots of all tokens" if label.has_mixing else ""
     unless = no_selection or ("GLU has two scores a slot" if label.base == "G" else "") or mixes
     unless = unless or ("RoPE turns the address of every slot" if label.rope else "")

@@ -211,3 +211,16 @@ def test_a_gate_on_slots_in_place_of_atoms_adds_variation():
     atoms, gate = torch.tensor([[1.0], [1.0]]), torch.tensor([1.0, 0.0])
     weights = torch.tensor([[1.0, -1.0]])
     assert pool.total_variation(atoms, gate * weights) > pool.total_variation(atoms, weights)
+
+
+@pytest.mark.parametrize("rank", [1, 3, 11])
+def test_no_mixing_of_low_rank_comes_closer_to_a_shift_than_is_said(rank):
+    shift = torch.eye(24, dtype=torch.float64).roll(1, 1).triu()
+    diagonal = torch.zeros_like(shift)
+    for _ in range(100):  # the best low rank for a diagonal, the best diagonal for it
+        u, s, v = torch.linalg.svd(shift - diagonal)
+        low_rank = u[:, :rank] * s[:rank] @ v[:rank]
+        diagonal = (shift - low_rank).diag().diag()
+    found = float((shift - diagonal - low_rank).square().sum()) / 23
+    assert boundaries.shift_left(24, rank) - 1e-12 <= found < 1 - rank / 23 + 1e-12
+    assert boundaries.shift_left(24, 12) == 0 and boundaries.shift_left(24, 0) == 1
