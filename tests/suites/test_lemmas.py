@@ -62,6 +62,17 @@ def test_factors_of_effects_that_are_not_symmetric_miss_them(monkeypatch):
     assert not holds("shared slots")
 
 
-def test_the_papers_count_of_linear_attention_is_contradicted():
-    (check,) = [check for check in lemmas.of_features() if check.name == "couplings of symbols"]
-    assert check.contradicts and check.run() > 4
+def test_the_papers_counts_of_parameters_are_contradicted_and_two_n_is_both_of_them():
+    checks = {check.name: check for check in lemmas.of_features()}
+    printed = checks["factored couplings"], checks["couplings of symbols"]
+    assert all(check.contradicts and check.run() > 4 for check in printed)
+    assert "5.0e+10" in printed[0].statement and "2.7e+11" in printed[1].statement
+    reading = checks["couplings of coordinates"]
+    assert "1,555,224 and 8,294,400" in reading.statement and reading.run() < 0.2
+    assert holds("couplings of a difference")
+
+
+def test_coordinates_side_by_side_miss_a_diagonal_but_not_a_row(monkeypatch):
+    assert holds("coordinates side by side")
+    monkeypatch.setattr(lemmas.np, "divmod", lambda places, cells: (places % cells, 0 * places))
+    assert not holds("coordinates side by side")
