@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+
 import numpy as np
 import pytest
 
@@ -9,7 +11,8 @@ from madbench.labels import parse
 from madbench.suites.interactions import lemmas
 from madbench.suites.interactions.theorems import theorems
 
-GROUPS = [getattr(lemmas, f"of_{group}") for group in ("waves", "descent", "rank", "features", "triples")]
+GROUPS = [getattr(lemmas, f"of_{group}") for group in ("waves", "descent", "rank", "features")]
+GROUPS += [functools.partial(lemmas.of_triples, has_all_pairs) for has_all_pairs in (False, True)]
 NAMES = [check.name for group in GROUPS for check in group()]
 
 
@@ -25,7 +28,7 @@ def test_every_lemma_holds(name):
 
 
 def test_every_lemma_is_a_check_of_a_label():
-    checks = [check.name for label in ("hfa:C1", "hfa:C3", "ha:C3") for check in theorems(parse(label))]
+    checks = [check.name for label in ("hfa:C1", "hfa:C3", "ha:C3", "ha:C3a") for check in theorems(parse(label))]
     assert {*NAMES} <= {*checks}
 
 
@@ -60,6 +63,11 @@ def test_factors_of_effects_that_are_not_symmetric_miss_them(monkeypatch):
     sound = lemmas._factors
     monkeypatch.setattr(lemmas, "_factors", lambda effects: sound(np.tril(effects) * [[[1.0, 1.0, 0.5, 2.0]]]))
     assert not holds("shared slots")
+
+
+def test_ordered_pairs_miss_a_repeated_symbol_at_several_lengths_alone():
+    assert max(lemmas.ordered_error([3]), lemmas.ordered_error([2, 3], has_repeats=False)) < 1e-12
+    assert lemmas.ordered_error([2, 3]) > 0.1
 
 
 def test_the_papers_counts_of_parameters_are_contradicted_and_two_n_is_both_of_them():

@@ -21,6 +21,7 @@ from numpy import ndarray as Array
 
 from madbench.mixers import Check
 from madbench.mixers.interactions.coupling import Coupling
+from madbench.mixers.interactions.tuples import ALL
 from madbench.suites.interactions import lemmas, limits, trigrams
 from madbench.suites.interactions.representation import (
     constructions,
@@ -53,7 +54,7 @@ def theorems(label: Any) -> Iterator[Check]:
         yield from lemmas.of_features()
     if str(label).startswith("ha:C3"):
         yield from _triples()
-        yield from lemmas.of_triples()
+        yield from lemmas.of_triples(label.tuples == ALL)
     if str(label) == "ha:3":
         yield from trigrams.checks()
 
