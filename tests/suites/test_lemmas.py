@@ -11,13 +11,13 @@ from madbench.labels import parse
 from madbench.suites.interactions import lemmas
 from madbench.suites.interactions.theorems import theorems
 
-GROUPS = [getattr(lemmas, f"of_{group}") for group in ("waves", "descent", "rank", "features")]
+GROUPS = [getattr(lemmas, f"of_{group}") for group in ("waves", "descent", "rank", "features", "cost")]
 GROUPS += [functools.partial(lemmas.of_triples, has_all_pairs) for has_all_pairs in (False, True)]
-NAMES = [check.name for group in GROUPS for check in group()]
+NAMES = dict.fromkeys(check.name for group in GROUPS for check in group())
 
 
 def holds(name):
-    (check,) = [check for group in GROUPS for check in group() if check.name == name]
+    check = {check.name: check for group in GROUPS for check in group()}[name]
     return check.holds(check.run())
 
 
@@ -28,7 +28,9 @@ def test_every_lemma_holds(name):
 
 
 def test_every_lemma_is_a_check_of_a_label():
-    checks = [check.name for label in ("hfa:C1", "hfa:C3", "ha:C3", "ha:C3a") for check in theorems(parse(label))]
+    checks = [
+        check.name for label in ("hfa:C1", "hfa:C3", "ha:C3", "ha:C3a", "hfa:2") for check in theorems(parse(label))
+    ]
     assert {*NAMES} <= {*checks}
 
 
@@ -68,6 +70,12 @@ def test_factors_of_effects_that_are_not_symmetric_miss_them(monkeypatch):
 def test_ordered_pairs_miss_a_repeated_symbol_at_several_lengths_alone():
     assert max(lemmas.ordered_error([3]), lemmas.ordered_error([2, 3], has_repeats=False)) < 1e-12
     assert lemmas.ordered_error([2, 3]) > 0.1
+
+
+def test_products_of_eight_scores_cost_more_than_the_caption_says(monkeypatch):
+    assert holds("extra compute")
+    monkeypatch.setattr(lemmas, "TABLE2_LABELS", ("hfa:8",))
+    assert not holds("extra compute")
 
 
 def test_the_papers_counts_of_parameters_are_contradicted_and_two_n_is_both_of_them():

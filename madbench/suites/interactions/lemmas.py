@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from numpy import ndarray as Array
 
-from madbench.mixers import Check
+from madbench.mixers import Check, solve
 from madbench.mixers.interactions.coupling import Coupling
 from madbench.suites.interactions.representation import ROUNDING
 from madbench.tasks.worlds import Colliding, ring, sinusoids, wave_couplings
@@ -23,6 +23,10 @@ CELLS = 360
 """N of the paper's counts of parameters (Appendix F.1)."""
 PAPER_COUNTS = {"hfa": 1e6, "attention": 1e7}
 """Parameters that the paper names for hunters and prey (Appendix F.1)."""
+TABLE2 = (768, 3, 1024)
+"""A layer of the models of Table 2: d_model, heads and tokens."""
+TABLE2_LABELS = ("hfa:2", "hfa:3", "hfa:1+2", "hfa:2+3")
+"""Its rows of HyperFeatureAttention, in both readings of their orders."""
 
 
 def of_waves() -> Iterator[Check]:
@@ -169,6 +173,17 @@ def of_features() -> Iterator[Check]:
     what = "No coupling of x beside y is the effect x - x' = y - y' of agents with different policies."
     source = "against that reading"
     yield Check("coordinates side by side", what, source, side_by_side, 0.1, is_difference=True)
+
+
+def of_cost() -> Iterator[Check]:
+    """The extra compute of HyperFeatureAttention that the caption of Table 2 names, in both readings of its orders."""
+
+    def extra() -> float:
+        flops = {label: solve(label, *TABLE2).flops_per_token(TABLE2[-1]) for label in ("S", *TABLE2_LABELS)}
+        return max(flops.values()) / flops["S"] - 1
+
+    what = "By FLOPs of a layer of Table 2's size, products of scores add less than 0.1% to softmax attention's."
+    yield Check("extra compute", what, "caption of Table 2", extra, 1e-3)
 
 
 def of_triples(has_all_pairs: bool) -> Iterator[Check]:
