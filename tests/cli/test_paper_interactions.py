@@ -3,11 +3,13 @@ from __future__ import annotations
 import csv
 import json
 
+import pandas as pd
 import pytest
 
 from madbench.cli.ls import ls
 from madbench.cli.paper import paper
 from madbench.jobs import Record
+from madbench.papers.interactions import measure
 from madbench.store.runs import Store
 from madbench.suites import suites
 from madbench.suites.interactions.suite import INTERACTIONS, InteractionProfile
@@ -69,6 +71,28 @@ def test_a_run_is_tabulated_drawn_stored_and_not_repeated(main, tmp_path):
     assert row["verdict"] == "exact at every length" and row["lengths"]["8"]["mse"][0] < 1e-9
     listed = main("ls", "runs")
     assert "hfa:C1" in listed.stdout and "mse" in listed.stdout and "positions=8" in listed.stdout
+
+
+@pytest.mark.slow
+def test_figure_2_says_how_far_the_learned_c_is_from_the_devised_one(main, monkeypatch):
+    command = ("paper", "interactions", "figure2", "--slots", 1, *SMALL, "--no-figures")
+    made = main(*command)
+    assert made.code == 0, made.stderr
+    assert "\nreproduced: sinusoidal: the learned C is not a multiple of the devised one (Figure 2)" in made.stdout
+    monkeypatch.setattr(measure, "APART", 1.01)
+    assert "not reproduced: sinusoidal: the learned C is not a multiple" in main(*command).stdout
+
+
+def test_a_factor_of_all_of_c_is_no_distance():
+    c, other = pd.Series([1.0, 0.0, 2.0]), pd.Series([0.0, 3.0, 0.0])
+    assert measure.distance_of_c(-2 * c, c) < 1e-7 and measure.distance_of_c(c, other) == 1
+    assert measure.distance_of_c(c + other, c) == pytest.approx(3 / 14**0.5)
+
+
+def test_figure_2_of_a_run_without_weights_asks_for_them(main, fill):
+    fill("colliding", seeds=(0,))
+    refused = main("paper", "interactions", "figure2", "--no-figures", "--device", "cpu")
+    assert refused.code == 2 and "has no weights: --force trains it again" in refused.stderr
 
 
 def test_rows_have_their_floor_and_claims_their_verdict(invoke, fill):

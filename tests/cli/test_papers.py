@@ -152,6 +152,14 @@ def test_published_numbers_are_of_the_rows_that_the_item_names():
     assert "ha:3" in numbers[0] and "ha:3" not in numbers[1]
 
 
+@pytest.mark.parametrize("name", ["table1", "table2"])
+def test_every_published_perplexity_is_claimed_to_be_below_softmax_attentions(name):
+    paper = load_paper("interactions")
+    item = paper.item(name)
+    pairs = [pair for claim in load_claims(paper.claims_file) if claim.name in item.claims for pair in claim.pairs]
+    assert {*pairs} == {(label, "S") for label in published_numbers(Request(paper, item)) if label != "S"}
+
+
 @pytest.mark.slow
 def test_a_figure_of_the_runs_of_an_item_is_drawn_of_them(main, tmp_path):
     paper = load_paper("hypermlp")

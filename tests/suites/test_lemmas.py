@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+
 import numpy as np
 import pytest
 
@@ -9,12 +11,13 @@ from madbench.labels import parse
 from madbench.suites.interactions import lemmas
 from madbench.suites.interactions.theorems import theorems
 
-GROUPS = [getattr(lemmas, f"of_{group}") for group in ("waves", "descent", "rank", "features", "triples")]
-NAMES = [check.name for group in GROUPS for check in group()]
+GROUPS = [getattr(lemmas, f"of_{group}") for group in ("waves", "descent", "rank", "features", "cost")]
+GROUPS += [functools.partial(lemmas.of_triples, has_all_pairs) for has_all_pairs in (False, True)]
+NAMES = dict.fromkeys(check.name for group in GROUPS for check in group())
 
 
 def holds(name):
-    (check,) = [check for group in GROUPS for check in group() if check.name == name]
+    check = {check.name: check for group in GROUPS for check in group()}[name]
     return check.holds(check.run())
 
 
@@ -25,7 +28,9 @@ def test_every_lemma_holds(name):
 
 
 def test_every_lemma_is_a_check_of_a_label():
-    checks = [check.name for label in ("hfa:C1", "hfa:C3", "ha:C3") for check in theorems(parse(label))]
+    checks = [
+        check.name for label in ("hfa:C1", "hfa:C3", "ha:C3", "ha:C3a", "hfa:2") for check in theorems(parse(label))
+    ]
     assert {*NAMES} <= {*checks}
 
 
@@ -62,6 +67,28 @@ def test_factors_of_effects_that_are_not_symmetric_miss_them(monkeypatch):
     assert not holds("shared slots")
 
 
-def test_the_papers_count_of_linear_attention_is_contradicted():
-    (check,) = [check for check in lemmas.of_features() if check.name == "couplings of symbols"]
-    assert check.contradicts and check.run() > 4
+def test_ordered_pairs_miss_a_repeated_symbol_at_several_lengths_alone():
+    assert max(lemmas.ordered_error([3]), lemmas.ordered_error([2, 3], has_repeats=False)) < 1e-12
+    assert lemmas.ordered_error([2, 3]) > 0.1
+
+
+def test_products_of_eight_scores_cost_more_than_the_caption_says(monkeypatch):
+    assert holds("extra compute")
+    monkeypatch.setattr(lemmas, "TABLE2_LABELS", ("hfa:8",))
+    assert not holds("extra compute")
+
+
+def test_the_papers_counts_of_parameters_are_contradicted_and_two_n_is_both_of_them():
+    checks = {check.name: check for check in lemmas.of_features()}
+    printed = checks["factored couplings"], checks["couplings of symbols"]
+    assert all(check.contradicts and check.run() > 4 for check in printed)
+    assert "5.0e+10" in printed[0].statement and "2.7e+11" in printed[1].statement
+    reading = checks["couplings of coordinates"]
+    assert "1,555,224 and 8,294,400" in reading.statement and reading.run() < 0.2
+    assert holds("couplings of a difference")
+
+
+def test_coordinates_side_by_side_miss_a_diagonal_but_not_a_row(monkeypatch):
+    assert holds("coordinates side by side")
+    monkeypatch.setattr(lemmas.np, "divmod", lambda places, cells: (places % cells, 0 * places))
+    assert not holds("coordinates side by side")

@@ -7,7 +7,8 @@ import itertools
 import pytest
 import torch
 
-from madbench.suites.interactions.trigrams import Phrases, most_completed
+from madbench.suites.interactions import trigrams
+from madbench.suites.interactions.trigrams import Phrases, checks, most_completed
 
 
 def test_a_head_is_certain_of_as_many_phrases_as_tokens_have_words_for():
@@ -35,3 +36,10 @@ def test_a_head_mixes_the_distributions_of_its_tokens_or_of_pairs(has_pairs):
         weight = head.scores[(preposition, *index)].exp()
         mixed, total = mixed + weight * head.values[index].softmax(-1), total + weight
     torch.testing.assert_close(given, mixed / total)
+
+
+def test_two_verbs_and_two_prepositions_contradict_the_bug_only_where_the_head_is_certain(monkeypatch):
+    check = next(check for check in checks() if check.name == "skip-trigrams of the text")
+    assert check.contradicts and check.holds(check.run())
+    monkeypatch.setattr(trigrams, "CERTAIN", 1.0)
+    assert 0.1 < check.run() < 1 and not check.holds(check.run())

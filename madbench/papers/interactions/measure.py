@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from madbench.config import key_of, parse_seeds
-from madbench.errors import ConfigError
+from madbench.errors import ConfigError, StoreError
 from madbench.experiment import Experiment, PlannedRow, Protocol
 from madbench.grid import Grid
 from madbench.grid import Row as GridRow
@@ -23,6 +23,8 @@ from madbench.tasks.worlds import Colliding
 from madbench.training.devices import resolve_device
 
 if TYPE_CHECKING:
+    import pandas as pd
+
     from madbench.analysis.rendering import Listing
     from madbench.analysis.scores import Results
     from madbench.store.runs import Store
@@ -34,6 +36,8 @@ DEVISED, EXACT = Colliding(positions=360, radius=5, embedding="sinusoidal"), 1e-
 """The world of Figure 1, and the largest error of an entry that is rounding."""
 FIGURES = {"figure2": ("sinusoidal", "_coordinates"), "figure3": ("one_hot", ""), "figure4": ("sinusoidal", "")}
 """By item the embedding of a figure, and what its matrices are in: coordinates of their own, or the domain's."""
+APART = 0.1
+"""Distance from which on the learned C of Figure 2 is another one than the devised C."""
 
 
 class WorldMeasure:
@@ -83,7 +87,10 @@ class WorldMeasure:
 
 
 class FigureMeasure(WorldMeasure):
-    """Trains colliding agents with the embedding of a figure, without controls, and draws its matrices alone."""
+    """Trains colliding agents with the embedding of a figure, without controls, and draws its matrices alone.
+
+    Of C in its own coordinates it says whether learned and devised ones differ, of the first seed, as it is drawn.
+    """
 
     def plan(self, request: Request) -> Experiment:
         embedding, _ = FIGURES[request.item.id]
@@ -93,12 +100,34 @@ class FigureMeasure(WorldMeasure):
         return super().plan(replace(request, overrides=(*own, *request.overrides)))
 
     def decide(self, request: Request, results: Results) -> Made:
-        made, (_, end) = super().decide(request, results), FIGURES[request.item.id]
-        stem = f"interactions_colliding_hfa_C1_{FIGURES[request.item.id][0]}{end}"
-        drawn = (
+        made, (embedding, end) = super().decide(request, results), FIGURES[request.item.id]
+        stem = f"interactions_colliding_hfa_C1_{embedding}{end}"
+        own = (
             replace(figure, stem=f"interactions_{request.item.id}") for figure in made.figures if figure.stem == stem
         )
-        return replace(made, figures=drawn)
+        if not end:
+            return replace(made, figures=own)
+        for job_id, record in results.store.records(job.id for job in results.experiment.jobs).items():
+            if record.status == "finished" and not results.store.has_weights(job_id):
+                left = f"the stored run {job_id} has no weights"
+                raise StoreError(f"{request.item.id} measures the learned C, and {left}: --force trains it again")
+        drawn, verdicts, remarks = list(own), {}, {}
+        for figure in drawn:
+            distance = distance_of_c(figure.frame["learned C"], figure.frame["devised C"])
+            statement = f"{embedding}: the learned C is not a multiple of the devised one (Figure 2)"
+            verdicts[statement] = REPRODUCED if distance >= APART else "not reproduced"
+            remarks[statement] = f"distance {distance:.2f} of at most 1, seed {results.experiment.jobs[0].seed}"
+        verdicts, remarks = verdicts | dict(made.verdicts), remarks | dict(made.remarks)
+        return replace(made, figures=drawn, verdicts=verdicts, remarks=remarks)
+
+
+def distance_of_c(learned: pd.Series, devised: pd.Series) -> float:
+    """Frobenius distance of the devised C from the nearest multiple of the learned one, as a share of its norm.
+
+    A factor of all of C can go to all values. It is the sine of the angle between both: 0 for multiples, 1 at most.
+    """
+    cosine = float(learned @ devised / math.sqrt((learned @ learned) * (devised @ devised)))
+    return math.sqrt(max(0.0, 1 - cosine**2))
 
 
 class DevisedMeasure(PlainMeasure):

@@ -21,6 +21,7 @@ from numpy import ndarray as Array
 
 from madbench.mixers import Check
 from madbench.mixers.interactions.coupling import Coupling
+from madbench.mixers.interactions.tuples import ALL
 from madbench.suites.interactions import lemmas, limits, trigrams
 from madbench.suites.interactions.representation import (
     constructions,
@@ -36,7 +37,7 @@ _SMALL: dict[str, Any] = {"positions": 8, "radius": 1, "length": 6, "samples": 3
 
 
 def theorems(label: Any) -> Iterator[Check]:
-    """The checks of a label with base ``C``, and of ha:3; none for any other label."""
+    """The checks of a label with base ``C``, of ha:3 and of hfa:2; none for any other label."""
     if str(label) == "hfa:C1":
         yield from representation()
         yield from lemmas.of_waves()
@@ -53,9 +54,11 @@ def theorems(label: Any) -> Iterator[Check]:
         yield from lemmas.of_features()
     if str(label).startswith("ha:C3"):
         yield from _triples()
-        yield from lemmas.of_triples()
+        yield from lemmas.of_triples(label.tuples == ALL)
     if str(label) == "ha:3":
         yield from trigrams.checks()
+    if str(label) == "hfa:2":
+        yield from lemmas.of_cost()
 
 
 @dataclass(frozen=True)
