@@ -1,4 +1,4 @@
-"""Tables 4 to 12 of the coefficients: every published setting is that of the jobs, and one that is not is named."""
+"""Settings of papers: every published one is that of the jobs, and one that is not is named."""
 
 from __future__ import annotations
 
@@ -7,8 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from madbench.papers import load_paper
-from madbench.papers.coefficients import settings
+from madbench.papers import load_paper, settings
 from madbench.papers.making import Request
 
 PAPER = load_paper("coefficients")
@@ -39,7 +38,7 @@ def test_the_settings_of_every_table_are_those_of_its_jobs(planned, monkeypatch)
 
 
 def test_a_setting_that_differs_is_named(planned, monkeypatch, tmp_path):
-    with open(PAPER.file(settings.SETTINGS), newline="", encoding="utf-8") as file:
+    with open(PAPER.folder / settings.SETTINGS, newline="", encoding="utf-8") as file:
         rows = [row for row in csv.DictReader(file) if row["source"] == "principle3" and row["table"] == "Table 8"]
     rows[2]["published"] = "8"
     with open(tmp_path / settings.SETTINGS, "w", newline="", encoding="utf-8") as file:
@@ -52,3 +51,15 @@ def test_a_setting_that_differs_is_named(planned, monkeypatch, tmp_path):
     (statement,) = made.verdicts
     assert made.verdicts[statement] == "not reproduced" and made.remarks[statement] == "differs in Number of Heads"
     assert "16" in [row["here"] for row in made.content["settings"]]
+
+
+def test_settings_of_presets_and_of_the_code_are_those_of_hypermlp(monkeypatch):
+    paper = load_paper("hypermlp")
+    request = Request(paper, paper.item("settings"))
+    made = settings.SettingsMeasure().decide(request, None)
+    assert set(made.verdicts.values()) == {"reproduced"} and len(made.verdicts) == 6
+    compared = [row for row in made.content["settings"] if row["is_equal"] is not None]
+    assert len(compared) > 25
+    monkeypatch.setattr("madbench.mixers.srg.parts.EPS", 1e-6)
+    changed = settings.SettingsMeasure().decide(request, None)
+    assert [*changed.remarks.values()] == ["differs in Stabiliser of the norm"]

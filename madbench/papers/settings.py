@@ -1,14 +1,23 @@
-"""Tables 4 to 12: the paper's settings beside those of the jobs that its items plan at its own size."""
+"""A paper's settings beside those of the jobs that its items plan at its own size, of presets, and of the code.
+
+``settings.csv`` beside the paper has a line a ``setting`` of a ``table``, maybe of one ``task``: the value that is
+``published``, and the ``field`` that has it here, of the jobs of the item that is its ``source`` (``training.epochs``),
+of the preset that is (``model.d_model``), or, from the source ``code``, a name (``madbench.models.blocks:INIT_STD``).
+Without a field the line says what stands ``here``, which is not compared.
+"""
 
 from __future__ import annotations
 
 import csv
+import functools
 import itertools
+import operator
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from madbench.config import PRESETS, read_yaml
 from madbench.labels import parse
+from madbench.labels.plugins import resolve
 from madbench.papers.making import REPRODUCED, Made, PlainMeasure, Request, jobs_of
 
 if TYPE_CHECKING:
@@ -18,15 +27,15 @@ if TYPE_CHECKING:
     from madbench.analysis.scores import Results
     from madbench.jobs import Job
 
-SETTINGS = "coefficient_dynamics_settings.csv"
-"""The published settings, by the item whose jobs have them."""
-PRESET = "wikitext"
-"""The source of the settings of Table 3's language models, which is no item's."""
+SETTINGS = "settings.csv"
+"""The published settings, beside the paper."""
+CODE = "code"
+"""The source of settings that are in no job."""
 ANSWERS = {False: "No", True: "Yes"}
 
 
 class SettingsMeasure(PlainMeasure):
-    """Compares the published settings with the jobs of the principles and with the preset; nothing is trained."""
+    """Compares the published settings with what stands here; nothing is trained."""
 
     def decide(self, request: Request, results: Results | None) -> Made:
         rows = list(compared(request))
@@ -43,14 +52,15 @@ class SettingsMeasure(PlainMeasure):
 def compared(request: Request) -> Iterator[dict[str, Any]]:
     """A row a published setting, with what stands here; ``is_equal`` is None where no field of a job has it."""
     jobs: dict[str, list[Job]] = {}
-    preset = read_yaml(PRESETS / f"{PRESET}.yaml")
-    with open(request.paper.file(SETTINGS), newline="", encoding="utf-8") as file:
+    with open(request.paper.folder / SETTINGS, newline="", encoding="utf-8") as file:
         published = list(csv.DictReader(file))
     for row in published:
         values, source = [], row["source"]
-        if row["field"] and source == PRESET:
-            section, name = row["field"].split(".")
-            values = [_text(preset[section][name])]
+        preset = PRESETS / f"{source}.yaml"
+        if row["field"] and source == CODE:
+            values = [_text(resolve(row["field"]))]
+        elif row["field"] and preset.exists():
+            values = [_text(functools.reduce(operator.getitem, row["field"].split("."), read_yaml(preset)))]
         elif row["field"]:
             if source not in jobs:
                 item = request.paper.item(source)
