@@ -41,7 +41,7 @@ class SettingsMeasure(PlainMeasure):
         rows = list(compared(request))
         verdicts, remarks = {}, {}
         for table in dict.fromkeys(row["table"] for row in rows):
-            statement = f"{table}: settings of the items at their own size"
+            statement = f"{table}: the same settings here"
             differing = [row["setting"] for row in rows if row["table"] == table and row["is_equal"] is False]
             verdicts[statement] = "not reproduced" if differing else REPRODUCED
             if differing:
@@ -108,8 +108,8 @@ def _listing(request: Request, rows: list[dict[str, Any]]) -> Listing:
             here = "the same" if row["is_equal"] else row["here"]
             lines.append([f"  {row['setting']}", row["published"], here])
     caption = (
-        f"{request.item.place} of {request.paper.title}: the paper's settings, and those of --profile full, the same "
-        "for every label and task of an item, or of the code where they are no setting of a job."
+        f"{request.item.place} of {request.paper.title}: the paper's settings, and those of --profile full, the same"
+        " for every label and task of an item, of presets and of the code."
     )
     headings, notes = ["Setting", "Paper", "Here"], ""
     return Listing(rows, headings, lines, rows, caption, notes, f"tab:{request.item.id}")

@@ -57,7 +57,7 @@ def test_settings_of_presets_and_of_the_code_are_those_of_hypermlp(monkeypatch):
     paper = load_paper("hypermlp")
     request = Request(paper, paper.item("settings"))
     made = settings.SettingsMeasure().decide(request, None)
-    assert set(made.verdicts.values()) == {"reproduced"} and len(made.verdicts) == 6
+    assert set(made.verdicts.values()) == {"reproduced"} and len(made.verdicts) == 5
     compared = [row for row in made.content["settings"] if row["is_equal"] is not None]
     assert len(compared) > 25
     monkeypatch.setattr("madbench.mixers.srg.parts.EPS", 1e-6)
