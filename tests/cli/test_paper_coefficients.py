@@ -21,7 +21,7 @@ from madbench.papers import load_paper
 from madbench.papers.coefficients import FULL, QUICK, Study, coefficients
 from madbench.papers.coefficients.deciding import decide
 from madbench.papers.coefficients.figures import BAR_COLUMNS, bar_figure
-from madbench.papers.coefficients.measure import rows_of, study_of
+from madbench.papers.coefficients.measure import PrincipleMeasure, rows_of, study_of
 from madbench.papers.coefficients.studies import FIGURES, PRINCIPLES, principle
 from madbench.papers.coefficients.sweeps import both_choices
 from madbench.papers.making import Request, jobs_of
@@ -217,6 +217,18 @@ def test_the_verb_lists_principles_and_names_what_is_unknown(main):
     wrong = main("paper", "coefficients", "principle7")
     assert wrong.code == 2 and "no item 'principle7'" in wrong.stderr
     assert "madbench paper coefficients" in main("principles", "3").stderr
+
+
+def test_the_introduction_of_an_item_has_its_rule_and_says_where_quick_has_other_tasks():
+    paper = load_paper("coefficients")
+    for item in (item for item in paper.items if item.measure.endswith(":PrincipleMeasure")):
+        request = Request(paper, item)
+        introduction = PrincipleMeasure().introduction(request)
+        assert item.rule and f"Rule: {item.rule}" in introduction
+        own = study_of(dataclasses.replace(request, profile="full"))
+        if set(own.tasks) != set(study_of(request).tasks):
+            assert any("Quick:" in line for line in introduction)
+            assert item.kind == "claim" or item.note.startswith("Quick ")
 
 
 @pytest.mark.slow
