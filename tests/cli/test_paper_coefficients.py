@@ -21,7 +21,7 @@ from madbench.papers import load_paper
 from madbench.papers.coefficients import FULL, QUICK, Study, coefficients
 from madbench.papers.coefficients.deciding import decide
 from madbench.papers.coefficients.figures import BAR_COLUMNS, bar_figure
-from madbench.papers.coefficients.measure import rows_of, study_of
+from madbench.papers.coefficients.measure import PrincipleMeasure, rows_of, study_of
 from madbench.papers.coefficients.studies import FIGURES, PRINCIPLES, principle
 from madbench.papers.coefficients.sweeps import both_choices
 from madbench.papers.making import Request, jobs_of
@@ -219,6 +219,40 @@ def test_the_verb_lists_principles_and_names_what_is_unknown(main):
     assert "madbench paper coefficients" in main("principles", "3").stderr
 
 
+def test_the_introduction_of_an_item_has_its_rule_and_says_where_quick_has_other_tasks():
+    paper = load_paper("coefficients")
+    for item in (item for item in paper.items if item.measure.endswith(":PrincipleMeasure")):
+        request = Request(paper, item)
+        introduction = PrincipleMeasure().introduction(request)
+        assert item.rule and f"Rule: {item.rule}" in introduction
+        own = study_of(dataclasses.replace(request, profile="full"))
+        if set(own.tasks) != set(study_of(request).tasks):
+            assert any("Quick:" in line for line in introduction)
+            assert item.kind == "claim" or item.note.startswith("Quick ")
+
+
+@pytest.mark.slow
+def test_both_starts_of_principle_5_are_rows_and_each_is_judged_by_itself(tmp_path):
+    paper, (small, large) = load_paper("coefficients"), (0.02, 0.125)
+    jobs = jobs_of(Request(paper, paper.item("figure10"), results=tmp_path))
+    assert {job.mixer["init_std"] for job in jobs} == {small, large} and len({job.id for job in jobs}) == 80
+
+    def metrics(job):
+        has_factor = job.label in ("cd:exp-sum-p", "cd:exp-bzn-sum-p")
+        wide = job.mixer["init_std"] == large and not has_factor
+        accuracy = 0.5 + (0.2 if wide else 0.002) * (job.seed - 1)
+        return {"accuracy": accuracy, "selection_accuracy": accuracy}
+
+    study = principle("5").study(QUICK)
+    results = store_results(study, tmp_path, lambda label: 0.5, metrics_of=metrics)
+    decision = decide(principle("5"), study, results)
+    of_start = {start: f"cd:exp-sum-p, init_std {start}, selective copying" for start in (small, large)}
+    assert decision.verdicts[of_start[large]] == "supported"
+    assert decision.verdicts[of_start[small]] in ("not significant", "no variation")
+    assert decision.verdicts.keys() == set(of_start.values()) == set(decision.frame.panel)
+    assert "at n = 32" in decision.remarks[of_start[large]] and "at n = 128" in decision.remarks[of_start[large]]
+
+
 def test_every_principle_is_an_item_of_its_own():
     paper = load_paper("coefficients")
     for one in PRINCIPLES:
@@ -381,8 +415,8 @@ def test_labels_that_are_one_function_decide_nothing(tmp_path):
     study = Study(("cd:relu{-b1,,-bz,-bzn}{-sum,}-p",), ("selective_copying",), vary={"model.qk_rank": (64, 128)})
     results = store_results(study, tmp_path, lambda label: 0.6)
     found = decide(principle("5"), study, results).verdicts
-    assert found["cd:relu-sum-p, selective copying"].startswith("cannot differ")
-    assert not found["cd:relu-p, selective copying"].startswith("cannot differ")
+    assert found["cd:relu-sum-p, init_std 0.02, selective copying"].startswith("cannot differ")
+    assert not found["cd:relu-p, init_std 0.02, selective copying"].startswith("cannot differ")
 
 
 def test_a_slope_is_that_of_the_longer_half():

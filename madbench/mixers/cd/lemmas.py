@@ -108,6 +108,27 @@ def _zeros(samples: SampleMixers) -> Iterator[Check]:
     yield Check("V6 zeros", statement, source, lambda: share(0.0, exact), 1e-12)
     statement = f"A share {near:.2g} of normal scores have a coefficient within 0.001 of 0."
     yield Check("V6 near zero", statement, source, lambda: share(NEAR_ZERO, near), 1 / GRID)
+    if label.readout == "exp":
+        yield from _example(edge["exp"])
+
+
+def _example(edge: float) -> Iterator[Check]:
+    """V6, Example 1: where exp(q.h) is near zero; from ``edge`` down it is within 0.001."""
+    source = "against Example 1"
+    scores = torch.linspace(edge, 0, 102, dtype=torch.float64)[1:-1]
+    angles = math.pi * torch.linspace(1.5, 2.5, 102, dtype=torch.float64)[1:-1]
+
+    def least_coefficient() -> float:
+        return float(parts.read_out("exp", scores).min())
+
+    def least_product() -> float:
+        return float(angles.cos().min())
+
+    least = {"is_difference": True, "contradicts": True}
+    statement = f"Scores from {edge:.1f} to 0 are negative, and no coefficient of theirs is within 0.001 of 0."
+    yield Check("V6 negative scores", statement, source, least_coefficient, NEAR_ZERO, **least)
+    statement = "Between the angles 3 pi/2 and 5 pi/2, those of n = 1, q.h is positive: n pi is to be 2 n pi."
+    yield Check("V6 angles", statement, source, least_product, **least)
 
 
 def _suppression(samples: SampleMixers) -> Iterator[Check]:

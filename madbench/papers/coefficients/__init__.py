@@ -42,7 +42,7 @@ class Study:
     patterns: tuple[str, ...]  # labels and sets of labels
     tasks: tuple[str, ...]
     overrides: tuple[str, ...] = ()
-    vary: Mapping[str, tuple[int, ...]] | None = None  # settings in which rows differ
+    vary: Mapping[str, tuple[float, ...]] | None = None  # settings in which rows differ
     contrasts: tuple[Contrast, ...] = ()
     shown: tuple[str, ...] = ()  # what is drawn against accuracy, and the readouts; all where none is named
 

@@ -28,8 +28,8 @@ class PrincipleMeasure:
     def introduction(self, request: Request) -> Sequence[str]:
         principle = principle_of(request)
         first = f"Principle {principle.number}  {principle.claim} {principle.source}"
-        lines = [first, f"The paper: {principle.expected}."]
-        return [*lines, *([principle.limits] if principle.limits else [])]
+        lines = [first, f"The paper: {principle.expected}.", principle.limits, f"Rule: {request.item.rule}"]
+        return [line for line in lines if line]
 
     def plan(self, request: Request) -> Grid | None:
         chosen, study = principle_of(request), study_of(request)

@@ -1,4 +1,4 @@
-"""Principle 5: how far the seeds of one scale b are apart, by key width."""
+"""Principle 5: how far the seeds of one scale b are apart, by start and key width."""
 
 from __future__ import annotations
 
@@ -27,7 +27,10 @@ SCALES = {"": "1/sqrt(n)", "bzn": "bzn: gate/sqrt(n)", "b1": "b1: 1", "bz": "bz:
 
 
 def spreads(results: Results) -> pd.DataFrame:
-    """A row a label, key width and task: its scale, the rest of the label, values over seeds, lowest and highest."""
+    """A row a label, start, key width and task: its scale, the rest of the label, values over seeds, their ends.
+
+    ``init_std`` is the standard deviation at which q, k, v and o start.
+    """
     scores = whole_seeds(results.scores)
     rows = []
     for planned in results.experiment.rows:
@@ -36,6 +39,7 @@ def spreads(results: Results) -> pd.DataFrame:
             if task in planned.protocol.tasks:
                 identity = {"task": task, "label": str(label), "scaling": label.scaling}
                 identity |= {"group": str(replace(label, scaling="")), "key_width": key_width(job)}
+                identity |= {"init_std": job.mixer["init_std"]}
                 numbers = {"low": values.min(), "high": values.max(), "seeds": len(values)}
                 rows.append(identity | numbers | {"values": values.to_numpy()})
     return pd.DataFrame(rows)
@@ -60,28 +64,32 @@ def brown_forsythe(rows: pd.DataFrame) -> tuple[float, float]:
 
 
 def decide_spread(principle: Principle, results: Results) -> Decision:
-    """Brown and Forsythe's test for each rest of a label, those that cannot differ marked."""
+    """Brown and Forsythe's test for each rest of a label and each start, those that cannot differ marked."""
     rows = spreads(results)
     tests, verdicts, remarks = [], {}, {}
-    for (task, group), of_group in rows.groupby(["task", "group"], sort=False):
+    for (task, group, start), of_group in rows.groupby(["task", "group", "init_std"], sort=False):
         gap, p = brown_forsythe(of_group)
-        verdict = _verdict(gap, p, int(of_group.seeds.min()), parse(group))
-        verdicts[f"{group}, {title(task)}"] = verdict
+        verdict, panel = _verdict(gap, p, int(of_group.seeds.min()), parse(group)), _panel(group, start, task)
+        verdicts[panel] = verdict
         if not math.isnan(p):
-            remarks[f"{group}, {title(task)}"] = f"p {p_text(p)}"
-        tests.append({"task": task, "group": group, "spread_gap": gap, "p": p, "verdict": verdict})
+            widths = [(n, brown_forsythe(of_width)[1]) for n, of_width in of_group.groupby("key_width")]
+            alone = ", ".join(f"{p_text(p_of_width)} at n = {n}" for n, p_of_width in widths)
+            remarks[panel] = f"p {p_text(p)}" + f"; alone {alone}" * (len(widths) > 1)
+        identity = {"task": task, "group": group, "init_std": start}
+        tests.append(identity | {"spread_gap": gap, "p": p, "verdict": verdict})
     lines = []
-    for (task, label), of_label in rows.groupby(["task", "label"], sort=False):
-        lines.append([f"{label}, {title(task)}"])
+    for (task, label, start), of_label in rows.groupby(["task", "label", "init_std"], sort=False):
+        lines.append([_panel(label, start, task)])
         for row in of_label.itertuples():
             numbers = (f"{number:.1f}" for number in (row.low, row.high, row.high - row.low))
             lines.append([f"  n = {row.key_width}", *numbers, str(row.seeds)])
     caption = (
-        "Accuracy in percent over seeds. Verdict: Brown and Forsythe's test of the pooled spread over seeds of b = 1"
-        " and a gate against 1/sqrt(n) and a gate/sqrt(n)."
+        "Accuracy in percent over seeds; q, k, v and o start at init_std. Verdict, for each start by itself: Brown and"
+        " Forsythe's test of the spread over seeds, pooled over key widths, of b = 1 and a gate against 1/sqrt(n) and a"
+        " gate/sqrt(n)."
     )
     points = [
-        {"panel": f"{row.group}, {title(row.task)}", "series": SCALES[row.scaling], "label": row.label}
+        {"panel": _panel(row.group, row.init_std, row.task), "series": SCALES[row.scaling], "label": row.label}
         | {"x": float(row.key_width), "y": end}
         for row in rows.itertuples()
         for end in (row.low, row.high)
@@ -96,6 +104,11 @@ def decide_spread(principle: Principle, results: Results) -> Decision:
     return point_decision(
         principle, verdicts, table, points, " ".join(results.sentences(MAD)), axes_of, remarks, notes=notes
     )
+
+
+def _panel(label: str, start: float, task: str) -> str:
+    """What a verdict, a panel or lines of the table are about."""
+    return f"{label}, init_std {start:g}, {title(task)}"
 
 
 def _verdict(gap: float, p: float, seeds: int, label: Label) -> str:

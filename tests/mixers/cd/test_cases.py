@@ -22,6 +22,8 @@ def holds(label, name):
 
 
 CASES = [
+    ("cd:exp-sum", "V6 negative scores"),
+    ("cd:exp-sum", "V6 angles"),
     ("cd:id-b1", "V5 rank"),
     ("cd:linear", "V5 rank"),
     ("cd:relu-sum", "V5 rank"),
@@ -48,6 +50,8 @@ def test_every_case_holds(label, name):
     ("label", "name"),
     [
         ("cd:krelu-sum", "V6 zeros"),
+        ("cd:softmax", "V6 negative scores"),
+        ("cd:softmax", "V6 angles"),
         ("cd:id-hkr-u", "V8 mirrored back"),
         ("cd:id-sum", "V12 beyond 1"),
         ("cd:id", "V16 scalars"),
@@ -62,6 +66,7 @@ def test_a_case_in_which_a_statement_does_not_hold_contradicts_it(label, name):
 @pytest.mark.parametrize(
     ("label", "name"),
     [
+        ("cd:relu-sum", "V6 negative scores"),
         ("cd:exp-sum", "V8 mirrored back"),
         ("cd:id-hk2-u", "V9 rotation"),
         ("cd:exp-1.05-pow", "V11 limit"),
