@@ -6,6 +6,7 @@ import pytest
 
 from madbench.errors import ConfigError
 from madbench.labels import expand
+from madbench.suites import suite_called
 from madbench.suites.mad.suite import MAD
 from quick_noise import QUICK_NOISE
 
@@ -67,6 +68,7 @@ def test_where_only_a_part_has_one_it_says_so(main, fill, tiny, tmp_path):
 def test_the_set_is_data_of_the_profile_and_has_to_exist(tmp_path):
     assert MAD.Profile.load("evening").chosen_labels() == set(map(str, expand(["@choosing"])))
     assert MAD.Profile.load("quick").chosen_labels() == set()
+    assert suite_called("language").Profile.load("small").chosen_labels() == set(expand(["@small-pilots"]))
     text = (MAD.Profile.folder / "evening.yaml").read_text()
     path = tmp_path / "mine.yaml"
     path.write_text(text.replace("chosen_on: choosing", "chosen_on: chosing"))
