@@ -85,3 +85,20 @@ def test_a_profile_without_runs_to_hold_it_against_is_an_error(fill, invoke, tin
     fill(["S", "S-p"], 0.5, (0, 1, 2))
     error = invoke(audit, "--profile", tiny, "--against", "evening").exception
     assert isinstance(error, StoreError) and "evening" in str(error)
+
+
+def test_a_profile_without_runs_is_answered_with_what_trains_it_alone(fill, refuse, tiny):
+    fill(["S", "S-p"], 0.5, (0, 1, 2))
+    for words in ([], ["S", "S-p"]):
+        message = refuse(audit, *words, "--profile", tiny, "--against", "evening")
+        assert message.startswith("--against evening: ") and "madbench table" not in message
+        assert f"madbench run {' '.join(words) or 'LABEL'} --profile evening" in message
+
+
+def test_a_profile_is_not_held_against_itself(fill, refuse, tiny, tmp_path):
+    fill(["S", "S-p"], 0.5, (0, 1, 2))
+    copy = tmp_path / "copy.yaml"
+    copy.write_text(Path(tiny).read_text())
+    for same in (tiny, str(copy)):
+        message = refuse(audit, "--profile", tiny, "--against", same)
+        assert message == f"--against {same}: its runs are those that are shown; name another profile"
