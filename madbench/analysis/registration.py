@@ -76,9 +76,7 @@ def register(path: Path, results: Path, claims_from: str = "hypermlp") -> tuple[
     """
     target = path.with_name(path.stem + SUFFIX)
     if target.exists():
-        raise ConfigError(
-            f"{target}: registered already; copy {path} under another name and register that file"
-        )
+        raise ConfigError(f"{target}: registered already; copy {path} under another name and register that file")
     mapping = read_yaml(path)
     made = _prepared(mapping, results, str(path))
     mapping |= {"profile": made.grid.profile or made.grid.leading.default}  # the usual one may be another one day
