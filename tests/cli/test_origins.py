@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import pytest
 
 from madbench.errors import ConfigError
@@ -63,6 +65,13 @@ def test_where_only_a_part_has_one_it_says_so(main, fill, tiny, tmp_path):
         fill("S", 0.5, [seed], profile="quick", overrides=["tasks.compression.training.epochs=8"])
     shown = main("table", "tasks.compression.training.epochs=8", "-t", "compression,in_context_recall", "S").stdout
     assert "for a part of the runs" in " ".join(shown.split())
+
+
+def test_stored_language_models_are_of_a_preset_that_was_chosen_on_labels():
+    language, corpus = suite_called("language"), SimpleNamespace(digest="c0ffee0123456789", padded_vocab_size=320)
+    for preset, chosen_on in {"small": "small-pilots", "tiny": ""}.items():
+        (job,) = language.jobs(["S"], language.Profile.load(preset), corpus=corpus)
+        assert language.profile_of(job, *language.nearest(job)).chosen_on == chosen_on
 
 
 def test_the_set_is_data_of_the_profile_and_has_to_exist(tmp_path):
