@@ -68,9 +68,13 @@ def require(module: str, what: str, extra: str) -> ModuleType:
 
 
 def did_you_mean(word: str, options: Iterable[str]) -> str:
-    """``"; did you mean 'x'?"`` for the option closest to ``word``, or the list of options when none is close."""
-    options = [str(option) for option in options]
-    close = difflib.get_close_matches(str(word), options, n=1, cutoff=0.6)
+    """``"; did you mean 'x'?"`` for the option closest to ``word``, or the list of options when none is close.
+
+    An option of twice the length or more is close only if it begins with the word: "nope" is not "genotype".
+    """
+    word, options = str(word), [str(option) for option in options]
+    near = [option for option in options if len(option) < 2 * len(word) or option.startswith(word)]
+    close = difflib.get_close_matches(word, near, n=1, cutoff=0.6)
     if close:
         return f"; did you mean {close[0]!r}?"
     return f"; expected one of: {', '.join(options)}" if options else ""

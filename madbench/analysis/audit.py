@@ -15,7 +15,7 @@ from madbench.analysis.rendering import Listing, without_nan
 from madbench.analysis.samples import columns_that, samples_of
 from madbench.analysis.scores import Results
 from madbench.errors import StoreError
-from madbench.suites import default_headline
+from madbench.suites import Suite, default_headline
 from madbench.suites.published import published_numbers
 
 RELIABLE = 0.9
@@ -90,6 +90,7 @@ def audit(results: Results) -> list[ColumnAudit]:
     seconds, published = _seconds(results), published_columns(results)
     chosen, rows = _chosen_labels(results), []
     for name, ours in means.items():
+        of_suite = chosen.get(suite_of_column(name), frozenset())
         samples, tasks = list(samples_by_column[name].values()), _tasks_of(name)
         tested = [sample for sample in samples if sample.has_threshold]
         rows.append(
@@ -111,7 +112,7 @@ def audit(results: Results) -> list[ColumnAudit]:
                 published=rank_correlation(ours, published.get(name, {})),
                 outcome=rank_correlation(ours, published.get(outcome_column(name), {})),
                 judged=rank_correlation(
-                    {label: mean for label, mean in ours.items() if chosen and label not in chosen},
+                    {label: mean for label, mean in ours.items() if of_suite and label not in of_suite},
                     published.get(name, {}),
                 ),
             )
@@ -155,7 +156,7 @@ def audit_table(results: Results) -> Listing:
         f" {DRAWS:,} bootstraps over labels."
     )
     notes += f" Published columns with each other: {'; '.join(own)}." if own else ""
-    chosen = _chosen_labels(results).intersection(results.labels)
+    chosen = frozenset().union(*_chosen_labels(results).values()).intersection(results.labels)
     parts[f"{results.origin()} {len(chosen)} of these labels had part in that." if chosen else results.origin()] = True
     judged = [f"{heading(row.column)} {text}" for row in rows if (text := agreement_text(row.judged))]
     notes += f" Published, over the labels without a part in choosing: {'; '.join(judged)}." if judged else ""
@@ -199,10 +200,9 @@ def outcome_column(name: str) -> str:
     return next((other for other in default_headline() if suite_of_column(other) is not own), "")
 
 
-def _chosen_labels(results: Results) -> frozenset[str]:
-    """The labels on which the settings of a profile of these results were chosen."""
-    profiles = [results.rows(suite)[0].protocol.profile for suite in results.suites]
-    return frozenset().union(*(profile.chosen_labels() for profile in profiles))
+def _chosen_labels(results: Results) -> dict[Suite | None, frozenset[str]]:
+    """By suite the labels on which the settings of its profile were chosen."""
+    return {suite: results.rows(suite)[0].protocol.profile.chosen_labels() for suite in results.suites}
 
 
 def _seconds(results: Results) -> dict[str, float]:

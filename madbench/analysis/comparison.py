@@ -165,6 +165,10 @@ def _margins(within: float | Mapping[str, float] | None, columns: Collection[str
     """By column, of those that are compared."""
     if within is None:
         return {}
+    asked = {f"{name}=": margin for name, margin in within.items()} if isinstance(within, Mapping) else {"": within}
+    for name, margin in asked.items():
+        if not 0 < margin < math.inf:
+            raise ConfigError(f"within {name}{margin:g}: expected a number above 0")
     if not isinstance(within, Mapping):
         margins = dict.fromkeys((name for name in columns if unit(name) == "points"), within)
         if not margins:
@@ -178,8 +182,6 @@ def _margins(within: float | Mapping[str, float] | None, columns: Collection[str
                 f"within {name}={margin:g}: no such column here{did_you_mean(name, columns)}; expected one of"
                 f" {', '.join(in_order(columns))}"
             )
-        if not 0 < margin < math.inf:
-            raise ConfigError(f"within {name}={margin:g}: expected a number above 0")
     return margins
 
 

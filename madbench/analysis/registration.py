@@ -76,7 +76,7 @@ def register(path: Path, results: Path, claims_from: str = "hypermlp") -> tuple[
     """
     target = path.with_name(path.stem + SUFFIX)
     if target.exists():
-        raise ConfigError(f"{target}: registered already; choose another name for another registration")
+        raise ConfigError(f"{target}: registered already; copy {path} under another name and register that file")
     mapping = read_yaml(path)
     made = _prepared(mapping, results, str(path))
     mapping |= {"profile": made.grid.profile or made.grid.leading.default}  # the usual one may be another one day
@@ -113,8 +113,10 @@ def load_registration(path: Path, results: Path) -> tuple[Registration, Results]
     except OSError as error:
         reason = error.strerror or error
         raise ConfigError(f"{path}: cannot be read: {reason}; madbench register FILE makes a registration") from None
-    except (RecursionError, ValueError) as error:
-        raise ConfigError(f"{path}: not a registration: {error}; madbench register FILE makes one") from None
+    except (RecursionError, ValueError):
+        beside = path.with_name(path.stem + SUFFIX)
+        hint = f"did you mean {beside}?" if beside.is_file() else "madbench register FILE makes one"
+        raise ConfigError(f"{path}: not a registration, which is a file of JSON; {hint}") from None
     except (AttributeError, KeyError, TypeError):
         raise ConfigError(f"{path}: not a registration: it has no id; madbench register FILE makes one") from None
     if not is_as_written:

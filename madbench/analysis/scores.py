@@ -118,9 +118,11 @@ class Results:
         if tasks.empty:
             return ""
         texts = [f"{noise_name(noise if isinstance(noise, Noise) else None for noise in tasks.noise)}."]
-        for profile in (self.rows(each)[0].protocol.profile for each in chosen):
-            if profile.chosen_on:
-                texts.append(f"The settings were chosen on the labels of @{profile.chosen_on}.")
+        profiles = [self.rows(each)[0].protocol.profile for each in chosen]
+        profiles = [profile for profile in profiles if profile.chosen_on]
+        for profile in profiles:
+            whose = f" of the {profile.noun}" if len(profiles) > 1 else ""
+            texts.append(f"The settings{whose} were chosen on the labels of @{profile.chosen_on}.")
         return " ".join(texts)
 
     def sentences(self, suite: Suite | None = None) -> list[str]:

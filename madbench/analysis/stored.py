@@ -239,7 +239,11 @@ class Selection:
             precisions_text = " and in ".join(rows[0].protocol.precision for rows in begun)
             raise ConfigError(f"{self.results}: runs in {precisions_text}; add {' or '.join(words)}")
         if not begun:
-            raise StoreError(f"{self.results}: {self._what_is_stored(suite, stored, protocols[0])}")
+            reason, commands = self._what_is_stored(suite, stored, protocols[0])
+            error = NothingStored(f"{self.results}: {reason}{commands}")
+            trains = "" if self.labels else f"madbench run LABEL --profile {name} makes some"
+            error.reason = f"{self.results}: {reason}{trains}".strip()
+            raise error
         return begun[0]
 
     def _names_profile(self, suite: Suite) -> bool:
@@ -278,8 +282,8 @@ class Selection:
         protocols = [Protocol(*terms, precision) for precision in sorted(precisions)]
         return protocols, [rows for each in protocols if (rows := self._rows_begun(self._rows(each, labels, seeds)))]
 
-    def _what_is_stored(self, suite: Suite, stored: Sequence[Job], protocol: Protocol) -> str:
-        """What there is where nothing of ``protocol`` is stored: commands that train or show something."""
+    def _what_is_stored(self, suite: Suite, stored: Sequence[Job], protocol: Protocol) -> tuple[str, str]:
+        """That nothing of ``protocol`` is stored, with what trains it; and the commands that show what is stored."""
         listed = protocol_list(suite, self._details(stored), self.results)
         commands = f"each of these commands shows one protocol:\n{listed}"
         changes = f" with {' '.join(protocol.overrides)}" if protocol.overrides else ""
@@ -293,7 +297,7 @@ class Selection:
             words += ["--budget", protocol.budget]
             nothing = f"no run of {' or '.join(self.labels)} belongs to {asked}; "
             trains = f"this trains it:\n  {shlex.join(['madbench', 'run', *words, '--results', str(self.results)])}\n"
-        return f"{nothing}{trains}{commands}"
+        return f"{nothing}{trains}", commands
 
     def _rows(self, protocol: Protocol, labels: Iterable[str], seeds: Sequence[int]) -> list[PlannedRow]:
         """A row a label; one that was not named may not fit: it is stored for one task, or for other sizes, alone."""
@@ -396,6 +400,12 @@ class SeveralProtocols(StoreError, ConfigError):
     """Runs of several protocols, of which one has to be chosen; ``listed`` has a line for each."""
 
     listed = ""
+
+
+class NothingStored(StoreError):
+    """No run of the protocol that was asked for; ``reason`` is the message without what shows other protocols."""
+
+    reason = ""
 
 
 def _plural(suite: Suite) -> str:

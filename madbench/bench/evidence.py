@@ -45,8 +45,14 @@ from madbench.suites import main_suite
 PAGE = Path("results/measured/README.md")
 WHOLE = "@table1"
 """The labels that an archive has for its profile to be judged by them."""
-JUDGED = ("@judging", "@matched")
-"""The sets of labels over which the order is held against the published one."""
+JUDGED = ("@judging", "@judging-matched")
+"""The sets of labels over which the order is held against the published one; no setting was chosen on them."""
+IN_PILOTS = ("S-c", "R-p", "R-c", "S-g-q")
+"""Labels of the first of these sets that had been in pilots before the labels were divided."""
+AVERAGE_AIM, TASK_AIM, LOSS_AIM = 0.75, 0.6, -0.65
+"""Aimed at: rank correlations of the average and of each task with the published column, and of the average with L5."""
+SOLVED_AIM, HEURISTIC_AIM = 1 / 3, 1 / 5
+"""Aimed at, of each task: the most labels that every seed solves, and that stay at the best answer without context."""
 STATES = {"supported": "holds at this size", "contradicted": "does not hold at this size"}
 OPEN = "cannot be told"
 
@@ -123,6 +129,47 @@ def correlations(evidence: Evidence) -> str:
         if is_average(first.column):
             outcome = heading(outcome_column(first.column))
             lines.append(_line(f"{heading(first.column)} with the published {outcome}", [row.outcome for row in rows]))
+    return "\n".join(lines)
+
+
+def pilots(evidence: Evidence) -> str:
+    """The correlations of the average over the judging labels that were in no pilot."""
+    chosen = [label for label in expand([JUDGED[0]]) if label not in IN_PILOTS]
+    (average,) = (row for row in audit(evidence.results(evidence.profile, chosen)) if is_average(row.column))
+    return (
+        f"Over the {len(chosen)} labels of `{JUDGED[0]}` that were in no pilot, the {heading(average.column)} of"
+        f" `{evidence.profile}` has a rank correlation of {agreement_text(average.published)} with the published one,"
+        f" and of {agreement_text(average.outcome)} with the published {heading(outcome_column(average.column))}."
+    )
+
+
+def aims(evidence: Evidence) -> str:
+    """What the profile by default was to reach, what of it is reached, and what is missed."""
+    of_all, of_matched = (audit(evidence.results(evidence.profile, [name])) for name in JUDGED)
+    (average, matched_average) = (next(row for row in rows if is_average(row.column)) for rows in (of_all, of_matched))
+    columns = [row for row in of_all if not is_average(row.column)]
+    name, loss = heading(average.column), heading(outcome_column(average.column))
+    lines = ["| Aim | Aimed at | Reached | Missed |", "| --- | ---: | --- | --- |"]
+
+    def add(aim: str, line: str, results: Sequence[tuple[str, bool]]) -> None:
+        reached, missed = ("; ".join(text for text, is_met in results if is_met is side) for side in (True, False))
+        lines.append(f"| {aim} | {line} | {reached or '–'} | {missed or '–'} |")
+
+    text = f"{name} with the published column, {JUDGED[1]}"
+    number = matched_average.published
+    add(text, f"{AVERAGE_AIM:+.2f} or more", [(agreement_text(number), number.value >= AVERAGE_AIM)])
+    numbers = {JUDGED[1]: matched_average.outcome, JUDGED[0]: average.outcome}
+    results = [(f"{where} {agreement_text(number)}", number.value <= LOSS_AIM) for where, number in numbers.items()]
+    add(f"{name} with the published {loss}", f"{LOSS_AIM:+.2f} or less", results)
+    results = [(f"{heading(r.column)} {agreement_text(r.published)}", r.published.value >= TASK_AIM) for r in columns]
+    add(f"Each task with the published column, {JUDGED[0]}", f"{TASK_AIM:+.2f} or more", results)
+    shares = [
+        ("every seed solves", SOLVED_AIM, [row.solved for row in columns]),
+        ("at the best answer without context", HEURISTIC_AIM, [row.at_heuristic for row in columns]),
+    ]
+    for what, most, of_columns in shares:
+        results = [(f"{heading(row.column)} {share:.0%}", share <= most) for row, share in zip(columns, of_columns)]
+        add(f"Labels of {JUDGED[0]}, {what}", f"{most:.0%} or fewer", results)
     return "\n".join(lines)
 
 
@@ -238,7 +285,7 @@ def tasks(evidence: Evidence, name: str) -> str:
 
 
 BLOCKS: dict[str, Callable[[Evidence], str]] = {
-    made.__name__: made for made in (archives, correlations, labels, forecasts, verdicts, claims)
+    made.__name__: made for made in (archives, correlations, pilots, aims, labels, forecasts, verdicts, claims)
 }
 """What makes a block, by its name."""
 

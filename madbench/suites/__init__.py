@@ -29,8 +29,11 @@ if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
 
 GROUP = "madbench.suites"
+TASKS_LISTED = "; see: madbench ls tasks"
+"""What ends the message about an unknown task."""
 
 __all__ = [
+    "TASKS_LISTED",
     "Column",
     "Profile",
     "Size",
@@ -123,7 +126,7 @@ def suite_of_task(task: str, where: str = "") -> Suite:
             raise ConfigError(f"{where}{broken_tasks()[task]}")
         if (suite := task.rpartition("/")[0]) in broken_suites():
             raise ConfigError(f"{where}{broken_suites()[suite]}")
-        raise ConfigError(f"{where}unknown task {task!r}{did_you_mean(task, by_task)}")
+        raise ConfigError(f"{where}unknown task {task!r}{did_you_mean(task, by_task)}{TASKS_LISTED}")
     return by_task[task]
 
 

@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterable
 
 from madbench.config import key_of
 from madbench.errors import ConfigError, did_you_mean
-from madbench.suites import broken_suites, main_suite, suite_called, suite_of_task, suites, task_suites
+from madbench.suites import TASKS_LISTED, broken_suites, main_suite, suite_called, suite_of_task, suites, task_suites
 from madbench.suites.base import Suite
 from madbench.suites.profile import Profile
 from madbench.tasks import broken_tasks
@@ -59,7 +59,7 @@ def _suite_and_tasks(word: str) -> tuple[Suite, Iterable[str]]:
     guess = did_you_mean(word, [*task_suites(), *suites()])
     if guess.startswith("; expected"):
         guess = f"{did_you_mean(word, task_suites())}, or all of a suite: {', '.join(suites())}"
-    raise ConfigError(f"unknown task {word!r}{guess}")
+    raise ConfigError(f"unknown task {word!r}{guess}{TASKS_LISTED}")
 
 
 def leading_suite(tasks: Iterable[str] | None) -> Suite:
@@ -93,14 +93,29 @@ def plain(override: str) -> str:
 def profile_named(suite: Suite, overrides: Iterable[str], leading: Suite, profile: str | None, is_asked: bool) -> str:
     """The name of the profile of a suite under overrides, of which ``profile`` is the leading suite's; "" for none.
 
-    A suite that does not lead and is not asked for has one where the leading profile names one beside it.
+    A suite that does not lead and is not asked for has one where the leading profile names one beside it. Raises
+    ``ConfigError`` where the leading suite has none of that name and another suite does.
     """
     named = [word.partition("=")[2] for word in overrides if f"{key_of(word)}." == suite.prefix]
     if suite is leading:
-        return named[-1] if named else profile or suite.default
+        name = named[-1] if named else profile or suite.default
+        if name not in suite.Profile.names():
+            _refuse_profile_of_another(name, suite)
+        return name
     beside = leading.Profile.load(profile or leading.default).beside
     name = named[-1] if named else beside.get(suite.address, "")
     return name or (suite.default if is_asked else "")
+
+
+def _refuse_profile_of_another(name: str, suite: Suite) -> None:
+    """Raises ``ConfigError`` for the name of a profile that other suites ship."""
+    others = [other.name for other in suites().values() if name in other.Profile.names()]
+    if others:
+        noun, names = suite.Profile.noun, ", ".join(suite.Profile.names())
+        raise ConfigError(
+            f"{noun} {name!r}: no such {noun} of the suite {suite.name}, it is one of {' and '.join(others)}; leave it"
+            f" out for {noun} {suite.default!r}, or name one of: {names}"
+        )
 
 
 def has_own_corpus(profile: Profile) -> bool:

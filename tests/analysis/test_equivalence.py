@@ -139,9 +139,9 @@ def test_every_format_has_the_margin_and_its_verdict():
 @pytest.mark.parametrize(
     "within, message",
     [
-        (-1.0, "expected a number above 0"),
+        (-1.0, "^within -1: expected a number above 0"),
         ({"compresion": 1.0}, "did you mean 'compression'?"),
-        ({"compression": math.inf}, "expected a number above 0"),
+        ({"compression": math.inf}, "^within compression=inf: expected a number above 0"),
     ],
 )
 def test_a_margin_of_nothing_is_refused(within, message):

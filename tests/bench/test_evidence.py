@@ -9,6 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from madbench.analysis.agreement import Agreement
+from madbench.analysis.audit import ColumnAudit
 from madbench.analysis.claims import load_claims
 from madbench.analysis.findings import findings
 from madbench.analysis.samples import samples_of
@@ -44,7 +46,7 @@ def test_a_check_writes_nothing_and_fails_where_the_page_is_another_one(page):
 
 @pytest.mark.parametrize("name", ["archive", "tasks"])
 def test_an_unknown_block_names_those_there_are(tmp_path, name):
-    with pytest.raises(MadbenchError, match=f"block '{name}': expected one of archives, correlations, labels"):
+    with pytest.raises(MadbenchError, match=f"block '{name}': expected one of archives, correlations, pilots"):
         evidence.renewed(f"<!-- {name} -->\n<!-- end {name} -->\n", evidence.Evidence(tmp_path, tmp_path))
 
 
@@ -80,8 +82,26 @@ def test_tasks_on_which_nothing_can_differ_are_named():
 
 @pytest.mark.slow
 def test_the_committed_page_is_what_its_archives_give(tmp_path, monkeypatch):
-    """But for the simulated numbers of seeds, which take longer, and the correlations, which another test computes."""
+    """But for the simulated numbers of seeds, which take longer."""
     monkeypatch.setattr(evidence, "seeds_text", lambda *_: "")
     text = re.sub(r" (About|More than) \d+ seeds of every label would decide it [^.]*\.", "", PAGE.read_text("utf-8"))
-    only = ("archives", "labels", "forecasts", "verdicts", "claims", "tasks lag")
-    assert evidence.renewed(text, evidence.Evidence(PAGE.parent, tmp_path), only) == text
+    assert evidence.renewed(text, evidence.Evidence(PAGE.parent, tmp_path)) == text
+
+
+def audited(published: float, loss: float, solved: float, at_heuristic: float) -> list[ColumnAudit]:
+    """Audits of a task and of the average with these numbers."""
+    none, numbers = Agreement(), {"published": Agreement(published), "outcome": Agreement(loss), "judged": Agreement()}
+    shares = {"at_chance": 0.0, "at_heuristic": at_heuristic, "solved": solved, "split": 0.0}
+    common = {"labels": 22, "seeds": 3.0, "reliability": none, "seconds": 1.0, "correlations": {}}
+    return [ColumnAudit(column=name, **common, **shares, **numbers) for name in (TASKS[0], AVERAGE)]
+
+
+@pytest.mark.parametrize(
+    ("numbers", "met"), [((0.75, -0.65, 1 / 3, 0.2), True), ((0.59, -0.64, 0.34, 0.21), False)], ids=["met", "missed"]
+)
+def test_an_aim_is_reached_from_its_line_on_and_missed_beyond(tmp_path, monkeypatch, numbers, met):
+    monkeypatch.setattr(evidence.Evidence, "results", lambda *_: None)
+    monkeypatch.setattr(evidence, "audit", lambda _: audited(*numbers))
+    rows = [line.strip("| ").split(" | ") for line in evidence.aims(evidence.Evidence(tmp_path, tmp_path)).splitlines()]
+    assert rows[0] == ["Aim", "Aimed at", "Reached", "Missed"] and len(rows) == 7
+    assert {row[3 if met else 2] for row in rows[2:]} == {"–"} and "–" not in {row[2 if met else 3] for row in rows[2:]}

@@ -85,3 +85,33 @@ def test_a_profile_without_runs_to_hold_it_against_is_an_error(fill, invoke, tin
     fill(["S", "S-p"], 0.5, (0, 1, 2))
     error = invoke(audit, "--profile", tiny, "--against", "evening").exception
     assert isinstance(error, StoreError) and "evening" in str(error)
+
+
+def test_a_profile_without_runs_is_answered_with_what_trains_it_alone(fill, refuse, tiny):
+    fill(["S", "S-p"], 0.5, (0, 1, 2))
+    for words in ([], ["S", "S-p"]):
+        message = refuse(audit, *words, "--profile", tiny, "--against", "evening")
+        assert message.startswith("--against evening: ") and "madbench table" not in message
+        assert f"madbench run {' '.join(words) or 'LABEL'} --profile evening" in message
+
+
+def test_a_profile_is_not_held_against_itself(fill, refuse, tiny, tmp_path):
+    fill(["S", "S-p"], 0.5, (0, 1, 2))
+    copy = tmp_path / "copy.yaml"
+    copy.write_text(Path(tiny).read_text())
+    for same in (tiny, str(copy)):
+        message = refuse(audit, "--profile", tiny, "--against", same)
+        assert message == f"--against {same}: its runs are those that are shown; name another profile"
+
+
+@pytest.mark.slow
+def test_labels_on_which_a_profile_was_chosen_are_left_out_of_its_own_columns_alone(
+    fill, fill_language, audited, tiny, tmp_path
+):
+    path = tmp_path / "chosen.yaml"
+    path.write_text(Path(tiny).read_text() + "chosen_on: choosing\n")  # of LABELS S and S-p
+    for label, accuracy in LABELS.items():
+        fill(label, accuracy, (0, 1))
+        fill_language(label, [3.0, 3 - accuracy], seed=0)
+    found = audited("--profile", str(path), "-t", "compression,language_model")
+    assert (found["compression"]["judged_labels"], found["loss_l5"]["judged_labels"]) == (3, None)

@@ -213,7 +213,7 @@ def test_a_failed_run_is_no_result(fill, store, shown, tiny):
         (["S", "R", "trainin.epochs=1"], "did you mean 'training"),
         (["S", "R", "-t", "compression", "--protocol", "c0ffee"], "no run follows protocol c0ffee"),
         (["S", "R", "-t", "language_model", "training.epochs=1"], "training: unknown key 'epochs'"),
-        (["S", "R", "-t", "language_model", "-p", "full"], "preset 'full': no such preset"),
+        (["S", "R", "-t", "language_model", "-p", "full"], "preset 'full': no such preset of the suite language"),
         (
             ["S", "R", "-t", "language_model", "--fidelity", "published"],
             "--fidelity published: has no effect, the tasks are language_model",

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import pytest
 
 from madbench.errors import ConfigError
 from madbench.labels import expand
+from madbench.suites import suite_called
 from madbench.suites.mad.suite import MAD
 from quick_noise import QUICK_NOISE
 
@@ -64,9 +67,17 @@ def test_where_only_a_part_has_one_it_says_so(main, fill, tiny, tmp_path):
     assert "for a part of the runs" in " ".join(shown.split())
 
 
+def test_stored_language_models_are_of_a_preset_that_was_chosen_on_labels():
+    language, corpus = suite_called("language"), SimpleNamespace(digest="c0ffee0123456789", padded_vocab_size=320)
+    for preset, chosen_on in {"small": "small-pilots", "tiny": ""}.items():
+        (job,) = language.jobs(["S"], language.Profile.load(preset), corpus=corpus)
+        assert language.profile_of(job, *language.nearest(job)).chosen_on == chosen_on
+
+
 def test_the_set_is_data_of_the_profile_and_has_to_exist(tmp_path):
     assert MAD.Profile.load("evening").chosen_labels() == set(map(str, expand(["@choosing"])))
     assert MAD.Profile.load("quick").chosen_labels() == set()
+    assert suite_called("language").Profile.load("small").chosen_labels() == set(expand(["@small-pilots"]))
     text = (MAD.Profile.folder / "evening.yaml").read_text()
     path = tmp_path / "mine.yaml"
     path.write_text(text.replace("chosen_on: choosing", "chosen_on: chosing"))

@@ -65,7 +65,8 @@ def test_a_registration_is_written_once_and_says_what_to_do_next(grid, invoke, r
     assert hashed.startswith(f"hash {content['id']};") and len(content["jobs"]) == 72 and content["stored"] == []
     assert content["thresholds"]["level"] == 0.05 and content["thresholds"]["solved_share"]["compression"] == 0.9
     assert following == f"next: madbench sweep lag.yaml; madbench findings --registered {FILE}"
-    assert refuse(findings, "--register", "lag.yaml").startswith(f"{FILE}: registered already")
+    message = refuse(findings, "--register", "lag.yaml")
+    assert message.startswith(f"{FILE}: registered already") and "copy lag.yaml under another name" in message
     assert json.loads((tmp_path / FILE).read_text()) == content
 
 
@@ -186,6 +187,8 @@ def test_a_registration_that_was_changed_is_refused(grid, fill_all, invoke, refu
     for damaged in ("{", "[" * 200_000, "\0"):
         (tmp_path / FILE).write_text(damaged)
         assert f"{FILE}: not a registration" in refuse(findings, "--registered", FILE)
+        message = refuse(findings, "--registered", "lag.yaml")
+        assert message == f"lag.yaml: not a registration, which is a file of JSON; did you mean {FILE}?"
     message = refuse(findings, "--registered", "nowhere.json")
     assert "nowhere.json: cannot be read: No such file or directory" in message
 

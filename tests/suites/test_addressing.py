@@ -3,8 +3,8 @@
 import pytest
 
 from madbench.errors import ConfigError
-from madbench.suites import suites
-from madbench.suites.addressing import leading_suite, tasks_by_suite
+from madbench.suites import suite_called, suites
+from madbench.suites.addressing import leading_suite, profile_named, tasks_by_suite
 
 
 @pytest.mark.parametrize("name", suites())
@@ -31,3 +31,16 @@ def test_an_unknown_task_far_from_any_lists_tasks_and_suites():
         tasks_by_suite(["zzz"])
     for name in (*suites(), *(task for suite in suites().values() for task in suite.tasks())):
         assert name in str(error.value)
+    assert str(error.value).endswith("; see: madbench ls tasks")
+
+
+def test_a_task_that_holds_the_letters_of_a_word_far_apart_is_not_suggested():
+    with pytest.raises(ConfigError, match="unknown task 'nope'; expected one of: compression"):
+        tasks_by_suite(["nope"])  # not genotype
+
+
+def test_a_profile_of_another_suite_is_answered_with_its_suite():
+    language = suite_called("language")
+    with pytest.raises(ConfigError, match="^preset 'evening': no such preset of the suite language, it is one of mad;"):
+        profile_named(language, [], language, "evening", is_asked=True)
+    assert profile_named(language, [], language, "small", is_asked=True) == "small"

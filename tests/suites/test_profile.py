@@ -290,7 +290,11 @@ def test_settings_are_chosen_and_judged_on_different_labels_of_table_1():
     choosing, judging, table1 = (set(expand([f"@{name}"])) for name in ("choosing", "judging", "table1"))
     assert choosing | judging == table1 and not choosing & judging
     assert (len(choosing), len(judging)) == (11, 22)
-    assert set(expand(["@matched"])) == {label for label in table1 if not label.endswith("!")}
+    matched = set(expand(["@matched"]))
+    assert matched == {label for label in table1 if not label.endswith("!")}
+    assert set(expand(["@judging-matched"])) == judging & matched
+    pilots, small = set(expand(["@small-pilots"])), set(expand(["@small"]))
+    assert small <= judging and not small & pilots and pilots - choosing == {"S-c", "R-p", "S-g-q"}
 
 
 def test_the_evening_profile_leaves_mixing_ranks_that_quick_does_not():

@@ -340,10 +340,12 @@ class LanguageSuite(Suite):
 
     def profile_of(self, job: Job, name: str, changes: Sequence[str]) -> LanguageProfile:
         is_published = job.setting["vocab_size"] == PUBLISHED_VOCABULARY and not changes
-        shipped = self.shipped().get(name) if is_published else None
+        nearest = self.shipped().get(name)
+        shipped = nearest if is_published else None
         return LanguageProfile(
             description="",
             comparable_with_paper=shipped is not None and shipped.comparable_with_paper,
+            chosen_on=nearest.chosen_on if nearest else "",
             precision=job.training.precision,
             model=vars(job.model) | changed_settings(job),
             training={key: value for key, value in vars(job.training).items() if key != "precision"},
