@@ -28,6 +28,7 @@ def test_tables_of_one_label_have_no_difference_and_tight_cells_hold_their_mean(
     assert [len(counted[name]) for name in measured.COUNTED[2:]] == [1] * 7
 
 
+@pytest.mark.slow
 def test_drawn_values_have_the_stored_seeds_quantiles_and_that_distributions_mean():
     values = np.array([10.0, 90.0, 20.0, 30.0])
     scores = measured.table_of(dict.fromkeys(TASKS, values), ["S"], [20_000], {}, np.random.default_rng(0))
@@ -43,6 +44,7 @@ def test_labels_of_few_measured_seeds_are_independent():
     assert scores.groupby(["label", "column"]).value.mean().nunique() == 3 * (len(TASKS) + 1)
 
 
+@pytest.mark.slow
 def test_planted_differences_are_counted_as_false_by_every_verb():
     labels = measured.table_labels()
     scores = measured.table_of(cells_about(60, 30), labels, [5] * len(labels), NOISES, np.random.default_rng(0))
@@ -65,6 +67,7 @@ def test_a_disjoint_baseline_shares_no_seed_and_is_judged_by_the_seeds_that_it_l
     assert truth[measured.AVERAGE] == pytest.approx(np.mean([truth[task] for task in TASKS]))
 
 
+@pytest.mark.slow
 def test_of_disjoint_tables_every_column_is_counted_and_differences_are_rarely_found():
     counted = measured.split(cells_about(60, 8), 3, 5, NOISES, 2, np.random.default_rng(0))
     assert [len(counted[name]) for name in ("cells", "Student's", "width", "differences")] == [14, 14, 14, 2 * 32 * 7]
@@ -82,6 +85,7 @@ def test_widths_are_held_against_students():
     assert counted["cells"] == counted["Student's"]
 
 
+@pytest.mark.slow
 def test_twins_are_disjoint_groups_of_every_label_and_labels_far_apart_are_ranked_rightly(monkeypatch):
     frames, scores_of = [], measured.scores_of
     monkeypatch.setattr(measured, "scores_of", lambda *arguments: frames.append(scores_of(*arguments)) or frames[-1])
@@ -94,6 +98,7 @@ def test_twins_are_disjoint_groups_of_every_label_and_labels_far_apart_are_ranke
         assert own.groupby("label").size().tolist() == [3, 4, 4] and own.value.is_unique
 
 
+@pytest.mark.slow
 def test_twins_that_differ_are_counted_as_false(monkeypatch):
     scores_of = measured.scores_of
 
@@ -122,6 +127,7 @@ def test_true_differences_are_those_beyond_the_standard_errors_of_all_seeds():
     assert all(-32 < difference < -28 for difference in differences.values())
 
 
+@pytest.mark.slow
 def test_large_differences_are_found_by_all_tests_and_a_wrong_sign_is_not_found():
     cells = {"S": cells_about(50, 13), "R-c": cells_about(80, 13, seed=2)}
     differences = power.true_differences(cells, 6)
