@@ -1,15 +1,19 @@
 """Trains stored runs again, and counts how many give the same numbers.
 
-    python -m madbench.bench.again RESULTS [--share 0.1] [--seed 0] [--slots 1] [--group] [--keep FOLDER]
+    python -m madbench.bench.again RESULTS [--share 0.1] [--seed 0] [--slots 1] [--alone] [--keep FOLDER]
 
-RESULTS is a results folder, or an archive of one. Runs are drawn at random from those that were trained alone and need
-no corpus, and are trained on the CPU in as many threads as their records say; with ``--group`` also those that shared a
-step with others, together with these. On the same kind of processor and with the same versions numbers are equal to the
-last bit. Elsewhere they differ by rounding, which training can make large. With ``--keep`` the new runs stay in a
-folder, and the same command goes on where it was interrupted.
+RESULTS is a results folder, or an archive of one. Runs are drawn at random from those that need no corpus, and are
+trained on the CPU in as many threads as their records say. Runs that shared a step are drawn together and share one
+again; with ``--alone`` they are left out. A record has the number of runs in its group and not their names: groups are
+those of consecutive seeds, and where the seeds of a label do not fill them its runs are left out.
+
+On the same kind of processor and with the same versions numbers are equal to the last bit. Elsewhere they differ by
+rounding, which training can make large. With ``--keep`` the new runs stay in a folder, and the same command resumes
+where it was interrupted.
 
 The table that is printed, in Markdown, has of each task the number of runs, how many are equal to the last bit, the
-largest difference of a metric of the others, and the seconds that they took; below it every run that differs.
+largest difference of a metric of the others, and the seconds that they took; below it how many runs were drawn from,
+and every run that differs.
 """
 
 from __future__ import annotations
@@ -19,14 +23,15 @@ import functools
 import itertools
 import sys
 import tempfile
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Self
 
 import numpy as np
 
-from madbench.errors import MadbenchError
+from madbench.errors import MadbenchError, StoreError
 from madbench.execute.base import Event
 from madbench.execute.local import run_jobs
 from madbench.jobs import Record
@@ -49,22 +54,61 @@ class Repeat:
         return self.run.record.difference(self.record)
 
 
-def draw(store: Store, share: float, seed: int, with_groups: bool = False) -> list[list[Run]]:
-    """A share of the runs that need no corpus, drawn at random, in the groups that train together."""
-    names = {suite.name for suite in suites().values() if not suite.takes_corpus}
-    stored = [run for run in store.runs(with_curves=False) if run.job.suite in names and run.record.status != "failed"]
-    groups: dict[str, list[Run]] = defaultdict(list)
-    for run in stored:
-        count = run.record.details.get("group")
-        if count is None:
-            groups[run.job.id].append(run)
-        elif with_groups:
-            groups[f"{count} {replace(run.job, seed=0).id}"].append(run)
-    names, chosen = sorted(groups), []
-    for i in np.random.default_rng(seed).permutation(len(names)):
-        if sum(map(len, chosen)) < share * len(stored):
-            chosen.append(groups[names[i]])
-    return chosen
+@dataclass(frozen=True)
+class Repeatable:
+    """The stored runs that can be repeated, in the groups that train together, and how many others there are."""
+
+    groups: list[list[Run]]
+    left_out: Counter[str]
+    """By reason."""
+
+    @classmethod
+    def of(cls, store: Store, alone: bool = False) -> Self:
+        """Of a store; with ``alone`` without those that shared a step."""
+        names = {suite.name for suite in suites().values() if not suite.takes_corpus}
+        by_step: dict[str, list[Run]] = defaultdict(list)
+        left_out: Counter[str] = Counter()
+        for run in store.runs(with_curves=False):
+            count = run.record.details.get("group")
+            if run.job.suite not in names:
+                left_out["runs with a corpus are not repeated"] += 1
+            elif run.record.status == "failed":
+                left_out["failed"] += 1
+            elif count and alone:
+                left_out["shared a step with others"] += 1
+            else:
+                by_step[f"{count} {replace(run.job, seed=0).id}" if count else run.job.id].append(run)
+        if store.problems:
+            left_out["cannot be read"] = len(store.problems)
+        groups = []
+        for _, runs in sorted(by_step.items()):
+            size = runs[0].record.details.get("group", 1)
+            if len(runs) % size:
+                left_out["seeds that shared the step cannot be told"] += len(runs)
+            else:
+                in_order = sorted(runs, key=lambda run: run.job.seed)
+                groups += [in_order[i : i + size] for i in range(0, len(runs), size)]
+        return cls(groups, left_out)
+
+    @property
+    def count(self) -> int:
+        """Runs in all groups."""
+        return sum(map(len, self.groups))
+
+    @property
+    def text(self) -> str:
+        """``Drawn from 440 of 480 runs. Left out: 40 failed.``"""
+        others = "; ".join(f"{count} ({reason})" for reason, count in sorted(self.left_out.items()))
+        drawn = f"Drawn from {self.count:,} of {self.count + self.left_out.total():,} stored runs."
+        return drawn + (f" Left out: {others}." if others else "")
+
+    def draw(self, share: float, seed: int) -> list[list[Run]]:
+        """Groups drawn at random, until they have the share of the runs."""
+        chosen: list[list[Run]] = []
+        for i in np.random.default_rng(seed).permutation(len(self.groups)):
+            if sum(map(len, chosen)) < share * self.count:
+                chosen.append(self.groups[i])
+        return chosen
 
 
 def repeat(groups: Sequence[Sequence[Run]], store: Store, slots: int) -> list[Repeat]:
@@ -87,8 +131,8 @@ def repeat(groups: Sequence[Sequence[Run]], store: Store, slots: int) -> list[Re
     return [Repeat(run, store.read(run.job.id).record) for group in groups for run in group]
 
 
-def text_of(repeats: Iterable[Repeat]) -> str:
-    """Counts by task, in Markdown, and the runs that differ."""
+def text_of(repeats: Iterable[Repeat], repeatable: Repeatable) -> str:
+    """Counts by task, in Markdown, what they were drawn from, and the runs that differ."""
     by_task = defaultdict(list)
     for each in repeats:
         by_task[each.run.job.task].append(each)
@@ -99,14 +143,21 @@ def text_of(repeats: Iterable[Repeat]) -> str:
         seconds = sum(each.record.details.get("seconds", 0) for each in own)
         counts = f"{len(own)} | {differences.count(0)} | {max(differences):.3g}"
         lines.append(f"| {task} | {counts} | {seconds:,.0f} |")
+    lines += ["", repeatable.text]
     for each in sorted(itertools.chain(*by_task.values()), key=lambda each: -each.difference):
         if each.difference:
             job, before, after = each.run.job, each.run.record, each.record
             changes = [f"{before.status}, again {after.status}"] * (before.status != after.status)
             numbers = [(name, value, after.metrics.get(name)) for name, value in before.metrics.items()]
             changes += [f"{name} {old}, again {new}" for name, old, new in numbers if old != new]
-            lines += ["", f"{job.id} {job.label} {job.task} seed {job.seed}: {changes[0]}"]
+            lines += ["", f"{job.id} {job.label} {job.task} seed {job.seed}: {changes[0]}{_processors(each)}"]
     return "\n".join(lines)
+
+
+def _processors(each: Repeat) -> str:
+    """The processors of both runs, where they are not the same, or the older one is not recorded."""
+    old, new = (record.details.get("processor", "not recorded") for record in (each.run.record, each.record))
+    return f"; processor {old}, again {new}" if old != new else ""
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -115,18 +166,25 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--share", type=float, default=0.1, help="of the runs")
     parser.add_argument("--seed", type=int, default=0, help="of the draw")
     parser.add_argument("--slots", type=int, default=1, help="runs at a time")
-    parser.add_argument("--group", action="store_true", help="also runs that shared a step with others")
+    parser.add_argument("--alone", action="store_true", help="leave out runs that shared a step with others")
     parser.add_argument("--keep", type=Path, help="results folder of the new runs; by default none is kept")
     options = parser.parse_args(arguments)
+    if not 0 < options.share <= 1:
+        parser.error(f"--share {options.share:g}: expected a number above 0 and at most 1")
+    if options.seed < 0 or options.slots < 1:
+        parser.error("--seed must be at least 0 and --slots at least 1")
     try:
         with tempfile.TemporaryDirectory() as folder:
             stored = options.results
             if stored.is_file():
                 stored = Path(folder, "stored")
                 unpack(options.results, Store.open(stored))
-            groups = draw(Store.open(stored, create=False), options.share, options.seed, options.group)
+            repeatable = Repeatable.of(Store.open(stored, create=False), options.alone)
+            if not repeatable.groups:
+                raise StoreError(f"{options.results}: nothing to repeat. {repeatable.text}")
             again = Store.open(options.keep or Path(folder, "again"))
-            print(text_of(repeat(groups, again, options.slots)))
+            repeats = repeat(repeatable.draw(options.share, options.seed), again, options.slots)
+            print(text_of(repeats, repeatable))
     except MadbenchError as error:
         sys.exit(str(error))
 

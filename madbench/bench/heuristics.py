@@ -7,7 +7,8 @@ Tables of these settings need not draw questions then (:func:`madbench.tasks.heu
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import argparse
+from collections.abc import Iterator, Sequence
 
 from madbench.suites import main_suite
 from madbench.tasks import TaskSetting, make_setting, questions_text
@@ -26,7 +27,8 @@ def shipped_settings() -> Iterator[tuple[str, TaskSetting]]:
                     yield task, setting
 
 
-def main() -> None:
+def main(arguments: Sequence[str] | None = None) -> None:
+    argparse.ArgumentParser(description=__doc__.splitlines()[0]).parse_args(arguments)
     print("# Accuracy of the best answer without context: python -m madbench.bench.heuristics")
     previous = ""
     for task, setting in shipped_settings():

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import argparse
 import math
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -24,6 +25,7 @@ from scipy.special import gammaln
 
 from madbench.analysis.noise_model import Noise, protocol_of, variance_curve
 from madbench.analysis.stored import Selection
+from madbench.errors import ConfigError, MadbenchError
 from madbench.suites import main_suite
 from madbench.suites.scoring import scoring_of
 
@@ -45,8 +47,13 @@ PRIORS = ((1.0, 1.0), (2.7, 1.0), (0.14, 1.0), (2.7, 1.0), (0.14, 1.0), (10.0, 0
 
 
 def groups_of(cells: Sequence[np.ndarray], rng: np.random.Generator) -> list[tuple[np.ndarray, ...]]:
-    """Of each size of group: mean, variance, the next seed and its weight, of every draw."""
-    groups, most = [], max(map(len, cells))
+    """Of each size of group: mean, variance, the next seed and its weight, of every draw.
+
+    Raises ``ConfigError`` where no label has the three seeds that two and the next one are.
+    """
+    groups, most = [], max(map(len, cells), default=0)
+    if most < 3:
+        raise ConfigError(f"a noise model needs 3 seeds of a label; the most here is {most}: name more stores")
     for n in [n for n in GROUPS if n < most] or [2]:
         rows = []
         for values in cells:
@@ -127,6 +134,14 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--profile", default=main_suite().default, help="that the runs follow")
     parser.add_argument("--half", choices=["even", "odd"], help="of the labels, in alphabetical order")
     options = parser.parse_args(arguments)
+    try:
+        print(model_text(options), end="")
+    except MadbenchError as error:
+        sys.exit(str(error))
+
+
+def model_text(options: argparse.Namespace) -> str:
+    """The file of the noise model that the command line asks for."""
     scores, known = measured(options.stores, options.profile)
     labels, seeds, columns = set(), 0, {}
     for task, (protocol, heuristic) in known.items():
@@ -139,7 +154,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         seeds += sum(len(cells[label]) for label in chosen)
     half = f", every {options.half} one" if options.half else ""
     description = f"Profile {options.profile}, {len(labels)} labels{half}, {seeds:,} runs."
-    print(text(options.name, description, columns), end="")
+    return text(options.name, description, columns)
 
 
 if __name__ == "__main__":

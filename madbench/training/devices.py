@@ -106,6 +106,21 @@ def cpu_name() -> str:
     return name[1].strip() if name else platform.processor() or platform.machine()
 
 
+def cpu_kind() -> str:
+    """What decides a CPU's rounding besides versions and threads: ``AuthenticAMD 25/17, AVX512``.
+
+    That is its vendor, family and model, where Linux says them, and the instructions that PyTorch uses; processors of
+    one :func:`cpu_name` can differ in both.
+    """
+    import torch
+
+    fields = [
+        re.search(rf"^{name}\s*:\s*(\S+)$", _cpuinfo(), re.MULTILINE) for name in ("vendor_id", "cpu family", "model")
+    ]
+    numbers = "{} {}/{}, ".format(*(field[1] for field in fields if field)) if all(fields) else ""
+    return numbers + torch.backends.cpu.get_cpu_capability()
+
+
 def _cpuinfo() -> str:
     try:
         return Path("/proc/cpuinfo").read_text()

@@ -22,7 +22,7 @@ from madbench.suites.trial import Interval, Trial
 from madbench.text.corpus import Corpus
 from madbench.training import distributed as world
 from madbench.training.checkpoints import TrainingState, load_checkpoint, save_checkpoint, save_weights
-from madbench.training.devices import device_name, git_state, peak_flops, versions
+from madbench.training.devices import cpu_kind, device_name, git_state, peak_flops, versions
 from madbench.training.optimizer import make_adamw
 
 
@@ -172,6 +172,8 @@ class GroupMember:
             "versions": versions(),
             "git": git_state(),
         }
+        if torch.device(self.device).type == "cpu":
+            details["processor"] = cpu_kind()
         if allocation := getattr(mixer, "allocation", None):
             details |= {"ranks": dict(allocation.ranks), "budget": allocation.target, "budget_ratio": allocation.ratio}
         if resolve_path := getattr(mixer, "resolve_path", None):

@@ -8,12 +8,13 @@ from dataclasses import replace
 import pytest
 
 from madbench.bench import again as again_module
-from madbench.bench.again import Repeat, draw, main
+from madbench.bench.again import Repeat, Repeatable, main
 from madbench.jobs import Record
 from madbench.store.archive import pack
 from madbench.store.runs import Run, Store
 from madbench.suites.mad.suite import MAD
 from madbench.training.loop import train
+from sample_jobs import language_job
 from stored_samples import RECORD, make_job
 
 PROFILE = """\
@@ -61,10 +62,11 @@ def run_here(groups, store, training, on_event=lambda event: None, **_) -> None:
 @pytest.mark.slow
 def test_runs_trained_again_in_another_process_are_equal_to_the_last_bit(trained, capsys):
     """Also those that shared a step, which are trained together again."""
-    assert max(len(group) for group in draw(trained, 1, 0)) == 1
-    main([str(trained.root), "--share", "1", "--group"])
+    assert sorted(len(group) for group in Repeatable.of(trained).groups) == [*[1] * 8, 2]
+    main([str(trained.root), "--share", "1"])
     rows = capsys.readouterr().out.splitlines()[2:]
-    assert [row.split(" | ")[:4] for row in rows] == [
+    assert rows[2:] == ["", "Drawn from 10 of 10 stored runs."]
+    assert [row.split(" | ")[:4] for row in rows[:2]] == [
         ["| compression", "6", "6", "0"],
         ["| memorization", "4", "4", "0"],
     ]
@@ -77,11 +79,12 @@ def test_another_number_is_named_and_what_is_kept_is_not_trained_again(trained, 
     altered = next(run for run in trained.runs() if run.job.task == "memorization" and run.job.seed == 1)
     metrics = altered.record.metrics | {"accuracy": altered.record.metrics["accuracy"] + 0.25}
     again.finish(altered.job, replace(altered.record, metrics=metrics))
-    main([str(trained.root), "--share", "1", "--keep", str(again.root)])
+    main([str(trained.root), "--share", "1", "--alone", "--keep", str(again.root)])
     shown = capsys.readouterr()
     assert "| memorization | 4 | 3 | 0.25 |" in shown.out
     old, new = altered.record.metrics["accuracy"], metrics["accuracy"]
     assert f"{altered.job.id} {altered.job.label} memorization seed 1: accuracy {old}, again {new}" in shown.out
+    assert "Drawn from 8 of 10 stored runs. Left out: 2 (shared a step with others)." in shown.out
     assert "[8/8]" in shown.err and "[1/8]" not in shown.err
 
 
@@ -101,10 +104,39 @@ def test_a_share_is_drawn_and_the_seed_decides_which(tmp_path):
     for seed in range(20):
         store.finish(make_job(seed), RECORD)
     store.finish(make_job(20), Record("failed", error="out of memory"))
-    drawn = [[run.job.id for (run,) in draw(store, 0.25, seed)] for seed in (0, 0, 1)]
+    repeatable = Repeatable.of(store)
+    drawn = [[run.job.id for (run,) in repeatable.draw(0.25, seed)] for seed in (0, 0, 1)]
     assert [len(ids) for ids in drawn] == [5, 5, 5]
     assert drawn[0] == drawn[1] != drawn[2]
-    assert make_job(20).id not in {run.job.id for (run,) in draw(store, 1, 0)}
+    assert repeatable.left_out == {"failed": 1}
+    assert make_job(20).id not in {run.job.id for (run,) in repeatable.draw(1, 0)}
+
+
+def test_seeds_that_shared_a_step_are_drawn_in_the_groups_that_their_records_count(tmp_path):
+    store = Store.open(tmp_path / "results")
+    for seed in range(6):
+        store.finish(make_job(seed), replace(RECORD, details=RECORD.details | {"group": 3}))
+    store.finish(make_job(6), RECORD)
+    groups = Repeatable.of(store).groups
+    assert sorted([run.job.seed for run in group] for group in groups) == [[0, 1, 2], [3, 4, 5], [6]]
+    assert [[run.job.seed for run in group] for group in Repeatable.of(store, alone=True).groups] == [[6]]
+    store.finish(make_job(7), replace(RECORD, details=RECORD.details | {"group": 3}))
+    repeatable = Repeatable.of(store)
+    assert repeatable.count == 1 and repeatable.left_out.total() == 7
+
+
+def test_runs_with_a_corpus_are_left_out_and_nothing_else_is_a_sentence(tmp_path):
+    store = Store.open(tmp_path / "results")
+    store.finish(language_job("S"), RECORD)
+    with pytest.raises(SystemExit, match=r"1 \(runs with a corpus are not repeated\)"):
+        main([str(store.root)])
+
+
+@pytest.mark.parametrize("option", ["--share=7", "--share=0", "--share=nan", "--seed=-1", "--slots=0"])
+def test_an_option_out_of_range_is_refused_before_anything_is_trained(option, tmp_path, capsys):
+    with pytest.raises(SystemExit) as refused:
+        main([str(tmp_path), option])
+    assert refused.value.code == 2 and option.split("=")[0] in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""bench/noise.py and bench/measured.py: a fit finds what made the seeds, tables of one label are read by all verbs."""
+"""bench/noise.py: a fit finds what made the seeds."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from madbench.analysis.noise_model import NoiseModel
-from madbench.bench import measured, noise
-from madbench.bench.inference import TASKS
+from madbench.bench import noise
+from madbench.errors import ConfigError
 from quick_noise import QUICK_NOISE
 
 
@@ -39,41 +39,8 @@ def test_a_file_holds_what_was_fitted(tmp_path):
     assert NoiseModel.load(path).columns == model.columns
 
 
-@pytest.mark.slow
-def test_tables_of_one_label_have_no_difference_and_tight_cells_hold_their_mean():
-    rng = np.random.default_rng(0)
-    cells = {task: rng.normal(60, 1, 30) for task in TASKS}
-    found = measured.simulate(cells, 3, 5, dict(QUICK_NOISE.columns), stores=1)
-    assert found["cells"].total == 33 * 7 and found["cells"].share > 0.93
-    assert found["differences"].total == 32 * 7 and found["differences"].share > 0.93
-    assert [found[name].total for name in ("compare 1", "compare 32", "attribute", "findings", "marks")] == [1] * 5
-
-
-def test_labels_of_few_measured_seeds_are_not_all_the_same_seeds():
-    cells = dict.fromkeys(TASKS, np.arange(5.0))
-    scores = measured.table_of(cells, ["S", "R", "R-c"], [5, 5, 5], {}, np.random.default_rng(0))
-    assert scores.groupby(["label", "column"]).value.mean().nunique() > 5
-
-
-def test_a_planted_difference_is_counted_as_false():
-    rng = np.random.default_rng(0)
-    cells = {task: rng.normal(60, 1, 30) for task in TASKS}
-    scores = measured.table_of(cells, ["S", "R"], [5, 5], {}, rng)
-    scores.loc[scores.label == "R", "value"] += 15
-    found = {name: measured.Counts() for name in measured.COUNTED}
-    measured.read(found, scores, ["S", "R"], dict.fromkeys([*TASKS, measured.AVERAGE], 60.0))
-    assert found["compare 1"].share == 1.0 and found["cells"].share == pytest.approx(0.5, abs=0.1)
-
-
-def test_of_two_labels_with_disjoint_seeds_no_seed_is_in_both_and_differences_are_rarely_found(monkeypatch):
-    rng, drawn = np.random.default_rng(0), []
-    make = measured.frame_of
-    monkeypatch.setattr(measured, "frame_of", lambda values: drawn.append(values) or make(values))
-    cells = {task: rng.normal(60, 1, 8) for task in TASKS}
-    found = measured.split(cells, 3, 5, dict(QUICK_NOISE.columns), stores=5)
-    assert {name: counts.total for name, counts in found.items()} == {"differences": 5 * 7, "compare 1": 5}
-    assert found["differences"].share > 0.9 and found["compare 1"].share < 0.5
-    for values in drawn:
-        for task in TASKS:
-            (first, _), (second, _) = values["S", task], values["R", task]
-            assert (len(first), len(second)) == (3, 5) and {*first, *second} == {*cells[task]}
+def test_what_no_model_can_be_made_of_is_a_sentence(tmp_path):
+    with pytest.raises(SystemExit, match="there is no such results folder"):
+        noise.main([str(tmp_path / "absent"), "--name", "one-1"])
+    with pytest.raises(ConfigError, match="needs 3 seeds of a label; the most here is 2"):
+        noise.fit([np.array([1.0, 2.0])], 10.0, 100.0, 0.1)

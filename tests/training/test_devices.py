@@ -13,6 +13,7 @@ from madbench.training import devices
 from madbench.training.devices import (
     available_cores,
     cpu_has_bfloat16_units,
+    cpu_kind,
     peak_flops,
     resolve_device,
     resolve_precision,
@@ -219,3 +220,14 @@ def test_peak_flops_are_known_for_the_names_that_torch_gives_and_never_guessed()
     for name in ("NVIDIA H100", "H200", "Tesla T4", "Intel(R) Xeon(R) Processor", ""):
         assert peak_flops(name, "bfloat16") is None
     assert peak_flops("NVIDIA H100 80GB HBM3", "float32") is None
+
+
+def test_processors_of_one_name_are_of_other_kinds(cpuinfo):
+    text = "vendor_id\t: AuthenticAMD\ncpu family\t: 25\nmodel\t\t: {}\nmodel name\t: AMD EPYC\n"
+    kinds = []
+    for model in (1, 17):
+        cpuinfo(text.format(model))
+        kinds.append(cpu_kind())
+    assert kinds[0].startswith("AuthenticAMD 25/1, ") and kinds[1].startswith("AuthenticAMD 25/17, ")
+    cpuinfo(None)
+    assert cpu_kind() == torch.backends.cpu.get_cpu_capability()
