@@ -26,7 +26,8 @@ baseline and of the others, and all labels together:
 - cells, differences: the share of 95% intervals that hold the truth;
 - compare 1, 7, 32, attribute, findings: the share of tables with a false verdict, of so many rivals;
 - compare: that of tables of twins with a difference from a baseline's twin;
-- marks: that of tables which do not mark a label that is as good as the best;
+- mark: that of tables which do not mark the first of several labels that are the best, which is what marks promise;
+- marks: that of tables which do not mark any label that is as good as the best;
 - ranks: that of tables with an interval that leaves out a place which the label may have;
 - Welch 1: that of comparisons with one rival in which Welch's test of any column has p of 0.05 or less;
 - Student's: the share of Student's intervals of the same cells that hold the truth;
@@ -66,10 +67,11 @@ from madbench.suites import main_suite
 RIVALS = (1, 7, 32)
 ROUNDING = 0.05
 """So far beyond its end an interval still holds a number."""
-COUNTED = ("cells", "differences", *(f"compare {count}" for count in RIVALS), "attribute", "findings", "marks", "ranks")
+COMPARED = tuple(f"compare {count}" for count in RIVALS)
+COUNTED = ("cells", "differences", *COMPARED, "attribute", "findings", "mark", "marks", "ranks")
 WIDTHS = ("width", "agreeing")
 """Columns that are medians, of ratios; the others are shares."""
-OF_DISJOINT = ("cells", "Student's", *WIDTHS, "differences", *(f"compare {count}" for count in RIVALS), "Welch 1")
+OF_DISJOINT = ("cells", "Student's", *WIDTHS, "differences", *COMPARED, "Welch 1")
 """Columns of ``--disjoint``."""
 OF_TWINS = ("compare", "marks", "ranks")
 """Columns of ``--twins``."""
@@ -144,16 +146,18 @@ def read(counted: Counted, scores: pd.DataFrame, labels: Sequence[str], truth: M
     """Adds what the verbs say of a frame of scores of which no difference is true."""
     columns = main_suite().columns(TASKS)
     cells = with_ranks(columns, with_marks(columns, table_cells(scores, columns), labels), labels)
-    lost, is_placed = False, False
+    is_first_lost, lost, is_placed = False, False, False
     for column in columns:
         of_column = [row[column.name] for row in cells.values()]
         marks = [cell.mark for cell in of_column]
         lost |= any(marks) and not all(marks)
+        is_first_lost |= any(marks) and not cells[labels[0]][column.name].mark
         places = [cell.rank for cell in of_column if cell.rank]
         is_placed |= any((place.low, place.high) != (1, len(places)) for place in places)
         for cell in of_column:
             if not math.isnan(cell.interval[0]):
                 counted["cells"].append(_holds(cell.interval, truth[column.name]))
+    counted["mark"].append(is_first_lost)
     counted["marks"].append(lost)
     counted["ranks"].append(is_placed)
     compare(counted, scores, labels)

@@ -25,7 +25,7 @@ def test_tables_of_one_label_have_no_difference_and_tight_cells_hold_their_mean(
     counted = measured.simulate(cells_about(60, 30), 3, 5, NOISES, 1, np.random.default_rng(0))
     assert len(counted["cells"]) == 33 * 7 and np.mean(counted["cells"]) > 0.93
     assert len(counted["differences"]) == 32 * 7 and np.mean(counted["differences"]) > 0.93
-    assert [len(counted[name]) for name in measured.COUNTED[2:]] == [1] * 7
+    assert [len(counted[name]) for name in measured.COUNTED[2:]] == [1] * 8
 
 
 @pytest.mark.slow
@@ -51,9 +51,19 @@ def test_planted_differences_are_counted_as_false_by_every_verb():
     scores.loc[scores.label != "S", "value"] += 15
     counted = measured.nothing_of(measured.COUNTED)
     measured.read(counted, scores, labels, measured.with_average(dict.fromkeys(TASKS, 60.0)))
-    for name in ("compare 1", "compare 7", "compare 32", "attribute", "marks", "ranks"):
+    for name in ("compare 1", "compare 7", "compare 32", "attribute", "mark", "marks", "ranks"):
         assert counted[name] == [True], name
     assert np.mean(counted["cells"]) < 0.1 and np.mean(counted["differences"]) < 0.1
+
+
+@pytest.mark.slow
+def test_marks_are_counted_for_one_row_and_for_any():
+    labels = measured.table_labels()
+    scores = measured.table_of(cells_about(60, 30), labels, [5] * len(labels), NOISES, np.random.default_rng(0))
+    scores.loc[scores.label == "R", "value"] -= 15
+    counted = measured.nothing_of(measured.COUNTED)
+    measured.read(counted, scores, labels, measured.with_average(dict.fromkeys(TASKS, 60.0)))
+    assert labels[0] == "S" and counted["mark"] == [False] and counted["marks"] == [True]
 
 
 def test_a_disjoint_baseline_shares_no_seed_and_is_judged_by_the_seeds_that_it_lacks():
