@@ -12,8 +12,6 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-import numpy as np
-
 from madbench.config import key_of, parse_seeds
 from madbench.errors import ConfigError, StoreError
 from madbench.experiment import Experiment, prepare
@@ -202,6 +200,8 @@ def jobs_of(request: Request) -> list[Job]:
 
 def beside_published(request: Request, results: Results) -> Listing:
     """Our means with intervals and, below each label, the published numbers; columns are the item's, or all."""
+    import numpy as np
+
     from madbench.analysis.cells import Cell, cells_of
     from madbench.analysis.inference import Sample
     from madbench.analysis.marked_text import with_minus
