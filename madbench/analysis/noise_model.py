@@ -16,6 +16,7 @@ two and on the file.
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -57,6 +58,8 @@ class Noise:
     """Seeds beforehand that fell elsewhere."""
     jump: float
     """Root mean square of the way by which they do."""
+    reach: float = math.inf
+    """How far apart the seeds of one label may be; of a model that does not say, any distance."""
     source: str = ""
     """Name and version of the noise model."""
 

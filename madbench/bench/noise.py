@@ -6,8 +6,9 @@ Each column is fitted alone: groups of three and of four seeds of a label (of tw
 drawn at random, have to predict one more seed of it. The prediction is Student's t with the lent variance, and with the
 probability of a surprise a Laplace distribution about the mean of the group; the numbers are those of the largest
 likelihood, times weak priors that keep them from running off where a column says nothing of one. Labels weigh alike
-from ten seeds on. The store's labels are folded into these seven numbers a column; ``--half even`` or ``odd`` uses
-every other label, to test them on the rest.
+from ten seeds on. How far apart the seeds of one label may be (``reach``) follows from the largest distance of two. The
+store's labels are folded into these numbers; ``--half even`` or ``odd`` uses every other label, to test them on the
+rest.
 """
 
 from __future__ import annotations
@@ -40,6 +41,12 @@ JUMP_SHARE = math.sqrt(0.3)
 
 With all of it intervals of a mean cover 97% and more, with this 95 to 96% (labels of the profile ``quick`` that had no
 part in the fit): its tail is that of one seed and not of a mean.
+"""
+REACH = 1.5
+"""Times the largest distance of two seeds of one label, of any label, is the reach of a column.
+
+Seeds of a label with shares p and 1 - p on two levels are three times on one of them with p**3 + (1 - p)**3, so that
+three seeds of most labels do not show how far apart theirs may be.
 """
 FITTED = ("low", "middle", "high", "lent", "surprises", "scale")
 PRIORS = ((1.0, 1.0), (2.7, 1.0), (0.14, 1.0), (2.7, 1.0), (0.14, 1.0), (10.0, 0.7))
@@ -95,6 +102,7 @@ def fit(cells: Sequence[np.ndarray], heuristic: float, ceiling: float, step: flo
     best = minimize(surprise, start, (groups, heuristic, ceiling, step), method="Nelder-Mead", options=options)
     numbers = dict(zip(FITTED, np.exp(best.x).tolist()))
     numbers["jump"] = JUMP_SHARE * math.sqrt(2) * numbers.pop("scale")
+    numbers["reach"] = REACH * max(float(np.ptp(values)) for values in cells)
     return numbers
 
 

@@ -212,6 +212,24 @@ def test_ranks_rule_out_at_the_level_and_equal_means_share_a_place():
     assert (placed["a"].high, placed["b"].low) == (1, 2)
 
 
+@pytest.mark.parametrize("n, texts", [(3, ["3 [2,3]", "2 [1,3]", "1 [1,2]"]), (6, ["3 [3,3]", "2 [2,2]", "1 [1,1]"])])
+def test_pairs_within_the_reach_of_one_label_are_ordered_by_their_counts_too(n, texts):
+    noise = replace(NOISE, surprises=1e-9, lent=100.0, reach=20.0)
+    samples = {mean: of(*[mean] * n, noise=noise) for mean in (30, 50, 70)}
+    assert difference(samples[70], samples[50]).p < 1e-6
+    counts = [[n, 0], [0, n]]  # of two of the three pairs; the third is 40 points apart
+    assert (2 * stats.boschloo_exact(counts).pvalue <= LEVEL) == (n == 6)
+    assert [rank.text for rank in dict(sorted(ranks(samples, True).items())).values()] == texts
+
+
+def test_the_reach_of_an_average_is_that_of_parts_that_fall_elsewhere_each_by_itself():
+    parts = [of(50, 51, noise=replace(NOISE, reach=reach)) for reach in (30.0, 40.0)]
+    assert average(*parts).reach == pytest.approx(25) and NOISE.reach == math.inf
+    assert average(parts[0], of(50, 51)).reach == 15 and of(50, 51).reach == 0
+    with_diverged = of(50, diverged=1, noise=NOISE)
+    assert with_diverged.reach == 0
+
+
 def test_the_best_shares_the_level_with_its_rivals_and_the_columns():
     first, second = of(60, 61, 62, scale=PLAIN), of(57, 58, 59, scale=PLAIN)
     p = difference(first, second).p

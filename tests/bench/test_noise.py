@@ -23,6 +23,7 @@ def test_a_fit_finds_a_larger_spread_and_more_surprises_where_there_are():
     calm, loud, jumping = fitted(0.5), fitted(5.0), fitted(0.5, 0.2)
     assert calm["middle"] < loud["middle"] / 3
     assert calm["surprises"] < jumping["surprises"] and calm["lent"] > 2
+    assert calm["reach"] < 10 and 30 < jumping["reach"] < 40
 
 
 @pytest.mark.slow

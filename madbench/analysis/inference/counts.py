@@ -44,6 +44,19 @@ def sides_p(first: Sample, second: Sample, line: float = 0.0) -> float:
     return _counts_p(better, better > middle, worse, worse > middle, (first.scale.chance, first.scale.best))
 
 
+def reach_p(first: Sample, second: Sample) -> float:
+    """Boschloo's test of the seeds on either side of the middle between two samples that are within one label's reach.
+
+    0 of samples further apart, and of a column of which no noise model knows the reach.
+    """
+    gap = first.mean - second.mean
+    if not abs(gap) <= max(first.reach, second.reach):
+        return 0.0
+    sides = (sample.values > second.mean + gap / 2 for sample in (first, second))
+    upper, other_upper = (int(side.sum()) for side in sides)
+    return exact_p(upper, first.n, other_upper, second.n)
+
+
 def _counts_p(
     better: np.ndarray,
     succeeds: np.ndarray,

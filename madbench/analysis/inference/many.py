@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections import Counter
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
+from madbench.analysis.inference.counts import reach_p
 from madbench.analysis.inference.differences import difference
 from madbench.analysis.inference.distributions import LEVEL
 from madbench.analysis.inference.sample import Sample
@@ -61,12 +63,16 @@ def ranks(samples: Mapping[str, Sample], is_higher_better: bool) -> dict[str, Ra
     its interval is the places that are left (Al Mohamad, Goeman and van Zwet 2022, "Simultaneous confidence intervals
     for ranks", Biometrics 78). Keys that are equally good may have any place among them. Equal means, to the step in
     which the column is counted, share a place.
+
+    Among many labels there is one whose few seeds all landed together, far from its mean, and p-values as small as
+    those of so many pairs are not calibrated for it. So pairs that are no further apart than one label's seeds may be
+    are ordered only if the counts of their seeds show it as well.
     """
     keys = sorted(samples, key=lambda key: samples[key].mean, reverse=is_higher_better)
     pairs = [*itertools.combinations(keys, 2)]
-    gains = [difference(samples[better], samples[worse]) for better, worse in pairs]
+    p_values = [_order_p(samples[better], samples[worse]) for better, worse in pairs]
     above, below = dict.fromkeys(keys, 0), dict.fromkeys(keys, 0)
-    for (better, worse), p in zip(pairs, holm([gain.p for gain in gains])):
+    for (better, worse), p in zip(pairs, holm(p_values)):
         if p <= LEVEL:
             below[better] += 1
             above[worse] += 1
@@ -74,6 +80,12 @@ def ranks(samples: Mapping[str, Sample], is_higher_better: bool) -> dict[str, Ra
     return {
         key: Rank(1 + counts.index(count), 1 + above[key], len(keys) - below[key]) for key, count in zip(keys, counts)
     }
+
+
+def _order_p(first: Sample, second: Sample) -> float:
+    """Of "their means are equal", for many pairs at once; NaN where nothing is tested."""
+    p = difference(first, second).p
+    return p if math.isnan(p) else max(p, reach_p(first, second))
 
 
 def may_be_best(samples: Mapping[str, Sample], is_higher_better: bool, columns: int = 1) -> list[str]:

@@ -148,6 +148,13 @@ class Sample:
             return float(np.mean([part.way for part in self.parts]))
         return self.noise.ceiling - self.noise.heuristic if self.noise else math.nan
 
+    @property
+    def reach(self) -> float:
+        """How far apart the means of two groups of a label's seeds may be, by a noise model; 0 without one."""
+        if self.parts:  # their seeds fall elsewhere each by itself
+            return math.hypot(*(part.reach for part in self.parts)) / len(self.parts)
+        return self.noise.reach if self.has_noise else 0.0
+
     @functools.cached_property
     def has_zero_spread(self) -> bool:
         """Whether all seeds agree to the resolution."""
