@@ -29,6 +29,14 @@ def cochran_cox_interval(estimate: float, sides: Sequence[Side]) -> tuple[float,
     return estimate - half, estimate + half
 
 
+def wide_interval(values: Sequence[float], chance: float = 4.0, best: float = 100.0) -> tuple[float, float]:
+    """Of seeds of one level without a noise model: of a share of seeds with a beta distribution it is half way off."""
+    n, mean = len(values), np.mean(values)
+    jump = max(best - mean, mean - chance) / 2
+    variance, freedom = side([np.var(values, ddof=1) / n, stats.beta(1, n).var() * jump**2], [n - 1, n - 1])
+    return stats.t.interval(0.95, freedom, mean, math.sqrt(variance))
+
+
 def cochran_cox_p(distance: float, sides: Sequence[Side]) -> float:
     """The level at which the interval of Cochran and Cox ends at ``distance``."""
     total = sum(variance for variance, _ in sides)

@@ -33,7 +33,10 @@ if TYPE_CHECKING:
     from madbench.suites.scoring import Outcome
 
 FOLDER = TASKS / "noise"
-WIDE_NOTE = "No noise model is known for these runs: nothing is lent to their seeds."
+WIDE_NOTE = (
+    "No noise model is known for these runs: nothing is lent to their seeds, and the mean of seeds that may solve a"
+    " task has a wide interval."
+)
 
 
 @dataclass(frozen=True)
@@ -76,8 +79,13 @@ class Noise:
 
     def unseen_variance(self, n: int) -> float:
         """What seeds that would fall elsewhere add to the variance of the mean of ``n``."""
-        share = self.surprises / (n + self.surprises)
-        return self.jump**2 * share * (1 - share) / (n + self.surprises + 1)
+        return unseen_variance(n, self.surprises, self.jump)
+
+
+def unseen_variance(n: int, surprises: float, jump: float) -> float:
+    """Of the mean of ``n`` seeds, by a share of seeds elsewhere with the beta distribution (surprises, n)."""
+    share = surprises / (n + surprises)
+    return jump**2 * share * (1 - share) / (n + surprises + 1)
 
 
 def variance_curve(share: float | np.ndarray, low: float, middle: float, high: float) -> float | np.ndarray:

@@ -27,7 +27,7 @@ from madbench.analysis.inference import (
     students_t,
 )
 from madbench.analysis.power import power_at, seeds_needed
-from references import cochran_cox_interval, cochran_cox_p, mean_side, side
+from references import cochran_cox_interval, cochran_cox_p, mean_side, side, wide_interval
 
 ACCURACY = Scale(chance=4.0, solved=90.4, ceiling=100.0, limits=(0.0, 100.0), resolution=0.1)
 LOSS = Scale(chance=5.0, limits=(0.0, math.inf), resolution=0.001)
@@ -62,10 +62,19 @@ def gaussian(seed: int, mean: float, n: int, spread: float = 3.0) -> Sample:
 
 
 @pytest.mark.parametrize("n", [5, 8, 20])
-def test_the_interval_of_a_level_sample_is_students(n):
+def test_the_interval_of_a_level_sample_holds_some_seeds_elsewhere(n):
     values = gaussian(n, 50, n).values
-    expected = stats.t.interval(0.95, n - 1, values.mean(), stats.sem(values))
-    assert accuracies(*values).interval == pytest.approx(expected)
+    assert accuracies(*values).interval == pytest.approx(wide_interval(values))
+    students = stats.t.interval(0.95, n - 1, values.mean(), stats.sem(values))
+    unsolvable = Sample(values, Scale(4.0, NAN, 100.0, (0.0, 100.0), 0.1))
+    assert unsolvable.interval == pytest.approx(students)
+
+
+@pytest.mark.parametrize("n", [5, 10])
+def test_seeds_that_agree_leave_a_fifth_free_to_be_elsewhere(n):
+    """A fifth at 65 and the rest at 33: all seeds are at 33 with a probability of 0.33 or 0.11."""
+    low, high = accuracies(*np.random.default_rng(n).normal(33, 0.5, n)).interval
+    assert 0.8**n > LEVEL and low < 33 + 32 / 5 < high
 
 
 def test_losses_cannot_be_solved_so_two_seeds_have_an_interval():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -77,8 +78,9 @@ def test_of_a_loss_the_lowest_is_first():
 
 
 def test_equal_means_share_a_place_and_what_is_not_tested_may_have_any():
-    solved = {name: Sample(np.full(3, 100.0), SCALE, noise=NOISE) for name in "ab"}
-    found = ranks(solved | {"c": Sample(np.full(3, 20.0), SCALE, noise=NOISE)}, is_higher_better=True)
+    noise = replace(NOISE, reach=50.0)
+    solved = {name: Sample(np.full(3, 100.0), SCALE, noise=noise) for name in "ab"}
+    found = ranks(solved | {"c": Sample(np.full(3, 20.0), SCALE, noise=noise)}, is_higher_better=True)
     assert [found[name].text for name in "abc"] == ["1 [1,2]", "1 [1,2]", "3 [3,3]"]
 
 

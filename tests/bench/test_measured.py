@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -87,7 +89,8 @@ def test_of_disjoint_tables_every_column_is_counted_and_differences_are_rarely_f
 
 def test_widths_are_held_against_students():
     rng = np.random.default_rng(0)
-    scores, truth = measured.disjoint_table_of(cells_about(60, 9), ["S", "R"], 5, 4, {}, rng)
+    nothing_lent = {task: replace(noise, lent=0.0, surprises=1e-12, jump=0.0) for task, noise in NOISES.items()}
+    scores, truth = measured.disjoint_table_of(cells_about(60, 9), ["S", "R"], 5, 4, nothing_lent, rng)
     samples = {name: of_name["S"] for name, of_name in measured.samples_of(scores).items()}
     counted = measured.nothing_of(measured.OF_DISJOINT)
     measured.read_cells(counted, {TASKS[0]: samples[TASKS[0]]}, truth)

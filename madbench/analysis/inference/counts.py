@@ -6,7 +6,7 @@ import numpy as np
 from scipy.special import betainc
 
 from madbench.analysis.inference.distributions import exact_p
-from madbench.analysis.inference.sample import BIMODAL_SHARE, Sample
+from madbench.analysis.inference.sample import APART_SHARE, Sample
 
 
 def outcomes_p(first: Sample, second: Sample, estimate: float) -> float:
@@ -37,7 +37,7 @@ def sides_p(first: Sample, second: Sample, line: float = 0.0) -> float:
     """
     gap = first.mean - line - second.mean
     are_outcomes = all(sample.has_outcomes and not sample.has_noise for sample in (first, second))
-    if not are_outcomes or not abs(gap) > BIMODAL_SHARE * first.scale.width:
+    if not are_outcomes or not abs(gap) > APART_SHARE * first.scale.width:
         return 0.0
     better, worse = (first.values - line, second.values)[:: 1 if gap > 0 else -1]
     middle = second.mean + gap / 2

@@ -10,7 +10,7 @@ import numpy as np
 
 from madbench.analysis.inference.counts import outcomes_p, sides_p
 from madbench.analysis.inference.distributions import LEVEL, ErrorOfSum
-from madbench.analysis.inference.sample import BIMODAL_SHARE, LEAST_FOR_LEVEL, LEAST_SEEDS, Sample
+from madbench.analysis.inference.sample import APART_SHARE, LEAST_FOR_LEVEL, LEAST_SEEDS, Sample
 
 NEITHER_LEARNED, BOTH_SOLVE = "neither learned it", "both solve it"
 """Reasons why labels with enough seeds are not tested."""
@@ -113,7 +113,7 @@ def _stand_apart(terms: Sequence[tuple[float, Sample]]) -> list[bool]:
     if not all(means.values()):
         return [False] * len(terms)
     others = [float(np.mean(means[-1 if weight > 0 else 1])) for weight, _ in terms]
-    return [abs(x.mean - other) > BIMODAL_SHARE * x.scale.width for (_, x), other in zip(terms, others)]
+    return [abs(x.mean - other) > APART_SHARE * x.scale.width for (_, x), other in zip(terms, others)]
 
 
 def _why_untested(samples: Sequence[Sample], tests_solved: bool) -> str:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from madbench.analysis.inference.distributions import binomial_interval, joined_error, students_t
-from madbench.analysis.noise_model import Noise
+from madbench.analysis.noise_model import Noise, unseen_variance
 
 LEAST_SEEDS = 3
 """Of each label, for a test or a mark."""
@@ -18,8 +18,15 @@ LEAST_FOR_LEVEL = 5
 """Seeds that have to agree to show that fewer than half of all seeds differ from them: 0.5**5 < LEVEL."""
 UNLEARNED_SHARE = 0.05
 """A mean within this share of the way from the heuristic, or else chance, to the ceiling has not learned the task."""
+WIDE_SURPRISES, WIDE_JUMP = 1.0, 0.5
+"""Of a column without a noise model: seeds beforehand that fell elsewhere, and by which share of the way to an end.
+
+As noise models count them, where columns have 0.05 to 0.34 (one has 1.3) and jumps of up to a quarter of the way.
+"""
 BIMODAL_SHARE = 0.2
 """Seeds within this share of the way from chance to the ceiling are one level, on whichever side of the threshold."""
+APART_SHARE = 0.19
+"""Samples whose means are further apart may be on two levels; less than a level, as a distance has an error."""
 
 
 @dataclass(frozen=True)
@@ -189,6 +196,10 @@ class Sample:
     @functools.cached_property
     def _students_half(self) -> float:
         error, freedom = self.error()
+        if self.has_outcomes and self.is_level and not self.has_noise:  # other seeds may fall elsewhere
+            jump = WIDE_JUMP * max(abs(self.scale.best - self.mean), abs(self.mean - self.scale.chance))
+            unseen = math.sqrt(unseen_variance(self.n, WIDE_SURPRISES, jump))
+            error, freedom = joined_error([error, unseen], [freedom, self.n - 1])
         return students_t(freedom) * error
 
     @functools.cached_property
