@@ -16,9 +16,9 @@ from madbench.suites.mad.suite import MAD_TASKS
 from references import cochran_cox_interval, mean_side, side
 from score_frames import lost, scored
 
-SQUARE = {"S": (10.0, 10.2, 10.4), "S-c": (30.1, 30.2, 30.3), "S-p": (14.0, 14.1, 14.2), "S-pc": (19.0, 19.2, 19.1)}
-SIX = SQUARE | {"R": (10.0, 10.1, 10.3), "R-c": (30.1, 30.3, 30.2)}
-"""Convolution adds 20.0 to S, 20.1 to R and 5.0 to S-p."""
+SQUARE = {"S": (10.0, 10.2, 10.4), "S-c": (29.1, 29.2, 29.3), "S-p": (14.0, 14.1, 14.2), "S-pc": (19.0, 19.2, 19.1)}
+SIX = SQUARE | {"R": (10.0, 10.1, 10.3), "R-c": (29.1, 29.3, 29.2)}
+"""Convolution adds 19.0 to S, 19.1 to R and 5.0 to S-p."""
 PLANTED = {"base": {"G": 4.0}, "conv": {True: 15.0}, "rank": {"v": -5.0}, "mix1": {True: 6.0}, "mix2": {True: 8.0}}
 """Points that a letter adds; RoPE, gates, layout and R against S are nulls."""
 
@@ -139,10 +139,10 @@ def test_a_contrast_is_a_row_with_its_interval_pairs_and_seeds():
     assert table.text_rows()[0] == ["Factor", "Compr.", "Pairs", "n"]
     assert list(rows)[:3] == ["base: R vs. S", "rope: p vs. none", "conv: c vs. none"]
     conv = next(one for one in table.rows if one.contrasts[0].factor == "conv")
-    assert conv.estimate.estimate == pytest.approx((20.0 + 5.0 + 20.0667) / 3, abs=1e-4) and conv.is_significant
+    assert conv.estimate.estimate == pytest.approx((19.0 + 5.0 + 19.0667) / 3, abs=1e-4) and conv.is_significant
     half = conv.estimate.high - conv.estimate.estimate
-    assert rows["conv: c vs. none"] == [f"+15.0 ±{half:.1f}*", "3", "3"]
-    assert rows["p x c"][0].startswith("−15.0 ±") and rows["p x c"][0].endswith("*")
+    assert rows["conv: c vs. none"] == [f"+14.4 ±{half:.1f}*", "3", "3"]
+    assert rows["p x c"][0].startswith("−14.0 ±") and rows["p x c"][0].endswith("*")
     assert not rows["base: R vs. S"][0].endswith("*")
 
 
