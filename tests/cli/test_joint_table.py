@@ -61,7 +61,7 @@ def test_both_suites_are_side_by_side_each_with_its_own_marks_budget_and_n(fill_
     assert " ".join(lines[0]) == "Label Compr. Budget n L5 to 1.4 to 1.3 to 1.2 to 1.1 LM budget LM n"
     assert lines[2] == "S 50.1 ±3.1* 0.990 15 2.010 ±0.025 0.990 3".split()
     assert lines[3] == ["published", "35.2", "3.949"]
-    assert lines[4] == "R-c 30.1 ±0.1 0.990 15 1.010 ±0.025* 10 10 10 10 0.990 3".split()
+    assert lines[4] == "R-c 30.1 ±4.4 0.990 15 1.010 ±0.025* 10 10 10 10 0.990 3".split()
     assert lines[6] == "G 90.0† 0.990 1".split() and lines[7] == "G-cg-q-12o - 3.000† 0.990 1".split()
     caption = " ".join(output.split())
     for words in (
