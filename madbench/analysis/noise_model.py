@@ -11,6 +11,8 @@ two and on the file.
   differ in that it raises a small spread and never lowers a large one, as the spreads of labels differ by orders.
 - Surprise: some labels have seeds that now and then fall elsewhere. After n seeds the next one does with probability
   ``surprises / (n + surprises)``, and by ``jump`` (Polya's urn; the share of such seeds has a U-shaped prior).
+- Reach: how far apart seeds of one label may be. Of the many pairs that ranks order, those within it are ordered only
+  if the counts of their seeds say so too.
 """
 
 from __future__ import annotations
