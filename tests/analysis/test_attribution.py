@@ -19,7 +19,7 @@ from score_frames import lost, scored
 SQUARE = {"S": (10.0, 10.2, 10.4), "S-c": (29.1, 29.2, 29.3), "S-p": (14.0, 14.1, 14.2), "S-pc": (19.0, 19.2, 19.1)}
 SIX = SQUARE | {"R": (10.0, 10.1, 10.3), "R-c": (29.1, 29.3, 29.2)}
 """Convolution adds 19.0 to S, 19.1 to R and 5.0 to S-p."""
-PLANTED = {"base": {"G": 4.0}, "conv": {True: 15.0}, "rank": {"v": -5.0}, "mix1": {True: 6.0}, "mix2": {True: 8.0}}
+PLANTED = {"base": {"G": 4.0}, "conv": {True: 16.0}, "rank": {"v": -5.0}, "mix1": {True: 6.0}, "mix2": {True: 8.0}}
 """Points that a letter adds; RoPE, gates, layout and R against S are nulls."""
 
 
@@ -126,7 +126,7 @@ def test_planted_effects_are_covered_and_nulls_are_seldom_significant():
                 found_conv.append(effect.is_significant)
         nulls = [one for one in effects if all(planted(a) == planted(b) for a, b in one.cases)]
         false.append(any(one.is_significant for one in nulls))
-    assert np.mean(covered) >= 0.93 and np.mean(found_conv) > 0.8
+    assert np.mean(covered) >= 0.93 and np.mean(found_conv) > 0.9
     assert sum(false) <= stats.binom.ppf(0.999, 25, 0.05)
 
 

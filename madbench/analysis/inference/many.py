@@ -64,7 +64,7 @@ def ranks(samples: Mapping[str, Sample], is_higher_better: bool) -> dict[str, Ra
     for ranks", Biometrics 78). Keys that are equally good may have any place among them. Equal means, to the step in
     which the column is counted, share a place.
 
-    Among many labels there is one whose few seeds all landed together, far from its mean, and p-values as small as
+    Among many labels there may be one whose few seeds all landed together, far from its mean, and p-values as small as
     those of so many pairs are not calibrated for it. So pairs that are no further apart than one label's seeds may be
     are ordered only if the counts of their seeds show it as well.
     """

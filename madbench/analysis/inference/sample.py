@@ -21,7 +21,7 @@ UNLEARNED_SHARE = 0.05
 WIDE_SURPRISES, WIDE_JUMP = 1.0, 0.5
 """Of a column without a noise model: seeds beforehand that fell elsewhere, and by which share of the way to an end.
 
-As noise models count them, where columns have 0.05 to 0.34 (one has 1.3) and jumps of up to a quarter of the way.
+As noise models count them, where columns have 0.05 to 0.34 (one has 1.3) and jumps of up to 0.27 of the way.
 """
 BIMODAL_SHARE = 0.2
 """Seeds within this share of the way from chance to the ceiling are one level, on whichever side of the threshold."""
