@@ -1,7 +1,7 @@
 """Counts how often the verbs are wrong about real seeds, of which any two groups of one label are equally good.
 
     python -m madbench.bench.measured STORE ... [--noise FILE] [--seeds 3 5] [--rival-seeds 10] [--stores 20]
-        [--disjoint]
+        [--disjoint] [--column loss_l5]
 
 A table has the labels of the paper's Table 1, but the seeds of every one are drawn from those of one measured label, so
 that every difference that a verb reports is false. Measured are the labels with enough seeds of every task
@@ -15,6 +15,9 @@ mean is known exactly, and all verbs are counted; of further seeds than are stor
 of the seeds that it did not draw. That mean has an error of its own, for which nothing is allowed, so the shares of
 cells are on the low side. Rivals beyond the first share seeds with one another, and so are wrong together more often
 than those of a user's table.
+
+``--column`` counts one column alone in place of MAD's tasks and their average, as of language models the mean of the
+last five training losses.
 
 ``--twins`` makes tables of all measured labels, each several times, as often as the stored seeds give disjoint groups.
 Groups of one label are equally good; labels differ, and are ordered by the means of all their seeds. So marks and
@@ -57,16 +60,14 @@ from madbench.analysis.comparison import comparison_table
 from madbench.analysis.findings import findings
 from madbench.analysis.inference import LEVEL, Sample
 from madbench.analysis.noise_model import Noise, NoiseModel, by_protocol, noise_models
+from madbench.analysis.quantities import column, suite_of_column
 from madbench.analysis.samples import samples_of
-from madbench.bench.inference import AVERAGE, TASKS, frame_of
+from madbench.bench.inference import AVERAGE, LOSS, TASKS, frame_of
 from madbench.bench.noise import cells_of, measured
 from madbench.errors import ConfigError, MadbenchError, did_you_mean
 from madbench.labels import expand
-from madbench.suites import main_suite
 
 RIVALS = (1, 7, 32)
-ROUNDING = 0.05
-"""So far beyond its end an interval still holds a number."""
 COMPARED = tuple(f"compare {count}" for count in RIVALS)
 COUNTED = ("cells", "differences", *COMPARED, "attribute", "findings", "mark", "marks", "ranks")
 WIDTHS = ("width", "agreeing")
@@ -77,7 +78,7 @@ OF_TWINS = ("compare", "marks", "ranks")
 """Columns of ``--twins``."""
 
 Cells = Mapping[str, np.ndarray]
-"""By task, the values of all seeds of one label."""
+"""By task or other column, the values of all seeds of one label."""
 Counted = dict[str, list[float]]
 """By column, what each interval, table or cell gave: 1 or 0, or a ratio."""
 
@@ -133,8 +134,8 @@ def scores_of(draws: Mapping[tuple[str, str], np.ndarray], noises: Mapping[str, 
 
 
 def with_average(truth: Mapping[str, float]) -> dict[str, float]:
-    """The means of the tasks, and that of these."""
-    return {**truth, AVERAGE: float(np.mean([truth[task] for task in TASKS]))}
+    """The means of the tasks, and that of these; of another column its mean alone."""
+    return {**truth, AVERAGE: float(np.mean([truth[task] for task in TASKS]))} if {*TASKS} <= {*truth} else {**truth}
 
 
 def nothing_of(names: Sequence[str]) -> Counted:
@@ -144,19 +145,19 @@ def nothing_of(names: Sequence[str]) -> Counted:
 
 def read(counted: Counted, scores: pd.DataFrame, labels: Sequence[str], truth: Mapping[str, float]) -> None:
     """Adds what the verbs say of a frame of scores of which no difference is true."""
-    columns = main_suite().columns(TASKS)
+    columns = [column(name) for name in truth]
     cells = with_ranks(columns, with_marks(columns, table_cells(scores, columns), labels), labels)
     is_first_lost, lost, is_placed = False, False, False
-    for column in columns:
-        of_column = [row[column.name] for row in cells.values()]
+    for name in truth:
+        of_column = [row[name] for row in cells.values()]
         marks = [cell.mark for cell in of_column]
         lost |= any(marks) and not all(marks)
-        is_first_lost |= any(marks) and not cells[labels[0]][column.name].mark
+        is_first_lost |= any(marks) and not cells[labels[0]][name].mark
         places = [cell.rank for cell in of_column if cell.rank]
         is_placed |= any((place.low, place.high) != (1, len(places)) for place in places)
         for cell in of_column:
             if not math.isnan(cell.interval[0]):
-                counted["cells"].append(_holds(cell.interval, truth[column.name]))
+                counted["cells"].append(_holds(cell.interval, truth[name], name))
     counted["mark"].append(is_first_lost)
     counted["marks"].append(lost)
     counted["ranks"].append(is_placed)
@@ -174,7 +175,7 @@ def compare(counted: Counted, scores: pd.DataFrame, labels: Sequence[str]) -> No
         counted[f"compare {count}"].append(any(row.verdict in ("higher", "lower") for row in rows))
     for row in rows:
         if not math.isnan(row.difference.low):
-            counted["differences"].append(_holds((row.difference.low, row.difference.high), 0))
+            counted["differences"].append(_holds((row.difference.low, row.difference.high), 0, row.quantity))
 
 
 def read_cells(counted: Counted, samples: Mapping[str, Sample], truth: Mapping[str, float]) -> None:
@@ -183,8 +184,8 @@ def read_cells(counted: Counted, samples: Mapping[str, Sample], truth: Mapping[s
         if math.isnan(sample.half_width):
             continue
         half = float(stats.t.ppf(1 - LEVEL / 2, sample.n - 1)) * sample.deviation / math.sqrt(sample.n)
-        counted["cells"].append(_holds(sample.interval, truth[name]))
-        counted["Student's"].append(_holds((sample.mean - half, sample.mean + half), truth[name]))
+        counted["cells"].append(_holds(sample.interval, truth[name], name))
+        counted["Student's"].append(_holds((sample.mean - half, sample.mean + half), truth[name], name))
         ratio = sample.half_width / half if half else math.inf
         counted["width"].append(ratio)
         if sample.parts and all(part.solved in (0, part.n) for part in sample.parts):
@@ -239,15 +240,19 @@ def twins(
     The first group of a label has ``seeds``, the others ``rival_seeds``. ``compare`` takes the first group of each
     label in turn as the baseline of all other rows, and is wrong where it says that a twin differs.
     """
-    counted, columns = nothing_of(OF_TWINS), main_suite().columns(TASKS)
+    counted = nothing_of(OF_TWINS)
     fewest = min(len(values) for of_label in cells.values() for values in of_label.values())
     count = 1 + (fewest - seeds) // rival_seeds
     ends = [seeds + i * rival_seeds for i in range(count)]
     rows = {label: [f"{label} ({i + 1})" for i in range(count)] for label in cells}
     every = [row for of_label in rows.values() for row in of_label]
     truth = {
-        label: with_average({task: float(of_label[task].mean()) for task in TASKS}) for label, of_label in cells.items()
+        label: with_average({task: float(values.mean()) for task, values in of_label.items()})
+        for label, of_label in cells.items()
     }
+    names = list(next(iter(truth.values())))
+    columns = [column(name) for name in names]
+    sign = {own.name: -1 if own.better == "lower" else 1 for own in columns}
     for _ in range(stores):
         draws: dict[tuple[str, str], np.ndarray] = {}
         for label, of_label in cells.items():
@@ -257,11 +262,11 @@ def twins(
         scores = scores_of(draws, noises)
         table = with_ranks(columns, with_marks(columns, table_cells(scores, columns), every), every)
         lost, is_misplaced = False, False
-        for name in (column.name for column in columns):
+        for name in names:
             is_marked = any(row[name].mark for row in table.values())
             for label in cells:
-                better = count * sum(of_other[name] > truth[label][name] for of_other in truth.values())
-                as_good = count * sum(of_other[name] >= truth[label][name] for of_other in truth.values())
+                gains = [sign[name] * (of_other[name] - truth[label][name]) for of_other in truth.values()]
+                better, as_good = count * sum(gain > 0 for gain in gains), count * sum(gain >= 0 for gain in gains)
                 own = [table[row][name] for row in rows[label]]
                 lost |= is_marked and not better and not all(cell.mark for cell in own)
                 places = [cell.rank for cell in own if cell.rank]
@@ -275,21 +280,31 @@ def twins(
     return counted
 
 
-def _holds(interval: tuple[float, float], value: float) -> bool:
-    return interval[0] - ROUNDING <= value <= interval[1] + ROUNDING
+def _holds(interval: tuple[float, float], value: float, name: str) -> bool:
+    """Whether an interval holds a value to the digits that a table shows of the column ``name``."""
+    rounding = 0.5 * 10.0 ** -column(name).digits
+    return interval[0] - rounding <= value <= interval[1] + rounding
 
 
 def measured_labels(
-    stores: Sequence[Path], profile: str, least: int, labels: Sequence[str] = (), noise: Path | None = None
+    stores: Sequence[Path],
+    profile: str | None,
+    least: int,
+    labels: Sequence[str] = (),
+    noise: Path | None = None,
+    columns: Sequence[str] = TASKS,
 ) -> tuple[dict[str, Cells], dict[str, Noise]]:
-    """By label the seeds of its tasks, of labels that have ``least`` of each; by task what is known of their noise.
+    """By label the seeds of its columns, of labels that have ``least`` of each; by task what is known of their noise.
 
-    Raises ``ConfigError`` where no label has so many, or one of ``labels`` has not.
+    Columns are of one suite. Raises ``ConfigError`` where no label has so many seeds, or one of ``labels`` has not,
+    and of an unknown column.
     """
-    scores, protocols = measured(stores, profile)
+    if not (suite := suite_of_column(columns[0])):
+        raise ConfigError(f"unknown column {columns[0]!r}{did_you_mean(columns[0], [*TASKS, LOSS])}")
+    scores, protocols = measured(stores, profile, suite)
     of_protocol = by_protocol([NoiseModel.load(noise)] if noise else noise_models())
     noises = {task: of_protocol[own] for task, (own, _) in protocols.items() if own in of_protocol}
-    by_task = {task: cells_of(scores, task) for task in TASKS}
+    by_task = {task: cells_of(scores, task) for task in columns}
     seeds = {
         label: min(len(of_task.get(label, ())) for of_task in by_task.values())
         for label in sorted(set().union(*by_task.values()))
@@ -305,7 +320,7 @@ def measured_labels(
             f"no label has {least} seeds of every task; the most is {most}: name more stores, or fewer seeds"
         )
     chosen = [label for label in labels or seeds if seeds[label] >= least]
-    return {label: {task: by_task[task][label] for task in TASKS} for label in chosen}, noises
+    return {label: {task: by_task[task][label] for task in columns} for label in chosen}, noises
 
 
 def row_text(label: str, seeds: int, rival_seeds: int, counted: Counted, splits: int | None = None) -> str:
@@ -320,7 +335,7 @@ def row_text(label: str, seeds: int, rival_seeds: int, counted: Counted, splits:
 def add_options(parser: argparse.ArgumentParser, seeds: Sequence[int], stores: int) -> None:
     """The options that name measured seeds and how many to draw."""
     parser.add_argument("store", nargs="+", type=Path, help="results folders")
-    parser.add_argument("--profile", default=main_suite().default, help="that the runs follow")
+    parser.add_argument("--profile", help="that the runs follow; by default the usual one of the suite")
     parser.add_argument("--noise", type=Path, help="a noise model's file")
     parser.add_argument("--labels", nargs="+", default=(), help="measured labels; by default all with enough seeds")
     parser.add_argument("--least", type=int, default=10, help="seeds of every task of a measured label")
@@ -343,6 +358,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     add_options(parser, (3, 5), 20)
     parser.add_argument("--rival-seeds", type=int, nargs="*", default=[], help="of all but the first, besides")
+    parser.add_argument("--column", help="counted alone, in place of MAD's tasks and their average")
     kinds = parser.add_mutually_exclusive_group()
     kinds.add_argument("--disjoint", action="store_true", help="draw a baseline that shares no seed with a rival")
     kinds.add_argument(
@@ -353,7 +369,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     is_split = options.disjoint or options.twins
     least = max(options.least, *(n + m for n, m in pairs if is_split), 0)
     try:
-        chosen, noises = measured_labels(options.store, options.profile, least, options.labels, options.noise)
+        columns = (options.column,) if options.column else TASKS
+        chosen, noises = measured_labels(options.store, options.profile, least, options.labels, options.noise, columns)
     except MadbenchError as error:
         sys.exit(str(error))
     names, count = (OF_DISJOINT, split) if options.disjoint else (COUNTED, simulate)

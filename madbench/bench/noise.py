@@ -27,7 +27,7 @@ from scipy.special import gammaln
 from madbench.analysis.noise_model import Noise, protocol_of, variance_curve
 from madbench.analysis.stored import Selection
 from madbench.errors import ConfigError, MadbenchError
-from madbench.suites import main_suite
+from madbench.suites import Suite, main_suite
 from madbench.suites.scoring import scoring_of
 
 GROUPS = (3, 4)
@@ -106,11 +106,18 @@ def fit(cells: Sequence[np.ndarray], heuristic: float, ceiling: float, step: flo
     return numbers
 
 
-def measured(stores: Sequence[Path], profile: str) -> tuple[pd.DataFrame, dict[str, tuple[str, float]]]:
-    """The scores of all stores, each label's seed once, and of each task the protocol and the heuristic in percent."""
-    suite, frames, protocols = main_suite(), [], {}
+def measured(
+    stores: Sequence[Path], profile: str | None, suite: Suite | None = None
+) -> tuple[pd.DataFrame, dict[str, tuple[str, float]]]:
+    """The scores of all stores, each label's seed once, and of each task the protocol and the heuristic in percent.
+
+    Of a ``suite``, the main one by default, and the usual profile of it where ``profile`` is None.
+    """
+    suite = suite or main_suite()
+    frames: list[pd.DataFrame] = []
+    protocols: dict[str, tuple[str, float]] = {}
     for store in stores:
-        results = Selection(profile=profile, results=store).select()
+        results = Selection(tasks=suite.usual_tasks(), profile=profile or suite.default, results=store).select()
         frames.append(results.scores)
         for job in (run.job for run in results.runs(suite)):
             if job.task not in protocols:

@@ -10,7 +10,7 @@ import pytest
 from scipy import stats
 
 from madbench.bench import measured, power
-from madbench.bench.inference import TASKS
+from madbench.bench.inference import LOSS, TASKS
 from madbench.errors import ConfigError
 from quick_noise import QUICK_NOISE
 
@@ -126,6 +126,23 @@ def test_twins_that_differ_are_counted_as_false(monkeypatch):
     assert counted == {"compare": [True, True], "marks": [True], "ranks": [True]}
 
 
+@pytest.mark.slow
+def test_losses_of_language_models_are_counted_alone_and_lower_ones_are_better():
+    rng = np.random.default_rng(0)
+    cells = {label: {LOSS: rng.normal(mean, 0.02, 12)} for label, mean in (("S", 2.4), ("R", 2.0))}
+    counted = measured.split(cells["S"], 3, 4, {}, 1, rng)
+    assert [len(counted[name]) for name in ("cells", "Student's", "differences")] == [1, 1, 32]
+    counted = measured.twins(cells, 4, 4, {}, 2, rng)
+    assert counted == {"compare": [False] * 4, "marks": [False] * 2, "ranks": [False] * 2}
+    counted = measured.simulate(cells["R"], 3, 3, {}, 1, rng)
+    assert len(counted["cells"]) == 33 and np.mean(counted["cells"]) > 0.9
+
+
+def test_an_interval_holds_a_value_to_the_digits_of_its_column():
+    assert measured._holds((50.0, 60.0), 60.04, TASKS[0]) and not measured._holds((50.0, 60.0), 60.06, TASKS[0])
+    assert measured._holds((2.1, 2.2), 2.2004, LOSS) and not measured._holds((2.1, 2.2), 2.2006, LOSS)
+
+
 def test_welchs_test_is_scipys_and_says_something_of_seeds_without_scatter():
     first, second = np.array([1.0, 2.0, 4.0]), np.array([3.0, 5.0, 5.5])
     assert measured.welch_p(first, second) == stats.ttest_ind(first, second, equal_var=False).pvalue
@@ -164,6 +181,8 @@ def test_no_label_with_enough_seeds_is_a_sentence(monkeypatch, tmp_path):
     with pytest.raises(ConfigError, match="label 'X': not stored"):
         measured.measured_labels([], "evening", 3, ["X"])
     assert measured.measured_labels([], "evening", 3)[0].keys() == {"S", "R"}
+    with pytest.raises(ConfigError, match="unknown column 'loss_l6'; did you mean 'loss_l5'"):
+        measured.measured_labels([], "tiny", 3, columns=["loss_l6"])
 
 
 @pytest.mark.parametrize("main", [measured.main, power.main])
