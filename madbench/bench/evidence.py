@@ -3,7 +3,8 @@
     python -m madbench.bench.evidence [results/measured/README.md] [--only NAME ...] [--check]
 
 What stands between ``<!-- NAME -->`` and ``<!-- end NAME -->`` of the page is made, the rest is written by hand. NAME
-is a key of :data:`BLOCKS`, or ``tasks`` and the name of a registered claim. An archive that is named after a profile
+is a key of :data:`BLOCKS`, or ``tasks`` and the name of a registered claim, or ``verdicts`` and the name of an archive
+of the same profile. An archive that is named after a profile
 has its runs; the registration and the forecasts are those of the profile that the suite takes by default. ``--check``
 writes nothing, and exits with 1 where the page is not what would be written. All blocks take some minutes, most of them
 the simulated seeds of ``claims``.
@@ -24,7 +25,7 @@ from pathlib import Path
 from madbench.analysis.agreement import Agreement
 from madbench.analysis.audit import ColumnAudit, agreement_text, audit, outcome_column
 from madbench.analysis.claims import published_gain
-from madbench.analysis.findings import Finding, test_claim
+from madbench.analysis.findings import Finding, findings, test_claim
 from madbench.analysis.findings_table import findings_table
 from madbench.analysis.inference import LEVEL, Sample, combination
 from madbench.analysis.power import ENOUGH_POWER, MOST_SEEDS, deciding_seeds
@@ -203,6 +204,16 @@ def verdicts(evidence: Evidence) -> str:
     return table.to_markdown().strip()
 
 
+def further_verdicts(evidence: Evidence, name: str) -> str:
+    """The findings on the runs of an archive, of the claims whose labels it has; nothing of it was registered."""
+    if name not in evidence.stores:
+        raise MadbenchError(f"block 'verdicts {name}': expected one of {', '.join(evidence.stores)}")
+    chosen = {"profile": evidence.profile, "tasks": main_suite().usual_tasks()}
+    results = Selection(**chosen, results=evidence.stores[name].root).select()
+    rows = [row for row in findings(results.scores) if not row.missing]
+    return findings_table(rows).of_origin(results.origin()).to_markdown().strip()
+
+
 def claims(evidence: Evidence) -> str:
     """Every registered claim: whether it holds at this size, does not, or cannot be told, and why."""
     states = [STATES.get(row.verdict, OPEN) for row in evidence.rows]
@@ -288,15 +299,19 @@ BLOCKS: dict[str, Callable[[Evidence], str]] = {
     made.__name__: made for made in (archives, correlations, pilots, aims, labels, forecasts, verdicts, claims)
 }
 """What makes a block, by its name."""
+PARTS: dict[str, Callable[[Evidence, str], str]] = {"tasks": tasks, "verdicts": further_verdicts}
+"""What makes a block of one claim or archive, by the word before its name."""
 
 
 def block(name: str, evidence: Evidence) -> str:
     """The text of the block of a name; ``MadbenchError`` for an unknown one."""
-    word, _, claim = name.partition(" ")
-    if word == "tasks" and claim:
-        return tasks(evidence, claim)
+    word, _, part = name.partition(" ")
+    if part and word in PARTS:
+        return PARTS[word](evidence, part)
     if name not in BLOCKS:
-        raise MadbenchError(f"block {name!r}: expected one of {', '.join(BLOCKS)}, or tasks and a claim")
+        raise MadbenchError(
+            f"block {name!r}: expected one of {', '.join(BLOCKS)}, tasks and a claim, or verdicts and an archive"
+        )
     return BLOCKS[name](evidence)
 
 

@@ -50,6 +50,14 @@ def test_an_unknown_block_names_those_there_are(tmp_path, name):
         evidence.renewed(f"<!-- {name} -->\n<!-- end {name} -->\n", evidence.Evidence(tmp_path, tmp_path))
 
 
+def test_verdicts_of_an_archive_that_is_not_there_name_those_that_are(tmp_path):
+    page = "<!-- verdicts other -->\n<!-- end verdicts other -->\n"
+    folder = evidence.Evidence(tmp_path, tmp_path)
+    folder.stores = {"evening": None, "noise": None}
+    with pytest.raises(MadbenchError, match="block 'verdicts other': expected one of evening, noise"):
+        evidence.renewed(page, folder)
+
+
 def finding_of(gain: float, spread: float, name: str = "mixing"):
     """The finding of a claim on the average whose two pairs have this gain, and the samples."""
     (claim,) = (claim for claim in load_claims("hypermlp") if claim.name == name)
