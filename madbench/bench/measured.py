@@ -32,7 +32,8 @@ baseline and of the others, and all labels together:
 - mark: that of tables which do not mark the first of several labels that are the best, which is what marks promise;
 - marks: that of tables which do not mark any label that is as good as the best;
 - ranks: that of tables with an interval that leaves out a place which the label may have;
-- Welch 1: that of comparisons with one rival in which Welch's test of any column has p of 0.05 or less;
+- Welch 1, Holm 1: that of comparisons with one rival in which Welch's test of any column has p of 0.05 or less, alone
+  and after Holm's method over the columns;
 - Student's: the share of Student's intervals of the same cells that hold the truth;
 - width, agreeing: how many times as wide as Student's our intervals are, the median of all cells, and of averages
   whose tasks are solved by all their seeds or by none;
@@ -58,7 +59,7 @@ from madbench.analysis.cells import cells_of as table_cells
 from madbench.analysis.cells import with_marks, with_ranks
 from madbench.analysis.comparison import comparison_table
 from madbench.analysis.findings import findings
-from madbench.analysis.inference import LEVEL, Sample
+from madbench.analysis.inference import LEVEL, Sample, holm
 from madbench.analysis.noise_model import Noise, NoiseModel, by_protocol, noise_models
 from madbench.analysis.quantities import column, suite_of_column
 from madbench.analysis.samples import samples_of
@@ -72,7 +73,7 @@ COMPARED = tuple(f"compare {count}" for count in RIVALS)
 COUNTED = ("cells", "differences", *COMPARED, "attribute", "findings", "mark", "marks", "ranks")
 WIDTHS = ("width", "agreeing")
 """Columns that are medians, of ratios; the others are shares."""
-OF_DISJOINT = ("cells", "Student's", *WIDTHS, "differences", *COMPARED, "Welch 1")
+OF_DISJOINT = ("cells", "Student's", *WIDTHS, "differences", *COMPARED, "Welch 1", "Holm 1")
 """Columns of ``--disjoint``."""
 OF_TWINS = ("compare", "marks", "ranks")
 """Columns of ``--twins``."""
@@ -222,7 +223,9 @@ def split(
         samples = samples_of(scores[scores.label.isin(labels[:2])])
         first, second = ({name: of_name[label] for name, of_name in samples.items()} for label in labels[:2])
         read_cells(counted, first, truth)
-        counted["Welch 1"].append(any(welch_p(first[name].values, second[name].values) <= LEVEL for name in first))
+        p_values = [welch_p(first[name].values, second[name].values) for name in first]
+        counted["Welch 1"].append(min(p_values) <= LEVEL)
+        counted["Holm 1"].append(min(holm(p_values)) <= LEVEL)
         compare(counted, scores, labels)
     return counted
 
