@@ -11,6 +11,7 @@ from typing import Any
 import pandas as pd
 
 from madbench.analysis.captions import TEST_NOTE
+from madbench.analysis.cells import MOST_BUDGET
 from madbench.analysis.inference import (
     LEAST_SEEDS,
     LEVEL,
@@ -38,6 +39,7 @@ from madbench.analysis.quantities import (
 from madbench.analysis.rendering import Listing, without_nan
 from madbench.analysis.samples import columns_that, samples_of
 from madbench.errors import ConfigError, did_you_mean
+from madbench.jobs import LEAST_MATCHED
 from madbench.labels.names import shown
 
 
@@ -129,6 +131,7 @@ def comparison_table(
         about_margins = f"{next(iter(margins.values())):g} in every column in points"
     caption = f"Each label less {shown(baseline)}: {differences_text(row.quantity for row in rows)}; p after Holm."
     caption += f" Margin: {about_margins}." * bool(margins)
+    caption += _budget_text(baseline, labels, scores)
     if has_deviations:
         caption += " Means ±sd: label, then baseline, with the standard deviation over (n) seeds."
     tested = sum(bool(row.difference.test) for row in rows)
@@ -159,6 +162,23 @@ _MARGIN_NOTE = (
     " of rows of which one is left (Shaffer), and a table has a false verdict of either kind with a probability of at"
     f" most {LEVEL}."
 )
+
+
+def _budget_text(baseline: str, labels: Sequence[str], scores: pd.DataFrame) -> str:
+    """Which labels have more or fewer parameters than the baseline; empty where all are matched, or alike."""
+    ratios = scores.groupby("label", sort=False).budget_ratio.mean().dropna().to_dict()
+    if not (own := ratios.get(baseline)):
+        return ""
+    unequal = [
+        f"{shown(label)} {ratio:.3f}"
+        for label in labels
+        if (ratio := ratios.get(label))
+        and max(ratio, own) > MOST_BUDGET * min(ratio, own)
+        and not all(LEAST_MATCHED <= each <= MOST_BUDGET for each in (ratio, own))
+    ]
+    if not unequal:
+        return ""
+    return f" Budgets differ: {', '.join(unequal)} of softmax attention's parameters, {shown(baseline)} {own:.3f}."
 
 
 def _margins(within: float | Mapping[str, float] | None, columns: Collection[str]) -> dict[str, float]:

@@ -88,6 +88,11 @@ class Evidence:
         chosen = {"labels": expand(labels), "profile": profile, "tasks": main_suite().usual_tasks()}
         return Selection(**chosen, results=self.stores[profile].root).select()
 
+    def further_results(self, name: str) -> Results:
+        """All runs of an archive under the profile by default."""
+        chosen = {"profile": self.profile, "tasks": main_suite().usual_tasks()}
+        return Selection(**chosen, results=self.stores[name].root).select()
+
     @functools.cached_property
     def registered(self) -> tuple[Registration, Results]:
         return load_registration(self.folder / f"{self.profile}.registered.json", self.stores[self.profile].root)
@@ -208,8 +213,7 @@ def further_verdicts(evidence: Evidence, name: str) -> str:
     """The findings on the runs of an archive, of the claims whose labels it has; nothing of it was registered."""
     if name not in evidence.stores:
         raise MadbenchError(f"block 'verdicts {name}': expected one of {', '.join(evidence.stores)}")
-    chosen = {"profile": evidence.profile, "tasks": main_suite().usual_tasks()}
-    results = Selection(**chosen, results=evidence.stores[name].root).select()
+    results = evidence.further_results(name)
     rows = [row for row in findings(results.scores) if not row.missing]
     return findings_table(rows).of_origin(results.origin()).to_markdown().strip()
 
@@ -280,15 +284,26 @@ def seeds_text(row: Finding, samples: Samples) -> str:
 
 
 def tasks(evidence: Evidence, name: str) -> str:
-    """The gain of a registered claim task by task, under every profile, beside the published one."""
+    """The gain of a registered claim task by task, under every profile, beside the published one.
+
+    Other archives of the profile by default have a column each, of the pairs whose labels they have.
+    """
     (claim,) = (claim for claim in evidence.registered[0].claims if claim.name == name)
-    cases, quantity = range(len(claim.pairs)), claim.quantities[0]
-    columns = [*parts_of(quantity), quantity]
-    of_profile = {p: samples_of(evidence.results(p, claim.labels(cases)).scores) for p in evidence.profiles}
-    lines = [f"| {claim.title} | Published | {' | '.join(of_profile)} |", "| --- |" + " ---: |" * (1 + len(of_profile))]
-    for task in columns:
-        texts = [signed(published_gain(claim, task, cases), task)]
-        for samples in of_profile.values():
+    every, quantity = range(len(claim.pairs)), claim.quantities[0]
+    sources = [(p, samples_of(evidence.results(p, claim.labels(every)).scores), every) for p in evidence.profiles]
+    for further in [key for key in evidence.stores if key not in evidence.profiles]:
+        samples = samples_of(evidence.further_results(further).scores)
+        stored = [case for case in every if {*claim.labels([case])} <= samples[quantity].keys()]
+        if stored:
+            sources.append((further, samples, stored))
+    titles = [
+        key + "".join(f", {' − '.join(claim.pairs[case])}" for case in cases if len(cases) < len(every))
+        for key, _, cases in sources
+    ]
+    lines = [f"| {claim.title} | Published | {' | '.join(titles)} |", "| --- |" + " ---: |" * (1 + len(titles))]
+    for task in (*parts_of(quantity), quantity):
+        texts = [signed(published_gain(claim, task, every), task)]
+        for _, samples, cases in sources:
             terms = [(weight, samples[task][label]) for weight, label in next(iter(claim.gains(cases).values()))]
             texts.append(difference_text(combination(terms, tests_solved=True), task))
         lines.append(f"| {heading(task)} | {' | '.join(texts)} |")

@@ -37,6 +37,23 @@ def test_notes_speak_of_lower_values_only_where_a_column_has_them():
     assert "lower is better" not in comparison_table("S", ["R"], scored(values)).notes
 
 
+def budget_text(**ratios: float) -> str:
+    """What the caption says of labels with these budgets, the first the baseline."""
+    frame = scored({label: [50.0, 51.0, 52.0] for label in ratios})
+    frame = frame.assign(budget_ratio=frame.label.map(ratios))
+    baseline, *others = ratios
+    return comparison_table(baseline, others, frame).caption.partition("p after Holm.")[2].partition(" No noise")[0]
+
+
+def test_a_caption_names_labels_whose_budget_is_another_than_the_baselines():
+    text = " Budgets differ: R 1.230 of softmax attention's parameters, S 1.000."
+    assert budget_text(S=1.0, R=1.23) == text
+    assert budget_text(S=1.0, R=1.23, G=0.99) == text  # the third is matched
+    assert budget_text(R=1.23, G=1.24, S=1.0) == text.replace("R 1.230", "S 1.000").replace("S 1.000.", "R 1.230.")
+    assert "R 0.800" in budget_text(S=1.0, R=0.8)
+    assert budget_text(S=1.0, R=0.91) == budget_text(S=1.23, R=1.238) == ""
+
+
 @pytest.mark.slow
 def test_labels_that_do_not_differ_are_seldom_significant():
     rng = np.random.default_rng(1)
