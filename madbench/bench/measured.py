@@ -32,8 +32,8 @@ baseline and of the others, and all labels together:
 - mark: that of tables which do not mark the first of several labels that are the best, which is what marks promise;
 - marks: that of tables which do not mark any label that is as good as the best;
 - ranks: that of tables with an interval that leaves out a place which the label may have;
-- Welch 1, Holm 1: that of comparisons with one rival in which Welch's test of any column has p of 0.05 or less, alone
-  and after Holm's method over the columns;
+- Welch 1: that of tables of one rival in which Welch's test of any column has p of 0.05 or less;
+- Holm 1, 7, 32: the same after Holm's method over the columns of so many rivals;
 - Student's: the share of Student's intervals of the same cells that hold the truth;
 - width, agreeing: how many times as wide as Student's our intervals are, the median of all cells, and of averages
   whose tasks are solved by all their seeds or by none;
@@ -44,6 +44,7 @@ baseline and of the others, and all labels together:
 from __future__ import annotations
 
 import argparse
+import itertools
 import math
 import sys
 import warnings
@@ -70,10 +71,11 @@ from madbench.labels import expand
 
 RIVALS = (1, 7, 32)
 COMPARED = tuple(f"compare {count}" for count in RIVALS)
+OF_HOLM = tuple(f"Holm {count}" for count in RIVALS)
 COUNTED = ("cells", "differences", *COMPARED, "attribute", "findings", "mark", "marks", "ranks")
 WIDTHS = ("width", "agreeing")
 """Columns that are medians, of ratios; the others are shares."""
-OF_DISJOINT = ("cells", "Student's", *WIDTHS, "differences", *COMPARED, "Welch 1", "Holm 1")
+OF_DISJOINT = ("cells", "Student's", *WIDTHS, "differences", *COMPARED, "Welch 1", *OF_HOLM)
 """Columns of ``--disjoint``."""
 OF_TWINS = ("compare", "marks", "ranks")
 """Columns of ``--twins``."""
@@ -220,12 +222,16 @@ def split(
     labels, counted = table_labels(), nothing_of(OF_DISJOINT)
     for _ in range(stores):
         scores, truth = disjoint_table_of(cells, labels, seeds, rival_seeds, noises, rng)
-        samples = samples_of(scores[scores.label.isin(labels[:2])])
-        first, second = ({name: of_name[label] for name, of_name in samples.items()} for label in labels[:2])
+        samples = samples_of(scores)
+        first = {name: of_name[labels[0]] for name, of_name in samples.items()}
         read_cells(counted, first, truth)
-        p_values = [welch_p(first[name].values, second[name].values) for name in first]
-        counted["Welch 1"].append(min(p_values) <= LEVEL)
-        counted["Holm 1"].append(min(holm(p_values)) <= LEVEL)
+        p_values = [
+            [welch_p(sample.values, samples[name][rival].values) for name, sample in first.items()]
+            for rival in labels[1:]
+        ]
+        counted["Welch 1"].append(min(p_values[0]) <= LEVEL)
+        for count, name in zip(RIVALS, OF_HOLM):
+            counted[name].append(min(holm(list(itertools.chain.from_iterable(p_values[:count])))) <= LEVEL)
         compare(counted, scores, labels)
     return counted
 
