@@ -4,10 +4,9 @@
 
 What stands between ``<!-- NAME -->`` and ``<!-- end NAME -->`` of the page is made, the rest is written by hand. NAME
 is a key of :data:`BLOCKS`, or ``tasks`` and the name of a registered claim, or ``verdicts`` and the name of an archive
-of the same profile. An archive that is named after a profile
-has its runs; the registration and the forecasts are those of the profile that the suite takes by default. ``--check``
-writes nothing, and exits with 1 where the page is not what would be written. All blocks take some minutes, most of them
-the simulated seeds of ``claims``.
+of the same profile. An archive that is named after a profile has its runs; the registration and the forecasts are those
+of the profile that the suite takes by default. ``--check`` writes nothing, and exits with 1 where the page is not what
+would be written. All blocks take some minutes, most of them the simulated seeds of ``claims``.
 """
 
 from __future__ import annotations

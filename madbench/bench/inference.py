@@ -237,9 +237,8 @@ def frame_of(drawn: Mapping[tuple[str, str], Draws]) -> pd.DataFrame:
         for seed in range(len(values))
     ]
     frame = pd.DataFrame(parts, columns=["label", "column", "seed", "value", "is_diverged"])
-    suite_by_column = {name: suite_of_column(name).name for name in frame.column.unique()}
-    frame["suite"] = frame.column.map(suite_by_column)
-    is_loss = frame.suite != main_suite().name
+    is_loss = frame.column == LOSS
+    frame["suite"] = np.where(is_loss, suite_of_column(LOSS).name, main_suite().name)
     frame["chance"] = np.where(is_loss, UNIFORM, CHANCE)
     frame["ceiling"], frame["solved"] = np.where(is_loss, np.nan, CEILING), np.where(is_loss, np.nan, SOLVED)
     frame["diverged"] = frame.is_diverged.astype(int)

@@ -305,12 +305,9 @@ def measured_labels(
 ) -> tuple[dict[str, Cells], dict[str, Noise]]:
     """By label the seeds of its columns, of labels that have ``least`` of each; by task what is known of their noise.
 
-    Columns are of one suite. Raises ``ConfigError`` where no label has so many seeds, or one of ``labels`` has not,
-    and of an unknown column.
+    Columns are of one suite. Raises ``ConfigError`` where no label has so many seeds, or one of ``labels`` has not.
     """
-    if not (suite := suite_of_column(columns[0])):
-        raise ConfigError(f"unknown column {columns[0]!r}{did_you_mean(columns[0], [*TASKS, LOSS])}")
-    scores, protocols = measured(stores, profile, suite)
+    scores, protocols = measured(stores, profile, suite_of_column(columns[0]))
     of_protocol = by_protocol([NoiseModel.load(noise)] if noise else noise_models())
     noises = {task: of_protocol[own] for task, (own, _) in protocols.items() if own in of_protocol}
     by_task = {task: cells_of(scores, task) for task in columns}
@@ -367,7 +364,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     add_options(parser, (3, 5), 20)
     parser.add_argument("--rival-seeds", type=int, nargs="*", default=[], help="of all but the first, besides")
-    parser.add_argument("--column", help="counted alone, in place of MAD's tasks and their average")
+    parser.add_argument("--column", choices=[*TASKS, LOSS], help="counted alone, in place of MAD's tasks and average")
     kinds = parser.add_mutually_exclusive_group()
     kinds.add_argument("--disjoint", action="store_true", help="draw a baseline that shares no seed with a rival")
     kinds.add_argument(

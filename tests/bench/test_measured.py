@@ -184,8 +184,6 @@ def test_no_label_with_enough_seeds_is_a_sentence(monkeypatch, tmp_path):
     with pytest.raises(ConfigError, match="label 'X': not stored"):
         measured.measured_labels([], "evening", 3, ["X"])
     assert measured.measured_labels([], "evening", 3)[0].keys() == {"S", "R"}
-    with pytest.raises(ConfigError, match="unknown column 'loss_l6'; did you mean 'loss_l5'"):
-        measured.measured_labels([], "tiny", 3, columns=["loss_l6"])
 
 
 @pytest.mark.parametrize("main", [measured.main, power.main])
