@@ -41,6 +41,7 @@ from madbench.analysis.samples import columns_that, samples_of
 from madbench.errors import ConfigError, did_you_mean
 from madbench.jobs import LEAST_MATCHED
 from madbench.labels.names import shown
+from madbench.suites import suites
 
 
 @dataclass(frozen=True)
@@ -165,20 +166,29 @@ _MARGIN_NOTE = (
 
 
 def _budget_text(baseline: str, labels: Sequence[str], scores: pd.DataFrame) -> str:
-    """Which labels have more or fewer parameters than the baseline; empty where all are matched, or alike."""
-    ratios = scores.groupby("label", sort=False).budget_ratio.mean().dropna().to_dict()
-    if not (own := ratios.get(baseline)):
-        return ""
-    unequal = [
-        f"{shown(label)} {ratio:.3f}"
-        for label in labels
-        if (ratio := ratios.get(label))
-        and max(ratio, own) > MOST_BUDGET * min(ratio, own)
-        and not all(LEAST_MATCHED <= each <= MOST_BUDGET for each in (ratio, own))
-    ]
-    if not unequal:
-        return ""
-    return f" Budgets differ: {', '.join(unequal)} of softmax attention's parameters, {shown(baseline)} {own:.3f}."
+    """Which labels have more or fewer parameters than the baseline; empty where all are matched, or alike.
+
+    A budget is of a suite's sizes, so each suite has its own sentence.
+    """
+    text, is_one = "", scores.suite.nunique() == 1
+    for suite, of_suite in scores.groupby("suite", sort=False):
+        ratios = of_suite.groupby("label", sort=False).budget_ratio.mean().dropna().to_dict()
+        unequal = [
+            f"{shown(x)} {ratios[x]:.3f}" for x in labels if _budgets_differ(ratios.get(x), ratios.get(baseline))
+        ]
+        if unequal:
+            own = f"{shown(baseline)} {ratios[baseline]:.3f}"
+            where = "" if is_one else f" ({suites()[suite].title})"
+            text += f" Budgets differ{where}: {', '.join(unequal)} of softmax attention's parameters, {own}."
+    return text
+
+
+def _budgets_differ(first: float | None, second: float | None) -> bool:
+    """Whether shares of softmax attention's parameters are further apart than those of matched labels may be."""
+    if first is None or second is None:
+        return False
+    are_matched = all(LEAST_MATCHED <= ratio <= MOST_BUDGET for ratio in (first, second))
+    return max(first, second) > MOST_BUDGET * min(first, second) and not are_matched
 
 
 def _margins(within: float | Mapping[str, float] | None, columns: Collection[str]) -> dict[str, float]:

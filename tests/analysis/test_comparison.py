@@ -54,6 +54,16 @@ def test_a_caption_names_labels_whose_budget_is_another_than_the_baselines():
     assert budget_text(S=1.0, R=0.91) == budget_text(S=1.23, R=1.238) == ""
 
 
+def test_budgets_of_two_suites_are_not_averaged():
+    values = {"S": [5.0, 5.1, 5.2], "R": [5.0, 5.2, 5.3]}
+    frame = pd.concat([scored(values), lost(values)])
+    frame["budget_ratio"] = [
+        1.0 if x == "S" else 1.23 if suite == "mad" else 1.63 for x, suite in zip(frame.label, frame.suite)
+    ]
+    caption = comparison_table("S", ["R"], frame).caption
+    assert "R 1.230 of softmax" in caption and "R 1.630 of softmax" in caption
+
+
 @pytest.mark.slow
 def test_labels_that_do_not_differ_are_seldom_significant():
     rng = np.random.default_rng(1)
