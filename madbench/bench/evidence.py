@@ -82,15 +82,15 @@ class Evidence:
             (name for name in self.stores if main_suite().has_profile(name)), key=lambda name: name == self.profile
         )
 
-    def results(self, profile: str, labels: Sequence[str]) -> Results:
-        """The runs of some labels under a profile."""
+    def selection(self, name: str, labels: Sequence[str] = ()) -> Selection:
+        """The runs of an archive of some labels, or of all, under the profile of its name, or that by default."""
+        profile = name if name in self.profiles else self.profile
         chosen = {"labels": expand(labels), "profile": profile, "tasks": main_suite().usual_tasks()}
-        return Selection(**chosen, results=self.stores[profile].root).select()
+        return Selection(**chosen, results=self.stores[name].root)
 
-    def further_results(self, name: str) -> Results:
-        """All runs of an archive under the profile by default."""
-        chosen = {"profile": self.profile, "tasks": main_suite().usual_tasks()}
-        return Selection(**chosen, results=self.stores[name].root).select()
+    def results(self, name: str, labels: Sequence[str] = ()) -> Results:
+        """What :meth:`selection` selects."""
+        return self.selection(name, labels).select()
 
     @functools.cached_property
     def registered(self) -> tuple[Registration, Results]:
@@ -180,8 +180,7 @@ def aims(evidence: Evidence) -> str:
 
 def labels(evidence: Evidence) -> str:
     """What the labels of the profile by default reach."""
-    chosen = {"labels": expand([WHOLE]), "profile": evidence.profile, "tasks": main_suite().usual_tasks()}
-    return stored_table(Selection(**chosen, results=evidence.stores[evidence.profile].root)).to_markdown().strip()
+    return stored_table(evidence.selection(evidence.profile, [WHOLE])).to_markdown().strip()
 
 
 def forecasts(evidence: Evidence) -> str:
@@ -212,7 +211,7 @@ def further_verdicts(evidence: Evidence, name: str) -> str:
     """The findings on the runs of an archive, of the claims whose labels it has; nothing of it was registered."""
     if name not in evidence.stores:
         raise MadbenchError(f"block 'verdicts {name}': expected one of {', '.join(evidence.stores)}")
-    results = evidence.further_results(name)
+    results = evidence.results(name)
     rows = [row for row in findings(results.scores) if not row.missing]
     return findings_table(rows).of_origin(results.origin()).to_markdown().strip()
 
@@ -291,8 +290,8 @@ def tasks(evidence: Evidence, name: str) -> str:
     every, quantity = range(len(claim.pairs)), claim.quantities[0]
     sources = [(p, samples_of(evidence.results(p, claim.labels(every)).scores), every) for p in evidence.profiles]
     for further in [key for key in evidence.stores if key not in evidence.profiles]:
-        samples = samples_of(evidence.further_results(further).scores)
-        stored = [case for case in every if {*claim.labels([case])} <= samples[quantity].keys()]
+        samples = samples_of(evidence.results(further).scores)
+        stored = [case for case in every if {*claim.labels([case])} <= samples.get(quantity, {}).keys()]
         if stored:
             sources.append((further, samples, stored))
     titles = [

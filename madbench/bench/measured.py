@@ -138,7 +138,8 @@ def scores_of(draws: Mapping[tuple[str, str], np.ndarray], noises: Mapping[str, 
 
 def with_average(truth: Mapping[str, float]) -> dict[str, float]:
     """The means of the tasks, and that of these; of another column its mean alone."""
-    return {**truth, AVERAGE: float(np.mean([truth[task] for task in TASKS]))} if {*TASKS} <= {*truth} else {**truth}
+    has_all = {*TASKS} <= {*truth}
+    return {**truth, **({AVERAGE: float(np.mean([truth[task] for task in TASKS]))} if has_all else {})}
 
 
 def nothing_of(names: Sequence[str]) -> Counted:

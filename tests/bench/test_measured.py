@@ -84,9 +84,8 @@ def test_of_disjoint_tables_every_column_is_counted_and_differences_are_rarely_f
     counted = measured.split(cells_about(60, 8), 3, 5, NOISES, 2, np.random.default_rng(0))
     assert [len(counted[name]) for name in ("cells", "Student's", "width", "differences")] == [14, 14, 14, 2 * 32 * 7]
     assert np.mean(counted["differences"]) > 0.9
-    assert [len(counted[name]) for name in ("compare 1", "compare 7", "compare 32", "Welch 1", *measured.OF_HOLM)] == [
-        2
-    ] * 7
+    tables = ("compare 1", "compare 7", "compare 32", "Welch 1", *measured.OF_HOLM)
+    assert [len(counted[name]) for name in tables] == [2] * 7
     assert all(alone >= adjusted for alone, adjusted in zip(counted["Welch 1"], counted["Holm 1"]))
 
 
