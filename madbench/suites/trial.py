@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import ModuleType
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -93,7 +95,29 @@ class Trial:
         """The first ``count`` inputs (count, T) that the model is evaluated on, on the CPU; all of fewer."""
 
     def micro_batches(self, step: int) -> Iterator[tuple[tuple[Tensor, ...], float | Tensor]]:
-        """The batches of one step, each with its share of the step's loss; the shares sum to one."""
+        """The batches of one step on this process, each with its share of the step's loss (:meth:`shares`)."""
+
+    def shares(
+        self, examples: np.ndarray, at_once: int, weight: Callable[[np.ndarray], int | Tensor] = len
+    ) -> Iterator[tuple[np.ndarray, float | Tensor]]:
+        """Yield this process's micro-batches of a step and the share of each in the step's loss.
+
+        Gradients are averaged over processes, so the shares of all processes sum to the number of processes. Each
+        example, or each unit of ``weight``, counts the same, even if processes have unequal numbers of examples.
+
+        Args:
+            examples: indices (N,) of the examples of the step, over all processes.
+            at_once: the largest number of examples of a micro-batch.
+            weight: terms in the mean loss of a micro-batch of these examples.
+        """
+        mine = self.world.share(examples)
+        parts = np.array_split(mine, math.ceil(len(mine) / at_once))
+        if self.world.size() == 1 and len(parts) == 1:
+            yield mine, 1.0
+            return
+        total = weight(examples)
+        for part in parts:
+            yield part, self.world.size() * weight(part) / total
 
     def learning_rate(self, step: int) -> float:
         """Rate of the step after ``step`` steps."""

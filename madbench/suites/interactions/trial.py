@@ -60,10 +60,10 @@ class InteractionTrial(Trial):
 
     def micro_batches(self, step: int) -> Iterator[tuple[tuple[Tensor, Tensor], float]]:
         generator = np.random.default_rng([self.job.derived_seed("order"), step])
-        mine = self.world.share(generator.integers(len(self.symbols), size=self.job.training.batch_size))
-        for part in np.array_split(mine, math.ceil(len(mine) / self.batch_shape[0])):
+        batch = generator.integers(len(self.symbols), size=self.job.training.batch_size)
+        for part, share in self.shares(batch, self.batch_shape[0]):
             index = torch.from_numpy(part).to(self.device)
-            yield (self.symbols[index], self.values[index]), len(part) / len(mine)
+            yield (self.symbols[index], self.values[index]), share
 
     def learning_rate(self, step: int) -> float:
         return 0.5 * self.job.training.learning_rate * (1 + math.cos(math.pi * step / self.steps))

@@ -252,6 +252,15 @@ def size(job: Job) -> Size:
     )
 
 
+def check_processes(job: Job, processes: int) -> None:
+    """Raise ``ConfigError`` for a number of processes that does not divide the windows of a step."""
+    if (count := sequences_per_step(job)) % processes:
+        raise ConfigError(
+            f"{processes} processes cannot share the {count} windows of a step evenly; start a number of them that "
+            "divides it, or change training.tokens_per_step"
+        )
+
+
 class LanguageSuite(Suite):
     """Language models: one task, several quantities of it."""
 
@@ -275,6 +284,7 @@ class LanguageSuite(Suite):
     uses_all_cores = True
     figures = {"loss": "madbench.analysis.figures.registry:LOSS"}
     plan, trained, size, unreached = map(staticmethod, (plan, trained, size, unreached))
+    check_processes = staticmethod(check_processes)
 
     def tasks(self) -> Sequence[str]:
         return (TASK,)

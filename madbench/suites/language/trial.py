@@ -15,14 +15,14 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from madbench.errors import ConfigError, TrainingError
+from madbench.errors import TrainingError
 from madbench.jobs import Job
 from madbench.models.blocks import autocast
 from madbench.models.gpt import GPT
 from madbench.models.token_loss import TokenLoss
 from madbench.suites.base import MICRO_BATCH_TOKENS
 from madbench.suites.columns import loss_l5
-from madbench.suites.language.suite import LanguageTraining, scheduled_rate, sequences_per_step
+from madbench.suites.language.suite import LanguageTraining, check_processes, scheduled_rate, sequences_per_step
 from madbench.suites.trial import Interval, Trial, mixer_maker
 from madbench.text.corpus import Corpus, window_count
 from madbench.text.manifest import SPLITS, Split
@@ -47,11 +47,7 @@ class LanguageTrial(Trial):
         if setting["corpus"] not in corpora:
             raise TrainingError(f"{self.job.label}: the corpus {setting['corpus']} of the job is not given")
         self.corpus = corpora[setting["corpus"]]
-        if count % processes:
-            raise ConfigError(
-                f"{processes} processes cannot share the {count} windows of a step evenly; start a number of them that "
-                "divides it, or change training.tokens_per_step"
-            )
+        check_processes(self.job, processes)
         self.corpus.verify()
         self.batches = Batches(self.corpus, seq_len, self.device, self.micro_batch)
         self.evaluation = Evaluation(self.batches, config, self.autocast, self.world)
@@ -86,9 +82,10 @@ class LanguageTrial(Trial):
     def micro_batches(self, step: int) -> Iterator[tuple[tuple[Tensor, Tensor], float]]:
         seed, n_tokens = self.job.derived_seed("order"), len(self.batches.tokens["train"])
         count = sequences_per_step(self.job)
-        starts = self.world.share(training_starts(seed, step, count, n_tokens, self.job.model.seq_len))
-        for inputs, targets in self.batches.micro_batches("train", starts):
-            yield (inputs, targets), len(inputs) / len(starts)
+        starts = training_starts(seed, step, count, n_tokens, self.job.model.seq_len)
+        for part, share in self.shares(starts, self.batches.micro_batch):
+            [batch] = self.batches.micro_batches("train", part)
+            yield batch, share
 
     def learning_rate(self, step: int) -> float:
         return scheduled_rate(self.job.training, step)

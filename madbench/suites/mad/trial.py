@@ -120,15 +120,8 @@ class MadTrial(Trial):
         if epoch != self._epoch:
             self._epoch, self._order = epoch, torch.from_numpy(shuffled(self.job, epoch, examples)).to(self.device)
         places = np.arange(within * size, min((within + 1) * size, examples))
-        mine = self.world.share(places)
-        at_once = self.micro_batch or size
-        if self.world.size() == 1 and len(mine) <= at_once:
-            yield self._examples(mine), 1.0
-            return
-        counted = (self._examples(places)[1] != IGNORE).sum()
-        for part in np.array_split(mine, math.ceil(len(mine) / at_once)):
-            batch = self._examples(part)
-            yield batch, self.world.size() * (batch[1] != IGNORE).sum() / counted
+        for part, share in self.shares(places, self.micro_batch or size, self._count_targets):
+            yield self._examples(part), share
 
     def learning_rate(self, step: int) -> float:
         return scheduled_rate(self.job.training, self.job.fidelity, step, self.steps)
@@ -198,6 +191,11 @@ class MadTrial(Trial):
         index = self._order[places[0] : places[-1] + 1]
         inputs, targets = self.data["train"]
         return inputs[index], targets[index]
+
+    def _count_targets(self, places: np.ndarray) -> Tensor:
+        """Targets that count of consecutive places, over which the loss is a mean."""
+        targets = self.data["train"][1][self._order[places[0] : places[-1] + 1]]
+        return (targets != IGNORE).sum()
 
 
 def load_data(job: Job, device: str) -> dict[str, tuple[Tensor, Tensor]]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -73,10 +72,10 @@ class SignalTrial(Trial):
         if epoch != self._epoch:
             self._epoch = epoch
             self._order = np.random.default_rng([self.job.derived_seed("order"), epoch]).permutation(examples)
-        mine = self.world.share(self._order[within * size : (within + 1) * size])
-        for part in np.array_split(mine, math.ceil(len(mine) / self.batch_shape[0])):
+        batch = self._order[within * size : (within + 1) * size]
+        for part, share in self.shares(batch, self.batch_shape[0]):
             index = torch.from_numpy(part).to(self.device)
-            yield tuple(array[index] for array in self.data["train"]), len(part) / len(mine)
+            yield tuple(array[index] for array in self.data["train"]), share
 
     def learning_rate(self, step: int) -> float:
         return scheduled_rate(self.job.training, step, self.steps)
