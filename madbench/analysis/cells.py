@@ -35,6 +35,8 @@ class Cell:
     """Jobs that the mean is to rest on."""
     diverged: int = 0
     """Jobs that ended in NaN or Inf."""
+    has_unequal_shares: bool = False
+    """True if a run weighed the examples of a batch unequally (:meth:`madbench.suites.Suite.weighs_unequally`)."""
     mark: str = ""
     """``best``, ``within_noise`` of the best, or nothing; see :func:`with_marks`."""
     rank: Rank | None = None
@@ -109,6 +111,8 @@ class Cell:
             count = sample.solved if sample.has_threshold else sample.succeeds.sum()
             noise = f" [{count}/{self.n}]" if sample.has_outcomes and not partial else ""
         signs = "‡" if sample.has_diverged and not column.is_steps else ""
+        if self.has_unequal_shares:
+            signs += "§"
         fewer = f" n={self.n}" if not partial and "/" not in noise and n is not None and 1 < self.n < n else ""
         return number + noise + signs + partial + fewer
 
@@ -137,7 +141,9 @@ LEGEND = (
     "±: half of the 95% interval of the mean over seeds that do not diverge, Student's t, with the variance that a"
     " noise model lends where one is known; without it: zero variance to the digits shown, or two seeds of an average;"
     " no interval. ‡: some runs diverged; they count at chance. †: single seed; excluded from tests. n=: fewer seeds"
-    " than the row has. (d/e): d of e jobs are done, so the number is not final and not compared. Bold: the best mean"
+    " than the row has. §: a run on several processes that did not divide a batch, in a version that weighed the"
+    " examples of a batch unequally; train it again with --force. (d/e): d of e jobs are done, so the number is not"
+    " final and not compared. Bold: the best mean"
     " of its column, to the digits shown. Underlined: may be the best as well (Cochran and Cox's t, or, without a noise"
     " model, Boschloo's exact test where seeds solve the task; one-sided, "
     f"{LEVEL:.0%} for the table by Bonferroni; {LEAST_SEEDS} seeds or more). Labels over budget (! or a ratio above"

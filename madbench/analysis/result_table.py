@@ -75,6 +75,7 @@ class ResultTable(TextTable):
             **{column.counts: True for column in counted if column.counts and self.shows == "interval"},
             "†: single seed": "†" in texts,
             "‡: with diverged runs": "‡" in texts,
+            "§: runs that weighed examples unequally": "§" in texts,
             "(d/e): jobs done": "(" in texts,
             "bold: best; underlined: may be the best": marks,
             f"vs baseline: less {self.baseline}": self.compared,

@@ -123,7 +123,16 @@ class Results:
         for profile in profiles:
             whose = f" of the {profile.noun}" if len(profiles) > 1 else ""
             texts.append(f"The settings{whose} were chosen on the labels of @{profile.chosen_on}.")
+        if unequal := [name for each in chosen for name in self._unequal_shares(each)]:
+            texts.append(
+                f"Processes that did not divide a batch weighed its examples unequally in runs of {', '.join(unequal)}."
+            )
         return " ".join(texts)
+
+    def _unequal_shares(self, suite: Suite) -> list[str]:
+        """Rows and tasks of runs that weighed examples unequally (:meth:`madbench.suites.Suite.weighs_unequally`)."""
+        runs = [each for each in self.runs(suite) if suite.weighs_unequally(each.job, each.details)]
+        return list(dict.fromkeys(f"{outcome.row} on {outcome.job.task}" for outcome in runs))
 
     def sentences(self, suite: Suite | None = None) -> list[str]:
         """What the runs of one suite share, where they ran and how many diverged; without a suite, of each."""

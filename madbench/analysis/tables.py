@@ -172,7 +172,21 @@ def _suite_results(
         is_solved = any(column.counts == SOLVED for column in columns)
         return " ".join([scoring_of(suite).about(protocol, groups[first], columns, name), *[SOLVED_NOTE] * is_solved])
 
-    return suite_table(results, suite, columns, list(frames.values()), describe, **asked)
+    table = suite_table(results, suite, columns, list(frames.values()), describe, **asked)
+    return replace(table, cells=_with_unequal_shares(table.cells, suite, results.runs(suite)))
+
+
+def _with_unequal_shares(
+    cells: dict[str, dict[str, Cell]], suite: Suite, runs: Sequence[Outcome]
+) -> dict[str, dict[str, Cell]]:
+    """``cells`` with a mark on those that rest on a run that weighed examples unequally."""
+    marked = {name: dict(row) for name, row in cells.items()}
+    for run in runs:
+        if suite.weighs_unequally(run.job, run.details) and (row := marked.get(run.row)):
+            for name in row:
+                if run.job.task in suite.tasks_of_column(name):
+                    row[name] = replace(row[name], has_unequal_shares=True)
+    return marked
 
 
 def suite_table(

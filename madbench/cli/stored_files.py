@@ -11,6 +11,7 @@ from madbench.errors import MadbenchError
 from madbench.execute.journal import FOLDER, read_sweeps
 from madbench.store.index import RunIndex
 from madbench.store.runs import Store
+from madbench.suites import suite_of
 
 
 def check_store(results: Path) -> list[dict[str, Any]]:
@@ -25,9 +26,18 @@ def check_store(results: Path) -> list[dict[str, Any]]:
     store = Store.open(results, create=False)
     names, recorded = store.job_ids(), set()
 
+    notes: list[str] = []
+
     def check_run(name: str) -> Iterable[str]:
         if not (problems := store.problems_of(name)):
-            recorded.add(store.read(name).record.details.get("corpus", {}).get("folder"))
+            job, record = (run := store.read(name)).job, run.record
+            recorded.add(record.details.get("corpus", {}).get("folder"))
+            if suite_of(job).weighs_unequally(job, record.details):
+                notes.append(
+                    f"{run.folder}: {record.details['world_size']} processes do not divide a batch of {job.label} on "
+                    f"{job.task}, and its examples weighed unequally; the command that trained it, with --force, "
+                    "trains it again"
+                )
         return problems
 
     def check_corpus(folder: Path) -> Iterable[str]:
@@ -55,7 +65,7 @@ def check_store(results: Path) -> list[dict[str, Any]]:
     index, work, sweeps = RunIndex(results), results / "work", results / FOLDER
     checkpoints = sorted(path for path in work.glob(f"*/{NAME}") if path.exists())
     return [
-        _report("runs", results / "runs", names, check_run),
+        _report("runs", results / "runs", names, check_run) | {"notes": notes},
         _report("checkpoints", work, checkpoints, lambda path: check_checkpoint(path) or ()),
         _report("corpora", results / "corpora", corpora(), check_corpus),  # after the runs, which name some
         _report("index", index.path, [set(names)] * index.path.exists(), index.problems),

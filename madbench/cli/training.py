@@ -79,6 +79,8 @@ def train_grid(
     with console.status("opening the corpus and planning"):
         where = {name: getattr(options, name) for name in ("device", "results", "corpus", "tokenizer", "dtype")}
         experiment = prepare(grid, is_remote=executor is not None, is_plan=options.dry_run, **where)
+    if options.dry_run and executor is None:
+        experiment.check_processes()
     if printed.asked == "csv" and len(experiment.suites) > 1:
         raise ConfigError("--format csv is for one table; choose the tasks of one suite with --tasks")
     without_weights = experiment.note_on_weights() if keep_weights else ""

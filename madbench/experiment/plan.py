@@ -14,7 +14,7 @@ from madbench.grid import Grid, Row
 from madbench.jobs import Job
 from madbench.store.html import html_table
 from madbench.store.runs import Store
-from madbench.suites import Suite, size_of, suites
+from madbench.suites import Suite, size_of, suite_of, suites
 from madbench.suites.addressing import plain
 from madbench.suites.planning import unique
 from madbench.suites.protocol import Protocol
@@ -130,6 +130,14 @@ class Experiment:
         counted = "1 stored run has" if len(without_weights) == 1 else f"{len(without_weights)} stored runs have"
         return f"{counted} no weights and will not be trained again; with --force they are, and keep them"
 
+    def check_processes(self) -> None:
+        """Raise ``ConfigError`` for a job that the processes of torchrun cannot train together."""
+        from madbench.training.distributed import planned_size
+
+        if (processes := planned_size()) > 1:
+            for job in self.jobs:
+                suite_of(job).check_processes(job, processes)
+
     def execute(
         self,
         on_event: OnEvent = ignore_event,
@@ -177,6 +185,7 @@ class Experiment:
                 raise ConfigError(
                     f"--threads {threads} has no effect under torchrun: give it OMP_NUM_THREADS={threads}"
                 )
+            self.check_processes()
             executor = functools.partial(train_distributed, device=self.device)
         if executor is not None and threads is not None:
             raise ConfigError(

@@ -96,6 +96,8 @@ class Suite(abc.ABC):
     """Why madbench inspect has nothing to say of its models; empty where it has."""
     file_key: ClassVar[str] = ""
     """A key that tells its profiles' files from those of the suites after it; without one, a file names the suite."""
+    had_unequal_shares: ClassVar[bool] = False
+    """True if runs on several processes weighed the examples of a step unequally before ``equal_shares`` was stored."""
     claimed_columns: ClassVar[tuple[str, ...]] = ()
     """Columns that a table need not have and that claims are about."""
     figures: ClassVar[Mapping[str, str]] = MappingProxyType({})
@@ -116,6 +118,33 @@ class Suite(abc.ABC):
     @abc.abstractmethod
     def size(self, job: Job) -> Size:
         """What training a job takes."""
+
+    def batch_sizes(self, job: Job) -> tuple[int, ...]:
+        """Examples per optimiser step, over all processes. Two numbers if the last batch of an epoch is smaller."""
+        return (self.size(job).sequences_per_step,)
+
+    def check_processes(self, job: Job, processes: int) -> None:
+        """Raise ``ConfigError`` for a job with a batch of fewer examples than ``processes`` that train together."""
+        fewest = min(self.batch_sizes(job))
+        if fewest < processes:
+            raise ConfigError(
+                f"{job.task}: {processes} processes cannot share a batch of {fewest} "
+                f"example{'s' if fewest > 1 else ''}; start at most {fewest}, or change training.batch_size"
+            )
+
+    def weighs_unequally(self, job: Job, details: Mapping[str, Any]) -> bool:
+        """True if the examples of a batch had unequal weights in a stored run with these details.
+
+        Earlier versions averaged the means of processes, also if these had unequal numbers of examples.
+        """
+        processes = details.get("world_size", 1)
+        if not self.had_unequal_shares or details.get("equal_shares") or processes == 1:
+            return False
+        return any(size % processes for size in self.batch_sizes(job))
+
+    def tasks_of_column(self, name: str) -> tuple[str, ...]:
+        """The tasks whose runs a column of the table rests on."""
+        return self.averages[name].tasks if name in self.averages else (name,)
 
     def jobs(self, labels: Iterable[str], profile: Profile, **options: Any) -> list[Job]:
         """The jobs of :meth:`plan`; ``ConfigError`` for an override that decides nothing about any of them."""

@@ -66,6 +66,12 @@ def mixer_identity(label: str, task: str, fidelity: Fidelity = "corrected") -> s
     return identity
 
 
+def epoch_batch_sizes(examples: int, batch_size: int) -> tuple[int, ...]:
+    """Examples per batch of an epoch, each number once: a full batch, and a last one that is smaller."""
+    sizes = (min(batch_size, examples), examples % batch_size)
+    return tuple(dict.fromkeys(size for size in sizes if size))
+
+
 def unique(jobs: Iterable[Job]) -> list[Job]:
     """The jobs in their order, each id once."""
     return list({job.id: job for job in jobs}.values())

@@ -75,6 +75,11 @@ def size() -> int:
     return dist.get_world_size() if dist.is_initialized() else 1
 
 
+def planned_size() -> int:
+    """Processes that torchrun started, before they have joined; 1 without torchrun."""
+    return int(os.environ["WORLD_SIZE"]) if is_distributed() else 1
+
+
 def is_first() -> bool:
     """Whether this is the process that writes files and shows progress, or the only one."""
     return not is_distributed() or int(os.environ["RANK"]) == 0

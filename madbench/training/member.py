@@ -147,6 +147,7 @@ class GroupMember:
             "ended": datetime.now(UTC).isoformat(timespec="seconds"),
             "steps_per_second": state.step / max(state.seconds, 1e-9),
             "world_size": world.size(),
+            **({"equal_shares": True} if world.size() > 1 else {}),
             "micro_batch": trial.batch_shape[0],
             **step_details,
         }

@@ -332,10 +332,14 @@ class InteractionSuite(Suite):
     judged_by = ("mse", "mse {:.2g}", "{:.2g}")
     budgets = ("strict",)
     keeps_weights = True
+    had_unequal_shares = True
     plan, trained, size = map(staticmethod, (plan, trained, size))
 
     def tasks(self) -> Sequence[str]:
         return TASKS
+
+    def tasks_of_column(self, name: str) -> tuple[str, ...]:
+        return (name.removesuffix(ELSEWHERE),)
 
     def labels_of(self, profile: InteractionProfile, task: str) -> Sequence[str]:
         return profile.plan(task).labels

@@ -16,7 +16,7 @@ from madbench.mixers import solve
 from madbench.suites.base import Size, Suite
 from madbench.suites.columns import ACCURACY, SOLVED, Average, Column
 from madbench.suites.overrides import Plan, content, decided
-from madbench.suites.planning import plan_jobs, unreached_warm_up
+from madbench.suites.planning import epoch_batch_sizes, plan_jobs, unreached_warm_up
 from madbench.suites.profile import Profile, changed
 from madbench.tasks import check_task, load_task, make_setting, settings_class, task_source, tasks_of
 
@@ -322,6 +322,9 @@ class TokenSuite(Suite):
     def plan(self, labels: Iterable[str], profile: MadProfile, **options: Any) -> Plan:
         tasks = self.usual_tasks() if options.get("tasks") is None else options["tasks"]
         return plan(labels, profile, **{**options, "tasks": tasks, "suite": self.name})
+
+    def batch_sizes(self, job: Job) -> tuple[int, ...]:
+        return epoch_batch_sizes(setting_of(job).num_train_examples, job.training.batch_size)
 
     def tasks(self) -> Sequence[str]:
         return tasks_of(self.name)

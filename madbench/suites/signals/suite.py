@@ -17,7 +17,7 @@ from madbench.mixers import families_that_see_all, solve
 from madbench.suites.base import Size, Suite
 from madbench.suites.columns import Column
 from madbench.suites.overrides import Plan, content, decided
-from madbench.suites.planning import plan_jobs, unreached_warm_up
+from madbench.suites.planning import epoch_batch_sizes, plan_jobs, unreached_warm_up
 from madbench.suites.profile import Profile, changed
 
 if TYPE_CHECKING:
@@ -250,8 +250,12 @@ class SignalSuite(Suite):
     place = 3
     not_inspected = "is of real numbers, whose tokens have no ids"
     measure = "accuracy, or the share of the variance that is foretold, in percent"
+    had_unequal_shares = True
     judged_by = ("score", "score {:.3f}", "{:.1%}")
     plan, trained, size = map(staticmethod, (plan, trained, size))
+
+    def batch_sizes(self, job: Job) -> tuple[int, ...]:
+        return epoch_batch_sizes(setting_of(job).num_train_examples, job.training.batch_size)
 
     def tasks(self) -> Sequence[str]:
         return TASKS
