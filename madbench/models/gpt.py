@@ -155,6 +155,10 @@ class GPT(nn.Module):
                 for _ in range(count):
                     logits, state = model.decode(logits.argmax(-1, keepdim=True), state)
 
+        If rows of a mixer depend on the length of the input (:mod:`madbench.mixers.lengths`), what the blocks after the
+        first keep of a token is of the length at which it was read, and the logits differ from those of one
+        :meth:`forward`. For all other mixers this holds:
+
         The logits are the last row of :meth:`forward` on all tokens so far. ``slide`` lets every mixer keep its newest
         ``seq_len`` tokens only. Raises ``TrainingError`` for no tokens, for a mixer that cannot decode token by token,
         and beyond ``seq_len`` for learned positions.

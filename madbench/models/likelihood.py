@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -11,6 +12,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from madbench.mixers.lengths import depends_on_length
+from madbench.mixers.traits import mixers_in
 from madbench.models.token_loss import MOST_LOGITS
 
 Ids = Sequence[int]
@@ -62,7 +65,9 @@ def log_likelihoods(
     """The place of each request and its likelihood, as soon as it is known.
 
     Requests that differ in the last id alone share a row of the model. Rows go through it by falling length, so that
-    the order of the requests changes nothing, filled up at their end, where a causal model sees nothing of it.
+    the order of the requests changes nothing. Shorter rows are filled up at their end, where a causal model sees
+    nothing of it. If rows of a mixer depend on the length of the input
+    (:func:`madbench.mixers.lengths.depends_on_length`), only rows of one length go through the model together.
 
     Args:
         model: :class:`madbench.models.gpt.GPT` on ``device``, or what has its ``hidden`` and ``readout``.
@@ -83,7 +88,10 @@ def log_likelihoods(
             yield place, Likelihood()
     answers: dict[int, Likelihood] = defaultdict(Likelihood)
     ordered = sorted(rows.values(), key=lambda row: (-len(row.inputs), row.inputs))
-    for batch in _batches(ordered, batch_tokens, batch_size):
+    groups = [ordered]
+    if len({len(row.inputs) for row in ordered}) > 1 and _depends_on_length(model, seq_len):
+        groups = [list(group) for _, group in itertools.groupby(ordered, key=lambda row: len(row.inputs))]
+    for batch in itertools.chain.from_iterable(_batches(group, batch_tokens, batch_size) for group in groups):
         asked = [request for row in batch for request in row.asked]
         for (place, _), (log_p, is_greedy) in zip(asked, _score(model, batch, device, autocast, vocab_size)):
             answer = answers[place]
@@ -91,6 +99,11 @@ def log_likelihoods(
             unknown[place] -= 1
             if not unknown[place]:
                 yield place, answers.pop(place)
+
+
+def _depends_on_length(model: nn.Module, seq_len: int) -> bool:
+    d_model = model.readout[0].shape[1]
+    return any(depends_on_length(mixer, d_model, seq_len) for _, mixer, _ in mixers_in(model))
 
 
 def _batches(rows: Sequence[_Row], most_tokens: int, most_rows: int | None) -> Iterator[Sequence[_Row]]:

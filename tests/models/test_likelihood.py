@@ -7,7 +7,12 @@ import random
 
 import pytest
 import torch
+from torch import nn
 
+from madbench import mixers
+from madbench.mixers.lengths import depends_on_length
+from madbench.mixers.traits import Traits
+from madbench.models.gpt import GPT
 from madbench.models.likelihood import Likelihood, log_likelihoods, windows
 from madbench.suites import suite_of
 from sample_jobs import language_job
@@ -134,3 +139,67 @@ def test_every_target_of_a_window_comes_once():
     pieces = list(windows([9, 9], [*range(10)], 4))
     assert [inputs for inputs, _ in pieces] == [(9, 0, 1, 2), (3, 4, 5, 6), (5, 6, 7, 8)]
     assert sum((targets for _, targets in pieces), ()) == (*range(10),)
+
+
+class MeanOfPrefix(nn.Module):
+    """Sums over the prefix, divided by the length of the input: causal, but not independent of what is behind a row."""
+
+    def __init__(self, d_model: int):
+        super().__init__()
+        self.o = nn.Linear(d_model, d_model)
+        self.traits = Traits()
+
+    def forward(self, x):
+        return self.o(x.cumsum(1) / x.shape[1])
+
+
+def model_of(make_mixer):
+    torch.manual_seed(0)
+    built = GPT(VOCAB, 16, 2, make_mixer, SEQ_LEN).eval()
+    with torch.no_grad():
+        for parameter in built.parameters():
+            parameter.add_(0.2 * torch.randn_like(parameter))
+    return built
+
+
+def sliced_from_end():
+    return mixers.build("R-q-12", 16, SEQ_LEN, n_head=2, budget="paper", mix_rank=2, position_rows="from_end")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("make_mixer", [lambda: MeanOfPrefix(16), sliced_from_end])
+def test_rows_that_depend_on_the_length_are_scored_as_alone(make_mixer, requests):
+    model = model_of(make_mixer)
+    found = dict(log_likelihoods(model, requests, **HOW))
+    for place, request in enumerate(requests):
+        [(_, alone)] = log_likelihoods(model, [request], **HOW)
+        assert found[place].log_p == pytest.approx(alone.log_p, abs=1e-4), place
+
+
+@pytest.mark.parametrize(
+    "make_mixer, expected",
+    [
+        (lambda: MeanOfPrefix(16), True),
+        (sliced_from_end, True),
+        (lambda: mixers.build("R-q-12", 16, SEQ_LEN, n_head=2, budget="paper", mix_rank=2), False),
+        (lambda: mixers.build("S-p", 16, SEQ_LEN, n_head=2), False),
+        (lambda: mixers.build("cd:gdn", 16, SEQ_LEN, n_head=2), False),
+    ],
+)
+def test_dependence_on_the_length_is_measured(make_mixer, expected):
+    assert depends_on_length(make_mixer(), 16, SEQ_LEN) is expected
+
+
+def test_mixers_that_do_not_compute_in_float64_are_measured_in_their_own_dtype():
+    class Single(MeanOfPrefix):
+        is_scaled = True
+
+        def forward(self, x):
+            if x.dtype != torch.float32:
+                raise RuntimeError("expected float32")
+            return self.o(x.cumsum(1) / (x.shape[1] if self.is_scaled else 1))
+
+    mixer = Single(16)
+    assert depends_on_length(mixer, 16, SEQ_LEN)
+    mixer.is_scaled = False
+    assert not depends_on_length(mixer, 16, SEQ_LEN)

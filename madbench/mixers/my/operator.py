@@ -42,13 +42,19 @@ class ModuleMixer(nn.Module):
         return y
 
     def step(self, x: Tensor, cache: Tensor | None = None, slide: bool = False) -> tuple[Tensor, Tensor]:
-        """x (B, D) -> (B, D) and the inputs so far (B, T, D), of which all rows are computed again."""
+        """x (B, D) -> (B, D) and the inputs so far (B, T, D), of which all rows are computed again.
+
+        The row is the last one of :meth:`forward` on the inputs so far.
+        """
         seen = x[:, None] if cache is None else torch.cat((cache, x[:, None]), dim=1)
         seen = seen[:, -self.allocation.size.max_len :] if slide else seen
         return self(seen)[:, -1], seen
 
     def prefill(self, x: Tensor, slide: bool = False) -> tuple[Tensor, Tensor]:
-        """A prompt (B, T, D) -> its rows (B, T, D) and its inputs."""
+        """A prompt (B, T, D) -> its rows (B, T, D) and its inputs.
+
+        The last row is that of T steps. So are the others, unless the module's rows depend on the length of the input.
+        """
         most = self.allocation.size.max_len if slide else x.shape[1]
         rows, cache = [self(x[:, :most])], x[:, :most]
         for token in x[:, most:].unbind(1):

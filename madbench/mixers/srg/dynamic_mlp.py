@@ -224,6 +224,8 @@ class DynamicMLP(nn.Module):
         """Decodes a prompt at once: x (B, T, D) -> its rows (B, T, D) and the cache for the token after it.
 
         Equals T times :meth:`step`, by one :meth:`forward`; with ``slide``, tokens beyond ``max_len`` by a step each.
+        With ``position_rows="from_end"`` only the last row, and the cache, equal those of steps: earlier rows depend on
+        the length of the prompt.
         """
         return decoding.prefill(self, x, slide)
 
