@@ -42,6 +42,7 @@ class RWKV7Attention(nn.Module):
     def __init__(self, hidden_size, num_heads, head_dim, layer_idx, num_hidden_layers, value_dim=None, **low_ranks):
         super().__init__()
         self.num_heads, self.key_dim, self.value_dim = num_heads, hidden_size, value_dim or hidden_size
+        self.hidden_size = hidden_size
         self.v_proj = nn.Linear(hidden_size, self.value_dim, bias=False)
         self.o_proj = nn.Linear(self.value_dim, hidden_size, bias=False)
         nn.init.orthogonal_(self.v_proj.weight)

@@ -40,7 +40,8 @@ class Allocation:
     size: Size
     options: Options  # of the layer's class, ``hidden_size`` apart
     terms: Mapping[str, int]  # parameters of the layer's parts, by their names; ``conv`` are taps
-    ranks: Mapping[str, int]  # widths over all heads, and ``state``, numbers carried from token to token
+    ranks: Mapping[str, int]  # widths over all heads, and ``state``, all numbers carried from token to token
+    recurrent: int  # numbers of ``state`` that the recurrence updates; the others are kept as they are
     cache: int  # numbers that each further token adds to what is carried
 
     total = property(lambda self: sum(self.terms.values()), doc="Every parameter of the mixer.")
@@ -48,9 +49,13 @@ class Allocation:
     ratio = property(lambda self: self.total / self.target, doc="``total / target``.")
 
     def flops_per_token(self, seq_len: int) -> float:
-        """Forward FLOPs per token, about: two a parameter, five a number of the state; pairs where tokens are kept."""
-        pairs = 4 * self.cache * (seq_len + 1) / 2
-        return 2.0 * self.total + 5 * self.ranks["state"] + pairs
+        """Forward FLOPs per token, approximately: two per parameter, five per number of the recurrence, and pairs.
+
+        Of a pair of tokens, each number of a key takes part in the score and in the rewriting of the key, and each
+        number of a value in the sum.
+        """
+        pairs = 6 * self.cache * (seq_len + 1) / 2
+        return 2.0 * self.total + 5 * self.recurrent + pairs
 
     def state_bytes_per_token(self, bytes_per_element: int = 2) -> float:
         """Bytes by which each token makes the decoding cache grow: none where the state has one size."""
@@ -89,15 +94,20 @@ def solve(label: Label, size: Size) -> Allocation:
     return candidate
 
 
-def _count(label: Label, d: int, options: Options) -> tuple[dict[str, int], dict[str, int], int]:
-    """Parameters by part, widths, and numbers that a token adds, of the layer with these options."""
+def _count(label: Label, d: int, options: Options) -> tuple[dict[str, int], dict[str, int], int, int]:
+    """Terms, ranks, recurrent numbers and cache of :class:`Allocation` for the layer with these options."""
     layer, row = make(label, d, options, "meta"), LAYERS[label.layer]
     terms: dict[str, int] = {}
+    windows = 0
     for name, parameter in layer.named_parameters():
         is_tap = "conv1d" in name and name.endswith("weight")
         part = "conv" if is_tap else name.split(".")[0]
         terms[part] = terms.get(part, 0) + parameter.numel()
-    return terms, row.state(layer), row.cache(layer)
+        if is_tap:  # (C, 1, W): each channel keeps its newest W - 1 inputs
+            windows += parameter.numel() - len(parameter)
+    ranks = row.state(layer)
+    recurrent = ranks["state"]
+    return terms, ranks | {"state": recurrent + windows + row.carried(layer)}, recurrent, row.cache(layer)
 
 
 def make(label: Label, d: int, options: Options, device: str | torch.device) -> nn.Module:

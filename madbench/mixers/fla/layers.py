@@ -30,11 +30,13 @@ class Layer:
     defaults: Callable[[int, int], Options] = lambda d, heads: {"num_heads": heads}
     """The library's own widths, for ``!``."""
     state: Callable[[Any], dict[str, int]] = _outer
-    """Widths of a built layer, summed over heads, and ``state``, the numbers that it carries from token to token."""
+    """Widths of a built layer, summed over heads, and ``state``, the numbers of its recurrence."""
+    carried: Callable[[Any], int] = lambda layer: 0
+    """Further numbers that are carried from token to token, the windows of convolutions apart."""
     note: str = ""
     counterpart: str = ""  # label of the same recurrence that runs on a CPU
     has_own_start: bool = False  # whether the layer draws its initial weights as its paper does
-    cache: Callable[[Any], int] = lambda layer: 0  # numbers that each further token adds to the state
+    cache: Callable[[Any], int] = lambda layer: 0  # numbers that each further token adds to what is carried
     most_key: int = 0  # width of a head's keys that its kernels take at most; 0 for any
     has_heads: bool = True
     output: str = "o_proj"  # linear map that ends in the residual stream
@@ -177,6 +179,7 @@ LAYERS: Mapping[str, Layer] = {
         note="Low ranks of d / 16, that of the gate d / 8. Every layer is a first one: no values of the first are "
         "mixed in.",
         has_own_start=True,
+        carried=lambda layer: layer.hidden_size,  # the last token, for the token shift
     ),
     "mamba2": Layer(
         "Mamba2",
@@ -199,6 +202,7 @@ LAYERS: Mapping[str, Layer] = {
         note="The inner width is d.",
         output="out_proj",
         needs="mamba3_siso_combined",
+        carried=lambda one: one.num_heads * (one.num_rope_angles + one.ssm_state_size + one.head_dim),
     ),
     "path": Layer(
         "PaTHAttention",
@@ -207,7 +211,7 @@ LAYERS: Mapping[str, Layer] = {
         _path,
         state=lambda layer: {"qk": layer.hidden_size, "vo": layer.kv_dim, "state": 0},
         note="Its widths are fixed: heads of keys and values are shared until it fits.",
-        cache=lambda layer: 3 * layer.kv_dim,
+        cache=lambda layer: 2 * layer.kv_dim,  # a key, which each step rewrites, and a value
     ),
     "kda": Layer(
         "KimiDeltaAttention",

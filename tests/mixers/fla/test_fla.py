@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import pytest
 import torch
 
@@ -99,7 +101,7 @@ def test_the_widest_layer_within_the_budget_is_taken_and_counted_to_the_unit(mad
     assert found.ranks == {
         "qk": d // 2,
         "vo": round(max(fitting) * d),
-        "state": d // 2 * round(max(fitting) * d) // heads,
+        "state": d // 2 * round(max(fitting) * d) // heads + 3 * round(max(fitting) * d),  # and the window of 4 taps
     }
     assert (
         solve("fla:gla!", d, heads).options
@@ -173,3 +175,43 @@ def test_layers_of_the_library_fit_the_budget_and_are_counted_to_the_unit(name):
         sum(budget._count(budget.Label(name), 128, options)[0].values()) for options in LAYERS[name].candidates(128, 2)
     ]
     assert counts == sorted(counts)
+
+
+def test_the_token_shift_is_part_of_the_state_and_not_of_the_recurrence(made_up):
+    found = solve("fla:rwkv7", 64, 2)
+    assert found.ranks["state"] == found.recurrent + 64 == 64 * found.ranks["vo"] // 2 + 64
+
+
+def test_what_mamba_3_carries_beside_its_state_is_the_last_key_value_and_angles():
+    layer = SimpleNamespace(num_heads=4, num_rope_angles=6, ssm_state_size=24, head_dim=32)
+    assert LAYERS["mamba3"].carried(layer) == 4 * (6 + 24 + 32)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", LAYERS)
+def test_the_state_of_the_library_s_layers_is_that_of_their_formulas(name):
+    """Numbers carried per layer: the recurrence, windows of W - 1 = 3 taps, token shifts; of PaTH, the cache too."""
+    pytest.importorskip("fla", exc_type=ImportError)
+    heads, d = 2, 128
+    found = budget.solve(budget.Label(name), Size(d_model=d, n_head=heads, max_len=64))
+    qk, vo = found.ranks.get("qk", 0), found.ranks["vo"]
+    outer = qk * vo // heads
+    layer = budget.make(budget.Label(name), d, found.options, "meta")
+    expected = {
+        "hgrn": vo,
+        "gsa": qk // heads * (qk + vo),
+        "deltanet": outer + 3 * (2 * qk + vo),
+        "gated-deltanet": outer + 3 * (2 * qk + vo),
+        "kda": outer + 3 * (2 * qk + vo),
+        "gated-deltaproduct": outer + 3 * (qk + 2 * qk + 2 * vo),
+        "rwkv7": outer + d,
+        "mamba2": vo * qk + 3 * (vo + 2 * qk),
+        "path": 2 * vo,
+    }
+    if name == "mamba3":
+        held = layer.allocate_inference_cache(1, 64, device="meta")
+        expected["mamba3"] = sum(tensor.numel() for tensor in held)
+    assert found.ranks["state"] == expected.get(name, outer)
+    assert found.cache == (2 * vo if name == "path" else 0)
+    if name == "gated-deltanet":
+        assert found.ranks["state"] == 4584
