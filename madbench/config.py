@@ -92,7 +92,7 @@ def from_mapping(cls: type[T], mapping: Mapping[str, Any], where: str) -> T:
     values = {}
     for key, value in mapping.items():
         if key not in types_by_name:
-            raise ConfigError(f"{where}: unknown key {key!r}{did_you_mean(key, types_by_name)}")
+            raise ConfigError(f"{where}: unknown key {_shown(key)}{did_you_mean(key, types_by_name)}")
         values[key] = convert(value, types_by_name[key], f"{where}: {key}")
     for name in required:
         if name not in values:

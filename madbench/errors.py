@@ -72,7 +72,7 @@ def did_you_mean(word: str, options: Iterable[str]) -> str:
 
     An option of twice the length or more is close only if it begins with the word: "nope" is not "genotype".
     """
-    word, options = str(word), [str(option) for option in options]
+    word, options = str(word)[:200], [str(option) for option in options]
     near = [option for option in options if len(option) < 2 * len(word) or option.startswith(word)]
     close = difflib.get_close_matches(word, near, n=1, cutoff=0.6)
     if close:

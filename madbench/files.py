@@ -1,4 +1,4 @@
-"""Writing files so that a reader, a crash or a full disk never sees half of one, and locking folders."""
+"""Writing files so that a crash never leaves half of one, reading JSON that others wrote, and locking folders."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import hashlib
 import json
 import os
 import shutil
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -18,6 +19,9 @@ from madbench.errors import StoreError
 NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP)
 """What locking a file gives on a file system that has no locks, as on NFS without its lock service."""
 LOCK_ADVICE = "files cannot be locked on this disk: have its NFS mounted with locks, or choose a folder on another disk"
+MOST_DEPTH = 64
+"""Levels of lists and objects that JSON may have. Files of this package have at most 8."""
+_TOO_DEEP = f"lists and objects nest deeper than {MOST_DEPTH} levels"
 MOST_NAME_BYTES = 200  # file systems have 255, and temporary files are called a little more
 
 
@@ -77,6 +81,41 @@ def file_digest(path: Path | str) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
+def parse_json(content: bytes | str, any_text: bool = False) -> Any:
+    """Parse JSON. Raises ``ValueError`` if it is invalid or :func:`check_json` refuses it."""
+    try:
+        value = json.loads(content)
+    except RecursionError:
+        raise ValueError(_TOO_DEEP) from None
+    check_json(value, any_text)
+    return value
+
+
+def check_json(value: Any, any_text: bool = False) -> None:
+    """Raise ``ValueError`` for a parsed JSON value that can break the code that uses it.
+
+    Refused are more than ``MOST_DEPTH`` levels, a number that is NaN or beyond the range of a float, and, unless
+    ``any_text`` is given, text with unpaired surrogates. It cannot be printed; a file name that is not UTF-8 has them.
+    """
+    level, depth = [value], 0
+    while level:
+        inner: list[Any] = []
+        for item in level:
+            kind = type(item)
+            if kind is str:
+                if not any_text and not item.isascii():
+                    item.encode()  # UnicodeEncodeError is a ValueError
+            elif kind is dict or kind is list:
+                if depth == MOST_DEPTH:
+                    raise ValueError(_TOO_DEEP)
+                inner += item
+                if kind is dict:
+                    inner += item.values()
+            elif kind in (int, float) and not abs(item) <= sys.float_info.max:
+                raise ValueError("it has a number that is NaN or too large for a float")
+        level, depth = inner, depth + 1
+
+
 def seal(mapping: Mapping[str, Any]) -> dict[str, Any]:
     """``mapping`` of JSON values with a ``checksum`` of itself."""
     content = json.dumps(mapping, sort_keys=True)
@@ -85,7 +124,7 @@ def seal(mapping: Mapping[str, Any]) -> dict[str, Any]:
 
 def unseal(content: bytes) -> dict[str, Any]:
     """The mapping that :func:`seal` was given, from its JSON; ``ValueError`` where it is damaged."""
-    mapping = json.loads(content)
+    mapping = parse_json(content, any_text=True)
     if not isinstance(mapping, dict) or seal({k: v for k, v in mapping.items() if k != "checksum"}) != mapping:
         raise ValueError("it does not match its checksum")
     del mapping["checksum"]

@@ -8,7 +8,7 @@ import subprocess
 import pytest
 
 from madbench.errors import StoreError
-from madbench.files import lock_folder, remove, write_atomically
+from madbench.files import MOST_DEPTH, lock_folder, parse_json, remove, write_atomically
 
 
 @pytest.fixture
@@ -134,3 +134,24 @@ def test_a_corpus_on_a_disk_without_locks_is_no_traceback(without_locks, tmp_pat
     (tmp_path / "text.txt").write_text("words and words\n" * 100)
     with pytest.raises(StoreError, match="files cannot be locked on this disk"):
         prepare([str(tmp_path / "text.txt")], tmp_path / "corpus")
+
+
+def nested(depth: int) -> str:
+    return "[" * depth + "]" * depth
+
+
+def test_json_is_read_up_to_a_depth_whatever_its_text_holds():
+    assert parse_json(nested(MOST_DEPTH)) and parse_json('["' + "[" * 1000 + '"]') == ["[" * 1000]
+    for depth in (MOST_DEPTH + 1, 200_000):
+        with pytest.raises(ValueError, match="nest deeper"):
+            parse_json(nested(depth))
+
+
+@pytest.mark.parametrize(
+    "text", ["NaN", "-Infinity", "1e999", "9" * 400, "9" * 5000, '"\\ud800"', '{"\\udc80": 1}', "["]
+)
+def test_json_that_code_could_trip_over_is_refused(text):
+    with pytest.raises(ValueError):
+        parse_json(text)
+    with pytest.raises(ValueError):
+        parse_json(f'{{"a": [{text}]}}')

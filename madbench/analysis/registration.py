@@ -24,7 +24,7 @@ from madbench.analysis.scores import Results, columns_of
 from madbench.config import from_mapping, read_yaml, seed_list
 from madbench.errors import ConfigError, StoreError, did_you_mean
 from madbench.experiment import Experiment, prepare
-from madbench.files import write_atomically
+from madbench.files import parse_json, write_atomically
 from madbench.grid import GridFile, expand_grid
 from madbench.jobs import content_id
 from madbench.store.runs import Snapshot
@@ -107,13 +107,13 @@ def load_registration(path: Path, results: Path) -> tuple[Registration, Results]
     Raises ``ConfigError`` where the file was changed, or where this installation would not train the registered runs.
     """
     try:
-        content = json.loads(path.read_bytes())
+        content = parse_json(path.read_bytes())
         own_id, content_of_id = content["id"], {name: value for name, value in content.items() if name != "id"}
         is_as_written = content_id(content_of_id) == own_id
     except OSError as error:
         reason = error.strerror or error
         raise ConfigError(f"{path}: cannot be read: {reason}; madbench register FILE makes a registration") from None
-    except (RecursionError, ValueError):
+    except ValueError:
         beside = path.with_name(path.stem + SUFFIX)
         hint = f"did you mean {beside}?" if beside.is_file() else "madbench register FILE makes one"
         raise ConfigError(f"{path}: not a registration, which is a file of JSON; {hint}") from None

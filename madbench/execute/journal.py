@@ -15,7 +15,7 @@ import shlex
 import sys
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from datetime import UTC, datetime
 from importlib.metadata import version
@@ -25,8 +25,10 @@ from typing import Any, Self
 from madbench._version import __version__
 from madbench.execute.base import Event
 from madbench.execute.sweep_state import SweepState, flatten, weights
-from madbench.files import seal, unseal
+from madbench.files import check_json, seal, unseal
 from madbench.jobs import Job
+from madbench.store.checks import check_type
+from madbench.store.format import plain
 
 FOLDER = "sweeps"
 WRITE_SECONDS = 1.0  # between two times that a journal is written
@@ -108,7 +110,7 @@ class Journal:
         hidden = self.path.with_name(f".{self.path.name}")
         with self._lock:
             self._is_stale, self._written = False, time.monotonic()
-            content = seal({**self.plan, **self.state.content(), "open": sorted(self.state.open), **ending})
+            content = seal(plain({**self.plan, **self.state.content(), "open": sorted(self.state.open), **ending}))
             try:
                 self.path.parent.mkdir(parents=True, exist_ok=True)
                 with ExitStack() as stack:
@@ -145,6 +147,51 @@ def read_sweeps(results: Path, ended: int) -> list[dict[str, Any]]:
     return [sweep for sweep in sweeps if sweep["name"] not in hidden]
 
 
+_NUMBER = (int, float)
+_TYPES: dict[str, Any] = {
+    **dict.fromkeys(("command", "folder", "host", "started", "title"), str),
+    **dict.fromkeys(("done", "pid", "total"), int),
+    **dict.fromkeys(("fraction", "seconds"), _NUMBER),
+    **dict.fromkeys(("failures", "open", "slots"), list),
+    "counts": dict,
+}
+_SLOT_TYPES = {"fraction": _NUMBER, "seconds": _NUMBER}
+_ENDINGS = ("finished", "interrupted", "error")
+
+
+def _check(sweep: Mapping[str, Any]) -> None:
+    """Raise ``ValueError`` if a journal lacks a field that is shown, or has one of another type."""
+    check_json(sweep)  # text that can be printed
+    _check_types(sweep, _TYPES, "")
+    if sweep.get("ended") not in (None, *_ENDINGS):
+        raise ValueError(f"ended: expected {', '.join(_ENDINGS)}")
+    if sweep.get("error") is not None:
+        check_type(sweep["error"], str, "error")
+    for name in ("jobs_per_minute", "seconds_left"):
+        if name not in sweep:
+            raise ValueError(f"{name} is missing")
+        if sweep[name] is not None:
+            check_type(sweep[name], _NUMBER, name)
+    for name, count in sweep["counts"].items():
+        check_type(count, int, f"counts: {name}")
+    for job_id in sweep["open"]:
+        check_type(job_id, str, "open")
+    for kind, types in (("slots", _SLOT_TYPES), ("failures", {"reason": str})):
+        for item in sweep[kind]:
+            check_type(item, dict, kind)
+            _check_types(item, types, f"{kind}: ")
+    for slot in sweep["slots"]:
+        if "step" in slot:
+            check_type(slot.get("total_steps"), _NUMBER, "slots: total_steps")
+
+
+def _check_types(values: Mapping[str, Any], types: Mapping[str, Any], where: str) -> None:
+    for name, expected in types.items():
+        if name not in values:
+            raise ValueError(f"{where}{name} is missing")
+        check_type(values[name], expected, f"{where}{name}")
+
+
 def _read(path: Path) -> dict[str, Any]:
     try:
         with open(path, "rb") as file:
@@ -159,9 +206,7 @@ def _read(path: Path) -> dict[str, Any]:
                 return _read(path)  # it was replaced at this moment
             sweep = unseal(file.read())
             silent = max(0.0, time.time() - os.fstat(file.fileno()).st_mtime)
-        missing = {"command", "folder", "host", "pid", "started", "title", "open", "counts", "slots"} - sweep.keys()
-        if missing:
-            raise ValueError(f"it has no {', '.join(sorted(missing))}")
+        _check(sweep)
     except OSError as error:
         return {"name": path.stem, "state": "damaged", "error": f"{path}: {(error.strerror or str(error)).lower()}"}
     except ValueError as error:

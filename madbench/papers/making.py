@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from madbench.config import key_of, parse_seeds
 from madbench.errors import ConfigError, StoreError
 from madbench.experiment import Experiment, prepare
-from madbench.files import write_atomically
+from madbench.files import parse_json, write_atomically
 from madbench.grid import Grid, Row
 from madbench.jobs import Job
 from madbench.labels import expand
@@ -285,10 +285,13 @@ def remember(request: Request, made: Made) -> None:
 def remembered(request: Request) -> dict[str, Any]:
     """What :func:`remember` wrote of the item, by size; nothing where it was not made."""
     try:
-        return json.loads(_record(request).read_bytes())
+        states = parse_json(_record(request).read_bytes())
+        if not all(isinstance(entry, dict) and isinstance(entry["state"], str) for entry in states.values()):
+            raise ValueError("expected an object with a state for each size")
+        return states
     except FileNotFoundError:
         return {}
-    except (OSError, ValueError) as error:
+    except (AttributeError, KeyError, OSError, ValueError) as error:
         raise StoreError(f"{_record(request)}: cannot be read: {error}; remove it and make the item again") from None
 
 

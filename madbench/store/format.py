@@ -22,22 +22,27 @@ import json
 import math
 import os
 import re
+import reprlib
+import sys
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
-from madbench.errors import MadbenchError, StoreError
-from madbench.files import explain_os_errors, write_atomically
-from madbench.jobs import SCHEMA, Job, Record, Status
+from madbench.errors import ConfigError, MadbenchError, StoreError
+from madbench.files import check_json, explain_os_errors, is_name, parse_json, write_atomically
+from madbench.jobs import SCHEMA, Job, Record
+from madbench.store.checks import check_keys, check_type, read_curve, read_numbers, read_record
 from madbench.suites import job_from_dict
 
 NAMES = ("job.json", "record.json", "curve.csv")
 MEASUREMENTS = "measurements"
 _MEASUREMENT_NAME = re.compile("[0-9]{6,}-[0-9a-f]{64}[.]json")
 _CANONICAL = json.JSONEncoder(sort_keys=True)
-_NON_FINITE = ("nan", "inf", "-inf")
+_MOST_DETAIL_DEPTH = 32
+"""Levels of details that are stored as they are. A reader allows more: see :func:`madbench.files.parse_json`."""
+MOST_SEED = 2**63 - 1
 
 
 class DamagedRunError(StoreError):
@@ -58,12 +63,16 @@ class OtherVersionError(DamagedRunError):
 def encode(job: Job, record: Record, beside: Mapping[str, str] | None = None) -> dict[str, bytes]:
     """Content by file name; ``beside`` are the digests of the other files of the run.
 
-    Raises ``TypeError`` where a metric or a value of the curve is not a number.
+    Raises ``TypeError`` if a metric or a value of the curve is not a number, and if a file has a name that cannot be
+    read back.
     """
+    for name in beside or ():
+        if not all(map(is_name, name.split("/"))):
+            raise TypeError(f"{name!r}: not a name that a file of a run can have")
     job_file = json_bytes({"schema": SCHEMA, **job.to_dict()})
     curve_file = _encode_curve(record.curve)
     fields = {"status": record.status, "metrics": plain_numbers(record.metrics), "details": plain(record.details)}
-    fields |= {"error": record.error, "files": dict(beside or {})}
+    fields |= {"error": _valid_text(record.error), "files": dict(beside or {})}
     fields["checksum"] = _checksum(job_file, fields, curve_file)
     return dict(zip(NAMES, (job_file, json_bytes(fields), curve_file), strict=True))
 
@@ -80,25 +89,41 @@ def read_run(folder: Path, with_curve: bool = True) -> tuple[Job, Record, dict[s
         except (FileNotFoundError, IsADirectoryError, NotADirectoryError) as error:
             raise DamagedRunError(f"{error.filename}: missing or not a file") from error
     fields = load_json(f"{folder}/job.json", job_file)
-    if (schema := fields.pop("schema", None)) != SCHEMA:
+    schema = fields.pop("schema", None)
+    if type(schema) not in (int, type(None)):
+        raise DamagedRunError(f"{folder}: job.json has no number of its format")
+    if schema != SCHEMA:
         raise OtherVersionError(folder, schema)
     label, seed = fields.pop("label", None), fields.pop("seed", None)
-    record = load_json(f"{folder}/record.json", record_file)
-    if record.pop("checksum", None) != _checksum(job_file, record, curve_file):
+    record_fields = load_json(f"{folder}/record.json", record_file)
+    if record_fields.pop("checksum", None) != _checksum(job_file, record_fields, curve_file):
         raise DamagedRunError(f"{folder}: the files do not match their checksum")
     try:
         job = make_job(json.dumps(fields), label, seed, f"{folder}/job.json")
-        digests, record["metrics"] = record.pop("files"), numbers(record["metrics"])
-        record = Record(**record, curve=_decode_curve(curve_file) if with_curve else [])
+        job_id = job.id
+        record, digests = read_record(record_fields, read_curve(curve_file))
     except MadbenchError as error:
         raise DamagedRunError(str(error)) from error
-    except (AttributeError, KeyError, TypeError, ValueError) as error:
+    except (TypeError, ValueError) as error:
         raise DamagedRunError(f"{folder}: not a record: {error}") from error
-    if job.id != folder.name:
+    if job_id != folder.name:
         raise DamagedRunError(f"{folder}: job.json is not the job of this id")
-    if record.status not in get_args(Status):
-        raise DamagedRunError(f"{folder}: unknown status {record.status!r}")
-    return job, record, digests
+    return job, record if with_curve else dataclasses.replace(record, curve=[]), digests
+
+
+def read_job(fields: Any, where: str) -> Job:
+    """The job in the fields of :meth:`Job.to_dict`, read from a file that anyone may have written.
+
+    Raises ``ConfigError``, opened by ``where``, for fields that are not those of a job.
+    """
+    if not isinstance(fields, Mapping):
+        raise ConfigError(f"{where}: expected the fields of a job, got {reprlib.repr(fields)}")
+    try:
+        check_json(fields)
+        others = {name: value for name, value in fields.items() if name not in ("label", "seed")}
+        return make_job(json.dumps(others), fields.get("label"), fields.get("seed"), where)
+    except (TypeError, ValueError) as error:
+        raise ConfigError(f"{where}: not the fields of a job: {error}") from error
 
 
 def make_job(shared: str, label: str, seed: int, where: str) -> Job:
@@ -106,8 +131,12 @@ def make_job(shared: str, label: str, seed: int, where: str) -> Job:
 
     Raises ``ConfigError``, opened by ``where``, for fields that are not those of a job.
     """
+    if type(seed) is int and not 0 <= seed <= MOST_SEED:
+        raise ConfigError(f"{where}: seed: expected a whole number from 0 to 2^63 - 1")
+    if type(label) is str and not label.isprintable():
+        raise ConfigError(f"{where}: label: {reprlib.repr(label)} has characters that cannot be printed")
     if shared not in _SHARED or type(label) is not str or type(seed) is not int:
-        job = job_from_dict(json.loads(shared) | {"label": label, "seed": seed}, where)
+        job = job_from_dict(parse_json(shared) | {"label": label, "seed": seed}, where)
         _SHARED[shared] = {field.name: getattr(job, field.name) for field in dataclasses.fields(job)}
     return Job(**{**_SHARED[shared], "label": label, "seed": seed})
 
@@ -184,13 +213,20 @@ def _read_measurement(folder: Path, name: str) -> Measurement:
     fields = load_json(path, content)
     if fields.pop("run", None) != folder.name:
         raise DamagedRunError(f"{path}: a measurement of another run; delete it")
-    return Measurement(**fields | {"values": numbers(fields["values"])})
+    try:
+        check_keys(fields, {"name", "values", "details", "settings"})
+        check_type(fields["name"], str, "name")
+        check_type(fields["details"], dict, "details")
+        check_type(fields["settings"], dict, "settings")
+        return Measurement(**fields | {"values": read_numbers(fields["values"], "values")})
+    except ValueError as error:
+        raise DamagedRunError(f"{path}: not a measurement ({error}); delete it and measure again") from error
 
 
 def load_json(where: Path | str, content: bytes) -> dict[str, Any]:
     """The JSON object in ``content``. Raises ``DamagedRunError``."""
     try:
-        mapping = json.loads(content)
+        mapping = parse_json(content)
     except ValueError as error:
         raise DamagedRunError(f"{where}: not valid JSON: {error}") from error
     if not isinstance(mapping, dict):
@@ -203,29 +239,34 @@ def json_bytes(mapping: dict[str, Any]) -> bytes:
     return (json.dumps(mapping, indent=1, allow_nan=False) + "\n").encode()
 
 
-def plain(value: Any) -> Any:
-    """``value`` in what JSON has: text, numbers, true, false, null, lists, objects; anything else as its text."""
+def plain(value: Any, depth: int = _MOST_DETAIL_DEPTH) -> Any:
+    """``value`` in what JSON has: text, numbers, true, false, null, lists, objects; anything else as its text.
+
+    Also as text: numbers beyond the range of a float, and lists and objects below the level ``depth``.
+    """
     if hasattr(value, "tolist"):
         value = value.tolist()
     if isinstance(value, float) and not math.isfinite(value):
         return str(value)
-    if value is None or isinstance(value, (str, int, float)):
+    if isinstance(value, int) and abs(value) > sys.float_info.max:
+        return hex(value)  # Python refuses to write thousands of decimal digits
+    if value is None or isinstance(value, (int, float)):
         return value
-    if isinstance(value, Mapping):
-        return {str(key): plain(item) for key, item in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [plain(item) for item in value]
-    return str(value)
+    if isinstance(value, Mapping) and depth:
+        return {_valid_text(str(key)): plain(item, depth - 1) for key, item in value.items()}
+    if isinstance(value, (list, tuple)) and depth:
+        return [plain(item, depth - 1) for item in value]
+    return _valid_text(str(value))
+
+
+def _valid_text(text: str) -> str:
+    """``text`` with unpaired surrogates, as of a file name that is not UTF-8, written as escapes."""
+    return text.encode(errors="backslashreplace").decode()
 
 
 def plain_numbers(values: Mapping[str, Any]) -> dict[str, int | float | str]:
     """``values`` as JSON has them. Raises ``TypeError`` where one is not a number."""
     return {str(name): plain(_number(value)) for name, value in values.items()}
-
-
-def numbers(values: Mapping[str, int | float | str]) -> dict[str, int | float]:
-    """What :func:`plain_numbers` made its result of."""
-    return {name: float(value) if value in _NON_FINITE else value for name, value in values.items()}
 
 
 def _checksum(job_file: bytes, fields: dict[str, Any], curve_file: bytes) -> str:
@@ -238,6 +279,8 @@ def _number(value: Any) -> int | float:
     value = value.item() if hasattr(value, "item") else value
     if not isinstance(value, (int, float)):
         raise TypeError(f"expected a number, got {value!r}")
+    if isinstance(value, int) and abs(value) > sys.float_info.max:
+        raise TypeError("expected a number in the range of a float")
     return int(value) if isinstance(value, bool) else value
 
 
@@ -248,9 +291,3 @@ def _encode_curve(rows: list[dict[str, float]]) -> bytes:
     writer.writerow(columns)
     writer.writerows([repr(_number(row[name])) if name in row else "" for name in columns] for row in rows)
     return text.getvalue().encode()
-
-
-def _decode_curve(content: bytes) -> list[dict[str, float]]:
-    columns, *rows = csv.reader(io.StringIO(content.decode(), newline=""))
-    cells = [[(name, cell) for name, cell in zip(columns, row, strict=True) if cell] for row in rows]
-    return [{name: int(cell) if cell.lstrip("-").isdigit() else float(cell) for name, cell in row} for row in cells]

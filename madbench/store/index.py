@@ -21,12 +21,13 @@ from pathlib import Path
 
 from madbench._version import __version__
 from madbench.errors import MadbenchError, StoreError
-from madbench.files import remove
+from madbench.files import parse_json, remove
 from madbench.jobs import SCHEMA, Job, Record
-from madbench.store.format import NAMES, make_job
+from madbench.store.checks import read_record
+from madbench.store.format import NAMES, make_job, plain_numbers
 
 WORTH_INDEXING = 200  # runs from which on looking them up here costs less than reading their files
-VERSION = f"3 {SCHEMA} {__version__}"
+VERSION = f"4 {SCHEMA} {__version__}"
 TIMEOUT = 5  # seconds for which a writer waits for another
 
 Found = tuple[Job, Record] | StoreError | None
@@ -92,13 +93,14 @@ class RunIndex:
         with suppress(sqlite3.Error):
             rows = self._rows()
         rows = [row for row in rows if row[1] and signatures.get(row[0]) == row[1] and row[4] == _digest(*row[:4])]
-        contents = json.loads(f"[{','.join(row[3] for row in rows)}]")
-        for (name, _, shared, *_), (label, seed, *gave) in zip(rows, contents, strict=True):
-            with suppress(MadbenchError):  # of a suite or family that is not installed here
+        for name, _, shared, content, _ in rows:
+            with suppress(MadbenchError, TypeError, ValueError):  # not installed here, or not written by madbench
+                label, seed, *gave = parse_json(content)
+                fields = dict(zip(("status", "metrics", "details", "error"), gave, strict=True))
+                record, _ = read_record({**fields, "files": {}}, [])
                 job = make_job(shared, label, seed, name)
                 vars(job)["id"] = name  # its cached property: known since the row was written
-                status, metrics, details, error = gave
-                runs[name] = job, Record(status, metrics, [], details, error)
+                runs[name] = job, record
         return runs
 
     def _write(self, rows: Sequence[Sequence[str]]) -> None:
@@ -142,7 +144,7 @@ def signature(folder: str) -> str:
 def _row(name: str, signed: str, job: Job, record: Record) -> tuple[str, ...]:
     fields = job.to_dict()
     label, seed = fields.pop("label"), fields.pop("seed")
-    content = json.dumps([label, seed, record.status, record.metrics, record.details, record.error])
+    content = json.dumps([label, seed, record.status, plain_numbers(record.metrics), record.details, record.error])
     row = (name, signed, json.dumps(fields), content)
     return *row, _digest(*row)
 

@@ -148,7 +148,7 @@ _SIZES: dict[str, Size] = {}
 
 def job_from_dict(mapping: Mapping[str, Any], where: str = "job") -> Job:
     """The job that :meth:`Job.to_dict` made ``mapping`` of; ``ConfigError``, opened by ``where``, for any other."""
-    suite = suite_called(str(mapping.get("suite")), f"{where}: ")
+    suite = suite_called(str(mapping.get("suite"))[:99], f"{where}: ")
     configs = {"model": suite.Profile.Model, "training": suite.Profile.Training}
     made = {
         key: from_mapping(configs[key], value, f"{where}: {key}") if key in configs else value

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from madbench.config import from_mapping
 from madbench.errors import ConfigError, StoreError
-from madbench.files import is_name, seal, unseal, write_atomically
+from madbench.files import is_name, parse_json, seal, unseal, write_atomically
 
 if TYPE_CHECKING:
     from madbench.text.documents import Source
@@ -115,11 +115,11 @@ def save(content: Any, path: Path) -> None:
 def load(kind: type, path: Path) -> Any:
     """The dataclass ``kind`` that was saved at ``path``; None where there is none. A damaged one: ``StoreError``."""
     try:
-        mapping = json.loads(content := path.read_bytes())
+        mapping = parse_json(content := path.read_bytes(), any_text=True)
         if "checksum" in mapping:  # files of earlier versions have none
             mapping = unseal(content)
         return from_mapping(kind, mapping, "its content")
     except FileNotFoundError:
         return None
-    except (OSError, RecursionError, TypeError, ValueError, ConfigError) as error:
+    except (OSError, TypeError, ValueError, ConfigError) as error:
         raise StoreError(f"{path}: cannot be read ({error}); prepare the corpus again with --force") from error

@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from torch.utils._pytree import tree_map_only
 
 from madbench.errors import MadbenchError, TrainingError
-from madbench.files import explain_os_errors, write_atomically
+from madbench.files import explain_os_errors, parse_json, write_atomically
 from madbench.jobs import Job
 from madbench.suites import job_from_dict, suite_of
 from madbench.suites.trial import Trial
@@ -125,7 +125,7 @@ def load_model(path: Path) -> tuple[nn.Module, Job]:
     except Exception as error:  # torch and safetensors raise half a dozen kinds for a damaged file
         raise TrainingError(f"{path}: cannot be read: {_short(error)}") from error
     try:
-        job = job_from_dict(json.loads(text))
+        job = job_from_dict(parse_json(text))
     except (AttributeError, KeyError, MadbenchError, TypeError, ValueError) as error:
         raise TrainingError(f"{path}: its job is not one of this madbench ({_short(error)})") from error
     try:
@@ -176,7 +176,7 @@ def _check_size(text: str, shapes: Iterable[Sequence[int]]) -> None:
     Nothing is made to learn this: a job of absurd size takes no memory. One that cannot be read passes.
     """
     try:
-        job = job_from_dict(json.loads(text))
+        job = job_from_dict(parse_json(text))
     except Exception:  # which is said once the file is known to be sound
         return
     try:

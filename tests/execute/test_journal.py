@@ -13,6 +13,7 @@ import pytest
 
 from madbench.execute import journal as journal_module
 from madbench.execute.journal import Journal, command_line, read_sweeps
+from madbench.files import seal, unseal
 from madbench.jobs import Record
 from madbench.suites.mad.suite import MAD
 from waiting import until
@@ -111,7 +112,7 @@ def test_the_wall_clock_may_jump(begin, tmp_path, monkeypatch):
     assert sweep["silent_seconds"] == 0.0
 
 
-@pytest.mark.parametrize("content", ["", "{", "[]\n", "{}\n", '{"command": "madbench run"}'])
+@pytest.mark.parametrize("content", ["", "{", "[" * 200_000, "[]\n", "{}\n", '{"command": "madbench run"}'])
 def test_a_damaged_journal_is_named_and_the_other_sweeps_are_read(begin, tmp_path, content):
     journals = []
     for _ in range(2):
@@ -122,6 +123,36 @@ def test_a_damaged_journal_is_named_and_the_other_sweeps_are_read(begin, tmp_pat
     sweeps = read_sweeps(tmp_path, 3)
     assert sorted(sweep["state"] for sweep in sweeps) == ["damaged", "finished"]
     assert [sweep["error"].startswith(f"{journals[0]}: ") for sweep in sweeps if sweep["error"]] == [True]
+
+
+ODD = {
+    "counts": [[], {"finished": "1"}],
+    "slots": [{}, [3], [{"fraction": 0.5}], [{"fraction": 0.5, "seconds": 1.0, "step": 1}]],
+    "failures": [[{}], [{"reason": 3}], [None]],
+    "open": [{}, [[]]],
+    "command": [None, 3, "\udc80"],
+    "seconds_left": ["x", []],
+    "ended": [["x"], "never"],
+    "error": [3],
+    "total": ["x", 10**400],
+}
+
+
+@pytest.mark.parametrize(("name", "value"), [(name, value) for name, values in ODD.items() for value in values])
+def test_a_journal_of_wrong_types_is_damaged_however_sound_its_checksum(begin, tmp_path, name, value):
+    with begin() as journal:
+        train(journal, JOBS[0])
+    content = unseal(journal.path.read_bytes())
+    journal.path.write_text(json.dumps(seal(content | {name: value})))
+    (sweep,) = read_sweeps(tmp_path, 3)
+    assert sweep["state"] == "damaged" and sweep["error"].startswith(f"{journal.path}: ")
+
+
+def test_a_command_that_is_not_unicode_leaves_a_sound_journal(begin, tmp_path):
+    with begin(command="madbench run \udcff") as journal:
+        train(journal, JOBS[0])
+    (sweep,) = read_sweeps(tmp_path, 3)
+    assert sweep["state"] == "finished" and sweep["command"] == "madbench run \\udcff"
 
 
 @pytest.mark.slow

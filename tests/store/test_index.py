@@ -252,6 +252,19 @@ def test_an_altered_value_of_a_row_is_not_believed(store):
     assert answers(store) == expected
 
 
+@pytest.mark.parametrize("column", ["shared", "content"])
+@pytest.mark.parametrize("value", ["[" * 200_000, "[]", "3", '["S", 0, "finished", {}, null, ""]', 7, None, b"[]"])
+def test_a_row_of_another_writer_with_a_right_digest_is_not_used(store, monkeypatch, column, value):
+    expected = answers(store)
+    with sqlite3.connect(index_of(store)) as index:
+        columns = ["name", "signature", "shared", "content"]
+        row = list(index.execute(f"SELECT {', '.join(columns)} FROM runs WHERE name = ?", [JOBS[0].id]).fetchone())
+        row[columns.index(column)] = value
+        new = [value, run_index._digest(*row), JOBS[0].id]
+        index.execute(f"UPDATE runs SET {column} = ?, digest = ? WHERE name = ?", new)
+    assert answers(Store(store.root)) == expected
+
+
 def test_rows_of_another_version_are_not_used(store, monkeypatch):
     answers(store)
     monkeypatch.setattr(run_index, "VERSION", "99")

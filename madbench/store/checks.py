@@ -1,0 +1,108 @@
+"""Checks of what is read from a run's files. Each raises ``ValueError`` with a sentence about the first fault.
+
+A checksum says only that a file is as it was written. It does not say that the writer was madbench, so the type of
+every field is checked before the rest of the package uses it.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import re
+import reprlib
+from collections.abc import Mapping
+from typing import Any, get_args
+
+from madbench.files import is_name
+from madbench.jobs import Record, Status
+
+NON_FINITE = ("nan", "inf", "-inf")
+"""Floats that JSON does not have. They are stored as text."""
+_DIGEST = re.compile("[0-9a-f]{64}")
+_NUMBER = (int, float)
+_DETAILS: dict[str, Any] = {
+    **dict.fromkeys(("corpus", "evaluation", "git", "ranks", "seeds", "versions"), dict),
+    **dict.fromkeys(("device", "ended", "kernel_problem", "path", "processor"), str),
+    **dict.fromkeys(("budget", "budget_ratio", "flops_per_token", "group", "micro_batch"), _NUMBER),
+    **dict.fromkeys(("mixer_parameters", "mixer_parameters_published", "model_parameters"), _NUMBER),
+    **dict.fromkeys(("seconds", "steps", "steps_per_second", "threads", "tokens_per_second", "world_size"), _NUMBER),
+}
+"""Types of the details that verbs read. A detail may be missing, or None; other details may be anything."""
+_CORPUS = {"digest": str, "dtype": str, "folder": str, "name": str, "split_rule": str, "splits": dict, "tokenizer": str}
+_NAMES = {dict: "an object", str: "text", int: "a whole number", _NUMBER: "a number", list: "a list"}
+
+
+def check_type(value: Any, expected: Any, what: str) -> None:
+    """Raise ``ValueError`` if ``value`` is not of the type or tuple of types ``expected``. True is not a number."""
+    if not isinstance(value, expected) or (isinstance(value, bool) and expected is not bool):
+        raise ValueError(f"{what}: expected {_NAMES[expected]}, got {reprlib.repr(value)}")
+
+
+def check_keys(fields: Mapping[str, Any], names: set[str]) -> None:
+    """Raise ``ValueError`` unless ``fields`` has exactly the keys ``names``."""
+    if missing := names - fields.keys():
+        raise ValueError(f"{min(missing)} is missing")
+    if unknown := fields.keys() - names:
+        raise ValueError(f"unknown key {reprlib.repr(min(unknown))}")
+
+
+def read_record(fields: Mapping[str, Any], curve: list[dict[str, float]]) -> tuple[Record, dict[str, str]]:
+    """The record in the fields of ``record.json``, and the digests of the run's other files by name."""
+    check_keys(fields, {"status", "metrics", "details", "error", "files"})
+    if fields["status"] not in get_args(Status):
+        raise ValueError(f"status: expected {', '.join(get_args(Status))}, got {reprlib.repr(fields['status'])}")
+    check_type(fields["error"], str, "error")
+    check_type(fields["files"], dict, "files")
+    for name, digest in fields["files"].items():
+        if not all(map(is_name, name.split("/"))):
+            raise ValueError(f"files: {reprlib.repr(name)} is not a file inside the run's folder")
+        if not isinstance(digest, str) or not _DIGEST.fullmatch(digest):
+            raise ValueError(f"files: {reprlib.repr(name)}: expected a SHA-256 digest, got {reprlib.repr(digest)}")
+    details, metrics = read_details(fields["details"]), read_numbers(fields["metrics"], "metrics")
+    return Record(fields["status"], metrics, curve, details, fields["error"]), dict(fields["files"])
+
+
+def read_details(details: Any) -> dict[str, Any]:
+    """``details`` of a record, with the type of each detail that verbs read."""
+    check_type(details, dict, "details")
+    _check_types(details, _DETAILS, "details")
+    if details.get("corpus"):
+        _check_types(details["corpus"], _CORPUS, "details: corpus")
+    return details
+
+
+def _check_types(values: Mapping[str, Any], types: Mapping[str, Any], what: str) -> None:
+    for name in types.keys() & values.keys():
+        if values[name] is not None:
+            check_type(values[name], types[name], f"{what}: {name}")
+
+
+def read_numbers(values: Any, what: str) -> dict[str, int | float]:
+    """Numbers by name, from JSON in which a number that is not finite is text."""
+    check_type(values, dict, what)
+    numbers = {}
+    for name, value in values.items():
+        if isinstance(value, str) and value in NON_FINITE:
+            value = float(value)
+        else:
+            check_type(value, _NUMBER, f"{what}: {reprlib.repr(name)}")
+        numbers[name] = value
+    return numbers
+
+
+def read_curve(content: bytes) -> list[dict[str, float]]:
+    """The rows of ``curve.csv``. An empty cell is a value that the row does not have."""
+    try:
+        columns, *rows = csv.reader(io.StringIO(content.decode(), newline=""))
+        if len(set(columns)) < len(columns):
+            raise ValueError("a column appears twice")
+        cells = [[(name, cell) for name, cell in zip(columns, row, strict=True) if cell] for row in rows]
+        return [{name: _cell(cell) for name, cell in row} for row in cells]
+    except (csv.Error, ValueError) as error:
+        raise ValueError(f"curve.csv: {error}") from None
+
+
+def _cell(text: str) -> int | float:
+    if len(text) > 310:  # no number of a float's range is longer
+        raise ValueError(f"expected a number, got {reprlib.repr(text)}")
+    return int(text) if text.lstrip("-").isdecimal() else float(text)

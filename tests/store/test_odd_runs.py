@@ -1,0 +1,230 @@
+"""Runs that another program wrote: the checksums are right and the content is anything."""
+
+from __future__ import annotations
+
+import copy
+import json
+import tempfile
+from pathlib import Path
+from typing import Any, get_args
+
+import pytest
+from hypothesis import given, seed, settings
+from hypothesis import strategies as st
+
+from madbench.errors import ConfigError
+from madbench.jobs import Job, Record, Status
+from madbench.store import format as run_format
+from madbench.store.format import DamagedRunError, Measurement, measurement_name, read_job, read_measurements, read_run
+from madbench.store.runs import Store
+from stored_samples import make_job
+
+LANGUAGE_DETAILS = {"corpus": {"name": "c", "folder": "/c", "digest": "0" * 16}, "evaluation": {"windows": 4}}
+DETAILS = LANGUAGE_DETAILS | {"git": {"commit": "a", "dirty": False}, "versions": {"torch": "2"}, "seconds": 1.5}
+FIELDS = {
+    "status": "finished",
+    "metrics": {"accuracy": 0.5, "test_loss": "nan"},
+    "details": DETAILS,
+    "error": "",
+    "files": {"weights.safetensors": "0" * 64},
+}
+CURVE = b"step,train_loss\n1,2.5\n2,\n"
+DEEP = "[" * 200_000 + "]" * 200_000
+
+
+def write_run(root: Path, record: Any = FIELDS, curve: bytes = CURVE, job: Job | None = None, text: str = "") -> Path:
+    """Write a run with right checksums, whatever its fields are. ``text`` stands for ``record.json`` as a whole."""
+    job = job or make_job()
+    folder = root / "runs" / job.id
+    folder.mkdir(parents=True, exist_ok=True)
+    job_file = run_format.json_bytes({"schema": run_format.SCHEMA, **job.to_dict()})
+    if not text:
+        checksum = run_format._checksum(job_file, record, curve)
+        text = json.dumps({**record, "checksum": checksum} if isinstance(record, dict) else record)
+    for name, content in zip(run_format.NAMES, (job_file, text.encode(), curve), strict=True):
+        (folder / name).write_bytes(content)
+    return folder
+
+
+def places(value: Any, path: tuple = ()) -> list[tuple]:
+    """The path of every value inside ``value``."""
+    inner = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    return [path, *(place for key, item in inner for place in places(item, (*path, key)))]
+
+
+def replaced(value: Any, path: tuple, new: Any) -> Any:
+    if not path:
+        return new
+    value = copy.deepcopy(value)
+    node = value
+    for key in path[:-1]:
+        node = node[key]
+    node[path[-1]] = new
+    return value
+
+
+others = st.one_of(
+    st.none(),
+    st.booleans(),
+    st.integers(-(10**320), 10**320),
+    st.floats(),
+    st.text(max_size=5),
+    st.sampled_from(["inf", "../x", "/x", "\x1b[2J", "finished", 10**400, "9" * 5000]),
+    st.recursive(st.none(), lambda inner: st.lists(inner, max_size=2) | st.dictionaries(st.text(max_size=3), inner)),
+)
+
+
+def assert_right_types(record: Record, files: dict[str, str]) -> None:
+    assert record.status in get_args(Status) and type(record.error) is str
+    for numbers in (record.metrics, *record.curve):
+        assert all(type(name) is str and type(float(value)) is float for name, value in numbers.items())
+    for name in ("corpus", "evaluation", "git", "versions"):
+        assert isinstance(record.details.get(name) or {}, dict)
+    float(record.details.get("seconds") or 0)
+    json.dumps(record.details, allow_nan=False, ensure_ascii=False).encode()
+    assert all(not Path(name).is_absolute() and ".." not in Path(name).parts for name in files)
+
+
+@pytest.mark.slow
+@seed(0)
+@settings(max_examples=300, deadline=None, derandomize=True, database=None)
+@given(path=st.sampled_from(places(FIELDS)[1:]), new=others)
+def test_a_changed_record_with_a_right_checksum_is_damaged_or_of_right_types(path, new):
+    with tempfile.TemporaryDirectory() as folder:
+        run = write_run(Path(folder), replaced(FIELDS, path, new))
+        try:
+            _, record, files = read_run(run)
+        except DamagedRunError as error:
+            assert run.name in str(error) and len(str(error)) < 1000
+        else:
+            assert_right_types(record, files)
+
+
+ODD_FIELDS = {
+    "details null": {"details": None},
+    "details a list": {"details": []},
+    "corpus a number": {"details": {"corpus": 3}},
+    "folder a list": {"details": {"corpus": {"folder": []}}},
+    "seconds text": {"details": {"seconds": "x"}},
+    "a huge metric": {"metrics": {"accuracy": 10**400}},
+    "an infinite metric": {"metrics": {"accuracy": float("inf")}},
+    "a true metric": {"metrics": {"accuracy": True}},
+    "a metric of text": {"metrics": {"accuracy": "1"}},
+    "files a list": {"files": []},
+    "a file above": {"files": {"../x": "0" * 64}},
+    "a file of the root": {"files": {"/etc/passwd": "0" * 64}},
+    "no name": {"files": {"": "0" * 64}},
+    "no digest": {"files": {"x": "0"}},
+    "an error of none": {"error": None},
+    "another key": {"more": 1},
+    "a surrogate": {"error": "\ud800"},
+    "a status in a list": {"status": ["finished"]},
+    "deep details": {"details": {"a": json.loads("[" * 70 + "]" * 70)}},
+}
+
+
+@pytest.mark.parametrize("change", ODD_FIELDS.values(), ids=ODD_FIELDS.keys())
+def test_a_record_of_wrong_types_is_damaged(tmp_path, change):
+    write_run(tmp_path)
+    assert Store(tmp_path).read(make_job().id).record.metrics["accuracy"] == 0.5
+    folder = write_run(tmp_path, FIELDS | change)
+    with pytest.raises(DamagedRunError, match=folder.name):
+        read_run(folder)
+
+
+@pytest.mark.parametrize(
+    "curve",
+    [b"", b"a,b\n1\n", b"a\n1e\n", b"a\n" + b"9" * 400 + b"\n", b"a,a\n1,2\n", b"\xff\n", b"a\n" + b"x" * 200_000],
+    ids=["empty", "short row", "no number", "huge number", "one name twice", "no text", "long cell"],
+)
+def test_a_malformed_curve_is_damage_also_where_curves_are_not_read(tmp_path, curve):
+    folder = write_run(tmp_path, curve=curve)
+    for with_curve in (True, False):
+        with pytest.raises(DamagedRunError, match=folder.name):
+            read_run(folder, with_curve)
+
+
+@pytest.mark.parametrize("name", ["record.json", "job.json"])
+@pytest.mark.parametrize("text", [DEEP, f'{{"a": {DEEP}}}', '{"a": ' + "9" * 5000 + "}"], ids=["list", "in key", "int"])
+def test_deep_json_and_huge_integers_are_damage(tmp_path, name, text):
+    folder = write_run(tmp_path)
+    (folder / name).write_text(text)
+    with pytest.raises(DamagedRunError, match=folder.name):
+        read_run(folder)
+
+
+def test_brackets_inside_text_are_no_depth(tmp_path):
+    folder = write_run(tmp_path, FIELDS | {"error": "[" * 1000})
+    assert read_run(folder)[1].error == "[" * 1000
+
+
+MEASURED = {"name": "evaluation", "values": {"loss": 1.5}, "details": {}, "settings": {"seq_len": 8}}
+ODD_MEASUREMENTS = [
+    {"values": None},
+    {"values": []},
+    {"values": {"loss": 10**400}},
+    {"values": {"loss": "x"}},
+    {"details": None},
+    {"settings": 3},
+    {"name": ["x"]},
+    {"more": 1},
+]
+
+
+@pytest.mark.parametrize("change", [*ODD_MEASUREMENTS, "values", "name"])
+def test_a_measurement_of_wrong_types_is_damaged(tmp_path, change):
+    folder = write_run(tmp_path)
+    (folder / "measurements").mkdir()
+    fields = {"run": folder.name, **MEASURED}
+    fields = fields | change if isinstance(change, dict) else {k: v for k, v in fields.items() if k != change}
+    content = json.dumps(fields).encode()
+    path = folder / "measurements" / measurement_name(1, content)
+    path.write_bytes(content)
+    with pytest.raises(DamagedRunError, match=path.name):
+        read_measurements(folder)
+    store = Store(tmp_path)
+    assert store.all_measurements([folder.name]) == {} and path.name in store.problems[0]
+
+
+def test_what_no_reader_accepts_is_written_as_text_or_refused(tmp_path):
+    nested: list[Any] = []
+    for _ in range(100):
+        nested = [nested]
+    store = Store.open(tmp_path)
+    details = {"huge": 10**5000, "\ud800": "\udc80", "nested": nested}
+    store.finish(make_job(), Record("finished", {}, [], details, "no such file: '\udcff'"))
+    record = store.read(make_job().id).record
+    assert record.details["huge"].startswith("0x") and record.details["\\ud800"] == "\\udc80"
+    assert record.error == "no such file: '\\udcff'"
+    with pytest.raises(TypeError):
+        store.finish(make_job(1), Record("finished", {"x": 10**400}))
+    store.measure(make_job().id, "x", {"y": 1}, {"nested": nested, "name": "\ud800"})
+    assert store.measurements(make_job().id) == [
+        Measurement("x", {"y": 1}, store.measurements(make_job().id)[0].details, {})
+    ]
+
+
+@pytest.mark.parametrize("change", [{"seed": -1}, {"seed": 2**70}, {"label": "S\x1b[2J"}])
+def test_a_seed_or_label_that_nothing_could_print_is_damage(tmp_path, change, monkeypatch):
+    job = Job(**{**vars(make_job()), **change})
+    with pytest.raises(DamagedRunError):
+        read_run(write_run(tmp_path, job=job))
+
+
+@pytest.mark.parametrize("schema", [[], "4", 4.5, {}])
+def test_a_format_that_is_no_number_is_damage(tmp_path, schema):
+    folder = write_run(tmp_path)
+    job_file = json.loads((folder / "job.json").read_text())
+    (folder / "job.json").write_text(json.dumps(job_file | {"schema": schema}))
+    store = Store(tmp_path)
+    assert list(store.runs()) == [] and folder.name in store.problems[0]
+
+
+def test_a_job_is_read_from_its_fields_and_nothing_else():
+    fields = make_job().to_dict()
+    assert read_job(fields, "config.json") == make_job()
+    deep = json.loads("[" * 100 + "]" * 100)
+    for odd in (None, [], {}, fields | {"setting": deep}, fields | {"model": []}, fields | {"suite": "x" * 10**6}):
+        with pytest.raises(ConfigError, match="config.json: ") as error:
+            read_job(odd, "config.json")
+        assert len(str(error.value)) < 1000
