@@ -30,7 +30,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from madbench._version import __version__
-from madbench.errors import ConfigError, StoreError
+from madbench.errors import ConfigError, MadbenchError, StoreError
 from madbench.files import explain_os_errors
 from madbench.jobs import KEEP, Job, Record, Report, Status, StopTraining
 from madbench.store.runs import Store, StoreBusyError
@@ -342,8 +342,17 @@ def _files(folder: Path) -> dict[str, bytes]:
     return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
-def work_remotely(packed: Packed, send: Send, needs_gpu: bool = False, hand_in: HandIn | None = None) -> Outcome:
-    """Unpacks and trains a group on a machine that may lack what it needs; what is broken names the machine."""
+def work_remotely(
+    packed: tuple[str, Any],
+    send: Send,
+    needs_gpu: bool = False,
+    hand_in: HandIn | None = None,
+    unpack: Callable[[Any], Assignment] = pickle.loads,
+) -> Outcome:
+    """Unpacks and trains a group on a machine that may lack what it needs; what is broken names the machine.
+
+    ``packed`` is the version of the driver and what ``unpack`` makes the assignment of.
+    """
     version, content = packed
     try:
         if version != __version__:
@@ -355,10 +364,10 @@ def work_remotely(packed: Packed, send: Send, needs_gpu: bool = False, hand_in: 
             if not torch.cuda.is_available():
                 visible = f"CUDA_VISIBLE_DEVICES is {os.environ.get('CUDA_VISIBLE_DEVICES')!r}"
                 raise StoreError(f"torch {torch.__version__} finds no CUDA device there ({visible})")
-        outcome = work(pickle.loads(content), send, hand_in)
+        outcome = work(unpack(content), send, hand_in)
     except ImportError as error:  # of unpacking: one of training is a failed record
         outcome = Outcome(broken=f"cannot import what it is to run: {error}")
-    except StoreError as error:
+    except MadbenchError as error:
         outcome = Outcome(broken=str(error))
     return replace(outcome, broken=f"worker {platform.node()}: {outcome.broken}") if outcome.broken else outcome
 

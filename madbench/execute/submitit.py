@@ -1,49 +1,43 @@
 """The jobs of a sweep as Slurm jobs, through submitit; the results folder must be on a disk that all nodes see.
 
-``<results>/slurm/`` holds submitit's scripts, pickles and logs; those of a job that ended well are removed once its
-result is stored. What Slurm preempts or stops at its wall time it queues again, and training resumes from the
-checkpoint.
+submitit writes the job script and knows the states of Slurm jobs. Its pickles are not used: ``<results>/slurm/`` holds
+text alone, a folder per Slurm job (:mod:`madbench.execute.slurm_folder`) and its logs. Those of a job that ended well
+are removed once its result is stored. What Slurm preempts or stops at its wall time is queued again, and training
+resumes from the checkpoint.
 
-Where a driver ended without cancelling its Slurm jobs, as when a login node kills it, the next driver that claims their
-jobs finds them by submitit's pickles, which are named after the Slurm job and have what it trains. It takes over those
-that run, wait or have left a result, if they train the same group in the same way; the others it cancels, and queues
-new ones, which resume from the checkpoints. A driver holds the claim of each job that its Slurm jobs train: no two
-drivers share one.
+If a driver ended without cancelling its Slurm jobs, as when a login node kills it, the next driver that claims their
+jobs finds them by their folders, which are named after the Slurm job and say what it trains. It takes over those that
+run, wait or have left a result, if they train the same group in the same way. It cancels the others and queues new
+ones, which resume from the checkpoints. A driver holds the claim of each job that its Slurm jobs train: no two drivers
+share one.
 """
 
 from __future__ import annotations
 
 import functools
-import json
 import logging
-import pickle
+import re
 import shlex
+import subprocess
+import sys
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext, suppress
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
 
 from madbench.errors import ConfigError, TrainingError, require
 from madbench.execute.base import Executor, Outcome, check_counts, source_checkout, worker_environment
 from madbench.execute.driver import Backend, Message, Task, drive
-from madbench.execute.slurm_job import (
-    BEGUN,
-    ENDED,
-    WAITING,
-    LeftJob,
-    SlurmCall,
-    find_left_jobs,
-    has_ended,
-    how_it_ended,
-    record_file,
-    remove_files,
-    tidy,
-)
+from madbench.execute.slurm_folder import as_json, digest, encode_call
+from madbench.execute.slurm_job import BEGUN, ENDED, WAITING, LeftJob, SlurmJob, find_left_jobs
+from madbench.files import explain_os_errors, refuse_link
 from madbench.store.runs import Store
 
-MOST_TIMEOUTS = 10  # wall times that a job may use up before it fails
-FORCE_SECONDS = 60.0  # how often Slurm is asked for the states of its jobs; a result shows at once, a dead job only so
+FOLDER = "slurm"  # in the results folder
+NAME = "madbench"  # of a Slurm job
+SUBMIT_SECONDS = 120.0  # that sbatch may take
+ASK_SECONDS = 60.0  # how often Slurm is asked for the states of its jobs; a result shows at once, a dead job only so
 
 
 def slurm_executor(
@@ -81,13 +75,14 @@ def slurm_executor(
     setup = [f"export {name}={shlex.quote(value)}" for name, value in environment.items()]
     if checkout := source_checkout():
         setup.append(f"export PYTHONPATH={shlex.quote(str(checkout))}${{PYTHONPATH:+:$PYTHONPATH}}")
-    asked = {"name": "madbench", "timeout_min": minutes, "cpus_per_task": cpus_per_job, "mem_gb": memory_gb}
+    asked = {"name": NAME, "timeout_min": minutes, "cpus_per_task": cpus_per_job, "mem_gb": memory_gb}
     asked |= {"gpus_per_node": int(gpus_per_job) or None, "slurm_partition": partition, "slurm_setup": setup}
     asked |= {"slurm_array_parallelism": slots, "slurm_additional_parameters": dict(extra)}
     parameters = {name: value for name, value in asked.items() if value is not None}
 
     def connect(store: Store) -> AbstractContextManager[SlurmBackend]:
         _check_folder(store.root.absolute())
+        refuse_link(store.root / FOLDER)
         return nullcontext(SlurmBackend(store, parameters))
 
     return functools.partial(drive, connect=connect)
@@ -110,87 +105,117 @@ def _check_folder(results: Path) -> None:
 
 
 class SlurmBackend(Backend):
-    """Tasks as submitit's jobs."""
+    """Tasks as Slurm jobs."""
 
     def __init__(self, store: Store, parameters: dict[str, Any]):
-        import submitit
-
-        folder = store.root.absolute() / "slurm"
         self.store = store
+        self.folder = store.root.absolute() / FOLDER
         logging.getLogger("submitit").setLevel(logging.ERROR)
+        self.parameters = parameters
         self.slots = parameters["slurm_array_parallelism"]
-        self.executor = submitit.AutoExecutor(folder, cluster="slurm", slurm_max_num_timeout=MOST_TIMEOUTS)
-        self.executor.update_parameters(**parameters)
+        extra = parameters.get("slurm_additional_parameters", {})
+        self.name = str(extra.get("job-name", extra.get("job_name", NAME)))
         self.needs_gpu = "gpus_per_node" in parameters
-        self.asked = {name: value for name, value in parameters.items() if name != "slurm_array_parallelism"}
-        self.jobs: dict[Task, Any] = {}  # that have not ended
-        self.ended: dict[Task, Any] = {}  # whose results are not stored yet
-        self.taken: dict[Task, LeftJob] = {}  # from another driver
+        self.asked = as_json({name: value for name, value in parameters.items() if name != "slurm_array_parallelism"})
+        self.jobs: dict[Task, SlurmJob] = {}  # that have not ended
+        self.ended: dict[Task, SlurmJob] = {}  # whose results are not stored yet
         self.results: dict[Task, Outcome] = {}  # of Slurm jobs that had ended when they were taken over
         self.news: dict[Task, dict[str, Any]] = {}
-        self.last_force = time.monotonic()
+        self.last_ask = time.monotonic()
 
     def submit(self, tasks: Sequence[Task]) -> None:
-        from submitit.core.utils import FailedJobError, FailedSubmissionError
-
         for task in tasks:
             self._forget(task)
-        if not (tasks := self._take_over(tasks)):
-            return
-        calls = [SlurmCall(task.assignment.pack(), self.news_file(task), self.needs_gpu, self.asked) for task in tasks]
+        if tasks := self._take_over(tasks):
+            self._queue(tasks)
+
+    def _queue(self, tasks: Sequence[Task]) -> None:
+        """Queues new Slurm jobs. Raises ``TrainingError`` if Slurm does not take them."""
+        calls = [encode_call(task.assignment, self.needs_gpu, self.asked, self.name) for task in tasks]
+        with explain_os_errors(self.folder):
+            self.folder.mkdir(exist_ok=True)
+        script = self.script([digest(call) for call in calls])
         try:
-            jobs = self.executor.submit_array(calls)
-        except (FailedJobError, FailedSubmissionError, OSError) as error:
-            raise TrainingError(f"sbatch does not take the jobs: {' '.join(str(error).split())}") from error
-        self.jobs |= zip(tasks, jobs, strict=True)
+            given = {"input": script, "capture_output": True, "text": True, "timeout": SUBMIT_SECONDS}
+            said = subprocess.run(["sbatch"], check=True, **given).stdout
+        except (OSError, subprocess.SubprocessError) as error:
+            reason = getattr(error, "stderr", None) or error
+            raise TrainingError(f"sbatch does not take the jobs: {' '.join(str(reason).split())}") from error
+        if not (told := re.search("job ([0-9]+)", said)):
+            raise TrainingError(f"sbatch does not tell the id of the jobs, but {said!r}")
+        for index, (task, call) in enumerate(zip(tasks, calls)):
+            job = SlurmJob(self.folder, told[1] if len(tasks) == 1 else f"{told[1]}_{index}", self.name)
+            job.folder.write_call(call)
+            self.jobs[task] = job
+
+    def script(self, digests: Sequence[str]) -> str:
+        """The job script of Slurm jobs whose calls have these digests, which is an array if there are several.
+
+        Slurm keeps its own copy of what it gets through a pipe. Nobody can change it on a disk.
+        """
+        import submitit
+
+        executor = submitit.AutoExecutor(self.folder, cluster="slurm")
+        executor.update_parameters(**self.parameters)
+        slurm = executor._executor
+        if len(digests) > 1:
+            slurm.parameters["map_count"] = len(digests)
+        program = [sys.executable, "-u", "-P", "-m", "madbench.execute.slurm_worker", str(self.folder), *digests]
+        return slurm._make_submission_file_text(shlex.join(program), "")
 
     def _take_over(self, tasks: Sequence[Task]) -> list[Task]:
         """Takes over the Slurm jobs that another driver left of these tasks, and gives the tasks that need new ones.
 
         Those that cannot be taken over are cancelled: a job must not be trained twice at a time.
         """
-        own = {job.job_id for job in (*self.jobs.values(), *self.ended.values())}
-        left = find_left_jobs(self.executor.folder, {job.id for task in tasks for job in task.jobs}, own)
+        own = {job.slurm_id for job in (*self.jobs.values(), *self.ended.values())}
+        left = find_left_jobs(self.folder, self.name, {job.id for task in tasks for job in task.jobs}, own)
         states = {}
-        for index, old in enumerate(left):  # asking of one asks of all
-            states[old.job.job_id] = old.job.watcher.get_state(old.job.job_id, "cache" if index else "force").split()[0]
+        for index, old in enumerate(left):
+            states[old.job.slurm_id] = old.job.state(ask=index == 0)
         needing, taken = [], set()
         for task in tasks:
             for old in left:
                 if result := old.outcome_for(task):
                     self.results[task] = result
                     self._end(task, old.job, is_done=True)
-                elif self._goes_on_with(old, states[old.job.job_id], task):
-                    self.jobs[task], self.taken[task] = old.job, old
+                elif self._goes_on_with(old, states[old.job.slurm_id], task):
+                    self.jobs[task] = old.job
                 else:
                     continue
-                taken.add(old.job.job_id)
+                taken.add(old.job.slurm_id)
                 break
             else:
                 needing.append(task)
-                self._remove_news(task)
         for old in left:
-            if old.job.job_id not in taken:
-                if states[old.job.job_id] not in ENDED:
-                    old.job.cancel(check=False)
-                tidy(old.job, keeps_logs=False)
+            if old.job.slurm_id not in taken:
+                if states[old.job.slurm_id] not in ENDED:
+                    self._cancel_left(old)
+                old.job.folder.remove()
+                old.job.remove_logs()
         return needing
 
+    def _cancel_left(self, old: LeftJob) -> None:
+        """Cancels a Slurm job that another driver left.
+
+        Its id comes from a results folder, which others may write to. So only a job with the name of this sweep's is
+        cancelled.
+        """
+        if old.call.get("name") != self.name:
+            slurm_id, name = old.job.slurm_id, old.call.get("name")
+            problem = (
+                f"Slurm job {slurm_id}, named {name!r}, may still train jobs of this sweep, whose own are {self.name!r}"
+            )
+            raise TrainingError(
+                f"{problem}; end it with scancel {slurm_id}, delete {old.job.folder.path} and run again"
+            )
+        old.job.cancel()
+
     def _goes_on_with(self, old: LeftJob, state: str, task: Task) -> bool:
-        """Whether a Slurm job trains, or will train, the task and nothing besides it that has not ended yet."""
-        is_alive = state in BEGUN or (state in WAITING and old.call.asked == self.asked)
+        """True if a Slurm job trains, or will train, the task and nothing besides it that has not ended yet."""
+        is_alive = state in BEGUN or (state in WAITING and old.call.get("asked") == self.asked)
         others = set(old.ids) - {job.id for job in task.jobs}
         return is_alive and old.is_training(task) and all(map(self.store.status, others))
-
-    def news_file(self, task: Task) -> Path:
-        """File of what the Slurm job of a task says while it runs."""
-        return self.taken[task].call.news if task in self.taken else self.executor.folder / f"{task.jobs[0].id}.news"
-
-    def _remove_news(self, task: Task) -> None:
-        ids = self.taken[task].ids if task in self.taken else [job.id for job in task.jobs]
-        remove_files(self.news_file(task), *(record_file(self.executor.folder, job_id) for job_id in ids))
-        self.news.pop(task, None)
-        self.taken.pop(task, None)
 
     def poll(self, seconds: float) -> Iterator[Message]:
         if not self.results:
@@ -198,55 +223,56 @@ class SlurmBackend(Backend):
         while self.results:
             task, outcome = self.results.popitem()
             yield task, "done", outcome
-        force = time.monotonic() - self.last_force > FORCE_SECONDS
-        if force:
-            self.last_force = time.monotonic()
+        ask = time.monotonic() - self.last_ask > ASK_SECONDS
+        if ask:
+            self.last_ask = time.monotonic()
         for task, job in list(self.jobs.items()):
-            yield from self._read_news(task)
-            yield from self._read_records(task)
-            is_done, force = has_ended(job, force), False  # asking of one asks of all
-            if is_done:
-                kind, value = how_it_ended(job)
-                if kind == "done" and task in self.taken:
-                    value = self.taken[task].share_of(task, value)
+            yield from self._read_news(task, job)
+            yield from self._read_records(task, job)
+            has_ended, ask = job.has_ended(ask), False  # asking of one asks of all
+            if has_ended:
+                kind, value = job.how_it_ended(task.jobs)
                 self._end(task, self.jobs.pop(task), is_done=kind == "done")
                 yield task, kind, value
 
-    def _read_news(self, task: Task) -> Iterator[Message]:
-        before = self.news.get(task, {})
-        try:
-            news = json.loads(self.news_file(task).read_bytes())
-        except OSError:  # there is none yet
-            return
-        if news != before:
+    def _read_news(self, task: Task, job: SlurmJob) -> Iterator[Message]:
+        before, news = self.news.get(task, {}), job.folder.read_news()
+        if news and news != before:
             self.news[task] = news
             if news.get("start") != before.get("start"):
                 yield task, "started" if news.get("start") else "waiting", None
-            for item in news.get("progress", {}).items():
-                yield task, "progress", item
+            ids = {job.id for job in task.jobs}
+            told = news.get("progress")
+            for job_id, progress in told.items() if isinstance(told, dict) else ():
+                if job_id in ids and isinstance(progress, dict):
+                    yield task, "progress", (job_id, progress)
 
-    def _read_records(self, task: Task) -> Iterator[Message]:
+    def _read_records(self, task: Task, job: SlurmJob) -> Iterator[Message]:
         """The records of jobs that have ended before their group."""
-        for job in [claim.job for claim in task.claims] if len(task.jobs) > 1 else ():
-            with suppress(OSError, EOFError, pickle.UnpicklingError):
-                record = pickle.loads(record_file(self.executor.folder, job.id).read_bytes())
-                yield task, "record", (job.id, record, {})
+        is_whole = len(task.jobs) == 1 or job.folder.outcome.exists()  # then they come together
+        for claim in [] if is_whole else list(task.claims):
+            if record := job.folder.read_record(claim.job):
+                yield task, "record", (claim.job.id, record, {})
 
-    def _end(self, task: Task, job: Any, is_done: bool) -> None:
-        """Removes the files of a Slurm job that has ended, those of a result when it is stored and not before."""
-        tidy(job, keeps_logs=not is_done, keeps_result=is_done)
+    def _end(self, task: Task, job: SlurmJob, is_done: bool) -> None:
+        """Removes what a Slurm job that has ended leaves. Its results stay until they are stored."""
+        if is_done:
+            job.remove_logs()
+        else:
+            job.folder.remove()
         self.ended[task] = job
         task.drop_results = functools.partial(self._forget, task)
 
     def _forget(self, task: Task) -> None:
         self.results.pop(task, None)
+        self.news.pop(task, None)
         if job := self.ended.pop(task, None):
-            self._remove_news(task)
-            tidy(job, keeps_logs=True)
+            job.folder.remove()
 
     def cancel(self, tasks: Iterable[Task]) -> None:
         for task in tasks:
             if job := self.jobs.pop(task, None):
-                job.cancel(check=False)
-                self._remove_news(task)
-                tidy(job, keeps_logs=False)
+                job.cancel()
+                self.news.pop(task, None)
+                job.folder.remove()
+                job.remove_logs()

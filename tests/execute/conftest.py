@@ -38,8 +38,8 @@ def slurm(fake, monkeypatch, tmp_path):
         program.chmod(0o755)
     monkeypatch.setenv("PATH", f"{programs}{os.pathsep}{os.environ['PATH']}")
     monkeypatch.setenv("FAKE_SLURM", str(jobs))
-    monkeypatch.setattr("madbench.execute.submitit.FORCE_SECONDS", 0.5)
-    monkeypatch.setattr("submitit.core.core.Job._results_timeout_s", 0)
+    monkeypatch.setattr("madbench.execute.submitit.ASK_SECONDS", 0.5)
+    monkeypatch.setattr("madbench.execute.slurm_job.OUTCOME_SECONDS", 0)
     submitit = pytest.importorskip("submitit")
     monkeypatch.setattr(submitit.SlurmJob, "watcher", type(submitit.SlurmJob.watcher)(delay_s=600))  # knows no job yet
     yield jobs

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
 import signal
 import subprocess
 import sys
@@ -19,15 +18,16 @@ from pathlib import Path
 JOBS = Path(os.environ["FAKE_SLURM"])
 
 
-def sbatch(script):
-    text = Path(script).read_text()
+def sbatch():
+    text = sys.stdin.read()
     job_id = str(1000 + len(list(JOBS.glob("script-*"))))
     copy = JOBS / f"script-{job_id}"
-    shutil.copy(script, copy)
+    copy.write_text(text)
     array = re.search(r"^#SBATCH --array=0-(\d+)", text, re.MULTILINE)
     tasks = [f"{job_id}_{index}" for index in range(int(array[1]) + 1)] if array else [job_id]
     for task in tasks:
         (JOBS / task).mkdir()
+        note(task, "name", re.search(r"^#SBATCH --job-name=(.+)", text, re.MULTILINE)[1])
         if (JOBS / "hold").exists():
             note(task, "state", (JOBS / "hold").read_text())
             continue
@@ -82,9 +82,12 @@ def sacct(*_):
             print(f"{job.name}|{state.read_text() if state.exists() else 'RUNNING'}|node1")
 
 
-def scancel(job_id, *signals):
+def scancel(name, job_id):
+    """``scancel --name=NAME ID``."""
     for job in [JOBS / job_id, *JOBS.glob(f"{job_id}_*")]:
         with suppress(OSError):
+            if name != f"--name={(job / 'name').read_text()}":
+                continue
             if (job / "pid").exists():
                 os.killpg(int((job / "pid").read_text()), signal.SIGKILL)
             note(job.name, "state", "CANCELLED by 0")

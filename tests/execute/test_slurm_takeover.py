@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
-import dataclasses
 import functools
+import json
+import os
 import pickle
 import subprocess
 import sys
-import time
 from contextlib import ExitStack
 
 import pytest
 
 pytest.importorskip("submitit")
 
-from submitit.core.utils import DelayedSubmission
-
+from madbench.errors import StoreError, TrainingError
+from madbench.execute import slurm_worker
 from madbench.execute.base import Assignment, Claim, Outcome, Policy, Summary
 from madbench.execute.driver import Task
+from madbench.execute.slurm_folder import SlurmFolder, digest
 from madbench.execute.submitit import slurm_executor
 from waiting import until
 
@@ -54,9 +55,9 @@ class Queue:
 
     def end(self, name, seeds, **result):
         """The Slurm job ends well, and leaves a result."""
-        records = [self.fake.expected(self.fake.make_job(seed)) for seed in seeds]
-        content = pickle.dumps(("success", Outcome(records, [{}] * len(records), **result)))
-        (self.store.root / "slurm" / f"{name}_0_result.pkl").write_bytes(content)
+        jobs = [self.fake.make_job(seed) for seed in seeds]
+        records = [self.fake.expected(job) for job in jobs]
+        self.folder(name).write_outcome(jobs, Outcome(records, **result))
         self.enter("COMPLETED", name)
 
     def names(self):
@@ -66,8 +67,12 @@ class Queue:
     def states(self):
         return {name: (self.slurm / name / "state").read_text().split()[0] for name in self.names()}
 
-    def pickles(self):
-        return sorted(path.name for path in (self.store.root / "slurm").glob("*.pkl*"))
+    def folder(self, name):
+        return SlurmFolder(self.store.root / "slurm", name)
+
+    def folders(self):
+        """The Slurm jobs of which something is left to take over."""
+        return sorted(path.name for path in (self.store.root / "slurm").iterdir() if path.is_dir())
 
 
 def as_group(*tasks):
@@ -95,7 +100,7 @@ def test_slurm_jobs_that_wait_or_run_are_taken_over(queue):
     tasks = [queue.task(*of_task) for of_task in seeds]
     backend = queue.driver(*tasks)
     assert queue.states() == states
-    assert {task: job.job_id for task, job in backend.jobs.items()} == dict(zip(tasks, states))
+    assert {task: job.slurm_id for task, job in backend.jobs.items()} == dict(zip(tasks, states))
     queue.end("1000_1", [1, 2])
     [(task, kind, outcome)] = backend.poll(0)
     assert (task, kind) == (tasks[1], "done")
@@ -104,13 +109,23 @@ def test_slurm_jobs_that_wait_or_run_are_taken_over(queue):
 
 @pytest.mark.parametrize("state", ["SUSPENDED", "RESIZING"])
 def test_a_suspended_slurm_job_has_not_failed(queue, state, monkeypatch):
-    monkeypatch.setattr("madbench.execute.submitit.FORCE_SECONDS", -1)
+    monkeypatch.setattr("madbench.execute.submitit.ASK_SECONDS", -1)
     task = queue.task(0)
     backend = queue.driver(task)
     queue.enter(state)
-    assert list(backend.poll(0)) == [] and backend.jobs[task].job_id == "1000"
+    assert list(backend.poll(0)) == [] and backend.jobs[task].slurm_id == "1000"
     queue.end("1000", [0])
     assert [kind for _, kind, _ in backend.poll(0)] == ["done"]
+
+
+def test_a_node_that_lacks_madbench_ends_the_sweep(queue, monkeypatch):
+    monkeypatch.setattr("madbench.execute.submitit.ASK_SECONDS", -1)
+    task = queue.task(0)
+    backend = queue.driver(task)
+    (queue.store.root / "slurm" / "1000_0_log.err").write_text("ModuleNotFoundError: No module named 'madbench'\n")
+    queue.enter("FAILED")
+    [(_, kind, outcome)] = backend.poll(0)
+    assert kind == "done" and "cannot import madbench" in outcome.broken
 
 
 def test_the_result_of_a_slurm_job_that_has_ended_is_taken_over_and_goes_when_it_is_stored(queue):
@@ -123,11 +138,11 @@ def test_the_result_of_a_slurm_job_that_has_ended_is_taken_over_and_goes_when_it
     assert queue.names() == ["1000_0", "1000_1"]
     told = {task: (kind, outcome.records) for task, kind, outcome in backend.poll(0)}
     assert told == {task: ("done", [queue.fake.expected(job) for job in task.jobs]) for task in (single, pair)}
-    assert len(queue.pickles()) == 4  # a driver that is killed now leaves them to the next one
+    assert queue.folders() == ["1000_0", "1000_1"]  # a driver that is killed now leaves them to the next one
     single.drop_results()
-    assert queue.pickles() == ["1000_1_0_result.pkl", "1000_1_submitted.pkl"]
+    assert queue.folders() == ["1000_1"]
     pair.drop_results()
-    assert queue.pickles() == []
+    assert queue.folders() == []
 
 
 def test_the_result_of_a_group_of_which_a_part_is_stored_serves_the_rest(queue):
@@ -149,40 +164,41 @@ def test_slurm_jobs_that_ended_without_a_result_are_replaced(queue):
         queue.enter(state, f"1000_{i}")
     tasks = [*map(queue.task, range(count))]
     backend = queue.driver(*tasks)
-    assert [backend.jobs[task].job_id for task in tasks] == [f"1001_{i}" for i in range(count)]
-    assert queue.pickles() == [f"1001_{i}_submitted.pkl" for i in range(count)]
+    assert [backend.jobs[task].slurm_id for task in tasks] == [f"1001_{i}" for i in range(count)]
+    assert queue.folders() == [f"1001_{i}" for i in range(count)]
     states = [queue.states()[f"1000_{i}"] for i in range(count)]
     is_cancelled = ("CANCELLED by 0", "PREEMPTED")  # what is preempted may be queued again
     assert states == ["CANCELLED" if ending in is_cancelled else ending for ending in ENDINGS]
 
 
 @pytest.mark.slow
-def test_a_result_that_is_half_written_is_none(queue, monkeypatch):
-    monkeypatch.setattr(time, "sleep", lambda seconds: None)  # submitit tries again after two
-    halves = (b"", b"half a pick", pickle.dumps(("success", 7))[:9])
-    results = [(ending, half) for ending in ("result.pkl", "result.pkl.save_tmp") for half in halves]
-    queue.driver(*map(queue.task, range(6)))
+def test_a_result_that_is_half_written_or_damaged_is_none(queue):
+    queue.driver(*map(queue.task, range(5)))
     queue.kill_driver()
-    for i, (ending, half) in enumerate(results):
-        (queue.store.root / "slurm" / f"1000_{i}_0_{ending}").write_bytes(half)
-    queue.enter("COMPLETED")
-    tasks = [*map(queue.task, range(6))]
+    for i in range(5):
+        queue.end(f"1000_{i}", [i])
+    folders = [queue.folder(f"1000_{i}") for i in range(5)]
+    folders[0].outcome.write_bytes(b"")
+    folders[1].outcome.write_bytes(folders[1].outcome.read_bytes()[:20])
+    folders[2].outcome.write_bytes(b"[" * 200_000)
+    [record] = folders[3].runs.glob("*/record.json")
+    record.write_bytes(record.read_bytes().replace(b"finished", b"diverged"))
+    folders[4].outcome.unlink()
+    tasks = [*map(queue.task, range(5))]
     backend = queue.driver(*tasks)
-    assert [backend.jobs[task].job_id for task in tasks] == [f"1001_{i}" for i in range(6)]
-    assert queue.pickles() == [f"1001_{i}_submitted.pkl" for i in range(6)]
+    assert [backend.jobs[task].slurm_id for task in tasks] == [f"1001_{i}" for i in range(5)]
+    assert queue.folders() == [f"1001_{i}" for i in range(5)]
 
 
-@pytest.mark.slow
-def test_a_damaged_result_of_ones_own_is_a_lost_job_and_no_traceback(queue, monkeypatch):
-    monkeypatch.setattr(time, "sleep", lambda seconds: None)
+def test_a_damaged_result_of_ones_own_is_a_lost_job_and_no_traceback(queue):
     task = queue.task(0)
     backend = queue.driver(task)
-    (queue.store.root / "slurm" / "1000_0_result.pkl").write_bytes(b"half a pick")
+    queue.folder("1000").outcome.write_bytes(b"half an out")
     [(told, kind, reason)] = backend.poll(0)
     assert (told, kind) == (task, "lost") and "result of Slurm job 1000 is damaged" in reason
     task.attempt = 2
     backend.submit([task])
-    assert backend.jobs[task].job_id == "1001" and queue.pickles() == ["1001_submitted.pkl"]
+    assert backend.jobs[task].slurm_id == "1001" and queue.folders() == ["1001"]
 
 
 @pytest.mark.slow
@@ -191,7 +207,7 @@ def test_a_slurm_job_that_could_not_train_at_all_is_replaced(queue):
     queue.kill_driver()
     queue.end("1000", [], broken="no GPU there")
     task = queue.task(0)
-    assert queue.driver(task).jobs[task].job_id == "1001"
+    assert queue.driver(task).jobs[task].slurm_id == "1001"
 
 
 @pytest.mark.slow
@@ -201,7 +217,7 @@ def test_one_that_slurm_does_not_know_is_cancelled_and_replaced(queue, slurm):
     sacct = slurm.parent / "bin" / "sacct"
     sacct.write_text("#!/bin/sh\nexit 1\n")
     task = queue.task(0)
-    assert queue.driver(task).jobs[task].job_id == "1001"
+    assert queue.driver(task).jobs[task].slurm_id == "1001"
     assert queue.states() == {"1000": "CANCELLED", "1001": "PENDING"}
 
 
@@ -224,7 +240,7 @@ def test_a_slurm_job_that_trains_otherwise_is_cancelled_and_replaced(queue, stat
     train = functools.partial(queue.fake.train, compile="always") if how == "other training" else None
     policy = {"other limit": Policy(time_limit=5), "afresh": Policy(redo=True)}.get(how, Policy())
     task = queue.task(*seeds, train=train, policy=policy)
-    assert queue.driver(task).jobs[task].job_id == "1001"
+    assert queue.driver(task).jobs[task].slurm_id == "1001"
     assert queue.states() == {"1000": "CANCELLED", "1001": "PENDING"}
 
 
@@ -236,7 +252,7 @@ def test_a_group_of_which_a_part_is_stored_goes_on_with_the_rest(queue):
     queue.enter("RUNNING")
     rest = queue.task(2, 1)
     backend = queue.driver(rest)
-    assert backend.jobs[rest].job_id == "1000" and queue.states() == {"1000": "RUNNING"}
+    assert backend.jobs[rest].slurm_id == "1000" and queue.states() == {"1000": "RUNNING"}
     queue.end("1000", [0, 1, 2])
     [(_, _, outcome)] = backend.poll(0)
     assert outcome.records == [queue.fake.expected(job) for job in rest.jobs]
@@ -250,19 +266,15 @@ def test_a_member_that_did_not_end_is_trained_alone(queue):
     queue.driver(queue.task(0, 1))
     queue.kill_driver()
     queue.end("1000", [0], error="out of memory")
-    content = pickle.loads((queue.store.root / "slurm" / "1000_0_result.pkl").read_bytes())[1]
-    content = dataclasses.replace(content, records=[*content.records, None], files=[{}, {}])
-    (queue.store.root / "slurm" / "1000_0_result.pkl").write_bytes(pickle.dumps(("success", content)))
     alone = queue.task(1)
-    assert queue.driver(alone).jobs[alone].job_id == "1001"
+    assert queue.driver(alone).jobs[alone].slurm_id == "1001"
 
 
 def test_the_record_of_a_job_comes_before_its_group_has_ended(queue, monkeypatch):
     group = queue.task(0, 1)
     backend = queue.driver(group)
-    call = DelayedSubmission.load(queue.store.root / "slurm" / "1000_submitted.pkl").function
     record = queue.fake.expected(group.jobs[1])
-    call.hand_in(group.jobs[1].id, record, {})
+    queue.folder("1000").write_record(group.jobs[1], record)
     assert list(backend.poll(0)) == [(group, "record", (group.jobs[1].id, record, {}))]
     del group.claims[1]  # it is stored
     assert list(backend.poll(0)) == []
@@ -276,17 +288,17 @@ def test_partial_functions_of_equal_content_train_in_the_same_way(queue):
     queue.driver(queue.task(0, train=functools.partial(queue.fake.train, compile="never")))
     queue.kill_driver()
     task = queue.task(0, train=functools.partial(queue.fake.train, compile="never"))
-    assert queue.driver(task).jobs[task].job_id == "1000"
+    assert queue.driver(task).jobs[task].slurm_id == "1000"
 
 
 @pytest.mark.slow
 def test_one_of_another_version_of_madbench_is_replaced(queue, monkeypatch):
     queue.driver(queue.task(0))
     queue.kill_driver()
-    for module in ("base", "slurm_job"):
+    for module in ("base", "slurm_folder"):
         monkeypatch.setattr(f"madbench.execute.{module}.__version__", "99")
     task = queue.task(0)
-    assert queue.driver(task).jobs[task].job_id == "1001"
+    assert queue.driver(task).jobs[task].slurm_id == "1001"
 
 
 @pytest.mark.slow
@@ -296,7 +308,7 @@ def test_one_that_waits_in_another_partition_is_replaced_and_one_that_runs_there
     queue.enter("RUNNING", "1000_1")
     waiting, running = queue.task(0), queue.task(1)
     backend = queue.driver(waiting, running, partition="fast")
-    assert (backend.jobs[waiting].job_id, backend.jobs[running].job_id) == ("1001", "1000_1")
+    assert (backend.jobs[waiting].slurm_id, backend.jobs[running].slurm_id) == ("1001", "1000_1")
     assert queue.states() == {"1000_0": "CANCELLED", "1000_1": "RUNNING", "1001": "PENDING"}
 
 
@@ -305,7 +317,7 @@ def test_the_slurm_jobs_of_another_living_driver_and_of_other_sweeps_are_left_al
     queue.driver(queue.task(0), queue.task(1))
     task = queue.task(2)
     backend = queue.driver(task)
-    assert backend.jobs[task].job_id == "1001"
+    assert backend.jobs[task].slurm_id == "1001"
     assert queue.states() == {"1000_0": "PENDING", "1000_1": "PENDING", "1001": "PENDING"}
 
 
@@ -317,24 +329,92 @@ def test_jobs_that_a_driver_hands_over_later_are_found_too(queue):
     queue.kill_driver()
     later = queue.task(1)
     backend.submit([later])
-    assert (backend.jobs[first].job_id, backend.jobs[later].job_id) == ("1000", "1001")
+    assert (backend.jobs[first].slurm_id, backend.jobs[later].slurm_id) == ("1000", "1001")
     assert len(queue.names()) == 2
 
 
-def test_what_is_no_pickle_of_ours_is_passed_over(queue):
-    folder = queue.store.root / "slurm"
-    folder.mkdir()
-    (folder / "7_submitted.pkl").write_bytes(b"nonsense")
-    (folder / "8_submitted.pkl").write_bytes(pickle.dumps(DelayedSubmission(print, 1)))
+@pytest.mark.parametrize("call", [b"nonsense", b"[" * 200_000, b"[]", b'{"jobs": 1}', b'{"jobs": {}, "works": []}'])
+def test_a_folder_that_is_not_of_a_slurm_job_of_ours_is_passed_over(queue, call):
+    path = queue.folder("7").call
+    path.parent.mkdir(parents=True)
+    path.write_bytes(call)
     task = queue.task(0)
-    assert queue.driver(task).jobs[task].job_id == "1000"
+    assert queue.driver(task).jobs[task].slurm_id == "1000" and path.read_bytes() == call
 
 
-def test_a_cancelled_task_leaves_no_pickle_by_which_it_could_be_taken_over(queue):
+class Mark:
+    """A pickle of it makes a file where it is loaded."""
+
+    def __init__(self, path):
+        self.path = path
+
+    def __reduce__(self):
+        return os.mkdir, (str(self.path),)
+
+
+@pytest.mark.slow
+def test_nothing_in_a_results_folder_is_unpickled(queue, tmp_path):
+    mark = pickle.dumps(("success", Mark(tmp_path / "ran")))
+    queue.driver(queue.task(0, 1), queue.task(2))
+    queue.kill_driver()
+    queue.end("1000_1", [2])
+    names = [path.relative_to(queue.store.root) for path in queue.store.root.glob("slurm/**/*") if path.is_file()]
+    job_ids = [path.name for path in queue.store.root.glob("work/*")]
+    names += [f"slurm/{job}_submitted.pkl" for job in ("7", "1000_0", "1000_1")]
+    names += [f"slurm/{job}_0_result.pkl" for job in ("7", "1000_0", "1000_1")]
+    names += [f"slurm/{job_id}.{ending}" for job_id in job_ids for ending in ("record", "news")]
+    for name in names:
+        (queue.store.root / name).write_bytes(mark)
+    pair, single = queue.task(0, 1), queue.task(2)
+    backend = queue.driver(pair, single)
+    list(backend.poll(0))
+    backend.cancel([pair, single])
+    assert not (tmp_path / "ran").exists()
+
+
+def test_what_a_stranger_wrote_into_a_call_is_neither_imported_nor_run(queue, tmp_path, monkeypatch):
+    (tmp_path / "evil.py").write_text("import pathlib; pathlib.Path(__file__).with_name('ran').touch()\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    task = queue.task(0)
+    queue.driver(task)
+    folder = queue.folder("1000")
+    written = folder.call.read_bytes()
+    folder.call.write_bytes(written.replace(b"fake_sweep:train", b"evil:train"))
+    monkeypatch.setenv("SLURM_JOB_ID", "1000")
+    with pytest.raises(StoreError, match="not what the driver wrote"):  # on the node
+        slurm_worker.main(str(folder.path.parent), digest(written))
+    queue.kill_driver()
+    task = queue.task(0)
+    assert queue.driver(task).jobs[task].slurm_id == "1001"  # in the next driver
+    assert not (tmp_path / "ran").exists()
+
+
+@pytest.mark.slow
+def test_only_slurm_jobs_of_the_sweep_s_name_are_cancelled(queue):
+    """The ids in a results folder may be those of any Slurm job of its reader."""
+    queue.driver(queue.task(0), extra={"job-name": "thesis"})
+    queue.kill_driver()
+    task = queue.task(0)
+    with pytest.raises(TrainingError, match="scancel 1000"):
+        queue.driver(task, partition="other")
+    call = queue.folder("1000").call
+    call.write_text(json.dumps(json.loads(call.read_text()) | {"name": "madbench"}))
+    assert queue.driver(task, partition="other").jobs[task].slurm_id == "1001"
+    assert queue.states() == {"1000": "PENDING", "1001": "PENDING"}
+
+
+def test_a_call_that_never_comes_ends_its_slurm_job(queue, monkeypatch):
+    monkeypatch.setattr(slurm_worker, "CALL_SECONDS", 0)
+    monkeypatch.setenv("SLURM_JOB_ID", "7")
+    with pytest.raises(StoreError, match="the driver that queued this job is gone"):
+        slurm_worker.main(str(queue.store.root / "slurm"), digest(b""))
+
+
+def test_a_cancelled_task_leaves_nothing_by_which_it_could_be_taken_over(queue):
     task = queue.task(0)
     backend = queue.driver(task)
     backend.cancel([task])
-    assert queue.pickles() == [] and queue.states() == {"1000": "CANCELLED"}
+    assert queue.folders() == [] and queue.states() == {"1000": "CANCELLED"}
 
 
 def all_completed(slurm, *names):

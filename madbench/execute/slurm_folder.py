@@ -1,0 +1,214 @@
+"""The folder of a Slurm job: text that the job and its driver leave for each other.
+
+``<results>/slurm/<id>/`` belongs to the Slurm job with this id, such as ``1000``, or ``1000_3`` in an array:
+
+- ``call.json``: what it trains, and how. The driver writes it as soon as Slurm has given the id. The script of the
+  Slurm job, of which Slurm keeps a copy of its own, names the SHA-256 of this file: a file that someone else changed is
+  not run.
+- ``news.json``: progress, replaced every few seconds.
+- ``runs/<id of a job>/``: the record of a job that has ended, in the files of the store.
+- ``outcome.json``: written last. Empty of errors if every job has a record.
+
+A driver reads these files as data, whoever wrote them. It unpickles nothing and imports nothing that they name.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import importlib
+import json
+import operator
+import os
+import re
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from madbench._version import __version__
+from madbench.config import from_mapping
+from madbench.errors import ConfigError, StoreError
+from madbench.execute.base import Assignment, Outcome, Policy, Train
+from madbench.files import explain_os_errors, remove, seal, sync_folder, unseal, write_atomically, write_durably
+from madbench.jobs import Job, Record
+from madbench.store.format import DamagedRunError, encode, read_run
+from madbench.suites import job_from_dict
+from madbench.text.corpus import Corpus
+from madbench.text.manifest import Manifest
+
+_ID = re.compile("[0-9]+(_[0-9]+)?")
+
+
+class SlurmFolder:
+    """The folder of one Slurm job, in ``<results>/slurm``."""
+
+    def __init__(self, parent: Path, slurm_id: str):
+        self.slurm_id = slurm_id
+        self.path = parent / slurm_id
+        self.call = self.path / "call.json"
+        self.news = self.path / "news.json"
+        self.runs = self.path / "runs"
+        self.outcome = self.path / "outcome.json"
+
+    def write_call(self, content: bytes) -> None:
+        """Lets the Slurm job begin, which waits for this file."""
+        with explain_os_errors(self.path):
+            self.runs.mkdir(parents=True, exist_ok=True)
+        write_atomically(self.call, content)
+
+    def write_news(self, news: Mapping[str, Any]) -> None:
+        """Tells the driver how far the job is, if that is possible."""
+        with suppress(StoreError):
+            write_atomically(self.news, json.dumps(news).encode())
+
+    def read_news(self) -> dict[str, Any]:
+        """The last news. Empty if there is none."""
+        return read_object(self.news) or {}
+
+    def write_record(self, job: Job, record: Record) -> None:
+        """Leaves the record of a job that has ended. The files of its run are in its work folder.
+
+        Raises ``StoreError`` if the record cannot be written, and ``TypeError`` as :func:`encode` does.
+        """
+        target, half = self.runs / job.id, self.runs / f".{job.id}.{os.urandom(4).hex()}.tmp"
+        if target.exists():  # from before this Slurm job was queued again
+            return
+        with explain_os_errors(target):
+            half.mkdir()
+            for name, content in encode(job, record).items():
+                write_durably(half / name, content)
+            sync_folder(half)
+            half.rename(target)
+
+    def read_record(self, job: Job) -> Record | None:
+        """The record of a job. None if it is missing or damaged, or a file of it cannot be read."""
+        try:
+            return read_run(self.runs / job.id)[1]
+        except StoreError:
+            return None
+
+    def write_outcome(self, jobs: Sequence[Job], outcome: Outcome) -> None:
+        """Leaves the records that are missing here, and last how the Slurm job ended."""
+        ended = [(job, record) for job, record in zip(jobs, outcome.records) if record]
+        for job, record in ended:
+            self.write_record(job, record)
+        content = {"ended": [job.id for job, _ in ended], "error": outcome.error, "broken": outcome.broken}
+        write_atomically(self.outcome, json.dumps(seal(content)).encode())
+
+    def read_outcome(self, jobs: Sequence[Job]) -> Outcome:
+        """The outcome for these jobs, in their order. Raises ``DamagedRunError`` for a file that is not as written."""
+        with explain_os_errors(self.outcome):
+            content = self.outcome.read_bytes()
+        try:
+            outcome = unseal(content)
+            ended, error, broken = outcome["ended"], str(outcome["error"]), str(outcome["broken"])
+            records = [self.read_record(job) if job.id in ended else None for job in jobs]
+        except (KeyError, RecursionError, TypeError, ValueError) as problem:
+            raise DamagedRunError(f"{self.outcome}: {problem}") from problem
+        for job, record in zip(jobs, records):
+            if record is None and job.id in ended:
+                raise DamagedRunError(f"{self.runs / job.id}: damaged or missing")
+        return Outcome(records, [{}] * len(records), error, broken)
+
+    def remove(self) -> None:
+        with suppress(OSError):
+            remove(self.path)
+
+
+def slurm_folders(parent: Path) -> list[SlurmFolder]:
+    """The folders of Slurm jobs in ``<results>/slurm``. Empty if there is no such folder."""
+    with suppress(OSError):
+        return [SlurmFolder(parent, name) for name in sorted(os.listdir(parent)) if _ID.fullmatch(name)]
+    return []
+
+
+def read_object(path: Path) -> dict[str, Any] | None:
+    """The JSON object in a file. None if there is no such file, or something else in it."""
+    try:
+        content = json.loads(path.read_bytes())
+    except (OSError, RecursionError, ValueError):
+        return None
+    return content if isinstance(content, dict) else None
+
+
+def digest(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()
+
+
+def encode_call(assignment: Assignment, needs_gpu: bool, asked: Mapping[str, Any], name: str) -> bytes:
+    """The content of ``call.json``. The Slurm job is queued with the options ``asked``, under a name."""
+    call = {**training_of(assignment), "needs_gpu": needs_gpu, "asked": asked, "name": name}
+    return json.dumps(call, allow_nan=False).encode()
+
+
+def training_of(assignment: Assignment) -> dict[str, Any]:
+    """How the jobs of an assignment are trained, as JSON. Equal for two that train the same jobs in the same way."""
+    jobs, works = assignment.jobs, assignment.works or ()
+    training = {
+        "version": __version__,
+        "jobs": {job.id: job.to_dict() for job in jobs},
+        "works": {job.id: str(work) for job, work in zip(jobs, works)},
+        "time_limit": assignment.policy.time_limit,
+        "train": _encode_train(assignment.train),
+    }
+    return as_json(training)
+
+
+def as_json(value: Any) -> Any:
+    """The value as it is after being written and read: tuples are lists, and what JSON does not have is text."""
+    return json.loads(json.dumps(value, default=str, allow_nan=False))
+
+
+def assignment_of(call: Mapping[str, Any]) -> Assignment:
+    """The assignment in a ``call.json``, on the machine that trains it. It imports the training function.
+
+    Call it for a file with the right digest only. Raises ``ImportError`` and ``MadbenchError`` for what is not here.
+    """
+    jobs = [job_from_dict(job, f"job {job_id}") for job_id, job in call["jobs"].items()]
+    if [job.id for job in jobs] != list(call["jobs"]):
+        raise StoreError("a job has another id than on the driver's machine; install the same packages on both")
+    works = [Path(call["works"][job.id]) for job in jobs]
+    return Assignment(jobs, _decode_train(call["train"]), Policy(time_limit=call["time_limit"]), works)
+
+
+def _encode_train(train: Train) -> dict[str, Any]:
+    """A training function as the name by which it is imported, and its settings."""
+    function, settings = (train.func, train.keywords) if isinstance(train, functools.partial) else (train, {})
+    return {
+        "function": f"{function.__module__}:{function.__qualname__}",
+        "settings": {name: _encode_setting(name, value) for name, value in settings.items()},
+    }
+
+
+def _decode_train(encoded: Mapping[str, Any]) -> Train:
+    module, _, name = encoded["function"].partition(":")
+    function = operator.attrgetter(name)(importlib.import_module(module))
+    return functools.partial(function, **{name: _decode_setting(value) for name, value in encoded["settings"].items()})
+
+
+def _encode_setting(name: str, value: Any) -> Any:
+    """A setting of the training function in JSON: text, numbers and None as they are, other values in an object."""
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    if isinstance(value, Path):
+        return {"path": str(value)}
+    if isinstance(value, Corpus):
+        cache = None if value.cache is None else str(value.cache)
+        return {"corpus": asdict(value.manifest), "folder": str(value.folder), "cache": cache}
+    if isinstance(value, Mapping):
+        return {"mapping": {key: _encode_setting(name, item) for key, item in value.items()}}
+    problem = f"{name} is an object of {type(value).__name__}, which Slurm jobs cannot be told"
+    raise ConfigError(f"{problem}; expected numbers, text, paths, corpora and mappings of these")
+
+
+def _decode_setting(value: Any) -> Any:
+    if not isinstance(value, dict):
+        return value
+    if "path" in value:
+        return Path(value["path"])
+    if "corpus" in value:
+        cache = None if value["cache"] is None else Path(value["cache"])
+        return Corpus(Path(value["folder"]), from_mapping(Manifest, value["corpus"], "the corpus"), cache)
+    return {key: _decode_setting(item) for key, item in value["mapping"].items()}
