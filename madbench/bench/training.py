@@ -35,7 +35,7 @@ def measure_training(setup: Setup) -> Iterator[Row]:
             for label, member in members.items():
                 shape = Shape(*member.trial.batch_shape, member.job.model.d_model)
                 with as_compiled(compiles):
-                    path_of[label] = resolved(member.trial.mixer, shape, setup, "auto")
+                    path_of[label] = resolved(member.trial.mixers[0], shape, setup, "auto")
                 try:
                     check_path(label, shape, setup, path_of[label], member.job.model.n_head)
                     step = step_of([member], compiles)

@@ -93,6 +93,11 @@ class Backbone(nn.Module):
         self.layers = nn.ModuleList(layers)
         self.norms = nn.ModuleList(RMSNorm(d_model) for _ in layers)
 
+    @property
+    def mixers(self) -> list[nn.Module]:
+        """The mixer of each block, in their order."""
+        return list(self.layers[::2])
+
     def forward(self, tokens: Tensor) -> Tensor:
         """(B, T) integers, or what the embedding takes -> (B, T, D)."""
         x = self.embedding(tokens)

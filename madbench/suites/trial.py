@@ -80,8 +80,8 @@ class Trial:
         """Checks the job and gets its data; sets ``steps``, ``clip`` and ``batch_shape``."""
 
     @property
-    def mixer(self) -> nn.Module:
-        """One of the model's mixers, for the record."""
+    def mixers(self) -> list[nn.Module]:
+        """The mixers of the model's blocks, in their order, for the record."""
 
     @staticmethod
     def build(job: Job, path: str = "auto") -> nn.Module:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import resource
+import statistics
 import time
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
@@ -57,14 +58,15 @@ class GroupMember:
         self._peak = peak_flops(device_name(device), job.training.precision)
 
     def _prove_kernels(self) -> None:
-        """Has a mixer with kernels check them on this device, before anything is timed."""
-        mixer = self.trial.mixer
-        if hasattr(mixer, "kernel_problem"):
-            with self.trial.autocast:
-                path = mixer.resolve_path(*self.trial.batch_shape)
-            if mixer.kernel_problem:
-                problem = f"{mixer.kernel_problem}; path {path} is taken"
-                self.warning = f"{self.warning}; {problem}" if self.warning else problem
+        """Has mixers with kernels check them on this device, before anything is timed."""
+        problems = {}
+        for mixer in self.trial.mixers:
+            if hasattr(mixer, "kernel_problem"):
+                with self.trial.autocast:
+                    path = mixer.resolve_path(*self.trial.batch_shape)
+                if mixer.kernel_problem:
+                    problems[f"{mixer.kernel_problem}; path {path} is taken"] = None
+        self.warning = "; ".join(filter(None, [self.warning, *problems]))
 
     def _choose_threads(self, asked: int | None) -> None:
         """Resumes in the threads that the run began in, if these are no more than there are now or others asked for."""
@@ -162,11 +164,14 @@ class GroupMember:
         return Record("finished", metrics, state.curve, provenance)
 
     def _provenance(self, is_compiled: bool) -> dict[str, Any]:
-        """Everything about a run that is not its job and not its result: budget, path, versions, device, code."""
-        mixer = self.trial.mixer
+        """Everything about a run that is not its job and not its result: budget, path, versions, device, code.
+
+        Parameters and budget of a mixer are means over the blocks.
+        """
+        mixers = self.trial.mixers
         details: dict[str, Any] = {
             "model_parameters": count_parameters(self.trial.model),
-            "mixer_parameters": count_parameters(mixer),
+            "mixer_parameters": statistics.mean(map(count_parameters, mixers)),
             "seeds": {stream: self.job.derived_seed(stream) for stream in self.trial.streams},
             "device": device_name(self.device),
             "threads": torch.get_num_threads(),
@@ -175,13 +180,20 @@ class GroupMember:
         }
         if torch.device(self.device).type == "cpu":
             details["processor"] = cpu_kind()
-        if allocation := getattr(mixer, "allocation", None):
-            details |= {"ranks": dict(allocation.ranks), "budget": allocation.target, "budget_ratio": allocation.ratio}
-        if resolve_path := getattr(mixer, "resolve_path", None):
-            with self.trial.autocast, as_compiled(is_compiled):
-                details["path"] = resolve_path(*self.trial.batch_shape)
-        if problem := getattr(mixer, "kernel_problem", ""):
-            details["kernel_problem"] = problem
+        if allocations := [mixer.allocation for mixer in mixers if getattr(mixer, "allocation", None)]:
+            ranks = [dict(allocation.ranks) for allocation in allocations]
+            details |= {
+                "ranks": ranks[0] if all(each == ranks[0] for each in ranks) else ranks,
+                "budget": statistics.mean(allocation.target for allocation in allocations),
+                "budget_ratio": statistics.mean(allocation.ratio for allocation in allocations),
+            }
+        with self.trial.autocast, as_compiled(is_compiled):
+            shape = self.trial.batch_shape
+            paths = [mixer.resolve_path(*shape) for mixer in mixers if hasattr(mixer, "resolve_path")]
+        if paths:
+            details["path"] = ", ".join(dict.fromkeys(paths))
+        if problems := dict.fromkeys(filter(None, (getattr(mixer, "kernel_problem", "") for mixer in mixers))):
+            details["kernel_problem"] = "; ".join(problems)
         return details
 
 

@@ -9,6 +9,8 @@ import numpy as np
 import pytest
 import torch
 
+from madbench import mixers
+from madbench.mixers import solve
 from madbench.mixers.cd.operator import CoefficientMixer
 from madbench.mixers.srg.dynamic_mlp import DynamicMLP
 from madbench.suites.mad import trial as mad_trial
@@ -303,3 +305,20 @@ def test_the_recorded_path_is_that_under_the_arithmetic_of_the_run(make_job, tra
     monkeypatch.setattr(DynamicMLP, "resolve_path", resolve)
     for precision, path in (("bfloat16", "dense"), ("float32", "chunked")):
         assert train(make_job(precision=precision, epochs=1)).details["path"] == path
+
+
+@pytest.mark.slow
+def test_parameters_and_budget_of_a_record_are_means_over_the_blocks(make_job, train, monkeypatch):
+    def alternating(job, max_len, path):
+        made = [mixers.build(label, job.model.d_model, max_len, n_head=2, mix_rank=2) for label in ("S", "R-12!")]
+        return iter(made).__next__
+
+    details = train(make_job(epochs=1)).details
+    monkeypatch.setattr(mad_trial, "mixer_maker", alternating)
+    mixed = train(make_job(epochs=1, label="S")).details
+    one, other = (solve(label, 16, 2, 16, mix_rank=2) for label in ("S", "R-12!"))
+    assert one.total != other.total and mixed["mixer_parameters"] == (one.total + other.total) / 2
+    assert mixed["budget_ratio"] == pytest.approx((one.ratio + other.ratio) / 2, abs=1e-15)
+    assert mixed["budget"] == (one.target + other.target) / 2
+    assert mixed["ranks"] == [dict(one.ranks), dict(other.ranks)]
+    assert type(details["mixer_parameters"]) is int and "mix" in details["ranks"]

@@ -35,8 +35,8 @@ class InteractionTrial(Trial):
         self.symbols, self.values = self._data("train", self.agents.length)
 
     @property
-    def mixer(self) -> nn.Module:
-        return self.model.mixer
+    def mixers(self) -> list[nn.Module]:
+        return [self.model.mixer]
 
     @staticmethod
     def build(job: Job, path: str = "auto") -> InteractionModel:

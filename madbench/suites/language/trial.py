@@ -61,8 +61,8 @@ class LanguageTrial(Trial):
         return Evaluation(Batches(corpus, seq_len, device), config, autocast(device, config.precision))
 
     @property
-    def mixer(self) -> nn.Module:
-        return self.model.blocks[0].mixer
+    def mixers(self) -> list[nn.Module]:
+        return [block.mixer for block in self.model.blocks]
 
     @staticmethod
     def build(job: Job, path: str = "auto") -> GPT:

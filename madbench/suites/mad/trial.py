@@ -94,8 +94,8 @@ class MadTrial(Trial):
         self._epoch, self._order = -1, torch.empty(0)
 
     @property
-    def mixer(self) -> nn.Module:
-        return self.model.backbone.layers[0]
+    def mixers(self) -> list[nn.Module]:
+        return self.model.backbone.mixers
 
     @staticmethod
     def build(job: Job, path: str = "auto") -> nn.Module:

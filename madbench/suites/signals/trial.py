@@ -41,8 +41,8 @@ class SignalTrial(Trial):
         self._epoch, self._order = -1, np.empty(0, np.int64)
 
     @property
-    def mixer(self) -> nn.Module:
-        return self.model.backbone.layers[0]
+    def mixers(self) -> list[nn.Module]:
+        return self.model.backbone.mixers
 
     @staticmethod
     def build(job: Job, path: str = "auto") -> SignalModel:
