@@ -14,7 +14,7 @@ PACKAGE = Path(madbench.__file__).parent
 ROOMS = [
     {"extras"},
     {"errors"},
-    {"config", "files"},
+    {"config", "files", "identity"},
     {"jobs"},
     {"labels"},
     {"mixers"},

@@ -6,7 +6,6 @@ import dataclasses
 import inspect
 from collections.abc import Iterable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from madbench.errors import BudgetError, LabelError, MadbenchError, did_you_mean
@@ -68,8 +67,16 @@ class ModuleFamily(ListedFamily):
         return Label(path)
 
     def identity(self, label: Label) -> str:
-        """A hash of the source."""
-        return source(label.path).identity
+        """A hash of the code that decides what the module computes."""
+        from madbench.mixers.my.code import users_code
+
+        return users_code(label.path).identity
+
+    def code(self, label: Label) -> dict[str, Any]:
+        """The files of that code with their digests, for the record (:mod:`madbench.identity.listing`)."""
+        from madbench.mixers.my.code import users_code
+
+        return users_code(label.path).listing
 
     def labels(self) -> list[Label]:
         """Labels that have an entry and can be imported."""
@@ -96,7 +103,7 @@ class ModuleFamily(ListedFamily):
         made = source(label.path)
         lines = inspect.cleandoc(made.make.__doc__ or "").splitlines()  # its own, not one of a class it inherits from
         what = lines[0] if lines else "A module of your own, without a docstring."
-        where = ", ".join(list(made.files)[:1]) if len(made.files) < 2 else Path(next(iter(made.files))).parts[0]
+        where = made.file.name if made.file else "compiled"
         name = label.path.rpartition(".")[2]
         budget = "Its parameters are what they are; no ranks are chosen, and tables show the ratio to softmax's."
         return [

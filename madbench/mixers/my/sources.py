@@ -1,22 +1,23 @@
-"""Where a user's module is: its dotted path from a class or an entry, its import, and the identity of its source."""
+"""Where a user's module is: its dotted path from a class or an entry, and its import."""
 
 from __future__ import annotations
 
-import ast
 import functools
-import hashlib
 import importlib
 import importlib.util
 import inspect
 import os
 import re
 import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from madbench.config import read_yaml
 from madbench.errors import ConfigError, LabelError, MadbenchError
+from madbench.identity.reach import import_root
+from madbench.identity.watch import own, watching
 from madbench.labels.plugins import Installed, find_installed, isolated
 
 if TYPE_CHECKING:
@@ -27,8 +28,6 @@ FILE = "mixers.yaml"
 """Entries of the working folder, ``name: my_package:MyMixer``."""
 SAMPLE = {"mean": "madbench.mixers.my.sample.GatedMean"}
 """The entry that is always there, unless another has its name."""
-WHOLE_BYTES = 4 * 2**20
-"""Largest file of a package whose content is part of its identity; of a larger one its size is."""
 
 _NAME = r"[A-Za-z][A-Za-z0-9_-]*"
 _PATH = r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)+"
@@ -161,27 +160,18 @@ def _name_of_main(name: str) -> str:
 
 
 class Source:
-    """A class or function that makes a user's module, imported, and the files that decide what it computes."""
+    """A class or function that makes a user's module, imported."""
 
     def __init__(self, path: str):
-        self.path = path
-        module, self.make = _import(path)
+        _count_as_own(path)
+        with watching(f"import of {path}"):
+            module, self.make, count = _import(path)
         self.module = module.__name__
-        self.files = _files_of(module)
-        self._stamp, self.digest = self._stamped(), _digest(self.files)
-
-    @property
-    def identity(self) -> str:
-        """Hash of the source. Raises ``LabelError`` where it was edited after this process imported it."""
-        if self._stamped() != self._stamp and _digest(self.files) != self.digest:
-            raise LabelError(
-                f"my:{self.path}: its source was edited after this process imported it; start Python, or the "
-                "notebook's kernel, again"
-            )
-        return self.digest
-
-    def _stamped(self) -> list[tuple[int, int]]:
-        return [(stat.st_mtime_ns, stat.st_size) for file in self.files.values() if (stat := _stat(file))]
+        self.name = path.split(".")[count]
+        """Name in the module that leads to the class or function."""
+        self.file = Path(file).resolve() if (file := getattr(module, "__file__", None)) else None
+        self.root = import_root(self.file, ".".join(path.split(".")[:count])) if self.file else Path.cwd()
+        """Folder from which the module is imported."""
 
 
 @functools.cache
@@ -190,8 +180,21 @@ def source(path: str) -> Source:
     return Source(path)
 
 
-def _import(path: str) -> tuple[Any, Callable[..., Any]]:
-    """The module that a dotted path leads through, and the class or function at its end."""
+def _count_as_own(path: str) -> None:
+    """Counts the package of a dotted path as code of the user, though it may be installed among libraries.
+
+    Of torch and madbench, whose versions are in every record, the file of the module alone is.
+    """
+    parts = path.split(".")
+    with suppress(ImportError, ValueError, AttributeError):
+        is_library = parts[0] in ("torch", "madbench")
+        name = parts[0] if not is_library else ".".join(parts[:-1])
+        origin = Path(importlib.util.find_spec(name).origin).resolve()
+        own(origin.parent if origin.name == "__init__.py" and not is_library else origin)
+
+
+def _import(path: str) -> tuple[Any, Callable[..., Any], int]:
+    """The module that a dotted path leads through, the class or function at its end, and the parts of the first."""
     folder, where = os.getcwd(), f"my:{path}"
     if folder not in sys.path and "" not in sys.path:
         sys.path.append(folder)  # as the command line has it not; last, so that it hides nothing
@@ -223,7 +226,7 @@ def _import(path: str) -> tuple[Any, Callable[..., Any]]:
             f"{where}: expected a class or a function that makes a module, got one {kind} that is made already; every "
             f"block of a model needs its own: def {parts[-1]}(d_model): return {kind}(...)"
         )
-    return module, value
+    return module, value, count
 
 
 def _is_of_modules(cls: type) -> bool:
@@ -246,63 +249,3 @@ def _module(name: str) -> Any:
     if spec.origin and (file := getattr(main, "__file__", None)) and Path(file).resolve() == Path(spec.origin):
         return main
     return importlib.import_module(name)
-
-
-def _files_of(module: Any) -> dict[str, Path]:
-    """The files of the module's package; of a module without one its file, and those beside it that it imports."""
-    name = getattr(getattr(module, "__spec__", None), "name", None) or module.__name__
-    top = sys.modules.get(name.partition(".")[0])
-    if file := getattr(top, "__file__", None):
-        if Path(file).name.startswith("__init__."):
-            return _tree(Path(file).resolve().parent)
-    file = getattr(module, "__file__", None)
-    return _with_imports(Path(file).resolve()) if file else {}
-
-
-def _tree(folder: Path) -> dict[str, Path]:
-    places = ((path.relative_to(folder.parent).as_posix(), path) for path in folder.rglob("*") if path.is_file())
-    hidden = ("__pycache__", ".")
-    return {place: path for place, path in sorted(places) if not any(p.startswith(hidden) for p in place.split("/"))}
-
-
-def _with_imports(file: Path) -> dict[str, Path]:
-    """A file, and the modules and packages beside it or in the working folder that it imports, and they in turn."""
-    files, todo, folders = {file.name: file}, [file], dict.fromkeys((file.parent, Path.cwd()))
-    while todo:
-        for name in _imported(todo.pop()):
-            for folder in folders:
-                package, single = folder / name, folder / f"{name}.py"
-                new = _tree(package) if (package / "__init__.py").is_file() else {}
-                new = new or ({single.name: single} if single.is_file() else {})
-                new = {place: path for place, path in new.items() if place not in files}
-                files |= new
-                todo += [path for path in new.values() if path.suffix == ".py"]
-    return dict(sorted(files.items()))
-
-
-def _imported(file: Path) -> Iterable[str]:
-    """The first names of the modules that a file imports."""
-    try:
-        nodes = list(ast.walk(ast.parse(file.read_bytes())))
-    except (SyntaxError, ValueError, OSError):
-        return []
-    names = [alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names]
-    names += [node.module for node in nodes if isinstance(node, ast.ImportFrom) and node.module and not node.level]
-    return dict.fromkeys(name.partition(".")[0] for name in names)
-
-
-def _digest(files: Mapping[str, Path]) -> str:
-    digest = hashlib.sha256()
-    for place, path in files.items():
-        stat = _stat(path)
-        size = stat.st_size if stat else -1
-        content = path.read_bytes() if 0 <= size <= WHOLE_BYTES else b""
-        digest.update(f"{place}\0{size}\0".encode() + content)
-    return digest.hexdigest()
-
-
-def _stat(path: Path) -> os.stat_result | None:
-    try:
-        return path.stat()
-    except OSError:
-        return None

@@ -244,9 +244,10 @@ def test_what_other_processes_cannot_import_is_no_label():
 
 def test_another_source_is_another_job_and_one_that_is_gone_is_said(modules):
     first = label_identity("my:mean")
-    modules.write_text(MODULES + "# edited\n")
+    modules.write_text(MODULES.replace("x.cumsum(1", "2 * x.cumsum(1"))
     with pytest.raises(LabelError, match="edited after this process imported it"):
         label_identity("my:mean")
+    sys.modules.pop("own_mixers")
     forget_installed()
     assert label_identity("my:mean") != first
     modules.unlink()

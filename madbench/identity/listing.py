@@ -1,0 +1,110 @@
+"""A list of the files that decide what users' code computes, as a record has it, compared with the files that are here.
+
+The list is JSON: ``{"files": {place: [digest, names]}, "data": {place: digest}}``. Places are relative to the folder
+from which the first file's package is imported. ``names`` are those of the definitions that are reached, or ``"*"``
+for the whole file.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import json
+import os
+import stat
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from madbench.identity.text import NORMAL, WHOLE, short_digest, source_text
+
+LARGE_BYTES = 64 * 2**20
+"""Size of a data file above which its digest is of its size, its first and its last bytes."""
+ENDS_BYTES = 2**20
+KIND = "code1"
+"""Opens an identity of this kind, so that those of earlier versions of madbench can be told apart."""
+
+
+@dataclass(frozen=True)
+class CodeState:
+    """A stored list of code compared with the files that are here."""
+
+    kind: Literal["same", "changed", "absent", "unknown"]
+    file: str = ""
+    """Place of the first file that changed or is not here."""
+
+    @property
+    def text(self) -> str:
+        """A clause such as ``my_mixers.py changed``; empty if the code is the same."""
+        texts = {"changed": f"{self.file} changed", "absent": f"{self.file} is not here"}
+        return texts.get(self.kind, "its code was not recorded" if self.kind == "unknown" else "")
+
+
+def identity_of(code: Mapping[str, Any]) -> str:
+    """The identity of a list of code, as job ids have it."""
+    files = sorted([place, digest] for place, (digest, _) in code["files"].items())
+    data = sorted([Path(place).name if os.path.isabs(place) else place, each] for place, each in code["data"].items())
+    return f"{KIND}-{short_digest(json.dumps([NORMAL, files, data]).encode())}"
+
+
+def code_state(code: Any) -> CodeState:
+    """A record's list of code compared with the files that are here, which are read as text.
+
+    They are looked for from the working folder and from the folders of Python's path.
+    """
+    if not _is_listing(code):
+        return CodeState("unknown")
+    places = list(code["files"])
+    roots = [Path(each or ".").absolute() for each in dict.fromkeys(("", *sys.path))]
+    root = next((each for each in roots if (each / places[0]).is_file()), None)
+    if root is None:
+        return CodeState("absent", places[0])
+    for place, (digest, names) in code["files"].items():
+        source = source_text(root / place, root)
+        if source is None:
+            return CodeState("absent", place)
+        if source.digest(names) != digest:
+            return CodeState("changed", place)
+    for place, digest in code["data"].items():
+        found = data_digest(root / place)
+        if found != digest:
+            return CodeState("changed" if found else "absent", place)
+    return CodeState("same")
+
+
+def _is_listing(code: Any) -> bool:
+    """True if a value that was read from a record has the form of a list of code."""
+    if not isinstance(code, dict) or not isinstance(code.get("files"), dict) or not isinstance(code.get("data"), dict):
+        return False
+
+    def is_names(names: Any) -> bool:
+        return names == WHOLE or (isinstance(names, list) and all(isinstance(name, str) for name in names))
+
+    files = code["files"].values()
+    are_files = all(isinstance(each, list) and len(each) == 2 and is_names(each[1]) for each in files)
+    return bool(files) and are_files and not any("\0" in place for place in (*code["files"], *code["data"]))
+
+
+def data_digest(path: Path) -> str:
+    """32 hexadecimal digits of a data file; empty if there is no such regular file."""
+    try:
+        state = os.stat(path)
+        if not stat.S_ISREG(state.st_mode):
+            return ""
+        return _data_digest(str(path), state.st_mtime_ns, state.st_size)
+    except (OSError, ValueError):
+        return ""
+
+
+@functools.lru_cache(maxsize=10_000)
+def _data_digest(path: str, modified: int, size: int) -> str:
+    digest = hashlib.sha256()
+    with open(path, "rb") as file:
+        if size > LARGE_BYTES:
+            digest.update(f"{size}".encode() + file.read(ENDS_BYTES))
+            file.seek(-ENDS_BYTES, os.SEEK_END)
+        while part := file.read(ENDS_BYTES):
+            digest.update(part)
+    return digest.hexdigest()[:32]

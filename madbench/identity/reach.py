@@ -1,0 +1,309 @@
+"""The definitions that a class or function of a user reaches by name, in every file outside of libraries.
+
+Followed are the names in a definition: to other definitions and statements of its file, and through imports to those of
+other files. Statements that do more than bind names, such as ``torch.manual_seed(0)``, belong to every file that is
+imported. A file belongs as a whole if its code takes names at run time (``globals()``, ``getattr(module, name)``,
+``importlib``, ``import *``), or if it was loaded by such a name.
+"""
+
+from __future__ import annotations
+
+import ast
+import importlib.machinery
+import os
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from madbench.identity import watch
+from madbench.identity.listing import data_digest
+from madbench.identity.text import WHOLE, Chain, SourceText, Statement
+
+_DYNAMIC = {"globals", "locals", "vars", "eval", "exec", "__import__", "import_module"}
+_DYNAMIC_MODULES = {"importlib", "pkgutil", "inspect", "runpy", "imp"}
+_SUBCLASSES = {"__init_subclass__", "__subclasses__", "__subclasshook__"}
+_PLAIN_METACLASSES = {"ABCMeta", "type", "EnumMeta"}
+_MOST_UP = 2  # folders that a place may go up from the root before it is written in full
+
+
+class Reached:
+    """A file and what is reached of it."""
+
+    def __init__(self, file: str, name: str, text: SourceText):
+        self.file, self.name, self.text = file, name, text
+        self.names: set[str] = set()
+        self.is_whole = False
+
+    @property
+    def statements(self) -> list[Statement]:
+        """The statements that are reached, those with effects included."""
+        return self.text.chosen(WHOLE if self.is_whole else self.names)
+
+    @property
+    def package(self) -> str:
+        """The package that relative imports start from."""
+        return self.name if Path(self.file).name == "__init__.py" else self.name.rpartition(".")[0]
+
+
+class Reach:
+    """What is reached from the code of a label, a task or a suite. ``root`` is the folder it is imported from."""
+
+    def __init__(self, root: Path):
+        self.root = root
+        self.files: dict[str, Reached] = {}
+        self.data: dict[str, None] = {}
+        self.is_registry = False  # True if classes find their subclasses without a name
+        self._waiting: list[tuple[Reached, Statement]] = []
+        self._done: set[tuple[str, int]] = set()
+        self._followed: set[tuple[str, str, Chain]] = set()
+
+    def start(self, module: str, name: str) -> None:
+        """Reaches a name of a module. A name that no statement binds makes the module reached as a whole."""
+        if reached := self._module(module):
+            if name in reached.text.names:
+                self._name(reached, (name,))
+            else:
+                self._whole(reached)
+            self._work()
+
+    def hear(self, events: Iterable[watch.Event], during: str) -> bool:
+        """Reaches what the reached code opened and loaded, at its import or ``during`` what was watched.
+
+        Returns True if it is not certain that all of it was heard: a module was imported before anybody listened, or
+        another use of the same code may have opened a file once for both.
+        """
+        events = list(dict.fromkeys(events))
+        before = -1
+        while before != (before := self._count()):
+            for event in events:
+                owner = self.files.get(event.owner)
+                if owner and (self._runs_at_import(owner, event) if event.line else event.during == during):
+                    self._take(event)
+            self._work()
+        others = [each for each in events if each.owner in self.files and not each.line and each.during != during]
+        is_unheard = any(each.opens or each.path not in self.files for each in others)
+        return is_unheard or any(map(self._may_have_opened, self.files.values()))
+
+    def listing(self) -> dict[str, Any]:
+        """The list of files as a record has it."""
+        files, data = {}, {}
+        for each in self.files.values():
+            names = WHOLE if each.is_whole else sorted(each.names)
+            if each.statements or each.text.problem:
+                files[self.place(each.file)] = [each.text.digest(names), names]
+        for path in self.data:
+            if digest := data_digest(Path(path)):
+                data[self.place(path)] = digest
+        first = dict(list(files.items())[:1])  # from which the root is found
+        return {"files": first | dict(sorted(files.items())), "data": dict(sorted(data.items()))}
+
+    def place(self, file: str) -> str:
+        """The place of a file from the root."""
+        place = os.path.relpath(file, self.root)
+        return file if place.startswith(f"..{os.sep}" * (_MOST_UP + 1)) else Path(place).as_posix()
+
+    def _count(self) -> int:
+        return len(self.data) + len(self._done) + len(self.files)
+
+    @staticmethod
+    def _runs_at_import(owner: Reached, event: watch.Event) -> bool:
+        statement = owner.text.statement_at(event.line)
+        if statement is None or isinstance(statement.node, (ast.Import, ast.ImportFrom)):
+            return not event.opens
+        return any(statement is each for each in owner.statements)
+
+    def _take(self, event: watch.Event) -> None:
+        if event.opens and not event.path.endswith(".py"):
+            self.data[event.path] = None
+        elif event.path not in self.files:
+            names = (name for name in list(sys.modules) if _file_of_module(name) == event.path)
+            if reached := self._file(event.path, next(names, Path(event.path).stem)):
+                self._whole(reached)
+
+    @staticmethod
+    def _may_have_opened(reached: Reached) -> bool:
+        is_here = _file_of_module(reached.name) == reached.file
+        return is_here and reached.file not in watch.watched and any(s.calls_at_import for s in reached.statements)
+
+    def _work(self) -> None:
+        while self._waiting:
+            self._statement(*self._waiting.pop())
+            if self.is_registry:
+                for reached in list(self.files.values()):
+                    self._whole(reached)
+
+    def _add(self, reached: Reached, statement: Statement) -> None:
+        if (reached.file, id(statement)) not in self._done:
+            self._done.add((reached.file, id(statement)))
+            self._waiting.append((reached, statement))
+
+    def _module(self, name: str, is_lazy: bool = False) -> Reached | None:
+        """The module of a name, with the packages around it; None if it is a library or was not loaded."""
+        parts = name.split(".")
+        for end in range(1, len(parts)):
+            parent = ".".join(parts[:end])
+            if file := _file_of(parent, is_lazy):
+                self._file(file, parent)
+        file = _file_of(name, is_lazy)
+        return self._file(file, name) if file else None
+
+    def _file(self, file: str, name: str) -> Reached | None:
+        if file not in self.files:
+            content = watch.executed.get(file)
+            try:
+                content = Path(file).read_bytes() if content is None else content
+            except OSError:
+                return None
+            reached = self.files[file] = Reached(file, name, SourceText(content, Path(file).parent, self.root))
+            if reached.text.problem:
+                reached.is_whole = True
+            for statement in reached.text.statements:
+                for node, in_function in statement.imports:
+                    if not in_function:
+                        self._imported(reached, node)
+                if statement.is_effect:
+                    self._add(reached, statement)
+        return self.files[file]
+
+    def _imported(self, reached: Reached, node: ast.Import | ast.ImportFrom) -> None:
+        """Notes the modules that an import runs."""
+        if isinstance(node, ast.Import):
+            for alias in node.names:
+                self._module(alias.name)
+            return
+        module = _absolute(reached, node)
+        found = self._module(module)
+        for alias in node.names:
+            if alias.name == "*":
+                if found:
+                    self._whole(reached)
+                    self._whole(found)
+            elif found is None or alias.name not in found.text.names:
+                self._module(f"{module}.{alias.name}")
+
+    def _whole(self, reached: Reached) -> None:
+        if not reached.is_whole:
+            reached.is_whole = True
+            for statement in reached.text.statements:
+                self._add(reached, statement)
+
+    def _name(self, reached: Reached, chain: Chain) -> None:
+        """Reaches the statements that bind a name of a file, and follows imports among them."""
+        key = (reached.file, "", chain)
+        if key in self._followed:
+            return
+        self._followed.add(key)
+        reached.names.add(chain[0])
+        for statement in reached.text.statements:
+            if chain[0] in statement.names:
+                self._add(reached, statement)
+                for node, in_function in statement.imports:
+                    if not in_function:
+                        self._through_import(reached, node, chain, is_lazy=False)
+
+    def _statement(self, reached: Reached, statement: Statement) -> None:
+        """Reaches what a statement uses."""
+        lazy = [node for node, in_function in statement.imports if in_function]
+        local = {alias.asname or alias.name.partition(".")[0] for node in lazy for alias in node.names}
+        for chain in statement.chains:
+            if chain[0] in _DYNAMIC or chain[:2] == ("sys", "modules") or chain[-1] in _SUBCLASSES:
+                self.is_registry |= chain[-1] in _SUBCLASSES
+                self._whole(reached)
+            if chain[0] in local:
+                for node in lazy:
+                    self._through_import(reached, node, chain, is_lazy=True)
+            if chain[0] in reached.text.names:
+                self._name(reached, chain)
+        for node, _ in statement.imports:
+            if isinstance(node, ast.Import):
+                tops = {alias.name.partition(".")[0] for alias in node.names}
+            else:
+                tops = set() if node.level else {(node.module or "").partition(".")[0]}
+            if tops & _DYNAMIC_MODULES:
+                self._whole(reached)
+        for node in ast.walk(statement.node):
+            if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)) and node.name in _SUBCLASSES:
+                self.is_registry = True
+            if isinstance(node, ast.keyword) and node.arg == "metaclass":
+                self.is_registry |= ast.unparse(node.value).rpartition(".")[2] not in _PLAIN_METACLASSES
+
+    def _through_import(self, reached: Reached, node: ast.Import | ast.ImportFrom, chain: Chain, is_lazy: bool) -> None:
+        for alias in node.names:
+            if isinstance(node, ast.Import):
+                if alias.asname == chain[0]:
+                    self._follow(alias.name, chain[1:], is_lazy)
+                elif alias.asname is None and alias.name.partition(".")[0] == chain[0]:
+                    self._module(alias.name, is_lazy)
+                    self._follow(chain[0], chain[1:], is_lazy)
+            elif alias.name == "*" or (alias.asname or alias.name) == chain[0]:
+                self._follow(_absolute(reached, node), (alias.name, *chain[1:]), is_lazy)
+
+    def _follow(self, module: str, chain: Chain, is_lazy: bool) -> None:
+        """Reaches ``chain`` of a module: a name in it, or in a module below it; all of it if it is used as a value."""
+        key = ("", module, chain)
+        if key in self._followed:
+            return
+        self._followed.add(key)
+        reached = self._module(module, is_lazy)
+        below = f"{module}.{chain[0]}" if chain else ""
+        if reached and chain and chain[0] in reached.text.names:
+            self._name(reached, chain)
+        elif below and _file_of(below, is_lazy):
+            self._follow(below, chain[1:], is_lazy)
+        elif below and reached is None and _is_namespace(below):
+            self._follow(below, chain[1:], is_lazy)
+        elif reached and not (chain and chain[0].startswith("__") and chain[0].endswith("__")):
+            self._whole(reached)
+
+
+def import_root(file: Path, module: str) -> Path:
+    """The folder from which a module of this name is imported."""
+    ups = module.count(".") + (file.name == "__init__.py")
+    return file.parents[ups]
+
+
+def _absolute(reached: Reached, node: ast.ImportFrom) -> str:
+    """The full name of the module that an import takes names from."""
+    if not node.level:
+        return node.module or ""
+    parts = reached.package.split(".")
+    parts = parts[: len(parts) - node.level + 1]
+    return ".".join(filter(None, (*parts, node.module)))
+
+
+def _file_of_module(name: str) -> str:
+    module = sys.modules.get(name)
+    file = getattr(getattr(module, "__spec__", None), "origin", None) or getattr(module, "__file__", None)
+    return os.path.realpath(file) if isinstance(file, str) and file.endswith(".py") else ""
+
+
+def _file_of(name: str, is_lazy: bool) -> str:
+    """The file of users' code that a module is from; empty for a library, and for what was never loaded.
+
+    With ``is_lazy``, as for an import in a function, it need not be loaded yet.
+    """
+    if name in sys.modules or not is_lazy:
+        file = _file_of_module(name)
+    else:
+        file = _found(name)
+    return file if file and watch.is_outside(file) else ""
+
+
+def _found(name: str) -> str:
+    """The file that an import of this name would load, looked for without importing anything."""
+    parts, path = name.split("."), None
+    for end in range(1, len(parts) + 1):
+        try:
+            spec = importlib.machinery.PathFinder.find_spec(".".join(parts[:end]), path)
+        except Exception:
+            return ""
+        if spec is None:
+            return ""
+        path = spec.submodule_search_locations
+    return os.path.realpath(spec.origin) if spec.origin and spec.origin.endswith(".py") else ""
+
+
+def _is_namespace(name: str) -> bool:
+    module = sys.modules.get(name)
+    return module is not None and hasattr(module, "__path__") and not getattr(module, "__file__", None)

@@ -1,0 +1,300 @@
+"""A Python file as text: its statements, the names that they bind and use, and a digest of some of them."""
+
+from __future__ import annotations
+
+import ast
+import functools
+import hashlib
+import os
+import stat
+from collections.abc import Collection, Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+NORMAL = 1
+"""Version of the normal form, a part of every digest."""
+MOST_BYTES = 16 * 2**20
+"""Largest Python file that is read."""
+WHOLE = "*"
+"""Stands for all names of a file."""
+Chain = tuple[str, ...]
+"""A name and the attributes after it: ``helper.scale`` is ``("helper", "scale")``."""
+
+_IGNORED = {"ctx", "kind", "type_comment", "type_ignores"}
+_READS_DOCS = ("__doc__", "getdoc")
+_FUNCTION = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
+_DEFINITION = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
+
+
+def normal_text(value: object, keeps_docs: bool = False) -> str:
+    """The syntax tree in one line, the same on all versions of Python; without ``keeps_docs`` without docstrings.
+
+    ``ast.dump`` and ``ast.unparse`` differ between versions.
+    """
+    if isinstance(value, ast.AST):
+        fields = []
+        for name, item in ast.iter_fields(value):
+            if isinstance(item, list):
+                if isinstance(value, ast.JoinedStr):
+                    item = _joined(item)
+                elif not keeps_docs and name == "body":
+                    item = [child for child in item if not _is_text(child)]
+            if name not in _IGNORED and item is not None and item != []:
+                fields.append(f"{name}={normal_text(item, keeps_docs)}")
+        return f"{type(value).__name__}({','.join(fields)})"
+    if isinstance(value, (list, tuple)):
+        return f"[{','.join(normal_text(item, keeps_docs) for item in value)}]"
+    if type(value) is int:
+        return f"{value:x}"  # in decimal Python refuses thousands of digits
+    return ascii(value)  # not repr, which depends on the version's table of printable characters
+
+
+def _is_text(node: object) -> bool:
+    """True for a string that stands alone: a docstring, which computes nothing."""
+    return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)
+
+
+def _joined(parts: list[ast.expr]) -> list[ast.expr]:
+    """The parts of an f-string with adjacent constants in one, which versions of Python split differently."""
+    joined: list[ast.expr] = []
+    for part in parts:
+        last = joined[-1] if joined else None
+        if isinstance(part, ast.Constant) and isinstance(last, ast.Constant):
+            joined[-1] = ast.Constant(f"{last.value}{part.value}")
+        else:
+            joined.append(part)
+    return joined
+
+
+@dataclass(frozen=True)
+class Statement:
+    """A statement at the top level of a file. An import of several names is one statement per name."""
+
+    node: ast.stmt
+    names: frozenset[str]  # that it binds
+    is_effect: bool  # True if it does more at import than bind its names, such as ``torch.manual_seed(0)``
+
+    @functools.cached_property
+    def chains(self) -> list[Chain]:
+        """The names that it uses, with their attributes."""
+        return list(dict.fromkeys(_chains(self.node)))
+
+    @functools.cached_property
+    def imports(self) -> list[tuple[ast.Import | ast.ImportFrom, bool]]:
+        """The imports in it, and for each whether it stands in a function."""
+        return list(_imports(self.node, False))
+
+    @functools.cached_property
+    def calls_at_import(self) -> bool:
+        """True if importing the file calls something for this statement, which could open a file."""
+        return any(isinstance(node, (ast.Call, ast.With)) for node in _run_at_import(self.node))
+
+
+class SourceText:
+    """A Python file, parsed and never imported. ``root`` is the folder from which its package is imported."""
+
+    def __init__(self, content: bytes, folder: Path, root: Path):
+        self.content = content
+        try:
+            tree = ast.parse(content)
+            self.keeps_docs = any(word.encode() in content for word in _READS_DOCS)
+            self.statements = list(_statements(tree.body, (folder, root)))
+            self.problem = ""
+        except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+            self.statements, self.problem = [], type(error).__name__
+        self._digests: dict[Collection[str], str] = {}
+        self.names = {name for statement in self.statements for name in statement.names}
+
+    def chosen(self, names: Collection[str]) -> list[Statement]:
+        """The statements that bind one of ``names``, and those with effects; all if ``names`` is ``"*"``."""
+        if names == WHOLE:
+            return self.statements
+        return [each for each in self.statements if each.is_effect or not each.names.isdisjoint(names)]
+
+    def statement_at(self, line: int) -> Statement | None:
+        """The statement of a line; None for a line of none."""
+        for each in self.statements:
+            if _first_line(each.node) <= line <= (each.node.end_lineno or 0):
+                return each
+        return None
+
+    def digest(self, names: Collection[str]) -> str:
+        """32 hexadecimal digits of the statements that :meth:`chosen` gives; of the bytes of a file that has none."""
+        key = names if names == WHOLE else frozenset(names)
+        if key not in self._digests:
+            self._digests[key] = self._digest(key)
+        return self._digests[key]
+
+    def _digest(self, names: Collection[str]) -> str:
+        try:
+            texts = [normal_text(each.node, self.keeps_docs) for each in self.chosen(names)]
+        except RecursionError:
+            return short_digest(self.content)
+        return short_digest(self.content if self.problem else "\n".join([f"normal {NORMAL}", *texts]).encode())
+
+
+def short_digest(content: bytes) -> str:
+    """32 hexadecimal digits."""
+    return hashlib.sha256(content).hexdigest()[:32]
+
+
+def source_text(path: Path, root: Path) -> SourceText | None:
+    """The file at ``path``, parsed once for as long as it stays the same; None if there is no such regular file."""
+    try:
+        state = os.stat(path)
+    except (OSError, ValueError):
+        return None
+    if not stat.S_ISREG(state.st_mode) or state.st_size > MOST_BYTES:
+        return None
+    return _read(path, root, state.st_mtime_ns, state.st_size)
+
+
+@functools.lru_cache(maxsize=2000)
+def _read(path: Path, root: Path, modified: int, size: int) -> SourceText | None:
+    try:
+        return SourceText(path.read_bytes(), path.parent, root)
+    except OSError:
+        return None
+
+
+def _statements(body: Iterable[ast.stmt], folders: tuple[Path, ...]) -> Iterator[Statement]:
+    nodes = [node for node in body if not _is_text(node) and not _is_main_guard(node)]
+    bound_here = {name for node in nodes if not isinstance(node, (ast.Import, ast.ImportFrom)) for name in _bound(node)}
+    own = bound_here | {name for node in nodes for name in _local_imports(node, folders)}
+    for node in nodes:
+        if isinstance(node, (ast.Import, ast.ImportFrom)):
+            for alias in node.names:
+                single = ast.Import([alias])
+                if isinstance(node, ast.ImportFrom):
+                    single = ast.ImportFrom(node.module, [alias], node.level)
+                yield Statement(ast.copy_location(single, node), frozenset(_bound(single)), False)
+        else:
+            yield Statement(node, frozenset(_bound(node)), _has_effect(node, own))
+
+
+def _has_effect(node: ast.stmt, own: set[str]) -> bool:
+    """True for a statement that changes something other than the names it binds.
+
+    ``own`` are the names that the user's code gave their values. Such a decorator may note its function in a table, so
+    that the function is found without its name.
+    """
+    if isinstance(node, _DEFINITION):
+        return any(chain[0] in own for decorator in node.decorator_list for chain in _chains(decorator))
+    if isinstance(node, ast.Expr):
+        return not isinstance(node.value, ast.Constant)
+    if isinstance(node, (ast.Assign, ast.AnnAssign, ast.AugAssign)):
+        targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+        stores = [each for target in targets for each in ast.walk(target)]
+        return any(isinstance(each, (ast.Attribute, ast.Subscript)) for each in stores)
+    if _is_for_types(node):
+        return False
+    return any(_has_effect(child, own) for child in _blocks(node) if not _is_text(child))
+
+
+def _is_main_guard(node: ast.stmt) -> bool:
+    """True for ``if __name__ == "__main__":``, which no import runs."""
+    return isinstance(node, ast.If) and not node.orelse and ast.unparse(node.test) == "__name__ == '__main__'"
+
+
+def _is_for_types(node: ast.AST) -> bool:
+    return isinstance(node, ast.If) and ast.unparse(node.test) in ("TYPE_CHECKING", "typing.TYPE_CHECKING")
+
+
+def _blocks(node: ast.AST) -> Iterator[ast.stmt]:
+    """The statements directly in a compound statement."""
+    for name in ("body", "orelse", "finalbody", "handlers", "cases"):
+        for child in getattr(node, name, ()):
+            if isinstance(child, ast.stmt):
+                yield child
+            else:
+                yield from _blocks(child)
+
+
+def _bound(node: ast.AST) -> Iterator[str]:
+    """The names of the module that a statement binds, those that its functions declare ``global`` included."""
+    if isinstance(node, _DEFINITION):
+        yield node.name
+    if isinstance(node, _FUNCTION) or isinstance(node, ast.ClassDef):
+        for child in ast.walk(node):
+            yield from child.names if isinstance(child, ast.Global) else ()
+        return
+    if isinstance(node, (ast.Import, ast.ImportFrom)):
+        yield from (alias.asname or alias.name.partition(".")[0] for alias in node.names)
+    elif isinstance(node, ast.Name) and isinstance(node.ctx, (ast.Store, ast.Del)):
+        yield node.id
+    elif isinstance(node, (ast.ExceptHandler, ast.MatchAs, ast.MatchStar)) and node.name:
+        yield node.name
+    for child in ast.iter_child_nodes(node):
+        yield from _bound(child)
+
+
+def _chains(node: ast.AST, local: frozenset[str] = frozenset()) -> Iterator[Chain]:
+    """The names that a node uses, with their attributes, without the ``local`` ones of functions around it."""
+    inner, attributes = node, []
+    while isinstance(inner, ast.Attribute):
+        attributes.append(inner.attr)
+        inner = inner.value
+    if isinstance(inner, ast.Name):
+        if inner.id not in local:
+            yield (inner.id, *reversed(attributes))
+        return
+    if isinstance(node, _FUNCTION):
+        inside = local | _locals(node)
+        body = node.body if isinstance(node.body, list) else [node.body]
+        for child in ast.iter_child_nodes(node):
+            yield from _chains(child, inside if child in body else local)
+        return
+    for child in ast.iter_child_nodes(node):
+        yield from _chains(child, local)
+
+
+def _locals(function: ast.AST) -> frozenset[str]:
+    """The names that a function binds for itself by arguments, assignments and definitions; imports are left out."""
+    names, shared = set(), set()
+    waiting = list(ast.iter_child_nodes(function))
+    while waiting:
+        node = waiting.pop()
+        if isinstance(node, ast.arg):
+            names.add(node.arg)
+        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            names.add(node.id)
+        elif isinstance(node, _DEFINITION):
+            names.add(node.name)
+        elif isinstance(node, ast.Global):
+            shared |= {*node.names}
+        if not isinstance(node, (*_FUNCTION, ast.ClassDef)):
+            waiting += ast.iter_child_nodes(node)
+    return frozenset(names - shared)
+
+
+def _imports(node: ast.AST, in_function: bool) -> Iterator[tuple[ast.Import | ast.ImportFrom, bool]]:
+    if isinstance(node, (ast.Import, ast.ImportFrom)):
+        yield node, in_function
+    if not _is_for_types(node):
+        for child in ast.iter_child_nodes(node):
+            yield from _imports(child, in_function or isinstance(node, _FUNCTION))
+
+
+def _local_imports(node: ast.AST, folders: tuple[Path, ...]) -> Iterator[str]:
+    """The names that imports bind to modules in one of ``folders``, or to what they take from such modules."""
+    for each, _ in _imports(node, False):
+        for alias in each.names:
+            module = (each.module or "") if isinstance(each, ast.ImportFrom) else alias.name
+            top = module.partition(".")[0]
+            is_relative = isinstance(each, ast.ImportFrom) and each.level > 0
+            if is_relative or any((folder / f"{top}.py").is_file() or (folder / top).is_dir() for folder in folders):
+                yield alias.asname or alias.name.partition(".")[0]
+
+
+def _run_at_import(node: ast.AST) -> Iterator[ast.AST]:
+    """The nodes that importing the file runs: not the bodies of functions."""
+    yield node
+    bodies = node.body if isinstance(node, _FUNCTION) else ()
+    bodies = bodies if isinstance(bodies, list) else [bodies]
+    for child in ast.iter_child_nodes(node):
+        if child not in bodies:
+            yield from _run_at_import(child)
+
+
+def _first_line(node: ast.stmt) -> int:
+    return min([node.lineno, *(decorator.lineno for decorator in getattr(node, "decorator_list", ()))])

@@ -1,0 +1,132 @@
+"""The code that decides what a user's module computes: definitions reached from its class, and files that it opens.
+
+The module is imported, built and run once on a few tokens. What a process cannot know for certain, as of a module that
+was imported before madbench was, is found out by a new process.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from madbench.errors import LabelError, MadbenchError
+from madbench.identity import watch
+from madbench.identity.listing import data_digest, identity_of
+from madbench.identity.reach import Reach
+from madbench.identity.text import source_text
+from madbench.mixers import Size
+from madbench.mixers.my.operator import failing, make
+from madbench.mixers.my.sources import Source, source
+
+SIZES = (Size(64, 2, 16, "paper"), Size(128, 8, 128, "paper"), Size(96, 3, 64, "paper"))
+"""Sizes at which a module is tried, until one works."""
+SECONDS = 300  # that a new process may take
+
+
+class UsersCode:
+    """The list of code of a label ``my:path`` (:mod:`madbench.identity.listing`) and its identity."""
+
+    def __init__(self, path: str, in_new_process: bool = False):
+        self.path, made = path, source(path)
+        self.root = made.root
+        reach = Reach(made.root)
+        for module, name in (*_definitions(made), *_try(path)):
+            reach.start(module, name)
+        is_unsure = reach.hear(watch.events, _probe_name(path))
+        self.listing: dict[str, Any] = reach.listing()
+        if is_unsure and not in_new_process:
+            self.listing = _from_new_process(path) or self.listing
+        for reached in reach.files.values():
+            _, names = self.listing["files"].get(reach.place(reached.file), (None, None))
+            if names is not None and reached.text.digest(names) != self.listing["files"][reach.place(reached.file)][0]:
+                raise self._edited(reached.file)
+
+    @property
+    def identity(self) -> str:
+        """Hash of the code. Raises ``LabelError`` if it was edited after this process imported it."""
+        for place, (digest, names) in self.listing["files"].items():
+            text = source_text(self.root / place, self.root)
+            if text is None or text.digest(names) != digest:
+                raise self._edited(place)
+        for place, digest in self.listing["data"].items():
+            if data_digest(self.root / place) != digest:
+                raise self._edited(place)
+        return identity_of(self.listing)
+
+    def _edited(self, place: str) -> LabelError:
+        return LabelError(
+            f"my:{self.path}: {place} was edited after this process imported it; start Python, or the notebook's "
+            "kernel, again"
+        )
+
+
+@functools.cache
+def users_code(path: str) -> UsersCode:
+    """The code of the class or function at a dotted path. Raises ``LabelError`` if there is none."""
+    return UsersCode(path)
+
+
+def _definitions(made: Source) -> Iterator[tuple[str, str]]:
+    """The module and the name at its top level that a label leads through, and those of the class and its bases."""
+    yield made.module, made.name
+    for each in inspect.getmro(made.make) if isinstance(made.make, type) else (made.make,):
+        yield from _place(each)
+
+
+def _place(value: Any) -> Iterator[tuple[str, str]]:
+    module, name = getattr(value, "__module__", None), getattr(value, "__qualname__", None)
+    if isinstance(module, str) and isinstance(name, str):
+        yield module, name.partition(".")[0]
+
+
+def _probe_name(path: str) -> str:
+    return f"my:{path}"
+
+
+def _try(path: str) -> list[tuple[str, str]]:
+    """Builds the module and runs it once; the classes of its parts. What fails is tried at another size."""
+    for size in SIZES:
+        with watch.watching(_probe_name(path)), torch.random.fork_rng(devices=[]), torch.device("cpu"):
+            with suppress(MadbenchError), torch.no_grad():
+                torch.manual_seed(0)
+                module = make(path, size)
+                with failing(path):
+                    module(torch.randn(1, 16, size.d_model))
+                return _classes(module)
+    return []
+
+
+def _classes(module: nn.Module) -> list[tuple[str, str]]:
+    classes = dict.fromkeys(type(part) for part in module.modules())
+    return [place for each in classes for place in _place(each)]
+
+
+def _from_new_process(path: str) -> dict[str, Any] | None:
+    """The list of code as a new process finds it; None if it cannot."""
+    folders = os.pathsep.join(os.path.abspath(folder or ".") for folder in sys.path)
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder, "code.json")
+        command = [sys.executable, "-P", "-c", f"from {__name__} import write_listing; write_listing()", path, file]
+        with suppress(OSError, ValueError, subprocess.SubprocessError):
+            environment = os.environ | {"PYTHONPATH": folders, "CUDA_VISIBLE_DEVICES": ""}
+            subprocess.run(command, env=environment, capture_output=True, timeout=SECONDS, check=True)
+            return json.loads(file.read_bytes())
+    return None
+
+
+def write_listing() -> None:
+    """Writes the list of code of the dotted path in the first argument to the file in the second."""
+    path, file = sys.argv[1:]
+    Path(file).write_text(json.dumps(UsersCode(path, in_new_process=True).listing))

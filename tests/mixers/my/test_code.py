@@ -1,0 +1,406 @@
+"""The identity of a user's module: of the definitions that its class reaches, wherever they are, and no others."""
+
+from __future__ import annotations
+
+import sys
+import textwrap
+from pathlib import Path
+
+import pytest
+
+from conftest import forget_installed
+from madbench.errors import LabelError
+from madbench.identity import watch
+from madbench.identity.listing import KIND, code_state
+from madbench.labels import label_identity
+from madbench.mixers.my import code
+from madbench.mixers.my.code import users_code
+
+pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning")
+
+MIXER = """\
+import torch
+from torch import nn
+from helper import scale
+
+class Mixer(nn.Module):
+    def __init__(self, d_model):
+        super().__init__()
+        self.out = nn.Linear(d_model, d_model)
+
+    def forward(self, x):
+        return self.out(scale(x))
+"""
+HELPER = "def scale(x):\n    return 2 * x\n\ndef other(x):\n    return 3 * x\n"
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)
+    before = {*sys.modules}
+    yield tmp_path
+    forget(before)
+
+
+def forget(before=()):
+    """Makes this process one that has imported nothing of the user."""
+    for name, module in list(sys.modules.items()):
+        if name not in before and "pytest-" in (
+            getattr(module, "__file__", None) or str(getattr(module, "__path__", ""))
+        ):
+            del sys.modules[name]
+    for noted in (watch.events, watch.executed, watch.watched):
+        noted.clear()
+    forget_installed()
+
+
+def write(files):
+    for name, text in files.items():
+        path = Path(name)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(textwrap.dedent(text))
+
+
+def identity(label="my:mixer.Mixer"):
+    forget()
+    return label_identity(label)
+
+
+def listed(label="mixer.Mixer"):
+    forget()
+    return users_code(label).listing
+
+
+HELPED = {"mixer.py": MIXER, "helper.py": HELPER}
+
+
+def with_import(line, use="scale(x)"):
+    return MIXER.replace("scale(x)", use).replace("from helper import scale", line)
+
+
+PLACES = {
+    "beside": {"mixer.py": MIXER, "helper.py": HELPER},
+    "module": {"mixer.py": with_import("import helper").replace("scale(x)", "helper.scale(x)"), "helper.py": HELPER},
+    "namespace package": {"mixer.py": with_import("from lib.helper import scale"), "lib/helper.py": HELPER},
+    "namespace module": {
+        "mixer.py": with_import("import lib.helper").replace("scale(x)", "lib.helper.scale(x)"),
+        "lib/helper.py": HELPER,
+    },
+    "inserted path": {
+        "mixer.py": "import sys\nfrom pathlib import Path\nsys.path.insert(0, str(Path(__file__).parent / 'lib'))\n"
+        + MIXER,
+        "lib/helper.py": HELPER,
+    },
+    "importlib": {
+        "mixer.py": with_import("import importlib\nscale = importlib.import_module('hel' + 'per').scale"),
+        "helper.py": HELPER,
+    },
+    "importlib in a function": {
+        "mixer.py": with_import("from importlib import import_module").replace(
+            "scale(x)", "import_module('hel' + 'per').scale(x)"
+        ),
+        "helper.py": HELPER,
+    },
+    "file of its own loader": {
+        "mixer.py": with_import(
+            "import importlib.util as util\n"
+            "spec = util.spec_from_file_location('loaded', 'lib/helper.py')\n"
+            "loaded = util.module_from_spec(spec)\nspec.loader.exec_module(loaded)\nscale = loaded.scale"
+        ),
+        "lib/helper.py": HELPER,
+    },
+    "star": {"mixer.py": with_import("from helper import *"), "helper.py": HELPER},
+    "import in forward": {
+        "mixer.py": with_import("").replace("return self", "from helper import scale\n        return self"),
+        "helper.py": HELPER,
+    },
+    "import that may fail": {
+        "mixer.py": with_import("try:\n    from helper import scale\nexcept ImportError:\n    scale = None"),
+        "helper.py": HELPER,
+    },
+    "re-export": {"mixer.py": with_import("from lib import scale"), "lib/__init__.py": "from .helper import scale\n"}
+    | {"lib/helper.py": HELPER},
+    "through a second helper": {
+        "mixer.py": with_import("from second import twice as scale"),
+        "second.py": "import helper as h\ntwice = lambda x: h.scale(x)\n",
+        "helper.py": HELPER,
+    },
+    "registry": {
+        "mixer.py": with_import("from table import TABLE\nimport helper").replace("scale(x)", "TABLE['scale'](x)"),
+        "table.py": "TABLE = {}\ndef register(f):\n    TABLE[f.__name__] = f\n    return f\n",
+        "helper.py": f"from table import register\n@register\n{HELPER}",
+    },
+    "subclasses": {
+        "mixer.py": with_import("import base, helper").replace("scale(x)", "base.Base.__subclasses__()[0].scale(x)"),
+        "base.py": "class Base:\n    pass\n",
+        "helper.py": "from base import Base\nclass A(Base):\n    scale = lambda x: 2 * x\n",
+    },
+    "getattr": {
+        "mixer.py": with_import("import helper").replace("scale(x)", "getattr(helper, 'sca' + 'le')(x)"),
+        "helper.py": HELPER,
+    },
+    "attribute of the class": {
+        "mixer.py": with_import("import helper") + "\nMixer.scale = staticmethod(helper.scale)\n",
+        "helper.py": HELPER,
+    },
+    "base class": {
+        "mixer.py": "from helper import Base\nclass Mixer(Base):\n    pass\n",
+        "helper.py": MIXER.replace("from helper import scale", "scale = lambda x: 2 * x").replace("Mixer", "Base"),
+    },
+    "made by a function": {
+        "mixer.py": "from helper import Base as Made\ndef Mixer(d_model):\n    return Made(d_model)\n",
+        "helper.py": MIXER.replace("from helper import scale", "scale = lambda x: 2 * x").replace("Mixer", "Base"),
+    },
+    "part chosen by text": {
+        "mixer.py": "import parts\nfrom torch import nn\nclass Mixer(nn.Module):\n"
+        "    def __init__(self, d_model):\n        super().__init__()\n"
+        "        self.part = parts.make('Part', d_model)\n"
+        "    def forward(self, x):\n        return self.part(x)\n",
+        "parts.py": "import helper\ndef make(name, *sizes):\n    return vars(helper)[name](*sizes)\n",
+        "helper.py": MIXER.replace("from helper import scale", "scale = lambda x: 2 * x").replace("Mixer", "Part"),
+    },
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("files", PLACES.values(), ids=PLACES)
+def test_a_helper_counts_wherever_it_is(files):
+    write(files)
+    first = identity()
+    helper = next(Path(name) for name in files if name.endswith("helper.py"))
+    helper.write_text(f"# a comment\n{helper.read_text()}")
+    assert identity() == first
+    helper.write_text(helper.read_text().replace("2 * x", "2.5 * x"))
+    assert identity() != first
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("line", "read"),
+    [
+        ("FACTOR = float(open('lib/factor.txt').read())", "FACTOR"),
+        (
+            "import yaml\nfrom pathlib import Path\nFACTOR = yaml.safe_load(Path('lib/factor.txt').read_text())",
+            "FACTOR",
+        ),
+        ("def factor():\n    with open('lib/factor.txt') as file:\n        return float(file.read())", "factor()"),
+        (
+            "import functools\n@functools.cache\ndef factor():\n    return float(open('lib/factor.txt').read())",
+            "factor()",
+        ),
+        ("import numpy\nFACTOR = numpy.loadtxt('lib/factor.txt')", "float(FACTOR)"),
+    ],
+    ids=["open", "yaml", "in forward", "cached", "numpy"],
+)
+def test_a_data_file_counts_and_one_that_is_not_opened_does_not(line, read):
+    write({"mixer.py": with_import(line).replace("scale(x)", f"x * {read}"), "lib/factor.txt": "2", "lib/b.txt": "1"})
+    first = identity()
+    assert list(listed()["data"]) == ["lib/factor.txt"]
+    write({"lib/b.txt": "2"})
+    assert identity() == first
+    write({"lib/factor.txt": "3"})
+    assert identity() != first
+
+
+UNRELATED = {
+    "comment": MIXER + "# a comment\n",
+    "formatting": MIXER.replace("scale(x)", "scale(\n            x,\n        )"),
+    "docstring": MIXER.replace("class Mixer(nn.Module):", 'class Mixer(nn.Module):\n    """A mixer."""'),
+    "function": MIXER + "\ndef unrelated():\n    return 1\n",
+    "class": MIXER + "\nclass Unrelated(nn.Module):\n    width = 3\n",
+    "constant": MIXER + "\nUNRELATED = 3\n",
+    "import": MIXER.replace("import torch\n", "import math\nimport torch\n"),
+    "name of an import": MIXER.replace("import nn", "import Tensor, nn"),
+    "quotes and parentheses": MIXER.replace("return self.out(scale(x))", "return (self.out(scale((x))))"),
+    "main guard": MIXER + "\nif __name__ == '__main__':\n    print(Mixer(16))\n",
+    "names for types": MIXER.replace(
+        "from helper", "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    import x\nfrom helper"
+    ),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("text", UNRELATED.values(), ids=UNRELATED)
+def test_what_the_class_does_not_reach_changes_nothing(text):
+    write(HELPED)
+    first = identity()
+    write({"mixer.py": text})
+    assert identity() == first
+    write({"helper.py": HELPER.replace("3 * x", "4 * x"), "beside.py": "x = 1\n"})
+    assert identity() == first
+
+
+REACHED = {
+    "constant": (with_import("FACTOR = 2", "FACTOR * x"), "FACTOR = 2", "FACTOR = 3"),
+    "attribute": (
+        with_import("", "self.factor * x").replace("    def __init__", "    factor = 2\n\n    def __init__"),
+        "factor = 2",
+        "factor = 3",
+    ),
+    "decorator": (
+        with_import(
+            "def double(f):\n    return lambda *a: 2 * f(*a)\n@double\ndef scale(x):\n    return x", "scale(x)"
+        ),
+        "2 * f",
+        "3 * f",
+    ),
+    "lambda": (with_import("scale = lambda x: 2 * x", "scale(x)"), "2 * x", "3 * x"),
+    "closure": (
+        with_import(
+            "def make():\n    factor = 2\n    def f(x):\n        return factor * x\n    return f\nf = make()", "f(x)"
+        ),
+        "factor = 2",
+        "factor = 3",
+    ),
+    "default": (with_import("F = 2\ndef scale(x, f=F):\n    return f * x", "scale(x)"), "F = 2", "F = 3"),
+    "type alias": (
+        with_import("Made = nn.Identity\nMakes = {'a': Made}\ndef scale(x):\n    return Makes['a']()(x)", "scale(x)"),
+        "nn.Identity",
+        "nn.ReLU",
+    ),
+    "second definition": (
+        with_import("def scale(x):\n    return x\nif True:\n    def scale(x):\n        return 2 * x", "scale(x)"),
+        "2 *",
+        "3 *",
+    ),
+    "item": (with_import("TABLE = {}\nTABLE['a'] = 2", "TABLE['a'] * x"), "= 2", "= 3"),
+    "global": (with_import("F = 1\ndef set_it():\n    global F\n    F = 2\nset_it()", "F * x"), "F = 2", "F = 3"),
+    "effect": (with_import("torch.set_printoptions(precision=4)", "x"), "=4", "=5"),
+    "patch": (
+        with_import("def relu(x):\n    return 2 * x\nnn.functional.own_relu = relu", "nn.functional.own_relu(x)"),
+        "2 *",
+        "3 *",
+    ),
+    "loop": (with_import("for n in ('a', 'b'):\n    globals()[n] = 2", "a * x"), "= 2", "= 3"),
+    "f-string": (with_import("def scale(x):\n    return x * len(f'{1:.2f}')", "scale(x)"), ".2f", ".3f"),
+    "import": (with_import("from math import sqrt as f", "f(4.0) * x"), "sqrt", "exp"),
+    "named expression": (with_import("if (F := 2) > 1:\n    pass", "F * x"), "F := 2", "F := 3"),
+    "order of effects": (with_import("L = []\nL.append(1)\nL.append(2)", "L[0] * x"), "L.append(1)\n", "L.append(3)\n"),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("text", "old", "new"), REACHED.values(), ids=REACHED)
+def test_what_the_class_reaches_by_name_counts(text, old, new):
+    assert old in text
+    write({"mixer.py": text})
+    first = identity()
+    write({"mixer.py": text.replace(old, new)})
+    assert identity() != first
+
+
+@pytest.mark.slow
+def test_relative_imports_count_and_the_rest_of_the_package_does_not():
+    files = {
+        "pack/__init__.py": "",
+        "pack/mixer.py": with_import("from .sub.helper import scale"),
+        "pack/sub/helper.py": HELPER,
+    }
+    write(files | {"pack/other.py": "x = 1\n", "pack/notes.txt": "x"})
+    first = identity("my:pack.mixer.Mixer")
+    assert list(listed("pack.mixer.Mixer")["files"]) == ["pack/mixer.py", "pack/sub/helper.py"]
+    write({"pack/other.py": "x = 2\n", "pack/notes.txt": "y"})
+    assert identity("my:pack.mixer.Mixer") == first
+    write({"pack/sub/helper.py": HELPER.replace("2 * x", "3 * x")})
+    assert identity("my:pack.mixer.Mixer") != first
+
+
+@pytest.mark.slow
+def test_two_labels_of_one_file_do_not_depend_on_their_order():
+    text = with_import("def load(name):\n    return float(open(name).read())")
+    a, b = text.replace("scale(x)", "load('a.txt') * x"), text.replace("scale(x)", "load('b.txt') * x")
+    write({"mixer.py": a + b[b.index("class") :].replace("Mixer", "Other"), "a.txt": "1", "b.txt": "2"})
+    alone = identity("my:mixer.Other")
+    identity()
+    assert label_identity("my:mixer.Other") == alone
+    assert list(users_code("mixer.Other").listing["data"]) == ["b.txt"]
+
+
+@pytest.mark.slow
+def test_a_new_process_finds_the_same_where_the_module_was_imported_before():
+    write({"mixer.py": with_import("F = float(open('f.txt').read())").replace("scale(x)", "F * x"), "f.txt": "2"})
+    first = identity()
+    forget()
+    import mixer  # noqa: F401
+
+    assert label_identity("my:mixer.Mixer") == first
+
+
+def test_a_module_among_libraries_takes_neither_what_is_beside_it_nor_its_imports(tmp_path, monkeypatch):
+    site = tmp_path / "site-packages"
+    write({str(site / "mixer.py"): MIXER, str(site / "helper.py"): HELPER, str(site / "big.py"): "x = 1\n"})
+    monkeypatch.setattr(sys, "path", [str(site), *sys.path])
+    assert list(listed()["files"]) == ["mixer.py"]
+
+
+def test_a_package_among_libraries_is_all_its_own(tmp_path, monkeypatch):
+    site = tmp_path / "site-packages"
+    mixer = with_import("from pack.helper import scale")
+    write(
+        {str(site / "pack/__init__.py"): "", str(site / "pack/mixer.py"): mixer, str(site / "pack/helper.py"): HELPER}
+    )
+    monkeypatch.setattr(sys, "path", [str(site), *sys.path])
+    assert list(listed("pack.mixer.Mixer")["files"]) == ["pack/mixer.py", "pack/helper.py"]
+
+
+def test_the_sample_and_modules_of_torch_are_of_one_file():
+    assert list(listed("madbench.mixers.my.sample.GatedMean")["files"]) == ["madbench/mixers/my/sample.py"]
+    assert list(listed("torch.nn.Identity")["files"]) == ["torch/nn/__init__.py"]
+
+
+def test_an_edit_after_the_import_is_refused_and_a_comment_is_not():
+    write(HELPED)
+    identity()
+    write({"helper.py": f"{HELPER}# a comment\n"})
+    assert label_identity("my:mixer.Mixer").startswith(f"1+{KIND}-")
+    write({"helper.py": HELPER.replace("2 * x", "3 * x")})
+    with pytest.raises(LabelError, match=r"helper\.py was edited after this process imported it"):
+        label_identity("my:mixer.Mixer")
+
+
+def test_an_edit_between_import_and_first_use_is_refused():
+    write(HELPED)
+    forget()
+    code.source("mixer.Mixer")
+    write({"helper.py": HELPER.replace("2 * x", "3 * x")})
+    with pytest.raises(LabelError, match=r"helper\.py was edited after this process imported it"):
+        label_identity("my:mixer.Mixer")
+
+
+def test_a_record_tells_what_changed_and_imports_nothing(monkeypatch, tmp_path):
+    write(HELPED | {"mixer.py": MIXER + "F = open('f.txt').read()\nMixer.f = F\n", "f.txt": "2"})
+    stored = listed()
+    forget()
+    assert code_state(stored).kind == "same"
+    write(
+        {"helper.py": HELPER.replace("3 * x", "4 * x"), "mixer.py": MIXER + "F = open('f.txt').read()\nMixer.f = F#\n"}
+    )
+    assert code_state(stored).kind == "same"
+    write({"f.txt": "3"})
+    assert code_state(stored).text == "f.txt changed"
+    write({"helper.py": HELPER.replace("2 * x", "3 * x")})
+    assert code_state(stored).text == "helper.py changed"
+    Path("helper.py").unlink()
+    assert code_state(stored).text == "helper.py is not here"
+    Path("mixer.py").unlink()
+    assert (code_state(stored).kind, code_state(stored).file) == ("absent", "mixer.py")
+    assert not {"mixer", "helper"} & {*sys.modules}
+
+
+@pytest.mark.parametrize(
+    "stored",
+    [
+        None,
+        3,
+        [],
+        {},
+        {"files": {}, "data": {}},
+        {"files": {"a.py": 3}, "data": {}},
+        {"files": {"a\0": ["", "*"]}, "data": {}},
+    ]
+    + [{"files": {"a.py": ["", [[]]]}, "data": {}}, {"files": {"a.py": ["", "*"]}, "data": []}],
+)
+def test_a_list_of_another_form_is_unknown(stored):
+    assert code_state(stored).kind == "unknown"
