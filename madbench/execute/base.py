@@ -58,7 +58,10 @@ def ignore_event(event: Event) -> None:
 
 @dataclass(frozen=True)
 class Listener:
-    """An ``on_event`` that is told too, when training begins, how many jobs train at a time and in how many threads."""
+    """An ``on_event`` that also gets sentences for the user.
+
+    They say how many jobs train at a time and in how many threads, and what holds up a sweep.
+    """
 
     on_event: OnEvent
     announce: Callable[[str], object]

@@ -30,6 +30,7 @@ from madbench.execute.base import (
     Claim,
     Execution,
     Groups,
+    Listener,
     OnEvent,
     Policy,
     Summary,
@@ -66,11 +67,12 @@ class Task:
         return self.assignment.jobs if self.assignment else [claim.job for claim in self.claims]
 
 
-Kind = Literal["starting", "started", "waiting", "progress", "record", "done", "failed", "lost", "late"]
+Kind = Literal["note", "starting", "started", "waiting", "progress", "record", "done", "failed", "lost", "late"]
 Message = tuple[Task, Kind, Any]
-"""``starting`` comes where the task waits for nothing but its worker to come up, ``started`` with a slot or None,
-``progress`` with a job's id and the reported dict, ``record`` with a job's id, its record and the files of its run,
-before the rest of its group has ended, and ``waiting`` when the task is back in the queue. ``done`` comes with an
+"""``note`` comes with a sentence for the user, whatever its task. ``starting`` comes where the task waits for nothing
+but its worker to come up, ``started`` with a slot or None, ``progress`` with a job's id and the reported dict,
+``record`` with a job's id, its record and the files of its run, before the rest of its group has ended, and ``waiting``
+when the task is back in the queue. ``done`` comes with an
 :class:`madbench.execute.base.Outcome`, ``failed`` with why the worker ended without one, ``lost`` with how it was ended
 from outside, as where memory is short or its machine dies; these three end the task, as does ``late``, the driver's
 own, for a worker that has not begun in time."""
@@ -204,6 +206,10 @@ class _Driver(Execution):
         return math.inf if self.policy.time_limit is None else time.monotonic() + self.policy.time_limit + grace
 
     def handle(self, task: Task, kind: Kind, value: Any) -> None:
+        if kind == "note":
+            if isinstance(self.on_event, Listener):
+                self.on_event.announce(value)
+            return
         if kind in ("lost", "late") and task.attempt < ATTEMPTS and task.claims:
             task.attempt += 1
             self.submit([task])

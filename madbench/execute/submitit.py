@@ -10,12 +10,16 @@ jobs finds them by their folders, which are named after the Slurm job and say wh
 run, wait or have left a result, if they train the same group in the same way. It cancels the others and queues new
 ones, which resume from the checkpoints. A driver holds the claim of each job that its Slurm jobs train: no two drivers
 share one.
+
+A submission that Slurm refuses after an earlier one was taken is tried again with growing pauses, and what runs goes
+on. If a limit of submissions is the reason, fewer Slurm jobs are queued at a time.
 """
 
 from __future__ import annotations
 
 import functools
 import logging
+import math
 import re
 import shlex
 import subprocess
@@ -37,7 +41,12 @@ from madbench.store.runs import Store
 FOLDER = "slurm"  # in the results folder
 NAME = "madbench"  # of a Slurm job
 SUBMIT_SECONDS = 120.0  # that sbatch may take
+FIRST_PAUSE, LONGEST_PAUSE = 10.0, 600.0  # seconds from a refused submission to the next try
 ASK_SECONDS = 60.0  # how often Slurm is asked for the states of its jobs; a result shows at once, a dead job only so
+
+
+_LIMIT = re.compile("submit[a-z]*limit|submit limit|job array specification", re.IGNORECASE)
+"""How sbatch says that it was asked for more jobs than it takes, as with ``QOSMaxSubmitJobPerUserLimit``."""
 
 
 def slurm_executor(
@@ -57,7 +66,8 @@ def slurm_executor(
         cpus_per_job: cores of a Slurm job, and threads it computes in.
         gpus_per_job: GPUs of a Slurm job.
         memory_gb: memory of a Slurm job; Slurm's own default.
-        slots: Slurm jobs queued or running at a time; those handed over together are one job array.
+        slots: Slurm jobs queued or running at a time, fewer if Slurm has a lower limit; those handed over together are
+            one job array.
         extra: other options of sbatch by their long names, such as ``{"account": "me", "qos": "low"}``.
 
     Raises ``MissingExtraError`` without submitit, and ``ConfigError`` for wrong values and where there is no Slurm.
@@ -112,11 +122,16 @@ class SlurmBackend(Backend):
         self.folder = store.root.absolute() / FOLDER
         logging.getLogger("submitit").setLevel(logging.ERROR)
         self.parameters = parameters
-        self.slots = parameters["slurm_array_parallelism"]
+        self.most_slots = self.slots = parameters["slurm_array_parallelism"]
         extra = parameters.get("slurm_additional_parameters", {})
         self.name = str(extra.get("job-name", extra.get("job_name", NAME)))
         self.needs_gpu = "gpus_per_node" in parameters
         self.asked = as_json({name: value for name, value in parameters.items() if name != "slurm_array_parallelism"})
+        self.waiting: list[Task] = []  # for a submission that Slurm takes
+        self.notes: list[str] = []  # for the user
+        self.told: set[str] = set()  # problems of which the user knows
+        self.pause, self.next_try = 0.0, -math.inf
+        self.has_begun = False  # whether Slurm has taken a submission
         self.jobs: dict[Task, SlurmJob] = {}  # that have not ended
         self.ended: dict[Task, SlurmJob] = {}  # whose results are not stored yet
         self.results: dict[Task, Outcome] = {}  # of Slurm jobs that had ended when they were taken over
@@ -126,8 +141,41 @@ class SlurmBackend(Backend):
     def submit(self, tasks: Sequence[Task]) -> None:
         for task in tasks:
             self._forget(task)
-        if tasks := self._take_over(tasks):
-            self._queue(tasks)
+        self.waiting += self._take_over(tasks)
+        self._queue_waiting()
+
+    def _queue_waiting(self) -> None:
+        """Queues the tasks that wait, if there are slots for them, or sets the time of the next try.
+
+        Raises ``TrainingError`` if Slurm refuses the first submission of a sweep. Of a submission that is over a limit
+        half is tried at once, down to one task.
+        """
+        if time.monotonic() < self.next_try:
+            return
+        batch, problem = self.waiting[: max(0, self.slots - len(self.jobs))], None
+        is_over_limit = False
+        while batch:
+            try:
+                self._queue(batch)
+                break
+            except TrainingError as error:
+                problem, is_over_limit = error, bool(_LIMIT.search(str(error)))
+                batch = batch[: len(batch) // 2] if is_over_limit else []
+        if problem and not batch and not self.has_begun:
+            raise problem
+        self.has_begun |= bool(batch)
+        self.waiting = [task for task in self.waiting if task not in batch]
+        if is_over_limit or self.slots < self.most_slots:
+            self.slots = min(self.most_slots, len(self.jobs) + 1)  # one more, for limits change
+        if problem is None:
+            self.pause = 0.0
+            return
+        if str(problem) not in self.told:
+            self.told.add(str(problem))
+            goes_on = f"{len(self.jobs)} Slurm jobs go on, and new ones are tried again with growing pauses"
+            self.notes.append(f"{problem}; {goes_on}")
+        self.pause = min(LONGEST_PAUSE, 2 * self.pause or FIRST_PAUSE)
+        self.next_try = time.monotonic() + self.pause
 
     def _queue(self, tasks: Sequence[Task]) -> None:
         """Queues new Slurm jobs. Raises ``TrainingError`` if Slurm does not take them."""
@@ -180,7 +228,7 @@ class SlurmBackend(Backend):
                     self.results[task] = result
                     self._end(task, old.job, is_done=True)
                 elif self._goes_on_with(old, states[old.job.slurm_id], task):
-                    self.jobs[task] = old.job
+                    self.jobs[task], self.has_begun = old.job, True
                 else:
                     continue
                 taken.add(old.job.slurm_id)
@@ -220,6 +268,9 @@ class SlurmBackend(Backend):
     def poll(self, seconds: float) -> Iterator[Message]:
         if not self.results:
             time.sleep(seconds)
+        self._queue_waiting()
+        while self.notes and self.waiting:
+            yield self.waiting[0], "note", self.notes.pop()
         while self.results:
             task, outcome = self.results.popitem()
             yield task, "done", outcome
@@ -260,6 +311,7 @@ class SlurmBackend(Backend):
             job.remove_logs()
         else:
             job.folder.remove()
+        self.next_try = min(self.next_try, time.monotonic() + FIRST_PAUSE)  # Slurm may count it for a while
         self.ended[task] = job
         task.drop_results = functools.partial(self._forget, task)
 
@@ -270,6 +322,8 @@ class SlurmBackend(Backend):
             job.folder.remove()
 
     def cancel(self, tasks: Iterable[Task]) -> None:
+        tasks = list(tasks)
+        self.waiting = [task for task in self.waiting if task not in tasks]
         for task in tasks:
             if job := self.jobs.pop(task, None):
                 job.cancel()

@@ -2,7 +2,8 @@
 
 The first argument says which. ``FAKE_SLURM`` is the folder of its jobs: one a task, with its process group
 ``pid``, ``requeue`` when it is to start again, and ``state`` when it has ended. While there is a file ``hold``, jobs do
-not start, and have the state that it says.
+not start, and have the state that it says. While there is a file ``refusal``, sbatch fails with the text in it, and
+while there is a file ``limit``, with more jobs than it says that have not ended.
 """
 
 from __future__ import annotations
@@ -21,10 +22,17 @@ JOBS = Path(os.environ["FAKE_SLURM"])
 def sbatch():
     text = sys.stdin.read()
     job_id = str(1000 + len(list(JOBS.glob("script-*"))))
-    copy = JOBS / f"script-{job_id}"
-    copy.write_text(text)
     array = re.search(r"^#SBATCH --array=0-(\d+)", text, re.MULTILINE)
     tasks = [f"{job_id}_{index}" for index in range(int(array[1]) + 1)] if array else [job_id]
+    with open(JOBS / "submissions", "a") as file:
+        file.write(f"{len(tasks)}\n")
+    refusal, limit = JOBS / "refusal", JOBS / "limit"
+    if refusal.exists():
+        sys.exit(f"sbatch: error: {refusal.read_text()}")
+    if limit.exists() and len(tasks) + sum(map(is_alive, JOBS.glob("*/name"))) > int(limit.read_text()):
+        sys.exit("sbatch: error: QOSMaxSubmitJobPerUserLimit\nsbatch: error: Batch job submission failed: Job violates")
+    copy = JOBS / f"script-{job_id}"
+    copy.write_text(text)
     for task in tasks:
         (JOBS / task).mkdir()
         note(task, "name", re.search(r"^#SBATCH --job-name=(.+)", text, re.MULTILINE)[1])
@@ -35,6 +43,11 @@ def sbatch():
         none = subprocess.DEVNULL
         subprocess.Popen(command, start_new_session=True, stdin=none, stdout=none, stderr=none)
     print(f"Submitted batch job {job_id}")
+
+
+def is_alive(name):
+    state = name.with_name("state")
+    return not state.exists() or state.read_text() == "PENDING"
 
 
 def run(task, script):

@@ -2,13 +2,15 @@ from __future__ import annotations
 
 import os
 import signal
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 
 from madbench.errors import ConfigError, StoreError, TrainingError
 from madbench.execute import submitit as module
-from madbench.execute.base import Policy, Summary
+from madbench.execute.base import Assignment, Claim, Listener, Outcome, Policy, Summary
+from madbench.execute.driver import Task
 from madbench.execute.slurm_folder import digest
 from madbench.execute.submitit import slurm_executor
 from madbench.store.runs import Store
@@ -52,6 +54,97 @@ def test_an_sbatch_that_refuses_is_a_users_error(fake, slurm, store):
         slurm_executor("gpu")([[fake.make_job(0)]], store, fake.train)
     with store.claim(fake.make_job(0)) as work:
         assert os.listdir(work) == ["lock"]
+
+
+class FakeClock:
+    """A clock that only ``sleep`` moves."""
+
+    def __init__(self):
+        self.now = 0.0
+
+    def monotonic(self):
+        return self.now
+
+    def sleep(self, seconds):
+        self.now += seconds
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    clock = FakeClock()
+    monkeypatch.setattr(module, "time", clock)
+    return clock
+
+
+def tasks_of(fake, store, count):
+    jobs = [fake.make_job(seed) for seed in range(count)]
+    works = [store.root / "work" / job.id for job in jobs]
+    claims = [Claim(job, work, ExitStack()) for job, work in zip(jobs, works)]
+    return [Task([claim], Assignment([claim.job], fake.train, Policy(), [claim.work])) for claim in claims]
+
+
+@pytest.mark.slow
+def test_a_refused_submission_is_tried_again_with_growing_pauses_while_others_run(fake, slurm, store, clock):
+    (slurm / "hold").write_text("PENDING")
+    first, *rest = tasks_of(fake, store, 3)
+    backend = backend_of(slurm_executor(), store.root)
+    backend.submit([first])
+    (slurm / "refusal").write_text("Batch job submission failed: Socket timed out on send/recv operation")
+    backend.submit(rest)
+    tries, told = [], []
+    while clock.now < 3000:
+        before = (slurm / "submissions").read_text()
+        told += [message for message in backend.poll(5.0) if message[1] == "note"]
+        if (slurm / "submissions").read_text() != before:
+            tries.append(clock.now)
+    pauses = [b - a for a, b in zip([0, *tries], tries)]
+    assert len(pauses) > 5 and pauses == sorted(pauses) and pauses[0] < 20 and pauses[-1] == module.LONGEST_PAUSE
+    [(_, _, text)] = told
+    assert "Socket timed out" in text
+    assert backend.jobs[first].slurm_id == "1000" and not (slurm / "1000" / "state").read_text().startswith("CANC")
+    (slurm / "refusal").unlink()
+    clock.now += module.LONGEST_PAUSE
+    list(backend.poll(1.0))
+    assert [backend.jobs[task].slurm_id for task in rest] == ["1001_0", "1001_1"] and backend.waiting == []
+
+
+@pytest.mark.slow
+def test_a_limit_of_submissions_lowers_the_slots(fake, slurm, store, clock):
+    (slurm / "hold").write_text("PENDING")
+    (slurm / "limit").write_text("3")
+    tasks = tasks_of(fake, store, 7)
+    backend = backend_of(slurm_executor(slots=7), store.root)
+    backend.submit(tasks)
+    for _ in range(60):
+        list(backend.poll(5.0))
+    assert len(backend.jobs) == 3 and len(backend.waiting) == 4 and backend.capacity() == 4
+    assert len((slurm / "submissions").read_text().split()) < 20
+    ended = next(iter(backend.jobs))
+    (slurm / backend.jobs[ended].slurm_id / "state").write_text("COMPLETED")
+    backend.jobs[ended].folder.write_outcome(ended.jobs, Outcome([fake.expected(ended.jobs[0])]))
+    for _ in range(6):  # the place that is free is taken soon, whatever the pause has grown to
+        list(backend.poll(5.0))
+    assert len(backend.jobs) == 3 and len(backend.waiting) == 3
+    backend.cancel(tasks)
+    assert backend.waiting == [] and backend.jobs == {}
+
+
+@pytest.mark.slow
+def test_a_limit_that_the_first_job_alone_is_over_ends_the_sweep(fake, slurm, store):
+    (slurm / "limit").write_text("0")
+    with pytest.raises(TrainingError, match="QOSMaxSubmitJobPerUserLimit"):
+        slurm_executor()([[fake.make_job(seed)] for seed in range(3)], store, fake.train)
+
+
+@pytest.mark.slow
+def test_a_sweep_trains_all_its_jobs_under_a_limit_of_submissions(fake, slurm, store, monkeypatch):
+    monkeypatch.setattr(module, "FIRST_PAUSE", 0.2)
+    (slurm / "limit").write_text("2")
+    jobs, notes = [fake.make_job(seed) for seed in range(5)], []
+    listener = Listener(lambda event: None, notes.append)
+    assert slurm_executor()(fake.alone(jobs), store, fake.train, listener) == Summary(finished=5)
+    [note] = notes
+    assert "QOSMaxSubmitJobPerUserLimit" in note
 
 
 @pytest.mark.parametrize(
