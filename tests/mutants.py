@@ -22,7 +22,18 @@ from collections.abc import Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-COPIED = ("madbench", "tests", "variants", "tasks", "examples", "docs", "results/published", "results/measured", ".ci")
+COPIED = (
+    "madbench",
+    "tests",
+    "variants",
+    "tasks",
+    "examples",
+    "docs",
+    "studies",
+    "results/published",
+    "results/measured",
+    ".ci",
+)
 SWAPS: dict[type[ast.AST], type[ast.AST]] = {
     ast.Lt: ast.LtE, ast.LtE: ast.Lt, ast.Gt: ast.GtE, ast.GtE: ast.Gt, ast.Eq: ast.NotEq, ast.NotEq: ast.Eq,
     ast.In: ast.NotIn, ast.NotIn: ast.In, ast.Is: ast.IsNot, ast.IsNot: ast.Is, ast.Add: ast.Sub, ast.Sub: ast.Add,
