@@ -19,6 +19,7 @@ from madbench.mixers.cd.projections import Cache, Projections
 from madbench.mixers.cd.reference import reference
 from madbench.mixers.derivatives import refuse_second
 from madbench.mixers.inputs import check_sequences
+from madbench.mixers.linear_maps import check_weights, weight_of
 from madbench.mixers.precision import without_autocast
 from madbench.mixers.probe import Probe, by_lag
 from madbench.mixers.recompute import recomputed
@@ -111,6 +112,7 @@ class CoefficientMixer(Projections):
 
     def reference(self, x: Tensor, rows: Sequence[int] | None = None) -> Tensor:
         """Rows of :meth:`forward`, of all unless ``rows`` says which, by loops in float64: (B, rows, D)."""
+        check_weights(self, "q", "k", "v", "o")
         return reference(dict(self.named_parameters()), self.variant, self.n_head, x, rows)
 
     def step(self, x: Tensor, cache: Cache | None = None, slide: bool = False) -> tuple[Tensor, Cache]:
@@ -240,7 +242,7 @@ class CoefficientMixer(Projections):
         """Output gate and projection: y (B, H, T, V) -> (B, T, D)."""
         if self.out_norm:
             y = self.out_norm(y.to(self.out_norm.weight.dtype))
-        y = y.transpose(1, 2).flatten(-2).to(self.o.weight.dtype)
+        y = y.transpose(1, 2).flatten(-2).to(weight_of(self.o).dtype)
         if self.out_gate:
             y = y * F.silu(self.out_gate(x))
         if self.out_sigmoid:

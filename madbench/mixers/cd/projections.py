@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from madbench.mixers.cd import parts
 from madbench.mixers.cd.budget import CONV_TAPS, LOW_RANK, Allocation
 from madbench.mixers.cd.forms import Dynamics
+from madbench.mixers.linear_maps import call_in_dtype_of_input, project
 from madbench.mixers.precision import without_autocast
 from madbench.mixers.srg.parts import ShortConv, rotate
 from madbench.mixers.start import redraw_parts
@@ -144,28 +145,28 @@ class Projections(nn.Module):
                 q, k = psi(q), psi(k * b)
             w = length = None
             if self.direction:
-                w = parts.unit(parts.split_heads(_linear(self.direction, x), heads))
+                w = parts.unit(parts.split_heads(call_in_dtype_of_input(self.direction, x), heads))
             elif label.mirror:
                 w = parts.unit(k)
                 length = parts.length(k) if label.is_kernel else parts.length(k) * b
                 length = length.squeeze(-1)
             k = k if label.is_kernel else k * b
-            log_norm = _linear(self.eta, x).transpose(1, 2) if self.eta else None
+            log_norm = call_in_dtype_of_input(self.eta, x).transpose(1, 2) if self.eta else None
         return Dynamics(q, k, v, log_gate, w, beta, length, row_log, log_norm), log_b, inputs
 
     def _project(self, x: Tensor, before: Tensor | None) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
         """q, k and v (B, T, N or M), and the three rows that the convs of the next token read."""
-        weights = (self.q.weight, self.k.weight, self.v.weight)
-        widths = [len(weight) for weight in weights]
-        rows = F.linear(x, torch.cat(weights))
+        q, k, v = project(x, self.q, self.k, self.v)
         if not self.q_conv:
-            return *rows.split(widths, dim=-1), None
+            return q, k, v, None
+        widths = [side.shape[-1] for side in (q, k, v)]
         if before is None:
-            before = rows.new_zeros(x.shape[0], CONV_TAPS - 1, rows.shape[-1])
+            before = q.new_zeros(x.shape[0], CONV_TAPS - 1, sum(widths))
+        last = torch.cat((before, torch.cat((q, k, v), dim=-1)[:, 1 - CONV_TAPS :]), dim=1)[:, 1 - CONV_TAPS :]
         convs = (self.q_conv, self.k_conv, self.v_conv)
-        sides = zip(convs, rows.split(widths, dim=-1), before.split(widths, dim=-1))
+        sides = zip(convs, (q, k, v), before.split(widths, dim=-1))
         q, k, v = (F.silu(conv(side, earlier)) for conv, side, earlier in sides)
-        return q, k, v, torch.cat((before, rows), dim=1)[:, 1 - CONV_TAPS :]
+        return q, k, v, last
 
     def _gate(self, x: Tensor) -> tuple[Tensor | None, Tensor | None]:
         """log lambda (B, H, T, 1 or n), (1, 1, T, 1) where it is constant, and Delta."""
@@ -174,7 +175,11 @@ class Projections(nn.Module):
             return None, None
         if label.is_constant:
             return x.new_full((1, 1, x.shape[1], 1), math.log(float(label.gate))), None
-        logits = _linear(self.decay, x) if self.decay else _linear(self.decay_up, _linear(self.decay_down, x))
+        logits = (
+            call_in_dtype_of_input(self.decay, x)
+            if self.decay
+            else call_in_dtype_of_input(self.decay_up, call_in_dtype_of_input(self.decay_down, x))
+        )
         a_log = None if self.a_log is None else self.a_log.to(x.dtype).view(self.n_head, 1, -1)
         return parts.log_lambda(label.gate, parts.split_heads(logits, self.n_head), a_log)
 
@@ -182,7 +187,7 @@ class Projections(nn.Module):
         """beta (B, H, T)."""
         if not self.strength:
             return x.new_full((x.shape[0], self.n_head, x.shape[1]), 2)
-        beta = _linear(self.strength, x).transpose(1, 2).sigmoid()
+        beta = call_in_dtype_of_input(self.strength, x).transpose(1, 2).sigmoid()
         return 2 * beta if self.variant.mirror.endswith("2") else beta
 
     def _scaling(
@@ -200,7 +205,7 @@ class Projections(nn.Module):
         elif kind == "u":
             b = -torch.expm1(log_gate)
         else:
-            b = _linear(self.scale, x).transpose(1, 2)[..., None]
+            b = call_in_dtype_of_input(self.scale, x).transpose(1, 2)[..., None]
             if self.has_log_scale:
                 return norm, b.squeeze(-1)
             b = b.exp() if kind == "i" else b.sigmoid()
@@ -210,8 +215,3 @@ class Projections(nn.Module):
         """log lambda^i of the rows from ``position`` on, (1, 1, T)."""
         rows = torch.arange(position + 1, position + length + 1, device=like.device, dtype=like.dtype)
         return (rows * math.log(float(self.variant.gate)))[None, None]
-
-
-def _linear(layer: nn.Linear, x: Tensor) -> Tensor:
-    """The layer in the precision of its input."""
-    return F.linear(x, layer.weight.to(x.dtype), None if layer.bias is None else layer.bias.to(x.dtype))

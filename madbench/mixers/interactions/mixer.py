@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from madbench.errors import TrainingError, did_you_mean
 from madbench.mixers.inputs import check_sequences
+from madbench.mixers.linear_maps import weight_of
 from madbench.mixers.precision import wide
 from madbench.mixers.recompute import recomputed
 from madbench.mixers.start import redraw_parts
@@ -136,7 +137,8 @@ class InteractionMixer(nn.Module):
     @property
     def limit_bytes(self) -> int:
         """Up to which a block of all rows, or one of fewer, is computed at once."""
-        return CHUNK_BYTES.get(next(self.parameters()).device.type, CHUNK_BYTES["cpu"])
+        parameter = next(self.parameters(), None)  # quantized layers have none, and compute on the CPU
+        return CHUNK_BYTES.get(parameter.device.type if parameter is not None else "cpu", CHUNK_BYTES["cpu"])
 
     def rows_of_block(self, batch: int, length: int, path: str) -> int:
         """Rows of a block of the paths ``chunked`` and ``linear_time``."""
@@ -207,7 +209,7 @@ class FactoredMixer(InteractionMixer):
 
     def read_out(self, o: Tensor) -> Tensor:
         """o (B, H, T, d_vo) -> (B, T, d)."""
-        return self.o(o.transpose(1, 2).flatten(-2).to(self.o.weight.dtype))
+        return self.o(o.transpose(1, 2).flatten(-2).to(weight_of(self.o).dtype))
 
     def running(self, q: Tensor, k: Tensor, v: Tensor, rows: int) -> Tensor:
         """The rows by running sums, block by block: (B, H, T, d_vo)."""

@@ -18,6 +18,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from madbench.errors import TrainingError
+from madbench.mixers.linear_maps import weight_of
 from madbench.mixers.srg.budget import CONV_TAPS
 from madbench.mixers.srg.parts import Projected, rotary_angles
 
@@ -141,7 +142,7 @@ def _with_angles(cache: Cache, mixer: Decodable) -> Cache:
     if not mixer.variant.rope or (cache.angles and cache.position % ANGLES):
         return cache
     with torch.inference_mode(False):  # so that autograd may keep them
-        rows = mixer.q.weight.new_empty(ANGLES, mixer.allocation.qk_width)
+        rows = weight_of(mixer.q).new_empty(ANGLES, mixer.allocation.qk_width)
         return replace(cache, angles=rotary_angles(rows, cache.position // ANGLES * ANGLES))
 
 

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from madbench.errors import TrainingError, did_you_mean
 from madbench.mixers.derivatives import refuse_second
 from madbench.mixers.inputs import check_sequences
+from madbench.mixers.linear_maps import check_weights, project, weight_of
 from madbench.mixers.probe import LagKernel, Probe, by_lag
 from madbench.mixers.recompute import recomputed
 from madbench.mixers.srg import decoding, tiled
@@ -216,6 +217,7 @@ class DynamicMLP(nn.Module):
 
     def reference(self, x: Tensor, rows: Sequence[int] | None = None) -> Tensor:
         """Rows of :meth:`forward`, of all unless ``rows`` says which, by loops in float64: (B, rows, D)."""
+        check_weights(self, "q", "k", "v", "o")
         settings = (self.rope, self.rope_order, self.lambda_init, self.position_rows)
         place = (self.register_place, self.causal)
         return reference(dict(self.named_parameters()), self.variant, self.n_head, x, *settings, rows, *place)
@@ -289,7 +291,7 @@ class DynamicMLP(nn.Module):
             return "sdpa" if self.uses_sdpa else "dense"
         if self.uses_sdpa and (self.is_stacked or not needs_plain_operators()):
             return "sdpa"
-        weight = self.q.weight
+        weight = weight_of(self.q)
         transformed = is_transformed() and not self.is_stacked  # models in a stack are more heads of one call
         if self.has_kernel and not transformed and fused.is_fast(weight.device, fused.arithmetic(weight)):
             if self._kernels_are_right(length):
@@ -304,7 +306,7 @@ class DynamicMLP(nn.Module):
 
     def _kernels_are_right(self, length: int) -> bool:
         """Whether the kernels compute on this device what they should, which is checked before their first use."""
-        weight = self.q.weight
+        weight = weight_of(self.q)
         if is_traced() or (weight.is_cuda and torch.cuda.is_current_stream_capturing()):
             return True  # nothing can be computed aside
         program = proof.Program.of(self.allocation, fused.arithmetic(weight), length)
@@ -335,8 +337,7 @@ class DynamicMLP(nn.Module):
         if self.k_conv or x.shape[1] == 1:  # of one row, the weights are most of what is read: no copy of them
             q, k, v = self.q(x), self.k(k_in), self.v(v_in)
         else:
-            weights = (self.q.weight, self.k.weight, self.v.weight)
-            q, k, v = F.linear(x, torch.cat(weights)).split([len(weight) for weight in weights], dim=-1)
+            q, k, v = project(x, self.q, self.k, self.v)
         if self.v_down:
             v = v + self.v_up(self.v_down(v_in))
         q, k, v = _split_heads(q, self.query_heads), _split_heads(k, self.query_heads), _split_heads(v, self.n_head)

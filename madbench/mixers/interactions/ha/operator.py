@@ -15,6 +15,7 @@ from madbench.mixers.interactions.mixer import FactoredMixer, softmax_over, spli
 from madbench.mixers.interactions.reference import tuple_reference
 from madbench.mixers.interactions.sums import tuple_sums, visible
 from madbench.mixers.interactions.tuples import ALL, STRICT
+from madbench.mixers.linear_maps import check_weights
 from madbench.mixers.precision import wide, without_autocast
 from madbench.mixers.probe import Probe, by_lag
 from madbench.mixers.recompute import recomputed
@@ -189,6 +190,7 @@ class HyperAttention(FactoredMixer):
         return shares / len(keys)
 
     def reference(self, x: Tensor, rows: Sequence[int] | None = None) -> Tensor:
+        check_weights(self, "q", "k", "v", "o")
         return tuple_reference(self, x, rows)
 
     def block_bytes(self, batch: int, rows: int, length: int) -> int:

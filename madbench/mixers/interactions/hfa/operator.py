@@ -12,6 +12,7 @@ from madbench.errors import TrainingError
 from madbench.mixers.interactions.hfa.budget import factor_widths
 from madbench.mixers.interactions.mixer import FactoredMixer, softmax_over, split_heads
 from madbench.mixers.interactions.reference import feature_reference
+from madbench.mixers.linear_maps import check_weights
 from madbench.mixers.precision import wide, without_autocast
 from madbench.mixers.probe import Probe, by_lag
 from madbench.mixers.srg.parts import rotate
@@ -119,6 +120,7 @@ class HyperFeatureAttention(FactoredMixer):
         return Probe(z if self.linear else z.masked_fill(~visible, -torch.inf).softmax(-1), z, matrices=matrices)
 
     def reference(self, x: Tensor, rows: Sequence[int] | None = None) -> Tensor:
+        check_weights(self, "q", "k", "v", "o")
         return feature_reference(self, [factor_widths(self.d_qk, order, self.rope) for order in self.orders], x, rows)
 
     def block_bytes(self, batch: int, rows: int, length: int) -> int:

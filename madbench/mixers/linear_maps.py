@@ -1,0 +1,72 @@
+"""Linear maps of a mixer: several as one matrix product, unless another library has changed one of them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.nn.modules import module as global_hooks
+
+from madbench.errors import TrainingError
+
+
+def has_only_weights(layer: nn.Module, bias: bool = False) -> bool:
+    """True if the layer is an ``nn.Linear`` as it was built: not wrapped, replaced, quantized or parametrized.
+
+    It has no bias either, unless ``bias`` allows one.
+    """
+    if type(layer) is not nn.Linear or "forward" in layer.__dict__:
+        return False
+    if layer.bias is not None and not (bias and type(layer.bias) in (nn.Parameter, Tensor)):
+        return False
+    return type(layer.weight) in (nn.Parameter, Tensor)  # under torch.func a tensor stands in for a parameter
+
+
+def is_plain(layer: nn.Module, bias: bool = False) -> bool:
+    """True if a call of the layer does nothing but multiply by its weights, so that they may be used without a call.
+
+    False for a layer with hooks, such as those of programs that count operations, and for adapters, quantized layers
+    and whatever else :func:`has_only_weights` tells apart.
+    """
+    hooks = (layer._forward_hooks, layer._forward_pre_hooks, layer._backward_hooks, layer._backward_pre_hooks)
+    return has_only_weights(layer, bias) and not any(hooks) and not global_hooks._has_any_global_hook()
+
+
+def project(x: Tensor, *layers: nn.Module) -> list[Tensor]:
+    """``[layer(x) for layer in layers]``, by one matrix product if all layers are plain and of one dtype and device."""
+    if not all(map(is_plain, layers)):
+        return [layer(x) for layer in layers]
+    weights = [layer.weight for layer in layers]
+    if any(weight.dtype != weights[0].dtype or weight.device != weights[0].device for weight in weights):
+        return [layer(x) for layer in layers]
+    return list(F.linear(x, torch.cat(weights)).split([len(weight) for weight in weights], dim=-1))
+
+
+def call_in_dtype_of_input(layer: nn.Module, x: Tensor) -> Tensor:
+    """The layer's output, computed in the dtype of ``x`` if the layer is plain, in its own dtype otherwise."""
+    if is_plain(layer, bias=True):
+        return F.linear(x, layer.weight.to(x.dtype), None if layer.bias is None else layer.bias.to(x.dtype))
+    return layer(x.to(weight_of(layer).dtype)).to(x.dtype)
+
+
+def weight_of(layer: nn.Module) -> Tensor:
+    """A floating-point tensor with the layer's device and dtype: its weight, if that is one."""
+    weight: Any = getattr(layer, "weight", None)
+    if callable(weight):  # of a quantized layer
+        weight = weight()
+    if not isinstance(weight, Tensor):
+        weight = next(layer.parameters(), torch.empty(0))
+    return weight if weight.is_floating_point() else torch.empty(0, device=weight.device)
+
+
+def check_weights(mixer: nn.Module, *names: str) -> None:
+    """Raise ``TrainingError`` if one of these layers is not as it was built, for code that reads weights by name."""
+    for name in names:
+        if not has_only_weights(getattr(mixer, name)):
+            kind = type(getattr(mixer, name)).__name__
+            raise TrainingError(
+                f"path 'reference' reads the weights of nn.Linear layers without a bias, and {name!r} is a {kind} that "
+                "was changed; use another path"
+            )
