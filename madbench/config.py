@@ -10,7 +10,6 @@ import ast
 import copy
 import dataclasses
 import functools
-import hashlib
 import inspect
 import math
 import re
@@ -21,12 +20,9 @@ import typing
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 from madbench.errors import ConfigError, did_you_mean
-
-if TYPE_CHECKING:
-    from importlib.metadata import EntryPoint
 
 T = TypeVar("T")
 
@@ -250,25 +246,6 @@ def field_docs(cls: type) -> dict[str, str]:
             if isinstance(statement, ast.AnnAssign) and isinstance(following, ast.Expr) and isinstance(sentence, str):
                 docs[statement.target.id] = inspect.cleandoc(sentence)
     return {field.name: docs[field.name] for field in dataclasses.fields(cls) if field.name in docs}
-
-
-@functools.cache
-def source_identity(point: EntryPoint) -> str:
-    """Version of the distribution and sha256 of the source of the package that an entry point is from."""
-    from importlib.util import find_spec
-
-    parts = point.module.split(".")
-    modules = (find_spec(".".join(parts[: i + 1])) for i in range(len(parts)))
-    spec = next(spec for spec in modules if spec.origin)  # a namespace package has no file
-    origin = Path(spec.origin)
-    package = origin.parent if spec.submodule_search_locations else origin
-    files = [path for path in package.rglob("*") if path.is_file()] if package != origin else [origin]
-    digest = hashlib.sha256()
-    for place, path in sorted((path.relative_to(origin.parent).as_posix(), path) for path in files):
-        if not any(part == "__pycache__" or part.startswith(".") for part in place.split("/")):
-            content = path.read_bytes()
-            digest.update(f"{place}\0{len(content)}\0".encode() + content)
-    return f"{point.dist.version if point.dist else 'unknown'}+{digest.hexdigest()}"
 
 
 MOST_SEEDS = 1000

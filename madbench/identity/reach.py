@@ -53,6 +53,7 @@ class Reach:
         self.root = root
         self.files: dict[str, Reached] = {}
         self.data: dict[str, None] = {}
+        self.is_dynamic = False  # True if a module loads or takes names that are made at run time
         self.is_registry = False  # True if classes find their subclasses without a name
         self._waiting: list[tuple[Reached, Statement]] = []
         self._done: set[tuple[str, int]] = set()
@@ -65,6 +66,13 @@ class Reach:
                 self._name(reached, (name,))
             else:
                 self._whole(reached)
+            self._work()
+
+    def whole_file(self, path: Path, package: Path) -> None:
+        """Reaches all of a file of a package."""
+        parts = path.relative_to(package.parent).with_suffix("").parts
+        if reached := self._file(str(path), ".".join(parts[:-1] if parts[-1] == "__init__" else parts)):
+            self._whole(reached)
             self._work()
 
     def hear(self, events: Iterable[watch.Event], during: str) -> bool:
@@ -209,6 +217,7 @@ class Reach:
         for chain in statement.chains:
             if chain[0] in _DYNAMIC or chain[:2] == ("sys", "modules") or chain[-1] in _SUBCLASSES:
                 self.is_registry |= chain[-1] in _SUBCLASSES
+                self.is_dynamic = True
                 self._whole(reached)
             if chain[0] in local:
                 for node in lazy:
@@ -221,6 +230,7 @@ class Reach:
             else:
                 tops = set() if node.level else {(node.module or "").partition(".")[0]}
             if tops & _DYNAMIC_MODULES:
+                self.is_dynamic = True
                 self._whole(reached)
         for node in ast.walk(statement.node):
             if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)) and node.name in _SUBCLASSES:

@@ -82,7 +82,7 @@ class Statement:
     @functools.cached_property
     def imports(self) -> list[tuple[ast.Import | ast.ImportFrom, bool]]:
         """The imports in it, and for each whether it stands in a function."""
-        return list(_imports(self.node, False))
+        return list(imports_in(self.node))
 
     @functools.cached_property
     def calls_at_import(self) -> bool:
@@ -267,17 +267,18 @@ def _locals(function: ast.AST) -> frozenset[str]:
     return frozenset(names - shared)
 
 
-def _imports(node: ast.AST, in_function: bool) -> Iterator[tuple[ast.Import | ast.ImportFrom, bool]]:
+def imports_in(node: ast.AST, in_function: bool = False) -> Iterator[tuple[ast.Import | ast.ImportFrom, bool]]:
+    """The imports in a node, and for each whether it stands in a function. Those for types alone are left out."""
     if isinstance(node, (ast.Import, ast.ImportFrom)):
         yield node, in_function
     if not _is_for_types(node):
         for child in ast.iter_child_nodes(node):
-            yield from _imports(child, in_function or isinstance(node, _FUNCTION))
+            yield from imports_in(child, in_function or isinstance(node, _FUNCTION))
 
 
 def _local_imports(node: ast.AST, folders: tuple[Path, ...]) -> Iterator[str]:
     """The names that imports bind to modules in one of ``folders``, or to what they take from such modules."""
-    for each, _ in _imports(node, False):
+    for each, _ in imports_in(node):
         for alias in each.names:
             module = (each.module or "") if isinstance(each, ast.ImportFrom) else alias.name
             top = module.partition(".")[0]

@@ -14,6 +14,7 @@ from madbench.labels.parsing import (
     factor_names,
     factors,
     factors_in,
+    label_code,
     label_identity,
     levels,
     parse,
@@ -39,6 +40,6 @@ from madbench.labels.sets import LabelSet, available_sets, expand
 __all__ = [
     "Explanation", "Label", "LabelSet", "as_label", "available_sets", "broken_families", "contrast_order", "diff",
     "every_label", "expand", "explain", "factor_names", "factors", "factors_in", "families", "family_identity",
-    "family_of", "fault_of_name", "installed_families", "label_identity", "levels", "loaded_families", "mixer_names",
-    "parse", "text_of", "texts_of", "unreadable",
+    "family_of", "fault_of_name", "installed_families", "label_code", "label_identity", "levels", "loaded_families",
+    "mixer_names", "parse", "text_of", "texts_of", "unreadable",
 ]  # fmt: skip

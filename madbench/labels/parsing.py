@@ -10,7 +10,7 @@ from madbench.errors import FamilyError, LabelError
 from madbench.labels.elsewhere import problem_elsewhere
 from madbench.labels.plugins import Guarded
 from madbench.labels.protocol import Explanation
-from madbench.labels.registry import Family, Label, family_identity, family_of, loaded_families
+from madbench.labels.registry import Family, Label, family_code, family_identity, family_of, loaded_families
 
 
 def text_of(value: Any) -> str:
@@ -122,3 +122,12 @@ def label_identity(label: str | Label) -> str:
     family = family_of(label)
     own = getattr(family, "identity", None)
     return f"{family_identity(family)}+{own(as_label(label))}" if own else family_identity(family)
+
+
+def label_code(label: str | Label) -> dict[str, Any] | None:
+    """The list of code of a label's mixer (:mod:`madbench.identity.listing`); None if it is this package's own."""
+    family = family_of(label)
+    if code := family_code(family):
+        return code
+    own = getattr(family, "code", None)
+    return own(as_label(label)) if own else None

@@ -8,8 +8,9 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from madbench.config import from_mapping, source_identity
+from madbench.config import from_mapping
 from madbench.errors import FamilyError, LabelError, did_you_mean
+from madbench.identity.plugins import plugin_code, plugin_identity
 from madbench.labels.diagnosis import SHOWN, point_at, show
 from madbench.labels.plugins import Guarded, Installed, find_installed, load_value, place
 from madbench.labels.protocol import ANSWERS, fault_of, label_of
@@ -62,11 +63,16 @@ def family_of(label: str | Label) -> Family:
 def family_identity(family: Family) -> str:
     """What a job says of the family that computes it: its version.
 
-    Of an installed one also that of its distribution and a hash of its package's files: an edited operator is another.
+    Of an installed one also that of its distribution and a hash of its code: an edited operator is another.
     """
     if family.name in _built_in():
         return family.version
-    return f"{family.version}+{source_identity(_installed().points[family.name])}"
+    return f"{family.version}+{plugin_identity(_installed().points[family.name])}"
+
+
+def family_code(family: Family) -> dict[str, Any] | None:
+    """The list of code of an installed family (:mod:`madbench.identity.listing`); None for a built-in one."""
+    return None if family.name in _built_in() else plugin_code(_installed().points[family.name])
 
 
 def contrast_order() -> tuple[tuple[str, ...], tuple[str, ...]]:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from madbench.config import from_mapping
 from madbench.errors import ConfigError, did_you_mean
+from madbench.identity.plugins import plugin_code
 from madbench.jobs import Job
 from madbench.labels import Label
 from madbench.labels.plugins import Installed, find_installed, load_value
@@ -45,6 +46,7 @@ __all__ = [
     "main_suite",
     "size_of",
     "suite_called",
+    "suite_code",
     "suite_of",
     "suite_of_task",
     "suites",
@@ -61,6 +63,12 @@ def suites() -> dict[str, Suite]:
 def installed_suites() -> Mapping[str, EntryPoint]:
     """Where the suites of other packages are, by name."""
     return _installed().points
+
+
+def suite_code(name: str) -> dict[str, Any] | None:
+    """The list of code of an installed suite (:mod:`madbench.identity.listing`); None for a built-in one."""
+    point = _installed().points.get(name)
+    return None if name in _built_in() or point is None else plugin_code(point)
 
 
 def broken_suites() -> dict[str, str]:

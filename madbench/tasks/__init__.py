@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 from madbench import config
 from madbench.config import from_mapping, read_yaml
 from madbench.errors import ConfigError, did_you_mean
+from madbench.identity.plugins import plugin_code, plugin_identity
 from madbench.labels.plugins import Installed, find_installed, isolated, place, resolve
 from madbench.tasks.base import IGNORE, SPLITS, Examples, Split, TaskSetting
 
@@ -143,7 +144,13 @@ def task_path(task: str) -> Path:
 def task_source(task: str) -> str:
     """Identity of an installed task's source, so that an edited generator trains anew; empty for a built-in one."""
     check_task(task)
-    return "" if task in _BUILT_IN else config.source_identity(_entry_points().points[task])
+    return "" if task in _BUILT_IN else plugin_identity(_entry_points().points[task])
+
+
+def task_code(task: str) -> dict[str, Any] | None:
+    """The list of code of an installed task (:mod:`madbench.identity.listing`); None for a built-in one."""
+    point = _entry_points().points.get(task)
+    return None if task in _BUILT_IN or point is None else plugin_code(point)
 
 
 def check_task(task: str, where: str = "") -> None:

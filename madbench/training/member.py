@@ -19,6 +19,7 @@ from madbench.files import explain_os_errors
 from madbench.jobs import KEEP, WEIGHTS, Job, Record
 from madbench.mixers.tracing import as_compiled
 from madbench.suites import suite_of
+from madbench.suites.code import check_planned_code, code_details
 from madbench.suites.trial import Interval, Trial
 from madbench.text.corpus import Corpus
 from madbench.training import distributed as world
@@ -46,6 +47,7 @@ class GroupMember:
     ):
         self.job, self.work, self.device, self._report = job, work, device, report
         suite = suite_of(job)
+        check_planned_code(job)
         self.trial: Trial = suite.Trial(job, device, world, corpora=corpora, micro_batch=micro_batch)
         self.optimizer = make_adamw(self.trial.model, job.training, job.fidelity)
         self.state = TrainingState(device)
@@ -177,6 +179,7 @@ class GroupMember:
             "threads": torch.get_num_threads(),
             "versions": versions(),
             "git": git_state(),
+            **code_details(self.job),
         }
         if torch.device(self.device).type == "cpu":
             details["processor"] = cpu_kind()

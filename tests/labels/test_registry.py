@@ -7,8 +7,8 @@ import sys
 
 import pytest
 
-from madbench import config
 from madbench.errors import FamilyError, LabelError
+from madbench.identity import plugins
 from madbench.labels import (
     diff,
     expand,
@@ -92,7 +92,7 @@ def installed(tmp_path, monkeypatch):
 def forget():
     """Finds families anew, as a new process would."""
     importlib.invalidate_caches()
-    for function in (registry._installed, registry._load, config.source_identity):
+    for function in (registry._installed, registry._load, plugins.plugin_code, plugins.plugin_identity):
         function.cache_clear()
 
 

@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 
 import madbench
-from madbench import config, tasks
+from madbench import tasks
 from madbench.errors import ConfigError
+from madbench.identity import plugins
 from madbench.suites.mad.suite import MAD_TASKS
 from madbench.tasks import (
     GROUP,
@@ -122,6 +123,7 @@ def test_a_package_that_is_found_twice_is_one_task(install_point):
 def test_an_edited_installed_task_is_another_one_and_mads_six_have_no_source(prefix_sum):
     first = tasks.task_source("prefix_sum")
     assert first.startswith("0.1.0+") and {tasks.task_source(task) for task in MAD_TASKS} == {""}
-    prefix_sum.write_text(prefix_sum.read_text() + "# changed\n")
-    config.source_identity.cache_clear()
+    prefix_sum.write_text(prefix_sum.read_text().replace("num_train_examples: ", "num_train_examples: 1"))
+    plugins.plugin_code.cache_clear()
+    plugins.plugin_identity.cache_clear()
     assert tasks.task_source("prefix_sum") != first

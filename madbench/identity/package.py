@@ -1,0 +1,77 @@
+"""Digests of this package's own code, by file: without comments, docstrings and formatting."""
+
+from __future__ import annotations
+
+import ast
+import functools
+from collections.abc import Collection, Iterable
+from pathlib import Path
+
+from madbench.identity.text import NORMAL, imports_in, normal_text, short_digest
+
+_HOME = Path(__file__).resolve().parents[1]
+DIGITS = 16
+
+
+def package_digest(starts: Iterable[str], within: str, left_out: Collection[str] = ()) -> str:
+    """16 hexadecimal digits of modules and of all that they import, as far as it is ``within`` a part of the package.
+
+    Imports in functions are followed too, those for types alone are not. Modules whose own name is ``left_out`` are
+    neither read nor followed. Empty if there is no such module.
+    """
+    found = sorted(modules_reached(starts, within, left_out))
+    texts = [f"{name} {_digest(file, *_state(file))}" for name in found if (file := file_of(name))]
+    return short_digest("\n".join([f"normal {NORMAL}", *texts]).encode())[:DIGITS] if texts else ""
+
+
+def modules_reached(starts: Iterable[str], within: str, left_out: Collection[str] = ()) -> set[str]:
+    """The names of the modules that :func:`package_digest` reads."""
+    found: set[str] = set()
+    waiting = [name for name in starts if file_of(name)]
+    while waiting:
+        name = waiting.pop()
+        if name in found or name.rpartition(".")[2] in left_out:
+            continue
+        found.add(name)
+        waiting += imports_within(name, within)
+    return found
+
+
+def imports_within(module: str, within: str) -> list[str]:
+    """The modules ``within`` a part of the package that a module of it imports."""
+    file = file_of(module)
+    names = _imported(file, *_state(file)) if file else ()
+    return [name for name in names if name == within or name.startswith(f"{within}.")]
+
+
+def file_of(module: str) -> Path | None:
+    """The file of a module of this package; None if there is none."""
+    first, *parts = module.split(".")
+    if first != "madbench":
+        return None
+    place = _HOME.joinpath(*parts)
+    files = (place.with_suffix(".py") if parts else place / "__init__.py", place / "__init__.py")
+    return next((file for file in files if file.is_file()), None)
+
+
+def _state(file: Path) -> tuple[int, int]:
+    state = file.stat()
+    return state.st_mtime_ns, state.st_size
+
+
+@functools.lru_cache(maxsize=1000)
+def _digest(file: Path, modified: int, size: int) -> str:
+    return short_digest(normal_text(ast.parse(file.read_bytes())).encode())
+
+
+@functools.lru_cache(maxsize=1000)
+def _imported(file: Path, modified: int, size: int) -> tuple[str, ...]:
+    """The modules of this package that a file imports."""
+    names: dict[str, None] = {}
+    for node, _ in imports_in(ast.parse(file.read_bytes())):
+        if isinstance(node, ast.Import):
+            names |= dict.fromkeys(alias.name for alias in node.names)
+        elif node.module:
+            below = [f"{node.module}.{alias.name}" for alias in node.names]
+            names |= dict.fromkeys(name if file_of(name) else node.module for name in below)
+    return tuple(name for name in names if file_of(name))

@@ -1,0 +1,62 @@
+"""The code of what installed packages add: families, tasks and suites, by their entry points."""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import importlib.util
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from madbench.identity.listing import data_digest, identity_of
+from madbench.identity.reach import Reach, import_root
+from madbench.identity.watch import own
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
+
+_NO_DATA = (".py", ".pyc", ".pyi", ".md", ".rst")
+
+
+@functools.cache
+def plugin_code(point: EntryPoint) -> dict[str, Any]:
+    """The list of code (:mod:`madbench.identity.listing`) that an entry point reaches, with its package's data files.
+
+    Followed are names in its own package, and in modules outside of libraries. If the code loads modules by names made
+    at run time, all of the package belongs to it. Nothing is built or run, so that all files of the package that are
+    neither code nor documentation count as its data.
+    """
+    origin, package = _package(point)
+    own(package or origin)
+    reach = Reach(import_root(origin, point.module.partition(".")[0] if package else point.module))
+    module, attribute = point.module, point.value.partition(":")[2].partition("[")[0].strip().partition(".")[0]
+    importlib.import_module(module)
+    reach.start(module, attribute)
+    files = sorted(path for path in package.rglob("*") if _counts(path, package)) if package else []
+    if package and reach.is_dynamic:
+        for path in files:
+            if path.suffix == ".py":
+                reach.whole_file(path, package)
+    data = {reach.place(str(path)): data_digest(path) for path in files if path.suffix not in _NO_DATA}
+    listing = reach.listing()
+    return listing | {"data": listing["data"] | data}
+
+
+@functools.cache
+def plugin_identity(point: EntryPoint) -> str:
+    """Version of the distribution of an entry point, and the identity of its code."""
+    return f"{point.dist.version if point.dist else 'unknown'}+{identity_of(plugin_code(point))}"
+
+
+def _package(point: EntryPoint) -> tuple[Path, Path | None]:
+    """The file of the outermost module with one that an entry point is in, and its folder if it is a package."""
+    parts = point.module.split(".")
+    modules = (importlib.util.find_spec(".".join(parts[: i + 1])) for i in range(len(parts)))
+    spec = next(spec for spec in modules if spec and spec.origin)  # a namespace package has no file
+    origin = Path(spec.origin).resolve()
+    return origin, origin.parent if spec.submodule_search_locations else None
+
+
+def _counts(path: Path, package: Path) -> bool:
+    hidden = any(part == "__pycache__" or part.startswith(".") for part in path.relative_to(package).parts)
+    return path.is_file() and not hidden

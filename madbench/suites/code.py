@@ -1,0 +1,100 @@
+"""The code that decides a job's numbers: of plugins and users as lists of files, of this package as digests.
+
+Digests of the package's own code are of whole files, without comments and docstrings:
+
+- ``family``: the label's family and what it imports of ``madbench.mixers``, without what only checks or explains;
+- ``task``: the task's generator, and what the suite's trial and the generator import of ``madbench.tasks``; of a suite
+  that takes a corpus, what the trial imports of ``madbench.text``;
+- ``suite``: the suite's trial, and what that imports of ``madbench.suites`` itself;
+- ``model``: what the trial imports of ``madbench.models``, with their own imports there;
+- ``training``: the loop and what it imports of ``madbench.training``, without what only measures costs.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+from madbench.errors import MadbenchError, TrainingError
+from madbench.identity.listing import KIND
+from madbench.identity.package import imports_within, modules_reached, package_digest
+from madbench.jobs import Job
+from madbench.labels import family_of, label_code
+from madbench.suites import suite_called, suite_code
+from madbench.suites.planning import mixer_identity
+from madbench.tasks import settings_class, task_code, task_names, task_source
+
+PARTS = ("family", "task", "suite", "model", "training")
+NO_NUMBERS = ("cases", "checks", "diagnosis", "explanations", "lemmas", "path_checks", "cost", "measured", "heuristics")
+NO_NUMBERS += ("code", "sources")
+"""Names of modules that check, explain or measure, and decide no number of a run."""
+
+
+def code_details(job: Job) -> dict[str, Any]:
+    """What a record has of the code that trained its job.
+
+    ``code`` lists the files outside of this package by what they are for, ``mixer``, ``task`` or ``suite``, if there
+    are any; ``package_code`` has the digests of :func:`package_code`.
+    """
+    outside = outside_code(job)
+    return {**({"code": outside} if outside else {}), "package_code": package_code(job)}
+
+
+def check_planned_code(job: Job) -> None:
+    """Raises ``TrainingError`` if code outside of this package is not that with which the job was planned.
+
+    A worker imports it again, maybe after an edit.
+    """
+    now = mixer_identity(job.label, job.task, job.fidelity) if KIND in job.family else job.family
+    source = task_source(job.task) if KIND in job.task_source else job.task_source
+    if (now, source) != (job.family, job.task_source):
+        what = job.label if now != job.family else f"task {job.task}"
+        raise TrainingError(f"{what}: its code changed after this run was planned; give the command again")
+
+
+def outside_code(job: Job) -> dict[str, Any]:
+    """The lists of code outside of this package, by what they are for; empty if there is none."""
+    lists = {"mixer": label_code(job.label), "task": task_code(job.task), "suite": suite_code(job.suite)}
+    return {name: code for name, code in lists.items() if code}
+
+
+def package_code(job: Job) -> dict[str, str]:
+    """The digest of each part of this package that trains the job; of a plugin's own part there is none."""
+    return dict(_package_code(job.suite, job.task, job.label.partition(":")[0] if ":" in job.label else ""))
+
+
+@functools.cache
+def _package_code(suite: str, task: str, family: str) -> dict[str, str]:
+    digests = {name: package_digest(*where) for name, where in package_modules(suite, task, family).items()}
+    return {name: digest for name, digest in digests.items() if digest}
+
+
+def package_modules(suite: str, task: str, family: str) -> dict[str, tuple[list[str], str, tuple[str, ...]]]:
+    """Of each part the modules that it begins with, the part of the package in which imports are followed, and what
+    is left out: the arguments of :func:`madbench.identity.package.package_digest`.
+    """
+    found = suite_called(suite)
+    trial = found.trial.partition(":")[0]
+    of_suite = modules_reached([trial], "madbench.suites", NO_NUMBERS) & {
+        trial,
+        *imports_within(trial, "madbench.suites"),
+    }
+    data = "madbench.text" if found.takes_corpus else "madbench.tasks"
+    generators = [module for name in of_suite for module in imports_within(name, data)]
+    if task in task_names():
+        generators.append(settings_class(task).__module__)
+    models = [module for name in of_suite for module in imports_within(name, "madbench.models")]
+    return {
+        "family": ([_module_of(family)], "madbench.mixers", NO_NUMBERS),
+        "task": (generators, data, NO_NUMBERS),
+        "suite": (sorted(of_suite), "madbench.nothing", ()),
+        "model": (models, "madbench.models", NO_NUMBERS),
+        "training": (["madbench.training.loop"], "madbench.training", NO_NUMBERS),
+    }
+
+
+def _module_of(family: str) -> str:
+    try:
+        return type(family_of(f"{family}:" if family else "")).__module__
+    except MadbenchError:  # it is not installed
+        return ""

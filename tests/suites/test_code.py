@@ -1,0 +1,33 @@
+"""The code that a record lists, and a worker that finds other code than was planned."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+
+from madbench.errors import TrainingError
+from madbench.suites.code import check_planned_code, code_details
+from sample_jobs import mad_job
+
+
+def test_a_record_of_this_packages_labels_has_digests_alone():
+    details = code_details(mad_job())
+    assert set(details) == {"package_code"}
+    assert {len(digest) for digest in details["package_code"].values()} == {16}
+
+
+def test_a_record_of_a_users_module_lists_its_files():
+    details = code_details(dataclasses.replace(mad_job(), label="my:madbench.mixers.my.sample.GatedMean"))
+    assert list(details["code"]["mixer"]["files"]) == ["madbench/mixers/my/sample.py"]
+
+
+@pytest.mark.slow
+def test_a_run_whose_code_changed_after_it_was_planned_is_refused():
+    from madbench.labels import label_identity
+
+    label = "my:madbench.mixers.my.sample.GatedMean"
+    job = dataclasses.replace(mad_job(), label=label, family=label_identity(label))
+    check_planned_code(job)
+    with pytest.raises(TrainingError, match="changed after this run was planned"):
+        check_planned_code(dataclasses.replace(job, family="1+code1-00"))
