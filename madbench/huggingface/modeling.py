@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 from transformers.generation import GenerationMixin
 from transformers.modeling_utils import PreTrainedModel
@@ -16,6 +15,7 @@ from transformers.utils import ModelOutput
 from madbench.errors import TrainingError
 from madbench.huggingface.configuration import MadbenchConfig
 from madbench.models.gpt import DecodingState
+from madbench.models.token_loss import logits_of
 from madbench.suites import job_from_dict, suite_of
 
 
@@ -91,7 +91,7 @@ class MadbenchForCausalLM(PreTrainedModel, GenerationMixin):
             return CausalOutput(logits=logits[:, None], decoded=Decoded(state, ids))
         check_mask(attention_mask)
         hidden = self.model.hidden(input_ids)
-        logits = F.linear(hidden[:, -logits_to_keep:], *self.model.readout)
+        logits = logits_of(self.model, hidden[:, -logits_to_keep:])
         loss = None
         if labels is not None:
             loss = self.loss_function(logits, labels, vocab_size=logits.shape[-1], **kwargs)

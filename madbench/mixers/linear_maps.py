@@ -8,20 +8,24 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.modules import module as global_hooks
+from torch.nn.utils import parametrize
 
 from madbench.errors import TrainingError
 
 
 def has_only_weights(layer: nn.Module, bias: bool = False) -> bool:
-    """True if the layer is an ``nn.Linear`` as it was built: not wrapped, replaced, quantized or parametrized.
+    """True if the layer is an ``nn.Linear`` as it was built: not wrapped, replaced or quantized.
 
-    It has no bias either, unless ``bias`` allows one.
+    It has no bias either, unless ``bias`` allows one. Its weight may have a parametrization of ``torch.nn.utils``.
     """
-    if type(layer) is not nn.Linear or "forward" in layer.__dict__:
+    if parametrize.type_before_parametrizations(layer) is not nn.Linear or "forward" in layer.__dict__:
         return False
-    if layer.bias is not None and not (bias and type(layer.bias) in (nn.Parameter, Tensor)):
+    if layer.bias is not None and not bias:
         return False
-    return type(layer.weight) in (nn.Parameter, Tensor)  # under torch.func a tensor stands in for a parameter
+    if parametrize.is_parametrized(layer):
+        return True
+    tensors = filter(lambda tensor: tensor is not None, (layer.weight, layer.bias))
+    return all(type(tensor) in (nn.Parameter, Tensor) for tensor in tensors)  # a tensor: lent under torch.func
 
 
 def is_plain(layer: nn.Module, bias: bool = False) -> bool:
@@ -64,8 +68,9 @@ def weight_of(layer: nn.Module) -> Tensor:
 def check_weights(mixer: nn.Module, *names: str) -> None:
     """Raise ``TrainingError`` if one of these layers is not as it was built, for code that reads weights by name."""
     for name in names:
-        if not has_only_weights(getattr(mixer, name)):
-            kind = type(getattr(mixer, name)).__name__
+        layer = getattr(mixer, name)
+        if parametrize.is_parametrized(layer) or not has_only_weights(layer):
+            kind = type(layer).__name__
             raise TrainingError(
                 f"path 'reference' reads the weights of nn.Linear layers without a bias, and {name!r} is a {kind} that "
                 "was changed; use another path"

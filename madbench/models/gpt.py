@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from madbench.errors import ConfigError, TrainingError
 from madbench.mixers.traits import output_names
 from madbench.models.blocks import RMSNorm, SwiGLU, embedding, linear
+from madbench.models.token_loss import logits_of
 
 NORM_EPS = 1e-5
 Norm = Literal["layernorm", "rmsnorm"]
@@ -129,7 +130,7 @@ class GPT(nn.Module):
 
     def forward(self, tokens: Tensor) -> Tensor:
         """Ids (B, T) -> logits (B, T, vocab_size). Raises ``TrainingError`` where T is too long for the positions."""
-        return F.linear(self.hidden(tokens), *self.readout)
+        return logits_of(self, self.hidden(tokens))
 
     def hidden(self, tokens: Tensor) -> Tensor:
         """Ids (B, T) -> what the logits are a linear map of, (B, T, D)."""
@@ -142,6 +143,11 @@ class GPT(nn.Module):
     def readout(self) -> tuple[Tensor, None]:
         """The output matrix (V, D), and no bias."""
         return (self.embedding if self.head is None else self.head).weight, None
+
+    @property
+    def output_layer(self) -> nn.Module | None:
+        """The layer that makes logits of :meth:`hidden`; None if the embedding's weights do."""
+        return self.head
 
     def decode(
         self, tokens: Tensor, state: DecodingState | None = None, slide: bool = False
@@ -173,7 +179,7 @@ class GPT(nn.Module):
         for block, cache in zip(self.blocks, state.caches):
             x, cache = block.decode(x, cache, slide)
             caches.append(cache)
-        logits = F.linear(self.norm(x[:, -1]), *self.readout)
+        logits = logits_of(self, self.norm(x[:, -1]))
         return logits, DecodingState(tuple(caches), state.position + tokens.shape[1])
 
     def _embed(self, tokens: Tensor, first: int) -> Tensor:

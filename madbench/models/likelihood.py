@@ -9,12 +9,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from madbench.mixers.lengths import depends_on_length
 from madbench.mixers.traits import mixers_in
-from madbench.models.token_loss import MOST_LOGITS
+from madbench.models.token_loss import MOST_LOGITS, logits_of
 
 Ids = Sequence[int]
 
@@ -102,8 +101,7 @@ def log_likelihoods(
 
 
 def _depends_on_length(model: nn.Module, seq_len: int) -> bool:
-    d_model = model.readout[0].shape[1]
-    return any(depends_on_length(mixer, d_model, seq_len) for _, mixer, _ in mixers_in(model))
+    return any(depends_on_length(mixer, model.embedding.weight.shape[1], seq_len) for _, mixer, _ in mixers_in(model))
 
 
 def _batches(rows: Sequence[_Row], most_tokens: int, most_rows: int | None) -> Iterator[Sequence[_Row]]:
@@ -124,24 +122,24 @@ def _score(
     for i, row in enumerate(batch):
         ids[i, : len(row.inputs)] = torch.tensor(row.inputs)
     with autocast:
-        hidden, readout = model.hidden(ids.to(device)), model.readout
-        pairs = [pair for i, row in enumerate(batch) for pair in _row_scores(hidden[i], row, readout, vocab_size)]
+        hidden = model.hidden(ids.to(device))
+        pairs = [pair for i, row in enumerate(batch) for pair in _row_scores(model, hidden[i], row, vocab_size)]
     log_p, is_greedy = (torch.stack(column).tolist() for column in zip(*pairs))
     return [*zip(log_p, is_greedy)]
 
 
-def _row_scores(hidden: Tensor, row: _Row, readout: Any, vocab_size: int | None) -> list[tuple[Tensor, Tensor]]:
+def _row_scores(model: nn.Module, hidden: Tensor, row: _Row, vocab_size: int | None) -> list[tuple[Tensor, Tensor]]:
     """Sums in float64 of log-probabilities, and whether each is the largest; hidden (T, D), filled up at its end."""
     end, longest = len(row.inputs), max(len(targets) for _, targets in row.asked)
     predicting = hidden[end - longest : end]
-    logits_at_once = max(1, MOST_LOGITS // len(readout[0]))
+    logits_at_once = max(1, MOST_LOGITS // logits_of(model, hidden[:1]).shape[-1])
     log_p, likeliest = [], []
     targets = torch.zeros(len(row.asked), longest, dtype=torch.int64)
     for i, (_, ids) in enumerate(row.asked):
         targets[i, longest - len(ids) :] = torch.tensor(ids)
     targets = targets.to(hidden.device)
     for first in range(0, longest, logits_at_once):
-        logits = F.linear(predicting[first : first + logits_at_once], *readout)
+        logits = logits_of(model, predicting[first : first + logits_at_once])
         logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
         part = targets[:, first : first + logits_at_once]
         log_p.append(logits.log_softmax(-1).gather(-1, part.T).T)

@@ -31,6 +31,11 @@ class MadModel(nn.Module):
         """The output's matrix (V, D) and bias (V,)."""
         return self.head.weight, self.head.bias
 
+    @property
+    def output_layer(self) -> nn.Module:
+        """The layer that makes logits of :meth:`hidden`."""
+        return self.head
+
 
 class Autoencoder(nn.Module):
     """Encoder backbone, then one vector plus a fixed position vector decoded independently at every position."""
@@ -64,6 +69,11 @@ class Autoencoder(nn.Module):
     def readout(self) -> tuple[Tensor, Tensor]:
         """The output's matrix (V, D) and bias (V,)."""
         return self.decoder[-1].weight, self.decoder[-1].bias
+
+    @property
+    def output_layer(self) -> nn.Module:
+        """The layer that makes logits of :meth:`hidden`."""
+        return self.decoder[-1]
 
 
 def imitate_reference(model: MadModel | Autoencoder) -> None:

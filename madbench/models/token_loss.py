@@ -11,6 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from madbench.mixers.derivatives import gradients
+from madbench.mixers.linear_maps import is_plain
 from madbench.mixers.tracing import has_data, is_traced
 from madbench.tasks.base import IGNORE
 
@@ -21,9 +22,9 @@ MOST_LOGITS = 2**26
 class TokenLoss(nn.Module):
     """Mean cross-entropy of a model in nats, over the targets that count; what compilation and data parallelism wrap.
 
-    The model has ``hidden(tokens)``, (B, T) ids -> (B, T, D), and ``readout``, the matrix (V, D) and bias (V,) or None
-    that make logits of it; on a CPU, only of tokens that count. More than ``MOST_LOGITS`` logits are made in parts
-    (:func:`chunked_cross_entropy`).
+    The model has ``hidden(tokens)``, (B, T) ids -> (B, T, D), and what :func:`logits_of` needs; on a CPU, logits are
+    made only of tokens that count. More than ``MOST_LOGITS`` logits are made in parts (:func:`chunked_cross_entropy`),
+    unless the output layer is more than its weights.
     """
 
     def __init__(self, model: nn.Module):
@@ -32,15 +33,32 @@ class TokenLoss(nn.Module):
 
     def forward(self, inputs: Tensor, targets: Tensor) -> Tensor:
         """Ids and targets (B, T), -100 where none is asked for -> a float32 scalar."""
-        hidden, (weight, bias) = self.model.hidden(inputs), self.model.readout
+        hidden = self.model.hidden(inputs)
         hidden, targets = hidden.flatten(0, 1), targets.flatten()
         if targets.device.type == "cpu" and has_data(targets) and not is_traced():
             counted = (targets != IGNORE).nonzero().squeeze(1)
             if 0 < len(counted) < len(targets):  # the others need no logits
                 hidden, targets = hidden[counted], targets[counted]
-        if len(hidden) * len(weight) > MOST_LOGITS:
-            return chunked_cross_entropy(hidden, weight, bias, targets).float()
-        return F.cross_entropy(F.linear(hidden, weight, bias).float(), targets, ignore_index=IGNORE)
+        if has_plain_output(self.model):
+            weight, bias = self.model.readout
+            if len(hidden) * len(weight) > MOST_LOGITS:
+                return chunked_cross_entropy(hidden, weight, bias, targets).float()
+        return F.cross_entropy(logits_of(self.model, hidden).float(), targets, ignore_index=IGNORE)
+
+
+def has_plain_output(model: nn.Module) -> bool:
+    """True if logits are a product with ``model.readout``: the output layer, if there is one, is a plain linear map."""
+    layer = getattr(model, "output_layer", None)
+    return layer is None or is_plain(layer, bias=True)
+
+
+def logits_of(model: nn.Module, hidden: Tensor) -> Tensor:
+    """Logits (..., V) of hidden (..., D), by the model's ``output_layer``, or by ``readout`` if it has none.
+
+    ``readout`` is the matrix (V, D) and the bias (V,) or None. A layer is called, so that its hooks and adapters act.
+    """
+    layer = getattr(model, "output_layer", None)
+    return F.linear(hidden, *model.readout) if layer is None else layer(hidden)
 
 
 def chunked_cross_entropy(

@@ -209,3 +209,22 @@ def test_a_compiled_loss_in_parts_is_one_graph_and_gives_the_same_gradients(monk
         gradients.append([parameter.grad for parameter in model.parameters()])
     for one, other in zip(*gradients):
         assert ((one - other).norm() / one.norm()).item() < 0.02
+
+
+@pytest.mark.parametrize("most_logits", [1, 2**26])
+def test_the_output_layer_is_called_where_it_is_more_than_its_weights(most_logits, monkeypatch):
+    monkeypatch.setattr(token_loss, "MOST_LOGITS", most_logits)
+    model = GPT(11, 8, 1, lambda: build("S", 8, 6, n_head=2), 6, output="untied")
+    tokens, targets = torch.randint(11, (2, 6)), torch.randint(11, (2, 6))
+    expected = TokenLoss(model)(tokens, targets)
+    seen = []
+    handle = model.head.register_forward_hook(lambda layer, inputs, output: seen.append(output.shape[-1]))
+    torch.testing.assert_close(TokenLoss(model)(tokens, targets), expected)
+    assert seen == [11] and model(tokens).shape == (2, 6, 11) and seen == [11, 11]
+    handle.remove()
+    head = model.head
+    model.head = torch.nn.Sequential(head, torch.nn.Linear(11, 11))  # as an adapter would replace it
+    logits = model(tokens)
+    assert torch.equal(logits, model.head(model.hidden(tokens)))
+    loss = torch.nn.functional.cross_entropy(logits.flatten(0, 1), targets.flatten())
+    torch.testing.assert_close(TokenLoss(model)(tokens, targets), loss)

@@ -15,6 +15,7 @@ from madbench.jobs import Job
 from madbench.mixers.traits import mixers_in
 from madbench.models.blocks import Backbone
 from madbench.models.mad import Autoencoder, MadModel, imitate_reference
+from madbench.models.token_loss import logits_of
 from madbench.suites.mad.suite import LARGEST_COEFFICIENT, scheduled_rate, setting_of
 from madbench.suites.trial import Interval, Trial, mixer_maker
 from madbench.tasks import IGNORE, SPLITS, ceiling, generate
@@ -44,7 +45,7 @@ def evaluate(
     for x, y in zip(inputs.split(size), targets.split(size)):
         counted = y != IGNORE
         with autocast:
-            logits = F.linear(model.hidden(x)[counted], *model.readout).float()
+            logits = logits_of(model, model.hidden(x)[counted]).float()
         y = y[counted]
         batch_loss = F.cross_entropy(logits, y, reduction="sum").double()
         loss = loss + batch_loss
