@@ -1,6 +1,7 @@
 """Trains stored runs again, and counts how many give the same numbers.
 
     python -m madbench.bench.again RESULTS [--share 0.1] [--seed 0] [--slots 1] [--alone] [--keep FOLDER]
+        [--pairs FILE]
 
 RESULTS is a results folder, or an archive of one. Runs are drawn at random from those that need no corpus, and are
 trained on the CPU in as many threads as their records say. Runs that shared a step are drawn together and share one
@@ -14,6 +15,10 @@ where it was interrupted.
 The table that is printed, in Markdown, has of each task the number of runs, how many are equal to the last bit, the
 largest difference of a metric of the others, and the seconds that they took; below it how many runs were drawn from,
 and every run that differs.
+
+Records have digests of the code that trained them (:mod:`madbench.suites.code`). A pair of digests, of a stored run and
+of the code that is here, is written to ``madbench/identity/known_equal.json`` if all runs that have the pair are equal
+to the last bit. Tables then no longer mark the runs of the first one as trained by other code.
 """
 
 from __future__ import annotations
@@ -21,6 +26,7 @@ from __future__ import annotations
 import argparse
 import functools
 import itertools
+import json
 import sys
 import tempfile
 from collections import Counter, defaultdict
@@ -34,6 +40,8 @@ import numpy as np
 from madbench.errors import MadbenchError, StoreError
 from madbench.execute.base import Event
 from madbench.execute.local import run_jobs
+from madbench.files import write_atomically
+from madbench.identity.package import KNOWN_EQUAL, Pairs, known_pairs
 from madbench.jobs import Record
 from madbench.store.archive import unpack
 from madbench.store.runs import Run, Store
@@ -154,6 +162,35 @@ def text_of(repeats: Iterable[Repeat], repeatable: Repeatable) -> str:
     return "\n".join(lines)
 
 
+def proven_pairs(repeats: Iterable[Repeat]) -> Pairs:
+    """By part of the code the pairs of unequal digests all of whose runs are equal to the last bit."""
+    are_equal: dict[tuple[str, str, str], bool] = {}
+    for each in repeats:
+        stored, here = (record.details.get("package_code", {}) for record in (each.run.record, each.record))
+        for part in stored.keys() & here.keys():
+            if stored[part] != here[part]:
+                pair = (part, stored[part], here[part])
+                are_equal[pair] = are_equal.get(pair, True) and each.difference == 0
+    pairs: Pairs = {}
+    for (part, *pair), is_equal in sorted(are_equal.items()):
+        if is_equal:
+            pairs.setdefault(part, []).append(pair)
+    return pairs
+
+
+def add_pairs(pairs: Pairs, path: Path) -> int:
+    """Adds pairs to a file, and counts those that are new."""
+    known = {part: list(own) for part, own in known_pairs(path).items()}
+    count = 0
+    for part, own in pairs.items():
+        new = [pair for pair in own if pair not in known.get(part, [])]
+        known[part] = sorted([*known.get(part, []), *new])
+        count += len(new)
+    if count:
+        write_atomically(path, (json.dumps(dict(sorted(known.items())), indent=1) + "\n").encode())
+    return count
+
+
 def _processors(each: Repeat) -> str:
     """The processors of both runs, where they are not the same, or the older one is not recorded."""
     old, new = (record.details.get("processor", "not recorded") for record in (each.run.record, each.record))
@@ -168,6 +205,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--slots", type=int, default=1, help="runs at a time")
     parser.add_argument("--alone", action="store_true", help="leave out runs that shared a step with others")
     parser.add_argument("--keep", type=Path, help="results folder of the new runs; by default none is kept")
+    parser.add_argument("--pairs", type=Path, default=KNOWN_EQUAL, help="file of digests that gave equal numbers")
     options = parser.parse_args(arguments)
     if not 0 < options.share <= 1:
         parser.error(f"--share {options.share:g}: expected a number above 0 and at most 1")
@@ -185,6 +223,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
             again = Store.open(options.keep or Path(folder, "again"))
             repeats = repeat(repeatable.draw(options.share, options.seed), again, options.slots)
             print(text_of(repeats, repeatable))
+            if count := add_pairs(proven_pairs(repeats), options.pairs):
+                print(f"\n{options.pairs}: {count} new pairs of digests of code that gave the same numbers.")
     except MadbenchError as error:
         sys.exit(str(error))
 

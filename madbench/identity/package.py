@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import functools
+import json
 from collections.abc import Collection, Iterable
 from pathlib import Path
 
@@ -11,6 +12,12 @@ from madbench.identity.text import NORMAL, imports_in, normal_text, short_digest
 
 _HOME = Path(__file__).resolve().parents[1]
 DIGITS = 16
+KNOWN_EQUAL = Path(__file__).with_name("known_equal.json")
+"""Pairs of digests by part of the code, whose code gave the same numbers to the last bit.
+
+``python -m madbench.bench.again`` writes them.
+"""
+Pairs = dict[str, list[list[str]]]
 
 
 def package_digest(starts: Iterable[str], within: str, left_out: Collection[str] = ()) -> str:
@@ -42,6 +49,28 @@ def imports_within(module: str, within: str) -> list[str]:
     file = file_of(module)
     names = _imported(file, *_state(file)) if file else ()
     return [name for name in names if name == within or name.startswith(f"{within}.")]
+
+
+def gives_equal_bits(part: str, one: str, other: str, path: Path = KNOWN_EQUAL) -> bool:
+    """True if two digests of a part are equal, or of code that was shown to give the same numbers, pair by pair."""
+    pairs = known_pairs(path).get(part, [])
+    reached, waiting = {one}, [one]
+    while waiting:
+        digest = waiting.pop()
+        near = {each for pair in pairs if digest in pair for each in pair} - reached
+        reached |= near
+        waiting += near
+    return other in reached
+
+
+def known_pairs(path: Path = KNOWN_EQUAL) -> Pairs:
+    """The pairs in a file such as :data:`KNOWN_EQUAL`."""
+    return _pairs(path, *_state(path))
+
+
+@functools.lru_cache(maxsize=10)
+def _pairs(path: Path, modified: int, size: int) -> Pairs:
+    return json.loads(path.read_bytes())
 
 
 def file_of(module: str) -> Path | None:

@@ -13,11 +13,13 @@ Digests of the package's own code are of whole files, without comments and docst
 from __future__ import annotations
 
 import functools
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from madbench.errors import MadbenchError, TrainingError
-from madbench.identity.listing import KIND
-from madbench.identity.package import imports_within, modules_reached, package_digest
+from madbench.identity.listing import KIND, code_state
+from madbench.identity.package import gives_equal_bits, imports_within, modules_reached, package_digest
 from madbench.jobs import Job
 from madbench.labels import family_of, label_code
 from madbench.suites import suite_called, suite_code
@@ -50,6 +52,30 @@ def check_planned_code(job: Job) -> None:
     if (now, source) != (job.family, job.task_source):
         what = job.label if now != job.family else f"task {job.task}"
         raise TrainingError(f"{what}: its code changed after this run was planned; give the command again")
+
+
+@dataclass(frozen=True)
+class RunCode:
+    """The code that trained a stored run, compared with the code that is here."""
+
+    changed: tuple[str, ...] = ()
+    """Files of users and plugins that changed or are not here, and parts of this package that changed, in words."""
+    is_recorded: bool = True
+    """True if the record has digests of this package's code."""
+
+
+def run_code(job: Job, details: Mapping[str, Any]) -> RunCode:
+    """Compares the code of a record with the code that is here. Users' files are read as text; nothing is imported."""
+    changed: list[str] = []
+    outside, package = details.get("code"), details.get("package_code")
+    for code in outside.values() if isinstance(outside, dict) else ():
+        if (state := code_state(code)).kind in ("changed", "absent"):
+            changed.append(state.file)
+    if not isinstance(package, dict):
+        return RunCode(tuple(changed), is_recorded=False)
+    here = package_code(job)
+    parts = [part for part in PARTS if not gives_equal_bits(part, package.get(part, ""), here.get(part, ""))]
+    return RunCode((*changed, *(f"madbench's {part}" for part in parts)))
 
 
 def outside_code(job: Job) -> dict[str, Any]:

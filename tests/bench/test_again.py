@@ -1,14 +1,17 @@
 from __future__ import annotations
 
 import functools
+import json
 import math
 from contextlib import ExitStack
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 from madbench.bench import again as again_module
-from madbench.bench.again import Repeat, Repeatable, main
+from madbench.bench.again import Repeat, Repeatable, add_pairs, main, proven_pairs
+from madbench.identity.package import gives_equal_bits
 from madbench.jobs import Record
 from madbench.store.archive import pack
 from madbench.store.runs import Run, Store
@@ -156,3 +159,38 @@ def test_a_difference_is_the_largest_of_the_metrics(again, difference, tmp_path)
 def test_what_is_no_results_folder_is_a_sentence(tmp_path):
     with pytest.raises(SystemExit, match="there is no such results folder"):
         main([str(tmp_path / "absent")])
+
+
+def repeats(digests, metrics=(1.0, 1.0)):
+    """A stored run with one digest of its task's code, and the same job again with another."""
+    records = [
+        replace(RECORD, metrics={"accuracy": value}, details={"package_code": {"task": digest, "family": "f"}})
+        for digest, value in zip(digests, metrics, strict=True)
+    ]
+    return Repeat(Run(make_job(), records[0], Path()), records[1])
+
+
+def test_digests_of_code_that_gave_equal_bits_are_written_once_and_hold_in_chains(tmp_path):
+    path = tmp_path / "pairs.json"
+    path.write_text("{}")
+    equal = [repeats(("a", "b")), repeats(("b", "c"))]
+    unequal = [repeats(("c", "d")), repeats(("c", "d"), (1.0, 2.0))]
+    assert add_pairs(proven_pairs([*equal, *unequal]), path) == 2
+    assert add_pairs(proven_pairs(equal), path) == 0
+    assert json.loads(path.read_text()) == {"task": [["a", "b"], ["b", "c"]]}
+    assert gives_equal_bits("task", "c", "a", path) and gives_equal_bits("family", "x", "x", path)
+    assert not gives_equal_bits("task", "c", "d", path) and not gives_equal_bits("family", "a", "b", path)
+
+
+@pytest.mark.slow
+def test_a_run_trained_again_by_other_code_is_a_pair(trained, tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(again_module, "run_jobs", run_here)
+    store, pairs = Store.open(tmp_path / "results"), tmp_path / "pairs.json"
+    pairs.write_text("{}")
+    run = next(iter(trained.runs()))
+    here = run.record.details["package_code"]
+    details = {name: value for name, value in run.record.details.items() if name != "group"}
+    store.finish(run.job, replace(run.record, details=details | {"package_code": here | {"model": "0123"}}))
+    main([str(store.root), "--share", "1", "--pairs", str(pairs)])
+    assert "1 new pairs of digests" in capsys.readouterr().out
+    assert json.loads(pairs.read_text()) == {"model": [["0123", here["model"]]]}
