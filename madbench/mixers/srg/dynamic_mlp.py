@@ -13,6 +13,7 @@ from madbench.errors import TrainingError, did_you_mean
 from madbench.mixers.derivatives import refuse_second
 from madbench.mixers.inputs import check_sequences
 from madbench.mixers.linear_maps import check_weights, project, weight_of
+from madbench.mixers.precision import without_autocast
 from madbench.mixers.probe import LagKernel, Probe, by_lag
 from madbench.mixers.recompute import recomputed
 from madbench.mixers.srg import decoding, tiled
@@ -249,6 +250,12 @@ class DynamicMLP(nn.Module):
         check_sequences(x, self.variant)
         self.check_length(x.shape[1])
         p = self.project(x, position)
+        if self._exceeds_float16(p):
+            with without_autocast(p.q):
+                return self._maps(p.in_float32())
+        return self._maps(p)
+
+    def _maps(self, p: Projected) -> Maps:
         last = self._last_token(0, p) + self.register_slots
         p = self._ordered(p)
         z = self._scores(p, 0)
@@ -357,6 +364,9 @@ class DynamicMLP(nn.Module):
         s2 = self.mix2.strengths(x) if self.mix2 else None
         return Projected(q, k, v, s1, s2, to_registers)
 
+    def _exceeds_float16(self, p: Projected) -> bool:
+        return p.q.dtype == torch.float16 and not self.variant.has_softmax
+
     def _ordered(self, p: Projected) -> Projected:
         return replace(p, k=newest_first(p.k), v=newest_first(p.v)) if self.by_lag and self.causal else p
 
@@ -402,8 +412,12 @@ class DynamicMLP(nn.Module):
     def attend(self, p: Projected, first_row: int, is_step: bool = False) -> Tensor:
         """Rows ``first_row, ...`` against all the keys up to the last of them: (B, H, M, V).
 
-        Those of a step, which has one row, are by position in either layout.
+        Those of a step, which has one row, are by position in either layout. In float16, bases with a norm are computed
+        in float32: their scores and activations are divided by the norm at the end, and are too small for it before.
         """
+        if self._exceeds_float16(p):
+            with without_autocast(p.q):
+                return self.attend(p.in_float32(), first_row, is_step).to(p.q.dtype)
         last = self._last_token(first_row, p)
         *_, w, norm = self._weights(self._scores(p, first_row, is_step), p, last + self.register_slots)
         of_tokens, of_registers = self._parted(w, last) if self.register_slots else (w, None)
@@ -412,7 +426,7 @@ class DynamicMLP(nn.Module):
         else:
             o = self._by_slot(of_tokens, first_row, is_step) @ p.v
         if of_registers is not None:
-            o = o + of_registers @ self._register_values()
+            o = o + of_registers @ self._register_values().to(of_registers.dtype)
         return o if norm is None else (o / norm).to(o.dtype)
 
     def _register_values(self) -> Tensor:

@@ -39,6 +39,10 @@ class Projected:
     s2: Tensor | None  # (B, H, T, R) strengths of R(2)
     to_registers: Tensor | None  # (B, H_q, T, registers) scores
 
+    def in_float32(self) -> Projected:
+        """The same numbers as float32."""
+        return Projected(*(None if tensor is None else tensor.float() for tensor in vars(self).values()))
+
 
 def activate(base: str, h: Tensor, first_row: int, contrast: Tensor | None = None) -> tuple[Tensor, Tensor | None]:
     """Hidden scores (B, heads, M, W) -> activations (B, H, M, W) and the norm (B, H, M, 1) still to divide by.
@@ -249,7 +253,8 @@ class SequenceMixing(nn.Module):
         return self._mix(y, self.B, s, self.A)
 
     def _mix(self, y: Tensor, into: Tensor, s: Tensor, out_of: Tensor) -> Tensor:
-        into, out_of, p = (_rows(table, y.shape[-1], self.is_from_end) for table in (into, out_of, self.p))
+        tables = (_rows(table, y.shape[-1], self.is_from_end) for table in (into, out_of, self.p))
+        into, out_of, p = (table.to(torch.promote_types(table.dtype, y.dtype)) for table in tables)
         return mix(y, into, s, out_of, 1 + p[:, None])
 
 
