@@ -24,6 +24,7 @@ from madbench.analysis.scores import Results, columns_of
 from madbench.config import from_mapping, read_yaml, seed_list
 from madbench.errors import ConfigError, StoreError, did_you_mean
 from madbench.experiment import Experiment, prepare
+from madbench.experiment.earlier import earlier_runs, has_outside_code
 from madbench.files import parse_json, write_atomically
 from madbench.grid import GridFile, expand_grid
 from madbench.jobs import content_id
@@ -131,11 +132,26 @@ def load_registration(path: Path, results: Path) -> tuple[Registration, Results]
         raise StoreError(f"{results}: holds no runs; madbench sweep trains what was registered")
     made = _prepared(registration.grid, results, str(path))
     if [job.id for job in made.jobs] != list(registration.jobs):
-        raise ConfigError(
-            f"{path}: this installation would train other runs: a profile, which profile is usual, a task or a family"
+        raise ConfigError(f"{path}: {_why_other_runs(registration, made, Snapshot.open(results, create=False))}")
+    return registration, Results(made, Snapshot.open(results, create=False))
+
+
+def _why_other_runs(registration: Registration, made: Experiment, store: Snapshot) -> str:
+    """Why the runs that would be trained now are not those registered, and what to do."""
+    pairs = zip(registration.jobs, made.jobs)
+    other = [job for name, job in pairs if job.id != name] if len(registration.jobs) == len(made.jobs) else []
+    if not other or not all(has_outside_code(job) for job in other):
+        return (
+            "this installation would train other runs: a profile, which profile is usual, a task or a family"
             " changed after the registration; install the version that registered it"
         )
-    return registration, Results(made, Snapshot.open(results, create=False))
+    earlier = earlier_runs(other, store)
+    files = ", ".join(dict.fromkeys(each.file for each in earlier if each.file))
+    labels = ", ".join(dict.fromkeys(job.label for job in other))
+    return (
+        f"{files or f'the code of {labels}'} changed after the registration, which is of runs of the code as it was;"
+        " put that code back, or register anew under another name"
+    )
 
 
 def registered_findings(registration: Registration, results: Results) -> list[Finding]:

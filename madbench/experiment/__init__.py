@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from madbench.config import check_seeds, convert, key_of
 from madbench.errors import ConfigError
+from madbench.experiment.earlier import notes_on_earlier_code
 from madbench.experiment.plan import Experiment, PlannedRow
 from madbench.grid import Grid, errors_named
 from madbench.jobs import Budget, Fidelity, Precision
@@ -77,6 +78,7 @@ def prepare(
         planner = _Planner(grid, device, not is_remote, results, corpus, tokenizer, dtype, precision, is_plan)
         rows = [row for suite in suites().values() for row in planner.rows(suite)]
         notes = [*planner.notes_on_corpus(), *planner.notes, *planner.notes_on_left_out()]
+        notes += notes_on_earlier_code((job for row in rows for job in row.jobs), results)
         return Experiment(grid, rows, device, results, notes)
 
 

@@ -78,6 +78,15 @@ def run_code(job: Job, details: Mapping[str, Any]) -> RunCode:
     return RunCode((*changed, *(f"madbench's {part}" for part in parts)))
 
 
+def changed_file(details: Mapping[str, Any], what: str) -> str:
+    """Place of the first file that changed since a run or is not here, of its ``mixer``, ``task`` or ``suite``.
+
+    Empty if nothing changed, or if its record has no such list.
+    """
+    outside = details.get("code")
+    return code_state(outside.get(what)).file if isinstance(outside, dict) else ""
+
+
 def outside_code(job: Job) -> dict[str, Any]:
     """The lists of code outside of this package, by what they are for; empty if there is none."""
     lists = {"mixer": label_code(job.label), "task": task_code(job.task), "suite": suite_code(job.suite)}

@@ -1,0 +1,73 @@
+"""Stored runs that were trained by an earlier version of code outside of this package."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from madbench.errors import StoreError
+from madbench.identity.listing import KIND
+from madbench.jobs import Job
+from madbench.store.runs import Snapshot, Store
+from madbench.suites.code import changed_file
+
+
+@dataclass(frozen=True)
+class EarlierRuns:
+    """Stored runs of one label, or of one task, with the same settings as a planned job and other code."""
+
+    subject: str  # the label, or the task
+    file: str  # place of the file that changed; empty if it is not known
+    count: int
+
+    @property
+    def text(self) -> str:
+        """``4 runs of my:my_mixers.MyMixer are from an earlier version of my_mixers.py``."""
+        runs = f"{self.count} runs of {self.subject} are" if self.count > 1 else f"1 run of {self.subject} is"
+        return f"{runs} from an earlier version of {self.file or 'its code'}"
+
+    @property
+    def reason(self) -> str:
+        """Why a command trains again."""
+        runs = f"{self.count} stored run{'s' * (self.count > 1)} of {self.subject}"
+        if self.file:
+            return f"{self.file} changed since {runs}; training again"
+        return f"{runs} had other code, or code that an earlier madbench did not record; training again"
+
+
+def has_outside_code(job: Job) -> bool:
+    """True if code outside of this package decides the job's numbers and is part of its id."""
+    return KIND in job.family or KIND in job.task_source
+
+
+def earlier_runs(jobs: Iterable[Job], store: Store) -> list[EarlierRuns]:
+    """The runs of a store that differ from a job, which is not stored, in code outside of this package alone."""
+    jobs = [job for job in jobs if has_outside_code(job)]
+    if not jobs:
+        return []
+    stored = store.jobs()
+    wanted = {_without_code(job): job for job in jobs if job.id not in stored}
+    found = {job.id: wanted[key] for job in stored.values() if wanted and (key := _without_code(job)) in wanted}
+    records = {name: record for name, record in store.records(found).items() if record.status != "failed"}
+    counts: dict[tuple[str, str], int] = {}
+    for name, record in records.items():
+        job, planned = stored[name], found[name]
+        is_of_mixer = job.family != planned.family
+        subject = planned.label if is_of_mixer else f"task {planned.task}"
+        key = (subject, changed_file(record.details, "mixer" if is_of_mixer else "task"))
+        counts[key] = counts.get(key, 0) + 1
+    return [EarlierRuns(*key, count) for key, count in counts.items()]
+
+
+def notes_on_earlier_code(jobs: Iterable[Job], results: Path) -> list[str]:
+    """Why jobs train again that are stored with other code, a sentence per label or task and file."""
+    with suppress(StoreError):  # of a damaged store the training itself tells
+        if (results / "runs").is_dir():
+            return [each.reason for each in earlier_runs(jobs, Snapshot.open(results, create=False))]
+    return []
+
+
+def _without_code(job: Job) -> str:
+    return replace(job, family="", task_source="").id
