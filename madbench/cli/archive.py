@@ -11,9 +11,11 @@ from typing import Any, Literal
 from madbench.cli import options
 from madbench.cli.options import StoredOptions, StoredWordsArgument
 from madbench.cli.parameters import option, output_option
-from madbench.cli.printing import counted, tracked
+from madbench.cli.printing import counted, first_of, tracked
 from madbench.errors import ConfigError, StoreError
 from madbench.store.runs import Store
+
+PROBLEMS = 20  # of an archive's runs that are shown
 
 
 def archive(
@@ -31,6 +33,12 @@ def archive(
     source: option(
         Path | None, "Add the runs of this archive to the results folder instead.", "--import", metavar="FILE"
     ) = None,
+    no_limits: option(
+        bool,
+        "With --import: however large the archive is. Otherwise more than 100,000 members, 2 GB, or 200 times the size "
+        "of the file are refused.",
+        "--no-limits",
+    ) = False,
 ) -> None:
     """Put stored runs into one file, or add the runs of one.
 
@@ -56,8 +64,10 @@ def archive(
         chosen = dict.fromkeys(words or (), True) | {"--output": output, "--weights": weights, "--force": force}
         chosen |= {"--format": format != "archive", "--folders": folders}
         _check_alone(chosen, stored)
-        _import(source, stored.results)
+        _import(source, stored.results, no_limits)
         return
+    if no_limits:
+        raise ConfigError("--no-limits has no effect without --import")
     if format == "parquet":
         given = {"--weights": weights, "--folders": folders, "--force": force}
         if useless := [name for name, value in given.items() if value]:
@@ -110,11 +120,13 @@ def _check_alone(chosen: Mapping[str, Any], stored: StoredOptions) -> None:
         raise ConfigError(f"{flags[0]} has no effect with --import, which adds every run of the archive")
 
 
-def _import(path: Path, results: Path) -> None:
+def _import(path: Path, results: Path, no_limits: bool) -> None:
     from madbench.store.archive import unpack
+    from madbench.store.tar import NO_LIMITS, Limits
 
     store = Store.open(results)
-    report = unpack(path, store, functools.partial(tracked, description="adding runs"))
+    limits = NO_LIMITS if no_limits else Limits()
+    report = unpack(path, store, functools.partial(tracked, description="adding runs"), limits)
     print(f"{results}: {counted(len(report.added), 'run')} of {path} added")
     for ids, what in ((report.known, "the same numbers"), (report.other, "other numbers, which stay as they are")):
         if ids:
@@ -122,4 +134,5 @@ def _import(path: Path, results: Path) -> None:
     if report.other:
         print(f"to see the others: madbench import {shlex.quote(str(path))} --results FOLDER, another folder")
     if report.problems:
-        raise StoreError("\n".join([f"{counted(len(report.problems), 'run')} left out:", *report.problems]))
+        lines = first_of(report.problems, PROBLEMS, "and {:,} more problems")
+        raise StoreError("\n".join([f"{counted(len(report.problems), 'problem')}; these runs are left out:", *lines]))

@@ -9,14 +9,11 @@ the same name. Each run proves itself by its id and checksum.
 from __future__ import annotations
 
 import io
-import lzma
 import os
 import re
 import shutil
 import tarfile
-import zlib
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePath, PurePosixPath
 from typing import Any, BinaryIO
@@ -27,6 +24,7 @@ from madbench.jobs import Record
 from madbench.store.format import MEASUREMENTS, encode, json_bytes, load_json, measurement_name
 from madbench.store.index import Track
 from madbench.store.runs import Store
+from madbench.store.tar import Limits, TarReader, read_tar
 
 SUFFIX = ".tar.xz"
 _UNPACKED = "archive"  # the work folder into which an archive is unpacked
@@ -71,17 +69,17 @@ def pack(
     write_atomically(path, write)
 
 
-def unpack(path: Path, store: Store, track: Track = iter) -> Unpacked:
+def unpack(path: Path, store: Store, track: Track = iter, limits: Limits = Limits()) -> Unpacked:
     """Adds the runs of the archive ``path`` to the store: each is verified to the last bit, and added whole.
 
     A result that the store has stays as it is; a run that failed there is replaced. Raises ``StoreError`` for what is
-    no archive of runs, and while another process unpacks one into the same store.
+    no archive of runs, for one beyond ``limits``, and while another process unpacks one into the same store.
     """
     report = Unpacked()
     with store.claim(_UNPACKED, afresh=True) as work:
         root = work / "unpacked"
         try:
-            _extract(path, root)
+            _extract(path, root, limits)
             unpacked = Store(root)
             for job_id in track(unpacked.job_ids()):
                 problems = unpacked.problems_of(job_id)
@@ -149,36 +147,39 @@ def without_folder(spec: str) -> str:
     return f"{kind}{colon}{PurePath(name).name}"
 
 
-def _extract(path: Path, root: Path) -> None:
-    """Writes the runs of an archive below ``root``: files alone, under names that stay there."""
+def _extract(path: Path, root: Path, limits: Limits) -> None:
+    """Write the runs of an archive below ``root``: files alone, under names that stay there."""
     with explain_os_errors(root):
         (root / "runs").mkdir(parents=True)
-    with _explain_damage(path), tarfile.open(path, "r|*") as archive:
-        for member in archive:
-            parts = PurePosixPath(member.name).parts
-            above = 1 if parts[1:2] == ("runs",) else 0  # a folder of any name
-            if parts[above : above + 1] != ("runs",) or member.isdir():
-                continue
-            inside = parts[above + 1 :]
-            if not member.isfile() or len(inside) < 2 or not all(map(is_name, inside)):
-                raise StoreError(f"{path}: holds {member.name!r}, which is no file of a run; it was not unpacked")
+    with read_tar(path, limits) as archive:  # a whole pass before the first file is written
+        for _ in _files_in(path, archive):
+            pass
+    with read_tar(path, limits) as archive:
+        for name, inside in _files_in(path, archive):
             target = root.joinpath("runs", *inside)
             with explain_os_errors(target):
-                target.parent.mkdir(parents=True, exist_ok=True)
-                with open(target, "xb") as file:
-                    shutil.copyfileobj(archive.extractfile(member), file)
+                try:
+                    target.parent.mkdir(parents=True, exist_ok=True)
+                    file = open(target, "xb")
+                except (FileExistsError, IsADirectoryError, NotADirectoryError):
+                    problem = "twice, or as a file and as a folder; it was not unpacked"
+                    raise StoreError(f"{path}: holds {name!r} {problem}") from None
+                with file:
+                    for content in archive.content():
+                        file.write(content)
     if not any((root / "runs").iterdir()):
         raise StoreError(f"{path}: holds no runs; expected an archive that madbench archive wrote")
     os.sync()  # one for thousands of small files
 
 
-@contextmanager
-def _explain_damage(path: Path) -> Iterator[None]:
-    """Turns what a damaged archive raises into a ``StoreError``."""
-    try:
-        with explain_os_errors(path):
-            yield
-    except (tarfile.TarError, lzma.LZMAError, zlib.error, EOFError) as error:
-        raise StoreError(
-            f"{path}: damaged, cut short, or no archive of runs ({str(error) or 'it ends early'})"
-        ) from error
+def _files_in(path: Path, archive: TarReader) -> Iterator[tuple[str, tuple[str, ...]]]:
+    """The files of runs in an archive: the name in the archive, and the parts of the name below ``runs``."""
+    for member in archive.members():
+        parts = PurePosixPath(member.name).parts
+        above = 1 if parts[1:2] == ("runs",) else 0  # a folder of any name
+        if parts[above : above + 1] != ("runs",) or member.isdir():
+            continue
+        name, inside = member.name[:200], parts[above + 1 :]
+        if not member.isfile() or len(inside) < 2 or not all(map(is_name, inside)):
+            raise StoreError(f"{path}: holds {name!r}, which is no file of a run; it was not unpacked")
+        yield name, inside
