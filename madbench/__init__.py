@@ -49,8 +49,12 @@ if not TYPE_CHECKING:  # a type checker has the names above, and reports others
             raise AttributeError(f"module 'madbench' has no attribute {name!r}")
         from importlib import import_module
 
+        from madbench.mixers.random_state import kept_random_state
+
         home = {"build": "mixers", "load": "store.trained", "parse": "labels"}.get(name, "analysis.api")
-        return getattr(import_module(f"madbench.{home}"), name)
+        with kept_random_state():  # some libraries draw a number when they are imported
+            module = import_module(f"madbench.{home}")
+        return getattr(module, name)
 
 
 def __dir__() -> list[str]:

@@ -50,6 +50,7 @@ from madbench.jobs import Budget, Fidelity, Precision
 from madbench.labels import expand, texts_of
 from madbench.labels.names import of_call, shown_in
 from madbench.mixers.checks import run_checks
+from madbench.mixers.random_state import kept_random_state
 from madbench.store.runs import Snapshot
 from madbench.suites import checks_of, main_suite, suite_of_task
 from madbench.suites.scoring import scoring_of
@@ -73,12 +74,15 @@ _LABELLED = ("label", "row", "baseline")
 
 
 def _with_names(verb: Callable[_P, _R]) -> Callable[_P, _R]:
-    """``verb`` with its argument ``names`` heeded: what figures and frames call labels, in any spelling."""
+    """``verb`` with its argument ``names`` heeded: what figures and frames call labels, in any spelling.
+
+    The caller's random state stays as it is.
+    """
 
     @functools.wraps(verb)
     def named(*arguments: _P.args, **settings: _P.kwargs) -> _R:
         names: Any = settings.get("names")
-        with of_call(names):
+        with of_call(names), kept_random_state():
             result = verb(*arguments, **settings)
             if names and isinstance(result, pd.DataFrame):
                 columns = {name: result[name].map(shown_in) for name in _LABELLED if name in result}

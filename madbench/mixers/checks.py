@@ -56,11 +56,19 @@ def run_checks(
     """The outcome of every check of a label or its text; one that raises has failed, with the error as its reason.
 
     ``further`` gives the checks of a label that its family does not know; ``names`` are of those that are run, all
-    unless given.
+    unless given. The caller's random state stays as it is.
     """
+    import torch  # noqa: F401  its random state is kept if it is imported
+
+    from madbench.mixers.random_state import kept_random_state
+
+    with kept_random_state():
+        return _run_checks(as_label(label), further, names)
+
+
+def _run_checks(label: Any, further: Callable[[Any], Iterable[Check]], names: Collection[str] | None) -> list[Outcome]:
     import torch
 
-    label = as_label(label)
     threads = torch.get_num_threads()
     torch.set_num_threads(1)  # more are in each other's way at these sizes
     outcomes = []

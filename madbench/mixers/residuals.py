@@ -26,7 +26,9 @@ def filled(build: Callable[[], nn.Module]) -> tuple[nn.Module, Tensor]:
     """What ``build`` makes, in float64 with the same weights at every call, and an input (2, max_len, d_model)."""
     import torch
 
-    with torch.random.fork_rng(devices=[]):
+    from madbench.mixers.random_state import kept_random_state
+
+    with kept_random_state():
         torch.manual_seed(0)
         mixer = build().double()
         for parameter in mixer.parameters():

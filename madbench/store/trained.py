@@ -28,9 +28,12 @@ def load(run: str | Path, *, tasks: str | Iterable[str] | None = None, results: 
         tasks: looks for runs on these tasks alone, which may be suites.
         results: folder of the run store.
 
+    The random state stays as it is.
+
     Raises ``StoreError`` where ``run`` names no finished run, none with weights, or several, and ``TrainingError`` for
     a damaged file or one that holds no model.
     """
+    from madbench.mixers.random_state import kept_random_state
     from madbench.training.checkpoints import load_model
 
     if not Path(run).is_file():
@@ -38,7 +41,8 @@ def load(run: str | Path, *, tasks: str | Iterable[str] | None = None, results: 
         run = stored_weights(str(run), Snapshot.open(Path(results), create=False), is_of_text=False, tasks=chosen)
     elif tasks is not None:
         raise StoreError(f"{run}: a file of one run, of which tasks={tasks!r} chooses nothing")
-    model, _ = load_model(Path(run))
+    with kept_random_state():
+        model, _ = load_model(Path(run))
     return model
 
 

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
+import random
 import shutil
 import sys
 from functools import partial
@@ -10,6 +11,7 @@ from types import SimpleNamespace
 import numpy as np
 import pandas as pd
 import pytest
+import torch
 from matplotlib.figure import Figure
 from scipy import stats
 
@@ -23,10 +25,13 @@ from madbench.execute.base import Summary
 from madbench.grid import GridFile
 from madbench.jobs import Record
 from madbench.store.runs import Snapshot, Store
+from madbench.suites import suite_of
 from madbench.suites.language.suite import LANGUAGE
 from madbench.suites.mad.suite import MAD, MAD_TASKS
 from madbench.suites.scoring import COLUMNS
+from madbench.training.checkpoints import save_weights
 from references import cochran_cox_interval, cochran_cox_p, mean_side
+from sample_jobs import mad_job
 
 TINY = ("model.d_model=16", "precision=float32")
 
@@ -405,3 +410,47 @@ def test_functions_that_show_refuse_what_no_verb_takes(stored):
         madbench.attribute("S-x", **stored)
     with pytest.raises(StoreError, match="no two labels .* differ in exactly one factor"):
         madbench.attribute("R-g-q", **stored)
+
+
+def random_state() -> tuple:
+    return random.getstate(), repr(np.random.get_state()), torch.get_rng_state().tolist()
+
+
+@pytest.mark.slow
+def test_public_functions_leave_the_random_state_alone(stored, tmp_path, trained, corpus, monkeypatch):
+    """All but ``build``, which draws weights; a module that draws from NumPy and Python leaves no trace either."""
+    (tmp_path / "drawing.py").write_text(
+        "import random, numpy as np, torch\n"
+        "class Mixer(torch.nn.Linear):\n"
+        "    def __init__(self, d_model):\n"
+        "        super().__init__(d_model, d_model)\n"
+        "        self.factor = float(np.random.rand()) + random.random()\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    labels, training = ["my:drawing.Mixer", "S"], {"device": "cpu", "results": tmp_path / "results"}
+    model = suite_of(job := mad_job("S")).Trial.build(job)
+    save_weights(tmp_path / "model.safetensors", model, job)
+    calls = {
+        "parse": lambda: madbench.parse("my:drawing.Mixer"),
+        "plan": lambda: madbench.plan(labels, tasks="compression", **training),
+        "verify": lambda: madbench.verify(["my:drawing.Mixer", "S-p", "cd:gdn", "hfa:2"]),
+        "run": lambda: madbench.run(labels, tasks="compression", overrides=TINY, **training),
+        "sweep": lambda: madbench.sweep("S", set={"model.d_model": 16}, tasks=["compression"], **training),
+        "run_language_model": lambda: madbench.run_language_model(
+            "S", preset="tiny", corpus=corpus, tokenizer="none:64", **training
+        ),
+        "load": lambda: madbench.load(tmp_path / "model.safetensors"),
+        "table": lambda: madbench.table(**stored),
+        "compare": lambda: madbench.compare(["R-cg-q", "R-g-q"], **stored),
+        "attribute": lambda: madbench.attribute(**stored),
+        "audit": lambda: madbench.audit(**stored),
+        "findings": lambda: madbench.findings(**stored),
+        "plot": lambda: madbench.plot("scores", **stored),
+    }
+    assert calls.keys() == {*madbench.__all__} - {"build"}
+    random.seed(5), np.random.seed(6), torch.manual_seed(7)
+    for name, call in calls.items():
+        before = random_state()
+        call()
+        assert random_state() == before, name

@@ -23,6 +23,7 @@ from madbench.mixers.cd.operator import CoefficientMixer
 from madbench.mixers.cd.sample_mixers import CHECK_SEEDS, HEADS, LENGTH, LONG, WIDTH, SampleMixers, relative
 from madbench.mixers.cd.table1 import closed_form, row_of
 from madbench.mixers.checks import general_checks
+from madbench.mixers.random_state import kept_random_state
 
 FLOAT32_EXPONENT, FLOAT64_EXPONENT = 80, 700  # e^88 and e^709 are the ends of their ranges
 LARGEST_SCORE = 16
@@ -170,7 +171,7 @@ def _numerics(samples: SampleMixers) -> Iterator[Check]:
 
     def extreme(seed: int) -> tuple[CoefficientMixer, Tensor]:
         mixer, x = samples.sample(seed, length=LONG, chunk=0)
-        with torch.random.fork_rng(devices=[]):
+        with kept_random_state():
             torch.manual_seed(seed)
             x[..., :3] = torch.randint(-1, 2, (LONG, 3)).double()
         if mixer.decay_down:

@@ -12,6 +12,7 @@ from torch import Tensor
 from madbench.mixers import Size
 from madbench.mixers.cd.grammar import Label
 from madbench.mixers.cd.operator import CoefficientMixer
+from madbench.mixers.random_state import kept_random_state
 
 WIDTH, HEADS, LENGTH, LONG, CHECK_SEEDS = 32, 2, 16, 1024, (0, 1, 2)
 
@@ -28,7 +29,7 @@ class SampleMixers:
     ) -> tuple[CoefficientMixer, Tensor]:
         """A mixer of the label with a seed's weights, and an input (batch, length, d); its own blocks for chunk 0."""
         settings = self.family.Settings(qk_rank=qk_rank, init_std=WIDTH**-0.5)
-        with torch.random.fork_rng(devices=[]), torch.no_grad():
+        with kept_random_state(), torch.no_grad():
             torch.manual_seed(seed)
             size = Size(WIDTH, HEADS, LONG, "paper")
             mixer = self.family.build(self.family.solve(self.label, size, settings), settings, path).double()

@@ -29,6 +29,7 @@ from madbench.identity.text import source_text
 from madbench.mixers import Size
 from madbench.mixers.my.operator import failing, make
 from madbench.mixers.my.sources import Source, source
+from madbench.mixers.random_state import kept_random_state
 
 SIZES = (Size(64, 2, 16, "paper"), Size(128, 8, 128, "paper"), Size(96, 3, 64, "paper"))
 """Sizes at which a module is tried, until one works."""
@@ -98,7 +99,7 @@ def _probe_name(path: str) -> str:
 def _try(path: str) -> list[tuple[str, str]]:
     """Builds the module and runs it once; the classes of its parts. What fails is tried at another size."""
     for size in SIZES:
-        with watch.watching(_probe_name(path)), torch.random.fork_rng(devices=[]), torch.device("cpu"):
+        with watch.watching(_probe_name(path)), kept_random_state(), torch.device("cpu"):
             with suppress(MadbenchError), torch.no_grad():
                 torch.manual_seed(0)
                 module = make(path, size)

@@ -15,6 +15,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from madbench.errors import BudgetError, MadbenchError
 from madbench.mixers import Size, Traits
 from madbench.mixers.my.operator import ModuleMixer, asks_for, failing, make, wrong_output
+from madbench.mixers.random_state import kept_random_state
 from madbench.mixers.traits import output_names
 
 TOKENS = 96  # of the input that is tried, more than one block of a module that works in blocks
@@ -54,7 +55,7 @@ def measured(label: Any, size: Size) -> Allocation:
 
     Raises ``BudgetError`` for a module that cannot be made or run, gives another shape, or is shared between blocks.
     """
-    with torch.random.fork_rng(devices=[]), torch.device("cpu"), torch.no_grad():
+    with kept_random_state(), torch.device("cpu"), torch.no_grad():
         torch.manual_seed(0)
         module, other = make(label.path, size), make(label.path, size)
         theirs = set(map(id, other.parameters()))
@@ -141,7 +142,7 @@ def _run(label: Any, module: nn.Module, x: Tensor) -> Tensor:
 @functools.lru_cache(maxsize=1000)
 def flops(path: str, size: Size, seq_len: int) -> float:
     """Forward FLOPs per token of the module, counted on tensors without data, or with where it needs them."""
-    with torch.random.fork_rng(devices=[]), torch.device("cpu"), torch.no_grad():
+    with kept_random_state(), torch.device("cpu"), torch.no_grad():
         module = make(path, size).eval()
         x = torch.zeros(1, seq_len, size.d_model)
         try:
@@ -159,7 +160,7 @@ def _counted(module: nn.Module, x: Tensor) -> int:
 @functools.lru_cache(maxsize=1000)
 def traits(label: Any) -> Traits:
     """What models and optimisers have to know: the output maps as measured, and that its start is its own."""
-    with torch.random.fork_rng(devices=[]), torch.device("cpu"):
+    with kept_random_state(), torch.device("cpu"):
         try:
             mixer = ModuleMixer(measured(label, SMALL))
         except MadbenchError:

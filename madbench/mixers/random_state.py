@@ -1,0 +1,34 @@
+"""Code that draws random numbers without a trace in the caller's."""
+
+from __future__ import annotations
+
+import random
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+
+@contextmanager
+def kept_random_state() -> Iterator[None]:
+    """Restores the random states of Python, NumPy and torch, on the CPU and on GPUs, when the block ends.
+
+    ``torch.random.fork_rng`` leaves those of Python and NumPy, which another package's module may draw from, and those
+    of GPUs that are used for the first time in the block. Libraries that are not imported yet have no state to keep.
+    """
+    numpy, torch = sys.modules.get("numpy"), sys.modules.get("torch")
+    of_python = random.getstate()
+    of_numpy = numpy.random.get_state() if numpy else None
+    of_torch = torch.get_rng_state() if torch else None
+    of_gpus = torch.cuda.get_rng_state_all() if torch and torch.cuda.is_initialized() else []
+    try:
+        yield
+    finally:
+        random.setstate(of_python)
+        if numpy:
+            numpy.random.set_state(of_numpy)
+        if torch:
+            torch.set_rng_state(of_torch)
+            if of_gpus:
+                torch.cuda.set_rng_state_all(of_gpus)
+            elif torch.cuda.is_available():  # they begin with the seed that torch was given
+                torch.cuda.manual_seed_all(torch.initial_seed())
