@@ -134,6 +134,20 @@ def key_of(override: str) -> str:
     return override.partition("=")[0]
 
 
+def plain_values(value: Any) -> Any:
+    """``value`` with the numbers and arrays of NumPy, torch and pandas as Python's, also inside lists and mappings.
+
+    The public functions take their arguments through this once, so that nothing behind them meets another type.
+    """
+    if isinstance(value, Mapping):
+        return {plain_values(key): plain_values(inner) for key, inner in value.items()}
+    if type(value) in (list, tuple):
+        return type(value)(map(plain_values, value))
+    if hasattr(value, "tolist") and not isinstance(value, type):
+        return value.tolist()
+    return value
+
+
 def override_of(key: str, value: Any, where: str) -> str:
     """``KEY=VALUE``, the value in YAML on one line."""
     import yaml
@@ -141,7 +155,11 @@ def override_of(key: str, value: Any, where: str) -> str:
     if isinstance(value, Mapping):
         inner = f"{key}.{next(iter(value), 'KEY')}"
         raise ConfigError(f"{where}: {key}: expected a value, got a mapping; write {inner}: ...")
-    text = yaml.safe_dump(value, default_flow_style=True, width=float("inf"), allow_unicode=True)
+    try:
+        text = yaml.safe_dump(value, default_flow_style=True, width=float("inf"), allow_unicode=True)
+    except yaml.representer.RepresenterError:
+        kind = type(value).__name__
+        raise ConfigError(f"{where}: {key}: expected a number, text or a list of them, got a {kind}") from None
     return f"{key}={text.removesuffix('...' + chr(10)).strip()}"
 
 

@@ -41,7 +41,7 @@ from madbench.analysis.shown_frame import ShownFrame
 from madbench.analysis.stored import Selection
 from madbench.analysis.tables import stored_table
 from madbench.analysis.transfer import transfer_table
-from madbench.config import check_seeds, convert, override_of, settings_of
+from madbench.config import check_seeds, convert, override_of, plain_values, settings_of
 from madbench.errors import ConfigError, TrainingError, did_you_mean
 from madbench.execute.base import Event, Policy
 from madbench.experiment import Experiment, prepare
@@ -73,26 +73,27 @@ _LABELLED = ("label", "row", "baseline")
 """Columns of a frame that are of labels, or begin with one."""
 
 
-def _with_names(verb: Callable[_P, _R]) -> Callable[_P, _R]:
-    """``verb`` with its argument ``names`` heeded: what figures and frames call labels, in any spelling.
+def _public(verb: Callable[_P, _R]) -> Callable[_P, _R]:
+    """``verb`` with what every public function does for its caller.
 
-    The caller's random state stays as it is.
+    Arguments of the types of NumPy, torch and pandas become Python's. ``names`` is what figures and frames call
+    labels, in any spelling. The caller's random state stays as it is.
     """
 
     @functools.wraps(verb)
-    def named(*arguments: _P.args, **settings: _P.kwargs) -> _R:
+    def called(*arguments: _P.args, **settings: _P.kwargs) -> _R:
         names: Any = settings.get("names")
         with of_call(names), kept_random_state():
-            result = verb(*arguments, **settings)
+            result = verb(*plain_values(arguments), **plain_values(settings))
             if names and isinstance(result, pd.DataFrame):
                 columns = {name: result[name].map(shown_in) for name in _LABELLED if name in result}
                 return result.renamed(**columns) if isinstance(result, ShownFrame) else result.assign(**columns)
             return result
 
-    return named
+    return called
 
 
-@_with_names
+@_public
 def run(
     labels: str | Sequence[str],
     *,
@@ -140,7 +141,7 @@ def run(
     return _trained(experiment, Policy(redo=force), **execution).scores.drop(columns=["noise", "heuristic"])
 
 
-@_with_names
+@_public
 def plan(
     labels: str | Sequence[str],
     *,
@@ -158,7 +159,7 @@ def plan(
     return prepare(_grid(labels, profile, overrides, tasks, seeds, fidelity, budget), device=device, results=results)
 
 
-@_with_names
+@_public
 def run_language_model(
     labels: str | Sequence[str],
     *,
@@ -217,7 +218,7 @@ def run_language_model(
     return scoring_of(suite).curves(trained.runs(suite))
 
 
-@_with_names
+@_public
 def sweep(
     grid: str | Path | Sequence[str],
     *,
@@ -299,7 +300,7 @@ def sweep(
     return pd.concat([pd.DataFrame(first), scores.drop(columns="label")], axis=1)
 
 
-@_with_names
+@_public
 def table(
     labels: str | Sequence[str] = (),
     *,
@@ -324,7 +325,7 @@ def table(
     return ShownFrame.of(stored_table(selection, shows="rank" if ranks else "interval"))
 
 
-@_with_names
+@_public
 def compare(
     labels: Sequence[str],
     *,
@@ -351,7 +352,7 @@ def compare(
     return ShownFrame.of(comparison_table(baseline, others, selection.select().scores, within=within))
 
 
-@_with_names
+@_public
 def attribute(
     labels: str | Sequence[str] = (),
     *,
@@ -373,7 +374,7 @@ def attribute(
     return ShownFrame.of(attribution_table(selection.select().scores).checked(selection.results))
 
 
-@_with_names
+@_public
 def audit(
     labels: str | Sequence[str] = (),
     *,
@@ -399,7 +400,7 @@ def audit(
     return ShownFrame.of(transfer_table(selection.select(), others.select(), against))
 
 
-@_with_names
+@_public
 def findings(
     labels: str | Sequence[str] = (),
     *,
@@ -424,7 +425,7 @@ def findings(
     return ShownFrame.of(findings_table(judged))
 
 
-@_with_names
+@_public
 def plot(
     figure: str,
     labels: str | Sequence[str] = (),
@@ -461,7 +462,7 @@ def plot(
     return drawing_of(figure).draw(frame, layout=Layout(width, title, caption))
 
 
-@_with_names
+@_public
 def verify(labels: str | Sequence[str], *, names: Mapping[str, str] | None = None) -> pd.DataFrame:
     """The checks of ``labels``, on a small mixer in float64: a row a check, as ``madbench verify --json`` has it.
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from typing import TYPE_CHECKING, Any, Protocol, get_args
 
-from madbench.config import from_mapping
+from madbench.config import from_mapping, plain_values
 from madbench.errors import BudgetError, ConfigError, FamilyError, did_you_mean
 from madbench.jobs import NOT_AT_DEFAULT, Budget
 from madbench.labels import Explanation, as_label, family_of, loaded_families
@@ -206,7 +206,7 @@ def build(
         raise ConfigError(
             f"{label} is causal: a row sees no later token; labels of {families_that_see_all()} also see all"
         )
-    allocation = family.solve(label, Size(d_model, n_head, max_len, budget), settings)
+    allocation = family.solve(label, _size(d_model, n_head, max_len, budget), settings)
     mixer = family.build(allocation, settings, path, **({} if causal else {"causal": False}))
     return attach(mixer, label_traits(label), label)
 
@@ -222,7 +222,7 @@ def solve(
 ) -> Allocation:
     """The ranks of the mixer that :func:`build` would build, and what it costs; raises what ``build`` does."""
     label, family, settings = _resolve(label, settings)
-    return family.solve(label, Size(d_model, n_head, max_len, budget), settings)
+    return family.solve(label, _size(d_model, n_head, max_len, budget), settings)
 
 
 def label_traits(label: Any) -> Traits:
@@ -259,8 +259,13 @@ def effective_settings(allocation: Allocation, settings: Mapping[str, Any]) -> d
     return dict(effective(allocation, read))
 
 
+def _size(*sizes: Any) -> Size:
+    """The :class:`Size` of a caller's arguments, which may be NumPy's numbers."""
+    return Size(*plain_values(sizes))
+
+
 def _resolve(label: Any, values: dict[str, Any]) -> tuple[Any, Any, Any]:
-    label = as_label(label)
+    label, values = as_label(label), plain_values(values)
     family = family_of(label)
     settings = from_mapping(family.Settings, values, f"settings of {label}")
     own = own_settings(label, settings)

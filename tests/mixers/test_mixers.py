@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 import torch
 
@@ -36,3 +37,11 @@ def test_a_setting_that_the_family_does_not_take_is_an_error(settings, message):
 def test_a_size_that_is_none_is_an_error():
     with pytest.raises(BudgetError, match="max_len must be a whole number of at least 1, got 0"):
         madbench.build("S", 32, 0)
+
+
+@pytest.mark.parametrize("number", [np.int64, np.int32, torch.tensor])
+def test_sizes_and_settings_may_be_numbers_of_numpy_and_torch(number):
+    usual = madbench.build("R-cg-q-12o", 32, 16, n_head=2, mix_rank=2).allocation
+    other = madbench.build("R-cg-q-12o", d_model=number(32), max_len=number(16), n_head=number(2), mix_rank=number(2))
+    assert other.allocation == usual
+    assert solve("R-cg-q-12o", number(32), number(2), number(16), mix_rank=number(2)) == usual
