@@ -203,3 +203,11 @@ def test_the_site_is_built_without_a_warning_and_its_links_lead_somewhere(tmp_pa
     pytest.importorskip("griffe", reason="pip install '.[docs]' brings what builds the site")
     pytest.importorskip("zensical", reason="pip install '.[docs]' brings what builds the site")
     assert load("build").build(tmp_path / "docs") == []
+
+
+def test_the_profiles_page_lists_profiles_that_mad_trains():
+    table = TEXTS["docs/pages/profiles.md"].partition("| Profile |")[2].partition("\n\n")[0]
+    listed = re.findall(r"^\| `(\w+)` \|", table, re.M)
+    assert len(listed) >= 3
+    for name in listed:
+        MadProfile.load(name)
