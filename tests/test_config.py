@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 import pytest
 
-from madbench.config import field_docs, from_mapping, read_yaml
+from madbench.config import field_docs, from_mapping, override_of, parse_override, read_yaml
 from madbench.errors import ConfigError
 from madbench.suites.language.suite import GPTConfig, LanguageTraining
 from madbench.suites.mad.suite import ModelConfig, TrainingConfig
@@ -137,6 +137,49 @@ def test_bad_yaml_is_an_error_that_names_the_file(tmp_path, text, says):
         read_yaml(path)
     assert str(caught.value).startswith(str(path))
     assert says in str(caught.value)
+
+
+@pytest.mark.parametrize("number", ["010", "08", "-010", "00.5", "0_7", "1:30", "12:30:45", "1:30.5"])
+def test_a_number_that_yaml_reads_otherwise_than_people_is_an_error(tmp_path, number):
+    path = tmp_path / "grid.yaml"
+    for text in (f"seeds: {number}", f"a:\n- [{number}]", f"{number}: 1"):
+        path.write_text(text)
+        with pytest.raises(ConfigError, match=f"{path}:{text.count(chr(10)) + 1}: the number {number} "):
+            read_yaml(path)
+    with pytest.raises(ConfigError, match=f"training.epochs={number}.*the number {number} "):
+        parse_override(f"training.epochs={number}")
+    path.write_text(f"seeds: '{number}'")
+    assert read_yaml(path) == {"seeds": number}
+
+
+def test_numbers_that_everyone_reads_alike_are_numbers(tmp_path):
+    path = tmp_path / "numbers.yaml"
+    path.write_text("a: [0, -0.5, 10, 1_000, .5, 0x10, 1e3, 0.01, 2024-01-02]")
+    assert read_yaml(path)["a"][:6] == [0, -0.5, 10, 1000, 0.5, 16]
+    assert from_mapping(Outer, {"name": "n", "rate": read_yaml(path)["a"][6]}, "where").rate == 1000
+
+
+@pytest.mark.parametrize("value", ["08", "010", "1:30", "yes", "1e3", ["08", "1:2"], "@quick", 8, 0.1])
+def test_a_value_is_read_back_from_its_override(value):
+    assert parse_override(override_of("a.b", value, "here")) == ("a.b", value)
+
+
+@pytest.mark.parametrize("text", ["labels: [@quick]", "labels: @quick", "labels:\n- @quick", "labels: [S, @quick]"])
+def test_a_set_of_labels_without_quotes_is_answered_with_quotes(tmp_path, text):
+    (tmp_path / "grid.yaml").write_text(text)
+    with pytest.raises(ConfigError, match="'@quick'"):
+        read_yaml(tmp_path / "grid.yaml")
+
+
+def test_braces_without_quotes_are_answered_with_quotes(tmp_path):
+    (tmp_path / "grid.yaml").write_text("labels: [{S,R}-c]")
+    with pytest.raises(ConfigError, match="'{S,R}-c'"):
+        read_yaml(tmp_path / "grid.yaml")
+
+
+def test_a_truth_value_for_text_is_answered_with_quotes():
+    assert "quotes" in error_of(name=True) and "quotes" in error_of(name="n", mode=False)
+    assert "quotes" not in error_of(name="n", sizes=True)
 
 
 def test_an_unreadable_yaml_is_an_error_that_names_the_file(tmp_path):
