@@ -241,8 +241,9 @@ def _print(content: dict[str, Any]) -> None:
     console.print("[bold]optional[/bold]")
     for extra in content["extras"]:
         command = "" if extra["installed"] else f"; install with: {extra['install_with']}"
-        names = ", ".join(package["name"] for package in extra["packages"])
-        show(extra["extra"], names + command, extra["installed"] or None)
+        is_unfit = any(package["version"] and not package["fits"] for package in extra["packages"])
+        names = ", ".join(map(_with_unfit_version, extra["packages"]))
+        show(extra["extra"], names + command, extra["installed"] or (False if is_unfit else None))
     if content["plugins"]:
         console.print("[bold]what other packages add[/bold]")
     for plugin in content["plugins"]:
@@ -253,6 +254,13 @@ def _print(content: dict[str, Any]) -> None:
     state = "writable" if results["exists"] else "can be created"
     free = f"{state}, {_gib(results['free_bytes'])} free"
     show(results["folder"], free if results["writable"] else results["reason"], results["writable"])
+
+
+def _with_unfit_version(package: dict[str, Any]) -> str:
+    """The name of a package; with its version and what is needed if another version is installed."""
+    if package["version"] and not package["fits"]:
+        return f"{package['name']} {package['version']} (needs {package['needs']})"
+    return package["name"]
 
 
 def _gib(size: int | None) -> str:

@@ -131,6 +131,17 @@ def test_a_missing_extra_is_no_problem_and_comes_with_its_command(invoke, monkey
     assert "kernels" in result.output and "install with: pip install -e '.[kernels]'" in result.output
 
 
+@pytest.mark.slow
+def test_a_package_of_an_extra_that_is_too_old_is_shown_with_its_version(invoke, monkeypatch, tmp_path, few_paths):
+    project = {"dependencies": ["numpy>=1.26"], "optional-dependencies": {"slurm": ["typer>=999", "rich>=1"]}}
+    monkeypatch.setattr(module, "_project", lambda: project)
+    result = invoke(validate, "--machine", "--results", tmp_path)
+    assert result.exit_code == 0
+    (line,) = (line for line in result.output.splitlines() if " slurm " in line)
+    assert line.strip().startswith("wrong")
+    assert f"typer {metadata.version('typer')} (needs >=999), rich;" in line
+
+
 def test_extras_of_an_installed_distribution_come_from_its_metadata(monkeypatch):
     declared = ["numpy>=1.26", "no-such-package>=1; extra == 'kernels'", 'pytest>=8; extra == "test"']
     monkeypatch.setattr(module, "_project", lambda: None)
