@@ -24,11 +24,12 @@ from madbench.analysis.scores import Results, columns_of
 from madbench.config import from_mapping, read_yaml, seed_list
 from madbench.errors import ConfigError, StoreError, did_you_mean
 from madbench.experiment import Experiment, prepare
-from madbench.experiment.earlier import earlier_runs, has_outside_code
+from madbench.experiment.earlier import earlier_runs
 from madbench.files import parse_json, write_atomically
 from madbench.grid import GridFile, expand_grid
 from madbench.jobs import content_id
 from madbench.store.runs import Snapshot
+from madbench.suites.code import names_outside_code
 
 EXPLORATORY = "Exploratory, not registered"
 SUFFIX = ".registered.json"
@@ -140,7 +141,7 @@ def _why_other_runs(registration: Registration, made: Experiment, store: Snapsho
     """Why the runs that would be trained now are not those registered, and what to do."""
     pairs = zip(registration.jobs, made.jobs)
     other = [job for name, job in pairs if job.id != name] if len(registration.jobs) == len(made.jobs) else []
-    if not other or not all(has_outside_code(job) for job in other):
+    if not other or not all(names_outside_code(job) for job in other):
         return (
             "this installation would train other runs: a profile, which profile is usual, a task or a family"
             " changed after the registration; install the version that registered it"

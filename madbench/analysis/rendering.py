@@ -65,6 +65,10 @@ class TextTable(ABC):
         """The marks by the first cell of the row and the index of the column, as far as there are any."""
         return {}
 
+    def row_heading(self, name: str) -> str:
+        """The first cell of a row as people see it."""
+        return shown_in(name)
+
     def to_rich(self, width: int, has_styles: bool = True) -> RenderableType:
         """The table for a terminal ``width`` columns wide, without the caption.
 
@@ -133,7 +137,10 @@ class TextTable(ABC):
         headings, lines = self.text_rows()
         marks = self.marks()
         entries = [
-            [MarkedText(text if i else shown_in(text), marks.get((line[0], i), "")) for i, text in enumerate(line)]
+            [
+                MarkedText(text if i else self.row_heading(text), marks.get((line[0], i), ""))
+                for i, text in enumerate(line)
+            ]
             for line in lines
         ]
         if not has_styles:

@@ -18,6 +18,7 @@ from madbench.analysis.rendering import PUBLISHED, TextTable, without_nan
 from madbench.errors import ConfigError, did_you_mean
 from madbench.grid import Row
 from madbench.suites import Column, Suite
+from madbench.suites.code_marks import SIGN
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -54,6 +55,8 @@ class ResultTable(TextTable):
     shows_baselines: bool = False
     """Whether these have rows below the labels."""
     shows_notes: bool = False
+    other_code: frozenset[str] = frozenset()
+    """Names of the rows with runs of code that is not here (:mod:`madbench.suites.code_marks`)."""
     parts: tuple[ResultTable, ...] = ()
     """The tables of single suites that stand side by side in this one."""
 
@@ -76,6 +79,7 @@ class ResultTable(TextTable):
             "†: single seed": "†" in texts,
             "‡: with diverged runs": "‡" in texts,
             "§: runs that weighed examples unequally": "§" in texts,
+            f"{SIGN}: with runs of other code than is here": self.other_code,
             "(d/e): jobs done": "(" in texts,
             "bold: best; underlined: may be the best": marks,
             f"vs baseline: less {self.baseline}": self.compared,
@@ -129,6 +133,9 @@ class ResultTable(TextTable):
         headings = [column.heading for column in self.columns]
         return ["Label", *headings, *["vs baseline"] * bool(self.compared)], lines
 
+    def row_heading(self, name: str) -> str:
+        return f"{super().row_heading(name)} {SIGN}" if name in self.other_code else super().row_heading(name)
+
     def marks(self) -> dict[tuple[str, int], str]:
         return {
             (name, i): row[column.name].mark
@@ -158,6 +165,8 @@ class ResultTable(TextTable):
         cells = self.cells[row.name]
         cell = cells[column.name]
         record = {"label": row.name, "task": column.name} | cell.numbers(column)
+        if row.name in self.other_code:
+            record["has_other_code"] = True
         record["budget_ratio"] = cells[BUDGET_RATIO.name].mean if BUDGET_RATIO.name in cells else None
         record["published"] = self.published.get(row.name, {}).get(column.name)
         record |= {baseline.name: values.get(column.name) for baseline, values in self.baselines.items()}

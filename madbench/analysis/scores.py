@@ -15,6 +15,7 @@ from madbench.analysis.quantities import is_average
 from madbench.experiment import Experiment, PlannedRow
 from madbench.store.runs import Store
 from madbench.suites import Suite
+from madbench.suites.code_marks import CodeMarks
 from madbench.suites.protocol import Protocol, recognised
 from madbench.suites.scoring import Outcome, no_scores, outcome_sentences, scoring_of
 
@@ -127,7 +128,16 @@ class Results:
             texts.append(
                 f"Processes that did not divide a batch weighed its examples unequally in runs of {', '.join(unequal)}."
             )
+        texts += [text for each in chosen for text in self.code_marks(each).sentences]
         return " ".join(texts)
+
+    def code_marks(self, suite: Suite) -> CodeMarks:
+        """The runs of the suite whose code is not the code that is here."""
+        return self._code_marks[suite.name]
+
+    @functools.cached_property
+    def _code_marks(self) -> dict[str, CodeMarks]:
+        return {suite.name: CodeMarks.from_outcomes(self.runs(suite)) for suite in self.experiment.suites}
 
     def _unequal_shares(self, suite: Suite) -> list[str]:
         """Rows and tasks of runs that weighed examples unequally (:meth:`madbench.suites.Suite.weighs_unequally`)."""

@@ -18,6 +18,7 @@ from madbench.analysis.samples import differences_from
 from madbench.analysis.scores import Results
 from madbench.errors import ConfigError, StoreError
 from madbench.suites import Column, Suite, suites
+from madbench.suites.code_marks import CodeMarks
 from madbench.suites.columns import SOLVED
 from madbench.suites.protocol import Protocol
 from madbench.suites.published import published_numbers
@@ -62,7 +63,8 @@ def _side_by_side(results: Results, parts: Sequence[ResultTable]) -> ResultTable
         rows={name: rows[name] for name in names},
         cells=cells,
         published=published,
-        origin=results.origin(),
+        origin=_origin(results, [suite for part in parts for suite in part.suites]),
+        other_code=frozenset(name for part in parts for name in part.other_code),
         baselines=baselines,
         short=", ".join(part.short for part in parts),
         describe=describe,
@@ -189,6 +191,13 @@ def _with_unequal_shares(
     return marked
 
 
+def _origin(results: Results, of_suites: Sequence[Suite]) -> str:
+    """What the caption of a table says of where its numbers come from."""
+    origin = results.origin(of_suites[0]) if len(of_suites) == 1 else results.origin()
+    unrecorded = CodeMarks.joined(results.code_marks(suite) for suite in of_suites).unrecorded
+    return " ".join(filter(None, [origin, unrecorded]))
+
+
 def suite_table(
     results: Results,
     suite: Suite,
@@ -245,7 +254,8 @@ def suite_table(
         published,
         short,
         describe,
-        origin=results.origin(suite) if jobs else "",
+        origin=_origin(results, [suite]) if jobs else "",
+        other_code=results.code_marks(suite).rows if jobs else frozenset(),
         baselines=baselines,
         shows=shows,
         shows_baselines=shows_baselines,

@@ -8,10 +8,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from madbench.errors import StoreError
-from madbench.identity.listing import KIND
 from madbench.jobs import Job
 from madbench.store.runs import Snapshot, Store
-from madbench.suites.code import changed_file
+from madbench.suites.code import changed_file, names_outside_code
 
 
 @dataclass(frozen=True)
@@ -37,14 +36,9 @@ class EarlierRuns:
         return f"{runs} had other code, or code that an earlier madbench did not record; training again"
 
 
-def has_outside_code(job: Job) -> bool:
-    """True if code outside of this package decides the job's numbers and is part of its id."""
-    return KIND in job.family or KIND in job.task_source
-
-
 def earlier_runs(jobs: Iterable[Job], store: Store) -> list[EarlierRuns]:
     """The runs of a store that differ from a job, which is not stored, in code outside of this package alone."""
-    jobs = [job for job in jobs if has_outside_code(job)]
+    jobs = [job for job in jobs if names_outside_code(job)]
     if not jobs:
         return []
     stored = store.jobs()

@@ -21,6 +21,7 @@ from madbench.jobs import Job
 from madbench.labels.names import shown
 from madbench.mixers import solve
 from madbench.suites import Suite
+from madbench.suites.code_marks import SIGN
 
 
 @dataclass(frozen=True)
@@ -87,7 +88,8 @@ def result_page_table(table: ResultTable) -> PageTable:
     keys, marks = table.sort_keys(), table.marks()
     groups = []
     for name in table.rows:
-        cells = [Cell(name, len(groups), page_link("runs", name))]
+        sign = f" {SIGN}" if name in table.other_code else ""
+        cells = [Cell(f"{name}{sign}", len(groups), page_link("runs", name))]
         for i, (quantity, text) in enumerate(zip(table.columns, table.texts(name)), 1):
             link = page_link("runs", name, _opens(suite, quantity.name)) if text.strip("-") else ""
             cells.append(Cell(text, keys[quantity.name][0].get(name), link, marks.get((name, i), "")))

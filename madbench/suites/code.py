@@ -15,7 +15,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 from madbench.errors import MadbenchError, TrainingError
 from madbench.identity.listing import KIND, code_state
@@ -58,24 +58,33 @@ def check_planned_code(job: Job) -> None:
 class RunCode:
     """The code that trained a stored run, compared with the code that is here."""
 
-    changed: tuple[str, ...] = ()
-    """Files of users and plugins that changed or are not here, and parts of this package that changed, in words."""
+    state: Literal["same", "changed", "absent", "unknown", "other"] = "same"
+    """``other`` is other code of this package; the rest is of code outside of it (:class:`CodeState`)."""
+    what: str = ""
+    """The file that changed or is absent, or the parts of this package that are other ones."""
     is_recorded: bool = True
     """True if the record has digests of this package's code."""
 
 
 def run_code(job: Job, details: Mapping[str, Any]) -> RunCode:
     """Compares the code of a record with the code that is here. Users' files are read as text; nothing is imported."""
-    changed: list[str] = []
     outside, package = details.get("code"), details.get("package_code")
+    is_recorded = isinstance(package, dict)
     for code in outside.values() if isinstance(outside, dict) else ():
-        if (state := code_state(code)).kind in ("changed", "absent"):
-            changed.append(state.file)
-    if not isinstance(package, dict):
-        return RunCode(tuple(changed), is_recorded=False)
+        if (state := code_state(code)).kind != "same":
+            return RunCode(state.kind, state.file, is_recorded)
+    if not isinstance(outside, dict) and names_outside_code(job):
+        return RunCode("unknown", "", is_recorded)
+    if not is_recorded:
+        return RunCode(is_recorded=False)
     here = package_code(job)
     parts = [part for part in PARTS if not gives_equal_bits(part, package.get(part, ""), here.get(part, ""))]
-    return RunCode((*changed, *(f"madbench's {part}" for part in parts)))
+    return RunCode("other", ", ".join(parts)) if parts else RunCode()
+
+
+def names_outside_code(job: Job) -> bool:
+    """True if an identity of code outside of this package is part of the job's id."""
+    return "+" in job.family or bool(job.task_source)
 
 
 def changed_file(details: Mapping[str, Any], what: str) -> str:

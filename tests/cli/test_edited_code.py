@@ -115,3 +115,70 @@ def test_a_registration_names_the_file_that_changed(main, tiny, module, store, f
     edit(module)
     ended = main("findings", "--registered", "own.registered.json")
     assert "edited_mixer.py" in ended.stderr + ended.stdout
+
+
+def table(main, *words):
+    ended = main("table", *words)
+    assert ended.code == 0, ended.stderr
+    return ended
+
+
+@pytest.mark.slow
+def test_rows_of_the_code_that_is_here_have_no_mark_and_those_of_other_code_have_one(main, tiny, store, fill_edited):
+    fill_edited("S")
+    fill_edited("S-c", task="0123456789abcdef")
+    shown = table(main, "--profile", tiny, "-t", ",".join(TASKS)).stdout
+    rows = {line.split()[0]: line for line in shown.splitlines() if line.startswith("S")}
+    assert "¶" not in rows["S"] and "¶" in rows["S-c"]
+    assert "4 runs of S-c were trained with another version of madbench's code of task" in " ".join(shown.split())
+
+
+@pytest.mark.slow
+def test_code_that_was_shown_to_give_equal_bits_has_no_mark(main, tiny, fill_edited, tmp_path, monkeypatch):
+    fill_edited("S", model="0123456789abcdef")
+    from madbench.identity import package
+    from madbench.suites import code
+
+    (job,) = MAD.jobs(["S"], MAD.Profile.load(tiny), tasks=TASKS[:1], seeds=(0,))[:1]
+    pairs = {"model": [["0123456789abcdef", code.package_code(job)["model"]]]}
+    monkeypatch.setattr(package, "_pairs", lambda *_: pairs)
+    assert "¶" not in table(main, "--profile", tiny, "-t", ",".join(TASKS)).stdout
+
+
+@pytest.mark.slow
+def test_runs_without_digests_have_a_sentence_and_no_mark(main, tiny, fill):
+    fill("S")
+    shown = table(main, "--profile", tiny, "-t", ",".join(TASKS)).stdout
+    assert "¶" not in shown and "2 runs were stored without digests" in " ".join(shown.split())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("format", ["markdown", "latex", "html", "json", "csv"])
+def test_every_format_marks_the_row_and_keeps_its_bold(main, tiny, fill_edited, format):
+    fill_edited("S", seeds=(0, 1, 2), accuracy=0.9, task="0123456789abcdef")
+    fill_edited("S-c", seeds=(0, 1, 2), accuracy=0.1)
+    shown = table(main, "--profile", tiny, "-t", ",".join(TASKS), "-f", format).stdout
+    marks = {"latex": r"\P{}", "json": '"has_other_code": true', "csv": "has_other_code"}
+    bold = {"markdown": "| **", "latex": r"\textbf", "html": "best", "json": '"best"', "csv": "best"}
+    assert marks.get(format, "S ¶") in shown and bold[format] in shown
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("verb", [["compare", "S", "S-c"], ["findings"], ["attribute"]])
+def test_other_verbs_say_it_below(main, tiny, fill_edited, verb):
+    fill_edited("S", "S-c", "S-p", task="0123456789abcdef")
+    ended = main(*verb, "--profile", tiny, "-t", ",".join(TASKS))
+    assert "another version of madbench's code of task" in " ".join(ended.stdout.split()), ended.stderr
+
+
+@pytest.mark.slow
+def test_a_figure_and_the_report_say_it_too(main, tiny, fill_edited, tmp_path):
+    fill_edited("S", "S-c", task="0123456789abcdef")
+    words = ["--profile", tiny, "-t", ",".join(TASKS)]
+    assert main("plot", "scores", *words, "--output", "slides").code == 0
+    text = "8 runs of S, S-c were trained with another version of madbench's code of task"
+    assert text in (tmp_path / "slides" / "scores.csv").read_text()
+    ended = main("report", *words, "--output", "page.html")
+    assert ended.code == 0, ended.stderr
+    page = " ".join((tmp_path / "page.html").read_text().split())
+    assert "S-c ¶" in page and "another version of madbench" in page

@@ -86,7 +86,7 @@ def _scores(results: Results, suite: Suite) -> pd.DataFrame:
 
 
 def _learning(results: Results, suite: Suite) -> pd.DataFrame:
-    collected, sentences = results.collected(suite), results.sentences(suite)
+    collected, sentences = results.collected(suite), _shared(results, suite)
     if collected.groupby("column").setting.nunique().max() > 1:
         sentences.append("The baseline setting of every task.")
     if collected.duplicated(["label", "column", "setting", "seed"]).any():
@@ -111,14 +111,14 @@ def _effects(results: Results, _: Suite) -> pd.DataFrame:
     stored_effects = attribute(results.scores)
     if not stored_effects:
         raise NothingToDrawError("no two labels with a finished task in common differ in exactly one factor")
-    return effects.effects_frame(stored_effects, " ".join(results.sentences()))
+    return effects.effects_frame(stored_effects, " ".join(_shared(results)))
 
 
 def _budget(results: Results, _: Suite) -> pd.DataFrame:
     costs = pd.concat([scoring_of(suite).costs(results.outcomes(suite)) for suite in results.experiment.suites])
     jobs = [job for row in results.experiment.rows for job in row.jobs]
     heuristics = baseline_values(HEURISTIC, jobs)
-    frame = budget.budget_frame(results.scores, costs, " ".join(results.sentences()), heuristics)
+    frame = budget.budget_frame(results.scores, costs, " ".join(_shared(results)), heuristics)
     if frame[frame.label != ""]["mean"].isna().all():
         raise NothingToDrawError("no label has all of its runs finished")
     return frame
@@ -161,7 +161,13 @@ def _all_but_setting_and_seed(job: Job) -> tuple[Any, ...]:
 def _about(results: Results, suite: Suite) -> str:
     """What the numbers of a suite are, and what its runs share."""
     meaning = scoring_of(suite).meaning(results.protocol(suite))
-    return " ".join([f"{meaning[:1].upper()}{meaning[1:]}.", *results.sentences(suite)])
+    return " ".join([f"{meaning[:1].upper()}{meaning[1:]}.", *_shared(results, suite)])
+
+
+def _shared(results: Results, suite: Suite | None = None) -> list[str]:
+    """What the runs of one suite share, or of all, and which of them had other code than is here."""
+    of_suites = results.suites if suite is None else [suite]
+    return [*results.sentences(suite), *(text for each in of_suites for text in results.code_marks(each).sentences)]
 
 
 def _loss(results: Results, suite: Suite) -> pd.DataFrame:

@@ -1,0 +1,72 @@
+"""Rows of stored runs whose code is not the code that is here: which they are, and what a caption says of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+from madbench.suites.code import RunCode, run_code
+from madbench.suites.scoring import Outcome
+
+SIGN = "¶"
+"""Stands behind the name of such a row."""
+MOST_NAMED = 5
+"""Rows that a sentence names."""
+
+
+@dataclass(frozen=True)
+class CodeMarks:
+    """The runs of a table by the state of their code."""
+
+    by_code: dict[RunCode, list[str]] = field(default_factory=dict)
+    """For each state, the row of every run in it."""
+
+    @classmethod
+    def from_outcomes(cls, outcomes: Iterable[Outcome]) -> CodeMarks:
+        """The marks of all runs that have a result."""
+        by_code: dict[RunCode, list[str]] = {}
+        for outcome in outcomes:
+            if outcome.record:
+                by_code.setdefault(run_code(outcome.job, outcome.details), []).append(outcome.row)
+        return cls(by_code)
+
+    @classmethod
+    def joined(cls, parts: Iterable[CodeMarks]) -> CodeMarks:
+        """The marks of several suites in one."""
+        by_code: dict[RunCode, list[str]] = {}
+        for part in parts:
+            for code, rows in part.by_code.items():
+                by_code.setdefault(code, []).extend(rows)
+        return cls(by_code)
+
+    @property
+    def rows(self) -> frozenset[str]:
+        """The rows that are marked."""
+        return frozenset(row for code, rows in self.by_code.items() if code.state != "same" for row in rows)
+
+    @property
+    def sentences(self) -> list[str]:
+        """A sentence per state of code that is not here."""
+        return [_sentence(code, rows) for code, rows in self.by_code.items() if code.state != "same"]
+
+    @property
+    def unrecorded(self) -> str:
+        """A sentence on the runs whose records have no digests of this package's code; empty if all have."""
+        count = sum(len(rows) for code, rows in self.by_code.items() if not code.is_recorded)
+        runs = "1 run was" if count == 1 else f"{count:,} runs were"
+        return f"{runs} stored without digests of madbench's code, which may have changed since." if count else ""
+
+
+def _sentence(code: RunCode, rows: Sequence[str]) -> str:
+    names = list(dict.fromkeys(rows))
+    more = f" and {len(names) - MOST_NAMED} more" if len(names) > MOST_NAMED else ""
+    runs = f"{len(rows):,} run{'s' if len(rows) > 1 else ''} of {', '.join(names[:MOST_NAMED])}{more}"
+    are = "are" if len(rows) > 1 else "is"
+    if code.state == "changed":
+        return f"{runs} {are} from an earlier version of {code.what}."
+    if code.state == "absent":
+        return f"{runs} had code that is not here: {code.what}."
+    if code.state == "unknown":
+        return f"{runs} had code that an earlier madbench did not record; it may have changed."
+    trained = "were" if len(rows) > 1 else "was"
+    return f"{runs} {trained} trained with another version of madbench's code of {code.what}; --force trains again."
