@@ -142,6 +142,30 @@ def write_durably(path: Path, content: bytes | Callable[[BinaryIO], object]) -> 
         os.fsync(file.fileno())
 
 
+def make_folder(folder: Path) -> None:
+    """Make a folder and the missing ones above it, so that their names survive a power cut."""
+    missing = []
+    while not folder.is_dir():
+        missing.append(folder)
+        folder = folder.parent
+    for path in reversed(missing):
+        path.mkdir(exist_ok=True)
+        sync_folder(path.parent)
+
+
+def publish_folder(temporary: Path, folder: Path) -> None:
+    """Rename ``temporary`` to ``folder`` after its files are on the disk: a power cut leaves no empty file."""
+    for path in temporary.rglob("*"):
+        if path.is_dir():
+            sync_folder(path)
+        else:
+            with open(path, "rb") as file:
+                os.fsync(file.fileno())
+    sync_folder(temporary)
+    os.rename(temporary, folder)
+    sync_folder(folder.parent)
+
+
 def sync_folder(folder: Path) -> None:
     """Makes the names in ``folder`` survive a power cut."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)

@@ -25,7 +25,7 @@ from typing import Any, Self
 from madbench._version import __version__
 from madbench.execute.base import Event
 from madbench.execute.sweep_state import SweepState, flatten, weights
-from madbench.files import check_json, seal, unseal
+from madbench.files import check_json, make_folder, seal, sync_folder, unseal
 from madbench.jobs import Job
 from madbench.store.checks import check_type
 from madbench.store.format import plain
@@ -112,13 +112,15 @@ class Journal:
             self._is_stale, self._written = False, time.monotonic()
             content = seal(plain({**self.plan, **self.state.content(), "open": sorted(self.state.open), **ending}))
             try:
-                self.path.parent.mkdir(parents=True, exist_ok=True)
+                make_folder(self.path.parent)
                 with ExitStack() as stack:
                     file = stack.enter_context(open(hidden, "w"))
                     fcntl.flock(file, fcntl.LOCK_EX)
                     json.dump(content, file)
                     file.flush()
+                    os.fsync(file.fileno())
                     hidden.rename(self.path)
+                    sync_folder(self.path.parent)
                     previous, self._held = self._held, stack.pop_all()
                 previous.close()
             except OSError as error:

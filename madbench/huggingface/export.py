@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from madbench.errors import require
-from madbench.files import explain_os_errors, remove
+from madbench.files import explain_os_errors, make_folder, publish_folder, remove
 from madbench.jobs import Job, Record
 from madbench.store.archive import without_folder
 from madbench.suites import suite_of
@@ -40,13 +40,13 @@ def export(folder: Path, model: nn.Module, job: Job, tokenizer: Tokenizer, recor
     unused = [*range(tokenizer.vocab_size, job.setting["vocab_size"])]
     exported.generation_config = transformers.GenerationConfig(suppress_tokens=unused or None, **ids)
     with explain_os_errors(folder):
-        folder.parent.mkdir(parents=True, exist_ok=True)
+        make_folder(folder.parent)
         temporary = folder.with_name(f".{folder.name}.{os.urandom(4).hex()}.tmp")
         try:
             exported.save_pretrained(temporary)
             fast_tokenizer(tokenizer).save_pretrained(temporary)
             (temporary / "README.md").write_text(model_card(folder.name, job, tokenizer, record), encoding="utf-8")
-            os.rename(temporary, folder)
+            publish_folder(temporary, folder)
         except BaseException:
             remove(temporary)
             raise

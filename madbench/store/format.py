@@ -31,7 +31,7 @@ from pathlib import Path
 from typing import Any
 
 from madbench.errors import ConfigError, MadbenchError, StoreError
-from madbench.files import check_json, explain_os_errors, is_name, parse_json, write_atomically
+from madbench.files import check_json, explain_os_errors, is_name, make_folder, parse_json, write_atomically
 from madbench.jobs import SCHEMA, Job, Record
 from madbench.store.checks import check_keys, check_type, read_curve, read_numbers, read_record
 from madbench.suites import job_from_dict
@@ -163,7 +163,7 @@ def add_measurement(folder: Path, measurement: Measurement) -> None:
     fields = {"run": folder.name, **plain(dataclasses.asdict(measurement)), "values": plain_numbers(measurement.values)}
     content = json_bytes(fields)
     with explain_os_errors(folder):
-        (folder / MEASUREMENTS).mkdir(exist_ok=True)
+        make_folder(folder / MEASUREMENTS)
     number = 1 + max((int(name.partition("-")[0]) for name in _measurement_files(folder)), default=0)
     write_atomically(folder / MEASUREMENTS / measurement_name(number, content), content)
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from madbench.errors import require
-from madbench.files import explain_os_errors, remove
+from madbench.files import explain_os_errors, make_folder, publish_folder, remove
 from madbench.store.archive import public_record
 from madbench.store.index import Track
 from madbench.store.runs import Run, Store
@@ -41,13 +41,13 @@ def write_parquet(store: Store, ids: Iterable[str], folder: Path, track: Track =
         tables["curves"] += ({"id": job_id, **point} for point in run.record.curve)
         tables["measurements"] += _measured(store, job_id)
     with explain_os_errors(folder):
-        folder.parent.mkdir(parents=True, exist_ok=True)
+        make_folder(folder.parent)
         temporary = folder.with_name(f".{folder.name}.{os.urandom(4).hex()}.tmp")
         try:
             temporary.mkdir()
             for name, rows in tables.items():
                 parquet.write_table(arrow_table(rows), temporary / f"{name}.parquet")
-            os.rename(temporary, folder)
+            publish_folder(temporary, folder)
         except BaseException:
             remove(temporary)
             raise

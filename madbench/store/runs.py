@@ -29,6 +29,7 @@ from madbench.files import (
     explain_os_errors,
     file_digest,
     lock_folder,
+    make_folder,
     refuse_link,
     remove,
     sync_folder,
@@ -99,8 +100,8 @@ class Store:
         store = cls(root)
         if create:
             with explain_os_errors(store.root):
-                store._runs.mkdir(parents=True, exist_ok=True)
-                store._work.mkdir(exist_ok=True)
+                make_folder(store._runs)
+                make_folder(store._work)
                 with tempfile.TemporaryFile(dir=store._work) as probe:
                     probe.write(bytes(4096))
                     probe.flush()

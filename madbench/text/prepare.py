@@ -16,7 +16,7 @@ from functools import partial
 from pathlib import Path
 
 from madbench.errors import ConfigError, StoreError
-from madbench.files import explain_os_errors, refuse_link, remove
+from madbench.files import explain_os_errors, make_folder, refuse_link, remove
 from madbench.text.corpus import PARTIAL, Corpus, open_corpus
 from madbench.text.documents import Limits, Source
 from madbench.text.folder_tokenizer import PREFIX, folder_of
@@ -98,7 +98,7 @@ def prepare(
     if not force and (corpus := _finished(folder, recipe, sources)):
         return corpus  # without a lock: the folder may be read-only
     with explain_os_errors(folder):
-        folder.mkdir(parents=True, exist_ok=True)
+        make_folder(folder)
     with _locked(folder, wait):
         for path in (folder / PARTIAL, *(folder / PARTIAL).glob("*")):
             refuse_link(path)
