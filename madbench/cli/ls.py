@@ -118,7 +118,7 @@ def _print_runs(console: Console, rows: Rows) -> None:
     for row in rows:
         training, metrics, details = row["training"], row["metrics"], row["details"]
         speed = details.get("steps_per_second")
-        if not speed and details.get("seconds"):
+        if not speed and details.get("steps") and details.get("seconds"):
             speed = details["steps"] / details["seconds"]
         line = {"label": spelled(row["label"]), "task": row["task"], "setting": row["setting_change"]}
         line |= {"lr": f"{training['learning_rate']:g}", "wd": f"{training['weight_decay']:g}"}

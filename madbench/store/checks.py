@@ -20,22 +20,31 @@ NON_FINITE = ("nan", "inf", "-inf")
 """Floats that JSON does not have. They are stored as text."""
 _DIGEST = re.compile("[0-9a-f]{64}")
 _NUMBER = (int, float)
+_NONE = type(None)
+_SPLIT = {"bytes": (*_NUMBER, _NONE), "tokens": (*_NUMBER, _NONE)}
 _DETAILS: dict[str, Any] = {
-    **dict.fromkeys(("corpus", "evaluation", "git", "ranks", "seeds", "versions"), dict),
+    "corpus": {
+        **dict.fromkeys(("digest", "dtype", "folder", "name", "split_rule", "tokenizer"), str),
+        "splits": {"train": _SPLIT, "val": _SPLIT},
+    },
+    "evaluation": {"seq_len": _NUMBER, "windows": _NUMBER},
+    "git": (dict, _NONE),
+    "versions": dict,
     **dict.fromkeys(("device", "ended", "kernel_problem", "path", "processor"), str),
     **dict.fromkeys(("budget", "budget_ratio", "flops_per_token", "group", "micro_batch"), _NUMBER),
     **dict.fromkeys(("mixer_parameters", "mixer_parameters_published", "model_parameters"), _NUMBER),
     **dict.fromkeys(("seconds", "steps", "steps_per_second", "threads", "tokens_per_second", "world_size"), _NUMBER),
 }
-"""Types of the details that verbs read. A detail may be missing, or None; other details may be anything."""
-_CORPUS = {"digest": str, "dtype": str, "folder": str, "name": str, "split_rule": str, "splits": dict, "tokenizer": str}
-_NAMES = {dict: "an object", str: "text", int: "a whole number", _NUMBER: "a number", list: "a list"}
+"""Types of the details that verbs read. Each may be missing, and other details may be anything."""
+_NAMES = {dict: "an object", str: "text", int: "a whole number", float: "a number", list: "a list", _NONE: "null"}
 
 
 def check_type(value: Any, expected: Any, what: str) -> None:
     """Raise ``ValueError`` if ``value`` is not of the type or tuple of types ``expected``. True is not a number."""
     if not isinstance(value, expected) or (isinstance(value, bool) and expected is not bool):
-        raise ValueError(f"{what}: expected {_NAMES[expected]}, got {reprlib.repr(value)}")
+        kinds = expected if isinstance(expected, tuple) else (expected,)
+        names = " or ".join(_NAMES[kind] for kind in kinds if kind is not int or float not in kinds)
+        raise ValueError(f"{what}: expected {names}, got {reprlib.repr(value)}")
 
 
 def check_keys(fields: Mapping[str, Any], names: set[str]) -> None:
@@ -62,19 +71,22 @@ def read_record(fields: Mapping[str, Any], curve: list[dict[str, float]]) -> tup
     return Record(fields["status"], metrics, curve, details, fields["error"]), dict(fields["files"])
 
 
-def read_details(details: Any) -> dict[str, Any]:
-    """``details`` of a record, with the type of each detail that verbs read."""
-    check_type(details, dict, "details")
-    _check_types(details, _DETAILS, "details")
-    if details.get("corpus"):
-        _check_types(details["corpus"], _CORPUS, "details: corpus")
+def read_details(details: Any, types: Mapping[str, Any] = _DETAILS, what: str = "details") -> dict[str, Any]:
+    """``details`` of a record, with the right types of those that verbs read.
+
+    Text such as "nan" becomes the number that JSON does not have.
+    """
+    check_type(details, dict, what)
+    details = dict(details)
+    for name in types.keys() & details.keys():
+        value, expected, where = details[name], types[name], f"{what}: {name}"
+        if isinstance(expected, dict):
+            details[name] = read_details(value, expected, where)
+        elif expected == _NUMBER and isinstance(value, str) and value in NON_FINITE:
+            details[name] = float(value)
+        else:
+            check_type(value, expected, where)
     return details
-
-
-def _check_types(values: Mapping[str, Any], types: Mapping[str, Any], what: str) -> None:
-    for name in types.keys() & values.keys():
-        if values[name] is not None:
-            check_type(values[name], types[name], f"{what}: {name}")
 
 
 def read_numbers(values: Any, what: str) -> dict[str, int | float]:

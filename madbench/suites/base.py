@@ -138,7 +138,7 @@ class Suite(abc.ABC):
         Earlier versions averaged the means of processes, also if these had unequal numbers of examples.
         """
         processes = details.get("world_size", 1)
-        if not self.had_unequal_shares or details.get("equal_shares") or processes == 1:
+        if not self.had_unequal_shares or details.get("equal_shares") or not processes > 1:
             return False
         return any(size % processes for size in self.batch_sizes(job))
 

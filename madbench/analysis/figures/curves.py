@@ -136,7 +136,7 @@ def learning_frame(
     for (label, task, seed), run_id in chosen.combine_first(diverged).reindex(ordered).dropna().items():
         of_run = record(run_id)
         for row, (split, (loss, accuracy)) in itertools.product(of_run.curve, _EVALUATIONS.items()):
-            if loss in row:
+            if row.keys() >= {"epoch", "step", "train_loss", loss, accuracy}:
                 run = {"task": task, "label": label, "seed": seed, "id": run_id, "split": split}
                 run["status"] = of_run.status
                 run |= {name: row[name] for name in ("epoch", "step", "train_loss")}

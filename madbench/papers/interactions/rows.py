@@ -49,7 +49,7 @@ class Row:
 
     @property
     def parameters(self) -> int:
-        return self.records[0].details["model_parameters"]
+        return self.records[0].details.get("model_parameters", 0)
 
     def errors(self, length: int) -> list[float]:
         """Errors by seed; a diverged run is infinitely wrong."""

@@ -74,14 +74,18 @@ def thresholds_above(lowest: float) -> tuple[float, ...]:
     return tuple((tenths + above) / 10 for above in (3, 2, 1, 0))
 
 
+_OF_EVALUATION = {"evaluation", "step", "seconds", "train_loss", "validation_loss"}
+
+
 def evaluations(run: Outcome) -> list[dict[str, float]]:
-    """The rows of the run's curve that are evaluations."""
-    return [row for row in run.record.curve if "evaluation" in row]
+    """The rows of the run's curve that are evaluations. A row without one of their numbers is not."""
+    return [row for row in run.record.curve if row.keys() >= _OF_EVALUATION]
 
 
 def common_seconds(runs: Iterable[Outcome]) -> float:
     """The largest training time at which all runs were evaluated or later; diverged ones apart. NaN for none."""
-    return min((evaluations(run)[-1]["seconds"] for run in runs if run.record.status == "finished"), default=math.nan)
+    evaluated = [evaluations(run) for run in runs if run.record.status == "finished"]
+    return min((rows[-1]["seconds"] for rows in evaluated if rows), default=math.nan)
 
 
 def timing_differences(runs: Iterable[Outcome]) -> list[str]:
@@ -105,7 +109,7 @@ def run_losses(runs: Sequence[Outcome], thresholds: Sequence[float]) -> list[dic
         numbers = dict.fromkeys(LOSSES, math.nan)
         numbers |= {steps_name(threshold): steps_to(evaluated, threshold) for threshold in thresholds}
         numbers |= dict.fromkeys((SPEED, *PERPLEXITIES), math.nan)
-        if run.record.status == "finished":
+        if run.record.status == "finished" and evaluated:
             validation = [row["validation_loss"] for row in evaluated]
             in_time = [row["validation_loss"] for row in evaluated if row["seconds"] <= common]
             numbers[LOSS] = loss_l5([row["train_loss"] for row in evaluated])
@@ -113,7 +117,7 @@ def run_losses(runs: Sequence[Outcome], thresholds: Sequence[float]) -> list[dic
             numbers["validation_bits_per_byte"] = evaluated[-1].get("validation_bits_per_byte", math.nan)
             numbers["equal_time_validation_loss"] = in_time[-1] if in_time else math.nan
             numbers |= dict(zip(PERPLEXITIES, np.exp([validation[-1], loss_l5(validation)])))
-        if run.record.curve and (last := run.record.curve[-1])["seconds"] > 0:
-            numbers[SPEED] = last["tokens"] / last["seconds"]
+        if run.record.curve and (last := run.record.curve[-1]).get("seconds", 0) > 0:
+            numbers[SPEED] = last.get("tokens", math.nan) / last["seconds"]
         losses.append(numbers)
     return losses

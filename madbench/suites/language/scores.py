@@ -51,7 +51,7 @@ class LanguageScoring(Scoring):
                 uniform = math.exp(uniform)
             elif column == "validation_bits_per_byte":
                 uniform *= bits_a_nat
-            last_step = run.record.curve[-1]["step"] if run.record.curve else math.nan
+            last_step = run.record.curve[-1].get("step", math.nan) if run.record.curve else math.nan
             chance = uniform if is_loss else last_step if is_steps else math.nan
             diverged = is_loss and run.record.status == "diverged"
             is_diverged = diverged or (is_steps and math.isnan(value))
@@ -164,7 +164,7 @@ def equal_time_heading(seconds: float) -> str:
 
 
 def _evaluation(evaluation: Mapping[str, Any]) -> list[str]:
-    if not evaluation:
+    if not (evaluation.get("windows") and evaluation.get("seq_len")):
         return []
     windows = "; ".join(f"{name}: {evaluation[name]}" for name in ("train", "val") if name in evaluation)
     return [f"An evaluation is {evaluation['windows']:,} windows of {evaluation['seq_len']:,} tokens ({windows})."]
@@ -175,7 +175,8 @@ def _corpus_text(corpus: Any) -> str:
     if "tokenizer" in corpus.description:
         parts.append(f"tokens: {corpus.description['tokenizer']}")
     for split, name in (("train", "training"), ("val", "validation")):
-        if counts := corpus.description.get("splits", {}).get(split):
+        counts = (corpus.description.get("splits") or {}).get(split) or {}
+        if counts.get("tokens"):
             size = f" of {counts['bytes']:,} bytes" if counts.get("bytes") else ""
             parts.append(f"{counts['tokens']:,} {name} tokens{size}")
     return ", ".join(parts) + "."
