@@ -27,6 +27,8 @@ Fidelity = Literal["corrected", "published"]
 Budget = Literal["strict", "paper"]
 LEAST_MATCHED = 0.9
 """Parameters over softmax attention's below which a mixer is not called matched to it."""
+LEAST_SEEDS = 3
+"""Seeds of each label that a test or a mark in a table needs."""
 Precision = Literal["float32", "bfloat16"]
 Status = Literal["finished", "diverged", "failed"]
 

@@ -13,7 +13,7 @@ from madbench.errors import BudgetError, ConfigError, LabelError
 from madbench.execute import local
 from madbench.execute.base import Listener, Policy, Summary, ignore_event
 from madbench.experiment import load_profile, prepare
-from madbench.grid import load_grid
+from madbench.grid import Grid, Row, load_grid
 from madbench.jobs import Record
 from madbench.store.runs import Store
 from madbench.suites.language.suite import LANGUAGE
@@ -476,3 +476,18 @@ def test_what_a_language_models_schedule_does_not_reach_or_where_it_rises_is_sai
     keys = {f"language_model.{key}": value for key, value in changes.items()} | {"language_model": "preset.yaml"}
     notes = schedule_notes(both(set=TINY | keys))
     assert notes == ([f"language_model: {note}"] if note else [])
+
+
+@pytest.mark.parametrize(
+    "seeds, words, text",
+    [
+        ([0, 1, 2], ["learning_rates=[1e-3,2e-3]"], "3 seeds give n = 2. Nothing is tested with n below 3: train 4"),
+        ([0, 1, 2, 3], ["weight_decays=[0.0,0.1]"], "4 seeds give n = 3."),
+        ([0], ["learning_rates=[1e-3,2e-3]"], ""),
+        ([0, 1, 2], [], ""),
+    ],
+)
+def test_a_plan_says_that_several_rates_cost_a_seed(tmp_path, seeds, words, text):
+    grid = Grid((Row("S"),), ("compression",), tuple(seeds), "quick", overrides=tuple(words))
+    notes = prepare(grid, device="cpu", results=tmp_path).notes
+    assert [note.endswith(text) or text in note for note in notes] == [True] * bool(text)

@@ -16,6 +16,7 @@ from madbench.experiment import Experiment, PlannedRow
 from madbench.store.runs import Store
 from madbench.suites import Suite
 from madbench.suites.code_marks import CodeMarks
+from madbench.suites.planning import choosing_note
 from madbench.suites.protocol import Protocol, recognised
 from madbench.suites.scoring import Outcome, no_scores, outcome_sentences, scoring_of
 
@@ -109,7 +110,7 @@ class Results:
         return self.experiment.labels
 
     def origin(self, suite: Suite | None = None) -> str:
-        """What every caption names: the noise model, and the labels on which the settings of profiles were chosen.
+        """What every caption names: noise model, seeds that choose rates, and the labels that settings were chosen on.
 
         Empty where nothing is scored.
         """
@@ -119,6 +120,8 @@ class Results:
         if tasks.empty:
             return ""
         texts = [f"{noise_name(noise if isinstance(noise, Noise) else None for noise in tasks.noise)}."]
+        seeds = [count for each in chosen if (count := scoring_of(each).choosing_seeds(self.outcomes(each)))]
+        texts += [choosing_note(min(seeds))] if seeds else []
         profiles = [self.rows(each)[0].protocol.profile for each in chosen]
         profiles = [profile for profile in profiles if profile.chosen_on]
         for profile in profiles:

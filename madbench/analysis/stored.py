@@ -31,7 +31,7 @@ from madbench.suites.addressing import (
 from madbench.suites.overrides import check_idle
 from madbench.suites.planning import mixer_identity
 from madbench.suites.profile import Profile
-from madbench.suites.protocol import StoredCorpus, by_protocol, protocol_id, recognised
+from madbench.suites.protocol import StoredCorpus, by_protocol, recognised
 from madbench.tasks import broken_tasks
 
 
@@ -221,7 +221,7 @@ class Selection:
             hints = [f"; its {_plural(other)} are in madbench table -t {other.tasks()[0]}" for other in others[:1]]
             raise StoreError(f"{self.results}: no runs of {_plural(suite)} yet; {command} makes some{''.join(hints)}")
         names_one = any(suite_of_override(word, self.leading) is suite for word in self.overrides)
-        is_chosen = self.protocol in {protocol_id(suite, job) for job in stored} if self.protocol else False
+        is_chosen = self.protocol is not None and self.protocol in self._protocols(suite)
         if not is_chosen and not suite.takes_corpus:
             return self._planned_rows(suite, profile, stored)
         is_given = (suite is self.leading and self.profile is not None) or names_one
@@ -337,9 +337,12 @@ class Selection:
         own = own_overrides(self.overrides, suite, self.leading)
         profile = suite.Profile.load(name, own) if name else None
         asked = [run for run in runs if self._is_asked_for(suite, run, profile)]
-        groups = by_protocol(suite, asked, lambda run: run.job)
-        if self.protocol:
-            groups = {name: alike for name, alike in groups.items() if name == self.protocol}
+        if self.protocol:  # which the runs that were not asked for decide, too
+            ids = {run.job.id for run in asked}
+            alike = [run for run in self._protocols(suite).get(self.protocol, ()) if run.job.id in ids]
+            groups = {self.protocol: alike} if alike else {}
+        else:
+            groups = by_protocol(suite, asked, lambda run: run.job)
         groups = {name: alike for name, alike in groups.items() if is_enough({run.job.label for run in alike})}
         listed = functools.partial(protocol_list, suite, results=self.results)
         if not runs:
@@ -390,7 +393,12 @@ class Selection:
     def _is_stored(self, protocol: str) -> bool:
         """Whether a run that may be shown follows the protocol of this id."""
         named = [suite for suite in suites().values() if suite.name in self._named]
-        return any(protocol_id(suite, job) == protocol for suite in named for job in self._stored(suite))
+        return any(protocol in self._protocols(suite) for suite in named)
+
+    def _protocols(self, suite: Suite) -> dict[str, list[Run]]:
+        """The stored runs that have a result, by the id of their protocol."""
+        runs = [run for run in self._details(self._stored(suite)) if run.record.status != "failed"]
+        return by_protocol(suite, runs, lambda run: run.job)
 
     def _stored(self, suite: Suite) -> list[Job]:
         return [job for job in self.jobs.values() if job.suite == suite.name]

@@ -47,7 +47,9 @@ def view(sweep: Mapping[str, Any], width: int, height: int) -> RenderableType:
 
 
 def job_name(job: Mapping[str, Any]) -> str:
-    return f"{spelled(str(job.get('label')))} {job.get('task')} seed {job.get('seed')}"
+    """``S-p compression lr 0.001 seed 0``, with a detail only if the sweep has other jobs of this name."""
+    what = f"{spelled(str(job.get('label')))} {job.get('task')}"
+    return " ".join([what, *([str(job["detail"])] if job.get("detail") else []), f"seed {job.get('seed')}"])
 
 
 def _overview(sweep: Mapping[str, Any], width: int) -> RenderableType:
@@ -97,9 +99,7 @@ class RunScreen:
 
     def __init__(self, jobs: Sequence[Job], title: str, console: Console, names: Mapping[str, str] | None = None):
         self.title, self.console = title, console
-        self.state = SweepState(weights(jobs), jobs)
-        for job_id, name in (names or {}).items():
-            self.state.jobs[job_id]["label"] = name
+        self.state = SweepState(weights(jobs), jobs, names or {})
         self._count, self._counts_printed, self._began = len(jobs), Counter(), time.monotonic()
         self._is_announced = True  # but not once it is on the console
         self._warnings: set[str] = set()  # printed once, as every progress of a job repeats its own

@@ -15,10 +15,11 @@ from madbench.cli.options import TrainingOptions
 from madbench.cli.plan import make_plan, print_plan
 from madbench.cli.print_options import PrintOptions
 from madbench.cli.printing import PLAIN, counted, first_of, in_words, print_json, print_text_table
-from madbench.cli.progress import train_on_screen
+from madbench.cli.progress import job_name, train_on_screen
 from madbench.config import parse_seeds, settings_of
 from madbench.errors import ConfigError
 from madbench.execute.base import Executor, Policy, Summary, reason
+from madbench.execute.sweep_state import distinctions
 from madbench.experiment import Experiment, labels_of_tasks, prepare
 from madbench.grid import Grid, Row
 from madbench.labels import expand
@@ -152,7 +153,7 @@ def _print_rest(
         console.print(f"{counted(summary.left, 'job')} not started {most}; the same command trains them")
     if failures:
         console.print(f"{len(failures)} of {len(experiment.jobs)} jobs failed:")
-        lines = ["  {row} {task} seed {seed}: {reason}".format(**failure) for failure in failures]
+        lines = [f"  {job_name(failure | {'label': failure['row']})}: {failure['reason']}" for failure in failures]
         for line in first_of(lines, MOST_FAILURES, "  and {:,} more; --json has them all"):
             console.print(line, **PLAIN)
         words = [word for word in sys.argv[1:] if word not in ("--force", "--retry")]
@@ -165,11 +166,14 @@ def _failures(results: Results, failed_now: Mapping[str, str]) -> list[dict[str,
     """The jobs that failed now, with their reasons by id, or are stored as failed, in the order of the rows."""
     stored = results.store.records({job.id for job in results.experiment.jobs})
     reasons = {name: reason(record) for name, record in stored.items() if record.status == "failed"} | failed_now
-    failures = {}
+    failures: dict[str, dict[str, Any]] = {}
+    row_names = {job.id: row.name for row in results.experiment.rows for job in row.jobs}
+    details = distinctions(results.experiment.jobs, row_names)
     for row in results.experiment.rows:
         for job in row.jobs:
             if job.id in reasons:
                 names = {"row": row.name, "label": job.label, "task": job.task, "seed": job.seed}
+                names |= {"detail": details[job.id]} if details[job.id] else {}
                 failures.setdefault(job.id, names | {"id": job.id, "reason": reasons[job.id]})
     return list(failures.values())
 

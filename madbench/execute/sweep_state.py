@@ -6,9 +6,10 @@ The live screen and the journal (:mod:`madbench.execute.journal`) each feed a :c
 from __future__ import annotations
 
 import math
-from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any
 
 from madbench.execute.base import Event, reason
@@ -36,6 +37,38 @@ def flatten(event: Event) -> dict[str, Any]:
 def weights(jobs: Iterable[Job]) -> dict[str, float]:
     """Tokens that each job trains on at most, by its id."""
     return {job.id: float(size_of(job).trained_tokens) for job in jobs}
+
+
+def distinctions(jobs: Iterable[Job], names: Mapping[str, str] = MappingProxyType({})) -> dict[str, str]:
+    """What tells a job from others of its name, task and seed, such as ``lr 0.001 wd 0.1``, by id.
+
+    ``names`` by id stand in for labels. Empty for a job that its name, task and seed tell. A setting that most of the
+    jobs share is left out, but a rate or decay never is.
+    """
+    groups: dict[tuple[str, str, int], list[Job]] = defaultdict(list)
+    for job in jobs:
+        groups[names.get(job.id, job.label), job.task, job.seed].append(job)
+    texts = {}
+    for alike in groups.values():
+        settings = [_settings(job) for job in alike] if len(alike) > 1 else []
+        words: list[list[str]] = [[] for _ in alike]
+        for name in dict.fromkeys(name for each in settings for name in each):
+            values = [str(each.get(name)) for each in settings]
+            counts = Counter(values)
+            for value, own in zip(values, words):
+                if len(counts) > 1 and (name in _RATES or 2 * counts[value] <= len(alike)):
+                    own.append(f"{_RATES.get(name, name)} {value}")
+        texts |= {job.id: " ".join(own) for job, own in zip(alike, words)}
+    return texts
+
+
+def _settings(job: Job) -> dict[str, Any]:
+    """All settings of a job by name."""
+    own = {"fidelity": job.fidelity, "budget": job.budget}
+    return {**job.setting, **job.mixer, **vars(job.model), **vars(job.training), **own}
+
+
+_RATES = {"learning_rate": "lr", "weight_decay": "wd"}
 
 
 @dataclass
@@ -70,11 +103,25 @@ class Running:
 
 
 class SweepState:
-    """The state of a sweep after the lines it was given. ``weights`` has a number for every job, by id."""
+    """The state of a sweep after the lines it was given.
 
-    def __init__(self, weights: Mapping[str, float], jobs: Iterable[Job] = ()):
+    ``weights`` has a number for every job, by id. ``names`` by id stand in for labels.
+    """
+
+    def __init__(
+        self,
+        weights: Mapping[str, float],
+        jobs: Sequence[Job] = (),
+        names: Mapping[str, str] = MappingProxyType({}),
+    ):
         self.weights = weights
-        self.jobs = {job.id: {name: getattr(job, name) for name in ("id", "label", "task", "seed")} for job in jobs}
+        details = distinctions(jobs, names)
+        self.jobs: dict[str, dict[str, Any]] = {
+            job.id: {"id": job.id, "label": names.get(job.id, job.label), "task": job.task}
+            | ({"detail": details[job.id]} if details[job.id] else {})
+            | {"seed": job.seed}
+            for job in jobs
+        }
         """What is shown of each job, by its id."""
         self.open = set(weights)  # jobs that have not ended
         self.counts: Counter[str] = Counter()

@@ -26,7 +26,7 @@ from madbench.suites.addressing import (
     tasks_by_suite,
 )
 from madbench.suites.overrides import Plan, check_idle
-from madbench.suites.planning import MOST_JOBS
+from madbench.suites.planning import MOST_JOBS, choosing_note
 from madbench.suites.profile import Profile, check_tasks_of
 from madbench.suites.protocol import Protocol
 
@@ -172,7 +172,7 @@ class _Planner:
         for key in dict.fromkeys(key_of(word) for plan in plans for word in plan.idle):
             check_idle(key, [plan for row, plan in zip(planned, plans) if key in map(key_of, row.protocol.overrides)])
         self.notes += [note for word in self.grid.overrides if (note := _note_on_idle(plain(word), plans))]
-        self.notes += _notes_on_schedules(suite, planned)
+        self.notes += [*_notes_on_schedules(suite, planned), *_notes_on_rates(planned)]
         return planned
 
     def _protocol(self, suite: Suite, overrides: Sequence[str], name: str) -> Protocol:
@@ -312,6 +312,18 @@ def _notes_on_schedules(suite: Suite, rows: Sequence[PlannedRow]) -> list[str]:
         for job in row.jobs:
             tasks.setdefault(suite.unreached(job), {})[job.task] = None
     return [f"{', '.join(of_clause)}: {clause}" for clause, of_clause in tasks.items() if clause]
+
+
+def _notes_on_rates(rows: Sequence[PlannedRow]) -> list[str]:
+    """A sentence if a label's first seed chooses among several rates or decays for its other seeds."""
+    seeds = {job.seed for row in rows for job in row.jobs}
+    tried: dict[str, set[tuple[float, float]]] = {}
+    for row in rows:
+        for job in row.jobs if row.protocol.fidelity == "corrected" else ():
+            rates = (job.training.learning_rate, job.training.weight_decay)
+            tried.setdefault(f"{row.name} {job.task} {job.setting}", set()).add(rates)
+    has_several = any(len(rates) > 1 for rates in tried.values())
+    return [choosing_note(len(seeds))] if has_several and len(seeds) > 1 else []
 
 
 def _titles(chosen: Iterable[Suite]) -> str:

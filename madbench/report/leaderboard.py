@@ -21,7 +21,7 @@ from madbench.report.tables import Cell, Group, Heading, PageTable, result_page_
 from madbench.store.archive import SUFFIX, unpack
 from madbench.store.runs import Snapshot, Store
 from madbench.suites import Suite, suites
-from madbench.suites.protocol import by_protocol
+from madbench.suites.protocol import by_protocol, rate_changes
 
 
 class Board(NamedTuple):
@@ -99,7 +99,10 @@ def _results(
     except MadbenchError:  # of runs that follow no shipped profile
         if profile is None:
             raise
-    results = Selection(profile=profile, fidelity=jobs[0].fidelity, budget=jobs[0].budget, **asked).select()
+    changes = rate_changes(jobs, suite.Profile.load(profile))
+    results = Selection(
+        profile=profile, overrides=changes, fidelity=jobs[0].fidelity, budget=jobs[0].budget, **asked
+    ).select()
     planned = {job.id for row in results.experiment.rows for job in row.jobs}
     if not planned & {job.id for job in jobs}:
         raise StoreError(f"its {len(jobs):,} runs do not follow {Path(profile).name}")

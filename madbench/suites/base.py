@@ -267,6 +267,10 @@ class Suite(abc.ABC):
         own = {"model": job.model, "training": job.training} if name == OWN_PROFILE else own
         return own | {"fidelity": job.fidelity, "budget": job.budget, "precision": job.training.precision}
 
+    def shared_but_rates(self, job: Job) -> dict[str, Any]:
+        """:meth:`shared` without the rates and decays, if profiles of the suite try several of them."""
+        return self.shared(job)
+
     def job_setting(self, job: Job) -> list[str]:
         """What a line in a list of runs says of a job: the nearest shipped profile and the changes that make it so."""
         profile, changes = self.nearest(job, most_changes=math.inf)

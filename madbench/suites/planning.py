@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from madbench.errors import BudgetError, ConfigError
-from madbench.jobs import Budget, Fidelity, Job
+from madbench.jobs import LEAST_SEEDS, Budget, Fidelity, Job
 from madbench.labels import label_identity, parse
 from madbench.mixers import label_traits, solve
 from madbench.suites.profile import Profile
@@ -84,3 +84,10 @@ def unreached_warm_up(steps: int, warmup_steps: int) -> str:
     share = steps / (warmup_steps + 1)
     after = f"after {steps:,} of its {warmup_steps:,} steps"
     return f"training ends within the warm-up, {after}, at {share:.2g} of the learning rate"
+
+
+def choosing_note(seeds: int) -> str:
+    """A sentence for labels that are trained at several rates or decays with at least two seeds."""
+    more = f" Nothing is tested with n below {LEAST_SEEDS}: train {LEAST_SEEDS + 1} seeds." * (seeds <= LEAST_SEEDS)
+    what = "Of several learning rates or decays a label's first seed chooses, and is not reported"
+    return f"{what}: {seeds} seeds give n = {seeds - 1}.{more}"

@@ -226,6 +226,11 @@ def changed(section: str, ours: Mapping[str, Any], theirs: Mapping[str, Any]) ->
     return [f"{section}.{name}={value}" for name, value in ours.items() if theirs.get(name) != value]
 
 
+def is_rate_change(override: str) -> bool:
+    """True for an override of the rates or decays that a profile tries, for all tasks."""
+    return key_of(override) in ("learning_rates", "weight_decays")
+
+
 @functools.cache
 def usual_settings(label: str) -> dict[str, Any]:
     """The settings of the label's family at their defaults."""

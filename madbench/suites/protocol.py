@@ -13,7 +13,7 @@ from madbench.jobs import Budget, Fidelity, Job, Precision, content_id
 from madbench.mixers import used_settings
 from madbench.suites.base import OWN_PROFILE, Suite
 from madbench.suites.overrides import Plan
-from madbench.suites.profile import Profile, usual_settings
+from madbench.suites.profile import Profile, is_rate_change, usual_settings
 from madbench.text.manifest import AS_FOUND
 
 if TYPE_CHECKING:
@@ -104,10 +104,13 @@ class StoredCorpus:
 def recognised(suite: Suite, stored: Sequence[tuple[Job, Mapping[str, Any]]]) -> Protocol:
     """The protocol that stored jobs follow, each with the details of its record, named after the nearest shipped one.
 
-    That of several is the one of a job whose label reads most of the settings that are changed.
+    It has the settings of a job whose label reads most of the changed settings, and the rates of all jobs.
     """
     job, details = max(stored, key=lambda pair: len(changed_settings(pair[0])))
     name, changes = suite.nearest(job)
+    jobs = [own for own, _ in stored]
+    if (shipped := suite.shipped().get(name)) and len({protocol_id(suite, own) for own in jobs}) > 1:
+        changes = (*(change for change in changes if not is_rate_change(change)), *rate_changes(jobs, shipped))
     profile = suite.profile_of(job, name, changes)
     tasks = [task for task in suite.tasks() if task in {own.task for own, _ in stored}]
     corpus = StoredCorpus.of(job, details) if suite.takes_corpus else None
@@ -129,8 +132,9 @@ def changed_settings(job: Job) -> dict[str, Any]:
 def by_protocol(suite: Suite, stored: Iterable[T], job_of: Any) -> dict[str, list[T]]:
     """What is stored of one suite by the id of its protocol, in its order; ``job_of`` gives the job of each.
 
-    A run follows every protocol that differs from its own in settings alone that its label does not read; a protocol
-    whose runs all follow another one is none of its own.
+    A run follows every protocol that differs from its own in settings alone that its label does not read. Runs that
+    differ in nothing but the rates and decays of which a profile tries several follow one protocol, if their label was
+    trained at all rates of that protocol. A protocol whose runs all follow another one is left out.
     """
     stored, first = list(stored), {}
     ids = [protocol_id(suite, job_of(item)) for item in stored]
@@ -138,13 +142,85 @@ def by_protocol(suite: Suite, stored: Iterable[T], job_of: Any) -> dict[str, lis
         first.setdefault(name, job_of(item))
     if len(first) < 2:
         return {name: stored for name in first}
-    groups: dict[str, list[T]] = defaultdict(list)
+    kinds: dict[str, list[str]] = defaultdict(list)
     for name, job in first.items():
-        groups[name] = [item for own, item in zip(ids, stored) if own == name or _follows(suite, job_of(item), job)]
+        kinds[content_id(suite.shared_but_rates(job) | {"mixer": changed_settings(job)})].append(name)
+    groups: dict[str, list[T]] = {}
+    for names in kinds.values():
+        followed = [
+            (item, {name for name in names if own == name or _follows(suite, job_of(item), first[name])})
+            for own, item in zip(ids, stored)
+        ]
+        groups |= _by_rates([(item, job_of(item), of_item) for item, of_item in followed if of_item])
     members = {name: {job_of(item).id for item in group} for name, group in groups.items()}
     return {
         name: group for name, group in groups.items() if not any(members[name] < others for others in members.values())
     }
+
+
+def _by_rates(followed: Sequence[tuple[T, Job, set[str]]]) -> dict[str, list[T]]:
+    """Items by protocol; each has its job and the ids that it follows, which differ in rates and decays alone."""
+    tried: dict[str, dict[str, set[str]]] = defaultdict(lambda: defaultdict(set))
+    for _, job, names in followed:
+        tried[job.label][job.task] |= names
+    groups = {}
+    for of_label in tried.values():
+        every = sorted(set().union(*of_label.values()))
+        name = every[0]
+        if len(every) > 1:
+            is_same = all(len(names) == len(every) for names in of_label.values())
+            name = content_id({"rates": every if is_same else {task: sorted(of_label[task]) for task in of_label}})[:8]
+        groups[name] = [
+            item
+            for item, job, names in followed
+            if names & (wanted := of_label.get(job.task, set())) and wanted <= tried[job.label][job.task]
+        ]
+    return groups
+
+
+class RatesTried:
+    """The learning rates and weight decays of jobs, by task, beside those that a profile tries."""
+
+    def __init__(self):
+        self.rates: dict[str, set[float]] = defaultdict(set)
+        self.usual_rates: dict[str, set[float]] = {}
+        self.decays: set[float] = set()
+        self.usual_decays: set[float] = set()
+
+    def add(self, job: Job, profile: Profile | None) -> None:
+        """Add the rates of ``job``, and those that ``profile`` tries; None for a profile that is not shipped."""
+        trainings = profile.tried(job) if profile else [job.training]
+        self.rates[job.task].add(job.training.learning_rate)
+        self.decays.add(job.training.weight_decay)
+        self.usual_rates.setdefault(job.task, set()).update(training.learning_rate for training in trainings)
+        self.usual_decays.update(training.weight_decay for training in trainings)
+
+    @property
+    def changes(self) -> tuple[str, ...]:
+        """The overrides with which the profile tries all rates of the jobs; empty if it does so anyway."""
+        usual = self.usual_rates
+        unusual = {task: rates for task, rates in self.rates.items() if rates - usual[task]}
+        if unusual and all(rates == self.rates[next(iter(unusual))] for rates in self.rates.values()):
+            changed = {"learning_rates": next(iter(unusual.values()))}
+        else:
+            changed = {f"tasks.{task}.learning_rates": rates for task, rates in unusual.items()}
+        if self.decays - self.usual_decays:
+            changed["weight_decays"] = self.decays
+        return tuple(f"{key}=[{','.join(map(str, sorted(values)))}]" for key, values in changed.items())
+
+    @property
+    def has_usual(self) -> bool:
+        """True if the jobs have all rates and decays that the profile tries."""
+        usual = self.usual_rates
+        return self.usual_decays <= self.decays and all(usual[task] <= self.rates[task] for task in self.rates)
+
+
+def rate_changes(jobs: Iterable[Job], profile: Profile) -> tuple[str, ...]:
+    """The overrides with which ``profile`` tries all rates and decays of ``jobs``."""
+    tried = RatesTried()
+    for job in jobs:
+        tried.add(job, profile)
+    return tried.changes
 
 
 def _follows(suite: Suite, job: Job, other: Job) -> bool:
@@ -156,4 +232,14 @@ def _follows(suite: Suite, job: Job, other: Job) -> bool:
     return all(name not in read for name in ours.keys() | theirs.keys() if ours.get(name) != theirs.get(name))
 
 
-__all__ = ["OWN_PROFILE", "Protocol", "StoredCorpus", "by_protocol", "changed_settings", "protocol_id", "recognised"]
+__all__ = [
+    "OWN_PROFILE",
+    "Protocol",
+    "RatesTried",
+    "StoredCorpus",
+    "by_protocol",
+    "changed_settings",
+    "protocol_id",
+    "rate_changes",
+    "recognised",
+]

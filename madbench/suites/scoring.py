@@ -185,6 +185,19 @@ class Scoring:
         several = by_setting.rate.transform("nunique") > 1
         return collected.is_held & several & (by_setting.seed.transform("nunique") > 1) & (collected.seed == first)
 
+    def choosing_seeds(self, outcomes: Sequence[Outcome]) -> int:
+        """Seeds of the label that has the fewest, among labels whose first seed chooses; 0 if there is no such label.
+
+        See :meth:`choosing`.
+        """
+        tried = {(outcome.job.training.learning_rate, outcome.job.training.weight_decay) for outcome in outcomes}
+        if len(tried) < 2:
+            return 0
+        collected = self.collect(outcomes)
+        choosing = collected[self.choosing(collected)]
+        seeds = collected.groupby("label", sort=False).seed.nunique()
+        return int(seeds[seeds.index.isin(choosing.label)].min()) if len(choosing) else 0
+
     def chosen(self, collected: pd.DataFrame) -> pd.DataFrame:
         """The rows of the runs that count, at most one a label, task, setting and seed, and none of a choosing seed.
 

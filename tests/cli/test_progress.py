@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import pytest
 from rich.console import Console
 
-from madbench.cli.progress import RunScreen, train_on_screen, view
+from madbench.cli.progress import RunScreen, job_name, train_on_screen, view
 from madbench.execute.base import Policy
 from madbench.execute.sweep_state import SweepState
 from madbench.jobs import Record
@@ -54,6 +54,20 @@ def test_jobs_that_are_skipped_share_a_sentence_and_others_have_a_line_each():
         "[255/300] R-cg-q-12o fuzzy_in_context_recall seed 254: diverged: loss was not finite in epoch 1",
         "1 of 300 jobs left to another process",
     ]
+
+
+def test_jobs_of_one_name_are_told_apart_by_what_differs():
+    rates = MAD.Profile.load("quick", ["learning_rates=[1e-3,2e-3]", "weight_decays=[0.0,0.1]"])
+    jobs = MAD.jobs(["S"], rates, tasks=["compression"], seeds=[0])
+    lines = shown([event for job in jobs for event in finish(job)], jobs)[1:]
+    assert [line.partition("] ")[2].partition(":")[0] for line in lines] == [
+        f"S compression lr {rate} wd {decay} seed 0" for rate in ("0.001", "0.002") for decay in ("0.0", "0.1")
+    ]
+    for profile in (rates, MAD.Profile.load("full")):
+        jobs = MAD.jobs(["S", "S-p"], profile, tasks=["compression", "memorization"], seeds=[0, 1])
+        names = {job_name(job) for job in SweepState({}, jobs).jobs.values()}
+        assert len(names) == len(jobs)
+    assert job_name(SweepState({}, JOBS).jobs[JOBS[0].id]) == "R-cg-q-12o fuzzy_in_context_recall seed 0"
 
 
 def test_progress_prints_nothing_where_there_is_no_terminal():

@@ -11,9 +11,8 @@ import numpy as np
 
 from madbench.analysis.inference.distributions import binomial_interval, joined_error, students_t
 from madbench.analysis.noise_model import Noise, unseen_variance
+from madbench.jobs import LEAST_SEEDS
 
-LEAST_SEEDS = 3
-"""Of each label, for a test or a mark."""
 LEAST_FOR_LEVEL = 5
 """Seeds that have to agree to show that fewer than half of all seeds differ from them: 0.5**5 < LEVEL."""
 UNLEARNED_SHARE = 0.05

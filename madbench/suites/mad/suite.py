@@ -17,7 +17,7 @@ from madbench.suites.base import Size, Suite
 from madbench.suites.columns import ACCURACY, SOLVED, Average, Column
 from madbench.suites.overrides import Plan, content, decided
 from madbench.suites.planning import epoch_batch_sizes, plan_jobs, unreached_warm_up
-from madbench.suites.profile import Profile, changed
+from madbench.suites.profile import Profile, changed, is_rate_change
 from madbench.tasks import check_task, load_task, make_setting, settings_class, task_source, tasks_of
 
 if TYPE_CHECKING:
@@ -344,11 +344,16 @@ class TokenSuite(Suite):
             [name, *(f"{key}={value}" for key, value in job.setting.items() if setting.get(key) != value)]
             for name, setting in named.items()
         ]
-        others = [change for change in changes if not change.startswith(("tasks.", "learning_rates", "weight_decays"))]
+        others = [change for change in changes if not (change.startswith("tasks.") or is_rate_change(change))]
         return [*min(settings, key=len), *others]
 
     def difficulty(self, task: str) -> dict[str, Any]:
         return dataclasses.asdict(load_task(task).baseline)
+
+    def shared_but_rates(self, job: Job) -> dict[str, Any]:
+        training = dataclasses.replace(job.training, learning_rate=0.0, weight_decay=0.0)
+        shared = self.shared(dataclasses.replace(job, training=training))
+        return shared | {"changes": [change for change in shared.get("changes", ()) if not is_rate_change(change)]}
 
     def about_profile(self, profile: MadProfile) -> dict[str, Any]:
         tasks = self.usual_tasks()
