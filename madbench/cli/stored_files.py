@@ -40,7 +40,12 @@ def check_store(results: Path) -> list[dict[str, Any]]:
                 )
         return problems
 
+    unfinished: list[str] = []
+
     def check_corpus(folder: Path) -> Iterable[str]:
+        if (folder / PARTIAL).is_dir():
+            advice = "run the madbench lm prepare command that began it, or delete this folder"
+            unfinished.append(f"{folder / PARTIAL}: a corpus that is not finished; {advice}")
         if folder.suffix == ".json":
             try:
                 load(Manifest, folder)
@@ -67,7 +72,8 @@ def check_store(results: Path) -> list[dict[str, Any]]:
     return [
         _report("runs", results / "runs", names, check_run) | {"notes": notes},
         _report("checkpoints", work, checkpoints, lambda path: check_checkpoint(path) or ()),
-        _report("corpora", results / "corpora", corpora(), check_corpus),  # after the runs, which name some
+        # after the runs, which name some corpora
+        _report("corpora", results / "corpora", corpora(), check_corpus) | {"notes": unfinished},
         _report("index", index.path, [set(names)] * index.path.exists(), index.problems),
         _report("journals", sweeps, read_sweeps(results, len(list(sweeps.glob("*")))), check_journal),
     ]

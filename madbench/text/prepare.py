@@ -95,16 +95,21 @@ def prepare(
         identity = f"{PREFIX}{chosen.digest}"
     recipe = Recipe(name or folder.resolve().name, identity, float(validation), text_key)
 
+    partial_folder = folder / PARTIAL
     if not force and (corpus := _finished(folder, recipe, sources)):
-        return corpus  # without a lock: the folder may be read-only
+        if not partial_folder.exists() or not os.access(folder, os.W_OK):
+            return corpus  # without a lock: the folder may be read-only
     with explain_os_errors(folder):
         make_folder(folder)
     with _locked(folder, wait):
-        for path in (folder / PARTIAL, *(folder / PARTIAL).glob("*")):
+        for path in (partial_folder, *partial_folder.glob("*")):
             refuse_link(path)
-        if (folder / PARTIAL / MANIFEST).exists():
+        if (partial_folder / MANIFEST).exists():
             install(folder)
         if not force and (corpus := _finished(folder, recipe, sources)):
+            if not (partial_folder / PROGRESS).exists():  # no other request can be resumed from it
+                with explain_os_errors(folder):
+                    remove(partial_folder)
             return corpus
         enough = round(min(FEWEST_VALIDATION_DOCUMENTS / validation, 1e9))
         count = sum(1 for _ in itertools.islice(_documents(sources), enough))
@@ -118,7 +123,7 @@ def prepare(
                 notes = (f"the tokenizer was trained on {trained_on}",)
             state = begin(folder, recipe, rule, chosen, notes)
         else:
-            chosen = chosen or load_tokenizer(tokenizer, folder / PARTIAL)
+            chosen = chosen or load_tokenizer(tokenizer, partial_folder)
             if chosen.digest != state.manifest.tokenizer.digest:
                 raise ConfigError(f"{folder}: begun with another tokenizer {tokenizer}; --force starts afresh")
         state.save(folder)

@@ -124,6 +124,14 @@ def test_a_damaged_index_and_what_is_not_of_a_run_are_named(results, main):
     assert "it is made again" in found["index"][0]
 
 
+def test_a_corpus_that_a_killed_command_left_is_noted(store, fill, main):
+    fill(["S"])
+    (store.root / "corpora" / "text" / "partial").mkdir(parents=True)
+    ended = main("validate", "--store", "--json")
+    notes = next(report["notes"] for report in json.loads(ended.stdout) if report["kind"] == "corpora")
+    assert ended.code == 0 and "text/partial: a corpus that is not finished" in notes[0]
+
+
 def test_options_that_have_no_effect_are_refused(main):
     assert "has no effect with --store" in main("validate", "mine.yaml", "--store").stderr
     assert "has no effect without --store" in main("validate", "--results", "r").stderr

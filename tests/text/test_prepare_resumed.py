@@ -185,6 +185,22 @@ def test_killed_while_the_files_move_up_the_next_call_finishes(whole, words, mon
     assert not (whole.folder / "partial").exists()
 
 
+def test_killed_before_the_emptied_folder_is_removed_the_next_call_removes_it(whole, words, monkeypatch):
+    def kill(path):
+        if path.name == "partial":
+            raise KeyboardInterrupt
+        remove(path)
+
+    remove = partial.remove
+    with monkeypatch.context() as patch:
+        patch.setattr(partial, "remove", kill)
+        with pytest.raises(KeyboardInterrupt):
+            prepare(words, whole.folder, validation=0.5, force=True)
+    assert (whole.folder / "partial").exists()
+    prepare(words, whole.folder, validation=0.5)
+    assert not (whole.folder / "partial").exists()
+
+
 @pytest.mark.parametrize("force", [False, True])
 def test_unfinished_work_that_is_a_link_to_another_corpus_is_refused(whole, words, tmp_path, force):
     before = {path.name: path.read_bytes() for path in whole.folder.iterdir()}
