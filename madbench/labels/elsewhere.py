@@ -1,4 +1,4 @@
-"""Texts that name a mixer of another family than theirs: ``mamba3``, ``cd:kda`` or ``fla:S-p``."""
+"""Texts that name a mixer of another family than theirs, such as ``cd:kda``, or several as a hybrid: ``S-p|cd:gdn``."""
 
 from __future__ import annotations
 
@@ -10,9 +10,15 @@ from madbench.errors import LabelError, MadbenchError
 from madbench.labels.diagnosis import SHOWN, point_at, show
 from madbench.labels.registry import families, family_of
 
+MODULE = "my:"
+"""Beginning of labels whose parser imports code, which no search for other labels does."""
+_LONGEST_HYBRID = 300  # characters of a text in which labels are looked for
+
 
 def problem_elsewhere(text: str) -> str | None:
     """What to say of a text that is no label, where its mixer is one of another family; else None."""
+    if problem := _problem_of_hybrid(text):
+        return problem
     prefix, colon, body = text.partition(":") if ":" in text else ("", "", text)
     if not body or len(text) > SHOWN:
         return None
@@ -34,8 +40,39 @@ def problem_elsewhere(text: str) -> str | None:
     if not suggested:
         return None
     where = f"{prefix}: has no" if is_family else "a label begins with its family; no"
-    what = f"{where} {show(name)!r}; did you mean {' or '.join(map(repr, suggested))}? Named mixers: {_listed()}"
+    options = [f"{label!r}{f', which needs {needs}' if (needs := _needs(label)) else ''}" for label in suggested]
+    what = f"{where} {show(name)!r}; did you mean {' or '.join(options)}? Named mixers: {_listed()}"
     return point_at(text, len(prefix) + len(colon), what)
+
+
+def _problem_of_hybrid(text: str) -> str | None:
+    """What to say of a text that joins labels to one model, or asks for a hybrid in words; else None."""
+    if text.startswith(MODULE):
+        return None
+    labels, end, position = [], 0, None
+    prefixes = "|".join(f"{re.escape(name)}:" for name in families() if name)
+    part_of_text = f"-*(?:[0-9]+[x*]?(?=[A-Za-z]))?((?:{prefixes})?(?:(?!->|--)[A-Za-z0-9.!-])+)"
+    for part in re.finditer(part_of_text, text[:_LONGEST_HYBRID]):
+        label = part[1]
+        if label.startswith(MODULE) or _key(label) in _mixers() or _is_label(label):
+            position = end if labels and position is None else position
+            labels.append(label)
+            end = part.end()
+    word = re.search("hybrid|alternat|interleav", text, re.IGNORECASE)
+    if len(labels) < 2 and not word:
+        return None
+    if position is None:
+        position = word.start() if word else 0
+    parts = ["there are no hybrids: a label is one mixer, the same in every block"]
+    if len(labels) > 1:
+        parts.append(f"{' '.join(dict.fromkeys(labels))} as separate words are trained each by itself")
+    parts.append(f"a module of your own ({MODULE}) can hold several, see madbench new module NAME")
+    return point_at(text, position, "; ".join(parts))
+
+
+def _needs(label: str) -> str:
+    """What the mixers of a label's family need of a machine, such as a CUDA GPU; empty if they run anywhere."""
+    return getattr(family_of(label), "needs", "")
 
 
 def _ends(body: str) -> list[int]:
@@ -90,5 +127,10 @@ def _by_family() -> dict[str, dict[str, str]]:
 
 
 def _listed() -> str:
-    of_others = [mixers for name, mixers in _by_family().items() if name and mixers]
-    return "; ".join(", ".join(dict.fromkeys(mixers.values())) for mixers in of_others)
+    texts = []
+    for name, mixers in _by_family().items():
+        if name and mixers:
+            needs = _needs(f"{name}:")
+            labels = ", ".join(dict.fromkeys(mixers.values()))
+            texts.append(f"{labels} ({'they need' if len(mixers) > 1 else 'it needs'} {needs})" if needs else labels)
+    return "; ".join(texts)

@@ -10,7 +10,7 @@ from typing import Any
 from madbench.errors import did_you_mean
 
 TEXTS = ("name", "version")
-OPTIONAL_TEXTS = ("syntax", "example", "description")
+OPTIONAL_TEXTS = ("syntax", "example", "description", "needs")
 OPTIONAL_NAMES = {
     "mixers": "labels by name",
     "factor_names": "names by name",

@@ -143,7 +143,8 @@ class Family(Protocol):
     # through its ranks; by default all that the label reads. Two settings that train the same are told by it.
     # Optional: preset_spelling(label), a text of it that begins with a preset's name, by which it is shown where
     # nothing else was typed; mixers, the labels of named mixers by name; for madbench ls families syntax, example,
-    # and description, a sentence on what its mixers are, by default that of its module.
+    # and description, a sentence on what its mixers are, by default that of its module; needs, what they need of a
+    # machine, such as "a CUDA GPU", for messages that suggest its labels.
     # Optional: text_of(value), the text of a label for a value that is none, such as a class, or None; identity(label),
     # what else decides a label's numbers, such as a hash of one module's source; begins(text), whether a label of its
     # begins with the text, name and colon included, by default one of labels(): else it may be another family's.

@@ -37,6 +37,7 @@ class FlaFamily(ListedFamily):
     description = "Linear attention and state-space layers of the library flash-linear-attention, for GPUs."
     syntax = "layer[!]"
     example = "fla:gla"
+    needs = "a CUDA GPU"
 
     @property
     def version(self) -> str:
@@ -73,7 +74,7 @@ class FlaFamily(ListedFamily):
         elif layer.note:
             rows.append(Explanation("", "widths", layer.note, "", "matched to 4 d^2"))
         same = f" {layer.counterpart} is the same recurrence for a CPU." if layer.counterpart else ""
-        rows.append(Explanation("", "device", f"Its kernels need a CUDA GPU.{same}", "", "flash-linear-attention"))
+        rows.append(Explanation("", "device", f"Its kernels need {self.needs}.{same}", "", "flash-linear-attention"))
         return rows
 
     def traits(self, label: Label) -> Traits:
