@@ -30,8 +30,9 @@ def sample(
 ) -> None:
     """Write text with a trained language model.
 
-    Tokens go one by one through the mixers' caches. Text goes to standard output
-    as it is made; the speed follows at the end.
+    Tokens go one by one through the mixers' caches. Past the model's context each
+    new token reads the newest tokens of a context again, which is slower. Text
+    goes to standard output as it is made; the speed follows at the end.
 
     [bold]Examples[/bold]
 
@@ -41,7 +42,7 @@ def sample(
     """
     import torch
 
-    from madbench.models.gpt import generate
+    from madbench.models.gpt import generate, past_context
     from madbench.text.documents import valid_unicode
 
     if top_k and not temperature:
@@ -56,6 +57,8 @@ def sample(
     draw_options = {"temperature": temperature, "top_k": top_k, "vocab_size": tokens_of_text.vocab_size}
     draw_options["generator"] = torch.Generator(device).manual_seed(seed % 2**63)
     written = generate(trained.model.to(device), ids, tokens, **draw_options)
+    if len(ids) + tokens - 1 > trained.model.seq_len:
+        options.warn(past_context(trained.model.seq_len))
     print(prompt, end="", flush=True)
     decoder, made, started = codecs.getincrementaldecoder("utf-8")("replace"), 0, time.perf_counter()
     for token in itertools.takewhile(lambda token: token != tokens_of_text.end_of_text, written):

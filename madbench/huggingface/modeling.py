@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,41 +11,34 @@ from torch import Tensor
 from transformers.generation import GenerationMixin
 from transformers.modeling_utils import PreTrainedModel
 from transformers.models.auto.modeling_auto import AutoModelForCausalLM
-from transformers.utils import ModelOutput
+from transformers.utils import ModelOutput, logging
+from transformers.utils.generic import can_return_tuple
 
 from madbench.errors import TrainingError
+from madbench.huggingface.arguments import LENGTH, check_mask, check_no_effect, check_positions
 from madbench.huggingface.configuration import MadbenchConfig
-from madbench.models.gpt import DecodingState
+from madbench.models.gpt import DecodingState, past_context
 from madbench.models.token_loss import logits_of
 from madbench.suites import job_from_dict, suite_of
 
-
-@dataclass(frozen=True)
-class Decoded:
-    """The state of decoding, and the ids (B, T) that it has read."""
-
-    state: DecodingState
-    ids: Tensor
-
-    def precedes(self, ids: Tensor) -> bool:
-        """Whether it has read all of ``ids`` but the last: a beam search exchanges sequences, and others cut them."""
-        return self.ids.shape == ids[:, :-1].shape and bool(torch.equal(self.ids, ids[:, :-1]))
+logger = logging.get_logger(__name__)
 
 
 @dataclass
 class CausalOutput(ModelOutput):
-    """What the model gives: ``loss`` where there are labels, ``logits`` (B, T, V), ``decoded`` for the next token."""
+    """Output of the model: ``loss`` if there are labels, ``logits`` (B, T, V), ``decoded`` for the next token."""
 
     loss: Tensor | None = None
     logits: Tensor | None = None
-    decoded: Decoded | None = None
+    decoded: DecodingState | None = None
 
 
 class MadbenchForCausalLM(PreTrainedModel, GenerationMixin):
     """A :class:`madbench.models.gpt.GPT`.
 
-    Generation goes token by token through the caches of the mixers, and through all tokens again where a mixer has no
-    step. Raises ``TrainingError`` for a configuration without a job.
+    Generation goes token by token through the caches of the mixers, and through all tokens again if a mixer has no
+    step. Past the context it reads the newest ``seq_len`` tokens again for each new one, with ``use_cache`` or without.
+    Raises ``TrainingError`` for a configuration without a job.
     """
 
     config_class = MadbenchConfig
@@ -67,67 +61,109 @@ class MadbenchForCausalLM(PreTrainedModel, GenerationMixin):
     def get_input_embeddings(self) -> torch.nn.Module:
         return self.model.embedding
 
+    @can_return_tuple
     def forward(
         self,
-        input_ids: Tensor,
+        input_ids: Tensor | None = None,
         attention_mask: Tensor | None = None,
         labels: Tensor | None = None,
-        decoded: Decoded | None = None,
+        decoded: DecodingState | None = None,
         use_cache: bool | None = None,
-        logits_to_keep: int = 0,
-        return_dict: bool | None = None,
+        logits_to_keep: int | Tensor = 0,
+        position_ids: Tensor | None = None,
+        token_type_ids: Tensor | None = None,
+        inputs_embeds: Tensor | None = None,
         **kwargs: Any,
     ) -> CausalOutput:
         """Ids (B, T) -> logits (B, T, V), and the mean loss of predicting ``labels`` (B, T), of which -100 is left out.
 
-        ``attention_mask`` may hide tokens at the end of a sequence, which change nothing before them; with zeros
-        elsewhere it is a ``ValueError``, as the mixers have no mask but the causal one. With ``use_cache``, or after
-        what is ``decoded``, tokens go one by one through the caches: the logits are those of the last token.
+        With ``use_cache``, or after what is ``decoded``, tokens go through the caches: the logits are those of the last
+        token, (B, 1, V), equal to the last ones without caches.
+
+        An argument that would have no effect is a ``ValueError`` that says what to do, unless its value is the one that
+        the model has anyway. ``attention_mask`` (B, T) may hide tokens at the end of a row, which change nothing before
+        them. ``position_ids`` may be 0 to T - 1. Arguments of the loss, such as ``num_items_in_batch``, go to it.
         """
-        if self.decodes and not self.training and labels is None and (decoded is not None or use_cache):
-            check_mask(attention_mask, hides_ends=False)
-            logits, state = self.model.decode(input_ids, decoded and decoded.state, slide=True)
-            ids = input_ids if decoded is None else torch.cat([decoded.ids, input_ids], dim=1)
-            return CausalOutput(logits=logits[:, None], decoded=Decoded(state, ids))
-        check_mask(attention_mask)
-        hidden = self.model.hidden(input_ids)
-        logits = logits_of(self.model, hidden[:, -logits_to_keep:])
+        options = kwargs | {"token_type_ids": token_type_ids, "inputs_embeds": inputs_embeds}
+        loss_options = {name: options.pop(name) for name in self._loss_options(labels) & options.keys()}
+        for name in ("output_attentions", "output_hidden_states"):
+            options[name] = getattr(self.config, name, None) if options.get(name) is None else options[name]
+        check_positions_of = {"position_ids": position_ids, "cache_position": options.pop("cache_position", None)}
+        check_no_effect(options)
+        if input_ids is None:
+            raise ValueError("input_ids: expected the ids of tokens (B, T)")
+        first = decoded.position if decoded is not None else 0
+        uses_cache = bool(use_cache) or decoded is not None
+        check_mask(attention_mask, input_ids.shape, first, may_hide_ends=not uses_cache)
+        if attention_mask is not None and not attention_mask.all() and self.model.rows_depend_on_length:
+            raise ValueError(LENGTH)
+        for name, positions in check_positions_of.items():
+            check_positions(name, positions, input_ids.shape, attention_mask, first)
+        if uses_cache:
+            self._check_decoding(labels, logits_to_keep)
+            logits, state = self.model.decode(input_ids, decoded)
+            return CausalOutput(logits=logits[:, None], decoded=state)
+        if labels is not None and not (isinstance(logits_to_keep, int) and logits_to_keep == 0):
+            raise ValueError("logits_to_keep: the loss needs the logits of all tokens; leave it out, or labels")
+        kept = slice(-logits_to_keep, None) if isinstance(logits_to_keep, int) else logits_to_keep
+        logits = logits_of(self.model, self.model.hidden(input_ids)[:, kept])
         loss = None
         if labels is not None:
-            loss = self.loss_function(logits, labels, vocab_size=logits.shape[-1], **kwargs)
+            loss = self.loss_function(logits, labels, vocab_size=logits.shape[-1], **loss_options)
         return CausalOutput(loss=loss, logits=logits)
+
+    def _loss_options(self, labels: Tensor | None) -> set[str]:
+        """Names of the arguments that go to the loss."""
+        if labels is None:
+            return {"num_items_in_batch"}  # Trainer gives it to models whose loss it computes itself, too
+        return set(inspect.signature(self.loss_function).parameters) - {"logits", "labels", "vocab_size", "kwargs"}
+
+    def _check_decoding(self, labels: Tensor | None, logits_to_keep: int | Tensor) -> None:
+        """Raises ``ValueError`` for what decoding through caches cannot give."""
+        if not self.decodes:
+            raise ValueError(f"use_cache: {self.config.job['label']} has no caches; give use_cache=False")
+        if labels is not None:
+            raise ValueError("labels: with caches there are logits of the last token only; give use_cache=False")
+        if not isinstance(logits_to_keep, int) or logits_to_keep > 1:
+            raise ValueError("logits_to_keep: with caches there are logits of the last token only; leave it out")
 
     @classmethod
     def _supports_default_dynamic_cache(cls) -> bool:
         return False  # the state of a mixer is no cache of keys and values
 
     def prepare_inputs_for_generation(
-        self, input_ids: Tensor, *args: Any, decoded: Decoded | None = None, **kwargs: Any
+        self,
+        input_ids: Tensor,
+        next_sequence_length: int | None = None,
+        attention_mask: Tensor | None = None,
+        position_ids: Tensor | None = None,
+        cache_position: Tensor | None = None,
+        is_first_iteration: bool | None = None,
+        decoded: DecodingState | None = None,
+        use_cache: bool | None = None,
+        **kwargs: Any,
     ) -> dict[str, Any]:
-        """The newest token and what is decoded before it, else all tokens."""
-        inputs = {"input_ids": input_ids, "attention_mask": kwargs.get("attention_mask")}
-        if not self.decodes or kwargs.get("use_cache") is False:
-            return inputs | {"use_cache": False, "logits_to_keep": 1}
-        if decoded is None or not decoded.precedes(input_ids):
-            return inputs | {"use_cache": True}
-        return inputs | {"input_ids": input_ids[:, -1:], "decoded": decoded, "use_cache": True}
+        """The arguments of :meth:`forward` for the token after ``input_ids`` (B, T).
+
+        These are the newest token if ``decoded`` has read those before it, all tokens otherwise, and past the context
+        the newest ``seq_len``.
+        """
+        check_mask(attention_mask, input_ids.shape, may_hide_ends=False)
+        check_positions("position_ids", position_ids, input_ids.shape, None)
+        inputs = kwargs | {"input_ids": self.model.newest(input_ids), "logits_to_keep": 1, "use_cache": False}
+        if inputs["input_ids"].shape != input_ids.shape:
+            logger.warning_once(past_context(self.model.seq_len))
+            return inputs
+        if not self.decodes or use_cache is False:
+            return inputs
+        inputs["use_cache"] = True
+        if decoded is not None and torch.equal(decoded.ids, input_ids[:, :-1]):  # a beam search exchanges sequences
+            inputs |= {"input_ids": input_ids[:, -1:], "decoded": decoded}
+        return inputs
 
     def _update_model_kwargs_for_generation(self, outputs: CausalOutput, model_kwargs: dict, **kwargs: Any) -> dict:
         model_kwargs = super()._update_model_kwargs_for_generation(outputs, model_kwargs, **kwargs)
         return model_kwargs | {"decoded": outputs.get("decoded")}
-
-
-def check_mask(attention_mask: Tensor | None, hides_ends: bool = True) -> None:
-    """Raises ``ValueError`` for a mask (B, T) that hides tokens, other than at the end of a sequence if that may be."""
-    if attention_mask is None:
-        return
-    mask = attention_mask.bool()
-    is_sound = not (mask[:, 1:] & ~mask[:, :-1]).any() if hides_ends else mask.all()
-    if not is_sound:
-        raise ValueError(
-            "the attention mask hides tokens before others, as padding on the left does; the mixers of madbench have "
-            "no mask but the causal one: pad on the right, or generate from prompts of one length"
-        )
 
 
 AutoModelForCausalLM.register(MadbenchConfig, MadbenchForCausalLM)

@@ -22,7 +22,8 @@ def continuations(
 ) -> list[list[int]]:
     """At most ``count`` ids after each prompt, whose lengths are equal, token by token through the mixers' caches.
 
-    Beyond ``seq_len`` tokens every mixer sees its newest ``seq_len``; one without a step reads these again for each id.
+    Past the context each id follows from the newest ``seq_len`` tokens only (:meth:`GPT.decode` with ``slide``). A
+    mixer without a step reads all of these again for each id within the context too.
 
     Args:
         model: on any device; read, not changed.
@@ -42,7 +43,7 @@ def continuations(
         if decodes:
             logits, state = model.decode(unread, state, slide=True)
         else:
-            logits = model(ids[:, -model.seq_len :])[:, -1]
+            logits = model(model.newest(ids))[:, -1]
         tokens = [draw(row) for row in logits[:, :vocab_size].float()]
         for place in sorted(open_places):
             written[place].append(tokens[place])

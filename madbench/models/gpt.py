@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -12,6 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from madbench.errors import ConfigError, TrainingError
+from madbench.mixers.lengths import depends_on_length
 from madbench.mixers.traits import output_names
 from madbench.models.blocks import RMSNorm, SwiGLU, embedding, linear
 from madbench.models.token_loss import logits_of
@@ -63,18 +65,18 @@ class Block(nn.Module):
         x = x + self.mixer(self.mixer_norm(x))
         return x + self.mlp(self.mlp_norm(x))
 
-    def decode(self, x: Tensor, cache: Any, slide: bool) -> tuple[Tensor, Any]:
+    def decode(self, x: Tensor, cache: Any) -> tuple[Tensor, Any]:
         """x (B, T, D) and the mixer's cache, None before a prompt -> (B, T, D) and the cache for what follows.
 
         A prompt goes through the mixer's ``prefill`` where it has one, all else token by token.
         """
         normed = self.mixer_norm(x)
         if cache is None and hasattr(self.mixer, "prefill"):
-            mixed, cache = self.mixer.prefill(normed, slide=slide)
+            mixed, cache = self.mixer.prefill(normed, slide=False)
         else:
             rows = []
             for token in normed.unbind(1):
-                row, cache = self.mixer.step(token, cache, slide=slide)
+                row, cache = self.mixer.step(token, cache, slide=False)
                 rows.append(row)
             mixed = torch.stack(rows, dim=1)
         x = x + mixed
@@ -83,10 +85,15 @@ class Block(nn.Module):
 
 @dataclass(frozen=True)
 class DecodingState:
-    """What token-by-token decoding carries from one token to the next."""
+    """State that token-by-token decoding carries from one token to the next."""
 
-    caches: tuple[Any, ...]  # cache of each block's mixer
-    position: int  # tokens decoded so far
+    ids: Tensor  # (B, T), the tokens decoded so far
+    caches: tuple[Any, ...] = ()  # cache of each block's mixer; empty if the next token reads all tokens again
+
+    @property
+    def position(self) -> int:
+        """The number of tokens decoded so far."""
+        return self.ids.shape[1]
 
 
 class GPT(nn.Module):
@@ -161,37 +168,68 @@ class GPT(nn.Module):
                 for _ in range(count):
                     logits, state = model.decode(logits.argmax(-1, keepdim=True), state)
 
-        If rows of a mixer depend on the length of the input (:mod:`madbench.mixers.lengths`), what the blocks after the
-        first keep of a token is of the length at which it was read, and the logits differ from those of one
-        :meth:`forward`. For all other mixers this holds:
+        The logits are the last row of :meth:`forward` on all tokens so far. If rows of the mixers depend on the length
+        of the input (:mod:`madbench.mixers.lengths`), nothing can be kept of a token and all tokens are read again.
 
-        The logits are the last row of :meth:`forward` on all tokens so far. ``slide`` lets every mixer keep its newest
-        ``seq_len`` tokens only. Raises ``TrainingError`` for no tokens, for a mixer that cannot decode token by token,
-        and beyond ``seq_len`` for learned positions.
+        With ``slide``, past the context the logits are the last row of :meth:`forward` on the newest ``seq_len`` tokens
+        (:meth:`newest`), which are read again for each new token. Caches cannot serve there: what the blocks after the
+        first have cached of a token depends on tokens that have left the context.
+
+        Raises ``TrainingError`` for no tokens, for a mixer that cannot decode token by token, and beyond ``seq_len``
+        for learned positions.
         """
         if tokens.shape[1] == 0:
             raise TrainingError("an empty prompt; decoding begins with one token or more")
         for mixer in (block.mixer for block in self.blocks):
             if not hasattr(mixer, "step"):
                 raise TrainingError(f"{type(mixer).__name__} has no 'step': it cannot decode token by token")
-        state = state or DecodingState((None,) * len(self.blocks), 0)
-        x, caches = self._embed(tokens, state.position), []
-        for block, cache in zip(self.blocks, state.caches):
-            x, cache = block.decode(x, cache, slide)
-            caches.append(cache)
-        logits = logits_of(self, self.norm(x[:, -1]))
-        return logits, DecodingState(tuple(caches), state.position + tokens.shape[1])
+        ids = tokens if state is None else torch.cat((state.ids, tokens), dim=1)
+        read = self.newest(ids) if slide else ids
+        if read.shape != ids.shape or self.rows_depend_on_length:
+            return logits_of(self, self.hidden(read)[:, -1]), DecodingState(ids)
+        if state is None or not state.caches:
+            tokens, caches = ids, (None,) * len(self.blocks)
+        else:
+            caches = state.caches
+        x, next_caches = self._embed(tokens, ids.shape[1] - tokens.shape[1]), []
+        for block, cache in zip(self.blocks, caches):
+            x, cache = block.decode(x, cache)
+            next_caches.append(cache)
+        return logits_of(self, self.norm(x[:, -1])), DecodingState(ids, tuple(next_caches))
+
+    @functools.cached_property
+    def rows_depend_on_length(self) -> bool:
+        """True if rows of a shorter input differ from those of a longer one. Measured once, on the first mixer."""
+        return depends_on_length(self.blocks[0].mixer, self.readout[0].shape[1], self.seq_len)
+
+    def newest(self, ids: Tensor) -> Tensor:
+        """The newest ``seq_len`` of ids (B, T), from which alone the next token is computed.
+
+        Raises ``TrainingError`` if some are left out and the positions are learned.
+        """
+        self._check_positions(ids.shape[1])
+        return ids[:, -self.seq_len :]
 
     def _embed(self, tokens: Tensor, first: int) -> Tensor:
         """Ids (B, T), the first of them at position ``first`` -> (B, T, D)."""
         x, end = self.embedding(tokens), first + tokens.shape[1]
         if self.positions is None:
             return x
-        if end > self.seq_len:
-            raise TrainingError(
-                f"{end} tokens, but the model learned positions for seq_len = {self.seq_len}; use fewer tokens"
-            )
+        self._check_positions(end)
         return x + self.positions.weight[first:end]
+
+    def _check_positions(self, length: int) -> None:
+        if self.positions is not None and length > self.seq_len:
+            raise TrainingError(
+                f"{length} tokens, but the model learned positions for seq_len = {self.seq_len}; use fewer tokens"
+            )
+
+
+def past_context(seq_len: int) -> str:
+    """Warning for text that goes on past the context."""
+    return (
+        f"past the model's context of {seq_len} tokens, each new token reads the newest {seq_len} again, which is slow"
+    )
 
 
 def generate(
@@ -206,7 +244,7 @@ def generate(
 ) -> Iterator[int]:
     """The ``count`` ids that follow ``prompt``, each drawn as soon as it is asked for.
 
-    Beyond ``seq_len`` tokens every mixer sees its newest ``seq_len`` only.
+    Past the context each id follows from the newest ``seq_len`` tokens only (:meth:`GPT.decode` with ``slide``).
 
     Args:
         model: on any device; read, not changed.

@@ -200,9 +200,10 @@ def test_a_prompt_longer_than_the_window_is_its_sliding_steps():
         torch.testing.assert_close(given, logits)
 
 
+@pytest.mark.parametrize("n_layer", [1, 2])
 @torch.no_grad()
-def test_a_sliding_step_of_one_block_sees_the_newest_seq_len_tokens_alone():
-    model, ids, state = widen(make("R-12o!", n_layer=1, seq_len=4)), tokens(9), None
+def test_a_sliding_step_sees_the_newest_seq_len_tokens_alone(n_layer):
+    model, ids, state = widen(make("R-12o!", n_layer=n_layer, seq_len=4)), tokens(9), None
     for column in ids.unbind(1):
         logits, state = model.decode(column[:, None], state, slide=True)
     torch.testing.assert_close(logits, model(ids[:, -4:])[:, -1])
