@@ -8,23 +8,30 @@ from typing import Any
 from transformers.configuration_utils import PretrainedConfig
 from transformers.models.auto.configuration_auto import AutoConfig
 
+from madbench.config import MOST
+from madbench.errors import ConfigError
 from madbench.jobs import Job
+from madbench.suites import job_from_dict, suite_of
 
 MODEL_TYPE = "madbench"
 
 
 class MadbenchConfig(PretrainedConfig):
-    """The job of a run, and what transformers asks of every configuration, read from it."""
+    """The job of a run, the digests of a saved folder, and the entries that transformers asks of a configuration.
+
+    ``digests`` are those of :mod:`madbench.huggingface.digests`. Raises ``ConfigError`` for a mapping that is not the
+    job of a language model.
+    """
 
     model_type = MODEL_TYPE
 
-    def __init__(self, job: Mapping[str, Any] | None = None, **kwargs: Any):
-        self.job = dict(job or {})
-        if self.job:
-            model = self.job["model"]
-            kwargs |= {"vocab_size": self.job["setting"]["vocab_size"], "hidden_size": model["d_model"]}
-            kwargs |= {"num_hidden_layers": model["n_layer"], "num_attention_heads": model["n_head"]}
-            kwargs |= {"max_position_embeddings": model["seq_len"]}
+    def __init__(self, job: Mapping[str, Any] | None = None, digests: dict[str, str] | None = None, **kwargs: Any):
+        self.job, self.digests = job or {}, digests
+        if job:
+            made = language_job(job)
+            kwargs |= {"vocab_size": made.setting["vocab_size"], "hidden_size": made.model.d_model}
+            kwargs |= {"num_hidden_layers": made.model.n_layer, "num_attention_heads": made.model.n_head}
+            kwargs |= {"max_position_embeddings": made.model.seq_len}
         kwargs["tie_word_embeddings"] = False  # where they are tied they are one parameter
         super().__init__(**kwargs)
 
@@ -32,6 +39,18 @@ class MadbenchConfig(PretrainedConfig):
     def of(cls, job: Job, **kwargs: Any) -> MadbenchConfig:
         """The configuration of a job's model."""
         return cls(job.to_dict(), architectures=["MadbenchForCausalLM"], **kwargs)
+
+
+def language_job(mapping: Any) -> Job:
+    """The job of a language model that ``mapping`` describes. Raises ``ConfigError`` for anything else."""
+    where = "config.json: job"
+    if not isinstance(mapping, Mapping):
+        raise ConfigError(f"{where}: expected a mapping, got {type(mapping).__name__}")
+    job = job_from_dict(mapping, where)
+    vocab_size = job.setting.get("vocab_size") if suite_of(job).takes_corpus else None
+    if type(vocab_size) is not int or not 1 <= vocab_size <= MOST["vocab_size"]:
+        raise ConfigError(f"{where}: expected the job of a language model, whose setting has a vocab_size")
+    return job
 
 
 AutoConfig.register(MODEL_TYPE, MadbenchConfig)

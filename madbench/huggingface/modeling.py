@@ -16,10 +16,11 @@ from transformers.utils.generic import can_return_tuple
 
 from madbench.errors import TrainingError
 from madbench.huggingface.arguments import LENGTH, check_mask, check_no_effect, check_positions
-from madbench.huggingface.configuration import MadbenchConfig
+from madbench.huggingface.configuration import MadbenchConfig, language_job
+from madbench.huggingface.digests import check_job, check_weights, digests
 from madbench.models.gpt import DecodingState, past_context
 from madbench.models.token_loss import logits_of
-from madbench.suites import job_from_dict, suite_of
+from madbench.suites import suite_of
 
 logger = logging.get_logger(__name__)
 
@@ -50,13 +51,37 @@ class MadbenchForCausalLM(PreTrainedModel, GenerationMixin):
         super().__init__(config)
         if not config.job:
             raise TrainingError("a configuration without a job; make it with MadbenchConfig.of(job)")
-        job = job_from_dict(config.job)
+        check_job(config.job, config.digests, config.name_or_path or "configuration")
+        job = language_job(config.job)
         self.model = suite_of(job).Trial.build(job)
         self.decodes = all(hasattr(block.mixer, "step") for block in self.model.blocks)
         self.post_init()
 
     def _init_weights(self, module: torch.nn.Module) -> None:
         """Leaves them as the model's own initialisation made them."""
+
+    @staticmethod
+    def _load_pretrained_model(
+        model: MadbenchForCausalLM,
+        state_dict: dict | None,
+        checkpoint_files: list[str] | None,
+        *args: Any,
+        **kwargs: Any,
+    ) -> Any:
+        """Loads weights as transformers does, after comparing their files with the digests of the configuration."""
+        if state_dict is None and not model._hf_peft_config_loaded:  # adapters have no digests
+            check_weights(checkpoint_files or (), model.config.digests, model.config.name_or_path)
+        model.config.digests = None  # they belong to the folder; the open model may change
+        return PreTrainedModel._load_pretrained_model(model, state_dict, checkpoint_files, *args, **kwargs)
+
+    def save_pretrained(self, save_directory: Any, *args: Any, state_dict: dict | None = None, **kwargs: Any) -> None:
+        """Saves as transformers does, with digests of what is saved; without, if it is quantized."""
+        if getattr(self, "hf_quantizer", None) is None:
+            self.config.digests = digests(self.config.job, self.state_dict() if state_dict is None else state_dict)
+        try:
+            super().save_pretrained(save_directory, *args, state_dict=state_dict, **kwargs)
+        finally:
+            self.config.digests = None
 
     def get_input_embeddings(self) -> torch.nn.Module:
         return self.model.embedding

@@ -1,0 +1,67 @@
+"""Digests in ``config.json`` of the job and of the weights that were saved with it.
+
+``save_pretrained`` writes both digests. So a fine-tuned copy has the digests of its own
+weights. Loading compares them with the job in ``config.json`` and with the files of weights. They find damage and
+changes by mistake. They are no protection against people, who can write a new digest too.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+from transformers.modeling_utils import load_state_dict
+from transformers.utils import logging
+
+from madbench.errors import StoreError
+
+ADVICE = "copy the folder again, or write it anew with madbench lm export or save_pretrained"
+
+logger = logging.get_logger(__name__)
+
+
+def digests(job: Mapping[str, Any], weights: Mapping[str, Tensor]) -> dict[str, str] | None:
+    """SHA-256 of the job and of the weights. None if some weights are not wholly in this process's memory."""
+    if any(tensor.is_meta or hasattr(tensor, "full_tensor") for tensor in weights.values()):
+        return None
+    return {"job": job_digest(job), "weights": weights_digest(weights)}
+
+
+def job_digest(job: Mapping[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(job, sort_keys=True).encode()).hexdigest()
+
+
+def weights_digest(weights: Mapping[str, Tensor]) -> str:
+    """SHA-256 of names, types, shapes and bytes, whatever the files that they are in."""
+    sha256 = hashlib.sha256()
+    for name, tensor in sorted(weights.items()):
+        sha256.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}\n".encode())
+        sha256.update(tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy())
+    return sha256.hexdigest()
+
+
+def check_job(job: Mapping[str, Any], expected: Any, where: str) -> None:
+    """Raises ``StoreError`` if the job is not the one of the digests ``expected``, which may be None."""
+    if expected is None:
+        return
+    if not isinstance(expected, Mapping) or not all(isinstance(expected.get(name), str) for name in ("job", "weights")):
+        raise StoreError(f"{where}: config.json: expected digests of 'job' and 'weights', got {expected!r}; {ADVICE}")
+    if job_digest(job) != expected["job"]:
+        problem = "its label or a setting differs from what was saved, by the digest of the job"
+        raise StoreError(f"{where}: config.json: {problem}; {ADVICE}. For a new model use MadbenchConfig.of(job)")
+
+
+def check_weights(files: Iterable[str], expected: Mapping[str, str] | None, where: str) -> None:
+    """Raises ``StoreError`` if the weights in the files are not those of the digests. Warns if there are no digests."""
+    if expected is None:
+        logger.warning(f"{where}: config.json has no digests, so changes of the weights are not noticed")
+        return
+    weights: dict[str, Tensor] = {}
+    for file in files:
+        weights |= load_state_dict(file, map_location="cpu")
+    if weights_digest(weights) != expected["weights"]:
+        raise StoreError(f"{where}: the weights differ from those that were saved, by their digest; {ADVICE}")
