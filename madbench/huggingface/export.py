@@ -45,7 +45,8 @@ def export(folder: Path, model: nn.Module, job: Job, tokenizer: Tokenizer, recor
         try:
             exported.save_pretrained(temporary)
             fast_tokenizer(tokenizer).save_pretrained(temporary)
-            (temporary / "README.md").write_text(model_card(folder.name, job, tokenizer, record), encoding="utf-8")
+            card = model_card(folder.name, job, tokenizer, record, pads=not exported.model.rows_depend_on_length)
+            (temporary / "README.md").write_text(card, encoding="utf-8")
             publish_folder(temporary, folder)
         except BaseException:
             remove(temporary)
@@ -53,19 +54,31 @@ def export(folder: Path, model: nn.Module, job: Job, tokenizer: Tokenizer, recor
 
 
 def fast_tokenizer(tokenizer: Tokenizer) -> Any:
-    """A ``PreTrainedTokenizerFast`` with the ids of ``tokenizer``; the end of text is a special token."""
+    """A ``PreTrainedTokenizerFast`` that gives every text the ids of ``tokenizer``.
+
+    The end of text is a special token, which no text becomes, be it spelled ``<|endoftext|>``: training reads such a
+    text as text. Nothing is added before or after a text.
+    """
     library = require("tokenizers", NEEDED, "transformers")
     transformers = require("transformers", NEEDED, "transformers")
     if isinstance(tokenizer, FolderTokenizer):
-        fast, end = library.Tokenizer.from_str(tokenizer.content.decode()), tokenizer.end
+        fast, end = library.Tokenizer.from_str(tokenizer.library_json), tokenizer.end
     else:
         pieces, end = library.pre_tokenizers, END_OF_TEXT
         vocabulary = {text_of(token): i for i, token in enumerate(tokenizer.tokens)}
         fast = library.Tokenizer(library.models.BPE(vocabulary, merges(tokenizer.tokens)))
         fast.pre_tokenizer = pieces.ByteLevel(add_prefix_space=False, use_regex=bool(tokenizer.pattern))
         fast.decoder = library.decoders.ByteLevel()
-    special = dict.fromkeys(("bos_token", "eos_token", "pad_token"), end)
-    return transformers.PreTrainedTokenizerFast(tokenizer_object=fast, padding_side="right", **special)
+    return transformers.PreTrainedTokenizerFast(
+        tokenizer_object=fast,
+        bos_token=end,
+        eos_token=end,
+        pad_token=end,
+        padding_side="right",
+        split_special_tokens=True,
+        clean_up_tokenization_spaces=False,
+        model_input_names=["input_ids", "attention_mask"],
+    )
 
 
 def merges(tokens: Sequence[bytes]) -> list[tuple[str, str]]:
@@ -81,8 +94,11 @@ def merges(tokens: Sequence[bytes]) -> list[tuple[str, str]]:
     return pairs
 
 
-def model_card(name: str, job: Job, tokenizer: Tokenizer, record: Record | None = None) -> str:
-    """The folder's README.md: what the model is, how it was trained and measured, and how it is opened."""
+def model_card(name: str, job: Job, tokenizer: Tokenizer, record: Record | None = None, pads: bool = True) -> str:
+    """The folder's README.md: the model, its training and its measurements, and how to use it.
+
+    ``pads`` is False if rows of the model depend on the length of the input.
+    """
     size, training = suite_of(job).size(job), job.training
     details = record.details if record else {}
     corpus = details.get("corpus", {}).get("name", job.setting["corpus"])
@@ -102,7 +118,17 @@ def model_card(name: str, job: Job, tokenizer: Tokenizer, record: Record | None 
     metrics = record.metrics if record else {}
     facts |= {text: f"{metrics[name]:.4f}" for name, text in names.items() if name in metrics}
     rows = [f"| {key} | {value} |" for key, value in facts.items()]
-    return CARD.format(name=name, label=job.label, rows="\n".join(rows))
+    context = job.model.seq_len
+    past_context = f"Past the context of {context} tokens `generate` computes each new token from the newest {context}."
+    if job.model.positions == "learned":
+        past_context = f"It has positions for {context} tokens, and `generate` goes no further."
+    how = {
+        "rows": "\n".join(rows),
+        "texts": "texts of several lengths padded on the right, with their attention mask" if pads else "the same",
+        "past_context": past_context,
+        "end": tokenizer.end if isinstance(tokenizer, FolderTokenizer) else END_OF_TEXT,
+    }
+    return CARD.format(name=name, label=job.label, **how)
 
 
 CARD = """\
@@ -131,5 +157,13 @@ ids = tokenizer("def ", return_tensors="pt").input_ids
 print(tokenizer.decode(model.generate(ids, max_new_tokens=50)[0]))
 ```
 
-Prompts of a batch have one length, or are padded on the right: the mixer has no mask but the causal one.
+The mixer has no mask but the causal one:
+
+- `generate` takes prompts of one length, without padding.
+- A forward pass, for logits or a loss, takes {texts}.
+- Packed documents, position ids of their own and other masks are refused.
+
+{past_context}
+
+The tokenizer reads `{end}` in a text as text, as training did. The id of the end of text is `tokenizer.eos_token_id`.
 """

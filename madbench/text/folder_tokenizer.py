@@ -41,11 +41,12 @@ class FolderTokenizer(Tokenizer):
     def __init__(self, spec: str, content: bytes, end_of_text: str, where: str):
         parsed = _parsed(content, where)
         parsed["model"]["dropout"] = parsed["truncation"] = parsed["padding"] = None  # one text, the same ids, all
+        parsed["post_processor"] = None  # and no others before or after them
         for token in parsed.get("added_tokens") or ():
             if isinstance(token, dict) and token.get("content") == end_of_text:
                 token["special"] = True  # no text is its own end
         self.content, self.end, self.where = content, end_of_text, where
-        self._json = json.dumps(parsed)
+        self.library_json = json.dumps(parsed)  # of tokenizers.Tokenizer, which reads every text as training does
         self._identity = {name: parsed.get(name) for name in _IDENTITY}
         ids, special = _ids_of(parsed, where)
         if end_of_text not in ids:
@@ -86,7 +87,7 @@ class FolderTokenizer(Tokenizer):
     def _library(self) -> Any:
         package = require("tokenizers", f"tokenizer {self.spec!r}", "text")
         try:
-            library = package.Tokenizer.from_str(self._json)
+            library = package.Tokenizer.from_str(self.library_json)
         except Exception as error:  # the library raises no other kind
             raise ConfigError(f"{self.where}: not a tokenizer of Hugging Face ({error})") from None
         library.encode_special_tokens = True  # text that spells one is text
