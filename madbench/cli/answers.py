@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 
-from madbench import __version__
 from madbench.analysis.standings import standings
 from madbench.cli.printing import print_json, print_lines, table_lines
 from madbench.cli.trained_models import TrainedModel
 from madbench.errors import ConfigError, MissingExtraError, did_you_mean
-from madbench.files import file_digest
 from madbench.labels.names import shown_in
-from madbench.training.devices import git_state, resolve_device
+from madbench.training.devices import resolve_device
 
 if TYPE_CHECKING:
     from madbench.lm_eval.measure import Tasks
@@ -134,8 +130,7 @@ def _others(
     model = HarnessModel(trained.model, trained.job, vocabulary, device, seq_len)
     file = None
     if cache:
-        identity = [file_digest(trained.weights), vocabulary.digest, model.max_length, device, __version__, git_state()]
-        file = Path(cache) / hashlib.sha256(json.dumps(identity).encode()).hexdigest()[:16]
+        file = Path(cache) / model.identity[:16]
     yield from measure(model, tasks, Asked(shots, limit, file))
 
 

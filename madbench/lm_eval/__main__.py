@@ -2,7 +2,33 @@
 
 from __future__ import annotations
 
+import argparse
+import sys
+
 from lm_eval.__main__ import cli_evaluate
 
+from madbench.errors import MadbenchError
+from madbench.training.devices import resolve_device
+
+OTHER_COMMANDS = {"ls", "validate"}
+
+
+def main() -> None:
+    """Runs the command line. Errors of madbench are one sentence, and the device is one of this machine.
+
+    The harness itself asks for ``cuda:0`` if neither ``--device`` nor a file of ``--config`` names another device.
+    """
+    parser = argparse.ArgumentParser(add_help=False)
+    for names in (("--device",), ("--config", "-C")):
+        parser.add_argument(*names)
+    known, _ = parser.parse_known_args(sys.argv[1:])
+    try:
+        if len(sys.argv) > 2 and sys.argv[1] not in OTHER_COMMANDS and known.device is None and known.config is None:
+            sys.argv += ["--device", resolve_device("auto")]
+        cli_evaluate()
+    except MadbenchError as error:
+        sys.exit(str(error))
+
+
 if __name__ == "__main__":
-    cli_evaluate()
+    main()

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import functools
+import json
 import sys
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
-from lm_eval.api.model import TemplateLM
+from lm_eval.api.model import CacheHook, TemplateLM
 from lm_eval.models.utils import handle_stop_sequences, normalize_gen_kwargs
 from tqdm import tqdm
 
+from madbench import __version__
 from madbench.errors import ConfigError
 from madbench.jobs import Job
 from madbench.labels import parse
@@ -22,6 +24,8 @@ from madbench.models.continuation import continuations
 from madbench.models.gpt import GPT, draw
 from madbench.models.likelihood import log_likelihoods
 from madbench.suites.base import MICRO_BATCH_TOKENS
+from madbench.training.checkpoints import tensors_digest
+from madbench.training.devices import git_state
 
 if TYPE_CHECKING:
     from lm_eval.api.instance import Instance
@@ -31,6 +35,8 @@ if TYPE_CHECKING:
 DRAWING = {"until", "max_gen_toks", "do_sample", "temperature", "top_k", "seed"}
 """What may be asked of a text that is drawn."""
 SEED = 1234
+OWNER = "madbench: the model that gave these answers"
+"""Key in a file of answers."""
 
 
 class HarnessModel(TemplateLM):
@@ -66,6 +72,32 @@ class HarnessModel(TemplateLM):
     @property
     def device(self) -> torch.device:
         return torch.device(self.device_name)
+
+    @functools.cached_property
+    def identity(self) -> str:
+        """SHA-256 of all that an answer depends on: weights, tokenizer, context, device and code."""
+        facts = [self.job.to_dict(), self.vocabulary.digest, self.max_length]
+        facts += [self.device_name, __version__, git_state()]
+        return tensors_digest(json.dumps(facts, sort_keys=True), self.model.state_dict())
+
+    def set_cache_hook(self, cache_hook: CacheHook) -> None:
+        """Takes the answers that the harness keeps. They are found by their question alone, whatever the model.
+
+        So the file gets the model's identity. Raises ``ConfigError`` for a file with answers of another model.
+        """
+        super().set_cache_hook(cache_hook)
+        answers = cache_hook.dbdict
+        if answers is None:
+            return
+        name = f"{self.job.label} (run {self.job.id})"
+        owner = answers.get(OWNER, (None, "a model that it does not name") if len(answers) else None)
+        if owner is not None and owner[0] != self.identity:
+            of_what = owner[1] if owner[1] != name else f"{name} with other weights, settings or code"
+            raise ConfigError(
+                f"{answers.filename}: holds answers of {of_what}, which the harness would give for {name}; use another "
+                "--use_cache for each model, or delete the file"
+            )
+        answers[OWNER] = (self.identity, name)
 
     def get_model_info(self) -> dict[str, Any]:
         """What the harness writes into its results."""

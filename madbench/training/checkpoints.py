@@ -109,7 +109,7 @@ def save_weights(path: Path, model: nn.Module, job: Job) -> None:
 
     tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in model.state_dict().items()}
     text = json.dumps(job.to_dict())
-    write_atomically(path, save(tensors, {METADATA_KEY: text, DIGEST_KEY: _digest(text, tensors)}))
+    write_atomically(path, save(tensors, {METADATA_KEY: text, DIGEST_KEY: tensors_digest(text, tensors)}))
 
 
 def load_model(path: Path) -> tuple[nn.Module, Job]:
@@ -165,7 +165,7 @@ def _read(path: Path) -> tuple[str, dict[str, Tensor]]:
     text = metadata.get(METADATA_KEY, "")
     _check_size(text, shapes)
     tensors = load_file(path)
-    if metadata.get(DIGEST_KEY) != _digest(text, tensors):
+    if metadata.get(DIGEST_KEY) != tensors_digest(text, tensors):
         raise _DamagedError("damaged, or not weights that this madbench saved")
     return text, tensors
 
@@ -218,12 +218,12 @@ def _sound_checkpoint(path: Path) -> Iterator[BinaryIO]:
         yield file
 
 
-def _digest(job: str, tensors: Mapping[str, Tensor]) -> str:
-    """SHA-256 of the job and of names, shapes, types and bytes of the tensors."""
-    digest = hashlib.sha256(job.encode())
+def tensors_digest(text: str, tensors: Mapping[str, Tensor]) -> str:
+    """SHA-256 of a text and of names, shapes, types and bytes of the tensors."""
+    digest = hashlib.sha256(text.encode())
     for name, tensor in sorted(tensors.items()):
         digest.update(f"\n{name} {tensor.dtype} {list(tensor.shape)}\n".encode())
-        digest.update(tensor.reshape(-1).view(torch.uint8).numpy())
+        digest.update(tensor.detach().cpu().reshape(-1).view(torch.uint8).numpy())
     return digest.hexdigest()
 
 

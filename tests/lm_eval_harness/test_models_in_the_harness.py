@@ -20,6 +20,7 @@ from lm_eval.utils import get_rolling_token_windows  # noqa: E402
 from madbench.cli import main as madbench_main  # noqa: E402
 from madbench.cli.lm_eval_model import StoredModel  # noqa: E402
 from madbench.errors import ConfigError  # noqa: E402
+from madbench.lm_eval.__main__ import main as command_line  # noqa: E402
 from madbench.lm_eval.measure import Asked, Tasks, measure, metrics_of  # noqa: E402
 from madbench.models.gpt import generate  # noqa: E402
 from madbench.models.likelihood import windows  # noqa: E402
@@ -164,22 +165,67 @@ def test_answers_are_cached_for_the_next_time(model, hens, tmp_path, monkeypatch
     assert again.values == first.values
 
 
-def test_the_harness_s_own_command_line_drives_a_stored_model(hens, monkeypatch, capsys):
+@pytest.fixture
+def harness(hens, monkeypatch, capsys):
     """``python -m madbench.lm_eval``, without the index of its own tasks, which takes it a minute."""
-    from lm_eval.__main__ import cli_evaluate
     from lm_eval.tasks import TaskManager
 
     original = TaskManager.__init__
     without = lambda self, *words, **how: original(self, *words, **how | {"include_defaults": False})  # noqa: E731
     monkeypatch.setattr(TaskManager, "__init__", without)
-    words = ["--model", "madbench", "--model_args", f"run=S-p,results={hens / 'results'}", "--device", "cpu"]
-    words += ["--tasks", "hens_choice,hens_text", "--include_path", str(hens / "tasks"), "--batch_size", "2"]
-    monkeypatch.setattr(sys, "argv", ["lm_eval", *words])
-    cli_evaluate()
-    printed = capsys.readouterr().out
-    model = StoredModel("S-p", str(hens / "results"), device="cpu")
-    (measured,) = measure(model, Tasks(["hens_choice"], hens / "tasks"))
-    assert f"|{measured.values['acc']:.4f}|" in printed.replace(" ", "") and "word_perplexity" in printed
+
+    def call(label: str, *more: str, tasks: str = "hens_text") -> str:
+        words = ["--model", "madbench", "--model_args", f"run={label},results={hens / 'results'}", "--tasks", tasks]
+        monkeypatch.setattr(sys, "argv", ["lm_eval", *words, "--include_path", str(hens / "tasks"), *more])
+        command_line()
+        return capsys.readouterr().out
+
+    return call
+
+
+def is_measured(printed: str, hens, label: str) -> bool:
+    """True if the harness printed the bits per byte that ``measure`` gives, as far as its table has digits."""
+    model = StoredModel(label, str(hens / "results"), device="cpu")
+    (measured,) = measure(model, Tasks(["hens_text"], hens / "tasks"))
+    bits = float(printed.partition("bits_per_byte")[2].split("|")[2])
+    return bits == pytest.approx(measured.values["bits_per_byte"], abs=0.006)
+
+
+def test_the_harness_s_own_command_line_drives_a_stored_model(hens, harness):
+    printed = harness("S-p", "--device", "cpu", "--batch_size", "2", tasks="hens_choice,hens_text")
+    assert is_measured(printed, hens, "S-p") and "acc_norm" in printed
+
+
+def test_the_harness_s_own_command_line_runs_on_a_device_of_this_machine(hens, harness, monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    assert is_measured(harness("S-p"), hens, "S-p")
+    for words, message in (
+        (["--device", "cuda:0"], "this machine has 0 CUDA devices; use --device cpu"),
+        (["--limit", "2"], "NO-SUCH"),
+    ):
+        with pytest.raises(SystemExit, match=message):
+            harness("S-p" if "--device" in words else "NO-SUCH", *words)
+
+
+def test_a_cache_of_the_harness_serves_one_model(hens, harness, tmp_path, monkeypatch):
+    cache = ("--use_cache", str(tmp_path / "answers"))
+    first = harness("S-p", *cache)
+    with pytest.raises(SystemExit, match=r"answers_rank0.db: holds answers of S-p \(run \w+\).* for G-cg-q-12o"):
+        harness("G-cg-q-12o", *cache)
+    monkeypatch.setattr(StoredModel, "_likelihoods", lambda *_: pytest.fail("asked again"))
+    assert harness("S-p", *cache) == first
+    monkeypatch.setattr(StoredModel, "identity", "changed weights")
+    with pytest.raises(SystemExit, match="with other weights, settings or code"):
+        harness("S-p", *cache)
+
+
+def test_a_cache_that_names_no_model_is_refused(hens, harness, tmp_path):
+    from sqlitedict import SqliteDict
+
+    with SqliteDict(str(tmp_path / "answers_rank0.db"), autocommit=True) as answers:
+        answers["question"] = 0.5
+    with pytest.raises(SystemExit, match="answers of a model that it does not name"):
+        harness("S-p", "--use_cache", str(tmp_path / "answers"))
 
 
 def test_the_verb_stores_prints_and_ranks(hens, monkeypatch, capsys):
