@@ -22,6 +22,17 @@ class LabelError(MadbenchError):
     """A label or a label set that does not parse."""
 
 
+class UntrustedCodeError(LabelError):
+    """A label that was read from a file and names code, which is therefore not imported."""
+
+    def __init__(self, label: str, remedy: str):
+        super().__init__(label, remedy)  # as they are, so that the error crosses processes
+        self.label, self.remedy = label, remedy
+
+    def __str__(self) -> str:
+        return f"{self.label} comes from a file, and madbench imports no code that a file names; {self.remedy}"
+
+
 class FamilyError(LabelError):
     """A label of another package's family, whose code fails."""
 

@@ -18,7 +18,7 @@ from typing import Any, Literal
 from madbench.config import check_seeds, from_mapping, key_of, override_of, parse_seeds, read_yaml, settings_of
 from madbench.errors import ConfigError, LabelError, MadbenchError, did_you_mean
 from madbench.jobs import Budget, Fidelity
-from madbench.labels import expand, parse
+from madbench.labels import expand, parse, trust
 from madbench.suites.addressing import leading_suite, suite_of_override
 from madbench.suites.base import Suite
 
@@ -107,15 +107,27 @@ class Grid:
 def load_grid(source: str | Path | Sequence[str], changes: Mapping[str, Any]) -> Grid:
     """The grid in the YAML file ``source``, or that of labels, with ``changes`` of its keys (:class:`GridFile`).
 
-    Changes under ``set`` and ``vary`` stand beside the file's own keys, and instead of the same ones. Raises what
+    It is what a user names to train it: the code of its labels may be imported (:mod:`madbench.labels.trust`). Changes
+    under ``set`` and ``vary`` stand beside the file's own keys, and instead of the same ones. Raises what
     :func:`expand_grid` does, and ``ConfigError`` for an unknown key or a wrong type.
     """
     if not is_grid_file(source):
-        return expand_grid(from_mapping(GridFile, {**changes, "labels": source}, "grid"))
+        grid = from_mapping(GridFile, {**changes, "labels": source}, "grid")
+        trust.allow_typed(_specs(grid), with_files=True)
+        return expand_grid(grid)
     mapping = read_yaml(Path(source))
     from_mapping(GridFile, mapping, str(source))
     merged = {key: {**mapping.get(key, {}), **changes[key]} for key in ("set", "vary") if changes.get(key)}
-    return expand_grid(from_mapping(GridFile, {**mapping, **changes, **merged}, str(source)), str(source))
+    grid = from_mapping(GridFile, {**mapping, **changes, **merged}, str(source))
+    trust.allow_typed(_specs(from_mapping(GridFile, dict(changes), "grid")), with_files=True)
+    trust.allow_of_file(_specs(grid), Path(source))
+    return expand_grid(grid, str(source))
+
+
+def _specs(grid: GridFile) -> list[str]:
+    """The labels and sets of labels of a grid, as they are written in it."""
+    given = [*grid.labels, *(row.get("label") for row in grid.rows), grid.baseline.get("label")]
+    return [spec for spec in given if isinstance(spec, str)]
 
 
 def is_grid_file(source: Any) -> bool:

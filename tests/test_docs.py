@@ -18,7 +18,6 @@ from docs_folder import load
 from madbench.cli import app, expand_short_form
 from madbench.cli.words import labels_and_overrides
 from madbench.labels import expand
-from madbench.mixers import solve
 from madbench.suites.language.suite import LanguageProfile
 from madbench.suites.mad.suite import MadProfile
 from tests.conftest import forget_installed
@@ -68,7 +67,7 @@ def own_mixer(tmp_path_factory):
 
 
 def test_the_module_of_one_s_own_is_a_mixer():
-    allocation = solve("my:my_mixers.MyMixer", 32)
+    allocation = madbench.build("my:my_mixers.MyMixer", 32, 16).allocation
     assert allocation.total == 33 * 32 and not allocation.leak
 
 

@@ -18,8 +18,10 @@ labels that are left out.
 from __future__ import annotations
 
 import functools
+import inspect
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
@@ -47,7 +49,7 @@ from madbench.execute.base import Event, Policy
 from madbench.experiment import Experiment, prepare
 from madbench.grid import Grid, Mode, Row, is_grid_file, load_grid, parse_axes
 from madbench.jobs import Budget, Fidelity, Precision
-from madbench.labels import expand, texts_of
+from madbench.labels import expand, texts_of, trust
 from madbench.labels.names import of_call, shown_in
 from madbench.mixers.checks import run_checks
 from madbench.mixers.random_state import kept_random_state
@@ -69,6 +71,8 @@ _P = ParamSpec("_P")
 _R = TypeVar("_R")
 
 LANGUAGE_TASK = "language_model"
+TRAINING = ("run", "plan", "run_language_model")
+"""The functions that plan or train labels; :func:`sweep` takes a grid (:func:`madbench.grid.load_grid`)."""
 _LABELLED = ("label", "row", "baseline")
 """Columns of a frame that are of labels, or begin with one."""
 
@@ -78,13 +82,19 @@ def _public(verb: Callable[_P, _R]) -> Callable[_P, _R]:
 
     Arguments of the types of NumPy, torch and pandas become Python's. ``names`` is what figures and frames call
     labels, in any spelling. The caller's random state stays as it is.
+    The code of the labels that ``verb`` is called with may be imported (:mod:`madbench.labels.trust`).
     """
+    signature = inspect.signature(verb)
 
     @functools.wraps(verb)
     def called(*arguments: _P.args, **settings: _P.kwargs) -> _R:
         names: Any = settings.get("names")
+        plain, plain_settings = plain_values(arguments), plain_values(settings)
+        with suppress(TypeError):  # of a wrong call, which the verb itself raises
+            labels = signature.bind(*plain, **plain_settings).arguments.get("labels", ())
+            trust.allow_typed(labels, with_files=verb.__name__ in TRAINING)
         with of_call(names), kept_random_state():
-            result = verb(*plain_values(arguments), **plain_values(settings))
+            result = verb(*plain, **plain_settings)
             if names and isinstance(result, pd.DataFrame):
                 columns = {name: result[name].map(shown_in) for name in _LABELLED if name in result}
                 return result.renamed(**columns) if isinstance(result, ShownFrame) else result.assign(**columns)

@@ -14,7 +14,7 @@ from madbench.analysis.inference import LEAST_SEEDS, LEVEL, Rank, Sample, binomi
 from madbench.analysis.marked_text import BEST, WITHIN_NOISE, with_minus
 from madbench.analysis.rendering import without_nan
 from madbench.analysis.samples import samples_of
-from madbench.labels import factors, parse
+from madbench.labels import factors_of_text
 from madbench.suites.columns import Column
 
 Shows = Literal["interval", "sd", "rank"]
@@ -179,7 +179,7 @@ def cells_of(scores: pd.DataFrame, columns: Sequence[Column]) -> dict[str, dict[
 
 def is_over_budget(label: str, budget_ratio: float) -> bool:
     """Whether the label has more parameters than the others may have, by its family's word or by its count."""
-    return budget_ratio > MOST_BUDGET or factors(parse(label)).get("budget") == "over"
+    return budget_ratio > MOST_BUDGET or factors_of_text(label).get("budget") == "over"
 
 
 def _competing(columns: Sequence[Column], cells: Cells, names: Container[str]) -> dict[str, dict[str, Cell]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import shlex
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
@@ -12,11 +13,11 @@ from pathlib import Path
 from madbench.analysis.protocols import protocol_list
 from madbench.analysis.scores import Results
 from madbench.config import convert, key_of
-from madbench.errors import BudgetError, ConfigError, FamilyError, LabelError, StoreError
+from madbench.errors import BudgetError, ConfigError, FamilyError, LabelError, MadbenchError, StoreError
 from madbench.experiment import Experiment, PlannedRow, Protocol, load_profile
 from madbench.grid import Grid, Row
 from madbench.jobs import Budget, Fidelity, Job
-from madbench.labels import every_label, unreadable
+from madbench.labels import every_label, is_shown_as_stored, unreadable
 from madbench.store.runs import Run, Snapshot, Store
 from madbench.suites import Suite, broken_suites, main_suite, suites
 from madbench.suites.addressing import (
@@ -29,7 +30,7 @@ from madbench.suites.addressing import (
     tasks_by_suite,
 )
 from madbench.suites.overrides import check_idle
-from madbench.suites.planning import mixer_identity
+from madbench.suites.planning import StoredCode, mixer_identity, planned_as_stored
 from madbench.suites.profile import Profile
 from madbench.suites.protocol import StoredCorpus, by_protocol, recognised
 from madbench.tasks import broken_tasks
@@ -126,16 +127,12 @@ class Selection:
 
     @functools.cached_property
     def jobs(self) -> dict[str, Job]:
-        """The stored jobs by id, of labels and tasks that can be trained here, each as it would be trained now."""
+        """The stored jobs by id, of tasks that are here, each as it would be trained now, or of a label without code.
+
+        A label whose code is not used (:func:`madbench.labels.is_shown_as_stored`) has its jobs of every version of its
+        code.
+        """
         stored_jobs = self.store.jobs()
-        labels = set()
-        for label in dict.fromkeys(job.label for job in stored_jobs.values()):
-            if not (problem := unreadable(label)):
-                labels.add(label)
-            elif label in self.labels:
-                raise LabelError(problem)
-            elif not self.labels:
-                self.warn(f"{label} is left out; {problem}")
         stored = {job.task for job in stored_jobs.values()}
         tasks = {(suite.name, task) for suite in suites().values() for task in suite.tasks()}
         for task in stored & broken_tasks().keys():
@@ -145,9 +142,16 @@ class Selection:
         for suite in {job.suite for job in stored_jobs.values()} & broken_suites().keys():
             self.warn(f"{suite} is left out; {broken_suites()[suite]}")
         identity = functools.cache(mixer_identity)
-        jobs = {name: job for name, job in stored_jobs.items() if job.label in labels}
-        jobs = {name: job for name, job in jobs.items() if (job.suite, job.task) in tasks}
-        return {name: job for name, job in jobs.items() if identity(job.label, job.task, job.fidelity) == job.family}
+        jobs = {name: job for name, job in stored_jobs.items() if (job.suite, job.task) in tasks}
+        return {
+            name: job
+            for name, job in jobs.items()
+            if self._is_shown_as_stored(job.label) or identity(job.label, job.task, job.fidelity) == job.family
+        }
+
+    @functools.cached_property
+    def _is_shown_as_stored(self) -> Callable[[str], bool]:
+        return functools.cache(is_shown_as_stored)
 
     def select(self, nothing: str = "", is_enough: Callable[[set[str]], bool] = bool) -> Results:
         """The rows of every suite that is asked for or stored.
@@ -180,6 +184,10 @@ class Selection:
                     if isinstance(error, SeveralProtocols) and self._asked is None:
                         choose = "choose a protocol with --protocol ID"
                         self.warn(f"{_plural(suite)} are left out; {choose}:\n{error.listed}")
+        shown = {row.row.label for row in rows}
+        for label in dict.fromkeys(job.label for job in self.jobs.values()) if not self.labels else ():
+            if label not in shown and (problem := unreadable(label)):
+                self.warn(f"{label} is left out; {problem}")
         if self.protocol and self.jobs and not self._is_stored(self.protocol):
             by_suite = [(suite, self._stored(suite)) for suite in suites().values()]
             lists = [protocol_list(suite, self._details(jobs), self.results) for suite, jobs in by_suite if jobs]
@@ -303,6 +311,9 @@ class Selection:
         """A row a label; one that was not named may not fit: it is stored for one task, or for other sizes, alone."""
         rows, planned = [], []
         for label in labels:
+            if self._is_shown_as_stored(label):
+                rows += self._row_as_stored(protocol, label, seeds)
+                continue
             try:
                 planned.append(protocol.plan([label], seeds))
             except (BudgetError, ConfigError, LabelError) as error:
@@ -316,6 +327,44 @@ class Selection:
         for word in protocol.profile.overrides:
             check_idle(key_of(word), planned)
         return rows
+
+    def _row_as_stored(self, protocol: Protocol, label: str, seeds: Sequence[int]) -> list[PlannedRow]:
+        """The row of a label without its code: the plan of the newest version of which a run is stored.
+
+        A run of another version is named in a warning. Empty if no version has a run.
+        """
+        stored = [job for job in self._stored(protocol.suite) if job.label == label]
+        overrides = protocol.profile.overrides
+        kept = tuple(word for word in overrides if key_of(word) not in _UNREAD_WITHOUT_CODE)
+        tried = [protocol]
+        if self.labels and kept != overrides:  # a mixer need not read what was changed, as of a label with code
+            tried.append(replace(protocol, profile=protocol.profile.under(kept)))
+        begun: dict[str, PlannedRow] = {}
+        for each, (version, jobs) in itertools.product(tried, self._versions(stored)):
+            with planned_as_stored({label: StoredCode.from_jobs(jobs)}):
+                try:
+                    planned = each.plan([label], seeds).jobs
+                except MadbenchError as error:
+                    if self.labels:
+                        raise
+                    self.warn(f"{label} is left out; {error}")
+                    return []
+            if version not in begun and {job.id for job in planned} & self.jobs.keys():
+                begun[version] = PlannedRow(Row(label), protocol, planned)
+        newest, *others = begun.values() or [None]
+        if count := sum(job.id in self.jobs for row in others for job in row.jobs):
+            self.warn(f"{_runs(count)} of {label} left out: of an earlier version of its code than those shown")
+        return [newest] if newest else []
+
+    def _versions(self, jobs: Sequence[Job]) -> list[tuple[str, list[Job]]]:
+        """The jobs by the version of their label's code and by the settings of its mixer, the newest first."""
+        by_version: dict[str, list[Job]] = defaultdict(list)
+        for job in jobs:
+            by_version[f"{job.family.partition(',')[0]} {job.mixer}"].append(job)
+        if len(by_version) < 2:
+            return list(by_version.items())
+        written = {name: max(self.store.written(job.id) for job in own) for name, own in by_version.items()}
+        return sorted(by_version.items(), key=lambda item: written[item[0]], reverse=True)
 
     def _rows_begun(self, rows: Sequence[PlannedRow]) -> list[PlannedRow]:
         """The rows and seeds of which at least one job is stored, and labels that were named; none without any."""
@@ -361,6 +410,11 @@ class Selection:
         jobs = defaultdict(list)
         for run in sorted(chosen, key=lambda run: run.job.seed):
             jobs[run.job.label].append(run.job)
+        for label in filter(self._is_shown_as_stored, jobs):
+            (_, newest), *others = self._versions(jobs[label])
+            jobs[label] = newest
+            if count := sum(len(own) for _, own in others):
+                self.warn(f"{_runs(count)} of {label} left out: of an earlier version of its code than those shown")
         for label in self.labels if len(self._asked or ()) == 1 else ():
             if label not in jobs:
                 self.warn(f"no run of {label} is as asked")
@@ -383,7 +437,9 @@ class Selection:
     def _is_planned(self, suite: Suite, job: Job, profile: Profile, corpus: StoredCorpus | None) -> bool:
         """Whether a profile plans a job of a label that was named, with changes that the label does not read."""
         shared = (job.fidelity, job.budget, job.training.precision, "cpu", corpus)
-        return bool(self.labels) and Protocol(suite, profile, "", (), [job.task], *shared).plans(job)
+        if not self.labels or self._is_shown_as_stored(job.label):
+            return False
+        return Protocol(suite, profile, "", (), [job.task], *shared).plans(job)
 
     def _details(self, jobs: Sequence[Job]) -> list[Run]:
         """The runs of stored jobs, without their curves."""
@@ -404,6 +460,10 @@ class Selection:
         return [job for job in self.jobs.values() if job.suite == suite.name]
 
 
+_UNREAD_WITHOUT_CODE = ("model.n_head",)
+"""Changes that some mixers do not read, which only their code tells."""
+
+
 class SeveralProtocols(StoreError, ConfigError):
     """Runs of several protocols, of which one has to be chosen; ``listed`` has a line for each."""
 
@@ -414,6 +474,10 @@ class NothingStored(StoreError):
     """No run of the protocol that was asked for; ``reason`` is the message without what shows other protocols."""
 
     reason = ""
+
+
+def _runs(count: int) -> str:
+    return "1 run" if count == 1 else f"{count} runs"
 
 
 def _plural(suite: Suite) -> str:

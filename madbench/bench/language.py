@@ -17,6 +17,7 @@ from madbench.bench.parts import Column, Curve, Part, Row, Setup
 from madbench.bench.timing import in_turns, peak_bytes, reason
 from madbench.config import PUBLISHED
 from madbench.errors import TrainingError
+from madbench.labels import parse
 from madbench.mixers import build, solve
 from madbench.mixers.residuals import difference
 from madbench.models.blocks import autocast
@@ -58,7 +59,7 @@ def model_of(label: str, shape: Shape, setup: Setup, path: str = "auto", n_head:
     """A model with weights that are always the same; its tables hold ``tokens`` rows more than the shape's."""
 
     def mixer() -> nn.Module:
-        return build(label, shape.d_model, shape.length + tokens, n_head=n_head, budget="paper", path=path)
+        return build(parse(label), shape.d_model, shape.length + tokens, n_head=n_head, budget="paper", path=path)
 
     torch.manual_seed(0)
     return GPT(shape.vocab_size, shape.d_model, shape.n_layer, mixer, shape.length + tokens).to(setup.device)

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from madbench.bench.parts import Column, Curve, Part, Row, Setup
 from madbench.bench.timing import MIB, Timing, ceiling_flops, in_turns, kept_bytes, reason
 from madbench.errors import MadbenchError, TrainingError
+from madbench.labels import parse
 from madbench.mixers import build
 from madbench.mixers.residuals import difference
 from madbench.mixers.srg.kernels import fused
@@ -62,7 +63,7 @@ def paths_of(mixer: nn.Module) -> list[str]:
 def make(label: str, shape: Shape, setup: Setup, path: str = "auto", n_head: int = HEADS) -> nn.Module:
     """The mixer of a label on the device, always with the same weights; the paper's ranks, the same at any length."""
     torch.manual_seed(0)
-    return build(label, shape.d_model, shape.length, n_head=n_head, budget="paper", path=path).to(setup.device)
+    return build(parse(label), shape.d_model, shape.length, n_head=n_head, budget="paper", path=path).to(setup.device)
 
 
 def resolved(mixer: nn.Module, shape: Shape, setup: Setup, path: str) -> str:

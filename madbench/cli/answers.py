@@ -36,6 +36,7 @@ def ask(
     shots: int | None,
     include: Path | None,
     cache: bool,
+    trust: Sequence[str] | None = None,
 ) -> None:
     """Asks each model each task, prints and stores the answers, and shows where the models stand.
 
@@ -54,7 +55,7 @@ def ask(
     rows: dict[str, list[Measurement]] = {}
     contents = []
     for run in dict.fromkeys(runs):
-        trained = TrainedModel(run, results)
+        trained = TrainedModel(run, results, trust=trust)
         job, measured = trained.job, []
         asked = [_own(trained, own, corpus, device, seq_len, limit)]
         if harness:

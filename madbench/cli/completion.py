@@ -25,10 +25,12 @@ def completion_of(metavar: str) -> Complete | None:
         return None
 
     def complete(ctx: typer.Context, incomplete: str) -> list[str]:
+        from madbench.labels import trust
+
         cut, word = _whole_word(incomplete)
         words: list[str] = []
         for name in names:
-            with suppress(Exception):
+            with suppress(Exception), trust.only(()):  # a key that is pressed runs nobody's code
                 words += _SOURCES[name](ctx, word)
         return [_Completion(text.removeprefix(cut)) for text in dict.fromkeys(words)]
 

@@ -13,7 +13,7 @@ from madbench.cli.answers import ask
 from madbench.cli.parameters import option
 from madbench.cli.print_options import JsonOption
 from madbench.cli.printing import counted, print_json
-from madbench.cli.trained_models import ModelsArgument, TrainedModel
+from madbench.cli.trained_models import ModelsArgument, TrainedModel, TrustOption
 from madbench.cli.words import split_list
 from madbench.errors import ConfigError
 from madbench.labels import parse
@@ -53,6 +53,7 @@ def evaluate(
     corpus: option(Path | None, "Folder of the corpus, where it has been moved.") = None,
     tokenizer: options.TokenizerOption = None,
     dtype: options.DtypeOption = None,
+    trust: TrustOption = None,
     device: options.DeviceOption = "auto",
     results: options.ResultsOption = options.RESULTS,
     as_json: JsonOption = False,
@@ -79,10 +80,10 @@ def evaluate(
     how = {"corpus": corpus, "tokenizer": tokenizer, "dtype": dtype}
     if names:
         asked = {"limit": limit, "shots": shots, "include": include, "cache": cache, "seq_len": seq_len}
-        ask(runs, names, results, device, as_json, how, **asked)
+        ask(runs, names, results, device, as_json, how, trust=trust, **asked)
         return
     device = resolve_device(device)
-    contents = [_loss(TrainedModel(run, results), seq_len, windows, device, as_json, how) for run in runs]
+    contents = [_loss(TrainedModel(run, results, trust=trust), seq_len, windows, device, as_json, how) for run in runs]
     if as_json:
         print_json(contents[0] if len(contents) == 1 else contents)
 

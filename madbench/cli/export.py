@@ -8,7 +8,7 @@ from typing import Literal
 from madbench.cli import options
 from madbench.cli.parameters import option, output_option
 from madbench.cli.printing import quantity
-from madbench.cli.trained_models import ModelArgument, TrainedModel
+from madbench.cli.trained_models import ModelArgument, TrainedModel, TrustOption
 from madbench.errors import ConfigError
 
 
@@ -25,6 +25,7 @@ def export(
     ) = None,
     tokenizer: options.TokenizerOption = None,
     dtype: options.DtypeOption = None,
+    trust: TrustOption = None,
     results: options.ResultsOption = options.RESULTS,
 ) -> None:
     """Write the weights of a language model for other programs.
@@ -46,7 +47,7 @@ def export(
     for flag, value in {"--corpus": corpus, "--tokenizer": tokenizer, "--dtype": dtype}.items():
         if value is not None and format != "hf":
             raise ConfigError(f"{flag} {value}: has no effect without --format hf")
-    trained = TrainedModel(run, results)
+    trained = TrainedModel(run, results, trust=trust)
     ending = ".safetensors" if format == "safetensors" else ""
     output = output or Path(f"{trained.job.label}-{trained.job.id[:8]}{ending}")
     if output.exists() and (format == "hf" or not force):

@@ -14,7 +14,7 @@ from madbench.cli.parameters import argument, option, output_option
 from madbench.cli.plot import LayoutOptions
 from madbench.cli.print_options import JsonOption
 from madbench.cli.printing import counted, print_json, print_lines
-from madbench.cli.trained_models import TrainedModel
+from madbench.cli.trained_models import TrainedModel, TrustOption
 from madbench.cli.words import split_list
 from madbench.errors import ConfigError
 from madbench.jobs import Job
@@ -48,6 +48,7 @@ def inspect(
     tokenizer: options.TokenizerOption = None,
     dtype: options.DtypeOption = None,
     output: output_option("Folder of the figures.", show_default="RESULTS/plots/inspect-ID") = None,
+    trust: TrustOption = None,
     no_figures: option(bool, "Print the numbers only.", "--no-figures") = False,
     *,
     shape: LayoutOptions,
@@ -104,7 +105,7 @@ def inspect(
     models: list[Inspection] = []
     sizes: list[list[int]] = []  # of the inputs
     for name in [run] if other is None else [run, other]:
-        trained = TrainedModel(name, results, is_of_text=False, tasks=asked)
+        trained = TrainedModel(name, results, is_of_text=False, tasks=asked, trust=trust)
         job = trained.job
         if jobs and job.id == jobs[0].id:
             raise ConfigError(f"{name!r} is the same run as {run!r}; name two, or one alone")

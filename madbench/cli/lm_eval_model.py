@@ -13,7 +13,10 @@ from madbench.training.devices import resolve_device
 
 
 class StoredModel(HarnessModel):
-    """``--model_args run=RUN,results=FOLDER,corpus=FOLDER,seq_len=N``; ``run`` is a label, an id or a file."""
+    """``--model_args run=RUN,results=FOLDER,corpus=FOLDER,seq_len=N``; ``run`` is a label, an id or a file.
+
+    ``trust=my:my_mixers.MyMixer`` allows the code of a label of your own.
+    """
 
     def __init__(
         self,
@@ -24,10 +27,11 @@ class StoredModel(HarnessModel):
         device: str | None = None,
         batch_size: int | str | None = None,
         max_batch_size: int | None = None,
+        trust: str | None = None,
     ):
         if not isinstance(run, str):  # its parser makes numbers of what looks like one
             raise ConfigError(f"run={run}: read as a number; give another digit of the run's id, or its label")
-        trained = TrainedModel(run, Path(results))
+        trained = TrainedModel(run, Path(results), trust=[trust] if trust else None)
         vocabulary = trained.corpus(None if corpus is None else Path(corpus)).tokenizer()
         rows = max_batch_size if batch_size in (None, "auto") else batch_size
         super().__init__(

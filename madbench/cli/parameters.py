@@ -12,7 +12,7 @@ from typing import Annotated, Any, get_args, get_type_hints
 
 import typer
 
-from madbench.labels import names
+from madbench.labels import names, trust
 
 
 @dataclass(frozen=True)
@@ -37,17 +37,27 @@ def output_option(help: str, **settings: Any) -> Any:
     return option(Path | None, help, "--output", "--out", "-o", **settings)
 
 
+VERBS_THAT_TRAIN = ("run", "sweep", "train")
+"""The verbs that import the code of labels in the files of labels that a user names."""
+
+
 def with_groups(verb: Callable, completion_of: Callable[[str], Callable | None] = lambda words: None) -> Callable:
     """A command of ``verb`` that has an option for each field of its dataclass arguments.
 
-    ``completion_of`` gives the completion of what :class:`Completes` says.
+    ``completion_of`` gives the completion of what :class:`Completes` says. The labels among the words of the command
+    are typed by the user, so that their code may be imported (:mod:`madbench.labels.trust`).
     """
     hints = get_type_hints(verb, include_extras=True)
     groups = {name: hint for name, hint in hints.items() if is_dataclass(hint)}
+    labelled = [name for name, hint in hints.items() if _takes_labels(hint)]
 
     @functools.wraps(verb)
     def command(**values: Any) -> None:
         names.begin()
+        trust.begin()
+        for name in labelled:
+            words = values.get(name) or ()
+            trust.allow_typed(words, with_files=verb.__name__ in VERBS_THAT_TRAIN)
         for name, group in groups.items():
             values[name] = group(**{field.name: values.pop(field.name) for field in fields(group)})
         verb(**values)
@@ -63,6 +73,12 @@ def with_groups(verb: Callable, completion_of: Callable[[str], Callable | None] 
     command.__signature__ = inspect.Signature(parameters)
     command.__annotations__ = {member.name: member.annotation for member in parameters}
     return command
+
+
+def _takes_labels(hint: Any) -> bool:
+    """True if the words of a parameter may be labels."""
+    completes = [detail.words for detail in get_args(hint)[1:] if isinstance(detail, Completes)]
+    return any("LABEL" in words or words.startswith("[PAPER") for words in completes)
 
 
 def _completed(parameter: inspect.Parameter, completion_of: Callable[[str], Callable | None]) -> inspect.Parameter:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from madbench.cli import options
 from madbench.cli.parameters import option
-from madbench.cli.trained_models import ModelArgument, TrainedModel
+from madbench.cli.trained_models import ModelArgument, TrainedModel, TrustOption
 from madbench.errors import ConfigError
 from madbench.training.devices import resolve_device
 
@@ -25,6 +25,7 @@ def sample(
     corpus: option(Path | None, "Folder of the corpus, for its tokenizer, where it has been moved.") = None,
     tokenizer: options.TokenizerOption = None,
     dtype: options.DtypeOption = None,
+    trust: TrustOption = None,
     device: options.DeviceOption = "auto",
     results: options.ResultsOption = options.RESULTS,
 ) -> None:
@@ -48,7 +49,7 @@ def sample(
     if top_k and not temperature:
         raise ConfigError(f"--top-k {top_k}: has no effect with --temperature 0, which takes the likeliest token")
     device = resolve_device(device)
-    trained = TrainedModel(run, results)
+    trained = TrainedModel(run, results, trust=trust)
     tokens_of_text, prompt = trained.corpus(corpus, tokenizer, dtype).tokenizer(), valid_unicode(prompt)
     if top_k and top_k >= tokens_of_text.vocab_size:
         count = tokens_of_text.vocab_size

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from madbench.cli.options import open_stored
-from madbench.cli.parameters import argument
+from madbench.cli.parameters import argument, option
 from madbench.errors import ConfigError, MadbenchError
 from madbench.jobs import WEIGHTS
 from madbench.store.runs import Store
@@ -23,17 +23,31 @@ _RUN_HELP = (
 )
 ModelArgument = argument(str, "RUN", _RUN_HELP)
 ModelsArgument = argument(list[str], "RUN", f"{_RUN_HELP} One or more.")
+TrustOption = option(
+    list[str] | None,
+    "The label of a module of your own whose code may be imported to make the model, such as my:my_mixers.MyMixer; "
+    "may be repeated.",
+    "--trust",
+    metavar="LABEL",
+)
 
 
 class TrainedModel:
     """The model that ``name`` names, with its weights, the job that made it, and the store it is in, if any.
 
     Only models of text by default; otherwise of any suite and, where they are given, of one of the ``tasks``, which
-    may be suites. Raises ``ConfigError`` for unknown tasks, ``StoreError`` for no finished run in the store, for one
-    whose weights were not kept, and for several.
+    may be suites. ``trust`` are labels whose code may be imported. Raises ``ConfigError`` for unknown tasks,
+    ``StoreError`` for no finished run in the store, for one whose weights were not kept, and for several.
     """
 
-    def __init__(self, name: str, results: Path, is_of_text: bool = True, tasks: Sequence[str] | None = None):
+    def __init__(
+        self,
+        name: str,
+        results: Path,
+        is_of_text: bool = True,
+        tasks: Sequence[str] | None = None,
+        trust: Sequence[str] | None = None,
+    ):
         from madbench.training.checkpoints import load_model
 
         self.results = results
@@ -41,7 +55,7 @@ class TrainedModel:
         if tasks and is_file:
             raise ConfigError(f"--tasks {','.join(tasks)}: has no effect on {name}, a file of one run")
         self.weights = Path(name) if is_file else stored_weights(name, open_stored(results), is_of_text, tasks)
-        self.model, self.job = load_model(self.weights)
+        self.model, self.job = load_model(self.weights, trust or ())
         if is_of_text and not suite_of(self.job).takes_corpus:
             raise ConfigError(f"{self.weights}: weights of task {self.job.task}; only language models can be used here")
         folder = self.weights.absolute().parent

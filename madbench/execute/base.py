@@ -33,6 +33,7 @@ from madbench._version import __version__
 from madbench.errors import ConfigError, MadbenchError, StoreError
 from madbench.files import explain_os_errors
 from madbench.jobs import KEEP, Job, Record, Report, Status, StopTraining
+from madbench.labels import trust
 from madbench.store.runs import Store, StoreBusyError
 
 Event = dict[str, Any]
@@ -232,6 +233,8 @@ class Assignment:
     policy: Policy
     works: Sequence[Path] | None
     """The jobs' work folders, where the worker sees them; None for temporary ones on the worker's machine."""
+    importable: Sequence[str] = ()
+    """The labels whose code the worker may import (:mod:`madbench.labels.trust`)."""
 
     def pack(self) -> Packed:
         return __version__, pickle.dumps(self)
@@ -299,6 +302,7 @@ def work(assignment: Assignment, send: Send, hand_in: HandIn | None = None) -> O
         return records, ""
 
     with ExitStack() as stack:
+        stack.enter_context(trust.only(assignment.importable))
         try:
             works = _work_folders(assignment, stack)
             records, error = train(jobs)

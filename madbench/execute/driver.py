@@ -39,6 +39,7 @@ from madbench.execute.base import (
 )
 from madbench.files import explain_os_errors, write_atomically
 from madbench.jobs import KEEP, Job, Record
+from madbench.mixers.my.sources import importable
 from madbench.store.runs import Store
 
 GRACE = 15.0  # seconds beyond its time limit that a group has to stop by itself before its task is cancelled
@@ -197,7 +198,8 @@ class _Driver(Execution):
         for task in tasks:
             jobs, works = zip(*((claim.job, claim.work.absolute()) for claim in task.claims))
             folders = works if self.backend.shares_folder else None
-            task.assignment = Assignment(jobs, self.train, self.policy, folders)
+            code = importable({job.label for job in jobs})
+            task.assignment = Assignment(jobs, self.train, self.policy, folders, code)
             task.is_training, task.due = False, math.inf
         if tasks:
             self.backend.submit(tasks)

@@ -152,6 +152,7 @@ def training_of(assignment: Assignment) -> dict[str, Any]:
         "works": {job.id: str(work) for job, work in zip(jobs, works)},
         "time_limit": assignment.policy.time_limit,
         "train": _encode_train(assignment.train),
+        "importable": assignment.importable,
     }
     return as_json(training)
 
@@ -170,7 +171,8 @@ def assignment_of(call: Mapping[str, Any]) -> Assignment:
     if [job.id for job in jobs] != list(call["jobs"]):
         raise StoreError("a job has another id than on the driver's machine; install the same packages on both")
     works = [Path(call["works"][job.id]) for job in jobs]
-    return Assignment(jobs, _decode_train(call["train"]), Policy(time_limit=call["time_limit"]), works)
+    policy = Policy(time_limit=call["time_limit"])
+    return Assignment(jobs, _decode_train(call["train"]), policy, works, call["importable"])
 
 
 def _encode_train(train: Train) -> dict[str, Any]:

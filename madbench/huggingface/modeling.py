@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,13 +15,16 @@ from transformers.models.auto.modeling_auto import AutoModelForCausalLM
 from transformers.utils import ModelOutput, logging
 from transformers.utils.generic import can_return_tuple
 
-from madbench.errors import TrainingError
+from madbench.errors import TrainingError, UntrustedCodeError
 from madbench.huggingface.arguments import LENGTH, check_mask, check_no_effect, check_positions
 from madbench.huggingface.configuration import MadbenchConfig, language_job
 from madbench.huggingface.digests import check_job, check_weights, digests
+from madbench.labels import trust
 from madbench.models.gpt import DecodingState, past_context
 from madbench.models.token_loss import logits_of
 from madbench.suites import suite_of
+
+_TRUSTS_CODE: ContextVar[bool] = ContextVar("trusts_code", default=False)
 
 logger = logging.get_logger(__name__)
 
@@ -53,9 +57,26 @@ class MadbenchForCausalLM(PreTrainedModel, GenerationMixin):
             raise TrainingError("a configuration without a job; make it with MadbenchConfig.of(job)")
         check_job(config.job, config.digests, config.name_or_path or "configuration")
         job = language_job(config.job)
-        self.model = suite_of(job).Trial.build(job)
+        if _TRUSTS_CODE.get():
+            trust.allow([job.label])
+        try:
+            self.model = suite_of(job).Trial.build(job)
+        except UntrustedCodeError as error:
+            raise TrainingError(
+                f"the configuration is of a model of {error.label}, whose code a file names and is therefore not "
+                "imported; if you trust it, open the model with trust_remote_code=True"
+            ) from None
         self.decodes = all(hasattr(block.mixer, "step") for block in self.model.blocks)
         self.post_init()
+
+    @classmethod
+    def from_pretrained(cls, *arguments: Any, trust_remote_code: bool | None = None, **settings: Any) -> Any:
+        """As that of transformers. The code of a user's module is imported only with ``trust_remote_code=True``."""
+        token = _TRUSTS_CODE.set(bool(trust_remote_code))
+        try:
+            return super().from_pretrained(*arguments, trust_remote_code=trust_remote_code, **settings)
+        finally:
+            _TRUSTS_CODE.reset(token)
 
     def _init_weights(self, module: torch.nn.Module) -> None:
         """Leaves them as the model's own initialisation made them."""

@@ -14,9 +14,12 @@ from madbench.labels.parsing import (
     factor_names,
     factors,
     factors_in,
+    factors_of_text,
+    is_shown_as_stored,
     label_code,
     label_identity,
     levels,
+    names_code,
     parse,
     text_of,
     texts_of,
@@ -39,7 +42,8 @@ from madbench.labels.sets import LabelSet, available_sets, expand
 
 __all__ = [
     "Explanation", "Label", "LabelSet", "as_label", "available_sets", "broken_families", "contrast_order", "diff",
-    "every_label", "expand", "explain", "factor_names", "factors", "factors_in", "families", "family_identity",
-    "family_of", "fault_of_name", "installed_families", "label_code", "label_identity", "levels", "loaded_families",
-    "mixer_names", "parse", "text_of", "texts_of", "unreadable",
+    "every_label", "expand", "explain", "factor_names", "factors", "factors_in", "factors_of_text", "families",
+    "family_identity", "family_of", "fault_of_name", "installed_families", "is_shown_as_stored", "label_code",
+    "label_identity", "levels", "loaded_families", "mixer_names", "names_code", "parse", "text_of", "texts_of",
+    "unreadable",
 ]  # fmt: skip

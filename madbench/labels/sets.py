@@ -56,10 +56,10 @@ def available_sets() -> dict[str, Path]:
 def _labels_of(spec: str, folder: Path, above: tuple[Path, ...] = ()) -> list[str]:
     """Labels of one spec; ``folder`` is where its file paths start, ``above`` are the sets that led to it."""
     labels = []
-    for text in dict.fromkeys(_expand_braces(spec)):
+    for text in dict.fromkeys(expand_braces(spec)):
         try:
             if text.startswith("@"):
-                labels += _labels_in(_find(text[1:], folder), above)
+                labels += _labels_in(find_set(text[1:], folder), above)
             elif text.startswith("~"):
                 centre = parse(text[1:])
                 names.remember(str(centre), text[1:])
@@ -74,7 +74,8 @@ def _labels_of(spec: str, folder: Path, above: tuple[Path, ...] = ()) -> list[st
     return labels
 
 
-def _find(name: str, folder: Path) -> Path:
+def find_set(name: str, folder: Path) -> Path:
+    """The file that ``@name`` means, seen from ``folder``. Raises ``LabelError`` if there is none."""
     if name.endswith((".yaml", ".yml")):
         if "\0" not in name and (folder / name).is_file():
             return folder / name
@@ -110,7 +111,7 @@ def _labels_in(path: Path, above: tuple[Path, ...]) -> list[str]:
     return labels
 
 
-def _expand_braces(spec: str) -> list[str]:
+def expand_braces(spec: str) -> list[str]:
     """The texts a brace pattern stands for, leftmost braces slowest; a pattern without braces stands for itself."""
     texts = [""]  # of the alternative being read
     enclosing: list[tuple[list[str], list[str], int]] = []  # texts before a brace, finished alternatives, its position

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Protocol, get_args
 from madbench.config import from_mapping, plain_values
 from madbench.errors import BudgetError, ConfigError, FamilyError, did_you_mean
 from madbench.jobs import NOT_AT_DEFAULT, Budget
-from madbench.labels import Explanation, as_label, family_of, loaded_families
+from madbench.labels import Explanation, as_label, family_of, loaded_families, trust
 from madbench.mixers.traits import Traits, attach
 
 if TYPE_CHECKING:
@@ -95,7 +95,8 @@ class Family(Protocol):
     Optional, beside what is said below: ``is_bidirectional``, whether its mixers can see all tokens, False by default;
     ``labels()``, all of them where they can be listed; ``levels(label)``, what contrasts call its factors, which are
     otherwise its ``factors``; ``factor_names``, names of factors for people, by factor; ``factor_order`` and
-    ``level_order``, in which contrasts are listed.
+    ``level_order``, in which contrasts are listed; ``names_code``, True if a label is the name of code outside of the
+    family, which is imported when it is solved or built (:mod:`madbench.labels.trust`), False by default.
     """
 
     name: str  # text before the colon of its labels
@@ -202,6 +203,8 @@ def build(
     ``ConfigError`` for a setting that the family does not have or take, ``TrainingError`` for a path that cannot
     compute this label.
     """
+    if isinstance(label, str):  # what a caller wrote; a label of a stored job is parsed before it gets here
+        trust.allow_typed(label)
     label, family, settings = _resolve(label, settings)
     if not (causal or getattr(family, "is_bidirectional", False)):
         raise ConfigError(
@@ -249,8 +252,11 @@ def own_settings(label: Any, settings: Any) -> dict[str, Any]:
 def used_settings(label: Any) -> list[str]:
     """The settings of its family that decide something of the label's mixer, be it through its ranks."""
     label = as_label(label)
+    names = [field.name for field in fields(family_of(label).Settings)]
+    if not names:  # the traits of a user's module are those of its code, which is then not needed
+        return []
     read = label_traits(label).settings
-    return [field.name for field in fields(family_of(label).Settings) if read is None or field.name in read]
+    return [name for name in names if read is None or name in read]
 
 
 def effective_settings(allocation: Allocation, settings: Mapping[str, Any]) -> dict[str, Any]:

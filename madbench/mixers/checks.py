@@ -9,6 +9,7 @@ from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
+from madbench.errors import UntrustedCodeError
 from madbench.labels import as_label, family_of
 from madbench.mixers import Check, Family, Size
 from madbench.mixers.residuals import ROUNDING, filled
@@ -76,6 +77,8 @@ def _run_checks(label: Any, further: Callable[[Any], Iterable[Check]], names: Co
         for check in itertools.chain(family_of(label).checks(label), further(label)):
             if names is None or check.name in names:
                 outcomes.append(run_check(check))
+    except UntrustedCodeError:
+        raise
     except Exception as error:
         check = Check("checks", "The family has checks of this label.", "the protocol", None)
         outcomes.append(Outcome(check, error=_named(error)))
@@ -94,6 +97,8 @@ def run_check(check: Check) -> Outcome:
         with torch.no_grad():
             result = check.run()
             residual, where = float(result), getattr(result, "where", "")
+    except UntrustedCodeError:
+        raise
     except (Exception, SystemExit) as error:  # of another package's code
         return Outcome(check, error=_named(error))
     if not math.isfinite(residual):

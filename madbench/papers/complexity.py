@@ -15,6 +15,7 @@ from torch import Tensor
 
 from madbench.bench.timing import Limits, Timing, in_turns, peak_bytes
 from madbench.errors import TrainingError
+from madbench.labels import parse
 from madbench.mixers import build
 from madbench.papers.making import CONTRADICTED, OPEN, REPRODUCED, Made, PlainMeasure, Request
 from madbench.training.devices import resolve_device
@@ -98,7 +99,7 @@ def measured(case: Case, device: str) -> dict[str, Any]:
     """The slopes of a case."""
     passes, flops = {}, []
     for length in case.lengths:
-        mixer = build(case.label, WIDTH, length, n_head=HEADS, budget="paper", path=case.path).to(device).eval()
+        mixer = build(parse(case.label), WIDTH, length, n_head=HEADS, budget="paper", path=case.path).to(device).eval()
         passes[length] = partial(mixer, torch.randn(1, length, WIDTH, device=device))
         flops.append(length * mixer.allocation.flops_per_token(length))
     times = pass_seconds(case.label, passes, device)

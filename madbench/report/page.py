@@ -36,7 +36,7 @@ from madbench.errors import StoreError
 from madbench.experiment import PlannedRow, Protocol
 from madbench.files import explain_os_errors, write_atomically
 from madbench.jobs import Record
-from madbench.labels import explain, parse
+from madbench.labels import explain, is_shown_as_stored, parse
 from madbench.labels.names import shown, shown_in
 from madbench.report.commands import Missing, job_words, missing_runs, option_words, protocol_words
 from madbench.report.rendering import render
@@ -119,7 +119,7 @@ def report_page(
         ),
         "figures": figures,
         "factors": factor_page_table(effects) if effects.rows else None,
-        "budget": budget_page_table(run.job for run in runs),
+        "budget": budget_page_table((run.job, run.record) for run in runs),
         "data": htmlsafe_json_dumps(_data(runs, effects, store), separators=(",", ":"), allow_nan=False),
     }
     missing = [*_missing(results, rows, labels, records), *no_figures]
@@ -318,6 +318,7 @@ def _data(runs: Sequence[ReportedRun], effects: AttributionTable, store: Store) 
         "explanations": {
             label: [[row.letter, row.name, row.what, row.equation, row.source] for row in explain(parse(label))]
             for label in labels
+            if not is_shown_as_stored(label)
         },
         "effects": _effects(effects),
         "names": {label: shown(label) for label in labels if shown(label) != label},

@@ -17,7 +17,8 @@ from madbench.analysis.inference import LEVEL
 from madbench.analysis.quantities import column, difference_text, heading, in_order, is_average
 from madbench.analysis.rendering import Listing
 from madbench.analysis.result_table import ResultTable
-from madbench.jobs import Job
+from madbench.jobs import Job, Record
+from madbench.labels import is_shown_as_stored
 from madbench.labels.names import shown
 from madbench.mixers import solve
 from madbench.suites import Suite
@@ -165,11 +166,21 @@ def _first_number(text: str) -> float | None:
     return float(digits) if digits.isdigit() else None
 
 
-def budget_page_table(jobs: Iterable[Job]) -> PageTable:
-    """A row a label and size of its mixer; lengths at which it is the same share one."""
+def budget_page_table(runs: Iterable[tuple[Job, Record | None]]) -> PageTable:
+    """One row per label and size of its mixer; lengths at which it is the same share a row.
+
+    A label whose code is not used has the numbers that its runs recorded.
+    """
     lengths: dict[tuple, list[int]] = {}
-    for job in {(*_size(job), str(job.mixer)): job for job in jobs}.values():
+    for job, record in {(*_size(job), str(job.mixer)): (job, record) for job, record in runs}.values():
         label, d_model, n_head, length = _size(job)
+        if is_shown_as_stored(label):
+            details = record.details if record else {}
+            total, ratio = details.get("mixer_parameters"), details.get("budget_ratio")
+            if total and ratio:
+                counts = (total, round(total / ratio), total)
+                lengths.setdefault((label, d_model, "", *counts), []).append(length)
+            continue
         allocation = solve(label, d_model, n_head, length, job.budget, **job.mixer)
         ranks = ", ".join(f"{name} {rank:,}" for name, rank in allocation.ranks.items())
         counts = (allocation.total, allocation.target, getattr(allocation, "paper_total", allocation.total))

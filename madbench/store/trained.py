@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from madbench.errors import StoreError
 from madbench.jobs import WEIGHTS
@@ -18,7 +18,13 @@ if TYPE_CHECKING:
     from torch import nn
 
 
-def load(run: str | Path, *, tasks: str | Iterable[str] | None = None, results: Path | str = "results") -> nn.Module:
+def load(
+    run: str | Path,
+    *,
+    tasks: str | Iterable[str] | None = None,
+    results: Path | str = "results",
+    trust: Any = (),
+) -> nn.Module:
     """The model of a run that has weights, on the CPU and in eval mode: a module that takes token ids (B, T).
 
     Language models have their weights; runs of other suites have them with ``keep_weights=True``.
@@ -27,11 +33,13 @@ def load(run: str | Path, *, tasks: str | Iterable[str] | None = None, results: 
         run: a label with one such run, the first digits of a run's id, or a file of weights.
         tasks: looks for runs on these tasks alone, which may be suites.
         results: folder of the run store.
+        trust: labels, or one, of your own modules whose code may be imported to make the model, such as
+            ``"my:my_mixers.MyMixer"`` or the class itself.
 
     The random state stays as it is.
 
     Raises ``StoreError`` where ``run`` names no finished run, none with weights, or several, and ``TrainingError`` for
-    a damaged file or one that holds no model.
+    a damaged file, one that holds no model, or the model of a module that is not trusted.
     """
     from madbench.mixers.random_state import kept_random_state
     from madbench.training.checkpoints import load_model
@@ -42,7 +50,7 @@ def load(run: str | Path, *, tasks: str | Iterable[str] | None = None, results: 
     elif tasks is not None:
         raise StoreError(f"{run}: a file of one run, of which tasks={tasks!r} chooses nothing")
     with kept_random_state():
-        model, _ = load_model(Path(run))
+        model, _ = load_model(Path(run), trust)
     return model
 
 

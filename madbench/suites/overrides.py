@@ -9,11 +9,11 @@ from types import MappingProxyType
 from typing import Any
 
 from madbench.config import key_of, parse_override
-from madbench.errors import ConfigError, MadbenchError
+from madbench.errors import ConfigError, LabelError, MadbenchError
 from madbench.jobs import Budget, Job
 from madbench.labels import parse
 from madbench.mixers import effective_settings, label_traits, solve
-from madbench.suites.planning import check_count
+from madbench.suites.planning import check_count, stored_code
 from madbench.suites.profile import Profile
 
 MOST_NAMED = 4  # labels of a message
@@ -102,7 +102,7 @@ def decided(
     idle: dict[str, dict[str, str]] = {}
     for label, kept in deciding.items():
         for word in words:
-            if unread := profile.why_unread(word, label):
+            if unread := _why_unread(profile, word, label):
                 idle.setdefault(word, {})[label] = unread
             elif word in changing[label] - kept:
                 idle.setdefault(word, {})[label] = f"its runs are the same without {word}{where}"
@@ -110,6 +110,15 @@ def decided(
     check_count(len(once) * len(seeds))
     jobs = [job if seed == job.seed else replace(job, seed=seed) for job in once for seed in seeds]
     return Plan(jobs, idle, _respelled(words, once, spelled))
+
+
+def _why_unread(profile: Profile, word: str, label: str) -> str:
+    try:
+        return profile.why_unread(word, label)
+    except LabelError:  # of a family that is not installed, whose runs are planned as they are stored
+        if stored_code(label):
+            return ""
+        raise
 
 
 def _respelled(
@@ -145,6 +154,8 @@ def content(
     """
     identity = (job.task, job.label, job.family, job.fidelity, job.budget, job.task_source, setting or job.setting)
     settings = vars(job.model) | vars(job.training) | changes
+    if stored_code(job.label):
+        return repr((*identity, job.mixer, settings))
     heads = settings.pop("n_head")
     mixer = _mixer(job.label, width, heads, max_len, job.budget, tuple(job.mixer.items()), redraws, is_shorter)
     return repr((*identity, mixer, heads if label_traits(parse(job.label)).has_heads else 0, settings))

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any
 
 from madbench.errors import BudgetError, ConfigError
@@ -14,6 +18,43 @@ from madbench.tasks import settings_class
 
 MOST_JOBS = 100_000
 """Jobs of one experiment."""
+
+
+@dataclass(frozen=True)
+class StoredCode:
+    """What stored runs say of a label whose code is not at hand: enough to plan the same runs without it."""
+
+    identities: Mapping[str, str]
+    """``Job.family`` by task."""
+    mixer: Mapping[str, Any]
+    """``Job.mixer``."""
+
+    @classmethod
+    def from_jobs(cls, jobs: Sequence[Job]) -> StoredCode:
+        """That of jobs of one label and one version of its code."""
+        return cls({job.task: job.family for job in jobs}, jobs[0].mixer)
+
+    def identity(self, task: str) -> str:
+        """``Job.family`` of a job on a task; of a task without a stored run that of another one."""
+        return self.identities.get(task, next(iter(self.identities.values())))
+
+
+_STORED_CODE: ContextVar[Mapping[str, StoredCode]] = ContextVar("stored_code", default=MappingProxyType({}))
+
+
+@contextmanager
+def planned_as_stored(codes: Mapping[str, StoredCode]) -> Iterator[None]:
+    """Plans made inside take these labels as their runs are stored: nothing is imported, and no budget is checked."""
+    token = _STORED_CODE.set(codes)
+    try:
+        yield
+    finally:
+        _STORED_CODE.reset(token)
+
+
+def stored_code(label: str) -> StoredCode | None:
+    """What stands in for the code of a label in the plan that is being made; None if the code itself is used."""
+    return _STORED_CODE.get().get(label)
 
 
 def plan_jobs(
@@ -28,12 +69,31 @@ def plan_jobs(
 
     They are of seed 0. Raises ``BudgetError``, naming the task, where a label has no ranks at this size and length.
     """
-    labels = list(map(parse, labels))
+    labels = [label if stored_code(label) else parse(label) for label in labels]
     check_count(len(labels) * len(runs))
     model, tasks = profile.model_config(), {task for task, *_ in runs}
     task_of_length = {length: task for task, _, length, *_ in reversed(runs)}
     jobs = []
     for label in labels:
+        if code := stored_code(str(label)):
+            jobs += [
+                Job(
+                    suite,
+                    task,
+                    label,
+                    code.identity(task),
+                    setting,
+                    model,
+                    dict(code.mixer),
+                    training,
+                    0,
+                    fidelity,
+                    budget,
+                    source,
+                )  # fmt: skip
+                for task, setting, _, training, source in runs
+            ]
+            continue
         mixer = profile.identifying_settings(label)
         families = {task: mixer_identity(str(label), task, fidelity) for task in tasks}
         for length, task in task_of_length.items():

@@ -12,7 +12,7 @@ from typing import Any, ClassVar, Literal, Self
 from madbench.config import field_docs, from_mapping, key_of, overridden, read_yaml
 from madbench.errors import ConfigError, LabelError, did_you_mean
 from madbench.jobs import Job, identifying
-from madbench.labels import Label, expand, family_of, loaded_families
+from madbench.labels import Label, expand, family_of, loaded_families, unreadable
 from madbench.mixers import Family, own_settings, used_settings
 
 FILE_ONLY = ("description", "comparable_with_paper", "corpus", "vocab_size", "suite", "beside", "chosen_on")
@@ -112,9 +112,14 @@ class Profile:
 
     def changes(self, job: Job) -> list[str]:
         """The overrides with which this profile trains the job, but for a precision that depends on the machine."""
+        return [*self.model_changes(job), *self.mixer_changes(job), *self.training_changes(job)]
+
+    def mixer_changes(self, job: Job) -> list[str]:
+        """Changes of the mixer's settings. Empty for a family that is not here, whose settings are not known."""
+        if not has_settings(job.label):
+            return []
         usual = usual_settings(job.label)
-        of_mixer = changed("model", usual | job.mixer, usual | self.mixer_settings(job.label))
-        return [*self.model_changes(job), *of_mixer, *self.training_changes(job)]
+        return changed("model", usual | job.mixer, usual | self.mixer_settings(job.label))
 
     def model_changes(self, job: Job) -> list[str]:
         """Changes of the model around the mixer."""
@@ -229,6 +234,12 @@ def changed(section: str, ours: Mapping[str, Any], theirs: Mapping[str, Any]) ->
 def is_rate_change(override: str) -> bool:
     """True for an override of the rates or decays that a profile tries, for all tasks."""
     return key_of(override) in ("learning_rates", "weight_decays")
+
+
+@functools.cache
+def has_settings(label: str) -> bool:
+    """True if the label's family is here and reads it, so that the settings of its mixers are known."""
+    return not unreadable(label)
 
 
 @functools.cache

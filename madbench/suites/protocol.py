@@ -13,7 +13,7 @@ from madbench.jobs import Budget, Fidelity, Job, Precision, content_id
 from madbench.mixers import used_settings
 from madbench.suites.base import OWN_PROFILE, Suite
 from madbench.suites.overrides import Plan
-from madbench.suites.profile import Profile, is_rate_change, usual_settings
+from madbench.suites.profile import Profile, has_settings, is_rate_change, usual_settings
 from madbench.text.manifest import AS_FOUND
 
 if TYPE_CHECKING:
@@ -124,7 +124,9 @@ def protocol_id(suite: Suite, job: Job) -> str:
 
 
 def changed_settings(job: Job) -> dict[str, Any]:
-    """The settings of the job's mixer that are not the defaults of its family."""
+    """The settings of the job's mixer that are not the defaults of its family. Empty if the family is not here."""
+    if not has_settings(job.label):
+        return {}
     usual = usual_settings(job.label)
     return {name: value for name, value in job.mixer.items() if usual.get(name) != value}
 
@@ -228,7 +230,7 @@ def _follows(suite: Suite, job: Job, other: Job) -> bool:
     if suite.shared(job) != suite.shared(other):
         return False
     ours, theirs = changed_settings(job), changed_settings(other)
-    read = used_settings(job.label)
+    read = used_settings(job.label) if has_settings(job.label) else ()
     return all(name not in read for name in ours.keys() | theirs.keys() if ours.get(name) != theirs.get(name))
 
 

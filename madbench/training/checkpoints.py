@@ -20,9 +20,10 @@ import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_map_only
 
-from madbench.errors import MadbenchError, TrainingError
+from madbench.errors import MadbenchError, TrainingError, UntrustedCodeError
 from madbench.files import explain_os_errors, parse_json, write_atomically
 from madbench.jobs import Job
+from madbench.labels.trust import allow_typed
 from madbench.suites import job_from_dict, suite_of
 from madbench.suites.trial import Trial
 
@@ -112,16 +113,34 @@ def save_weights(path: Path, model: nn.Module, job: Job) -> None:
     write_atomically(path, save(tensors, {METADATA_KEY: text, DIGEST_KEY: tensors_digest(text, tensors)}))
 
 
-def load_model(path: Path) -> tuple[nn.Module, Job]:
+def load_model(path: Path, trust: Any = ()) -> tuple[nn.Module, Job]:
     """The model in a ``weights.safetensors`` or a ``checkpoint.pt``, on the CPU in eval mode, and its job.
 
-    Raises ``TrainingError`` where the file is not there, is damaged or holds no model of ours.
+    The model of a user's module is made by the code that its label names. ``trust`` are the labels, or one, whose code
+    may be imported for it.
+
+    Raises ``TrainingError`` where the file is not there, is damaged or holds no model of ours, and for a label whose
+    code may not be imported.
     """
     path = Path(path)
+    allow_typed(trust)
+    try:
+        return _load_model(path)
+    except UntrustedCodeError as error:
+        label = error.label
+        raise TrainingError(
+            f"{path}: a model of {label}, whose code a file names and is therefore not imported; if you trust it, say "
+            f"--trust {label}, or trust={label!r} in Python"
+        ) from None
+
+
+def _load_model(path: Path) -> tuple[nn.Module, Job]:
     if not os.path.exists(path):
         raise TrainingError(f"{path}: there is no such file")
     try:
         text, tensors = _read(path)
+    except UntrustedCodeError:
+        raise
     except Exception as error:  # torch and safetensors raise half a dozen kinds for a damaged file
         raise TrainingError(f"{path}: cannot be read: {_short(error)}") from error
     try:
@@ -130,6 +149,8 @@ def load_model(path: Path) -> tuple[nn.Module, Job]:
         raise TrainingError(f"{path}: its job is not one of this madbench ({_short(error)})") from error
     try:
         model = suite_of(job).Trial.build(job)
+    except UntrustedCodeError:
+        raise
     except (MadbenchError, LookupError, RuntimeError, TypeError, ValueError) as error:
         raise TrainingError(f"{path}: its job has no model ({_short(error)})") from error
     try:
@@ -181,6 +202,8 @@ def _check_size(text: str, shapes: Iterable[Sequence[int]]) -> None:
         return
     try:
         count, least = sum(map(math.prod, shapes)), suite_of(job).size(job).parameters
+    except UntrustedCodeError:
+        raise
     except (MadbenchError, ArithmeticError, LookupError, TypeError, ValueError) as error:
         raise _DamagedError(f"its job has no model: {_short(error)}") from error
     if not 0 < least <= count:

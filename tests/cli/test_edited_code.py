@@ -9,9 +9,9 @@ from dataclasses import replace
 import pytest
 
 from conftest import forget_installed
-from madbench import labels
 from madbench.identity import watch
 from madbench.jobs import Record
+from madbench.labels import trust
 from madbench.suites.code import code_details
 from madbench.suites.mad.suite import MAD
 
@@ -48,8 +48,7 @@ def forget():
     for noted in (watch.events, watch.executed, watch.watched):
         noted.clear()
     forget_installed()
-    if trust := getattr(labels, "trust", None):
-        trust.allow([LABEL])
+    trust.allow([LABEL])
 
 
 @pytest.fixture

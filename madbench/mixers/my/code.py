@@ -26,9 +26,10 @@ from madbench.identity import watch
 from madbench.identity.listing import data_digest, identity_of
 from madbench.identity.reach import Reach
 from madbench.identity.text import source_text
+from madbench.labels import trust
 from madbench.mixers import Size
 from madbench.mixers.my.operator import failing, make
-from madbench.mixers.my.sources import Source, source
+from madbench.mixers.my.sources import Source, source, working_folder_on_path
 from madbench.mixers.random_state import kept_random_state
 
 SIZES = (Size(64, 2, 16, "paper"), Size(128, 8, 128, "paper"), Size(96, 3, 64, "paper"))
@@ -103,7 +104,7 @@ def _try(path: str) -> list[tuple[str, str]]:
             with suppress(MadbenchError), torch.no_grad():
                 torch.manual_seed(0)
                 module = make(path, size)
-                with failing(path):
+                with working_folder_on_path(), failing(path):
                     module(torch.randn(1, 16, size.d_model))
                 return _classes(module)
     return []
@@ -130,4 +131,5 @@ def _from_new_process(path: str) -> dict[str, Any] | None:
 def write_listing() -> None:
     """Writes the list of code of the dotted path in the first argument to the file in the second."""
     path, file = sys.argv[1:]
+    trust.allow([f"my:{path}"])  # which the process that starts this one has imported
     Path(file).write_text(json.dumps(UsersCode(path, in_new_process=True).listing))

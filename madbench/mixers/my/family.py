@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from madbench.errors import BudgetError, LabelError, MadbenchError, did_you_mean
-from madbench.labels import Explanation
+from madbench.labels import Explanation, trust
 from madbench.labels.diagnosis import point_at
 from madbench.mixers import Check, ListedFamily, Size, Traits
 from madbench.mixers.checks import SMALL, general_checks
@@ -44,6 +44,7 @@ class ModuleFamily(ListedFamily):
     is_refused: bool = True
 
     name = "my"
+    names_code = True
     version = "1"
     Settings = Settings
     description = "Any torch module of yours, as it is: parameters are counted, and no rank is chosen."
@@ -52,10 +53,14 @@ class ModuleFamily(ListedFamily):
 
     def text_of(self, value: Any) -> str | None:
         """The label of a class or function that makes a module; None for anything else."""
-        return f"{PREFIX}{path_of(value)}" if callable(value) else None
+        if not callable(value):
+            return None
+        label = f"{PREFIX}{path_of(value)}"
+        trust.allow([label])  # its code is in this process already
+        return label
 
     def parse(self, text: str) -> Label:
-        """``my:module.Class``, also with a colon before the class, or ``my:NAME`` of an entry; it is imported."""
+        """``my:module.Class``, also with a colon before the class, or ``my:NAME`` of an entry. Imports nothing."""
         path = text.removeprefix(PREFIX).replace(":", ".")
         if not text.startswith(PREFIX) or not is_path(path):
             path_by_name = SAMPLE | entries()
@@ -63,7 +68,6 @@ class ModuleFamily(ListedFamily):
                 hint = did_you_mean(path[:60], path_by_name) or f"; write 'NAME: module:Class' in {FILE}"
                 raise LabelError(point_at(text, len(PREFIX), f"no module of this name{hint}"))
             path = path_by_name[path]
-        source(path)
         return Label(path)
 
     def identity(self, label: Label) -> str:

@@ -15,6 +15,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from madbench.errors import BudgetError, MadbenchError
 from madbench.mixers import Size, Traits
 from madbench.mixers.my.operator import ModuleMixer, asks_for, failing, make, wrong_output
+from madbench.mixers.my.sources import working_folder_on_path
 from madbench.mixers.random_state import kept_random_state
 from madbench.mixers.traits import output_names
 
@@ -128,8 +129,8 @@ def _run(label: Any, module: nn.Module, x: Tensor) -> Tensor:
     """The module's output, random numbers being the same at every call."""
     torch.manual_seed(1)
     own = x.clone()
-    with failing(f"{label}: its forward fails on an input {tuple(x.shape)}"):
-        y = module(own)
+    with working_folder_on_path(), failing(f"{label}: its forward fails on an input {tuple(x.shape)}"):
+        y = module(own)  # which may import more; later, in training, no module of the working folder is found
     if not isinstance(y, Tensor) or y.shape != x.shape or y.dtype != x.dtype:
         raise BudgetError(f"{label}: {wrong_output(y, x)}")
     if not torch.equal(own, x):

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from madbench.errors import BudgetError, TrainingError
 from madbench.mixers import Size
 from madbench.mixers.inputs import check_sequences
-from madbench.mixers.my.sources import source
+from madbench.mixers.my.sources import source, working_folder_on_path
 
 SPELLINGS: Mapping[str, tuple[str, ...]] = {
     "d_model": ("d_model", "dim", "width", "hidden_size", "embed_dim", "n_embd"),
@@ -87,7 +87,7 @@ def make(path: str, size: Size) -> nn.Module:
     Raises ``BudgetError`` where it needs more than sizes, fails or makes no module.
     """
     factory = source(path).make
-    with torch.device("cpu"), failing(f"my:{path} at d_model {size.d_model}"):
+    with torch.device("cpu"), working_folder_on_path(), failing(f"my:{path} at d_model {size.d_model}"):
         module = factory(**arguments(path, size))
     if not isinstance(module, nn.Module):
         raise BudgetError(f"my:{path}: expected a torch.nn.Module, got {type(module).__name__}")

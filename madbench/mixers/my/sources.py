@@ -9,15 +9,16 @@ import inspect
 import os
 import re
 import sys
-from collections.abc import Callable, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from madbench.config import read_yaml
-from madbench.errors import ConfigError, LabelError, MadbenchError
+from madbench.errors import ConfigError, LabelError, MadbenchError, UntrustedCodeError
 from madbench.identity.reach import import_root
 from madbench.identity.watch import own, watching
+from madbench.labels import trust
 from madbench.labels.plugins import Installed, find_installed, isolated
 
 if TYPE_CHECKING:
@@ -36,9 +37,32 @@ _PATH = r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)+"
 def entries() -> dict[str, str]:
     """The dotted path of every entry, by its name: those of ``mixers.yaml``, then those of installed packages.
 
+    A ``mixers.yaml`` in a results folder or in an unpacked archive is somebody's data and has no entries.
+
     Raises ``ConfigError`` for a file that is wrong.
     """
     return _entries_of_packages() | _entries_of_file(Path(FILE))
+
+
+def may_import(path: str) -> bool:
+    """True if the code at a dotted path may be imported: its label was allowed, or an entry names it.
+
+    See :mod:`madbench.labels.trust`.
+    """
+    if trust.is_allowed(f"my:{path}"):
+        return True
+    if not trust.trusts_entries():
+        return False
+    try:
+        return path in (SAMPLE | entries()).values()
+    except ConfigError:  # a wrong mixers.yaml, of which the verbs that need it tell
+        return path in (SAMPLE | _entries_of_packages()).values()
+
+
+def importable(labels: Iterable[str]) -> tuple[str, ...]:
+    """Those of the labels that are modules of a user and whose code may be imported."""
+    paths = {label: label.removeprefix("my:") for label in labels if label.startswith("my:")}
+    return tuple(sorted(label for label, path in paths.items() if may_import(path)))
 
 
 def _entries_of_packages() -> dict[str, str]:
@@ -74,6 +98,8 @@ def broken_modules() -> dict[str, str]:
     except ConfigError as error:
         failed[FILE] = str(error)
         paths = _entries_of_packages()
+    if Path(FILE).is_file() and trust.is_data(Path.cwd()):
+        failed[FILE] = f"{FILE} lies in a results folder or an unpacked archive, of which madbench imports nothing"
     for name, path in paths.items():
         try:
             source(path)
@@ -87,7 +113,7 @@ def _installed() -> Installed:
 
 
 def _entries_of_file(path: Path) -> dict[str, str]:
-    if not path.is_file():
+    if not path.is_file() or trust.is_data(path.absolute().parent):
         return {}
     path_by_name = {}
     for name, value in read_yaml(path).items():
@@ -163,9 +189,10 @@ class Source:
     """A class or function that makes a user's module, imported."""
 
     def __init__(self, path: str):
-        _count_as_own(path)
-        with watching(f"import of {path}"):
-            module, self.make, count = _import(path)
+        with working_folder_on_path():
+            _count_as_own(path)
+            with watching(f"import of {path}"):
+                module, self.make, count = _import(path)
         self.module = module.__name__
         self.name = path.split(".")[count]
         """Name in the module that leads to the class or function."""
@@ -174,10 +201,37 @@ class Source:
         """Folder from which the module is imported."""
 
 
-@functools.cache
 def source(path: str) -> Source:
-    """The class or function at a dotted path; a ``LabelError`` says why there is none."""
+    """The class or function at a dotted path, imported.
+
+    Raises ``UntrustedCodeError`` for code that may not be imported (:mod:`madbench.labels.trust`), and ``LabelError``
+    if there is none.
+    """
+    if not may_import(path):
+        module, _, name = path.rpartition(".")
+        remedy = f"if it is yours, add the line 'NAME: {module}:{name}' to {FILE} in the working folder"
+        raise UntrustedCodeError(f"my:{path}", f"{remedy}, or name the label on the command line")
+    return _source(path)
+
+
+@functools.cache
+def _source(path: str) -> Source:
     return Source(path)
+
+
+@contextmanager
+def working_folder_on_path() -> Iterator[None]:
+    """Lets code in the block import modules of the working folder, after all others, so that they hide none."""
+    folder = os.getcwd()
+    if folder in sys.path or "" in sys.path:
+        yield
+        return
+    sys.path.append(folder)
+    try:
+        yield
+    finally:
+        with suppress(ValueError):  # the user's code may have removed it
+            del sys.path[len(sys.path) - 1 - sys.path[::-1].index(folder)]
 
 
 def _count_as_own(path: str) -> None:
@@ -196,8 +250,6 @@ def _count_as_own(path: str) -> None:
 def _import(path: str) -> tuple[Any, Callable[..., Any], int]:
     """The module that a dotted path leads through, the class or function at its end, and the parts of the first."""
     folder, where = os.getcwd(), f"my:{path}"
-    if folder not in sys.path and "" not in sys.path:
-        sys.path.append(folder)  # as the command line has it not; last, so that it hides nothing
     parts = path.split(".")
     module, count = None, 0
     with isolated(where, LabelError, own=(LabelError,)):

@@ -11,6 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
+from madbench.labels import parse
 from madbench.mixers import build
 from madbench.mixers.cd import library
 from madbench.papers.coefficients import Decision, Principle
@@ -70,7 +71,7 @@ def _measured(lengths: Sequence[int], device: str) -> Iterator[tuple[str, list[f
 
 
 def _layer_pass(label: str, path: str, length: int, device: str) -> Callable[[], Tensor]:
-    mixer = build(label, WIDTH, length, n_head=HEADS, budget="paper", path=path).to(device).eval()
+    mixer = build(parse(label), WIDTH, length, n_head=HEADS, budget="paper", path=path).to(device).eval()
     return partial(mixer, torch.randn(1, length, WIDTH, device=device))
 
 

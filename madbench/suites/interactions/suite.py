@@ -19,7 +19,7 @@ from madbench.mixers import families_that_see_all, solve
 from madbench.suites.base import Size, Suite
 from madbench.suites.columns import Column
 from madbench.suites.overrides import Plan, content, decided
-from madbench.suites.profile import Profile, changed, usual_settings
+from madbench.suites.profile import Profile, changed
 
 if TYPE_CHECKING:
     from madbench.labels import Label
@@ -184,14 +184,13 @@ class InteractionProfile(Profile):
         own = {name: job.setting[name] for name in ("embedding", "control", *variants) if name in job.setting}
         setting = self.settings(job.task)[0] | own
         training = vars(self.training_config(job.task, job.setting)) | {"precision": job.training.precision}
-        usual = usual_settings(job.label)
         return [
             *changed(f"tasks.{job.task}.setting", job.setting, setting),
             *changed("training", vars(job.training), training),
             *[f"precision={job.training.precision}"] * (job.training.precision != self.precision),
             *changed("model", {"n_head": job.model.n_head}, {"n_head": self.plan(job.task).heads.get(job.label, 1)}),
             *[f"model.relu={str(job.model.relu).lower()}"] * (job.model.relu not in self.plan(job.task).relu),
-            *changed("model", usual | job.mixer, usual | self.mixer_settings(job.label)),
+            *self.mixer_changes(job),
         ]
 
 

@@ -12,7 +12,7 @@ from conftest import forget_installed
 from madbench.errors import LabelError
 from madbench.identity import watch
 from madbench.identity.listing import KIND, code_state
-from madbench.labels import label_identity
+from madbench.labels import label_identity, trust
 from madbench.mixers.my import code
 from madbench.mixers.my.code import users_code
 
@@ -40,7 +40,9 @@ def folder(tmp_path, monkeypatch):
     monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
     monkeypatch.setattr(sys, "dont_write_bytecode", True)
     before = {*sys.modules}
+    trust.allow(["my:mixer.Mixer", "my:mixer.Other"])
     yield tmp_path
+    trust.begin()
     forget(before)
 
 
@@ -65,11 +67,13 @@ def write(files):
 
 def identity(label="my:mixer.Mixer"):
     forget()
+    trust.allow([label])
     return label_identity(label)
 
 
 def listed(label="mixer.Mixer"):
     forget()
+    trust.allow([f"my:{label}"])
     return users_code(label).listing
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 
 import pytest
@@ -10,7 +11,7 @@ import torch
 import madbench
 from conftest import forget_installed
 from madbench.errors import BudgetError, LabelError
-from madbench.labels import expand, family_of, label_identity, parse, unreadable
+from madbench.labels import expand, family_of, label_identity, parse, trust
 from madbench.mixers import solve
 
 MODULES = """\
@@ -139,7 +140,10 @@ def modules(tmp_path, monkeypatch):
     (tmp_path / "own_mixers.py").write_text(MODULES)
     (tmp_path / "mixers.yaml").write_text("mean: own_mixers:Mean\n")
     forget_installed()
+    names = [*re.findall(r"^(?:class|def) (\w+)", MODULES, re.M), "Layer", "ONE", "nn"]
+    trust.allow(f"my:own_mixers.{name}" for name in names)
     yield tmp_path / "own_mixers.py"
+    trust.begin()
     sys.modules.pop("own_mixers", None)
     forget_installed()
 
@@ -224,7 +228,7 @@ def test_verify_says_that_rows_are_not_alone(name):
 )
 def test_what_makes_no_module_is_no_label(name, problem):
     with pytest.raises(LabelError, match=problem):
-        parse(f"my:own_mixers.{name}")
+        label_identity(f"my:own_mixers.{name}")
 
 
 def test_what_other_processes_cannot_import_is_no_label():
@@ -253,7 +257,8 @@ def test_another_source_is_another_job_and_one_that_is_gone_is_said(modules):
     modules.unlink()
     sys.modules.pop("own_mixers")
     forget_installed()
-    assert "no module 'own_mixers'" in unreadable("my:own_mixers.Mean")
+    with pytest.raises(LabelError, match="no module 'own_mixers'"):
+        label_identity("my:own_mixers.Mean")
 
 
 def test_a_misspelt_entry_names_the_nearest():

@@ -1,0 +1,102 @@
+"""The labels whose code may be imported. A label that was read from a file is text: nothing imports what it names.
+
+A label of a user's module, such as ``my:my_mixers.MyMixer``, names code. Its code is imported only
+
+- for a label that a user typed on the command line or passed to a function of madbench;
+- for a label of a grid or of a set of labels that a user named on the command line of a verb that trains, or passed
+  to a function that trains, unless the file lies in a results folder or in an unpacked archive;
+- for a label that the user's own entries or an installed package name (the label's family knows these);
+- for a trained model that the user trusts by name.
+
+Labels of records, checkpoints, configurations, claims and registrations are none of these. A worker process imports
+the code of the labels that its driver hands it, and no other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from madbench.config import read_yaml
+from madbench.errors import MadbenchError
+from madbench.labels.parsing import parse, texts_of
+from madbench.labels.sets import expand_braces, find_set
+
+
+@dataclass
+class _Trust:
+    labels: set[str] = field(default_factory=set)  # canonical labels
+    includes_entries: bool = True  # True if labels of entries are trusted too
+
+
+_OF_PROCESS = _Trust()
+
+
+def begin() -> None:
+    """Forget every label that was allowed: a command begins."""
+    _OF_PROCESS.labels.clear()
+
+
+def allow(labels: Iterable[str]) -> None:
+    """Allow the import of the code of these canonical labels."""
+    _OF_PROCESS.labels.update(labels)
+
+
+def is_allowed(label: str) -> bool:
+    """True if the label itself was allowed. Whether an entry names it is up to its family."""
+    return label in _OF_PROCESS.labels
+
+
+def trusts_entries() -> bool:
+    """True if code that an entry names may be imported as well."""
+    return _OF_PROCESS.includes_entries
+
+
+@contextmanager
+def only(labels: Iterable[str]) -> Iterator[None]:
+    """Allow the import of the code of these labels inside the block, and of no other one, whatever entries name."""
+    before = (_OF_PROCESS.labels, _OF_PROCESS.includes_entries)
+    _OF_PROCESS.labels, _OF_PROCESS.includes_entries = set(labels), False
+    try:
+        yield
+    finally:
+        _OF_PROCESS.labels, _OF_PROCESS.includes_entries = before
+
+
+def allow_typed(specs: Any, *, with_files: bool = False) -> None:
+    """Allow the labels that a user typed: labels, sets in braces, neighbourhoods, or values that stand for labels.
+
+    With ``with_files`` also the labels of the files that ``@NAME`` and ``@FILE.yaml`` mean. A spec that is wrong allows
+    nothing; the verb that takes it says what is wrong.
+    """
+    with suppress(MadbenchError):
+        for spec in texts_of(specs):
+            with suppress(MadbenchError):
+                _allow_spec(spec, Path(), with_files, ())
+
+
+def allow_of_file(specs: Iterable[Any], path: Path) -> None:
+    """Allow the labels and sets of labels of a file that the user named, unless it is data (:func:`is_data`)."""
+    if not is_data(path.parent):
+        allow_typed([spec for spec in specs if isinstance(spec, str)], with_files=True)
+
+
+def is_data(folder: Path) -> bool:
+    """True if a folder lies in a results folder or in an unpacked archive: it, or a folder above, holds runs."""
+    places = {folder.absolute(), folder.resolve()}
+    folders = {above for place in places for above in (place, *place.parents)}
+    return any(next((above / "runs").glob("*/job.json"), None) for above in folders)
+
+
+def _allow_spec(spec: str, folder: Path, with_files: bool, above: tuple[Path, ...]) -> None:
+    for text in expand_braces(spec):
+        if not text.startswith("@"):
+            with suppress(MadbenchError):
+                if ":" in text:  # no label without a prefix names code
+                    allow([str(parse(text.removeprefix("~")))])
+        elif with_files and (path := find_set(text[1:], folder).resolve()) not in above and not is_data(path.parent):
+            for inner in read_yaml(path).get("labels") or ():
+                _allow_spec(inner, path.parent, with_files, (*above, path))
