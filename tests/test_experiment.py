@@ -8,6 +8,7 @@ import re
 from pathlib import Path
 
 import pytest
+import torch
 
 from madbench.errors import BudgetError, ConfigError, LabelError
 from madbench.execute import local
@@ -15,6 +16,8 @@ from madbench.execute.base import Listener, Policy, Summary, ignore_event
 from madbench.experiment import load_profile, prepare
 from madbench.grid import Grid, Row, load_grid
 from madbench.jobs import Record
+from madbench.mixers import build as build_mixer
+from madbench.mixers import solve
 from madbench.store.runs import Store
 from madbench.suites.language.suite import LANGUAGE
 from madbench.suites.mad.suite import MAD, MAD_TASKS
@@ -491,3 +494,33 @@ def test_a_plan_says_that_several_rates_cost_a_seed(tmp_path, seeds, words, text
     grid = Grid((Row("S"),), ("compression",), tuple(seeds), "quick", overrides=tuple(words))
     notes = prepare(grid, device="cpu", results=tmp_path).notes
     assert [note.endswith(text) or text in note for note in notes] == [True] * bool(text)
+
+
+@pytest.mark.parametrize(
+    ("labels", "d_model", "n_head", "text"),
+    [
+        (["S-p", "R"], 95, 3, "n_head 3 does not divide d_model 95: softmax attention (S) has r_qk 93 and r_vo 96"),
+        (["S-p", "R"], 90, 6, "d_model 90 / n_head 6 is odd, and labels with p take heads of even width"),
+        (["R"], 90, 6, ""),
+        (["S-p", "R"], 96, 6, ""),
+        (["ha:2+3-p"], 96, 3, "ha:2+3-p has 4 heads in place of 3"),
+        (["ha:2+3-p"], 96, 4, ""),
+    ],
+)
+def test_a_plan_says_that_heads_do_not_share_a_width_evenly(tmp_path, labels, d_model, n_head, text):
+    words = (f"model.d_model={d_model}", f"model.n_head={n_head}")
+    grid = Grid(tuple(map(Row, labels)), ("compression",), (0,), "quick", overrides=words)
+    notes = prepare(grid, device="cpu", results=tmp_path).notes
+    assert [note.startswith(text) for note in notes] == [True] * bool(text)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("label", ["S-p", "R-12!", "D-p", "L-p", "cd:gdn", "cd:mamba2-cg", "ha:3us-q", "hfa:2w-q"])
+def test_every_width_that_is_planned_can_be_built(label):
+    for d_model, n_head in ((95, 3), (33, 2), (31, 5), (7, 2), (90, 6)):
+        try:
+            solve(label, d_model, n_head, 16)
+        except BudgetError:
+            continue
+        mixer = build_mixer(label, d_model, 16, n_head=n_head)
+        mixer(torch.randn(2, 16, d_model)).sum().backward()

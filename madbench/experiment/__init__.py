@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from madbench.config import check_seeds, convert, key_of
 from madbench.errors import ConfigError
 from madbench.experiment.earlier import notes_on_earlier_code
+from madbench.experiment.notes import (
+    note_on_idle,
+    notes_on_equal_rows,
+    notes_on_heads,
+    notes_on_rates,
+    notes_on_schedules,
+)
 from madbench.experiment.plan import Experiment, PlannedRow
 from madbench.grid import Grid, errors_named
 from madbench.jobs import Budget, Fidelity, Precision
@@ -25,8 +32,8 @@ from madbench.suites.addressing import (
     suite_of_override,
     tasks_by_suite,
 )
-from madbench.suites.overrides import Plan, check_idle
-from madbench.suites.planning import MOST_JOBS, choosing_note
+from madbench.suites.overrides import check_idle
+from madbench.suites.planning import MOST_JOBS
 from madbench.suites.profile import Profile, check_tasks_of
 from madbench.suites.protocol import Protocol
 
@@ -166,13 +173,13 @@ class _Planner:
             count += len(plans[-1].jobs)
             if count > MOST_JOBS:
                 raise ConfigError(f"more than {MOST_JOBS:,} jobs; make a grid of fewer rows or seeds")
-        self.notes += _notes_on_equal_rows(planned, plans)
+        self.notes += notes_on_equal_rows(planned, plans)
         for plan in plans:
             plan.check_spelling()
         for key in dict.fromkeys(key_of(word) for plan in plans for word in plan.idle):
             check_idle(key, [plan for row, plan in zip(planned, plans) if key in map(key_of, row.protocol.overrides)])
-        self.notes += [note for word in self.grid.overrides if (note := _note_on_idle(plain(word), plans))]
-        self.notes += [*_notes_on_schedules(suite, planned), *_notes_on_rates(planned)]
+        self.notes += [note for word in self.grid.overrides if (note := note_on_idle(plain(word), plans))]
+        self.notes += [*notes_on_schedules(suite, planned), *notes_on_rates(planned), *notes_on_heads(planned)]
         return planned
 
     def _protocol(self, suite: Suite, overrides: Sequence[str], name: str) -> Protocol:
@@ -269,69 +276,5 @@ class _Planner:
         return open_corpus(self.corpus, self.tokenizer, self.results / "corpora", self.dtype)
 
 
-def _notes_on_equal_rows(rows: Sequence[PlannedRow], plans: Sequence[Plan]) -> list[str]:
-    """A sentence where rows of a suite train the same model, as the label or its budget leaves no choice.
-
-    Raises ``ConfigError`` for other rows of the same jobs, and for a change that changes no row at all.
-    """
-    by_jobs: dict[frozenset[str], PlannedRow] = {}
-    idle = {row.row: set(plan.idle) for row, plan in zip(rows, plans)}
-    for row in rows:
-        other = by_jobs.setdefault(frozenset(job.id for job in row.jobs), row)
-        differing = {*map(plain, row.row.changes)} ^ {*map(plain, other.row.changes)}
-        if other is not row and not differing & (idle[row.row] | idle[other.row]):
-            raise ConfigError(f"the rows {other.name!r} and {row.name!r} train the same jobs; leave one out")
-    trained = {row.row: _trained(row) for row in rows}
-    for key in dict.fromkeys(key_of(change) for row in rows for change in row.row.changes):
-        groups: dict[tuple, list[tuple]] = {}
-        for row, what in trained.items():
-            rest = (row.label, *(change for change in row.changes if key_of(change) != key))
-            groups.setdefault(rest, []).append(what)
-        compared = [group for group in groups.values() if len(group) > 1]
-        if compared and all(len(set(group)) == 1 for group in compared):
-            raise ConfigError(f"{key} has no effect on any row: each label trains the same model for all its values")
-    same: dict[Any, list[str]] = {}
-    for row, what in trained.items():
-        same.setdefault(what, []).append(row.name)
-    doubled = [" = ".join(names) for names in same.values() if len(names) > 1]
-    more = f" and {len(doubled) - 3} more" if len(doubled) > 3 else ""
-    listed = f"{'; '.join(doubled[:3])}{more}"
-    return [f"rows that train the same model, as the label or its budget leaves no choice: {listed}"] if doubled else []
-
-
-def _note_on_idle(word: str, plans: Sequence[Plan]) -> str:
-    """Which labels an override of all rows decides nothing about; empty for none."""
-    labels = dict.fromkeys(label for plan in plans for label in plan.idle.get(word, ()))
-    return f"{word} decides nothing about {', '.join(labels)}, trained and stored as without it" if labels else ""
-
-
-def _notes_on_schedules(suite: Suite, rows: Sequence[PlannedRow]) -> list[str]:
-    """A sentence for whatever is odd in the schedule of some tasks, whatever the label."""
-    tasks: dict[str, dict[str, None]] = {}
-    for row in {(row.protocol.profile_name, row.protocol.overrides): row for row in rows}.values():
-        for job in row.jobs:
-            tasks.setdefault(suite.unreached(job), {})[job.task] = None
-    return [f"{', '.join(of_clause)}: {clause}" for clause, of_clause in tasks.items() if clause]
-
-
-def _notes_on_rates(rows: Sequence[PlannedRow]) -> list[str]:
-    """A sentence if a label's first seed chooses among several rates or decays for its other seeds."""
-    seeds = {job.seed for row in rows for job in row.jobs}
-    tried: dict[str, set[tuple[float, float]]] = {}
-    for row in rows:
-        for job in row.jobs if row.protocol.fidelity == "corrected" else ():
-            rates = (job.training.learning_rate, job.training.weight_decay)
-            tried.setdefault(f"{row.name} {job.task} {job.setting}", set()).add(rates)
-    has_several = any(len(rates) > 1 for rates in tried.values())
-    return [choosing_note(len(seeds))] if has_several and len(seeds) > 1 else []
-
-
 def _titles(chosen: Iterable[Suite]) -> str:
     return " and ".join(suite.title.lower() for suite in chosen)
-
-
-def _trained(row: PlannedRow) -> Hashable:
-    """What the row trains, however its settings spell it; a row without changes is its label alone."""
-    if not row.row.changes:
-        return row.row.label
-    return frozenset(row.protocol.suite.trained(job) for job in row.jobs if job.seed == row.jobs[0].seed)

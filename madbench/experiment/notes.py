@@ -1,0 +1,115 @@
+"""What a user should know of planned rows before anything trains, as sentences."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from typing import Any
+
+from madbench.config import key_of
+from madbench.errors import ConfigError
+from madbench.experiment.plan import PlannedRow
+from madbench.jobs import Job
+from madbench.labels import parse
+from madbench.mixers import label_traits, solve
+from madbench.suites import Suite, size_of
+from madbench.suites.addressing import plain
+from madbench.suites.overrides import Plan
+from madbench.suites.planning import choosing_note
+from madbench.suites.profile import field_names
+
+
+def notes_on_equal_rows(rows: Sequence[PlannedRow], plans: Sequence[Plan]) -> list[str]:
+    """A sentence where rows of a suite train the same model, as the label or its budget leaves no choice.
+
+    Raises ``ConfigError`` for other rows of the same jobs, and for a change that changes no row at all.
+    """
+    by_jobs: dict[frozenset[str], PlannedRow] = {}
+    idle = {row.row: set(plan.idle) for row, plan in zip(rows, plans)}
+    for row in rows:
+        other = by_jobs.setdefault(frozenset(job.id for job in row.jobs), row)
+        differing = {*map(plain, row.row.changes)} ^ {*map(plain, other.row.changes)}
+        if other is not row and not differing & (idle[row.row] | idle[other.row]):
+            raise ConfigError(f"the rows {other.name!r} and {row.name!r} train the same jobs; leave one out")
+    trained = {row.row: _trained(row) for row in rows}
+    for key in dict.fromkeys(key_of(change) for row in rows for change in row.row.changes):
+        groups: dict[tuple, list[tuple]] = {}
+        for row, what in trained.items():
+            rest = (row.label, *(change for change in row.changes if key_of(change) != key))
+            groups.setdefault(rest, []).append(what)
+        compared = [group for group in groups.values() if len(group) > 1]
+        if compared and all(len(set(group)) == 1 for group in compared):
+            raise ConfigError(f"{key} has no effect on any row: each label trains the same model for all its values")
+    same: dict[Any, list[str]] = {}
+    for row, what in trained.items():
+        same.setdefault(what, []).append(row.name)
+    doubled = [" = ".join(names) for names in same.values() if len(names) > 1]
+    more = f" and {len(doubled) - 3} more" if len(doubled) > 3 else ""
+    listed = f"{'; '.join(doubled[:3])}{more}"
+    return [f"rows that train the same model, as the label or its budget leaves no choice: {listed}"] if doubled else []
+
+
+def note_on_idle(word: str, plans: Sequence[Plan]) -> str:
+    """Which labels an override of all rows decides nothing about; empty for none."""
+    labels = dict.fromkeys(label for plan in plans for label in plan.idle.get(word, ()))
+    return f"{word} decides nothing about {', '.join(labels)}, trained and stored as without it" if labels else ""
+
+
+def notes_on_schedules(suite: Suite, rows: Sequence[PlannedRow]) -> list[str]:
+    """A sentence for whatever is odd in the schedule of some tasks, whatever the label."""
+    tasks: dict[str, dict[str, None]] = {}
+    for row in {(row.protocol.profile_name, row.protocol.overrides): row for row in rows}.values():
+        for job in row.jobs:
+            tasks.setdefault(suite.unreached(job), {})[job.task] = None
+    return [f"{', '.join(of_clause)}: {clause}" for clause, of_clause in tasks.items() if clause]
+
+
+def notes_on_rates(rows: Sequence[PlannedRow]) -> list[str]:
+    """A sentence if a label's first seed chooses among several rates or decays for its other seeds."""
+    seeds = {job.seed for row in rows for job in row.jobs}
+    tried: dict[str, set[tuple[float, float]]] = {}
+    for row in rows:
+        for job in row.jobs if row.protocol.fidelity == "corrected" else ():
+            rates = (job.training.learning_rate, job.training.weight_decay)
+            tried.setdefault(f"{row.name} {job.task} {job.setting}", set()).add(rates)
+    has_several = any(len(rates) > 1 for rates in tried.values())
+    return [choosing_note(len(seeds))] if has_several and len(seeds) > 1 else []
+
+
+def notes_on_heads(rows: Sequence[PlannedRow]) -> list[str]:
+    """A sentence for each width that heads do not share evenly, and for each label with another number of heads."""
+    notes: dict[str, None] = {}
+    for row in rows:
+        job = row.jobs[0]
+        label, d_model, n_head = parse(job.label), job.model.d_model, job.model.n_head
+        if "d_model" not in field_names(type(job.model)) or not label_traits(label).has_heads:
+            continue
+        heads, is_rope = n_head, getattr(label, "rope", False)
+        if len(getattr(label, "parts", ())) > 1:
+            heads = solve(label, d_model, n_head, size_of(job).seq_len, job.budget, **job.mixer).size.n_head
+        if heads != n_head:
+            notes[f"{job.label} has {heads} heads in place of {n_head}, as its parts take equal shares of them"] = None
+        elif d_model % n_head:
+            notes[f"n_head {n_head} does not divide d_model {d_model}: {_uneven('S', job, n_head)}"] = None
+        elif is_rope and d_model % (2 * n_head):
+            why = f"d_model {d_model} / n_head {n_head} is odd, and labels with p take heads of even width"
+            notes[f"{why}: {_uneven('S-p', job, 2 * n_head)}"] = None
+    return list(notes)
+
+
+def _uneven(label: str, job: Job, step: int) -> str:
+    """The ranks that softmax attention has in place of d_model, and the nearest multiples of ``step``."""
+    d_model = job.model.d_model
+    attention = solve(label, d_model, job.model.n_head, 1, job.budget)
+    ranks, below = attention.ranks, d_model // step * step
+    widths = " or ".join(str(width) for width in (below, below + step) if width)
+    return (
+        f"softmax attention ({label}) has r_qk {ranks['qk']} and r_vo {ranks['vo']} in place of {d_model}, and"
+        f" {attention.ratio:.3f} of its budget; d_model {widths} is shared evenly"
+    )
+
+
+def _trained(row: PlannedRow) -> Hashable:
+    """What the row trains, however its settings spell it; a row without changes is its label alone."""
+    if not row.row.changes:
+        return row.row.label
+    return frozenset(row.protocol.suite.trained(job) for job in row.jobs if job.seed == row.jobs[0].seed)
