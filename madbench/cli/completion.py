@@ -226,6 +226,12 @@ def _dtypes(ctx: typer.Context, incomplete: str) -> list[str]:
     return _starting_with(incomplete, DTYPES)
 
 
+def _questions(ctx: typer.Context, incomplete: str) -> list[str]:
+    from madbench.training.choices import TASKS
+
+    return _next_in_list(incomplete, TASKS)
+
+
 def _trackers(ctx: typer.Context, incomplete: str) -> list[str]:
     from madbench.trackers import NAMES
 
@@ -279,6 +285,7 @@ _SOURCES = {
     "PART": _parts,
     "PATH,...": _paths,
     "DTYPE": _dtypes,
+    "QUESTIONS,...": _questions,
     "TRACKER": _trackers,
     "SPLIT": _splits,
     "auto": _groups,

@@ -31,6 +31,7 @@ def evaluate(
         "--tasks",
         "--task",
         "-t",
+        completes="QUESTIONS,...",
     ) = None,
     seq_len: option(int | None, "Tokens of a window.", min=1, show_default="those of the training") = None,
     windows: option(int | None, "Windows, evenly spread.", min=1, show_default="those of the training") = None,

@@ -9,7 +9,7 @@ import shutil
 import signal
 import sys
 import time
-from typing import get_args
+from typing import get_args, get_origin
 
 import pytest
 import typer
@@ -156,14 +156,18 @@ def test_paths_of_a_benchmark_are_those_of_its_labels(complete, main):
     assert "these labels have no path 'tiled'" in refused
 
 
+def test_questions_of_madbench_complete_the_tasks_of_an_evaluation(complete):
+    assert complete("madbench lm evaluate S --tasks continuation,re") == ["continuation,repetition"]
+
+
 OPEN = {  # values that are a number, a path, a text or an id of the user's own
-    "address", "baseline", "batch", "called", "corpus", "cpus_per_job", "d_model", "devices", "examples", "file",
-    "files", "gpus_per_job", "include", "into", "label", "lengths", "limit", "max_document", "max_failures", "max_len",
-    "max_line", "max_total", "memory", "micro_batch", "minutes", "mix_rank", "n_head", "name", "output", "partition",
-    "peer", "prompt", "protocol", "rank_multiple", "register", "registered", "repeats", "results", "sbatch", "seed",
-    "seeds", "seq_len", "shots", "slots", "source", "sources", "temperature", "text_key", "threads", "thresholds",
-    "time_limit", "tokens", "top_k", "track_name", "track_project", "true_gain", "validation", "vary", "wall_time",
-    "windows", "within", "workers",
+    "address", "archive", "baseline", "batch", "called", "corpus", "cpus_per_job", "d_model", "devices", "examples",
+    "file", "files", "gpus_per_job", "include", "into", "label", "lengths", "limit", "max_document", "max_failures",
+    "max_len", "max_line", "max_total", "memory", "micro_batch", "minutes", "mix_rank", "n_head", "name", "output",
+    "partition", "peer", "prompt", "protocol", "rank_multiple", "register", "registered", "repeats", "results",
+    "sbatch", "seed", "seeds", "seq_len", "shots", "slots", "source", "sources", "temperature", "text_key",
+    "threads", "thresholds", "time_limit", "tokens", "top_k", "track_name", "track_project", "true_gain",
+    "validation", "vary", "wall_time", "windows", "within", "workers",
 }  # fmt: skip
 
 
@@ -173,6 +177,15 @@ def parameters(command, path=()):
     yield from ((" ".join(path), one) for one in command.params)
 
 
+def choices(parameter):
+    if not hasattr(parameter, "type_descriptor"):  # Typer before 0.29
+        return getattr(parameter.type, "choices", ())
+    annotation = parameter.type_descriptor.annotation
+    while get_origin(annotation) is list:
+        (annotation,) = get_args(annotation)
+    return get_args(annotation)
+
+
 def test_every_argument_and_option_is_completed_or_open():
     command = typer.main.get_command(madbench.cli.app)
     missing = {
@@ -180,7 +193,7 @@ def test_every_argument_and_option_is_completed_or_open():
         for verb, one in parameters(command)
         if not getattr(one, "is_flag", False)
         and one._custom_shell_complete is None
-        and not get_args(one.type_descriptor.annotation)
+        and not choices(one)
         and one.name not in OPEN
     }
     assert not missing
