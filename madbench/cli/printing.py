@@ -73,7 +73,9 @@ def first_of(lines: Sequence[str], most: int, more: str) -> list[str]:
 def tracked(items: Sequence[Any], description: str = "") -> Iterable[Any]:
     """``items``, with a progress bar on stderr where that is a terminal."""
     console = Console(stderr=True)
-    return track(items, description, console=console, transient=True, disable=not console.is_terminal)
+    if not console.is_terminal:  # not `disable`, with which Rich before 14.3 ends in an empty line
+        return items
+    return track(items, description, console=console, transient=True)
 
 
 def print_json(content: Any) -> None:

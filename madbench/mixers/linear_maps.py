@@ -7,7 +7,7 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torch.nn.modules import module as global_hooks
+from torch.nn.modules import module as all_modules
 from torch.nn.utils import parametrize
 
 from madbench.errors import TrainingError
@@ -34,8 +34,12 @@ def is_plain(layer: nn.Module, bias: bool = False) -> bool:
     False for a layer with hooks, such as those of programs that count operations, and for adapters, quantized layers
     and whatever else :func:`has_only_weights` tells apart.
     """
-    hooks = (layer._forward_hooks, layer._forward_pre_hooks, layer._backward_hooks, layer._backward_pre_hooks)
-    return has_only_weights(layer, bias) and not any(hooks) and not global_hooks._has_any_global_hook()
+    hooks = (
+        *(layer._forward_hooks, layer._forward_pre_hooks, layer._backward_hooks, layer._backward_pre_hooks),
+        *(all_modules._global_forward_hooks, all_modules._global_forward_pre_hooks),
+        *(all_modules._global_backward_hooks, all_modules._global_backward_pre_hooks),
+    )
+    return has_only_weights(layer, bias) and not any(hooks)
 
 
 def project(x: Tensor, *layers: nn.Module) -> list[Tensor]:

@@ -350,7 +350,8 @@ def mean_over(scores: pd.DataFrame, columns: Sequence[str], name: str) -> pd.Dat
     """Scores of a column ``name``: the mean of ``columns`` for every label and seed with all jobs of all of them."""
     rows = scores[scores.column.isin(columns)]
     seeds = rows.assign(is_whole=rows.done == rows.expected).groupby(["suite", "label", "seed"], sort=False)
-    means = seeds[["value", "budget_ratio", *SCALE]].mean(skipna=False)
+    numbers = seeds[["value", "budget_ratio", *SCALE]]
+    means = numbers.mean().where(numbers.count().eq(seeds.size(), axis=0))  # pandas 2 has no skipna=False here
     means[list(COUNTS)] = seeds[list(COUNTS)].sum()
     means["is_diverged"] = seeds.is_diverged.any()
     means = means[seeds.is_whole.all() & (seeds.column.nunique() == len(set(columns)))]

@@ -30,7 +30,10 @@ class NothingToDrawError(ConfigError):
 def frame_of(rows: Iterable[Mapping[str, Any]], columns: Mapping[str, type], protocol: str) -> pd.DataFrame:
     """The rows as a frame of these columns, with ``protocol`` in each; what a row lacks is NaN, 0 or the empty text."""
     frame = pd.DataFrame(list(rows), columns=list(columns), dtype=object).assign(protocol=protocol)
-    return frame.fillna({name: kind() for name, kind in columns.items() if kind is not float}).astype(columns)
+    for name, kind in columns.items():
+        if kind is not float:
+            frame[name] = frame[name].where(frame[name].notna(), kind())
+    return frame.astype(columns)
 
 
 def write_frame(frame: pd.DataFrame, path: Path) -> None:

@@ -32,7 +32,8 @@ class FlaMixer(nn.Module):
             instead = f"; {layer.counterpart} is the same recurrence for a CPU" if layer.counterpart else ""
             raise TrainingError(f"{label} runs on a CUDA GPU only, and there is none here{instead}")
         self.allocation = allocation
-        self.layer = self._started(torch.get_default_device())
+        # not get_default_device, which does not see `with torch.device(...)` in torch 2.6
+        self.layer = self._started(torch.empty(0).device)
         if layer.needs and getattr(sys.modules[type(self.layer).__module__], layer.needs) is None:
             raise TrainingError(f"{label} needs kernels of state-spaces/mamba too: pip install mamba-ssm")
 

@@ -98,7 +98,7 @@ def make(path: str, size: Size) -> nn.Module:
         )
     if any(not parameter.is_floating_point() for parameter in module.parameters()):
         raise BudgetError(f"my:{path}: a mixer has parameters of floating-point numbers alone")
-    here = torch.get_default_device()
+    here = torch.empty(0).device  # get_default_device of torch 2.6 does not see `with torch.device(...)`
     return module.to(here) if here.type == "meta" else module
 
 

@@ -151,7 +151,7 @@ def of_features() -> Iterator[Check]:
         places = np.hstack([np.eye(cells)[x], np.eye(cells)[y]])
         collides = (1.0 * (np.subtract.outer(x, x) == np.subtract.outer(y, y))).ravel()
         forms = np.kron(places, places)
-        return float(np.sqrt(np.square(forms @ np.linalg.lstsq(forms, collides)[0] - collides).mean()))
+        return float(np.sqrt(np.square(forms @ np.linalg.lstsq(forms, collides, rcond=None)[0] - collides).mean()))
 
     of_hfa, of_attention = PAPER_COUNTS.values()
     against: dict[str, Any] = {"is_difference": True, "contradicts": True}
@@ -226,7 +226,7 @@ def ordered_error(lengths: Iterable[int], has_repeats: bool = True, symbols: int
             x = np.eye(symbols)[list(sequence)]
             ordered.append((x.T @ np.triu(np.ones((len(x), len(x)))) @ x).ravel())
             full.append(np.outer(x.sum(0), x.sum(0)).ravel() @ effects)
-    return float(abs(ordered @ np.linalg.lstsq(np.array(ordered), full)[0] - full).max())
+    return float(abs(ordered @ np.linalg.lstsq(np.array(ordered), full, rcond=None)[0] - full).max())
 
 
 def shared_slots(symbols: int = 4) -> float:

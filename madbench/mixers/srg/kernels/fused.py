@@ -7,7 +7,7 @@ import importlib
 import importlib.util
 import os
 from types import ModuleType
-from typing import Any
+from typing import Any, List  # noqa: UP035 (as types of an operator torch 2.6 takes List[Tensor] alone)
 
 import torch
 from torch import Tensor
@@ -84,7 +84,7 @@ def attend(
 def attention(
     base: str, by_lag: bool, q: Tensor, k: Tensor, v: Tensor, s1: Tensor | None, a1: Tensor | None, b1: Tensor | None,
     p1: Tensor | None, s2: Tensor | None, a2: Tensor | None, b2: Tensor | None, p2: Tensor | None,
-) -> list[Tensor]:  # fmt: skip
+) -> List[Tensor]:  # fmt: skip  # noqa: UP006
     """o, then what the backward pass needs; see ``forward`` of the layouts' modules."""
     with torch.cuda.device_of(q):  # Triton launches on the current one
         o, saved = _layout(by_lag).forward(base, q, k, v, *_mixings(s1, a1, b1, p1, s2, a2, b2, p2))
@@ -101,8 +101,8 @@ def _(base: str, by_lag: bool, q: Tensor, k: Tensor, v: Tensor, *mixings: Tensor
 def attention_backward(
     base: str, by_lag: bool, do: Tensor, q: Tensor, k: Tensor, v: Tensor, s1: Tensor | None, a1: Tensor | None,
     b1: Tensor | None, p1: Tensor | None, s2: Tensor | None, a2: Tensor | None, b2: Tensor | None, p2: Tensor | None,
-    o: Tensor, saved: list[Tensor],
-) -> list[Tensor]:  # fmt: skip
+    o: Tensor, saved: List[Tensor],  # noqa: UP006
+) -> List[Tensor]:  # fmt: skip  # noqa: UP006
     """Gradients of q, k, v and of those tensors of the mixings that there are."""
     mix1, mix2 = _mixings(s1, a1, b1, p1, s2, a2, b2, p2)
     with torch.cuda.device_of(q):
