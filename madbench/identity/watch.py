@@ -18,6 +18,7 @@ from types import CodeType, FrameType
 from typing import Any
 
 _LIBRARIES = ("site-packages", "dist-packages")
+_NEVER_OF_USERS = ("torch", "triton", "numpy")  # wherever they are imported from, as from a checkout
 _SYSTEM = ("/proc/", "/sys/", "/dev/", "/run/")
 _READERS_OF_SOURCE = ("linecache.py", "inspect.py", "tokenize.py", "/_inductor/", "/_dynamo/", "/triton/")
 """Parts of the names of files of libraries that read source code or their own caches."""
@@ -64,9 +65,18 @@ def is_outside(file: str) -> bool:
         return True
     places = sysconfig.get_paths()
     standard = tuple(f"{os.path.realpath(places[name])}{os.sep}" for name in ("stdlib", "platstdlib"))
-    if path.startswith((_PACKAGE, *standard, *_SYSTEM)):
+    if path.startswith((_PACKAGE, *standard, *_SYSTEM, *_folders_of_libraries(tuple(sys.path)))):
         return False
     return not any(part in _LIBRARIES for part in path.split(os.sep))
+
+
+@functools.lru_cache(maxsize=100)
+def _folders_of_libraries(folders: tuple[str, ...]) -> tuple[str, ...]:
+    """Those of Python's path into which packages were installed, and the packages that are never of users."""
+    found = [folder for folder in folders if folder and next(Path(folder).glob("*.dist-info/RECORD"), None)]
+    for name in _NEVER_OF_USERS:
+        found += getattr(sys.modules.get(name), "__path__", ())
+    return tuple(f"{os.path.realpath(folder)}{os.sep}" for folder in found)
 
 
 @contextmanager

@@ -332,9 +332,12 @@ def test_a_new_process_finds_the_same_where_the_module_was_imported_before():
     assert label_identity("my:mixer.Mixer") == first
 
 
-def test_a_module_among_libraries_takes_neither_what_is_beside_it_nor_its_imports(tmp_path, monkeypatch):
-    site = tmp_path / "site-packages"
+@pytest.mark.parametrize("name", ["site-packages", "dist-packages", "vendored"])
+def test_a_module_among_libraries_takes_neither_what_is_beside_it_nor_its_imports(tmp_path, monkeypatch, name):
+    site = tmp_path / name
     write({str(site / "mixer.py"): MIXER, str(site / "helper.py"): HELPER, str(site / "big.py"): "x = 1\n"})
+    if name == "vendored":  # as pip install --target leaves it
+        write({str(site / "helper-1.0.dist-info" / "RECORD"): "helper.py,,\n"})
     monkeypatch.setattr(sys, "path", [str(site), *sys.path])
     assert list(listed()["files"]) == ["mixer.py"]
 
