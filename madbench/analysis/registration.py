@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -30,6 +30,7 @@ from madbench.grid import GridFile, expand_grid
 from madbench.jobs import content_id
 from madbench.store.runs import Snapshot
 from madbench.suites.code import names_outside_code
+from madbench.suites.planning import StoredCode, codes_of, planned_as_stored
 
 EXPLORATORY = "Exploratory, not registered"
 SUFFIX = ".registered.json"
@@ -65,6 +66,8 @@ class Registration:
     """Hash of all of this."""
     claims_from: str = "hypermlp"
     """The file or the paper whose claims these are."""
+    code: dict[str, Any] = field(default_factory=dict)
+    """By label whose code is outside of this package, what stands in for it (:class:`StoredCode`); it may be edited."""
 
 
 def register(path: Path, results: Path, claims_from: str = "hypermlp") -> tuple[Registration, Experiment, Path]:
@@ -98,6 +101,8 @@ def register(path: Path, results: Path, claims_from: str = "hypermlp") -> tuple[
     }
     if claims_from != "hypermlp":
         content["claims_from"] = claims_from
+    if code := codes_of(made.jobs):
+        content["code"] = {label: asdict(each) for label, each in code.items()}
     content["id"] = content_id(content)
     write_atomically(target, (json.dumps(content, indent=2) + "\n").encode())
     return from_mapping(Registration, content, str(target)), made, target
@@ -131,10 +136,20 @@ def load_registration(path: Path, results: Path) -> tuple[Registration, Results]
     registration = from_mapping(Registration, content, str(path))
     if not (results / "runs").is_dir():
         raise StoreError(f"{results}: holds no runs; madbench sweep trains what was registered")
-    made = _prepared(registration.grid, results, str(path))
+    store = Snapshot.open(results, create=False)
+    with planned_as_stored(_codes(registration, store)):
+        made = _prepared(registration.grid, results, str(path))
     if [job.id for job in made.jobs] != list(registration.jobs):
-        raise ConfigError(f"{path}: {_why_other_runs(registration, made, Snapshot.open(results, create=False))}")
-    return registration, Results(made, Snapshot.open(results, create=False))
+        raise ConfigError(f"{path}: {_why_other_runs(registration, made, store)}")
+    return registration, Results(made, store)
+
+
+def _codes(registration: Registration, store: Snapshot) -> dict[str, StoredCode]:
+    """What stands in for code outside of this package; for a file that does not have it, as stored runs have it."""
+    if registration.code:
+        return {label: from_mapping(StoredCode, each, f"code of {label}") for label, each in registration.code.items()}
+    stored = store.jobs()
+    return codes_of(stored[name] for name in registration.jobs if name in stored)
 
 
 def _why_other_runs(registration: Registration, made: Experiment, store: Snapshot) -> str:
@@ -254,6 +269,9 @@ def sentences(registration: Registration, path: Path, results: Results) -> list[
         for problem, words in _PROBLEMS.items():
             if names := [name for name, why in lacking.items() if why == problem]:
                 text.append(f"{len(names)} of these {words}: {named(names)}")
+        for other in earlier_runs((jobs[name] for name in lacking), results.store):
+            runs = f"{other.count} stored run{'s' * (other.count > 1)} of {other.subject}"
+            text.append(f"{runs} had other code than was registered: put that code back, or register anew.")
         text.append("The verdicts are provisional until all are.")
         text.append("No boundary allows a look before that: p-values are those of one look, at the registered seeds.")
     return text

@@ -10,8 +10,9 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from madbench.analysis.protocols import protocol_list
+from madbench.analysis.protocols import first_labels, protocol_list
 from madbench.analysis.scores import Results
+from madbench.analysis.versions import Versions
 from madbench.config import convert, key_of
 from madbench.errors import BudgetError, ConfigError, FamilyError, LabelError, MadbenchError, StoreError
 from madbench.experiment import Experiment, PlannedRow, Protocol, load_profile
@@ -29,6 +30,7 @@ from madbench.suites.addressing import (
     suite_of_override,
     tasks_by_suite,
 )
+from madbench.suites.code import names_outside_code
 from madbench.suites.overrides import check_idle
 from madbench.suites.planning import StoredCode, mixer_identity, planned_as_stored
 from madbench.suites.profile import Profile
@@ -127,10 +129,10 @@ class Selection:
 
     @functools.cached_property
     def jobs(self) -> dict[str, Job]:
-        """The stored jobs by id, of tasks that are here, each as it would be trained now, or of a label without code.
+        """The stored jobs by id, of tasks that are here.
 
-        A label whose code is not used (:func:`madbench.labels.is_shown_as_stored`) has its jobs of every version of its
-        code.
+        Of code outside of this package they are of every version; of this package's own families only of the one that
+        would be trained now.
         """
         stored_jobs = self.store.jobs()
         stored = {job.task for job in stored_jobs.values()}
@@ -143,11 +145,28 @@ class Selection:
             self.warn(f"{suite} is left out; {broken_suites()[suite]}")
         identity = functools.cache(mixer_identity)
         jobs = {name: job for name, job in stored_jobs.items() if (job.suite, job.task) in tasks}
-        return {
+        kept = {
             name: job
             for name, job in jobs.items()
-            if self._is_shown_as_stored(job.label) or identity(job.label, job.task, job.fidelity) == job.family
+            if "+" in job.family
+            or self._is_shown_as_stored(job.label)
+            or identity(job.label, job.task, job.fidelity) == job.family
         }
+        if count := len(jobs) - len(kept):
+            labels = first_labels(job.label for name, job in jobs.items() if name not in kept)
+            self.warn(f"{_runs(count)} of {labels} left out: of another version of their family than this madbench has")
+        return kept
+
+    @functools.cached_property
+    def _versions(self) -> Versions:
+        said: set[str] = set()  # rows are planned once per precision and profile that is tried
+
+        def warn(text: str) -> None:
+            if text not in said:
+                said.add(text)
+                self.warn(text)
+
+        return Versions(self.jobs, self.store, warn)
 
     @functools.cached_property
     def _is_shown_as_stored(self) -> Callable[[str], bool]:
@@ -326,21 +345,17 @@ class Selection:
                 rows.append(PlannedRow(Row(label), protocol, planned[-1].jobs))
         for word in protocol.profile.overrides:
             check_idle(key_of(word), planned)
-        return rows
+        return list(map(self._versions.of_row, rows))
 
     def _row_as_stored(self, protocol: Protocol, label: str, seeds: Sequence[int]) -> list[PlannedRow]:
-        """The row of a label without its code: the plan of the newest version of which a run is stored.
-
-        A run of another version is named in a warning. Empty if no version has a run.
-        """
+        """The row of a label without its code, planned as a version of which runs are stored. Empty if none has any."""
         stored = [job for job in self._stored(protocol.suite) if job.label == label]
         overrides = protocol.profile.overrides
         kept = tuple(word for word in overrides if key_of(word) not in _UNREAD_WITHOUT_CODE)
         tried = [protocol]
         if self.labels and kept != overrides:  # a mixer need not read what was changed, as of a label with code
             tried.append(replace(protocol, profile=protocol.profile.under(kept)))
-        begun: dict[str, PlannedRow] = {}
-        for each, (version, jobs) in itertools.product(tried, self._versions(stored)):
+        for each, jobs in itertools.product(tried, self._versions.ordered(stored).values()):
             with planned_as_stored({label: StoredCode.from_jobs(jobs)}):
                 try:
                     planned = each.plan([label], seeds).jobs
@@ -349,22 +364,9 @@ class Selection:
                         raise
                     self.warn(f"{label} is left out; {error}")
                     return []
-            if version not in begun and {job.id for job in planned} & self.jobs.keys():
-                begun[version] = PlannedRow(Row(label), protocol, planned)
-        newest, *others = begun.values() or [None]
-        if count := sum(job.id in self.jobs for row in others for job in row.jobs):
-            self.warn(f"{_runs(count)} of {label} left out: of an earlier version of its code than those shown")
-        return [newest] if newest else []
-
-    def _versions(self, jobs: Sequence[Job]) -> list[tuple[str, list[Job]]]:
-        """The jobs by the version of their label's code and by the settings of its mixer, the newest first."""
-        by_version: dict[str, list[Job]] = defaultdict(list)
-        for job in jobs:
-            by_version[f"{job.family.partition(',')[0]} {job.mixer}"].append(job)
-        if len(by_version) < 2:
-            return list(by_version.items())
-        written = {name: max(self.store.written(job.id) for job in own) for name, own in by_version.items()}
-        return sorted(by_version.items(), key=lambda item: written[item[0]], reverse=True)
+            if self._versions.is_begun(planned):
+                return [PlannedRow(Row(label), protocol, planned)]
+        return []
 
     def _rows_begun(self, rows: Sequence[PlannedRow]) -> list[PlannedRow]:
         """The rows and seeds of which at least one job is stored, and labels that were named; none without any."""
@@ -410,11 +412,10 @@ class Selection:
         jobs = defaultdict(list)
         for run in sorted(chosen, key=lambda run: run.job.seed):
             jobs[run.job.label].append(run.job)
-        for label in filter(self._is_shown_as_stored, jobs):
-            (_, newest), *others = self._versions(jobs[label])
-            jobs[label] = newest
-            if count := sum(len(own) for _, own in others):
-                self.warn(f"{_runs(count)} of {label} left out: of an earlier version of its code than those shown")
+        for label, runs_of_label in jobs.items():
+            if any(map(names_outside_code, runs_of_label)):
+                jobs[label], *others = self._versions.ordered(runs_of_label).values()
+                self._versions.leave_out(itertools.chain(*others), jobs[label])
         for label in self.labels if len(self._asked or ()) == 1 else ():
             if label not in jobs:
                 self.warn(f"no run of {label} is as asked")

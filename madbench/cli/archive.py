@@ -82,6 +82,7 @@ def archive(
     store, ids = _chosen(words, stored)
     pack(store, ids, output, weights, functools.partial(tracked, description="packing runs"), folders)
     print(f"{output}: {counted(len(ids), 'run')}, {output.stat().st_size / 1000:,.0f} kB")
+    _print_other_code(store, ids)
     print(f"read it with: madbench import {shlex.quote(str(output))}")
 
 
@@ -109,6 +110,18 @@ def _write_tables(words: list[str] | None, stored: StoredOptions, output: Path) 
     store, ids = _chosen(words, stored)
     write_parquet(store, ids, output, functools.partial(tracked, description="reading runs"))
     print(f"{output}: runs, curves and measurements of {counted(len(ids), 'run')}")
+    _print_other_code(store, ids)
+
+
+def _print_other_code(store: Store, ids: list[str]) -> None:
+    """Names the runs whose code is not the code that is here."""
+    from madbench.suites.code_marks import CodeMarks
+    from madbench.suites.scoring import Outcome
+
+    jobs, records = store.jobs(), store.records(ids)
+    marks = CodeMarks.from_outcomes(Outcome(jobs[job_id].label, jobs[job_id], records[job_id]) for job_id in ids)
+    for sentence in marks.sentences:
+        print(sentence)
 
 
 def _check_alone(chosen: Mapping[str, Any], stored: StoredOptions) -> None:

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from madbench.errors import StoreError
+from madbench.identity.listing import code_state
 from madbench.jobs import Job
 from madbench.store.runs import Snapshot, Store
-from madbench.suites.code import changed_file, names_outside_code
+from madbench.suites.code import listed_code, names_outside_code
 
 
 @dataclass(frozen=True)
@@ -42,15 +43,25 @@ def earlier_runs(jobs: Iterable[Job], store: Store) -> list[EarlierRuns]:
     if not jobs:
         return []
     stored = store.jobs()
-    wanted = {_without_code(job): job for job in jobs if job.id not in stored}
-    found = {job.id: wanted[key] for job in stored.values() if wanted and (key := _without_code(job)) in wanted}
-    records = {name: record for name, record in store.records(found).items() if record.status != "failed"}
+    wanted = {without_code(job): job for job in jobs if job.id not in stored}
+    if not wanted:
+        return []
+    alike = ((job, wanted.get(without_code(job))) for job in stored.values() if names_outside_code(job))
+    return counts_by_file([(job, planned) for job, planned in alike if planned], store)
+
+
+def counts_by_file(pairs: Sequence[tuple[Job, Job]], store: Store) -> list[EarlierRuns]:
+    """The stored runs of pairs of a stored job and another one that differs from it in its code alone."""
+    records = store.records({job.id for job, _ in pairs})
     counts: dict[tuple[str, str], int] = {}
-    for name, record in records.items():
-        job, planned = stored[name], found[name]
-        is_of_mixer = job.family != planned.family
-        subject = planned.label if is_of_mixer else f"task {planned.task}"
-        key = (subject, changed_file(record.details, "mixer" if is_of_mixer else "task"))
+    for job, other in pairs:
+        record = records.get(job.id)
+        if record is None or record.status == "failed":
+            continue
+        is_of_mixer = job.family != other.family
+        subject = other.label if is_of_mixer else f"task {other.task}"
+        listed = listed_code(record.details, "mixer" if is_of_mixer else "task")
+        key = (subject, code_state(listed).file)
         counts[key] = counts.get(key, 0) + 1
     return [EarlierRuns(*key, count) for key, count in counts.items()]
 
@@ -63,5 +74,6 @@ def notes_on_earlier_code(jobs: Iterable[Job], results: Path) -> list[str]:
     return []
 
 
-def _without_code(job: Job) -> str:
+def without_code(job: Job) -> str:
+    """The id of a job, but for its code outside of this package."""
     return replace(job, family="", task_source="").id

@@ -87,13 +87,10 @@ def names_outside_code(job: Job) -> bool:
     return "+" in job.family or bool(job.task_source)
 
 
-def changed_file(details: Mapping[str, Any], what: str) -> str:
-    """Place of the first file that changed since a run or is not here, of its ``mixer``, ``task`` or ``suite``.
-
-    Empty if nothing changed, or if its record has no such list.
-    """
+def listed_code(details: Mapping[str, Any], what: str) -> Any:
+    """A record's list of the code outside of this package that is its ``mixer``, ``task`` or ``suite``, or None."""
     outside = details.get("code")
-    return code_state(outside.get(what)).file if isinstance(outside, dict) else ""
+    return outside.get(what) if isinstance(outside, dict) else None
 
 
 def outside_code(job: Job) -> dict[str, Any]:

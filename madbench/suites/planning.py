@@ -24,9 +24,9 @@ MOST_JOBS = 100_000
 class StoredCode:
     """What stored runs say of a label whose code is not at hand: enough to plan the same runs without it."""
 
-    identities: Mapping[str, str]
+    identities: dict[str, str]
     """``Job.family`` by task."""
-    mixer: Mapping[str, Any]
+    mixer: dict[str, Any]
     """``Job.mixer``."""
 
     @classmethod
@@ -37,6 +37,15 @@ class StoredCode:
     def identity(self, task: str) -> str:
         """``Job.family`` of a job on a task; of a task without a stored run that of another one."""
         return self.identities.get(task, next(iter(self.identities.values())))
+
+
+def codes_of(jobs: Iterable[Job]) -> dict[str, StoredCode]:
+    """What stands in for the code of labels whose code is outside of this package, by label."""
+    by_label: dict[str, list[Job]] = {}
+    for job in jobs:
+        if "+" in job.family:
+            by_label.setdefault(job.label, []).append(job)
+    return {label: StoredCode.from_jobs(own) for label, own in by_label.items()}
 
 
 _STORED_CODE: ContextVar[Mapping[str, StoredCode]] = ContextVar("stored_code", default=MappingProxyType({}))

@@ -252,7 +252,9 @@ def test_runs_of_an_earlier_operator_or_of_a_family_that_is_gone_do_not_count(st
     store.finish(replace(run.job, label="R-c", family="0"), run.record)
     results, warnings = selected()
     assert results.labels == ["S", "R"] and [run.row for run in results.runs(LANGUAGE)] == ["S", "R"]
-    assert len(warnings) == 1 and warnings[0].startswith("gone:x is left out;")
+    versions, gone = warnings
+    assert versions == "2 runs of R, R-c left out: of another version of their family than this madbench has"
+    assert gone.startswith("gone:x is left out;")
 
 
 def test_damaged_runs_are_warned_of_once(fill, store, selected):

@@ -55,13 +55,13 @@ def forget():
 def fill_edited(store, tiny, module):
     """Stores runs of the labels with the digests of the code as it is, without training them."""
 
-    def call(*names, seeds=(0, 1), accuracy=0.5, **changes):
+    def call(*names, seeds=(0, 1), accuracy=0.5, tasks=TASKS, **changes):
         forget()
         metrics = {"accuracy": accuracy, "selection_accuracy": 0.5, "ceiling": 1.0}
         details = {"budget_ratio": 0.99, "mixer_parameters": 1000, "device": "an abacus"}
         curve = [{"epoch": 1, "step": 4, "train_loss": 1.0, "validation_loss": 1.0}]
         curve[0] |= {"validation_token_accuracy": accuracy, "validation_batch_macro_accuracy": accuracy}
-        for job in MAD.jobs(names or [LABEL], MAD.Profile.load(tiny), tasks=TASKS, seeds=seeds):
+        for job in MAD.jobs(names or [LABEL], MAD.Profile.load(tiny), tasks=tasks, seeds=seeds):
             own = code_details(job)
             own["package_code"] |= changes
             store.finish(job, Record("finished", metrics, curve, details | own))
@@ -103,17 +103,31 @@ def test_runs_whose_code_an_earlier_madbench_identified_are_named(main, tiny, mo
 
 
 @pytest.mark.slow
-def test_a_registration_names_the_file_that_changed(main, tiny, module, store, fill_edited, tmp_path):
-    claim = {"name": "mine", "contrast": f"{LABEL} > S", "sentence": "Mine.", "source": "me"}
-    (tmp_path / "claims.yaml").write_text(json.dumps({"claims": [claim | {"quantities": ["compression"]}]}))
+@pytest.mark.parametrize("is_trained_before", [True, False])
+def test_a_registration_of_edited_code_names_the_cause(main, tiny, module, store, fill_edited, is_trained_before):
+    claims(store.root.parent)
     grid = {"labels": ["S", LABEL], "profile": str(tiny), "tasks": [*TASKS], "seeds": "0-1", "claims": ["mine"]}
-    (tmp_path / "own.yaml").write_text(json.dumps(grid))
-    fill_edited("S", LABEL)
+    (store.root.parent / "own.yaml").write_text(json.dumps(grid))
+    fill_edited("S", *([LABEL] if is_trained_before else []))
+    (store.root.parent / "mixers.yaml").write_text("own: edited_mixer:Mixer")
     ended = main("findings", "--register", "own.yaml", "--claims", "claims.yaml")
     assert ended.code == 0, ended.stderr
     edit(module)
+    if not is_trained_before:
+        fill_edited(LABEL)
     ended = main("findings", "--registered", "own.registered.json")
-    assert "edited_mixer.py" in ended.stderr + ended.stdout
+    assert ended.code == 0, ended.stderr
+    said = " ".join(ended.stdout.split())
+    if is_trained_before:
+        assert f"4 runs of {LABEL} are from an earlier version of edited_mixer.py" in said
+    else:
+        assert f"4 stored runs of {LABEL} had other code than was registered" in said
+        assert "4 of 8 registered runs are not stored yet" in said
+
+
+def claims(folder):
+    claim = {"name": "mine", "contrast": f"{LABEL} > S", "sentence": "Mine.", "source": "me"}
+    (folder / "claims.yaml").write_text(json.dumps({"claims": [claim | {"quantities": ["compression"]}]}))
 
 
 def table(main, *words):
@@ -181,3 +195,73 @@ def test_a_figure_and_the_report_say_it_too(main, tiny, fill_edited, tmp_path):
     assert ended.code == 0, ended.stderr
     page = " ".join((tmp_path / "page.html").read_text().split())
     assert "S-c ¶" in page and "another version of madbench" in page
+
+
+VERBS = [
+    ["table"],
+    ["compare", "S", LABEL],
+    ["findings", "--claims", "claims.yaml"],
+    ["report", "--output", "page.html"],
+    ["plot", "scores"],
+    ["archive", LABEL, "--output", "runs.tar.xz"],
+]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("verb", VERBS, ids=lambda verb: verb[0])
+@pytest.mark.parametrize("change", ["nothing", "edited", "deleted", "trained again"])
+def test_runs_of_every_version_are_shown_or_named(main, tiny, module, fill_edited, tmp_path, verb, change):
+    claims(tmp_path)
+    fill_edited("S", LABEL, seeds=(0, 1, 2))
+    if change == "deleted":
+        module.unlink()
+        forget()
+    elif change != "nothing":
+        edit(module)
+    if change == "trained again":
+        fill_edited(LABEL, seeds=(0, 1))
+    ended = main(*verb, "--profile", tiny, "-t", ",".join(TASKS))
+    assert ended.code == 0, ended.stderr
+    files = [path for path in (tmp_path / "page.html", tmp_path / "results/plots/scores.csv") if path.exists()]
+    shown = " ".join([ended.stdout, *(path.read_text() for path in files)])
+    shown, said = " ".join(shown.split()), " ".join(ended.stderr.split())
+    assert verb[0] == "archive" or LABEL in shown
+    mark = {
+        "edited": f"6 runs of {LABEL} are from an earlier version of edited_mixer.py",
+        "deleted": f"6 runs of {LABEL} had code that is not here: edited_mixer.py",
+    }
+    if change in mark:
+        assert mark[change] in shown
+    else:
+        assert "¶" not in shown and "version of edited_mixer.py" not in shown
+    left_out = f"6 runs of {LABEL} are from an earlier version of edited_mixer.py; left out"
+    assert (left_out in said) == (change == "trained again")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("what", ["plugin", "task"])
+def test_runs_of_an_edited_package_are_shown_with_a_mark(
+    main, tiny, store, fill_edited, install_example, monkeypatch, what
+):
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)
+    site = install_example(what)
+    label, task = ("lin:elu", "compression") if what == "plugin" else ("S", "prefix_sum")
+    fill_edited(label, tasks=[task])
+    words = ["--profile", tiny, "-t", task]
+    assert "¶" not in table(main, *words).stdout
+    file = next(site.glob("*/mixer.py" if what == "plugin" else "*/__init__.py"))
+    old, new = ("flatten(-2)", "flatten(-2) * 2") if what == "plugin" else ("cumsum(axis=1)", "cumsum(1)")
+    assert old in file.read_text()
+    file.write_text(file.read_text().replace(old, new))
+    for name in [name for name in sys.modules if name.startswith("madbench_")]:
+        del sys.modules[name]
+    forget()
+    shown = table(main, *words)
+    place, said = file.relative_to(site).as_posix(), " ".join(shown.stdout.split())
+    assert f"{label} ¶" in shown.stdout and f"2 runs of {label} are from an earlier version of {place}." in said
+    forget()
+    fill_edited(label, tasks=[task], seeds=(0,))
+    shown = table(main, *words)
+    subject = label if what == "plugin" else f"task {task}"
+    assert "¶" not in shown.stdout
+    assert f"2 runs of {subject} are from an earlier version of {place}; left out" in " ".join(shown.stderr.split())

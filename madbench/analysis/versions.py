@@ -1,0 +1,109 @@
+"""Versions of code outside of this package among stored runs: a row shows one of them, and the others are named.
+
+Such code, of a user's module or of an installed family or task, is part of a run's id, so that runs before and after
+an edit are different runs. A row shows the version that would be trained now, if a run of it is stored, else the one
+whose code is here, else the newest. Tables mark what is not here (:mod:`madbench.suites.code_marks`).
+"""
+
+from __future__ import annotations
+
+import functools
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from madbench.experiment import PlannedRow
+from madbench.experiment.earlier import counts_by_file, without_code
+from madbench.identity.listing import code_state
+from madbench.jobs import Job
+from madbench.store.runs import Store
+from madbench.suites.code import listed_code, names_outside_code
+
+
+@dataclass(frozen=True)
+class Versions:
+    """The versions of the code of stored ``jobs``. ``warn`` is told of the runs that are left out."""
+
+    jobs: Mapping[str, Job]
+    store: Store
+    warn: Callable[[str], None]
+
+    def is_begun(self, jobs: Iterable[Job]) -> bool:
+        """True if a run of one of the jobs is stored, of whatever version."""
+        return any(map(self._alike_to, jobs))
+
+    def ordered(self, jobs: Iterable[Job]) -> dict[str, list[Job]]:
+        """The stored jobs by the version of their mixer's code: first the one that is here, then the newest."""
+        by_version: dict[str, list[Job]] = defaultdict(list)
+        for job in jobs:
+            by_version[version_of(job)].append(job)
+        if len(by_version) < 2:
+            return by_version
+        names = sorted(by_version, key=lambda name: self._rank(by_version[name]), reverse=True)
+        return {name: by_version[name] for name in names}
+
+    def of_row(self, row: PlannedRow) -> PlannedRow:
+        """The row with the stored jobs of one version of its label's code and of one version of each task's code."""
+        if not any(map(names_outside_code, row.jobs)):
+            return row
+        alike = {job.id: self._alike_to(job) for job in row.jobs}
+        stored = [each for found in alike.values() for each in found]
+        planned = {version_of(job) for job in row.jobs}
+        versions = self.ordered(stored)
+        version = next((name for name in versions if name in planned), next(iter(versions), ""))
+        sources = self._sources(row.jobs, versions.get(version, ()))
+        jobs = []
+        for job in row.jobs:
+            wanted = (version, sources.get(job.task, job.task_source))
+            found = (each for each in alike[job.id] if (version_of(each), each.task_source) == wanted)
+            jobs.append(next(found, job))
+        self.leave_out((each for each in stored if each not in jobs), jobs)
+        return replace(row, jobs=jobs)
+
+    def leave_out(self, others: Iterable[Job], shown: Iterable[Job]) -> None:
+        """Warns of stored jobs that differ from those ``shown`` in their code alone."""
+        by_key = {without_code(job): job for job in shown}
+        pairs = [(job, by_key.get(without_code(job), next(iter(by_key.values())))) for job in others]
+        for each in counts_by_file(pairs, self.store):
+            self.warn(f"{each.text}; left out, as a row shows one version")
+
+    def _sources(self, planned: Sequence[Job], stored: Sequence[Job]) -> dict[str, str]:
+        """The version of each task's code that is shown: the planned one, or else the newest."""
+        now = {job.task: job.task_source for job in planned}
+        found: dict[str, dict[str, list[Job]]] = defaultdict(lambda: defaultdict(list))
+        for job in stored:
+            found[job.task][job.task_source].append(job)
+        return {
+            task: now[task] if now[task] in own else max(own, key=lambda source: max(map(self._written, own[source])))
+            for task, own in found.items()
+        }
+
+    def _rank(self, jobs: Sequence[Job]) -> tuple[bool, bool, str]:
+        """True if a run has a result, true if the code is here, and when the newest run was written."""
+        records = self.store.records({job.id for job in jobs})
+        newest = max(jobs, key=self._written)
+        details = records[newest.id].details if newest.id in records else {}
+        has_result = any(record.status != "failed" for record in records.values())
+        return has_result, code_state(listed_code(details, "mixer")).kind == "same", self._written(newest)
+
+    def _written(self, job: Job) -> str:
+        return self.store.written(job.id)
+
+    def _alike_to(self, job: Job) -> list[Job]:
+        """The stored jobs that differ from a job in code outside of this package at most."""
+        if job.id in self.jobs and not names_outside_code(job):
+            return [self.jobs[job.id]]
+        return self._alike.get(without_code(job), [])
+
+    @functools.cached_property
+    def _alike(self) -> dict[str, list[Job]]:
+        alike: dict[str, list[Job]] = defaultdict(list)
+        for job in self.jobs.values():
+            if names_outside_code(job):
+                alike[without_code(job)].append(job)
+        return alike
+
+
+def version_of(job: Job) -> str:
+    """The version of the code of a job's mixer, with the settings of the mixer."""
+    return f"{job.family.partition(',')[0]} {job.mixer}"
