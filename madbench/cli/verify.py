@@ -32,7 +32,8 @@ def verify(
     """Check that a label's mixer does what its theory promises.
 
     Each check is a statement with its source, run in float64 on a small mixer
-    with random weights: causality, an exact parameter count, every path and all
+    with random weights, and on one of an ordinary size with its default settings
+    and with drawn ones: causality, an exact parameter count, every path and all
     its gradients against float64 loops on both sides of every block, decoding
     that equals the parallel form, bfloat16 within bounds, and the theorems of the
     family's paper. Its residual is the difference that should be zero ("<=

@@ -123,6 +123,7 @@ def general_checks(family: Family, label: Any, *, terms: int = 1) -> Iterable[Ch
     whose ``terms`` are those of :func:`madbench.mixers.path_checks.bfloat16_checks`.
     """
     from madbench.mixers import path_checks
+    from madbench.mixers.ordinary import ordinary_checks
 
     make = path_checks.sampled(family, label, replace(SMALL, max_len=path_checks.LONGEST))
     mixer, x = sample(family, label)
@@ -150,3 +151,4 @@ def general_checks(family: Family, label: Any, *, terms: int = 1) -> Iterable[Ch
     if hasattr(mixer, "reference"):
         yield from path_checks.path_checks(path_checks.Loops(make), paths, "the definition")
     yield from path_checks.bfloat16_checks(make, paths, terms=terms)
+    yield from ordinary_checks(family, label)

@@ -22,8 +22,8 @@ class Residual(float):
         return residual
 
 
-def filled(build: Callable[[], nn.Module]) -> tuple[nn.Module, Tensor]:
-    """What ``build`` makes, in float64 with the same weights at every call, and an input (2, max_len, d_model)."""
+def filled(build: Callable[[], nn.Module], std: float = 0.3, batch: int = 2) -> tuple[nn.Module, Tensor]:
+    """What ``build`` makes, in float64 with the same weights at every call, and an input (batch, max_len, d_model)."""
     import torch
 
     from madbench.mixers.random_state import kept_random_state
@@ -32,9 +32,9 @@ def filled(build: Callable[[], nn.Module]) -> tuple[nn.Module, Tensor]:
         torch.manual_seed(0)
         mixer = build().double()
         for parameter in mixer.parameters():
-            torch.nn.init.normal_(parameter, std=0.3)
+            torch.nn.init.normal_(parameter, std=std)
         size = mixer.allocation.size
-        return mixer.eval().requires_grad_(False), torch.randn(2, size.max_len, size.d_model).double()
+        return mixer.eval().requires_grad_(False), torch.randn(batch, size.max_len, size.d_model).double()
 
 
 def difference(actual: Tensor, expected: Tensor) -> float:

@@ -9,14 +9,14 @@ from __future__ import annotations
 import functools
 import itertools
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from madbench.mixers import Check, build, path_checks
+from madbench.mixers import Check, build, ordinary, path_checks
 from madbench.mixers.cd import cases, lemmas
 from madbench.mixers.cd.grammar import PRESETS, Label
 from madbench.mixers.cd.operator import CoefficientMixer
@@ -41,7 +41,7 @@ def checks(family: Any, label: Label) -> Iterable[Check]:
     """Every check of a label, in the order of their numbers."""
     samples = SampleMixers(family, label)
     yield from (check for check in general_checks(family, label) if check.name == "parameters")
-    parts = (_forms, _table1, _state, lemmas.checks, cases.checks, _softmax_attention, _numerics)
+    parts = (_forms, _ordinary, _table1, _state, lemmas.checks, cases.checks, _softmax_attention, _numerics)
     for check in itertools.chain.from_iterable(part(samples) for part in parts):
         if check.run and _is_beyond_float64(label, check.name):
             check = replace(check, reason="exp of a score that grows leaves the range of float64")
@@ -102,6 +102,28 @@ def _forms(samples: SampleMixers) -> Iterator[Check]:
     fast = [path for path in paths if path != "step"]
     narrow = path_checks.NARROW | PRODUCTS
     yield from path_checks.bfloat16_checks(make, fast, length=length, narrow=narrow, unless=reason)
+
+
+def _ordinary(samples: SampleMixers) -> Iterator[Check]:
+    """Checks at an ordinary size."""
+    overflow = "exp of a score that grows leaves the range of float64"
+    reason = overflow if _leaves_float64(samples.label, ordinary.TOKENS) else ""
+    yield from ordinary.ordinary_checks(samples.family, samples.label, fill=_perturbed, unless=reason)
+
+
+def _perturbed(build: Callable[[], CoefficientMixer]) -> tuple[CoefficientMixer, Tensor]:
+    """A mixer near its start, heads being unlike each other, and an input (B, max_len, D)."""
+    with kept_random_state():
+        torch.manual_seed(0)
+        mixer = build().double()
+        size = mixer.allocation.size
+        for name, parameter in mixer.named_parameters():
+            if parameter.ndim > 1 and not name.startswith("decay"):
+                parameter.normal_(std=size.d_model**-0.5)
+            elif parameter.ndim == 1:
+                parameter.add_(0.3 * torch.randn_like(parameter))
+        x = torch.randn(ordinary.BATCH, size.max_len, size.d_model, dtype=torch.float64)
+        return mixer.eval().requires_grad_(False), x
 
 
 def _far_rows(make: path_checks.Make) -> path_checks.Residual:

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from madbench.mixers import Check, Size, path_checks
+from madbench.mixers import Check, Size, ordinary, path_checks
 from madbench.mixers import build as build_mixer
 from madbench.mixers.interactions.coupling import Coupling
 from madbench.mixers.interactions.tuples import ALL, STRICT, count_tuples
@@ -25,6 +25,10 @@ FAR = 66  # tokens, beyond every block of positions
 LONGER = (17, 33)  # tokens of pairs, as loops over longer tuples take too long
 MOST_TUPLES = 1500  # of all rows, in the loops of a reference
 MOST_GRID = 120_000  # tuples of a tensor
+MOST_ORDINARY = 130_000  # tuples and rows of a sequence at an ordinary size, as a power of its tokens
+LEAST_ORDINARY = 8  # tokens
+MOST_IN_LOOPS = 1300  # tuples of the rows that loops compute there
+MOST_ENTRIES = 30_000  # numbers of a coupling there
 
 
 def checks(family: Any, label: Any) -> Iterable[Check]:
@@ -61,6 +65,7 @@ def checks(family: Any, label: Any) -> Iterable[Check]:
     yield Check("gradients", what, "autograd", slopes, path_checks.SLOPES)
     factors = max(getattr(label, "orders", (1,))) * (1 + getattr(label, "product", False))  # w: values are products too
     yield from path_checks.bfloat16_checks(make, paths, length=max(lengths), factors=factors)
+    yield from _ordinary_checks(family, label)
     forgets = "a running sum cannot forget a token" if is_linear else ""
     what = "Sliding steps give the last row of the window alone."
     yield check("sliding steps", what, "decoding", _sliding_steps, ROUNDING, forgets)
@@ -112,6 +117,22 @@ def checks(family: Any, label: Any) -> Iterable[Check]:
         unless = "" if max(label.orders) > 1 else "a single factor has a gradient at C = 0 (Theorem 4.4)"
         what = "At C = 0 a product of two factors or more has no gradient in C."
         yield check("start", what, "Def. 5.1", _gradient_at_zero, 0, unless)
+
+
+def _ordinary_checks(family: Any, label: Any) -> Iterable[Check]:
+    """Checks at an ordinary size: of tuples fewer tokens, and of full couplings a smaller width, as many as fit."""
+    n, parts = label.degree, len(label.parts)
+    width = next((d for d in (ordinary.SIZE.d_model, 48, 24, 12) if d**n <= MOST_ENTRIES or label.base != "C"), 6)
+    tokens = next((t for t in range(ordinary.TOKENS, LEAST_ORDINARY, -1) if t**n <= MOST_ORDINARY), LEAST_ORDINARY)
+    rows, left = [0], MOST_IN_LOOPS
+    for row in (tokens - 1, tokens // 2, tokens // 3):
+        tuples = count_tuples(row + 1, n - 1, label.tuples)
+        if tuples <= left:
+            rows, left = [*rows, row], left - tuples
+    size = replace(ordinary.SIZE, d_model=width, n_head=-(-ordinary.SIZE.n_head // parts) * parts)
+    unless = f"so many tokens have too many tuples of {n - 1}" if tokens == LEAST_ORDINARY else ""
+    options = {"size": size, "tokens": tokens, "rows": sorted(rows), "few_rows": sorted(rows), "unless": unless}
+    yield from ordinary.ordinary_checks(family, label, **options)
 
 
 def small_size(label: Any, n_head: int = 0) -> Size:

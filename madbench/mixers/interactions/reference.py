@@ -115,10 +115,8 @@ def _weighted(scores: list[Tensor], values: list[Tensor], linear: bool, width: i
 
 def _rotated(x: Tensor, steps: int) -> Tensor:
     """x of one token turned by ``steps`` positions: pair (c, c + half) by steps 10000^(-2 c / width)."""
-    half = len(x) // 2
-    turned: list[Tensor] = [x[0]] * len(x)
-    for c in range(half):
-        angle = steps * 10000.0 ** (-2 * c / len(x))
-        turned[c] = x[c] * math.cos(angle) - x[c + half] * math.sin(angle)
-        turned[c + half] = x[c] * math.sin(angle) + x[c + half] * math.cos(angle)
-    return torch.stack(turned)
+    half, width = len(x) // 2, len(x)
+    angles = [steps * 10000.0 ** (-2 * c / width) for c in range(half)]
+    cos, sin = (x.new_tensor([of(angle) for angle in angles]) for of in (math.cos, math.sin))
+    first, second = x[:half], x[half:]
+    return torch.cat((first * cos - second * sin, first * sin + second * cos))
