@@ -19,6 +19,8 @@ from madbench.suites.columns import Column
 
 Shows = Literal["interval", "sd", "rank"]
 """What a cell has: a mean with its interval, or with the standard deviation of its seeds, or a rank."""
+OVER_BUDGET = "‖"
+"""The sign of a label over budget."""
 MOST_BUDGET = 1.01
 """Ratio of parameters to softmax attention's above which a label does not compete."""
 
@@ -37,6 +39,8 @@ class Cell:
     """Jobs that ended in NaN or Inf."""
     has_unequal_shares: bool = False
     """True if a run weighed the examples of a batch unequally (:meth:`madbench.suites.Suite.weighs_unequally`)."""
+    is_over_budget: bool = False
+    """Of the column of budgets: True if the row does not compete, see :func:`is_over_budget`."""
     mark: str = ""
     """``best``, ``within_noise`` of the best, or nothing; see :func:`with_marks`."""
     rank: Rank | None = None
@@ -99,7 +103,7 @@ class Cell:
             return column.missing if self.is_out_of_reach else f"diverged{partial}"
         number = with_minus(f"{self.mean:,.{column.digits}f}")
         if not column.better:
-            return number
+            return number + OVER_BUDGET * self.is_over_budget
         half = "" if math.isnan(sample.half_width) or partial else f"{sample.half_width:,.{column.digits}f}"
         if self.n == 1:
             noise = "†"
@@ -146,8 +150,8 @@ LEGEND = (
     " final and not compared. Bold: the best mean"
     " of its column, to the digits shown. Underlined: may be the best as well (Cochran and Cox's t, or, without a noise"
     " model, Boschloo's exact test where seeds solve the task; one-sided, "
-    f"{LEVEL:.0%} for the table by Bonferroni; {LEAST_SEEDS} seeds or more). Labels over budget (! or a ratio above"
-    f" {MOST_BUDGET}) do not compete."
+    f"{LEVEL:.0%} for the table by Bonferroni; {LEAST_SEEDS} seeds or more). {OVER_BUDGET}: over budget (! or a ratio"
+    f" above {MOST_BUDGET}); such a label does not compete."
 )
 """What the signs in the cells mean."""
 RANK_NOTE = (
@@ -178,7 +182,7 @@ def cells_of(scores: pd.DataFrame, columns: Sequence[Column]) -> dict[str, dict[
 
 
 def is_over_budget(label: str, budget_ratio: float) -> bool:
-    """Whether the label has more parameters than the others may have, by its family's word or by its count."""
+    """True if the label has more parameters than the others may have, by its family's word or by its count."""
     return budget_ratio > MOST_BUDGET or factors_of_text(label).get("budget") == "over"
 
 

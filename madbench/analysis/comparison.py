@@ -122,9 +122,12 @@ def comparison_table(
     first = "Means ±sd" if has_deviations else "Solved"
     headings, lines = ["Label", first, "Difference", "95% interval", "p", "Verdict"], []
     headings += ["Within margin"] * bool(margins)
+    ratios, suite_by_column = _budget_ratios(scores), dict(zip(scores.column, scores.suite))
+    differing = {label: _differing_ratios(label, baseline, ratios) for label in labels}
     for label, of_label in itertools.groupby(rows, key=lambda row: row.label):
+        budget = f"budget {max(differing[label].values()):.3f}" if differing[label] else ""
         lines += [
-            [label, *[""] * (len(headings) - 1)],
+            [label, budget, *[""] * (len(headings) - 2)],
             *(_text(row, bool(margins), has_deviations) for row in of_label),
         ]
     about_margins = ", ".join(f"{heading(name)} {margins[name]:g}" for name in in_order(margins))
@@ -132,7 +135,7 @@ def comparison_table(
         about_margins = f"{next(iter(margins.values())):g} in every column in points"
     caption = f"Each label less {shown(baseline)}: {differences_text(row.quantity for row in rows)}; p after Holm."
     caption += f" Margin: {about_margins}." * bool(margins)
-    caption += _budget_text(baseline, labels, scores)
+    caption += _budget_text(baseline, ratios, differing)
     if has_deviations:
         caption += " Means ±sd: label, then baseline, with the standard deviation over (n) seeds."
     tested = sum(bool(row.difference.test) for row in rows)
@@ -149,7 +152,7 @@ def comparison_table(
         rows,
         headings,
         lines,
-        [_record(row, bool(margins)) for row in rows],
+        [_record(row, bool(margins)) | _budget_record(row, ratios[suite_by_column[row.quantity]]) for row in rows],
         caption,
         " ".join([*protocol, notes]),
         "tab:comparison",
@@ -165,22 +168,35 @@ _MARGIN_NOTE = (
 )
 
 
-def _budget_text(baseline: str, labels: Sequence[str], scores: pd.DataFrame) -> str:
-    """Which labels have more or fewer parameters than the baseline; empty where all are matched, or alike.
+Ratios = Mapping[str, Mapping[str, float]]
+"""Parameters over those of softmax attention, by suite and label. A budget is of a suite's sizes."""
 
-    A budget is of a suite's sizes, so each suite has its own sentence.
-    """
-    text, is_one = "", scores.suite.nunique() == 1
-    for suite, of_suite in scores.groupby("suite", sort=False):
-        ratios = of_suite.groupby("label", sort=False).budget_ratio.mean().dropna().to_dict()
-        unequal = [
-            f"{shown(x)} {ratios[x]:.3f}" for x in labels if _budgets_differ(ratios.get(x), ratios.get(baseline))
-        ]
-        if unequal:
-            own = f"{shown(baseline)} {ratios[baseline]:.3f}"
-            where = "" if is_one else f" ({suites()[suite].title})"
-            text += f" Budgets differ{where}: {', '.join(unequal)} of softmax attention's parameters, {own}."
+
+def _budget_ratios(scores: pd.DataFrame) -> Ratios:
+    by_suite = scores.groupby("suite", sort=False)
+    return {name: of_suite.groupby("label").budget_ratio.mean().dropna().to_dict() for name, of_suite in by_suite}
+
+
+def _differing_ratios(label: str, baseline: str, ratios: Ratios) -> dict[str, float]:
+    """The ratio of a label in each suite in which its budget is not that of the baseline."""
+    return {suite: own[label] for suite, own in ratios.items() if _budgets_differ(own.get(label), own.get(baseline))}
+
+
+def _budget_text(baseline: str, ratios: Ratios, differing: Mapping[str, Mapping[str, float]]) -> str:
+    """A sentence per suite: which labels have more or fewer parameters than the baseline. Empty if none has."""
+    text = ""
+    for suite, own in ratios.items():
+        if unequal := [f"{shown(label)} {each[suite]:.3f}" for label, each in differing.items() if suite in each]:
+            where = f" ({suites()[suite].title})" if len(ratios) > 1 else ""
+            text += f" Budgets differ{where}: {', '.join(unequal)} of softmax attention's parameters,"
+            text += f" {shown(baseline)} {own[baseline]:.3f}."
     return text
+
+
+def _budget_record(row: Comparison, ratios: Mapping[str, float]) -> dict[str, Any]:
+    """The ratios of both labels in the suite of the row, and whether they differ; None if a ratio is not known."""
+    first, second = ratios.get(row.label), ratios.get(row.baseline)
+    return {"budget_ratio": first, "baseline_budget_ratio": second, "budgets_differ": _budgets_differ(first, second)}
 
 
 def _budgets_differ(first: float | None, second: float | None) -> bool:

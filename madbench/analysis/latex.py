@@ -29,6 +29,7 @@ _ESCAPES = {character: "\\" + character for character in "&%$#_{}"} | {
     "‡": r"$^\ddagger$",
     "§": r"\S{}",
     "¶": r"\P{}",
+    "‖": r"$\|$",
     "~": r"\textasciitilde{}",
     "^": r"\textasciicircum{}",
     "\\": r"\textbackslash{}",
@@ -41,7 +42,7 @@ _STACK = r"\def\stack#1#2#3{\begin{tabular}[#1]{@{}#2@{}}#3\end{tabular}}%"
 
 _MINUS_OR_DASH = re.compile(r"(?<![\w)\]-])-(?=\.?\d)|(?<=\d)-(?=\d)")
 
-_EMS = {".,:;'!|[]il ": 0.33, "-()frtjI": 0.4, "0123456789/*+†‡§¶aceosxyz": 0.5, f"±<>=%mwMW~{MINUS}": 0.85}
+_EMS = {".,:;'!|[]il ": 0.33, "-()frtjI": 0.4, "0123456789/*+†‡§¶‖aceosxyz": 0.5, f"±<>=%mwMW~{MINUS}": 0.85}
 """Widths of characters in Computer Modern of ten points, by its size and never too small; others: ``_OTHER_EM``."""
 _EM_OF = {character: width for characters, width in _EMS.items() for character in characters}
 _OTHER_EM, _MONOSPACED_EM = 0.7, 0.525

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from madbench.analysis.baselines import Baseline
-from madbench.analysis.cells import LEGEND, RANK_NOTE, Cell, Shows, row_texts
+from madbench.analysis.cells import LEGEND, OVER_BUDGET, RANK_NOTE, Cell, Shows, row_texts
 from madbench.analysis.inference import Difference
 from madbench.analysis.marked_text import with_minus
 from madbench.analysis.quantities import BUDGET_RATIO, NUM_SEEDS, difference_text
@@ -80,6 +80,7 @@ class ResultTable(TextTable):
             "‡: with diverged runs": "‡" in texts,
             "§: runs that weighed examples unequally": "§" in texts,
             f"{SIGN}: with runs of other code than is here": self.other_code,
+            f"{OVER_BUDGET}: over budget, does not compete": OVER_BUDGET in texts,
             "(d/e): jobs done": "(" in texts,
             "bold: best; underlined: may be the best": marks,
             f"vs baseline: less {self.baseline}": self.compared,
@@ -167,7 +168,8 @@ class ResultTable(TextTable):
         record = {"label": row.name, "task": column.name} | cell.numbers(column)
         if row.name in self.other_code:
             record["has_other_code"] = True
-        record["budget_ratio"] = cells[BUDGET_RATIO.name].mean if BUDGET_RATIO.name in cells else None
+        budget = cells.get(BUDGET_RATIO.name)
+        record |= {"budget_ratio": budget and budget.mean, "over_budget": budget and budget.is_over_budget}
         record["published"] = self.published.get(row.name, {}).get(column.name)
         record |= {baseline.name: values.get(column.name) for baseline, values in self.baselines.items()}
         if not self.baseline:

@@ -10,9 +10,11 @@ from typing import TYPE_CHECKING
 import pandas as pd
 
 from madbench.analysis.baselines import with_heuristics
+from madbench.analysis.cells import is_over_budget
 from madbench.analysis.noise_model import Noise, noise_name, with_noise
 from madbench.analysis.quantities import is_average
 from madbench.experiment import Experiment, PlannedRow
+from madbench.labels.names import shown
 from madbench.store.runs import Store
 from madbench.suites import Suite
 from madbench.suites.code_marks import CodeMarks
@@ -148,10 +150,21 @@ class Results:
         return list(dict.fromkeys(f"{outcome.row} on {outcome.job.task}" for outcome in runs))
 
     def sentences(self, suite: Suite | None = None) -> list[str]:
-        """What the runs of one suite share, where they ran and how many diverged; without a suite, of each."""
+        """What the runs of one suite share, where they ran, how many diverged and which are of labels over budget.
+
+        Without a suite, of each.
+        """
         chosen: Sequence[Suite] = self.suites if suite is None else [suite]
         texts = []
         for each in chosen:
             if self.has(each):
                 texts += [*scoring_of(each).sentences(self.protocol(each)), *outcome_sentences(self.outcomes(each))]
+                texts += self._over_budget(each)
         return texts
+
+    def _over_budget(self, suite: Suite) -> list[str]:
+        """A sentence that names the rows over budget with their shares of softmax attention's parameters, if any."""
+        runs = [(run.row, run.job.label, run.details.get("budget_ratio")) for run in self.runs(suite)]
+        over = {row: ratio for row, label, ratio in runs if ratio and is_over_budget(label, ratio)}
+        named = ", ".join(f"{shown(row)} {ratio:.3f}" for row, ratio in over.items())
+        return [f"Over budget: {named} of softmax attention's parameters."] if over else []

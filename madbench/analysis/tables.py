@@ -227,7 +227,7 @@ def suite_table(
     for name, row in cells.items():
         seeds = max((cell.n for cell in row.values()), default=0)
         if name in ratios:
-            row[BUDGET_RATIO.name] = Cell.of(ratios[name])
+            row[BUDGET_RATIO.name] = replace(Cell.of(ratios[name]), is_over_budget=name in over)
         if seeds:
             row[NUM_SEEDS.name] = Cell.of(seeds)
     rows = {name: planned[name].row for name in _ordered(results) if name in cells}

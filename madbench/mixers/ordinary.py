@@ -6,6 +6,7 @@ or larger batches.
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import math
 import random
@@ -100,6 +101,8 @@ def ordinary_checks(
     what = "outputs, gradients and decoding of every path are right"
     run = functools.partial(_residual, default, rows)
     yield Check("ordinary size", f"At {where}, {what}.", "ordinary use", run, ROUNDING, reason=unless)
+    if not dataclasses.fields(family.Settings):
+        return
     no_settings = unless or ("" if drawn else "no other settings give another mixer")
     named = " and with ".join(_spelled(sample) for sample in drawn)
     what = f"At {where}, all is right with {named} too." if drawn else "All is right with other settings too."

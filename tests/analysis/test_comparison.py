@@ -54,6 +54,17 @@ def test_a_caption_names_labels_whose_budget_is_another_than_the_baselines():
     assert budget_text(S=1.0, R=0.91) == budget_text(S=1.23, R=1.238) == ""
 
 
+def test_a_label_with_another_budget_than_the_baselines_is_marked_in_its_row_and_in_records():
+    frame = scored({label: [50.0, 51.0, 52.0] for label in ("S", "R", "G")})
+    table = comparison_table(
+        "S", ["R", "G"], frame.assign(budget_ratio=frame.label.map({"S": 1.0, "R": 1.26, "G": 1.0}))
+    )
+    assert [line[:2] for line in table.lines if line[0] in ("R", "G")] == [["R", "budget 1.260"], ["G", ""]]
+    budgets = {record["label"]: (record["budget_ratio"], record["budgets_differ"]) for record in table.records()}
+    assert budgets == {"R": (1.26, True), "G": (1.0, False)}
+    assert {record["baseline_budget_ratio"] for record in table.records()} == {1.0}
+
+
 def test_budgets_of_two_suites_are_not_averaged():
     values = {"S": [5.0, 5.1, 5.2], "R": [5.0, 5.2, 5.3]}
     frame = pd.concat([scored(values), lost(values)])

@@ -13,6 +13,7 @@ from scipy import stats
 from madbench.analysis.tables import result_table
 from madbench.errors import ConfigError, StoreError
 from madbench.jobs import Record
+from madbench.report.tables import result_page_table
 from madbench.suites.language.suite import LANGUAGE, GPTConfig, LanguageProfile, LanguageTraining
 from protocols import language_protocol, language_protocol_id
 
@@ -259,7 +260,8 @@ def test_records_and_csv_hold_every_cell_in_full(language_run, language_table):
     assert records[0] == {
         "label": "S", "task": "loss_l5", "mean": 10 / 3, "low": None, "high": None, "spread": None,
         "n": 1, "solved": None, "solved_low": None, "solved_high": None, "diverged_high": 0.975, "mark": "", "done": 1,
-        "expected": 1, "diverged": 0, "budget_ratio": 0.99, "published": None, "chance": None, "heuristic": None,
+        "expected": 1, "diverged": 0, "budget_ratio": 0.99, "over_budget": False, "published": None, "chance": None,
+        "heuristic": None,
     }  # fmt: skip
     by_name = {(record["label"], record["task"]): record for record in records}
     uniform = math.log(language_run("R").job.setting["vocab_size"])
@@ -269,6 +271,23 @@ def test_records_and_csv_hold_every_cell_in_full(language_run, language_table):
     assert [float(line["mean"] or "nan") for line in lines] == pytest.approx(
         [float("nan") if record["mean"] is None else record["mean"] for record in records], rel=1e-15, nan_ok=True
     )
+
+
+def test_a_label_over_budget_is_marked_in_every_form(language_run, language_results):
+    runs = [language_run("S"), language_run("R", details={"budget_ratio": 1.26})]
+    results = language_results(runs)
+    table = result_table(results)
+    assert {name: row["Budget"] for name, row in rows(table).items()} == {"S": "0.990", "R": "1.260‖"}
+    assert (
+        "‖: over budget, does not compete" in table.caption
+        and "over budget" not in result_table(language_results(runs[:1])).caption
+    )
+    page = result_page_table(table)
+    assert "1.260‖" in [cell.text for group in page.groups for line in group.rows for cell in line]
+    assert "1.260‖" in table.to_markdown() and "1.260‖" in table.to_html() and r"1.260$\|$" in table.to_latex()
+    marked = {(line["label"], line["over_budget"]) for line in csv.DictReader(io.StringIO(table.to_csv()))}
+    assert marked == {("S", "False"), ("R", "True")}
+    assert "Over budget: R 1.260 of softmax attention's parameters." in results.sentences()
 
 
 def test_runs_without_any_details_are_tabulated(language_run, language_table):

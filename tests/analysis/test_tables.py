@@ -203,6 +203,7 @@ def test_records_hold_every_cell_and_are_strict_json():
         "mean": pytest.approx(52.2),
         "spread": pytest.approx(np.std(accuracies, ddof=1)),
         "budget_ratio": 0.99,
+        "over_budget": False,
         "low": pytest.approx(low),
         "high": pytest.approx(high),
         "n": 5,
@@ -350,7 +351,7 @@ def test_only_repeated_whole_labels_within_the_budget_compete():
     marked = {label for label, mark in marks_of(made).items() if mark}
     assert marked == {"S", "R", "S-c"}  # one diverged seed of three rules nothing out
     for words in (
-        "Labels over budget (! or a ratio above 1.01) do not compete.",
+        "‖: over budget (! or a ratio above 1.01); such a label does not compete.",
         "†: single seed",
         "(d/e): d of e jobs",
         "n=: fewer seeds than the row has.",

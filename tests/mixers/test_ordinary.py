@@ -37,7 +37,7 @@ MORE = (
 @pytest.mark.parametrize("label", [*FEW, *(pytest.param(label, marks=pytest.mark.slow) for label in MORE)])
 def test_every_way_of_computing_a_label_is_right_at_an_ordinary_size(label):
     found = verdicts(label)
-    assert [*found] == [*NAMES]
+    assert [*found] == [*(NAMES if not label.startswith("my:") else NAMES[:1])]  # no settings
     assert not [outcome.row for outcome in found.values() if outcome.verdict == "fail"]
     assert found["ordinary size"].verdict == "pass"
 
