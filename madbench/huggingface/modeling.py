@@ -136,8 +136,8 @@ class MadbenchForCausalLM(PreTrainedModel, GenerationMixin):
             options[name] = getattr(self.config, name, None) if options.get(name) is None else options[name]
         check_positions_of = {"position_ids": position_ids, "cache_position": options.pop("cache_position", None)}
         check_no_effect(options)
-        if input_ids is None:
-            raise ValueError("input_ids: expected the ids of tokens (B, T)")
+        if not isinstance(input_ids, Tensor) or input_ids.ndim != 2:
+            raise ValueError("input_ids: expected a tensor (B, T) of the ids of tokens")
         first = decoded.position if decoded is not None else 0
         uses_cache = bool(use_cache) or decoded is not None
         check_mask(attention_mask, input_ids.shape, first, may_hide_ends=not uses_cache)
@@ -187,12 +187,13 @@ class MadbenchForCausalLM(PreTrainedModel, GenerationMixin):
         is_first_iteration: bool | None = None,
         decoded: DecodingState | None = None,
         use_cache: bool | None = None,
+        tokenizer: Any = None,
         **kwargs: Any,
     ) -> dict[str, Any]:
         """The arguments of :meth:`forward` for the token after ``input_ids`` (B, T).
 
         These are the newest token if ``decoded`` has read those before it, all tokens otherwise, and past the context
-        the newest ``seq_len``.
+        the newest ``seq_len``. ``tokenizer`` is for the stopping criteria of ``generate``, which gives it here too.
         """
         check_mask(attention_mask, input_ids.shape, may_hide_ends=False)
         check_positions("position_ids", position_ids, input_ids.shape, None)

@@ -81,6 +81,23 @@ def test_padding_is_refused_by_a_mixer_whose_rows_depend_on_the_length(make_mode
         model(IDS, attention_mask=mask)
 
 
+@pytest.mark.parametrize("ids", [None, [[1, 2]], torch.arange(3), torch.zeros(1, 2, 3)])
+def test_ids_of_another_shape_are_refused(model, ids):
+    with pytest.raises(ValueError, match="input_ids: expected a tensor"):
+        model(ids)
+
+
+def test_generate_takes_what_belongs_to_it(model, tmp_path, capsys):
+    tokenizer = transformers.AutoTokenizer.from_pretrained(tmp_path / "exported")
+    options = {"max_new_tokens": 16, "do_sample": False, "eos_token_id": None}
+    text = model.generate(IDS[:1], **options)
+    assert torch.equal(model.generate(IDS[:1], streamer=transformers.TextStreamer(tokenizer), **options), text)
+    assert capsys.readouterr().out
+    at, stop = next((i, chr(token)) for i, token in enumerate(text[0].tolist()) if i >= 10 and 32 < token < 127)
+    stopped = model.generate(IDS[:1], stop_strings=[stop], tokenizer=tokenizer, **options)
+    assert torch.equal(stopped, text[:, : at + 1])
+
+
 @pytest.mark.parametrize("use_cache", [True, False])
 def test_generate_refuses_padding_on_either_side(model, use_cache):
     mask = torch.ones_like(IDS)
