@@ -98,7 +98,8 @@ def latex_table(
     r"""A ``table`` environment, or ``table*``; its first line names the packages it needs.
 
     The letters are as large as fit, from 10 to 7 points. Where that is not enough cells are broken into lines, and a
-    table that still is too wide is scaled down.
+    table that still is too wide is scaled down. A table of a single row that is too wide for a column has a line per
+    column instead, unless the page is asked for.
 
     Args:
         headings: of the columns.
@@ -115,6 +116,8 @@ def latex_table(
             f"--label {label!r}: expected letters, digits and : . _ / + -, such as tab:ablation, as in LaTeX's \\ref"
         )
     form = _form(headings, lines, name_format, width)
+    if width != "double" and (form.width == "double" or form.is_broken) and (upright := _upright(headings, lines)):
+        return latex_table(*upright, caption, label, "%s", "single")
     columns = _columns(headings, lines)
     sides = ["l", *("r" if any(map(_is_number, column)) else "l" for column in columns[1:])]
     names = [_in_lines([latex(word) for word in text.split(" ")], side, "b") for text, side in zip(headings, sides)]
@@ -147,6 +150,16 @@ def _form(headings: Sequence[str], lines: Lines, name_format: str, width: Width 
     forms += [_Form(widths[-1], size, True) for size in _SIZES]
     fits = (form for form in forms if form.points(headings, lines, "texttt" in name_format) <= _WIDTHS[form.width])
     return next(fits, forms[-1])
+
+
+def _upright(headings: Sequence[str], lines: Lines) -> tuple[list[str], Lines] | None:
+    """A table of one row as two columns: headings, and cells. None for a table of more rows, or of two columns."""
+    rows = [line for line in lines if any(cell.text for cell in line[1:])]
+    if len(rows) != 1 or len(headings) < 3:
+        return None
+    name = " ".join(first.text.strip() for first, *_ in lines)
+    pairs = [[MarkedText(heading), cell] for heading, cell in zip(headings[1:], rows[0][1:])]
+    return [headings[0], name], pairs
 
 
 def _columns(headings: Sequence[str], lines: Lines) -> list[tuple[MarkedText, ...]]:

@@ -7,6 +7,7 @@ import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
+from pathlib import Path
 from typing import Any
 
 from rich.console import Console, Group, RenderableType
@@ -15,7 +16,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Column, Table
 from rich.text import Text
 
-from madbench.cli.printing import PLAIN, counted, duration, in_words, quantity
+from madbench.cli.printing import PLAIN, counted, duration, first_of, in_words, quantity
 from madbench.execute.base import Event, Listener, Policy, Summary
 from madbench.execute.journal import Journal, command_line
 from madbench.execute.sweep_state import SweepState, flatten, weights
@@ -25,6 +26,7 @@ from madbench.labels.names import spelled
 from madbench.trackers import Naming, Tracking, open_trackers
 
 WIDE = 110  # columns from which bars are longer and speeds are shown
+MOST_NAMED = 5  # partial runs that are named after Ctrl-C
 NARROW = 60  # columns below which there are no bars
 SKIPPED = {
     "stored": "already in the store",
@@ -190,13 +192,14 @@ def train_on_screen(
 
     jobs, title, results = experiment.jobs, experiment.title, experiment.results
     observers: list[Any] = []
+    screen = RunScreen(jobs, title, console, names)
     try:
         with ExitStack() as stack:
             if is_first():
                 if track:
                     observers.append(stack.enter_context(Tracking(open_trackers(track, results, naming), warn)))
                 observers.append(stack.enter_context(Journal(results, jobs, title, command_line(), warn)))
-            screen = stack.enter_context(RunScreen(jobs, title, console, names))
+            stack.enter_context(screen)
 
             def on_event(event: Event) -> None:
                 screen.announce()
@@ -210,4 +213,15 @@ def train_on_screen(
     except KeyboardInterrupt:
         rest = "jobs that were not retrained keep their earlier results" if policy.redo else "the same command resumes"
         console.print(f"stopped; finished runs are in {results}, {rest}", **PLAIN)
+        if partial := _partial_runs(results, screen.state.jobs):
+            console.print(in_words(partial, console), **PLAIN)
         raise
+
+
+def _partial_runs(results: Path, jobs: Mapping[str, Mapping[str, Any]]) -> str:
+    """Which of the jobs have a checkpoint, as a sentence; empty if none has one."""
+    from madbench.training.checkpoints import NAME
+
+    kept = [job_name(job) for job_id, job in jobs.items() if (results / "work" / job_id / NAME).exists()]
+    names = first_of(kept, MOST_NAMED, "and {:,} more")
+    return f"kept as {counted(len(kept), 'checkpoint')} in {results / 'work'}: {', '.join(names)}" if kept else ""

@@ -24,7 +24,7 @@ from madbench.experiment import Experiment, labels_of_tasks, prepare
 from madbench.grid import Grid, Row
 from madbench.labels import expand
 from madbench.report.commands import option_words
-from madbench.store.runs import Snapshot
+from madbench.store.runs import Snapshot, Store
 from madbench.trackers import RUN_NAME, Naming, parse_names
 
 if TYPE_CHECKING:
@@ -127,7 +127,7 @@ def train_grid(
     if tables:
         hint = "the same command shows this again"
         if not has_baseline:
-            hint = f"again as a table: {_table_command(experiment)}"
+            hint = f"again as a table: {_table_command(experiment, results.store)}"
         console.print(f"runs: {experiment.results}/runs    {hint}", **PLAIN)
     _print_rest(summary, failures, experiment, policy, console)
     return results
@@ -178,7 +178,7 @@ def _failures(results: Results, failed_now: Mapping[str, str]) -> list[dict[str,
     return list(failures.values())
 
 
-def _table_command(experiment: Experiment) -> str:
+def _table_command(experiment: Experiment, store: Store) -> str:
     """The command that shows the table of rows that differ in their labels alone."""
     grid, protocol = experiment.grid, experiment.protocol
     suite = protocol.suite
@@ -190,6 +190,10 @@ def _table_command(experiment: Experiment) -> str:
     words = ["table", *(experiment.labels if is_mixed else ()), *grid.overrides]
     words += option_words({key: value for key, value in values.items() if value})
     words += ["--tasks", ",".join(grid.tasks)] if grid.tasks else []
-    corpora = {row.protocol.corpus.digest for row in experiment.rows if row.protocol.corpus}
-    words += ["--corpus", *corpora] if experiment.suites == [suite] and len(corpora) == 1 else []
+    corpora = {row.protocol.corpus.digest: row.protocol.corpus for row in experiment.rows if row.protocol.corpus}
+    if experiment.suites == [suite] and len(corpora) == 1:
+        (corpus,) = corpora.values()
+        stored = (run.record.details.get("corpus", {}) for run in store.runs(with_curves=False, suite=suite.name))
+        is_unique = not any(own.get("name") == corpus.name and own.get("digest") != corpus.digest for own in stored)
+        words += ["--corpus", corpus.name if is_unique else corpus.digest]
     return shlex.join(["madbench", *words, *option_words({"--results": str(experiment.results)})])

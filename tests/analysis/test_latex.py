@@ -68,6 +68,18 @@ def test_a_table_that_fits_a_column_on_one_line_stands_in_it_and_others_across_t
     assert setting(made(2, "double"))[0] == "table*"
 
 
+def test_a_single_row_that_is_too_wide_for_a_column_has_a_line_per_column():
+    headings = ["Label", "Solved", "Difference", "95% interval", "p", "Verdict"]
+    row = [MarkedText(text) for text in ("  Compr.", "0/2:0/2", "+1.6", "[-79.2,+83.7]", "0.042", "not significant")]
+    lines = [[MarkedText("R-c"), *[MarkedText("")] * 5], row]
+    text = latex_table(headings, lines, "What it is.", "tab:a")
+    assert setting(text) == ("table", "")
+    assert r"\begin{tabular}{lr}" in text and "R-c\\\\Compr." in text
+    assert "95\\%~interval & [$-$79.2,+83.7] \\\\" in text
+    assert setting(latex_table(headings, lines, "", "tab:a", width="double"))[0] == "table*"
+    assert setting(latex_table(headings, [*lines, row], "", "tab:a"))[0] == "table*"
+
+
 def test_text_is_aligned_left_and_numbers_right():
     lines = [[MarkedText("S"), MarkedText("<0.001"), MarkedText("not significant")]]
     assert r"\begin{tabular}{lrl}" in latex_table(["Label", "p", "Verdict"], lines, "", "tab:a")

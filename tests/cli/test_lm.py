@@ -78,6 +78,7 @@ def test_a_run_trains_both_suites_and_the_model_can_be_used(start, finish, main,
     assert mad.split()[1] in both.split() and language.split()[1] in both.split()
     again = main("lm", "R-12o!", "--preset", "preset.yaml", "--corpus", "hens", "--device", "cpu")
     command = re.search(r"again as a table: madbench (table .*)$", again.stderr, re.MULTILINE)[1]
+    assert command.endswith("--corpus hens"), "a digest where a name would do"
     for shown in (again, main(*shlex.split(command))):
         assert re.findall(r"^R-12o! .*$", shown.stdout, re.MULTILINE) == [language]
 

@@ -140,3 +140,25 @@ def test_observers_see_the_same_events_and_one_that_cannot_write_is_said_once(tm
     assert [line.partition(":")[0] for line in lines][0] == "1 job, a title"
     assert sum("warning" in line for line in lines) == 1 and "[1/1]" in lines[-1]
     assert failures == {}
+
+
+def test_ctrl_c_says_which_partial_runs_are_kept(tmp_path):
+    out = console(200)
+
+    def execute(on_event, policy):
+        raise KeyboardInterrupt
+
+    def stopped() -> list[str]:
+        experiment = SimpleNamespace(jobs=JOBS[:9], title="a title", results=tmp_path, execute=execute)
+        with pytest.raises(KeyboardInterrupt):
+            train_on_screen(experiment, Policy(), out, {})
+        return out.file.getvalue().splitlines()
+
+    assert "stopped; " in stopped()[-1], "nothing is said of checkpoints that are not there"
+    for job in JOBS[:7]:
+        (tmp_path / "work" / job.id).mkdir(parents=True)
+        (tmp_path / "work" / job.id / "checkpoint.pt").touch()
+    name = "R-cg-q-12o fuzzy_in_context_recall seed"
+    last = stopped()[-1]
+    assert last.startswith(f"kept as 7 checkpoints in {tmp_path}/work: {name} 0, {name} 1, ")
+    assert last.endswith(f"{name} 4, and 2 more")

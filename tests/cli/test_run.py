@@ -246,6 +246,7 @@ class Interrupted:
         assert ended.code == 130, ended.stderr
         assert ended.stdout == "" and "Traceback" not in ended.stderr
         assert "stopped; finished runs are in results, the same command resumes" in ended.stderr
+        assert "kept as 1 checkpoint in results/work: " in ended.stderr
         assert not any(map(is_running, self.pids))
         assert outcomes(self.results) == {}
 
