@@ -27,6 +27,9 @@ def archive(
         "archive: a file that madbench import reads. parquet: a folder of tables of runs, curves and measurements.",
     ) = "archive",
     weights: option(bool, "Also the weights of the runs that have them.", "--weights") = False,
+    no_source: option(
+        bool, "Leave out the source code of your own modules, which is packed as text.", "--no-source"
+    ) = False,
     folders: option(bool, "Keep the folders of this machine, such as those of corpora.", "--folders") = False,
     force: option(bool, "Replace the file if it is there.", "--force") = False,
     stored: StoredOptions,
@@ -45,8 +48,10 @@ def archive(
     An archive is a compressed tar file of a results folder with the runs that
     have a result: jobs, records, curves, measurements. All of them go in, or
     those that madbench table would show for the same labels and options. No
-    user, host, command or folder is in it. madbench import FILE adds its runs to
-    your results: each is verified to the last bit, and results you have stay.
+    user, host, command or folder is in it. The Python files of your own modules
+    that trained a run are in it as text, named when it is made; --no-source
+    leaves them out. madbench import FILE adds its runs to your results: each is
+    verified to the last bit, nothing is executed, and results you have stay.
     --format parquet needs the extra parquet; no madbench reads it back.
 
     [bold]Examples[/bold]
@@ -62,14 +67,14 @@ def archive(
 
     if source is not None:
         chosen = dict.fromkeys(words or (), True) | {"--output": output, "--weights": weights, "--force": force}
-        chosen |= {"--format": format != "archive", "--folders": folders}
+        chosen |= {"--format": format != "archive", "--folders": folders, "--no-source": no_source}
         _check_alone(chosen, stored)
         _import(source, stored.results, no_limits)
         return
     if no_limits:
         raise ConfigError("--no-limits has no effect without --import")
     if format == "parquet":
-        given = {"--weights": weights, "--folders": folders, "--force": force}
+        given = {"--weights": weights, "--no-source": no_source, "--folders": folders, "--force": force}
         if useless := [name for name, value in given.items() if value]:
             raise ConfigError(f"{useless[0]} has no effect with --format parquet")
         _write_tables(words, stored, output or Path(f"{stored.results.resolve().name}.parquet"))
@@ -80,9 +85,14 @@ def archive(
     if output.exists() and not force:
         raise ConfigError(f"{output}: already exists; give --force to replace it, or another --output")
     store, ids = _chosen(words, stored)
-    pack(store, ids, output, weights, functools.partial(tracked, description="packing runs"), folders)
+    track = functools.partial(tracked, description="packing runs")
+    packed = pack(store, ids, output, weights, track, folders, not no_source)
     print(f"{output}: {counted(len(ids), 'run')}, {output.stat().st_size / 1000:,.0f} kB")
     _print_other_code(store, ids)
+    if packed.sources:
+        print(f"with source code as text: {', '.join(sorted(packed.sources))}; --no-source leaves it out")
+    if packed.absent:
+        options.warn(f"source code not packed, it changed since or is not here: {', '.join(sorted(packed.absent))}")
     print(f"read it with: madbench import {shlex.quote(str(output))}")
 
 

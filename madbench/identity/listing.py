@@ -56,11 +56,9 @@ def code_state(code: Any) -> CodeState:
     """
     if not _is_listing(code):
         return CodeState("unknown")
-    places = list(code["files"])
-    roots = [Path(each or ".").absolute() for each in dict.fromkeys(("", *sys.path))]
-    root = next((each for each in roots if (each / places[0]).is_file()), None)
+    root = _root_of(code)
     if root is None:
-        return CodeState("absent", places[0])
+        return CodeState("absent", next(iter(code["files"])))
     for place, (digest, names) in code["files"].items():
         source = source_text(root / place, root)
         if source is None:
@@ -72,6 +70,33 @@ def code_state(code: Any) -> CodeState:
         if found != digest:
             return CodeState("changed" if found else "absent", place)
     return CodeState("same")
+
+
+def recorded_files(code: Any) -> dict[str, bytes | None]:
+    """The content of the Python files of a record's list of code, by place.
+
+    None for a file that changed, that is not here, or whose place leads out of the folder of the code.
+    """
+    if not _is_listing(code):
+        return {}
+    root = _root_of(code)
+    texts = {place: source_text(root / place, root) if root and _is_inside(place) else None for place in code["files"]}
+    return {
+        place: text.content if text and text.digest(names) == digest else None
+        for (place, text), (digest, names) in zip(texts.items(), code["files"].values())
+    }
+
+
+def _is_inside(place: str) -> bool:
+    parts = Path(place).parts
+    return place.endswith(".py") and ".." not in parts and not Path(place).is_absolute()
+
+
+def _root_of(code: Mapping[str, Any]) -> Path | None:
+    """The folder from which the files of a list of code can be imported here; None if the first file is not here."""
+    first = next(iter(code["files"]))
+    roots = [Path(each or ".").absolute() for each in dict.fromkeys(("", *sys.path))]
+    return next((each for each in roots if (each / first).is_file()), None)
 
 
 def _is_listing(code: Any) -> bool:

@@ -10,6 +10,7 @@ from pathlib import Path
 from madbench.config import seed_list
 from madbench.experiment import PlannedRow, Protocol
 from madbench.jobs import Job, Record
+from madbench.labels import is_shown_as_stored
 from madbench.labels.names import shown, spelled_in
 from madbench.suites.protocol import OWN_PROFILE
 
@@ -36,8 +37,11 @@ def train_words(
 
 
 def _idle_words(protocol: Protocol, labels: Sequence[str]) -> set[str]:
-    """The overrides of a protocol that decide nothing about any of the labels, beside others that do."""
-    if not protocol.profile.overrides:
+    """The overrides of a protocol that decide nothing about any of the labels, beside others that do.
+
+    Empty if the code of a label is not used, so that this is not known.
+    """
+    if not protocol.profile.overrides or any(map(is_shown_as_stored, labels)):
         return set()
     idle = protocol.plan(labels, [0]).idle
     return {word for word, of_labels in idle.items() if set(labels) <= of_labels.keys()}

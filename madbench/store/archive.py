@@ -1,13 +1,15 @@
 """Archives: stored runs in one compressed file, to publish or to hand on.
 
 An archive is a results folder in a tar file, ``<name>/runs/<id>/``, so that ``tar xf`` gives a folder that every verb
-reads. It has runs with a result and their measurements, and weights where they are asked for. Owners and times are left
-out, and of paths of the machine all but the last part, unless ``with_folders``; the same runs give the same bytes under
-the same name. Each run proves itself by its id and checksum.
+reads. It has runs with a result and their measurements, the source code of users' modules as text
+(:mod:`madbench.store.sources`), and weights where they are asked for. Owners and times are left out, and of paths of
+the machine all but the last part, unless ``with_folders``; the same runs give the same bytes under the same name. Each
+run proves itself by its id and checksum.
 """
 
 from __future__ import annotations
 
+import hashlib
 import io
 import os
 import re
@@ -24,6 +26,7 @@ from madbench.jobs import Record
 from madbench.store.format import MEASUREMENTS, encode, json_bytes, load_json, measurement_name
 from madbench.store.index import Track
 from madbench.store.runs import Store
+from madbench.store.sources import is_known, is_source, places_of, sources_of
 from madbench.store.tar import Limits, TarReader, read_tar
 
 SUFFIX = ".tar.xz"
@@ -43,6 +46,16 @@ class Unpacked:
     """Why a run was left out, a line each."""
 
 
+@dataclass
+class Packed:
+    """The source code of users' modules, tasks and suites in an archive, by the places that the runs list."""
+
+    sources: set[str] = field(default_factory=set)
+    """The files that are in the archive as text."""
+    absent: set[str] = field(default_factory=set)
+    """The files that are not, because they changed since a run or are not here."""
+
+
 def pack(
     store: Store,
     ids: Iterable[str],
@@ -50,23 +63,25 @@ def pack(
     with_weights: bool = False,
     track: Track = iter,
     with_folders: bool = False,
-) -> None:
+    with_source: bool = True,
+) -> Packed:
     """Writes the runs of these ids into the archive ``path``, in one step.
 
     Raises ``StoreError`` for a run without a result, or one that cannot be trusted.
     """
-    root = path.name.removesuffix(SUFFIX)
+    root, packed = path.name.removesuffix(SUFFIX), Packed()
 
     def write(file: BinaryIO) -> None:
         with tarfile.open(fileobj=file, mode="w:xz") as archive:
             for job_id in track(sorted(ids)):
-                for name, content in _files_of(store, job_id, with_weights, with_folders):
+                for name, content in _files_of(store, job_id, with_weights, with_folders, with_source, packed):
                     member = tarfile.TarInfo(f"{root}/runs/{job_id}/{name}")
                     member.size = len(content) if isinstance(content, bytes) else content.stat().st_size
                     with io.BytesIO(content) if isinstance(content, bytes) else open(content, "rb") as source:
                         archive.addfile(member, source)
 
     write_atomically(path, write)
+    return packed
 
 
 def unpack(path: Path, store: Store, track: Track = iter, limits: Limits = Limits()) -> Unpacked:
@@ -82,7 +97,7 @@ def unpack(path: Path, store: Store, track: Track = iter, limits: Limits = Limit
             _extract(path, root, limits)
             unpacked = Store(root)
             for job_id in track(unpacked.job_ids()):
-                problems = unpacked.problems_of(job_id)
+                problems = unpacked.problems_of(job_id) or _unknown_files(unpacked, job_id)
                 if not problems and (run := unpacked.read(job_id)).record.status == "failed":
                     problems = [f"{run.folder}: the run failed, which is no result"]
                 if problems:
@@ -99,13 +114,31 @@ def unpack(path: Path, store: Store, track: Track = iter, limits: Limits = Limit
     return report
 
 
-def _files_of(store: Store, job_id: str, with_weights: bool, with_folders: bool) -> Iterator[tuple[str, bytes | Path]]:
+def _unknown_files(store: Store, job_id: str) -> list[str]:
+    """The files of a run that madbench does not store, and may be a program."""
+    folder = store.read(job_id).folder
+    unknown = [name for name in store.kept_files(job_id) if not is_known(name)]
+    return [f"{folder}{os.sep}{name}: no file that madbench stores with a run" for name in unknown]
+
+
+def _files_of(
+    store: Store, job_id: str, with_weights: bool, with_folders: bool, with_source: bool, packed: Packed
+) -> Iterator[tuple[str, bytes | Path]]:
     """The names in the run's folder, sorted, each with its content."""
     run = store.read(job_id)
     if run.record.status == "failed":
         raise StoreError(f"{run.folder}: the run failed, which is no result")
-    kept = store.kept_files(job_id) if with_weights else {}
+    kept = {
+        name: digest
+        for name, digest in store.kept_files(job_id).items()
+        if (with_source if is_source(name) else with_weights)
+    }
     files: dict[str, bytes | Path] = {name: store.kept_file(job_id, name) for name in kept}
+    if with_source:
+        for name, text in sources_of(run.record.details).items():
+            if text is not None and name not in kept:
+                files[name], kept[name] = text, hashlib.sha256(text).hexdigest()
+            (packed.sources if name in kept else packed.absent).update(places_of([name]))
     record = run.record if with_folders else public_record(run.record)
     files |= encode(run.job, record, kept)
     store.measurements(job_id)  # which verifies them

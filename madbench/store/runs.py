@@ -205,8 +205,7 @@ class Store:
                 self.kept_file(job_id, name)
             except StoreError as error:
                 problems.append(str(error))
-        expected = {*NAMES, MEASUREMENTS, *(Path(name).parts[0] for name in digests)}
-        return problems + [f"{folder / name}: not of this run; delete it" for name in {*os.listdir(folder)} - expected]
+        return problems + [f"{folder / name}: not of this run; delete it" for name in _strays(folder, digests)]
 
     def measure(
         self, job_id: str, name: str, values: Mapping[str, float], details: Any = None, settings: Any = None
@@ -383,6 +382,18 @@ class Snapshot(Store):
 
     def _look_up(self, names: Sequence[str]) -> Mapping[str, Found]:
         return {name: self._found[name] for name in names}
+
+
+def _strays(folder: Path, kept: Iterable[str], above: str = "") -> Iterator[str]:
+    """The names in a run's folder that are not of its format: of files, and of folders without a file of the run."""
+    expected = {*kept, *(NAMES if not above else ())}
+    folders = {name[: i + 1] for name in kept for i, letter in enumerate(name) if letter == "/"}
+    for entry in sorted(os.scandir(folder), key=lambda entry: entry.name):
+        name = f"{above}{entry.name}"
+        if f"{name}/" in folders and entry.is_dir(follow_symlinks=False):
+            yield from _strays(Path(entry.path), kept, f"{name}/")
+        elif name not in expected and name != MEASUREMENTS:  # whose files are verified by their names
+            yield name
 
 
 def _record(run: Found) -> Record | None:

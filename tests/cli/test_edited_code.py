@@ -55,13 +55,13 @@ def forget():
 def fill_edited(store, tiny, module):
     """Stores runs of the labels with the digests of the code as it is, without training them."""
 
-    def call(*names, seeds=(0, 1), accuracy=0.5, tasks=TASKS, **changes):
+    def call(*names, seeds=(0, 1), accuracy=0.5, tasks=TASKS, overrides=(), **changes):
         forget()
         metrics = {"accuracy": accuracy, "selection_accuracy": 0.5, "ceiling": 1.0}
         details = {"budget_ratio": 0.99, "mixer_parameters": 1000, "device": "an abacus"}
         curve = [{"epoch": 1, "step": 4, "train_loss": 1.0, "validation_loss": 1.0}]
         curve[0] |= {"validation_token_accuracy": accuracy, "validation_batch_macro_accuracy": accuracy}
-        for job in MAD.jobs(names or [LABEL], MAD.Profile.load(tiny), tasks=tasks, seeds=seeds):
+        for job in MAD.jobs(names or [LABEL], MAD.Profile.load(tiny, overrides), tasks=tasks, seeds=seeds):
             own = code_details(job)
             own["package_code"] |= changes
             store.finish(job, Record("finished", metrics, curve, details | own))
@@ -265,3 +265,28 @@ def test_runs_of_an_edited_package_are_shown_with_a_mark(
     subject = label if what == "plugin" else f"task {task}"
     assert "¶" not in shown.stdout
     assert f"2 runs of {subject} are from an earlier version of {place}; left out" in " ".join(shown.stderr.split())
+
+
+@pytest.mark.slow
+def test_runs_of_a_module_that_is_not_here_are_shown_with_a_mark_by_every_verb(main, tiny, module, store, fill_edited):
+    fill_edited("S", LABEL, seeds=(0, 1, 2), overrides=["training.epochs=1"])
+    packed = main("archive", "--output", "theirs.tar.xz")
+    assert "with source code as text: edited_mixer.py; --no-source leaves it out" in packed.stdout
+    assert "source" not in main("archive", "--output", "bare.tar.xz", "--no-source").stdout
+    module.unlink()
+    forget()
+    trust.begin()
+    where = ["training.epochs=1", "-p", tiny, "-t", ",".join(TASKS), "--results", "theirs"]
+    for archive in ("theirs.tar.xz", "bare.tar.xz"):
+        ended = main("import", archive, "--results", "theirs")
+        assert ended.code == 0, ended.stderr
+    for words in (["table"], ["table", LABEL], ["compare", "S", LABEL], ["plot", "scores"], ["report", "-o", "a.html"]):
+        ended = main(*words, *where)
+        assert ended.code == 0 and "left out" not in ended.stderr, (words, ended.stderr)
+        if words[0] in ("table", "compare"):
+            said = " ".join(ended.stdout.split())
+            assert LABEL in said and f"6 runs of {LABEL} had code that is not here: edited_mixer.py" in said
+    assert f"{LABEL} ¶" in (store.root.parent / "a.html").read_text()
+    assert LABEL in main("ls", "runs", "--results", "theirs").stdout
+    assert main("report", "--archive", "theirs.tar.xz", "-o", "board.html").code == 0
+    assert LABEL in (store.root.parent / "board.html").read_text()

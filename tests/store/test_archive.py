@@ -9,6 +9,7 @@ from dataclasses import replace
 import pytest
 
 from madbench.errors import StoreError
+from madbench.identity.text import source_text
 from madbench.jobs import KEEP, WEIGHTS, Record
 from madbench.store.archive import pack, unpack
 from madbench.store.runs import Store, StoreBusyError
@@ -259,3 +260,68 @@ def test_an_adopted_run_keeps_the_result_that_came_meanwhile(store, other):
     assert other.read(make_job(2).id).record.status == "diverged"
     assert os.path.isdir(store.root / "runs" / make_job(2).id)
     assert tree(other) == [*run_tree(make_job(2)), "work"]
+
+
+LISTING = {"files": {"own/mixer.py": ["", "*"], "own/gone.py": ["0" * 32, "*"]}, "data": {}}
+
+
+@pytest.fixture
+def coded(tmp_path, store, monkeypatch) -> str:
+    """A run that lists two files of code, of which one is here as it was."""
+    (tmp_path / "own").mkdir()
+    (tmp_path / "own" / "mixer.py").write_text("scale = 2  # of all heads\n")
+    monkeypatch.chdir(tmp_path)
+    text = source_text(tmp_path / "own" / "mixer.py", tmp_path)
+    listing = {**LISTING, "files": LISTING["files"] | {"own/mixer.py": [text.digest("*"), "*"]}}
+    job = make_job(9, "my:own.mixer.Mixer")
+    store.finish(job, replace(RECORD, details={"code": {"mixer": listing}}))
+    return job.id
+
+
+def test_source_code_goes_along_as_text_and_stays_with_the_run(store, other, tmp_path, coded):
+    packed = pack(store, [coded], tmp_path / "a.tar.xz")
+    assert (packed.sources, packed.absent) == ({"own/mixer.py"}, {"own/gone.py"})
+    assert unpack(tmp_path / "a.tar.xz", other).added == [coded]
+    assert other.kept_file(coded, "source/own/mixer.py.txt").read_text() == "scale = 2  # of all heads\n"
+    assert not other.problems_of(coded) and not [*other.root.rglob("*.py")]
+    (tmp_path / "own" / "mixer.py").write_text("scale = 3")
+    assert pack(other, [coded], tmp_path / "b.tar.xz").sources == {"own/mixer.py"}  # the text that came with the run
+    assert pack(store, [coded], tmp_path / "c.tar.xz").sources == set()
+    none = pack(other, [coded], tmp_path / "d.tar.xz", with_source=False)
+    assert not none.sources and not none.absent
+    unpack(tmp_path / "d.tar.xz", fresh := Store.open(tmp_path / "fresh"))
+    assert not fresh.kept_files(coded)
+
+
+@pytest.mark.parametrize("place", ["{tmp}/secret.py", "../secret.py", "own/../../secret.py", "own/secret.txt"])
+def test_no_file_outside_the_folder_of_the_code_is_packed(store, tmp_path, coded, place):
+    place = place.format(tmp=tmp_path)
+    (tmp_path / place).write_text("key = 1")
+    nothing = source_text(tmp_path / place, tmp_path).digest([])
+    listing = {"files": {"own/mixer.py": [nothing, []], place: [nothing, []]}, "data": {}}
+    job = make_job(10)
+    store.finish(job, replace(RECORD, details={"code": {"mixer": listing}}))
+    assert pack(store, [job.id], tmp_path / "a.tar.xz").sources == {"own/mixer.py"}
+
+
+@pytest.mark.parametrize("name", ["evil.py", "source/evil.py", "source/evil.so", "weights.pt"])
+@pytest.mark.parametrize("is_listed", [False, True])
+def test_a_run_with_files_that_the_format_does_not_know_is_left_out(store, other, path, ids, name, is_listed):
+    with store.claim(make_job(0)) as work:
+        (work / KEEP / name).parent.mkdir(parents=True, exist_ok=True)
+        (work / KEEP / name).write_text("raise SystemExit")
+        store.finish(make_job(0), RECORD, replace=True)
+    if is_listed:
+        pack(store, ids, path, with_weights=True)
+    else:
+        content = (store.root / "runs" / make_job(0).id / name).read_bytes()
+        with tarfile.open(path) as archive:
+            members = [(member, archive.extractfile(member).read()) for member in archive]
+        members.append((tarfile.TarInfo(f"runs/runs/{make_job(0).id}/{name}"), content))
+        with tarfile.open(path, "w:xz") as archive:
+            for member, content in members:
+                member.size = len(content)
+                archive.addfile(member, io.BytesIO(content))
+    report = unpack(path, other)
+    assert sorted(report.added) == sorted(set(ids) - {make_job(0).id})
+    assert len(report.problems) == 1 and name.partition("/")[0] in report.problems[0]

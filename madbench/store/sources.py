@@ -1,0 +1,48 @@
+"""Source code of users and plugins beside archived runs: text under names that Python cannot import.
+
+``source/models/helper.py.txt`` in a run's folder is the file ``models/helper.py`` of the run's list of code
+(:mod:`madbench.identity.listing`). It is for people to read; nothing reads it back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from pathlib import PurePosixPath
+from typing import Any
+
+from madbench.files import is_name
+from madbench.identity.listing import recorded_files
+from madbench.jobs import WEIGHTS
+
+SOURCE = "source"
+_SUFFIX = ".txt"
+
+
+def is_known(name: str) -> bool:
+    """True for the files that madbench stores beside a record: weights and source code as text."""
+    return name == WEIGHTS or is_source(name)
+
+
+def is_source(name: str) -> bool:
+    """True if the name of a file of a run is that of source code as text."""
+    return name.startswith(f"{SOURCE}/") and name.endswith(_SUFFIX)
+
+
+def sources_of(details: Mapping[str, Any]) -> dict[str, bytes | None]:
+    """The source code that trained a run, by the name that it gets in the run's folder.
+
+    None for a file that is not here, or changed since.
+    """
+    code = details.get("code")
+    lists = code.values() if isinstance(code, Mapping) else ()
+    return {_name(place): content for each in lists for place, content in recorded_files(each).items()}
+
+
+def places_of(names: Iterable[str]) -> list[str]:
+    """The files of the lists of code, such as ``models/helper.py``, by their names in a run's folder."""
+    return sorted({name.removeprefix(f"{SOURCE}/").removesuffix(_SUFFIX) for name in names})
+
+
+def _name(place: str) -> str:
+    parts = PurePosixPath(place).parts
+    return f"{SOURCE}/{'/'.join(part for part in parts if is_name(part))}{_SUFFIX}"
