@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -23,6 +24,9 @@ PUBLISHED = "  published"
 
 SIGNS = {BEST: "*", WITHIN_NOISE: "~", "": ""}
 """What stands for the marks where text is neither bold nor underlined."""
+
+_MARKUP = re.compile(r"[\\`*$~]|<(?=[A-Za-z/!?])|(?<!\w)_|_(?!\w)|\](?=\()|&(?=#?\w+;)")
+"""Characters that Markdown, or a formula in it, would read as more than text."""
 
 Line = list[MarkedText]
 Lines = list[Line]
@@ -99,11 +103,12 @@ class TextTable(ABC):
     def to_markdown(self) -> str:
         headings, lines = self._entries()
         around = {BEST: "**{}**", WITHIN_NOISE: "<u>{}</u>", "": "{}"}
-        rows = [[entry.text for entry in headings], ["---", *["---:"] * (len(headings) - 1)]]
+        rows = [[markdown(entry.text) for entry in headings], ["---", *["---:"] * (len(headings) - 1)]]
         for first, *rest in lines:
-            name = first.text.replace(PUBLISHED, "*published*")
-            rows.append([name, *(around[entry.mark].format(entry.text) for entry in rest)])
-        return "\n".join(f"| {' | '.join(row)} |" for row in rows) + f"\n\n{self.below}\n"
+            name = markdown(first.text).replace(PUBLISHED, "*published*")
+            rows.append([name, *(around[entry.mark].format(markdown(entry.text)) for entry in rest)])
+        rows = [[text.replace("|", r"\|") for text in row] for row in rows]
+        return "\n".join(f"| {' | '.join(row)} |" for row in rows) + f"\n\n{markdown(self.below)}\n"
 
     def to_latex(self, label: str = "", width: Width | None = None) -> str:
         r"""A ``table`` environment (:func:`madbench.analysis.latex.latex_table`); ``label`` is what ``\ref`` names."""
@@ -173,6 +178,11 @@ class Listing(TextTable):
 
     def records(self) -> list[dict[str, Any]]:
         return self.cells
+
+
+def markdown(text: str) -> str:
+    """``text`` as Markdown shows it, whatever signs it has."""
+    return _MARKUP.sub(lambda sign: f"\\{sign[0]}", text)
 
 
 def without_nan(record: Mapping[str, Any]) -> dict[str, Any]:

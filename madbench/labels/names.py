@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import re
+import unicodedata
 from collections.abc import Iterable, Iterator, Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass, field
@@ -19,6 +20,8 @@ from madbench.labels.parsing import parse
 from madbench.labels.registry import family_of
 
 _TOKEN = re.compile(r"(?<![\w:.])[a-z]+:[\w.+-]*[\w!]")  # of a label with a prefix, in a sentence
+_NO_TEXT = ("Cc", "Cs", "Zl", "Zp")
+"""Unicode's categories of control characters, halves of characters and separators of lines and paragraphs."""
 _FIRST = re.compile(r"\S+(?=  |$)")  # the label that begins a row's name, such as ``S-p  model.mix_rank=4``
 
 
@@ -69,8 +72,8 @@ def remember(label: str, text: str) -> None:
 def ask(names: Mapping[str, str], *, of_set: bool = False) -> None:
     """Keeps names by label, in any spelling; those of a set where none was asked for besides.
 
-    Raises ``LabelError`` for a text that is no label, ``ConfigError`` for an empty name, for one of two labels and for
-    one that is another label.
+    Raises ``LabelError`` for a text that is no label, ``ConfigError`` for an empty name, for one with control
+    characters, for one of two labels and for one that is another label.
     """
     current = _names()
     into = current.of_sets if of_set else current.by_user
@@ -78,6 +81,8 @@ def ask(names: Mapping[str, str], *, of_set: bool = False) -> None:
         label = str(parse(text))
         if not name.strip():
             raise ConfigError(f"the name of {text!r} is empty; write {text}=NAME")
+        if any(unicodedata.category(character) in _NO_TEXT for character in name):
+            raise ConfigError(f"the name of {text!r} has a line break or a control character: {name!r}")
         if _label_of(name) not in (None, label):
             raise ConfigError(f"{name!r} cannot be the name of {text}: it is a label itself")
         into[label] = name

@@ -21,7 +21,7 @@ from madbench.analysis.attribution import AttributionTable, attribution_table
 from madbench.analysis.cells import Shows
 from madbench.analysis.claims import CLAIMS, Claim
 from madbench.analysis.comparison import comparison_table
-from madbench.analysis.figures import figure_names
+from madbench.analysis.figures import figure_names, fonts
 from madbench.analysis.figures.files import NothingToDrawError, svg
 from madbench.analysis.figures.registry import drawing_of, figure_frame
 from madbench.analysis.findings import VERDICTS, findings
@@ -280,7 +280,7 @@ def _figures(results: Results) -> tuple[list[tuple[str, str, Markup]], list[Miss
 
 def _svg(name: str, frame: pd.DataFrame, folder: Path) -> str:
     """The figure as SVG. Drawing takes longer than all the rest, so ``folder`` has a file a frame that was drawn."""
-    digest = hashlib.sha256(f"{name} {version('matplotlib')} {[*frame]}".encode())
+    digest = hashlib.sha256(f"{name} {version('matplotlib')} {[*frame]} {fonts.settings()}".encode())
     digest.update(hash_pandas_object(frame).to_numpy().tobytes())
     digest.update(repr([shown_in(label) for label in frame.label.unique()] if "label" in frame else []).encode())
     for file in sorted(Path(figures_package.__file__).parent.glob("*.py")):
@@ -290,7 +290,8 @@ def _svg(name: str, frame: pd.DataFrame, folder: Path) -> str:
         seal, _, content = path.read_bytes().decode().partition("\n")
         if seal == hashlib.sha256(content.encode()).hexdigest():
             return content
-    content = svg(drawing_of(name).draw(frame), f"figure-{name}")
+    with fonts.font_of_reader():
+        content = svg(drawing_of(name).draw(frame), f"figure-{name}")
     with suppress(StoreError), explain_os_errors(folder):  # a store that is read-only or full has none
         folder.mkdir(parents=True, exist_ok=True)
         write_atomically(path, f"{hashlib.sha256(content.encode()).hexdigest()}\n{content}".encode())

@@ -60,7 +60,7 @@ def test_without_marks_a_table_needs_none():
 
 def test_markdown_marks_with_stars_and_u():
     lines = Marked().to_markdown().splitlines()
-    assert lines[2] == "| S<b> | **1.0 ±0.5** | 2.0† | 2.0† |"
+    assert lines[2] == r"| S\<b> | **1.0 ±0.5** | 2.0† | 2.0† |"
     assert lines[4] == "| G_12o! | <u>100.0 ±10.25</u> | 41.5 ±14.0 (12/18) | 41.5 ±14.0 (12/18) |"
 
 

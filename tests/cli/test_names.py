@@ -51,6 +51,21 @@ def test_a_name_that_is_asked_for_is_in_a_table_of_every_format(format, main, fi
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize(
+    "format, written",
+    [
+        ("terminal", r"$\foo$_a|b <i>x</i> [red]y[/red] *z* 模型"),
+        ("markdown", r"\$\\foo\$\_a\|b \<i>x\</i> [red]y[/red] \*z\* 模型"),
+        ("latex", r"\$\textbackslash{}foo\$\_a\textbar{}b~\textless{}i\textgreater{}x"),
+        ("html", r"$\foo$_a|b &lt;i&gt;x&lt;/i&gt; [red]y[/red] *z* 模型"),
+    ],
+)
+def test_a_name_is_text_in_a_table_of_every_format(format, written, main, filled, tiny):
+    name = r"$\foo$_a|b <i>x</i> [red]y[/red] *z* 模型"
+    assert written in main("table", "--profile", tiny, *TASKS, "--name", f"S={name}", "--format", format).stdout
+
+
+@pytest.mark.slow
 def test_json_and_csv_have_the_canonical_labels(main, filled, tiny):
     for format in ("json", "csv"):
         shown = main("table", "--profile", tiny, *TASKS, "--name", "S=Softmax", "--format", format)
@@ -115,7 +130,7 @@ def test_both_spellings_are_one_label():
     assert str(parse("cd:gla-cg")) == str(parse(GLA)) == GLA
 
 
-@pytest.mark.parametrize("word", ["S", "S=", "S-x=y"])
+@pytest.mark.parametrize("word", ["S", "S=", "S-x=y", "S=two\nlines", "S=\x1b[31mred", "S=\u2028", "S=\ud800"])
 def test_a_name_that_names_nothing_is_an_error(word, main, tiny):
     ended = main("table", "--profile", tiny, "--name", word)
     assert ended.code == 2 and "Traceback" not in ended.stderr

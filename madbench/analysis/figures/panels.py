@@ -24,7 +24,17 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.text import Text
 
-from madbench.analysis.figures.style import GREY, HEADING, LABEL, SHADE, SMALL, SMALL_HEADING, SMALLEST, Look
+from madbench.analysis.figures.style import (
+    GREY,
+    HEADING,
+    LABEL,
+    SHADE,
+    SMALL,
+    SMALL_HEADING,
+    SMALLEST,
+    Look,
+    write_powers_as_text,
+)
 from madbench.analysis.inference import LEAST_FOR_LEVEL
 from madbench.analysis.marked_text import Width
 from madbench.analysis.quantities import heading, title
@@ -246,6 +256,7 @@ def _fix(
             artist.set_in_layout(False)  # it is within the axes
     columns, rows = max(map(len, lines)), len(lines)
     for axes in panels:
+        write_powers_as_text(axes.xaxis), write_powers_as_text(axes.yaxis)
         _wrap(axes.title, 0.9 * fixed / columns if fixed else size[0] + 0.2)
     engine.execute(figure)  # roomy, to measure what is around the axes
     around = figure.get_size_inches() - (columns, rows) * (panels[0].bbox.size / figure.dpi)

@@ -11,7 +11,10 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import matplotlib
+from matplotlib.axis import Axis
+from matplotlib.ticker import LogFormatterMathtext, NullFormatter
 
+from madbench.analysis.figures import fonts
 from madbench.analysis.figures.colors import apart_from, shade
 from madbench.mixers.srg.grammar import all_labels, all_variants
 
@@ -51,6 +54,7 @@ HEADING, SMALL_HEADING, LABEL, SMALLEST = 12, 10, 9, 8
 """Sizes of text in points."""
 PERCENTS = (0, 25, 50, 75, 100)
 """Ticks of an accuracy."""
+_RAISED = str.maketrans("0123456789-", "⁰¹²³⁴⁵⁶⁷⁸⁹⁻")
 REFERENCE = "S"
 """Softmax attention, which everything is compared with: in colour wherever it is."""
 
@@ -84,7 +88,6 @@ _STYLE = {
     "axes.titlesize": 10,
     "axes.xmargin": 0.05,
     "figure.dpi": 100,
-    "font.sans-serif": ["DejaVu Sans"],
     "font.size": 9,
     "grid.alpha": 0.3,
     "grid.linewidth": 0.6,
@@ -96,6 +99,7 @@ _STYLE = {
     "legend.labelspacing": 0.7,
     "pdf.fonttype": 42,
     "savefig.dpi": 200,
+    "text.parse_math": False,  # names are text, whatever dollars they have
     "xtick.labelsize": SMALLEST,
     "ytick.labelsize": SMALLEST,
 }
@@ -106,12 +110,35 @@ def smallest() -> float:
     return matplotlib.rcParams["xtick.labelsize"]
 
 
+def write_powers_as_text(axis: Axis) -> None:
+    """Writes the powers on a logarithmic axis as text: ``style()`` switches Matplotlib's formulas off."""
+    if isinstance(axis.get_major_formatter(), LogFormatterMathtext):
+        axis.set_major_formatter(lambda value, _: power_of_ten(value))
+    if isinstance(axis.get_minor_formatter(), LogFormatterMathtext):
+        axis.set_minor_formatter(NullFormatter())
+
+
+def power_of_ten(value: float) -> str:
+    """A power of ten, or its negative, with its exponent above the line; another number as it is.
+
+    >>> power_of_ten(0.001), power_of_ten(-10), power_of_ten(0), power_of_ten(20)
+    ('10⁻³', '−10¹', '0', '20')
+    """
+    exponent = round(math.log10(abs(value))) if value else 0
+    if not math.isclose(abs(value), 10.0**exponent):
+        return f"{value:g}".replace("-", "−")
+    return f"{'−' if value < 0 else ''}10{str(exponent).translate(_RAISED)}"
+
+
 @contextmanager
 def style() -> Iterator[None]:
-    """A context in which Matplotlib draws in our style, whatever the user's matplotlibrc says."""
-    with matplotlib.rc_context():
+    """A context in which Matplotlib draws in our style, whatever the user's matplotlibrc says.
+
+    A character that no font has is a ``ConfigError``.
+    """
+    with matplotlib.rc_context(), fonts.every_character_drawn():
         matplotlib.rcdefaults()
-        matplotlib.rcParams.update(_STYLE)
+        matplotlib.rcParams.update(_STYLE | fonts.settings())
         yield
 
 

@@ -1,0 +1,102 @@
+"""The fonts of figures: DejaVu Sans, before it a font of the user's choice, and an error for characters in neither."""
+
+from __future__ import annotations
+
+import functools
+import os
+import re
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Any
+
+from matplotlib import font_manager
+
+from madbench.errors import ConfigError, did_you_mean
+
+VARIABLE = "MADBENCH_FONT"
+"""Environment variable with the name of an installed font, or the path of a font's file."""
+DEFAULT = "DejaVu Sans"
+"""Comes with Matplotlib."""
+_ENDINGS = (".ttf", ".otf", ".ttc")
+_MOST = 4
+"""Fonts that an error names."""
+_IS_OF_READER: ContextVar[bool] = ContextVar("is_of_reader", default=False)
+
+
+def settings() -> dict[str, Any]:
+    """Matplotlib's settings of the fonts.
+
+    Raises ``ConfigError`` if the chosen font is not there.
+    """
+    chosen = os.environ.get(VARIABLE, "").strip()
+    if not chosen:
+        return {"font.sans-serif": [DEFAULT]}
+    name = _of_file(chosen) if chosen.lower().endswith(_ENDINGS) else chosen
+    installed = {entry.name for entry in font_manager.fontManager.ttflist}
+    if name not in installed:
+        near = did_you_mean(name, installed)
+        raise ConfigError(f"{VARIABLE}={chosen}: Matplotlib finds no font of this name{near}; give its file instead")
+    return {"font.family": [name, DEFAULT], "font.sans-serif": [name, DEFAULT]}
+
+
+@functools.cache
+def _of_file(path: str) -> str:
+    """The name of the font in a file, which Matplotlib knows from now on."""
+    try:
+        font_manager.fontManager.addfont(path)
+        return font_manager.FontProperties(fname=path).get_name()
+    except (OSError, RuntimeError) as error:  # RuntimeError if it is no font
+        raise ConfigError(f"{VARIABLE}={path}: cannot be read as a font: {error}") from error
+
+
+@contextmanager
+def font_of_reader() -> Iterator[None]:
+    """A context in which text stays text and whoever shows it has the fonts, as a browser has."""
+    token = _IS_OF_READER.set(True)
+    try:
+        yield
+    finally:
+        _IS_OF_READER.reset(token)
+
+
+@contextmanager
+def every_character_drawn() -> Iterator[None]:
+    """A context in which a character that no font of the figure has is a ``ConfigError``, and not a box."""
+    with warnings.catch_warnings():
+        action = "ignore" if _IS_OF_READER.get() else "error"
+        warnings.filterwarnings(action, message=r"Glyph \d+ .* missing from", category=UserWarning)
+        try:
+            yield
+        except UserWarning as warning:
+            if not (found := re.match(r"Glyph (\d+) ", str(warning))):
+                raise
+            raise ConfigError(_problem(chr(int(found[1])))) from None
+
+
+def _problem(character: str) -> str:
+    """The error of a character that cannot be drawn, with fonts that have it."""
+    here = os.environ.get(VARIABLE) or DEFAULT
+    start = f"the font of figures, {here}, has no character {character} (U+{ord(character):04X})"
+    if not (names := _with(ord(character))):
+        return (
+            f"{start}, and no font that Matplotlib finds here has it; set the environment variable {VARIABLE} to the "
+            "file of a font that has it, such as NotoSansCJK-Regular.ttc, or show the label by another name"
+        )
+    others = f" (or {', '.join(names[1:])})" if names[1:] else ""
+    return f"{start}; set the environment variable {VARIABLE} to one that has it, such as '{names[0]}'{others}"
+
+
+def _with(code: int) -> list[str]:
+    """Names of some installed fonts that have a character, in their regular faces."""
+    names: dict[str, None] = {}
+    for entry in font_manager.fontManager.ttflist:
+        if entry.name in names or "Last Resort" in entry.name or len(names) == _MOST:
+            continue
+        try:
+            if font_manager.get_font(entry.fname).get_char_index(code):
+                names[entry.name] = None
+        except (OSError, RuntimeError):  # a font that was removed
+            continue
+    return sorted(names)
