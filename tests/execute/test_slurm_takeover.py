@@ -333,7 +333,11 @@ def test_jobs_that_a_driver_hands_over_later_are_found_too(queue):
     assert len(queue.names()) == 2
 
 
-@pytest.mark.parametrize("call", [b"nonsense", b"[" * 200_000, b"[]", b'{"jobs": 1}', b'{"jobs": {}, "works": []}'])
+@pytest.mark.parametrize(
+    "call",
+    [b"nonsense", b"[" * 200_000, b"[]", b'{"jobs": 1}', b'{"jobs": {}, "works": []}'],
+    ids=range(5),  # pytest puts ids into the environment, which sbatch gets
+)
 def test_a_folder_that_is_not_of_a_slurm_job_of_ours_is_passed_over(queue, call):
     path = queue.folder("7").call
     path.parent.mkdir(parents=True)
