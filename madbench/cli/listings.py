@@ -32,6 +32,7 @@ from madbench.papers import loaded_papers
 from madbench.store.runs import Run
 from madbench.suites import Suite, broken_suites, suites
 from madbench.suites.changes import setting_change
+from madbench.suites.code import run_code
 from madbench.suites.profile import field_names
 from madbench.tasks import broken_tasks, loaded_tasks
 
@@ -141,6 +142,7 @@ def _runs(results: Path | None, words: list[str]) -> Rows:
             continue
         metrics = {name: value if math.isfinite(value) else None for name, value in run.record.metrics.items()}
         outcome = {"setting_change": setting_change(run.job), "status": run.record.status, "metrics": metrics}
+        outcome |= {"code": run_code(run.job, run.record.details).text}
         outcome |= {"details": run.record.details, "error": run.record.error, "folder": str(run.folder)}
         rows.append(run.job.to_dict() | outcome)
     return rows

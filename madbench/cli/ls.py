@@ -115,6 +115,7 @@ def print_keys(console: Console, suite: Suite, verb: str) -> None:
 def _print_runs(console: Console, rows: Rows) -> None:
     """Prints a line a run where the terminal is wide enough for that, else two and its folder."""
     cells_of_runs = []
+    have_other_code = any(row["code"] for row in rows)
     for row in rows:
         training, metrics, details = row["training"], row["metrics"], row["details"]
         speed = details.get("steps_per_second")
@@ -125,7 +126,9 @@ def _print_runs(console: Console, rows: Rows) -> None:
         line |= {"seed": row["seed"], "status": row["status"]}
         suite = suites().get(row["suite"])
         line["result"] = (suite and suite.result(metrics, in_list=True)) or None
-        cells_of_runs.append(line | {"steps/s": None if speed is None else f"{speed:.1f}", "folder": row["folder"]})
+        line |= {"steps/s": None if speed is None else f"{speed:.1f}"}
+        line |= {"code": row["code"] or None} if have_other_code else {}
+        cells_of_runs.append(line | {"folder": row["folder"]})
     lines = table_lines(cells_of_runs, right=("lr", "wd", "seed", "result", "steps/s"))
     if cell_len(lines[0]) <= console.width:
         print_lines(console, lines)

@@ -258,7 +258,7 @@ def _missing(
             missing.append(Missing(f"No runs: {suite.title}."))
     if others := len(results.store.jobs()) - len(records):
         runs = "stored run is" if others == 1 else "stored runs are"
-        text = f"{others:,} {runs} of other labels or protocols, which are never mixed."
+        text = f"{others:,} {runs} of other labels, protocols or versions of code, which are never mixed."
         options = option_words({"--results": str(results.store.root)})
         missing.append(Missing(text, shlex.join(["madbench", "ls", "runs", *options])))
     return missing

@@ -30,6 +30,8 @@ PARTS = ("family", "task", "suite", "model", "training")
 NO_NUMBERS = ("cases", "checks", "diagnosis", "explanations", "lemmas", "path_checks", "cost", "measured", "heuristics")
 NO_NUMBERS += ("code", "sources")
 """Names of modules that check, explain or measure, and decide no number of a run."""
+MOST_LETTERS = 200
+"""Letters that are shown of a file's place."""
 
 
 def code_details(job: Job) -> dict[str, Any]:
@@ -65,6 +67,12 @@ class RunCode:
     is_recorded: bool = True
     """True if the record has digests of this package's code."""
 
+    @property
+    def text(self) -> str:
+        """The state in a few words; empty if the code is the same, or if nothing is known."""
+        texts = {"changed": f"{self.what} changed", "absent": f"{self.what} is not here", "unknown": "not recorded"}
+        return texts.get(self.state, f"madbench's {self.what} changed" if self.state == "other" else "")
+
 
 def run_code(job: Job, details: Mapping[str, Any]) -> RunCode:
     """Compares the code of a record with the code that is here. Users' files are read as text; nothing is imported."""
@@ -72,14 +80,19 @@ def run_code(job: Job, details: Mapping[str, Any]) -> RunCode:
     is_recorded = isinstance(package, dict)
     for code in outside.values() if isinstance(outside, dict) else ():
         if (state := code_state(code)).kind != "same":
-            return RunCode(state.kind, state.file, is_recorded)
+            return RunCode(state.kind, _printable(state.file), is_recorded)
     if not isinstance(outside, dict) and names_outside_code(job):
         return RunCode("unknown", "", is_recorded)
     if not is_recorded:
         return RunCode(is_recorded=False)
     here = package_code(job)
-    parts = [part for part in PARTS if not gives_equal_bits(part, package.get(part, ""), here.get(part, ""))]
+    parts = [part for part in PARTS if not gives_equal_bits(part, str(package.get(part, "")), here.get(part, ""))]
     return RunCode("other", ", ".join(parts)) if parts else RunCode()
+
+
+def _printable(place: str) -> str:
+    """A place that a record names, as text for a terminal: the record may be of a stranger."""
+    return "".join(letter if letter.isprintable() else "?" for letter in place[:MOST_LETTERS])
 
 
 def names_outside_code(job: Job) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import sys
 from dataclasses import replace
 
@@ -12,8 +13,9 @@ from conftest import forget_installed
 from madbench.identity import watch
 from madbench.jobs import Record
 from madbench.labels import trust
-from madbench.suites.code import code_details
+from madbench.suites.code import code_details, run_code
 from madbench.suites.mad.suite import MAD
+from sample_jobs import mad_job
 
 LABEL = "my:edited_mixer.Mixer"
 TASKS = ("compression", "in_context_recall")
@@ -97,9 +99,38 @@ def test_runs_whose_code_an_earlier_madbench_identified_are_named(main, tiny, mo
         details = {name: value for name, value in run.record.details.items() if name not in ("code", "package_code")}
         store.finish(replace(run.job, family=f"1+{'0' * 64}"), replace(run.record, details=details))
     edit(module)
+    shown = table(main, "--profile", tiny, "-t", ",".join(TASKS)).stdout
+    assert f"{LABEL} ¶" in shown and f"4 runs of {LABEL} are from an earlier version of edited_mixer.py" in " ".join(
+        shown.split()
+    )
     said = " ".join(plan(main, tiny).stderr.split())
     assert f"edited_mixer.py changed since 4 stored runs of {LABEL}" in said
     assert f"4 stored runs of {LABEL} had other code" in said
+
+
+@pytest.mark.slow
+def test_runs_with_the_identity_of_an_earlier_madbench_are_shown_with_a_mark(main, tiny, module, store, fill_edited):
+    fill_edited()
+    for run in list(store.runs()):
+        details = {name: value for name, value in run.record.details.items() if name not in ("code", "package_code")}
+        store.finish(replace(run.job, family=f"1+{'0' * 64}"), replace(run.record, details=details))
+        shutil.rmtree(run.folder)
+    shown = table(main, "--profile", tiny, "-t", ",".join(TASKS)).stdout
+    assert f"{LABEL} ¶" in shown
+    assert f"4 runs of {LABEL} had code that an earlier madbench did not record" in " ".join(shown.split())
+
+
+@pytest.mark.slow
+def test_the_list_of_runs_says_what_changed(main, module, fill_edited):
+    fill_edited()
+    assert "changed" not in main("ls", "runs").stdout
+    edit(module)
+    assert main("ls", "runs").stdout.count("edited_mixer.py changed") == 4
+
+
+@pytest.mark.parametrize("package", [{"task": []}, {"task": {"a": 1}}, {1: None}])
+def test_digests_of_odd_types_are_other_digests(package):
+    assert run_code(mad_job("S"), {"package_code": package}).state == "other"
 
 
 @pytest.mark.slow

@@ -177,7 +177,7 @@ def test_labels_that_are_named_and_not_stored_and_single_seeds_are_missing(empty
         "G",
     ]
     assert "Single seed; excluded from tests (MAD tasks): S, R-c" in parsed.text
-    assert "stored runs are of other labels or protocols" in parsed.text
+    assert "stored runs are of other labels, protocols or versions of code" in parsed.text
     assert f"madbench ls runs --results {empty_store.root}" in parsed.text
 
 
