@@ -80,9 +80,10 @@ def notes_on_heads(rows: Sequence[PlannedRow]) -> list[str]:
     notes: dict[str, None] = {}
     for row in rows:
         job = row.jobs[0]
-        label, d_model, n_head = parse(job.label), job.model.d_model, job.model.n_head
+        label = parse(job.label)
         if "d_model" not in field_names(type(job.model)) or not label_traits(label).has_heads:
             continue
+        d_model, n_head = job.model.d_model, job.model.n_head
         heads, is_rope = n_head, getattr(label, "rope", False)
         if len(getattr(label, "parts", ())) > 1:
             heads = solve(label, d_model, n_head, size_of(job).seq_len, job.budget, **job.mixer).size.n_head
