@@ -166,7 +166,7 @@ OPEN = {  # values that are a number, a path, a text or an id of the user's own
     "max_len", "max_line", "max_total", "memory", "micro_batch", "minutes", "mix_rank", "n_head", "name", "output",
     "partition", "peer", "prompt", "protocol", "rank_multiple", "register", "registered", "repeats", "results",
     "sbatch", "seed", "seeds", "seq_len", "shots", "slots", "source", "sources", "temperature", "text_key",
-    "threads", "thresholds", "time_limit", "tokens", "top_k", "track_name", "track_project", "true_gain",
+    "threads", "thresholds", "time_limit", "tokens", "top_k", "track_name", "track_project", "true_gain", "trust",
     "validation", "vary", "wall_time", "windows", "within", "workers",
 }  # fmt: skip
 
