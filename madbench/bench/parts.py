@@ -10,6 +10,7 @@ from typing import Any
 from madbench.analysis.rendering import TextTable
 from madbench.bench.timing import Limits
 from madbench.jobs import Precision
+from madbench.labels.names import spelled
 
 Row = Mapping[str, Any]
 """A line of a table; ``error`` says why it has no numbers."""
@@ -110,7 +111,11 @@ class BenchTable(TextTable):
         return [column.heading for column in used], lines
 
     def records(self) -> list[dict[str, Any]]:
-        return [dict(row) for row in self.rows]
+        """The rows; ``label`` is spelled as in the table, and ``canonical`` is what jobs call it."""
+        return [
+            {**row, "label": spelled(row["label"]), "canonical": row["label"]} if row.get("label") else dict(row)
+            for row in self.rows
+        ]
 
 
 def _failure(row: Row) -> str:

@@ -10,6 +10,7 @@ from madbench.cli.parameters import option, output_option
 from madbench.cli.printing import quantity
 from madbench.cli.trained_models import ModelArgument, TrainedModel, TrustOption
 from madbench.errors import ConfigError
+from madbench.labels.names import file_name, shown
 
 
 def export(
@@ -49,7 +50,7 @@ def export(
             raise ConfigError(f"{flag} {value}: has no effect without --format hf")
     trained = TrainedModel(run, results, trust=trust)
     ending = ".safetensors" if format == "safetensors" else ""
-    output = output or Path(f"{trained.job.label}-{trained.job.id[:8]}{ending}")
+    output = output or Path(f"{file_name(trained.job.label)}-{trained.job.id[:8]}{ending}")
     if output.exists() and (format == "hf" or not force):
         advice = "delete it, or give" if format == "hf" else "give --force to replace it, or"
         raise ConfigError(f"{output}: already exists; {advice} another --output")
@@ -62,4 +63,5 @@ def export(
         from madbench.training.checkpoints import save_weights
 
         save_weights(output, trained.model, trained.job)
-    print(f"{output}: {quantity(sum(p.numel() for p in trained.model.parameters()))} parameters of {trained.job.label}")
+    parameters = sum(parameter.numel() for parameter in trained.model.parameters())
+    print(f"{output}: {quantity(parameters)} parameters of {shown(trained.job.label)}")

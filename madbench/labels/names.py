@@ -51,6 +51,11 @@ def spelled(label: str) -> str:
     return _names().typed.get(label) or _with_preset(label)
 
 
+def file_name(label: str) -> str:
+    """The label as it was typed, as a part of a file's name: with ``-`` in place of colons."""
+    return re.sub(r"[^\w.+!-]", "-", spelled(label))
+
+
 def shown_in(text: str) -> str:
     """A text for people with its labels as they are shown: the one that begins it, and all with a prefix."""
     return _TOKEN.sub(lambda match: shown(match[0]), _FIRST.sub(lambda match: shown(match[0]), text, count=1))

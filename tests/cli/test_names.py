@@ -4,15 +4,23 @@ from __future__ import annotations
 
 import json
 import re
+from pathlib import Path
 
 import pytest
 
 import madbench
+from madbench.bench.mixer import MIXERS
+from madbench.bench.parts import BenchTable
 from madbench.cli.explain import explain
 from madbench.cli.verify import verify
+from madbench.jobs import KEEP, WEIGHTS, Record
 from madbench.labels import parse
+from madbench.labels.names import of_call, remember
 from madbench.mixers import Check
 from madbench.mixers.cd.family import CoefficientFamily
+from madbench.suites import suite_of
+from madbench.training.checkpoints import save_weights
+from sample_jobs import language_job
 
 TASKS = ("-t", "compression,in_context_recall")
 GDN, GLA = "cd:id-smhk1-bwn-cug", "cd:id-dg-cg"
@@ -134,3 +142,24 @@ def test_both_spellings_are_one_label():
 def test_a_name_that_names_nothing_is_an_error(word, main, tiny):
     ended = main("table", "--profile", tiny, "--name", word)
     assert ended.code == 2 and "Traceback" not in ended.stderr
+
+
+def test_an_exported_file_is_called_by_the_label_that_was_typed(main, store):
+    job = language_job(GDN)
+    with store.claim(job) as work:
+        (work / KEEP).mkdir()
+        save_weights(work / KEEP / WEIGHTS, suite_of(job).Trial.build(job), job)
+        store.finish(job, Record("finished"))
+    for name, file in (("cd:gdn-cg", "cd-gdn-cg"), (GDN, GDN.replace(":", "-")), (job.id, "cd-gateddeltanet-cg")):
+        ended = main("lm", "export", name)
+        assert ended.code == 0 and ended.stdout.startswith(f"{file}-{job.id[:8]}.safetensors: "), ended
+        assert Path(f"{file}-{job.id[:8]}.safetensors").is_file()
+    assert not list(Path().glob("*:*"))
+
+
+def test_a_benchmark_s_csv_has_the_labels_of_its_table():
+    rows = [{"label": str(parse("cd:gdn")), "path": "step"}, {"label": "S", "path": "step"}]
+    with of_call():
+        remember(str(parse("cd:gdn")), "cd:gdn")
+        records = BenchTable(MIXERS, rows, "").records()
+    assert [(row["label"], row["canonical"]) for row in records] == [("cd:gdn", "cd:id-smhk1-bwn-u"), ("S", "S")]
