@@ -12,12 +12,12 @@ import json
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-import torch
 from torch import Tensor
 from transformers.modeling_utils import load_state_dict
 from transformers.utils import logging
 
 from madbench.errors import StoreError
+from madbench.training.checkpoints import tensors_digest
 
 ADVICE = "copy the folder again, or write it anew with madbench lm export or save_pretrained"
 
@@ -28,20 +28,11 @@ def digests(job: Mapping[str, Any], weights: Mapping[str, Tensor]) -> dict[str, 
     """SHA-256 of the job and of the weights. None if some weights are not wholly in this process's memory."""
     if any(tensor.is_meta or hasattr(tensor, "full_tensor") for tensor in weights.values()):
         return None
-    return {"job": job_digest(job), "weights": weights_digest(weights)}
+    return {"job": job_digest(job), "weights": tensors_digest("", weights)}
 
 
 def job_digest(job: Mapping[str, Any]) -> str:
     return hashlib.sha256(json.dumps(job, sort_keys=True).encode()).hexdigest()
-
-
-def weights_digest(weights: Mapping[str, Tensor]) -> str:
-    """SHA-256 of names, types, shapes and bytes, whatever the files that they are in."""
-    sha256 = hashlib.sha256()
-    for name, tensor in sorted(weights.items()):
-        sha256.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}\n".encode())
-        sha256.update(tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy())
-    return sha256.hexdigest()
 
 
 def check_job(job: Mapping[str, Any], expected: Any, where: str) -> None:
@@ -63,5 +54,5 @@ def check_weights(files: Iterable[str], expected: Mapping[str, str] | None, wher
     weights: dict[str, Tensor] = {}
     for file in files:
         weights |= load_state_dict(file, map_location="cpu")
-    if weights_digest(weights) != expected["weights"]:
+    if tensors_digest("", weights) != expected["weights"]:
         raise StoreError(f"{where}: the weights differ from those that were saved, by their digest; {ADVICE}")
