@@ -1,8 +1,9 @@
 """The Python functions: ``run``, ``sweep`` and ``run_language_model`` train; the others show what is stored.
 
-Jobs run in processes of their own: call those that train under ``if __name__ == "__main__":`` in a script. Functions
-that show return a frame with a row a cell, which a notebook shows as the table it is of, or a figure. Which runs they
-show is decided by the same arguments in all of them, as by the options of the verbs of the same names:
+Jobs run in processes of their own, which import no script but one that defines a class that they train: such a script
+calls those that train under ``if __name__ == "__main__":``. Functions that show return a frame with a row per cell,
+which a notebook shows as a table, or a figure. Which runs they show is decided by the same arguments in all of them, as
+by the options of the verbs of the same names:
 
 - labels: labels or sets of labels (``"G-cg-q-12o"``, ``["{S,R}-c", "@table1"]``); without any all that are stored;
 - profile, overrides, tasks, fidelity, budget, results: as in :func:`run`; without ``tasks`` the six of MAD, and the
@@ -45,7 +46,8 @@ from madbench.analysis.tables import stored_table
 from madbench.analysis.transfer import transfer_table
 from madbench.config import check_seeds, convert, override_of, plain_values, settings_of
 from madbench.errors import ConfigError, TrainingError, did_you_mean
-from madbench.execute.base import Event, Policy
+from madbench.execute.base import Event, Policy, reason
+from madbench.execute.main_module import check_is_not_imported
 from madbench.experiment import Experiment, prepare
 from madbench.grid import Grid, Mode, Row, is_grid_file, load_grid, parse_axes
 from madbench.jobs import Budget, Fidelity, Precision
@@ -145,6 +147,7 @@ def run(
     Returns:
         One row a label, seed and task, and ``mad_average`` (:mod:`madbench.analysis.scores`); ``value`` is in percent.
     """
+    check_is_not_imported()
     grid = _grid(labels, profile, overrides, tasks, seeds, fidelity, budget)
     experiment = prepare(grid, device=device, results=results)
     execution = {"slots": slots, "threads": threads, "group": group, "keep_weights": keep_weights}
@@ -216,6 +219,7 @@ def run_language_model(
     Returns:
         One row a label, seed and logged step: training loss and tokens so far, at evaluations also the validation loss.
     """
+    check_is_not_imported()
     grid = Grid(
         _rows(labels), (LANGUAGE_TASK,), check_seeds(seeds), str(preset), "corrected", budget, _changes(overrides)
     )
@@ -297,6 +301,7 @@ def sweep(
     arguments: dict[str, Any] = {"vary": vary, "tasks": tasks, "seeds": seeds, "profile": profile, "fidelity": fidelity}
     arguments |= {"budget": budget, "set": set, "mode": mode, "baseline": baseline, "rows": rows}
     keys = {name: value for name, value in arguments.items() if value is not None}
+    check_is_not_imported()
     source = grid if is_grid_file(grid) else texts_of(grid)
     data: dict[str, Any] = {"corpus": corpus, "tokenizer": tokenizer, "dtype": dtype}
     experiment = prepare(load_grid(source, keys), device=device, results=results, **data)
@@ -542,9 +547,10 @@ def _trained(experiment: Experiment, policy: Policy, **options: Any) -> Results:
             summary = experiment.execute(on_event, policy=policy, **options)
     store = Snapshot.open(experiment.results, create=False)
     records = store.records(job.id for job in experiment.jobs).values()
-    stored = sum(record.status == "failed" for record in records)
-    if failed := max(summary.failed, stored):  # a job that failed now may keep its earlier result
+    stored = [record for record in records if record.status == "failed"]
+    if failed := max(summary.failed, len(stored)):  # a job that failed now may keep its earlier result
         hint = "" if policy.retry else "; retry=True trains them again"
+        hint += f"; one failed with: {reason(stored[0])}" if stored else ""
         raise TrainingError(f"{failed} of {len(experiment.jobs)} jobs failed; see {experiment.results}/runs{hint}")
     return Results(experiment, store)
 

@@ -32,6 +32,7 @@ from typing import Any, Literal
 from madbench._version import __version__
 from madbench.errors import ConfigError, MadbenchError, StoreError
 from madbench.files import explain_os_errors
+from madbench.identity.scripts import importing_scripts
 from madbench.jobs import KEEP, Job, Record, Report, Status, StopTraining
 from madbench.labels import trust
 from madbench.store.runs import Store, StoreBusyError
@@ -303,6 +304,7 @@ def work(assignment: Assignment, send: Send, hand_in: HandIn | None = None) -> O
 
     with ExitStack() as stack:
         stack.enter_context(trust.only(assignment.importable))
+        stack.enter_context(importing_scripts())
         try:
             works = _work_folders(assignment, stack)
             records, error = train(jobs)

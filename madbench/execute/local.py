@@ -25,7 +25,7 @@ from madbench.execute.base import (
     worker_environment,
 )
 from madbench.execute.driver import ATTEMPTS, Backend, Message, Task, drive
-from madbench.execute.main_module import STARTS_JOBS, check_can_start, main_without_file, why_not_started
+from madbench.execute.main_module import SAFE_PATH, check_can_start, without_main
 from madbench.jobs import StopTraining
 from madbench.store.runs import Store
 
@@ -99,8 +99,8 @@ class LocalBackend(Backend):
                 self.workers.remove(worker)
                 value, is_killed = worker.end(GRACE)
                 kind = "lost" if is_killed or not worker.has_started else "failed"
-                if not worker.has_started and (task.attempt == ATTEMPTS or worker.exit_code == STARTS_JOBS):
-                    raise TrainingError(why_not_started(value, worker.exit_code))
+                if not worker.has_started and task.attempt == ATTEMPTS:
+                    raise TrainingError(f"a worker process did not start: {value}; what it printed says why")
             elif kind == "started":
                 worker.has_started, value = True, worker.slot
             elif kind == "done":
@@ -137,7 +137,8 @@ class WorkerProcess:
     def __init__(self, slot: int, environment: Mapping[str, str]):
         check_can_start()
         context = multiprocessing.get_context("spawn")
-        resource_tracker.ensure_running()  # spawn needs it, and starting it unblocks SIGINT
+        with _environment(SAFE_PATH):
+            resource_tracker.ensure_running()  # spawn needs it, and starting it unblocks SIGINT
         self.slot = slot
         self.task: Task | None = None
         self.is_ready = False  # whether it reads what it is sent: one that hangs would hold up who sends
@@ -145,7 +146,7 @@ class WorkerProcess:
         self.pipe, theirs = context.Pipe()
         self.process = context.Process(target=_serve, args=(theirs,), name=f"madbench-slot-{slot}")
         try:
-            with theirs, main_without_file(), _starting(environment):
+            with theirs, without_main(), _environment({**environment, **SAFE_PATH}), _without_interrupts():
                 self.process.start()
         except BaseException:
             if self.process.pid is not None:
@@ -169,7 +170,7 @@ class WorkerProcess:
         self.process.join(patience)
         self.process.kill()
         self.process.join()
-        code = self.exit_code = self.process.exitcode
+        code = self.process.exitcode
         self.process.close()
         self.pipe.close()
         if code >= 0:
@@ -211,24 +212,32 @@ def _serve(pipe: connection.Connection) -> None:
 
 
 @contextmanager
-def _starting(environment: Mapping[str, str]) -> Iterator[None]:
-    """A process started inside gets the environment and never receives Ctrl-C, which arrives here afterwards.
+def _environment(changes: Mapping[str, str]) -> Iterator[None]:
+    """Gives processes that are started inside these environment variables."""
+    before = dict(os.environ)
+    os.environ.update(changes)
+    try:
+        yield
+    finally:
+        for name in changes:
+            del os.environ[name]
+        os.environ.update({name: before[name] for name in changes if name in before})
+
+
+@contextmanager
+def _without_interrupts() -> Iterator[None]:
+    """A process started inside never receives Ctrl-C, which arrives here afterwards.
 
     The mask is for the process: another thread of this one may take the signal meanwhile, and Python would raise it
     here, so that the process reads half of what it needs to start.
     """
-    before = dict(os.environ)
     mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     interrupts: list[int] = []
     has_handler = threading.current_thread() is threading.main_thread() and signal.getsignal(signal.SIGINT) is not None
     handler = signal.signal(signal.SIGINT, lambda number, _: interrupts.append(number)) if has_handler else None
-    os.environ.update(environment)
     try:
         yield
     finally:
-        for name in environment:
-            del os.environ[name]
-        os.environ.update({name: before[name] for name in environment if name in before})
         if has_handler:
             signal.signal(signal.SIGINT, handler)
         signal.pthread_sigmask(signal.SIG_SETMASK, mask)

@@ -1,28 +1,37 @@
-"""The script that starts jobs, as its worker processes see it: each imports it before it trains."""
+"""The program that starts jobs, as its worker processes see it. They import none of it but the classes that they train.
+
+A worker that trains a class of the user's script imports the script, under its own name, for that.
+"""
 
 from __future__ import annotations
 
 import multiprocessing
-import multiprocessing.process
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
+from types import ModuleType
 
 from madbench.errors import TrainingError
+from madbench.identity.scripts import is_importing_scripts, standard_first
 
-STARTS_JOBS = 113  # exit code of a process that starts jobs while it imports the script that has started it
+SAFE_PATH = {"PYTHONSAFEPATH": "1"}
+"""Environment of a process whose Python finds its own modules, whatever files the working folder has."""
+
+
+def check_is_not_imported() -> None:
+    """Raise ``TrainingError`` in a process that imports a script of the user, which starts jobs meanwhile."""
+    process = multiprocessing.current_process()
+    if is_importing_scripts() or getattr(process, "_inheriting", False):  # multiprocessing's mark of one being started
+        raise TrainingError(
+            "start jobs under if __name__ == '__main__': in a script that defines what it trains, for the processes "
+            "that train import it"
+        )
 
 
 def check_can_start() -> None:
-    """Raises ``TrainingError`` in a process that may not start others, as those of ``multiprocessing.Pool``.
-
-    Ends a process, with the code ``STARTS_JOBS``, that is itself being started and imports its script for that.
-    """
-    process = multiprocessing.current_process()
-    if getattr(process, "_inheriting", False):  # as multiprocessing knows it, which raises and prints a traceback
-        raise SystemExit(STARTS_JOBS)
-    if process.daemon:
+    """Raise ``TrainingError`` in a process that may not start others, as those of ``multiprocessing.Pool``."""
+    check_is_not_imported()
+    if multiprocessing.current_process().daemon:
         raise TrainingError(
             "jobs run in processes of their own, and a daemonic process, as a worker of multiprocessing.Pool is, "
             "cannot start any; run them from the main process, or from workers of "
@@ -30,25 +39,12 @@ def check_can_start() -> None:
         )
 
 
-def why_not_started(ending: str, code: int) -> str:
-    """What to say of a worker process that ended with ``code`` before it began to train."""
-    script = getattr(sys.modules["__main__"], "__file__", None)
-    if code == STARTS_JOBS:
-        what = "it starts jobs when it is imported, as each worker process does"
-        return f"{script}: {what}; start them under if __name__ == '__main__':"
-    return f"a worker process did not start: {ending}; what it printed says why"
-
-
 @contextmanager
-def main_without_file() -> Iterator[None]:
-    """Lets a process that is started inside import no script that has no file, as one from standard input."""
-    main = sys.modules["__main__"]
-    path = getattr(main, "__file__", None)
-    if path is None or Path(multiprocessing.process.ORIGINAL_DIR or "", path).exists():
-        yield
-        return
-    del main.__file__
+def without_main() -> Iterator[None]:
+    """Let a process that is started inside import Python's modules before others, and not the module ``__main__``."""
+    main, folders = sys.modules["__main__"], sys.path
+    sys.modules["__main__"], sys.path = ModuleType("__main__"), standard_first(folders)
     try:
         yield
     finally:
-        main.__file__ = path
+        sys.modules["__main__"], sys.path = main, folders

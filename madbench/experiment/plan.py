@@ -168,6 +168,7 @@ class Experiment:
         :class:`madbench.execute.base.Listener` is told slots and threads when training begins.
         """
         from madbench.execute.local import run_jobs
+        from madbench.execute.main_module import check_is_not_imported
         from madbench.execute.slots import choose_threads, plan_batches
         from madbench.execute.torchrun import train_distributed
         from madbench.training.distributed import is_distributed, is_first
@@ -175,6 +176,7 @@ class Experiment:
         from madbench.training.measured import has_compiler
         from madbench.training.stack import groups_of, usual_size
 
+        check_is_not_imported()
         if is_distributed():
             for name, value in {"slots": slots, "executor": executor, "devices": devices, "group": group}.items():
                 if value is not None:

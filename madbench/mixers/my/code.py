@@ -25,6 +25,7 @@ from madbench.errors import LabelError, MadbenchError
 from madbench.identity import watch
 from madbench.identity.listing import data_digest, identity_of
 from madbench.identity.reach import Reach
+from madbench.identity.scripts import importing_scripts, is_importing_scripts, standard_first
 from madbench.identity.text import source_text
 from madbench.labels import trust
 from madbench.mixers import Size
@@ -117,7 +118,9 @@ def _classes(module: nn.Module) -> list[tuple[str, str]]:
 
 def _from_new_process(path: str) -> dict[str, Any] | None:
     """The list of code as a new process finds it; None if it cannot."""
-    folders = os.pathsep.join(os.path.abspath(folder or ".") for folder in sys.path)
+    if is_importing_scripts():  # a script that plans runs when it is imported would start one process after the other
+        return None
+    folders = os.pathsep.join(os.path.abspath(folder or ".") for folder in standard_first(sys.path))
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder, "code.json")
         command = [sys.executable, "-P", "-c", f"from {__name__} import write_listing; write_listing()", path, file]
@@ -132,4 +135,5 @@ def write_listing() -> None:
     """Writes the list of code of the dotted path in the first argument to the file in the second."""
     path, file = sys.argv[1:]
     trust.allow([f"my:{path}"])  # which the process that starts this one has imported
-    Path(file).write_text(json.dumps(UsersCode(path, in_new_process=True).listing))
+    with importing_scripts():
+        Path(file).write_text(json.dumps(UsersCode(path, in_new_process=True).listing))

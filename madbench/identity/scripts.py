@@ -1,0 +1,37 @@
+"""Processes that import the script of a user for the classes that it defines, and run nothing else of it."""
+
+from __future__ import annotations
+
+import os
+import sysconfig
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+
+_open = 0  # blocks of ``importing_scripts`` in this process
+
+
+@contextmanager
+def importing_scripts() -> Iterator[None]:
+    """Mark this process as one that imports scripts inside the block: they must start no jobs then."""
+    global _open
+    _open += 1
+    try:
+        yield
+    finally:
+        _open -= 1
+
+
+def is_importing_scripts() -> bool:
+    """True inside :func:`importing_scripts`."""
+    return _open > 0
+
+
+def standard_first(folders: Iterable[str]) -> list[str]:
+    """The folders with those of the standard library first, so that a ``random.py`` of the user hides none of it."""
+    places = {os.path.realpath(sysconfig.get_path(name)) for name in ("stdlib", "platstdlib")}
+
+    def is_standard(folder: str) -> bool:
+        path = os.path.realpath(folder)
+        return path in places or (os.path.dirname(path) in places and os.path.basename(path) == "lib-dynload")
+
+    return sorted(folders, key=lambda folder: not is_standard(folder))
