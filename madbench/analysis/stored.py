@@ -6,7 +6,7 @@ import functools
 import itertools
 import shlex
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -111,7 +111,7 @@ class Selection:
         names = {job.suite for job in self.jobs.values()} if self.results.exists() else set()
         stored = [suite for suite in suites().values() if suite.name in names]
         if self.profile is not None:
-            stored = [suite for suite in dict.fromkeys((main_suite(), *stored)) if suite.has_profile(self.profile)]
+            stored = [suite for suite in dict.fromkeys((*stored, main_suite())) if suite.has_profile(self.profile)]
         return next(iter(stored), main_suite())
 
     def tasks_of(self, suite: Suite) -> list[str]:
@@ -180,10 +180,21 @@ class Selection:
         ``nothing``.
         """
         rows, missing = self.available(nothing=nothing, is_enough=is_enough)
-        asked = [missing[name] for name in self._asked or () if name in missing]
+        asked = self.lacking(missing)
         if asked or not rows:
             raise (asked or list(missing.values()))[0]
         return self.results_of(rows)
+
+    def lacking(self, missing: Mapping[str, StoreError]) -> list[StoreError]:
+        """Why suites are left out that were asked for by a task, by a profile or by an override."""
+        return [error for name, error in missing.items() if self._names_suite(suites()[name])]
+
+    def _names_suite(self, suite: Suite) -> bool:
+        """True if a suite was asked for: by a task, or as that of the profile or of an override."""
+        if self._asked is not None:
+            return suite.name in self._asked
+        names_one = any(suite_of_override(word, self.leading) is suite for word in self.overrides)
+        return names_one or (suite is self.leading and self.profile is not None)
 
     def available(
         self, nothing: str = "", is_enough: Callable[[set[str]], bool] = bool
@@ -243,7 +254,8 @@ class Selection:
         stored = self._stored(suite)
         if not stored:
             example = f"-t {suite.tasks()[0]}" if suite is not main_suite() else ""
-            command = shlex.join(["madbench", "run", "G-cg-q-12o", *example.split()])
+            named = ["-p", self.profile] if self.profile and suite is self.leading else []
+            command = shlex.join(["madbench", "run", "G-cg-q-12o", *example.split(), *named])
             others = [other for other in suites().values() if self._stored(other)]
             hints = [f"; its {_plural(other)} are in madbench table -t {other.tasks()[0]}" for other in others[:1]]
             raise StoreError(f"{self.results}: no runs of {_plural(suite)} yet; {command} makes some{''.join(hints)}")

@@ -189,7 +189,7 @@ def _stored_results(selection: Selection) -> Results | None:
         is_ambiguous = selection.tasks is not None and isinstance(error, ConfigError)
         if is_ambiguous or selection.protocol is not None or not selection.results.exists():
             raise error
-        if not rows:
+        if error in (selection.lacking(missing) or ([] if rows else missing.values())):
             selection.warn(str(error))
     return selection.results_of(rows)
 

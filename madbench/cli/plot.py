@@ -133,8 +133,9 @@ def plot(
     _check_suites(asked, split_list(stored.tasks), stored.protocol)
     selection = _with_usual_tasks(stored, asked).selection(others)
     rows, missing = selection.available()
-    if not rows or (missing and selection.tasks is not None):
-        raise next(iter(missing.values()))
+    lacking = selection.lacking(missing)
+    if lacking or not rows:
+        raise (lacking or list(missing.values()))[0]
     results = selection.results_of(rows)
     names = asked or figure_names(results.experiment.suites)
     why = {name: str(error).removeprefix(f"{stored.results}: ") for name, error in missing.items()}

@@ -169,12 +169,13 @@ def _first_number(text: str) -> float | None:
 def budget_page_table(runs: Iterable[tuple[Job, Record | None]]) -> PageTable:
     """One row per label and size of its mixer; lengths at which it is the same share a row.
 
-    A label whose code is not used has the numbers that its runs recorded.
+    A label whose code is not used, and a suite whose jobs do not state a width and a length, has the numbers that its
+    runs recorded.
     """
     lengths: dict[tuple, list[int]] = {}
     for job, record in {(*_size(job), str(job.mixer)): (job, record) for job, record in runs}.values():
         label, d_model, n_head, length = _size(job)
-        if is_shown_as_stored(label):
+        if is_shown_as_stored(label) or not (d_model and length):
             details = record.details if record else {}
             total, ratio = details.get("mixer_parameters"), details.get("budget_ratio")
             if total and ratio:
@@ -187,7 +188,9 @@ def budget_page_table(runs: Iterable[tuple[Job, Record | None]]) -> PageTable:
         lengths.setdefault((label, d_model, ranks, *counts), []).append(length)
     groups = []
     for (label, d_model, ranks, total, target, paper_total), seq_lens in lengths.items():
-        size = f"d_model {d_model}, length {', '.join(f'{length:,}' for length in sorted(seq_lens))}"
+        size = f"d_model {d_model}" if d_model else ""
+        if any(seq_lens):
+            size += f", length {', '.join(f'{length:,}' for length in sorted(filter(None, seq_lens)))}"
         cells = [Cell(label, len(groups), page_link("runs", label)), Cell(size, min(seq_lens)), Cell(ranks)]
         cells += [Cell(f"{number:,}", number) for number in (total, target)]
         cells += [Cell(f"{ratio:.3f}", ratio) for ratio in (total / target, paper_total / target)]
@@ -203,8 +206,9 @@ def budget_page_table(runs: Iterable[tuple[Job, Record | None]]) -> PageTable:
 
 
 def _size(job: Job) -> tuple[str, int, int, int]:
-    length = getattr(job.model, "seq_len", None) or job.setting["seq_len"]
-    return job.label, job.model.d_model, job.model.n_head, length
+    """Label, width, heads and length of a job; 0 for a number that its suite does not state."""
+    length = getattr(job.model, "seq_len", None) or job.setting.get("seq_len", 0)
+    return job.label, getattr(job.model, "d_model", 0), job.model.n_head, length
 
 
 class PageClaim(NamedTuple):

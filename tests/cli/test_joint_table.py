@@ -89,7 +89,7 @@ def test_the_language_model_comes_along_unless_other_tasks_are_asked_for(fill_bo
 def test_a_store_of_language_models_alone_shows_those(fill_both, invoke, refuse, tiny):
     fill_both("S", [], [2.0])
     assert invoke(table, columns=160).stdout.split()[:2] == ["Label", "L5"]
-    assert "no runs of MAD tasks yet; madbench run G-cg-q-12o makes some" in refuse(
+    assert f"no runs of MAD tasks yet; madbench run G-cg-q-12o -p {tiny} makes some" in refuse(
         table, "-t", TASK, "--profile", tiny
     )
 
