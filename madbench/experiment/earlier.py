@@ -12,6 +12,8 @@ from madbench.identity.listing import code_state
 from madbench.jobs import Job
 from madbench.store.runs import Snapshot, Store
 from madbench.suites.code import listed_code, names_outside_code
+from madbench.suites.code_marks import CodeMarks
+from madbench.suites.scoring import Outcome
 
 
 @dataclass(frozen=True)
@@ -67,10 +69,15 @@ def counts_by_file(pairs: Sequence[tuple[Job, Job]], store: Store) -> list[Earli
 
 
 def notes_on_earlier_code(jobs: Iterable[Job], results: Path) -> list[str]:
-    """Why jobs train again that are stored with other code, a sentence per label or task and file."""
+    """Why jobs train again that are stored with other code, and which stored runs had other code of this package."""
+    by_id = {job.id: job for job in jobs}
     with suppress(StoreError):  # of a damaged store the training itself tells
         if (results / "runs").is_dir():
-            return [each.reason for each in earlier_runs(jobs, Snapshot.open(results, create=False))]
+            store = Snapshot.open(results, create=False)
+            records = {name: each for name, each in store.records(set(by_id)).items() if each.status != "failed"}
+            stored = [Outcome(by_id[name].label, by_id[name], record) for name, record in records.items()]
+            reasons = [each.reason for each in earlier_runs(by_id.values(), store)]
+            return [*reasons, *CodeMarks.from_outcomes(stored).sentences]
     return []
 
 

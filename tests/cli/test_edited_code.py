@@ -174,7 +174,10 @@ def test_rows_of_the_code_that_is_here_have_no_mark_and_those_of_other_code_have
     shown = table(main, "--profile", tiny, "-t", ",".join(TASKS)).stdout
     rows = {line.split()[0]: line for line in shown.splitlines() if line.startswith("S")}
     assert "¶" not in rows["S"] and "¶" in rows["S-c"]
-    assert "4 runs of S-c were trained with another version of madbench's code of task" in " ".join(shown.split())
+    said = "4 runs of S-c were trained with another version of madbench's code of task; --force trains again."
+    assert said in " ".join(shown.split())
+    planned = plan(main, tiny, "S", "S-c")
+    assert "8 done, 0 to do" in planned.stdout and said in " ".join(planned.stderr.split())
 
 
 @pytest.mark.slow
