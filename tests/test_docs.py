@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import argparse
 import ast
+import importlib
 import importlib.util
 import inspect
 import re
@@ -18,6 +20,8 @@ from docs_folder import load
 from madbench.cli import app, expand_short_form
 from madbench.cli.words import labels_and_overrides
 from madbench.labels import expand
+from madbench.store.archive import unpack
+from madbench.store.runs import Store
 from madbench.suites.language.suite import LanguageProfile
 from madbench.suites.mad.suite import MadProfile
 from tests.conftest import forget_installed
@@ -123,6 +127,37 @@ def test_a_command_names_a_verb_options_labels_and_settings_that_exist(command):
     else:
         MadProfile.load("quick", overrides)
     assert expand(labels) or verb in ("table", "attribute")
+
+
+MODULE_COMMANDS = [command for command in COMMANDS if re.match(r"python -m madbench\.(?!lm_eval)", command)]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("command", MODULE_COMMANDS)
+def test_a_module_takes_the_words_of_its_documented_command(command, monkeypatch):
+    class Parsed(BaseException):
+        pass
+
+    def parse(parser, args=None, namespace=None):
+        _, unknown = parser.parse_known_args(args, namespace)
+        assert not unknown, f"{command}: unknown {unknown}"
+        raise Parsed
+
+    for name in ("parse_args", "parse_intermixed_args"):
+        monkeypatch.setattr(argparse.ArgumentParser, name, parse)
+    _, _, module, *words = shlex.split(command)
+    monkeypatch.setattr(sys, "argv", [module, *words])
+    loaded = importlib.import_module(module)
+    with pytest.raises(Parsed):
+        loaded.main()
+
+
+@pytest.mark.slow
+def test_the_python_of_the_page_on_reading_runs_on_stored_runs(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    unpack(ROOT / "results" / "measured" / "evening.tar.xz", Store.open(Path("results")))
+    (code,) = [code for page, language, code in BLOCKS if page == "docs/pages/reading.md" and language == "python"]
+    exec(compile(code, "reading.md", "exec"), {})
 
 
 @pytest.mark.parametrize(("page", "code"), [(page, code) for page, language, code in BLOCKS if language == "python"])
