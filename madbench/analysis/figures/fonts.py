@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import functools
 import os
 import re
@@ -13,7 +14,7 @@ from typing import Any
 
 from matplotlib import font_manager
 
-from madbench.errors import ConfigError, did_you_mean
+from madbench.errors import ConfigError
 
 VARIABLE = "MADBENCH_FONT"
 """Environment variable with the name of an installed font, or the path of a font's file."""
@@ -36,8 +37,9 @@ def settings() -> dict[str, Any]:
     name = _of_file(chosen) if chosen.lower().endswith(_ENDINGS) else chosen
     installed = {entry.name for entry in font_manager.fontManager.ttflist}
     if name not in installed:
-        near = did_you_mean(name, installed)
-        raise ConfigError(f"{VARIABLE}={chosen}: Matplotlib finds no font of this name{near}; give its file instead")
+        close = difflib.get_close_matches(name, installed, n=1)  # not did_you_mean, which may list hundreds
+        near = f", but {close[0]!r}" if close else ""
+        raise ConfigError(f"{VARIABLE}={chosen}: Matplotlib finds no font of this name{near}; a file will do too")
     return {"font.family": [name, DEFAULT], "font.sans-serif": [name, DEFAULT]}
 
 
