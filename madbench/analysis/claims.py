@@ -176,6 +176,7 @@ def _path_of(source: str | Path) -> Path:
     if isinstance(source, Path) or source.endswith((".yaml", ".yml")):
         return Path(source)
     papers = {path.name.removesuffix(_ENDING): path for path in sorted(PUBLISHED.glob(f"*{_ENDING}"))}
+    papers |= {path.parent.name: path for path in sorted(_PAPERS.glob("*/claims.yaml"))}
     points = find_installed("madbench.papers", "paper", dict.fromkeys(papers, ""), lambda name: "").points
     if source in papers:
         return papers[source]
@@ -259,6 +260,7 @@ def pairs_of(contrast: str) -> tuple[tuple[Pair, ...], str]:
 
 
 _ENDING = "_claims.yaml"
+_PAPERS = Path(__file__).parents[1] / "papers"
 _PATH = PUBLISHED / f"hypermlp{_ENDING}"
 HYPERMLP = from_mapping(ClaimsFile, read_yaml(_PATH), str(_PATH))
 CLAIMS = HYPERMLP.with_quantities()

@@ -86,7 +86,12 @@ def register(path: Path, results: Path, claims_from: str = "hypermlp") -> tuple[
     made = _prepared(mapping, results, str(path))
     mapping |= {"profile": made.grid.profile or made.grid.leading.default}  # the usual one may be another one day
     claims = load_claims(claims_from)
-    frozen = _claims(from_mapping(GridFile, mapping, str(path)).claims, claims, made, str(path))
+    named = from_mapping(GridFile, mapping, str(path)).claims
+    if unknown := [name for name in named if name not in {claim.name for claim in claims}]:
+        remedy = f"these are the claims of {claims_from}; for those of a file of yours add --claims FILE.yaml"
+        hint = did_you_mean(unknown[0], [claim.name for claim in claims])
+        raise ConfigError(f"{path}: claims: no claim {unknown[0]!r}{hint}; {remedy}")
+    frozen = _claims(named, claims, made, str(path))
     has_runs = (results / "runs").is_dir()
     present = Snapshot.open(results, create=False).records({job.id for job in made.jobs}) if has_runs else {}
     content = {
@@ -297,10 +302,7 @@ def _claims(names: Sequence[str], claims: Sequence[Claim], made: Experiment, whe
         elif not any(name in columns for name in claim.quantities):
             headings = " or ".join(map(heading, claim.quantities))
             problems[claim.name] = f"is about {headings}, which these tasks do not give; change tasks"
-    names_of_claims = [claim.name for claim in claims]
     for name in names:
-        if name not in names_of_claims:
-            raise ConfigError(f"{where}: claims: no claim {name!r}{did_you_mean(name, names_of_claims)}")
         if name in problems:
             raise ConfigError(f"{where}: claims: {name} {problems[name]}")
     chosen = [claim for claim in claims if (claim.name in names if names else claim.name not in problems)]

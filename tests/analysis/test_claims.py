@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from madbench.analysis.claims import CLAIMS, HYPERMLP, line_of, margin, published_gain, published_gains
+from madbench.analysis.claims import CLAIMS, HYPERMLP, line_of, load_claims, margin, published_gain, published_gains
 from madbench.labels import diff, parse
 from madbench.suites.language.suite import LOSS
 from madbench.suites.mad.suite import AVERAGE as MAD_AVERAGE
@@ -106,3 +106,8 @@ def test_a_claim_of_every_pair_has_a_gain_a_pair():
     assert [*headline.gains([0, 3])] == ["R-cg-q-12o - S-pc", "G-cg-q-12o - S-g-q"]
     worst = min(gain(*pair) for pair in headline.pairs)
     assert published_gain(headline, MAD_AVERAGE, range(4)) == pytest.approx(worst)
+
+
+@pytest.mark.parametrize("paper", ["hypermlp", "interactions", "talk"])
+def test_every_paper_that_has_claims_gives_them_by_its_name(paper):
+    assert load_claims(paper)
