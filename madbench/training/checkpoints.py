@@ -44,6 +44,7 @@ class TrainingState:
         self.curve: list[dict[str, float]] = []
         self.diverged = False
         self.threads = torch.get_num_threads()  # which round as no other number of them does
+        self.places: list[dict[str, Any]] = []  # torch, device and first step of each part of the run that differs
 
     def add(self, row: dict[str, float]) -> None:
         """Appends a row to the curve; a loss in it that is not finite ends the run."""

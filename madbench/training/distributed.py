@@ -8,6 +8,8 @@ from __future__ import annotations
 import functools
 import itertools
 import os
+import sys
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import timedelta
@@ -21,6 +23,8 @@ from torch import Tensor
 from madbench.errors import ConfigError
 
 TIMEOUT = timedelta(minutes=10)  # how long a process waits for the others: longer than a checkpoint takes to write
+
+PATIENCE = 10.0  # seconds of waiting for the others after which the user is told
 
 _FROM_TORCHRUN = {"RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT"}
 
@@ -41,14 +45,35 @@ def process_group(device: str) -> Iterator[str]:
     backend = "gloo"
     if device != "cpu":
         device, backend = _own_gpu(device), "cpu:gloo,cuda:nccl"
-    store, rank, count = _meeting_place()
-    store = dist.PrefixStore(f"group-{next(_groups)}", store)  # the addresses of an earlier group are no longer good
-    dist.init_process_group(backend, store=store, rank=rank, world_size=count, timeout=TIMEOUT)
+    with _told_waiting():
+        store, rank, count = _meeting_place()
+        store = dist.PrefixStore(f"group-{next(_groups)}", store)  # the addresses of an earlier group are not good
+        dist.init_process_group(backend, store=store, rank=rank, world_size=count, timeout=TIMEOUT)
     yield device
     dist.destroy_process_group()
 
 
 _groups = itertools.count()
+
+
+@contextmanager
+def _told_waiting() -> Iterator[None]:
+    """Say on stderr what the block waits for, if it takes long; raise ``ConfigError`` if the others do not come."""
+    place = ":".join(os.environ[name] for name in ("MASTER_ADDR", "MASTER_PORT"))
+    process = f"process {os.environ['RANK']} of {os.environ['WORLD_SIZE']}"
+    left_over = f"without torchrun, unset {', '.join(sorted(_FROM_TORCHRUN))}, which another program left"
+    limit = f"{TIMEOUT.total_seconds() / 60:g} min"
+    words = f"{process} waits up to {limit} for the others at {place}; {left_over}"
+    timer = threading.Timer(PATIENCE, print, [words], {"file": sys.stderr, "flush": True})
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    except (RuntimeError, ValueError) as error:  # of torch, for what does not answer and for variables that are wrong
+        reason = (str(error).splitlines() or [type(error).__name__])[0]
+        raise ConfigError(f"{process} does not find the others at {place}: {reason}; {left_over}") from error
+    finally:
+        timer.cancel()
 
 
 @functools.cache

@@ -53,6 +53,7 @@ class GroupMember:
         self.state = TrainingState(device)
         self.warning = load_checkpoint(work, job, self.trial, self.optimizer, self.state, device)
         self._choose_threads(threads)
+        self._note_place()
         if world.agree(self.state.step != world.from_first(self.state.step)):
             raise TrainingError(f"{work}: not every process found the same checkpoint here; all must share this folder")
         self._prove_kernels()
@@ -77,9 +78,23 @@ class GroupMember:
         self.state.threads = asked or (min(began, here) if is_cpu else here)
         if self.state.threads != began and is_cpu and not self.is_over:
             change = f"began in {began} thread{'s' * (began > 1)} and resumes in {self.state.threads}"
-            self.warning = (
-                f"{self.work}: {change}, which changes the last digits of its numbers; --threads {began} does not"
-            )
+            self._warn(f"{change}, which changes the last digits of its numbers; --threads {began} does not")
+
+    def _note_place(self) -> None:
+        """Adds torch's version and the device to those that trained the run so far, with a warning if they differ."""
+        if self.is_over:
+            return
+        kind = cpu_kind() if torch.device(self.device).type == "cpu" else device_name(self.device)
+        here, places = {"torch": str(torch.__version__), "device": kind}, self.state.places
+        before = {name: places[-1][name] for name in here} if places else None
+        if before != here and (places or not self.state.step):  # an old checkpoint does not say
+            places.append({**here, "from_step": self.state.step})
+        if before not in (None, here):
+            began, now = (f"torch {place['torch']} on {place['device']}" for place in (before, here))
+            self._warn(f"trained with {began} and resumes with {now}, which changes the last digits of its numbers")
+
+    def _warn(self, problem: str) -> None:
+        self.warning = "; ".join(filter(None, [self.warning, f"{self.work}: {problem}"]))
 
     @property
     def is_over(self) -> bool:
@@ -155,6 +170,8 @@ class GroupMember:
             "micro_batch": trial.batch_shape[0],
             **step_details,
         }
+        if len(state.places) > 1:
+            provenance["places"] = state.places
         provenance |= trial.details(state.curve)
         if state.diverged:
             return Record("diverged", {}, state.curve, provenance, f"loss was not finite at step {state.step}")
