@@ -60,3 +60,9 @@ def test_a_split_without_a_window_is_an_error_that_says_what_it_needs():
             starts()
     with pytest.raises(ConfigError, match="the val split has 0 tokens"):
         evaluation_starts("val", 1, 2, 0, 8)
+
+
+def test_evaluations_on_training_windows_are_drawn_from_the_whole_split():
+    starts = evaluation_starts("train", 1, 1000, n_tokens=10_008, seq_len=8)
+    assert np.histogram(starts, bins=4, range=(0, 10_000))[0].min() > 200
+    assert evaluation_starts("val", 1, 4, n_tokens=1008, seq_len=8).max() == 750

@@ -71,7 +71,13 @@ def test_a_value_skip_adds_the_row_s_own_value_times_one_number_a_head(label, ma
         skipping.skip.zero_()
         torch.testing.assert_close(skipping(x), plain(x))
         skipping.skip.fill_(1)
-        assert not torch.allclose(skipping(x), plain(x), rtol=1e-2)
+        both = skipping(x)
+        assert not torch.allclose(both, plain(x), rtol=1e-2)
+        skipping.skip[1] = 0
+        first = skipping(x)
+        skipping.skip.copy_(torch.tensor([0.0, 1.0]))
+        assert not torch.allclose(first, both, rtol=1e-2)
+        torch.testing.assert_close(first + skipping(x), both + plain(x))
 
 
 def test_a_constant_factor_of_b_is_part_of_the_function_beside_a_value_skip_alone(make_mixer, randn):

@@ -82,6 +82,9 @@ def test_a_gate_that_is_not_there_costs_nothing():
 def test_all_tokens_cost_all_pairs():
     allocation = solve("S", 16, 2, 8)
     assert allocation.flops_per_token(8, causal=False) - allocation.flops_per_token(8) == 3.5 * 4 * 16
+    registers = solve("S-k!", 16, 2, 8, registers=3)  # each of which costs a token one pair more
+    per_pair = 2 * (registers.r_qk + registers.r_vo)
+    assert registers.flops_per_token(8, causal=False) - registers.flops_per_token(8) == 3.5 * per_pair
 
 
 @pytest.mark.parametrize(
