@@ -123,6 +123,7 @@ def general_checks(family: Family, label: Any, *, terms: int = 1) -> Iterable[Ch
     whose ``terms`` are those of :func:`madbench.mixers.path_checks.bfloat16_checks`.
     """
     from madbench.mixers import path_checks
+    from madbench.mixers.kept_precision import with_reason
     from madbench.mixers.ordinary import ordinary_checks
 
     make = path_checks.sampled(family, label, replace(SMALL, max_len=path_checks.LONGEST))
@@ -135,18 +136,18 @@ def general_checks(family: Family, label: Any, *, terms: int = 1) -> Iterable[Ch
     yield Check("parameters", what, "the budget", parameters)
     what = "Later tokens do not change earlier outputs."
     causality = functools.partial(path_checks.causality_residual, make)
-    yield Check("causality", what, "causal mixing", causality, ROUNDING)
+    yield Check("causality", what, "causal mixing", with_reason(causality, ROUNDING), ROUNDING)
     what = "Gradients are the slopes of the outputs."
     slopes = functools.partial(path_checks.slope_residual, make)
-    yield Check("gradients", what, "autograd", slopes, path_checks.SLOPES)
+    yield Check("gradients", what, "autograd", with_reason(slopes, path_checks.SLOPES), path_checks.SLOPES)
     if hasattr(mixer, "step"):
         what = "Decoding token by token gives the parallel outputs and gradients."
         steps = functools.partial(path_checks.step_residual, make)
-        yield Check("steps", what, "decoding", steps, ROUNDING)
+        yield Check("steps", what, "decoding", with_reason(steps, ROUNDING), ROUNDING)
     if hasattr(mixer, "prefill"):
         what = "Decoding a prompt at once, then token by token, gives the parallel outputs and gradients."
         prefill = functools.partial(path_checks.prefill_residual, make)
-        yield Check("prefill", what, "decoding", prefill, ROUNDING)
+        yield Check("prefill", what, "decoding", with_reason(prefill, ROUNDING), ROUNDING)
     paths = [path for path in getattr(mixer, "paths", ("auto",)) if path not in ("auto", "reference")] or ["auto"]
     if hasattr(mixer, "reference"):
         yield from path_checks.path_checks(path_checks.Loops(make), paths, "the definition")

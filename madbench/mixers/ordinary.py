@@ -20,6 +20,7 @@ from torch import Tensor, nn
 
 from madbench.errors import BudgetError, ConfigError, TrainingError
 from madbench.mixers import Check, Family, Size, effective_settings, label_traits, used_settings
+from madbench.mixers.kept_precision import with_reason
 from madbench.mixers.lengths import depends_on_length
 from madbench.mixers.path_checks import BORDERS, SLOPES, outcome, residuals, slope_residual, worst
 from madbench.mixers.residuals import ROUNDING, Residual, decoded, difference, filled
@@ -33,7 +34,7 @@ FEW_ROWS = (0, 64, 101, 150, 193, 199)
 """Those of a mixer with drawn settings."""
 PROMPT = 0.75  # share of the tokens that are decoded at once
 WEIGHTS = 1.2  # standard deviation of weights, times sqrt(d_model): that of the small mixers, 0.3 at width 16
-CHANGE = 1e-6  # least relative change of outputs or initial weights by a setting that has an effect
+CHANGE = 1e-13  # least relative change of outputs or initial weights by a setting that has an effect
 NUMBERS = (1, 2, 3, 4, 5, 6, 8, 12, 24, 48)
 """Whole numbers that a setting may have."""
 
@@ -84,6 +85,7 @@ def ordinary_checks(
     few_rows: Sequence[int] = FEW_ROWS,
     fill: Build = ordinary_fill,
     unless: str = "",
+    tolerance: float = ROUNDING,
 ) -> Iterator[Check]:
     """Checks at an ordinary size. ``unless`` is the reason why they say nothing about the label.
 
@@ -99,15 +101,15 @@ def ordinary_checks(
         unless = unless or f"there is no mixer of the label at this size: {error}"
     where = f"d_model {size.d_model}, {size.n_head} heads, {BATCH} sequences of {tokens} tokens"
     what = "outputs, gradients and decoding of every path are right"
-    run = functools.partial(_residual, default, rows)
-    yield Check("ordinary size", f"At {where}, {what}.", "ordinary use", run, ROUNDING, reason=unless)
+    run = with_reason(functools.partial(_residual, default, rows), tolerance)
+    yield Check("ordinary size", f"At {where}, {what}.", "ordinary use", run, tolerance, reason=unless)
     if not dataclasses.fields(family.Settings):
         return
     no_settings = unless or ("" if drawn else "no other settings give another mixer")
     named = " and with ".join(_spelled(sample) for sample in drawn)
     what = f"At {where}, all is right with {named} too." if drawn else "All is right with other settings too."
     run = functools.partial(_residual_of_all, drawn, few_rows)
-    yield Check("settings", what, "ordinary use", run, ROUNDING, reason=no_settings)
+    yield Check("settings", what, "ordinary use", run, tolerance, reason=no_settings)
     effective = [] if default is None else [*default.effective]
     without = unless or ("" if effective else "no setting acts otherwise than through the ranks")
     what = "Each setting that its family calls effective changes outputs, parameters or initial weights."

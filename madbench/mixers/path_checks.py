@@ -342,7 +342,8 @@ def bfloat16_checks(
         counts = {}
         for path, place in taken().items():
             mixer, x = place.sample(rounded, path, length)
-            with _Narrow(narrow) as of_path, torch.autocast(place.device, torch.bfloat16):
+            axes = {length: "tokens", x.shape[2]: "features"}
+            with _Narrow(narrow, axes) as of_path, torch.autocast(place.device, torch.bfloat16):
                 mixer(x)
             counts |= {f"{operation} on the path {path}": count for operation, count in of_path.counts.items()}
             with _Narrow(NARROW) as of_step, torch.autocast(place.device, torch.bfloat16):
@@ -355,7 +356,9 @@ def bfloat16_checks(
     other = f"or {BESIDE:g} times as far as those of the first path"
     statement = f"Under bfloat16 autocast {what}, {other}; the residual, a median of inputs, is relative to the bound."
     yield Check("bfloat16", statement, "precision", errors, 1.0, reason=unless)
-    statement = "Under bfloat16 autocast sums over tokens and angles of positions are in float32 at least."
+    statement = (
+        "Under bfloat16 autocast sums and norms, over tokens or features, and angles of positions are in float32."
+    )
     yield Check("bfloat16 sums", statement, "precision", in_16_bits)
 
 
@@ -366,8 +369,9 @@ class _Narrow(TorchDispatchMode):
     32 bits and rounded then turns far tokens wrongly as well.
     """
 
-    def __init__(self, names: Collection[str]):
+    def __init__(self, names: Collection[str], axes: Mapping[int, str] = {}):
         super().__init__()
+        self.axes = axes  # what an axis is of, by its length
         self.names, self.counts = names, {}
         self.of_positions: dict[int, Tensor] = {}  # by id, and so not freed
 
@@ -381,6 +385,19 @@ class _Narrow(TorchDispatchMode):
         if is_position and result.dtype != torch.bool:  # a mask is exact
             self.of_positions[id(result)] = result
         if (name in self.names or is_position) and result.dtype in (torch.bfloat16, torch.float16):
-            name = name if name in self.names else f"{name} of positions"
+            name = f"{name}{self._over(name, args, kwargs)}" if name in self.names else f"{name} of positions"
             self.counts[name] = self.counts.get(name, 0) + 1
         return result
+
+    def _over(self, name: str, args: tuple, kwargs: Any) -> str:
+        """``over tokens`` or ``over features`` for a reduction of axes of these lengths; empty for another one."""
+        x = args[0] if args and isinstance(args[0], Tensor) else None
+        place = 2 if name in ("norm", "linalg_vector_norm") else 1
+        dims = (kwargs or {}).get("dim", args[place] if len(args) > place else ())
+        dims = [dims] if isinstance(dims, int) else dims
+        if x is None or name in ("sin", "cos", "arange", "polar") or "layer_norm" in name or "rms_norm" in name:
+            return ""
+        if not isinstance(dims, (list, tuple)):
+            return ""
+        over = dict.fromkeys(self.axes[x.shape[dim]] for dim in dims if x.shape[dim] in self.axes)
+        return f" over {' and '.join(over)}" if over else ""

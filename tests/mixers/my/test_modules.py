@@ -13,6 +13,7 @@ from conftest import forget_installed
 from madbench.errors import BudgetError, LabelError
 from madbench.labels import expand, family_of, label_identity, parse, trust
 from madbench.mixers import solve
+from madbench.mixers.checks import run_checks
 
 MODULES = """\
 import torch
@@ -118,6 +119,23 @@ class Positive(Mean):  # not a number where its rate is below zero, which it is 
     def forward(self, x):
         return super().forward(x * self.rate.sqrt())
 
+class Floats(Mean):
+    def forward(self, x):
+        return self.out(super().forward(x).float().exp().to(x.dtype))
+
+class OverFeatures(Mean):
+    def forward(self, x):
+        y = super().forward(x)
+        return self.out(y / (1 + y.square().sum(-1, keepdim=True)).sqrt())
+
+class OverTokens(Mean):
+    def forward(self, x):
+        return super().forward(self.out(x).cumsum(1))
+
+class Detached(Mean):
+    def forward(self, x):
+        return super().forward(x).float().double().detach().to(x.dtype) * x.sigmoid()
+
 class NotAModule:
     pass
 
@@ -209,6 +227,23 @@ def test_what_is_no_mixer_is_refused_with_what_to_do(name, problem):
 @pytest.mark.parametrize("name", ["Mean", "Dropped", "Masked", "Positive", "mean"])
 def test_a_sound_module_is_none_of_that(name):
     assert not solve(f"my:own_mixers.{name}", 16, n_head=2, max_len=32).leak
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("name", "check", "expected", "unexpected"),
+    [
+        ("Floats", "gradients", "runs in float64 and the module rounds to float32, as by .float()", ""),
+        ("Detached", "gradients", "gradient of module.out", "float"),
+        ("Ahead", "causality", "before token", "float"),
+        ("OverFeatures", "bfloat16 sums", "sum over features", "tokens"),
+        ("OverTokens", "bfloat16 sums", "cumsum over tokens", "features"),
+    ],
+)
+def test_verify_names_the_true_cause_of_a_failed_check(name, check, expected, unexpected):
+    (outcome,) = run_checks(f"my:own_mixers.{name}", names=(check,))
+    assert outcome.verdict == "fail" and expected in outcome.row["reason"]
+    assert not unexpected or unexpected not in outcome.row["reason"]
 
 
 @pytest.mark.slow
