@@ -113,7 +113,8 @@ class WandbTracker:
         project = self.naming.project or os.environ.get("WANDB_PROJECT", PROJECT)
         places = {"project": project, "dir": str(self.folder)}
         quiet = self.wandb.Settings(silent=True, console="off")
-        run = self.wandb.init(**names, **places, reinit="create_new", settings=quiet)  # jobs train at the same time
+        # A resumed job goes on in its run, and several jobs train at a time.
+        run = self.wandb.init(**names, **places, id=job.id, resume="allow", reinit="create_new", settings=quiet)
         run.define_metric("*", step_metric="step")  # the curve follows the progress, and wandb's own step only rises
         return run
 
@@ -139,7 +140,7 @@ class TrackioTracker:
         names = {"project": self.naming.project or PROJECT, "name": name, "config": self.naming.settings(job)}
         hardware = {"auto_log_gpu": False, "auto_log_cpu": False}
         with redirect_stdout(io.StringIO()):
-            return init(self.trackio.init, group=job.label, **names, **hardware)
+            return init(self.trackio.init, group=job.label, resume="allow", **names, **hardware)
 
     def log(self, run: Any, step: int, values: Mapping[str, float]) -> None:
         run.log(dict(values), step=step)

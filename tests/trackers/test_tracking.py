@@ -4,6 +4,7 @@ import re
 import sys
 import threading
 from types import SimpleNamespace
+from unittest.mock import MagicMock
 
 import pytest
 
@@ -109,6 +110,16 @@ def test_a_tracker_that_is_not_installed_names_its_extra(name, tmp_path, monkeyp
     monkeypatch.setitem(sys.modules, package, None)
     with pytest.raises(MissingExtraError, match=f"tracker {name} needs .* {re.escape(how_to_install(name))}"):
         open_trackers([name], tmp_path)
+
+
+@pytest.mark.parametrize("name", ["wandb", "trackio"])
+def test_a_resumed_job_goes_on_in_its_run(name, tmp_path, monkeypatch):
+    service = MagicMock()
+    monkeypatch.setitem(sys.modules, name, service)
+    tracker = open_trackers([name], tmp_path)[name]
+    tracker.begin(SimpleNamespace(**vars(JOBS[0]), to_dict=dict))
+    asked = service.init.call_args.kwargs
+    assert asked["resume"] == "allow" and JOBS[0].id in (asked["id"] if name == "wandb" else asked["name"])
 
 
 def test_the_option_takes_several_and_refuses_what_has_no_effect():
