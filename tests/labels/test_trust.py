@@ -1,0 +1,44 @@
+"""Which labels' code may be imported: those of a grid that the user names, unless it lies among somebody's data."""
+
+from __future__ import annotations
+
+import pytest
+
+from madbench.grid import load_grid
+from madbench.labels import trust
+
+LABEL = "my:some_mixers.Mixer"
+
+
+@pytest.fixture(autouse=True)
+def untrusted():
+    trust.begin()
+    yield
+    trust.begin()
+
+
+@pytest.mark.parametrize(("folder", "is_trusted"), [("grids", True), ("results", False), ("results/sweeps", False)])
+@pytest.mark.parametrize("spec", [LABEL, "@set.yaml"])
+def test_a_grid_among_stored_runs_allows_nothing(tmp_path, folder, is_trusted, spec):
+    (tmp_path / "results" / "runs" / "0123").mkdir(parents=True)
+    (tmp_path / "results" / "runs" / "0123" / "job.json").write_text("{}")
+    (tmp_path / folder).mkdir(exist_ok=True)
+    (tmp_path / folder / "set.yaml").write_text(f"description: x\nlabels: ['{LABEL}']\n")
+    if spec != LABEL:
+        spec = f"@{tmp_path / folder / 'set.yaml'}"
+    (tmp_path / folder / "grid.yaml").write_text(f"labels: ['{spec}']\n")
+    load_grid(tmp_path / folder / "grid.yaml", {})
+    assert trust.is_allowed(LABEL) == is_trusted
+
+
+def test_a_set_of_labels_allows_its_labels_in_verbs_that_train_alone(tmp_path):
+    (tmp_path / "set.yaml").write_text(f"description: x\nlabels: ['{LABEL}']\n")
+    trust.allow_typed([f"@{tmp_path / 'set.yaml'}"])
+    assert not trust.is_allowed(LABEL)
+    trust.allow_typed([f"@{tmp_path / 'set.yaml'}"], with_files=True)
+    assert trust.is_allowed(LABEL)
+    with trust.only(()):
+        assert not trust.is_allowed(LABEL)
+    trust.begin()
+    trust.allow_typed("{S,my:some_mixers.Mixer}")
+    assert trust.is_allowed(LABEL)
