@@ -89,3 +89,15 @@ def test_the_file_of_a_profile_that_is_not_shipped_is_asked_for(main, fill, stor
     assert ended.code == 0 and f"its 2 runs do not follow {Path(tiny).name}" in ended.stderr
     (((label, number, _),),) = rows_of(Path("leaderboard.html").read_text())
     assert (label, number) == ("S", "50.0")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("profile", ["quick", "tiny"])
+def test_runs_at_several_rates_share_a_table(profile, main, fill, store, tiny):
+    name = tiny if profile == "tiny" else profile
+    fill(["S", "R-c"], 0.5, seeds=(0, 1, 2), profile=name, overrides=["learning_rates=[1e-3,2e-3]"])
+    ended = main("report", "--archive", archived(store, "rates"), *(["--profile", name] if profile == "tiny" else []))
+    assert ended.code == 0 and "left out" not in ended.stderr, ended.stderr
+    page = Path("leaderboard.html").read_text()
+    (table,) = rows_of(page)
+    assert {label for label, *_ in table} == {"S", "R-c"} and "learning_rates=[0.001,0.002]" in page
