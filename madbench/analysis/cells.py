@@ -10,19 +10,17 @@ from typing import Any, Literal
 import numpy as np
 import pandas as pd
 
+from madbench.analysis.contrasts import MOST_BUDGET
 from madbench.analysis.inference import LEAST_SEEDS, LEVEL, Rank, Sample, binomial_interval, may_be_best, ranks
 from madbench.analysis.marked_text import BEST, WITHIN_NOISE, with_minus
 from madbench.analysis.rendering import without_nan
 from madbench.analysis.samples import samples_of
-from madbench.labels import factors_of_text
 from madbench.suites.columns import Column
 
 Shows = Literal["interval", "sd", "rank"]
 """What a cell has: a mean with its interval, or with the standard deviation of its seeds, or a rank."""
 OVER_BUDGET = "‖"
 """The sign of a label over budget."""
-MOST_BUDGET = 1.01
-"""Ratio of parameters to softmax attention's above which a label does not compete."""
 
 
 @dataclass(frozen=True)
@@ -179,11 +177,6 @@ def cells_of(scores: pd.DataFrame, columns: Sequence[Column]) -> dict[str, dict[
         sample = samples.get(name, {}).get(label, nothing)
         cells.setdefault(label, {})[name] = Cell(sample, done, expected, diverged)
     return cells
-
-
-def is_over_budget(label: str, budget_ratio: float) -> bool:
-    """True if the label has more parameters than the others may have, by its family's word or by its count."""
-    return budget_ratio > MOST_BUDGET or factors_of_text(label).get("budget") == "over"
 
 
 def _competing(columns: Sequence[Column], cells: Cells, names: Container[str]) -> dict[str, dict[str, Cell]]:

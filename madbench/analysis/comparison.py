@@ -11,7 +11,7 @@ from typing import Any
 import pandas as pd
 
 from madbench.analysis.captions import TEST_NOTE
-from madbench.analysis.cells import MOST_BUDGET
+from madbench.analysis.contrasts import MOST_BUDGET
 from madbench.analysis.inference import (
     LEAST_SEEDS,
     LEVEL,

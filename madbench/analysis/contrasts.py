@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from madbench.labels import contrast_order, factor_names, factors_in, family_of, levels, parse
+from madbench.labels import contrast_order, factor_names, factors_in, factors_of_text, family_of, levels, parse
 
 Pair = tuple[str, str]
 """A label with what a contrast gives, and its partner without."""
@@ -99,3 +99,12 @@ def _one_difference(labels: Sequence[Mapping[str, str]]) -> Iterator[tuple[int, 
 def _place(places: Mapping[str, int], level: str) -> tuple[int, str]:
     """Where a level stands among those that have a place; others come after and by name."""
     return places.get(level, len(places)), level
+
+
+MOST_BUDGET = 1.01
+"""Ratio of parameters to softmax attention's above which a label does not compete."""
+
+
+def is_over_budget(label: str, budget_ratio: float) -> bool:
+    """True if the label has more parameters than the others may have, by its family's word or by its count."""
+    return budget_ratio > MOST_BUDGET or factors_of_text(label).get("budget") == "over"

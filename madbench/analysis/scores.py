@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pandas as pd
 
 from madbench.analysis.baselines import with_heuristics
-from madbench.analysis.cells import is_over_budget
+from madbench.analysis.contrasts import is_over_budget
 from madbench.analysis.noise_model import Noise, noise_name, with_noise
 from madbench.analysis.quantities import is_average
 from madbench.experiment import Experiment, PlannedRow

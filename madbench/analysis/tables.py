@@ -10,7 +10,8 @@ import pandas as pd
 
 from madbench.analysis.baselines import BASELINES, baseline_values, with_heuristics
 from madbench.analysis.captions import SOLVED_NOTE, about_baseline
-from madbench.analysis.cells import Cell, Shows, cells_of, is_over_budget, with_marks, with_ranks
+from madbench.analysis.cells import Cell, Shows, cells_of, with_marks, with_ranks
+from madbench.analysis.contrasts import is_over_budget
 from madbench.analysis.noise_model import with_noise
 from madbench.analysis.quantities import BUDGET_RATIO, NUM_SEEDS, TASK_MEAN, column, is_average
 from madbench.analysis.result_table import ResultTable
