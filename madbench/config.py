@@ -72,6 +72,8 @@ def read_yaml(path: Path) -> dict[str, Any]:
         raise ConfigError(f"{where}: not valid YAML: {problem}") from error
     except _UnclearNumber as error:
         raise ConfigError(f"{path}:{error.line + 1}: {error}") from None
+    except RecursionError:
+        raise ConfigError(f"{path}: lists and mappings are nested too deep") from None
     except (OSError, ValueError) as error:  # ValueError of bytes that are no text, or a date such as 2024-13-45
         raise ConfigError(f"{path}: cannot be read: {getattr(error, 'strerror', None) or error}") from error
     if not isinstance(value, dict):

@@ -208,3 +208,9 @@ def test_a_message_shows_the_beginning_of_a_large_value():
 @pytest.mark.parametrize("value", [60**3_000, -(60**3_000)], ids=["large", "small"])
 def test_a_message_counts_the_digits_of_a_number_that_python_does_not_write(value):
     assert "got a number of about 5335 digits" in error_of(name=value)
+
+
+def test_yaml_nested_too_deep_is_an_error(tmp_path):
+    (tmp_path / "deep.yaml").write_text("labels:\n  " + "- " * 5000 + "x")
+    with pytest.raises(ConfigError, match=r"deep\.yaml: lists and mappings are nested too deep"):
+        read_yaml(tmp_path / "deep.yaml")

@@ -13,6 +13,7 @@ from madbench.cli.options import StoredOptions, StoredWordsArgument
 from madbench.cli.parameters import option, output_option
 from madbench.cli.printing import counted, first_of, tracked
 from madbench.errors import ConfigError, StoreError
+from madbench.files import explain_os_errors
 from madbench.store.runs import Store
 
 PROBLEMS = 20  # of an archive's runs that are shown
@@ -147,6 +148,8 @@ def _import(path: Path, results: Path, no_limits: bool) -> None:
     from madbench.store.archive import unpack
     from madbench.store.tar import NO_LIMITS, Limits
 
+    with explain_os_errors(path), open(path, "rb"):  # before a results folder is made for it
+        pass
     store = Store.open(results)
     limits = NO_LIMITS if no_limits else Limits()
     report = unpack(path, store, functools.partial(tracked, description="adding runs"), limits)

@@ -103,3 +103,8 @@ def test_parquet_is_a_folder_of_tables_of_the_rows_that_are_asked_for(filled, ti
     assert {(row["label"], row["task"], row["seed"]) for row in rows} == {("S", "compression", s) for s in (0, 1)}
     assert "tables: already exists" in filled(*words).stderr
     assert "--weights has no effect with --format parquet" in filled(*words, "--weights").stderr
+
+
+def test_an_archive_that_is_not_there_leaves_no_results_folder(main, tmp_path):
+    assert main("import", "absent.tar.xz", "--results", str(tmp_path / "new")).code == 2
+    assert not (tmp_path / "new").exists()
