@@ -18,18 +18,19 @@ two and on the file.
 from __future__ import annotations
 
 import functools
+import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
 
 from madbench.config import TASKS, convert, read_yaml
 from madbench.errors import ConfigError
-from madbench.jobs import Job, content_id
+from madbench.jobs import Job, content_id, mapping_text
 
 if TYPE_CHECKING:
     from madbench.suites.scoring import Outcome
@@ -135,8 +136,13 @@ def _shipped_by_protocol() -> dict[str, Noise]:
 
 def protocol_of(job: Job) -> str:
     """12 hexadecimal digits of what a seed's scatter depends on besides the label: task, sizes, training, fidelity."""
-    own = {name: getattr(job, name) for name in ("suite", "task", "setting", "model", "training", "fidelity")}
-    return content_id(own)[:12]
+    return _protocol_of(job.suite, job.task, mapping_text(job.setting), job.model, job.training, job.fidelity)
+
+
+@functools.cache
+def _protocol_of(suite: str, task: str, setting: str, model: Any, training: Any, fidelity: str) -> str:
+    own = {"suite": suite, "task": task, "setting": json.loads(setting), "model": model, "training": training}
+    return content_id({**own, "fidelity": fidelity})[:12]
 
 
 def noise_of(jobs: Iterable[Job]) -> Noise | None:

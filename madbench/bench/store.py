@@ -159,6 +159,7 @@ def commands(folder: Path, empty: Path) -> dict[str, list[str]]:
         "ls runs": [*madbench, "ls", "runs", *stored],
         "report": [*madbench, *report],
         "report, figures drawn anew": [sys.executable, "-c", DRAW_ANEW, *report],
+        "validate --store": [*madbench, "validate", "--store", *stored],
         "missing of 10,000": [sys.executable, "-c", FIND_MISSING, str(folder)],
         "run --dry-run, 13,068 jobs": [
             *madbench, "run", *LABELS, "--profile", "full", "--device", "cpu", "--dry-run", "--results", str(empty)

@@ -29,8 +29,9 @@ def check_store(results: Path) -> list[dict[str, Any]]:
     notes: list[str] = []
 
     def check_run(name: str) -> Iterable[str]:
-        if not (problems := store.problems_of(name)):
-            job, record = (run := store.read(name)).job, run.record
+        run, problems = store.check(name)
+        if run and not problems:
+            job, record = run.job, run.record
             recorded.add(record.details.get("corpus", {}).get("folder"))
             if suite_of(job).weighs_unequally(job, record.details):
                 notes.append(

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import csv
 import io
+import itertools
 import re
 import reprlib
 from collections.abc import Mapping
@@ -108,13 +109,13 @@ def read_curve(content: bytes) -> list[dict[str, float]]:
         columns, *rows = csv.reader(io.StringIO(content.decode(), newline=""))
         if len(set(columns)) < len(columns):
             raise ValueError("a column appears twice")
-        cells = [[(name, cell) for name, cell in zip(columns, row, strict=True) if cell] for row in rows]
-        return [{name: _cell(cell) for name, cell in row} for row in cells]
+        longest = max(map(len, itertools.chain.from_iterable(rows)), default=0)
+        if longest > 310:  # no number of a float's range is longer
+            raise ValueError("a cell is too long for a number")
+        return [{name: _cell(cell) for name, cell in zip(columns, row, strict=True) if cell} for row in rows]
     except (csv.Error, ValueError) as error:
         raise ValueError(f"curve.csv: {error}") from None
 
 
 def _cell(text: str) -> int | float:
-    if len(text) > 310:  # no number of a float's range is longer
-        raise ValueError(f"expected a number, got {reprlib.repr(text)}")
-    return int(text) if text.lstrip("-").isdecimal() else float(text)
+    return int(text) if text.isdecimal() or (text[0] == "-" and text[1:].isdecimal()) else float(text)

@@ -192,20 +192,28 @@ class Store:
         return path
 
     def problems_of(self, job_id: str) -> list[str]:
-        """The damage in a run's folder, to the last bit, and what to do; the store's index is not asked."""
+        """The damage in a run's folder, as :meth:`check` finds it."""
+        return self.check(job_id)[1]
+
+    def check(self, job_id: str) -> tuple[Run | None, list[str]]:
+        """The run, if it can be read, and the damage in its folder, to the last bit, with what to do.
+
+        The store's index is not asked.
+        """
         folder = self._runs / job_id
         try:
-            digests = self._read(job_id)[2]
+            *run, digests = self._read(job_id)
         except StoreError as error:
             remedy = f"; the command that trained it trains it again, or delete {folder}"
-            return [f"{error}{remedy if type(error) is DamagedRunError else ''}"]
+            return None, [f"{error}{remedy if type(error) is DamagedRunError else ''}"]
         problems = damaged_measurements(folder)
         for name in digests:
             try:
                 self.kept_file(job_id, name)
             except StoreError as error:
                 problems.append(str(error))
-        return problems + [f"{folder / name}: not of this run; delete it" for name in _strays(folder, digests)]
+        problems += [f"{folder / name}: not of this run; delete it" for name in _strays(folder, digests)]
+        return Run(*run, self._runs), problems
 
     def measure(
         self, job_id: str, name: str, values: Mapping[str, float], details: Any = None, settings: Any = None

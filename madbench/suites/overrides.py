@@ -125,7 +125,7 @@ def _respelled(
     words: Sequence[str], jobs: Iterable[Job], spelled: Callable[[Job], Mapping[str, Any]]
 ) -> dict[str, str]:
     """The overrides of training settings that every job of theirs has another spelling for, and that spelling."""
-    values = [(vars(job.training), spelled(job)) for job in jobs]
+    values = [(vars(job.training), spelled(job)) for job in jobs] if words else []
     respelled = {}
     for word in words:
         key, value = parse_override(word)

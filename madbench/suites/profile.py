@@ -11,7 +11,7 @@ from typing import Any, ClassVar, Literal, Self
 
 from madbench.config import field_docs, from_mapping, key_of, overridden, read_yaml
 from madbench.errors import ConfigError, LabelError, did_you_mean
-from madbench.jobs import Job, identifying
+from madbench.jobs import Job, identifying, mapping_text
 from madbench.labels import Label, expand, family_of, loaded_families, unreadable
 from madbench.mixers import Family, own_settings, used_settings
 
@@ -112,7 +112,18 @@ class Profile:
 
     def changes(self, job: Job) -> list[str]:
         """The overrides with which this profile trains the job, but for a precision that depends on the machine."""
-        return [*self.model_changes(job), *self.mixer_changes(job), *self.training_changes(job)]
+        setting, mixer = mapping_text(job.setting), mapping_text(job.mixer)
+        own, shared = (job.label, mixer), (job.task, setting, job.model, job.training)
+        if own not in self._changes:
+            self._changes[own] = self.mixer_changes(job)
+        if shared not in self._changes:
+            self._changes[shared] = self.training_changes(job)
+        return [*self.model_changes(job), *self._changes[own], *self._changes[shared]]
+
+    @functools.cached_property
+    def _changes(self) -> dict[tuple[Any, ...], list[str]]:
+        """Changes of mixers and of training that :meth:`changes` found: a store has many jobs with the same ones."""
+        return {}
 
     def mixer_changes(self, job: Job) -> list[str]:
         """Changes of the mixer's settings. Empty for a family that is not here, whose settings are not known."""

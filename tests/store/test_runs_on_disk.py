@@ -250,3 +250,12 @@ def test_a_read_only_or_full_disk_is_refused_for_writing_and_fine_for_reading(tm
         assert len(list(Store.open(tmp_path, create=False).runs())) == 2
     finally:
         subprocess.run(["umount", "--lazy", str(tmp_path)], check=True)
+
+
+def test_a_check_reads_the_files_of_a_run_once(tmp_path, monkeypatch):
+    store = Store.open(tmp_path)
+    store.finish(make_job(), RECORD)
+    reads, read = [], runs.read_run
+    monkeypatch.setattr(runs, "read_run", lambda *args: reads.append(args) or read(*args))
+    run, problems = store.check(make_job().id)
+    assert run.record == RECORD and not problems and len(reads) == 1

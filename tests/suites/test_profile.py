@@ -314,3 +314,12 @@ def test_an_evening_is_all_of_table_1_with_three_seeds():
     assert len(jobs) == 594
     rates = {(job.task, job.training.learning_rate) for job in jobs}
     assert len(rates) == len(MAD_TASKS)  # the same rate for every label
+
+
+def test_jobs_that_differ_in_the_seed_alone_are_compared_with_a_profile_once(monkeypatch):
+    calls = []
+    compared = MadProfile.training_changes
+    monkeypatch.setattr(MadProfile, "training_changes", lambda *args: calls.append(1) or compared(*args))
+    profile = MadProfile.load("quick")
+    jobs = MAD.jobs(["S", "R-c"], profile, seeds=range(5), tasks=["compression"])
+    assert all(map(profile.trains_job, jobs)) and len(calls) == 1

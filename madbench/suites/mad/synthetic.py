@@ -23,7 +23,7 @@ def accuracy_of(job: Job) -> float:
 def record_of(job: Job, effect: float, details: dict[str, Any], rng: np.random.Generator) -> Record:
     """A finished run of a label that adds ``effect`` to the accuracy; ``details`` are those of any suite."""
     accuracy = accuracy_of(job) + effect
-    epochs = int(rng.integers(20, job.training.epochs + 1))
+    epochs = int(rng.integers(min(20, job.training.epochs), job.training.epochs + 1))
     steps_per_epoch = -(-job.setting["num_train_examples"] // job.training.batch_size)
     curve = [
         {"epoch": epoch, "step": epoch * steps_per_epoch, "train_loss": float(3 - 2 * epoch / epochs)}
