@@ -9,7 +9,7 @@ import torch
 
 from madbench.suites.language.suite import GPTConfig, LanguageTraining
 from madbench.suites.language.trial import LanguageTrial
-from madbench.training.optimizer import make_adamw, parameter_groups
+from madbench.training.optimizer import decaying, make_adamw, parameter_groups
 from sample_jobs import language_job
 
 MODEL = GPTConfig(d_model=32, n_layer=2, seq_len=16)
@@ -49,6 +49,14 @@ def test_linear_maps_decay_and_biases_gains_and_diagonals_do_not():
     mixer = {"qk_gate.bias", "vo_gate.bias", "mix1.p", "mix2.p", "mix1.gate.bias", "mix2.gate.bias"}
     block = {f"mixer.{name}" for name in mixer} | {"mixer_norm.weight", "mlp_norm.weight"}
     assert without == {f"blocks.{n}.{name}" for n in (0, 1) for name in block} | {"norm.weight"}
+
+
+@pytest.mark.parametrize("label", ["S-1!", "R-2!", "D-12!", "G-cg-q-12o"])
+def test_no_diagonal_decays_whatever_the_label_mixes(label):
+    named = dict(LanguageTrial.build(replace(JOB, label=label)).named_parameters())
+    diagonals = {name for name in named if name.endswith(".p")}
+    assert len(diagonals) == 2 * sum(digit in label for digit in "12")
+    assert not diagonals & decaying(LanguageTrial.build(replace(JOB, label=label)))
 
 
 @pytest.mark.parametrize("label", ["S", "R-c", "G-cg-q-12o"])
