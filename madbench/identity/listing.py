@@ -1,8 +1,8 @@
 """A list of the files that decide what users' code computes, as a record has it, compared with the files that are here.
 
-The list is JSON: ``{"files": {place: [digest, names]}, "data": {place: digest}}``. Places are relative to the folder
-from which the first file's package is imported. ``names`` are those of the definitions that are reached, or ``"*"``
-for the whole file.
+The list is JSON: ``{"files": {place: [digest, names]}, "data": {place: digest}, "content": {place: digest}}``. Places
+are relative to the folder from which the first file's package is imported. ``names`` are those of the definitions that
+are reached, or ``"*"`` for the whole file. ``content`` has digests of the bytes of ``files``; no identity has them.
 """
 
 from __future__ import annotations
@@ -73,18 +73,27 @@ def code_state(code: Any) -> CodeState:
 
 
 def recorded_files(code: Any) -> dict[str, bytes | None]:
-    """The content of the Python files of a record's list of code, by place.
+    """What a record's list of code proves of the Python files that are here, by place.
 
-    None for a file that changed, that is not here, or whose place leads out of the folder of the code.
+    A record may be a stranger's and list any file, so nothing is given that its writer did not have: the whole file if
+    the digest of its bytes is in the list, and else the code of the definitions whose digest is. None for a file that
+    changed, that is not here, or whose place leads out of the folder of the code.
     """
     if not _is_listing(code):
         return {}
     root = _root_of(code)
-    texts = {place: source_text(root / place, root) if root and _is_inside(place) else None for place in code["files"]}
+    content = code.get("content") if isinstance(code.get("content"), dict) else {}
     return {
-        place: text.content if text and text.digest(names) == digest else None
-        for (place, text), (digest, names) in zip(texts.items(), code["files"].values())
+        place: _proven(root, place, digest, names, content.get(place)) if root and _is_inside(place) else None
+        for place, (digest, names) in code["files"].items()
     }
+
+
+def _proven(root: Path, place: str, digest: Any, names: Any, content_digest: Any) -> bytes | None:
+    text = source_text(root / place, root)
+    if text is None or text.digest(names) != digest:
+        return None
+    return text.content if short_digest(text.content) == content_digest else text.code(names)
 
 
 def _is_inside(place: str) -> bool:

@@ -18,7 +18,7 @@ from typing import Any
 
 from madbench.identity import watch
 from madbench.identity.listing import data_digest
-from madbench.identity.text import WHOLE, Chain, SourceText, Statement
+from madbench.identity.text import WHOLE, Chain, SourceText, Statement, short_digest
 
 _DYNAMIC = {"globals", "locals", "vars", "eval", "exec", "__import__", "import_module"}
 _DYNAMIC_MODULES = {"importlib", "pkgutil", "inspect", "runpy", "imp"}
@@ -95,16 +95,18 @@ class Reach:
 
     def listing(self) -> dict[str, Any]:
         """The list of files as a record has it."""
-        files, data = {}, {}
+        files, data, content = {}, {}, {}
         for each in self.files.values():
             names = WHOLE if each.is_whole else sorted(each.names)
             if each.statements or each.text.problem:
                 files[self.place(each.file)] = [each.text.digest(names), names]
+                content[self.place(each.file)] = short_digest(each.text.content)
         for path in self.data:
             if digest := data_digest(Path(path)):
                 data[self.place(path)] = digest
         first = dict(list(files.items())[:1])  # from which the root is found
-        return {"files": first | dict(sorted(files.items())), "data": dict(sorted(data.items()))}
+        listed = first | dict(sorted(files.items()))
+        return {"files": listed, "data": dict(sorted(data.items())), "content": dict(sorted(content.items()))}
 
     def place(self, file: str) -> str:
         """The place of a file from the root."""

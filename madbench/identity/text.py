@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import copy
 import functools
 import hashlib
 import os
@@ -47,6 +48,16 @@ def normal_text(value: object, keeps_docs: bool = False) -> str:
     if type(value) is int:
         return f"{value:x}"  # in decimal Python refuses thousands of digits
     return ascii(value)  # not repr, which depends on the version's table of printable characters
+
+
+def _without_docs(node: ast.stmt, keeps_docs: bool) -> ast.stmt:
+    """A copy of a statement without what :func:`normal_text` leaves out."""
+    copied = copy.deepcopy(node)
+    for each in ast.walk(copied):
+        body = getattr(each, "body", None)
+        if isinstance(body, list) and not keeps_docs:
+            each.body = [child for child in body if not _is_text(child)] or [ast.Pass()]
+    return copied
 
 
 def _is_text(node: object) -> bool:
@@ -124,6 +135,18 @@ class SourceText:
         if key not in self._digests:
             self._digests[key] = self._digest(key)
         return self._digests[key]
+
+    def code(self, names: Collection[str]) -> bytes | None:
+        """The code of the statements that :meth:`chosen` gives, without comments; None if there is none.
+
+        Two files with the same :meth:`digest` have the same code.
+        """
+        try:
+            nodes = [_without_docs(each.node, self.keeps_docs) for each in self.chosen(names)]
+            code = "\n\n".join(ast.unparse(node) for node in nodes)
+        except RecursionError:
+            return None
+        return f"# code that trained the run; the rest of the file is left out\n{code}\n".encode() if code else None
 
     def _digest(self, names: Collection[str]) -> str:
         try:

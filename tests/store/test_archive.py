@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 
 from madbench.errors import StoreError
-from madbench.identity.text import source_text
+from madbench.identity.text import short_digest, source_text
 from madbench.jobs import KEEP, WEIGHTS, Record
 from madbench.store.archive import pack, unpack
 from madbench.store.runs import Store, StoreBusyError
@@ -273,6 +273,7 @@ def coded(tmp_path, store, monkeypatch) -> str:
     monkeypatch.chdir(tmp_path)
     text = source_text(tmp_path / "own" / "mixer.py", tmp_path)
     listing = {**LISTING, "files": LISTING["files"] | {"own/mixer.py": [text.digest("*"), "*"]}}
+    listing["content"] = {"own/mixer.py": short_digest(text.content)}
     job = make_job(9, "my:own.mixer.Mixer")
     store.finish(job, replace(RECORD, details={"code": {"mixer": listing}}))
     return job.id
@@ -297,11 +298,41 @@ def test_source_code_goes_along_as_text_and_stays_with_the_run(store, other, tmp
 def test_no_file_outside_the_folder_of_the_code_is_packed(store, tmp_path, coded, place):
     place = place.format(tmp=tmp_path)
     (tmp_path / place).write_text("key = 1")
-    nothing = source_text(tmp_path / place, tmp_path).digest([])
-    listing = {"files": {"own/mixer.py": [nothing, []], place: [nothing, []]}, "data": {}}
+    files = {each: source_text(tmp_path / each, tmp_path) for each in ("own/mixer.py", place)}
+    listing = {"files": {each: [text.digest("*"), "*"] for each, text in files.items()}, "data": {}}
     job = make_job(10)
     store.finish(job, replace(RECORD, details={"code": {"mixer": listing}}))
     assert pack(store, [job.id], tmp_path / "a.tar.xz").sources == {"own/mixer.py"}
+
+
+SECRET = '''import os
+import torch
+
+KEY = "secret"  # secret
+"""secret"""
+
+
+def scale(x):
+    """A secret docstring."""
+    return x * 2  # secret
+'''
+
+
+@pytest.mark.parametrize("names", [[], ["no_such_name"], ["os", "torch"], ["scale"]])
+def test_a_record_of_a_stranger_gets_nothing_packed_that_it_does_not_prove(store, tmp_path, monkeypatch, names):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "private.py").write_text(SECRET)
+    guessed = tmp_path / "guessed.py"
+    guessed.write_text("import os\nimport torch\ndef scale(x): return x*2")
+    listing = {"files": {"private.py": [source_text(guessed, tmp_path).digest(names), names]}, "data": {}}
+    job = make_job(11)
+    store.finish(job, replace(RECORD, details={"code": {"mixer": listing}}))
+    proven = {name for name in names if name != "no_such_name"}
+    assert pack(store, [job.id], path := tmp_path / "a.tar.xz").sources == ({"private.py"} if proven else set())
+    with tarfile.open(path) as archive:
+        content = b"".join(archive.extractfile(each).read() for each in archive if each.name.endswith(".txt"))
+    assert b"secret" not in content
+    assert all(name.encode() in content for name in proven)
 
 
 @pytest.mark.parametrize("name", ["evil.py", "source/evil.py", "source/evil.so", "weights.pt"])

@@ -11,7 +11,7 @@ import pytest
 from conftest import forget_installed
 from madbench.errors import LabelError
 from madbench.identity import watch
-from madbench.identity.listing import KIND, code_state
+from madbench.identity.listing import KIND, code_state, recorded_files
 from madbench.labels import label_identity, trust
 from madbench.mixers.my import code
 from madbench.mixers.my.code import users_code
@@ -381,10 +381,12 @@ def test_a_record_tells_what_changed_and_imports_nothing(monkeypatch, tmp_path):
     stored = listed()
     forget()
     assert code_state(stored).kind == "same"
+    assert recorded_files(stored) == {name: Path(name).read_bytes() for name in HELPED}
     write(
         {"helper.py": HELPER.replace("3 * x", "4 * x"), "mixer.py": MIXER + "F = open('f.txt').read()\nMixer.f = F#\n"}
     )
     assert code_state(stored).kind == "same"
+    assert recorded_files(stored)["helper.py"].startswith(b"# code that trained the run")
     write({"f.txt": "3"})
     assert code_state(stored).text == "f.txt changed"
     write({"helper.py": HELPER.replace("2 * x", "3 * x")})
