@@ -36,7 +36,7 @@ class Mixer(nn.Module):
 def module(store, monkeypatch):
     """``edited_mixer.py`` in the working folder."""
     monkeypatch.setattr(sys, "dont_write_bytecode", True)
-    monkeypatch.setattr(sys, "path", [*sys.path, str(store.root.parent)])
+    monkeypatch.syspath_prepend(store.root.parent)  # with which install_example undoes both
     path = store.root.parent / "edited_mixer.py"
     path.write_text(MIXER)
     forget()
