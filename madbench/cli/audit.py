@@ -43,7 +43,7 @@ def audit(
       madbench audit @quick -p quick --against evening
     """
     from madbench.analysis.audit import audit_table
-    from madbench.analysis.stored import NothingStored
+    from madbench.analysis.planned_rows import NothingStored
     from madbench.analysis.transfer import transfer_table
 
     results = stored.selection(words).select()

@@ -1,0 +1,202 @@
+"""Queries over the result store, and the stored runs that may answer them."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from madbench.analysis.protocols import first_labels
+from madbench.analysis.versions import Versions
+from madbench.config import convert
+from madbench.errors import ConfigError
+from madbench.jobs import Budget, Fidelity, Job
+from madbench.labels import every_label, is_shown_as_stored
+from madbench.store.runs import Run, Snapshot, Store
+from madbench.suites import Suite, broken_suites, main_suite, suites
+from madbench.suites.addressing import (
+    concerned,
+    names_profile,
+    own_overrides,
+    plain,
+    suite_of_override,
+    tasks_by_suite,
+)
+from madbench.suites.planning import mixer_identity
+from madbench.suites.protocol import by_protocol
+from madbench.tasks import broken_tasks
+
+
+@dataclass(frozen=True)
+class Query:
+    """The runs of a store that a user asked to see."""
+
+    labels: Sequence[str] = ()
+    """Canonical labels; without any all in the store count."""
+    overrides: Sequence[str] = ()
+    """Changes to the profile, as KEY=VALUE; those of a suite that does not lead with its name before them."""
+    profile: str | None = None
+    """Of the suite that leads; None for its usual one, or whichever is stored."""
+    tasks: Sequence[str] | None = None
+    fidelity: Fidelity = "corrected"
+    budget: Budget | None = "strict"
+    """None for any."""
+    protocol: str | None = None
+    """Id of the protocol of a suite of which several may be stored."""
+    corpus: str | None = None
+    """Name, folder or digest of the corpus of the suites that take one."""
+    results: Path = Path("results")
+    opened: Callable[[Path], Store] = functools.partial(Snapshot.open, create=False)
+    """Opens the store, once it is needed."""
+    warn: Callable[[str], None] = field(default=lambda _: None)
+    """Told of damaged runs and of labels that are left out."""
+
+    def __post_init__(self):
+        convert(self.fidelity, Fidelity, "fidelity")
+        convert(self.budget, Budget | None, "budget")
+        asked, names = self.asked, self.named
+        is_alone = asked is not None and len(asked) == 1
+        named = [word for word in self.overrides if is_alone or plain(word) != word or names_profile(word)]
+        profile = self.profile if is_alone else None
+        if self.protocol and (self.corpus or profile or named):
+            other = f"--corpus {self.corpus}" if self.corpus else f"--profile {profile}" if profile else named[0]
+            raise ConfigError(f"--protocol {self.protocol} and {other}: each chooses the runs alone; give one of both")
+        if asked is None:
+            return
+        chosen = [suites()[name] for name in asked]
+        of_tasks = f"has no effect, the tasks are {', '.join(self.tasks)}"
+        if self.fidelity != "corrected" and all(self.fidelity not in suite.fidelities for suite in chosen):
+            raise ConfigError(f"--fidelity {self.fidelity}: {of_tasks}")
+        for word in concerned(self.overrides, names, self.leading):
+            raise ConfigError(f"{word}: {of_tasks}")
+        if self.corpus and not any(suite.takes_corpus for suite in chosen):
+            raise ConfigError(f"--corpus {self.corpus}: {of_tasks}")
+
+    @functools.cached_property
+    def asked(self) -> dict[str, list[str]] | None:
+        """The tasks that were asked for by suite; None for none."""
+        return None if self.tasks is None else tasks_by_suite(self.tasks)
+
+    @property
+    def named(self) -> list[str]:
+        """The suites that were asked for, or may be shown."""
+        return [*(suites() if self.asked is None else self.asked)]
+
+    @functools.cached_property
+    def leading(self) -> Suite:
+        """The suite whose profile and overrides need no name before them."""
+        if self.asked is not None:
+            return suites()[next(iter(self.asked), main_suite().name)]
+        names = {job.suite for job in self.jobs.values()} if self.results.exists() else set()
+        stored = [suite for suite in suites().values() if suite.name in names]
+        if self.profile is not None:
+            stored = [suite for suite in dict.fromkeys((*stored, main_suite())) if suite.has_profile(self.profile)]
+        return next(iter(stored), main_suite())
+
+    def tasks_of(self, suite: Suite) -> list[str]:
+        """The tasks of a suite that are shown."""
+        return list(suite.usual_tasks()) if self.asked is None else self.asked.get(suite.name, [])
+
+    @functools.cached_property
+    def store(self) -> Store:
+        """The store, opened at the first question; its damaged runs are warned of."""
+        store = self.opened(self.results)
+        store.jobs()
+        for problem in store.problems:
+            self.warn(problem)
+        return store
+
+    @functools.cached_property
+    def jobs(self) -> dict[str, Job]:
+        """The stored jobs by id, of tasks that are here.
+
+        Of code outside of this package they are of every version; of this package's own families only of the one that
+        would be trained now.
+        """
+        stored_jobs = self.store.jobs()
+        stored = {job.task for job in stored_jobs.values()}
+        tasks = {(suite.name, task) for suite in suites().values() for task in suite.tasks()}
+        for task in stored & broken_tasks().keys():
+            tasks -= {(suite, task) for suite in suites()}
+            if self.tasks is None or task in self.tasks:
+                self.warn(f"{task} is left out; {broken_tasks()[task]}")
+        for suite in {job.suite for job in stored_jobs.values()} & broken_suites().keys():
+            self.warn(f"{suite} is left out; {broken_suites()[suite]}")
+        identity = functools.cache(mixer_identity)
+        jobs = {name: job for name, job in stored_jobs.items() if (job.suite, job.task) in tasks}
+        kept = {
+            name: job
+            for name, job in jobs.items()
+            if "+" in job.family
+            or self.is_shown_as_stored(job.label)
+            or identity(job.label, job.task, job.fidelity) == job.family
+        }
+        if count := len(jobs) - len(kept):
+            labels = first_labels(job.label for name, job in jobs.items() if name not in kept)
+            self.warn(f"{_runs(count)} of {labels} left out: of another version of their family than this madbench has")
+        return kept
+
+    @functools.cached_property
+    def versions(self) -> Versions:
+        """The versions of the stored jobs' code outside of this package. A warning is given once."""
+        said: set[str] = set()  # rows are planned once per precision and profile that is tried
+
+        def warn(text: str) -> None:
+            if text not in said:
+                said.add(text)
+                self.warn(text)
+
+        return Versions(self.jobs, self.store, warn)
+
+    @functools.cached_property
+    def is_shown_as_stored(self) -> Callable[[str], bool]:
+        """:func:`madbench.labels.is_shown_as_stored`, asked once per label."""
+        return functools.cache(is_shown_as_stored)
+
+    def own_overrides(self, suite: Suite) -> tuple[str, ...]:
+        """The overrides of one suite, without its name before them."""
+        return own_overrides(self.overrides, suite, self.leading)
+
+    def is_changed(self, suite: Suite) -> bool:
+        """True if an override is of the suite."""
+        return any(suite_of_override(word, self.leading) is suite for word in self.overrides)
+
+    def is_given(self, suite: Suite) -> bool:
+        """True if the profile or an override that was asked for is of the suite."""
+        return self.is_changed(suite) or (suite is self.leading and self.profile is not None)
+
+    def stored(self, suite: Suite) -> list[Job]:
+        """The stored jobs of one suite."""
+        return [job for job in self.jobs.values() if job.suite == suite.name]
+
+    def details(self, jobs: Sequence[Job]) -> list[Run]:
+        """The runs of stored jobs, without their curves."""
+        ids = {job.id for job in jobs}
+        return [run for run in self.store.runs(with_curves=False) if run.job.id in ids]
+
+    def protocols(self, suite: Suite) -> dict[str, list[Run]]:
+        """The stored runs that have a result, by the id of their protocol."""
+        runs = [run for run in self.details(self.stored(suite)) if run.record.status != "failed"]
+        return by_protocol(suite, runs, lambda run: run.job)
+
+    def is_stored(self, protocol: str) -> bool:
+        """True if a run that may be shown follows the protocol of this id."""
+        named = [suite for suite in suites().values() if suite.name in self.named]
+        return any(protocol in self.protocols(suite) for suite in named)
+
+
+def in_grammar_order(labels: Iterable[str]) -> list[str]:
+    """S/R/G labels in the order of their grammar, then those of other families by name."""
+    position = {label: i for i, label in enumerate(every_label())}
+    return sorted(labels, key=lambda label: (position.get(label, len(position)), label))
+
+
+def plural(suite: Suite) -> str:
+    """The suite in words that follow "runs of": MAD tasks, language models."""
+    title = suite.title if suite.title[:2].isupper() else suite.title.lower()
+    return title if title.endswith("s") else f"{title}s"
+
+
+def _runs(count: int) -> str:
+    return "1 run" if count == 1 else f"{count} runs"
