@@ -142,7 +142,11 @@ class Results:
 
     @functools.cached_property
     def _code_marks(self) -> dict[str, CodeMarks]:
-        return {suite.name: CodeMarks.from_outcomes(self.runs(suite)) for suite in self.experiment.suites}
+        marks = {}
+        for suite in self.experiment.suites:
+            runs = ((each.row, each.job, each.details) for each in self.runs(suite) if each.record)
+            marks[suite.name] = CodeMarks.from_runs(runs)
+        return marks
 
     def _unequal_shares(self, suite: Suite) -> list[str]:
         """Rows and tasks of runs that weighed examples unequally (:meth:`madbench.suites.Suite.weighs_unequally`)."""

@@ -127,10 +127,9 @@ def _write_tables(words: list[str] | None, stored: StoredOptions, output: Path) 
 def _print_other_code(store: Store, ids: list[str]) -> None:
     """Names the runs whose code is not the code that is here."""
     from madbench.suites.code_marks import CodeMarks
-    from madbench.suites.scoring import Outcome
 
     jobs, records = store.jobs(), store.records(ids)
-    marks = CodeMarks.from_outcomes(Outcome(jobs[job_id].label, jobs[job_id], records[job_id]) for job_id in ids)
+    marks = CodeMarks.from_runs((jobs[job_id].label, jobs[job_id], records[job_id].details) for job_id in ids)
     for sentence in marks.sentences:
         print(sentence)
 

@@ -35,7 +35,6 @@ from madbench.files import explain_os_errors, remove, seal, sync_folder, unseal,
 from madbench.jobs import Job, Record
 from madbench.store.format import DamagedRunError, encode, read_run
 from madbench.suites import job_from_dict
-from madbench.text.corpus import Corpus
 from madbench.text.manifest import Manifest
 
 _ID = re.compile("[0-9]+(_[0-9]+)?")
@@ -192,6 +191,8 @@ def _decode_train(encoded: Mapping[str, Any]) -> Train:
 
 def _encode_setting(name: str, value: Any) -> Any:
     """A setting of the training function in JSON: text, numbers and None as they are, other values in an object."""
+    from madbench.text.corpus import Corpus
+
     if value is None or isinstance(value, bool | int | float | str):
         return value
     if isinstance(value, Path):
@@ -211,6 +212,8 @@ def _decode_setting(value: Any) -> Any:
     if "path" in value:
         return Path(value["path"])
     if "corpus" in value:
+        from madbench.text.corpus import Corpus
+
         cache = None if value["cache"] is None else Path(value["cache"])
         return Corpus(Path(value["folder"]), from_mapping(Manifest, value["corpus"], "the corpus"), cache)
     return {key: _decode_setting(item) for key, item in value["mapping"].items()}

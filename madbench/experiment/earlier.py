@@ -13,7 +13,6 @@ from madbench.jobs import Job
 from madbench.store.runs import Snapshot, Store
 from madbench.suites.code import listed_code, names_outside_code
 from madbench.suites.code_marks import CodeMarks
-from madbench.suites.scoring import Outcome
 
 
 @dataclass(frozen=True)
@@ -75,9 +74,9 @@ def notes_on_earlier_code(jobs: Iterable[Job], results: Path) -> list[str]:
         if (results / "runs").is_dir():
             store = Snapshot.open(results, create=False)
             records = {name: each for name, each in store.records(set(by_id)).items() if each.status != "failed"}
-            stored = [Outcome(by_id[name].label, by_id[name], record) for name, record in records.items()]
+            stored = [(by_id[name].label, by_id[name], record.details) for name, record in records.items()]
             reasons = [each.reason for each in earlier_runs(by_id.values(), store)]
-            return [*reasons, *CodeMarks.from_outcomes(stored).sentences]
+            return [*reasons, *CodeMarks.from_runs(stored).sentences]
     return []
 
 

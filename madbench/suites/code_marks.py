@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
+from madbench.jobs import Job
 from madbench.suites.code import RunCode, run_code
-from madbench.suites.scoring import Outcome
 
 SIGN = "¶"
 """Stands behind the name of such a row."""
@@ -22,12 +23,11 @@ class CodeMarks:
     """For each state, the row of every run in it."""
 
     @classmethod
-    def from_outcomes(cls, outcomes: Iterable[Outcome]) -> CodeMarks:
-        """The marks of all runs that have a result."""
+    def from_runs(cls, runs: Iterable[tuple[str, Job, Mapping[str, Any]]]) -> CodeMarks:
+        """The marks of runs that have a result, each with the name of its row, its job and its record's details."""
         by_code: dict[RunCode, list[str]] = {}
-        for outcome in outcomes:
-            if outcome.record:
-                by_code.setdefault(run_code(outcome.job, outcome.details), []).append(outcome.row)
+        for row, job, details in runs:
+            by_code.setdefault(run_code(job, details), []).append(row)
         return cls(by_code)
 
     @classmethod
