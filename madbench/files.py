@@ -116,6 +116,20 @@ def check_json(value: Any, any_text: bool = False) -> None:
         level, depth = inner, depth + 1
 
 
+def printable(value: Any) -> Any:
+    """A JSON value with "?" for the characters that cannot be printed, but for ends of lines and tabs.
+
+    A record may be a stranger's, and such characters command a terminal or reorder a line.
+    """
+    if isinstance(value, str):
+        if value.isprintable():
+            return value
+        return "".join(letter if letter.isprintable() or letter in "\n\t" else "?" for letter in value)
+    if isinstance(value, dict):
+        return {printable(key): printable(item) for key, item in value.items()}
+    return [printable(item) for item in value] if isinstance(value, list) else value
+
+
 def seal(mapping: Mapping[str, Any]) -> dict[str, Any]:
     """``mapping`` of JSON values with a ``checksum`` of itself."""
     content = json.dumps(mapping, sort_keys=True)

@@ -15,6 +15,7 @@ from rich.progress import track
 
 from madbench.analysis.marked_text import with_minus
 from madbench.cli.print_options import PrintOptions
+from madbench.files import printable
 from madbench.labels.names import shown_in
 
 if TYPE_CHECKING:
@@ -52,10 +53,11 @@ def counted(count: int, noun: str) -> str:
 def in_words(text: str, console: Console, indent: int = 0) -> str:
     """``text`` behind ``indent`` spaces, broken between words where ``console`` is a terminal.
 
-    A line that begins with a space, such as a command, stays whole, so that it is copied as one line.
+    A line that begins with a space, such as a command, stays whole, so that it is copied as one line. Characters that
+    cannot be printed are "?": the text may name what is in a stranger's file.
     """
     space, lines = " " * indent, []
-    for line in text.split("\n"):
+    for line in printable(text).split("\n"):
         if console.is_terminal and not line.startswith(" "):
             whole_words = {"break_long_words": False, "break_on_hyphens": False}
             layout = {"width": console.width, "initial_indent": space, "subsequent_indent": space}

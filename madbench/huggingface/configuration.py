@@ -11,7 +11,8 @@ from transformers.models.auto.configuration_auto import AutoConfig
 from madbench.config import MOST
 from madbench.errors import ConfigError
 from madbench.jobs import Job
-from madbench.suites import job_from_dict, suite_of
+from madbench.store.format import read_job
+from madbench.suites import suite_of
 
 MODEL_TYPE = "madbench"
 
@@ -46,7 +47,7 @@ def language_job(mapping: Any) -> Job:
     where = "config.json: job"
     if not isinstance(mapping, Mapping):
         raise ConfigError(f"{where}: expected a mapping, got {type(mapping).__name__}")
-    job = job_from_dict(mapping, where)
+    job = read_job(mapping, where)
     vocab_size = job.setting.get("vocab_size") if suite_of(job).takes_corpus else None
     if type(vocab_size) is not int or not 1 <= vocab_size <= MOST["vocab_size"]:
         raise ConfigError(f"{where}: expected the job of a language model, whose setting has a vocab_size")

@@ -14,7 +14,7 @@ import reprlib
 from collections.abc import Mapping
 from typing import Any, get_args
 
-from madbench.files import is_name
+from madbench.files import is_name, printable
 from madbench.jobs import Record, Status
 
 NON_FINITE = ("nan", "inf", "-inf")
@@ -68,8 +68,9 @@ def read_record(fields: Mapping[str, Any], curve: list[dict[str, float]]) -> tup
             raise ValueError(f"files: {reprlib.repr(name)} is not a file inside the run's folder")
         if not isinstance(digest, str) or not _DIGEST.fullmatch(digest):
             raise ValueError(f"files: {reprlib.repr(name)}: expected a SHA-256 digest, got {reprlib.repr(digest)}")
-    details, metrics = read_details(fields["details"]), read_numbers(fields["metrics"], "metrics")
-    return Record(fields["status"], metrics, curve, details, fields["error"]), dict(fields["files"])
+    texts = {name: printable(fields[name]) for name in ("details", "metrics", "error")}
+    details, metrics = read_details(texts["details"]), read_numbers(texts["metrics"], "metrics")
+    return Record(fields["status"], metrics, curve, details, texts["error"]), dict(fields["files"])
 
 
 def read_details(details: Any, types: Mapping[str, Any] = _DETAILS, what: str = "details") -> dict[str, Any]:
@@ -107,6 +108,7 @@ def read_curve(content: bytes) -> list[dict[str, float]]:
     """The rows of ``curve.csv``. An empty cell is a value that the row does not have."""
     try:
         columns, *rows = csv.reader(io.StringIO(content.decode(), newline=""))
+        columns = printable(columns)
         if len(set(columns)) < len(columns):
             raise ValueError("a column appears twice")
         longest = max(map(len, itertools.chain.from_iterable(rows)), default=0)

@@ -31,7 +31,7 @@ from pathlib import Path
 from typing import Any
 
 from madbench.errors import ConfigError, MadbenchError, StoreError
-from madbench.files import check_json, explain_os_errors, is_name, make_folder, parse_json, write_atomically
+from madbench.files import check_json, explain_os_errors, is_name, make_folder, parse_json, printable, write_atomically
 from madbench.jobs import SCHEMA, Job, Record
 from madbench.store.checks import check_keys, check_type, read_curve, read_numbers, read_record
 from madbench.suites import job_from_dict
@@ -215,6 +215,7 @@ def _read_measurement(folder: Path, name: str) -> Measurement:
         raise DamagedRunError(f"{path}: a measurement of another run; delete it")
     try:
         check_keys(fields, {"name", "values", "details", "settings"})
+        fields = printable(fields)
         check_type(fields["name"], str, "name")
         check_type(fields["details"], dict, "details")
         check_type(fields["settings"], dict, "settings")

@@ -40,3 +40,9 @@ def test_on_a_terminal_a_message_is_broken_between_words_and_a_command_is_not():
         "    madbench run S R --profile evening",
     ]  # fmt: skip
     assert in_words(message, Console(file=io.StringIO(), force_terminal=False, width=30)) == message
+
+
+def test_a_message_has_no_character_that_commands_a_terminal():
+    for force in (True, False):
+        console = Console(file=io.StringIO(), force_terminal=force, width=80)
+        assert in_words("no \x1b[2J\x9b\u202e\n here", console) == "no ?[2J??\n here"

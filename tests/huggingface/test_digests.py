@@ -128,6 +128,18 @@ def test_a_job_of_wrong_types_is_an_error_of_ours(path, value):
         MadbenchConfig(**config)
 
 
+DEEP = json.loads("[" * 70 + "]" * 70)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"seed": -1}, {"seed": 2**63}, {"label": "S\x1b"}, {"setting": {"corpus": "c", "vocab_size": 9, "x": DEEP}}],
+)
+def test_a_job_that_no_store_takes_is_an_error_of_ours(change):
+    with pytest.raises(ConfigError, match="config.json: job"):
+        MadbenchConfig(job=language_job().to_dict() | change)
+
+
 def test_the_job_of_another_suite_is_no_language_model():
     with pytest.raises(ConfigError, match="language model"):
         MadbenchConfig.of(mad_job())

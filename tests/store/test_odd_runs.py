@@ -212,3 +212,17 @@ def test_details_that_are_not_finite_or_of_several_blocks_are_sound(tmp_path):
     read = store.read(make_job().id).record.details
     assert math.isnan(read.pop("tokens_per_second")) and details.pop("tokens_per_second")
     assert read == details
+
+
+def test_text_that_commands_a_terminal_is_read_without_its_characters(tmp_path):
+    evil, shown = "\x1b[2Ja\u202eb\x9b\nc", "?[2Ja?b?\nc"
+    details = FIELDS["details"] | {"device": evil, "git": {evil: [evil]}}
+    folder = write_run(tmp_path, FIELDS | {"details": details, "error": evil, "metrics": {evil: 1}}, b"a\x1bb\n1\n")
+    job, record, _ = read_run(folder)
+    assert (record.details["device"], record.details["git"]) == (shown, {shown: [shown]})
+    assert (record.error, record.metrics, record.curve) == (shown, {shown: 1}, [{"a?b": 1}])
+    store = Store(tmp_path)
+    for _ in range(2):  # the second time from the index
+        assert store.records([job.id])[job.id].details == record.details
+    store.measure(job.id, evil, {evil: 1}, {"x": evil}, {"y": evil})
+    assert store.measurements(job.id) == [Measurement(shown, {shown: 1}, {"x": shown}, {"y": shown})]
