@@ -18,11 +18,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from madbench.identity.text import NORMAL, WHOLE, short_digest, source_text
+from madbench.identity.text import NORMAL, WHOLE, SourceText, short_digest, source_text
 
 LARGE_BYTES = 64 * 2**20
 """Size of a data file above which its digest is of its size, its first and its last bytes."""
 ENDS_BYTES = 2**20
+MOST_BYTES = 2 * 2**20
+"""Largest Python file that is parsed because a record names it, which takes a thousand times its size in memory."""
 KIND = "code1"
 """Opens an identity of this kind, so that those of earlier versions of madbench can be told apart."""
 
@@ -60,7 +62,7 @@ def code_state(code: Any) -> CodeState:
     if root is None:
         return CodeState("absent", next(iter(code["files"])))
     for place, (digest, names) in code["files"].items():
-        source = source_text(root / place, root)
+        source = _text_at(root, place)
         if source is None:
             return CodeState("absent", place)
         if source.digest(names) != digest:
@@ -90,7 +92,7 @@ def recorded_files(code: Any) -> dict[str, bytes | None]:
 
 
 def _proven(root: Path, place: str, digest: Any, names: Any, content_digest: Any) -> bytes | None:
-    text = source_text(root / place, root)
+    text = _text_at(root, place)
     if text is None or text.digest(names) != digest:
         return None
     return text.content if short_digest(text.content) == content_digest else text.code(names)
@@ -98,7 +100,15 @@ def _proven(root: Path, place: str, digest: Any, names: Any, content_digest: Any
 
 def _is_inside(place: str) -> bool:
     parts = Path(place).parts
-    return place.endswith(".py") and ".." not in parts and not Path(place).is_absolute()
+    return ".." not in parts and not Path(place).is_absolute()
+
+
+def _text_at(root: Path, place: str) -> SourceText | None:
+    """The Python file at a place, parsed. None if there is none, or if it is too large for a file that others name.
+
+    Text that came with a stranger's run is no Python file, and is not parsed.
+    """
+    return source_text(root / place, root, MOST_BYTES) if place.endswith(".py") else None
 
 
 def _root_of(code: Mapping[str, Any]) -> Path | None:

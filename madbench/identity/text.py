@@ -161,13 +161,16 @@ def short_digest(content: bytes) -> str:
     return hashlib.sha256(content).hexdigest()[:32]
 
 
-def source_text(path: Path, root: Path) -> SourceText | None:
-    """The file at ``path``, parsed once for as long as it stays the same; None if there is no such regular file."""
+def source_text(path: Path, root: Path, most_bytes: int = MOST_BYTES) -> SourceText | None:
+    """The file at ``path``, parsed once for as long as it stays the same.
+
+    None if there is no such regular file, or a larger one.
+    """
     try:
         state = os.stat(path)
     except (OSError, ValueError):
         return None
-    if not stat.S_ISREG(state.st_mode) or state.st_size > MOST_BYTES:
+    if not stat.S_ISREG(state.st_mode) or state.st_size > most_bytes:
         return None
     return _read(path, root, state.st_mtime_ns, state.st_size)
 

@@ -11,7 +11,7 @@ import pytest
 from conftest import forget_installed
 from madbench.errors import LabelError
 from madbench.identity import watch
-from madbench.identity.listing import KIND, code_state, recorded_files
+from madbench.identity.listing import KIND, MOST_BYTES, code_state, recorded_files
 from madbench.labels import label_identity, trust
 from madbench.mixers.my import code
 from madbench.mixers.my.code import users_code
@@ -381,7 +381,8 @@ def test_a_record_tells_what_changed_and_imports_nothing(monkeypatch, tmp_path):
     stored = listed()
     forget()
     assert code_state(stored).kind == "same"
-    assert recorded_files(stored) == {name: Path(name).read_bytes() for name in HELPED}
+    recorded = recorded_files(stored)  # and files of torch that another test counts as a user's
+    assert {name: recorded[name] for name in HELPED} == {name: Path(name).read_bytes() for name in HELPED}
     write(
         {"helper.py": HELPER.replace("3 * x", "4 * x"), "mixer.py": MIXER + "F = open('f.txt').read()\nMixer.f = F#\n"}
     )
@@ -413,3 +414,14 @@ def test_a_record_tells_what_changed_and_imports_nothing(monkeypatch, tmp_path):
 )
 def test_a_list_of_another_form_is_unknown(stored):
     assert code_state(stored).kind == "unknown"
+
+
+@pytest.mark.parametrize(("place", "size"), [("theirs.py.txt", 1), ("theirs.py", MOST_BYTES)])
+def test_no_text_of_a_stranger_and_no_huge_file_is_parsed_for_a_record(tmp_path, monkeypatch, place, size):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("madbench.identity.text.SourceText", None)
+    Path("first.py").write_text("")
+    Path(place).write_text("a\n" * size)
+    listing = {"files": {place: ["", "*"], "first.py": ["", "*"]}, "data": {}}
+    assert (code_state(listing).kind, code_state(listing).file) == ("absent", place)
+    assert not any(recorded_files(listing | {"files": {place: ["", "*"]}}).values())
