@@ -45,8 +45,6 @@ class MadbenchConfig(PretrainedConfig):
 def language_job(mapping: Any) -> Job:
     """The job of a language model that ``mapping`` describes. Raises ``ConfigError`` for anything else."""
     where = "config.json: job"
-    if not isinstance(mapping, Mapping):
-        raise ConfigError(f"{where}: expected a mapping, got {type(mapping).__name__}")
     job = read_job(mapping, where)
     vocab_size = job.setting.get("vocab_size") if suite_of(job).takes_corpus else None
     if type(vocab_size) is not int or not 1 <= vocab_size <= MOST["vocab_size"]:

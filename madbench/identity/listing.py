@@ -37,12 +37,6 @@ class CodeState:
     file: str = ""
     """Place of the first file that changed or is not here."""
 
-    @property
-    def text(self) -> str:
-        """A clause such as ``my_mixers.py changed``; empty if the code is the same."""
-        texts = {"changed": f"{self.file} changed", "absent": f"{self.file} is not here"}
-        return texts.get(self.kind, "its code was not recorded" if self.kind == "unknown" else "")
-
 
 def identity_of(code: Mapping[str, Any]) -> str:
     """The identity of a list of code, as job ids have it."""
