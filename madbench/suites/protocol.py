@@ -136,7 +136,8 @@ def by_protocol(suite: Suite, stored: Iterable[T], job_of: Any) -> dict[str, lis
 
     A run follows every protocol that differs from its own in settings alone that its label does not read. Runs that
     differ in nothing but the rates and decays of which a profile tries several follow one protocol, if their label was
-    trained at all rates of that protocol. A protocol whose runs all follow another one is left out.
+    trained at all rates of that protocol. A protocol whose runs all follow another one is left out. Of protocols with
+    the same runs the one with the most changed settings is kept, which a label that reads them joins later.
     """
     stored, first = list(stored), {}
     ids = [protocol_id(suite, job_of(item)) for item in stored]
@@ -148,15 +149,18 @@ def by_protocol(suite: Suite, stored: Iterable[T], job_of: Any) -> dict[str, lis
     for name, job in first.items():
         kinds[content_id(suite.shared_but_rates(job) | {"mixer": changed_settings(job)})].append(name)
     groups: dict[str, list[T]] = {}
-    for names in kinds.values():
+    for names in sorted(kinds.values(), key=lambda names: -len(changed_settings(first[names[0]]))):
         followed = [
             (item, {name for name in names if own == name or _follows(suite, job_of(item), first[name])})
             for own, item in zip(ids, stored)
         ]
         groups |= _by_rates([(item, job_of(item), of_item) for item, of_item in followed if of_item])
     members = {name: {job_of(item).id for item in group} for name, group in groups.items()}
+    distinct = {frozenset(ids): name for name, ids in reversed(members.items())}.values()
     return {
-        name: group for name, group in groups.items() if not any(members[name] < others for others in members.values())
+        name: group
+        for name, group in groups.items()
+        if name in distinct and not any(members[name] < others for others in members.values())
     }
 
 

@@ -41,3 +41,12 @@ def test_rates_of_a_task_and_a_task_that_a_label_lacks_part_no_protocol():
 def test_a_protocol_of_one_rate_keeps_its_id():
     stored = jobs(["S", "R"], "learning_rates=[4e-3]")
     assert list(by_protocol(MAD, stored, lambda job: job)) == [protocol_id(MAD, stored[0])]
+
+
+def test_labels_of_two_families_share_one_protocol():
+    stored = MAD.jobs(["cd:gdn", "S-p"], MAD.Profile.load("evening"), tasks=["compression"])
+    ids = [protocol_id(MAD, job) for job in stored]
+    for order in (stored, stored[::-1]):
+        groups = by_protocol(MAD, order, lambda job: job)
+        assert [*groups] == ids[1:] != ids[:1], "S-p has the changed setting of the profile"
+        assert list(groups.values()) == [order]
