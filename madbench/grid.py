@@ -58,7 +58,9 @@ class GridFile:
     rows: tuple[dict[str, Any], ...] = ()
     """In mode list the rows: each a label and settings of its own."""
     claims: tuple[str, ...] = ()
-    """Claims of the paper that the runs are to decide, for madbench register."""
+    """Names of the claims that the runs are to decide, for madbench register."""
+    claims_from: str = ""
+    """Where these claims are: a YAML file, relative to the folder of the grid, or a paper; hypermlp by default."""
 
 
 @dataclass(frozen=True)

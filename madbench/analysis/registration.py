@@ -74,7 +74,8 @@ def register(path: Path, results: Path, claims_from: str = "hypermlp") -> tuple[
     """Freezes the grid in the YAML file ``path``, and writes the registration beside it.
 
     The file has the keys of a grid and ``claims``: names of claims of the paper or the file ``claims_from``, by default
-    those of which the grid has the labels and the tasks.
+    those of which the grid has the labels and the tasks. The key ``claims_from`` of the grid names such a file relative
+    to the folder of the grid; the registration, which is written to that folder, keeps the name.
 
     Raises ``ConfigError`` for a registration that exists, for a claim that its labels or tasks cannot decide, and what
     :func:`madbench.experiment.prepare` does.
@@ -85,10 +86,15 @@ def register(path: Path, results: Path, claims_from: str = "hypermlp") -> tuple[
     mapping = read_yaml(path)
     made = _prepared(mapping, results, str(path))
     mapping |= {"profile": made.grid.profile or made.grid.leading.default}  # the usual one may be another one day
-    claims = load_claims(claims_from)
-    named = from_mapping(GridFile, mapping, str(path)).claims
+    grid = from_mapping(GridFile, mapping, str(path))
+    if grid.claims_from and claims_from not in ("hypermlp", grid.claims_from):
+        raise ConfigError(f"{path}: claims_from: {grid.claims_from}, and --claims {claims_from}; give one of both")
+    claims = load_claims(_beside(path, grid.claims_from) if grid.claims_from else claims_from)
+    claims_from, named = grid.claims_from or claims_from, grid.claims
     if unknown := [name for name in named if name not in {claim.name for claim in claims}]:
-        remedy = f"these are the claims of {claims_from}; for those of a file of yours add --claims FILE.yaml"
+        remedy = (
+            f"these are the claims of {claims_from}; for those of a file of yours write claims_from: FILE.yaml there"
+        )
         hint = did_you_mean(unknown[0], [claim.name for claim in claims])
         raise ConfigError(f"{path}: claims: no claim {unknown[0]!r}{hint}; {remedy}")
     frozen = _claims(named, claims, made, str(path))
@@ -139,6 +145,8 @@ def load_registration(path: Path, results: Path) -> tuple[Registration, Results]
             f" {FORM}; read it with the version that registered it, or register anew under another name"
         )
     registration = from_mapping(Registration, content, str(path))
+    if claims_from := registration.grid.get("claims_from"):
+        registration = replace(registration, claims_from=_beside(path, claims_from))
     if not (results / "runs").is_dir():
         raise StoreError(f"{results}: holds no runs; madbench sweep trains what was registered")
     store = Snapshot.open(results, create=False)
@@ -147,6 +155,11 @@ def load_registration(path: Path, results: Path) -> tuple[Registration, Results]
     if [job.id for job in made.jobs] != list(registration.jobs):
         raise ConfigError(f"{path}: {_why_other_runs(registration, made, store)}")
     return registration, Results(made, store)
+
+
+def _beside(path: Path, claims_from: str) -> str:
+    """A file of claims that a grid at ``path`` names, seen from the working folder; the name of a paper is kept."""
+    return str(path.parent / claims_from) if claims_from.endswith((".yaml", ".yml")) else claims_from
 
 
 def _codes(registration: Registration, store: Snapshot) -> dict[str, StoredCode]:

@@ -84,7 +84,8 @@ def findings(
 
     --register FILE writes FILE's name with .registered.json beside FILE: labels,
     tasks, seeds, thresholds, every value that enters a verdict, and a hash of all
-    of it. FILE is a grid, as for madbench sweep, with the key claims. Then train
+    of it. FILE is a grid, as for madbench sweep, with the key claims, and for
+    claims of your own claims_from: my_claims.yaml, a file beside FILE. Then train
     it, and read the verdicts with --registered. They are provisional until every
     run has a result. Runs that were stored before, and values that changed since,
     are named there.

@@ -238,3 +238,26 @@ def test_a_registration_has_its_own_labels_tasks_and_protocol(grid, invoke, refu
 def test_a_grid_with_claims_is_swept_like_any(grid, main):
     planned = main("sweep", "lag.yaml", "--device", "cpu", "--dry-run", "--json")
     assert planned.code == 0 and json.loads(planned.stdout)["jobs"] == 72
+
+
+@pytest.mark.slow
+def test_a_grid_names_a_file_of_claims_beside_it_which_the_registration_keeps(grid, invoke, refuse, main, tmp_path):
+    grid("claims: [mine]\nclaims_from: own.yaml", ["R-c", "S-c"])
+    moved = tmp_path / "paper"
+    moved.mkdir()
+    shutil.move(tmp_path / "lag.yaml", moved)
+    (moved / "own.yaml").write_text(
+        "claims:\n- {name: mine, contrast: R-c > S-c}\n- {name: other, contrast: S-c > R-c}\n"
+    )
+    assert "give one of both" in refuse(findings, "--register", "paper/lag.yaml", "--claims", "theirs.yaml")
+    shown = invoke(findings, "--register", "paper/lag.yaml")
+    assert shown.exit_code == 0 and "mine; " in shown.stdout
+    assert main("sweep", "paper/lag.yaml", "--dry-run").code == 0, "a sweep takes the same file"
+    content = json.loads((moved / FILE).read_text())
+    assert (content["claims_from"], content["claims"][0]["name"]) == ("own.yaml", "mine")
+    (tmp_path / "results" / "runs").mkdir(parents=True, exist_ok=True)
+    caption = json.loads(invoke(findings, "--registered", f"paper/{FILE}", "--json").stdout)["caption"]
+    assert "Claims changed" not in caption
+    (moved / "own.yaml").write_text("claims: [{name: mine, contrast: R-c >= S-c}]\n")
+    caption = json.loads(invoke(findings, "--registered", f"paper/{FILE}", "--json").stdout)["caption"]
+    assert "Claims changed after the registration, judged as registered: mine" in caption
