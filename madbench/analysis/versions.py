@@ -74,20 +74,24 @@ class Versions:
         for job in stored:
             found[job.task][job.task_source].append(job)
         return {
-            task: now[task] if now[task] in own else max(own, key=lambda source: max(map(self._written, own[source])))
+            task: now[task] if now[task] in own else max(own, key=lambda source: max(self._ended(own[source]).values()))
             for task, own in found.items()
         }
 
     def _rank(self, jobs: Sequence[Job]) -> tuple[bool, bool, str]:
-        """True if a run has a result, true if the code is here, and when the newest run was written."""
+        """True if a run has a result, true if the code is here, and when the newest run ended."""
         records = self.store.records({job.id for job in jobs})
-        newest = max(jobs, key=self._written)
+        ended = self._ended(jobs)
+        newest = max(jobs, key=lambda job: ended[job.id])
         details = records[newest.id].details if newest.id in records else {}
         has_result = any(record.status != "failed" for record in records.values())
-        return has_result, code_state(listed_code(details, "mixer")).kind == "same", self._written(newest)
+        return has_result, code_state(listed_code(details, "mixer")).kind == "same", ended[newest.id]
 
-    def _written(self, job: Job) -> str:
-        return self.store.written(job.id)
+    def _ended(self, jobs: Sequence[Job]) -> dict[str, str]:
+        """When each run ended, in UTC. Its file may be younger: ``madbench import`` writes it anew."""
+        records = self.store.records({job.id for job in jobs})
+        ended = {name: str(record.details.get("ended", "")) for name, record in records.items()}
+        return {job.id: ended.get(job.id) or self.store.written(job.id).replace(" ", "T") for job in jobs}
 
     def _alike_to(self, job: Job) -> list[Job]:
         """The stored jobs that differ from a job in code outside of this package at most."""

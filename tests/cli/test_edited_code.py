@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import sys
 from dataclasses import replace
@@ -324,3 +325,24 @@ def test_runs_of_a_module_that_is_not_here_are_shown_with_a_mark_by_every_verb(m
     assert LABEL in main("ls", "runs", "--results", "theirs").stdout
     assert main("report", "--archive", "theirs.tar.xz", "-o", "board.html").code == 0
     assert LABEL in (store.root.parent / "board.html").read_text()
+
+
+@pytest.mark.slow
+def test_of_two_versions_that_are_not_here_the_one_that_was_trained_last_is_shown(
+    main, tiny, module, store, fill_edited
+):
+    fill_edited(accuracy=0.25)
+    earlier = set(store.jobs())
+    edit(module)
+    fill_edited(accuracy=0.75)
+    for run in list(store.runs()):
+        ended = "2026-01-01T00:00:00+00:00" if run.job.id in earlier else "2026-01-02T00:00:00+00:00"
+        details = run.record.details | {"ended": ended}
+        store.finish(run.job, replace(run.record, details=details), replace=True)
+    for name in store.jobs():  # as if an archive had been imported in another order
+        seconds = 1_800_000_000 + 60 * (name in earlier)
+        os.utime(store.root / "runs" / name / "record.json", (seconds, seconds))
+    module.unlink()
+    forget()
+    shown = table(main, "--profile", tiny, "-t", ",".join(TASKS)).stdout
+    assert "75.0" in shown and "25.0" not in shown
