@@ -33,6 +33,8 @@ def labels_and_overrides(words: list[str]) -> tuple[list[str], list[str]]:
     """Splits ``LABEL... key.path=value...``; a label may have a '=' behind its family's colon."""
     labels, overrides = [], []
     for word in words:
+        if re.fullmatch(r"[^@=:][^=:]*\.ya?ml", word):
+            raise ConfigError(f"{word!r} is no label; madbench sweep {word} trains a grid, @{word} is a set of labels")
         if re.fullmatch(r"[a-z_]+(\.[a-z_]+)+", word):
             raise ConfigError(f"{word!r} is no label; to change the profile write {word}=VALUE")
         key, equals, _ = word.partition("=")

@@ -48,6 +48,13 @@ def test_an_override_without_a_value_is_not_taken_for_a_label():
         labels_and_overrides(["S-c", "training.epochs"])
 
 
+@pytest.mark.parametrize("word", ["grid.yaml", "studies/lr.yml", "lag2.yaml"])
+def test_a_grid_among_labels_is_told_the_verb_that_trains_it(word):
+    with pytest.raises(ConfigError, match=f"madbench sweep {word} trains a grid, @{word} is a set of labels"):
+        labels_and_overrides(["S-c", word])
+    assert labels_and_overrides([f"@{word}", f"a.b={word}"]) == ([f"@{word}"], [f"a.b={word}"])
+
+
 @pytest.mark.slow
 @pytest.mark.skipif(not os.access("/dev/full", os.W_OK), reason="needs a device that is always full")
 @pytest.mark.parametrize("words", [("explain", "S"), ("ls", "labels", "--json")])
