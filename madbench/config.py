@@ -125,7 +125,7 @@ def _dumper() -> type:
 
 
 def _unclear_number(text: str) -> str:
-    """Why a text is no number that everyone reads alike; empty if it is one, or no number at all."""
+    """The reason why people may read a text as another number; empty if they do not, or if it is no number."""
     if _LEADING_ZERO.fullmatch(text):
         plain = re.sub(r"^([-+]?)0[0_]*(?=[0-9])", r"\1", text)
         return f"the number {text} begins with a zero; write {plain}, or '{text}' if it is text"

@@ -38,7 +38,7 @@ class Cell:
     has_unequal_shares: bool = False
     """True if a run weighed the examples of a batch unequally (:meth:`madbench.suites.Suite.weighs_unequally`)."""
     is_over_budget: bool = False
-    """Of the column of budgets: True if the row does not compete, see :func:`is_over_budget`."""
+    """True in the column of budgets if the row does not compete: see :func:`is_over_budget`."""
     mark: str = ""
     """``best``, ``within_noise`` of the best, or nothing; see :func:`with_marks`."""
     rank: Rank | None = None

@@ -91,7 +91,7 @@ def _stored_protocols(
 
 
 def _what_is_stored(query: Query, suite: Suite, stored: Sequence[Job], protocol: Protocol) -> tuple[str, str]:
-    """That nothing of ``protocol`` is stored, with what trains it; and the commands that show what is stored."""
+    """Two sentences for an error: no run of ``protocol`` is stored, with what trains it; commands that show others."""
     listed = protocol_list(suite, query.details(stored), query.results)
     commands = f"each of these commands shows one protocol:\n{listed}"
     changes = f" with {' '.join(protocol.overrides)}" if protocol.overrides else ""

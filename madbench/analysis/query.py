@@ -37,11 +37,11 @@ class Query:
     overrides: Sequence[str] = ()
     """Changes to the profile, as KEY=VALUE; those of a suite that does not lead with its name before them."""
     profile: str | None = None
-    """Of the suite that leads; None for its usual one, or whichever is stored."""
+    """The profile of the suite that leads; None for its usual one, or whichever is stored."""
     tasks: Sequence[str] | None = None
     fidelity: Fidelity = "corrected"
     budget: Budget | None = "strict"
-    """None for any."""
+    """None for any budget."""
     protocol: str | None = None
     """Id of the protocol of a suite of which several may be stored."""
     corpus: str | None = None
@@ -75,7 +75,7 @@ class Query:
 
     @functools.cached_property
     def asked(self) -> dict[str, list[str]] | None:
-        """The tasks that were asked for by suite; None for none."""
+        """The tasks that were asked for, by suite; None if no task was."""
         return None if self.tasks is None else tasks_by_suite(self.tasks)
 
     @property

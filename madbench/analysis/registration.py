@@ -163,7 +163,7 @@ def _beside(path: Path, claims_from: str) -> str:
 
 
 def _codes(registration: Registration, store: Snapshot) -> dict[str, StoredCode]:
-    """What stands in for code outside of this package; for a file that does not have it, as stored runs have it."""
+    """Stand-ins for code outside of this package: those in the file, or else those of stored runs."""
     if registration.code:
         return {label: from_mapping(StoredCode, each, f"code of {label}") for label, each in registration.code.items()}
     stored = store.jobs()
@@ -171,7 +171,7 @@ def _codes(registration: Registration, store: Snapshot) -> dict[str, StoredCode]
 
 
 def _why_other_runs(registration: Registration, made: Experiment, store: Snapshot) -> str:
-    """Why the runs that would be trained now are not those registered, and what to do."""
+    """A sentence: why the runs that would be trained now are not those registered, and what to do."""
     pairs = zip(registration.jobs, made.jobs)
     other = [job for name, job in pairs if job.id != name] if len(registration.jobs) == len(made.jobs) else []
     if not other or not all(names_outside_code(job) for job in other):

@@ -41,7 +41,7 @@ class Selection(Query):
         return self.results_of(rows)
 
     def lacking(self, missing: Mapping[str, StoreError]) -> list[StoreError]:
-        """Why suites are left out that were asked for by a task, by a profile or by an override."""
+        """The errors of suites that are left out though a task, the profile or an override asked for them."""
         return [error for name, error in missing.items() if self._names_suite(suites()[name])]
 
     def _names_suite(self, suite: Suite) -> bool:

@@ -219,7 +219,7 @@ def train_on_screen(
 
 
 def _partial_runs(results: Path, jobs: Mapping[str, Mapping[str, Any]]) -> str:
-    """Which of the jobs have a checkpoint, as a sentence; empty if none has one."""
+    """A sentence on the jobs that have a checkpoint; empty if no job has one."""
     from madbench.training.checkpoints import NAME
 
     kept = [job_name(job) for job_id, job in jobs.items() if (results / "work" / job_id / NAME).exists()]

@@ -143,7 +143,7 @@ def encode_call(assignment: Assignment, needs_gpu: bool, asked: Mapping[str, Any
 
 
 def training_of(assignment: Assignment) -> dict[str, Any]:
-    """How the jobs of an assignment are trained, as JSON. Equal for two that train the same jobs in the same way."""
+    """The training of an assignment's jobs as JSON. Equal for two that train the same jobs in the same way."""
     jobs, works = assignment.jobs, assignment.works or ()
     training = {
         "version": __version__,

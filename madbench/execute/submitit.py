@@ -46,7 +46,7 @@ ASK_SECONDS = 60.0  # how often Slurm is asked for the states of its jobs; a res
 
 
 _LIMIT = re.compile("submit[a-z]*limit|submit limit|job array specification", re.IGNORECASE)
-"""How sbatch says that it was asked for more jobs than it takes, as with ``QOSMaxSubmitJobPerUserLimit``."""
+"""Matches messages of sbatch about too many jobs, such as ``QOSMaxSubmitJobPerUserLimit``."""
 
 
 def slurm_executor(

@@ -31,7 +31,7 @@ class EarlierRuns:
 
     @property
     def reason(self) -> str:
-        """Why a command trains again."""
+        """A sentence that says why a command trains again."""
         runs = f"{self.count} stored run{'s' * (self.count > 1)} of {self.subject}"
         if self.file:
             return f"{self.file} changed since {runs}; training again"
@@ -68,7 +68,7 @@ def counts_by_file(pairs: Sequence[tuple[Job, Job]], store: Store) -> list[Earli
 
 
 def notes_on_earlier_code(jobs: Iterable[Job], results: Path) -> list[str]:
-    """Why jobs train again that are stored with other code, and which stored runs had other code of this package."""
+    """Sentences on jobs that train again since their code changed, and on stored runs of other code of this package."""
     by_id = {job.id: job for job in jobs}
     with suppress(StoreError):  # of a damaged store the training itself tells
         if (results / "runs").is_dir():

@@ -1,4 +1,4 @@
-"""What a user should know of planned rows before anything trains, as sentences."""
+"""Sentences on planned rows that a user should read before anything trains."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def notes_on_equal_rows(rows: Sequence[PlannedRow], plans: Sequence[Plan]) -> li
 
 
 def note_on_idle(word: str, plans: Sequence[Plan]) -> str:
-    """Which labels an override of all rows decides nothing about; empty for none."""
+    """A sentence on the labels that an override of all rows does not change; empty if there are none."""
     labels = dict.fromkeys(label for plan in plans for label in plan.idle.get(word, ()))
     return f"{word} decides nothing about {', '.join(labels)}, trained and stored as without it" if labels else ""
 
@@ -110,7 +110,7 @@ def _uneven(label: str, job: Job, step: int) -> str:
 
 
 def _trained(row: PlannedRow) -> Hashable:
-    """What the row trains, however its settings spell it; a row without changes is its label alone."""
+    """A key of what the row trains, equal for two spellings of it; for a row without changes its label."""
     if not row.row.changes:
         return row.row.label
     return frozenset(row.protocol.suite.trained(job) for job in row.jobs if job.seed == row.jobs[0].seed)

@@ -69,7 +69,7 @@ def code_state(code: Any) -> CodeState:
 
 
 def recorded_files(code: Any) -> dict[str, bytes | None]:
-    """What a record's list of code proves of the Python files that are here, by place.
+    """The content of the Python files here that a record's list of code proves, by place.
 
     A record may be a stranger's and list any file, so nothing is given that its writer did not have: the whole file if
     the digest of its bytes is in the list, and else the code of the definitions whose digest is. None for a file that

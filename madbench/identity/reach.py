@@ -47,7 +47,7 @@ class Reached:
 
 
 class Reach:
-    """What is reached from the code of a label, a task or a suite. ``root`` is the folder it is imported from."""
+    """The code that a label, a task or a suite reaches. ``root`` is the folder it is imported from."""
 
     def __init__(self, root: Path):
         self.root = root

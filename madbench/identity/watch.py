@@ -72,7 +72,7 @@ def is_outside(file: str) -> bool:
 
 @functools.lru_cache(maxsize=100)
 def _folders_of_libraries(folders: tuple[str, ...]) -> tuple[str, ...]:
-    """Those of Python's path into which packages were installed, and the packages that are never of users."""
+    """The folders of Python's path with installed packages, and the packages that are never of users."""
     found = [folder for folder in folders if folder and next(Path(folder).glob("*.dist-info/RECORD"), None)]
     for name in _NEVER_OF_USERS:
         found += getattr(sys.modules.get(name), "__path__", ())

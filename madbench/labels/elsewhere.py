@@ -46,7 +46,7 @@ def problem_elsewhere(text: str) -> str | None:
 
 
 def _problem_of_hybrid(text: str) -> str | None:
-    """What to say of a text that joins labels to one model, or asks for a hybrid in words; else None."""
+    """A sentence on a text that joins labels to one model, or asks for a hybrid in words; None for other texts."""
     if text.startswith(MODULE):
         return None
     labels, end, position = [], 0, None
@@ -71,7 +71,7 @@ def _problem_of_hybrid(text: str) -> str | None:
 
 
 def _needs(label: str) -> str:
-    """What the mixers of a label's family need of a machine, such as a CUDA GPU; empty if they run anywhere."""
+    """The device that the mixers of a label's family need, such as a CUDA GPU; empty if they run anywhere."""
     return getattr(family_of(label), "needs", "")
 
 

@@ -1,4 +1,4 @@
-"""Why a check in float64 fails: tried once more without the module's own conversions to fewer bits."""
+"""The cause of a failed check in float64, tried once more without the module's conversions to fewer bits."""
 
 from __future__ import annotations
 

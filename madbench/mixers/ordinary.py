@@ -31,7 +31,7 @@ BATCH = 3
 ROWS = (0, 1, 17, 64, 100, 101, 127, 128, 150, 191, 192, 198, 199)
 """Rows that loops compute. The paths are compared with each other in all rows."""
 FEW_ROWS = (0, 64, 101, 150, 193, 199)
-"""Those of a mixer with drawn settings."""
+"""The rows of a mixer with drawn settings."""
 PROMPT = 0.75  # share of the tokens that are decoded at once
 WEIGHTS = 1.2  # standard deviation of weights, times sqrt(d_model): that of the small mixers, 0.3 at width 16
 CHANGE = 1e-13  # least relative change of outputs or initial weights by a setting that has an effect

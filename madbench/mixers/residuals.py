@@ -23,7 +23,7 @@ class Residual(float):
 
 
 def filled(build: Callable[[], nn.Module], std: float = 0.3, batch: int = 2) -> tuple[nn.Module, Tensor]:
-    """What ``build`` makes, in float64 with the same weights at every call, and an input (batch, max_len, d_model)."""
+    """The mixer of ``build`` in float64, with equal weights at every call, and an input (batch, max_len, d_model)."""
     import torch
 
     from madbench.mixers.random_state import kept_random_state

@@ -30,7 +30,7 @@ _PACKED: dict[bytes, Callable[[BinaryIO], Any]] = {b"\xfd7zXZ": lzma.open, b"\x1
 
 @dataclass(frozen=True)
 class Limits:
-    """What is refused instead of unpacked, so that a small file cannot fill the disk or keep the machine busy."""
+    """Limits of what is unpacked, so that a small file cannot fill the disk or keep the machine busy."""
 
     members: float = 100_000
     total: float = 2_000_000_000  # unpacked bytes

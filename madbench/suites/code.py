@@ -35,7 +35,7 @@ MOST_LETTERS = 200
 
 
 def code_details(job: Job) -> dict[str, Any]:
-    """What a record has of the code that trained its job.
+    """The details of a record on the code that trained its job.
 
     ``code`` lists the files outside of this package by what they are for, ``mixer``, ``task`` or ``suite``, if there
     are any; ``package_code`` has the digests of :func:`package_code`.
@@ -124,8 +124,10 @@ def _package_code(suite: str, task: str, family: str) -> dict[str, str]:
 
 
 def package_modules(suite: str, task: str, family: str) -> dict[str, tuple[list[str], str, tuple[str, ...]]]:
-    """Of each part the modules that it begins with, the part of the package in which imports are followed, and what
-    is left out: the arguments of :func:`madbench.identity.package.package_digest`.
+    """The arguments of :func:`madbench.identity.package.package_digest` for each part.
+
+    They are the modules that it begins with, the part of the package in which imports are followed, and the names of
+    modules that are left out.
     """
     found = suite_called(suite)
     trial = found.trial.partition(":")[0]

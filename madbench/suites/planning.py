@@ -22,7 +22,7 @@ MOST_JOBS = 100_000
 
 @dataclass(frozen=True)
 class StoredCode:
-    """What stored runs say of a label whose code is not at hand: enough to plan the same runs without it."""
+    """The code of a label as its stored runs record it: enough to plan the same runs without the code."""
 
     identities: dict[str, str]
     """``Job.family`` by task."""
@@ -31,7 +31,7 @@ class StoredCode:
 
     @classmethod
     def from_jobs(cls, jobs: Sequence[Job]) -> StoredCode:
-        """That of jobs of one label and one version of its code."""
+        """The stored code of jobs of one label and one version of its code."""
         return cls({job.task: job.family for job in jobs}, jobs[0].mixer)
 
     def identity(self, task: str) -> str:
@@ -40,7 +40,7 @@ class StoredCode:
 
 
 def codes_of(jobs: Iterable[Job]) -> dict[str, StoredCode]:
-    """What stands in for the code of labels whose code is outside of this package, by label."""
+    """The stored code of labels whose code is outside of this package, by label."""
     by_label: dict[str, list[Job]] = {}
     for job in jobs:
         if "+" in job.family:
@@ -62,7 +62,7 @@ def planned_as_stored(codes: Mapping[str, StoredCode]) -> Iterator[None]:
 
 
 def stored_code(label: str) -> StoredCode | None:
-    """What stands in for the code of a label in the plan that is being made; None if the code itself is used."""
+    """The stored code that replaces the code of a label in the plan being made; None if the code itself is used."""
     return _STORED_CODE.get().get(label)
 
 

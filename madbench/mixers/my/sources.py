@@ -1,4 +1,4 @@
-"""Where a user's module is: its dotted path from a class or an entry, and its import."""
+"""The place of a user's module: its dotted path from a class or an entry, and its import."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def may_import(path: str) -> bool:
 
 
 def importable(labels: Iterable[str]) -> tuple[str, ...]:
-    """Those of the labels that are modules of a user and whose code may be imported."""
+    """The labels that are modules of a user and whose code may be imported."""
     paths = {label: label.removeprefix("my:") for label in labels if label.startswith("my:")}
     return tuple(sorted(label for label, path in paths.items() if may_import(path)))
 
