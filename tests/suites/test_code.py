@@ -7,7 +7,8 @@ import dataclasses
 import pytest
 
 from madbench.errors import TrainingError
-from madbench.suites.code import check_planned_code, code_details
+from madbench.identity.package import modules_reached
+from madbench.suites.code import check_planned_code, code_details, package_modules
 from sample_jobs import mad_job
 
 
@@ -31,3 +32,10 @@ def test_a_run_whose_code_changed_after_it_was_planned_is_refused():
     check_planned_code(job)
     with pytest.raises(TrainingError, match="changed after this run was planned"):
         check_planned_code(dataclasses.replace(job, family="1+code1-00"))
+
+
+@pytest.mark.parametrize("family", ["", "cd", "fla", "hfa", "ha", "my"])
+def test_a_digest_of_a_family_has_no_module_that_only_checks(family):
+    read = modules_reached(*package_modules("mad", "compression", family)["family"])
+    assert "madbench.mixers" in read
+    assert not {name for name in read if "check" in name or "residual" in name}
