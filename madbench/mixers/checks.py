@@ -120,9 +120,10 @@ def general_checks(family: Family, label: Any, *, terms: int = 1) -> Iterable[Ch
     """What any mixer has to hold; every path against its loops where it has some, a method ``reference(x, rows)``.
 
     Parameter count, causality, gradients, decoding by steps and after a prompt where it can, precision in bfloat16,
-    whose ``terms`` are those of :func:`madbench.mixers.path_checks.bfloat16_checks`.
+    whose ``terms`` are those of :func:`madbench.mixers.bfloat16_checks.bfloat16_checks`.
     """
     from madbench.mixers import path_checks
+    from madbench.mixers.bfloat16_checks import bfloat16_checks
     from madbench.mixers.kept_precision import with_reason
     from madbench.mixers.ordinary import ordinary_checks
 
@@ -151,5 +152,5 @@ def general_checks(family: Family, label: Any, *, terms: int = 1) -> Iterable[Ch
     paths = [path for path in getattr(mixer, "paths", ("auto",)) if path not in ("auto", "reference")] or ["auto"]
     if hasattr(mixer, "reference"):
         yield from path_checks.path_checks(path_checks.Loops(make), paths, "the definition")
-    yield from path_checks.bfloat16_checks(make, paths, terms=terms)
+    yield from bfloat16_checks(make, paths, terms=terms)
     yield from ordinary_checks(family, label)

@@ -1,4 +1,4 @@
-"""Every way of computing a mixer against its loops in float64: outputs, every gradient, decoding, and bfloat16.
+"""Every way of computing a mixer against its loops in float64: outputs, every gradient and decoding.
 
 What works in blocks goes wrong at their borders first, so lengths and rows are on both sides of those: of 16, 32, 64
 and 128 rows, and of a few where a mixer's blocks can be made as small.
@@ -7,15 +7,12 @@ and 128 rows, and of a few where a mixer's blocks can be made as small.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from statistics import median
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves
 
 from madbench.errors import TrainingError
 from madbench.mixers import Check, Family, Size
@@ -31,28 +28,10 @@ CONTINUED = 4  # steps after it
 GRADIENT_OF_STEPS = 9  # tokens
 SMALLEST_SHARE = 1e-3  # of the largest gradient: a smaller one is zero in exact arithmetic, or may be
 
-BFLOAT16_OUTPUT, BFLOAT16_GRADIENT = 2e-2, 0.5
-"""Largest error of outputs and of gradients in bfloat16, as norms; that of a gradient relative to the largest of all.
-A ReLU near its edge turns the sign of single terms, which gradients show."""
-FACTORS = 4  # of a score and its value, for whose roundings the bound of outputs has room
-LARGEST_BOUND = 0.9  # of gradients, whose error is 1 where they are missing
-BESIDE = 1.5  # times the error of a label's first path another one's gradients may have
-NEAR = 5e-2  # error of gradients that is small whatever the other has
-SHRUNK = 0.5  # weights are so much smaller where bfloat16 is measured, as scores of the size of one are
-FIRST = 16  # row whose errors are measured; those before divide by norms and sums of a few terms, however small
-LAST = 32  # rows of a sequence whose errors are measured by themselves too, as only positions from 257 on are inexact
 SLOPES = 1e-5  # error of gradients against differences of outputs
 STEPS = (1e-6, 1e-5, 1e-7)
 """How far outputs are apart for their slopes. Short steps lose digits of large outputs and long ones cross the edge of
 a ReLU, but a wrong gradient is wrong for all of them."""
-INPUTS = 3  # on which bfloat16 is measured: an edge of a ReLU that is crossed is of one, a defect is of all
-NARROW = frozenset(
-    {
-        *("sum", "mean", "var", "var_mean", "std", "norm", "linalg_vector_norm", "prod", "cumsum", "cumprod"),
-        *("logsumexp", "logcumsumexp", "native_layer_norm", "_fused_rms_norm", "arange", "sin", "cos", "polar"),
-    }
-)
-"""Operations that lose what they are for in 16 bits: long sums, and positions and their angles."""
 
 Make = Callable[[str, int], tuple[nn.Module, Tensor]]
 """Path and number of tokens -> a mixer in float64, always with the same weights, and an input (B, T, D)."""
@@ -265,139 +244,3 @@ def slope_residual(make: Make, length: int = 8, steps: Sequence[float] = STEPS) 
                 break
         residual[name] = min(errors, key=lambda error: (error != error, error))
     return worst([(residual, f"at {length} tokens")])
-
-
-def bfloat16_checks(
-    make: Make,
-    paths: Iterable[str],
-    *,
-    length: int = LONGEST,
-    narrow: Collection[str] = NARROW,
-    unless: str = "",
-    factors: int = 1,
-    terms: int = 1,
-) -> Iterator[Check]:
-    """Precision under bfloat16 autocast: errors within bounds, and nothing in 16 bits that loses what it is for.
-
-    ``unless`` says why the errors of outputs and gradients say nothing. ``factors`` is of how many a score times its
-    value is the product: the relative errors of factors add up, in a gradient those of all others. ``terms`` is how
-    many sums over tokens are subtracted from each other: what they share cancels, and their roundings do not.
-    """
-    most = BFLOAT16_OUTPUT * max(terms, factors / FACTORS)
-    steepest = min(LARGEST_BOUND, BFLOAT16_GRADIENT * max(1.0, factors / FACTORS))
-
-    def rounded(path: str, length: int, number: int = 0) -> tuple[nn.Module, Tensor]:
-        """Weights and input without what bfloat16 cannot hold, the weights half as large: ``make`` has large ones.
-
-        Of the inputs, the first is that of ``make``.
-        """
-        mixer, x = make(path, length)
-        for parameter in mixer.parameters():
-            parameter.mul_(SHRUNK).copy_(parameter.bfloat16())
-        if number:
-            x = torch.randn(x.shape, generator=torch.Generator().manual_seed(number), dtype=x.dtype)
-        return mixer, x.bfloat16().to(x)
-
-    @functools.cache
-    def taken() -> dict[str, Place]:
-        places = {path: place_of(rounded, path, is_mixed=True) for path in paths}
-        return {path: replace(place, dtype=torch.float32) for path, (place, reason) in places.items() if not reason}
-
-    def measured(path: str, number: int) -> Tensors:
-        mixer, x = taken()[path].sample(functools.partial(rounded, number=number), path, length)
-
-        def compute(x: Tensor) -> Tensor:
-            with torch.autocast(x.device.type, torch.bfloat16):
-                return mixer(x)
-
-        return outcome(mixer, compute, x, late)
-
-    def errors() -> Residual:
-        excesses, first, right = [], {}, []
-        for number in range(INPUTS):
-            mixer, x = rounded("auto", length, number)
-            right.append(outcome(mixer, mixer, x, late))
-        for path in taken():
-            outcomes = [measured(path, number) for number in range(INPUTS)]
-            each = [residuals(actual, expected, share=1.0) for actual, expected in zip(outcomes, right)]
-            shares = {name: median([residual[name] for residual in each]) for name in each[0]}
-            first = first or shares
-            bounds = {name: min(steepest, max(NEAR, BESIDE * first[name])) for name in shares}
-            bounds = dict.fromkeys(shares, steepest) if shares is first else bounds
-            bounds[""] = most
-            excesses.append(({name: share / bounds[name] for name, share in shares.items()}, f"on the path {path}"))
-            ends = zip(outcomes, right)
-            last = median([difference(y[""].to(x)[:, -LAST:], right_y[""][:, -LAST:]) for y, right_y in ends])
-            excesses.append(({"": last / most}, f"of the last rows on the path {path}"))
-        mixer, x = rounded("auto", length)
-        if hasattr(mixer, "step"):
-            mixer, x = mixer.float(), x[:, :LONGEST].float()
-            with torch.autocast(x.device.type, torch.bfloat16):
-                y = decoded(mixer, x)
-            error = difference(y[:, late.start :].double(), right[0][""][:, : y.shape[1] - late.start])
-            excesses.append(({"": error / most}, "of steps"))
-        return worst(excesses)
-
-    def in_16_bits() -> Residual:
-        counts = {}
-        for path, place in taken().items():
-            mixer, x = place.sample(rounded, path, length)
-            axes = {length: "tokens", x.shape[2]: "features"}
-            with _Narrow(narrow, axes) as of_path, torch.autocast(place.device, torch.bfloat16):
-                mixer(x)
-            counts |= {f"{operation} on the path {path}": count for operation, count in of_path.counts.items()}
-            with _Narrow(NARROW) as of_step, torch.autocast(place.device, torch.bfloat16):
-                hasattr(mixer, "step") and mixer.step(x[:, 0])
-            counts |= {f"{operation} in a step": count for operation, count in of_step.counts.items()}
-        return Residual(sum(counts.values()), ", ".join(counts))
-
-    late = range(min(FIRST, length - 1), length)
-    what = f"outputs are within {most:.0%} of float64 and gradients within {steepest:.0%}"
-    other = f"or {BESIDE:g} times as far as those of the first path"
-    statement = f"Under bfloat16 autocast {what}, {other}; the residual, a median of inputs, is relative to the bound."
-    yield Check("bfloat16", statement, "precision", errors, 1.0, reason=unless)
-    statement = (
-        "Under bfloat16 autocast sums and norms, over tokens or features, and angles of positions are in float32."
-    )
-    yield Check("bfloat16 sums", statement, "precision", in_16_bits)
-
-
-class _Narrow(TorchDispatchMode):
-    """Counts the operations of these names whose result has 16 bits, and all that are of positions alone.
-
-    Positions, their angles and the cosines of those come from ``arange`` and numbers; a table of them that is made in
-    32 bits and rounded then turns far tokens wrongly as well.
-    """
-
-    def __init__(self, names: Collection[str], axes: Mapping[int, str] = {}):
-        super().__init__()
-        self.axes = axes  # what an axis is of, by its length
-        self.names, self.counts = names, {}
-        self.of_positions: dict[int, Tensor] = {}  # by id, and so not freed
-
-    def __torch_dispatch__(self, operation: Any, types: Any, args: tuple = (), kwargs: Any = None) -> Any:
-        result = operation(*args, **(kwargs or {}))
-        if not isinstance(result, Tensor):
-            return result
-        name = operation.overloadpacket.__name__
-        inputs = [leaf for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, Tensor)]
-        is_position = name == "arange" or bool(inputs) and all(id(x) in self.of_positions for x in inputs)
-        if is_position and result.dtype != torch.bool:  # a mask is exact
-            self.of_positions[id(result)] = result
-        if (name in self.names or is_position) and result.dtype in (torch.bfloat16, torch.float16):
-            name = f"{name}{self._over(name, args, kwargs)}" if name in self.names else f"{name} of positions"
-            self.counts[name] = self.counts.get(name, 0) + 1
-        return result
-
-    def _over(self, name: str, args: tuple, kwargs: Any) -> str:
-        """``over tokens`` or ``over features`` for a reduction of axes of these lengths; empty for another one."""
-        x = args[0] if args and isinstance(args[0], Tensor) else None
-        place = 2 if name in ("norm", "linalg_vector_norm") else 1
-        dims = (kwargs or {}).get("dim", args[place] if len(args) > place else ())
-        dims = [dims] if isinstance(dims, int) else dims
-        if x is None or name in ("sin", "cos", "arange", "polar") or "layer_norm" in name or "rms_norm" in name:
-            return ""
-        if not isinstance(dims, (list, tuple)):
-            return ""
-        over = dict.fromkeys(self.axes[x.shape[dim]] for dim in dims if x.shape[dim] in self.axes)
-        return f" over {' and '.join(over)}" if over else ""

@@ -28,7 +28,7 @@ from madbench.tasks import settings_class, task_code, task_names, task_source
 
 PARTS = ("family", "task", "suite", "model", "training")
 NO_NUMBERS = ("cases", "checks", "diagnosis", "explanations", "lemmas", "path_checks", "cost", "measured", "heuristics")
-NO_NUMBERS += ("code", "residuals", "sources")
+NO_NUMBERS += ("bfloat16_checks", "code", "residuals", "sources")
 """Names of modules that check, explain or measure, and decide no number of a run."""
 MOST_LETTERS = 200
 """Letters that are shown of a file's place."""

@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 
 from madbench.mixers import Check, build, ordinary, path_checks
+from madbench.mixers.bfloat16_checks import NARROW, bfloat16_checks
 from madbench.mixers.cd import cases, lemmas
 from madbench.mixers.cd.grammar import PRESETS, Label
 from madbench.mixers.cd.operator import CoefficientMixer
@@ -102,8 +103,8 @@ def _forms(samples: SampleMixers) -> Iterator[Check]:
     reason = _leaves_float32(label) or ("" if _is_as_exact_as_a_term(label) else UNEVEN)
     length = FAR if label.rope else path_checks.LONGEST
     fast = [path for path in paths if path != "step"]
-    narrow = path_checks.NARROW | PRODUCTS
-    yield from path_checks.bfloat16_checks(make, fast, length=length, narrow=narrow, unless=reason)
+    narrow = NARROW | PRODUCTS
+    yield from bfloat16_checks(make, fast, length=length, narrow=narrow, unless=reason)
 
 
 def _ordinary(samples: SampleMixers) -> Iterator[Check]:

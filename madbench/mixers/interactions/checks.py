@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from madbench.mixers import Check, Size, ordinary, path_checks
 from madbench.mixers import build as build_mixer
+from madbench.mixers.bfloat16_checks import bfloat16_checks
 from madbench.mixers.interactions.coupling import Coupling
 from madbench.mixers.interactions.tuples import ALL, STRICT, count_tuples
 from madbench.mixers.residuals import decoded, difference, filled
@@ -64,7 +65,7 @@ def checks(family: Any, label: Any) -> Iterable[Check]:
     slopes = functools.partial(path_checks.slope_residual, make, size.max_len)
     yield Check("gradients", what, "autograd", slopes, path_checks.SLOPES)
     factors = max(getattr(label, "orders", (1,))) * (1 + getattr(label, "product", False))  # w: values are products too
-    yield from path_checks.bfloat16_checks(make, paths, length=max(lengths), factors=factors)
+    yield from bfloat16_checks(make, paths, length=max(lengths), factors=factors)
     yield from _ordinary_checks(family, label)
     forgets = "a running sum cannot forget a token" if is_linear else ""
     what = "Sliding steps give the last row of the window alone."
