@@ -35,6 +35,7 @@ BASELINES = (CHANCE, HEURISTIC)
 
 def baseline_values(baseline: Baseline, jobs: Sequence[Job], averages: bool = True) -> dict[str, float]:
     """By column, the mean over the settings of ``jobs``; of an average, of its tasks. Without what is not known."""
+    jobs = list({(job.task, id(job.setting)): job for job in jobs}.values())  # few settings, however many jobs
     suites = {job.task: suite_of(job) for job in jobs}
     scorings = {task: scoring_of(suite) for task, suite in suites.items()}
     by_task: dict[str, list[float]] = {}

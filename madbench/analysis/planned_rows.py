@@ -154,7 +154,8 @@ def _row_as_stored(query: Query, protocol: Protocol, label: str, seeds: Sequence
 
 def _rows_begun(query: Query, rows: Sequence[PlannedRow]) -> list[PlannedRow]:
     """The rows and seeds of which at least one job is stored, and labels that were named; none without any."""
-    pairs = {(row.name, job.seed) for row in rows for job in row.jobs if job.id in query.jobs}
+    jobs_with_runs = ((row.name, job) for row in rows for job in row.jobs if job.label in query.stored_labels)
+    pairs = {(name, job.seed) for name, job in jobs_with_runs if job.id in query.jobs}
     names, seeds = {name for name, _ in pairs}, {seed for _, seed in pairs}
     begun = []
     for row in rows:

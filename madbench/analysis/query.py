@@ -138,6 +138,11 @@ class Query:
         return kept
 
     @functools.cached_property
+    def stored_labels(self) -> frozenset[str]:
+        """The labels of the stored jobs."""
+        return frozenset(job.label for job in self.jobs.values())
+
+    @functools.cached_property
     def versions(self) -> Versions:
         """The versions of the stored jobs' code outside of this package. A warning is given once."""
         said: set[str] = set()  # rows are planned once per precision and profile that is tried

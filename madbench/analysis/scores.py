@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import pandas as pd
 
-from madbench.analysis.baselines import with_heuristics
 from madbench.analysis.contrasts import is_over_budget
-from madbench.analysis.noise_model import Noise, noise_name, with_noise
+from madbench.analysis.noise_model import Noise, noise_name
 from madbench.analysis.quantities import is_average
+from madbench.analysis.row_scores import scores_of_rows, without_alike_rows
 from madbench.experiment import Experiment, PlannedRow
 from madbench.labels.names import shown
 from madbench.store.runs import Store
@@ -23,9 +23,9 @@ from madbench.suites.protocol import Protocol, recognised
 from madbench.suites.scoring import Outcome, no_scores, outcome_sentences, scoring_of
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Container, Mapping
 
-    from madbench.jobs import Record
+    from madbench.jobs import Job, Record
 
 
 def columns_of(experiment: Experiment) -> list[str]:
@@ -44,6 +44,8 @@ class Results:
 
     experiment: Experiment
     store: Store
+    stored_labels: Container[str] | None = None
+    """Labels that have a stored run; None if they are not known. Jobs of other labels are not looked up."""
 
     @functools.cached_property
     def _outcomes(self) -> dict[str, list[Outcome]]:
@@ -51,9 +53,16 @@ class Results:
         by_suite: dict[str, list[Outcome]] = {}
         for suite in self.experiment.suites:
             rows = self.rows(suite)
-            records = self._records(suite, {job.id for row in rows for job in row.jobs})
-            by_suite[suite.name] = [Outcome(row.name, job, records.get(job.id)) for row in rows for job in row.jobs]
+            records = self._records(suite, {job.id for row in rows for job in row.jobs if self._may_have_run(job)})
+            by_suite[suite.name] = [
+                Outcome(row.name, job, records.get(job.id) if self._may_have_run(job) else None)
+                for row in rows
+                for job in row.jobs
+            ]
         return by_suite
+
+    def _may_have_run(self, job: Job) -> bool:
+        return self.stored_labels is None or job.label in self.stored_labels
 
     def _records(self, suite: Suite, ids: set[str]) -> Mapping[str, Record]:
         """The records of finished and diverged runs, with their curves where the suite's scores are read off these."""
@@ -79,8 +88,7 @@ class Results:
         for suite in self.experiment.suites:
             thresholds = scoring_of(suite).claimed_thresholds([row.protocol for row in self.rows(suite)])
             if outcomes := self.outcomes(suite):
-                scores = scoring_of(suite).frame(outcomes, thresholds)
-                frames.append(with_heuristics(with_noise(scores, outcomes), outcomes))
+                frames.append(scores_of_rows(scoring_of(suite), outcomes, thresholds))
         return pd.concat(frames, ignore_index=True) if frames else no_scores()
 
     def rows(self, suite: Suite) -> list[PlannedRow]:
@@ -89,7 +97,7 @@ class Results:
 
     def of(self, suite: Suite) -> Results:
         """The part of one suite."""
-        return Results(self.experiment.of(suite), self.store)
+        return replace(self, experiment=self.experiment.of(suite))
 
     def has(self, suite: Suite) -> bool:
         """Whether a run of the suite has a result."""
@@ -122,7 +130,8 @@ class Results:
         if tasks.empty:
             return ""
         texts = [f"{noise_name(noise if isinstance(noise, Noise) else None for noise in tasks.noise)}."]
-        seeds = [count for each in chosen if (count := scoring_of(each).choosing_seeds(self.outcomes(each)))]
+        counts = [scoring_of(each).choosing_seeds(without_alike_rows(self.outcomes(each))[0]) for each in chosen]
+        seeds = list(filter(None, counts))
         texts += [choosing_note(min(seeds))] if seeds else []
         profiles = [self.rows(each)[0].protocol.profile for each in chosen]
         profiles = [profile for profile in profiles if profile.chosen_on]

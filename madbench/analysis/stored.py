@@ -93,7 +93,7 @@ class Selection(Query):
         seeds = tuple(sorted({job.seed for row in rows for job in row.jobs}))
         asked = (self.profile or "", self.fidelity, self.budget or "strict", tuple(self.overrides))
         grid = Grid(tuple(map(Row, labels)), self.tasks and tuple(self.tasks), seeds, *asked)
-        return Results(Experiment(grid, list(rows), "cpu", self.results), self.store)
+        return Results(Experiment(grid, list(rows), "cpu", self.results), self.store, self.stored_labels)
 
     def rows(self, suite: Suite, nothing: str = "", is_enough: Callable[[set[str]], bool] = bool) -> list[PlannedRow]:
         """The rows of one suite under the one protocol that was asked for.

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
-from madbench.analysis.baselines import BASELINES, baseline_values, with_heuristics
+from madbench.analysis.baselines import BASELINES, baseline_values
 from madbench.analysis.captions import SOLVED_NOTE, about_baseline
 from madbench.analysis.cells import Cell, Shows, cells_of, with_marks, with_ranks
 from madbench.analysis.contrasts import is_over_budget
-from madbench.analysis.noise_model import with_noise
 from madbench.analysis.quantities import BUDGET_RATIO, NUM_SEEDS, TASK_MEAN, column, is_average
 from madbench.analysis.result_table import ResultTable
+from madbench.analysis.row_scores import scores_of_rows
 from madbench.analysis.samples import differences_from
 from madbench.analysis.scores import Results
 from madbench.errors import ConfigError, StoreError
@@ -159,10 +159,7 @@ def _suite_results(
     elif len(set(thresholds)) < len(thresholds):
         raise ConfigError(f"thresholds {', '.join(f'{x:g}' for x in thresholds)}: give each once")
     scoring = scoring_of(suite)
-    frames = {
-        key: with_heuristics(with_noise(scoring.frame(outcomes, thresholds), outcomes), outcomes)
-        for key, outcomes in groups.items()
-    }
+    frames = {key: scores_of_rows(scoring, outcomes, thresholds) for key, outcomes in groups.items()}
     of_groups = [scoring.columns(protocols[key], groups[key], frames[key], thresholds) for key in groups]
     columns = [column for column in of_groups[0] if all(column in others for others in of_groups)]
     if is_brief:

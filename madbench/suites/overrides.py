@@ -13,7 +13,7 @@ from madbench.errors import ConfigError, LabelError, MadbenchError
 from madbench.jobs import Budget, Job
 from madbench.labels import parse
 from madbench.mixers import effective_settings, label_traits, solve
-from madbench.suites.planning import check_count, stored_code
+from madbench.suites.planning import check_count, stored_code, unique
 from madbench.suites.profile import Profile
 
 MOST_NAMED = 4  # labels of a message
@@ -67,9 +67,9 @@ def decided(
 ) -> Plan:
     """The jobs of ``plan(profile, labels)`` for every seed, each without the overrides that decide nothing about it.
 
-    So a job has the identity that it has without them. ``trained(job)`` is equal for two jobs that train the same but
-    for the seed. ``spelled(job)`` are training settings of which several values train the same, each at the one that
-    stands for them. Raises ``ConfigError`` for too many jobs.
+    So a job has the identity that it has without them. ``plan`` gives each job once. ``trained(job)`` is equal for two
+    jobs that train the same but for the seed. ``spelled(job)`` are training settings of which several values train the
+    same, each at the one that stands for them. Raises ``ConfigError`` for too many jobs.
     """
     words, labels = profile.overrides, list(labels)
 
@@ -106,7 +106,7 @@ def decided(
                 idle.setdefault(word, {})[label] = unread
             elif word in changing[label] - kept:
                 idle.setdefault(word, {})[label] = f"its runs are the same without {word}{where}"
-    once, seeds = {job.id: job for job in planned_jobs}.values(), dict.fromkeys(seeds)
+    once, seeds = unique(planned_jobs) if words else planned_jobs, dict.fromkeys(seeds)
     check_count(len(once) * len(seeds))
     jobs = [job if seed == job.seed else replace(job, seed=seed) for job in once for seed in seeds]
     return Plan(jobs, idle, _respelled(words, once, spelled))

@@ -76,15 +76,16 @@ def plan_jobs(
 ) -> list[Job]:
     """The jobs of every label in ``runs``, which are task, setting, longest sequence, training, source of the task.
 
-    They are of seed 0. Raises ``BudgetError``, naming the task, where a label has no ranks at this size and length.
+    Each run is given once. The jobs are of seed 0. Raises ``BudgetError``, naming the task, where a label has no ranks
+    at this size and length.
     """
     labels = [label if stored_code(label) else parse(label) for label in labels]
     check_count(len(labels) * len(runs))
     model, tasks = profile.model_config(), {task for task, *_ in runs}
     task_of_length = {length: task for task, _, length, *_ in reversed(runs)}
     jobs = []
-    for label in labels:
-        if code := stored_code(str(label)):
+    for name, label in {str(label): label for label in labels}.items():
+        if code := stored_code(name):
             jobs += [
                 Job(
                     suite,
@@ -104,17 +105,17 @@ def plan_jobs(
             ]
             continue
         mixer = profile.identifying_settings(label)
-        families = {task: mixer_identity(str(label), task, fidelity) for task in tasks}
+        families = {task: mixer_identity(name, task, fidelity) for task in tasks}
         for length, task in task_of_length.items():
             try:
                 solve(label, model.d_model, model.n_head, length, budget, **mixer)
             except BudgetError as error:
                 raise BudgetError(f"{task} at seq_len {length}: {error}") from None
         jobs += [
-            Job(suite, task, str(label), families[task], setting, model, mixer, training, 0, fidelity, budget, source)
+            Job(suite, task, name, families[task], setting, model, mixer, training, 0, fidelity, budget, source)
             for task, setting, _, training, source in runs
         ]
-    return unique(jobs)
+    return jobs
 
 
 def check_count(count: int) -> None:

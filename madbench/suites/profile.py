@@ -92,6 +92,10 @@ class Profile:
 
     def model_config(self) -> Any:
         """The model around the mixer."""
+        return self._model_config
+
+    @functools.cached_property
+    def _model_config(self) -> Any:
         return self._part(self.Model)
 
     def mixer_settings(self, label: str) -> dict[str, Any]:

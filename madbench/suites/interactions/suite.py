@@ -19,6 +19,7 @@ from madbench.mixers import families_that_see_all, solve
 from madbench.suites.base import Size, Suite
 from madbench.suites.columns import Column
 from madbench.suites.overrides import Plan, content, decided
+from madbench.suites.planning import unique
 from madbench.suites.profile import Profile, changed
 
 if TYPE_CHECKING:
@@ -213,12 +214,12 @@ def plan(
 
     def planned(profile: InteractionProfile, labels: Sequence[str]) -> list[Job]:
         settings = [(task, setting) for task in chosen for setting in profile.settings(task)]
-        return [
+        return unique(
             _job(profile, task, setting, label, relu)
             for task, setting in settings
             for label in labels or profile.plan(task).labels
             for relu in profile.relu(task)
-        ]
+        )
 
     for task in chosen:
         check_task(task)

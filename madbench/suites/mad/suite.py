@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import itertools
 import math
 from collections.abc import Hashable, Iterable, Sequence
@@ -11,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from madbench.config import PROFILES, check_at_least, check_numbers, from_mapping
 from madbench.errors import ConfigError
-from madbench.jobs import NOT_AT_DEFAULT, Budget, Fidelity, Job, Precision
+from madbench.jobs import NOT_AT_DEFAULT, Budget, Fidelity, Job, Precision, mapping_text
 from madbench.mixers import solve
 from madbench.suites.base import Size, Suite
 from madbench.suites.columns import ACCURACY, SOLVED, Average, Column
@@ -163,6 +164,18 @@ class MadProfile(Profile):
         configs = ({**shared, "learning_rate": rate, "weight_decay": decay} for rate, decay in tried)
         return [from_mapping(TrainingConfig, config, f"training of {task}") for config in configs]
 
+    def runs(self, task: str, precision: Precision) -> list[tuple[dict[str, Any], TrainingConfig]]:
+        """Every setting of one task with each of its optimiser runs, none twice: the same objects for every label."""
+        if (task, precision) not in self._runs:
+            runs = itertools.product(self.settings(task), self.trainings(task, precision))
+            once = {(mapping_text(setting), training): (setting, training) for setting, training in runs}
+            self._runs[task, precision] = list(once.values())
+        return self._runs[task, precision]
+
+    @functools.cached_property
+    def _runs(self) -> dict[tuple[str, Precision], list[tuple[dict[str, Any], TrainingConfig]]]:
+        return {}
+
     def training_changes(self, job: Job) -> list[str]:
         trainings = self.trainings(job.task, job.training.precision)
         rates = {name: getattr(job.training, name) for name in ("learning_rate", "weight_decay")}
@@ -205,9 +218,9 @@ def plan(
 
     def planned(profile: MadProfile, labels: Sequence[str]) -> list[Job]:
         runs = [
-            (task, setting, setting["seq_len"], training, task_source(task))
-            for task in chosen
-            for setting, training in itertools.product(profile.settings(task), profile.trainings(task, precision))
+            (task, setting, setting["seq_len"], training, source)
+            for task, source in {task: task_source(task) for task in chosen}.items()
+            for setting, training in profile.runs(task, precision)
         ]
         return plan_jobs(suite, labels, profile, runs, budget, fidelity)
 

@@ -149,7 +149,7 @@ def plan(
                 _check_sees_all(str(parse(label)))
         runs = [
             (task, setting, _setting(task, setting).length, profile.training_config(task, precision), "")
-            for task in chosen
+            for task in dict.fromkeys(chosen)
             for setting in [profile.setting(task)]
         ]
         return plan_jobs(NAME, labels, profile, runs, budget, fidelity)

@@ -1,0 +1,64 @@
+"""Scores of the rows of a table. Rows without a result that have the same jobs are scored once."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import pandas as pd
+
+from madbench.analysis.baselines import with_heuristics
+from madbench.analysis.noise_model import with_noise
+from madbench.suites.scoring import Outcome, Scoring
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+
+def scores_of_rows(scoring: Scoring, outcomes: Sequence[Outcome], thresholds: Sequence[float]) -> pd.DataFrame:
+    """The frame of scores of ``outcomes`` with the columns ``noise`` and ``heuristic``."""
+    kept, alike = without_alike_rows(outcomes)
+    scores = with_heuristics(with_noise(scoring.frame(kept, thresholds), kept), kept)
+    return _repeated(scores, alike) if len(kept) < len(outcomes) else scores
+
+
+def without_alike_rows(outcomes: Sequence[Outcome]) -> tuple[list[Outcome], dict[str, list[str]]]:
+    """Returns the outcomes of rows that differ, and for each of these rows the names of the rows that it stands for.
+
+    A row without a result stands for those next to it whose jobs differ from its own in the label alone: a frame of
+    scores has the same numbers for all of them. A row with a result stands for itself.
+    """
+    kept: list[Outcome] = []
+    alike: dict[str, list[str]] = {}
+    first, last_jobs = "", None
+    for name, group in itertools.groupby(outcomes, lambda outcome: outcome.row):
+        row = list(group)
+        jobs = None if any(outcome.record for outcome in row) else [_but_label(outcome) for outcome in row]
+        if jobs is not None and jobs == last_jobs:
+            alike[first].append(name)
+            continue
+        first, last_jobs = name, jobs
+        kept += row
+        alike[name] = [name]
+    return kept, alike
+
+
+def _but_label(outcome: Outcome) -> tuple[Any, ...]:
+    """What scores read of a job without a result. It is compared quickly, as one plan has the same objects in it."""
+    job = outcome.job
+    return job.suite, job.task, job.seed, job.fidelity, job.setting, job.model, job.training
+
+
+def _repeated(scores: pd.DataFrame, alike: Mapping[str, Sequence[str]]) -> pd.DataFrame:
+    """The frame with the scores of each row once for each of the rows that it stands for, next to each other."""
+    places: list[int] = []
+    labels: list[str] = []
+    numbered = enumerate(scores.label)
+    for name, group in itertools.groupby(numbered, lambda pair: pair[1]):
+        own = [place for place, _ in group]
+        for label in alike[name]:
+            places += own
+            labels += [label] * len(own)
+    repeated = scores.take(places).reset_index(drop=True)
+    return repeated.assign(label=pd.Series(labels, dtype=scores.label.dtype))
