@@ -76,9 +76,25 @@ def read_yaml(path: Path) -> dict[str, Any]:
         raise ConfigError(f"{path}: lists and mappings are nested too deep") from None
     except (OSError, ValueError) as error:  # ValueError of bytes that are no text, or a date such as 2024-13-45
         raise ConfigError(f"{path}: cannot be read: {getattr(error, 'strerror', None) or error}") from error
+    if _count_values(value, {}) > MOST_VALUES:
+        raise ConfigError(f"{path}: has more than {MOST_VALUES:,} values, counting an alias as what it stands for")
     if not isinstance(value, dict):
         raise ConfigError(f"{path}: expected a mapping of keys to values, got {_shown(value)}")
     return value
+
+
+def _count_values(value: Any, known: dict[int, int]) -> int:
+    """The values in a value of YAML, counting what appears several times each time. ``known`` has counts by id."""
+    if not isinstance(value, (dict, list)):
+        return 1
+    if id(value) not in known:
+        items = value.values() if isinstance(value, dict) else value
+        known[id(value)] = 1 + sum(_count_values(item, known) for item in items)
+    return known[id(value)]
+
+
+MOST_VALUES = 1_000_000
+"""Values of a YAML file. A few aliases of aliases stand for more than any memory has."""
 
 
 class _UnclearNumber(ConfigError):

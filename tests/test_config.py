@@ -214,3 +214,11 @@ def test_yaml_nested_too_deep_is_an_error(tmp_path):
     (tmp_path / "deep.yaml").write_text("labels:\n  " + "- " * 5000 + "x")
     with pytest.raises(ConfigError, match=r"deep\.yaml: lists and mappings are nested too deep"):
         read_yaml(tmp_path / "deep.yaml")
+
+
+def test_aliases_that_stand_for_billions_of_values_are_refused(tmp_path):
+    names = "abcdefghij"
+    lines = [f"{name}: &{name} [{', '.join([f'*{before}'] * 9)}]" for before, name in zip(names, names[1:])]
+    (tmp_path / "laughs.yaml").write_text("\n".join(["a: &a [1]", *lines]))
+    with pytest.raises(ConfigError, match=r"laughs\.yaml: has more than 1,000,000 values"):
+        read_yaml(tmp_path / "laughs.yaml")

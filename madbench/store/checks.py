@@ -19,6 +19,8 @@ from madbench.jobs import Record, Status
 
 NON_FINITE = ("nan", "inf", "-inf")
 """Floats that JSON does not have. They are stored as text."""
+MOST_LETTERS = 4000
+"""Letters that are read of a text in details."""
 _DIGEST = re.compile("[0-9a-f]{64}")
 _NUMBER = (int, float)
 _NONE = type(None)
@@ -69,8 +71,17 @@ def read_record(fields: Mapping[str, Any], curve: list[dict[str, float]]) -> tup
         if not isinstance(digest, str) or not _DIGEST.fullmatch(digest):
             raise ValueError(f"files: {reprlib.repr(name)}: expected a SHA-256 digest, got {reprlib.repr(digest)}")
     texts = {name: printable(fields[name]) for name in ("details", "metrics", "error")}
-    details, metrics = read_details(texts["details"]), read_numbers(texts["metrics"], "metrics")
+    details, metrics = read_details(_cut(texts["details"])), read_numbers(texts["metrics"], "metrics")
     return Record(fields["status"], metrics, curve, details, texts["error"]), dict(fields["files"])
+
+
+def _cut(value: Any) -> Any:
+    """Details with the beginning of long texts: verbs write them in captions, which figures draw in one line."""
+    if isinstance(value, str):
+        return value if len(value) <= MOST_LETTERS else f"{value[: MOST_LETTERS - 3]}..."
+    if isinstance(value, dict):
+        return {_cut(key): _cut(item) for key, item in value.items()}
+    return [_cut(item) for item in value] if isinstance(value, list) else value
 
 
 def read_details(details: Any, types: Mapping[str, Any] = _DETAILS, what: str = "details") -> dict[str, Any]:

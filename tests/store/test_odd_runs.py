@@ -226,3 +226,8 @@ def test_text_that_commands_a_terminal_is_read_without_its_characters(tmp_path):
         assert store.records([job.id])[job.id].details == record.details
     store.measure(job.id, evil, {evil: 1}, {"x": evil}, {"y": evil})
     assert store.measurements(job.id) == [Measurement(shown, {shown: 1}, {"x": shown}, {"y": shown})]
+
+
+def test_long_text_in_details_is_cut(tmp_path):
+    folder = write_run(tmp_path, FIELDS | {"details": FIELDS["details"] | {"device": "x" * 300_000}})
+    assert len(read_run(folder)[1].details["device"]) == 4000
