@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from madbench.analysis.planned_rows import planned_rows
 from madbench.analysis.protocols import protocol_list
@@ -37,7 +38,8 @@ class Selection(Query):
         rows, missing = self.available(nothing=nothing, is_enough=is_enough)
         asked = self.lacking(missing)
         if asked or not rows:
-            raise (asked or list(missing.values()))[0]
+            first = missing.get(self.leading.name)
+            raise (asked or ([first] if first else list(missing.values())))[0]
         return self.results_of(rows)
 
     def lacking(self, missing: Mapping[str, StoreError]) -> list[StoreError]:
@@ -110,9 +112,16 @@ class Selection(Query):
             named = ["-p", self.profile] if self.profile and suite is self.leading else []
             command = shlex.join(["madbench", "run", "G-cg-q-12o", *example.split(), *named])
             others = [other for other in suites().values() if self.stored(other)]
-            hints = [f"; its {plural(other)} are in madbench table -t {other.tasks()[0]}" for other in others[:1]]
+            hints = [f"; its {plural(other)} are in {self._table_of(other)}" for other in others[:1]]
             raise StoreError(f"{self.results}: no runs of {plural(suite)} yet; {command} makes some{''.join(hints)}")
         is_chosen = self.protocol is not None and self.protocol in self.protocols(suite)
         if not is_chosen and not suite.takes_corpus:
             return planned_rows(self, suite, profile, stored)
         return recognised_rows(self, suite, stored, profile if self.is_given(suite) else "", nothing, is_enough)
+
+    def _table_of(self, suite: Suite) -> str:
+        """The command that shows stored runs of a suite."""
+        named = {job.task for job in self.stored(suite)}
+        task = next(task for task in suite.tasks() if task in named)
+        where = ["--results", str(self.results)] if self.results != Path("results") else []
+        return shlex.join(["madbench", "table", "-t", task, *where])

@@ -159,5 +159,5 @@ def unreached_warm_up(steps: int, warmup_steps: int) -> str:
 def choosing_note(seeds: int) -> str:
     """A sentence for labels that are trained at several rates or decays with at least two seeds."""
     more = f" Nothing is tested with n below {LEAST_SEEDS}: train {LEAST_SEEDS + 1} seeds." * (seeds <= LEAST_SEEDS)
-    what = "Of several learning rates or decays a label's first seed chooses, and is not reported"
+    what = "The first seed of a label chooses among several learning rates or decays, and is not reported"
     return f"{what}: {seeds} seeds give n = {seeds - 1}.{more}"

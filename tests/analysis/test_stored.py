@@ -11,6 +11,7 @@ from madbench.analysis.tables import stored_table
 from madbench.errors import BudgetError, ConfigError, StoreError
 from madbench.jobs import Record
 from madbench.store.runs import Store
+from madbench.suites import suites
 from madbench.suites.language.suite import LANGUAGE, TASK
 from madbench.suites.mad.suite import MAD, MAD_TASKS
 from sample_jobs import mad_job
@@ -212,7 +213,8 @@ def test_other_ways_to_have_nothing_to_show(store, selected, fill_language):
     with pytest.raises(StoreError, match="there is no such results folder"):
         Selection(results=store.root / "none").select()
     fill_language("S")
-    with pytest.raises(StoreError, match="its language models are in madbench table -t language_model"):
+    command = f"madbench table -t {TASK} --results {store.root}"
+    with pytest.raises(StoreError, match=re.escape(f"its language models are in {command}")):
         selected(tasks=["compression"])
     with pytest.raises(StoreError, match="nothing of the sort; it has:\n.*preset .*: S$"):
         Selection(labels=["R"], tasks=[TASK], results=store.root).select("nothing of the sort")
@@ -325,3 +327,17 @@ def test_a_protocol_may_have_to_have_more_than_one_label(fill_language, store):
 def test_a_choice_without_effect_is_an_error(choices, message):
     with pytest.raises(ConfigError, match=message):
         Selection(**choices)
+
+
+def test_the_command_for_another_suite_s_table_names_a_task_that_is_stored(store, fill, selected):
+    fill("S", tasks=["memorization"])
+    with pytest.raises(StoreError, match=f"its MAD tasks are in madbench table -t memorization --results {store.root}"):
+        selected(tasks=[TASK])
+
+
+def test_a_store_of_one_suite_is_not_said_to_lack_another(store, selected):
+    for job in suites()["signals"].jobs(["S-p"], suites()["signals"].Profile.load("quick", ["training.epochs=7"])):
+        store.finish(job, Record("finished", {"accuracy": 0.5}, [], {"budget_ratio": 1.0}))
+    with pytest.raises(StoreError) as refused:
+        selected()
+    assert "language" not in str(refused.value) and "training.epochs=7" in str(refused.value)
