@@ -136,7 +136,10 @@ def make_job(shared: str, label: str, seed: int, where: str) -> Job:
     if type(label) is str and not label.isprintable():
         raise ConfigError(f"{where}: label: {reprlib.repr(label)} has characters that cannot be printed")
     if shared not in _SHARED or type(label) is not str or type(seed) is not int:
-        job = job_from_dict(parse_json(shared) | {"label": label, "seed": seed}, where)
+        fields = parse_json(shared)
+        if printable(fields) != fields:
+            raise ConfigError(f"{where}: has text with characters that cannot be printed")
+        job = job_from_dict(fields | {"label": label, "seed": seed}, where)
         _SHARED[shared] = {field.name: getattr(job, field.name) for field in dataclasses.fields(job)}
     return Job(**{**_SHARED[shared], "label": label, "seed": seed})
 

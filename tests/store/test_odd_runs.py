@@ -231,3 +231,9 @@ def test_text_that_commands_a_terminal_is_read_without_its_characters(tmp_path):
 def test_long_text_in_details_is_cut(tmp_path):
     folder = write_run(tmp_path, FIELDS | {"details": FIELDS["details"] | {"device": "x" * 300_000}})
     assert len(read_run(folder)[1].details["device"]) == 4000
+
+
+@pytest.mark.parametrize("change", [{"task": "\x1b[2J"}, {"setting": {"\u202e": 1}}, {"mixer": {"x": ["\x9b"]}}])
+def test_a_job_with_text_that_commands_a_terminal_is_damaged(change):
+    with pytest.raises(ConfigError, match="cannot be printed"):
+        read_job(make_job().to_dict() | change, "job.json")
