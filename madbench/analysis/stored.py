@@ -94,7 +94,7 @@ class Selection(Query):
         labels = [label for label in self.labels or in_grammar_order(with_rows) if label in with_rows]
         seeds = tuple(sorted({job.seed for row in rows for job in row.jobs}))
         asked = (self.profile or "", self.fidelity, self.budget or "strict", tuple(self.overrides))
-        grid = Grid(tuple(map(Row, labels)), self.tasks and tuple(self.tasks), seeds, *asked)
+        grid = Grid(tuple(map(Row, labels)), None if self.tasks is None else tuple(self.tasks), seeds, *asked)
         return Results(Experiment(grid, list(rows), "cpu", self.results), self.store, self.stored_labels)
 
     def rows(self, suite: Suite, nothing: str = "", is_enough: Callable[[set[str]], bool] = bool) -> list[PlannedRow]:
