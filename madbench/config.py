@@ -239,6 +239,8 @@ def override_of(key: str, value: Any, where: str) -> str:
     except yaml.representer.RepresenterError:
         kind = type(value).__name__
         raise ConfigError(f"{where}: {key}: expected a number, text or a list of them, got a {kind}") from None
+    except (RecursionError, ValueError):  # thousands of digits or of levels
+        raise ConfigError(f"{where}: {key}: {_shown(value)} is too large to be written") from None
     return f"{key}={text.removesuffix('...' + chr(10)).strip()}"
 
 
@@ -277,7 +279,7 @@ def convert(value: Any, expected: Any, where: str) -> Any:
         return value if isinstance(value, expected) else from_mapping(expected, value, where)
     if origin is typing.Literal:
         if value not in arguments or isinstance(value, bool) != isinstance(arguments[0], bool):
-            near = did_you_mean(str(value), map(str, arguments))
+            near = did_you_mean(value, map(str, arguments))
             raise ConfigError(f"{where}: {_shown(value)} is not allowed{near}{_advice_on(value, type(arguments[0]))}")
         return value
     if origin is tuple:
@@ -354,6 +356,7 @@ def field_docs(cls: type) -> dict[str, str]:
 
 
 MOST_SEEDS = 1000
+MOST_SEED = 2**63 - 1
 
 
 def parse_seeds(text: str, where: str = "--seeds") -> list[int]:
@@ -395,5 +398,8 @@ def check_seeds(seeds: Sequence[int] | int) -> tuple[int, ...]:
     seeds = tuple(seeds) if isinstance(seeds, Sequence) and not isinstance(seeds, str) else (seeds,)
     for seed in seeds:
         if type(seed) is not int or seed < 0:
-            raise ConfigError(f"seeds: expected whole numbers of at least 0, such as 0-2 or [0, 1, 2], got {seed!r}")
+            wanted = "whole numbers of at least 0, such as 0-2 or [0, 1, 2]"
+            raise ConfigError(f"seeds: expected {wanted}, got {_shown(seed)}")
+        if seed > MOST_SEED:
+            raise ConfigError(f"seeds: expected at most 2^63 - 1, got {_shown(seed)}")
     return seeds

@@ -10,6 +10,7 @@ import difflib
 import importlib
 from collections.abc import Iterable
 from types import ModuleType
+from typing import Any
 
 from madbench.extras import how_to_install
 
@@ -78,12 +79,16 @@ def require(module: str, what: str, extra: str) -> ModuleType:
         raise ConfigError(f"{what}: {problem}; install it anew with: {how_to_install(extra)}") from error
 
 
-def did_you_mean(word: str, options: Iterable[str]) -> str:
+def did_you_mean(word: Any, options: Iterable[str]) -> str:
     """``"; did you mean 'x'?"`` for the option closest to ``word``, or the list of options when none is close.
 
     An option of twice the length or more is close only if it begins with the word: "nope" is not "genotype".
     """
-    word, options = str(word)[:200], [str(option) for option in options]
+    options = [str(option) for option in options]
+    try:
+        word = str(word)[:200]
+    except ValueError:  # Python does not write a number of thousands of digits
+        word = ""
     near = [option for option in options if len(option) < 2 * len(word) or option.startswith(word)]
     close = difflib.get_close_matches(word, near, n=1, cutoff=0.6)
     if close:

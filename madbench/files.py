@@ -180,6 +180,27 @@ def publish_folder(temporary: Path, folder: Path) -> None:
     sync_folder(folder.parent)
 
 
+def names_in(folder: Path) -> list[str]:
+    """The names in a folder that do not begin with a dot, sorted; empty if there is no folder.
+
+    Raises ``StoreError`` if it cannot be read, where ``Path.glob`` finds nothing.
+    """
+    with explain_os_errors(folder), suppress(FileNotFoundError):
+        return sorted(name for name in os.listdir(folder) if not name.startswith("."))
+    return []
+
+
+def may_exist(path: Path) -> bool:
+    """True unless there is no such file; also if a folder above it cannot be read, which an error then names."""
+    try:
+        os.stat(path)
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    except OSError:
+        return True
+    return True
+
+
 def sync_folder(folder: Path) -> None:
     """Makes the names in ``folder`` survive a power cut."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)

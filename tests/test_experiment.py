@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from madbench.errors import BudgetError, ConfigError, LabelError
+import madbench
+from madbench.errors import BudgetError, ConfigError, LabelError, MadbenchError
 from madbench.execute import local
 from madbench.execute.base import Listener, Policy, Summary, ignore_event
 from madbench.experiment import load_profile, prepare
@@ -524,3 +525,31 @@ def test_every_width_that_is_planned_can_be_built(label):
             continue
         mixer = build_mixer(label, d_model, 16, n_head=n_head)
         mixer(torch.randn(2, 16, d_model)).sum().backward()
+
+
+DIGITS = 10**5000  # more than Python writes
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda: madbench.plan("S", tasks="language_model", overrides=f"model.mlp={DIGITS:#x}"),
+        lambda: madbench.plan("S", tasks="language_model", overrides={"model.mlp": DIGITS}),
+        lambda: madbench.plan("S", tasks="compression", overrides={"model.d_model": DIGITS}),
+        lambda: madbench.plan("S", tasks="compression", seeds=DIGITS),
+        lambda: madbench.plan("S", tasks="compression", seeds=2**63),
+        lambda: madbench.plan("S", tasks="compression", seeds=-DIGITS),
+        lambda: madbench.plan("S", tasks="compression", budget=DIGITS),
+        lambda: madbench.plan("S", tasks="compression", profile="a" * 300),
+        lambda: madbench.plan("S", tasks="compression", profile="a" * 300 + ".yaml"),
+        lambda: madbench.plan("@" + "a" * 300),
+        lambda: madbench.plan("@" + "a" * 300 + ".yaml"),
+        lambda: madbench.parse("@" + "a" * 300),
+        lambda: madbench.load("a" * 300, results=os.curdir),
+        lambda: madbench.run("S", tasks="compression", results="a" * 300),
+    ],
+)
+def test_huge_numbers_and_long_names_are_errors_of_madbench(call):
+    with pytest.raises(MadbenchError) as error:
+        call()
+    assert len(str(error.value)) < 1000

@@ -10,7 +10,7 @@ from rich.console import Console
 
 from madbench.analysis.standings import standings
 from madbench.cli.printing import print_json, print_lines, table_lines
-from madbench.cli.trained_models import TrainedModel
+from madbench.cli.trained_models import TrainedModel, check_stored
 from madbench.errors import ConfigError, MissingExtraError, did_you_mean
 from madbench.labels.names import shown_in
 from madbench.training.devices import resolve_device
@@ -53,7 +53,7 @@ def ask(
             raise ConfigError(f"--{flag}{what}: has no effect on madbench's own tasks ({', '.join(own)})")
     device = resolve_device(device)
     rows: dict[str, list[Measurement]] = {}
-    contents = []
+    contents, not_stored = [], []
     for run in dict.fromkeys(runs):
         trained = TrainedModel(run, results, trust=trust)
         job, measured = trained.job, []
@@ -62,14 +62,12 @@ def ask(
             asked.append(_others(trained, harness, corpus, device, seq_len, limit, shots, cache and results / CACHE))
         for measurement in (each for answers in asked for each in answers):
             measured.append(measurement)
-            if trained.store:
-                trained.store.measure(
-                    job.id, measurement.name, measurement.values, measurement.details, measurement.settings
-                )
+            trained.measure(measurement)
             if not as_json:
                 print(f"{shown_in(job.label)}: {sentence(measurement)}", flush=True)
         rows[f"{job.label} {job.id[:8]}"] = measured
         contents.append({"label": job.label, "id": job.id, "tasks": [_content(each) for each in measured]})
+        not_stored.append(trained.not_stored)
         if not as_json:
             print(trained.where_stored)
     places = _standings(rows)
@@ -79,6 +77,7 @@ def ask(
         print_json(contents[0] if len(contents) == 1 else contents)
     elif places:
         _print_table(rows, places)
+    check_stored(not_stored)
 
 
 def _harness_tasks(names: Sequence[str], folder: Path | None) -> Tasks:

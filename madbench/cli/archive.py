@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import functools
 import shlex
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Literal
 
@@ -13,7 +14,6 @@ from madbench.cli.options import StoredOptions, StoredWordsArgument
 from madbench.cli.parameters import option, output_option
 from madbench.cli.printing import counted, first_of, tracked
 from madbench.errors import ConfigError, StoreError
-from madbench.files import explain_os_errors
 from madbench.store.runs import Store
 
 PROBLEMS = 20  # of an archive's runs that are shown
@@ -143,15 +143,26 @@ def _check_alone(chosen: Mapping[str, Any], stored: StoredOptions) -> None:
         raise ConfigError(f"{flags[0]} has no effect with --import, which adds every run of the archive")
 
 
+@contextmanager
+def _no_empty_folder(results: Path) -> Iterator[None]:
+    """Remove the results folder at the end if this block made it and put no run into it."""
+    missing = [folder for folder in (results, *results.parents) if not folder.exists()]
+    try:
+        yield
+    finally:
+        if missing:
+            with suppress(OSError):  # not empty
+                for folder in (results / "runs", results / "work", *missing):
+                    folder.rmdir()
+
+
 def _import(path: Path, results: Path, no_limits: bool) -> None:
     from madbench.store.archive import unpack
     from madbench.store.tar import NO_LIMITS, Limits
 
-    with explain_os_errors(path), open(path, "rb"):  # before a results folder is made for it
-        pass
-    store = Store.open(results)
     limits = NO_LIMITS if no_limits else Limits()
-    report = unpack(path, store, functools.partial(tracked, description="adding runs"), limits)
+    with _no_empty_folder(results):
+        report = unpack(path, Store.open(results), functools.partial(tracked, description="adding runs"), limits)
     print(f"{results}: {counted(len(report.added), 'run')} of {path} added")
     for ids, what in ((report.known, "the same numbers"), (report.other, "other numbers, which stay as they are")):
         if ids:

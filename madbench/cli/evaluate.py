@@ -13,12 +13,13 @@ from madbench.cli.answers import ask
 from madbench.cli.parameters import option
 from madbench.cli.print_options import JsonOption
 from madbench.cli.printing import counted, print_json
-from madbench.cli.trained_models import ModelsArgument, TrainedModel, TrustOption
+from madbench.cli.trained_models import ModelsArgument, TrainedModel, TrustOption, check_stored
 from madbench.cli.words import split_list
 from madbench.errors import ConfigError
 from madbench.labels import parse
 from madbench.labels.names import shown
 from madbench.mixers import label_traits
+from madbench.store.format import Measurement
 from madbench.suites import suite_of
 from madbench.training.devices import device_name, git_state, resolve_device, versions
 
@@ -63,9 +64,9 @@ def evaluate(
     """Measure the loss of trained language models, or their answers.
 
     --seq-len measures at another length than that of training. The result is
-    printed, and stored with the run as a measurement. Mixing over the sequence
-    has tables as long as the training windows: shorter windows use their first
-    rows, longer ones are an error.
+    printed, and stored with the run as a measurement; exit code 2 if it cannot
+    be stored. Mixing over the sequence has tables as long as the training
+    windows: shorter windows use their first rows, longer ones are an error.
 
     Tasks of lm-evaluation-harness need the extra lm-eval, and the network at
     the first use of their data. Of several runs a table shows Avg Rank and #Top1.
@@ -85,9 +86,15 @@ def evaluate(
         ask(runs, names, results, device, as_json, how, trust=trust, **asked)
         return
     device = resolve_device(device)
-    contents = [_loss(TrainedModel(run, results, trust=trust), seq_len, windows, device, as_json, how) for run in runs]
+    contents, not_stored = [], []
+    for run in runs:
+        trained = TrainedModel(run, results, trust=trust)
+        contents.append(_loss(trained, seq_len, windows, device, as_json, how))
+        not_stored.append(trained.not_stored)
+        del trained  # two models at a time may be too large
     if as_json:
         print_json(contents[0] if len(contents) == 1 else contents)
+    check_stored(not_stored)
 
 
 def _refuse_useless(has_tasks: bool, windows: int | None, **of_tasks: Any) -> None:
@@ -109,10 +116,9 @@ def _loss(
     with Console(stderr=True).status(f"{config.eval_sequences} windows of {length} tokens"):
         losses = evaluation.validation(trained.model.to(device))
     described = evaluation.description()
-    if store := trained.store:
-        settings = {"seq_len": length, "windows": described["windows"], "precision": config.precision}
-        details = {"device": device_name(device), "versions": versions(), "git": git_state(), "evaluation": described}
-        store.measure(job.id, "evaluation", losses, details, settings)
+    settings = {"seq_len": length, "windows": described["windows"], "precision": config.precision}
+    details = {"device": device_name(device), "versions": versions(), "git": git_state(), "evaluation": described}
+    trained.measure(Measurement("evaluation", losses, details, settings))
     if not as_json:
         units = {"validation_loss": "nats per token", "validation_bits_per_byte": "bits per byte"}
         numbers = [f"{losses[name]:.4f} {unit}" for name, unit in units.items() if name in losses]

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+import os
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from madbench.cli.printing import tracked
 from madbench.errors import MadbenchError
 from madbench.execute.journal import FOLDER, read_sweeps
+from madbench.files import explain_os_errors, may_exist, names_in
 from madbench.store.index import RunIndex
 from madbench.store.runs import Store
 from madbench.suites import suite_of
@@ -25,13 +28,14 @@ def check_store(results: Path) -> list[dict[str, Any]]:
 
     store = Store.open(results, create=False)
     names, recorded = store.job_ids(), set()
-
+    sound: set[str] = set()
     notes: list[str] = []
 
     def check_run(name: str) -> Iterable[str]:
         run, problems = store.check(name)
         if run and not problems:
             job, record = run.job, run.record
+            sound.add(name)
             recorded.add(record.details.get("corpus", {}).get("folder"))
             if suite_of(job).weighs_unequally(job, record.details):
                 notes.append(
@@ -41,13 +45,26 @@ def check_store(results: Path) -> list[dict[str, Any]]:
                 )
         return problems
 
+    left_over: list[str] = []
+
+    def checkpoints() -> list[Path]:
+        folders = [work / name for name in names_in(work)]
+        for folder in folders:
+            if folder.name in sound and not os.access(folder, os.W_OK, effective_ids=True):
+                left_over.append(f"{folder}: left over from a stored run; ask its owner to delete it, as you may not")
+        return [path for folder in folders if may_exist(path := folder / NAME)]
+
     unfinished: list[str] = []
 
     def check_corpus(folder: Path) -> Iterable[str]:
+        if folder.is_dir():
+            names_in(folder)  # an error if it cannot be read
         if (folder / PARTIAL).is_dir():
             advice = "run the madbench lm prepare command that began it, or delete this folder"
             unfinished.append(f"{folder / PARTIAL}: a corpus that is not finished; {advice}")
         if folder.suffix == ".json":
+            with explain_os_errors(folder), open(folder, "rb"):
+                pass
             try:
                 load(Manifest, folder)
             except MadbenchError:
@@ -63,31 +80,44 @@ def check_store(results: Path) -> list[dict[str, Any]]:
 
     def corpora() -> list[Path]:
         used = {Path(folder).resolve() for folder in recorded if isinstance(folder, str)}
-        inside = (results.resolve() / "corpora").glob("*")
-        return sorted(
-            {path for path in used if (path / MANIFEST).exists()} | {path for path in inside if path.name[0] != "."}
-        )
+        folder = results.resolve() / "corpora"
+        return sorted({path for path in used if may_exist(path / MANIFEST)} | {folder / n for n in names_in(folder)})
 
     index, work, sweeps = RunIndex(results), results / "work", results / FOLDER
-    checkpoints = sorted(path for path in work.glob(f"*/{NAME}") if path.exists())
     return [
-        _report("runs", results / "runs", names, check_run) | {"notes": notes},
-        _report("checkpoints", work, checkpoints, lambda path: check_checkpoint(path) or ()),
+        _report("runs", results / "runs", lambda: names, check_run) | {"notes": notes},
+        _report("checkpoints", work, checkpoints, lambda path: check_checkpoint(path) or ()) | {"notes": left_over},
         # after the runs, which name some corpora
-        _report("corpora", results / "corpora", corpora(), check_corpus) | {"notes": unfinished},
-        _report("index", index.path, [set(names)] * index.path.exists(), index.problems),
-        _report("journals", sweeps, read_sweeps(results, len(list(sweeps.glob("*")))), check_journal),
+        _report("corpora", results / "corpora", corpora, check_corpus) | {"notes": unfinished},
+        _report("index", index.path, lambda: [set(names)] * may_exist(index.path), index.problems),
+        _report("journals", sweeps, lambda: read_sweeps(results, len(names_in(sweeps))), check_journal),
     ]
 
 
-def _report(kind: str, folder: Path, items: Sequence[Any], check: Callable[[Any], Iterable[str]]) -> dict[str, Any]:
-    """A report on what ``check`` finds wrong with the items, as ``madbench validate --json`` has it."""
-    problems = []
-    for item in tracked(items, f"checking {kind}"):
+def _report(
+    kind: str, folder: Path, listed: Callable[[], Sequence[Any]], check: Callable[[Any], Iterable[str]]
+) -> dict[str, Any]:
+    """A report on what ``check`` finds wrong with the items, as ``madbench validate --json`` has it.
+
+    What cannot be read is a problem, also if that is the list of the items.
+    """
+    problems: list[str] = []
+    items: Sequence[Any] = ()
+
+    @contextmanager
+    def noting_problems() -> Iterator[None]:
         try:
-            problems += check(item)
+            yield
         except MadbenchError as error:
             problems.append(str(error))
+        except OSError as error:
+            problems.append(f"{error.filename or folder}: {(error.strerror or str(error)).lower()}")
+
+    with noting_problems():
+        items = listed()
+    for item in tracked(items, f"checking {kind}"):
+        with noting_problems():
+            problems += check(item)
     summary = f"{len(items)} checked" * (not problems)
     report = {"ok": not problems, "file": str(folder), "kind": kind, "summary": summary}
     return report | {"problems": problems, "notes": []}

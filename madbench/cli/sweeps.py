@@ -16,6 +16,7 @@ from madbench.cli.printing import counted, duration, first_of, print_json
 from madbench.cli.progress import SKIPPED, job_name, view
 from madbench.errors import ConfigError, StoreError
 from madbench.execute.journal import read_sweeps
+from madbench.files import names_in
 
 FAILURES = 10  # shown of one sweep
 SILENT = 60.0  # seconds without an event after which a sweep is shown as silent
@@ -84,8 +85,7 @@ def _sweep_parts(sweep: dict[str, Any], results: Path, width: int, room: int | N
     if state == "unknown":
         parts.append(sweep["error"])
     if state in _ENDINGS:
-        stored = {path.name for path in (results / "runs").glob("*")}
-        if left := len(set(sweep["open"]) - stored):
+        if left := len(set(sweep["open"]) - set(names_in(results / "runs"))):
             parts.append(f"{_ENDINGS[state]}, {counted(left, 'job')} left: the same command resumes")
             parts.append(f"  cd {sweep['folder']} && {sweep['command']}")
         else:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import os
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from madbench.cli.options import open_stored
 from madbench.cli.parameters import argument, option
-from madbench.errors import ConfigError, MadbenchError
+from madbench.errors import ConfigError, MadbenchError, StoreError
 from madbench.jobs import WEIGHTS
 from madbench.labels.names import remember
 from madbench.store.runs import Store
@@ -16,6 +17,7 @@ from madbench.store.trained import stored_weights
 from madbench.suites import suite_of
 
 if TYPE_CHECKING:
+    from madbench.store.format import Measurement
     from madbench.text.corpus import Corpus
 
 _RUN_HELP = (
@@ -52,7 +54,7 @@ class TrainedModel:
         from madbench.training.checkpoints import load_model
 
         self.results = results
-        is_file = Path(name).is_file()
+        is_file = os.path.isfile(name)
         if tasks and is_file:
             raise ConfigError(f"--tasks {','.join(tasks)}: has no effect on {name}, a file of one run")
         self.weights = Path(name) if is_file else stored_weights(name, open_stored(results), is_of_text, tasks)
@@ -64,10 +66,24 @@ class TrainedModel:
         folder = self.weights.absolute().parent
         is_stored = folder.name == self.job.id and folder.parent.name == "runs" and self.weights.name == WEIGHTS
         self.store = Store.open(folder.parents[1], create=False) if is_stored else None
+        self.not_stored = ""  # the reason why a measurement could not be stored
+
+    def measure(self, measurement: Measurement) -> None:
+        """Store a measurement with the model's run, if it is in a store.
+
+        If it cannot be written, as to a read-only disk, :attr:`not_stored` is the reason.
+        """
+        if self.store:
+            try:
+                self.store.measure(self.job.id, **vars(measurement))
+            except StoreError as error:
+                self.not_stored = str(error)
 
     @property
     def where_stored(self) -> str:
         """A line on where measurements of the model are."""
+        if self.not_stored:
+            return "not stored"
         return f"stored with run {self.job.id}" if self.store else f"not stored: {self.weights} is not in a store"
 
     def corpus(self, named_folder: Path | None, tokenizer: str | None = None, dtype: str | None = None) -> Corpus:
@@ -112,3 +128,9 @@ class TrainedModel:
                 return corpus
         problem = f"its corpus {digest} is not in {cache}; name its folder with --corpus"
         raise ConfigError(f"{self.weights}: {problem}{''.join(problems)}")
+
+
+def check_stored(reasons: Iterable[str]) -> None:
+    """Raise ``StoreError`` if a measurement was printed and not stored; ``reasons`` are the models' ``not_stored``."""
+    if problems := list(filter(None, reasons)):
+        raise StoreError("\n".join(["printed above, but not stored with the run:", *problems]))

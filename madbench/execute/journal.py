@@ -25,7 +25,7 @@ from typing import Any, Self
 from madbench._version import __version__
 from madbench.execute.base import Event
 from madbench.execute.sweep_state import SweepState, flatten, weights
-from madbench.files import check_json, make_folder, seal, sync_folder, unseal
+from madbench.files import check_json, make_folder, names_in, seal, sync_folder, unseal
 from madbench.jobs import Job
 from madbench.store.checks import check_type
 from madbench.store.format import plain
@@ -143,7 +143,8 @@ def read_sweeps(results: Path, ended: int) -> list[dict[str, Any]]:
     where files cannot be locked and it has not ended before, with the reason as ``error``, or ``damaged``, with the
     problem as ``error`` and nothing else.
     """
-    sweeps = [_read(path) for path in sorted((results / FOLDER).glob("[!.]*.json"))]
+    names = [name for name in names_in(results / FOLDER) if name.endswith(".json")]
+    sweeps = [_read(results / FOLDER / name) for name in names]
     others = [sweep for sweep in sweeps if sweep["state"] != "running"]
     hidden = {sweep["name"] for sweep in others[: max(0, len(others) - ended)]}
     return [sweep for sweep in sweeps if sweep["name"] not in hidden]

@@ -70,7 +70,7 @@ def counts_by_file(pairs: Sequence[tuple[Job, Job]], store: Store) -> list[Earli
 def notes_on_earlier_code(jobs: Iterable[Job], results: Path) -> list[str]:
     """Sentences on jobs that train again since their code changed, and on stored runs of other code of this package."""
     by_id = {job.id: job for job in jobs}
-    with suppress(StoreError):  # of a damaged store the training itself tells
+    with suppress(StoreError, OSError):  # of a damaged store the training itself tells
         if (results / "runs").is_dir():
             store = Snapshot.open(results, create=False)
             records = {name: each for name, each in store.records(set(by_id)).items() if each.status != "failed"}

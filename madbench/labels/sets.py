@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -77,7 +78,7 @@ def _labels_of(spec: str, folder: Path, above: tuple[Path, ...] = ()) -> list[st
 def find_set(name: str, folder: Path) -> Path:
     """The file that ``@name`` means, seen from ``folder``. Raises ``LabelError`` if there is none."""
     if name.endswith((".yaml", ".yml")):
-        if "\0" not in name and (folder / name).is_file():
+        if os.path.isfile(folder / name):  # False also for a name that no file can have
             return folder / name
         raise LabelError(f"'@{_shorten(name)}': no such file{f' in {folder}' if folder != Path() else ''}")
     sets = available_sets()

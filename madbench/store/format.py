@@ -30,8 +30,18 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from madbench.config import MOST_SEED
 from madbench.errors import ConfigError, MadbenchError, StoreError
-from madbench.files import check_json, explain_os_errors, is_name, make_folder, parse_json, printable, write_atomically
+from madbench.files import (
+    check_json,
+    explain_os_errors,
+    is_name,
+    make_folder,
+    names_in,
+    parse_json,
+    printable,
+    write_atomically,
+)
 from madbench.jobs import SCHEMA, Job, Record
 from madbench.store.checks import check_keys, check_type, read_curve, read_numbers, read_record
 from madbench.suites import job_from_dict
@@ -42,7 +52,6 @@ _MEASUREMENT_NAME = re.compile("[0-9]{6,}-[0-9a-f]{64}[.]json")
 _CANONICAL = json.JSONEncoder(sort_keys=True)
 _MOST_DETAIL_DEPTH = 32
 """Levels of details that are stored as they are. A reader allows more: see :func:`madbench.files.parse_json`."""
-MOST_SEED = 2**63 - 1
 
 
 class DamagedRunError(StoreError):
@@ -189,11 +198,15 @@ def read_measurements(folder: Path) -> list[Measurement]:
 def damaged_measurements(folder: Path) -> list[str]:
     """What is wrong with the measurements of the run in ``folder``, the older ones included, and what to do."""
     problems = []
-    for name in sorted(os.listdir(folder / MEASUREMENTS)) if (folder / MEASUREMENTS).is_dir() else ():
+    try:
+        names = names_in(folder / MEASUREMENTS)
+    except StoreError as error:
+        return [str(error)]
+    for name in names:
         try:
             if _MEASUREMENT_NAME.fullmatch(name):
                 _read_measurement(folder, name)
-            elif not name.startswith("."):
+            else:
                 problems.append(f"{folder / MEASUREMENTS / name}: not the name of a measurement; delete it")
         except StoreError as error:
             problems.append(str(error))

@@ -70,8 +70,9 @@ class RunIndex:
         """What is damaged in the index of the runs ``names``, and what to do."""
         try:
             rows = [row for row in self._rows() if row[0] in names]
-        except sqlite3.Error as error:
-            return [f"{self.path}: {error}; delete {self.path.parent}: it is made again"]
+        except (sqlite3.Error, OSError) as error:
+            problem = getattr(error, "strerror", None) or error
+            return [f"{self.path}: {problem}; delete {self.path.parent}: it is made again"]
         sound = sum(row[4] == _digest(*row[:4]) for row in rows)
         if 0 < sound < len(rows):  # with none it is another version's
             return [f"{self.path}: {len(rows) - sound} damaged rows; delete {self.path.parent}: it is made again"]
@@ -90,7 +91,7 @@ class RunIndex:
     def _indexed(self, signatures: Mapping[str, str]) -> dict[str, Found]:
         """The runs that the index holds with these signatures."""
         rows, runs = [], {}
-        with suppress(sqlite3.Error):
+        with suppress(sqlite3.Error, OSError):
             rows = self._rows()
         rows = [row for row in rows if row[1] and signatures.get(row[0]) == row[1] and row[4] == _digest(*row[:4])]
         for name, _, shared, content, _ in rows:

@@ -30,6 +30,7 @@ from madbench.files import (
     file_digest,
     lock_folder,
     make_folder,
+    may_exist,
     refuse_link,
     remove,
     sync_folder,
@@ -251,9 +252,9 @@ class Store:
         """
         job_id = job if isinstance(job, str) else job.id
         work = self._work / job_id
-        for path in (work, work / "lock", work / KEEP):
-            refuse_link(path)
         with explain_os_errors(work):
+            for path in (work, work / "lock", work / KEEP):
+                refuse_link(path)
             try:
                 lock = lock_folder(work)
             except BlockingIOError:
@@ -368,14 +369,18 @@ class Store:
         remove(replaced)
 
     def _drop_stale_work(self) -> None:
-        """Removes the work folders whose owner was killed after storing its run, and puts back a run moved away."""
+        """Removes the work folders whose owner was killed after storing its run, and puts back a run moved away.
+
+        One that cannot be removed, as that of another user, stays: it is in nobody's way.
+        """
         with explain_os_errors(self._work):
             left = [path for path in self._work.iterdir() if path.is_dir() and not path.is_symlink()]
         for path in left:
-            if (path / _REPLACED).exists() or self.status(path.name) in _RESULTS:
-                with suppress(StoreBusyError), self.claim(path.name):
-                    if self.status(path.name) in _RESULTS:
-                        _empty(path)
+            with suppress(StoreError):
+                if may_exist(path / _REPLACED) or self.status(path.name) in _RESULTS:
+                    with self.claim(path.name), explain_os_errors(path):
+                        if self.status(path.name) in _RESULTS:
+                            _empty(path)
 
 
 class Snapshot(Store):

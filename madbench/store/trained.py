@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -44,7 +45,7 @@ def load(
     from madbench.mixers.random_state import kept_random_state
     from madbench.training.checkpoints import load_model
 
-    if not Path(run).is_file():
+    if not os.path.isfile(run):
         chosen = [tasks] if isinstance(tasks, str) else tasks if tasks is None else list(tasks)
         run = stored_weights(str(run), Snapshot.open(Path(results), create=False), is_of_text=False, tasks=chosen)
     elif tasks is not None:

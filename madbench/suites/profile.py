@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -191,8 +192,8 @@ class Profile:
         """
         overrides = sorted(overrides, key=lambda override: key_of(override).split(".")[0] == "tasks")
         path = Path(name) if name.endswith((".yaml", ".yml")) else cls.folder / f"{name}.yaml"
-        if not path.is_file():
-            choices = [*cls.names(), *([f"{name}.yaml"] if Path(f"{name}.yaml").is_file() else [])]
+        if not os.path.isfile(path):  # also for a name that no file can have
+            choices = [*cls.names(), *([f"{name}.yaml"] if os.path.isfile(f"{name}.yaml") else [])]
             raise ConfigError(f"{cls.noun} {name!r}: no such {cls.noun} or file{did_you_mean(name, choices)}")
         mapping = read_yaml(path)
         from_mapping(cls, mapping, str(path)).check_spelling(str(path))

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
+import os
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -105,6 +107,14 @@ def test_parquet_is_a_folder_of_tables_of_the_rows_that_are_asked_for(filled, ti
     assert "--weights has no effect with --format parquet" in filled(*words, "--weights").stderr
 
 
-def test_an_archive_that_is_not_there_leaves_no_results_folder(main, tmp_path):
-    assert main("import", "absent.tar.xz", "--results", str(tmp_path / "new")).code == 2
-    assert not (tmp_path / "new").exists()
+def test_an_archive_that_cannot_be_used_leaves_no_results_folder(filled, tmp_path):
+    filled("archive", "--output", "all.tar.xz")
+    content = Path("all.tar.xz").read_bytes()
+    Path("short.tar.xz").write_bytes(content[: len(content) // 2])
+    Path("empty.tar.xz").touch()
+    for name in ("absent", "short", "empty"):
+        assert filled("import", f"{name}.tar.xz", "--results", "a/new").code == 2
+        assert not Path("a").exists()
+    Path("there").mkdir()
+    assert filled("import", "short.tar.xz", "--results", "there").code == 2 and Path("there").exists()
+    assert filled("import", "all.tar.xz", "--results", "a/new").code == 0 and len(os.listdir("a/new/runs")) == 8

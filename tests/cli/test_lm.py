@@ -24,6 +24,7 @@ from madbench.text.prepare import prepare
 from madbench.training import cost, devices
 from madbench.training.checkpoints import save_weights
 from sample_jobs import language_job, train_job
+from unprivileged import modes_hold
 
 PRESET = """\
 description: A few steps of a small model.
@@ -407,3 +408,20 @@ def test_a_tiny_temperature_writes_the_likeliest_text(main, untrained):
 def test_a_prompt_that_is_no_unicode_is_continued(main, untrained):
     sampled = main("lm", "sample", untrained, "--corpus", "hens", "--prompt", "a\udcff", "--device", "cpu")
     assert sampled.code == 0 and sampled.stdout.startswith("a\ufffd")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("words", ["", "--json", "--tasks repetition --limit 4"])
+def test_an_evaluation_that_cannot_be_stored_is_printed(main, here, words):
+    main("lm", "train", "S", "--preset", "preset.yaml", "--device", "cpu", "--corpus", "hens")
+    (folder,) = Path("results/runs").iterdir()
+    evaluate = ("lm", "evaluate", "S", "--device", "cpu", *words.split())
+    stored = main(*evaluate)
+    assert stored.code == 0
+    shutil.rmtree(folder / "measurements")
+    folder.chmod(0o555)
+    with modes_hold():
+        printed = main(*evaluate)
+    folder.chmod(0o755)
+    assert printed.stdout.splitlines()[0] == stored.stdout.splitlines()[0]
+    assert printed.code == 2 and f"{folder}: permission denied" in printed.stderr

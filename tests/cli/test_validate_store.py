@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 import random
+import re
 import resource
 import shutil
 import time
@@ -26,8 +27,10 @@ from madbench.text.prepare import prepare
 from madbench.training.checkpoints import NAME, TrainingState, load_model, save_checkpoint, save_weights
 from madbench.training.optimizer import make_adamw
 from sample_jobs import language_job
+from unprivileged import modes_hold
 
 WEIGHTS = "weights.safetensors"
+REFUSED = re.compile("[Pp]ermission denied|unable to open")  # the second is SQLite's
 
 
 class TrialOf:
@@ -252,3 +255,46 @@ def test_thirty_damaged_stores_never_break_a_verb_nor_show_an_altered_number(res
         if any(path.parts[0] != "index" for path in altered):
             assert found, done
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - memory < 1_500_000, "kilobytes"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "pattern",
+    [
+        *("corpora", "corpora/*/", "corpora/*/manifest.json", "corpora/*.json", "index", "index/runs.sqlite"),
+        *("runs", "runs/*/", "runs/*/record.json", f"runs/*/{WEIGHTS}", "runs/*/measurements", "sweeps"),
+        *("runs/*/measurements/*", "sweeps/*.json", "work", "work/*/", f"work/*/{NAME}"),
+    ],
+)
+def test_what_cannot_be_read_is_named_and_never_called_sound(results, main, pattern):
+    assert main("validate", "--store").code == 0  # whose modules are imported by now
+    path = sorted(results.glob(pattern))[0]
+    mode = path.stat().st_mode
+    path.chmod(0)
+    try:
+        with modes_hold():
+            ended, sweeps = main("validate", "--store"), main("ls", "sweeps")
+    finally:
+        path.chmod(mode)
+    assert ended.code == 2, ended.stdout
+    said = [line for line in (ended.stdout + ended.stderr).splitlines() if REFUSED.search(line)]
+    named = path.parent if path.name == "record.json" else path  # a run is named as a whole
+    assert len(said) == 1 and str(named.relative_to(results)) in said[0], ended.stdout
+    if pattern.startswith("sweeps"):
+        assert path.name in sweeps.stdout + sweeps.stderr and REFUSED.search(sweeps.stdout + sweeps.stderr)
+
+
+def test_a_work_folder_that_only_another_user_can_remove_stops_nobody(store, fill, main):
+    fill(["S"])
+    work = store.root / "work" / store.job_ids()[0]
+    (work / "keep").mkdir(parents=True)
+    (work / "keep" / WEIGHTS).touch()
+    for folder in (work, work / "keep"):
+        folder.chmod(0o555)
+        with modes_hold():
+            Store.open(store.root)
+            notes = json.loads(main("validate", "--store", "--json").stdout)[1]["notes"]
+        folder.chmod(0o755)
+        assert (work / "keep" / WEIGHTS).exists() and (folder != work or work.name in notes[0])
+    Store.open(store.root)
+    assert not work.exists()
