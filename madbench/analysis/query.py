@@ -10,9 +10,9 @@ from pathlib import Path
 from madbench.analysis.protocols import first_labels
 from madbench.analysis.versions import Versions
 from madbench.config import convert
-from madbench.errors import ConfigError
+from madbench.errors import ConfigError, LabelError
 from madbench.jobs import Budget, Fidelity, Job
-from madbench.labels import every_label, is_shown_as_stored
+from madbench.labels import every_label, is_shown_as_stored, unreadable
 from madbench.store.runs import Run, Snapshot, Store
 from madbench.suites import Suite, broken_suites, main_suite, suites
 from madbench.suites.addressing import (
@@ -115,6 +115,7 @@ class Query:
         would be trained now.
         """
         stored_jobs = self.store.jobs()
+        failing = self._failing(dict.fromkeys(job.label for job in stored_jobs.values()))
         stored = {job.task for job in stored_jobs.values()}
         tasks = {(suite.name, task) for suite in suites().values() for task in suite.tasks()}
         for task in stored & broken_tasks().keys():
@@ -124,7 +125,11 @@ class Query:
         for suite in {job.suite for job in stored_jobs.values()} & broken_suites().keys():
             self.warn(f"{suite} is left out; {broken_suites()[suite]}")
         identity = functools.cache(mixer_identity)
-        jobs = {name: job for name, job in stored_jobs.items() if (job.suite, job.task) in tasks}
+        jobs = {
+            name: job
+            for name, job in stored_jobs.items()
+            if job.label not in failing and (job.suite, job.task) in tasks
+        }
         kept = {
             name: job
             for name, job in jobs.items()
@@ -141,6 +146,18 @@ class Query:
     def stored_labels(self) -> frozenset[str]:
         """The labels of the stored jobs."""
         return frozenset(job.label for job in self.jobs.values())
+
+    def _failing(self, labels: Iterable[str]) -> set[str]:
+        """The labels that their families cannot read; each is warned of, or an error if it was asked for."""
+        failing = set()
+        for label in labels:
+            if not self.is_shown_as_stored(label) and (problem := unreadable(label)):
+                if label in self.labels:
+                    raise LabelError(problem)
+                failing.add(label)
+                if not self.labels:
+                    self.warn(f"{label} is left out; {problem}")
+        return failing
 
     @functools.cached_property
     def versions(self) -> Versions:

@@ -68,21 +68,16 @@ def unreadable(label: str) -> str:
     return ""
 
 
-def names_code(label: str) -> bool:
-    """True if the text is a label that is the name of code, such as that of a user's module."""
-    try:
-        return bool(getattr(family_of(label), "names_code", False))
-    except LabelError:
-        return False
-
-
 def is_shown_as_stored(label: str) -> bool:
     """True for a label whose runs are shown by what is stored of them alone, without the label's code.
 
     Such are labels that name code, which is never imported to read, and those of families that are not installed or
-    fail.
+    cannot be loaded.
     """
-    return names_code(label) or bool(unreadable(label))
+    try:
+        return bool(getattr(family_of(label), "names_code", False))
+    except LabelError:
+        return True
 
 
 def factors_of_text(label: str) -> Mapping[str, str]:

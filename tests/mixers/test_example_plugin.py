@@ -9,6 +9,7 @@ from madbench import build
 from madbench.errors import BudgetError, ConfigError, LabelError, TrainingError
 from madbench.labels import diff, expand, explain, family_identity, family_of, parse
 from madbench.mixers import solve
+from madbench.mixers.checks import run_check
 
 LABELS = ("lin:elu", "lin:elu-g", "lin:relu", "lin:relu-g", "lin:id", "lin:id-g")
 
@@ -30,7 +31,7 @@ def test_labels_are_read_and_written():
 @pytest.mark.slow
 def test_the_identity_has_version_distribution_and_source():
     version, distribution, source = family_identity(family_of("lin:elu")).split("+")
-    assert (version, distribution, len(source)) == ("1", "0.1.0", 64)
+    assert (version, distribution, len(source)) == ("1", "0.1.0", len("code1-") + 32)
 
 
 @pytest.mark.slow
@@ -48,9 +49,12 @@ def test_the_module_has_the_parameters_of_its_allocation_within_the_budget():
 @pytest.mark.parametrize("label", ["lin:elu", "lin:relu-g", "lin:id"])
 def test_every_check_holds(label):
     checks = {check.name: check for check in family_of(label).checks(parse(label))}
-    assert set(checks) == {"parameters", "causality", "gradients", "steps", "bfloat16", "bfloat16 sums"}
+    assert set(checks) == {
+        "parameters", "causality", "gradients", "steps", "bfloat16", "bfloat16 sums", "ordinary size", "settings",
+        "effect of settings",
+    }  # fmt: skip
     for check in checks.values():
-        assert check.holds(check.run()), check.name
+        assert run_check(check).verdict in ("pass", "not applicable"), check.name
 
 
 @pytest.mark.slow
