@@ -15,7 +15,7 @@ from madbench.jobs import Record
 from madbench.store import index as run_index
 from madbench.store.format import Measurement
 from madbench.store.runs import DamagedRunError, Store
-from stored_samples import RECORD, exactly, make_job, names, numbers, records
+from stored_samples import RECORD, exactly, letters, make_job, names, numbers, records
 
 ID = make_job().id
 
@@ -34,7 +34,7 @@ def files(store: Store, job_id: str = ID) -> list:
 
 @pytest.mark.slow
 @settings(max_examples=25, deadline=None)
-@given(record=records, values=st.dictionaries(names, numbers, max_size=3), name=st.text(max_size=5))
+@given(record=records, values=st.dictionaries(names, numbers, max_size=3), name=st.text(letters, max_size=5))
 def test_a_measurement_is_read_as_it_was_written(record, values, name):
     with tempfile.TemporaryDirectory() as folder:
         store = Store.open(folder)
