@@ -11,7 +11,17 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from madbench.analysis import baselines, claims, findings, inference, noise_model, quantities, samples, scores
+from madbench.analysis import (
+    baselines,
+    claims,
+    findings,
+    inference,
+    noise_model,
+    quantities,
+    row_scores,
+    samples,
+    scores,
+)
 from madbench.analysis.baselines import BASELINES, baseline_values
 from madbench.analysis.claims import MARGIN_LABELS, Claim, line_of
 from madbench.analysis.inference import counts, differences, distributions, many, sample
@@ -39,6 +49,7 @@ DECIDING: Sequence[Any] = (
     baselines,
     noise_model,
     samples,
+    row_scores,
     scores,
     claims,
     findings,

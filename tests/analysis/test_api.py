@@ -363,7 +363,7 @@ def test_a_plot_is_a_figure_of_matplotlib(stored):
 
 
 def test_a_sweep_names_the_keys_of_a_grid():
-    keys = {one.name for one in dataclasses.fields(GridFile)} - {"description", "labels", "claims"}
+    keys = {one.name for one in dataclasses.fields(GridFile)} - {"description", "labels", "claims", "claims_from"}
     assert keys <= inspect.signature(madbench.sweep).parameters.keys()
     with pytest.raises(TypeError, match=r"sweep\(\) got an unexpected keyword argument 'seed'"):
         madbench.sweep("S", seed=[0])

@@ -217,11 +217,11 @@ def plan(
     chosen = list(MAD_TASKS if tasks is None else tasks)
 
     def planned(profile: MadProfile, labels: Sequence[str]) -> list[Job]:
-        runs = [
-            (task, setting, setting["seq_len"], training, source)
-            for task, source in {task: task_source(task) for task in chosen}.items()
-            for setting, training in profile.runs(task, precision)
-        ]
+        runs: list[Any] = []
+        for task in chosen:
+            tried = profile.runs(task, precision)  # the first to say what is wrong with a task
+            source = task_source(task)
+            runs += [(task, setting, setting["seq_len"], training, source) for setting, training in tried]
         return plan_jobs(suite, labels, profile, runs, budget, fidelity)
 
     return decided(profile, labels, seeds, planned, trained, spelled)

@@ -11,7 +11,7 @@ import pytest
 from conftest import forget_installed
 from madbench.errors import LabelError
 from madbench.identity import watch
-from madbench.identity.listing import KIND, MOST_BYTES, code_state, recorded_files
+from madbench.identity.listing import KIND, MOST_BYTES, CodeState, code_state, recorded_files
 from madbench.labels import label_identity, trust
 from madbench.mixers.my import code
 from madbench.mixers.my.code import users_code
@@ -389,11 +389,11 @@ def test_a_record_tells_what_changed_and_imports_nothing(monkeypatch, tmp_path):
     assert code_state(stored).kind == "same"
     assert recorded_files(stored)["helper.py"].startswith(b"# code that trained the run")
     write({"f.txt": "3"})
-    assert code_state(stored).text == "f.txt changed"
+    assert code_state(stored) == CodeState("changed", "f.txt")
     write({"helper.py": HELPER.replace("2 * x", "3 * x")})
-    assert code_state(stored).text == "helper.py changed"
+    assert code_state(stored) == CodeState("changed", "helper.py")
     Path("helper.py").unlink()
-    assert code_state(stored).text == "helper.py is not here"
+    assert code_state(stored) == CodeState("absent", "helper.py")
     Path("mixer.py").unlink()
     assert (code_state(stored).kind, code_state(stored).file) == ("absent", "mixer.py")
     assert not {"mixer", "helper"} & {*sys.modules}
