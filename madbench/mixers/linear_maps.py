@@ -7,6 +7,7 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch._subclasses import FakeTensor
 from torch.nn.modules import module as all_modules
 from torch.nn.utils import parametrize
 
@@ -25,7 +26,8 @@ def has_only_weights(layer: nn.Module, bias: bool = False) -> bool:
     if parametrize.is_parametrized(layer):
         return True
     tensors = filter(lambda tensor: tensor is not None, (layer.weight, layer.bias))
-    return all(type(tensor) in (nn.Parameter, Tensor) for tensor in tensors)  # a tensor: lent under torch.func
+    kinds = (nn.Parameter, Tensor, FakeTensor)  # a tensor: lent under torch.func; a fake one has no data
+    return all(type(tensor) in kinds for tensor in tensors)
 
 
 def is_plain(layer: nn.Module, bias: bool = False) -> bool:
