@@ -33,7 +33,7 @@ def run_tree(job: Job) -> list[str]:
 
 
 letters = st.characters(exclude_categories=["C", "Z"]) | st.just(" ")
-"""Those that can be printed, as a record is read with no others."""
+"""Printable letters: a record is read with no others."""
 names = st.text(letters, min_size=1, max_size=8)
 numbers = st.floats() | st.integers(-(2**60), 2**60)
 records = st.builds(

@@ -56,8 +56,10 @@ def _by_command(suite: Suite, runs: Sequence[Run], results: Path) -> str:
     for words, of_label in tried.items():
         for label, rates in of_label.items():
             changes = rates.changes
-            for overrides in [()] * (rates.has_usual or not changes) + [changes] * bool(changes):
-                labels[(*overrides, *words)].append(label)
+            if rates.has_usual or not changes:
+                labels[words].append(label)
+            if changes:
+                labels[(*changes, *words)].append(label)
     return "\n".join(
         f"  {shlex.join(['madbench', 'table', *words, *where])}: {first_labels(of_words)}"
         for words, of_words in labels.items()
