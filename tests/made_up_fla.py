@@ -60,6 +60,12 @@ def use_made_up_library(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Labels of the library are built of its layers, on a CPU; what one library costs is not known of another."""
     monkeypatch.setattr(budget, "library", lambda: LIBRARY)
     monkeypatch.setattr(operator, "DEVICE", "cpu")
-    budget.solve.cache_clear()
+    forget_library()
     yield
+    forget_library()
+
+
+def forget_library() -> None:
+    """What one library was found to be and to cost is not known of another."""
+    budget.is_missing.cache_clear()
     budget.solve.cache_clear()

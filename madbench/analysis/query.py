@@ -169,7 +169,7 @@ class Query:
                 said.add(text)
                 self.warn(text)
 
-        return Versions(self.jobs, self.store, warn)
+        return Versions(self.jobs, self.store, warn, self.is_shown_as_stored)
 
     @functools.cached_property
     def is_shown_as_stored(self) -> Callable[[str], bool]:

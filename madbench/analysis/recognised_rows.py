@@ -15,7 +15,6 @@ from madbench.grid import Row
 from madbench.jobs import Job
 from madbench.store.runs import Run
 from madbench.suites import Suite
-from madbench.suites.code import names_outside_code
 from madbench.suites.profile import Profile
 from madbench.suites.protocol import StoredCorpus, by_protocol, recognised
 
@@ -59,7 +58,7 @@ def recognised_rows(
     for run in sorted(chosen, key=lambda run: run.job.seed):
         jobs[run.job.label].append(run.job)
     for label, runs_of_label in jobs.items():
-        if any(map(names_outside_code, runs_of_label)):
+        if any(map(query.versions.has_versions, runs_of_label)):
             jobs[label], *others = query.versions.ordered(runs_of_label).values()
             query.versions.leave_out(itertools.chain(*others), jobs[label])
     for label in query.labels if len(query.asked or ()) == 1 else ():

@@ -22,11 +22,20 @@ from madbench.suites.code import listed_code, names_outside_code
 
 @dataclass(frozen=True)
 class Versions:
-    """The versions of the code of stored ``jobs``. ``warn`` is told of the runs that are left out."""
+    """The versions of the code of stored ``jobs``.
+
+    ``warn`` is told of the runs that are left out. ``is_shown_as_stored`` is
+    :func:`madbench.labels.is_shown_as_stored`.
+    """
 
     jobs: Mapping[str, Job]
     store: Store
     warn: Callable[[str], None]
+    is_shown_as_stored: Callable[[str], bool]
+
+    def has_versions(self, job: Job) -> bool:
+        """True if runs of several versions of the job's code may be stored, and all of them be shown."""
+        return names_outside_code(job) or self.is_shown_as_stored(job.label)
 
     def is_begun(self, jobs: Iterable[Job]) -> bool:
         """True if a run of one of the jobs is stored, of whatever version."""
@@ -44,7 +53,7 @@ class Versions:
 
     def of_row(self, row: PlannedRow) -> PlannedRow:
         """The row with the stored jobs of one version of its label's code and of one version of each task's code."""
-        if not any(map(names_outside_code, row.jobs)):
+        if not any(map(self.has_versions, row.jobs)):
             return row
         alike = {job.id: self._alike_to(job) for job in row.jobs}
         stored = [each for found in alike.values() for each in found]
@@ -95,7 +104,7 @@ class Versions:
 
     def _alike_to(self, job: Job) -> list[Job]:
         """The stored jobs that differ from a job in code outside of this package at most."""
-        if job.id in self.jobs and not names_outside_code(job):
+        if job.id in self.jobs and not self.has_versions(job):
             return [self.jobs[job.id]]
         return self._alike.get(without_code(job), [])
 
@@ -103,7 +112,7 @@ class Versions:
     def _alike(self) -> dict[str, list[Job]]:
         alike: dict[str, list[Job]] = defaultdict(list)
         for job in self.jobs.values():
-            if names_outside_code(job):
+            if self.has_versions(job):
                 alike[without_code(job)].append(job)
         return alike
 

@@ -25,9 +25,9 @@ class EarlierRuns:
 
     @property
     def text(self) -> str:
-        """``4 runs of my:my_mixers.MyMixer are from an earlier version of my_mixers.py``."""
+        """``4 runs of my:my_mixers.MyMixer are from another version of my_mixers.py``."""
         runs = f"{self.count} runs of {self.subject} are" if self.count > 1 else f"1 run of {self.subject} is"
-        return f"{runs} from an earlier version of {self.file or 'its code'}"
+        return f"{runs} from another version of {self.file or 'its code'}"
 
     @property
     def reason(self) -> str:

@@ -19,6 +19,7 @@ from madbench.labels.parsing import (
     label_code,
     label_identity,
     levels,
+    missing_package,
     parse,
     text_of,
     texts_of,
@@ -43,6 +44,6 @@ __all__ = [
     "Explanation", "Label", "LabelSet", "as_label", "available_sets", "broken_families", "contrast_order", "diff",
     "every_label", "expand", "explain", "factor_names", "factors", "factors_in", "factors_of_text", "families",
     "family_identity", "family_of", "fault_of_name", "installed_families", "is_shown_as_stored", "label_code",
-    "label_identity", "levels", "loaded_families", "mixer_names", "parse", "text_of", "texts_of",
+    "label_identity", "levels", "loaded_families", "missing_package", "mixer_names", "parse", "text_of", "texts_of",
     "unreadable",
 ]  # fmt: skip

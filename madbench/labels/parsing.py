@@ -71,13 +71,18 @@ def unreadable(label: str) -> str:
 def is_shown_as_stored(label: str) -> bool:
     """True for a label whose runs are shown by what is stored of them alone, without the label's code.
 
-    Such are labels that name code, which is never imported to read, and those of families that are not installed or
-    cannot be loaded.
+    Such are labels that name code, which is never imported to read, those of families that are not installed or cannot
+    be loaded, and those of families that need a package that is not here.
     """
     try:
-        return bool(getattr(family_of(label), "names_code", False))
+        return bool(getattr(family_of(label), "names_code", False) or missing_package(label))
     except LabelError:
         return True
+
+
+def missing_package(label: str) -> str:
+    """The name of a package that a label's mixers need and that cannot be imported here; empty if there is none."""
+    return getattr(family_of(label), "missing_package", str)()
 
 
 def factors_of_text(label: str) -> Mapping[str, str]:

@@ -149,6 +149,8 @@ class Family(Protocol):
     # Optional: text_of(value), the text of a label for a value that is none, such as a class, or None; identity(label),
     # what else decides a label's numbers, such as a hash of one module's source; begins(text), whether a label of its
     # begins with the text, name and colon included, by default one of labels(): else it may be another family's.
+    # Optional: missing_package(), the name of a package that its mixers need and that cannot be imported here, or an
+    # empty text: stored runs of its labels are then shown without their code.
 
     def checks(self, label: Any) -> Iterable[Check]:
         """What has to hold of its mixer; :mod:`madbench.mixers.checks` has what any mixer has to hold."""

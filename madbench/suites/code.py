@@ -14,14 +14,15 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from madbench.errors import MadbenchError, TrainingError
+from madbench.errors import LabelError, MadbenchError, TrainingError
 from madbench.identity.listing import KIND, code_state
 from madbench.identity.package import gives_equal_bits, imports_within, modules_reached, package_digest
 from madbench.jobs import Job
-from madbench.labels import family_of, label_code
+from madbench.labels import family_of, label_code, missing_package
 from madbench.suites import suite_called, suite_code
 from madbench.suites.planning import mixer_identity
 from madbench.tasks import settings_class, task_code, task_names, task_source
@@ -63,7 +64,7 @@ class RunCode:
     state: Literal["same", "changed", "absent", "unknown", "other"] = "same"
     """``other`` is other code of this package; the rest is of code outside of it (:class:`CodeState`)."""
     what: str = ""
-    """The file that changed or is absent, or the parts of this package that are other ones."""
+    """The file that changed, the file or package that is absent, or the parts of this package that are other ones."""
     is_recorded: bool = True
     """True if the record has digests of this package's code."""
 
@@ -83,6 +84,9 @@ def run_code(job: Job, details: Mapping[str, Any]) -> RunCode:
             return RunCode(state.kind, _printable(state.file), is_recorded)
     if not isinstance(outside, dict) and names_outside_code(job):
         return RunCode("unknown", "", is_recorded)
+    with suppress(LabelError):  # of a family that is not installed, whose runs list their code
+        if package := missing_package(job.label):
+            return RunCode("absent", package, is_recorded)
     if not is_recorded:
         return RunCode(is_recorded=False)
     here = package_code(job)

@@ -63,7 +63,7 @@ def _sentence(code: RunCode, rows: Sequence[str]) -> str:
     runs = f"{len(rows):,} run{'s' if len(rows) > 1 else ''} of {', '.join(names[:MOST_NAMED])}{more}"
     are = "are" if len(rows) > 1 else "is"
     if code.state == "changed":
-        return f"{runs} {are} from an earlier version of {code.what}."
+        return f"{runs} {are} from another version of {code.what}."
     if code.state == "absent":
         return f"{runs} had code that is not here: {code.what}."
     if code.state == "unknown":

@@ -101,7 +101,7 @@ def test_runs_whose_code_an_earlier_madbench_identified_are_named(main, tiny, mo
         store.finish(replace(run.job, family=f"1+{'0' * 64}"), replace(run.record, details=details))
     edit(module)
     shown = table(main, "--profile", tiny, "-t", ",".join(TASKS)).stdout
-    assert f"{LABEL} ¶" in shown and f"4 runs of {LABEL} are from an earlier version of edited_mixer.py" in " ".join(
+    assert f"{LABEL} ¶" in shown and f"4 runs of {LABEL} are from another version of edited_mixer.py" in " ".join(
         shown.split()
     )
     said = " ".join(plan(main, tiny).stderr.split())
@@ -151,7 +151,7 @@ def test_a_registration_of_edited_code_names_the_cause(main, tiny, module, store
     assert ended.code == 0, ended.stderr
     said = " ".join(ended.stdout.split())
     if is_trained_before:
-        assert f"4 runs of {LABEL} are from an earlier version of edited_mixer.py" in said
+        assert f"4 runs of {LABEL} are from another version of edited_mixer.py" in said
     else:
         assert f"4 stored runs of {LABEL} had other code than was registered" in said
         assert "4 of 8 registered runs are not stored yet" in said
@@ -262,14 +262,14 @@ def test_runs_of_every_version_are_shown_or_named(main, tiny, module, fill_edite
     shown, said = " ".join(shown.split()), " ".join(ended.stderr.split())
     assert verb[0] == "archive" or LABEL in shown
     mark = {
-        "edited": f"6 runs of {LABEL} are from an earlier version of edited_mixer.py",
+        "edited": f"6 runs of {LABEL} are from another version of edited_mixer.py",
         "deleted": f"6 runs of {LABEL} had code that is not here: edited_mixer.py",
     }
     if change in mark:
         assert mark[change] in shown
     else:
         assert "¶" not in shown and "version of edited_mixer.py" not in shown
-    left_out = f"6 runs of {LABEL} are from an earlier version of edited_mixer.py; left out"
+    left_out = f"6 runs of {LABEL} are from another version of edited_mixer.py; left out"
     assert (left_out in said) == (change == "trained again")
 
 
@@ -293,13 +293,13 @@ def test_runs_of_an_edited_package_are_shown_with_a_mark(
     forget()
     shown = table(main, *words)
     place, said = file.relative_to(site).as_posix(), " ".join(shown.stdout.split())
-    assert f"{label} ¶" in shown.stdout and f"2 runs of {label} are from an earlier version of {place}." in said
+    assert f"{label} ¶" in shown.stdout and f"2 runs of {label} are from another version of {place}." in said
     forget()
     fill_edited(label, tasks=[task], seeds=(0,))
     shown = table(main, *words)
     subject = label if what == "plugin" else f"task {task}"
     assert "¶" not in shown.stdout
-    assert f"2 runs of {subject} are from an earlier version of {place}; left out" in " ".join(shown.stderr.split())
+    assert f"2 runs of {subject} are from another version of {place}; left out" in " ".join(shown.stderr.split())
 
 
 @pytest.mark.slow

@@ -12,13 +12,16 @@ from dataclasses import dataclass
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from madbench.errors import BudgetError, MissingExtraError, TrainingError
+from madbench.errors import BudgetError, MadbenchError, MissingExtraError, TrainingError
 from madbench.mixers import Size
 from madbench.mixers.fla.layers import LAYERS, Options
 
 if TYPE_CHECKING:
     import torch
     from torch import nn
+
+NAME = "flash-linear-attention"
+"""The library as package indexes call it."""
 
 
 @dataclass(frozen=True)
@@ -133,6 +136,16 @@ def silence() -> Iterator[None]:
             yield
     finally:
         logging.disable(level)
+
+
+@functools.cache
+def is_missing() -> bool:
+    """True if the library cannot be imported here."""
+    try:
+        library()
+    except MadbenchError:
+        return True
+    return False
 
 
 def library() -> Any:

@@ -12,7 +12,7 @@ from madbench.errors import LabelError, MadbenchError, did_you_mean
 from madbench.labels import Explanation
 from madbench.labels.diagnosis import point_at
 from madbench.mixers import Check, ListedFamily, Size, Traits
-from madbench.mixers.fla.budget import Allocation, Label, library, make, solve
+from madbench.mixers.fla.budget import NAME, Allocation, Label, is_missing, library, make, solve
 from madbench.mixers.fla.layers import LAYERS
 from madbench.mixers.residuals import difference
 
@@ -43,9 +43,13 @@ class FlaFamily(ListedFamily):
     def version(self) -> str:
         """Ours and the library's, whose code decides the numbers."""
         try:
-            return f"1 with flash-linear-attention {metadata.version('flash-linear-attention')}"
+            return f"1 with {NAME} {metadata.version(NAME)}"
         except metadata.PackageNotFoundError:
             return "1"
+
+    def missing_package(self) -> str:
+        """The library, if it cannot be imported here: only its layers can say what they cost."""
+        return NAME if is_missing() else ""
 
     def labels(self) -> list[Label]:
         """Every layer at the budget, then with the library's widths."""

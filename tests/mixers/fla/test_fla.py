@@ -13,16 +13,16 @@ from madbench.labels import expand, family_of, parse
 from madbench.mixers import Size, solve
 from madbench.mixers.fla import budget
 from madbench.mixers.fla.layers import LAYERS
-from made_up_fla import LIBRARY, GatedLinearAttention
+from made_up_fla import LIBRARY, GatedLinearAttention, forget_library
 
 LABELS = [f"fla:{name}" for name in LAYERS]
 
 
 @pytest.fixture(autouse=True)
 def nothing_remembered():
-    """What one library was found to cost is not known of another."""
+    forget_library()
     yield
-    budget.solve.cache_clear()
+    forget_library()
 
 
 @pytest.fixture
