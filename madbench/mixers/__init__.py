@@ -231,9 +231,12 @@ def solve(
     return family.solve(label, _size(d_model, n_head, max_len, budget), settings)
 
 
-def label_traits(label: Any) -> Traits:
-    """What has to be known of the mixers of a label, as its family says it; by default that of a plain mixer."""
-    family = family_of(label)
+def label_traits(label: Any, family: Family | None = None) -> Traits:
+    """What has to be known of the mixers of a label, as its family says it; by default that of a plain mixer.
+
+    ``family`` is that of the label; the installed one if None.
+    """
+    family = family or family_of(label)
     traits = getattr(family, "traits", lambda _: Traits())(label)
     where = f"family {family.name!r}: traits of {str(label)!r}"
     if not isinstance(traits, Traits):
@@ -251,20 +254,30 @@ def own_settings(label: Any, settings: Any) -> dict[str, Any]:
     return {name: value for name, value in asdict(settings).items() if name in read or name not in later}
 
 
-def used_settings(label: Any) -> list[str]:
-    """The settings of its family that decide something of the label's mixer, be it through its ranks."""
+def used_settings(label: Any, family: Family | None = None) -> list[str]:
+    """The settings of its family that decide something of the label's mixer, be it through its ranks.
+
+    ``family`` is that of the label; the installed one if None.
+    """
     label = as_label(label)
-    names = [field.name for field in fields(family_of(label).Settings)]
+    family = family or family_of(label)
+    names = [field.name for field in fields(family.Settings)]
     if not names:  # the traits of a user's module are those of its code, which is then not needed
         return []
-    read = label_traits(label).settings
+    read = label_traits(label, family).settings
     return [name for name in names if read is None or name in read]
 
 
-def effective_settings(allocation: Allocation, settings: Mapping[str, Any]) -> dict[str, Any]:
-    """The settings that change the mixer of an allocation otherwise than through its ranks."""
-    read = {name: settings[name] for name in used_settings(allocation.label) if name in settings}
-    effective = getattr(family_of(allocation.label), "effective", lambda _, read: read)
+def effective_settings(
+    allocation: Allocation, settings: Mapping[str, Any], family: Family | None = None
+) -> dict[str, Any]:
+    """The settings that change the mixer of an allocation otherwise than through its ranks.
+
+    ``family`` is that of the allocation's label; the installed one if None.
+    """
+    family = family or family_of(allocation.label)
+    read = {name: settings[name] for name in used_settings(allocation.label, family) if name in settings}
+    effective = getattr(family, "effective", lambda _, read: read)
     return dict(effective(allocation, read))
 
 

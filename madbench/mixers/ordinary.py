@@ -67,7 +67,7 @@ class Sample:
     @property
     def effective(self) -> dict[str, Any]:
         """The settings that act otherwise than through the allocation."""
-        return effective_settings(self.allocation, vars(self.settings))
+        return effective_settings(self.allocation, vars(self.settings), self.family)
 
 
 def ordinary_fill(build: Callable[[], nn.Module]) -> tuple[nn.Module, Tensor]:
@@ -135,7 +135,7 @@ def _drawn(default: Sample) -> list[Sample]:
     samples = [default]
     for number, budget in enumerate(("strict", "paper")):
         size = replace(default.allocation.size, budget=budget)
-        others = {name: _others(default, name, size) for name in used_settings(default.label)}
+        others = {name: _others(default, name, size) for name in used_settings(default.label, default.family)}
         values = {name: each[number % len(each)] for name, each in others.items() if each}
         sample = _with(default, values, size)  # None if the values do not go together
         if sample and not any(_are_alike(sample, other) for other in samples):
@@ -279,7 +279,7 @@ def _least_change(default: Sample, names: Sequence[str]) -> Residual:
 
 def _change(default: Sample, name: str) -> Residual | None:
     """The largest change that other values of one setting make; None if no other value is possible."""
-    traits, size, changes = label_traits(default.label), default.allocation.size, []
+    traits, size, changes = label_traits(default.label, default.family), default.allocation.size, []
     for value in _others(default, name, size)[:3]:
         other = _with(default, {name: value}, size)
         if other.allocation.terms != default.allocation.terms:

@@ -34,7 +34,7 @@ def drawn(invoke, tiny, monkeypatch, tmp_path):
             return []
 
         monkeypatch.setattr(files, "save_figure", remember)
-        output = invoke(plot, *words, *([] if "-p" in words else ["-p", tiny]))
+        output = invoke(plot, *words, *([] if {"-p", "-t"} & {*words} else ["-p", tiny]))
         assert not output.exception, output.exception
         call.stdout, call.stderr = output.stdout, output.stderr
         return found
@@ -167,7 +167,7 @@ def test_language_models_that_were_never_evaluated_spoil_no_other_figure(fill, f
 def test_language_models_alone_are_enough(fill_language, drawn):
     for label in ("S", "S-c"):
         fill_language(label)
-    assert list(drawn()) == ["scores", "loss", "effects", "budget"]
+    assert list(drawn("-t", "language_model")) == ["scores", "loss", "effects", "budget"]
 
 
 @pytest.mark.slow

@@ -108,7 +108,7 @@ def test_every_format_says_the_same(main, fill, tiny):
     assert '<th scope="row">R-12o!</th><td>50.0†</td><td>50.0†</td>' in page.stdout
     assert "| S | 50.0† | 50.0† | 0.990 | 1 |\n| *published* | 35.2 | 83.7 |  |  |\n" in markdown.stdout
     assert r"\texttt{S} & 50.0$^\dagger$ & 50.0$^\dagger$ & 0.990 & 1 \\" in latex.stdout
-    assert r"\texttt{R-12o!} & 50.0$^\dagger$ & 50.0$^\dagger$ & 0.990 & 1 \\" in latex.stdout
+    assert r"\texttt{R-12o!} & 50.0$^\dagger$ & 50.0$^\dagger$ & 0.990$\|$ & 1 \\" in latex.stdout
     content = json.loads(table.stdout)
     assert "not comparable" in content["notes"]
     found = [(cell["label"], cell["task"], cell["mean"]) for cell in content["cells"]]
