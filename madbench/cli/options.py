@@ -131,9 +131,8 @@ class TrainingOptions:
     ) = None
     group: option(
         int | None,
-        "auto or N: jobs that differ in seed and rate alone share a step, at most N at a time. auto: at most 8, "
-        "if a timing test shows a speed-up; jobs of seconds are not tested. On a CPU groups help with tiny sequences "
-        "and batches, in sweeps of many jobs a slot.",
+        "auto or N: jobs that differ in seed and rate alone share a step, at most N at a time. auto: at most 8 on a "
+        "GPU, if a timing test shows a speed-up; none on a CPU. Jobs of seconds are not tested.",
         parser=parse_group,
         metavar="auto|N",
         completes="auto",

@@ -224,8 +224,8 @@ class Experiment:
         training = functools.partial(training, threads=chosen.each)
         total = Summary()
         for batch in plan_batches(self.jobs, self.device, slots, devices, micro_batch, left, chosen):
-            is_usual = compile == "never" and policy.time_limit is None
-            groups = groups_of(batch.jobs, group or (usual_size(len(batch.jobs), batch.slots) if is_usual else 1))
+            is_grouped = self.device != "cpu" and compile == "never" and policy.time_limit is None
+            groups = groups_of(batch.jobs, group or (usual_size(len(batch.jobs), batch.slots) if is_grouped else 1))
             allowed = policy.max_failures and policy.max_failures - total.failed
             if allowed is not None and allowed < 1:
                 total.left += len(store.missing(batch.jobs))

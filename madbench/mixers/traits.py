@@ -44,6 +44,9 @@ class Traits:
     """Whether, once its ``is_stacked`` is set, every path but ``dense`` and ``chunked`` takes several models."""
     trains_alone: bool = False
     """Whether several models of it never share a step, as where nothing is known of it under ``torch.func.vmap``."""
+    is_replayable: bool = False
+    """True if a forward pass calls the same operators for all inputs of one shape, and depends on nothing but its
+    inputs and parameters. Such a pass may be recorded once and replayed (:mod:`madbench.training.replay`)."""
     has_tables: bool = False
     """Whether it has parameters for every position up to ``max_len``, of which a shorter input uses the first alone."""
     groups: Mapping[str, str] = field(default_factory=dict)

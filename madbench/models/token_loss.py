@@ -31,6 +31,13 @@ class TokenLoss(nn.Module):
         super().__init__()
         self.model = model
 
+    def branch(self, inputs: Tensor, targets: Tensor) -> str | None:
+        """What decides, beside shapes, which operators a call takes; None if their sizes depend on numbers, too."""
+        counted = int((targets != IGNORE).count_nonzero())
+        if counted == 0 or counted * len(self.model.readout[0]) > MOST_LOGITS:
+            return None
+        return "all" if counted == targets.numel() else "some"
+
     def forward(self, inputs: Tensor, targets: Tensor) -> Tensor:
         """Ids and targets (B, T), -100 where none is asked for -> a float32 scalar."""
         hidden = self.model.hidden(inputs)

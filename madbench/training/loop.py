@@ -22,6 +22,7 @@ from madbench.training import distributed as world
 from madbench.training.graphs import GraphStep, has_graphs
 from madbench.training.measured import Compile, MakeStep, is_compiled, is_faster, why_not
 from madbench.training.member import GroupMember, Stopwatch
+from madbench.training.replay import ReplayStep, can_replay
 from madbench.training.stack import Stack, groups_of
 from madbench.training.step import PlainStep, Step
 
@@ -136,12 +137,14 @@ def _at_equal_steps(members: Sequence[GroupMember]) -> list[list[GroupMember]]:
 
 
 def step_of(members: Sequence[GroupMember], compile: bool = False, cuda_graph: bool = True) -> Step:
-    """The step of some members that have taken equally many: one CUDA graph on a GPU, where that works."""
+    """The step of members that have taken equally many: one CUDA graph on a GPU, replayed on a CPU, if possible."""
     if cuda_graph and has_graphs(members[0].device):
         if not (problem := why_not(members, graphed)):
             return graphed(members, compile)
         members[0].warning = f"no CUDA graph: {problem}"
-    return Stack(members) if len(members) > 1 else PlainStep(members[0], compile)
+    if len(members) > 1:
+        return Stack(members)
+    return ReplayStep(members[0]) if not compile and can_replay(members[0]) else PlainStep(members[0], compile)
 
 
 def graphed(members: Sequence[GroupMember], compile: bool = False) -> GraphStep:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from typing import Any, Protocol
 
@@ -11,7 +11,6 @@ import torch
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
-from madbench.suites.trial import Trial
 from madbench.training import distributed as world
 from madbench.training.member import GroupMember
 
@@ -44,24 +43,36 @@ class PlainStep:
         for parameters in optimizer.param_groups:
             parameters["lr"] = rates[0]
         optimizer.zero_grad(set_to_none=True)
-        loss = backward(self.network, trial, self.member.state.step, self.member.device)
+        loss = self.backward()
         norm = None if trial.clip is None else nn.utils.clip_grad_norm_(trial.model.parameters(), trial.clip)
         optimizer.step()
         return [loss], [norm]
 
+    def backward(self) -> Tensor:
+        """Accumulate the gradient of the mean loss of one step and return that loss, both over all processes."""
+        loss = torch.zeros((), device=self.member.device)
+        batches = itertools.chain(self.member.trial.micro_batches(self.member.state.step), [None])
+        for (batch, share), following in itertools.pairwise(batches):
+            waits = following is not None and isinstance(self.network, DistributedDataParallel)
+            with self.network.no_sync() if waits else nullcontext():
+                loss += self.add_gradients(batch, share)
+        return world.total(loss) / world.size()
 
-def backward(network: nn.Module, trial: Trial, step: int, device: str) -> Tensor:
-    """Accumulates the gradient of the mean loss of one step and gives that loss, both over all processes."""
-    loss = torch.zeros((), device=device)
-    batches = itertools.chain(trial.micro_batches(step), [None])
-    for (batch, share), following in itertools.pairwise(batches):
-        waits = following is not None and isinstance(network, DistributedDataParallel)
-        with network.no_sync() if waits else nullcontext():
-            with trial.autocast:
-                part = network(*batch) * share
-            part.backward()
-        loss += part.detach()
-    return world.total(loss) / world.size()
+    def add_gradients(self, batch: Sequence[Tensor], share: float | Tensor) -> Tensor:
+        """Add the gradients of a micro-batch to those of the parameters and return its loss times ``share``."""
+        with self.member.trial.autocast:
+            loss = self.network(*batch) * share
+        loss.backward()
+        return loss.detach()
+
+
+def add_to_gradients(parameters: Iterable[Tensor], gradients: Iterable[Tensor | None]) -> None:
+    """Add gradients to those that the parameters have, as autograd does."""
+    for parameter, gradient in zip(parameters, gradients, strict=True):
+        if parameter.grad is None:
+            parameter.grad = gradient
+        elif gradient is not None:
+            parameter.grad += gradient
 
 
 def _network(loss: nn.Module, device: str, compile: bool) -> nn.Module:

@@ -18,8 +18,9 @@ from madbench import files
 from madbench.errors import StoreError, TrainingError
 from madbench.jobs import StopTraining
 from madbench.suites.language.trial import Evaluation
-from madbench.training import loop, member, step
+from madbench.training import loop, member
 from madbench.training.checkpoints import NAME, load_model
+from madbench.training.step import PlainStep
 
 HERE = Path(__file__).parent
 
@@ -85,7 +86,7 @@ def test_ten_steps_and_a_kill_and_ten_steps_are_twenty_steps(job, train, tmp_pat
 def test_seconds_are_those_of_training_and_add_up_over_interruptions(
     job, train, monkeypatch, clock, every_step, stop_at
 ):
-    losses, save, accumulate = Evaluation.losses, member.save_checkpoint, step.backward
+    losses, save, accumulate = Evaluation.losses, member.save_checkpoint, PlainStep.backward
 
     def taking(seconds, function):
         def slowly(*arguments, **named):
@@ -96,7 +97,7 @@ def test_seconds_are_those_of_training_and_add_up_over_interruptions(
 
     monkeypatch.setattr(Evaluation, "losses", taking(1000, losses))
     monkeypatch.setattr(member, "save_checkpoint", taking(70, save))
-    monkeypatch.setattr(step, "backward", taking(2, accumulate))
+    monkeypatch.setattr(PlainStep, "backward", taking(2, accumulate))
     with pytest.raises(StopTraining):
         train(job, stop_at(7))
     record = train(job)
@@ -107,7 +108,7 @@ def test_seconds_are_those_of_training_and_add_up_over_interruptions(
 
 @pytest.mark.slow
 def test_writing_checkpoints_takes_a_twentieth_of_the_time_at_most(tiny, corpus, train, monkeypatch, clock):
-    saves, accumulate = [], step.backward
+    saves, accumulate = [], PlainStep.backward
 
     def slow_save(work, job, trial, optimizer, state, seconds):
         saves.append(state.step)
@@ -118,7 +119,7 @@ def test_writing_checkpoints_takes_a_twentieth_of_the_time_at_most(tiny, corpus,
         return accumulate(*arguments)
 
     monkeypatch.setattr(member, "save_checkpoint", slow_save)
-    monkeypatch.setattr(step, "backward", slow_step)
+    monkeypatch.setattr(PlainStep, "backward", slow_step)
     train(tiny.make_job(corpus, steps=40))
     assert saves == [4, 20, 36]  # after more than 15 seconds, then after more than 60 each time
 

@@ -98,6 +98,7 @@ class CoefficientFamily:
             start_settings=("init_std",),
             may_grow=label.has_growing_gate,
             stacked_path="dense",
+            is_replayable=True,
             groups=GROUPS,
         )
 

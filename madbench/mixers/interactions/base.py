@@ -95,8 +95,8 @@ class InteractionFamily:
     def traits(self, label: InteractionLabel) -> Traits:
         """Couplings in full have no linear map that ends in the residual stream."""
         if label.base == "C":
-            return Traits(outputs=(), settings=(), stacked_path="dense")
-        return Traits(outputs=("o.weight",), stacked_path="dense")
+            return Traits(outputs=(), settings=(), stacked_path="dense", is_replayable=True)
+        return Traits(outputs=("o.weight",), stacked_path="dense", is_replayable=True)
 
     def solve(self, label: InteractionLabel, size: Size, settings: Settings) -> InteractionAllocation:
         return self.Allocation(label, size).solved(settings.rank_multiple)

@@ -166,6 +166,7 @@ class SRGFamily(ListedFamily):
             without_decay=tuple(diagonals),
             own_start=("v_up", "o_up") if label.adapter else (),
             stacked_path="dense",
+            is_replayable=True,
             is_stackable=True,
             has_tables=label.has_mixing,
             groups=GROUPS,

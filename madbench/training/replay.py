@@ -1,0 +1,197 @@
+"""Forward and backward passes on a CPU that are recorded once and replayed, with equal bits.
+
+A step of a small model is a thousand short calls, and most of their time goes into Python and autograd. A program is
+the native operators of one pass alone, in their order, run by TorchScript's interpreter. It takes the place of the
+plain pass only after both gave equal bits, so it changes no number of a run.
+"""
+
+from __future__ import annotations
+
+import functools
+import warnings
+from collections.abc import Callable, Hashable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.func import functional_call
+
+from madbench.mixers.traits import mixers_in
+from madbench.training import distributed as world
+from madbench.training.member import GroupMember
+from madbench.training.stack import shape_of
+from madbench.training.step import PlainStep, add_to_gradients
+
+LEAST_STEPS = 300
+"""Steps that must be left to record a program, which takes a second or two and saves 2 to 10 ms of each step."""
+MOST_KINDS = 4
+"""Programs of one job. A language model needs one, a MAD task two or three."""
+MOST_PROGRAMS = 12
+"""Programs that a process keeps for later jobs which differ in the seed alone."""
+PROOFS = 2
+"""Inputs for which a program must give the bits of the plain pass before it takes its place."""
+PROFILED_CALLS = 3
+"""Calls of a new program until the interpreter has optimized it, so that the proof is of what will run."""
+
+LAYER_NORM_BACKWARD = """
+def layer_norm_backward(grad: Tensor, x: Tensor, mean: Tensor, rstd: Tensor, gain: Tensor):
+    bias = gain  # only its shape counts
+    return torch.ops.aten.native_layer_norm_backward(grad, x, gain.shape, mean, rstd, gain, bias, [True, True, True])
+"""
+"""The operator with all its outputs: the tracer takes neither its list of truth values nor an output that is absent."""
+
+Pass = Callable[..., list[Tensor | None]]
+"""A function of tensors that depends on nothing else."""
+_programs: dict[Hashable, Pass] = {}
+
+
+def can_replay(member: GroupMember) -> bool:
+    """True if the passes of a member may be replayed, and enough steps are left for that to save time.
+
+    The loss and all mixers have to say so, because a recording cannot see what depends on Python's state, or on numbers
+    of a tensor that Python reads.
+    """
+    trial = member.trial
+    is_alone = torch.device(member.device).type == "cpu" and world.size() == 1
+    is_known = hasattr(trial.loss, "branch") and all(traits.is_replayable for _, _, traits in mixers_in(trial.model))
+    return is_alone and is_known and trial.steps - member.state.step >= LEAST_STEPS
+
+
+class Replayed:
+    """A pass, plain for the first inputs of a kind, then replayed if its program proves right.
+
+    Args:
+        plain: the pass.
+        key: what is equal for passes that may share their programs.
+    """
+
+    def __init__(self, plain: Pass, key: Hashable):
+        self.plain, self.key = plain, key
+        self.programs: dict[Hashable, Pass | None] = {}  # None if there is none that gives equal bits
+        self.proofs: dict[Hashable, int] = {}
+        self.has_replayed = False
+
+    def __call__(self, branch: Hashable, *inputs: Tensor) -> list[Tensor | None]:
+        """``plain(*inputs)``. ``branch`` decides, beside shapes, which operators it calls; None if any may be."""
+        kind = (branch, *((tensor.shape, tensor.dtype) for tensor in inputs))
+        if branch is None or (kind not in self.programs and len(self.programs) == MOST_KINDS):
+            return self.plain(*inputs)
+        if kind not in self.programs:
+            self.programs[kind], self.proofs[kind] = self._program(kind, inputs), 0
+        program = self.programs[kind]
+        if program is None:
+            return self.plain(*inputs)
+        if self.proofs[kind] < PROOFS:
+            return self._prove(kind, program, inputs)
+        self.has_replayed = True
+        return program(*inputs)
+
+    def _program(self, kind: Hashable, inputs: Sequence[Tensor]) -> Pass | None:
+        if program := _programs.pop((self.key, kind), None):
+            return program
+        try:
+            return record(self.plain, inputs)
+        except Exception:  # an operator that cannot be recorded, or a version of torch without the interpreter
+            return None
+
+    def _prove(self, kind: Hashable, program: Pass, inputs: Sequence[Tensor]) -> list[Tensor | None]:
+        """The outputs of the plain pass, after which the program is given up if its bits differ."""
+        expected = self.plain(*inputs)
+        try:
+            calls = PROFILED_CALLS if self.proofs[kind] == 0 else 1
+            is_right = all(_are_equal(expected, program(*inputs)) for _ in range(calls))
+        except RuntimeError:  # of sizes that were recorded as constants
+            is_right = False
+        if is_right:
+            self.proofs[kind] += 1
+            _programs[self.key, kind] = program
+            while len(_programs) > MOST_PROGRAMS:
+                del _programs[next(iter(_programs))]
+        else:
+            self.programs[kind] = None
+            _programs.pop((self.key, kind), None)
+        return expected
+
+
+def record(plain: Pass, inputs: Sequence[Tensor]) -> Pass:
+    """The native operators that ``plain(*inputs)`` calls, those of backward passes included, as a program.
+
+    Raises exceptions of many kinds if torch has no way to record or to run one of them.
+    """
+    from torch.fx.experimental.proxy_tensor import make_fx
+
+    is_absent: list[bool] = []
+
+    def present(*inputs: Tensor) -> list[Tensor]:
+        outputs = plain(*inputs)
+        is_absent[:] = [output is None for output in outputs]
+        return [output for output in outputs if output is not None]
+
+    graph = make_fx(present, tracing_mode="real", _allow_non_fake_inputs=True)(*inputs)
+
+    class Traced(torch.fx.Interpreter):
+        def call_function(self, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+            if target is torch.ops.aten.native_layer_norm_backward.default:
+                grad, x, _, mean, rstd, gain, *_ = args
+                return _scripts().layer_norm_backward(grad, x, mean, rstd, gain)
+            return super().call_function(target, args, kwargs)
+
+    with torch.no_grad(), warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # torch.jit is deprecated; without it passes are plain
+        run = torch.jit.trace(lambda *inputs: tuple(Traced(graph).run(*inputs)), tuple(inputs), check_trace=False)
+
+    def program(*inputs: Tensor) -> list[Tensor | None]:
+        with torch.no_grad():
+            outputs = iter(run(*inputs))
+        return [None if absent else next(outputs) for absent in is_absent]
+
+    return program
+
+
+class ReplayStep(PlainStep):
+    """The steps of one job on a CPU, as :class:`PlainStep` takes them, with replayed passes."""
+
+    warm_up = 1 + PROOFS
+
+    def __init__(self, member: GroupMember):
+        super().__init__(member)
+        self.names, self.parameters = zip(*self.network.named_parameters())
+        self.passes = Replayed(self._pass, shape_of(member.job))
+
+    @property
+    def details(self) -> dict[str, bool]:
+        """What a run's record says of it."""
+        return {"replayed": True} if self.passes.has_replayed else {}
+
+    def add_gradients(self, batch: Sequence[Tensor], share: float | Tensor) -> Tensor:
+        """Add the gradients of a micro-batch to those of the parameters and return its loss times ``share``."""
+        share = torch.as_tensor(share, dtype=torch.float32)
+        loss, *gradients = self.passes(self.network.branch(*batch), *self.parameters, *batch, share)
+        add_to_gradients(self.parameters, gradients)
+        return loss
+
+    def _pass(self, *inputs: Tensor) -> list[Tensor | None]:
+        """Parameters, the tensors of a batch and its share -> the loss and the gradients of the parameters."""
+        parameters, (*batch, share) = inputs[: len(self.names)], inputs[len(self.names) :]
+        with self.member.trial.autocast:
+            loss = functional_call(self.network, dict(zip(self.names, parameters)), tuple(batch)) * share
+        gradients = torch.autograd.grad(loss, parameters, allow_unused=True)
+        return [loss.detach(), *map(_laid_out_like, gradients, parameters)]
+
+
+@functools.cache
+def _scripts() -> Any:
+    """Compiled once and kept, because programs point to it."""
+    return torch.jit.CompilationUnit(LAYER_NORM_BACKWARD)
+
+
+def _laid_out_like(gradient: Tensor | None, parameter: Tensor) -> Tensor | None:
+    """The gradient with the strides of its parameter, which the optimizer's kernel takes for granted."""
+    if gradient is None or gradient.stride() == parameter.stride():
+        return gradient
+    return torch.empty_like(parameter).copy_(gradient)
+
+
+def _are_equal(first: Sequence[Tensor | None], second: Sequence[Tensor | None]) -> bool:
+    pairs = zip(first, second, strict=True)
+    return all(one is other is None or (one is not None and torch.equal(one, other)) for one, other in pairs)

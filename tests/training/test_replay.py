@@ -1,0 +1,156 @@
+"""Steps that are replayed have the bits of steps that are not, and nothing is replayed that may differ."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+import torch
+
+from madbench.jobs import StopTraining
+from madbench.training import loop, replay
+from madbench.training.member import GroupMember
+from madbench.training.replay import ReplayStep, can_replay
+from madbench.training.step import PlainStep
+
+
+@pytest.fixture(autouse=True)
+def records_short_runs(monkeypatch):
+    monkeypatch.setattr(replay, "LEAST_STEPS", 1)
+    monkeypatch.setattr(replay, "_programs", {})
+
+
+@pytest.fixture
+def member(make_job, tmp_path):
+    """``member(micro_batch=None, **job)``."""
+
+    def make(micro_batch=None, **job):
+        return GroupMember(make_job(**job), tmp_path, lambda progress: None, micro_batch=micro_batch)
+
+    return make
+
+
+def take(step, count):
+    """Take steps; returns their losses and the weights after them."""
+    losses = []
+    for _ in range(count):
+        (loss,), _ = step([1e-3])
+        step.member.count_step(loss)
+        losses.append(loss)
+    return [*losses, *(parameter.detach().clone() for parameter in step.member.trial.model.parameters())]
+
+
+def check_equal(first, second):
+    assert all(torch.equal(one, other) for one, other in zip(first, second, strict=True))
+
+
+def check_replayed(make_member):
+    plain, step = PlainStep(make_member()), ReplayStep(make_member())
+    check_equal(take(step, 5), take(plain, 5))
+    assert step.details == {"replayed": True}
+
+
+def test_replayed_steps_have_the_bits_of_plain_ones(member):
+    check_replayed(lambda: member(label="R-q-12o"))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("task", ["compression", "memorization"])  # an autoencoder, and targets that do not all count
+@pytest.mark.parametrize("label", ["S-pc", "D-p", "G-cg-q-12o", "L-k-q", "cd:gdn-cg", "cd:exp-sum", "ha:3", "hfa:2"])
+def test_replayed_steps_of_every_family_have_the_bits_of_plain_ones(member, label, task):
+    check_replayed(lambda: member(label=label, task=task))
+
+
+@pytest.mark.slow
+def test_replayed_micro_batches_have_the_bits_of_plain_ones(member):
+    check_replayed(lambda: member(micro_batch=6))
+
+
+@pytest.mark.slow
+def test_replayed_steps_of_a_language_model_with_clipping_have_the_bits_of_plain_ones(tiny, corpus, tmp_path):
+    job = tiny.make_job(corpus, grad_clip=0.05)
+    check_replayed(lambda: GroupMember(job, tmp_path, lambda _: None, corpora={corpus.digest: corpus}))
+
+
+@pytest.mark.slow
+def test_an_interrupted_replayed_run_has_the_bits_of_a_plain_one(make_job, train, monkeypatch):
+    job, left = make_job(epochs=4), [6]
+
+    def stop(progress):
+        left[0] -= 1
+        if left[0] == 0:
+            raise StopTraining
+
+    monkeypatch.setattr(loop, "REPORT_SECONDS", -1)
+    with pytest.raises(StopTraining):
+        train(job, stop)
+    resumed = train(job)
+    monkeypatch.setattr(replay, "LEAST_STEPS", 10**9)
+    plain = train(dataclasses.replace(job))
+    assert resumed.details["replayed"] and "replayed" not in plain.details
+    assert (resumed.metrics, [row["train_loss"] for row in resumed.curve]) == (
+        plain.metrics,
+        [row["train_loss"] for row in plain.curve],
+    )
+
+
+def test_a_program_with_other_bits_is_given_up(member, monkeypatch):
+    def record(plain, inputs):
+        return lambda *inputs: [plain(*inputs)[0], *(1.0001 * output for output in plain(*inputs)[1:])]
+
+    monkeypatch.setattr(replay, "record", record)
+    plain, step = PlainStep(member()), ReplayStep(member())
+    check_equal(take(step, 4), take(plain, 4))
+    assert step.details == {} and not replay._programs
+
+
+def test_a_program_that_is_right_for_its_first_batch_alone_is_given_up(member, monkeypatch):
+    def record(plain, inputs):
+        outputs = plain(*inputs)
+        return lambda *inputs: outputs
+
+    monkeypatch.setattr(replay, "record", record)
+    plain, step = PlainStep(member()), ReplayStep(member())
+    check_equal(take(step, 4), take(plain, 4))
+    assert step.details == {}
+
+
+@pytest.mark.parametrize("error", [AttributeError("torch.jit has no attribute 'trace'"), RuntimeError("no rule")])
+def test_without_a_recording_passes_are_plain(member, monkeypatch, error):
+    def record(plain, inputs):
+        raise error
+
+    monkeypatch.setattr(replay, "record", record)
+    plain, step = PlainStep(member()), ReplayStep(member())
+    check_equal(take(step, 3), take(plain, 3))
+
+
+def test_a_program_serves_the_seeds_of_a_job(member, monkeypatch):
+    recorded, record = [], replay.record
+    monkeypatch.setattr(replay, "record", lambda *of: recorded.append(1) or record(*of))
+    for seed in (0, 1):
+        plain, step = (kind(member(task="compression", seed=seed)) for kind in (PlainStep, ReplayStep))
+        check_equal(take(step, 3), take(plain, 3))  # the fourth batch is a smaller one
+        assert step.details == {"replayed": True}
+    assert len(recorded) == 1
+
+
+def test_only_what_says_so_is_replayed(member, monkeypatch):
+    each = member()
+    assert can_replay(each)
+    for mixer in each.trial.mixers:
+        monkeypatch.setattr(mixer, "traits", dataclasses.replace(mixer.traits, is_replayable=False))
+    assert not can_replay(each)
+    assert type(loop.step_of([each])) is PlainStep
+
+
+def test_a_loss_that_does_not_say_what_it_branches_on_is_not_replayed(member, monkeypatch):
+    each = member()
+    each.trial.loss = torch.nn.Module()
+    assert not can_replay(each)
+
+
+def test_short_runs_are_not_recorded(member, monkeypatch):
+    each = member()
+    monkeypatch.setattr(replay, "LEAST_STEPS", each.trial.steps + 1)
+    assert not can_replay(each)
