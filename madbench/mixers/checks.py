@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
-from madbench.errors import UntrustedCodeError
+from madbench.errors import FamilyError, LabelError
 from madbench.labels import as_label, family_of
 from madbench.mixers import Check, Family, Size
 from madbench.mixers.residuals import ROUNDING, filled
@@ -56,6 +56,8 @@ def run_checks(
 ) -> list[Outcome]:
     """The outcome of every check of a label or its text; one that raises has failed, with the error as its reason.
 
+    Raises ``LabelError`` for a label that names no code here.
+
     ``further`` gives the checks of a label that its family does not know; ``names`` are of those that are run, all
     unless given. The caller's random state stays as it is.
     """
@@ -77,9 +79,8 @@ def _run_checks(label: Any, further: Callable[[Any], Iterable[Check]], names: Co
         for check in itertools.chain(family_of(label).checks(label), further(label)):
             if names is None or check.name in names:
                 outcomes.append(run_check(check))
-    except UntrustedCodeError:
-        raise
     except Exception as error:
+        _raise_of_label(error)
         check = Check("checks", "The family has checks of this label.", "the protocol", None)
         outcomes.append(Outcome(check, error=_named(error)))
     finally:
@@ -97,13 +98,18 @@ def run_check(check: Check) -> Outcome:
         with torch.no_grad():
             result = check.run()
             residual, where = float(result), getattr(result, "where", "")
-    except UntrustedCodeError:
-        raise
     except (Exception, SystemExit) as error:  # of another package's code
+        _raise_of_label(error)
         return Outcome(check, error=_named(error))
     if not math.isfinite(residual):
         return Outcome(check, error=f"the residual is {residual}{f', of the {where}' if where else ''}")
     return Outcome(check, residual, where=where)
+
+
+def _raise_of_label(error: BaseException) -> None:
+    """Raises an error of the label itself, such as of a module that is not here: then there is nothing to check."""
+    if isinstance(error, LabelError) and not isinstance(error, FamilyError):
+        raise error
 
 
 def _named(error: BaseException) -> str:

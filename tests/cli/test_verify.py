@@ -6,6 +6,7 @@ import pytest
 
 import madbench
 from madbench.cli.verify import verify
+from madbench.errors import LabelError
 from madbench.mixers import Check
 from madbench.mixers.checks import general_checks
 from madbench.mixers.srg.family import SRGFamily
@@ -63,3 +64,10 @@ def test_an_installed_family_is_verified(invoke, install_example):
     install_example("plugin")
     result = invoke(verify, "lin:{elu,relu,id}{,-g}")
     assert result.exit_code == 0 and "6 labels, none with a check that fails" in result.output
+
+
+@pytest.mark.parametrize("label", ["my:gone.Mixer", "my:madbench.Gone"])
+def test_a_module_that_is_not_here_is_an_error_of_the_label_and_no_failed_check(refuse, label):
+    assert refuse(verify, label).startswith(f"{label}: " if "gone" in label else "my:madbench.Gone: madbench has no")
+    with pytest.raises(LabelError):
+        madbench.verify(label)
