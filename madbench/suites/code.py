@@ -85,8 +85,8 @@ def run_code(job: Job, details: Mapping[str, Any]) -> RunCode:
     if not isinstance(outside, dict) and names_outside_code(job):
         return RunCode("unknown", "", is_recorded)
     with suppress(LabelError):  # of a family that is not installed, whose runs list their code
-        if package := missing_package(job.label):
-            return RunCode("absent", package, is_recorded)
+        if missing := missing_package(job.label):
+            return RunCode("absent", missing, is_recorded)
     if not is_recorded:
         return RunCode(is_recorded=False)
     here = package_code(job)
