@@ -139,10 +139,16 @@ class Cell:
         return without_nan(numbers | {"solved": solved, **shares, "mark": self.mark}) | jobs
 
 
+PLUS_MINUS = {
+    "interval": "±: half of the 95% interval of the mean over seeds that do not diverge, Student's t, with the variance"
+    " that a noise model lends where one is known; without it: zero variance to the digits shown, or two seeds of an"
+    " average; no interval.",
+    "sd": "±: standard deviation over seeds.",
+    "rank": "",
+}
+"""What ± means in the cells, by what these show."""
 LEGEND = (
-    "±: half of the 95% interval of the mean over seeds that do not diverge, Student's t, with the variance that a"
-    " noise model lends where one is known; without it: zero variance to the digits shown, or two seeds of an average;"
-    " no interval. ‡: some runs diverged; they count at chance. †: single seed; excluded from tests. n=: fewer seeds"
+    "‡: some runs diverged; they count at chance. †: single seed; excluded from tests. n=: fewer seeds"
     " than the row has. §: a run on several processes that did not divide a batch, in a version that weighed the"
     " examples of a batch unequally; train it again with --force. (d/e): d of e jobs are done, so the number is not"
     " final and not compared. Bold: the best mean"
@@ -151,7 +157,7 @@ LEGEND = (
     f"{LEVEL:.0%} for the table by Bonferroni; {LEAST_SEEDS} seeds or more). {OVER_BUDGET}: over budget (! or a ratio"
     f" above {MOST_BUDGET}); such a label does not compete."
 )
-"""What the signs in the cells mean."""
+"""What the other signs in the cells mean."""
 RANK_NOTE = (
     "Ranks: 1 is the best mean; labels that do not compete have none. An interval is the places that the seeds leave:"
     f" all pairs of a column are tested, by Holm's method at {LEVEL:.0%}, so that all intervals of a column hold"

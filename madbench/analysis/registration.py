@@ -288,8 +288,7 @@ def sentences(registration: Registration, path: Path, results: Results) -> list[
             if names := [name for name, why in lacking.items() if why == problem]:
                 text.append(f"{len(names)} of these {words}: {named(names)}")
         for other in earlier_runs((jobs[name] for name in lacking), results.store):
-            runs = f"{other.count} stored run{'s' * (other.count > 1)} of {other.subject}"
-            text.append(f"{runs} had other code than was registered: put that code back, or register anew.")
+            text.append(f"{other.stored} had other code than was registered: put that code back, or register anew.")
         text.append("The verdicts are provisional until all are.")
         text.append("No boundary allows a look before that: p-values are those of one look, at the registered seeds.")
     return text

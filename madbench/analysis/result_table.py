@@ -10,18 +10,21 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from madbench.analysis.baselines import Baseline
-from madbench.analysis.cells import LEGEND, OVER_BUDGET, RANK_NOTE, Cell, Shows, row_texts
+from madbench.analysis.cells import LEGEND, OVER_BUDGET, PLUS_MINUS, RANK_NOTE, Cell, Shows, row_texts
 from madbench.analysis.inference import Difference
 from madbench.analysis.marked_text import with_minus
 from madbench.analysis.quantities import BUDGET_RATIO, NUM_SEEDS, difference_text
 from madbench.analysis.rendering import PUBLISHED, TextTable, without_nan
 from madbench.errors import ConfigError, did_you_mean
 from madbench.grid import Row
+from madbench.labels.names import shown_in
 from madbench.suites import Column, Suite
 from madbench.suites.code_marks import SIGN
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
+
+_OTHER_CODE = f"{SIGN}: with runs of other code"
 
 
 @dataclass(frozen=True)
@@ -79,7 +82,7 @@ class ResultTable(TextTable):
             "†: single seed": "†" in texts,
             "‡: with diverged runs": "‡" in texts,
             "§: runs that weighed examples unequally": "§" in texts,
-            f"{SIGN}: with runs of other code than is here": self.other_code,
+            _OTHER_CODE: self.other_code,
             f"{OVER_BUDGET}: over budget, does not compete": OVER_BUDGET in texts,
             "(d/e): jobs done": "(" in texts,
             "bold: best; underlined: may be the best": marks,
@@ -89,9 +92,23 @@ class ResultTable(TextTable):
         number = "rank of the mean over n seeds, [95% interval for all labels at once]" if self.shows == "rank" else ""
         meanings = "; ".join(text for text, is_there in signs.items() if is_there)
         caption = f"{what.capitalize()}, {number or 'mean over n seeds'} ({self.short}){meanings and f'. {meanings}'}."
-        return " ".join(
-            [caption, *filter(None, [self.origin]), *(baseline.sentence for baseline in self._shown_baselines)]
-        )
+        return " ".join([caption, *self._sentences])
+
+    @property
+    def with_notes(self) -> str:
+        """The notes with what the caption says besides. They explain all numbers and signs, some of them at length."""
+        legends = dict.fromkeys(column.legend for column in self.columns if column.legend)
+        signs = "; ".join([*legends, *([_OTHER_CODE] if self.other_code else [])])
+        return " ".join([self.notes, *([f"{signs}."] if signs else []), *self._sentences])
+
+    @property
+    def below(self) -> str:
+        return shown_in(self.with_notes if self.shows_notes else self.caption)
+
+    @property
+    def _sentences(self) -> list[str]:
+        """What caption and notes both need: the origin of the numbers, and what the rows of baselines are."""
+        return [*filter(None, [self.origin]), *(baseline.sentence for baseline in self._shown_baselines)]
 
     @property
     def _shown_baselines(self) -> list[Baseline]:
@@ -99,7 +116,8 @@ class ResultTable(TextTable):
 
     @functools.cached_property
     def notes(self) -> str:
-        return " ".join([self.describe(), LEGEND, *[RANK_NOTE] * (self.shows == "rank")])
+        parts = [self.describe(), PLUS_MINUS[self.shows], LEGEND, RANK_NOTE if self.shows == "rank" else ""]
+        return " ".join(filter(None, parts))
 
     def texts(self, name: str) -> list[str]:
         """The row ``name`` as text, one a column, and the difference from the baseline."""

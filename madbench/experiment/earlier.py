@@ -1,4 +1,4 @@
-"""Stored runs that were trained by an earlier version of code outside of this package."""
+"""Stored runs that were trained by another version of code outside of this package."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from madbench.identity.listing import code_state
 from madbench.jobs import Job
 from madbench.store.runs import Snapshot, Store
 from madbench.suites.code import listed_code, names_outside_code
-from madbench.suites.code_marks import CodeMarks
+from madbench.suites.code_marks import UNRECORDED, CodeMarks, of_other_version, runs_of
 
 
 @dataclass(frozen=True)
@@ -26,16 +26,19 @@ class EarlierRuns:
     @property
     def text(self) -> str:
         """``4 runs of my:my_mixers.MyMixer are from another version of my_mixers.py``."""
-        runs = f"{self.count} runs of {self.subject} are" if self.count > 1 else f"1 run of {self.subject} is"
-        return f"{runs} from another version of {self.file or 'its code'}"
+        return of_other_version(self.count, self.subject, self.file or "its code")
+
+    @property
+    def stored(self) -> str:
+        """``4 stored runs of my:my_mixers.MyMixer``."""
+        return runs_of(self.count, self.subject, "stored run")
 
     @property
     def reason(self) -> str:
         """A sentence that says why a command trains again."""
-        runs = f"{self.count} stored run{'s' * (self.count > 1)} of {self.subject}"
         if self.file:
-            return f"{self.file} changed since {runs}; training again"
-        return f"{runs} had other code, or code that an earlier madbench did not record; training again"
+            return f"{self.file} changed since {self.stored}; training again"
+        return f"{self.stored} had other code, or {UNRECORDED}; training again"
 
 
 def earlier_runs(jobs: Iterable[Job], store: Store) -> list[EarlierRuns]:

@@ -13,6 +13,17 @@ SIGN = "¶"
 """Stands behind the name of such a row."""
 MOST_NAMED = 5
 """Rows that a sentence names."""
+UNRECORDED = "code that an earlier madbench did not record"
+
+
+def runs_of(count: int, subject: str, noun: str = "run") -> str:
+    """``4 runs of my:my_mixers.MyMixer``."""
+    return f"{count:,} {noun}{'s' if count > 1 else ''} of {subject}"
+
+
+def of_other_version(count: int, subject: str, what: str) -> str:
+    """``4 runs of my:my_mixers.MyMixer are from another version of my_mixers.py``: of an earlier or a later one."""
+    return f"{runs_of(count, subject)} {'are' if count > 1 else 'is'} from another version of {what}"
 
 
 @dataclass(frozen=True)
@@ -60,13 +71,13 @@ class CodeMarks:
 def _sentence(code: RunCode, rows: Sequence[str]) -> str:
     names = list(dict.fromkeys(rows))
     more = f" and {len(names) - MOST_NAMED} more" if len(names) > MOST_NAMED else ""
-    runs = f"{len(rows):,} run{'s' if len(rows) > 1 else ''} of {', '.join(names[:MOST_NAMED])}{more}"
-    are = "are" if len(rows) > 1 else "is"
+    subject = f"{', '.join(names[:MOST_NAMED])}{more}"
     if code.state == "changed":
-        return f"{runs} {are} from another version of {code.what}."
+        return f"{of_other_version(len(rows), subject, code.what)}."
+    runs = runs_of(len(rows), subject)
     if code.state == "absent":
         return f"{runs} had code that is not here: {code.what}."
     if code.state == "unknown":
-        return f"{runs} had code that an earlier madbench did not record; it may have changed."
+        return f"{runs} had {UNRECORDED}; it may have changed."
     trained = "were" if len(rows) > 1 else "was"
     return f"{runs} {trained} trained with another version of madbench's code of {code.what}; --force trains again."

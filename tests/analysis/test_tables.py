@@ -24,6 +24,7 @@ from madbench.analysis.tables import suite_table
 from madbench.errors import ConfigError
 from madbench.experiment import Experiment, PlannedRow, Protocol
 from madbench.grid import Grid, Row
+from madbench.report.tables import result_page_table
 from madbench.suites import Column
 from madbench.suites.mad.suite import AVERAGE as MAD_AVERAGE
 from madbench.suites.mad.suite import MAD, MAD_TASKS
@@ -246,6 +247,17 @@ def test_markdown_has_a_rule_and_as_many_columns_in_every_row():
     assert "Mean | n." not in text
     noted = replace(table(*complete(), tasks=MAD_TASKS, about="Mean | n."), shows_notes=True).to_markdown()
     assert "Mean | n. " in noted and "†: single seed; excluded from tests." in noted
+
+
+@pytest.mark.parametrize("shows, meaning", [("interval", "half of the 95% interval"), ("sd", "standard deviation")])
+def test_with_notes_nothing_is_said_twice(shows, meaning):
+    rows = [*complete(), *complete(seed=1, accuracy=60.0)]
+    made = replace(table(*rows, tasks=MAD_TASKS), shows=shows, shows_notes=True, other_code=frozenset({"S"}))
+    for text in (made.below, result_page_table(made).note):
+        for sign in ("±: ", "‡: ", "†: ", "§: ", "¶: ", "(d/e): ", "‖: "):
+            assert text.count(sign) == 1, sign
+        assert f"±: {meaning}" in text and "mean over n seeds (profile" not in text
+    assert "mean over n seeds (profile" in replace(made, shows_notes=False).below
 
 
 def on_terminal(made: ResultTable, width: int) -> str:

@@ -165,7 +165,7 @@ def _about(results: Results, suite: Suite) -> str:
 
 
 def _shared(results: Results, suite: Suite | None = None) -> list[str]:
-    """Sentences on what the runs of one suite, or of all, share, and on runs of other code than is here."""
+    """Sentences on what the runs of one suite, or of all, share, and on runs of other code."""
     of_suites = results.suites if suite is None else [suite]
     return [*results.sentences(suite), *(text for each in of_suites for text in results.code_marks(each).sentences)]
 
