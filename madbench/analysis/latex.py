@@ -48,6 +48,8 @@ _EM_OF = {character: width for characters, width in _EMS.items() for character i
 _OTHER_EM, _MONOSPACED_EM = 0.7, 0.525
 _STRETCH = {10.0: 1.0, 9.0: 1.03, 8.0: 1.07, _SCRIPT: 1.14}
 """How much wider the letters of a size are for their height than those of ten points."""
+_LONGEST_NAME = 24
+"""Characters in a line of a name that is too long for a column."""
 _BOLD = 1.15  # so much wider are bold ones
 
 
@@ -69,7 +71,9 @@ class _Form(NamedTuple):
         """Width of the table, or a little more."""
         names, *columns = _columns(headings, lines)
         of_names = [
-            len(text) * _MONOSPACED_EM if is_monospaced and not text.startswith(" ") else _ems(f"  {text}")
+            max(map(len, text.split("\n"))) * _MONOSPACED_EM
+            if is_monospaced and not text.startswith(" ")
+            else _ems(f"  {text}")
             for text, _ in names
         ]
         size = self.size * _STRETCH[self.size]
@@ -116,8 +120,13 @@ def latex_table(
             f"--label {label!r}: expected letters, digits and : . _ / + -, such as tab:ablation, as in LaTeX's \\ref"
         )
     form = _form(headings, lines, name_format, width)
-    if width != "double" and (form.width == "double" or form.is_broken) and (upright := _upright(headings, lines)):
-        return latex_table(*upright, caption, label, "%s", "single")
+    if width != "double" and (form.width == "double" or form.is_broken):
+        narrow = [[first._replace(text=_broken_name(first.text)), *rest] for first, *rest in lines]
+        own = _form(headings, narrow, name_format, width)
+        if (own.width, own.is_broken) == ("single", False):
+            form, lines = own, narrow
+        elif upright := _upright(headings, narrow):
+            return latex_table(*upright, caption, label, "%s", "single")
     columns = _columns(headings, lines)
     sides = ["l", *("r" if any(map(_is_number, column)) else "l" for column in columns[1:])]
     names = [_in_lines([latex(word) for word in text.split(" ")], side, "b") for text, side in zip(headings, sides)]
@@ -157,7 +166,7 @@ def _upright(headings: Sequence[str], lines: Lines) -> tuple[list[str], Lines] |
     rows = [line for line in lines if any(cell.text for cell in line[1:])]
     if len(rows) != 1 or len(headings) < 3:
         return None
-    name = " ".join(first.text.strip() for first, *_ in lines)
+    name = " ".join(first.text.strip() for first, *_ in lines).replace("\n", " ")
     pairs = [[MarkedText(heading), cell] for heading, cell in zip(headings[1:], rows[0][1:])]
     return [headings[0], name], pairs
 
@@ -185,8 +194,26 @@ def _half(word: str) -> tuple[str, str]:
     return word[:length], word[length:]
 
 
+def _broken_name(text: str) -> str:
+    """A name whose long words, such as the label of a user's module, have lines that end behind dots and hyphens."""
+    return " ".join(map(_broken_word, text.split(" ")))
+
+
+def _broken_word(text: str) -> str:
+    if len(text) <= _LONGEST_NAME:
+        return text
+    lines = [""]
+    for part in re.findall("[^.:_-]*[.:_-]|[^.:_-]+", text):
+        if lines[-1] and len(lines[-1] + part) > _LONGEST_NAME:
+            lines.append("")
+        lines[-1] += part
+    return "\n".join(lines)
+
+
 def _first(text: str, name_format: str) -> str:
     name = text.lstrip(" ")
+    if "\n" in name:
+        return _in_lines([name_format % latex(line).replace(" ", "~") for line in name.split("\n")], "l", "t")
     return name_format % latex(name).replace(" ", "~") if name == text else rf"\quad {latex(name)}"
 
 

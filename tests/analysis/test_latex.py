@@ -80,6 +80,18 @@ def test_a_single_row_that_is_too_wide_for_a_column_has_a_line_per_column():
     assert setting(latex_table(headings, [*lines, row], "", "tab:a"))[0] == "table*"
 
 
+@pytest.mark.parametrize("mark", ["", " ¶"])
+def test_a_long_name_of_a_single_row_is_broken_into_lines_that_fit_a_column(mark):
+    headings = ["Label", "Solved", "Difference", "95% interval", "p", "Verdict"]
+    row = [MarkedText(text) for text in ("  Compr.", "0/2:0/2", "+1.6", "[-9,+3]", "0.042", "higher")]
+    lines = [[MarkedText("my:my_package.mixers.experimental.GatedMean" + mark), *[MarkedText("")] * 5], row]
+    text = latex_table(headings, lines, "What it is.", "tab:a")
+    assert setting(text)[0] == "table" and setting(text)[1] != r"\scriptsize"
+    assert "my:my\\_package.mixers." in text and "mixers.experimental" not in text
+    wide = latex_table(headings, lines, "", "tab:a", width="double")
+    assert "my:my\\_package.mixers.experimental.GatedMean" in wide
+
+
 def test_text_is_aligned_left_and_numbers_right():
     lines = [[MarkedText("S"), MarkedText("<0.001"), MarkedText("not significant")]]
     assert r"\begin{tabular}{lrl}" in latex_table(["Label", "p", "Verdict"], lines, "", "tab:a")
