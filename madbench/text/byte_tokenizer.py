@@ -51,8 +51,8 @@ class Tokenizer:
         return b"".join(self.tokens[i] for i in ids if i != self.end_of_text).decode("utf-8", "replace")
 
     def token_bytes(self) -> np.ndarray:
-        """UTF-8 bytes of every id, uint16 (vocab_size,); 0 for the end of text."""
-        return np.array([*map(len, self.tokens), 0], np.uint16)
+        """UTF-8 bytes of every id, uint32 (vocab_size,); 0 for the end of text."""
+        return np.array([*map(len, self.tokens), 0], np.uint32)
 
     def save(self, folder: Path) -> None:
         """Writes into ``folder``, atomically, what the tokenizer cannot be made again without; of most nothing."""

@@ -6,14 +6,15 @@ import functools
 import hashlib
 import json
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from madbench.errors import ConfigError, require
-from madbench.files import write_atomically
+from madbench.errors import ConfigError, MadbenchError, require
+from madbench.files import parse_json, write_atomically
 from madbench.text.byte_tokenizer import FILE, Tokenizer, bytes_of, read_file
 
 PREFIX = "hf-tokenizer:"
@@ -81,17 +82,26 @@ class FolderTokenizer(Tokenizer):
         return hashlib.sha256(identity.encode()).hexdigest()
 
     def _ids(self, text: str) -> np.ndarray:
-        return np.array(self._library.encode(text, add_special_tokens=False).ids, np.uint32)
+        with self._explained():
+            return np.array(self._library.encode(text, add_special_tokens=False).ids, np.uint32)
 
     @functools.cached_property
     def _library(self) -> Any:
         package = require("tokenizers", f"tokenizer {self.spec!r}", "text")
-        try:
+        with self._explained():
             library = package.Tokenizer.from_str(self.library_json)
-        except Exception as error:  # the library raises no other kind
-            raise ConfigError(f"{self.where}: not a tokenizer of Hugging Face ({error})") from None
         library.encode_special_tokens = True  # text that spells one is text
         return library
+
+    @contextmanager
+    def _explained(self) -> Iterator[None]:
+        """Turns an error of the library into a ``ConfigError``. A panic of its Rust code is no ``Exception``."""
+        try:
+            yield
+        except (KeyboardInterrupt, MadbenchError, MemoryError, SystemExit):
+            raise
+        except BaseException as error:
+            raise ConfigError(f"{self.where}: not a tokenizer of Hugging Face ({error})") from None
 
     def decode(self, ids: Iterable[int]) -> str:
         documents: list[list[bytes]] = [[]]
@@ -105,7 +115,7 @@ class FolderTokenizer(Tokenizer):
         return b"".join(texts).decode("utf-8", "replace")
 
     def token_bytes(self) -> np.ndarray:
-        return np.array([*map(len, self.tokens)], np.uint16)
+        return np.array([*map(len, self.tokens)], np.uint32)
 
     def save(self, folder: Path) -> None:
         write_atomically(Path(folder) / FILE, self.content)
@@ -137,8 +147,8 @@ def _end_of_text(folder: Path, content: bytes) -> str:
     for name in (CONFIG, "special_tokens_map.json"):
         if (folder / name).is_file():
             try:
-                token = json.loads(read_file(folder / name, folder / name)).get("eos_token")
-            except (ValueError, AttributeError, RecursionError) as error:
+                token = parse_json(read_file(folder / name, folder / name)).get("eos_token")
+            except (ValueError, AttributeError) as error:
                 raise ConfigError(f"{folder / name}: not a JSON object ({type(error).__name__})") from None
             token = token.get("content") if isinstance(token, dict) else token
             if isinstance(token, str) and token:
@@ -156,11 +166,13 @@ def _end_of_text(folder: Path, content: bytes) -> str:
 
 def _parsed(content: bytes, where: str) -> dict[str, Any]:
     try:
-        parsed = json.loads(content)
+        parsed = parse_json(content)
         if not isinstance(parsed, dict) or not isinstance(parsed["model"], dict):
             raise TypeError("no object of a model")
+        if not isinstance(parsed.get("added_tokens"), (list, type(None))):
+            raise TypeError("added_tokens is no list")
         return parsed
-    except (ValueError, KeyError, TypeError, RecursionError) as error:
+    except (ValueError, KeyError, TypeError) as error:
         raise ConfigError(f"{where}: not a tokenizer of Hugging Face ({type(error).__name__}: {error})") from None
 
 

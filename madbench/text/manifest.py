@@ -91,6 +91,10 @@ class Manifest:
     python: str = ""
     format: Literal[1] = 1  # of this layout
 
+    def __post_init__(self):
+        if self.splits.keys() != set(SPLITS):
+            raise ConfigError(f"splits: expected {' and '.join(SPLITS)}")
+
     def difference(self, recipe: Recipe, sources: Sequence[Source]) -> str | None:
         """The first setting or source that another request has otherwise, in words; reads no source."""
         for name, now in vars(recipe).items():

@@ -15,7 +15,7 @@ import numpy as np
 
 from madbench.errors import ConfigError, did_you_mean, require
 from madbench.extras import how_to_install
-from madbench.files import write_atomically
+from madbench.files import parse_json, write_atomically
 from madbench.text.byte_tokenizer import FILE, Tokenizer, bytes_of, read_file
 from madbench.text.folder_tokenizer import folder_of, load_folder
 
@@ -158,14 +158,14 @@ def _gpt2_tokens() -> list[bytes]:
 def _trained_tokenizer(content: bytes, where: Path | str) -> BytePairTokenizer:
     """The BPE in a ``tokenizer.json``, after proof that our encoding and that of its own library are the same."""
     try:
-        parsed = json.loads(content)
+        parsed = parse_json(content)
         model, cut = parsed["model"], parsed["pre_tokenizer"]
         is_plain = model["type"] == "BPE" and not parsed["normalizer"] and not parsed["added_tokens"]
         is_gpt2_like = cut["type"] == "ByteLevel" and cut["use_regex"] and not cut["add_prefix_space"]
         tokens = _tokens_in_order(model["vocab"])
         merges = [pair.split(" ") if isinstance(pair, str) else pair for pair in model["merges"]]
         merged = [bytes_of(left + right) for left, right in merges]
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise ConfigError(f"{where}: not a byte-level BPE ({type(error).__name__}: {error})") from None
     if not (is_plain and is_gpt2_like and set(map(len, tokens[:256])) == {1} and tokens[256:] == merged):
         raise ConfigError(

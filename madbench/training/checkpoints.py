@@ -46,6 +46,26 @@ class TrainingState:
         self.threads = torch.get_num_threads()  # which round as no other number of them does
         self.places: list[dict[str, Any]] = []  # torch, device and first step of each part of the run that differs
 
+    def restore(self, saved: Any, steps: int) -> None:
+        """Takes the saved values of a run of ``steps`` steps. Raises ``ValueError`` for what no run has."""
+        names, absent_from_old = vars(self).keys(), {"places", "threads"}
+        if not isinstance(saved, dict) or not names - absent_from_old <= saved.keys() <= names:
+            raise ValueError("its state has other names")
+        for name, value in saved.items():
+            own = getattr(self, name)
+            if type(value) is not type(own) or getattr(value, "shape", ()) != getattr(own, "shape", ()):
+                raise ValueError(f"{name}: expected {_kind(own)}, got {_kind(value)}")
+        step, curve, places = (saved.get(name, getattr(self, name)) for name in ("step", "curve", "places"))
+        if not 0 <= step <= steps or saved.get("threads", 1) < 1:
+            raise ValueError(f"step {step} of {steps}")
+        if not all(isinstance(row, dict) and {int, float} >= set(map(type, row.values())) for row in curve):
+            raise ValueError("its curve has rows that are not of numbers")
+        if curve and not 0 < curve[-1]["step"] <= step:
+            raise ValueError("its curve has a later step")
+        if not all(isinstance(place, dict) and {"torch", "device"} <= place.keys() for place in places):
+            raise ValueError("its places are not those of a run")
+        vars(self).update(saved)
+
     def add(self, row: dict[str, float]) -> None:
         """Appends a row to the curve; a loss in it that is not finite ends the run."""
         self.curve.append(row)
@@ -92,17 +112,55 @@ def load_checkpoint(
             content = _read_checkpoint(path, device)
     except _DamagedError as error:
         return f"{path}: {error}; the run starts from the beginning"
+    except (MadbenchError, MemoryError):
+        raise
+    except Exception as error:  # torch raises half a dozen kinds
+        raise TrainingError(f"{path}: cannot be read ({_short(error)}); delete it to start afresh") from error
     if (saved_by := content.get("job")) != job.id:
         raise TrainingError(f"{path}: the checkpoint belongs to job {saved_by}, not to {job.id}; delete it")
     try:
         trial.model.load_state_dict(content["model"])
-        optimizer.load_state_dict(content["optimizer"])
-        vars(state).update(content["state"])
-        trial.state = content["trial"]
+        _restore_optimizer(optimizer, content["optimizer"])
+        state.restore(content["state"], trial.steps)
+        trial.state = _trial_state(trial, content["trial"])
+        if state.curve:
+            trial.is_done(state.curve[-1])
+            trial.progress(state.curve[-1])
     except Exception as error:  # torch raises half a dozen kinds
         problem = f"the checkpoint does not fit ({_short(error)}); delete it to start afresh"
         raise TrainingError(f"{path}: {problem}") from error
     return ""
+
+
+def _restore_optimizer(optimizer: torch.optim.Optimizer, saved: Mapping[str, Any]) -> None:
+    """Takes the saved moments. Rates and decays stay those of the job. Raises ``ValueError`` for other tensors."""
+    own = optimizer.state_dict()["param_groups"]
+    if [group["params"] for group in saved["param_groups"]] != [group["params"] for group in own]:
+        raise ValueError("the optimizer has other parameters")
+    parameters = dict(enumerate(parameter for group in optimizer.param_groups for parameter in group["params"]))
+    for number, moments in saved["state"].items():
+        shape = parameters[number].shape
+        shapes = {name: tensor.shape for name, tensor in moments.items()}
+        if shapes != {"step": torch.Size(), "exp_avg": shape, "exp_avg_sq": shape}:
+            raise ValueError("the optimizer has other tensors")
+    optimizer.load_state_dict({"state": saved["state"], "param_groups": own})
+
+
+def _trial_state(trial: Trial, saved: Any) -> dict[str, Any]:
+    """The saved state of a trial: values of the same types, and weights of its model where there were none yet."""
+    if not isinstance(saved, dict) or not saved.keys() >= trial.state.keys():
+        raise ValueError("its trial has another state")
+    shapes = {name: tensor.shape for name, tensor in trial.model.state_dict().items()}
+    for name, own in trial.state.items():
+        value = saved[name]
+        if type(value) is not type(own) and {key: tensor.shape for key, tensor in value.items()} != shapes:
+            raise ValueError(f"{name}: expected {_kind(own)}, got {_kind(value)}")
+    return saved
+
+
+def _kind(value: Any) -> str:
+    shape = f" of shape {tuple(value.shape)}" if isinstance(value, Tensor) else ""
+    return f"{type(value).__name__}{shape}"
 
 
 def save_weights(path: Path, model: nn.Module, job: Job) -> None:
@@ -215,7 +273,10 @@ def _check_size(text: str, shapes: Iterable[Sequence[int]]) -> None:
 def _read_checkpoint(path: Path, device: str) -> dict[str, Any]:
     """What is in a checkpoint; torch sees only a sound one. Raises ``OSError`` and ``_DamagedError``."""
     with _sound_checkpoint(path) as file:
-        return torch.load(file, map_location=device, weights_only=True)  # which skips the digest behind it
+        content = torch.load(file, map_location=device, weights_only=True)  # which skips the digest behind it
+    if not isinstance(content, dict):
+        raise _DamagedError("not a checkpoint")
+    return content
 
 
 def check_checkpoint(path: Path) -> None:

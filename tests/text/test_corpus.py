@@ -46,6 +46,15 @@ def test_a_prepared_corpus_opens_with_its_text_and_counts(prepared):
     json.dumps(prepared.description(), allow_nan=False)
 
 
+@pytest.mark.parametrize("names", [("train",), ("val",), ("train", "val", "test"), ()])
+def test_a_manifest_of_other_splits_is_damage(prepared, names):
+    manifest = unseal((prepared.folder / "manifest.json").read_bytes())
+    manifest["splits"] = {name: manifest["splits"].get(name, {}) for name in names}
+    (prepared.folder / "manifest.json").write_text(json.dumps(seal(manifest)))
+    with pytest.raises(StoreError, match="splits: expected train and val"):
+        open_corpus(prepared.folder)
+
+
 def test_a_corpus_can_be_handed_to_another_process(prepared):
     prepared.token_bytes()
     again = pickle.loads(pickle.dumps(prepared))

@@ -202,6 +202,26 @@ def test_a_file_that_is_no_tokenizer_is_refused(tmp_path, content):
         load_tokenizer(f"hf-tokenizer:{tmp_path}")
 
 
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"added_tokens": 1.5},
+        {"added_tokens": "x"},
+        {"normalizer": json.loads('{"normalizers": [' * 70 + "]}" * 70)},
+        {"prefix": "x" * 1000},
+    ],
+    ids=["number", "text", "deep", "panic"],
+)
+def test_a_file_on_which_the_library_fails_is_refused(tmp_path, change):
+    parsed = json.loads(byte_level().to_str())
+    if prefix := change.pop("prefix", None):
+        parsed["model"]["continuing_subword_prefix"] = prefix
+    (tmp_path / "tokenizer.json").write_text(json.dumps(parsed | change))
+    (tmp_path / "tokenizer_config.json").write_text('{"eos_token": "<|endoftext|>"}')
+    with pytest.raises(ConfigError, match="not a tokenizer of Hugging Face"):
+        load_tokenizer(f"hf-tokenizer:{tmp_path}").encode("the cat")
+
+
 def test_without_the_library_the_extra_is_named(folder, monkeypatch):
     monkeypatch.setitem(sys.modules, "tokenizers", None)
     with pytest.raises(MissingExtraError, match=r"hf-tokenizer:.*'\.\[text\]'"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from random import Random
 
 import pytest
@@ -133,3 +134,54 @@ def test_a_folder_in_place_of_a_checkpoint_is_not_fatal(make_job, train, tmp_pat
     assert train(make_job()).status == "finished"
     with pytest.raises(TrainingError, match="cannot be read: not a file"):
         load_model(tmp_path / NAME)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("fidelity", ["corrected", "published"])
+def test_a_checkpoint_of_wrong_types_with_a_right_digest_is_refused(make_job, train, tmp_path, stop_at, fidelity):
+    job = make_job(label="S", fidelity=fidelity)
+    with pytest.raises(StopTraining):
+        train(job, stop_at(5))
+    whole = torch.load(tmp_path / NAME, weights_only=True)
+    odd = [None, "x", [], [1], {}, {"a": 1}, -5, 10**12, torch.zeros(3)]
+    trial = MAD.Trial(job, "cpu", distributed)
+
+    def load(content) -> None:
+        torch.save(content, tmp_path / NAME)
+        saved = (tmp_path / NAME).read_bytes()
+        (tmp_path / NAME).write_bytes(saved + hashlib.sha256(saved).digest())
+        optimizer = make_adamw(trial.model, job.training, job.fidelity)
+        assert not load_checkpoint(tmp_path, job, trial, optimizer, TrainingState("cpu"), "cpu")
+
+    def refuse(content) -> None:
+        with pytest.raises(TrainingError, match="does not fit|belongs to job"):
+            load(content)
+
+    load(whole)
+    load({**whole, "state": {name: value for name, value in whole["state"].items() if name != "places"}})  # an old one
+    for name in whole.keys() - {"config"}:
+        for value in odd:
+            if not (name == "trial" and fidelity == "corrected" and isinstance(value, dict)):
+                refuse({**whole, name: value})
+    for name, own in whole["state"].items():
+        for value in odd:
+            is_number = type(value) is int and value in (-5, 10**12)
+            if type(value) is not type(own) or name == "step" and is_number or name == "loss_sum":
+                refuse({**whole, "state": {**whole["state"], name: value}})
+    for row in ({"step": 1}, {"step": "x"}, {**whole["state"]["curve"][-1], "step": 100}, {}):
+        refuse({**whole, "state": {**whole["state"], "curve": [row]}})
+    optimizer = whole["optimizer"]
+    first = {**optimizer["state"][0], "exp_avg": torch.zeros(7)}
+    refuse({**whole, "optimizer": {**optimizer, "state": {**optimizer["state"], 0: first}}})
+    refuse({**whole, "optimizer": {**optimizer, "state": {**optimizer["state"], 999: first}}})
+    group = {**optimizer["param_groups"][0], "lr": "x", "betas": None}
+    load(
+        {**whole, "optimizer": {**optimizer, "param_groups": [group, *optimizer["param_groups"][1:]]}}
+    )  # the job has it
+    torch.save([1], tmp_path / NAME)
+    saved = (tmp_path / NAME).read_bytes()
+    (tmp_path / NAME).write_bytes(saved + hashlib.sha256(saved).digest())
+    assert "not a checkpoint" in load_checkpoint(tmp_path, job, trial, None, TrainingState("cpu"), "cpu")
+    (tmp_path / NAME).write_bytes(b"x" * 99 + hashlib.sha256(b"x" * 99).digest())
+    with pytest.raises(TrainingError, match="cannot be read"):
+        load_checkpoint(tmp_path, job, trial, None, TrainingState("cpu"), "cpu")
