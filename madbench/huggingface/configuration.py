@@ -13,6 +13,7 @@ from madbench.errors import ConfigError
 from madbench.jobs import Job
 from madbench.store.format import read_job
 from madbench.suites import suite_of
+from madbench.text.documents import first_line
 
 MODEL_TYPE = "madbench"
 
@@ -21,7 +22,7 @@ class MadbenchConfig(PretrainedConfig):
     """The job of a run, the digests of a saved folder, and the entries that transformers asks of a configuration.
 
     ``digests`` are those of :mod:`madbench.huggingface.digests`. Raises ``ConfigError`` for a mapping that is not the
-    job of a language model.
+    job of a language model, and for entries that transformers cannot read.
     """
 
     model_type = MODEL_TYPE
@@ -34,7 +35,10 @@ class MadbenchConfig(PretrainedConfig):
             kwargs |= {"num_hidden_layers": made.model.n_layer, "num_attention_heads": made.model.n_head}
             kwargs |= {"max_position_embeddings": made.model.seq_len}
         kwargs["tie_word_embeddings"] = False  # where they are tied they are one parameter
-        super().__init__(**kwargs)
+        try:
+            super().__init__(**kwargs)
+        except Exception as error:  # transformers raises half a dozen kinds for entries such as an unknown dtype
+            raise ConfigError(f"config.json: an entry that transformers cannot read: {first_line(error)}") from None
 
     @classmethod
     def of(cls, job: Job, **kwargs: Any) -> MadbenchConfig:

@@ -143,3 +143,12 @@ def test_a_job_that_no_store_takes_is_an_error_of_ours(change):
 def test_the_job_of_another_suite_is_no_language_model():
     with pytest.raises(ConfigError, match="language model"):
         MadbenchConfig.of(mad_job())
+
+
+@pytest.mark.parametrize("change", [{"dtype": "floatx"}, {"id2label": 3}, {"num_labels": "x"}], ids=str)
+def test_entries_that_transformers_cannot_read_are_one_sentence(make_folder, change):
+    folder = make_folder()
+    change_config(folder, lambda config: config.update(change))
+    for auto in (transformers.AutoConfig, transformers.AutoModelForCausalLM):
+        with pytest.raises(ConfigError, match="config.json: an entry that transformers cannot read: "):
+            auto.from_pretrained(folder)
