@@ -170,7 +170,15 @@ class Profile:
 
     def under(self, overrides: Sequence[str]) -> Self:
         """The profile with these overrides alone."""
-        return type(self).load(self.source, overrides)
+        key = tuple(overrides)
+        if key not in self._under:
+            self._under[key] = type(self).load(self.source, overrides)
+        return self._under[key]
+
+    @functools.cached_property
+    def _under(self) -> dict[tuple[str, ...], Self]:
+        """What :meth:`under` loaded: each of many labels is planned without each of the overrides."""
+        return {}
 
     def _part(self, kind: type) -> Any:
         names = field_names(kind)

@@ -4,6 +4,7 @@ import dataclasses
 
 import pytest
 
+from madbench.config import read_yaml
 from madbench.errors import ConfigError
 from madbench.labels import expand
 from madbench.mixers import solve
@@ -323,3 +324,12 @@ def test_jobs_that_differ_in_the_seed_alone_are_compared_with_a_profile_once(mon
     profile = MadProfile.load("quick")
     jobs = MAD.jobs(["S", "R-c"], profile, seeds=range(5), tasks=["compression"])
     assert all(map(profile.trains_job, jobs)) and len(calls) == 1
+
+
+def test_a_profile_is_read_once_per_override_for_many_labels(monkeypatch):
+    profile = MAD.Profile.load("quick", ["training.epochs=7", "model.d_model=64"])
+    read = []
+    monkeypatch.setattr("madbench.suites.profile.read_yaml", lambda path: read.append(path) or read_yaml(path))
+    for label in ("S", "S-c", "S-p"):
+        MAD.plan([label], profile, tasks=["compression"], precision="float32")
+    assert 0 < len(read) <= 2
