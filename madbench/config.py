@@ -17,12 +17,13 @@ import reprlib
 import textwrap
 import types
 import typing
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
 from madbench.errors import ConfigError, did_you_mean
+from madbench.files import read_file
 
 T = TypeVar("T")
 
@@ -52,17 +53,19 @@ def read_yaml(path: Path) -> dict[str, Any]:
             return super().construct_document(node)
 
         def construct_mapping(self, node, deep=False):
-            seen = []
+            seen = set()
             for key_node, _ in node.value:
-                key = self.construct_object(key_node, deep=True)
+                key, line = self.construct_object(key_node, deep=True), key_node.start_mark.line + 1
+                if not isinstance(key, Hashable):
+                    break  # which is an error below
                 if key in seen:
-                    raise ConfigError(f"{path}:{key_node.start_mark.line + 1}: key {key!r} appears twice")
-                seen.append(key)
+                    raise ConfigError(f"{path}:{line}: key {_shown(key)} appears twice")
+                seen.add(key)
             return super().construct_mapping(node, deep)
 
     text = ""
     try:
-        text = path.read_text(encoding="utf-8")
+        text = _read(path).decode()
         value = yaml.load(text, UniqueKeyLoader)
     except yaml.YAMLError as error:
         where, problem = str(path), getattr(error, "problem", None) or error
@@ -81,6 +84,17 @@ def read_yaml(path: Path) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise ConfigError(f"{path}: expected a mapping of keys to values, got {_shown(value)}")
     return value
+
+
+def _read(path: Path) -> bytes:
+    """The content of a file. One that the user pipes in, as by ``<(COMMAND)``, may be a pipe."""
+    if str(path).startswith(("/dev/stdin", "/dev/fd/", "/proc/self/fd/")):
+        return path.read_bytes()
+    return read_file(path, MOST_YAML_BYTES)
+
+
+MOST_YAML_BYTES = 4 * 2**20
+"""Size of a YAML file, whose values take some thousand times their size while they are read."""
 
 
 def _count_values(value: Any, known: dict[int, int]) -> int:

@@ -8,6 +8,7 @@ import hashlib
 import json
 import os
 import shutil
+import stat
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -22,6 +23,8 @@ LOCK_ADVICE = "files cannot be locked on this disk: have its NFS mounted with lo
 MOST_DEPTH = 64
 """Levels of lists and objects that JSON may have. Files of this package have at most 8."""
 _TOO_DEEP = f"lists and objects nest deeper than {MOST_DEPTH} levels"
+MOST_BYTES = 64 * 2**20
+"""Bytes that :func:`read_file` reads of a file. JSON takes some twenty times its size in memory."""
 MOST_NAME_BYTES = 200  # file systems have 255, and temporary files are called a little more
 
 
@@ -73,6 +76,33 @@ def write_atomically(path: Path | str, content: bytes | Callable[[BinaryIO], obj
             with suppress(OSError):
                 temporary.unlink()
             raise
+
+
+class UnfitFileError(OSError):
+    """A pipe or a device, which may never end, or a file that is too large to be read whole."""
+
+
+def check_regular(path: Path | str) -> None:
+    """Raises ``OSError`` unless ``path`` is a regular file or a link to one: opening a pipe may wait for ever."""
+    mode = os.stat(path).st_mode
+    if stat.S_ISDIR(mode):
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
+    if not stat.S_ISREG(mode):
+        raise UnfitFileError(errno.EINVAL, "Not a regular file", str(path))
+
+
+def read_file(path: Path | str, most: int = MOST_BYTES) -> bytes:
+    """The content of a file that anyone may have written.
+
+    Raises ``OSError`` if it cannot be read, and ``UnfitFileError`` unless it is a regular file of at most ``most``
+    bytes.
+    """
+    check_regular(path)
+    with open(path, "rb") as file:
+        content = file.read(most + 1)
+    if len(content) > most:
+        raise UnfitFileError(errno.EFBIG, f"Larger than {most // 2**20} MB", str(path))
+    return content
 
 
 def file_digest(path: Path | str) -> str:

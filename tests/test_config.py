@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import dataclasses
+import os
+import time
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -214,6 +216,25 @@ def test_yaml_nested_too_deep_is_an_error(tmp_path):
     (tmp_path / "deep.yaml").write_text("labels:\n  " + "- " * 5000 + "x")
     with pytest.raises(ConfigError, match=r"deep\.yaml: lists and mappings are nested too deep"):
         read_yaml(tmp_path / "deep.yaml")
+
+
+@pytest.mark.slow
+def test_a_mapping_of_many_keys_is_read_in_the_time_of_a_list(tmp_path):
+    seconds = []
+    for text in ("a:\n" + "- b: 1\n" * 40_000, "".join(f"k{i}: 1\n" for i in range(40_000))):
+        (tmp_path / "long.yaml").write_text(text)
+        started = time.perf_counter()
+        read_yaml(tmp_path / "long.yaml")
+        seconds.append(time.perf_counter() - started)
+    assert seconds[1] < 4 * seconds[0] + 0.1
+
+
+def test_a_yaml_file_that_never_ends_is_an_error(tmp_path):
+    os.mkfifo(tmp_path / "pipe.yaml")
+    (tmp_path / "zeros.yaml").symlink_to("/dev/zero")
+    for name in ("pipe.yaml", "zeros.yaml"):
+        with pytest.raises(ConfigError, match=f"{name}: cannot be read: Not a regular file"):
+            read_yaml(tmp_path / name)
 
 
 def test_aliases_that_stand_for_billions_of_values_are_refused(tmp_path):

@@ -8,7 +8,7 @@ import subprocess
 import pytest
 
 from madbench.errors import StoreError
-from madbench.files import MOST_DEPTH, lock_folder, parse_json, remove, write_atomically
+from madbench.files import MOST_DEPTH, UnfitFileError, lock_folder, parse_json, read_file, remove, write_atomically
 
 
 @pytest.fixture
@@ -33,6 +33,21 @@ def test_bytes_and_callables_are_written(tmp_path):
     assert (tmp_path / "a").read_bytes() == b"one"
     assert (tmp_path / "b").read_bytes() == b"two"
     assert names(tmp_path) == ["a", "b"]
+
+
+@pytest.mark.parametrize("kind", ["pipe", "device", "large", "folder"])
+def test_what_may_never_end_or_is_no_file_is_not_read(tmp_path, kind):
+    path = tmp_path / "a"
+    {
+        "pipe": lambda: os.mkfifo(path),
+        "device": lambda: path.symlink_to("/dev/zero"),
+        "large": lambda: path.write_bytes(bytes(1001)),
+        "folder": path.mkdir,
+    }[kind]()
+    with pytest.raises(IsADirectoryError if kind == "folder" else UnfitFileError, match=str(path)):
+        read_file(path, 1000)
+    (tmp_path / "b").write_bytes(bytes(1000))
+    assert read_file(tmp_path / "b", 1000) == bytes(1000)
 
 
 def test_a_reader_sees_the_previous_content_until_the_new_one_is_whole(tmp_path):

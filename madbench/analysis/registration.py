@@ -25,7 +25,7 @@ from madbench.config import from_mapping, read_yaml, seed_list
 from madbench.errors import ConfigError, StoreError, did_you_mean
 from madbench.experiment import Experiment, prepare
 from madbench.experiment.earlier import earlier_runs
-from madbench.files import parse_json, write_atomically
+from madbench.files import parse_json, read_file, write_atomically
 from madbench.grid import GridFile, expand_grid
 from madbench.jobs import content_id
 from madbench.store.runs import Snapshot
@@ -125,7 +125,7 @@ def load_registration(path: Path, results: Path) -> tuple[Registration, Results]
     Raises ``ConfigError`` where the file was changed, or where this installation would not train the registered runs.
     """
     try:
-        content = parse_json(path.read_bytes())
+        content = parse_json(read_file(path))
         own_id, content_of_id = content["id"], {name: value for name, value in content.items() if name != "id"}
         is_as_written = content_id(content_of_id) == own_id
     except OSError as error:

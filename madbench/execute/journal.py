@@ -25,7 +25,7 @@ from typing import Any, Self
 from madbench._version import __version__
 from madbench.execute.base import Event
 from madbench.execute.sweep_state import SweepState, flatten, weights
-from madbench.files import check_json, make_folder, names_in, seal, sync_folder, unseal
+from madbench.files import check_json, check_regular, make_folder, names_in, seal, sync_folder, unseal
 from madbench.jobs import Job
 from madbench.store.checks import check_type
 from madbench.store.format import plain
@@ -197,6 +197,7 @@ def _check_types(values: Mapping[str, Any], types: Mapping[str, Any], where: str
 
 def _read(path: Path) -> dict[str, Any]:
     try:
+        check_regular(path)
         with open(path, "rb") as file:
             is_alive, unlockable = False, None
             try:

@@ -31,7 +31,17 @@ from madbench._version import __version__
 from madbench.config import from_mapping
 from madbench.errors import ConfigError, StoreError
 from madbench.execute.base import Assignment, Outcome, Policy, Train
-from madbench.files import explain_os_errors, remove, seal, sync_folder, unseal, write_atomically, write_durably
+from madbench.files import (
+    explain_os_errors,
+    parse_json,
+    read_file,
+    remove,
+    seal,
+    sync_folder,
+    unseal,
+    write_atomically,
+    write_durably,
+)
 from madbench.jobs import Job, Record
 from madbench.store.format import DamagedRunError, encode, read_run
 from madbench.suites import job_from_dict
@@ -99,7 +109,7 @@ class SlurmFolder:
     def read_outcome(self, jobs: Sequence[Job]) -> Outcome:
         """The outcome for these jobs, in their order. Raises ``DamagedRunError`` for a file that is not as written."""
         with explain_os_errors(self.outcome):
-            content = self.outcome.read_bytes()
+            content = read_file(self.outcome)
         try:
             outcome = unseal(content)
             ended, error, broken = outcome["ended"], str(outcome["error"]), str(outcome["broken"])
@@ -126,8 +136,8 @@ def slurm_folders(parent: Path) -> list[SlurmFolder]:
 def read_object(path: Path) -> dict[str, Any] | None:
     """The JSON object in a file. None if there is no such file, or something else in it."""
     try:
-        content = json.loads(path.read_bytes())
-    except (OSError, RecursionError, ValueError):
+        content = parse_json(read_file(path), any_text=True)
+    except (OSError, ValueError):
         return None
     return content if isinstance(content, dict) else None
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from madbench.config import key_of, parse_seeds
 from madbench.errors import ConfigError, StoreError
 from madbench.experiment import Experiment, prepare
-from madbench.files import parse_json, write_atomically
+from madbench.files import parse_json, read_file, write_atomically
 from madbench.grid import Grid, Row
 from madbench.jobs import Job
 from madbench.labels import expand
@@ -285,7 +285,7 @@ def remember(request: Request, made: Made) -> None:
 def remembered(request: Request) -> dict[str, Any]:
     """What :func:`remember` wrote of the item, by size; nothing where it was not made."""
     try:
-        states = parse_json(_record(request).read_bytes())
+        states = parse_json(read_file(_record(request)))
         if not all(isinstance(entry, dict) and isinstance(entry["state"], str) for entry in states.values()):
             raise ValueError("expected an object with a state for each size")
         return states

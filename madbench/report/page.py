@@ -34,7 +34,7 @@ from madbench.analysis.tables import result_table
 from madbench.config import seed_list
 from madbench.errors import StoreError
 from madbench.experiment import PlannedRow, Protocol
-from madbench.files import explain_os_errors, write_atomically
+from madbench.files import explain_os_errors, read_file, write_atomically
 from madbench.jobs import Record
 from madbench.labels import explain, is_shown_as_stored, parse
 from madbench.labels.names import shown, shown_in
@@ -287,7 +287,7 @@ def _svg(name: str, frame: pd.DataFrame, folder: Path) -> str:
         digest.update(file.read_bytes())
     path = folder / f"{name}-{digest.hexdigest()[:16]}.svg"
     with suppress(OSError, ValueError):
-        seal, _, content = path.read_bytes().decode().partition("\n")
+        seal, _, content = read_file(path).decode().partition("\n")
         if seal == hashlib.sha256(content.encode()).hexdigest():
             return content
     with fonts.font_of_reader():

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import hashlib
 import io
+import itertools
 import os
 import re
 import shutil
@@ -21,7 +22,7 @@ from pathlib import Path, PurePath, PurePosixPath
 from typing import Any, BinaryIO
 
 from madbench.errors import StoreError
-from madbench.files import explain_os_errors, is_name, write_atomically
+from madbench.files import explain_os_errors, is_name, read_file, write_atomically
 from madbench.jobs import Record
 from madbench.store.format import MEASUREMENTS, encode, json_bytes, load_json, measurement_name
 from madbench.store.index import Track
@@ -143,7 +144,7 @@ def _files_of(
     files |= encode(run.job, record, kept)
     store.measurements(job_id)  # which verifies them
     for path in (run.folder / MEASUREMENTS).glob("[!.]*"):
-        content = path.read_bytes()
+        content = read_file(path)
         fields = load_json(path, content)
         if not with_folders and (public := _without_folders(fields)) != fields:
             content = json_bytes(public)
@@ -161,16 +162,24 @@ def public_record(record: Record) -> Record:
     return replace(record, details=_without_folders(details), error=_without_folders(record.error))
 
 
-_FOLDERS = re.compile(r"(?<![\w.~/])~?/(?!/)(?:[^\s/:'\"]+/)+")
-"""The folders of an absolute path, or of one below a home; not those of an address."""
+_FOLDERS = re.compile(r"(?:file://[\w.-]*|(?<![\w.~/])~?)/(?!/)(?:[^\s/:'\"]+/)+")
+"""The folders of an absolute path, of one below a home or of a file's address; not those of other addresses."""
 
 
 def _without_folders(value: Any) -> Any:
-    """``value``, of what JSON has, with the last part alone of absolute paths in its texts."""
+    """``value``, of what JSON has, with the last part alone of absolute paths in its texts and keys."""
     if isinstance(value, str):
         return _FOLDERS.sub("", value)
     if isinstance(value, Mapping):
-        return {key: _without_folders(item) for key, item in value.items()}
+        public: dict[str, Any] = {}
+        for key, item in value.items():
+            name = short = _without_folders(key)
+            for number in itertools.count(2):
+                if name not in public and (name == key or name not in value):
+                    break
+                name = f"{short} ({number})"  # the same name in another folder
+            public[name] = _without_folders(item)
+        return public
     return [_without_folders(item) for item in value] if isinstance(value, list) else value
 
 

@@ -33,6 +33,8 @@ from typing import Any
 from madbench.config import MOST_SEED
 from madbench.errors import ConfigError, MadbenchError, StoreError
 from madbench.files import (
+    MOST_BYTES,
+    UnfitFileError,
     check_json,
     explain_os_errors,
     is_name,
@@ -40,6 +42,7 @@ from madbench.files import (
     names_in,
     parse_json,
     printable,
+    read_file,
     write_atomically,
 )
 from madbench.jobs import SCHEMA, Job, Record
@@ -72,8 +75,8 @@ class OtherVersionError(DamagedRunError):
 def encode(job: Job, record: Record, beside: Mapping[str, str] | None = None) -> dict[str, bytes]:
     """Content by file name; ``beside`` are the digests of the other files of the run.
 
-    Raises ``TypeError`` if a metric or a value of the curve is not a number, and if a file has a name that cannot be
-    read back.
+    Raises ``TypeError`` if a metric or a value of the curve is not a number, and if a file has a name or a size that
+    cannot be read back.
     """
     for name in beside or ():
         if not all(map(is_name, name.split("/"))):
@@ -83,7 +86,10 @@ def encode(job: Job, record: Record, beside: Mapping[str, str] | None = None) ->
     fields = {"status": record.status, "metrics": plain_numbers(record.metrics), "details": plain(record.details)}
     fields |= {"error": _valid_text(record.error), "files": dict(beside or {})}
     fields["checksum"] = _checksum(job_file, fields, curve_file)
-    return dict(zip(NAMES, (job_file, json_bytes(fields), curve_file), strict=True))
+    files = dict(zip(NAMES, (job_file, json_bytes(fields), curve_file), strict=True))
+    if too_large := [name for name, content in files.items() if len(content) > MOST_BYTES]:
+        raise TypeError(f"{too_large[0]}: larger than {MOST_BYTES // 2**20} MB, which could not be read back")
+    return files
 
 
 def read_run(folder: Path, with_curve: bool = True) -> tuple[Job, Record, dict[str, str]]:
@@ -94,9 +100,11 @@ def read_run(folder: Path, with_curve: bool = True) -> tuple[Job, Record, dict[s
     """
     with explain_os_errors(folder):
         try:
-            job_file, record_file, curve_file = ((folder / name).read_bytes() for name in NAMES)
+            job_file, record_file, curve_file = (read_file(f"{folder}/{name}") for name in NAMES)
         except (FileNotFoundError, IsADirectoryError, NotADirectoryError) as error:
             raise DamagedRunError(f"{error.filename}: missing or not a file") from error
+        except UnfitFileError as error:
+            raise DamagedRunError(f"{error.filename}: {error.strerror.lower()}") from error
     fields = load_json(f"{folder}/job.json", job_file)
     schema = fields.pop("schema", None)
     if type(schema) not in (int, type(None)):
@@ -223,7 +231,7 @@ def _measurement_files(folder: Path) -> list[str]:
 def _read_measurement(folder: Path, name: str) -> Measurement:
     path = folder / MEASUREMENTS / name
     with explain_os_errors(path):
-        content = path.read_bytes()
+        content = read_file(path)
     if hashlib.sha256(content).hexdigest() not in name:
         raise DamagedRunError(f"{path}: does not match the digest in its name; delete it and measure again")
     fields = load_json(path, content)

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
+from madbench import files
 from madbench.errors import ConfigError
 from madbench.text.documents import valid_unicode
 
@@ -61,7 +62,7 @@ class Tokenizer:
 def read_file(path: Path, where: Path | str) -> bytes:
     """The content of a file that ``where`` names in an error."""
     try:
-        return path.read_bytes()
+        return files.read_file(path)
     except OSError as error:
         raise ConfigError(f"{where}: cannot be read: {error.strerror.lower()}") from error
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from madbench.config import from_mapping
 from madbench.errors import ConfigError, StoreError
-from madbench.files import is_name, parse_json, seal, unseal, write_atomically
+from madbench.files import is_name, parse_json, read_file, seal, unseal, write_atomically
 
 if TYPE_CHECKING:
     from madbench.text.documents import Source
@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 Split = Literal["train", "val"]
 SPLITS: tuple[Split, Split] = ("train", "val")
 MANIFEST = "manifest.json"
+MOST_BYTES = 256 * 2**20
+"""Size of a manifest, which has some 200 bytes for each source."""
 AS_FOUND = "as the files came"  # the split rule of token files of another program
 
 
@@ -119,7 +121,7 @@ def save(content: Any, path: Path) -> None:
 def load(kind: type, path: Path) -> Any:
     """The dataclass ``kind`` that was saved at ``path``; None where there is none. A damaged one: ``StoreError``."""
     try:
-        mapping = parse_json(content := path.read_bytes(), any_text=True)
+        mapping = parse_json(content := read_file(path, MOST_BYTES), any_text=True)
         if "checksum" in mapping:  # files of earlier versions have none
             mapping = unseal(content)
         return from_mapping(kind, mapping, "its content")

@@ -22,7 +22,7 @@ from typing import Any, Literal
 import torch
 
 from madbench.errors import MadbenchError
-from madbench.files import seal, unseal, write_atomically
+from madbench.files import read_file, seal, unseal, write_atomically
 from madbench.jobs import content_id
 from madbench.training import distributed as world
 from madbench.training.devices import device_name
@@ -105,7 +105,7 @@ def remembered(
     path = folder and folder / f"{content_id(question)}.json"
     if path:
         with suppress(OSError, ValueError, KeyError):
-            return bool(unseal(path.read_bytes())["is_faster"])
+            return bool(unseal(read_file(path))["is_faster"])
     if (answer := measure()) is None:
         return False
     if path:

@@ -261,3 +261,7 @@ def test_a_grid_names_a_file_of_claims_beside_it_which_the_registration_keeps(gr
     (moved / "own.yaml").write_text("claims: [{name: mine, contrast: R-c >= S-c}]\n")
     caption = json.loads(invoke(findings, "--registered", f"paper/{FILE}", "--json").stdout)["caption"]
     assert "Claims changed after the registration, judged as registered: mine" in caption
+    (moved / "own.yaml").unlink()
+    os.mkfifo(moved / "own.yaml")  # of a stranger: what never ends is not read
+    caption = json.loads(invoke(findings, "--registered", f"paper/{FILE}", "--json").stdout)["caption"]
+    assert "judged as registered: mine (no longer there)" in caption

@@ -100,8 +100,10 @@ def test_folders_of_the_machine_are_not_in_an_archive(store, other, tmp_path):
 
 def test_paths_of_the_machine_are_nowhere_in_an_archive_unless_asked_for(store, other, tmp_path):
     texts = ["/home/somebody/corpora/a.txt", "hf:/home/somebody/tok", "see ~/private/b.log", "at /srv/somebody/c: d"]
-    job = make_job(3)
-    store.finish(job, replace(RECORD, details={"notes": texts, "rate": "3 tokens/s", "more": {"in": texts[0]}}))
+    texts += ["madbench @ file:///home/somebody/madbench", "file://host/home/somebody/d"]
+    code = {"mixer": {"files": {texts[0]: 1, "a.txt": 2, "/home/somebody/a.txt": 3, "b/c.py": 4}}}
+    job, more = make_job(3), {"more": {"in": texts[0]}, "code": code}
+    store.finish(job, replace(RECORD, details={"notes": texts, "rate": "3 tokens/s"} | more))
     store.measure(job.id, "probe", {"value": 1.0}, {"source": texts[2], "page": "https://a.invalid/b/c"})
     pack(store, [job.id], tmp_path / "a.tar.xz")
     with tarfile.open(tmp_path / "a.tar.xz") as archive:
@@ -110,9 +112,10 @@ def test_paths_of_the_machine_are_nowhere_in_an_archive_unless_asked_for(store, 
     unpack(tmp_path / "a.tar.xz", other)
     details = other.read(job.id).record.details
     assert details == {
-        "notes": ["a.txt", "hf:tok", "see b.log", "at c: d"],
+        "notes": ["a.txt", "hf:tok", "see b.log", "at c: d", "madbench @ madbench", "d"],
         "rate": "3 tokens/s",
         "more": {"in": "a.txt"},
+        "code": {"mixer": {"files": {"a.txt (2)": 1, "a.txt": 2, "a.txt (3)": 3, "b/c.py": 4}}},
     }
     (measured,) = other.measurements(job.id)
     assert measured.details == {"source": "see b.log", "page": "https://a.invalid/b/c"}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import json
 import math
+import os
 import tempfile
 from pathlib import Path
 from typing import Any, get_args
@@ -126,6 +127,16 @@ def test_deep_json_and_huge_integers_are_damage(tmp_path, name, text):
     (folder / name).write_text(text)
     with pytest.raises(DamagedRunError, match=folder.name):
         read_run(folder)
+
+
+@pytest.mark.parametrize("name", ["record.json", "job.json", "curve.csv"])
+def test_a_pipe_or_a_device_in_a_run_is_damage(tmp_path, name):
+    file = write_run(tmp_path) / name
+    for place in (lambda: os.mkfifo(file), lambda: file.symlink_to("/dev/zero")):
+        file.unlink()
+        place()
+        with pytest.raises(DamagedRunError, match=f"{name}: not a regular file"):
+            read_run(file.parent)
 
 
 def test_brackets_inside_text_are_no_depth(tmp_path):
