@@ -9,9 +9,10 @@ from __future__ import annotations
 import csv
 import io
 import itertools
+import math
 import re
 import reprlib
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any, get_args
 
 from madbench.files import is_name, printable
@@ -22,7 +23,12 @@ NON_FINITE = ("nan", "inf", "-inf")
 MOST_LETTERS = 4000
 """Letters that are read of a text in details."""
 _DIGEST = re.compile("[0-9a-f]{64}")
+COUNTS = ("step", "epoch", "tokens", "evaluation")
+"""Columns of a curve that are whole numbers from 0 to ``MOST_COUNT``."""
+MOST_COUNT = 2**53
 _NUMBER = (int, float)
+_MOST_INTEGER = 2**63 - 1  # of the integers that NumPy and pandas compute with
+_FINITE = ("budget", "budget_ratio", "mixer_parameters", "mixer_parameters_published", "model_parameters")
 _NONE = type(None)
 _SPLIT = {"bytes": (*_NUMBER, _NONE), "tokens": (*_NUMBER, _NONE)}
 _DETAILS: dict[str, Any] = {
@@ -95,8 +101,10 @@ def read_details(details: Any, types: Mapping[str, Any] = _DETAILS, what: str = 
         value, expected, where = details[name], types[name], f"{what}: {name}"
         if isinstance(expected, dict):
             details[name] = read_details(value, expected, where)
-        elif expected == _NUMBER and isinstance(value, str) and value in NON_FINITE:
-            details[name] = float(value)
+        elif expected == _NUMBER:
+            details[name] = _number(value, where)
+            if name in _FINITE and math.isinf(details[name]):
+                raise ValueError(f"{where}: expected a finite number, got {value}")
         else:
             check_type(value, expected, where)
     return details
@@ -105,18 +113,26 @@ def read_details(details: Any, types: Mapping[str, Any] = _DETAILS, what: str = 
 def read_numbers(values: Any, what: str) -> dict[str, int | float]:
     """Numbers by name, from JSON in which a number that is not finite is text."""
     check_type(values, dict, what)
-    numbers = {}
-    for name, value in values.items():
-        if isinstance(value, str) and value in NON_FINITE:
-            value = float(value)
-        else:
-            check_type(value, _NUMBER, f"{what}: {reprlib.repr(name)}")
-        numbers[name] = value
-    return numbers
+    return {name: _number(value, f"{what}: {reprlib.repr(name)}") for name, value in values.items()}
 
 
-def read_curve(content: bytes) -> list[dict[str, float]]:
-    """The rows of ``curve.csv``. An empty cell is a value that the row does not have."""
+def _number(value: Any, what: str) -> int | float:
+    """A number of JSON: a float if the text says that it is not finite, or if it is too large for an integer."""
+    if isinstance(value, str) and value in NON_FINITE:
+        return float(value)
+    check_type(value, _NUMBER, what)
+    return _within_range(value)
+
+
+def _within_range(value: int | float) -> int | float:
+    return float(value) if isinstance(value, int) and abs(value) > _MOST_INTEGER else value
+
+
+def read_curve(content: bytes, logged: Collection[str] = ()) -> list[dict[str, float]]:
+    """The rows of ``curve.csv``. An empty cell is a value that the row does not have.
+
+    Every row has the columns ``logged``.
+    """
     try:
         columns, *rows = csv.reader(io.StringIO(content.decode(), newline=""))
         columns = printable(columns)
@@ -125,10 +141,24 @@ def read_curve(content: bytes) -> list[dict[str, float]]:
         longest = max(map(len, itertools.chain.from_iterable(rows)), default=0)
         if longest > 310:  # no number of a float's range is longer
             raise ValueError("a cell is too long for a number")
-        return [{name: _cell(cell) for name, cell in zip(columns, row, strict=True) if cell} for row in rows]
-    except (csv.Error, ValueError) as error:
+        curve = [{name: _cell(cell) for name, cell in zip(columns, row, strict=True) if cell} for row in rows]
+        for row in curve:
+            _check_counts(row, logged)
+        return curve
+    except (csv.Error, ValueError, OverflowError) as error:
         raise ValueError(f"curve.csv: {error}") from None
 
 
 def _cell(text: str) -> int | float:
-    return int(text) if text.isdecimal() or (text[0] == "-" and text[1:].isdecimal()) else float(text)
+    is_whole = text.isdecimal() or (text[0] == "-" and text[1:].isdecimal())
+    return _within_range(int(text)) if is_whole else float(text)
+
+
+def _check_counts(row: Mapping[str, float], logged: Collection[str]) -> None:
+    for name in logged:
+        if name not in row:
+            raise ValueError(f"a row has no {name}")
+    for name in COUNTS:
+        value = row.get(name, 0)
+        if not (0 <= value <= MOST_COUNT and value == int(value)):
+            raise ValueError(f"{name}: expected a whole number from 0 to 2^53, got {value}")

@@ -47,7 +47,7 @@ from madbench.files import (
 )
 from madbench.jobs import SCHEMA, Job, Record
 from madbench.store.checks import check_keys, check_type, read_curve, read_numbers, read_record
-from madbench.suites import job_from_dict
+from madbench.suites import job_from_dict, suite_of
 
 NAMES = ("job.json", "record.json", "curve.csv")
 MEASUREMENTS = "measurements"
@@ -118,7 +118,7 @@ def read_run(folder: Path, with_curve: bool = True) -> tuple[Job, Record, dict[s
     try:
         job = make_job(json.dumps(fields), label, seed, f"{folder}/job.json")
         job_id = job.id
-        record, digests = read_record(record_fields, read_curve(curve_file))
+        record, digests = read_record(record_fields, read_curve(curve_file, suite_of(job).logged))
     except MadbenchError as error:
         raise DamagedRunError(str(error)) from error
     except (TypeError, ValueError) as error:

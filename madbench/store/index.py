@@ -27,7 +27,7 @@ from madbench.store.checks import read_record
 from madbench.store.format import NAMES, make_job, plain_numbers
 
 WORTH_INDEXING = 200  # runs from which on looking them up here costs less than reading their files
-VERSION = f"4 {SCHEMA} {__version__}"
+VERSION = f"5 {SCHEMA} {__version__}"
 TIMEOUT = 5  # seconds for which a writer waits for another
 
 Found = tuple[Job, Record] | StoreError | None

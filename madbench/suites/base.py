@@ -81,6 +81,8 @@ class Suite(abc.ABC):
     """Columns that are means over tasks, by name."""
     fidelities: ClassVar[tuple[Fidelity, ...]] = ("corrected",)
     budgets: ClassVar[tuple[Budget, ...]] = ("strict", "paper")
+    logged: ClassVar[tuple[str, ...]] = ()
+    """Columns that every row of a run's curve has, without which a stored run is damaged."""
     takes_corpus: ClassVar[bool] = False
     """Whether its jobs are trained on a corpus of text. No profile decides that, so its protocols are recognised from
     what is stored, where those of other suites are planned from a profile."""

@@ -144,7 +144,9 @@ class Scoring:
             "status": [outcome.status for outcome in outcomes],
         }
         finished = [outcome.record if outcome.status == "finished" else None for outcome in outcomes]
-        columns["value"] = [self.value(job, record) if record else math.nan for job, record in zip(jobs, finished)]
+        columns["value"] = [
+            finite_or_nan(self.value(job, each)) if each else math.nan for job, each in zip(jobs, finished)
+        ]
         for name, metric in (("selection", self.selection), ("ceiling", self.ceiling)):
             columns[name] = [record.metrics.get(metric) if record else None for record in finished]
         columns |= {name: [outcome.details.get(name) for outcome in outcomes] for name in _DETAILS}
@@ -301,6 +303,11 @@ class Scoring:
         where, *diverged = outcome_sentences(outcomes)
         notes = [f"{meaning[:1].upper()}{meaning[1:]}; mean over n seeds.", *self.sentences(protocol), where]
         return " ".join([*notes, *diverged, *lacking_sentences(outcomes)])
+
+
+def finite_or_nan(value: float) -> float:
+    """A score, or NaN for one that is not finite, as another program may have stored it: it has no mean."""
+    return value if math.isfinite(value) else math.nan
 
 
 RATES_NOTE = (

@@ -83,6 +83,13 @@ def test_a_store_of_diverged_runs_alone_is_a_table(language_run, language_table)
     assert table.text_rows()[0] == ["Label", "L5", "Val", "Tokens/s", "Budget", "n"]
 
 
+@pytest.mark.parametrize("loss", [0.0, math.inf, 800.0])
+def test_a_loss_that_no_model_has_ends_no_table(language_run, language_table, loss):
+    runs = [language_run("S", [2.0, loss], [2.0, loss]), language_run("R", [2.0, 1.5])]
+    shown = rows(language_table(runs))
+    assert shown["R"]["Val"] == "1.600†" and "inf" not in " ".join(shown["S"].values())
+
+
 def test_without_bytes_there_is_no_column_of_them(language_run, language_table):
     run = language_run("S")
     curve = [{k: v for k, v in row.items() if k != "validation_bits_per_byte"} for row in run.record.curve]

@@ -50,8 +50,8 @@ def test_the_last_threshold_is_the_smallest_multiple_of_a_tenth_above(lowest):
     assert (tenths[3] - 1) / 10 <= lowest < tenths[3] / 10
 
 
-@pytest.mark.parametrize("lowest", [NAN, math.inf])
-def test_a_lowest_loss_that_is_no_number_has_no_thresholds(lowest):
+@pytest.mark.parametrize("lowest", [NAN, math.inf, -math.inf, 1e17, 1e300, 1.7e308])
+def test_a_lowest_loss_that_no_model_has_has_no_thresholds(lowest):
     assert thresholds_above(lowest) == ()
 
 

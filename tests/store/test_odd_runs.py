@@ -19,6 +19,7 @@ from madbench.jobs import Job, Record, Status
 from madbench.store.format import DamagedRunError, Measurement, measurement_name, read_job, read_measurements, read_run
 from madbench.store.runs import Store
 from odd_runs import DEEP, FIELDS, write_run
+from sample_jobs import language_job
 from stored_samples import make_job
 
 
@@ -94,6 +95,7 @@ ODD_FIELDS = {
     "an error of none": {"error": None},
     "another key": {"more": 1},
     "a surrogate": {"error": "\ud800"},
+    "an infinite budget": {"details": {"budget_ratio": "inf"}},
     "a status in a list": {"status": ["finished"]},
     "deep details": {"details": {"a": json.loads("[" * 70 + "]" * 70)}},
 }
@@ -118,6 +120,30 @@ def test_a_malformed_curve_is_damage_also_where_curves_are_not_read(tmp_path, cu
     for with_curve in (True, False):
         with pytest.raises(DamagedRunError, match=folder.name):
             read_run(folder, with_curve)
+
+
+@pytest.mark.parametrize("count", ["step", "epoch", "tokens", "evaluation"])
+@pytest.mark.parametrize("number", ["nan", "inf", "-1", "1.5", "1e300", "9" * 309])
+def test_a_count_that_is_no_whole_number_is_damage(tmp_path, count, number):
+    assert read_run(write_run(tmp_path, curve=f"{count},a\n3.0,1e308\n".encode()))[1].curve[0][count] == 3
+    with pytest.raises(DamagedRunError, match="curve.csv"):
+        read_run(write_run(tmp_path, curve=f"a,{count}\n1,3\n1,{number}\n".encode()))
+
+
+@pytest.mark.parametrize("curve", [b"step\n10\n", b"tokens\n640\n", b"step,tokens\n10,640\n20,\n"])
+def test_a_curve_of_a_language_model_has_steps_and_tokens_in_every_row(tmp_path, curve):
+    job = language_job("S")
+    read_run(write_run(tmp_path, curve=b"step,tokens\n10,640\n", job=job))
+    with pytest.raises(DamagedRunError, match="a row has no"):
+        read_run(write_run(tmp_path, curve=curve, job=job))
+
+
+def test_integers_that_no_array_holds_are_floats(tmp_path):
+    details = FIELDS["details"] | {"seconds": 10**308}
+    change = {"metrics": {"accuracy": -(10**308)}, "details": details}
+    record = read_run(write_run(tmp_path, FIELDS | change, b"a\n1" + b"0" * 308 + b"\n"))[1]
+    for number in (record.metrics["accuracy"], record.details["seconds"], record.curve[0]["a"]):
+        assert type(number) is float and abs(number) == 1e308
 
 
 @pytest.mark.parametrize("name", ["record.json", "job.json"])

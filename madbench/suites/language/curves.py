@@ -19,6 +19,8 @@ from madbench.suites.protocol import by_protocol, recognised
 from madbench.suites.scoring import CURVES, Outcome
 
 PAPER_THRESHOLDS = (3.3, 3.2, 3.1, 3.0)
+MOST_THRESHOLD = 1e6
+"""A loss from which on no steps to thresholds are counted: no model that learned anything has it."""
 
 TIMING = ("device", "threads", "world_size", "micro_batch", "compiled", "group", "cuda_graph")
 """Details in which runs must agree for their times to be compared."""
@@ -63,14 +65,14 @@ def steps_to(evaluated: Sequence[Mapping[str, float]], threshold: float) -> floa
 def thresholds_above(lowest: float) -> tuple[float, ...]:
     """Four consecutive multiples of 0.1, falling to the smallest one above ``lowest``, the lowest loss of all runs.
 
-    None where ``lowest`` is not finite.
+    Empty if ``lowest`` is not below ``MOST_THRESHOLD`` or not finite.
 
     >>> thresholds_above(2.9865)
     (3.3, 3.2, 3.1, 3.0)
     """
-    if not math.isfinite(lowest):
+    if not -math.inf < lowest < MOST_THRESHOLD:
         return ()
-    tenths = next(tenths for tenths in itertools.count(max(1, math.floor(10 * lowest))) if lowest < tenths / 10)
+    tenths = next(tenths for tenths in itertools.count(math.floor(10 * max(lowest, 0.1))) if lowest < tenths / 10)
     return tuple((tenths + above) / 10 for above in (3, 2, 1, 0))
 
 
@@ -116,7 +118,8 @@ def run_losses(runs: Sequence[Outcome], thresholds: Sequence[float]) -> list[dic
             numbers["validation_loss"] = validation[-1]
             numbers["validation_bits_per_byte"] = evaluated[-1].get("validation_bits_per_byte", math.nan)
             numbers["equal_time_validation_loss"] = in_time[-1] if in_time else math.nan
-            numbers |= dict(zip(PERPLEXITIES, np.exp([validation[-1], loss_l5(validation)])))
+            with np.errstate(over="ignore"):  # of a loss above 709
+                numbers |= dict(zip(PERPLEXITIES, np.exp([validation[-1], loss_l5(validation)])))
         if run.record.curve and (last := run.record.curve[-1]).get("seconds", 0) > 0:
             numbers[SPEED] = last.get("tokens", math.nan) / last["seconds"]
         losses.append(numbers)

@@ -25,7 +25,15 @@ from madbench.suites.language.curves import (
 from madbench.suites.language.suite import LOSS, LOSSES, PERPLEXITIES, SPEED, STEPS
 from madbench.suites.protocol import Protocol
 from madbench.suites.published import published_perplexities
-from madbench.suites.scoring import COLUMNS, Outcome, Scoring, budget_sentences, outcome_sentences, sizes_text
+from madbench.suites.scoring import (
+    COLUMNS,
+    Outcome,
+    Scoring,
+    budget_sentences,
+    finite_or_nan,
+    outcome_sentences,
+    sizes_text,
+)
 
 
 class LanguageScoring(Scoring):
@@ -42,7 +50,7 @@ class LanguageScoring(Scoring):
     def frame(self, outcomes: Sequence[Outcome], thresholds: Sequence[float] = ()) -> pd.DataFrame:
         runs = [outcome for outcome in outcomes if outcome.record]
         losses = run_losses(runs, thresholds)
-        bits_a_nat = pd.Series([x["validation_bits_per_byte"] / x["validation_loss"] for x in losses]).mean()
+        bits_a_nat = _bits_a_nat(losses)
         rows = []
         for column, (run, numbers) in itertools.product(losses[0] if losses else (), list(zip(runs, losses))):
             value, is_loss, is_steps = numbers[column], column in (*LOSSES, *PERPLEXITIES), column.startswith(STEPS)
@@ -55,7 +63,7 @@ class LanguageScoring(Scoring):
             chance = uniform if is_loss else last_step if is_steps else math.nan
             diverged = is_loss and run.record.status == "diverged"
             is_diverged = diverged or (is_steps and math.isnan(value))
-            value = chance if is_diverged else value
+            value = finite_or_nan(chance if is_diverged else value)
             identity = self.suite.name, run.row, run.job.seed, column, value, not math.isnan(value), 1, diverged
             ratio = run.details.get("budget_ratio", math.nan)
             rows.append((*identity, ratio, math.nan, chance, math.nan, is_diverged))
@@ -154,6 +162,12 @@ class LanguageScoring(Scoring):
             ),
         }
         return " ".join(text for text, is_shown in sentences.items() if is_shown)
+
+
+def _bits_a_nat(losses: Sequence[Mapping[str, float]]) -> float:
+    """Bits per byte of a loss of one nat per token, mean over the runs that have both. NaN if there is none."""
+    ratios = [x["validation_bits_per_byte"] / x["validation_loss"] for x in losses if x["validation_loss"]]
+    return float(pd.Series(ratios, dtype=float).mean())
 
 
 def equal_time_heading(seconds: float) -> str:

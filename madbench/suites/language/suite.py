@@ -280,6 +280,7 @@ class LanguageSuite(Suite):
     file_key = "training"
     measure = "loss in nats per token"
     takes_corpus = True
+    logged = ("step", "tokens")
     keeps_weights = True
     uses_all_cores = True
     figures = {"loss": "madbench.analysis.figures.registry:LOSS"}
