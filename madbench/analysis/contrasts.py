@@ -5,10 +5,12 @@ from __future__ import annotations
 import functools
 import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
 import numpy as np
 
+from madbench.errors import LabelError
 from madbench.labels import contrast_order, factor_names, factors_in, factors_of_text, family_of, levels, parse
 
 Pair = tuple[str, str]
@@ -48,9 +50,13 @@ def find_pairs(labels: Iterable[str]) -> dict[Contrast, list[Pair]]:
     """The pairs of ``labels`` that differ in exactly one factor (:func:`madbench.labels.diff`), by contrast.
 
     Contrasts are sorted, pairs in the order of ``labels``. Labels of two families make a pair where one of the families
-    has a place for the other's label.
+    has a place for the other's label. A label that cannot be read here, whose runs are shown as they are stored, is in
+    no pair.
     """
-    every = [*map(parse, labels)]
+    every = []
+    for label in labels:
+        with suppress(LabelError):
+            every.append(parse(label))
     factor_order, level_order = contrast_order()
     place = functools.partial(_place, {level: i for i, level in enumerate(level_order)})
     pairs: dict[Contrast, list[Pair]] = {}

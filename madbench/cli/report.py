@@ -97,7 +97,7 @@ def _leaderboard(
     ):
         board = leaderboard(archives, Path(work), shows=spread, profile=stored.profile)
         for line in board.left_out:
-            print(f"left out: {line}", file=sys.stderr)
+            options.warn(line)
         command = shlex.join(["madbench", "report", *(word for path in archives for word in ("--archive", path.name))])
         return board.render(command, written)  # without folders, as it is made to be shared
 

@@ -40,6 +40,12 @@ def _names() -> _Names:
     return _OF_CALL.get() or _OF_PROCESS
 
 
+def asked_names() -> tuple[str, ...]:
+    """The names that were asked for, also by sets of labels."""
+    names = _names()
+    return (*names.by_user.values(), *names.of_sets.values())
+
+
 def shown(label: str) -> str:
     """The name of a canonical label for people."""
     names = _names()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -19,9 +20,9 @@ from madbench.jobs import Job
 from madbench.report.rendering import render
 from madbench.report.tables import Cell, Group, Heading, PageTable, result_page_table
 from madbench.store.archive import SUFFIX, unpack
-from madbench.store.runs import Snapshot, Store
+from madbench.store.runs import Run, Snapshot, Store
 from madbench.suites import Suite, suites
-from madbench.suites.protocol import by_protocol, rate_changes
+from madbench.suites.protocol import by_protocol, protocol_id, rate_changes
 
 
 class Board(NamedTuple):
@@ -75,16 +76,31 @@ def leaderboard(
         left_out += report.problems
     snapshot, boards = Snapshot.open(work, create=False), list[Board]()
     for suite in suites().values():
-        stored = list(snapshot.runs(with_curves=False, suite=suite.name))
+        stored, unreadable = _known(suite, snapshot.runs(with_curves=False, suite=suite.name))
+        left_out += unreadable
         for protocol, runs in by_protocol(suite, stored, lambda run: run.job).items():
             try:
                 results = _results(suite, protocol, [run.job for run in runs], snapshot, profile, left_out.append)
                 boards += _boards(protocol, results, owners, shows)
             except MadbenchError as error:  # such as of a family that is not installed
-                left_out.append(f"{suite.title}, protocol {protocol}: {error}")
+                left_out.append(f"{suite.title}: protocol {protocol} is left out; {error}")
     if not boards:
         raise StoreError("\n".join(["no run of these archives can be shown", *left_out]))
-    return Leaderboard(boards, described, [line.replace(f"{work}: ", "") for line in left_out])
+    return Leaderboard(boards, described, list(dict.fromkeys(line.replace(f"{work}: ", "") for line in left_out)))
+
+
+def _known(suite: Suite, runs: Iterable[Run]) -> tuple[list[Run], list[str]]:
+    """The runs whose protocol can be read here, and a line per reason for the others, such as an unknown task."""
+    known, reasons = [], Counter[str]()
+    for run in runs:
+        try:
+            protocol_id(suite, run.job)
+        except MadbenchError as error:
+            reasons[str(error)] += 1
+        else:
+            known.append(run)
+    runs_text = {count: f"{count:,} run{'s' if count > 1 else ''}" for count in reasons.values()}
+    return known, [f"{suite.title}: {runs_text[count]} left out; {why}" for why, count in reasons.items()]
 
 
 def _results(

@@ -71,6 +71,23 @@ def test_of_other_numbers_the_first_archive_s_count_and_the_others_are_named(mai
     assert (number, source) == ("50.0", "first")
 
 
+@pytest.mark.slow
+def test_runs_that_cannot_be_read_here_are_named_once_and_the_others_shown(main, fill, store):
+    fill(["S", "R-c"], 0.5, seeds=(0, 1), profile="quick")
+    for run in list(store.runs()):
+        gone = {"label": "S-xyz"} if run.job.label == "S" else {"task": "gone_task"}
+        store.finish(replace(run.job, **gone), run.record)
+    ended = main("report", "--archive", archived(store, "all"))
+    said = " ".join(ended.stderr.split())
+    assert ended.code == 0 and "Traceback" not in said
+    assert "4 runs left out; setting of gone_task: unknown task 'gone_task'" in said
+    assert "S-xyz is left out" in said
+    for warning in re.split("warning: ", said)[1:]:
+        assert warning.count("left out") == 1 and said.count(warning) == 1
+    (table,) = rows_of(Path("leaderboard.html").read_text())
+    assert {label for label, *_ in table} >= {"S", "R-c"}
+
+
 def test_what_chooses_stored_runs_has_no_effect_on_archives(main, fill, store):
     fill("S")
     path = archived(store, "all")
@@ -97,7 +114,7 @@ def test_runs_at_several_rates_share_a_table(profile, main, fill, store, tiny):
     name = tiny if profile == "tiny" else profile
     fill(["S", "R-c"], 0.5, seeds=(0, 1, 2), profile=name, overrides=["learning_rates=[1e-3,2e-3]"])
     ended = main("report", "--archive", archived(store, "rates"), *(["--profile", name] if profile == "tiny" else []))
-    assert ended.code == 0 and "left out" not in ended.stderr, ended.stderr
+    assert ended.code == 0 and "warning" not in ended.stderr, ended.stderr
     page = Path("leaderboard.html").read_text()
     (table,) = rows_of(page)
     assert {label for label, *_ in table} == {"S", "R-c"} and "learning_rates=[0.001,0.002]" in page

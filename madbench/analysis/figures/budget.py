@@ -87,7 +87,8 @@ def budget_figure(
     of_quantity = {quantity: frame[frame.quantity == quantity] for quantity in in_order(frame.quantity)}
     most = frame.groupby("quantity").label.nunique().max()
     size = (5.6, max(5.8, 0.08 * most)) if most > _FEW else (3.6, 3.0)
-    size = max(size[0], 0.15 * frame.label.str.len().max() + 1), size[1]  # a name fits on either side of the middle
+    names = layout.names(dict.fromkeys(frame.label))
+    size = max(size[0], 0.15 * max(map(len, names.values())) + 1), size[1]  # a name fits on either side of the middle
     kinds = dict.fromkeys(column(name).axis.partition(",")[0] for name in of_quantity)
     heading = f"{' and '.join(filter(None, kinds)) or 'results'} against the budget"
     heading = f"{heading[:1].upper()}{heading[1:]}"
@@ -110,7 +111,6 @@ def budget_figure(
                 entries[HEURISTIC.name] = HEURISTIC_LINE
     notes += [HEURISTIC.sentence] if HEURISTIC.name in entries else []
     figure = panels.finish(notes, entries, is_below=True)
-    names = layout.names(dict.fromkeys(frame.label))
     for axes, rows, front in zip(panels.axes, of_quantity.values(), fronts):
         ends = np.array([*itertools.pairwise(front.get_xydata())])
         bars = [((row.cost, row.low), (row.cost, row.high)) for row in rows[rows.low.notna()].itertuples()]

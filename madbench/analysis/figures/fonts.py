@@ -1,4 +1,7 @@
-"""The fonts of figures: DejaVu Sans, before it a font of the user's choice, and an error for characters in neither."""
+"""The fonts of figures: DejaVu Sans, before it a font of the user's choice.
+
+A character in neither is an error in a name that the user asked for, and a box in a text of stored runs.
+"""
 
 from __future__ import annotations
 
@@ -15,6 +18,7 @@ from typing import Any
 from matplotlib import font_manager
 
 from madbench.errors import ConfigError
+from madbench.labels.names import asked_names
 
 VARIABLE = "MADBENCH_FONT"
 """Environment variable with the name of an installed font, or the path of a font's file."""
@@ -65,10 +69,15 @@ def font_of_reader() -> Iterator[None]:
 
 @contextmanager
 def every_character_drawn() -> Iterator[None]:
-    """A context in which a character that no font of the figure has is a ``ConfigError``, and not a box."""
+    """A context in which a character of a user's name that no font of the figure has is a ``ConfigError``.
+
+    Other text may be a stranger's, whose characters are then boxes.
+    """
     with warnings.catch_warnings():
-        action = "ignore" if _IS_OF_READER.get() else "error"
-        warnings.filterwarnings(action, message=r"Glyph \d+ .* missing from", category=UserWarning)
+        warnings.filterwarnings("ignore", message=r"Glyph \d+ .* missing from", category=UserWarning)
+        if not _IS_OF_READER.get() and (codes := {ord(character) for name in asked_names() for character in name}):
+            own = "|".join(map(str, sorted(codes)))
+            warnings.filterwarnings("error", message=rf"Glyph ({own}) .* missing from", category=UserWarning)
         try:
             yield
         except UserWarning as warning:

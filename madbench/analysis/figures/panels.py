@@ -44,6 +44,11 @@ WIDTHS = {"single": 3.3, "double": 6.9}
 """Of a column and of a page of two, in inches."""
 HEIGHT = 2.5
 """Of a figure in a single column, in inches; what finds no room there is on further pages."""
+MOST_NAME = 100
+"""Characters of a name, which may be a stranger's of any length."""
+MOST_NOTES = 6000
+"""Characters of the sentences below a figure."""
+_MOST_WORD = 200
 LINE = 8.6 / 72
 """Height of a line of text in a single column, in inches."""
 INTERVAL_NOTE = (
@@ -113,16 +118,17 @@ class Layout:
         return heading(quantity) if self.is_small else title(quantity)
 
     def names(self, texts: Iterable[str], most: int = 22) -> dict[str, str]:
-        """What stands for each text: it with its labels as they are shown, in a single column ``most`` characters at
-        most, no two alike.
+        """What stands for each text: it with its labels as they are shown, of ``MOST_NAME`` characters at most, in a
+        single column of ``most``; no two alike.
 
         >>> [*Layout("single").names(["S", "a:long-name-of-one", "a:long-name-of-two"], most=12).values()]
         ['S', 'a:lo…-of-one', 'a:lo…-of-two']
         """
+        most = most if self.is_small else MOST_NAME
         short_names: dict[str, str] = {}
         for text in texts:
             short = name = shown_in(text)
-            if self.is_small and len(name) > most:
+            if len(name) > most:
                 short = f"{name[: most - 8]}…{name[-7:]}"
                 if short in short_names.values():
                     short = f"{name[: most - 8]}…{len(short_names) + 1}"
@@ -215,7 +221,7 @@ class Panels:
         """
         names = self.layout.names(entries, most=40)
         entries = {names[text]: look for text, look in entries.items()}
-        text = " ".join(dict.fromkeys(note for note in notes if note)) if self.layout.has_caption else ""
+        text = _shortened(" ".join(dict.fromkeys(filter(None, notes)))) if self.layout.has_caption else ""
         for figure, rows in self.pages:
             if self.layout.is_small:
                 figure.caption = "\n".join(filter(None, (self.heading, text)))
@@ -225,6 +231,13 @@ class Panels:
         (first, _), *others = self.pages
         first.following = [figure for figure, _ in others]
         return first
+
+
+def _shortened(text: str) -> str:
+    """Notes without the ends of words and of a text that find no room on a page."""
+    words = (word if len(word) <= _MOST_WORD else f"{word[: _MOST_WORD - 1]}…" for word in text.split(" "))
+    text = " ".join(words)
+    return text if len(text) <= MOST_NOTES else f"{text[: MOST_NOTES - 1]}…"
 
 
 def _fix(
