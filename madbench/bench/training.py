@@ -9,9 +9,11 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
+import torch
+
 from madbench.bench.mixer import Shape, check_path, resolved
 from madbench.bench.parts import PEER, Column, Curve, Part, Row, Setup
-from madbench.bench.timing import Timing, in_turns, reason
+from madbench.bench.timing import Timing, ceiling_flops, in_turns, reason
 from madbench.jobs import Job
 from madbench.mixers.tracing import as_compiled
 from madbench.suites import main_suite, size_of
@@ -62,6 +64,9 @@ def measure_training(setup: Setup) -> Iterator[Row]:
                 yield row | {"error": time}
                 continue
             row |= {**time.milliseconds("step"), "steps_per_second": 1 / time.median}
+            if name in jobs:
+                products = _flops_of_step(jobs[name][0]) / ceiling_flops(setup.device, getattr(torch, setup.precision))
+                row["times_of_products"] = time.median / products
             if isinstance(times.get("S"), Timing):
                 row["times_of_S"] = time.median / times["S"].median
             if isinstance(times.get(PEER), Timing):
@@ -95,16 +100,20 @@ def _jobs(label: str, task: str, profile: Profile, setup: Setup) -> list[Job]:
 
 def _seconds_of_all(jobs: list[Job], step_seconds: float) -> float:
     """The seconds of all jobs, evaluations included, at the speed of the first: steps cost as many seconds as FLOPs."""
-    first = size_of(jobs[0])
-    flops_of_step = 3 * first.flops_per_token * first.seq_len * first.sequences_per_step
-    return sum(size_of(job).flops for job in jobs) * step_seconds / flops_of_step
+    return sum(size_of(job).flops for job in jobs) * step_seconds / _flops_of_step(jobs[0])
+
+
+def _flops_of_step(job: Job) -> float:
+    """FLOPs of a training step: three times those of a forward pass."""
+    size = size_of(job)
+    return 3 * size.flops_per_token * size.seq_len * size.sequences_per_step
 
 
 TRAINING = Part(
     "training",
     "MAD training by task, beside the reference",
-    "Milliseconds of a training step of the task's first setting, with the least and the longest; as a multiple of S; "
-    "speed over the reference's model with softmax attention; hours of all jobs of one seed, one after another.",
+    "Milliseconds of a training step of the task's first setting, with the least and the longest; as a multiple of the "
+    "time that its FLOPs take at the speed of a large matrix product; as a multiple of S; speed over the reference's model with softmax attention; hours of all jobs of one seed, one after another.",
     [
         Column("label", "Label"),
         Column("heading", "Task"),
@@ -113,6 +122,7 @@ TRAINING = Part(
         Column("compiled", "Compiled"),
         Column("step_ms", "ms", "{:.4g}"),
         Column("step_low_ms", "Spread", "{:.4g}-{step_high_ms:.4g}"),
+        Column("times_of_products", "of products", "{:.1f}"),
         Column("times_of_S", "of S", "{:.2f}"),
         Column("speed_over_peer", "Peer", "{:.2f}"),
         Column("hours", "Hours", "{:,.2f}"),
