@@ -113,7 +113,8 @@ TRAINING = Part(
     "training",
     "MAD training by task, beside the reference",
     "Milliseconds of a training step of the task's first setting, with the least and the longest; as a multiple of the "
-    "time that its FLOPs take at the speed of a large matrix product; as a multiple of S; speed over the reference's model with softmax attention; hours of all jobs of one seed, one after another.",
+    "time that its FLOPs take in one large matrix product, and of S; speed over the reference's model with softmax "
+    "attention; hours of all jobs of one seed, one after another.",
     [
         Column("label", "Label"),
         Column("heading", "Task"),

@@ -8,6 +8,7 @@ plain pass only after both gave equal bits, so it changes no number of a run.
 from __future__ import annotations
 
 import functools
+import time
 import warnings
 from collections.abc import Callable, Hashable, Sequence
 from typing import Any
@@ -28,6 +29,11 @@ MOST_KINDS = 4
 """Programs of one job. A language model needs one, a MAD task two or three."""
 MOST_PROGRAMS = 12
 """Programs that a process keeps for later jobs which differ in the seed alone."""
+LONGEST_PASS = 0.1
+"""Seconds of a plain pass up to which it is recorded. Longer ones save little, and recording takes memory: for a moment
+all intermediate tensors of a pass exist at once."""
+TIMED = 2
+"""Plain passes that are timed; the shortest counts."""
 PROOFS = 2
 """Inputs for which a program must give the bits of the plain pass before it takes its place."""
 PROFILED_CALLS = 3
@@ -68,16 +74,21 @@ class Replayed:
     def __init__(self, plain: Pass, key: Hashable):
         self.plain, self.key = plain, key
         self.programs: dict[Hashable, Pass | None] = {}  # None if there is none that gives equal bits
+        self.seconds: dict[Hashable, list[float]] = {}
         self.proofs: dict[Hashable, int] = {}
         self.has_replayed = False
 
     def __call__(self, branch: Hashable, *inputs: Tensor) -> list[Tensor | None]:
         """``plain(*inputs)``. ``branch`` decides, beside shapes, which operators it calls; None if any may be."""
         kind = (branch, *((tensor.shape, tensor.dtype) for tensor in inputs))
-        if branch is None or (kind not in self.programs and len(self.programs) == MOST_KINDS):
+        if branch is None or (kind not in self.seconds and len(self.seconds) == MOST_KINDS):
             return self.plain(*inputs)
+        seconds = self.seconds.setdefault(kind, [])
+        if len(seconds) < TIMED:
+            return self._timed(seconds, inputs)
         if kind not in self.programs:
-            self.programs[kind], self.proofs[kind] = self._program(kind, inputs), 0
+            is_short = min(seconds) <= LONGEST_PASS
+            self.programs[kind], self.proofs[kind] = self._program(kind, inputs) if is_short else None, 0
         program = self.programs[kind]
         if program is None:
             return self.plain(*inputs)
@@ -85,6 +96,15 @@ class Replayed:
             return self._prove(kind, program, inputs)
         self.has_replayed = True
         return program(*inputs)
+
+    def _timed(self, seconds: list[float], inputs: Sequence[Tensor]) -> list[Tensor | None]:
+        """The outputs of the plain pass, whose time is added to ``seconds``."""
+        # with one thread, what other processes do does not count
+        clock = time.perf_counter if torch.get_num_threads() > 1 else time.thread_time
+        began = clock()
+        outputs = self.plain(*inputs)
+        seconds.append(clock() - began)
+        return outputs
 
     def _program(self, kind: Hashable, inputs: Sequence[Tensor]) -> Pass | None:
         if program := _programs.pop((self.key, kind), None):
@@ -151,7 +171,7 @@ def record(plain: Pass, inputs: Sequence[Tensor]) -> Pass:
 class ReplayStep(PlainStep):
     """The steps of one job on a CPU, as :class:`PlainStep` takes them, with replayed passes."""
 
-    warm_up = 1 + PROOFS
+    warm_up = 1 + TIMED + PROOFS
 
     def __init__(self, member: GroupMember):
         super().__init__(member)
