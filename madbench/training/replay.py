@@ -14,10 +14,10 @@ from collections.abc import Callable, Hashable, Sequence
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.func import functional_call
 
-from madbench.mixers.traits import mixers_in
+from madbench.mixers.traits import has_name, mixers_in
 from madbench.training import distributed as world
 from madbench.training.member import GroupMember
 from madbench.training.stack import shape_of
@@ -46,6 +46,9 @@ def layer_norm_backward(grad: Tensor, x: Tensor, mean: Tensor, rstd: Tensor, gai
 """
 """The operator with all its outputs: the tracer takes neither its list of truth values nor an output that is absent."""
 
+PLAIN = (nn.Linear, nn.Embedding, nn.LayerNorm, nn.GELU, nn.Sequential, nn.ModuleList)
+"""Modules of torch that models are made of and that depend on nothing but their input and parameters."""
+
 Pass = Callable[..., list[Tensor | None]]
 """A function of tensors that depends on nothing else."""
 _programs: dict[Hashable, Pass] = {}
@@ -54,13 +57,21 @@ _programs: dict[Hashable, Pass] = {}
 def can_replay(member: GroupMember) -> bool:
     """True if the passes of a member may be replayed, and enough steps are left for that to save time.
 
-    The loss and all mixers have to say so, because a recording cannot see what depends on Python's state, or on numbers
-    of a tensor that Python reads.
+    A recording cannot see what depends on Python's state, on random numbers, or on numbers of a tensor that Python
+    reads. So mixers have to say that they are replayable, and all other modules have to be of this package or plain
+    ones of torch.
     """
     trial = member.trial
     is_alone = torch.device(member.device).type == "cpu" and world.size() == 1
-    is_known = hasattr(trial.loss, "branch") and all(traits.is_replayable for _, _, traits in mixers_in(trial.model))
-    return is_alone and is_known and trial.steps - member.state.step >= LEAST_STEPS
+    return is_alone and trial.steps - member.state.step >= LEAST_STEPS and is_known(trial.loss)
+
+
+def is_known(loss: nn.Module) -> bool:
+    """True if nothing in a loss and its model forbids that their passes are replayed."""
+    mixers = {name: traits for name, _, traits in mixers_in(loss)}
+    others = [module for name, module in loss.named_modules() if not has_name(name, tuple(mixers))]
+    is_ours = all(type(module).__module__.startswith("madbench.") or type(module) in PLAIN for module in others)
+    return is_ours and hasattr(loss, "branch") and all(traits.is_replayable for traits in mixers.values())
 
 
 class Replayed:

@@ -42,7 +42,8 @@ class PlainStep:
         trial, optimizer = self.member.trial, self.member.optimizer
         for parameters in optimizer.param_groups:
             parameters["lr"] = rates[0]
-        optimizer.zero_grad(set_to_none=True)
+        for parameter in self.network.parameters():  # many times as fast as zero_grad
+            parameter.grad = None
         loss = self.backward()
         norm = None if trial.clip is None else nn.utils.clip_grad_norm_(trial.model.parameters(), trial.clip)
         optimizer.step()

@@ -145,9 +145,16 @@ def test_only_what_says_so_is_replayed(member, monkeypatch):
     assert type(loop.step_of([each])) is PlainStep
 
 
-def test_a_loss_that_does_not_say_what_it_branches_on_is_not_replayed(member, monkeypatch):
+def test_a_loss_that_does_not_say_what_it_branches_on_is_not_replayed(member):
     each = member()
-    each.trial.loss = torch.nn.Module()
+    each.trial.loss = torch.nn.Sequential(each.trial.loss)
+    assert not can_replay(each)
+
+
+@pytest.mark.parametrize("module", [torch.nn.Dropout(0.1), type("Own", (torch.nn.Linear,), {})(4, 4)])
+def test_a_model_with_modules_of_others_is_not_replayed(member, module):
+    each = member()
+    each.trial.model.more = module
     assert not can_replay(each)
 
 
