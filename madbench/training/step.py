@@ -38,12 +38,12 @@ class PlainStep:
         self.member, self.network = member, _network(member.trial.loss, member.device, compile)
 
     def __call__(self, rates: list[float]) -> Taken:
-        """Takes the next step at the rates, of which there is one."""
+        """Take the next step. ``rates`` has exactly one entry."""
         trial, optimizer = self.member.trial, self.member.optimizer
-        for parameters in optimizer.param_groups:
-            parameters["lr"] = rates[0]
-        for parameter in self.network.parameters():  # many times as fast as zero_grad
-            parameter.grad = None
+        for group in optimizer.param_groups:
+            group["lr"] = rates[0]
+            for parameter in group["params"]:  # zero_grad takes many times as long
+                parameter.grad = None
         loss = self.backward()
         norm = None if trial.clip is None else nn.utils.clip_grad_norm_(trial.model.parameters(), trial.clip)
         optimizer.step()
