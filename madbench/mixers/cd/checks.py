@@ -92,6 +92,10 @@ def _forms(samples: SampleMixers) -> Iterator[Check]:
     loops = path_checks.Loops(make)
     what, source = "eq. 3 row by row", "eq. 2-4, Remark 1"
     yield from path_checks.path_checks(loops, paths, source, name="V2 {}", what=what, lengths=lengths, cpu=CPU)
+    prompts = [prompt for prompt in path_checks.PROMPTS if not _leaves_float64(label, prompt + path_checks.CONTINUED)]
+    prefill = functools.partial(path_checks.prefill_residual, make, prompts)
+    what = "A prompt at once and steps after it are the parallel form, outputs and gradients."
+    yield Check("V2 prefill", what, "eq. 2-4, Remark 1", prefill, CPU.tolerance)
     far = functools.partial(_far_rows, make)
     what = f"Rows and steps of tokens {FAR_ROWS.start} to {FAR} are eq. 3 row by row, at positions that bfloat16 lacks."
     reason = "" if label.rope else "the label has no RoPE"

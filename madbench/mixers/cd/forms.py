@@ -169,8 +169,11 @@ def split(d: Dynamics, size: int) -> Blocks:
     )
 
 
-def chunked(d: Dynamics, size: int, values: Tensor) -> Tensor:
-    """sum_j s_ij values_j in time linear in T: values (B, H, T, V) -> (B, H, T, V); id and kernels."""
+def chunked(d: Dynamics, size: int, values: Tensor) -> tuple[Tensor, Tensor]:
+    """sum_j s_ij values_j in time linear in T: values (B, H, T, V) -> (B, H, T, V); id and kernels.
+
+    Also returns the state after the last row (B, H, n, V).
+    """
     length, blocks, values = values.shape[2], split(d, size), split_rows(values, size)
     inflow = blocks.keys.mT @ values
     decay = None if blocks.log_decay is None else blocks.log_decay.to(values.dtype).exp()[..., None].unbind(2)
@@ -184,7 +187,27 @@ def chunked(d: Dynamics, size: int, values: Tensor) -> Tensor:
             state = decay[block] * state
         state = state + new
     y = blocks.scores @ values + blocks.queries @ torch.stack(states, dim=2)
-    return y.flatten(2, 3)[:, :, :length]
+    return y.flatten(2, 3)[:, :, :length], state
+
+
+def evolved_keys(d: Dynamics, blocks: Blocks | None = None) -> Tensor:
+    """The keys after the last row, h_Tj: (B, H, T, n). With mirrors, ``blocks`` are those of :func:`split`."""
+    if d.w is not None:
+        return _keys_after_blocks(blocks)[:, :, : d.k.shape[2]]
+    if d.log_gate is None:
+        return d.k
+    c = d.log_gate.double().cumsum(-2)
+    return d.k * (c[..., -1:, :] - c).to(d.k.dtype).exp()
+
+
+def _keys_after_blocks(blocks: Blocks) -> Tensor:
+    """The keys of all blocks as they leave the last one, (B, H, Z C, n)."""
+    *before, last = blocks.keys.unbind(2)
+    keys, passed = [last], None
+    for of_block, transition in zip(reversed(before), reversed(blocks.transition.unbind(2))):
+        passed = transition if passed is None else passed @ transition
+        keys.append(of_block @ passed.mT)
+    return torch.cat(keys[::-1], dim=2)
 
 
 def block_scores(blocks: Blocks, block: int) -> Tensor:

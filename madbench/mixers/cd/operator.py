@@ -96,24 +96,43 @@ class CoefficientMixer(Projections):
         d, _ = self.dynamics(x)
         dtype = library.arithmetic(x) if path == "fla" else None
         with without_autocast(x):
-            if path == "sdpa":
-                q, k = d.q.to(d.v.dtype), d.k.to(d.v.dtype)
-                refuse_second(path, (q, k, d.v))
-                y = F.scaled_dot_product_attention(q, k, d.v, is_causal=True, scale=1.0)
-            elif path == "dense":
-                y = self._combine(forms.scores(d), d, 0)
-            elif path == "chunked":
-                y = self._scaled(forms.chunked(d, self.chunk, self._summed(d)), d)
+            if path == "chunked":
+                y = self._scaled(forms.chunked(d, self.chunk, self._summed(d))[0], d)
             elif path == "fla":
                 y = self._scaled(library.combine(d, self._summed(d), dtype, self.is_delta_rule), d)
             else:
-                y = self._combine_in_blocks(d)
+                y = self._mixed(d, path)
         return self._read_out(self._with_skip(y, d), x)
 
     def reference(self, x: Tensor, rows: Sequence[int] | None = None) -> Tensor:
         """Rows of :meth:`forward`, of all unless ``rows`` says which, by loops in float64: (B, rows, D)."""
         check_weights(self, "q", "k", "v", "o")
         return reference(dict(self.named_parameters()), self.variant, self.n_head, x, rows)
+
+    def prefill(self, x: Tensor, slide: bool = False) -> tuple[Tensor, Cache]:
+        """Decodes a prompt at once: x (B, T, D) -> its rows (B, T, D) and the cache for the token after it.
+
+        Equals T times :meth:`step`. Id and kernels take the chunked form, whose last state is kept; other readouts keep
+        the keys, evolved to the last row. With ``slide``, these take a step for each token beyond ``max_len``.
+        """
+        check_sequences(x, self.variant)
+        whole = x[:, : self.max_len] if slide and not self.variant.is_recurrent else x
+        length = whole.shape[1]
+        (d, (maximum, inputs)), values = self.dynamics(whole), None
+        with without_autocast(x):
+            if self.variant.is_recurrent:
+                y, state = forms.chunked(d, min(self.chunk, length), self._summed(d))
+                y = self._scaled(y, d)
+            else:
+                blocks = None if d.w is None else forms.split(d, min(self.chunk, length))
+                y = self._mixed(d, self.resolve_path(len(x), length) if blocks is None else "blocks", blocks)
+                state, values = forms.evolved_keys(d, blocks).mT, d.v
+        rows = [self._read_out(self._with_skip(y, d), whole)]
+        cache = Cache(state, values, maximum, inputs, length)
+        for token in x[:, length:].unbind(1):
+            row, cache = self.step(token, cache, slide)
+            rows.append(row[:, None])
+        return torch.cat(rows, dim=1), cache
 
     def step(self, x: Tensor, cache: Cache | None = None, slide: bool = False) -> tuple[Tensor, Cache]:
         """Decodes one token: x (B, D) -> output (B, D) and the cache for the next one.
@@ -224,13 +243,23 @@ class CoefficientMixer(Projections):
         y = a @ d.v.to(a.dtype)
         return y if scale is None else y * scale[..., None]
 
-    def _combine_in_blocks(self, d: Dynamics) -> Tensor:
-        length, blocks = d.v.shape[2], forms.split(d, self.chunk)
-        count = blocks.scores.shape[2]
+    def _mixed(self, d: Dynamics, path: str, blocks: forms.Blocks | None = None) -> Tensor:
+        """Rows (B, H, T, V) by the path ``sdpa``, ``dense`` or else by blocks, which are split unless given."""
+        if path == "sdpa":
+            q, k = d.q.to(d.v.dtype), d.k.to(d.v.dtype)
+            refuse_second(path, (q, k, d.v))
+            return F.scaled_dot_product_attention(q, k, d.v, is_causal=True, scale=1.0)
+        if path == "dense":
+            return self._combine(forms.scores(d), d, 0)
+        return self._combine_in_blocks(d, forms.split(d, self.chunk) if blocks is None else blocks)
+
+    def _combine_in_blocks(self, d: Dynamics, blocks: forms.Blocks) -> Tensor:
+        length, count = d.v.shape[2], blocks.scores.shape[2]
         return torch.cat([recomputed(self._combine_block, blocks, d, block, length) for block in range(count)], dim=2)
 
     def _combine_block(self, blocks: forms.Blocks, d: Dynamics, block: int, length: int) -> Tensor:
-        start, end = block * self.chunk, min((block + 1) * self.chunk, length)
+        size = blocks.scores.shape[-1]
+        start, end = block * size, min((block + 1) * size, length)
         s = forms.block_scores(blocks, block)[:, :, : end - start, :end]
         row_log, log_norm = (None if x is None else x[..., start:end] for x in (d.row_log, d.log_norm))
         return self._combine(s, replace(d, v=d.v[:, :, :end], row_log=row_log, log_norm=log_norm), start)
