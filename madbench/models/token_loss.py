@@ -40,7 +40,10 @@ class TokenLoss(nn.Module):
 
     def forward(self, inputs: Tensor, targets: Tensor) -> Tensor:
         """Ids and targets (B, T), -100 where none is asked for -> a float32 scalar."""
-        hidden = self.model.hidden(inputs)
+        return self.of_hidden(self.model.hidden(inputs), targets)
+
+    def of_hidden(self, hidden: Tensor, targets: Tensor) -> Tensor:
+        """The loss of hidden (B, T, D), which is all that depends on the output layer."""
         hidden, targets = hidden.flatten(0, 1), targets.flatten()
         if targets.device.type == "cpu" and has_data(targets) and not is_traced():
             counted = (targets != IGNORE).nonzero().squeeze(1)

@@ -45,10 +45,11 @@ class TrainingState:
         self.diverged = False
         self.threads = torch.get_num_threads()  # which round as no other number of them does
         self.places: list[dict[str, Any]] = []  # torch, device and first step of each part of the run that differs
+        self.groups: list[dict[str, Any]] = []  # ids of the jobs that share a step, and the first of these steps
 
     def restore(self, saved: Any, steps: int) -> None:
         """Takes the saved values of a run of ``steps`` steps. Raises ``ValueError`` for what no run has."""
-        names, absent_from_old = vars(self).keys(), {"places", "threads"}
+        names, absent_from_old = vars(self).keys(), {"groups", "places", "threads"}
         if not isinstance(saved, dict) or not names - absent_from_old <= saved.keys() <= names:
             raise ValueError("its state has other names")
         for name, value in saved.items():
@@ -64,6 +65,10 @@ class TrainingState:
             raise ValueError("its curve has a later step")
         if not all(isinstance(place, dict) and {"torch", "device"} <= place.keys() for place in places):
             raise ValueError("its places are not those of a run")
+        if not all(
+            isinstance(group, dict) and {"ids", "from_step"} <= group.keys() for group in saved.get("groups", [])
+        ):
+            raise ValueError("its groups are not those of a run")
         vars(self).update(saved)
 
     def add(self, row: dict[str, float]) -> None:

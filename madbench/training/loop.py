@@ -16,13 +16,14 @@ from typing import Any, Literal
 
 import torch
 
+from madbench.errors import StoreError
 from madbench.jobs import Job, Record, Report, StopTraining
 from madbench.text.corpus import Corpus
 from madbench.training import distributed as world
 from madbench.training.graphs import GraphStep, has_graphs
 from madbench.training.measured import Compile, MakeStep, is_compiled, is_faster, why_not
 from madbench.training.member import GroupMember, Stopwatch
-from madbench.training.replay import ReplayStep, can_replay
+from madbench.training.replay import ReplayStack, ReplayStep, can_replay
 from madbench.training.stack import Stack, groups_of
 from madbench.training.step import PlainStep, Step
 
@@ -92,13 +93,17 @@ def train(
             if len(jobs) > 1 and isinstance(report, Report):
                 report.ended(member.job, records[member.job.id])
 
-    def train_equal(members: Sequence[GroupMember]) -> None:
-        is_stacked = len(members) > 1
-        if is_stacked and stacking == "measured":
+    def train_group(members: Sequence[GroupMember]) -> None:
+        group = members[0].group if can_stack else []
+        is_stacked, was_stacked = len(members) > 1, len(group) > 1
+        if is_stacked and stacking == "measured" and not was_stacked:
             is_stacked = is_faster(members, make_step, measurements)
-        elif is_stacked and (problem := why_not(members, make_step)):
+        elif is_stacked and (problem := why_not(_at_lowest_step(members), make_step)):
             is_stacked, members[0].warning = False, f"{len(members)} jobs cannot train as one: {problem}"
         for stack in [members] if is_stacked else [[member] for member in members]:
+            for member in stack:
+                if not member.is_over and not {*member.group} <= {each.job.id for each in stack}:
+                    member.warn_of_group(len(stack))
             compiled = not is_stacked and is_compiled(compile, stack[0], make_step, measurements)
             make = functools.partial(make_step, compile=compiled)
             train_together(stack, make, functools.partial(finish, compiled))
@@ -111,9 +116,9 @@ def train(
                 GroupMember(job, folders[job.id], functools.partial(report, job), device, corpora, micro_batch, threads)
                 for job in group
             ]
-            for same in _at_equal_steps(members):
+            for same in _by_group(members):
                 with _threads(same[0].state.threads):
-                    train_equal(same)
+                    train_group(same)
     return [records[job.id] for job in jobs]
 
 
@@ -128,12 +133,35 @@ def _threads(count: int | None) -> Iterator[None]:
         torch.set_num_threads(before)
 
 
-def _at_equal_steps(members: Sequence[GroupMember]) -> list[list[GroupMember]]:
-    """Members that have taken equally many steps, which resumed ones need not have, and compute in as many threads."""
-    by_step_and_threads: dict[tuple[int, int], list[GroupMember]] = {}
-    for member in members:
-        by_step_and_threads.setdefault((member.state.step, member.state.threads), []).append(member)
-    return list(by_step_and_threads.values())
+def _by_group(members: Sequence[GroupMember]) -> list[list[GroupMember]]:
+    """Members that train as one, in as many threads.
+
+    Those of a group that was interrupted stay together, in their order, also if some were not saved before. Others have
+    taken equally many steps.
+    """
+    groups, left = [], sorted(members, key=lambda member: -len(member.group))
+    while left:
+        first, ids, threads = left[0], left[0].group, left[0].state.threads
+        if len(ids) > 1:
+            same = [each for each in left if not each.state.step or (1 < len(each.group) and {*each.group} <= {*ids})]
+            same = [each for each in same if each.state.threads == threads and each.job.id in ids]
+            same.sort(key=lambda member: ids.index(member.job.id))
+        else:
+            same = [each for each in left if len(each.group) == 1 and each.state.threads == threads]
+            same = [each for each in same if each.state.step == first.state.step]
+        groups.append(same)
+        left = [each for each in left if each not in same]
+    return groups
+
+
+def _at_lowest_step(members: Sequence[GroupMember]) -> list[GroupMember]:
+    """The members, with copies in place of those that have taken more steps than others.
+
+    A process that is killed may have saved only some members of a group. The others take the steps that they lack
+    again, in a step of the same size: its size and not the numbers of the copies decides how theirs round.
+    """
+    lowest = min(member.state.step for member in members)
+    return [member if member.state.step == lowest else member.copied(lowest) for member in members]
 
 
 def step_of(members: Sequence[GroupMember], compile: bool = False, cuda_graph: bool = True) -> Step:
@@ -142,9 +170,10 @@ def step_of(members: Sequence[GroupMember], compile: bool = False, cuda_graph: b
         if not (problem := why_not(members, graphed)):
             return graphed(members, compile)
         members[0].warning = f"no CUDA graph: {problem}"
+    is_replayed = not compile and all(map(can_replay, members))
     if len(members) > 1:
-        return Stack(members)
-    return ReplayStep(members[0]) if not compile and can_replay(members[0]) else PlainStep(members[0], compile)
+        return ReplayStack(members) if is_replayed else Stack(members)
+    return ReplayStep(members[0]) if is_replayed else PlainStep(members[0], compile)
 
 
 def graphed(members: Sequence[GroupMember], compile: bool = False) -> GraphStep:
@@ -157,44 +186,79 @@ def graphed(members: Sequence[GroupMember], compile: bool = False) -> GraphStep:
 def train_together(
     members: Sequence[GroupMember], make_step: MakeStep, finish: Callable[[GroupMember, Mapping[str, Any]], None]
 ) -> None:
-    """Trains members that have taken equally many steps; ``finish`` gets each with how it was trained, once it is over.
+    """Trains members; ``finish`` gets each with how it was trained, once it is over.
 
-    ``make_step`` makes the step of those that are left, whenever these change.
+    ``make_step`` makes the step of those that are left, whenever these change. If one of several raises an error in its
+    own evaluation or end, the others go on, and the error is raised once they are over.
     """
-    live, step, first_step = list(members), None, None
+    group, step, first_step = list(members), None, None
+    stacked: list[GroupMember] = []
+    errors: list[Exception] = []
     watch = Stopwatch(members[0].device)
     last_save = time.monotonic()
     last_report = -math.inf if any(member.warning for member in members) else last_save
     save_every = CHECKPOINT_SECONDS
-    while live:
+
+    def raises(act: Callable[..., None], *arguments: Any) -> bool:
+        """True if ``act`` raised an error, which is that of one member of several: the others go on."""
+        try:
+            act(*arguments)
+        except StoreError:
+            raise
+        except Exception as error:
+            if len(members) == 1:
+                raise
+            errors.append(error)
+            return True
+        return False
+
+    while group:
+        now = min(member.state.step for member in group)
+        live = [member for member in group if member.state.step == now]
         if over := [member for member in live if member.is_over]:
             seconds = watch.lap() / len(live)
             for member in live:
                 member.state.seconds += seconds
-            for member in over:
-                finish(member, first_step.details if first_step else {})
+            group, step = [member for member in group if member not in over], None
+            try:
+                _leave(group, [member for member in live if member not in over], watch)
+            finally:  # on a disk without room for their checkpoints
+                for member in over:
+                    raises(finish, member, first_step.details if first_step else {})
             watch.lap()
-            live, step = [member for member in live if member not in over], None
             continue
-        step = step or make_step(live)
+        if step is None:
+            stacked = _at_lowest_step(group)
+            step = make_step(stacked)
+            for member in live:
+                member.note_group([each.job.id for each in group])
         first_step = first_step or step
-        rates = [member.rate for member in live]
+        rates = [member.rate for member in stacked]
         losses, norms = step(rates)
-        for member, loss in zip(live, losses):
+        for member, loss in zip(stacked, losses):
             member.count_step(loss)
+        if any(member.state.step == now + 1 for member in group if member not in live):
+            step = None  # these are no copies any more
+        failed = []
         if live[0].has_row:
             seconds = watch.lap() / len(live)
-            for member, rate, norm in zip(live, rates, norms):
-                member.add_row(seconds, rate, norm)
+            for member, rate, norm in zip(stacked, rates, norms):
+                if member in live and raises(member.add_row, seconds, rate, norm):
+                    failed.append(member)
             watch.lap()
-        now = time.monotonic()
-        if world.is_first() and now - last_save > save_every:
+        if failed:
+            group, live = ([member for member in of if member not in failed] for of in (group, live))
+            step = None
+            _leave(group, live, watch)
+            continue
+        clock = time.monotonic()
+        if world.is_first() and clock - last_save > save_every:
             _save(live, watch)
             save_every = max(CHECKPOINT_SECONDS, watch.lap() / CHECKPOINT_SHARE)
             last_save = time.monotonic()
         is_stopped = False
-        if now - last_report > REPORT_SECONDS:
-            last_report = now
+        if clock - last_report > REPORT_SECONDS:
+            last_report = clock
             try:
                 for member in live:
                     member.report()
@@ -204,6 +268,19 @@ def train_together(
             if world.is_first():
                 _save(live, watch)
             raise StopTraining
+    if errors:
+        raise errors[0]
+
+
+def _leave(group: Sequence[GroupMember], live: Sequence[GroupMember], watch: Stopwatch) -> None:
+    """Save the ``live`` members of a group that others have left.
+
+    Whatever becomes of this process, they never take again a step that they shared with those.
+    """
+    for member in live:
+        member.note_group([each.job.id for each in group])
+    if live and world.is_first():
+        _save(live, watch)
 
 
 def _save(members: Sequence[GroupMember], watch: Stopwatch) -> None:

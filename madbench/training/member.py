@@ -93,6 +93,25 @@ class GroupMember:
             began, now = (f"torch {place['torch']} on {place['device']}" for place in (before, here))
             self._warn(f"trained with {began} and resumes with {now}, which changes the last digits of its numbers")
 
+    @property
+    def group(self) -> list[str]:
+        """Ids of the jobs that shared its last step, in their order; its own alone if none did."""
+        return self.state.groups[-1]["ids"] if self.state.groups else [self.job.id]
+
+    def note_group(self, ids: list[str]) -> None:
+        """Note the ids of the jobs that share its steps from now on."""
+        groups = self.state.groups
+        if groups and groups[-1]["from_step"] == self.state.step:  # no step was taken in it
+            groups.pop()
+        if ids != self.group:
+            groups.append({"from_step": self.state.step, "ids": ids})
+
+    def warn_of_group(self, count: int) -> None:
+        """Warn that the run, which shared its steps, resumes in a group of ``count`` jobs without some of them."""
+        here = f"in one of {count}" if count > 1 else "alone"
+        change = f"trained in a group of {len(self.group)} jobs and resumes {here}"
+        self._warn(f"{change}, which changes the last digits of its numbers; the command that began it does not")
+
     def _warn(self, problem: str) -> None:
         self.warning = "; ".join(filter(None, [self.warning, f"{self.work}: {problem}"]))
 
@@ -145,15 +164,18 @@ class GroupMember:
         warning = {"warning": self.warning} if self.warning else {}
         self._report({"step": self.state.step, "total_steps": self.trial.steps} | progress | warning)
 
-    def copied(self) -> GroupMember:
-        """A copy with weights of its own and a new optimiser, to try a step on; never saved or reported."""
+    def copied(self, step: int | None = None) -> GroupMember:
+        """A copy with weights of its own and a new optimiser, to try a step on; never saved or reported.
+
+        ``step`` is how many steps it has taken; by default as many as this one.
+        """
         other = copy.copy(self)
         other.trial = copy.copy(self.trial)
         other.trial.model = copy.deepcopy(self.trial.model)
         other.trial.loss = other.trial.Loss(other.trial.model)
         other.optimizer = make_adamw(other.trial.model, self.job.training, self.job.fidelity)
         other.state = TrainingState(self.device)
-        other.state.step = self.state.step
+        other.state.step = self.state.step if step is None else step
         return other
 
     def record(self, step_details: Mapping[str, Any], keep_weights: bool = False) -> Record:
@@ -172,6 +194,8 @@ class GroupMember:
         }
         if len(state.places) > 1:
             provenance["places"] = state.places
+        if groups := [group for group in state.groups if group["from_step"] < state.step]:
+            provenance |= {"group": len(groups[0]["ids"]), "group_jobs": groups}
         provenance |= trial.details(state.curve)
         if state.diverged:
             return Record("diverged", {}, state.curve, provenance, f"loss was not finite at step {state.step}")

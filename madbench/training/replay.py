@@ -20,7 +20,7 @@ from torch.func import functional_call
 from madbench.mixers.traits import has_name, mixers_in
 from madbench.training import distributed as world
 from madbench.training.member import GroupMember
-from madbench.training.stack import shape_of
+from madbench.training.stack import Stack, shape_of
 from madbench.training.step import PlainStep, add_to_gradients
 
 LEAST_STEPS = 300
@@ -208,6 +208,29 @@ class ReplayStep(PlainStep):
             loss = functional_call(self.network, dict(zip(self.names, parameters)), tuple(batch)) * share
         gradients = torch.autograd.grad(loss, parameters, allow_unused=True)
         return [loss.detach(), *map(_laid_out_like, gradients, parameters)]
+
+
+class ReplayStack(Stack):
+    """The steps of several jobs on a CPU, as :class:`Stack` takes them, with replayed passes."""
+
+    warm_up = ReplayStep.warm_up
+
+    def __init__(self, members: Sequence[GroupMember]):
+        super().__init__(members)
+        self.passes = Replayed(self._pass, (shape_of(members[0].job), len(members)))
+
+    def losses_and_gradients(self, batch: Sequence[Tensor], shares: Tensor | float) -> list[Tensor]:
+        """The losses (N,) of a micro-batch times their shares, and the gradients of the leaves."""
+        branches = [self.trials[0].loss.branch(*own) for own in zip(*batch)]
+        branch = None if None in branches else tuple(branches)
+        outputs = self.passes(branch, *self.leaves, *batch, torch.as_tensor(shares, dtype=torch.float32))
+        if self.passes.has_replayed:
+            self.details["replayed"] = True
+        return outputs
+
+    def _pass(self, *inputs: Tensor) -> list[Tensor]:
+        leaves, (*batch, shares) = inputs[: len(self.leaves)], inputs[len(self.leaves) :]
+        return self.pass_of(leaves, batch, shares)
 
 
 @functools.cache

@@ -15,6 +15,7 @@ from torch.func import functional_call, vmap
 from madbench.errors import TrainingError
 from madbench.jobs import Job, content_id
 from madbench.mixers.traits import Traits, mixers_in
+from madbench.models.token_loss import TokenLoss
 from madbench.suites.trial import Trial
 from madbench.training.member import GroupMember
 from madbench.training.optimizer import decaying
@@ -51,6 +52,17 @@ def groups_of(jobs: Iterable[Job], most: int) -> list[list[Job]]:
         bounds = [i * len(same) // count for i in range(count + 1)]
         groups += [same[start:end] for start, end in itertools.pairwise(bounds)]
     return groups
+
+
+class _Call(nn.Module):
+    """A call of a network as a module, which ``functional_call`` takes."""
+
+    def __init__(self, network: nn.Module, call: Callable[..., Tensor]):
+        super().__init__()
+        self.network, self.call = network, call
+
+    def forward(self, *arguments: Tensor) -> Tensor:
+        return self.call(self.network, *arguments)
 
 
 class Stack:
@@ -111,15 +123,13 @@ class Stack:
         """Forward, backward, clip and optimiser; the losses (N,), and the norms of the gradients as they were (N,)."""
         total = 0
         for i, (batch, shares) in enumerate(batches):
-            with self.trials[0].autocast:
-                losses = self.forward(self.leaves, *batch) * shares
-            parts = torch.autograd.grad(losses.sum(), self.leaves, materialize_grads=True)
+            losses, *parts = self.losses_and_gradients(batch, shares)
             columns = [part.reshape(len(self.members), -1) for part in parts]
             if i == 0:
                 torch.cat(columns, dim=1, out=self.gradients)
             else:
                 self.gradients += torch.cat(columns, dim=1)
-            total = total + losses.detach()
+            total = total + losses
         norms, clip = None, self.trials[0].clip
         if clip is not None:
             norms = self.gradients.norm(dim=1)
@@ -127,6 +137,16 @@ class Stack:
                 self.gradients *= (clip / (norms + CLIP_EPS)).clamp(max=1)[:, None]
         self.optimizer.step()
         return total, norms
+
+    def losses_and_gradients(self, batch: Sequence[Tensor], shares: Tensor | float) -> list[Tensor]:
+        """The losses (N,) of a micro-batch times their shares, and the gradients of the leaves."""
+        return self.pass_of(self.leaves, batch, shares)
+
+    def pass_of(self, leaves: Sequence[Tensor], batch: Sequence[Tensor], shares: Tensor | float) -> list[Tensor]:
+        """As :meth:`losses_and_gradients`, for any leaves."""
+        with self.trials[0].autocast:
+            losses = self.forward(leaves, *batch) * shares
+        return [losses.detach(), *torch.autograd.grad(losses.sum(), leaves, materialize_grads=True)]
 
     def _parts(self, matrix: Tensor) -> list[Tensor]:
         """Views (N, ...) of the parameters in a matrix, in the order of ``names``."""
@@ -164,14 +184,41 @@ class Stack:
             paths = [_take_stackable_path(mixer, traits, trial, heads) for _, mixer, traits in mixers]
             if taken := max(paths, default=""):
                 self.details["path"] = taken
-        of_model = {id(parameter): name for name, parameter in network.named_parameters()}
+        leaves = [part.detach().requires_grad_() for part in self._parts(self.weights)]
+        return leaves, self._with_separate_outputs(network) or vmap(self._function(network, nn.Module.__call__))
+
+    def _function(self, network: nn.Module, call: Callable[..., Tensor]) -> Callable[..., Tensor]:
+        """``call(network, *arguments)`` as a function of parameters (in the order of ``names``) and the arguments."""
+        module = _Call(network, call)
+        of_module = {id(parameter): name for name, parameter in module.named_parameters()}
         own = dict(network.model.named_parameters())
-        names = [of_model[id(own[name])] for name in self.names]
+        names = [of_module[id(own[name])] for name in self.names]
 
-        def loss(parameters: Sequence[Tensor], *batch: Tensor) -> Tensor:
-            return functional_call(network, dict(zip(names, parameters)), batch)
+        def function(parameters: Sequence[Tensor | None], *arguments: Tensor) -> Tensor:
+            used = {name: each for name, each in zip(names, parameters) if each is not None}
+            return functional_call(module, used, arguments)
 
-        return [part.detach().requires_grad_() for part in self._parts(self.weights)], vmap(loss)
+        return function
+
+    def _with_separate_outputs(self, network: nn.Module) -> Callable[..., Tensor] | None:
+        """The losses (N,) with the output layer of each model outside of the vmap; None if that saves nothing.
+
+        On a CPU the loss of tokens makes logits only of tokens that count, which it cannot under vmap.
+        """
+        if not isinstance(network, TokenLoss) or self.weights.is_cuda:
+            return None
+        layer = getattr(network.model, "output_layer", None)
+        output = {id(tensor) for tensor in (network.model.readout if layer is None else layer.parameters())}
+        is_of_output = [id(dict(network.model.named_parameters())[name]) in output for name in self.names]
+        hidden = vmap(self._function(network, lambda loss, inputs: loss.model.hidden(inputs)))
+        loss = self._function(network, TokenLoss.of_hidden)
+
+        def losses(parameters: Sequence[Tensor], inputs: Tensor, targets: Tensor) -> Tensor:
+            nothing = [None] * len(targets)
+            used = [each.unbind() if is_used else nothing for each, is_used in zip(parameters, is_of_output)]
+            return torch.stack([loss(*each) for each in zip(zip(*used), hidden(parameters, inputs), targets)])
+
+        return losses
 
     def _alone(self) -> tuple[list[Tensor], Callable[..., Tensor]]:
         """The parameters of the only model, and its loss with a leading axis."""

@@ -16,6 +16,7 @@ from madbench.execute import local
 from madbench.execute.base import Summary
 from madbench.jobs import Report, StopTraining
 from madbench.mixers.srg.dynamic_mlp import DynamicMLP
+from madbench.models import token_loss
 from madbench.suites.mad import trial as mad_trial
 from madbench.suites.mad.suite import ModelConfig
 from madbench.tasks import IGNORE
@@ -140,11 +141,23 @@ def test_a_part_of_a_batch_weighs_by_the_targets_that_each_member_has_in_it(make
             torch.testing.assert_close(one, wanted, rtol=1e-4, atol=1e-5)
 
 
+def test_the_loss_of_a_group_makes_logits_of_targets_that_count_alone(make_job, folders, monkeypatch):
+    jobs = [make_job("memorization", "S-q-1", seed) for seed in range(2)]
+    stack = Stack([GroupMember(job, work, print) for job, work in zip(jobs, folders(jobs))])
+    [([_, targets], _)] = stack.batches()
+    counted, rows, plain = (targets != IGNORE).sum((1, 2)).tolist(), [], token_loss.logits_of
+    monkeypatch.setattr(token_loss, "logits_of", lambda *of: rows.append(len(of[1])) or plain(*of))
+    stack([1e-3, 1e-3])
+    assert rows == counted and sum(counted) < targets.numel()
+
+
 @pytest.mark.slow
 def test_language_models_train_in_groups(tiny, corpus, folders, untimed):
     jobs = [tiny.make_job(corpus, seed=seed, learning_rate=rate) for seed, rate in ((0, 1e-2), (1, 3e-3))]
     how = {"corpora": {corpus.digest: corpus}, "micro_batch": 3}  # parts of unequal size; gradients are clipped
     stacked = loop.train(jobs, folders(jobs), lambda *_: None, stacking="always", **how)
+    for work in folders(jobs):
+        (work / NAME).unlink()
     separate = loop.train(jobs, folders(jobs), lambda *_: None, **how)
     for record, expected in zip(stacked, separate):
         assert record.details["group"] == 2 and "group" not in expected.details
@@ -257,8 +270,8 @@ def test_a_member_that_ended_before_another_failed_comes_from_its_checkpoint(thr
     with pytest.raises(ValueError, match="no such data"):
         together(three, Report(lambda *_: None, lambda job, record: records.append(record)))
     monkeypatch.setattr(loop, "REPORT_SECONDS", -1)
-    [record] = together(three[1:2], lambda job, progress: steps.append(progress["step"]))
-    assert steps == [] and [(record.metrics, record.curve)] == [(one.metrics, one.curve) for one in records]
+    again = together(three[1:], lambda job, progress: steps.append(progress["step"]))
+    assert steps == [] and [(one.metrics, one.curve) for one in again] == [(one.metrics, one.curve) for one in records]
 
 
 def test_a_member_that_ends_on_a_disk_without_room_for_its_checkpoint_has_its_record(three, together, monkeypatch):
@@ -502,3 +515,94 @@ def test_on_a_cpu_jobs_share_a_step_only_if_that_is_asked_for(monkeypatch, tmp_p
     plan = madbench.plan(["S"], profile="quick", tasks=["compression"], seeds=[0, 1, 2], device="cpu", results=tmp_path)
     plan.execute(group=asked, slots=1)
     assert sorted(map(len, groups)) == sizes
+
+
+LEAVES = {1: 3, 3: 5}
+"""Steps after which two of four jobs leave their group, by seed."""
+
+
+@pytest.fixture
+def four(make_job, monkeypatch):
+    """Four jobs of 12 steps with a row each; that with seed 1 is over early, that with seed 3 fails."""
+    is_done, row = mad_trial.MadTrial.is_done, mad_trial.MadTrial.row
+
+    def failing(self, interval):
+        if self.job.seed == 3 and interval.step >= LEAVES[3]:
+            raise ValueError("no such data")
+        return row(self, interval)
+
+    def over(self, curve_row):
+        return (self.job.seed == 1 and curve_row["step"] >= LEAVES[1]) or is_done(self, curve_row)
+
+    monkeypatch.setattr(mad_trial.MadTrial, "row", failing)
+    monkeypatch.setattr(mad_trial.MadTrial, "is_done", over)
+    monkeypatch.setattr(mad_trial.MadTrial, "has_row", lambda self, step: True)
+    monkeypatch.setattr(loop, "REPORT_SECONDS", -1)
+    return [make_job(label="S-q-1", seed=seed) for seed in range(4)]
+
+
+def bits_of(record):
+    rows = [{name: value for name, value in row.items() if "seconds" not in name} for row in record.curve]
+    return record.status, record.metrics, rows, record.details["group"], record.details["group_jobs"]
+
+
+def train_with_interruptions(jobs, folders, saved_at):
+    """The bits of jobs of a group, by seed. ``saved_at`` are the steps of interruptions, each with how many are saved.
+
+    Every interruption ends as where a process is killed while it saves: the others keep their earlier checkpoints.
+    """
+    records = {}
+    for step, count in [*saved_at, (None, None)]:
+        left = [job for job in jobs if job.seed not in records]
+        of_ended = Report(_interruption(step), lambda job, record: records.setdefault(job.seed, bits_of(record)))
+        with pytest.MonkeyPatch.context() as patch, pytest.raises((StopTraining, ValueError)) as ended:
+            patch.setattr(GroupMember, "save", _killed_save(step, count))
+            loop.train(left, folders(left), of_ended, stacking="always")
+        assert ended.type is (ValueError if step is None else StopTraining)
+    return records
+
+
+def _interruption(step):
+    def report(job, progress):
+        if progress["step"] == step:
+            raise StopTraining
+
+    return report
+
+
+def _killed_save(step, count):
+    """``GroupMember.save`` of a process that is killed once ``count`` members are saved at ``step``."""
+    saved, save = [], GroupMember.save
+
+    def killed(self, seconds):
+        if self.state.step == step:
+            if len(saved) == count:
+                raise StopTraining
+            saved.append(self)
+        save(self, seconds)
+
+    return killed
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "saved_at",
+    [
+        [(2, 4)],  # all are saved while all train
+        [(2, 4), (4, 3), (7, 2)],  # while all train, one is over, one has failed too
+        [(2, 1)],  # the process is killed when one is saved
+        [(2, 4), (4, 1)],
+        [(1, 4), (2, 2), (4, 2), (6, 1), (8, 1)],
+    ],
+)
+def test_a_group_that_is_interrupted_has_the_bits_of_one_that_is_not(saved_at, four, folders):
+    expected = train_with_interruptions(four, folders, [])
+    assert expected.keys() == {0, 1, 2}
+    for work in folders(four):
+        (work / NAME).unlink()
+    assert train_with_interruptions(four, folders, saved_at) == expected
+    ids = [job.id for job in four]
+    histories = {seed: [(each["from_step"], each["ids"]) for each in bits[-1]] for seed, bits in expected.items()}
+    assert histories[1] == [(0, ids)]
+    assert histories[0] == histories[2] == [(0, ids), (3, [ids[0], *ids[2:]]), (5, ids[:3:2])]
+    assert {bits[-2] for bits in expected.values()} == {4}

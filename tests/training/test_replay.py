@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 
 import pytest
 import torch
@@ -11,7 +12,8 @@ from packaging.version import Version
 from madbench.jobs import StopTraining
 from madbench.training import loop, replay
 from madbench.training.member import GroupMember
-from madbench.training.replay import ReplayStep, can_replay
+from madbench.training.replay import ReplayStack, ReplayStep, can_replay
+from madbench.training.stack import Stack
 from madbench.training.step import PlainStep
 
 
@@ -51,6 +53,23 @@ def check_is_replayed(details):
     assert "replayed" in details or Version(torch.__version__) < Version("2.13")
 
 
+def take_together(step, count):
+    """Take steps of a stack; returns their losses, and weights and moments after them."""
+    losses = []
+    for _ in range(count):
+        of_members, _ = step([1e-3] * len(step.members))
+        for member, loss in zip(step.members, of_members):
+            member.count_step(loss)
+        losses += of_members
+    return [*losses, step.weights, *step.moments]
+
+
+def check_stack_is_replayed(make_member):
+    plain, step = (kind([make_member(seed=seed) for seed in range(3)]) for kind in (Stack, ReplayStack))
+    check_equal(take_together(step, 6), take_together(plain, 6))
+    check_is_replayed(step.details)
+
+
 def check_replayed(make_member):
     plain, step = PlainStep(make_member()), ReplayStep(make_member())
     check_equal(take(step, 6), take(plain, 6))
@@ -66,6 +85,24 @@ def test_replayed_steps_have_the_bits_of_plain_ones(member):
 @pytest.mark.parametrize("label", ["S-pc", "D-p", "G-cg-q-12o", "L-k-q", "cd:gdn-cg", "cd:exp-sum", "ha:3", "hfa:2"])
 def test_replayed_steps_of_every_family_have_the_bits_of_plain_ones(member, label, task):
     check_replayed(lambda: member(label=label, task=task))
+
+
+@pytest.mark.slow
+def test_replayed_steps_of_a_group_have_the_bits_of_plain_ones(member):
+    check_stack_is_replayed(functools.partial(member, label="S-q-1"))
+    assert type(loop.step_of([member(seed=seed) for seed in range(2)])) is ReplayStack
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("task", ["compression", "memorization"])
+@pytest.mark.parametrize("label", ["S-pc", "G-cg-q-12o", "L-k-q", "cd:gdn-cg", "ha:3", "hfa:2"])
+def test_replayed_steps_of_a_group_of_every_family_have_the_bits_of_plain_ones(member, label, task):
+    check_stack_is_replayed(functools.partial(member, label=label, task=task))
+
+
+@pytest.mark.slow
+def test_replayed_micro_batches_of_a_group_have_the_bits_of_plain_ones(member):
+    check_stack_is_replayed(functools.partial(member, micro_batch=6))
 
 
 @pytest.mark.slow
