@@ -5,8 +5,8 @@
 
 RESULTS is a results folder, or an archive of one. Runs are drawn at random from those that need no corpus, and are
 trained on the CPU in as many threads as their records say. Runs that shared a step are drawn together and share one
-again; with ``--alone`` they are left out. A record has the number of runs in its group and not their names: groups are
-those of consecutive seeds, and where the seeds of a label do not fill them its runs are left out.
+again; with ``--alone`` they are left out. Earlier records have the number of runs in a group and not their ids: groups
+are then those of consecutive seeds, and where the seeds of a label do not fill them its runs are left out.
 
 On the same kind of processor and with the same versions numbers are equal to the last bit. Elsewhere they differ by
 rounding, which training can make large. With ``--keep`` the new runs stay in a folder, and the same command resumes
@@ -85,13 +85,18 @@ class Repeatable:
             elif count and alone:
                 left_out["shared a step with others"] += 1
             else:
-                by_step[f"{count} {replace(run.job, seed=0).id}" if count else run.job.id].append(run)
+                shape = f"{count} {replace(run.job, seed=0).id}" if count else run.job.id
+                by_step[" ".join(_ids(run)) or shape].append(run)
         if store.problems:
             left_out["cannot be read"] = len(store.problems)
         groups = []
         for _, runs in sorted(by_step.items()):
-            size = runs[0].record.details.get("group", 1)
-            if len(runs) % size:
+            size, ids = runs[0].record.details.get("group", 1), _ids(runs[0])
+            if ids and ({*ids} != {run.job.id for run in runs} or not all(_kept_group(run, runs) for run in runs)):
+                left_out["jobs that shared the step are not stored, or left it midway"] += len(runs)
+            elif ids:
+                groups.append(sorted(runs, key=lambda run: ids.index(run.job.id)))
+            elif len(runs) % size:
                 left_out["seeds that shared the step cannot be told"] += len(runs)
             else:
                 in_order = sorted(runs, key=lambda run: run.job.seed)
@@ -117,6 +122,21 @@ class Repeatable:
             if sum(map(len, chosen)) < share * self.count:
                 chosen.append(self.groups[i])
         return chosen
+
+
+def _ids(run: Run) -> list[str]:
+    """Ids of the jobs that shared the first step of a run. Empty if none did, or its record does not list them."""
+    history = run.record.details.get("group_jobs") or [{"ids": []}]
+    return history[0]["ids"]
+
+
+def _kept_group(run: Run, group: Sequence[Run]) -> bool:
+    """True if a run shared all its steps with those of its group that were not over."""
+    steps = {each.job.id: each.record.details.get("steps", 0) for each in group}
+    return all(
+        part["ids"] == [id for id in _ids(run) if steps[id] > part.get("from_step", 0)]
+        for part in run.record.details["group_jobs"]
+    )
 
 
 def repeat(groups: Sequence[Sequence[Run]], store: Store, slots: int) -> list[Repeat]:

@@ -38,6 +38,7 @@ _DETAILS: dict[str, Any] = {
     },
     "evaluation": {"seq_len": _NUMBER, "windows": _NUMBER},
     "git": (dict, _NONE),
+    "group_jobs": list,
     "versions": dict,
     **dict.fromkeys(("device", "ended", "kernel_problem", "path", "processor"), str),
     **dict.fromkeys(("budget", "budget_ratio", "flops_per_token", "group", "micro_batch"), _NUMBER),
@@ -78,6 +79,10 @@ def read_record(fields: Mapping[str, Any], curve: list[dict[str, float]]) -> tup
             raise ValueError(f"files: {reprlib.repr(name)}: expected a SHA-256 digest, got {reprlib.repr(digest)}")
     texts = {name: printable(fields[name]) for name in ("details", "metrics", "error")}
     details, metrics = read_details(_cut(texts["details"])), read_numbers(texts["metrics"], "metrics")
+    for part in details.get("group_jobs", []):
+        read_details(part, {"from_step": _NUMBER, "ids": list}, "details: group_jobs")
+        for job_id in part.get("ids", [None]):
+            check_type(job_id, str, "details: group_jobs: ids")
     return Record(fields["status"], metrics, curve, details, texts["error"]), dict(fields["files"])
 
 

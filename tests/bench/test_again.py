@@ -128,6 +128,25 @@ def test_seeds_that_shared_a_step_are_drawn_in_the_groups_that_their_records_cou
     assert repeatable.count == 1 and repeatable.left_out.total() == 7
 
 
+def test_the_group_of_a_run_is_the_one_that_its_record_lists(tmp_path):
+    store, jobs = Store.open(tmp_path / "results"), [make_job(seed) for seed in range(5)]
+    ids = [jobs[seed].id for seed in (3, 0, 1)]
+    whole, parted = {"from_step": 0, "ids": ids}, {"from_step": 0, "ids": [jobs[2].id, jobs[4].id]}
+    later, alone = {"from_step": 5, "ids": ids[1:]}, {"from_step": 5, "ids": [jobs[2].id]}
+    for job, steps, history in [
+        (jobs[3], 5, [whole]),
+        (jobs[0], 9, [whole, later]),
+        (jobs[1], 9, [whole, later]),
+        (jobs[2], 9, [parted, alone]),  # the other one was not over
+        (jobs[4], 9, [parted]),
+    ]:
+        details = {"group": len(history[0]["ids"]), "group_jobs": history, "steps": steps}
+        store.finish(job, replace(RECORD, details=RECORD.details | details))
+    repeatable = Repeatable.of(store)
+    assert [[run.job.seed for run in group] for group in repeatable.groups] == [[3, 0, 1]]
+    assert repeatable.left_out.total() == 2
+
+
 def test_runs_with_a_corpus_are_left_out_and_nothing_else_is_a_sentence(tmp_path):
     store = Store.open(tmp_path / "results")
     store.finish(language_job("S"), RECORD)
