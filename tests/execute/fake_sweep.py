@@ -37,7 +37,7 @@ def jobs_of_sweep(count: int, pids, **setting) -> list[Job]:
 
 
 def next_state(state: int) -> int:
-    return (state * 6364136223846793005 + 1442695040888963407) % 2**64
+    return (state * 6364136223846793005 + 1442695040888963407) % 2**53
 
 
 def alone(jobs: list[Job]) -> list[list[Job]]:
