@@ -337,12 +337,16 @@ def lacking_sentences(outcomes: Sequence[Outcome]) -> list[str]:
 
 
 def outcome_sentences(outcomes: Iterable[Outcome]) -> list[str]:
-    """Where jobs were trained, and how many diverged, if any."""
+    """Where jobs were trained, how many diverged, if any, and how many shared their steps, if only some did."""
     stored = [outcome for outcome in outcomes if outcome.record]
     devices = sorted({str(device) for outcome in stored if (device := outcome.details.get("device"))})
     count = sum(outcome.status == "diverged" for outcome in stored)
     where = f"Trained on {', '.join(devices) or ('an unnamed device' if stored else 'no device yet')}."
-    return [where, *([f"{count} of {len(stored)} runs diverged."] if count else [])]
+    texts = [where, f"{count} of {len(stored)} runs diverged."] if count else [where]
+    grouped = sum(outcome.details.get("group", 1) > 1 for outcome in stored)
+    if 0 < grouped < len(stored):
+        texts.append(f"{grouped} of {len(stored)} runs shared training steps (--group), which changes last digits.")
+    return texts
 
 
 def budget_sentences(outcomes: Iterable[Outcome]) -> list[str]:

@@ -194,6 +194,15 @@ def test_diverged_runs_are_counted_among_those_that_ended(store):
     assert "1 of 2 runs diverged." in Selection(results=store.root).select().sentences()
 
 
+@pytest.mark.parametrize("sizes, count", [([1, 1], 0), ([3, 3], 0), ([3, 1], 1)])
+def test_runs_that_shared_steps_beside_runs_that_did_not_are_noted(store, sizes, count):
+    jobs = MAD.jobs(["S"], MAD.Profile.load("quick"), precision="float32", tasks=MAD_TASKS)
+    for job, size in zip(jobs, sizes):
+        store.finish(job, Record("finished", METRICS, details={"group": size} if size > 1 else {}))
+    noted = "1 of 2 runs shared training steps (--group), which changes last digits."
+    assert Selection(results=store.root).select().sentences().count(noted) == count
+
+
 def test_failed_runs_alone_make_no_table(store):
     for job in MAD.jobs(["S"], MAD.Profile.load("quick"), precision="float32", tasks=["compression"]):
         store.finish(job, Record("failed", error="out of memory"))
