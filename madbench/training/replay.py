@@ -80,10 +80,11 @@ class Replayed:
     Args:
         plain: the pass.
         key: what is equal for passes that may share their programs.
+        fixed: the number of its first inputs whose shapes never change.
     """
 
-    def __init__(self, plain: Pass, key: Hashable):
-        self.plain, self.key = plain, key
+    def __init__(self, plain: Pass, key: Hashable, fixed: int):
+        self.plain, self.key, self.fixed = plain, key, fixed
         self.programs: dict[Hashable, Pass | None] = {}  # None if there is none that gives equal bits
         self.seconds: dict[Hashable, list[float]] = {}
         self.proofs: dict[Hashable, int] = {}
@@ -91,7 +92,7 @@ class Replayed:
 
     def __call__(self, branch: Hashable, *inputs: Tensor) -> list[Tensor | None]:
         """``plain(*inputs)``. ``branch`` decides, beside shapes, which operators it calls; None if any may be."""
-        kind = (branch, *((tensor.shape, tensor.dtype) for tensor in inputs))
+        kind = (branch, *((tensor.shape, tensor.dtype) for tensor in inputs[self.fixed :]))
         if branch is None or (kind not in self.seconds and len(self.seconds) == MOST_KINDS):
             return self.plain(*inputs)
         seconds = self.seconds.setdefault(kind, [])
@@ -187,7 +188,7 @@ class ReplayStep(PlainStep):
     def __init__(self, member: GroupMember):
         super().__init__(member)
         self.names, self.parameters = zip(*self.network.named_parameters())
-        self.passes = Replayed(self._pass, shape_of(member.job))
+        self.passes = Replayed(self._pass, shape_of(member.job), fixed=len(self.names))
 
     @property
     def details(self) -> dict[str, bool]:
@@ -217,7 +218,7 @@ class ReplayStack(Stack):
 
     def __init__(self, members: Sequence[GroupMember]):
         super().__init__(members)
-        self.passes = Replayed(self._pass, (shape_of(members[0].job), len(members)))
+        self.passes = Replayed(self._pass, (shape_of(members[0].job), len(members)), fixed=len(self.leaves))
 
     def losses_and_gradients(self, batch: Sequence[Tensor], shares: Tensor | float) -> list[Tensor]:
         """The losses (N,) of a micro-batch times their shares, and the gradients of the leaves."""
