@@ -208,13 +208,14 @@ def test_one_function_forms_the_groups_of_jobs_that_train_together(tmp_path, exe
 @pytest.mark.parametrize(
     "how, sizes",
     [
-        ({"slots": 1}, [7, 7, 6, 6, 6]),  # 20 and 12 jobs of equal shapes
-        ({"slots": 2}, [2] * 16),
-        ({"slots": 4}, [1] * 32),  # fewer groups would leave slots idle
+        ({"slots": 1}, [1] * 32),  # on a CPU only if asked for
+        ({"slots": 1, "device": "cuda"}, [7, 7, 6, 6, 6]),  # 20 and 12 jobs of equal shapes
+        ({"slots": 2, "device": "cuda"}, [2] * 16),
+        ({"slots": 4, "device": "cuda"}, [1] * 32),  # fewer groups would leave slots idle
         ({"slots": 4, "group": 3}, [3, 3, 3, 3, 3, 3, 2, 3, 3, 3, 3]),
         ({"slots": 1, "group": 1}, [1] * 32),
-        ({"slots": 1, "compile": "always"}, [1] * 32),
-        ({"slots": 1, "policy": Policy(time_limit=60)}, [1] * 32),
+        ({"slots": 1, "device": "cuda", "compile": "always"}, [1] * 32),
+        ({"slots": 1, "device": "cuda", "policy": Policy(time_limit=60)}, [1] * 32),
         ({"executor": StandIn()}, [1] * 32),
         ({"executor": StandIn(), "group": 20}, [20, 12]),
     ],
@@ -224,7 +225,9 @@ def test_jobs_of_equal_shapes_are_grouped_where_that_leaves_no_slot_idle(how, si
     counts = ((planned.jobs[0], 20), (planned.jobs[-1], 12))
     jobs = [dataclasses.replace(job, seed=seed) for job, count in counts for seed in range(count)]
     row = dataclasses.replace(planned.rows[0], jobs=jobs)
-    dataclasses.replace(planned, rows=[row]).execute(**how)
+    device = how.get("device", "cpu")
+    options = {name: value for name, value in how.items() if name != "device"}
+    dataclasses.replace(planned, rows=[row], device=device).execute(**options)
     [call] = how.get("executor", executor).calls
     assert sorted(len(group) for group in call["groups"]) == sorted(sizes)
     assert call["train"]["stacking"] == ("always" if "group" in how else "measured")

@@ -10,10 +10,7 @@ import time
 import pytest
 import torch
 
-import madbench
 from madbench.errors import StoreError
-from madbench.execute import local
-from madbench.execute.base import Summary
 from madbench.jobs import Report, StopTraining
 from madbench.mixers.srg.dynamic_mlp import DynamicMLP
 from madbench.models import token_loss
@@ -507,14 +504,6 @@ def test_measuring_changes_nothing_of_the_jobs(three, folders, alone, monkeypatc
         for work in folders(three):
             (work / NAME).unlink(missing_ok=True)
 
-
-@pytest.mark.parametrize("asked, sizes", [(None, [1, 1, 1]), (2, [1, 2])])
-def test_on_a_cpu_jobs_share_a_step_only_if_that_is_asked_for(monkeypatch, tmp_path, asked, sizes):
-    groups = []
-    monkeypatch.setattr(local, "run_jobs", lambda of, *_, **__: groups.extend(of) or Summary())
-    plan = madbench.plan(["S"], profile="quick", tasks=["compression"], seeds=[0, 1, 2], device="cpu", results=tmp_path)
-    plan.execute(group=asked, slots=1)
-    assert sorted(map(len, groups)) == sizes
 
 
 LEAVES = {1: 3, 3: 5}
