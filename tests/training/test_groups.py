@@ -505,7 +505,6 @@ def test_measuring_changes_nothing_of_the_jobs(three, folders, alone, monkeypatc
             (work / NAME).unlink(missing_ok=True)
 
 
-
 LEAVES = {1: 3, 3: 5}
 """Steps after which two of four jobs leave their group, by seed."""
 
