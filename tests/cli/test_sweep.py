@@ -136,7 +136,8 @@ def test_jobs_of_a_group_differ_in_their_seeds_alone(main, stand_in):
     words = ("sweep", "S", "S-p", "--seeds", "0-3", *CHOICES)
     for group in ("2", "auto", "1"):
         assert main(*words, "--group", group).code == 0
-    assert stand_in.groups == [[[0, 1], [2, 3]] * 2, [[0, 1, 2, 3]] * 2, [[0], [1], [2], [3]] * 2]
+    each_alone = [[0], [1], [2], [3]] * 2  # as auto is on a CPU
+    assert stand_in.groups == [[[0, 1], [2, 3]] * 2, each_alone, each_alone]
     for wrong in ("0", "-1", "2.5", "all"):
         ended = main(*words, "--group", wrong)
         assert ended.code == 2 and f"'{wrong}' is neither auto nor a number of jobs above 0" in " ".join(
