@@ -146,7 +146,7 @@ PLUS_MINUS = {
     "sd": "±: standard deviation over seeds.",
     "rank": "",
 }
-"""What ± means in the cells, by what these show."""
+"""The sentence on ± in the cells, by what these show."""
 LEGEND = (
     "‡: some runs diverged; they count at chance. †: single seed; excluded from tests. n=: fewer seeds"
     " than the row has. §: a run on several processes that did not divide a batch, in a version that weighed the"
@@ -157,7 +157,7 @@ LEGEND = (
     f"{LEVEL:.0%} for the table by Bonferroni; {LEAST_SEEDS} seeds or more). {OVER_BUDGET}: over budget (! or a ratio"
     f" above {MOST_BUDGET}); such a label does not compete."
 )
-"""What the other signs in the cells mean."""
+"""The meaning of the other signs in the cells."""
 RANK_NOTE = (
     "Ranks: 1 is the best mean; labels that do not compete have none. An interval is the places that the seeds leave:"
     f" all pairs of a column are tested, by Holm's method at {LEVEL:.0%}, so that all intervals of a column hold"

@@ -107,7 +107,7 @@ class ResultTable(TextTable):
 
     @property
     def _sentences(self) -> list[str]:
-        """What caption and notes both need: the origin of the numbers, and what the rows of baselines are."""
+        """The sentences of caption and notes alike: the origin of the numbers, and the rows of baselines."""
         return [*filter(None, [self.origin]), *(baseline.sentence for baseline in self._shown_baselines)]
 
     @property

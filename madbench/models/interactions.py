@@ -113,7 +113,7 @@ class ValueLoss(nn.Module):
         self.model = model
 
     def branch(self, symbols: Tensor, values: Tensor) -> str:
-        """What decides, beside shapes and dtypes, which operators a call takes: nothing."""
+        """Return the same for all inputs: shapes and dtypes alone decide which operators a call takes."""
         return ""
 
     def forward(self, symbols: Tensor, values: Tensor) -> Tensor:

@@ -43,7 +43,7 @@ class SignalLoss(nn.Module):
         self.model = model
 
     def branch(self, x: Tensor, targets: Tensor) -> str:
-        """What decides, beside shapes and dtypes, which operators a call takes: nothing."""
+        """Return the same for all inputs: shapes and dtypes alone decide which operators a call takes."""
         return ""
 
     def forward(self, x: Tensor, targets: Tensor) -> Tensor:

@@ -32,7 +32,7 @@ class TokenLoss(nn.Module):
         self.model = model
 
     def branch(self, inputs: Tensor, targets: Tensor) -> str | None:
-        """What decides, beside shapes, which operators a call takes; None if their sizes depend on numbers, too."""
+        """Return the kind of the operators that a call takes for these shapes; None if no recording serves it."""
         counted = int((targets != IGNORE).count_nonzero())
         if counted == 0 or counted * len(self.model.readout[0]) > MOST_LOGITS:
             return None

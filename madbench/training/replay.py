@@ -192,7 +192,7 @@ class ReplayStep(PlainStep):
 
     @property
     def details(self) -> dict[str, bool]:
-        """What a run's record says of it."""
+        """The details of a run's record about its steps."""
         return {"replayed": True} if self.passes.has_replayed else {}
 
     def add_gradients(self, batch: Sequence[Tensor], share: float | Tensor) -> Tensor:
