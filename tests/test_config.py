@@ -214,7 +214,7 @@ def test_a_message_counts_the_digits_of_a_number_that_python_does_not_write(valu
 
 def test_yaml_nested_too_deep_is_an_error(tmp_path):
     (tmp_path / "deep.yaml").write_text("labels:\n  " + "- " * 5000 + "x")
-    with pytest.raises(ConfigError, match=r"deep\.yaml: lists and mappings are nested too deep"):
+    with pytest.raises(ConfigError, match=r"deep\.yaml.*(nested too deep|maximum nesting depth)"):  # of PyYAML 6.0.4
         read_yaml(tmp_path / "deep.yaml")
 
 
