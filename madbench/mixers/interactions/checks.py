@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -61,6 +61,13 @@ def checks(family: Any, label: Any) -> Iterable[Check]:
     what = f"Decoding token by token gives the rows of {FAR} tokens at once."
     unless = "" if n <= 3 else f"so many tokens have too many tuples of {n - 1}"
     yield check("far steps", what, "decoding", _steps, ROUNDING, unless, size=replace(size, max_len=FAR))
+    what = "A prompt at once and steps after it are the rows of all tokens at once, outputs and gradients."
+    prompts = [prompt for prompt in path_checks.PROMPTS if prompt + path_checks.CONTINUED <= max(lengths)]
+    unless = "" if prompts else f"{max(lengths)} tokens are all that loops can take"
+    for path in ("auto", *["linear_time"] * is_linear):
+        of_path = functools.partial(_prompt, family, label, path, prompts)
+        name = "prefill" if path == "auto" else f"prefill, {path}"
+        yield Check(name, what, "decoding", of_path, ROUNDING, reason=unless)
     what = "Gradients are the slopes of the outputs."
     slopes = functools.partial(path_checks.slope_residual, make, size.max_len)
     yield Check("gradients", what, "autograd", slopes, path_checks.SLOPES)
@@ -175,6 +182,15 @@ def _causality(mixer: nn.Module, x: Tensor) -> float:
 
 def _steps(mixer: nn.Module, x: Tensor) -> float:
     return difference(decoded(mixer, x), mixer(x))
+
+
+def _prompt(family: Any, label: Any, path: str, prompts: Sequence[int]) -> float:
+    def make(_: str, length: int) -> tuple[nn.Module, Tensor]:
+        mixer, x = _make(family, label, path, length)
+        mixer.chunk = 2
+        return mixer, x
+
+    return path_checks.prefill_residual(make, prompts)
 
 
 def _sliding_steps(mixer: nn.Module, x: Tensor) -> float:

@@ -75,26 +75,56 @@ class InteractionMixer(nn.Module):
         suffice.
         """
         check_sequences(x, self.name())
+        return self._rows(x)[0]
+
+    def _rows(self, x: Tensor, projected: tuple[Tensor, ...] | None = None) -> tuple[Tensor, Any]:
+        """Rows of x (B, T, d), which became ``projected``, and the running sums after the last if they computed it."""
         batch, length, _ = x.shape
         path = self.resolve_path(batch, length)
         if path == "reference":
-            return self.reference(x).to(x.dtype)
+            return self.reference(x).to(x.dtype), None
         if is_symbolic(batch, length):
             rows = length  # blocks would fix how many there are
         else:
             rows = length if path == "dense" else self.rows_of_block(batch, length, path)
             self._check_memory(x, rows, path)
-        q, *seen = self.placed(0, 0, *self.project(x))
+        q, *seen = self.placed(0, 0, *(projected or self.project(x)))
         if path == "linear_time":
-            return self.read_out(self.running(q, *seen, rows))
+            o, state = self.running(q, *seen, rows)
+            return self.read_out(o), state
         if path == "dense" or is_symbolic(batch, length):
-            return self.read_out(self.attend(q, *seen, 0))
+            return self.read_out(self.attend(q, *seen, 0)), None
         blocks = []
         for start in range(0, length, rows):
             end = start + rows if self.causal else length
             block = (q[:, :, start : start + rows], *(tensor[:, :, :end] for tensor in seen), start)
             blocks.append(recomputed(self.attend, *block, module=self))
-        return self.read_out(torch.cat(blocks, dim=2))
+        return self.read_out(torch.cat(blocks, dim=2)), None
+
+    def prefill(self, x: Tensor, slide: bool = False) -> tuple[Tensor, Any]:
+        """Decodes a prompt at once: x (B, T, d) -> its rows (B, T, d) and the cache for the token after it.
+
+        Equals T times :meth:`step`, by one :meth:`forward`; with ``slide``, tokens beyond ``max_len`` by a step each.
+        """
+        check_sequences(x, self.name())
+        self._check_causal()
+        batch, length, _ = x.shape
+        if self.linear:
+            self._check_sums(length - 1, slide)
+        whole = x[:, : self.max_len] if slide else x
+        q, *seen = self.project(whole)
+        of_prompt, state = self._rows(whole, (q, *seen))
+        rows, cache = [of_prompt], (whole.shape[1], *seen)
+        if self.linear:
+            _, k, v = self.placed(0, 0, q, *seen)
+            size = self.rows_of_block(batch, length, "linear_time")
+            for block in [] if state else zip(k.split(size, 2), v.split(size, 2)):
+                state = self.totals(*block, state)
+            cache = (length, state)
+        for token in x[:, whole.shape[1] :].unbind(1):
+            row, cache = self.step(token, cache, slide)
+            rows.append(row[:, None])
+        return torch.cat(rows, dim=1), cache
 
     def step(self, x: Tensor, cache: Any = None, slide: bool = False) -> tuple[Tensor, Any]:
         """Decodes one token: x (B, d) -> the row of :meth:`forward` after the cached ones (B, d), and the cache.
@@ -104,17 +134,11 @@ class InteractionMixer(nn.Module):
         """
         if x.dim() != 2:
             raise TrainingError(f"a step takes one token of each sequence, (B, d), not {tuple(x.shape)}")
-        if not self.causal:
-            raise TrainingError("a bidirectional mixer cannot decode token by token; build it with causal=True")
+        self._check_causal()
         position, *before = cache or (0,)
         q, *seen = self.project(x[:, None])
         if self.linear:
-            self.check_state()
-            if slide and position >= self.max_len:
-                raise TrainingError(
-                    f"base L keeps running sums, which cannot forget a token after max_len = {self.max_len}; "
-                    "decode fewer tokens, or without the sliding window"
-                )
+            self._check_sums(position, slide)
             o, state = self.advance(*self.placed(position, position, q, *seen), *before or (None,))
             return self.read_out(o)[:, 0], (position + 1, state)
         if before:
@@ -123,6 +147,19 @@ class InteractionMixer(nn.Module):
             seen = [tensor[:, :, -self.max_len :] for tensor in seen]
         row = seen[0].shape[2] - 1  # scores depend on offsets only: positions may start at the oldest token kept
         return self.read_out(self.attend(*self.placed(row, 0, q, *seen), row))[:, 0], (position + 1, *seen)
+
+    def _check_causal(self) -> None:
+        if not self.causal:
+            raise TrainingError("a bidirectional mixer cannot decode token by token; build it with causal=True")
+
+    def _check_sums(self, position: int, slide: bool) -> None:
+        """Raises ``TrainingError`` where running sums cannot decode the token at ``position``."""
+        self.check_state()
+        if slide and position >= self.max_len:
+            raise TrainingError(
+                f"base L keeps running sums, which cannot forget a token after max_len = {self.max_len}; "
+                "decode fewer tokens, or without the sliding window"
+            )
 
     def resolve_path(self, batch: int, length: int) -> str:
         """The path that :meth:`forward` takes for an input of this shape."""
@@ -178,7 +215,8 @@ class InteractionMixer(nn.Module):
     turned_query: Callable[[Tensor, int], Tensor]  # q, its first position -> q with RoPE
     turned_key: Callable[[Tensor, int], Tensor]  # k, its first position -> k with RoPE
     # and where it is linear
-    running: Callable[..., Tensor]  # q, k, v, rows of a block -> all rows by running sums
+    running: Callable[..., tuple[Tensor, Any]]  # q, k, v, rows of a block -> all rows, running sums after the last
+    totals: Callable[..., Any]  # k, v, running sums -> running sums
     prefers_state: Callable[[int], bool]  # length -> whether running sums are the cheaper
     check_state: Callable[[], None]  # TrainingError for running sums too large
     state_row_bytes: Callable[[int], int]  # batch -> bytes of one row of a block of running sums
@@ -211,21 +249,21 @@ class FactoredMixer(InteractionMixer):
         """o (B, H, T, d_vo) -> (B, T, d)."""
         return self.o(o.transpose(1, 2).flatten(-2).to(weight_of(self.o).dtype))
 
-    def running(self, q: Tensor, k: Tensor, v: Tensor, rows: int) -> Tensor:
-        """The rows by running sums, block by block: (B, H, T, d_vo)."""
+    def running(self, q: Tensor, k: Tensor, v: Tensor, rows: int) -> tuple[Tensor, Any]:
+        """The rows by running sums, block by block: (B, H, T, d_vo), and the sums after the last."""
         state, blocks_of_rows = None, []
         starts = [0] if rows == q.shape[2] else range(0, q.shape[2], rows)
         blocks = [slice(start, start + rows) for start in starts]
         if not self.causal:
             for block in blocks:
                 state = recomputed(self.totals, k[:, :, block], v[:, :, block], state)
-            return torch.cat([recomputed(self.of_totals, q[:, :, block], state) for block in blocks], dim=2)
+            rows_of_blocks = [recomputed(self.of_totals, q[:, :, block], state) for block in blocks]
+            return torch.cat(rows_of_blocks, dim=2), state
         for block in blocks:
             o, state = recomputed(self.advance, q[:, :, block], k[:, :, block], v[:, :, block], state)
             blocks_of_rows.append(o)
-        return torch.cat(blocks_of_rows, dim=2)
+        return torch.cat(blocks_of_rows, dim=2), state
 
-    totals: Callable[..., Any]  # k, v, running sums -> running sums
     of_totals: Callable[..., Tensor]  # q, running sums -> rows
 
 

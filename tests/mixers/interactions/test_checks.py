@@ -18,7 +18,7 @@ from madbench.mixers.srg.parts import rotate
 from mixers.interactions.labels import all_labels_of
 
 GENERAL = {
-    "causality", "path dense", "path chunked", "steps", "sliding steps", "softmax attention",
+    "causality", "path dense", "path chunked", "steps", "prefill", "sliding steps", "softmax attention",
     "full coupling", "mask", "empty rows", "RoPE", "counts",
 }  # fmt: skip
 
@@ -84,6 +84,16 @@ def test_decoding_that_forgets_positions_from_64_on_fails(label, monkeypatch):
     label = parse(label)
     outcomes = {check.name: run_check(check) for check in checks(family_of(label), label) if "steps" in check.name}
     assert outcomes["far steps"].verdict == "fail" and outcomes["steps"].verdict == "pass"
+
+
+def test_a_prompt_whose_last_token_the_running_sums_leave_out_fails_prefill(monkeypatch):
+    for operator in (feature_operator.HyperFeatureAttention, tuple_operator.HyperAttention):
+        sound = operator.totals
+        monkeypatch.setattr(
+            operator, "totals", lambda self, k, v, state, sound=sound: sound(self, k[:, :, :-1], v[:, :, :-1], state)
+        )
+    assert "prefill" in failing("ha:L3a", "prefill")
+    assert {"prefill", "prefill, linear_time"} <= failing("hfa:L2-p", "prefill", "prefill, linear_time")
 
 
 def test_what_applies_to_which_label():

@@ -306,3 +306,36 @@ def test_costs_are_counted_on_tensors_without_data(label):
     with torch.device("meta"):
         mixer, x = build(label, 16, 6, budget="paper", path="dense"), torch.zeros(1, 6, 16)
     assert mixer(x).shape == x.shape
+
+
+@pytest.mark.parametrize("label", ["hfa:2-p", "hfa:L2-p", "ha:3u-p-q", "ha:L3s", "ha:L2+3a", "hfa:C2"])
+def test_a_prompt_at_once_leaves_the_cache_of_its_steps(label):
+    torch.manual_seed(0)
+    mixer, x = build(label, 16, 9, budget="paper").double(), torch.randn(2, 9, 16).double()
+    with torch.no_grad():
+        y = mixer(x)
+        paths = [path for path in mixer.paths if mixer.linear or path != "linear_time"]
+        for prompt, path in itertools.product((1, 5), paths):
+            mixer.path = path
+            rows, cache = mixer.prefill(x[:, :prompt])
+            mixer.path = "auto"
+            after, _ = mixer.step(x[:, prompt], cache)
+            torch.testing.assert_close(torch.cat((rows, after[:, None]), dim=1), y[:, : prompt + 1])
+
+
+@pytest.mark.parametrize("label", ["hfa:2-p", "ha:3s"])
+def test_a_prompt_beyond_the_window_slides(label):
+    torch.manual_seed(0)
+    mixer, x = build(label, 16, 3).double(), torch.randn(5, 16).double()
+    with torch.no_grad():
+        rows, _ = mixer.prefill(x[None], slide=True)
+        torch.testing.assert_close(rows[0], decoded(mixer, x, slide=True))
+
+
+def test_prompts_that_cannot_be_decoded_are_errors():
+    mixer, x = build("hfa:L2-p", 16, 3), torch.randn(1, 4, 16)
+    mixer.prefill(x[:, :3], slide=True)
+    with pytest.raises(TrainingError, match="cannot forget a token after max_len = 3"):
+        mixer.prefill(x, slide=True)
+    with pytest.raises(TrainingError, match="cannot decode"):
+        build("hfa:2", 16, 8, causal=False).prefill(x)
