@@ -60,14 +60,15 @@ class Decay:
     """exp(c_t - c_s) for all rows s <= t, of log lambda (..., T, 1 or n), or 1 where there is no gate.
 
     Within a sub-block of rows it is evaluated pair by pair. Between sub-blocks it is the product of three factors: from
-    the row to its sub-block's start, between, and from the column to its sub-block's end.
+    the row to its sub-block's start, between, and from the column to its sub-block's end. A sub-block has
+    ``sub_block`` rows, ``SUB_BLOCK`` unless given.
     """
 
-    def __init__(self, log_gate: Tensor | None, like: Tensor):
+    def __init__(self, log_gate: Tensor | None, like: Tensor, sub_block: int = 0):
         self.log_gate, self.length, dtype = log_gate, like.shape[-2], like.dtype
         if log_gate is None:
             return
-        self.rows = self.length if is_symbolic(self.length) else min(SUB_BLOCK, self.length)
+        self.rows = self.length if is_symbolic(self.length) else min(sub_block or SUB_BLOCK, self.length)
         c = split_rows(log_gate, self.rows).double().cumsum(-2)  # double, as it is large where gates close
         total = c[..., -1:, :]
         end = total.squeeze(-2).cumsum(-2)
@@ -133,8 +134,8 @@ def _past_mirrors(decay: Decay, w: Tensor, beta: Tensor, rows: Tensor) -> Tensor
     return torch.linalg.solve_triangular(system, rows, upper=False, left=False, unitriangular=True)
 
 
-def split(d: Dynamics, size: int) -> Blocks:
-    """What every block of ``size`` rows does, each on its own."""
+def split(d: Dynamics, size: int, sub_block: int = 0) -> Blocks:
+    """What every block of ``size`` rows does, each on its own; see :class:`Decay` for ``sub_block``."""
     q, k = split_rows(d.q, size), split_rows(d.k, size)
     log_gate = log_decay = None
     queries, keys = q, k
@@ -144,7 +145,7 @@ def split(d: Dynamics, size: int) -> Blocks:
         log_decay = c[..., -1, :]
         entering, leaving = c.to(q.dtype).exp(), (c[..., -1:, :] - c).to(q.dtype).exp()
         queries, keys = q * entering, k * leaving
-    decay = Decay(log_gate, q)
+    decay = Decay(log_gate, q, sub_block)
     if d.w is None:
         return Blocks(decay.products(q, k), queries, keys, log_decay, None)
     w, beta = split_rows(d.w, size), split_rows(d.beta[..., None], size)
@@ -169,12 +170,12 @@ def split(d: Dynamics, size: int) -> Blocks:
     )
 
 
-def chunked(d: Dynamics, size: int, values: Tensor) -> tuple[Tensor, Tensor]:
+def chunked(d: Dynamics, size: int, values: Tensor, sub_block: int = 0) -> tuple[Tensor, Tensor]:
     """sum_j s_ij values_j in time linear in T: values (B, H, T, V) -> (B, H, T, V); id and kernels.
 
     Also returns the state after the last row (B, H, n, V).
     """
-    length, blocks, values = values.shape[2], split(d, size), split_rows(values, size)
+    length, blocks, values = values.shape[2], split(d, size, sub_block), split_rows(values, size)
     inflow = blocks.keys.mT @ values
     decay = None if blocks.log_decay is None else blocks.log_decay.to(values.dtype).exp()[..., None].unbind(2)
     transition = None if blocks.transition is None else blocks.transition.unbind(2)

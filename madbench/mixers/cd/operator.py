@@ -25,6 +25,8 @@ from madbench.mixers.probe import Probe, by_lag
 from madbench.mixers.recompute import recomputed
 from madbench.mixers.tracing import is_symbolic, needs_plain_operators
 
+PROMPT_SUB_BLOCK = 8
+"""Rows of a prompt whose decay is evaluated pair by pair: fewer than in training, where each costs memory too."""
 DENSE_LIMIT_LENGTH = 512
 DENSE_LIMIT_BYTES = 2**30  # of one (B, H, T, T) float32 tensor
 
@@ -118,14 +120,17 @@ class CoefficientMixer(Projections):
         check_sequences(x, self.variant)
         whole = x[:, : self.max_len] if slide and not self.variant.is_recurrent else x
         length = whole.shape[1]
+        size = min(self.chunk, length)
         (d, (maximum, inputs)), values = self.dynamics(whole), None
         with without_autocast(x):
             if self.variant.is_recurrent:
-                y, state = forms.chunked(d, min(self.chunk, length), self._summed(d))
+                y, state = forms.chunked(d, size, self._summed(d), PROMPT_SUB_BLOCK)
                 y = self._scaled(y, d)
             else:
-                blocks = None if d.w is None else forms.split(d, min(self.chunk, length))
-                y = self._mixed(d, self.resolve_path(len(x), length) if blocks is None else "blocks", blocks)
+                path, blocks = self.resolve_path(len(x), length), None
+                if d.w is not None or path not in ("sdpa", "dense"):
+                    path, blocks = "blocks", forms.split(d, size, PROMPT_SUB_BLOCK)
+                y = self._mixed(d, path, blocks)
                 state, values = forms.evolved_keys(d, blocks).mT, d.v
         rows = [self._read_out(self._with_skip(y, d), whole)]
         cache = Cache(state, values, maximum, inputs, length)

@@ -185,8 +185,8 @@ def between_sub_blocks(monkeypatch):
     """The decay from one sub-block to the next is left out, which 16 tokens do not show."""
     sound = forms.Decay.__init__
 
-    def initialise(self, log_gate, like):
-        sound(self, log_gate, like)
+    def initialise(self, log_gate, *how):
+        sound(self, log_gate, *how)
         if log_gate is not None:
             self.between = (self.between > 0).to(self.between)
 
@@ -196,8 +196,8 @@ def between_sub_blocks(monkeypatch):
 def of_the_block_before(monkeypatch):
     sound = forms.chunked
 
-    def chunked(d, size, values):
-        y, state = sound(d, size, values)
+    def chunked(d, size, values, *how):
+        y, state = sound(d, size, values, *how)
         return torch.cat((y[:, :, : 2 * size], y[:, :, 2 * size :] * (1 + 1e-6)), dim=2), state
 
     monkeypatch.setattr(forms, "chunked", chunked)
@@ -206,8 +206,8 @@ def of_the_block_before(monkeypatch):
 def without_the_slope_of_states(monkeypatch):
     sound = forms.split
 
-    def split(d, size):
-        found = sound(d, size)
+    def split(*how):
+        found = sound(*how)
         return replace(found, queries=found.queries.detach())
 
     monkeypatch.setattr(forms, "split", split)
