@@ -29,6 +29,7 @@ from madbench.mixers.srg.parts import (
     appended,
     lag_readout,
     lag_scores,
+    masked,
     newest_first,
     parted,
     rotary_angles,
@@ -400,14 +401,14 @@ class DynamicMLP(nn.Module):
             return w[..., self.register_slots :], w[..., : self.register_slots]
         return parted(w, self.register_slots, last)
 
-    def _weights(self, z: Tensor, p: Projected, last: int) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
-        """h, a and w of :class:`Maps` from scores, of which the first row sees those up to the slot ``last``.
+    def _weights(self, z: Tensor, p: Projected, last: int | None) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
+        """h, a and w of :class:`Maps` from scores, of which the first row sees those up to the slot ``last``, or all.
 
         a and w are still to be divided by the norm, which comes last.
         """
-        h = self.mix1.right(z.tril(last), p.s1) if self.mix1 else z
+        h = self.mix1.right(masked(z, last), p.s1) if self.mix1 else z
         a, norm = activate(self.variant.base, h, last, self.contrast and self.contrast())
-        return h, a, self.mix2.right_transposed(a, p.s2).tril(last) if self.mix2 else a, norm
+        return h, a, masked(self.mix2.right_transposed(a, p.s2), last) if self.mix2 else a, norm
 
     def attend(self, p: Projected, first_row: int, is_step: bool = False) -> Tensor:
         """Rows ``first_row, ...`` against all the keys up to the last of them: (B, H, M, V).
@@ -419,7 +420,8 @@ class DynamicMLP(nn.Module):
             with without_autocast(p.q):
                 return self.attend(p.in_float32(), first_row, is_step).to(p.q.dtype)
         last = self._last_token(first_row, p)
-        *_, w, norm = self._weights(self._scores(p, first_row, is_step), p, last + self.register_slots)
+        last_slot = None if is_step else last + self.register_slots
+        *_, w, norm = self._weights(self._scores(p, first_row, is_step), p, last_slot)
         of_tokens, of_registers = self._parted(w, last) if self.register_slots else (w, None)
         if self.by_lag and self.causal and not is_step:
             o = lag_readout(of_tokens, p.v)

@@ -44,17 +44,19 @@ class Projected:
         return Projected(*(None if tensor is None else tensor.float() for tensor in vars(self).values()))
 
 
-def activate(base: str, h: Tensor, first_row: int, contrast: Tensor | None = None) -> tuple[Tensor, Tensor | None]:
+def activate(
+    base: str, h: Tensor, first_row: int | None, contrast: Tensor | None = None
+) -> tuple[Tensor, Tensor | None]:
     """Hidden scores (B, heads, M, W) -> activations (B, H, M, W) and the norm (B, H, M, 1) still to divide by.
 
-    S is softmax, R is ReLU of L2Norm, L is L2Norm alone, G is Softplus times ReLU of L2Norm (paper, eq. 11) and takes
-    2H heads: the first H gate, the last H scale; so does D, the first softmax less ``contrast`` times the second. Slots
-    a row cannot see come out as zero. L2Norm divides a row by one positive number and everything after it is linear, so
-    R, L and G return the row unnormalised together with its norm, and the caller divides the (much shorter) output row
-    instead (paper, Lemma B.2).
+    S is softmax, R is ReLU of L2Norm, L is L2Norm alone, G is Softplus times ReLU of L2Norm (paper, eq. 11) and
+    takes 2H heads: the first H gate, the last H scale; so does D, the first softmax less ``contrast`` times the
+    second. Slots a row cannot see come out as zero; with ``first_row`` None there are none. L2Norm divides a row by
+    one positive number and everything after it is linear, so R, L and G return the row unnormalised together with
+    its norm, and the caller divides the (much shorter) output row instead (paper, Lemma B.2).
     """
     if base in ("S", "D"):
-        if first_row < h.shape[-1] - 1:
+        if first_row is not None and first_row < h.shape[-1] - 1:
             visible = torch.ones(h.shape[-2:], dtype=torch.bool, device=h.device).tril(first_row)
             h = h.masked_fill(~visible, float("-inf"))
         a = h.softmax(-1)
@@ -63,11 +65,16 @@ def activate(base: str, h: Tensor, first_row: int, contrast: Tensor | None = Non
             a = first - contrast * second
         return a, None
     if base in ("R", "L"):
-        h = h.tril(first_row)
+        h = masked(h, first_row)
         return F.relu(h) if base == "R" else h, _norm(h)
     gate, scale = h.chunk(2, dim=-3)
-    gate = gate.tril(first_row)
+    gate = masked(gate, first_row)
     return F.softplus(scale) * F.relu(gate), _norm(gate)
+
+
+def masked(x: Tensor, first_row: int | None) -> Tensor:
+    """x (..., M, W) with 0 in the slots that a row cannot see, of which there are none if ``first_row`` is None."""
+    return x if first_row is None else x.tril(first_row)
 
 
 def _norm(h: Tensor) -> Tensor:
