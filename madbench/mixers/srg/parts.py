@@ -215,11 +215,10 @@ def mix(y: Tensor, into: Tensor, s: Tensor, out_of: Tensor, gain: Tensor) -> Ten
 
     ``into`` and ``out_of`` are (heads, W, R), ``gain`` is (heads, 1, W).
     """
-    is_row = y.shape[-2] == 1
-    if is_row:  # those of all sequences are rows of one, so that the tables are read once whatever the batch
-        y, s = y.transpose(0, 2), s.transpose(0, 2)
-    mixed = y * gain + ((y @ into) * s) @ out_of.transpose(-1, -2)
-    return mixed.transpose(0, 2) if is_row else mixed
+    if y.shape[-2] == 1:  # of all sequences together they are one block, so that the tables are read once
+        y, s = y[:, :, 0].transpose(0, 1), s[:, :, 0].transpose(0, 1)
+        return (y * gain + torch.bmm(torch.bmm(y, into) * s, out_of.mT)).transpose(0, 1)[:, :, None]
+    return y * gain + ((y @ into) * s) @ out_of.transpose(-1, -2)
 
 
 Tables = tuple[Tensor, Tensor, Tensor]
@@ -260,8 +259,9 @@ class SequenceMixing(nn.Module):
         return self._mix(y, self.B, s, self.A)
 
     def _mix(self, y: Tensor, into: Tensor, s: Tensor, out_of: Tensor) -> Tensor:
-        tables = (_rows(table, y.shape[-1], self.is_from_end) for table in (into, out_of, self.p))
-        into, out_of, p = (table.to(torch.promote_types(table.dtype, y.dtype)) for table in tables)
+        into, out_of, p = (_rows(table, y.shape[-1], self.is_from_end) for table in (into, out_of, self.p))
+        if p.dtype != y.dtype:
+            into, out_of, p = (table.to(torch.promote_types(table.dtype, y.dtype)) for table in (into, out_of, p))
         return mix(y, into, s, out_of, 1 + p[:, None])
 
 
