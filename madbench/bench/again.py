@@ -198,9 +198,23 @@ def proven_pairs(repeats: Iterable[Repeat]) -> Pairs:
     return pairs
 
 
+def pairs_in(path: Path) -> Pairs:
+    """The pairs in a file; none if there is no file. Raises ``StoreError`` if it has something else."""
+    try:
+        pairs = known_pairs(path)
+        if all(len(pair) == 2 and all(map(str.isalnum, pair)) for own in pairs.values() for pair in own):
+            return pairs
+        problem = "not pairs of digests by part"
+    except FileNotFoundError:
+        return {}
+    except (OSError, ValueError, TypeError, AttributeError) as error:
+        problem = getattr(error, "strerror", None) or str(error)
+    raise StoreError(f"{path}: no file of --pairs: {problem}")
+
+
 def add_pairs(pairs: Pairs, path: Path) -> int:
     """Adds pairs to a file, and counts those that are new."""
-    known = {part: list(own) for part, own in known_pairs(path).items()}
+    known = {part: list(own) for part, own in pairs_in(path).items()}
     count = 0
     for part, own in pairs.items():
         new = [pair for pair in own if pair not in known.get(part, [])]
@@ -232,6 +246,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     if options.seed < 0 or options.slots < 1:
         parser.error("--seed must be at least 0 and --slots at least 1")
     try:
+        pairs_in(options.pairs)  # before hours of training
         with tempfile.TemporaryDirectory() as folder:
             stored = options.results
             if stored.is_file():

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import csv
 import dataclasses
+import io
 import itertools
 import math
 from collections import Counter
@@ -18,6 +19,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from madbench.files import read_file
 from madbench.jobs import Job, Record
 from madbench.suites import suite_of
 
@@ -116,8 +118,7 @@ def thin_curve(file: Path) -> dict[str, list[float | None]]:
     Values that are not finite are None. Empty where the file has no such rows.
     """
     try:
-        with open(file, newline="", encoding="utf-8") as lines:
-            heading, *rows = csv.reader(lines)
+        heading, *rows = csv.reader(io.StringIO(read_file(file).decode(), newline=""))
         evaluation = next((name for name in _EVALUATIONS if name in heading), _LOSS)
         names = list(dict.fromkeys(("step", _LOSS, evaluation)))
         pick = itemgetter(*map(heading.index, names))
@@ -126,7 +127,7 @@ def thin_curve(file: Path) -> dict[str, list[float | None]]:
             return {}
         places = np.unique(np.linspace(0, len(whole) - 1, MOST_POINTS).round().astype(int))
         columns = {name: [float(whole[place][i]) for place in places] for i, name in enumerate(names)}
-    except (OSError, ValueError):  # absent while the run is replaced, or edited by hand since it was stored
+    except (OSError, ValueError, csv.Error):  # absent while the run is replaced, or edited since it was stored
         return {}
     short = {name: [float(f"{x:.4g}") if math.isfinite(x) else None for x in xs] for name, xs in columns.items()}
     return short | {"step": [int(step) for step in columns["step"]]}

@@ -205,7 +205,6 @@ def test_digests_of_code_that_gave_equal_bits_are_written_once_and_hold_in_chain
 def test_a_run_trained_again_by_other_code_is_a_pair(trained, tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(again_module, "run_jobs", run_here)
     store, pairs = Store.open(tmp_path / "results"), tmp_path / "pairs.json"
-    pairs.write_text("{}")
     run = next(iter(trained.runs()))
     here = run.record.details["package_code"]
     details = {name: value for name, value in run.record.details.items() if name != "group"}
@@ -213,3 +212,11 @@ def test_a_run_trained_again_by_other_code_is_a_pair(trained, tmp_path, capsys, 
     main([str(store.root), "--share", "1", "--pairs", str(pairs)])
     assert "1 new pairs of digests" in capsys.readouterr().out
     assert json.loads(pairs.read_text()) == {"model": [["0123", here["model"]]]}
+
+
+@pytest.mark.parametrize("content", ["[", "[]", '{"model": 3}', '{"model": [["a"]]}', '{"model": [[1, 2]]}'])
+def test_a_file_without_pairs_is_refused_before_anything_is_trained(content, tmp_path):
+    (pairs := tmp_path / "pairs.json").write_text(content)
+    with pytest.raises(SystemExit, match=r"pairs\.json: no file of --pairs"):
+        main([str(tmp_path), "--pairs", str(pairs)])
+    assert pairs.read_text() == content

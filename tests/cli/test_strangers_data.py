@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -11,9 +12,11 @@ from typing import NamedTuple
 import pytest
 
 import madbench
+from madbench.bench import again
 from madbench.errors import TrainingError
 from madbench.jobs import KEEP, WEIGHTS, Record
 from madbench.labels import trust
+from madbench.store.runs import Store
 from madbench.suites import suite_of
 from madbench.training.checkpoints import save_weights
 from sample_jobs import language_job
@@ -161,6 +164,15 @@ def test_no_verb_that_reads_imports_what_a_record_names(trap, main, tmp_path):
     for command in (["table", *of_mad, *where], ["compare", "S-p", trap.label, *of_mad, *where]):
         shown = main(*command)
         assert shown.code == 0 and trap.label in shown.stdout, (command, shown.stderr)
+
+
+def test_no_stored_run_that_is_trained_again_imports_its_module(trap, capfd, tmp_path):
+    for job_id, job in Store.open(trap.results).jobs().items():
+        if job.label == "S-p" and job_id != trap.mad:
+            shutil.rmtree(trap.results / "runs" / job_id)  # one of the trap is left, and nothing that takes time
+    again.main([str(trap.results), "--share", "1", "--pairs", str(tmp_path / "pairs.json")])
+    assert trap.is_untouched
+    assert f"{trap.label} compression seed 0: finished, again failed" in capfd.readouterr().out
 
 
 def test_no_trained_model_imports_its_module_untrusted(trap):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 
 import pytest
 from hypothesis import given
@@ -101,11 +102,22 @@ def test_rows_that_are_no_evaluation_and_values_that_are_no_number_do_not_mislea
 
 @pytest.mark.parametrize(
     "content",
-    ["", "\n", "step,train_loss\n", "step,other\n1,2\n", "step,train_loss\n1\n", "step,train_loss\n1,x\n", "\udcff"],
+    [
+        "",
+        "\n",
+        "step,train_loss\n",
+        "step,other\n1,2\n",
+        "step,train_loss\n1\n",
+        "step,train_loss\n1,x\n",
+        "\udcff",
+        "step," + "x" * 2**18,
+    ],
 )
 def test_a_curve_without_what_is_drawn_is_empty(thin, content):
     assert thin(content) == {}
 
 
-def test_a_run_without_a_file_has_no_curve(tmp_path):
+def test_a_run_without_a_regular_file_has_no_curve(tmp_path):
+    assert thin_curve(tmp_path / "curve.csv") == {}
+    os.mkfifo(tmp_path / "curve.csv")  # reading would wait for ever
     assert thin_curve(tmp_path / "curve.csv") == {}
