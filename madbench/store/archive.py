@@ -164,12 +164,15 @@ def public_record(record: Record) -> Record:
 
 _FOLDERS = re.compile(r"(?:file://[\w.-]*|(?<![\w.~/])~?)/(?!/)(?:[^\s/:'\"]+/)+")
 """The folders of an absolute path, of one below a home or of a file's address; not those of other addresses."""
+_HOME = r"(?:file://[\w.-]*|(?<![\w.~/-]))(?:/(?:home|Users)/[^\s/:'\"]+(?![\w./-])|{own}(?![\w.-]))"
+"""A home folder alone, whose last part is a person's name; the user's ``own``, which may have spaces, also in paths."""
 
 
 def _without_folders(value: Any) -> Any:
     """``value``, of what JSON has, with the last part alone of absolute paths in its texts and keys."""
     if isinstance(value, str):
-        return _FOLDERS.sub("", value)
+        own = os.path.expanduser("~").rstrip("/")
+        return _FOLDERS.sub("", re.sub(_HOME.format(own=re.escape(own) if own else "(?!)"), "~", value))
     if isinstance(value, Mapping):
         public: dict[str, Any] = {}
         for key, item in value.items():

@@ -98,9 +98,11 @@ def test_folders_of_the_machine_are_not_in_an_archive(store, other, tmp_path):
         assert all((m.mtime, m.uid, m.gid, m.uname, m.gname) == (0, 0, 0, "", "") for m in archive)
 
 
-def test_paths_of_the_machine_are_nowhere_in_an_archive_unless_asked_for(store, other, tmp_path):
+def test_paths_of_the_machine_are_nowhere_in_an_archive_unless_asked_for(store, other, tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", "/srv/some body")
     texts = ["/home/somebody/corpora/a.txt", "hf:/home/somebody/tok", "see ~/private/b.log", "at /srv/somebody/c: d"]
     texts += ["madbench @ file:///home/somebody/madbench", "file://host/home/somebody/d"]
+    texts += ["/Users/somebody: full", "file:///home/somebody", "'/home/somebody'", "/srv/some body/e.txt", "/home.txt"]
     code = {"mixer": {"files": {texts[0]: 1, "a.txt": 2, "/home/somebody/a.txt": 3, "b/c.py": 4}}}
     job, more = make_job(3), {"more": {"in": texts[0]}, "code": code}
     store.finish(job, replace(RECORD, details={"notes": texts, "rate": "3 tokens/s"} | more))
@@ -108,11 +110,12 @@ def test_paths_of_the_machine_are_nowhere_in_an_archive_unless_asked_for(store, 
     pack(store, [job.id], tmp_path / "a.tar.xz")
     with tarfile.open(tmp_path / "a.tar.xz") as archive:
         content = b"".join(archive.extractfile(member).read() for member in archive)
-    assert b"somebody" not in content and b"private" not in content
+    assert not any(name in content for name in (b"somebody", b"some body", b"private"))
     unpack(tmp_path / "a.tar.xz", other)
     details = other.read(job.id).record.details
     assert details == {
-        "notes": ["a.txt", "hf:tok", "see b.log", "at c: d", "madbench @ madbench", "d"],
+        "notes": ["a.txt", "hf:tok", "see b.log", "at c: d", "madbench @ madbench", "d"]
+        + ["~: full", "~", "'~'", "~/e.txt", "/home.txt"],
         "rate": "3 tokens/s",
         "more": {"in": "a.txt"},
         "code": {"mixer": {"files": {"a.txt (2)": 1, "a.txt": 2, "a.txt (3)": 3, "b/c.py": 4}}},
