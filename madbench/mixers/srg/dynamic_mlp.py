@@ -10,6 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from madbench.errors import TrainingError, did_you_mean
+from madbench.mixers import softmax
 from madbench.mixers.derivatives import refuse_second
 from madbench.mixers.inputs import check_sequences
 from madbench.mixers.linear_maps import check_weights, project, weight_of
@@ -47,6 +48,7 @@ DENSE_LIMIT_LENGTH = 512  # beyond it, blocks that skip the masked half are fast
 DENSE_LIMIT_BYTES = 2**30  # of one (B, H, T, T) float32 tensor
 TILED_FROM_BYTES = 2**22  # of the same: below it the dense path works in cache as well, and has fewer calls
 MIXED_TILED_FROM_BYTES = 2**18  # of the same with mixing, of which tiles need fewer passes
+SOFTMAX_TILED_FROM_BYTES = 2**23  # of softmax without mixing: below it torch's own attention has fewer calls
 
 
 @dataclass(frozen=True)
@@ -94,7 +96,8 @@ class DynamicMLP(nn.Module):
             (t - l) mod T, so that the last row is that of the causal mixer. A convolution still reads earlier tokens.
         path: ``auto``, or one of ``reference`` (float64 loops), ``dense`` (all rows at once), ``chunked`` (blocks of
             ``chunk`` rows, recomputed in the backward pass; peak memory B H chunk T instead of B H T T), ``tiled``
-            (blocks that stay in a CPU's cache, with gradients by hand; of causal S, R and G without registers),
+            (blocks that stay in a CPU's cache, with gradients by hand; of causal S, R, G and, without mixing, D, none
+            with registers),
             ``sdpa`` (torch's scaled dot product attention; S and D without mixing and registers only) and ``fused``
             (Triton kernels, on a GPU; of causal S, R and G without registers, and not S without mixing). All compute
             the same function.
@@ -128,7 +131,8 @@ class DynamicMLP(nn.Module):
         variant, d_model, r_qk, r_vo = allocation.label, allocation.size.d_model, allocation.r_qk, allocation.r_vo
         self.scale = allocation.qk_width**-0.5 if variant.has_softmax else 1.0
         self.uses_sdpa = variant.has_softmax and not (variant.has_mixing or variant.registers)
-        self.has_tiles = variant.base in tiled.TILED_BASES and not variant.registers and causal
+        is_tiled = self.uses_sdpa or (variant.base in tiled.TILED_BASES and not variant.registers)
+        self.has_tiles = is_tiled and causal
         if path == "sdpa" and not self.uses_sdpa:
             what = "softmax attention without mixing and registers"
             raise TrainingError(f"path 'sdpa' computes {what}, not {variant}; use 'auto'")
@@ -138,7 +142,8 @@ class DynamicMLP(nn.Module):
             raise TrainingError(f"path 'fused' cannot compute {variant}: {why}; use 'auto'")
         if path == "tiled" and not self.has_tiles:
             what = f"{variant}{'' if causal else ' of all tokens'}"
-            raise TrainingError(f"path 'tiled' computes causal S, R and G without registers, not {what}; use 'auto'")
+            what = f"causal S, R, G and D without registers, D without mixing, not {what}"
+            raise TrainingError(f"path 'tiled' computes {what}; use 'auto'")
         self.path = path
         self.kernel_problem = ""  # why path auto does not take the kernels, once that is known
         self.is_stacked = False
@@ -197,17 +202,20 @@ class DynamicMLP(nn.Module):
         if path == "reference":
             return self.reference(x).to(x.dtype)
         projected = self.project(x, 0) if projected is None else projected
-        if path == "sdpa":
+        if path in ("tiled", "fused") and is_transformed() and not self.is_stacked:
+            raise TrainingError(f"path {path!r} has no rules for the transforms of torch.func; use 'auto'")
+        if path == "sdpa" or (path == "tiled" and self.uses_sdpa):
             v = projected.v if self.contrast is None else torch.cat((projected.v, projected.v), dim=1)
-            refuse_second(path, (projected.q, projected.k, v))
-            operator = _causal_attention if self.causal else _full_attention
+            if path == "tiled":
+                operator = _tiled_attention
+            else:
+                refuse_second(path, (projected.q, projected.k, v))
+                operator = _causal_attention if self.causal else _full_attention
             o = self._by_head(operator, projected.q, projected.k, v, None, None)
             if self.contrast:
                 first, second = o.chunk(2, dim=1)
                 o = first - self.contrast() * second
         elif path in ("tiled", "fused"):
-            if is_transformed() and not self.is_stacked:
-                raise TrainingError(f"path {path!r} has no rules for the transforms of torch.func; use 'auto'")
             q = projected.q * self.scale if self.variant.has_softmax else projected.q
             operator = tiled.attend if path == "tiled" else fused.attend
             o = self._by_head(operator, q, projected.k, projected.v, projected.s1, projected.s2)
@@ -298,7 +306,7 @@ class DynamicMLP(nn.Module):
         if is_symbolic(batch, length):
             return "sdpa" if self.uses_sdpa else "dense"
         if self.uses_sdpa and (self.is_stacked or not needs_plain_operators()):
-            return "sdpa"
+            return "tiled" if self._is_faster_in_tiles(batch, length) else "sdpa"
         weight = weight_of(self.q)
         transformed = is_transformed() and not self.is_stacked  # models in a stack are more heads of one call
         if self.has_kernel and not transformed and fused.is_fast(weight.device, fused.arithmetic(weight)):
@@ -311,6 +319,16 @@ class DynamicMLP(nn.Module):
             return "tiled"
         is_small = length <= DENSE_LIMIT_LENGTH and scores <= DENSE_LIMIT_BYTES
         return "dense" if is_small or length <= self.chunk else "chunked"
+
+    def _is_faster_in_tiles(self, batch: int, length: int) -> bool:
+        """True if training softmax attention without mixing is faster by tiles than by torch's own attention."""
+        weight, heads = weight_of(self.q), self.query_heads
+        if not (self.has_tiles and weight.device.type == "cpu" and fused.arithmetic(weight) == torch.float32):
+            return False
+        if not torch.is_grad_enabled() or (is_traced() and not self.is_stacked):
+            return False
+        is_large = batch * heads * length * length * 4 >= SOFTMAX_TILED_FROM_BYTES and length > softmax.BLOCK_ROWS
+        return is_large and softmax.keeps_weights(batch, heads, length)
 
     def _kernels_are_right(self, length: int) -> bool:
         """Whether the kernels compute on this device what they should, which is checked before their first use."""
@@ -474,6 +492,10 @@ def _causal_attention(base: str, by_lag: bool, q: Tensor, k: Tensor, v: Tensor, 
 
 def _full_attention(base: str, by_lag: bool, q: Tensor, k: Tensor, v: Tensor, *_: None) -> Tensor:
     return F.scaled_dot_product_attention(q, k, v)
+
+
+def _tiled_attention(base: str, by_lag: bool, q: Tensor, k: Tensor, v: Tensor, *_: None) -> Tensor:
+    return softmax.attend(q, k, v)
 
 
 def _split_heads(x: Tensor, heads: int) -> Tensor:

@@ -11,6 +11,7 @@ import torch
 from madbench.errors import ConfigError, TrainingError
 from madbench.mixers import build
 from madbench.mixers.srg.reference import reference
+from madbench.mixers.tracing import as_compiled
 from mixers.srg.equations import one_label_per_equation
 
 DOZEN = (
@@ -170,6 +171,25 @@ def test_auto_takes_tiles_on_a_cpu_where_the_scores_of_a_batch_reach_four_mebiby
     assert build("G", 16, 8).resolve_path(16, 128) == "tiled"  # four query heads
     assert build("S-1!", 16, 8).resolve_path(32, 128) == "tiled"
     assert build("D-q-1", 16, 8).resolve_path(32, 128) == "dense"
+
+
+def test_auto_takes_tiles_for_softmax_where_a_training_step_has_many_scores_and_their_weights_are_kept():
+    mixer = build("S-p", 144, 128, n_head=12)
+    assert mixer.resolve_path(16, 128) == "tiled"  # nanoGPT's comparison
+    assert mixer.resolve_path(10, 128) == "sdpa"  # 10 * 12 heads * 128^2 * 4 bytes < 2^23
+    assert mixer.resolve_path(300, 32) == "sdpa"  # one block has all rows and skips no masked score
+    assert mixer.resolve_path(16, 256) == "sdpa"  # too many weights to keep
+    assert build("D-p", 128, 128).resolve_path(16, 128) == "sdpa"  # of the preset tiny
+    assert build("S-p", 144, 128, n_head=12, causal=False).resolve_path(16, 128) == "sdpa"
+    with torch.no_grad():
+        assert mixer.resolve_path(16, 128) == "sdpa"
+    with torch.autocast("cpu", torch.bfloat16):
+        assert mixer.resolve_path(16, 128) == "sdpa"
+    with as_compiled(True):
+        assert mixer.resolve_path(16, 128) == "sdpa"
+    paths = []
+    torch.func.grad(lambda x: paths.append(mixer.resolve_path(16, 128)) or x)(torch.ones(()))
+    assert paths == ["sdpa"]
 
 
 def test_auto_takes_chunked_for_long_inputs_and_where_the_scores_of_a_batch_pass_one_gibibyte():

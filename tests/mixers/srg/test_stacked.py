@@ -18,6 +18,8 @@ BATCH, LENGTH, WIDTH, MODELS = 2, 7, 16, 3
     [
         ("S-p", "sdpa"),
         ("D-p", "sdpa"),
+        ("S-p", "tiled"),
+        ("D-p", "tiled"),
         ("S-12!", "tiled"),
         ("R-cg-q-12o", "tiled"),
         ("G-cg-q-12o", "tiled"),

@@ -6,10 +6,10 @@ import pytest
 import torch
 
 from madbench.errors import TrainingError
-from madbench.mixers import build
+from madbench.mixers import build, softmax
 from madbench.mixers.srg import tiled
 
-LABELS = ("S-12o!", "S-2!", "R", "R-q-1", "R-cg-q-12o", "G-2o!", "G-pcg-q-12o", "G-pg-q-12")
+LABELS = ("S-p", "S-12o!", "S-2!", "D-p", "R", "R-q-1", "R-cg-q-12o", "G-2o!", "G-pcg-q-12o", "G-pg-q-12")
 
 
 def run(mixer, path, x, cotangent):
@@ -32,6 +32,8 @@ def small_tiles(monkeypatch):
     monkeypatch.setattr(tiled, "TILE_ROWS", 5)
     monkeypatch.setattr(tiled, "LEAST_ROWS", 2)
     monkeypatch.setattr(tiled, "TILE_NUMBERS", 600)
+    monkeypatch.setattr(softmax, "BLOCK_ROWS", 5)
+    monkeypatch.setattr(softmax, "BLOCK_NUMBERS", 600)
 
 
 @pytest.mark.parametrize("length", [1, 7, 33, 65])
@@ -154,9 +156,9 @@ def test_without_gradients_the_output_is_the_same_and_has_no_history(length, mak
     assert length <= tiled.TILE_ROWS or torch.equal(given, mixer(x))
 
 
-@pytest.mark.parametrize("label", ["D-p", "R-k-q-12o"])
+@pytest.mark.parametrize("label", ["D-q-1", "R-k-q-12o", "D-k-q"])
 def test_tiled_is_refused_for_the_other_letters(label):
-    with pytest.raises(TrainingError, match=f"without registers, not {label}; use 'auto'"):
+    with pytest.raises(TrainingError, match=f"without mixing, not {label}; use 'auto'"):
         build(label, 32, 8, path="tiled")
 
 

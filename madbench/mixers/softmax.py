@@ -1,0 +1,154 @@
+"""Causal softmax attention on a CPU, some heads and rows at a time, so that their scores stay in the cache."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import torch
+from torch import Tensor
+
+from madbench.mixers.derivatives import gradients
+from madbench.mixers.precision import wide, without_autocast
+from madbench.mixers.tracing import has_data
+
+BLOCK_ROWS = 64
+"""Rows of a block: fewer make slower products, more compute more masked scores."""
+BLOCK_NUMBERS = 2**17
+"""Scores of a block per thread, 512 KiB in float32: more leave the cache, and with fewer the calls take most time."""
+KEPT_NUMBERS = 2**22
+"""Weights, 16 MiB in float32, up to which they are kept for the backward pass, which else computes them again."""
+THIN = 16
+"""Channels below which a product with weights is faster transposed."""
+
+
+def attend(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    """softmax(q k^T / sqrt(K)) v over the keys up to a row's own: q, k (B, H, T, K), v (B, H, T, V) -> (B, H, T, V).
+
+    All inside is in float32 at least, under autocast too. Derivatives of higher order are those of
+    :func:`attend_at_once`, for which all of T x T is in memory.
+    """
+    return _Attention.apply(q, k, v)
+
+
+def attend_at_once(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    """The same attention by operators of torch."""
+    with without_autocast(q):
+        scores = (wide(q) * q.shape[-1] ** -0.5) @ wide(k).mT
+        scores = scores + _future(q.shape[2], scores)
+        return (scores.softmax(-1) @ wide(v)).to(v.dtype)
+
+
+def keeps_weights(batch: int, heads: int, length: int) -> bool:
+    """True if :func:`attend` keeps its weights for the backward pass."""
+    return batch * heads * sum((rows.stop - rows.start) * rows.stop for rows in _blocks(length)) <= KEPT_NUMBERS
+
+
+class _Attention(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        o, kept = _like(v), []
+        keeps = any(ctx.needs_input_grad) and keeps_weights(*q.shape[:3])
+        with without_autocast(q):
+            future = _future(BLOCK_ROWS, q)
+            for of_q, of_k, of_v, of_o in _groups(keeps, q, k, v, o):
+                of_q, of_k, of_v = _scaled(of_q), _by_head(of_k), _by_head(of_v)
+                for rows in _blocks(q.shape[2]):
+                    weights = _weights(of_q, of_k, rows, future)
+                    _write_product(weights, of_v, of_o[:, :, rows])
+                    if keeps:
+                        kept.append(weights)
+        ctx.save_for_backward(q, k, v, *kept)
+        return o
+
+    @staticmethod
+    def backward(ctx, grad: Tensor) -> Sequence[Tensor]:
+        q, k, v, *kept = ctx.saved_tensors
+
+        def by_hand(grad: Tensor) -> Sequence[Tensor]:
+            with without_autocast(grad):
+                return _gradients(q, k, v, grad, kept)
+
+        return tuple(gradients(by_hand, attend_at_once, grad, (q, k, v)))
+
+
+def _gradients(q: Tensor, k: Tensor, v: Tensor, grad: Tensor, kept: Sequence[Tensor]) -> list[Tensor]:
+    """The gradients of q, k and v; ``kept`` are the weights by group and block, empty if they are computed again."""
+    d_q, d_k, d_v = (_like(x) for x in (q, k, v))
+    blocks, future = _blocks(q.shape[2]), _future(BLOCK_ROWS, q)
+    groups = _groups(bool(kept), q, k, v, grad, d_q, d_k, d_v)
+    for group, (of_q, of_k, of_v, of_grad, *into) in enumerate(groups):
+        of_q, of_k, of_v, of_grad = _scaled(of_q), _by_head(of_k), _by_head(of_v), _by_head(of_grad)
+        sums: list[Tensor] = []
+        for number, rows in reversed([*enumerate(blocks)]):  # the last rows see all keys
+            if kept:
+                weights = kept[group * len(blocks) + number]
+            else:
+                weights = _weights(of_q, of_k, rows, future)
+            rows_of_q, rows_of_grad = of_q[:, rows], of_grad[:, rows]
+            d_scores = torch.bmm(rows_of_grad, of_v[:, : rows.stop].mT)
+            torch.ops.aten._softmax_backward_data.out(d_scores, weights, -1, weights.dtype, grad_input=d_scores)
+            _write_product(d_scores, of_k, into[0][:, :, rows])
+            # transposed, which is faster
+            parts = [torch.bmm(rows_of_q.mT, d_scores), torch.bmm(rows_of_grad.mT, weights)]
+            if not sums:
+                sums = parts
+            else:
+                for total, part in zip(sums, parts):
+                    total[:, :, : rows.stop] += part
+        for of_heads, total in zip(into[1:], sums):
+            of_heads.copy_(total.unflatten(0, of_heads.shape[:2]).mT)
+    return [d_q.mul_(q.shape[-1] ** -0.5), d_k, d_v]
+
+
+def _weights(q: Tensor, k: Tensor, rows: slice, future: Tensor) -> Tensor:
+    """The weights (N, rows, keys) of some rows of q (N, T, K), zero where a row does not see."""
+    scores, count = torch.bmm(q[:, rows], k[:, : rows.stop].mT), rows.stop - rows.start
+    scores[:, :, rows.start :] += future[:count, :count]
+    return torch.softmax(scores, -1, out=scores)
+
+
+def _write_product(weights: Tensor, x: Tensor, into: Tensor) -> None:
+    """Writes weights (N, rows, keys) times the first rows of x (N, T, C) into some heads of sequences."""
+    x = x[:, : weights.shape[2]]
+    product = torch.bmm(x.mT, weights.mT).mT if x.shape[-1] < THIN else torch.bmm(weights, x)
+    into.copy_(product.unflatten(0, into.shape[:2]))
+
+
+def _blocks(length: int) -> list[slice]:
+    return [slice(i, min(i + BLOCK_ROWS, length)) for i in range(0, length, BLOCK_ROWS)]
+
+
+def _groups(keeps: bool, *of_heads: Tensor) -> Iterator[tuple[Tensor, ...]]:
+    """Parts of each (B, H, T, C) that are computed together: some sequences, or some heads of one.
+
+    Without data the first part alone, whose memory is that of all unless something is kept of each.
+    """
+    _, heads, length, _ = of_heads[0].shape
+    count = max(1, BLOCK_NUMBERS * torch.get_num_threads() // max(1, min(length, BLOCK_ROWS) * length))
+    sizes = (1, count) if count < heads else (count // heads, heads)
+    for sequences in zip(*(x.split(sizes[0]) for x in of_heads)):
+        for part in zip(*(x.split(sizes[1], 1) for x in sequences)):
+            yield part
+            if not keeps and not has_data(of_heads[0]):
+                return
+
+
+def _future(rows: int, like: Tensor) -> Tensor:
+    """What hides the keys after a row: (rows, rows), zero up to the diagonal and minus infinity beyond."""
+    dtype = torch.promote_types(like.dtype, torch.float32)
+    return torch.full((rows, rows), float("-inf"), dtype=dtype, device=like.device).triu_(1)
+
+
+def _by_head(x: Tensor) -> Tensor:
+    """(B, H, T, C) -> (B H, T, C), a copy only of several sequences that are not stored so."""
+    return wide(x).flatten(0, 1)
+
+
+def _scaled(q: Tensor) -> Tensor:
+    return _by_head(q) * q.shape[-1] ** -0.5
+
+
+def _like(x: Tensor) -> Tensor:
+    """Unwritten memory (B, H, T, C) with the heads of a token side by side, as projections have them."""
+    batch, heads, length, width = x.shape
+    return x.new_empty(batch, length, heads, width).transpose(1, 2)

@@ -1,0 +1,149 @@
+"""Softmax attention by blocks: float64 loops, derivatives, what is kept, and recordings."""
+
+from __future__ import annotations
+
+import functools
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch._subclasses.fake_tensor import FakeTensorMode
+
+from madbench.mixers import softmax
+from madbench.training import replay
+from madbench.training.cost import PeakMemory
+
+SHAPES = [  # B, H, T, K, V
+    (1, 1, 1, 1, 1),
+    (1, 1, 5, 3, 2),
+    (2, 3, 7, 4, 6),
+    (3, 2, 13, 17, 16),
+    (1, 5, 10, 2, 33),
+]
+
+
+@pytest.fixture
+def small_blocks(monkeypatch):
+    monkeypatch.setattr(softmax, "BLOCK_ROWS", 5)
+    monkeypatch.setattr(softmax, "BLOCK_NUMBERS", 130 // torch.get_num_threads())
+
+
+def heads(batch, heads, length, width, seed, dtype=torch.float64):
+    """(B, H, T, C) as a projection has it: a part of each token's row."""
+    generator = torch.Generator().manual_seed(seed)
+    rows = torch.randn(batch, length, heads * width + 3, generator=generator, dtype=torch.float64).to(dtype)
+    return rows[..., 3:].unflatten(-1, (heads, width)).transpose(1, 2)
+
+
+def inputs(shape, dtype=torch.float64):
+    *sizes, k, v = shape
+    return [heads(*sizes, width, seed, dtype).requires_grad_() for seed, width in enumerate((k, k, v))]
+
+
+def loops(q, k, v):
+    """Row by row, key by key."""
+    rows = []
+    for of_q, of_k, of_v in zip(*(x.flatten(0, 1) for x in (q, k, v))):
+        for t, query in enumerate(of_q):
+            weights = [((query * key).sum() / len(query) ** 0.5).exp() for key in of_k[: t + 1]]
+            rows.append(sum(weight * value for weight, value in zip(weights, of_v)) / sum(weights))
+    return torch.stack(rows).view(*q.shape[:3], v.shape[-1])
+
+
+def outcome(attend, variables):
+    o = attend(*variables)
+    weight = heads(*o.shape, seed=9).to(o.dtype)
+    return [o, *torch.autograd.grad(o, variables, weight)]
+
+
+@pytest.mark.parametrize("kept", [0, 2**22])
+@pytest.mark.parametrize("shape", SHAPES)
+def test_outputs_and_gradients_are_those_of_loops(shape, kept, small_blocks, monkeypatch):
+    monkeypatch.setattr(softmax, "KEPT_NUMBERS", kept)
+    variables = inputs(shape)
+    for found, expected in zip(outcome(softmax.attend, variables), outcome(loops, variables)):
+        torch.testing.assert_close(found, expected, rtol=0, atol=1e-13)
+
+
+@pytest.mark.parametrize("length", [63, 64, 130])
+def test_float32_gives_what_the_attention_of_torch_gives(length):
+    variables = inputs((3, 4, length, 12, 20), torch.float32)
+    expected = outcome(functools.partial(F.scaled_dot_product_attention, is_causal=True), variables)
+    for found, other in zip(outcome(softmax.attend, variables), expected):
+        torch.testing.assert_close(found, other, rtol=1e-5, atol=1e-5)
+
+
+def test_large_scores_do_not_overflow():
+    q, k, v = (100 * x.detach() for x in inputs((2, 2, 70, 8, 8), torch.float32))
+    expected = F.scaled_dot_product_attention(q, k, v, is_causal=True)
+    torch.testing.assert_close(softmax.attend(q, k, v), expected, rtol=1e-3, atol=1e-2)
+
+
+@pytest.mark.parametrize("kept", [0, 2**22])
+def test_first_and_second_derivatives_are_differences_of_outputs(kept, small_blocks, monkeypatch):
+    monkeypatch.setattr(softmax, "KEPT_NUMBERS", kept)
+    variables = inputs((2, 2, 7, 3, 2))
+    assert torch.autograd.gradcheck(softmax.attend, variables, fast_mode=True)
+    assert torch.autograd.gradgradcheck(softmax.attend, variables, fast_mode=True)
+
+
+def test_a_second_backward_pass_gives_the_same_bits(small_blocks):
+    variables = inputs((2, 2, 13, 3, 2))
+    o = softmax.attend(*variables)
+    first, second = (torch.autograd.grad(o.sum(), variables, retain_graph=True) for _ in range(2))
+    assert all(map(torch.equal, first, second))
+
+
+def test_kept_weights_change_no_bit_and_are_bounded(small_blocks, monkeypatch):
+    variables, found, sizes = inputs((2, 3, 13, 4, 4), torch.float32), [], []
+    for limit in (softmax.KEPT_NUMBERS, 1):
+        monkeypatch.setattr(softmax, "KEPT_NUMBERS", limit)
+        kept = []
+        with torch.autograd.graph.saved_tensors_hooks(lambda x, kept=kept: (kept.append(x.numel()), x)[1], lambda x: x):
+            found.append(outcome(softmax.attend, variables))
+        sizes.append(sum(kept))
+    assert all(map(torch.equal, *found))
+    count = 2 * 3 * (5 * 5 + 5 * 10 + 3 * 13)
+    assert sizes[0] - sizes[1] == count
+    monkeypatch.setattr(softmax, "KEPT_NUMBERS", count)
+    assert softmax.keeps_weights(2, 3, 13) and not softmax.keeps_weights(2, 3, 14)
+
+
+def test_autocast_has_no_say_inside():
+    variables = inputs((2, 2, 70, 8, 8), torch.bfloat16)
+    with torch.autocast("cpu", torch.bfloat16):
+        found = outcome(softmax.attend, variables)
+    exact = outcome(softmax.attend_at_once, [x.detach().double().requires_grad_() for x in variables])
+    for mine, other in zip(found, exact):
+        assert mine.dtype == torch.bfloat16
+        assert (mine.double() - other).norm() < 4e-3 * other.norm()  # one rounding to 8 bits
+
+
+@pytest.mark.slow
+def test_a_recorded_pass_has_the_bits_of_the_plain_one(small_blocks):
+    def run(q, k, v, weight):
+        variables = [x.requires_grad_() for x in (q, k, v)]
+        o = softmax.attend(*variables)
+        return [o, *torch.autograd.grad(o, variables, weight)]
+
+    given = [x.detach() for x in (*inputs((2, 2, 13, 4, 3), torch.float32), heads(2, 2, 13, 3, 9, torch.float32))]
+    program = replay.record(run, given)
+    others = [x.neg() + 1 for x in given]
+    assert all(map(torch.equal, program(*others), run(*(x.clone() for x in others))))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kept", [0, 2**22])
+def test_peak_memory_is_found_without_data(kept, monkeypatch):
+    monkeypatch.setattr(softmax, "KEPT_NUMBERS", kept)
+
+    def peak(mode):
+        with mode:
+            q, k, v = (torch.empty(40, 12, 100, 8, requires_grad=True) for _ in range(3))
+            with PeakMemory() as memory:
+                softmax.attend(q, k, v).sum().backward()
+        return memory.peak
+
+    assert softmax.keeps_weights(40, 12, 100) == bool(kept)
+    real = peak(torch.device("cpu"))
+    assert abs(peak(FakeTensorMode()) - real) < 0.05 * real
