@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from madbench.analysis.agreement import DRAWS, LEAST_LABELS, Agreement, intraclass_correlation, rank_correlation
-from madbench.analysis.inference import UNLEARNED_SHARE, Sample
+from madbench.analysis.inference import LEAST_SEEDS, UNLEARNED_SHARE, Sample
 from madbench.analysis.quantities import averages_of, heading, in_order, is_average, parts_of, suite_of_column
 from madbench.analysis.rendering import Listing, without_nan
 from madbench.analysis.samples import columns_that, samples_of
@@ -54,10 +54,17 @@ class ColumnAudit:
     """As ``published``, without the labels on which the settings were chosen; without a number where there are none."""
 
     @property
+    def tells_apart(self) -> bool:
+        """Whether seeds agree about the labels at all: the interval of :attr:`reliability` lies above 0."""
+        return self.reliability.low > 0
+
+    @property
     def bits(self) -> float:
-        """What a run says of its label: the capacity of a Gaussian channel of this reliability."""
-        share = min(max(self.reliability.value, 0.0), 1 - 1e-9)
-        return math.nan if math.isnan(share) else -math.log2(1 - share) / 2
+        """What a run says of its label, 0 if nothing: the capacity of a Gaussian channel of this reliability."""
+        if math.isnan(self.reliability.value):
+            return math.nan
+        share = min(self.reliability.value, 1 - 1e-9) if self.tells_apart else 0.0
+        return abs(math.log2(1 - share)) / 2
 
     @property
     def seconds_per_bit(self) -> float:
@@ -66,9 +73,12 @@ class ColumnAudit:
 
     @property
     def seeds_needed(self) -> int | None:
-        """For a mean that is :data:`RELIABLE`, by Spearman and Brown's formula; None where no number is enough."""
+        """For a mean that is :data:`RELIABLE`, by Spearman and Brown's formula; None where seeds do not agree.
+
+        It is about the order of these labels. A difference of two needs ``LEAST_SEEDS`` of each at least.
+        """
         share = self.reliability.value
-        if math.isnan(share) or share <= 0:
+        if not self.tells_apart:
             return None
         return max(1, math.ceil(RELIABLE / (1 - RELIABLE) * (1 - share) / share - 1e-9))
 
@@ -141,17 +151,22 @@ def audit_table(results: Results) -> Listing:
         for (name, other), correlation in theirs.items()
     ]
     reasons = left_out(rows)
+    texts = {row.column: agreement_text(row.reliability).replace("+", "") for row in rows}
+    shares = [f"{heading(name)} {text}" for name, text in texts.items() if text]
     parts = {
         f"{_counted(rows)}; correlations are Spearman's over labels with [95%].": True,
+        f"ICC with [95%]: {'; '.join(shares)}.": shares,
         f"{outcome}: with {of_outcome}.": outcomes,
-        f"Worth keeping, with seeds: {_listed(rows, reasons)}.": True,
+        f"Worth keeping, with the seeds that order these labels: {_listed(rows, reasons)}.": True,
+        f"A difference of two labels needs {LEAST_SEEDS} seeds of each or more.": True,
     }
     notes = (
         "ICC: share of the variance of a run that is its label's. Heur.: labels within"
         f" {UNLEARNED_SHARE:.0%} of what the best answer without context gives. Solved: by every seed; split: by"
         " some seeds. Near: the other column whose order is the most similar or opposite. s/bit: seconds of training"
-        " for each bit that a run says of its label, -log2(1 - ICC) / 2. Seeds: for a mean of which"
-        f" {RELIABLE:.0%} of the variance is the label's. Not worth keeping: more than {MOST_LEVEL:.0%} of the labels"
+        " for each bit that a run says of its label, -log2(1 - ICC) / 2. Seeds: for means over seeds that order"
+        f" these labels, {RELIABLE:.0%} of their variance being the labels' own; neither where the interval of the ICC"
+        f" reaches 0. Not worth keeping: more than {MOST_LEVEL:.0%} of the labels"
         f" at the heuristic or solved, or a correlation of {REDUNDANT} with a column of cheaper bits. Intervals:"
         f" {DRAWS:,} bootstraps over labels."
     )

@@ -118,6 +118,15 @@ def test_a_bit_costs_more_where_a_run_says_less(rows):
     assert rows[AVERAGE].seconds == pytest.approx(60)
 
 
+def test_columns_whose_seeds_do_not_agree_have_neither_bits_nor_a_number_of_seeds(grid_results):
+    """Of labels that do not differ the ICC may come out as 1e-13, and the cost of a bit as 1e13 seconds."""
+    table = audit_table(grid_results(LABELS, lambda job: 0.5 + noise(job, 0.1), seeds=[0, 1, 2]))
+    records = table.records()
+    assert any(0 < record["icc"] for record in records) and all(record["icc_low"] <= 0 for record in records)
+    assert {record["seeds_needed"] for record in records} == {record["seconds_per_bit"] for record in records} == {None}
+    assert "A difference of two labels needs 3 seeds" in table.caption
+
+
 def test_a_single_seed_has_correlations_and_nothing_that_needs_two(grid_results):
     table = audit_table(grid_results(LABELS, lambda job: TRUTH[job.label], seeds=[0]))
     (record,) = table.records()
@@ -144,7 +153,7 @@ def test_every_quantity_counted_again_from_the_frame_of_scores(results, rows):
         if math.isfinite(f):  # else no seed differs from another of its label
             icc = (f - 1) / (f - 1 + 3)
             assert row.reliability.value == pytest.approx(icc)
-            if 0 < icc < 1:
+            if row.reliability.low > 0 and icc < 1:
                 assert row.seconds_per_bit == pytest.approx(10 / (-math.log2(1 - icc) / 2))
                 needed = next((n for n in range(1, 10_000) if n * icc / (1 + (n - 1) * icc) >= 0.9 - 1e-9), None)
                 assert row.seeds_needed == needed
