@@ -17,7 +17,8 @@ from madbench.suites import suites
 
 FORM = "[every] A > B on COLUMN[,COLUMN] [by NUMBER], or A >= B or A ~ B on COLUMN within NUMBER"
 _SENTENCE = re.compile(
-    r"(?P<every>every\s+)?(?P<contrast>.+?)\s+on\s+(?P<columns>\S.*?)(?:\s+(?P<word>by|within)\s+(?P<number>\S+))?"
+    r"(?P<every>every\s+)?(?P<contrast>.+?)(?:\s+(?P<first_word>by|within)\s+(?P<first_number>\S+))?"
+    r"\s+on\s+(?P<columns>\S.*?)(?:\s+(?P<word>by|within)\s+(?P<number>\S+))?"
 )
 
 
@@ -25,9 +26,9 @@ def parse_claim(sentence: str, name: str = "") -> tuple[Claim, dict[str, Any]]:
     """The claim of a sentence, and its entry in a file of claims.
 
     ``A > B``: A is better, by more than the number behind ``by``, in the units of the column. ``A ~ B`` or ``A = B``:
-    equivalent within the number behind ``within``; ``A >= B``: A is not worse by as much. Both
-    sides are labels or sets; the mean over their pairs decides, or with ``every`` in front each pair. ``FACTOR in
-    LABELS``: pairs that differ in the factor alone. Raises ``ConfigError``.
+    equivalent within the number behind ``within``; ``A >= B``: A is not worse by as much. The number may also stand
+    before ``on``. Both sides are labels or sets; the mean over their pairs decides, or with ``every`` in front each
+    pair. ``FACTOR in LABELS``: pairs that differ in the factor alone. Raises ``ConfigError``.
     """
     match = _SENTENCE.fullmatch(sentence.strip())
     if match is None:
@@ -37,7 +38,9 @@ def parse_claim(sentence: str, name: str = "") -> tuple[Claim, dict[str, Any]]:
         _check_column(sentence, column)
     sign = re.search(r" (>=|~|=) ", match["contrast"])
     is_equality = sign is not None
-    word, number = match["word"], match["number"]
+    if match["word"] and match["first_word"]:
+        raise ConfigError(f"{sentence!r}: has two numbers; expected {FORM}")
+    word, number = match["word"] or match["first_word"], match["number"] or match["first_number"]
     if is_equality != (word == "within"):
         needs = f"{sign[1]} needs a margin: within NUMBER" if sign else "within has no effect on '>'; write by NUMBER"
         raise ConfigError(f"{sentence!r}: {needs}")

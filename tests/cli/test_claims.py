@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 
@@ -31,6 +32,12 @@ def test_a_factor_has_the_pairs_that_differ_in_it_alone():
     assert set(claim.pairs) == {("S-c", "S"), ("R-c", "R")}
 
 
+@pytest.mark.parametrize("claim", ["S ~ S-p{} on compression{}", "S >= S-p{} on compression{}"])
+def test_a_margin_stands_at_the_end_or_before_the_column(claim):
+    (after, _), (before, _) = (parse_claim(claim.format(*where)) for where in (("", " within 2"), (" within 2", "")))
+    assert replace(before, name="", sentence="") == replace(after, name="", sentence="")
+
+
 def test_labels_of_any_family_and_the_word_every():
     claim, _ = parse_claim("every cd:{gla,deltanet} > S on memorization")
     assert claim.judges == "every pair" and len(claim.pairs) == 2
@@ -45,6 +52,7 @@ def test_labels_of_any_family_and_the_word_every():
         ("S ~ S-p on compression", "~ needs a margin"),
         ("S ~ S-p on compression by 2", "~ needs a margin"),
         ("S > S-p on compression within 2", "write by NUMBER"),
+        ("S ~ S-p within 2 on compression within 3", "has two numbers"),
         ("S > S-p on compression by much", "expected a number"),
         ("S > S-p on compression by inf", "expected a number of at least 0"),
         ("S > S-p on compression by -2", "expected a number of at least 0"),
