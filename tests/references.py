@@ -6,48 +6,43 @@ import math
 from collections.abc import Sequence
 
 import numpy as np
-from scipy import optimize, stats
+from scipy import stats
 
-Side = tuple[float, float]
-"""Variance of what is added or subtracted, and its degrees of freedom."""
-
-
-def side(variances: Sequence[float], freedoms: Sequence[float]) -> Side:
-    """The sum of some variances, with Satterthwaite's degrees of freedom."""
-    return sum(variances), sum(variances) ** 2 / sum(v**2 / f for v, f in zip(variances, freedoms))
+Terms = list[tuple[float, float]]
+"""Variances and their degrees of freedom."""
 
 
-def mean_side(values: Sequence[float], weight: float = 1.0) -> Side:
-    """Of the mean of seeds."""
-    return weight**2 * np.var(values, ddof=1) / len(values), len(values) - 1
+def terms(values: Sequence[float], weight: float = 1.0, width: float = 100.0, resolution: float = 0.1) -> Terms:
+    """The terms of the variance of a mean, in the symbols of the method page; ``width`` NaN for a loss."""
+    n, v = len(values), max(np.var(values, ddof=1), resolution**2 / 12)
+    s0 = 0.01 * np.mean(values) if math.isnan(width) else 0.02 * width
+    found = [(weight**2 * max(v, (2 * s0**2 + (n - 1) * v) / (n + 1)) / n, n - 1 + 2 * min(1, s0**2 / v))]
+    if max(values) - min(values) <= width / 4:  # never of NaN
+        one_side = 0.15 * 2 / (n + 1)
+        split = one_side / (one_side + 0.85) * 2 * (0.35 * width) ** 2 / ((n + 2) * (n + 3))
+        found.append((weight**2 * split, 4.0))
+    return found
 
 
-def cochran_cox_interval(estimate: float, sides: Sequence[Side]) -> tuple[float, float]:
-    """The 95% interval: quantiles of Student's t weighted by variances, times the standard error."""
-    total = sum(variance for variance, _ in sides)
-    half = sum(v * stats.t.ppf(0.975, f) for v, f in sides) / total * math.sqrt(total)
+def loss_terms(values: Sequence[float]) -> Terms:
+    return terms(values, width=math.nan, resolution=0.001)
+
+
+def error_of(of_means: Sequence[Terms]) -> tuple[float, float]:
+    """Standard error of a sum of means, and Satterthwaite's degrees of freedom."""
+    every = [term for of_mean in of_means for term in of_mean]
+    total = sum(v for v, _ in every)
+    return math.sqrt(total), total**2 / sum(v * v / f for v, f in every)
+
+
+def interval_of(estimate: float, of_means: Sequence[Terms]) -> tuple[float, float]:
+    """The 95% interval of a sum of means."""
+    error, freedom = error_of(of_means)
+    half = stats.t.ppf(0.975, freedom) * error
     return estimate - half, estimate + half
 
 
-def wide_interval(values: Sequence[float], chance: float = 4.0, best: float = 100.0) -> tuple[float, float]:
-    """Of seeds of one level without a noise model: of a share of seeds with a beta distribution it is half way off."""
-    n, mean = len(values), np.mean(values)
-    jump = max(best - mean, mean - chance) / 2
-    variance, freedom = side([np.var(values, ddof=1) / n, stats.beta(1, n).var() * jump**2], [n - 1, n - 1])
-    return stats.t.interval(0.95, freedom, mean, math.sqrt(variance))
-
-
-def cochran_cox_p(distance: float, sides: Sequence[Side]) -> float:
-    """The level at which the interval of Cochran and Cox ends at ``distance``."""
-    total = sum(variance for variance, _ in sides)
-
-    def surplus(log_p: float) -> float:
-        return sum(v * stats.t.isf(math.exp(log_p) / 2, f) for v, f in sides) / math.sqrt(total) - abs(distance)
-
-    return math.exp(optimize.brentq(surplus, -200, 0, xtol=1e-13))
-
-
-def level_p(level: float, value: float, other_value: float, count: int, n: int) -> float:
-    """Twice the probability of ``count`` or more of ``n`` seeds at ``value`` where their mean is ``level``."""
-    share = (level - other_value) / (value - other_value)
-    return min(1.0, 2 * float(stats.binom.sf(count - 1, n, share))) if 0 < share < 1 else 0.0
+def p_of(distance: float, of_means: Sequence[Terms]) -> float:
+    """Two-sided p of a sum of means that is ``distance`` from what it is tested against."""
+    error, freedom = error_of(of_means)
+    return 2 * stats.t.sf(abs(distance) / error, freedom)

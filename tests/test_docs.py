@@ -37,6 +37,7 @@ BLOCKS = [
 OTHER_COMMANDS = (
     "python -m madbench.",
     "python docs/",
+    "python studies/",
     "python3 -m venv ",
     "source ",
     "torchrun ",

@@ -151,7 +151,7 @@ def run(
     grid = _grid(labels, profile, overrides, tasks, seeds, fidelity, budget)
     experiment = prepare(grid, device=device, results=results)
     execution = {"slots": slots, "threads": threads, "group": group, "keep_weights": keep_weights}
-    return _trained(experiment, Policy(redo=force), **execution).scores.drop(columns=["noise", "heuristic"])
+    return _trained(experiment, Policy(redo=force), **execution).scores.drop(columns=["heuristic"])
 
 
 @_public
@@ -307,7 +307,7 @@ def sweep(
     experiment = prepare(load_grid(source, keys), device=device, results=results, **data)
     policy = Policy(redo=force, retry=retry)
     execution = {"slots": slots, "threads": threads, "group": group, "keep_weights": keep_weights}
-    scores = _trained(experiment, policy, **execution).scores.drop(columns=["noise", "heuristic"])
+    scores = _trained(experiment, policy, **execution).scores.drop(columns=["heuristic"])
     by_name = {row.name: row.row for row in experiment.rows}
     changes = {name: settings_of(row.changes) for name, row in by_name.items()}
     first = {"row": scores.label, "label": [by_name[name].label for name in scores.label]}

@@ -190,10 +190,8 @@ def _notes(rows: Sequence[Effect]) -> str:
     tested = sum(bool(effect.estimate.test) for effect in effects)
     notes = (
         "The unit is the seed; settings of a task and pairs of labels are averaged. "
-        f"{direction_text(row.quantity for row in rows)}±: half of the 95% interval, Cochran and Cox's t. [low, high]:"
-        " the 95% interval of a pair of which some seeds solve the task and no noise model is known; Boschloo's exact"
-        " test of the counts of solved seeds. In brackets: not"
-        f" tested; a single seed, zero variance, or no label has learned the task. Holm over {tested} effects, with"
+        f"{direction_text(row.quantity for row in rows)}±: half of the 95% interval over seeds. In"
+        f" brackets: no interval; a single seed. Holm over {tested} effects, with"
         f" {EFFECTS_SHARE:.0%} of the error of the table. "
     )
     if not interactions:

@@ -4,19 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from madbench.analysis.inference import LEAST_FOR_LEVEL, LEAST_SEEDS, binomial_interval
 from madbench.grid import Row
 from madbench.suites.addressing import plain
 
 TEST_NOTE = (
-    "t by Cochran and Cox where a noise model is known of both labels, and where the seeds of both scatter about one"
-    " value; elsewhere Boschloo's exact test of the counts of solved seeds, or of seeds that do not diverge."
-)
-SOLVED_NOTE = (
-    "[k/n]: k of n seeds solve the task, 90% of the way from chance to the ceiling; without a noise model the mean of"
-    f" so few, or of seeds that split, has no ± (from {LEAST_FOR_LEVEL} seeds on where none solves it). Where"
-    f" {LEAST_SEEDS} seeds agree, up to {1 - binomial_interval(LEAST_SEEDS, LEAST_SEEDS)[0]:.0%} of all seeds may still"
-    " differ (95%)."
+    "Student's t of means whose variances are raised by what few seeds cannot show: a little more scatter, and that a"
+    " label may solve a task in some seeds and not in others. It is the same test for every profile and column."
 )
 
 

@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 
 from madbench.analysis.contrasts import MOST_BUDGET
-from madbench.analysis.inference import LEAST_SEEDS, LEVEL, Rank, Sample, binomial_interval, may_be_best, ranks
+from madbench.analysis.inference import LEAST_SEEDS, LEVEL, Rank, Sample, binomial_interval, not_best, ranks
 from madbench.analysis.marked_text import BEST, WITHIN_NOISE, with_minus
 from madbench.analysis.rendering import without_nan
 from madbench.analysis.samples import samples_of
@@ -62,8 +62,8 @@ class Cell:
     @property
     def mean(self) -> float:
         """Over seeds; of steps to a loss over the seeds that reach it."""
-        successes, _ = self.sample.modes
-        return float(successes.mean()) if self._is_of_steps and len(successes) else self.sample.mean
+        reached = self.sample.finite_values
+        return float(reached.mean()) if self._is_of_steps and len(reached) else self.sample.mean
 
     @property
     def interval(self) -> tuple[float, float]:
@@ -82,12 +82,12 @@ class Cell:
     @property
     def deviation(self) -> float:
         """The plain standard deviation of the seeds in the mean, over n - 1; NaN of a single one."""
-        successes, _ = self.sample.modes
-        values = successes if self._is_of_steps and len(successes) else self.sample.values
+        reached = self.sample.finite_values
+        values = reached if self._is_of_steps and len(reached) else self.sample.values
         return float(np.std(values, ddof=1)) if len(values) > 1 else math.nan
 
     def text(self, column: Column, n: int | None = None, shows: Shows = "interval") -> str:
-        """``61.2 ±3.0``; ``99.8 [3/3]`` where 3 of 3 seeds solve it; ``76.1† (3/6)`` of one seed, 3 of 6 jobs done.
+        """``61.2 ±3.0``; ``76.1† (3/6)`` of one seed, 3 of 6 jobs done; ``800 [2/3]`` of steps that 2 of 3 seeds reach.
 
         ``n`` is what the row says of its seeds; a cell that rests on fewer, but more than one, says so.
         """
@@ -102,16 +102,16 @@ class Cell:
         number = with_minus(f"{self.mean:,.{column.digits}f}")
         if not column.better:
             return number + OVER_BUDGET * self.is_over_budget
-        half = "" if math.isnan(sample.half_width) or partial else f"{sample.half_width:,.{column.digits}f}"
         if self.n == 1:
             noise = "†"
         elif shows == "sd":
             noise = "" if math.isnan(self.deviation) else f" ±{self.deviation:,.{column.digits}f}"
-        elif half.strip("0.,"):
-            noise = f" ±{half}"
+        elif partial:
+            noise = ""
+        elif self._is_of_steps:
+            noise = f" [{len(sample.finite_values)}/{self.n}]"
         else:
-            count = sample.solved if sample.has_threshold else sample.succeeds.sum()
-            noise = f" [{count}/{self.n}]" if sample.has_outcomes and not partial else ""
+            noise = f" ±{sample.half_width:,.{column.digits}f}"
         signs = "‡" if sample.has_diverged and not column.is_steps else ""
         if self.has_unequal_shares:
             signs += "§"
@@ -140,9 +140,8 @@ class Cell:
 
 
 PLUS_MINUS = {
-    "interval": "±: half of the 95% interval of the mean over seeds that do not diverge, Student's t, with the variance"
-    " that a noise model lends where one is known; without it: zero variance to the digits shown, or two seeds of an"
-    " average; no interval.",
+    "interval": "±: half of the 95% interval of the mean over seeds. The variance of few seeds is raised by what they"
+    " cannot show: a little more scatter, and that a label may solve a task in some seeds and not in others.",
     "sd": "±: standard deviation over seeds.",
     "rank": "",
 }
@@ -152,10 +151,9 @@ LEGEND = (
     " than the row has. §: a run on several processes that did not divide a batch, in a version that weighed the"
     " examples of a batch unequally; train it again with --force. (d/e): d of e jobs are done, so the number is not"
     " final and not compared. Bold: the best mean"
-    " of its column, to the digits shown. Underlined: may be the best as well (Cochran and Cox's t, or, without a noise"
-    " model, Boschloo's exact test where seeds solve the task; one-sided, "
-    f"{LEVEL:.0%} for the table by Bonferroni; {LEAST_SEEDS} seeds or more). {OVER_BUDGET}: over budget (! or a ratio"
-    f" above {MOST_BUDGET}); such a label does not compete."
+    " of its column, to the digits shown. Underlined: not significantly worse than it, by the test of madbench compare"
+    f" (two-sided, Holm at {LEVEL:.0%} over the table, {LEAST_SEEDS} seeds or more). {OVER_BUDGET}: over budget (! or a"
+    f" ratio above {MOST_BUDGET}); such a label does not compete."
 )
 """The meaning of the other signs in the cells."""
 RANK_NOTE = (
@@ -215,16 +213,25 @@ def with_marks(columns: Sequence[Column], cells: Cells, names: Container[str]) -
 
     In each column those cells of the rows ``names`` compete that have three seeds or more and nothing missing, if any
     of them has learned the task. The best mean is marked, with those that are equal to the step in which the column is
-    counted, and all that may be the best as well (:func:`madbench.analysis.inference.may_be_best`).
+    counted, and all that are not significantly worse (:func:`madbench.analysis.inference.not_best`). Only columns in
+    which labels are compared count among the tests.
     """
     filled, competing = {name: dict(row) for name, row in cells.items()}, _competing(columns, cells, names)
-    for column in (column for column in columns if column.name in competing):
-        samples = {name: cell.sample for name, cell in competing[column.name].items()}
-        best = may_be_best(samples, column.better == "higher", len(competing))
-        counts = {name: np.round(samples[name].mean / column.resolution) for name in best}
-        for name, count in counts.items():
-            mark = BEST if count == counts[best[0]] else WITHIN_NOISE
-            filled[name][column.name] = replace(competing[column.name][name], mark=mark)
+    by_name = {column.name: column for column in columns}
+    samples = {
+        name: ({row: cell.sample for row, cell in of_column.items()}, by_name[name].better == "higher")
+        for name, of_column in competing.items()
+    }
+    compared = {name: of_column for name, of_column in samples.items() if by_name[name].is_compared}
+    others = {name: of_column for name, of_column in samples.items() if name not in compared}
+    worse = not_best(compared) | not_best(others)
+    for name, (of_column, is_higher_better) in samples.items():
+        counts = {row: np.round(sample.mean / by_name[name].resolution) for row, sample in of_column.items()}
+        best = (max if is_higher_better else min)(counts.values())
+        for row, count in counts.items():
+            if row not in worse[name]:
+                mark = BEST if count == best else WITHIN_NOISE
+                filled[row][name] = replace(competing[name][row], mark=mark)
     return filled
 
 

@@ -8,10 +8,10 @@ published labels may leave it out: then it is :data:`MARGIN_SHARE` of what the f
 the second in the HyperMLP paper's table.
 
 Lines that are shares of published numbers scale with the profile. On losses and steps with the stored ones: 0.022 nats
-a BPE token are not 0.022 nats a byte. On accuracies with the way from a heuristic to the ceiling, what there is to
+a BPE token are not 0.022 nats a byte. On accuracies with the way from a heuristic to a perfect score, what there is to
 learn: a line of half of that way in the paper's table is half of that way here. It depends on tasks and sizes alone, so
-a line is the same whatever is stored. Where a profile has no noise model, its heuristic is not known and the line is in
-the paper's points. Numbers behind ``by`` and ``within`` are in this profile's units, and never scaled.
+a line is the same whatever is stored. If a task's heuristic is not known, the line is in the paper's points. Numbers
+behind ``by`` and ``within`` are in this profile's units, and never scaled.
 
 A file of claims (:func:`load_claims`) has them under ``claims``, and beside them what :class:`ClaimsFile` names;
 :mod:`madbench.analysis.claim_sentences` makes claims of sentences.

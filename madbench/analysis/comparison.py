@@ -21,9 +21,7 @@ from madbench.analysis.inference import (
     difference,
     equivalence,
     holm,
-    noises,
 )
-from madbench.analysis.noise_model import noise_note
 from madbench.analysis.quantities import (
     column,
     differences_text,
@@ -139,11 +137,10 @@ def comparison_table(
     if has_deviations:
         caption += " Means ±sd: label, then baseline, with the standard deviation over (n) seeds."
     tested = sum(bool(row.difference.test) for row in rows)
-    samples = [sample for row in rows for sample in (row.sample, row.of_baseline)]
     notes = (
         "The unit is the seed; settings of a task are averaged within it. "
         f"{direction_text(row.quantity for row in rows)}Solved: seeds that"
-        f" solve the task, label:baseline. {TEST_NOTE} {noise_note(noises(samples))} p: two-sided, adjusted by Holm's"
+        f" solve the task, label:baseline. {TEST_NOTE} p: two-sided, adjusted by Holm's"
         f" method for {tested} tests; significant at {LEVEL} or less. Nothing is tested with fewer than {LEAST_SEEDS}"
         " seeds."
     )

@@ -46,8 +46,8 @@ VERDICTS: tuple[Verdict, ...] = typing.get_args(Verdict)
 
 Lines = Mapping[str, Mapping[str, float]]
 """By name of a claim and quantity, what its gain has to be beyond."""
-PROVISIONAL = " (provisional)"
-"""Behind a verdict that is not the registered one yet."""
+PROVISIONAL = "provisional"
+"""The mark of a verdict that is not the registered one yet."""
 ASKED_SEEDS = 5
 """Seeds that a command asks for where the store has fewer."""
 
@@ -72,7 +72,7 @@ class Finding:
     missing: tuple[str, ...]  # those without finished runs; none where a pair is stored
     pairs: dict[Pair, float]  # those that count and the mean gain of each
     published_line: float = math.nan  # the line in the paper's points, where it is scaled to the profile
-    is_provisional: bool = False  # of a registration: the runs and values are not all that it names
+    marks: tuple[str, ...] = ()  # of a registration: what makes the verdict weaker than a confirmed one
 
     @property
     def n(self) -> int:
@@ -81,8 +81,8 @@ class Finding:
 
     @property
     def verdict_text(self) -> str:
-        """The verdict, marked where it is provisional."""
-        return self.verdict + PROVISIONAL * self.is_provisional
+        """The verdict with its marks in brackets."""
+        return f"{self.verdict} ({', '.join(self.marks)})" if self.marks else self.verdict
 
     @property
     def published_agrees(self) -> bool:
@@ -229,15 +229,9 @@ def test_claim(
     test = ClaimTest(tuple(cases), line, own, tuple(gains.items()))
     if reason := next((gain.reason for gain in gains.values() if gain.reason), ""):
         return replace(test, detail=reason)
-    sign, of_verdict = claim.sign(quantity), gains
-    if claim.expectation(quantity) != "gain":  # seeds that agree do not show that there is no difference
-        every = claim.gains(cases).items()
-        of_verdict = {name: _gain(claim, quantity, terms, samples, line, has_unseen=True) for name, terms in every}
-
-    def largest_p(gains: Mapping[str, Difference]) -> float:
-        return max(gain.p / 2 if (gain.estimate - line) * sign > 0 else 1 - gain.p / 2 for gain in gains.values())
-
-    p_holds, p_fails = largest_p(of_verdict), min(1.0, len(gains) * (1 - largest_p(gains)))
+    sign = claim.sign(quantity)
+    p_holds = max(gain.p / 2 if (gain.estimate - line) * sign > 0 else 1 - gain.p / 2 for gain in gains.values())
+    p_fails = min(1.0, len(gains) * (1 - p_holds))
     test = replace(test, p=min(1.0, 2 * min(p_holds, p_fails)), is_for=p_holds < p_fails)
     if claim.expectation(quantity) != "gain" and test.is_for and test.p <= LEVEL:
         return replace(test, detail=_kind_within(claim, quantity, cases, line, samples))
@@ -263,11 +257,10 @@ def _gain(
     terms: Terms,
     samples: Mapping[str, Sample],
     line: float = 0.0,
-    has_unseen: bool = False,
 ) -> Difference:
     weighted = [(weight, samples[label]) for weight, label in terms]
     tests_solved = claim.expectation(quantity) != "gain"
-    return as_gain(combination(weighted, orientation(quantity) * line, tests_solved, has_unseen), quantity)
+    return as_gain(combination(weighted, orientation(quantity) * line, tests_solved), quantity)
 
 
 def as_gain(difference: Difference, quantity: str) -> Difference:

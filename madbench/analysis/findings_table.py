@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from madbench.analysis.attribution import left_out_sentences
 from madbench.analysis.claims import HYPERMLP, MARGIN_LABELS, MARGIN_SHARE, margin, orientation, published_gain
-from madbench.analysis.findings import ASKED_SEEDS, PROVISIONAL, Finding
+from madbench.analysis.findings import ASKED_SEEDS, Finding
 from madbench.analysis.inference import LEAST_SEEDS, LEVEL
 from madbench.analysis.marked_text import MINUS
 from madbench.analysis.quantities import column, difference_text, heading, p_text, signed, unit
@@ -42,7 +42,7 @@ class FindingsTable(Listing):
             table.add_column(name, justify=justify, no_wrap=name != "Why")
         for line in lines:
             usual = "" if line[4] else "bold"  # the heading of a group
-            table.add_row(*(Text(cell, _STYLES.get(cell.removesuffix(PROVISIONAL), usual)) for cell in line[:count]))
+            table.add_row(*(Text(cell, _STYLES.get(cell.partition(" (")[0], usual)) for cell in line[:count]))
         return table
 
 

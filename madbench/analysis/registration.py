@@ -17,8 +17,8 @@ from typing import Any
 
 from madbench.analysis import findings
 from madbench.analysis.claims import Claim, load_claims
-from madbench.analysis.deciding import analysis_hash, changes, deciding_values
-from madbench.analysis.findings import Finding
+from madbench.analysis.deciding import TEST, changes, deciding_values
+from madbench.analysis.findings import PROVISIONAL, Finding
 from madbench.analysis.quantities import heading
 from madbench.analysis.scores import Results, columns_of
 from madbench.config import from_mapping, read_yaml, seed_list
@@ -34,10 +34,14 @@ from madbench.suites.planning import StoredCode, codes_of, planned_as_stored
 
 EXPLORATORY = "Exploratory, not registered"
 SUFFIX = ".registered.json"
-FORM = 2
-"""Of the files; those of form 1 say none, and do not name every value that enters a verdict."""
+FORM = 3
+"""Form of the files. Form 2 binds its test by a hash of code and not by a name; it is read as one with another test."""
+OTHER_TEST = "registered with another test"
+"""Said beside each verdict of such a registration."""
 MOST_CHANGES = 5
 """Values named in the sentence on those that changed."""
+_WORDING = ("title", "sentence", "source", "theory", "group", "note")
+"""Keys of a claim that decide no verdict."""
 _PROBLEMS = {
     "failed": "failed (madbench sweep --retry)",
     "damaged": "cannot be read (madbench validate --store)",
@@ -60,10 +64,12 @@ class Registration:
     """Those of them that had a result already."""
     thresholds: dict[str, Any]
     """Every value that enters a verdict and is in no job and no claim (:mod:`madbench.analysis.deciding`)."""
-    analysis: str
-    """Hash of the code that tests the claims."""
     id: str
     """Hash of all of this."""
+    test: dict[str, Any] = field(default_factory=dict)
+    """Name and version of the test of the claims; empty in form 2."""
+    analysis: str = ""
+    """In form 2, a hash of the code that tested the claims."""
     claims_from: str = "hypermlp"
     """The file or the paper whose claims these are."""
     code: dict[str, Any] = field(default_factory=dict)
@@ -108,7 +114,7 @@ def register(path: Path, results: Path, claims_from: str = "hypermlp") -> tuple[
         "jobs": [job.id for job in made.jobs],
         "stored": [name for name, record in present.items() if record.status != "failed"],
         "thresholds": deciding_values(frozen, made),
-        "analysis": analysis_hash(made),
+        "test": TEST,
     }
     if claims_from != "hypermlp":
         content["claims_from"] = claims_from
@@ -139,10 +145,10 @@ def load_registration(path: Path, results: Path) -> tuple[Registration, Results]
         raise ConfigError(f"{path}: not a registration: it has no id; madbench register FILE makes one") from None
     if not is_as_written:
         raise ConfigError(f"{path}: changed after it was registered; its content does not have the hash {own_id}")
-    if (form := content.get("form", 1)) != FORM:
+    if (form := content.get("form", 1)) not in (2, FORM):
         raise ConfigError(
-            f"{path}: registered by another version of madbench, in form {form} of the file where this one reads form"
-            f" {FORM}; read it with the version that registered it, or register anew under another name"
+            f"{path}: registered by another version of madbench, in form {form} of the file where this one reads forms"
+            f" 2 and {FORM}; read it with the version that registered it, or register anew under another name"
         )
     registration = from_mapping(Registration, content, str(path))
     if claims_from := registration.grid.get("claims_from"):
@@ -191,16 +197,52 @@ def _why_other_runs(registration: Registration, made: Experiment, store: Snapsho
 def registered_findings(registration: Registration, results: Results) -> list[Finding]:
     """The findings that were registered, and after them, as a family of their own, every other claim: exploratory.
 
-    Those registered are held against the registered lines, and provisional where a run is lacking or a value changed.
+    Those registered are held against the registered lines. Their verdicts are marked as provisional if a run is
+    lacking or a value changed, and if the registration was not made before all runs, or with another test.
     """
     names = {claim.name for claim in registration.claims}
-    is_provisional = bool(lacking_runs(results) or changed_values(registration, results.experiment))
+    marks = _marks(registration, results)
     confirmed = _confirmed(registration, results, registered_lines(registration))
     others = [claim for claim in _present_claims(registration) if claim.name not in names]
     explored = findings.findings(results.scores, set(results.scores.column), claims=others)
-    return [replace(row, is_provisional=is_provisional) for row in confirmed] + [
+    return [replace(row, marks=marks) for row in confirmed] + [
         replace(row, claim=replace(row.claim, group=EXPLORATORY)) for row in explored if not row.missing
     ]
+
+
+def _marks(registration: Registration, results: Results) -> tuple[str, ...]:
+    total, later = len(registration.jobs), len(registration.jobs) - len(early_runs(registration, results))
+    marks = {
+        PROVISIONAL: lacking_runs(results) or changed_values(registration, results.experiment),
+        f"registered before {later} of {total} runs": later < total,
+        OTHER_TEST: has_other_test(registration),
+    }
+    return tuple(mark for mark, is_so in marks.items() if is_so)
+
+
+def early_runs(registration: Registration, results: Results) -> dict[str, str]:
+    """The ids of stored runs that were not shown to end after the registration: ``earlier``, or ``unknown``.
+
+    The record says when a run ended. If it does not, the time is unknown; the date of a file is that of an import.
+    """
+    began, early = _moment(registration.registered), {}
+    for name, record in results.store.records(set(registration.jobs)).items():
+        if record.status != "failed":
+            ended = _moment(record.details.get("ended"))
+            if name in registration.stored or (ended and ended < began):
+                early[name] = "earlier"
+            elif not ended:
+                early[name] = "unknown"
+    return early
+
+
+def _moment(text: Any) -> datetime | None:
+    """A time in UTC from its ISO text; None if it is none."""
+    try:
+        moment = datetime.fromisoformat(text)
+    except (TypeError, ValueError):
+        return None
+    return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
 
 
 def registered_lines(registration: Registration) -> findings.Lines:
@@ -229,7 +271,16 @@ def lacking_runs(results: Results) -> dict[str, str]:
 
 def changed_values(registration: Registration, made: Experiment) -> list[str]:
     """The values that enter a verdict and are not those registered."""
-    return changes(registration.thresholds, deciding_values(registration.claims, made))
+    then, now = registration.thresholds, deciding_values(registration.claims, made)
+    if has_other_test(registration):  # its file names values of that test, and not all of this one
+        then = {name: value for name, value in then.items() if name in now}
+        now = {name: value for name, value in now.items() if name in then}
+    return changes(then, now)
+
+
+def has_other_test(registration: Registration) -> bool:
+    """True if the claims were registered with another test, or another version of it, than the present one."""
+    return registration.test != TEST
 
 
 def changed_claims(registration: Registration) -> list[str]:
@@ -238,7 +289,7 @@ def changed_claims(registration: Registration) -> list[str]:
     changed = []
     for claim in registration.claims:
         now = own.get(claim.name, {})
-        keys = [key for key, value in asdict(claim).items() if now.get(key) != value]
+        keys = [key for key, value in asdict(claim).items() if key not in _WORDING and now.get(key) != value]
         if keys:
             changed.append(f"{claim.name} ({', '.join(keys) if now else 'no longer there'})")
     return changed
@@ -262,13 +313,14 @@ def sentences(registration: Registration, path: Path, results: Results) -> list[
         return f"{labels}; seeds {seed_list({jobs[name].seed for name in job_ids})}."
 
     lacking = lacking_runs(results)
-    done = [name for name in jobs if name not in lacking]
-    began, stored, written = registration.registered, registration.stored, results.store.written
-    if early := [name for name in done if written(name) < began or name in stored]:
-        text.append(f"{len(early)} of {len(jobs)} runs were stored before the registration: {named(early)}")
+    early = early_runs(registration, results)
+    for when, words in {"earlier": "ended before the registration", "unknown": "do not say when they ended"}.items():
+        if names := [name for name in jobs if early.get(name) == when]:
+            text.append(f"{len(names)} of {len(jobs)} runs {words}, and so confirm no verdict: {named(names)}")
     changed = changed_values(registration, results.experiment)
-    if changed or registration.analysis != analysis_hash(results.experiment):
-        text.append("The analysis changed after the registration; the registered lines are judged by the present one.")
+    if has_other_test(registration):
+        with_test = " ".join(map(str, registration.test.values())) or "a test that it does not name"
+        text.append(f"Registered with {with_test}; judged by {TEST['name']} {TEST['version']}.")
     if changed:
         more = f"; and {len(changed) - MOST_CHANGES} more" * (len(changed) > MOST_CHANGES)
         text.append(f"Changed values: {'; '.join(changed[:MOST_CHANGES])}{more}. The verdicts are provisional.")

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from madbench.analysis.baselines import Baseline
 from madbench.analysis.cells import LEGEND, OVER_BUDGET, PLUS_MINUS, RANK_NOTE, Cell, Shows, row_texts
-from madbench.analysis.inference import Difference
+from madbench.analysis.inference import SETTLING_SEEDS, Difference
 from madbench.analysis.marked_text import with_minus
 from madbench.analysis.quantities import BUDGET_RATIO, NUM_SEEDS, difference_text
 from madbench.analysis.rendering import PUBLISHED, TextTable, without_nan
@@ -24,6 +24,8 @@ from madbench.suites.code_marks import SIGN
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
+MOST_NAMED = 6
+"""Labels of a column that a caption names; of more it says the number."""
 _OTHER_CODE = f"{SIGN}: with runs of other code"
 
 
@@ -51,7 +53,7 @@ class ResultTable(TextTable):
     differences: Mapping[tuple[str, str], Difference] = field(default_factory=dict)
     """By names of the row and of the column."""
     origin: str = ""
-    """The noise model, and on which labels settings were chosen: :attr:`madbench.analysis.scores.Results.origin`."""
+    """The labels on which settings were chosen: :attr:`madbench.analysis.scores.Results.origin`."""
     baselines: Mapping[Baseline, Mapping[str, float]] = field(default_factory=dict)
     """What a guess and the best answer without context score, by name of the column."""
     shows: Shows = "interval"
@@ -108,7 +110,32 @@ class ResultTable(TextTable):
     @property
     def _sentences(self) -> list[str]:
         """The sentences of caption and notes alike: the origin of the numbers, and the rows of baselines."""
-        return [*filter(None, [self.origin]), *(baseline.sentence for baseline in self._shown_baselines)]
+        return [
+            *filter(None, [self.origin, self._split_sentence]),
+            *(baseline.sentence for baseline in self._shown_baselines),
+        ]
+
+    @property
+    def _split_sentence(self) -> str:
+        """The cells with seeds on two levels, and how many seeds settle these; empty if there are none."""
+        if self.shows == "rank":
+            return ""
+        split = {column.heading: self._split_rows(column) for column in self.columns if column.better}
+        split = {heading: names for heading, names in split.items() if names}
+        texts = [
+            f"{heading} ({', '.join(names) if len(names) <= MOST_NAMED else f'{len(names)} labels'})"
+            for heading, names in split.items()
+        ]
+        fewest = min((self.cells[x][c.name].n for c in self.columns for x in self._split_rows(c)), default=0)
+        advice = f" ({SETTLING_SEEDS} seeds settle such a cell)" * (fewest < SETTLING_SEEDS)
+        return f"Some seeds solve it and others do not{advice}: {', '.join(texts)}." if texts else ""
+
+    def _split_rows(self, column: Column) -> list[str]:
+        return [
+            name
+            for name in self.rows
+            if column.name in self.cells[name] and self.cells[name][column.name].sample.splits
+        ]
 
     @property
     def _shown_baselines(self) -> list[Baseline]:

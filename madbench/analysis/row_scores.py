@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 
 from madbench.analysis.baselines import with_heuristics
-from madbench.analysis.noise_model import with_noise
 from madbench.suites.scoring import Outcome, Scoring
 
 if TYPE_CHECKING:
@@ -17,9 +16,9 @@ if TYPE_CHECKING:
 
 
 def scores_of_rows(scoring: Scoring, outcomes: Sequence[Outcome], thresholds: Sequence[float]) -> pd.DataFrame:
-    """The frame of scores of ``outcomes`` with the columns ``noise`` and ``heuristic``."""
+    """The frame of scores of ``outcomes`` with the column ``heuristic``."""
     kept, alike = without_alike_rows(outcomes)
-    scores = with_heuristics(with_noise(scoring.frame(kept, thresholds), kept), kept)
+    scores = with_heuristics(scoring.frame(kept, thresholds), kept)
     return _repeated(scores, alike) if len(kept) < len(outcomes) else scores
 
 

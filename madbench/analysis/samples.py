@@ -9,7 +9,6 @@ import numpy as np
 import pandas as pd
 
 from madbench.analysis.inference import Difference, Sample, Scale, difference
-from madbench.analysis.noise_model import Noise
 from madbench.analysis.quantities import column, is_average, parts_of
 from madbench.suites import Column
 
@@ -21,15 +20,12 @@ Samples = dict[str, dict[str, Sample]]
 def samples_of(scores: pd.DataFrame, is_whole: bool = True) -> Samples:
     """The samples of ``scores`` (:mod:`madbench.analysis.scores`), of one protocol; a seed counts once all is done.
 
-    With ``is_whole`` false all seeds with a number count. Without a column ``noise``
-    (:func:`madbench.analysis.noise_model.with_noise`) no noise model is known. A sample of an average has those of its
+    With ``is_whole`` false all seeds with a number count. A sample of an average has those of its
     tasks, on the same seeds, as parts, so ``scores`` with an average have its tasks.
     """
     whole = whole_seeds(scores) if is_whole else scores.dropna(subset="value")
     whole = whole.sort_values("seed", kind="stable")
-    arrays = {
-        name: whole[name].to_numpy() for name in ("seed", "value", *_SCALE, "is_diverged", "noise") if name in whole
-    }
+    arrays = {name: whole[name].to_numpy() for name in ("seed", "value", *_SCALE, "is_diverged") if name in whole}
     places: dict[tuple[str, str], list[int]] = {}
     for i, key in enumerate(zip(whole.label, whole.column)):
         places.setdefault(key, []).append(i)
@@ -94,6 +90,4 @@ def sample_of(name: str, rows: Mapping[str, np.ndarray]) -> Sample:
     numbers = (array[~np.isnan(array)] for array in of_scale)
     chance, solved, ceiling, heuristic = (float(array.mean()) if len(array) else float("nan") for array in numbers)
     scale = Scale(chance, solved, ceiling, own.limits, resolution, is_counted, heuristic)
-    noises = {noise if isinstance(noise, Noise) else None for noise in rows.get("noise", ())}
-    noise = noises.pop() if len(noises) == 1 else None
-    return Sample(values, scale, np.asarray(rows["is_diverged"], dtype=bool), noise=noise)
+    return Sample(values, scale, np.asarray(rows["is_diverged"], dtype=bool))

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 import pandas as pd
 
 from madbench.analysis.contrasts import is_over_budget
-from madbench.analysis.noise_model import Noise, noise_name
 from madbench.analysis.quantities import is_average
 from madbench.analysis.row_scores import scores_of_rows, without_alike_rows
 from madbench.experiment import Experiment, PlannedRow
@@ -120,7 +119,7 @@ class Results:
         return self.experiment.labels
 
     def origin(self, suite: Suite | None = None) -> str:
-        """What every caption names: noise model, seeds that choose rates, and the labels that settings were chosen on.
+        """Sentences of every caption: the seeds that choose rates, and the labels that settings were chosen on.
 
         Empty where nothing is scored.
         """
@@ -129,10 +128,9 @@ class Results:
         tasks = scores[~scores.column.map(is_average).astype(bool)]
         if tasks.empty:
             return ""
-        texts = [f"{noise_name(noise if isinstance(noise, Noise) else None for noise in tasks.noise)}."]
         counts = [scoring_of(each).choosing_seeds(without_alike_rows(self.outcomes(each))[0]) for each in chosen]
         seeds = list(filter(None, counts))
-        texts += [choosing_note(min(seeds))] if seeds else []
+        texts = [choosing_note(min(seeds))] if seeds else []
         profiles = [self.rows(each)[0].protocol.profile for each in chosen]
         profiles = [profile for profile in profiles if profile.chosen_on]
         for profile in profiles:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 
 from madbench.analysis.baselines import BASELINES, baseline_values
-from madbench.analysis.captions import SOLVED_NOTE, about_baseline
+from madbench.analysis.captions import about_baseline
 from madbench.analysis.cells import Cell, Shows, cells_of, with_marks, with_ranks
 from madbench.analysis.contrasts import is_over_budget
 from madbench.analysis.quantities import BUDGET_RATIO, NUM_SEEDS, TASK_MEAN, column, is_average
@@ -20,7 +20,6 @@ from madbench.analysis.scores import Results
 from madbench.errors import ConfigError, StoreError
 from madbench.suites import Column, Suite, suites
 from madbench.suites.code_marks import CodeMarks
-from madbench.suites.columns import SOLVED
 from madbench.suites.protocol import Protocol
 from madbench.suites.published import published_numbers
 from madbench.suites.scoring import Outcome, mean_over, scoring_of
@@ -169,8 +168,7 @@ def _suite_results(
     name = names[first] if len(groups) > 1 else ""
 
     def describe() -> str:
-        is_solved = any(column.counts == SOLVED for column in columns)
-        return " ".join([scoring_of(suite).about(protocol, groups[first], columns, name), *[SOLVED_NOTE] * is_solved])
+        return scoring_of(suite).about(protocol, groups[first], columns, name)
 
     table = suite_table(results, suite, columns, list(frames.values()), describe, **asked)
     return replace(table, cells=_with_unequal_shares(table.cells, suite, results.runs(suite)))

@@ -6,7 +6,7 @@ What stands between ``<!-- NAME -->`` and ``<!-- end NAME -->`` of the page is m
 is a key of :data:`BLOCKS`, or ``tasks`` and the name of a registered claim, or ``verdicts`` and the name of an archive
 of the same profile. An archive that is named after a profile has its runs; the registration and the forecasts are those
 of the profile that the suite takes by default. ``--check`` writes nothing, and exits with 1 where the page is not what
-would be written. All blocks take some minutes, most of them the simulated seeds of ``claims``.
+would be written. All blocks take about a minute.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from madbench.analysis.claims import published_gain
 from madbench.analysis.findings import Finding, findings, test_claim
 from madbench.analysis.findings_table import findings_table
 from madbench.analysis.inference import LEVEL, Sample, combination
-from madbench.analysis.power import ENOUGH_POWER, MOST_SEEDS, deciding_seeds
+from madbench.analysis.power import ENOUGH_POWER, MOST_SEEDS, seeds_needed
 from madbench.analysis.quantities import difference_text, heading, is_average, p_text, parts_of, signed
 from madbench.analysis.registration import EXPLORATORY, Registration, load_registration, registered_findings
 from madbench.analysis.samples import Samples, samples_of
@@ -276,9 +276,11 @@ def seeds_text(row: Finding, samples: Samples) -> str:
         return ""
     of_labels = samples[row.quantity]
     test = test_claim(row.claim, row.quantity, of_labels, fixed_line=row.line)
-    seeds, _ = deciding_seeds(row.claim, row.quantity, test, of_labels, LEVEL / row.tested)
+    name, smallest = test.smallest
+    terms = [(weight, of_labels[label]) for weight, label in row.claim.gains(test.cases)[name]]
+    seeds, _ = seeds_needed(terms, smallest.estimate - test.line, LEVEL / row.tested)
     number = f"About {seeds} seeds" if seeds else f"More than {MOST_SEEDS} seeds"
-    return f"{number} of every label would decide it in {ENOUGH_POWER:.0%} of cases, if further ones are like these."
+    return f"{number} of every label would decide it in {ENOUGH_POWER:.0%} of cases, if this is the true gain."
 
 
 def tasks(evidence: Evidence, name: str) -> str:

@@ -30,13 +30,12 @@ def compare(
 
     A row has the mean difference of two labels, its interval and p-value, and
     whether it is significant. The unit is the seed, under one protocol as in
-    madbench table. The test is Cochran and Cox's t if the profile has a noise
-    model or the seeds of both labels scatter about one value; if some seeds solve
-    the task and others do not, an exact test of how many solve it. p is adjusted
+    madbench table. The test is Student's t, with variances raised by what few
+    seeds cannot show; it is the same for every profile and column. p is adjusted
     by Holm's method for all rows. Nothing is tested with fewer than three seeds.
 
     --within: two one-sided tests against the margin on either side, with
-    the same noise model and correction: equivalent, no worse, no better, or not
+    the same error and correction: equivalent, no worse, no better, or not
     shown. A large p of a difference is never read as equality.
 
     [bold]Examples[/bold]

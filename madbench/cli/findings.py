@@ -66,29 +66,24 @@ def findings(
     paper's claims are about S/R/G labels and the six MAD tasks; madbench new
     claim writes your own, about any label and column. Protocols are never mixed,
     as in madbench table. Thresholds that are shares of published accuracies
-    are scaled to the profile, by the distance from a heuristic to the ceiling
+    are scaled to the profile, by the distance from a heuristic to a perfect score
     here and in the paper; --unscaled keeps the paper's points.
 
-    --power: the number of seeds with which a claim would be decided with a
-    probability of 80%, if further seeds are like the stored ones: means, spreads
-    and shares of solved seeds are drawn from what the stored seeds allow, seeds
-    are drawn from these, and tested as for a verdict, at the level that Holm's
-    method leaves the first of as many tests (assurance). It needs two stored
-    seeds of every label. Beside it stands the power of every gain of the claim:
-    the number of seeds with which an assumed true gain is found beyond the
-    threshold with 80%, and how often, with its Monte-Carlo error, if seeds
-    scatter as in the noise model. --true-gain sets it; the default is no
-    difference for a claim of none, twice the threshold for a claim of a gain,
-    and the published gain if the threshold is 0. At the threshold itself power
-    is the level.
+    --power: the number of seeds with which a gain is found beyond the threshold
+    with a probability of 80%, if the true gain is the measured one, and if it is
+    --true-gain. Seeds scatter as the test takes the stored ones to do, at the
+    level that Holm's method leaves the first of as many tests. It needs two
+    stored seeds of every label. The default of --true-gain is no difference for
+    a claim of none, twice the threshold for a claim of a gain, and the published
+    gain if the threshold is 0. At the threshold itself power is half the level.
 
     --register FILE writes FILE's name with .registered.json beside FILE: labels,
     tasks, seeds, thresholds, every value that enters a verdict, and a hash of all
     of it. FILE is a grid, as for madbench sweep, with the key claims, and for
     claims of your own claims_from: my_claims.yaml, a file beside FILE. Then train
     it, and read the verdicts with --registered. They are provisional until every
-    run has a result. Runs that were stored before, and values that changed since,
-    are named there.
+    run has a result. How many runs ended after it stands in the column of the
+    verdict; values that changed since are named.
 
     [bold]A file to register[/bold]
 

@@ -229,7 +229,7 @@ def beside_published(request: Request, results: Results) -> Listing:
     below = ", and the published numbers below them" * bool(published)
     caption = (
         f"{request.item.place} of {request.paper.title}: means over n seeds, ±: half of their 95% interval{below}."
-        " [k/n] in place of an interval: seeds that solve the task; †: a single seed."
+        " †: a single seed."
     )
     return Listing(records, headings, lines, records, caption, notes, f"tab:{request.item.id}")
 

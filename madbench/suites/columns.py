@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 ACCURACY = {"axis": "accuracy, %", "difference": "percentage points of accuracy"}
-SOLVED = "[k/n]: k of n seeds solve the task"
-"""What columns of accuracy share, and what they say of their ``[k/n]``."""
+"""What columns of accuracy share."""
 LAST_EVALUATIONS = 5
 """Of a curve, whose mean is L5."""
 

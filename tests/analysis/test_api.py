@@ -30,7 +30,7 @@ from madbench.suites.language.suite import LANGUAGE
 from madbench.suites.mad.suite import MAD, MAD_TASKS
 from madbench.suites.scoring import COLUMNS
 from madbench.training.checkpoints import save_weights
-from references import cochran_cox_interval, cochran_cox_p, mean_side
+from references import interval_of, p_of, terms
 from sample_jobs import mad_job
 
 TINY = ("model.d_model=16", "precision=float32")
@@ -264,8 +264,8 @@ def test_compare_attribute_and_findings_say_the_same_of_two_labels(stored):
         (("R-g-q", "R-cg-q"), (conv,)),
     ]:
         values = [100 * np.array(ACCURACIES[label]) for label in (given, without)]
-        estimate, sides = values[0].mean() - values[1].mean(), [mean_side(of_label) for of_label in values]
-        expected = estimate, *cochran_cox_interval(estimate, sides), cochran_cox_p(estimate, sides)
+        estimate, sides = values[0].mean() - values[1].mean(), [terms(of_label) for of_label in values]
+        expected = estimate, *interval_of(estimate, sides), p_of(estimate, sides)
         for row in rows:
             assert (row.estimate, row.low, row.high, row.p) == pytest.approx(expected, abs=1e-8)
 

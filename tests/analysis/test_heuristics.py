@@ -1,4 +1,4 @@
-"""The line for "learned": what the best answer without context scores, whatever the profile and the noise model."""
+"""The line for "learned": what the best answer without context scores, whatever the profile."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ import pytest
 
 from madbench.analysis.baselines import BASELINES, CHANCE, HEURISTIC, baseline_values, with_heuristics
 from madbench.analysis.inference import NEITHER_LEARNED, difference
-from madbench.analysis.noise_model import noise_of
 from madbench.analysis.samples import samples_of
 from madbench.jobs import Job, Record
 from madbench.suites.mad.suite import AVERAGE as MAD_AVERAGE
@@ -31,13 +30,12 @@ def scores_of(jobs: list[Job], accuracy) -> object:
 
 
 OTHER = [("quick", ["training.epochs=3"]), ("evening", ["tasks.in_context_recall.training.epochs=9"])]
-"""Profiles with changes that no noise model knows."""
+"""Profiles with changes."""
 
 
 @pytest.mark.parametrize("profile, overrides", OTHER)
-def test_a_label_that_answers_as_the_heuristic_does_has_learned_nothing_without_a_noise_model_too(profile, overrides):
+def test_a_label_that_answers_as_the_heuristic_does_has_learned_nothing(profile, overrides):
     jobs = jobs_of(*overrides, tasks=["in_context_recall"], profile=profile)
-    assert noise_of(jobs) is None
     line = baseline_values(HEURISTIC, jobs)["in_context_recall"]
     scores = scores_of(jobs, lambda job: line / 100 + 0.004 + 0.001 * job.seed)
     first, second = samples_of(scores)["in_context_recall"].values()

@@ -8,7 +8,6 @@ import statistics
 from dataclasses import replace
 
 import pytest
-from scipy import stats
 
 from madbench.analysis.tables import result_table
 from madbench.errors import ConfigError, StoreError
@@ -16,6 +15,7 @@ from madbench.jobs import Record
 from madbench.report.tables import result_page_table
 from madbench.suites.language.suite import LANGUAGE, GPTConfig, LanguageProfile, LanguageTraining
 from protocols import language_protocol, language_protocol_id
+from references import interval_of, loss_terms
 
 PAPER = {
     "setting": {"corpus": "c0ffee0123456789", "vocab_size": 50304},
@@ -59,7 +59,7 @@ def test_cells_are_mean_and_interval_over_seeds(language_run, language_table):
         [language_run("S", [final], seed=i) for i, final in enumerate(finals)], thresholds=[1.2, 1.4]
     )
     row = rows(table)["S"]
-    half = stats.t.ppf(0.975, 2) * statistics.stdev(finals) / 3**0.5
+    _, half = interval_of(0, [loss_terms(finals)])
     assert row["L5"] == f"{statistics.mean(finals):.3f} ±{half:.3f}"
     assert (row["to 1.2"], row["to 1.4"], row["n"]) == ("10 [1/3]", "10 [2/3]", "3")
     assert "k of n seeds get there" in table.notes
@@ -70,11 +70,11 @@ def test_a_diverged_seed_counts_as_the_uniform_distribution(language_run, langua
     runs = [language_run("S", [2.0, 1.0]), language_run("S", [2.0], seed=1, status="diverged")]
     table = language_table(runs, thresholds=[2.5])
     row, uniform = rows(table)["S"], math.log(runs[0].job.setting["vocab_size"])
-    assert row["L5"] == f"{(1.5 + uniform) / 2:.3f} [1/2]‡" and row["Val"].endswith("[1/2]‡")
-    assert row["Bits/byte"] == f"{(2 * 1.1 + 2 * uniform) / 2:.3f} [1/2]‡"
-    assert (row["to 2.5"], row["n"]) == ("10", "2")
+    assert row["L5"].startswith(f"{(1.5 + uniform) / 2:.3f} ±") and row["Val"].endswith("‡")
+    assert row["Bits/byte"].startswith(f"{(2 * 1.1 + 2 * uniform) / 2:.3f} ±")
+    assert (row["to 2.5"], row["n"]) == ("10 ±26", "2")  # steps are counted in tens
     assert "1 of 2 runs diverged." in table.notes and "they count at chance" in table.notes
-    assert "k of n runs do not diverge" in table.caption and "solve" not in table.caption
+    assert "‡: with diverged runs" in table.caption and "solve" not in table.caption
 
 
 def test_a_store_of_diverged_runs_alone_is_a_table(language_run, language_table):
@@ -310,7 +310,7 @@ def test_a_label_has_an_interval_of_its_own_seeds_alone(language_run, language_t
     table = language_table([*runs, language_run("G", [0.5])])
     by_label = {record["label"]: record for record in table.records() if record["task"] == "loss_l5"}
     for label, values in finals.items():
-        low, high = stats.t.interval(0.95, 1, statistics.mean(values), stats.sem(values))
+        low, high = interval_of(statistics.mean(values), [loss_terms(values)])
         found = by_label[label]
         assert (found["low"], found["high"]) == (pytest.approx(max(low, 0.0)), pytest.approx(high))
     assert by_label["G"]["low"] is None
@@ -324,7 +324,7 @@ def test_the_lowest_loss_is_the_best_and_speed_and_budget_have_none(language_run
     of_l5 = {label: marks[label, "loss_l5"] for label in (*finals, "S-p")}
     assert of_l5 == {"S": "", "R": "best", "R-12o!": "", "G": "within_noise", "S-p": ""}
     assert {mark for (_, name), mark in marks.items() if name in ("tokens_per_second",)} == {""}
-    assert "Cochran and Cox's t" in table.notes and "over budget" in table.notes
+    assert "by the test of madbench compare" in table.notes and "over budget" in table.notes
     assert list(table.sorted_by("loss_l5").rows) == ["S-p", "R-12o!", "R", "G", "S"]
 
 

@@ -2,24 +2,21 @@
 
 from __future__ import annotations
 
-import ast
-import importlib
 import json
 import math
-import os
 import re
 import shutil
-from dataclasses import asdict, replace
-from datetime import UTC, datetime
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 
-from madbench.analysis import claims, deciding, findings, inference, noise_model, registration, samples, scores
+from madbench.analysis import claims, deciding, findings, inference, registration, samples, scores
+from madbench.analysis.baselines import HEURISTIC, baseline_values
 from madbench.analysis.claims import CLAIMS, published_gains
-from madbench.analysis.deciding import DECIDING, analysis_hash, changes, deciding_values
-from madbench.analysis.inference import holm
-from madbench.analysis.noise_model import noise_models
+from madbench.analysis.deciding import changes, deciding_values
+from madbench.analysis.inference import holm, variance
 from madbench.analysis.quantities import column
 from madbench.analysis.registration import (
     changed_claims,
@@ -44,11 +41,11 @@ from madbench.suites.mad.suite import AVERAGE as MAD_AVERAGE
 from madbench.suites.mad.suite import MAD, MAD_TASKS
 from madbench.suites.published import published_scores
 from madbench.tasks import make_setting, settings_class
-from quick_noise import QUICK_NOISE
 
 LABELS = ("R-12!", "R-12o!", "G-12!", "G-12o!")
 GAINS = {"R-12!": 0.1, "R-12o!": 0.6, "G-12!": 0.2, "G-12o!": 0.7}
-SENTENCE = "The analysis changed after the registration; the registered lines are judged by the present one."
+LATER = {"ended": "2100-01-01T00:00:00+00:00"}
+"""Details of a run that ends after the registration."""
 
 
 def written(folder: Path) -> Path:
@@ -71,7 +68,7 @@ def whole(tmp_path_factory) -> Path:
     for job in made.jobs:
         accuracy = GAINS[job.label] + job.seed / 500
         metrics = {"accuracy": accuracy, "selection_accuracy": 0.5, "ceiling": 1.0}
-        store.finish(job, Record("finished", metrics, [{"epoch": 1, "step": 4, "train_loss": 1.0}]))
+        store.finish(job, Record("finished", metrics, [{"epoch": 1, "step": 4, "train_loss": 1.0}], LATER))
     return folder
 
 
@@ -150,30 +147,17 @@ def test_what_is_wholly_stored_and_unchanged_is_judged_as_registered(judged):
     )
 
 
-def with_noise(monkeypatch, **changes):
-    """Changes what the noise models say of every task, wherever it is looked up."""
-    known = {name: replace(noise, **changes) for name, noise in noise_model.by_protocol(noise_models()).items()}
-    monkeypatch.setattr(noise_model, "_shipped_by_protocol", lambda: known)
-
-
 CHANCE_OF = mad_scores.chance_of
 CHANGES = {
     "level": lambda patch, forget: patch.setattr(inference, "LEVEL", 0.1),
     "least_seeds": lambda patch, forget: patch.setattr(inference, "LEAST_SEEDS", 2),
-    "least_for_level": lambda patch, forget: patch.setattr(inference, "LEAST_FOR_LEVEL", 4),
     "unlearned_share": lambda patch, forget: patch.setattr(inference, "UNLEARNED_SHARE", 0.04),
-    "bimodal_share": lambda patch, forget: patch.setattr(inference, "BIMODAL_SHARE", 0.3),
     "margin_share": lambda patch, forget: patch.setattr(claims, "MARGIN_SHARE", 0.3),
     "last_evaluations": lambda patch, forget: patch.setattr(suite_columns, "LAST_EVALUATIONS", 4),
     "solved_share.compression": lambda patch, forget: patch.setattr(settings_class("compression"), "solved_share", 0.5),
     "chance.memorization": lambda patch, forget: patch.setattr(
         mad_scores, "chance_of", lambda task, text: 0.5 if task == "memorization" else CHANCE_OF(task, text)
     ),
-    **{
-        f"noise.compression.{name}": lambda patch, forget, name=name: with_noise(patch, **{name: 7.5})
-        for name in ("heuristic", "ceiling", "low", "middle", "high", "lent", "surprises", "jump")
-    },
-    "noise.memorization.source": lambda patch, forget: with_noise(patch, source="quick-0"),
     "columns.compression.resolution": lambda patch, forget: with_column(patch, "compression", resolution=0.2),
     "columns.mad_average.resolution": lambda patch, forget: with_column(patch, MAD_AVERAGE, resolution=0.2),
     "columns.mad_average.limits": lambda patch, forget: with_column(patch, MAD_AVERAGE, limits=(0.0, math.inf)),
@@ -194,17 +178,17 @@ def test_a_value_that_decides_is_named_when_it_is_another_than_was_registered(na
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["level", "noise.compression.low", "published.R-12o!.mad_average"])
+@pytest.mark.parametrize("name", ["level", "chance.memorization", "published.R-12o!.mad_average"])
 def test_a_value_that_changed_makes_verdicts_provisional(name, judged, monkeypatch, forget):
     CHANGES[name](monkeypatch, forget)
     said, verdicts = judged()
-    assert SENTENCE in said and "The verdicts are provisional." in said
+    assert "The verdicts are provisional." in said
     assert f"{name} " in said.split("Changed values: ")[1]
     assert verdicts and all(verdict.endswith(" (provisional)") for verdict in verdicts)
 
 
 @pytest.mark.slow
-def test_a_published_file_that_was_edited_is_noticed(judged, monkeypatch, forget, tmp_path):
+def test_a_published_file_that_was_edited_is_noticed(judged, loaded, monkeypatch, forget, tmp_path):
     folder = tmp_path / "published"
     folder.mkdir()
     text = (published.PUBLISHED / "hypermlp_table1.csv").read_text(encoding="utf-8")
@@ -214,7 +198,7 @@ def test_a_published_file_that_was_edited_is_noticed(judged, monkeypatch, forget
     forget()
     said, verdicts = judged()
     assert "published.R-12!.mad_average 46.27, now 26.27" in said
-    ways = [noise.ceiling - noise.heuristic for noise in QUICK_NOISE.columns.values()]
+    ways = [100 - value for value in baseline_values(HEURISTIC, loaded[1].jobs, averages=False).values()]
     scale = sum(ways) / 6 / claims.published_way(MAD_AVERAGE)  # of what the paper's labels had to learn
     lines = [float(line) for line in re.search(r"lines\.lag\.mad_average (\S+), now ([^\s;]+)[;.]", said).groups()]
     assert lines == pytest.approx([(81.82 - of_r + 78.52 - 46.18) / 2 / 2 * scale for of_r in (46.27, 26.27)])
@@ -231,53 +215,11 @@ def test_registered_lines_are_judged_where_the_present_analysis_draws_others(jud
     assert "At the lines of the present analysis The lag layout is necessary, MAD avg: contradicted." in said
 
 
-@pytest.mark.slow
-def test_a_noise_model_that_was_edited_or_left_out_is_noticed(judged, monkeypatch, tmp_path):
-    file = noise_model.FOLDER / "quick.yaml"
-    cached = (noise_models, noise_model._shipped_by_protocol)
-    for text in (file.read_text(encoding="utf-8").replace("    heuristic: ", "    heuristic: 1"), ""):
-        folder = tmp_path / f"noise of {len(text)}"
-        folder.mkdir()
-        if text:
-            (folder / file.name).write_text(text, encoding="utf-8")
-        monkeypatch.setattr(noise_model, "FOLDER", folder)
-        for function in cached:
-            function.cache_clear()
-        try:
-            said, verdicts = judged()
-        finally:
-            monkeypatch.undo()
-            for function in cached:
-                function.cache_clear()
-        assert SENTENCE in said and "noise.compression." in said.split("Changed values: ")[1]
-        assert verdicts and all(verdict.endswith(" (provisional)") for verdict in verdicts)
-
-
-def test_the_noise_of_a_task_is_registered_as_its_scores_have_it(tmp_path):
-    """Of runs at one rate that of the model, and of runs at several none."""
-    for keys, is_known in (({}, True), ({"set": {"learning_rates": [3e-3, 1e-3]}}, False)):
-        keys |= {"tasks": ["compression"], "profile": "quick"}
-        made = prepare(load_grid(["S"], keys), device="cpu", results=tmp_path)
-        assert noise_model.noise_of(made.jobs[:1]) is not None
-        known = noise_model.noise_of(made.jobs)
-        assert (known is not None) is is_known
-        assert deciding_values([], made)["noise"] == ({"compression": asdict(known)} if known else {})
-
-
-def test_the_line_of_an_average_is_the_papers_where_the_noise_of_one_task_is_not_known(path, tmp_path):
-    path.write_text(f"{path.read_text()}set: {{tasks.compression.learning_rates: [3.0e-3, 1.0e-3]}}\n")
-    found, *_ = register(path, tmp_path / "results")
-    assert {*found.thresholds["noise"]} == {*MAD_TASKS} - {"compression"}
-    (lag,) = found.claims
-    line = claims.line_of(lag, MAD_AVERAGE, range(len(lag.pairs)), {})
-    assert found.thresholds["lines"]["lag"] == {MAD_AVERAGE: pytest.approx(line)}
-
-
 def test_every_number_that_inference_and_claims_decide_by_is_registered(path, tmp_path):
     found, *_ = register(path, tmp_path / "results")
     for module in (inference, claims):
         for name, value in vars(module).items():
-            if name.isupper() and isinstance(value, (int, float)):
+            if name.isupper() and isinstance(value, (int, float)) and name not in ("VERSION", "SETTLING_SEEDS"):
                 assert found.thresholds.get(name.lower()) == value, name
 
 
@@ -293,9 +235,8 @@ def test_what_a_registration_names_beside_them(path, tmp_path):
         "chance",
         "heuristic",
         "lines",
-        "noise",
     }
-    numbers = {"level", "least_seeds", "least_for_level", "unlearned_share", "bimodal_share", "margin_share"}
+    numbers = {"level", "least_seeds", "unlearned_share", "margin_share"}
     assert set(found.thresholds) == named | numbers | {"published"}
     assert found.thresholds["seeds"] == [0, 1, 2] and found.thresholds["correction"].startswith("Holm")
     assert set(found.thresholds["columns"]) == {*MAD_TASKS, MAD_AVERAGE}
@@ -378,7 +319,7 @@ def test_a_claim_that_is_worded_otherwise_now_is_named_and_judged_as_registered(
     changed = [replace(claim, expects="no gain", title="Other") if claim.name == "lag" else claim for claim in CLAIMS]
     monkeypatch.setattr(registration, "load_claims", lambda source: tuple(changed))
     said, verdicts = judged()
-    assert "Claims changed after the registration, judged as registered: lag (title, expects)." in said
+    assert "Claims changed after the registration, judged as registered: lag (expects)." in said
     assert verdicts == ["supported"]
     monkeypatch.setattr(
         registration, "load_claims", lambda source: tuple(claim for claim in CLAIMS if claim.name != "lag")
@@ -386,73 +327,43 @@ def test_a_claim_that_is_worded_otherwise_now_is_named_and_judged_as_registered(
     assert "lag (no longer there)" in judged()[0]
 
 
-@pytest.mark.parametrize("field", ["sentence", "reach", "pairs", "expects_on", "judges", "quantities"])
+@pytest.mark.parametrize("field", ["reach", "pairs", "expects_on", "judges", "quantities"])
 def test_a_changed_line_of_a_claim_is_noticed(field, path, tmp_path, monkeypatch):
     found, *_ = register(path, tmp_path / "results")
     assert changed_claims(found) == []
-    other = {"sentence": "x", "reach": 0.25, "pairs": (LABELS[:2],), "expects_on": {LOSS: "no gain"}}
+    other = {"reach": 0.25, "pairs": (LABELS[:2],), "expects_on": {LOSS: "no gain"}}
     other |= {"judges": "every pair", "quantities": (LOSS,)}
     changed = [replace(claim, **{field: other[field]}) if claim.name == "lag" else claim for claim in CLAIMS]
     monkeypatch.setattr(registration, "load_claims", lambda source: tuple(changed))
     assert changed_claims(found) == [f"lag ({field})"]
+    worded = [replace(claim, title="Other", sentence="Other.", note="Other.") for claim in CLAIMS]
+    monkeypatch.setattr(registration, "load_claims", lambda source: tuple(worded))
+    assert changed_claims(found) == []
 
 
-# The code
+# The test
 
 
-ANALYSIS = ("inference", "noise_model", "samples", "scores", "claims", "findings", "quantities")
-MODULES = [
-    *(f"analysis.{name}" for name in ANALYSIS),
-    *(f"analysis.inference.{name}" for name in ("counts", "differences", "distributions", "many", "sample")),
-    "suites.base",
-    "suites.columns",
-    "suites.scoring",
-    "suites.published",
-    "tasks.base",
-]
-MODULES += ["suites.mad.suite", "suites.mad.scores"]
-MODULES += ["tasks.compression", "tasks.in_context_recall", "tasks.selective_copying"]
+def test_a_registration_binds_the_test_by_its_name_and_version(path, tmp_path):
+    found, *_ = register(path, tmp_path / "results")
+    assert found.test == {"name": "moderated t", "version": 1} and not registration.has_other_test(found)
 
 
-def copied(module, monkeypatch, tmp_path) -> Path:
-    """A copy of the code of a module, in its place."""
-    elsewhere = tmp_path / "elsewhere.py"
-    shutil.copy(module.__file__, elsewhere)
-    monkeypatch.setattr(module, "__file__", str(elsewhere))
-    return elsewhere
-
-
-@pytest.mark.parametrize("name", MODULES)
-def test_a_change_of_any_module_that_decides_is_noticed(name, loaded, monkeypatch, tmp_path):
-    found, made = loaded
-    code = copied(importlib.import_module(f"madbench.{name}"), monkeypatch, tmp_path)
-    assert analysis_hash(made) == found.analysis
-    code.write_bytes(code.read_bytes() + b"\n")
-    assert analysis_hash(made) != found.analysis
+def test_a_version_of_the_test_has_its_constants():
+    """Whoever changes one of them, or the formula, gives the test another version."""
+    numbers = [value for name, value in vars(variance).items() if name.isupper() and name not in ("TEST", "VERSION")]
+    assert (variance.VERSION, numbers) == (1, [0.05, 2.0, 0.02, 0.01, 0.15, 0.35, 0.25, 4.0])
 
 
 @pytest.mark.slow
-def test_a_change_of_the_code_is_said_and_changes_no_verdict(judged, monkeypatch, tmp_path):
-    code = copied(claims, monkeypatch, tmp_path)
-    assert SENTENCE not in judged()[0]
-    code.write_bytes(code.read_bytes() + b"\n")
-    said, verdicts = judged()
-    assert SENTENCE in said and "Changed values" not in said and verdicts == ["supported"]
-
-
-def test_every_module_from_the_scores_to_a_verdict_is_among_those():
-    """But those that name, describe and pair labels."""
-    waiting, seen = [Path(findings.__file__), Path(scores.__file__)], set()
-    while waiting:
-        file = waiting.pop()
-        if file in seen:
-            continue
-        seen.add(file)
-        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
-            if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("madbench.analysis."):
-                waiting.append(Path(importlib.import_module(node.module).__file__))
-    others = seen - {Path(module.__file__) for module in DECIDING}
-    assert {file.stem for file in others} == {"contrasts", "marked_text"}
+def test_verdicts_of_a_registration_with_another_test_say_so(filled, judged_again):
+    content = json.loads(filled.read_text())
+    del content["test"]
+    content |= {"form": 2, "analysis": "0" * 16}
+    rewritten(filled, content | {"thresholds": content["thresholds"] | {"noise": {}, "least_for_level": 5}})
+    said, verdicts = judged_again()
+    assert verdicts == ["supported (registered with another test)"] and "Changed values" not in said
+    assert "Registered with a test that it does not name; judged by moderated t 1." in said
 
 
 # What is stored
@@ -510,7 +421,7 @@ def test_a_damaged_run_is_not_stored(name, stored, judged_again):
 def test_a_diverged_run_is_a_result(stored, judged_again):
     store, job = stored
     with store.claim(job):
-        store.finish(job, Record("diverged", error="at step 4"), replace=True)
+        store.finish(job, Record("diverged", error="at step 4", details=LATER), replace=True)
     assert store.status(job) == "diverged"
     said, verdicts = judged_again()
     assert "not stored" not in said and all("provisional" not in verdict for verdict in verdicts)
@@ -530,15 +441,34 @@ def test_a_run_that_was_stopped_is_not_stored(path, tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("seconds", "is_early"), [(-1, True), (0, False), (0.9, False)])
-def test_a_run_is_from_before_a_registration_when_it_was_stored_in_an_earlier_second(
-    seconds, is_early, stored, filled, judged_again
-):
+@pytest.mark.parametrize(("ended", "is_early"), [(-1, True), (0, False), ("", True), ("soon", True)])
+def test_a_run_is_from_before_a_registration_unless_its_record_says_otherwise(ended, is_early, stored, filled):
+    """Its date in the store is that of an import."""
     store, job = stored
-    registered = json.loads(filled.read_text())["registered"]
-    at = datetime.strptime(registered, "%Y-%m-%d %H:%M:%S").replace(tzinfo=UTC).timestamp() + seconds
-    os.utime(store.root / "runs" / job.id / "record.json", (at, at))
-    assert ("1 of 72 runs were stored before the registration: R-12!; seeds 1." in judged_again()[0]) is is_early
+    registered = datetime.strptime(json.loads(filled.read_text())["registered"], "%Y-%m-%d %H:%M:%S").replace(
+        tzinfo=UTC
+    )
+    text = ended if isinstance(ended, str) else (registered + timedelta(seconds=ended)).isoformat()
+    record = store.read(job.id).record
+    with store.claim(job):
+        store.finish(job, replace(record, details={"ended": text} if text else {}), replace=True)
+    said, (verdict,) = judge(filled)
+    assert ("registered before 71 of 72 runs" in verdict) is is_early
+    words = "do not say when they ended" if isinstance(ended, str) else "ended before the registration"
+    assert (f"1 of 72 runs {words}, and so confirm no verdict: R-12!; seeds 1." in said) is is_early
+
+
+@pytest.mark.slow
+def test_a_registration_after_its_runs_says_so_in_the_verdict(whole, tmp_path):
+    shutil.copytree(whole / "results", tmp_path / "results")
+    store = Store(tmp_path / "results")
+    for run in list(store.runs()):
+        with store.claim(run.job):
+            record = replace(run.record, details={"ended": "2026-01-01T00:00:00+00:00"})
+            store.finish(run.job, record, replace=True)
+    _, _, file = register(written(tmp_path), tmp_path / "empty")  # in another folder, before an import
+    _, verdicts = judge(file)
+    assert verdicts == ["supported (registered before 0 of 72 runs)"]
 
 
 @pytest.mark.slow
@@ -589,7 +519,7 @@ def rewritten(file: Path, content: dict) -> None:
 
 def test_a_file_of_another_form_is_refused_in_a_sentence(file, tmp_path):
     content = json.loads(file.read_text())
-    for form in (1, 3):
+    for form in (1, 4):
         of_form = content | {"form": form}
         if form == 1:  # as the first versions wrote them
             del of_form["form"]
@@ -613,7 +543,7 @@ def test_a_file_of_another_form_is_refused_in_a_sentence(file, tmp_path):
         lambda content: content["jobs"].pop(),
         lambda content: content["stored"].append(content["jobs"][0]),
         lambda content: content["grid"].update(seeds="0-4"),
-        lambda content: content.update(analysis="0" * 16),
+        lambda content: content["test"].update(version=0),
         lambda content: content.update(registered="2020-01-01 00:00:00"),
         lambda content: content.update(form=1),
         lambda content: content.update(id="0" * 16),

@@ -7,7 +7,6 @@ import pytest
 
 from madbench import jobs
 from madbench.analysis.baselines import with_heuristics
-from madbench.analysis.noise_model import with_noise
 from madbench.analysis.row_scores import scores_of_rows
 from madbench.analysis.stored import Selection
 from madbench.analysis.tables import stored_table
@@ -38,7 +37,7 @@ def test_rows_without_a_result_have_the_scores_that_they_have_by_themselves():
         has_result = i % 24 >= lacking.get(job.label, 24)
         outcomes.append(Outcome(job.label, job, record(i % 7 / 7) if has_result else None))
     scoring = scoring_of(MAD)
-    whole = with_heuristics(with_noise(scoring.frame(outcomes), outcomes), outcomes)
+    whole = with_heuristics(scoring.frame(outcomes), outcomes)
     pd.testing.assert_frame_equal(scores_of_rows(scoring, outcomes, ()), whole)
 
 

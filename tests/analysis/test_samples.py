@@ -77,11 +77,9 @@ def test_the_step_in_which_values_are_counted_is_that_of_their_column(monkeypatc
     values = {"value": [50.00, 50.02, 50.04], "is_diverged": [False] * 3}
     values |= {"chance": [4.0] * 3, "solved": [90.4] * 3, "ceiling": [100.0] * 3}
     assert sample_of("compression", values).scale.resolution == 0.1
-    assert sample_of("compression", values).has_zero_spread
     finer = dataclasses.replace(column("compression"), resolution=0.001)
     monkeypatch.setattr(samples, "column", lambda name: finer)
     assert sample_of("compression", values).scale.resolution == 0.001
-    assert not sample_of("compression", values).has_zero_spread
 
 
 def test_steps_are_counted_in_the_largest_step_that_all_are_multiples_of():

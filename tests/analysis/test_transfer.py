@@ -12,8 +12,8 @@ from madbench.analysis.transfer import transfer, transfer_table
 from madbench.errors import StoreError
 
 LABELS = ["S", "S-p", "S-c", "R", "R-c", "R-cg-q"]
-HERE = dict(zip(LABELS, [0.3, 0.4, 0.5, 0.6, 0.7, 0.705]))
-THERE = HERE | {"S": 0.55}
+HERE = dict(zip(LABELS, [0.36, 0.51, 0.66, 0.81, 0.96, 0.965]))
+THERE = HERE | {"S": 0.75}
 """S is above S-p and S-c, from which it differs here, and the rest is as here."""
 
 
@@ -81,7 +81,7 @@ def test_the_table_counts_pairs_and_names_those_that_turned(both):
     ]
     (record,) = table.records()
     assert record["turned_pairs"] == "S-c > S, S-p > S" and record["differ"] == record["hold"] + 2
-    assert "S-c above S (+20.0 here, −5.0 there)" in table.notes and "evening" in table.caption
+    assert "S-c above S (+30.0 here, −9.0 there)" in table.notes and "evening" in table.caption
     assert table.keeps_columns(80)
 
 

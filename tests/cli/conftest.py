@@ -68,14 +68,22 @@ def fill(store, tiny) -> Callable[..., None]:
     """Stores runs of one accuracy on two tasks, without training them; ``setting`` changes those of the profile."""
 
     def call(
-        labels: str | list[str], accuracy: float = 0.5, seeds=(0,), *, profile=tiny, overrides=(), setting=(), **choices
+        labels: str | list[str],
+        accuracy: float = 0.5,
+        seeds=(0,),
+        *,
+        profile=tiny,
+        overrides=(),
+        setting=(),
+        details=(),
+        **choices,
     ) -> None:
         labels = [labels] if isinstance(labels, str) else labels
         choices = {"tasks": ("compression", "in_context_recall"), "seeds": seeds} | choices
         metrics = {"accuracy": accuracy, "selection_accuracy": 0.5, "ceiling": 1.0}
         curve = [{"epoch": 1, "step": 4, "train_loss": 1.0, "validation_loss": 1.0}]
         curve[0] |= {"validation_token_accuracy": accuracy, "validation_batch_macro_accuracy": accuracy}
-        details = {"budget_ratio": 0.99, "mixer_parameters": 1000, "device": "an abacus"}
+        details = {"budget_ratio": 0.99, "mixer_parameters": 1000, "device": "an abacus"} | dict(details)
         for job in MAD.jobs(labels, MAD.Profile.load(profile, overrides), **choices):
             job = replace(job, setting=job.setting | dict(setting))
             store.finish(job, Record("finished", metrics, curve, details))

@@ -175,7 +175,7 @@ def test_80_columns_cut_nothing(fill, invoke):
             fill(label, [2.0 + seed / 10], seed=seed)
     output = invoke(table, *ALONE, columns=80).stdout
     assert max(map(len, output.splitlines())) <= 80 and "…" not in output
-    assert {"2.100", "±0.248*", "0.990", "320"} <= set(output.split())
+    assert {"2.100", "±0.239*", "0.990", "320"} <= set(output.split())
 
 
 def test_a_damaged_run_is_named_and_the_others_are_tabulated(fill, store, shown, invoke):

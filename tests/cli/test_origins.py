@@ -1,4 +1,4 @@
-"""Captions name the noise model, or that there is none, and the labels on which settings were chosen."""
+"""Captions name the labels on which settings were chosen."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from madbench.errors import ConfigError
 from madbench.labels import expand
 from madbench.suites import suite_called
 from madbench.suites.mad.suite import MAD
-from quick_noise import QUICK_NOISE
 
 VERBS = (["table"], ["compare", "S", "S-c"], ["attribute"], ["findings"], ["audit"])
 
@@ -21,50 +20,14 @@ def of_quick(fill, profile="quick") -> None:
             fill(label, 0.5 + 0.1 * place + 0.01 * seed, [seed], profile=profile)
 
 
-FORMATS = (("latex", "json", "terminal"), ("latex",), ("json",), ("latex",), ("json",))
-"""Of each verb; on the screen all of them are looked at below, without a noise model."""
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("words", "format"),
-    [(words, format) for words, formats in zip(VERBS, FORMATS) for format in formats],
-    ids=lambda words: words if isinstance(words, str) else words[0],
-)
-def test_a_caption_names_the_noise_model_with_its_version(main, fill, words, format):
-    of_quick(fill)
-    shown = main(*words, "-t", "compression,in_context_recall", "-f", format)
-    assert shown.code == 0, shown.stderr
-    assert f"Noise model {QUICK_NOISE.name}." in " ".join(shown.stdout.split())
-    assert "chosen on" not in shown.stdout
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("words", VERBS, ids=lambda words: words[0])
-def test_without_one_it_says_so_and_where_settings_were_chosen(main, fill, words, tmp_path):
+def test_a_caption_says_where_settings_were_chosen(main, fill, words, tmp_path):
     longer = (MAD.Profile.folder / "evening.yaml").read_text().replace("epochs: 8", "epochs: 9")
     (tmp_path / "longer.yaml").write_text(longer)
     of_quick(fill, str(tmp_path / "longer.yaml"))
     text = " ".join(main(*words, "-p", "longer.yaml", "-t", "compression,in_context_recall").stdout.split())
-    assert "No noise model. The settings were chosen on the labels of @choosing." in text
-
-
-@pytest.mark.slow
-def test_evening_has_a_noise_model_of_its_own(main, fill):
-    of_quick(fill, "evening")
-    text = " ".join(main("table", "-p", "evening", "-t", "compression,in_context_recall").stdout.split())
-    assert "Noise model evening-1. The settings were chosen on the labels of @choosing." in text
-
-
-@pytest.mark.slow
-def test_where_only_a_part_has_one_it_says_so(main, fill, tiny, tmp_path):
-    of_quick(fill)
-    words = ("table", "-t", "compression,in_context_recall", "training.epochs=8")
-    assert "for a part of the runs" not in main(*words[:-1]).stdout
-    for seed in range(3):
-        fill("S", 0.5, [seed], profile="quick", overrides=["tasks.compression.training.epochs=8"])
-    shown = main("table", "tasks.compression.training.epochs=8", "-t", "compression,in_context_recall", "S").stdout
-    assert "for a part of the runs" in " ".join(shown.split())
+    assert "The settings were chosen on the labels of @choosing." in text
 
 
 def test_stored_language_models_are_of_a_preset_that_was_chosen_on_labels():

@@ -213,17 +213,13 @@ def difficulty_frame(scoring: Scoring, collected: pd.DataFrame, protocol: str) -
 
     A setting counts where it differs from the task's first one in one variable. A seed with jobs to do is left out; one
     whose runs all diverged counts at chance.
-    ``collected`` (:meth:`madbench.suites.scoring.Scoring.collect`) is of one protocol, a task's baseline setting first;
-    a column ``noise`` has what a noise model says of each job.
+    ``collected`` (:meth:`madbench.suites.scoring.Scoring.collect`) is of one protocol, a task's baseline setting first.
     """
     scores = scoring.setting_scores(collected)
     places = {label: i for i, label in enumerate(collected.label.unique())}
     settings = {text: json.loads(text) for text in scores.setting.unique()}
     baselines = collected.groupby("column").setting.first().map(settings)
     by = ["column", "label", "setting"]
-    known = collected.noise if "noise" in collected else pd.Series(None, collected.index, dtype=object)
-    of_cells = known.groupby([collected[name] for name in by], sort=False).agg(set)
-    noises = {key: of_cell.pop() if len(of_cell) == 1 else None for key, of_cell in of_cells.items()}
     rows: list[dict[str, Any]] = []
     whole = scores[scores.done == scores.expected]
     for (task, label, text), seeds in whole.groupby(by, sort=False):
@@ -231,7 +227,7 @@ def difficulty_frame(scoring: Scoring, collected: pd.DataFrame, protocol: str) -
         changes = [name for name, value in setting.items() if value != baseline[name]]
         if len(changes) > 1 or seeds.value.isna().any():
             continue
-        sample = sample_of(task, seeds.assign(noise=noises[task, label, text]))
+        sample = sample_of(task, seeds)
         low, high = sample.interval
         place = {"task": task, "label": label, "ceiling": sample.scale.ceiling, "n": len(seeds)}
         place |= {"accuracy": sample.mean, "low": low, "high": high}

@@ -115,7 +115,7 @@ def _reach(frame: pd.DataFrame) -> float:
 def _notes(frame: pd.DataFrame) -> list[str]:
     effects = frame[frame.kind == "effect"]
     counts = [" to ".join(map(str, sorted({of.min(), of.max()}))) for of in (effects.pairs, effects.seeds)]
-    interactions = "a x b, below the line: how much larger the effect of a is with b; only those beyond the noise."
+    interactions = "a x b, below the line: how much larger the effect of a is with b; only the significant ones."
     return [
         *frame.protocol.unique(),
         "Effect: mean difference of the pairs of labels that differ in this factor alone.",

@@ -35,7 +35,6 @@ from madbench.analysis.figures.style import (
     Look,
     write_powers_as_text,
 )
-from madbench.analysis.inference import LEAST_FOR_LEVEL
 from madbench.analysis.marked_text import Width
 from madbench.analysis.quantities import heading, title
 from madbench.labels.names import shown_in
@@ -51,10 +50,7 @@ MOST_NOTES = 6000
 _MOST_WORD = 200
 LINE = 8.6 / 72
 """Height of a line of text in a single column, in inches."""
-INTERVAL_NOTE = (
-    f"Bars: 95% intervals of the mean over seeds; none of fewer than {LEAST_FOR_LEVEL} seeds of which none solves the"
-    " task, or with zero variance. Hollow: a single seed."
-)
+INTERVAL_NOTE = "Bars: 95% intervals of the mean over seeds. Hollow: a single seed."
 """What bars and hollow marks mean, and why a mean may have no bar."""
 _EDGE, _SPACE = 0.08, 0.14  # inches, around everything and between title, panels, legend and notes
 _NOTE_CHARACTER = 4.4 / 72  # inches, on average

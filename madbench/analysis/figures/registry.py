@@ -16,7 +16,6 @@ from madbench.analysis.attribution import attribute
 from madbench.analysis.baselines import BASELINES, HEURISTIC, baseline_values
 from madbench.analysis.figures import accuracy, budget, curves, effects, suites_of_figure
 from madbench.analysis.figures.files import NothingToDrawError, read_frame
-from madbench.analysis.noise_model import noise_of
 from madbench.analysis.scores import Results
 from madbench.jobs import Job, Record
 from madbench.suites import Suite, suites
@@ -134,8 +133,7 @@ def _difficulty(results: Results, suite: Suite) -> pd.DataFrame:
         records = results.store.records({job.id for job in alike})
         readable = {name: record for name, record in records.items() if record.status != "failed"}
         outcomes = [*outcomes, *(Outcome(job.label, job, readable.get(job.id)) for job in alike)]
-    noises = pd.Series([noise_of([outcome.job]) for outcome in outcomes], dtype=object)
-    collected = scoring_of(suite).collect(outcomes).assign(noise=noises)
+    collected = scoring_of(suite).collect(outcomes)
     frame = accuracy.difficulty_frame(scoring_of(suite), collected, _about(results, suite))
     if frame.empty:
         task = next((outcome.job.task for outcome in outcomes), suite.usual_tasks()[0])

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import itertools
-import math
 from collections import Counter
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from madbench.analysis.inference.counts import reach_p
 from madbench.analysis.inference.differences import difference
-from madbench.analysis.inference.distributions import LEVEL
 from madbench.analysis.inference.sample import Sample
+from madbench.analysis.inference.variance import LEVEL
 
 
 def holm(p_values: Sequence[float], share: float = 1.0, groups: Sequence[Hashable] | None = None) -> list[float]:
@@ -63,14 +61,10 @@ def ranks(samples: Mapping[str, Sample], is_higher_better: bool) -> dict[str, Ra
     its interval is the places that are left (Al Mohamad, Goeman and van Zwet 2022, "Simultaneous confidence intervals
     for ranks", Biometrics 78). Keys that are equally good may have any place among them. Equal means, to the step in
     which the column is counted, share a place.
-
-    Among many labels there may be one whose few seeds all landed together, far from its mean, and p-values as small as
-    those of so many pairs are not calibrated for it. So pairs that are no further apart than one label's seeds may be
-    are ordered only if the counts of their seeds show it as well.
     """
     keys = sorted(samples, key=lambda key: samples[key].mean, reverse=is_higher_better)
     pairs = [*itertools.combinations(keys, 2)]
-    p_values = [_order_p(samples[better], samples[worse]) for better, worse in pairs]
+    p_values = [difference(samples[better], samples[worse]).p for better, worse in pairs]
     above, below = dict.fromkeys(keys, 0), dict.fromkeys(keys, 0)
     for (better, worse), p in zip(pairs, holm(p_values)):
         if p <= LEVEL:
@@ -82,24 +76,22 @@ def ranks(samples: Mapping[str, Sample], is_higher_better: bool) -> dict[str, Ra
     }
 
 
-def _order_p(first: Sample, second: Sample) -> float:
-    """Of "their means are equal", for many pairs at once; NaN where nothing is tested."""
-    p = difference(first, second).p
-    return p if math.isnan(p) else max(p, reach_p(first, second))
+def not_best(columns: Mapping[str, tuple[Mapping[str, Sample], bool]]) -> dict[str, set[str]]:
+    """By column, the keys that are significantly worse than the best mean of the column.
 
-
-def may_be_best(samples: Mapping[str, Sample], is_higher_better: bool, columns: int = 1) -> list[str]:
-    """The keys that the seeds do not rule out as the best, from the best mean on.
-
-    A key is ruled out where another is better by a one-sided test at :data:`LEVEL` / (k - 1) for k keys, which rules
-    out the truly best one with a probability of at most :data:`LEVEL` (Bonferroni over its k - 1 rivals; after Hsu's
-    "multiple comparisons with the best"). The level is shared by the ``columns`` of a table.
+    ``columns`` are the columns of a table: the samples by key, and True if higher is better. A key is compared with
+    the best by the test of :func:`difference`, two-sided. All comparisons of the table are adjusted by Holm's method.
+    So the marks of a table of two labels are the verdicts of ``compare``.
     """
-    ranked = sorted(samples, key=lambda key: samples[key].mean, reverse=is_higher_better)
-    level = LEVEL / columns / max(1, len(ranked) - 1)
-
-    def is_worse(key: str, rival: str) -> bool:
-        gain = difference(samples[rival], samples[key])
-        return gain.estimate != 0 and gain.p / 2 <= level
-
-    return [key for i, key in enumerate(ranked) if not any(is_worse(key, better) for better in ranked[:i])]
+    pairs, p_values = [], []
+    for name, (samples, is_higher_better) in columns.items():
+        best = (max if is_higher_better else min)(samples, key=lambda key: samples[key].mean)
+        for key in samples:
+            if key != best:
+                pairs.append((name, key))
+                p_values.append(difference(samples[best], samples[key]).p)
+    worse: dict[str, set[str]] = {name: set() for name in columns}
+    for (name, key), p in zip(pairs, holm(p_values)):
+        if p <= LEVEL:
+            worse[name].add(key)
+    return worse

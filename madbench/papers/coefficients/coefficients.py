@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -147,7 +146,7 @@ def correlation_verdict(sample: Sample) -> str:
         return "too few seeds"
     if np.isnan(sample.values).any():
         return "no variation"
-    low, high = sample.interval if not math.isnan(sample.interval[0]) else sample.bounds
+    low, high = sample.interval
     if low > 0 and sample.values.min() > 0:
         return SUPPORTED
     return CONTRADICTED if high < 0 and sample.values.max() < 0 else OPEN

@@ -308,7 +308,6 @@ class LanguageSuite(Suite):
                 difference="nats per token of a loss",
                 is_compared=name in (LOSS, "validation_loss"),
                 is_attributed=name == LOSS,
-                counts="[k/n]‡ of losses: k of n runs do not diverge",
                 legend=legends.get(name, ""),
                 **({"axis": "L5, nats per token (less is better)"} if name == LOSS else {}),
             )

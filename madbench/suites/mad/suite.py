@@ -15,7 +15,7 @@ from madbench.errors import ConfigError
 from madbench.jobs import NOT_AT_DEFAULT, Budget, Fidelity, Job, Precision, mapping_text
 from madbench.mixers import solve
 from madbench.suites.base import Size, Suite
-from madbench.suites.columns import ACCURACY, SOLVED, Average, Column
+from madbench.suites.columns import ACCURACY, Average, Column
 from madbench.suites.overrides import Plan, content, decided
 from madbench.suites.planning import epoch_batch_sizes, plan_jobs, unreached_warm_up
 from madbench.suites.profile import Profile, changed, is_rate_change
@@ -344,9 +344,7 @@ class TokenSuite(Suite):
 
     def task_column(self, task: str) -> Column:
         cls = settings_class(task)
-        return Column(
-            task, cls.heading, 1, "higher", (0.0, 100.0), "-", 0.1, title=cls.title, counts=SOLVED, **ACCURACY
-        )
+        return Column(task, cls.heading, 1, "higher", (0.0, 100.0), "-", 0.1, title=cls.title, **ACCURACY)
 
     def job_setting(self, job: Job) -> list[str]:
         profile, changes = self.nearest(job, most_changes=math.inf)

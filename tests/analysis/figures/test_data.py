@@ -22,6 +22,7 @@ from madbench.suites.language.suite import LOSS
 from madbench.suites.mad.suite import MAD, MAD_TASKS
 from madbench.suites.published import published_scores
 from madbench.suites.scoring import scoring_of
+from references import interval_of, terms
 
 NAN = math.nan
 BASE = {"seq_len": 32, "vocab_size": 16}
@@ -52,11 +53,11 @@ def test_unfinished_seeds_do_not_count(scores):
 
 def test_intervals_are_those_of_the_table(scores):
     (mean,) = means(score_frame(scores({("S", "memorization"): [100.0] * 3}), "p")).itertuples()
-    assert (mean.n, mean.solved, mean.high) == (3, "3/3", 100.0) and mean.low == pytest.approx(
-        0.025 ** (1 / 3) * 96 + 4, abs=0.01
-    )
+    _, half = interval_of(0, [terms([100.0] * 3)])
+    assert (mean.n, mean.solved, mean.high) == (3, "3/3", 100.0) and mean.low == pytest.approx(100 - half)
     (mean,) = means(score_frame(scores({("S", "memorization"): [50.0] * 3}), "p")).itertuples()
-    assert (mean.n, mean.solved) == (3, "0/3") and math.isnan(mean.low) and math.isnan(mean.high)
+    assert (mean.n, mean.solved) == (3, "0/3")
+    assert (mean.low, mean.high) == (pytest.approx(50 - half), pytest.approx(50 + half))
 
 
 def test_the_average_is_of_whole_seeds_and_only_with_all_tasks(scores):
