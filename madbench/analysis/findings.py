@@ -36,7 +36,7 @@ from madbench.analysis.inference import (
     combination,
     holm,
 )
-from madbench.analysis.quantities import p_text, signed, suite_of_column
+from madbench.analysis.quantities import column, p_text, signed, suite_of_column
 from madbench.analysis.samples import samples_of
 from madbench.config import seed_list
 from madbench.suites import main_suite, suites
@@ -91,6 +91,12 @@ class Finding:
         return (self.published - line) * self.claim.sign(self.quantity) > 0
 
     @property
+    def is_at_line(self) -> bool:
+        """True if no verdict came and the gain is on the line, to the digits that are printed."""
+        is_open = self.verdict == "not enough data" and not math.isnan(self.p)
+        return is_open and round(self.ours.estimate - self.line, column(self.quantity).digits) == 0
+
+    @property
     def suite(self) -> str:
         """The name of the suite whose runs it is about."""
         return suite_of_column(self.quantity).name
@@ -123,7 +129,9 @@ class Finding:
         if not math.isnan(self.published_line):
             line += f" ({signed(self.published_line, self.quantity)} in the paper's points)"
         sign = self.claim.sign(self.quantity)
-        if self.verdict == "not enough data":
+        if self.is_at_line:
+            where = "is at"
+        elif self.verdict == "not enough data":
             where = "may be on either side of"
         else:
             where = "is above" if (self.verdict == "supported") == (sign > 0) else "is below"

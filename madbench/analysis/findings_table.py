@@ -109,7 +109,9 @@ def _why(row: Finding) -> str:
     """The reason in a few words."""
     if row.missing:
         return f"needs {' '.join(row.missing) if len(row.missing) <= 2 else f'{len(row.missing)} labels'}"
-    return row.detail if math.isnan(row.p) else ", ".join(filter(None, [f"p {p_text(row.p_holm)}", row.detail]))
+    if math.isnan(row.p):
+        return row.detail
+    return ", ".join(filter(None, [f"p {p_text(row.p_holm)}", "at the line" * row.is_at_line, row.detail]))
 
 
 def _are_published(rows: Sequence[Finding]) -> bool:

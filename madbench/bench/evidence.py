@@ -107,16 +107,18 @@ class Evidence:
 
 
 def archives(evidence: Evidence) -> str:
-    """The archives, how many runs each has, and the command that makes these."""
+    """The archives, their runs, how many of these a changed checkout made, and the command that makes them."""
     sets = {frozenset(expand([f"@{name}"])): f"@{name}" for name in available_sets()}
-    lines = ["| File | Runs | Made by |", "| --- | ---: | --- |"]
+    lines = ["| File | Runs | From a changed checkout | Made by |", "| --- | ---: | ---: | --- |"]
     for name, store in evidence.stores.items():
         jobs = list(store.jobs().values())
         labels = {job.label for job in jobs}
         profiles = {main_suite().nearest(job)[0] for job in {job.task: job for job in jobs}.values()}
         words = [sets.get(frozenset(labels), " ".join(sorted(labels))), "-p", *sorted(profiles)]
         words += ["-t", main_suite().name, "--seeds", seed_list({job.seed for job in jobs})]
-        lines.append(f"| {name}{SUFFIX} | {len(jobs):,} | `madbench sweep {' '.join(words)}` |")
+        checkouts = [record.details.get("git") or {} for record in store.records({job.id for job in jobs}).values()]
+        changed = sum(bool(checkout.get("dirty")) for checkout in checkouts)
+        lines.append(f"| {name}{SUFFIX} | {len(jobs):,} | {changed or ''} | `madbench sweep {' '.join(words)}` |")
     return "\n".join(lines)
 
 

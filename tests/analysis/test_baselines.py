@@ -93,7 +93,7 @@ def test_a_diverged_seed_counts_at_chance_and_an_unfinished_one_not_at_all(swept
     baseline, diverged, unfinished = (row[-1] for row in table.text_rows()[1])
     chance = 100 / 8
     assert (baseline, unfinished) == ("baseline", "(+0.0)")
-    assert diverged.startswith(f"−{50 - (50 + 2 * chance) / 3:.1f} [−")
+    assert diverged.startswith(f"−{50 - (50 + 2 * chance) / 3:.1f} ±")
     assert swept(["S-c"], accuracy=lambda job: None) == []
 
 

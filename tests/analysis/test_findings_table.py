@@ -142,3 +142,16 @@ def test_an_explanation_has_the_claim_its_pairs_its_numbers_and_its_note():
     assert ("", "madbench run R-cg-q-12o R-cg-q R-g-q-12o R-pcg-q-12o G-cg-q-12o --seeds 0-4") in dominant
     headline = explanation([row for row in found.rows if row.claim.name == "headline"])
     assert ("pairs", "every one has to hold; shown is the smallest gain") in headline
+
+
+def test_a_gain_on_the_line_is_said_to_be_there():
+    """Its p of 1 does not come from too few seeds."""
+    equal = {"R-cg-q-12o": [60.0, 62.0, 64.0], "R-cg-q": [61.0, 62.0, 63.0]}
+    (row,) = (row for row in findings(scored(equal)) if row.claim.name == "compression")
+    assert (row.verdict, row.is_at_line) == ("not enough data", True) and row.reason.startswith(
+        "The gain is at 0: p 1.000"
+    )
+    assert rows(findings_table([row]))["Mixing helps compression"][-1] == "p 1.000, at the line"
+    apart = {"R-cg-q-12o": [61.0, 63.0, 65.0], "R-cg-q": [61.0, 62.0, 63.0]}
+    (row,) = (row for row in findings(scored(apart)) if row.claim.name == "compression")
+    assert not row.is_at_line and "may be on either side of 0" in row.reason

@@ -51,7 +51,7 @@ def test_labels_of_other_families_are_rows_after_those_of_the_grammar(store):
 def test_tasks_of_packages_have_columns_and_are_not_in_the_average(store):
     headings, rows = result_table(Selection(tasks=TASKS, results=store.root).select()).text_rows()
     assert headings[7] == "MAD avg" and len(headings) == 1 + 7 + 1 + 2
-    assert rows[0][7].startswith("55.0 ±") and rows[0][8] == "100.0 [2/2]"
+    assert rows[0][7].startswith("55.0 ±") and rows[0][8] == "100.0 ±9.8"
     usual, _ = result_table(Selection(tasks=MAD_TASKS, results=store.root).select()).text_rows()
     assert usual[1:8] == headings[1:8]
 

@@ -33,7 +33,8 @@ def page(tmp_path) -> Path:
 
 def test_a_block_is_made_anew_and_what_stands_around_it_is_kept(page):
     evidence.main([str(page)])
-    table = "| File | Runs | Made by |\n| --- | ---: | --- |"  # of a folder without an archive
+    headings = "| File | Runs | From a changed checkout | Made by |"
+    table = f"{headings}\n| --- | ---: | ---: | --- |"  # of a folder without an archive
     assert page.read_text() == f"by hand\n<!-- archives -->\n\n{table}\n\n<!-- end archives -->\nalso\n"
 
 
