@@ -79,7 +79,9 @@ TasksOption = option(
     completes="TASK,...",
 )
 DeviceOption = option(str, "auto, cpu, cuda or cuda:N.", completes="DEVICE")
-SeedsOption = option(str, "Seeds such as 0,1,2 or 0-4; each sets initialisation, data and order.")
+SeedsOption = option(
+    str, "Seeds such as 0,1,2 or 0-4, each with its own initialisation, data and order; five for a table that matters."
+)
 SlotsOption = option(int | None, "Jobs at a time; one a CPU core, one on a GPU by default.", min=1)
 ThreadsOption = option(
     int | None,
