@@ -13,8 +13,8 @@ from madbench.mixers.tracing import has_data
 
 BLOCK_ROWS = 64
 """Rows of a block: fewer make slower products, more compute more masked scores."""
-BLOCK_NUMBERS = 2**17
-"""Scores of a block per thread, 512 KiB in float32: more leave the cache, and with fewer the calls take most time."""
+BLOCK_NUMBERS = 2**18
+"""Scores of a block per thread, 1 MiB in float32: more leave the cache, and with fewer the calls take most time."""
 KEPT_NUMBERS = 2**22
 """Weights, 16 MiB in float32, up to which they are kept for the backward pass, which else computes them again."""
 THIN = 16
