@@ -51,6 +51,14 @@ class Operands(NamedTuple):
     mix2: Tables | None
 
 
+def add_product(total: Tensor, left: Tensor, right: Tensor) -> None:
+    """Adds left right to a total (N, A, B). Into a part of a larger tensor, ``baddbmm_`` goes matrix by matrix."""
+    if total.is_contiguous():
+        total.baddbmm_(left, right)
+    else:
+        total += torch.bmm(left, right)
+
+
 class Sheet:
     """One (heads, N, M, W) tensor of a tile."""
 
@@ -118,11 +126,11 @@ class Sheet:
         """From the gradient of y R, masked, to that of y in its place; adds those of the tables, returns that of s."""
         product, strengthened = inner
         grad = torch.bmm(tables.B, self.flat.mT)
-        grads.B.baddbmm_(strengthened, self.flat)
+        add_product(grads.B, strengthened, self.flat)
         grads.gain.add_(torch.mul(self.flat, y.flat, out=work.flat).sum(1, keepdim=True))
         grad_s = self.of_rows(product.mul_(grad))
         self.of_rows(grad).mul_(s)
-        grads.A.baddbmm_(grad, y.flat)
+        add_product(grads.A, grad, y.flat)
         self.flat.mul_(tables.gain).baddbmm_(grad.mT, tables.A)
         return grad_s
 
@@ -168,7 +176,7 @@ class Tile:
         z, h, a = self.scores, self.hidden if x.mix1 else self.scores, self.a
         (gate, scale), (of_gate, of_a) = self._halves(h), self._halves(self.grad)
         read = of_a if x.mix2 else a
-        grads.v.baddbmm_(read.keys.mT, grad_o)
+        add_product(grads.v, read.keys.mT, grad_o)
         of_a.fill(grad_o, x.v)
         if x.mix2:
             work, _ = self._halves(self.work)
@@ -188,7 +196,7 @@ class Tile:
             grads.k.add_(torch.bmm(x.q.mT, columns).mT)
         else:
             grads.q.copy_(torch.bmm(columns, x.k))
-            grads.k.baddbmm_(columns.mT, x.q)
+            add_product(grads.k, columns.mT, x.q)
 
     def _fill(self, x: Operands, has_norm: bool = True) -> tuple[Sheet, Tensor | None]:
         """Writes all sheets; returns that of the weights, which v is read with, and of R and G the norm (H, N, M)."""
