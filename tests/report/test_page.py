@@ -20,18 +20,18 @@ MAD = ("compression", "in_context_recall")
 @pytest.mark.slow
 def test_a_first_seed_that_chose_between_two_rates_is_in_no_number(parsed):
     assert parsed.cell("mad", "S", "Compr.").text == "51.0†"
-    assert parsed.cell("mad", "S", "In-ctx recall").text == "50.5 [0/2]"
+    assert parsed.cell("mad", "S", "In-ctx recall").text == "50.5 ±9.8"
 
 
 @pytest.mark.slow
 def test_the_tables_have_the_numbers_of_the_store(parsed_of_three):
     parsed = parsed_of_three
-    assert parsed.cell("mad", "S", "Compr.").text == "51.5 [0/2]"
-    assert parsed.cell("mad", "S-c", "In-ctx recall").text == "61.0 [0/3]"
+    assert parsed.cell("mad", "S", "Compr.").text == "51.5 ±9.8 n=2"
+    assert parsed.cell("mad", "S-c", "In-ctx recall").text == "61.0 ±7.0"
     assert parsed.cell("mad", "R-c", "In-ctx recall").text == "-"
     assert parsed.cell("mad", "S", "Budget").text == "0.977"
     assert parsed.cell("language", "S-c", "L5").text.startswith("2.475 ±")
-    assert parsed.cell("factors", "conv: c vs. none", "Compr.").text == "+10.0 ±9.0"
+    assert parsed.cell("factors", "conv: c vs. none", "Compr.").text == "+10.0 ±12.0"
     assert parsed.cell("budget", "S", "Parameters").text == "1,024"
     assert parsed.cell("budget", "S", "Ratio").text == "1.000"
 
@@ -45,7 +45,7 @@ def test_every_number_names_the_runs_behind_it(parsed_of_three):
     assert parsed.cell("language", "S", "L5").attributes["data-link"] == "runs/S/language_model"
     effect = parsed.cell("factors", "conv: c vs. none", "Compr.").attributes["data-link"]
     assert effect == "effect/conv%3A%20c%20vs.%20none/compression"
-    assert parsed.data["effects"]["conv: c vs. none/compression"]["rows"] == [[["S-c", "S"], "+10.0 ±9.0"]]
+    assert parsed.data["effects"]["conv: c vs. none/compression"]["rows"] == [[["S-c", "S"], "+10.0 ±12.0"]]
     assert parsed.data["tasks"]["loss_l5"] == ["language_model"]
 
 
@@ -164,7 +164,7 @@ def test_the_language_half_alone_is_a_report(empty_store, fill_language, read_pa
     fill_language(empty_store)
     parsed = read_page(empty_store, tasks=["language_model"])
     assert "language-table" in parsed.tables and "mad-table" not in parsed.tables
-    assert parsed.cell("factors", "conv: c vs. none", "L5 loss").text == "−0.250 ±0.449"
+    assert parsed.cell("factors", "conv: c vs. none", "L5 loss").text == "−0.250 ±0.097"
 
 
 @pytest.mark.slow
