@@ -67,7 +67,7 @@ def test_a_profile_is_held_against_another_one(fill, invoke, tiny, tmp_path):
     other.write_text(Path(tiny).read_text().replace("epochs: ", "epochs: 1"))
     for label, accuracy in LABELS.items():
         for seed in (0, 1, 2):
-            fill(label, 0.6 + accuracy / 10 + 0.001 * seed, (seed,))
+            fill(label, 0.35 + 1.25 * accuracy + 0.001 * seed, (seed,))
         fill(label, 0.25 if label == "S-p" else accuracy + 0.1, profile=str(other))
     ended = invoke(audit, "--profile", tiny, "--against", str(other), "--json")
     records = {record["column"]: record for record in json.loads(ended.stdout)["cells"]}
@@ -76,7 +76,7 @@ def test_a_profile_is_held_against_another_one(fill, invoke, tiny, tmp_path):
     assert records["compression"]["order"] == pytest.approx(stats.spearmanr(ours, theirs).statistic)
     assert records["compression"]["turned_pairs"] == "S-p > S-c, S-p > R-c, S-p > S"
     assert (
-        "S-p above S (+3.0 here, -5.0 there), S-p above R-c (+2.0 here, -15.0 there)"
+        "S-p above S (+37.5 here, -5.0 there), S-p above R-c (+25.0 here, -15.0 there)"
         in json.loads(ended.stdout)["notes"]
     )
 
