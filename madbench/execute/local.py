@@ -29,6 +29,8 @@ from madbench.execute.main_module import SAFE_PATH, check_can_start, without_mai
 from madbench.jobs import StopTraining
 from madbench.store.runs import Store
 
+_TRACKER = {"PYTHONWARNINGS": ",".join(filter(None, (os.environ.get("PYTHONWARNINGS"), "ignore:resource_tracker")))}
+"""It removes semaphores of killed workers, which libraries such as tqdm make, and need not say so."""
 GRACE = 5.0  # seconds in which runs may stop and save their state when a sweep ends early
 
 
@@ -137,7 +139,7 @@ class WorkerProcess:
     def __init__(self, slot: int, environment: Mapping[str, str]):
         check_can_start()
         context = multiprocessing.get_context("spawn")
-        with _environment(SAFE_PATH):
+        with _environment(SAFE_PATH | _TRACKER):
             resource_tracker.ensure_running()  # spawn needs it, and starting it unblocks SIGINT
         self.slot = slot
         self.task: Task | None = None

@@ -67,6 +67,12 @@ def test_a_script_from_standard_input_runs_its_jobs(python, words, program):
 
 
 @pytest.mark.slow
+def test_semaphores_of_killed_workers_are_removed_without_a_warning(python):
+    ended = python("-c", BARE.replace("fake.train", "fake.train_with_a_lock"))
+    assert (ended.returncode, ended.stdout, ended.stderr) == (0, "2 finished\n", "")
+
+
+@pytest.mark.slow
 def test_a_line_of_the_shell_runs_its_jobs(python):
     assert python("-c", BARE).stdout == "2 finished\n"
 
