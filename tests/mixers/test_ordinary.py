@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 import torch
 
+from madbench.mixers import softmax
 from madbench.mixers.cd.operator import CoefficientMixer
 from madbench.mixers.checks import run_checks
 from madbench.mixers.interactions.hfa.operator import HyperFeatureAttention
@@ -52,6 +53,18 @@ def wrong_gradient_of_wide_keys(monkeypatch):
             grads.k.add_(grads.k - before, alpha=0.74)
 
     monkeypatch.setattr(tiles.Tile, "backward", backward)
+
+
+def wrong_gradient_of_keys_of_softmax(monkeypatch):
+    """Of keys behind row 128, where the third block of rows ends."""
+    sound = softmax._gradients
+
+    def gradients(*how):
+        d_q, d_k, d_v = sound(*how)
+        d_k[:, :, 128:] *= 1.01
+        return [d_q, d_k, d_v]
+
+    monkeypatch.setattr(softmax, "_gradients", gradients)
 
 
 def registers_read_wrongly_behind_row_100(monkeypatch):
@@ -146,7 +159,8 @@ def pairs_rotate_wrongly_from_150_on(monkeypatch):
 @pytest.mark.parametrize(
     "fault, label, caught_by",
     [
-        (wrong_gradient_of_wide_keys, "S", {"ordinary size"}),
+        (wrong_gradient_of_keys_of_softmax, "S", {"ordinary size"}),
+        (wrong_gradient_of_wide_keys, "R", {"ordinary size"}),
         (wrong_gradient_of_wide_keys, "G-p-v-12o", {"ordinary size", "settings"}),
         (registers_read_wrongly_behind_row_100, "R-k-q-2", {"settings"}),
         (registers_read_wrongly_behind_row_100, "D-pcgka-q-12o", {"settings"}),
