@@ -115,11 +115,12 @@ class InteractionMixer(nn.Module):
         q, *seen = self.project(whole)
         of_prompt, state = self._rows(whole, (q, *seen))
         rows, cache = [of_prompt], (whole.shape[1], *seen)
-        if self.linear:
+        if self.linear and state is None:  # another path gave the rows
             _, k, v = self.placed(0, 0, q, *seen)
             size = self.rows_of_block(batch, length, "linear_time")
-            for block in [] if state else zip(k.split(size, 2), v.split(size, 2)):
+            for block in zip(k.split(size, 2), v.split(size, 2)):
                 state = self.totals(*block, state)
+        if self.linear:
             cache = (length, state)
         for token in x[:, whole.shape[1] :].unbind(1):
             row, cache = self.step(token, cache, slide)
