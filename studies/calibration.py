@@ -50,7 +50,7 @@ def madbench_terms(values: np.ndarray) -> Terms:
 
 
 def welch_terms(values: np.ndarray) -> Terms:
-    """Those of Welch's test."""
+    """The same terms by Welch's test."""
     n = values.shape[-1]
     variance = np.maximum(values.var(axis=-1, ddof=1), RESOLUTION**2 / 12)[..., None] / n
     return Terms(variance, np.full_like(variance, n - 1.0))
@@ -292,7 +292,7 @@ def _share(value: float, digits: int = 3) -> str:
 
 
 def failures(labels: np.ndarray, tables: int, seed: int) -> list[str]:
-    """Which of the bounds of the test do not hold on real seeds."""
+    """The bounds of the test that do not hold on real seeds."""
     found = []
     for ((n, m), most), count in itertools.product(BOUNDS.items(), (1, 7)):
         if (share := false_on_real_seeds(labels, n, m, count, tables, "madbench", seed)) > most:

@@ -55,12 +55,12 @@ class ColumnAudit:
 
     @property
     def tells_apart(self) -> bool:
-        """Whether seeds agree about the labels at all: the interval of :attr:`reliability` lies above 0."""
+        """True if seeds agree about the labels: the interval of :attr:`reliability` lies above 0."""
         return self.reliability.low > 0
 
     @property
     def bits(self) -> float:
-        """What a run says of its label, 0 if nothing: the capacity of a Gaussian channel of this reliability."""
+        """Information of a run about its label, 0 if none: the capacity of a Gaussian channel of this reliability."""
         if math.isnan(self.reliability.value):
             return math.nan
         share = min(self.reliability.value, 1 - 1e-9) if self.tells_apart else 0.0

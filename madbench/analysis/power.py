@@ -1,4 +1,4 @@
-"""How many seeds claims need, in closed form from the test itself.
+"""The number of seeds that claims need, in closed form from the test itself.
 
 Power: the probability that a gain is found beyond its line if it truly is a stated one, and seeds scatter as the test
 takes them to do: with the stored seeds' variance, raised where these are few. The seeds for the measured gain and for a

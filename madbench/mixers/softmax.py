@@ -134,7 +134,7 @@ def _groups(keeps: bool, *of_heads: Tensor) -> Iterator[tuple[Tensor, ...]]:
 
 
 def _future(rows: int, like: Tensor) -> Tensor:
-    """What hides the keys after a row: (rows, rows), zero up to the diagonal and minus infinity beyond."""
+    """The mask of the keys after a row: (rows, rows), zero up to the diagonal and minus infinity beyond."""
     dtype = torch.promote_types(like.dtype, torch.float32)
     return torch.full((rows, rows), float("-inf"), dtype=dtype, device=like.device).triu_(1)
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 ACCURACY = {"axis": "accuracy, %", "difference": "percentage points of accuracy"}
-"""What columns of accuracy share."""
+"""The fields that columns of accuracy share."""
 LAST_EVALUATIONS = 5
 """Of a curve, whose mean is L5."""
 

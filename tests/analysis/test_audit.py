@@ -119,7 +119,7 @@ def test_a_bit_costs_more_where_a_run_says_less(rows):
 
 
 def test_columns_whose_seeds_do_not_agree_have_neither_bits_nor_a_number_of_seeds(grid_results):
-    """Of labels that do not differ the ICC may come out as 1e-13, and the cost of a bit as 1e13 seconds."""
+    """The ICC of labels that do not differ may come out as 1e-13, and the cost of a bit as 1e13 seconds."""
     table = audit_table(grid_results(LABELS, lambda job: 0.5 + noise(job, 0.1), seeds=[0, 1, 2]))
     records = table.records()
     assert any(0 < record["icc"] for record in records) and all(record["icc_low"] <= 0 for record in records)

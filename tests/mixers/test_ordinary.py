@@ -56,7 +56,7 @@ def wrong_gradient_of_wide_keys(monkeypatch):
 
 
 def wrong_gradient_of_keys_of_softmax(monkeypatch):
-    """Of keys behind row 128, where the third block of rows ends."""
+    """The keys behind row 128, where the third block begins, have 1% too much."""
     sound = softmax._gradients
 
     def gradients(*how):

@@ -33,7 +33,7 @@ PRIOR_FREEDOM = 2.0
 SPREAD_SHARE, LOSS_SPREAD_SHARE = 0.02, 0.01
 """s0: a share of the range of a column that has one, such as 2 points of accuracy; of others, a share of the mean."""
 SPLIT_SHARE = 0.15
-"""Of the labels in a column, those that split."""
+"""The share of the labels in a column that split."""
 GAP_SHARE = 0.35
 """Distance between the two levels of a label that splits, as a share of the range of the column."""
 VISIBLE_SHARE = 0.25

@@ -135,7 +135,7 @@ def _past_mirrors(decay: Decay, w: Tensor, beta: Tensor, rows: Tensor) -> Tensor
 
 
 def split(d: Dynamics, size: int, sub_block: int = 0) -> Blocks:
-    """What every block of ``size`` rows does, each on its own; see :class:`Decay` for ``sub_block``."""
+    """The blocks of ``size`` rows, each on its own; see :class:`Decay` for ``sub_block``."""
     q, k = split_rows(d.q, size), split_rows(d.k, size)
     log_gate = log_decay = None
     queries, keys = q, k
