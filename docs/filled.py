@@ -58,6 +58,7 @@ def _items(name: str) -> str:
     notes = []
     for item in paper.items:
         verdict = verdicts.get(item.id, "not run for this page") if item.is_made_here else item.availability
+        verdict += ", arithmetic" * item.arithmetic
         cost = duration(item.seconds) if item.is_made_here and item.seconds else ""
         name_of = f"[`{item.id}`](#{_anchor(item)})" if _has_note(item) else f"`{item.id}`"
         cells = [name_of, item.place, item.title, verdict, cost]

@@ -35,7 +35,8 @@ from madbench.execute.base import Policy
 from madbench.experiment import Experiment, prepare
 from madbench.grid import Grid
 from madbench.papers import QUICK, built_in, load_paper
-from madbench.papers.making import Made, Request, check_profile, measure_of, remember
+from madbench.papers.making import FAILS, REPRODUCED, Made, Request, check_profile, measure_of, remember
+from madbench.papers.operators import failing_operators, fails_here, operators_of
 from madbench.store.runs import Snapshot
 from madbench.suites import size_of
 from madbench.suites.addressing import task_names
@@ -82,6 +83,10 @@ def paper(
     result here, how many of its jobs are stored, and, for those that madbench
     does not make, the reason. An item trains the runs that are missing; the
     same command again trains nothing.
+
+    First the operators that an item calls are compared with float64 loops over
+    their definitions. If one differs, the item "fails here": nothing is trained,
+    nothing is said of the paper, and the exit code is 1.
 
     [bold]Examples[/bold]
 
@@ -131,10 +136,9 @@ def paper(
         raise ConfigError(f"--corpus {corpus}: has no effect on {item.id}, which trains no language model")
     if planned is None and dry_run:
         raise ConfigError(f"--dry-run has no effect on {item.id}: it trains nothing")
+    where = {"device": device, "results": results, "corpus": corpus}
+    keep = measure.keeps_weights(request) and not dry_run
     if isinstance(planned, Grid):
-        where = {"device": device, "results": results, "corpus": corpus}
-        training = TrainingOptions(**where, slots=slots, threads=threads, dry_run=dry_run)
-        keep = measure.keeps_weights(request) and not dry_run
         needs_weights = keep and not force
         if not dry_run and (needs_weights or not yes):
             experiment = prepare(planned, is_remote=False, **where)
@@ -142,6 +146,17 @@ def paper(
                 raise StoreError(f"{item.id} measures trained models: {note}; or name another folder with --results")
             if not yes:
                 ask_before_long(experiment, policy, slots=slots, threads=threads)
+    if not dry_run:
+        with Console(stderr=True).status("verifying the operators"):
+            failing = failing_operators(operators_of(request, measure, planned))
+        if failing:
+            made = fails_here(failing)
+            if is_first():
+                remember(request, made)
+                _print(made, [], printed)
+            raise typer.Exit(1)
+    if isinstance(planned, Grid):
+        training = TrainingOptions(**where, slots=slots, threads=threads, dry_run=dry_run)
         trained = train_grid(planned, policy, training, keep, has_tables=False, printed=printed)
     elif planned is not None:
         trained = _train(planned, policy, slots, threads, dry_run, printed)
@@ -202,11 +217,14 @@ def _print_jobs(experiment: Experiment, policy: Policy, printed: PrintOptions) -
 
 
 def call_verb(request: Request, run_command: Callable[..., int | None], words: Sequence[str] = ()) -> None:
-    """Runs the verb that makes the item, with ``words`` behind it; a theorem whose checks pass is reproduced."""
+    """Runs the verb that makes the item, with ``words`` behind it.
+
+    A theorem is reproduced if its checks pass, and else fails here.
+    """
     command = shlex.join([*shlex.split(request.item.command), *words])
     Console(stderr=True).print(f"madbench {command}", **PLAIN)
     code = run_command(shlex.split(command), prog_name="madbench", standalone_mode=False) or 0
-    verdicts = {command: "not reproduced" if code else "reproduced"} if request.item.kind == "theorem" else {}
+    verdicts = {command: FAILS if code else REPRODUCED} if request.item.kind == "theorem" else {}
     if verdicts or not code:
         remember(request, Made((), verdicts, {}))
     if code:

@@ -14,7 +14,7 @@ from madbench.cli.print_options import PrintOptions
 from madbench.cli.printing import PLAIN, counted, duration, in_words, print_json, print_lines, table_lines
 from madbench.execute.base import Policy
 from madbench.papers import Item, Paper, loaded_papers
-from madbench.papers.making import Request, command_of, jobs_of, remembered
+from madbench.papers.making import CONTRADICTED, FAILS, OPEN, REPRODUCED, Request, command_of, jobs_of, remembered
 
 
 def _states(paper: Paper, item: Item, results: Path) -> dict[str, str]:
@@ -29,7 +29,7 @@ def _row(paper: Paper, item: Item, results: Path) -> dict[str, Any]:
     made = [f"{state} ({size})" if item.profiles else state for size, state in states.items()]
     row |= {"state": "; ".join(made) or "not run"}
     row |= {"command": command_of(paper, item), "sizes": list(item.profiles), "needs": item.needs}
-    row |= {"availability": item.availability, "note": item.note}
+    row |= {"availability": item.availability, "arithmetic": item.arithmetic, "note": item.note}
     jobs = jobs_of(Request(paper, item, results=results))
     stored = [*job_states(jobs, results, Policy()).values()].count("done")
     left = 1 - stored / max(1, len(jobs))
@@ -38,14 +38,17 @@ def _row(paper: Paper, item: Item, results: Path) -> dict[str, Any]:
 
 
 def print_papers(results: Path, printed: PrintOptions) -> None:
-    """Prints a line a paper: how many items it has, and how many of them came out how."""
+    """Prints a line per paper: the numbers of its items by state; items of arithmetic are counted apart."""
     papers, problems = loaded_papers()
     lines = []
     for name, paper in papers.items():
-        states = Counter(state for item in paper.items for state in [*_states(paper, item, results).values()][:1])
-        line = {"paper": name, "title": paper.title, "items": len(paper.items), "made": sum(states.values())}
-        line |= {state: states[state] for state in ("reproduced", "contradicted", "not decided")}
-        lines.append(line | {"not run": sum(item.is_made_here for item in paper.items) - line["made"]})
+        made = [(item, state) for item in paper.items for state in [*_states(paper, item, results).values()][:1]]
+        states = Counter(state for item, state in made if not item.arithmetic)
+        line = {"paper": name, "title": paper.title, "items": len(paper.items), "made": len(made)}
+        line |= {state: states[state] for state in (REPRODUCED, CONTRADICTED, OPEN, FAILS)}
+        arithmetic = Counter(state for item, state in made if item.arithmetic)
+        line["arithmetic"] = ", ".join(f"{count} {state}" for state, count in arithmetic.items())
+        lines.append(line | {"not run": sum(item.is_made_here for item in paper.items) - len(made)})
         lines[-1]["not made here"] = sum(not item.is_made_here for item in paper.items)
     if printed.asked == "json":
         print_json({"papers": lines, "problems": dict(problems)})
@@ -69,7 +72,10 @@ def print_items(paper: Paper, results: Path, printed: PrintOptions) -> None:
         console.print(in_words(heading, console), style="bold", **PLAIN)
         jobs = [f"{row['stored']} of {counted(row['jobs'], 'job')} stored"] * bool(row["jobs"])
         cost = [f"about {duration(row['seconds'])}"] if row["seconds"] else []
-        status = " | ".join([row["availability"], row["state"], *jobs, *cost]) if row["command"] else row["needs"]
+        kind = ["arithmetic"] * row["arithmetic"]
+        status = (
+            " | ".join([row["availability"], *kind, row["state"], *jobs, *cost]) if row["command"] else row["needs"]
+        )
         console.print(in_words(status, console, indent=4), **PLAIN)
         if row["command"]:
             console.print(f"    {row['command']}", **PLAIN)

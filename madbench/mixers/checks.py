@@ -53,30 +53,41 @@ def run_checks(
     label: Any,
     further: Callable[[Any], Iterable[Check]] = lambda label: (),
     names: Collection[str] | None = None,
+    *,
+    of_loops: bool = False,
 ) -> list[Outcome]:
     """The outcome of every check of a label or its text; one that raises has failed, with the error as its reason.
 
     Raises ``LabelError`` for a label that names no code here.
 
     ``further`` gives the checks of a label that its family does not know; ``names`` are of those that are run, all
-    unless given. The caller's random state stays as it is.
+    unless given. With ``of_loops`` only the checks that compare the operator with loops over its definition are run, or
+    all of a label that has no loops. The caller's random state stays as it is.
     """
     import torch  # noqa: F401  its random state is kept if it is imported
 
     from madbench.mixers.random_state import kept_random_state
 
     with kept_random_state():
-        return _run_checks(as_label(label), further, names)
+        return _run_checks(as_label(label), further, names, of_loops)
 
 
-def _run_checks(label: Any, further: Callable[[Any], Iterable[Check]], names: Collection[str] | None) -> list[Outcome]:
+def _run_checks(
+    label: Any, further: Callable[[Any], Iterable[Check]], names: Collection[str] | None, of_loops: bool
+) -> list[Outcome]:
     import torch
+
+    from madbench.mixers.path_checks import LoopsCheck
 
     threads = torch.get_num_threads()
     torch.set_num_threads(1)  # more are in each other's way at these sizes
     outcomes = []
     try:
-        for check in itertools.chain(family_of(label).checks(label), further(label)):
+        checks: Iterable[Check] = itertools.chain(family_of(label).checks(label), further(label))
+        if of_loops:
+            every = [*checks]
+            checks = [check for check in every if isinstance(check, LoopsCheck) and check.run] or every
+        for check in checks:
             if names is None or check.name in names:
                 outcomes.append(run_check(check))
     except Exception as error:

@@ -92,6 +92,10 @@ def worst(residuals_with_places: Iterable[tuple[Mapping[str, float], str]]) -> R
     return Residual(value, f"{f'gradient of {name}' if name else 'output'} {place}")
 
 
+class LoopsCheck(Check):
+    """A check that compares the operator with loops over its definition."""
+
+
 class Loops:
     """What the ``reference(x, rows)`` of a mixer gives, and its gradients, worked out once a length."""
 
@@ -148,7 +152,7 @@ def path_checks(
     what: str = "what float64 loops do",
     lengths: Sequence[int] = LENGTHS,
     cpu: Place = CPU,
-) -> Iterator[Check]:
+) -> Iterator[LoopsCheck]:
     """A check a path, ``step`` being decoding.
 
     Where a path works in blocks of ``mixer.chunk`` rows, those of short sequences have a few rows.
@@ -171,7 +175,7 @@ def path_checks(
         statement = f"The path {path} computes {what}, outputs and every gradient, on both sides of every block."
         place, reason = place_of(loops.make, "auto" if path == "step" else path, cpu)
         run = functools.partial(measure, path, place)
-        yield Check(name.format(path), statement, source, run, place.tolerance, reason=reason)
+        yield LoopsCheck(name.format(path), statement, source, run, place.tolerance, reason=reason)
 
 
 def causality_residual(make: Make) -> Residual:

@@ -63,6 +63,8 @@ class Item:
     """Of madbench, without that word, which makes the item."""
     measure: str = ""
     """``module:name`` of what plans and decides it (:class:`madbench.papers.making.Measure`), if it has its own."""
+    arithmetic: bool = False
+    """True if it computes a formula or compares numbers and calls no operator."""
     rule: str = ""
     """When it is reproduced."""
     seconds: float | None = None
@@ -147,6 +149,9 @@ def _check(paper: Paper, where: str) -> None:
             raise ConfigError(f"{at}: checks have no effect without labels")
         if item.checks and (item.profiles or item.measure):
             raise ConfigError(f"{at}: {'profiles' if item.profiles else 'measure'} has no effect beside checks")
+        if item.arithmetic and (item.profiles or item.command):
+            which = "profiles" if item.profiles else "a command"
+            raise ConfigError(f"{at}: arithmetic has no effect beside {which}")
         if item.overrides and (item.measure or not item.labels):
             raise ConfigError(f"{at}: overrides have no effect without labels, and beside a measure of its own")
         for size in item.profiles:

@@ -54,6 +54,10 @@ class ComplexityMeasure(PlainMeasure):
 
     cases: ClassVar[Sequence[Case]] = ()
 
+    @property
+    def operators(self) -> list[str]:
+        return list(dict.fromkeys(case.label for case in self.cases))
+
     def decide(self, request: Request, results: Results | None) -> Made:
         from madbench.analysis.rendering import Listing
 

@@ -32,6 +32,8 @@ if TYPE_CHECKING:
     from madbench.analysis.scores import Results
 
 REPRODUCED, CONTRADICTED, OPEN = "reproduced", "contradicted", "not decided"
+FAILS = "fails here"
+"""The state of an item whose operator or check is wrong here, so that it says nothing of the paper."""
 _FOR, _AGAINST = ("supported", "reproduced"), ("contradicted", "not reproduced")
 
 
@@ -77,6 +79,8 @@ class Made:
 
 class Measure(Protocol):
     """What an item names under ``measure``: a module's or a class's functions."""
+
+    # Optional: operators, the labels whose operators are called by an item that trains nothing and has no labels.
 
     def keeps_weights(self, request: Request) -> bool:
         """Whether it measures trained models."""
@@ -257,8 +261,13 @@ def _is_number(text: str | None) -> bool:
 
 
 def judged(verdicts: Mapping[str, str]) -> str:
-    """``reproduced`` where every verdict is for the paper, ``contradicted`` where one is against it."""
+    """``reproduced`` where every verdict is for the paper, ``contradicted`` where one is against it.
+
+    ``fails here`` where one is of an operator that is wrong.
+    """
     values = list(verdicts.values())
+    if FAILS in values:
+        return FAILS
     if any(value in _AGAINST for value in values):
         return CONTRADICTED
     return REPRODUCED if values and all(value in _FOR for value in values) else OPEN

@@ -10,7 +10,7 @@ from madbench.errors import ConfigError, did_you_mean
 from madbench.labels import expand, family_of, parse
 from madbench.labels.names import spelled
 from madbench.mixers.checks import Outcome, run_checks
-from madbench.papers.making import CONTRADICTED, OPEN, REPRODUCED, Made, PlainMeasure, Request, refuse_choices
+from madbench.papers.making import CONTRADICTED, FAILS, OPEN, REPRODUCED, Made, PlainMeasure, Request, refuse_choices
 from madbench.suites import checks_of
 
 if TYPE_CHECKING:
@@ -60,11 +60,14 @@ def outcomes_of(request: Request) -> dict[str, dict[str, Outcome]]:
 
 
 def verdict(outcome: Outcome) -> str:
-    """What the outcome says of its source as that is printed."""
-    if outcome.verdict == "not applicable" or outcome.verdict == "fail" and outcome.check.contradicts:
+    """What the outcome says of its source as that is printed.
+
+    A check that fails is wrong here, as ``madbench verify`` has it. What contradicts the source is a check that passes.
+    """
+    if outcome.verdict == "not applicable":
         return OPEN
     if outcome.verdict == "fail":
-        return "not reproduced"
+        return FAILS
     return CONTRADICTED if outcome.check.contradicts else REPRODUCED
 
 

@@ -93,6 +93,10 @@ def test_a_verdict_against_a_paper_is_not_outweighed():
     assert judged({}) == "not decided"
 
 
+def test_an_operator_that_fails_here_says_nothing_of_the_paper():
+    assert judged({"a": "contradicted", "b": "fails here"}) == "fails here"
+
+
 @pytest.fixture
 def packaged(monkeypatch):
     """``packaged(name=value, ...)``: entry points of papers, with the example's package at hand."""
@@ -199,6 +203,7 @@ def test_figures_of_colliding_agents_train_their_embedding_alone(item):
         ("id: a, place: b, title: c, needs: later", "needs: expected Nothing to measure"),
         ("id: a, place: b, title: c, labels: [Sx], profiles: {quick: quick}", "Sx"),
         ("id: a, place: b, title: c, labels: [S]", "labels have no effect without profiles"),
+        ("id: a, place: b, title: c, command: ls, arithmetic: true", "arithmetic has no effect beside a command"),
         ("id: a, place: b, title: c, command: ls, figures: [loss]", "figures have no effect without labels"),
         (
             "id: a, place: b, title: c, labels: [S], profiles: {quick: quick}, figures: [los]",
@@ -268,7 +273,7 @@ def test_the_list_says_how_many_jobs_are_stored(packaged, main, tmp_path):
     assert f"1 of {len(jobs)} jobs stored" in main("paper", "positions", "--results", tmp_path).stdout
 
 
-@pytest.mark.parametrize(("code", "state"), [(0, "reproduced"), (1, "contradicted")])
+@pytest.mark.parametrize(("code", "state"), [(0, "reproduced"), (1, "fails here")])
 def test_a_theorem_that_a_verb_checks_is_remembered(tmp_path, code, state):
     called = []
     paper = load_paper("coefficients")
@@ -289,6 +294,7 @@ def test_a_verb_that_reads_runs_reads_those_of_the_folder(main, tmp_path):
 def test_a_long_training_is_asked_for_where_somebody_can_answer(main, monkeypatch, seconds):
     monkeypatch.setattr("madbench.cli.plan.make_plan", lambda *_, **__: {"estimated_seconds": seconds})
     monkeypatch.setattr("madbench.cli.paper.train_grid", lambda *_, **__: sys.exit(7))
+    monkeypatch.setattr("madbench.cli.paper.failing_operators", lambda labels: {})
     monkeypatch.setattr("sys.stdin.isatty", lambda: False)
     ended = main("paper", "hypermlp", "quick", "--seeds", "0")
     if seconds > LONG:

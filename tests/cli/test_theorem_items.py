@@ -139,9 +139,9 @@ def test_a_theorem_that_does_not_hold_as_printed_is_contradicted(main, tmp_path)
     ("contradicts", "residual", "expected"),
     [
         (False, 0.0, "reproduced"),
-        (False, 2.0, "not reproduced"),
+        (False, 2.0, "fails here"),
         (True, 0.0, "contradicted"),
-        (True, 2.0, "not decided"),
+        (True, 2.0, "fails here"),
     ],
 )
 def test_what_a_check_says_of_the_theorem(contradicts, residual, expected):
@@ -150,15 +150,15 @@ def test_what_a_check_says_of_the_theorem(contradicts, residual, expected):
     assert verdict(Outcome(replace(check, reason="no gates"))) == "not decided"
 
 
-def test_a_check_that_fails_is_not_reproduced_and_one_that_no_label_has_is_an_error(monkeypatch):
+def test_a_check_that_fails_blames_no_paper_and_one_that_no_label_has_is_an_error(monkeypatch):
     paper = load_paper("interactions")
     item = replace(paper.item("theoremB.6"), checks=("effect of shifts",))
     with pytest.raises(ConfigError, match="no check 'effect of shifts' of hfa:C1; did you mean 'effects of shifts'"):
         outcomes_of(Request(paper, item))
     monkeypatch.setattr("madbench.suites.interactions.representation.wave_couplings", lambda effect: 0)
     made = TheoremMeasure().decide(Request(paper, paper.item("theoremB.6")), None)
-    (wrong,) = [statement for statement, value in made.verdicts.items() if value == "not reproduced"]
-    assert judged(made.verdicts) == "contradicted" and wrong.startswith("effects of shifts")
+    (wrong,) = [statement for statement, value in made.verdicts.items() if value == "fails here"]
+    assert judged(made.verdicts) == "fails here" and wrong.startswith("effects of shifts")
 
 
 def test_what_trains_nothing_takes_no_settings_of_training(main):

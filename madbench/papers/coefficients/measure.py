@@ -22,6 +22,12 @@ if TYPE_CHECKING:
 class PrincipleMeasure:
     """Plans and decides the principle that an item such as ``principle3`` names, or whose runs ``figure1`` is of."""
 
+    @property
+    def operators(self) -> list[str]:
+        from madbench.papers.coefficients.timing import FORMS
+
+        return [label for label, _, _ in FORMS.values()]
+
     def keeps_weights(self, request: Request) -> bool:
         return principle_of(request).keeps_weights
 

@@ -32,6 +32,8 @@ SEQUENCES, EDGE, ROUNDING = 300, 2.0, 1e-9
 class SpacesMeasure(PlainMeasure):
     """Draws outputs of each class of Table 2; nothing is trained."""
 
+    operators = tuple(label for label, _, _ in CLASSES.values())
+
     def decide(self, request: Request, results: Results | None) -> Made:
         of_class, verdicts = {name: coefficients(label) for name, (label, _, _) in CLASSES.items()}, {}
         for name, (label, is_positive, is_one) in CLASSES.items():

@@ -1,0 +1,50 @@
+"""The operators that an item calls, against loops over their definitions: a broken one says nothing of a paper."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from madbench.experiment import Experiment
+from madbench.grid import Grid
+from madbench.labels import expand
+from madbench.labels.names import spelled
+from madbench.mixers.checks import Outcome, run_checks
+from madbench.papers.making import FAILS, Made, Measure, Request
+from madbench.suites import checks_of
+
+
+def operators_of(request: Request, measure: Measure, planned: Grid | Experiment | None) -> list[str]:
+    """The labels whose operators the item calls: those that it trains or checks, or those that its measure names.
+
+    Empty if the item is arithmetic.
+    """
+    if request.item.arithmetic:
+        return []
+    if isinstance(planned, Experiment):
+        return planned.labels
+    if planned is not None:
+        return list(dict.fromkeys(row.label for row in planned.rows))
+    named: Any = getattr(measure, "operators", ())
+    return expand(request.labels or request.item.labels or named)
+
+
+def failing_operators(labels: Iterable[str]) -> dict[str, Outcome]:
+    """By label the first check that its operator fails. Empty if every operator computes what its definition says."""
+    failing = {}
+    for label in labels:
+        failed = [outcome for outcome in run_checks(label, checks_of, of_loops=True) if outcome.verdict == "fail"]
+        if failed:
+            failing[label] = failed[0]
+    return failing
+
+
+def fails_here(failing: dict[str, Outcome]) -> Made:
+    """An item whose operators fail: the verdict on each label, and what was measured."""
+    verdicts, remarks = {}, {}
+    for label, outcome in failing.items():
+        statement = f"{spelled(label)} is the operator that its label names: {outcome.check.name}"
+        verdicts[statement], row = FAILS, outcome.row
+        measured = "" if row["residual"] is None else f"measured {row['residual']:.1e}, bound {row['bound']}; "
+        remarks[statement] = f"{measured}{row['reason']}. Nothing is said of the paper: madbench verify {label}"
+    return Made((), verdicts, {"remarks": remarks}, (), remarks)
