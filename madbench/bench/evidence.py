@@ -4,8 +4,10 @@
 
 What stands between ``<!-- NAME -->`` and ``<!-- end NAME -->`` of the page is made, the rest is written by hand. NAME
 is a key of :data:`BLOCKS`, or ``tasks`` and the name of a registered claim, or ``verdicts`` and the name of an archive
-of the same profile. An archive that is named after a profile has its runs; the registration and the forecasts are those
-of the profile that the suite takes by default. ``--check`` writes nothing, and exits with 1 where the page is not what
+of the same profile. An archive that is named after a profile has its runs, PROFILE-seeds further seeds of
+all labels, PROFILE-noise many further seeds of a few; tables take the first two, the block ``labels`` all three. The
+registration and the forecasts are those of the profile that the suite takes by default, judged by the archive of its
+name alone. ``--check`` writes nothing, and exits with 1 where the page is not what
 would be written. All blocks take about a minute.
 """
 
@@ -55,6 +57,8 @@ SOLVED_AIM, HEURISTIC_AIM = 1 / 3, 1 / 5
 """Aimed at, of each task: the most labels that every seed solves, and that stay at the best answer without context."""
 STATES = {"supported": "holds at this size", "contradicted": "does not hold at this size"}
 OPEN = "cannot be told"
+SEEDS, NOISE = "-seeds", "-noise"
+"""End the names of archives with further seeds of a profile: of all labels, and many of a few."""
 
 
 class Evidence:
@@ -82,11 +86,24 @@ class Evidence:
             (name for name in self.stores if main_suite().has_profile(name)), key=lambda name: name == self.profile
         )
 
-    def selection(self, name: str, labels: Sequence[str] = ()) -> Selection:
-        """The runs of an archive of some labels, or of all, under the profile of its name, or that by default."""
-        profile = name if name in self.profiles else self.profile
+    def selection(self, name: str, labels: Sequence[str] = (), further: Sequence[str] = (SEEDS,)) -> Selection:
+        """The runs of an archive, of some labels or of all; of one named after a profile with those of ``further``."""
+        profile, names = self.profile, [name]
+        if name in self.profiles:
+            profile, names = name, [name, *(name + part for part in further if name + part in self.stores)]
         chosen = {"labels": expand(labels), "profile": profile, "tasks": main_suite().usual_tasks()}
-        return Selection(**chosen, results=self.stores[name].root)
+        return Selection(**chosen, results=self.joined(names).root)
+
+    def joined(self, names: Sequence[str]) -> Store:
+        """A store with the runs of these archives."""
+        if len(names) == 1:
+            return self.stores[names[0]]
+        root = self.work / "+".join(names)
+        is_new = not root.exists()
+        store = Store.open(root)
+        for name in names if is_new else ():
+            unpack(self.folder / f"{name}{SUFFIX}", store)
+        return store
 
     def results(self, name: str, labels: Sequence[str] = ()) -> Results:
         """What :meth:`selection` selects."""
@@ -181,8 +198,8 @@ def aims(evidence: Evidence) -> str:
 
 
 def labels(evidence: Evidence) -> str:
-    """What the labels of the profile by default reach."""
-    return stored_table(evidence.selection(evidence.profile, [WHOLE])).to_markdown().strip()
+    """What the labels of the profile by default reach, with all seeds that there are."""
+    return stored_table(evidence.selection(evidence.profile, [WHOLE], (SEEDS, NOISE))).to_markdown().strip()
 
 
 def forecasts(evidence: Evidence) -> str:
@@ -293,7 +310,8 @@ def tasks(evidence: Evidence, name: str) -> str:
     (claim,) = (claim for claim in evidence.registered[0].claims if claim.name == name)
     every, quantity = range(len(claim.pairs)), claim.quantities[0]
     sources = [(p, samples_of(evidence.results(p, claim.labels(every)).scores), every) for p in evidence.profiles]
-    for further in [key for key in evidence.stores if key not in evidence.profiles]:
+    shown = {name for profile in evidence.profiles for name in (profile, profile + SEEDS)}
+    for further in [key for key in evidence.stores if key not in shown]:
         samples = samples_of(evidence.results(further).scores)
         stored = [case for case in every if {*claim.labels([case])} <= samples.get(quantity, {}).keys()]
         if stored:
