@@ -38,7 +38,7 @@ LABELS_HELP = (
     "neighbours)."
 )
 TASKS_HELP = "Tasks of any suite, or a suite for its usual ones, comma-separated; madbench ls tasks lists them."
-_BUDGET_HELP = "strict: every parameter counts. paper: the paper's ranks, and the tables of R(1), R(2) do not count."
+BUDGET_HELP = "strict: every parameter counts. paper: the paper's ranks, and the tables of R(1), R(2) do not count."
 _STORED_HELP = LABELS_HELP + " All labels in the store by default."
 
 StoredWordsArgument = argument(list[str] | None, "LABEL|KEY=VALUE", _STORED_HELP)
@@ -54,7 +54,7 @@ ProfileOption = option(
 FidelityOption = option(
     Fidelity, "corrected: our protocol. published: the reference implementation's, quirks included."
 )
-BudgetOption = option(Budget, _BUDGET_HELP)
+BudgetOption = option(Budget, BUDGET_HELP)
 SpreadOption = option(
     Literal["interval", "sd"],
     "What follows a mean: half of its 95% interval, or the plain standard deviation of the seeds.",
@@ -180,7 +180,7 @@ class StoredOptions:
         completes="TASK,...",
     ) = None
     fidelity: FidelityOption = "corrected"
-    budget: option(Budget | None, _BUDGET_HELP, show_default="strict") = None
+    budget: option(Budget | None, BUDGET_HELP, show_default="strict") = None
     protocol: option(
         str | None, "Id of one protocol, as shown where runs of several are stored side by side.", "--protocol"
     ) = None

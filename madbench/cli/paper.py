@@ -34,6 +34,7 @@ from madbench.errors import ConfigError, StoreError
 from madbench.execute.base import Policy
 from madbench.experiment import Experiment, prepare
 from madbench.grid import Grid
+from madbench.jobs import Budget
 from madbench.papers import QUICK, built_in, load_paper
 from madbench.papers.making import FAILS, REPRODUCED, Made, Request, check_profile, measure_of, remember
 from madbench.papers.operators import failing_operators, fails_here, operators_of
@@ -64,6 +65,7 @@ def paper(
         list[str] | None, options.TASKS_HELP, "--tasks", "--task", "-t", show_default="its own", completes="TASK,..."
     ) = None,
     *,
+    budget: option(Budget | None, options.BUDGET_HELP, show_default="the item's own") = None,
     device: options.DeviceOption = "auto",
     results: options.ResultsOption = options.RESULTS,
     slots: options.SlotsOption = None,
@@ -100,6 +102,7 @@ def paper(
     name, item_id, labels = (names + [None, None])[:2] + [tuple(names[2:])]
     values = {"--profile": profile != QUICK, "--seeds": seeds, "--tasks": tasks, "--slots": slots, "--yes": yes}
     values |= {"--threads": threads, "--force": force, "--corpus": corpus, "--dry-run": dry_run, "--output": output}
+    values |= {"--budget": budget}
     values |= {"--width, --no-title and --no-caption": shape != LayoutOptions()} | dict.fromkeys(overrides, True)
     if item_id is None:
         for flag in (flag for flag, value in values.items() if value):
@@ -124,9 +127,11 @@ def paper(
         return
     check_profile(item, profile)
     asked = task_names(split_list(tasks) or ())
-    request = Request(chosen, item, profile, seeds, labels, asked, tuple(overrides), device, results)
+    request = Request(chosen, item, profile, seeds, labels, asked, tuple(overrides), device, results, budget)
     measure, policy = measure_of(item), Policy(redo=force)
     planned = measure.plan(request)
+    if budget and not isinstance(planned, Grid):
+        raise ConfigError(f"--budget {budget}: has no effect on {item.id}, which has the ranks of its own models")
     from madbench.training.distributed import is_first
 
     if printed.asked == "terminal" and not dry_run and is_first():

@@ -185,8 +185,8 @@ def print_plan(experiment: Experiment, plan: dict[str, Any], by_task: bool = Fal
         f"{counted(plan['jobs'], 'job')} in {counted(len(experiment.grid.rows), 'row')}: {plan['done']} done, "
         f"{plan['todo']} to do{left}.{common} The time of a line is that of its jobs to do, one after the other, "
         "estimated from a few steps, and less where runs stop early. FLOPs are of training, forward and backward, "
-        "without pairs of tokens that a mask hides. Parameters are the whole model's; madbench explain --cost shows "
-        "the mixer's.",
+        "without pairs of tokens that a mask hides. Parameters are the whole model's; madbench explain --cost --budget "
+        f"{experiment.grid.budget} shows the mixer's ranks and parameters.",
         markup=False,
     )
 

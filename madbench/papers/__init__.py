@@ -18,7 +18,7 @@ from madbench.errors import ConfigError, did_you_mean
 from madbench.jobs import Budget
 from madbench.labels import expand
 from madbench.labels.plugins import Installed, find_installed, isolated, place, resolve
-from madbench.suites import check_task
+from madbench.suites import check_task, suites
 
 GROUP = "madbench.papers"
 QUICK = "quick"
@@ -45,6 +45,8 @@ class Item:
     tasks: tuple[str, ...] = ()
     seeds: str = "0-2"
     budget: Budget = "strict"
+    budgets: dict[str, Budget] = field(default_factory=dict)
+    """By profile the budget, if it is another one than ``budget``: that of the paper where a profile is the paper's."""
     profiles: dict[str, str] = field(default_factory=dict)
     """By the size at which it can be made, quick or full, the profile that trains it."""
     overrides: tuple[str, ...] = ()
@@ -158,6 +160,9 @@ def _check(paper: Paper, where: str) -> None:
             if size not in SIZES:
                 hint = did_you_mean(size, SIZES) or f"; expected one of: {', '.join(SIZES)}"
                 raise ConfigError(f"{at}: profiles: unknown size {size!r}{hint}")
+        for name in item.budgets:
+            if name not in (known := [own for suite in suites().values() for own in suite.Profile.names()]):
+                raise ConfigError(f"{at}: budgets: no profile {name!r}{did_you_mean(name, known)}")
         if item.command.split()[:1] == ["paper"]:
             raise ConfigError(f"{at}: command: expected another verb than paper, which would call itself")
         parse_seeds(item.seeds, f"{at}: seeds")

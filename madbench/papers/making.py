@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-import csv
 import functools
 import json
-import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from madbench.config import key_of, parse_seeds
+from madbench.config import parse_seeds
 from madbench.errors import ConfigError, StoreError
 from madbench.experiment import Experiment, prepare
 from madbench.files import parse_json, read_file, write_atomically
 from madbench.grid import Grid, Row
-from madbench.jobs import Job
-from madbench.labels import expand
+from madbench.jobs import Budget, Job
 from madbench.labels.plugins import isolated, resolve
 from madbench.papers import QUICK, Item, Paper
 from madbench.suites import suites
@@ -28,12 +25,16 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from madbench.analysis.claims import Claim
-    from madbench.analysis.rendering import Listing, TextTable
+    from madbench.analysis.rendering import TextTable
     from madbench.analysis.scores import Results
 
 REPRODUCED, CONTRADICTED, OPEN = "reproduced", "contradicted", "not decided"
 FAILS = "fails here"
 """The state of an item whose operator or check is wrong here, so that it says nothing of the paper."""
+DIFFERS = "differs here"
+"""The state of an item whose settings are others here, which says nothing of the paper."""
+STATES = (REPRODUCED, CONTRADICTED, OPEN, FAILS, DIFFERS)
+"""The states of items that decide something."""
 _FOR, _AGAINST = ("supported", "reproduced"), ("contradicted", "not reproduced")
 
 
@@ -50,6 +51,17 @@ class Request:
     overrides: tuple[str, ...] = ()
     device: str = "auto"
     results: Path = Path("results")
+    budget: Budget | None = None
+    """The budget that was asked for; None for the item's own."""
+
+    @property
+    def effective_budget(self) -> Budget:
+        """The budget of what is trained."""
+        return self.budget_at(self.profile_name)
+
+    def budget_at(self, profile: str) -> Budget:
+        """The budget of what a profile trains: the one that was asked for, or the item's."""
+        return self.budget or self.item.budgets.get(profile, self.item.budget)
 
     @property
     def profile_name(self) -> str:
@@ -109,25 +121,6 @@ class PlainMeasure:
         return [request.item.rule] if request.item.rule else []
 
 
-class TableMeasure(PlainMeasure):
-    """An item of labels and columns: our numbers beside the published ones, and the claims that they decide."""
-
-    def plan(self, request: Request) -> Grid:
-        item, changed = request.item, [key_of(word) for word in request.overrides]
-        overrides = (*(word for word in item.overrides if key_of(word) not in changed), *request.overrides)
-        rows = map(Row, expand(request.labels or item.labels))
-        return grid_of(replace(request, overrides=overrides), rows, request.tasks or item.tasks or None)
-
-    def decide(self, request: Request, results: Results | None) -> Made:
-        from madbench.analysis.claims import load_claims
-
-        item, asked = request.item, []
-        if item.claims:
-            asked = [claim for claim in load_claims(request.paper.claims_file) if claim.name in item.claims]
-        table, (verdicts, remarks) = beside_published(request, results), judge(results, asked)
-        return Made([table], verdicts, {"cells": table.records()}, plots(request, results), remarks)
-
-
 def grid_of(request: Request, rows: Iterable[Row], tasks: Sequence[str] | None, axes: Sequence[str] = ()) -> Grid:
     """These rows on these tasks, with what the request asks for and the item's seeds and budget."""
     return Grid(
@@ -137,7 +130,7 @@ def grid_of(request: Request, rows: Iterable[Row], tasks: Sequence[str] | None, 
         overrides=request.overrides,
         axes=tuple(axes),
         seeds=seeds_of(request),
-        budget=request.item.budget,
+        budget=request.effective_budget,
     )
 
 
@@ -178,9 +171,8 @@ def seeds_of(request: Request) -> tuple[int, ...]:
 
 def measure_of(item: Item) -> Measure:
     """What plans and decides the item; a ``ConfigError`` where its own cannot be loaded."""
-    name = "madbench.papers.theorems:TheoremMeasure" if item.checks else item.measure
-    if not name:
-        return TableMeasure()
+    own = "theorems:TheoremMeasure" if item.checks else "table_measure:TableMeasure"
+    name = item.measure or f"madbench.papers.{own}"
     with isolated(f"{item.id}: measure {name}", ConfigError):
         measure = resolve(name)()
         if missing := [name for name in ("plan", "decide") if not hasattr(measure, name)]:
@@ -202,75 +194,23 @@ def jobs_of(request: Request) -> list[Job]:
     return planned.jobs if planned else []
 
 
-def beside_published(request: Request, results: Results) -> Listing:
-    """Our means with intervals and, below each label, the published numbers; columns are the item's, or all."""
-    import numpy as np
-
-    from madbench.analysis.cells import Cell, cells_of
-    from madbench.analysis.inference import Sample
-    from madbench.analysis.marked_text import with_minus
-    from madbench.analysis.quantities import column, in_order
-    from madbench.analysis.rendering import PUBLISHED, Listing
-
-    published, scores = published_numbers(request), results.scores
-    names = list(request.item.columns) or in_order(scores.column.unique())
-    columns, lines, records = [column(name) for name in names], [], []
-    cells, nothing = cells_of(scores, columns) if len(scores) else {}, Cell(Sample(np.array([])), 0)
-    for row in {row.name: row.row for row in results.experiment.rows}.values():
-        ours = [cells.get(row.name, {}).get(name, nothing) for name in names]
-        theirs = {} if row.named_changes else published.get(row.label, {})
-        seeds = max((cell.n for cell in ours), default=0)
-        for of_column, cell in zip(columns, ours):
-            record = {"label": row.name, "column": of_column.name} | cell.numbers(of_column)
-            records.append(record | {"published": theirs.get(of_column.name)})
-        lines.append([row.name, *(cell.text(c, seeds) for c, cell in zip(columns, ours)), str(seeds)])
-        if theirs:
-            numbers = [theirs.get(name, math.nan) for name in names]
-            texts = ("-" if math.isnan(x) else with_minus(f"{x:.{c.digits}f}") for x, c in zip(numbers, columns))
-            lines.append([PUBLISHED, *texts, ""])
-    headings = ["Label", *(c.heading for c in columns), "n"]
-    notes = " ".join(results.sentences())
-    below = ", and the published numbers below them" * bool(published)
-    caption = (
-        f"{request.item.place} of {request.paper.title}: means over n seeds, ±: half of their 95% interval{below}."
-        " †: a single seed."
-    )
-    return Listing(records, headings, lines, records, caption, notes, f"tab:{request.item.id}")
-
-
-def published_numbers(request: Request) -> dict[str, dict[str, float]]:
-    """The published numbers of an item by label and column; those that are no numbers are left out."""
-    item = request.item
-    if not item.published:
-        return {}
-    with open(request.paper.file(item.published), newline="", encoding="utf-8") as file:
-        rows = [row for row in csv.DictReader(file) if row.get("label") and item.published_rows.items() <= row.items()]
-    (labels,) = [[expand([row["label"]])[0] for row in rows]]
-    names = item.columns or {name: name for name in (rows[0] if rows else {}) if name != "label"}
-    return {
-        label: {ours: float(row[theirs]) for ours, theirs in names.items() if _is_number(row.get(theirs))}
-        for label, row in zip(labels, rows)
-    }
-
-
-def _is_number(text: str | None) -> bool:
-    try:
-        return math.isfinite(float(text or "nan"))
-    except ValueError:
-        return False
-
-
 def judged(verdicts: Mapping[str, str]) -> str:
     """``reproduced`` where every verdict is for the paper, ``contradicted`` where one is against it.
 
-    ``fails here`` where one is of an operator that is wrong.
+    ``fails here`` where one is of an operator that is wrong, ``differs here`` where one is of another setting.
     """
     values = list(verdicts.values())
-    if FAILS in values:
-        return FAILS
+    for state in (FAILS, DIFFERS):
+        if state in values:
+            return state
     if any(value in _AGAINST for value in values):
         return CONTRADICTED
     return REPRODUCED if values and all(value in _FOR for value in values) else OPEN
+
+
+def budget_words(request: Request) -> list[str]:
+    """The option of a budget that was asked for."""
+    return [f"--budget {request.budget}"] if request.budget else []
 
 
 def _record(request: Request) -> Path:
@@ -283,7 +223,7 @@ def remember(request: Request, made: Made) -> None:
     states[request.profile] = {
         "made": f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC",
         "seeds": request.seeds or request.item.seeds,
-        "changes": [*request.labels, *request.tasks, *request.overrides],
+        "changes": [*request.labels, *request.tasks, *request.overrides, *budget_words(request)],
         "verdicts": dict(made.verdicts),
         "state": judged(made.verdicts) if made.verdicts else "made",
     }
@@ -320,6 +260,7 @@ def check_profile(item: Item, profile: str) -> None:
 def refuse_choices(request: Request, name: str) -> None:
     """Raises ``ConfigError`` for a choice of what is trained, of an item that trains nothing."""
     choices = {"--seeds": request.seeds, "--tasks": request.tasks, "--profile": request.profile != QUICK}
+    choices |= {"--budget": request.budget}
     choices |= dict.fromkeys((*request.labels, *request.overrides), True)
     for choice in (choice for choice, value in choices.items() if value):
         raise ConfigError(f"{choice} has no effect on {name}: it trains nothing")

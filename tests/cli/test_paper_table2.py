@@ -191,7 +191,7 @@ def with_runs(tmp_path):
     def call(values, seeds=range(3), headings=tuple(column.heading for column in COLUMNS)) -> Store:
         store, preset = Store.open(tmp_path / "results"), LanguageProfile.load("fineweb-340m")
         for label, quality in values.items():
-            for job in LANGUAGE.jobs([label], preset, corpus=imagined_corpus(32000), seeds=seeds):
+            for job in LANGUAGE.jobs([label], preset, corpus=imagined_corpus(32000), seeds=seeds, budget="paper"):
                 store.finish(job, Record("finished", {"loss_l5": 2.5}, [], {}))
                 for column in (column for column in COLUMNS if column.heading in headings):
                     store.measure(job.id, "benchmark", _metrics(column.task, quality), {}, column.settings)
@@ -242,7 +242,7 @@ def test_what_is_measured_in_part_is_shown_and_ranks_nothing(request_of, with_ru
 def test_other_shots_and_changed_recipes_are_other_numbers(request_of, with_runs, tmp_path):
     store = with_runs({"S-p": 0.5}, seeds=(0, 1), headings=())
     preset = LanguageProfile.load("fineweb-340m", ["training.learning_rate=1e-3"])
-    (changed,) = LANGUAGE.jobs(["R-c"], preset, corpus=imagined_corpus(32000))
+    (changed,) = LANGUAGE.jobs(["R-c"], preset, corpus=imagined_corpus(32000), budget="paper")
     store.finish(changed, Record("finished", {"loss_l5": 2.5}, [], {}))
     store.measure(changed.id, "benchmark", {"acc_norm": 0.4}, {}, {"task": "hellaswag", "shots": 0})
     job_id, second = (job_id for job_id in store.job_ids() if job_id != changed.id)
@@ -252,12 +252,12 @@ def test_other_shots_and_changed_recipes_are_other_numbers(request_of, with_runs
     store.measure(job_id, "benchmark", {"acc_norm": 0.25}, {}, {"task": "hellaswag", "shots": 0})
     store.measure(second, "benchmark", {"acc_norm": 0.35}, {}, {"task": "hellaswag", "shots": 0})
     usual, other_text = LanguageProfile.load("fineweb-340m"), replace(imagined_corpus(32000).manifest, dtype="uint32")
-    for corpus, how in (
-        (imagined_corpus(32000), {"budget": "paper"}),
-        (imagined_corpus(50257), {}),
-        (replace(imagined_corpus(32000), manifest=other_text), {}),
+    for corpus, budget in (
+        (imagined_corpus(32000), "strict"),
+        (imagined_corpus(50257), "paper"),
+        (replace(imagined_corpus(32000), manifest=other_text), "paper"),
     ):
-        (job,) = LANGUAGE.jobs(["R-c"], usual, corpus=corpus, **how)
+        (job,) = LANGUAGE.jobs(["R-c"], usual, corpus=corpus, budget=budget)
         store.finish(job, Record("finished", {"loss_l5": 2.5}, [], {}))
         store.measure(job.id, "benchmark", {"acc_norm": 0.9}, {}, {"task": "hellaswag", "shots": 0})
     assert stored_benchmarks(request_of(), "fineweb-340m") == {"S-p": [{"HS": 0.25}, {"HS": 0.35}]}

@@ -23,7 +23,8 @@ from madbench.errors import ConfigError
 from madbench.experiment import prepare
 from madbench.jobs import Record
 from madbench.papers import Paper, built_in, load_paper, loaded_papers
-from madbench.papers.making import Request, jobs_of, judged, measure_of, published_numbers, remembered
+from madbench.papers.making import Request, jobs_of, judged, measure_of, remembered
+from madbench.papers.table_measure import published_numbers
 from madbench.store.runs import Store
 from madbench.suites import main_suite
 from madbench.suites.interactions.suite import INTERACTIONS

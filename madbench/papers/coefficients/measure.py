@@ -53,7 +53,7 @@ class PrincipleMeasure:
             tasks=study.tasks,
             overrides=(*(own for own in study.overrides if key_of(own) not in changed), *overrides),
             seeds=tuple(parse_seeds(request.seeds or chosen.seeds)),
-            budget="paper",
+            budget=request.budget or "paper",
         )
 
     def decide(self, request: Request, results: Results | None) -> Made:

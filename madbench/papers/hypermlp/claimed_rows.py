@@ -11,7 +11,8 @@ from madbench.config import from_mapping, key_of, read_yaml
 from madbench.errors import ConfigError
 from madbench.grid import Grid, Row
 from madbench.labels import parse
-from madbench.papers.making import Made, PlainMeasure, Request, beside_published, grid_of, judge
+from madbench.papers.making import Made, PlainMeasure, Request, grid_of, judge
+from madbench.papers.table_measure import beside_published
 
 if TYPE_CHECKING:
     from madbench.analysis.claims import Claim
@@ -32,7 +33,7 @@ class ClaimedRows(PlainMeasure):
         return grid_of(request, dict.fromkeys(rows), request.tasks or request.item.tasks, tuple(axes))
 
     def decide(self, request: Request, results: Results | None) -> Made:
-        table, (verdicts, remarks) = beside_published(request, results), judge(results, claims(request))
+        table, (verdicts, remarks) = beside_published(request, [results]), judge(results, claims(request))
         return Made([table], verdicts, {"cells": table.records()}, (), remarks)
 
 

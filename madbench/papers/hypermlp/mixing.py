@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 
 from madbench.jobs import WEIGHTS, Job
-from madbench.papers.making import CONTRADICTED, OPEN, REPRODUCED, Drawn, Made, Request, TableMeasure
+from madbench.papers.making import CONTRADICTED, OPEN, REPRODUCED, Drawn, Made, Request
+from madbench.papers.table_measure import TableMeasure
 from madbench.suites import suite_of
 from madbench.suites.scoring import scoring_of
 

@@ -175,7 +175,7 @@ def _lacking(labels: Iterable[str], request: Request) -> dict[str, str]:
     lacking = {}
     for label in labels:
         try:
-            solve(label, model.d_model, model.n_head, model.seq_len, request.item.budget)
+            solve(label, model.d_model, model.n_head, model.seq_len, request.effective_budget)
         except MissingExtraError as error:
             lacking[label] = str(error)
     return lacking
@@ -231,7 +231,8 @@ def _benchmarks(measured: Sequence[Measurement]) -> dict[str, float]:
 def stored_benchmarks(request: Request, preset: str) -> dict[str, list[dict[str, float]]]:
     """By label the benchmarks of stored runs of a preset as it is shipped, by heading, of runs that have any.
 
-    They are of the item's budget, of a vocabulary as large as the preset's and of one text: that of most such runs.
+    They are of the item's budget for that preset, of a vocabulary as large as the preset's and of one text: that of
+    most such runs.
     """
     from madbench.text.corpus import imagined_corpus
 
@@ -240,7 +241,7 @@ def stored_benchmarks(request: Request, preset: str) -> dict[str, list[dict[str,
     store, of_text = Snapshot.open(request.results, create=False), {}
     ids = imagined_corpus(LanguageProfile.load(preset).vocab_size).padded_vocab_size
     for run in store.runs(with_curves=False, suite=LANGUAGE.name):
-        is_same = run.job.budget == request.item.budget and run.job.setting["vocab_size"] == ids
+        is_same = run.job.budget == request.budget_at(preset) and run.job.setting["vocab_size"] == ids
         if run.record.status != "finished" or not is_same or LANGUAGE.nearest(run.job) != (preset, ()):
             continue
         if known := _benchmarks(store.measurements(run.job.id)):

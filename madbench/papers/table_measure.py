@@ -1,0 +1,130 @@
+"""Items of labels and columns: our numbers beside the published ones, and claims; both budgets once both are stored."""
+
+from __future__ import annotations
+
+import csv
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, get_args
+
+from madbench.config import key_of
+from madbench.errors import BudgetError
+from madbench.experiment import prepare
+from madbench.grid import Grid, Row
+from madbench.jobs import Budget
+from madbench.labels import expand
+from madbench.papers.making import Made, PlainMeasure, Request, grid_of, judge, plots
+
+if TYPE_CHECKING:
+    from madbench.analysis.rendering import Listing
+    from madbench.analysis.scores import Results
+
+
+class TableMeasure(PlainMeasure):
+    """An item of labels and columns: our numbers beside the published ones, and the claims that they decide."""
+
+    def plan(self, request: Request) -> Grid:
+        item, changed = request.item, [key_of(word) for word in request.overrides]
+        overrides = (*(word for word in item.overrides if key_of(word) not in changed), *request.overrides)
+        rows = map(Row, expand(request.labels or item.labels))
+        return grid_of(replace(request, overrides=overrides), rows, request.tasks or item.tasks or None)
+
+    def decide(self, request: Request, results: Results | None) -> Made:
+        from madbench.analysis.claims import load_claims
+
+        item, asked = request.item, []
+        if item.claims:
+            asked = [claim for claim in load_claims(request.paper.claims_file) if claim.name in item.claims]
+        parts = [results, *filter(None, [stored_under_other_budget(results)])]
+        table, (verdicts, remarks) = beside_published(request, parts), judge(results, asked)
+        return Made([table], verdicts, {"cells": table.records()}, plots(request, results), remarks)
+
+
+def stored_under_other_budget(results: Results) -> Results | None:
+    """What is stored of the same rows under the other budget; None if nothing is."""
+    from madbench.analysis.scores import Results
+
+    experiment = results.experiment
+    (other,) = {*get_args(Budget)} - {experiment.grid.budget}
+    if any(other not in suite.budgets for suite in experiment.suites):
+        return None
+    corpora = [row.protocol.corpus.folder for row in experiment.rows if row.protocol.corpus]
+    grid, where = replace(experiment.grid, budget=other), {"device": experiment.device, "results": experiment.results}
+    try:
+        planned = prepare(grid, corpus=corpora[0] if corpora else None, **where)
+    except BudgetError:  # labels that have no ranks under it
+        return None
+    stored = Results(planned, results.store)
+    return stored if stored.suites else None
+
+
+def beside_published(request: Request, parts: Sequence[Results]) -> Listing:
+    """Our means with intervals and, below each label, the published numbers; columns are the item's, or all.
+
+    Each of ``parts`` is of one budget. If there are several, the rows name it.
+    """
+    import numpy as np
+
+    from madbench.analysis.cells import Cell, cells_of
+    from madbench.analysis.inference import Sample
+    from madbench.analysis.marked_text import with_minus
+    from madbench.analysis.quantities import column, in_order
+    from madbench.analysis.rendering import PUBLISHED, Listing
+
+    published, first = published_numbers(request), parts[0]
+    names = list(request.item.columns) or in_order(first.scores.column.unique())
+    columns, lines, records = [column(name) for name in names], [], []
+    nothing = Cell(Sample(np.array([])), 0)
+    cells_by_budget = {
+        part.experiment.grid.budget: cells_of(part.scores, columns) if len(part.scores) else {} for part in parts
+    }
+    for row in {row.name: row.row for row in first.experiment.rows}.values():
+        theirs = {} if row.named_changes else published.get(row.label, {})
+        for budget, cells in cells_by_budget.items():
+            ours = [cells.get(row.name, {}).get(name, nothing) for name in names]
+            seeds = max((cell.n for cell in ours), default=0)
+            for of_column, cell in zip(columns, ours):
+                record = {"label": row.name, "budget": budget, "column": of_column.name} | cell.numbers(of_column)
+                records.append(record | {"published": theirs.get(of_column.name)})
+            name = f"{row.name}, {budget}" if len(parts) > 1 else row.name
+            lines.append([name, *(cell.text(c, seeds) for c, cell in zip(columns, ours)), str(seeds)])
+        if theirs:
+            numbers = [theirs.get(name, math.nan) for name in names]
+            texts = ("-" if math.isnan(x) else with_minus(f"{x:.{c.digits}f}") for x, c in zip(numbers, columns))
+            lines.append([PUBLISHED, *texts, ""])
+    headings = ["Label", *(c.heading for c in columns), "n"]
+    notes = " ".join(first.sentences())
+    below = ", and the published numbers below them" * bool(published)
+    caption = (
+        f"{request.item.place} of {request.paper.title}: means over n seeds, ±: half of their 95% interval{below}."
+        " †: a single seed."
+    )
+    if len(parts) > 1:
+        caption += (
+            f" Ranks are those of the budget in the row's name; claims are tested under "
+            f"{first.experiment.grid.budget} alone."
+        )
+    return Listing(records, headings, lines, records, caption, notes, f"tab:{request.item.id}")
+
+
+def published_numbers(request: Request) -> dict[str, dict[str, float]]:
+    """The published numbers of an item by label and column; those that are no numbers are left out."""
+    item = request.item
+    if not item.published:
+        return {}
+    with open(request.paper.file(item.published), newline="", encoding="utf-8") as file:
+        rows = [row for row in csv.DictReader(file) if row.get("label") and item.published_rows.items() <= row.items()]
+    (labels,) = [[expand([row["label"]])[0] for row in rows]]
+    names = item.columns or {name: name for name in (rows[0] if rows else {}) if name != "label"}
+    return {
+        label: {ours: float(row[theirs]) for ours, theirs in names.items() if _is_number(row.get(theirs))}
+        for label, row in zip(labels, rows)
+    }
+
+
+def _is_number(text: str | None) -> bool:
+    try:
+        return math.isfinite(float(text or "nan"))
+    except ValueError:
+        return False
