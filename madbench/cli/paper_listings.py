@@ -14,7 +14,7 @@ from madbench.cli.print_options import PrintOptions
 from madbench.cli.printing import PLAIN, counted, duration, in_words, print_json, print_lines, table_lines
 from madbench.execute.base import Policy
 from madbench.papers import Item, Paper, loaded_papers
-from madbench.papers.making import CONTRADICTED, FAILS, OPEN, REPRODUCED, Request, command_of, jobs_of, remembered
+from madbench.papers.making import STATES, Request, command_of, jobs_of, remembered
 
 
 def _states(paper: Paper, item: Item, results: Path) -> dict[str, str]:
@@ -45,7 +45,7 @@ def print_papers(results: Path, printed: PrintOptions) -> None:
         made = [(item, state) for item in paper.items for state in [*_states(paper, item, results).values()][:1]]
         states = Counter(state for item, state in made if not item.arithmetic)
         line = {"paper": name, "title": paper.title, "items": len(paper.items), "made": len(made)}
-        line |= {state: states[state] for state in (REPRODUCED, CONTRADICTED, OPEN, FAILS)}
+        line |= {state: states[state] for state in STATES}
         arithmetic = Counter(state for item, state in made if item.arithmetic)
         line["arithmetic"] = ", ".join(f"{count} {state}" for state, count in arithmetic.items())
         lines.append(line | {"not run": sum(item.is_made_here for item in paper.items) - len(made)})

@@ -1,37 +1,49 @@
 """A paper's settings beside those of the jobs that its items plan at its own size, of presets, and of the code.
 
-``settings.csv`` beside the paper has a line a ``setting`` of a ``table``, maybe of one ``task``: the value that is
-``published``, and the ``field`` that has it here, of the jobs of the item that is its ``source`` (``training.epochs``),
-of the preset that is (``model.d_model``), or, from the source ``code``, a name (``madbench.models.blocks:INIT_STD``).
-Without a field the line says what stands ``here``, which is not compared.
+``settings.csv`` beside the paper has one line per ``setting`` of a ``table``: the ``published`` value, the ``source``
+of ours and the ``field`` that is read there. Several values are separated by ``; ``; a range is ``128 to 512``. The
+source is
+
+- the id of an item: the jobs that it plans at its own size, maybe only those of a ``task``, or of ``labels`` that fit a
+  pattern;
+- a preset and rows of labels with their changes, ``wikitext; cd:softmax model.positions=learned; cd:mamba2-cg``: the
+  jobs that language models of these rows are;
+- ``code``: the field is a name such as ``madbench.mixers.srg.parts:EPS``.
+
+A field of a job is ``training.epochs``, ``setting.seq_len``, or ``observed.optimizer``: a method of
+:class:`madbench.papers.observed.Observed`, which builds what the job trains and looks at it. A line with a ``reason``
+cannot be compared; its field, if it has one, is shown.
 """
 
 from __future__ import annotations
 
 import csv
-import functools
+import fnmatch
 import itertools
-import operator
+from collections import Counter
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from madbench.config import PRESETS, read_yaml
-from madbench.labels import parse
+from madbench.config import PRESETS
+from madbench.experiment import prepare
+from madbench.grid import Grid, Row
+from madbench.labels import expand
 from madbench.labels.plugins import resolve
-from madbench.papers.making import REPRODUCED, Made, PlainMeasure, Request, jobs_of
+from madbench.papers.making import DIFFERS, OPEN, REPRODUCED, Made, PlainMeasure, Request, jobs_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from madbench.analysis.rendering import Listing
     from madbench.analysis.scores import Results
     from madbench.jobs import Job
+    from madbench.papers.observed import Observed
 
 SETTINGS = "settings.csv"
 """The published settings, beside the paper."""
 CODE = "code"
 """The source of settings that are in no job."""
-ANSWERS = {False: "No", True: "Yes"}
+EQUAL, DIFFERENT, INCOMPARABLE = "equal", "different", "not comparable"
+"""The states of a row."""
 
 
 class SettingsMeasure(PlainMeasure):
@@ -41,52 +53,78 @@ class SettingsMeasure(PlainMeasure):
         rows = list(compared(request))
         verdicts, remarks = {}, {}
         for table in dict.fromkeys(row["table"] for row in rows):
-            statement = f"{table}: the same settings here"
-            differing = [row["setting"] for row in rows if row["table"] == table and row["is_equal"] is False]
-            verdicts[statement] = "not reproduced" if differing else REPRODUCED
-            if differing:
-                remarks[statement] = f"differs in {', '.join(differing)}"
+            of_table = [row for row in rows if row["table"] == table]
+            states = Counter(row["state"] for row in of_table)
+            statement = f"{table}: what can be compared is the same here"
+            verdicts[statement] = DIFFERS if states[DIFFERENT] else REPRODUCED if states[EQUAL] else OPEN
+            counts = [f"{states[EQUAL]} of {len(of_table)} rows equal"]
+            counts += [f"{states[INCOMPARABLE]} not comparable"] * bool(states[INCOMPARABLE])
+            names = [row["setting"] for row in of_table if row["state"] == DIFFERENT]
+            counts += [f"{len(names)} different: {', '.join(names)}"] * bool(names)
+            remarks[statement] = ", ".join(counts)
         return Made([_listing(request, rows)], verdicts, {"settings": rows}, (), remarks)
 
 
 def compared(request: Request) -> Iterator[dict[str, Any]]:
-    """A row a published setting, with what stands here; ``is_equal`` is None where no field of a job has it."""
-    jobs: dict[str, list[Job]] = {}
+    """One row per published setting, with what stands here, its state, and why it cannot be compared."""
+    from madbench.papers.observed import Observed
+
+    observed, jobs = Observed(), {}
     with open(request.paper.folder / SETTINGS, newline="", encoding="utf-8") as file:
         published = list(csv.DictReader(file))
     for row in published:
-        values, source = [], row["source"]
-        preset = PRESETS / f"{source}.yaml"
+        source, values = row["source"], []
         if row["field"] and source == CODE:
-            values = [_text(resolve(row["field"]))]
-        elif row["field"] and preset.exists():
-            values = [_text(functools.reduce(operator.getitem, row["field"].split("."), read_yaml(preset)))]
+            values = [resolve(row["field"])]
         elif row["field"]:
             if source not in jobs:
-                item = request.paper.item(source)
-                jobs[source] = jobs_of(replace(request, item=item, profile="full", seeds="0"))
+                jobs[source] = _jobs_of_source(request, source)
             own = [job for job in jobs[source] if row["task"] in ("", job.task)]
-            values = sorted({_text(_value(job, row["field"])) for job in own}, key=_order)
-        is_equal = values == sorted(map(_text, row["published"].split()), key=_order) if row["field"] else None
+            own = [job for job in own if fnmatch.fnmatchcase(job.label, row["labels"] or "*")]
+            values = [_value(job, row["field"], observed) for job in own]
+        here = sorted({*map(_text, _flat(values))}, key=_order)
+        state = INCOMPARABLE if row["reason"] else EQUAL if _is_equal(row["published"], here) else DIFFERENT
         named = {name: row[name] for name in ("table", "task", "setting", "published")}
-        yield named | {"here": " ".join(values) or row["here"], "is_equal": is_equal}
+        yield named | {"here": "; ".join(here), "state": state, "reason": row["reason"]}
 
 
-def _value(job: Job, field: str) -> Any:
-    """The value of a field such as ``training.epochs``, ``setting.seq_len`` or ``label.rope``."""
+def _jobs_of_source(request: Request, source: str) -> list[Job]:
+    """The jobs of a line's source, each with one seed."""
+    name, *rows = source.split("; ")
+    if not (PRESETS / f"{name}.yaml").exists():
+        return jobs_of(replace(request, item=request.paper.item(name), profile="full", seeds="0"))
+    parted = [words.split() for words in rows]
+    made = [Row(label, tuple(changes), tuple(changes)) for word, *changes in parted for label in expand([word])]
+    grid = Grid(tuple(made), profile=name, tasks=("language_model",), seeds=(0,), budget="paper")
+    return prepare(grid, device=request.device, is_plan=True, results=request.results).jobs
+
+
+def _value(job: Job, field: str, observed: Observed) -> Any:
+    """The value of a field such as ``training.epochs``, ``setting.seq_len`` or ``observed.optimizer``."""
     section, name = field.split(".")
-    if section == "label":
-        return ANSWERS[getattr(parse(job.label), name)]
-    if field == "mixer.qk_rank":
-        return job.mixer[name] or job.model.d_model
+    if section == "observed":
+        return observed.value(job, name)
     owner = getattr(job, section)
     return owner[name] if isinstance(owner, dict) else getattr(owner, name)
+
+
+def _flat(values: list[Any]) -> Iterator[Any]:
+    for value in values:
+        yield from value if isinstance(value, list) else [value]
+
+
+def _is_equal(published: str, here: list[str]) -> bool:
+    """True if the values are the same ones, or all within a published range."""
+    low, _, high = published.partition(" to ")
+    if high:
+        return bool(here) and all(float(low) <= float(value) <= float(high) for value in here)
+    return here == sorted({*map(_text, published.split("; "))}, key=_order)
 
 
 def _text(value: Any) -> str:
     """One text for equal numbers: ``0.0006`` for 6.0e-4."""
     try:
-        return f"{float(value):g}"
+        return f"{float(value):.12g}"
     except ValueError:
         return str(value)
 
@@ -105,11 +143,18 @@ def _listing(request: Request, rows: list[dict[str, Any]]) -> Listing:
     for heading, of_table in itertools.groupby(rows, lambda row: ", ".join(filter(None, [row["table"], row["task"]]))):
         lines.append([heading, "", ""])
         for row in of_table:
-            here = "the same" if row["is_equal"] else row["here"]
-            lines.append([f"  {row['setting']}", row["published"], here])
+            here = f"{row['here']} ({row['state']})" if row["here"] else row["state"]
+            lines.append([f"  {row['setting']}", row["published"], "the same" if row["state"] == EQUAL else here])
     caption = (
         f"{request.item.place} of {request.paper.title}: the paper's settings, and those of --profile full, the same"
-        " for every label and task of an item, of presets and of the code."
+        " for every label and task of an item, of presets and of the code, read where they take effect."
     )
+    by_reason: dict[str, list[str]] = {}
+    for row in rows:
+        if row["reason"]:
+            by_reason.setdefault(row["reason"], []).append(f"{row['setting']} of {row['table']}")
+    if by_reason:
+        reasons = (f"{', '.join(names)}: {reason}" for reason, names in by_reason.items())
+        caption += f" Not comparable: {'; '.join(reasons)}."
     headings, notes = ["Setting", "Paper", "Here"], ""
     return Listing(rows, headings, lines, rows, caption, notes, f"tab:{request.item.id}")

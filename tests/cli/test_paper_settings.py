@@ -1,4 +1,4 @@
-"""Settings of papers: every published one is that of the jobs, and one that is not is named."""
+"""Settings of papers: each row is read where it takes effect, so that a fault planted there changes the verdict."""
 
 from __future__ import annotations
 
@@ -6,60 +6,140 @@ import csv
 from dataclasses import replace
 
 import pytest
+import torch
+import torch.nn.functional as F
 
 from madbench.papers import load_paper, settings
-from madbench.papers.making import Request
+from madbench.papers.coefficients import studies
+from madbench.papers.making import DIFFERS, Request, judged
 
-PAPER = load_paper("coefficients")
-REQUEST = Request(PAPER, PAPER.item("tables4to12"))
-
-
-@pytest.fixture(scope="module")
-def planned():
-    """Jobs of an item, planned once."""
-    found = {}
-
-    def jobs(request):
-        if request.item.id not in found:
-            found[request.item.id] = settings_jobs(request)
-        return found[request.item.id]
-
-    settings_jobs = settings.jobs_of
-    return jobs
+pytestmark = pytest.mark.slow  # plans the jobs of items at their own size, and builds their models
+COEFFICIENTS, HYPERMLP = ("coefficients", "tables4to12"), ("hypermlp", "settings")
 
 
-@pytest.mark.slow
-def test_the_settings_of_every_table_are_those_of_its_jobs(planned, monkeypatch):
-    monkeypatch.setattr(settings, "jobs_of", planned)
-    made = settings.SettingsMeasure().decide(REQUEST, None)
-    tables = {statement.partition(":")[0] for statement in made.verdicts}
-    assert {f"Table {number}" for number in range(4, 13)} <= tables
-    assert set(made.verdicts.values()) == {"reproduced"} and not made.remarks
+def made(item, tmp_path=None, changes=(), **chosen):
+    """What the measure says of an item; of the rows with the chosen values alone, and after changes of these."""
+    name, item_id = item
+    paper = load_paper(name)
+    request = Request(paper, paper.item(item_id))
+    if chosen:
+        with open(paper.folder / settings.SETTINGS, newline="", encoding="utf-8") as file:
+            rows = [row for row in csv.DictReader(file) if all(row[key] in values for key, values in chosen.items())]
+        with open(tmp_path / settings.SETTINGS, "w", newline="", encoding="utf-8") as file:
+            writer = csv.DictWriter(file, fieldnames=[*rows[0]])
+            writer.writeheader()
+            writer.writerows({**row, **dict(changes)} for row in rows)
+        request = replace(request, paper=replace(paper, folder=tmp_path))
+    return settings.SettingsMeasure().decide(request, None)
 
 
-def test_a_setting_that_differs_is_named(planned, monkeypatch, tmp_path):
-    with open(PAPER.folder / settings.SETTINGS, newline="", encoding="utf-8") as file:
-        rows = [row for row in csv.DictReader(file) if row["source"] == "principle3" and row["table"] == "Table 8"]
-    rows[2]["published"] = "8"
-    with open(tmp_path / settings.SETTINGS, "w", newline="", encoding="utf-8") as file:
-        writer = csv.DictWriter(file, fieldnames=[*rows[0]])
-        writer.writeheader()
-        writer.writerows(rows)
-    monkeypatch.setattr(settings, "jobs_of", planned)
-    request = replace(REQUEST, paper=replace(PAPER, folder=tmp_path))
-    made = settings.SettingsMeasure().decide(request, None)
-    (statement,) = made.verdicts
-    assert made.verdicts[statement] == "not reproduced" and made.remarks[statement] == "differs in Number of Heads"
-    assert "16" in [row["here"] for row in made.content["settings"]]
+def test_all_rows_of_every_table_are_there_and_those_that_can_be_compared_are_equal():
+    found = made(COEFFICIENTS)
+    rows = [row for row in found.content["settings"] if row["table"].startswith("Table ")]
+    assert len(rows) == 89 and {row["table"] for row in rows} == {f"Table {number}" for number in range(4, 13)}
+    assert {"Positional Embedding"} <= {row["setting"] for row in rows if row["table"] == "Table 12"}
+    assert {row["state"] for row in rows} == {settings.EQUAL, settings.INCOMPARABLE}
+    assert all(row["reason"] for row in rows if row["state"] == settings.INCOMPARABLE)
+    assert judged(found.verdicts) == "reproduced"
+    assert found.remarks["Table 8: what can be compared is the same here"] == "8 of 10 rows equal, 2 not comparable"
 
 
-def test_settings_of_presets_and_of_the_code_are_those_of_hypermlp(monkeypatch):
-    paper = load_paper("hypermlp")
-    request = Request(paper, paper.item("settings"))
-    made = settings.SettingsMeasure().decide(request, None)
-    assert set(made.verdicts.values()) == {"reproduced"} and len(made.verdicts) == 5
-    compared = [row for row in made.content["settings"] if row["is_equal"] is not None]
-    assert len(compared) > 25
-    monkeypatch.setattr("madbench.mixers.srg.parts.EPS", 1e-6)
-    changed = settings.SettingsMeasure().decide(request, None)
-    assert [*changed.remarks.values()] == ["differs in Stabiliser of the norm"]
+def test_no_value_of_ours_is_typed_beside_the_published_one():
+    for name, _ in (COEFFICIENTS, HYPERMLP):
+        with open(load_paper(name).folder / settings.SETTINGS, newline="", encoding="utf-8") as file:
+            rows = list(csv.DictReader(file))
+        assert set(rows[0]) == {"table", "source", "task", "labels", "setting", "published", "field", "reason"}
+        assert all(row["field"] or row["reason"] for row in rows)
+
+
+def test_values_that_differ_are_printed_with_both_sides_and_decide_the_verdict():
+    found = made(HYPERMLP)
+    assert judged(found.verdicts) == DIFFERS
+    assert "differs here" in found.verdicts.values() and "contradicted" not in found.verdicts.values()
+    (table,) = found.tables
+    assert ["  End of the cosine in steps", "600000", "40000 (different)"] in table.lines
+    differing = {row["setting"] for row in found.content["settings"] if row["state"] == settings.DIFFERENT}
+    assert differing == {"End of the cosine in steps", "Embeddings at the start"}
+
+
+def test_a_table_without_a_row_that_can_be_compared_is_not_decided(tmp_path):
+    found = made(COEFFICIENTS, tmp_path, {"reason": "of words"}, table=("Table 12",))
+    assert [*found.verdicts.values()] == ["not decided"]
+    assert [*found.remarks.values()] == ["0 of 10 rows equal, 10 not comparable"]
+
+
+def adamax(model, config, fidelity):
+    return torch.optim.Adamax(model.parameters(), lr=config.learning_rate, betas=config.betas)
+
+
+def constant_rate(trial, step):
+    return trial.job.training.learning_rate
+
+
+def with_gelu(mlp, x):
+    return mlp.down(F.gelu(mlp.gate(x)) * mlp.up(x))
+
+
+def with_dropout(mlp, x):
+    return mlp.down(F.dropout(F.silu(mlp.gate(x)) * mlp.up(x), 0.1, mlp.training))
+
+
+FAULTS = {
+    "Gates": (HYPERMLP, {"table": ("Appendix L",)}, (torch, "sigmoid"), torch.tanh),
+    "Stabiliser of the norm": (HYPERMLP, {"source": ("code",)}, "madbench.mixers.srg.parts.EPS", 1e-6),
+    "Optimizer": (COEFFICIENTS, {"table": ("Table 4",)}, "madbench.training.member.make_adamw", adamax),
+    "Learning Rate Schedule": (
+        COEFFICIENTS,
+        {"table": ("Table 4",)},
+        "madbench.suites.mad.trial.MadTrial.learning_rate",
+        constant_rate,
+    ),
+    "Schedule": (
+        HYPERMLP,
+        {"table": ("Section 3.b, 340M",)},
+        "madbench.suites.language.trial.LanguageTrial.learning_rate",
+        constant_rate,
+    ),
+    "Dropout": (COEFFICIENTS, {"table": ("Table 4",)}, "madbench.models.blocks.SwiGLU.forward", with_dropout),
+    "Activation of MLPs": (
+        COEFFICIENTS,
+        {"table": ("Appendix E.1",), "task": ("",)},
+        "madbench.models.blocks.SwiGLU.forward",
+        with_gelu,
+    ),
+    "Positional Embedding": (
+        COEFFICIENTS,
+        {"table": ("Table 6",)},
+        "madbench.mixers.cd.projections.rotate",
+        lambda x, position: x,
+    ),
+}
+"""By the setting that has to differ: the item, its rows, and what is put in place of the code that runs."""
+
+
+@pytest.mark.parametrize("setting", FAULTS)
+def test_a_fault_planted_where_a_setting_takes_effect_is_noticed(setting, monkeypatch, tmp_path):
+    item, chosen, target, replacement = FAULTS[setting]
+    before = {
+        row["setting"] for row in made(item, tmp_path, **chosen).content["settings"] if row["state"] == "different"
+    }
+    assert setting not in before
+    monkeypatch.setattr(*((target, replacement) if isinstance(target, str) else (*target, replacement)))
+    found = made(item, tmp_path, **chosen)
+    (row,) = [row for row in found.content["settings"] if row["setting"] == setting]
+    assert row["state"] == settings.DIFFERENT and row["here"] not in ("", row["published"])
+    assert judged(found.verdicts) == DIFFERS
+
+
+def test_principle_6_without_positions_is_noticed(monkeypatch, tmp_path):
+    def without_positions(principle):
+        study = principle.studies["coefficients"]
+        changed = replace(study, patterns=tuple(pattern.removesuffix("-p") for pattern in study.patterns))
+        return replace(principle, studies={**principle.studies, "coefficients": changed})
+
+    own = tuple(without_positions(each) if each.number == "6" else each for each in studies.PRINCIPLES)
+    assert own != studies.PRINCIPLES
+    monkeypatch.setattr(studies, "PRINCIPLES", own)
+    found = made(COEFFICIENTS, tmp_path, table=("Table 12",))
+    assert [*found.verdicts.values()] == [DIFFERS]
+    assert found.remarks["Table 12: what can be compared is the same here"].endswith("different: Positional Embedding")

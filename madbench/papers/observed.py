@@ -1,0 +1,275 @@
+"""Settings as they take effect: read off the optimiser, the schedule of rates and the model that a job builds."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from madbench.jobs import Job, mapping_text
+from madbench.mixers.traits import mixers_in
+from madbench.models.blocks import SwiGLU
+from madbench.suites import size_of, suite_of
+from madbench.suites.mad.suite import setting_of
+from madbench.tasks import IGNORE, generate
+from madbench.training import member
+
+FUNCTIONS: dict[str, Callable[[Tensor], Tensor]] = {
+    "Sigmoid": lambda z: 1 / (1 + (-z).exp()),
+    "SiLU": lambda z: z / (1 + (-z).exp()),
+    "Tanh": lambda z: 1 - 2 / (1 + (2 * z).exp()),
+    "ReLU": lambda z: z.clamp(min=0),
+    "GELU": lambda z: 0.5 * z * (1 + torch.special.erf(z / math.sqrt(2))),
+    "Softplus": lambda z: (1 + z.exp()).log(),
+    "Identity": lambda z: z,
+}
+"""Functions that a gate can be recognised as, by elementary operations of torch."""
+SHAPES: dict[str, Callable[[float], float]] = {
+    "Cosine Decay": lambda share: 0.5 * (1 + math.cos(math.pi * share)),
+    "Linear Decay": lambda share: 1 - share,
+}
+"""Schedules by the share of the decay that is over: what is then left of the way from the first to the last rate."""
+OF_TRAINING = (
+    "optimizer",
+    "betas",
+    "weight_decay",
+    "steps",
+    "batch_size",
+    "learning_rate",
+    "warmup",
+    "schedule",
+    "multi_query",
+)
+"""What is read off the optimiser, the schedule and the data; all else off the model."""
+TOKENS = 12  # of the sequences that models are watched on, longer than a short convolution reads back
+CLOSE = 1e-3
+
+
+class Observed:
+    """Settings of jobs, by the name of a method. What many jobs share is built once, and looked at once."""
+
+    def __init__(self) -> None:
+        self._models: dict[tuple[str, ...], nn.Module] = {}
+        self._values: dict[tuple[str, ...], Any] = {}
+
+    def value(self, job: Job, name: str) -> Any:
+        """What the method ``name`` says of a job."""
+        key = (job.suite, job.task, repr(job.training)) if name in OF_TRAINING else _model_key(job)
+        if (name, *key) not in self._values:
+            threads = torch.get_num_threads()
+            torch.set_num_threads(1)  # models see a few tokens: more threads only wait
+            try:
+                self._values[name, *key] = getattr(self, name)(job)
+            finally:
+                torch.set_num_threads(threads)
+        return self._values[name, *key]
+
+    def optimizer(self, job: Job) -> str:
+        return type(_optimizer(job)).__name__
+
+    def betas(self, job: Job) -> str:
+        """The decays of Adam's two moments."""
+        return "({:g}, {:g})".format(*_optimizer(job).param_groups[0]["betas"])
+
+    def weight_decay(self, job: Job) -> float:
+        """The decay of linear maps."""
+        return max(group["weight_decay"] for group in _optimizer(job).param_groups)
+
+    def steps(self, job: Job) -> int:
+        return size_of(job).steps
+
+    def batch_size(self, job: Job) -> int:
+        """Sequences per optimiser step."""
+        return size_of(job).sequences_per_step
+
+    def learning_rate(self, job: Job) -> float:
+        """The largest rate of the schedule."""
+        return _rate(job)(self._rise(job))
+
+    def warmup(self, job: Job) -> int | str:
+        """Steps over which the rate rises; the word None if it never does."""
+        return self._rise(job) or "None"
+
+    def schedule(self, job: Job) -> str:
+        """The shape of the schedule after its warm-up."""
+        rate, first, last = _rate(job), self._rise(job), self.steps(job)
+        highest, lowest = rate(first), rate(last)
+        if math.isclose(highest, lowest):
+            return "Constant"
+        shares = [part / 16 for part in range(17)]
+        left = [(rate(round(first + share * (last - first))) - lowest) / (highest - lowest) for share in shares]
+        for name, shape in SHAPES.items():
+            if all(abs(value - shape(share)) < 0.01 for share, value in zip(shares, left)):
+                return name
+        return "another decay"
+
+    def _rise(self, job: Job) -> int:
+        rate, last = _rate(job), self.steps(job)
+        return next((step for step in range(last) if rate(step + 1) <= rate(step)), last)
+
+    def multi_query(self, job: Job) -> str:
+        """True if a sequence asks for more than one value."""
+        setting = replace(setting_of(job), num_test_examples=TOKENS)
+        targets = generate(job.task, setting, "test", job.derived_seed("data")).targets
+        return str(bool((targets != IGNORE).sum(axis=1).max() > 1))
+
+    def layers(self, job: Job) -> int:
+        """Mixers of the model."""
+        return len(self._mixers(job))
+
+    def heads(self, job: Job) -> int:
+        return self._mixers(job)[0].n_head
+
+    def key_width(self, job: Job) -> int:
+        """Width of queries over all heads."""
+        return self._mixers(job)[0].q.weight.shape[0]
+
+    def value_width(self, job: Job) -> int:
+        """Width of values over all heads."""
+        return self._mixers(job)[0].v.weight.shape[0]
+
+    def key_share(self, job: Job) -> float:
+        """``d_qk n / d`` of n heads and width d."""
+        return self.key_width(job) / job.model.d_model
+
+    def value_share(self, job: Job) -> float:
+        """``d_vo n / d`` of n heads and width d."""
+        return self.value_width(job) / job.model.d_model
+
+    def mix_rank(self, job: Job) -> int:
+        """Rank of R(1)."""
+        return self._mixers(job)[0].mix1.A.shape[-1]
+
+    def conv_taps(self, job: Job) -> int:
+        """Taps of the convolution of keys."""
+        return self._mixers(job)[0].k_conv.weight.shape[-1]
+
+    def block_rows(self, job: Job) -> int:
+        """Query rows that are computed at once by plain operators."""
+        return self._mixers(job)[0].chunk
+
+    def start_std(self, job: Job) -> str:
+        """Standard deviation of the queries' map at the start."""
+        return f"{float(self._mixers(job)[0].q.weight.detach().std()):.2g}"
+
+    def embedding_std(self, job: Job) -> str:
+        """Standard deviation of the embeddings of tokens at the start."""
+        tables = (module for module in self._model(job).modules() if isinstance(module, nn.Embedding))
+        return f"{float(next(tables).weight.detach().std()):.2g}"
+
+    def mlp(self, job: Job) -> str:
+        """Inner width of the MLP behind each mixer."""
+        widths = {mlp.up.weight.shape[0] for mlp in self._mlps(job)}
+        is_interleaved = len(self._mlps(job)) == self.layers(job) and len(widths) == 1
+        return f"Yes (dim = {widths.pop()})" if is_interleaved else "No"
+
+    @torch.no_grad()
+    def mlp_activation(self, job: Job) -> str:
+        """The function of the gated MLP, ``down(f(gate x) * up x)``."""
+        mlp = self._mlps(job)[0]
+        x = torch.linspace(-40, 40, 3 * mlp.gate.in_features).view(3, -1)
+        name = _recognised(lambda f: mlp.down(f(mlp.gate(x)) * mlp.up(x)), mlp(x))
+        return "SwiGLU" if name == "SiLU" else f"gated by {name}"
+
+    @torch.no_grad()
+    def gates(self, job: Job) -> list[str]:
+        """The functions of the gates of queries, of the readout and of R(1) and R(2)."""
+        mixer, d_model = self._mixers(job)[0], job.model.d_model
+        x = torch.linspace(-40, 40, TOKENS * d_model).view(1, TOKENS, d_model)
+        p, gate = mixer.project(x, 0), mixer.qk_gate(x)
+        heads, width = p.q.shape[1], p.q.shape[3]
+
+        def gated_queries(f: Callable[[Tensor], Tensor]) -> Tensor:
+            return (mixer.q(x) * f(gate)).unflatten(-1, (heads, width)).transpose(1, 2)
+
+        read = torch.ones(1, mixer.n_head, TOKENS, mixer.v.weight.shape[0] // mixer.n_head)
+        names = {_recognised(gated_queries, p.q)}
+        names.add(_recognised(lambda f: mixer.o(f(mixer.vo_gate(x))), mixer.read_out(read, x)))
+        for mixing, strengths in ((mixer.mix1, p.s1), (mixer.mix2, p.s2)):
+            flat = strengths.transpose(1, 2).flatten(-2)
+            names.add(_recognised(lambda f, mixing=mixing: f(mixing.gate(x)), flat))
+        return sorted(names)
+
+    @torch.no_grad()
+    def dropout(self, job: Job) -> str:
+        """The word None if two passes in training give the same numbers."""
+        hidden = self._model(job).train().hidden
+        return "None" if torch.equal(hidden(_repeated(job)), hidden(_repeated(job))) else "some"
+
+    @torch.no_grad()
+    def preprocessing(self, job: Job) -> str:
+        """The short convolution of queries and keys, by the number of rows that read the first token."""
+        mixer, d_model = self._mixers(job)[0], job.model.d_model
+        x = torch.linspace(-1, 1, TOKENS * d_model).view(1, TOKENS, d_model)
+        changed = torch.cat((-x[:, :1], x[:, 1:]), dim=1)
+        before, after = mixer.ingredients(x)[0], mixer.ingredients(changed)[0]
+        sides = (before.q - after.q, before.k - after.k)
+        taps = {int((side.abs().amax((0, 1, 3)) > 0).sum()) for side in sides}
+        names = ["None" if count == 1 else f"ShortConv (dim = {count})" for count in sorted(taps)]
+        return " and ".join(names)
+
+    def block(self, job: Job) -> str:
+        """The design of the block: convolution and output gate make type 2, neither of them type 1."""
+        mixer = self._mixers(job)[0]
+        parts = bool(mixer.q_conv), bool(mixer.out_gate and mixer.out_norm)
+        names = {(False, False): "Transformer style (Type 1)", (True, True): "Gated DeltaNet style (Type 2)"}
+        return names.get(parts, "neither type")
+
+    @torch.no_grad()
+    def positions(self, job: Job) -> str:
+        """Yes if positions are in what the first mixer reads, or in its queries, of one token repeated."""
+        model, mixer = self._model(job), self._mixers(job)[0]
+        inputs: list[Tensor] = []
+        hook = mixer.register_forward_pre_hook(lambda _, args: inputs.append(args[0]))
+        model.hidden(_repeated(job))
+        hook.remove()
+        rows = inputs[0], mixer.ingredients(inputs[0])[0].q
+        differs = any(not torch.allclose(x[..., -1, :], x[..., -2, :], rtol=CLOSE, atol=0) for x in rows)
+        return "Yes" if differs else "No"
+
+    def _mixers(self, job: Job) -> list[Any]:
+        return [mixer for _, mixer, _ in mixers_in(self._model(job))]
+
+    def _mlps(self, job: Job) -> list[SwiGLU]:
+        return [module for module in self._model(job).modules() if isinstance(module, SwiGLU)]
+
+    def _model(self, job: Job) -> nn.Module:
+        key = _model_key(job)
+        if key not in self._models:
+            self._models[key] = suite_of(job).Trial.build(job)
+        return self._models[key]
+
+
+def _model_key(job: Job) -> tuple[str, ...]:
+    """What decides a model but for the vocabulary and the length of a task."""
+    return job.suite, job.label, job.budget, job.fidelity, repr(job.model), mapping_text(job.mixer)
+
+
+def _optimizer(job: Job) -> torch.optim.Optimizer:
+    """The optimiser that a job in training makes, of a small model."""
+    return member.make_adamw(nn.Linear(1, 1), job.training, job.fidelity)
+
+
+def _rate(job: Job) -> Callable[[int], float]:
+    """The rate of the step after so many steps, by the job's trial, which is not opened: it would take its data."""
+    kind = suite_of(job).Trial
+    trial = kind.__new__(kind)
+    trial.job, trial.steps = job, size_of(job).steps
+    return trial.learning_rate
+
+
+def _repeated(job: Job) -> Tensor:
+    return torch.ones(1, TOKENS, dtype=torch.long)
+
+
+def _recognised(gated: Callable[[Callable[[Tensor], Tensor]], Tensor], measured: Tensor) -> str:
+    """The name of the function with which ``gated`` gives what was measured."""
+    for name, function in FUNCTIONS.items():
+        expected = gated(function)
+        if float((measured - expected).abs().max()) <= CLOSE * float(expected.abs().max()):
+            return name
+    return "another function"
