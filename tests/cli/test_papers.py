@@ -19,6 +19,7 @@ from madbench.analysis.figures.panels import Layout
 from madbench.analysis.scores import Results
 from madbench.cli.paper import call_verb
 from madbench.cli.plan import LONG
+from madbench.config import parse_seeds
 from madbench.errors import ConfigError
 from madbench.experiment import prepare
 from madbench.jobs import Record
@@ -33,6 +34,23 @@ from madbench.text.prepare import default_corpus
 PACKAGE = Path(madbench.__file__).parent
 EXAMPLE = PACKAGE.parent / "examples" / "paper"
 MAY_IMPORT = {"cli/paper.py", "cli/paper_listings.py", "cli/packages.py", "cli/listings.py", "cli/completion.py"}
+
+
+def test_an_item_that_trains_has_five_seeds_or_says_why_fewer():
+    fewer = [
+        f"{paper.name} {item.id}"
+        for paper in map(load_paper, built_in())
+        for item in paper.items
+        if item.profiles and (item.measure or item.claims) and len(parse_seeds(item.seeds)) < 5
+        if not re.search(r"seed", f"{item.rule} {item.note}")
+    ]
+    assert not fewer
+
+
+def test_the_seeds_of_an_item_are_those_of_its_jobs():
+    paper = load_paper("coefficients")
+    item = replace(paper.item("principle6"), seeds="3-4")
+    assert {job.seed for job in jobs_of(Request(paper, item))} == {3, 4}
 
 
 def test_nothing_of_the_core_imports_papers():

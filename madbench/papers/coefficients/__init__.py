@@ -64,7 +64,6 @@ class Principle:
     judge: Judge  # how it is decided
     studies: Mapping[str, Study]  # by profile
     limits: str = ""  # what cannot differ, and where the experiment is not the paper's
-    seeds: str = "0-2"
     keeps_weights: bool = False  # whether it measures trained models
 
     @property

@@ -7,12 +7,12 @@ import itertools
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from madbench.config import key_of, parse_seeds
+from madbench.config import key_of
 from madbench.errors import ConfigError
 from madbench.grid import Grid, Row
 from madbench.papers.coefficients import Principle, Study
 from madbench.papers.coefficients.studies import FIGURES, principle
-from madbench.papers.making import Drawn, Made, Request, refuse_choices
+from madbench.papers.making import Drawn, Made, Request, refuse_choices, seeds_of
 from madbench.training.devices import resolve_device
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ class PrincipleMeasure:
             profile=request.profile_name,
             tasks=study.tasks,
             overrides=(*(own for own in study.overrides if key_of(own) not in changed), *overrides),
-            seeds=tuple(parse_seeds(request.seeds or chosen.seeds)),
+            seeds=seeds_of(request),
             budget=request.budget or "paper",
         )
 

@@ -133,7 +133,6 @@ PRINCIPLES = (
         " steps here. The paper does not say how q, k, v and o start. Quick has both N(0, 0.02^2), that of every other"
         " run here and of --profile full, and N(0, 0.125^2), of variance 1/d, for which Lemma 5 predicts scores of"
         " variance n.",
-        seeds="0-4",
     ),
     Principle(
         "6", "growth and normalisation",
