@@ -24,7 +24,7 @@ sys.path[:0] = [str(ROOT / "docs")]
 from notebook import notebook_page  # noqa: E402
 
 TABLE = re.compile(r"<!-- (made|copied): (.*?) -->\n\n?((?:\|.*\n)+)")
-VERDICTS = ROOT / "docs" / "verdicts.json"
+VERDICTS = ROOT / "madbench" / "papers" / "verdicts.json"
 
 
 def pages() -> list[Path]:
@@ -136,12 +136,12 @@ def main() -> None:
 
 
 def _record_verdicts(results: Path) -> None:
-    """Adds to ``docs/verdicts.json`` how the items came out that were made in ``results``."""
+    """Adds to ``madbench/papers/verdicts.json`` how the items came out that were made in ``results``."""
     verdicts = json.loads(VERDICTS.read_text(encoding="utf-8"))
     for name in verdicts:
         command = [sys.executable, str(ROOT / "cli.py"), "paper", name, "--json", "--results", str(results)]
         listed = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)["items"]
-        made = {item["item"]: item["state"] for item in listed if item["command"] and item["state"] != "not run"}
+        made = {item["item"]: item["state"] for item in listed if item["command"] and not item["is_shipped"]}
         verdicts[name] |= {item: state for item, state in made.items() if not state.startswith(("not made", "cannot"))}
     VERDICTS.write_text(json.dumps(verdicts, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
 

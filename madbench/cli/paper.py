@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import shlex
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +15,7 @@ from rich.console import Console
 from madbench.cli import options
 from madbench.cli.options import TrainingOptions
 from madbench.cli.paper_listings import print_items, print_papers
+from madbench.cli.paper_shipped import beside_shipped_runs, show_shipped
 from madbench.cli.parameters import argument, option, output_option
 from madbench.cli.plan import ask_before_long, job_states
 from madbench.cli.plot import LayoutOptions, write_figure
@@ -36,8 +39,9 @@ from madbench.experiment import Experiment, prepare
 from madbench.grid import Grid
 from madbench.jobs import Budget
 from madbench.papers import QUICK, built_in, load_paper
-from madbench.papers.making import FAILS, REPRODUCED, Made, Request, check_profile, measure_of, remember
+from madbench.papers.making import FAILS, REPRODUCED, Made, Measure, Request, check_profile, measure_of, remember
 from madbench.papers.operators import failing_operators, fails_here, operators_of
+from madbench.papers.shipped import archive_names
 from madbench.store.runs import Snapshot
 from madbench.suites import size_of
 from madbench.suites.addressing import task_names
@@ -73,7 +77,9 @@ def paper(
     force: options.ForceOption = False,
     corpus: option(Path | None, "Corpus of an item of language models, at a size that has none of its own.") = None,
     dry_run: option(bool, "Show jobs, FLOPs and a time estimate; train nothing.", "--dry-run") = False,
-    yes: option(bool, "Train without asking, however long it takes.", "--yes", "-y") = False,
+    yes: option(
+        bool, "Train without asking, however long it takes, and where shipped runs would answer.", "--yes", "-y"
+    ) = False,
     figures: option(bool, "Draw the item's figures.") = True,
     output: output_option("Folder of the figures.", show_default="RESULTS/plots") = None,
     shape: LayoutOptions,
@@ -83,8 +89,13 @@ def paper(
 
     Without an item it lists the paper's items: the command that makes each, its
     result here, how many of its jobs are stored, and, for those that madbench
-    does not make, the reason. An item trains the runs that are missing; the
-    same command again trains nothing.
+    does not make, the reason. Where an item was not made here, it shows the
+    shipped verdict and the archive of its runs.
+
+    An item is decided by the stored runs. If some of them are missing, it is
+    decided by the shipped runs in a clone of the repository, and trains nothing.
+    With --yes or --force, and for what is not shipped, such as other seeds, it
+    trains the runs that are missing; the same command again trains nothing.
 
     First the operators that an item calls are compared with float64 loops over
     their definitions. If one differs, the item "fails here": nothing is trained,
@@ -123,7 +134,9 @@ def paper(
         verb = group.get_command(context, item.command.split()[0])
         reads = any(option.name == "results" for option in verb.params)
         words = ("--results", str(results)) if reads and results != options.RESULTS else ()
-        call_verb(Request(chosen, item, results=results), group.main, words)
+        request = Request(chosen, item, results=results.absolute())
+        with beside_shipped_runs(chosen, item, results):
+            call_verb(request, group.main, words)
         return
     check_profile(item, profile)
     asked = task_names(split_list(tasks) or ())
@@ -136,12 +149,32 @@ def paper(
 
     if printed.asked == "terminal" and not dry_run and is_first():
         print(*measure.introduction(request), sep="\n")
-    trained = None
     if corpus is not None and not isinstance(planned, Grid):
         raise ConfigError(f"--corpus {corpus}: has no effect on {item.id}, which trains no language model")
     if planned is None and dry_run:
         raise ConfigError(f"--dry-run has no effect on {item.id}: it trains nothing")
-    where = {"device": device, "results": results, "corpus": corpus}
+
+    def finish(decided: Request, trained: Results | None) -> None:
+        """Decides the item, by its own runs or by the shipped ones; draws, remembers and prints what was made."""
+        with Console(stderr=True).status("measuring"):
+            made = measure.decide(decided, trained)
+            folder = output or results / "plots"
+            drawn = []
+            try:
+                for figure in made.figures if figures else ():
+                    drawn += write_figure(figure.draw(layout=shape.layout), folder / figure.stem, figure.frame)
+            except StoreError as error:
+                if decided is request:
+                    raise
+                options.warn(f"figures are left out: {error}")  # of weights, which are not shipped
+        remember(replace(decided, results=results), made, () if decided is request else archive_names(item))
+        _print(made, drawn, printed)
+
+    asks_to_train = dry_run or yes or force or corpus is not None or not is_first()
+    verify = functools.partial(_check_operators, request, measure, planned, printed)
+    if item.runs and not asks_to_train and show_shipped(request, measure, verify, finish, printed):
+        return
+    where, trained = {"device": device, "results": results, "corpus": corpus}, None
     keep = measure.keeps_weights(request) and not dry_run
     if isinstance(planned, Grid):
         needs_weights = keep and not force
@@ -152,29 +185,31 @@ def paper(
             if not yes:
                 ask_before_long(experiment, policy, slots=slots, threads=threads)
     if not dry_run:
-        with Console(stderr=True).status("verifying the operators"):
-            failing = failing_operators(operators_of(request, measure, planned))
-        if failing:
-            made = fails_here(failing)
-            if is_first():
-                remember(request, made)
-                _print(made, [], printed)
-            raise typer.Exit(1)
+        verify()
     if isinstance(planned, Grid):
         training = TrainingOptions(**where, slots=slots, threads=threads, dry_run=dry_run)
         trained = train_grid(planned, policy, training, keep, has_tables=False, printed=printed)
     elif planned is not None:
         trained = _train(planned, policy, slots, threads, dry_run, printed)
-    if dry_run or not is_first():
+    if not dry_run and is_first():
+        finish(request, trained)
+
+
+def _check_operators(
+    request: Request, measure: Measure, planned: Grid | Experiment | None, printed: PrintOptions
+) -> None:
+    """Prints what fails and ends with code 1 if an operator of the item is not what its definition says."""
+    from madbench.training.distributed import is_first
+
+    with Console(stderr=True).status("verifying the operators"):
+        failing = failing_operators(operators_of(request, measure, planned))
+    if not failing:
         return
-    with Console(stderr=True).status("measuring"):
-        made = measure.decide(request, trained)
-        folder = output or results / "plots"
-        drawn = []
-        for figure in made.figures if figures else ():
-            drawn += write_figure(figure.draw(layout=shape.layout), folder / figure.stem, figure.frame)
-    remember(request, made)
-    _print(made, drawn, printed)
+    made = fails_here(failing)
+    if is_first():
+        remember(request, made)
+        _print(made, [], printed)
+    raise typer.Exit(1)
 
 
 def check_no_paper(word: str) -> None:

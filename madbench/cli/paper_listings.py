@@ -15,6 +15,7 @@ from madbench.cli.printing import PLAIN, counted, duration, in_words, print_json
 from madbench.execute.base import Policy
 from madbench.papers import Item, Paper, loaded_papers
 from madbench.papers.making import STATES, Request, command_of, jobs_of, remembered
+from madbench.papers.shipped import archive_names, shipped_state
 
 
 def _states(paper: Paper, item: Item, results: Path) -> dict[str, str]:
@@ -24,10 +25,13 @@ def _states(paper: Paper, item: Item, results: Path) -> dict[str, str]:
 
 def _row(paper: Paper, item: Item, results: Path) -> dict[str, Any]:
     """One line of an item: its state, jobs, cost and command."""
-    states = _states(paper, item, results)
+    entries = remembered(Request(paper, item, results=results))
+    states = {size: entry["state"] for size, entry in entries.items()}
     row: dict[str, Any] = {"item": item.id, "kind": item.kind, "place": item.place, "title": item.title}
     made = [f"{state} ({size})" if item.profiles else state for size, state in states.items()]
-    row |= {"state": "; ".join(made) or "not run"}
+    row |= {"state": "; ".join(made) or shipped_state(paper, item) or "not run", "is_shipped": not made}
+    runs = [name for entry in entries.values() for name in entry.get("runs", ())]
+    row["runs"] = list(dict.fromkeys(runs)) if made else archive_names(item)
     row |= {"command": command_of(paper, item), "sizes": list(item.profiles), "needs": item.needs}
     row |= {"availability": item.availability, "arithmetic": item.arithmetic, "note": item.note}
     jobs = jobs_of(Request(paper, item, results=results))
@@ -42,9 +46,14 @@ def print_papers(results: Path, printed: PrintOptions) -> None:
     papers, problems = loaded_papers()
     lines = []
     for name, paper in papers.items():
-        made = [(item, state) for item in paper.items for state in [*_states(paper, item, results).values()][:1]]
+        own = [(item, state) for item in paper.items for state in [*_states(paper, item, results).values()][:1]]
+        here = [item for item, _ in own]
+        shipped = [(item, shipped_state(paper, item).partition(" (")[0]) for item in paper.items if item not in here]
+        shipped = [(item, state) for item, state in shipped if state]
+        made = [*own, *shipped]
         states = Counter(state for item, state in made if not item.arithmetic)
-        line = {"paper": name, "title": paper.title, "items": len(paper.items), "made": len(made)}
+        line = {"paper": name, "title": paper.title, "items": len(paper.items), "made": len(own)}
+        line["shipped"] = len(shipped)
         line |= {state: states[state] for state in STATES}
         arithmetic = Counter(state for item, state in made if item.arithmetic)
         line["arithmetic"] = ", ".join(f"{count} {state}" for state, count in arithmetic.items())
@@ -73,9 +82,9 @@ def print_items(paper: Paper, results: Path, printed: PrintOptions) -> None:
         jobs = [f"{row['stored']} of {counted(row['jobs'], 'job')} stored"] * bool(row["jobs"])
         cost = [f"about {duration(row['seconds'])}"] if row["seconds"] else []
         kind = ["arithmetic"] * row["arithmetic"]
-        status = (
-            " | ".join([row["availability"], *kind, row["state"], *jobs, *cost]) if row["command"] else row["needs"]
-        )
+        state = row["state"] + ", shipped" * (row["is_shipped"] and row["state"] != "not run")
+        state += f", by {', '.join(row['runs'])}" * bool(row["runs"])
+        status = " | ".join([row["availability"], *kind, state, *jobs, *cost]) if row["command"] else row["needs"]
         console.print(in_words(status, console, indent=4), **PLAIN)
         if row["command"]:
             console.print(f"    {row['command']}", **PLAIN)

@@ -69,6 +69,8 @@ class Item:
     """True if it computes a formula or compares numbers and calls no operator."""
     rule: str = ""
     """When it is reproduced."""
+    runs: tuple[str, ...] = ()
+    """Archives in results/measured that hold its runs, without .tar.xz."""
     seconds: float | None = None
     """Seconds of one core that all of it takes at its quick size, as measured, or by the runs of its profile."""
     needs: str = ""
@@ -154,6 +156,8 @@ def _check(paper: Paper, where: str) -> None:
         if item.arithmetic and (item.profiles or item.command):
             which = "profiles" if item.profiles else "a command"
             raise ConfigError(f"{at}: arithmetic has no effect beside {which}")
+        if item.runs and not (item.profiles or item.command):
+            raise ConfigError(f"{at}: runs have no effect without profiles or a command")
         if item.overrides and (item.measure or not item.labels):
             raise ConfigError(f"{at}: overrides have no effect without labels, and beside a measure of its own")
         for size in item.profiles:

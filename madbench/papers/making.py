@@ -217,12 +217,13 @@ def _record(request: Request) -> Path:
     return request.results / "papers" / request.paper.name / f"{request.item.id}.json"
 
 
-def remember(request: Request, made: Made) -> None:
-    """Writes the verdicts beside the runs, by the size at which the item was made."""
+def remember(request: Request, made: Made, runs: Sequence[str] = ()) -> None:
+    """Writes the verdicts beside the runs, by the size at which the item was made; ``runs`` are shipped archives."""
     path, states = _record(request), remembered(request)
     states[request.profile] = {
         "made": f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC",
         "seeds": request.seeds or request.item.seeds,
+        "runs": list(runs),
         "changes": [*request.labels, *request.tasks, *request.overrides, *budget_words(request)],
         "verdicts": dict(made.verdicts),
         "state": judged(made.verdicts) if made.verdicts else "made",

@@ -322,8 +322,9 @@ def test_the_verb_reports_stored_runs_without_training_and_remembers_the_verdict
     assert report["claim"] == principle("6").claim
     assert (tmp_path / "plots" / "principle_6.png").is_file()
     listed = json.loads(main("paper", "coefficients", "--results", str(tmp_path), "--json").stdout)
-    states = {row["item"]: row["state"] for row in listed["items"]}
-    assert states["principle6"].endswith("(quick)") and states["principle3"] == "not run"
+    rows = {row["item"]: row for row in listed["items"]}
+    assert rows["principle6"]["state"].endswith("(quick)") and not rows["principle6"]["is_shipped"]
+    assert rows["principle3"]["is_shipped"]
 
 
 @pytest.fixture

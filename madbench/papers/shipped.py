@@ -1,0 +1,117 @@
+"""The evidence that is shipped: a verdict per item, and the archives of runs behind it in a clone of the repository."""
+
+from __future__ import annotations
+
+import functools
+import tarfile
+import tempfile
+from collections.abc import Container, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path, PurePosixPath
+from typing import TYPE_CHECKING
+
+from madbench.config import seed_list
+from madbench.experiment import Experiment, prepare
+from madbench.files import parse_json
+from madbench.grid import Grid
+from madbench.papers import Item, Paper
+from madbench.papers.making import Measure, Request, jobs_of
+from madbench.store.archive import SUFFIX, unpack
+from madbench.store.runs import Snapshot, Store
+
+if TYPE_CHECKING:
+    from madbench.analysis.scores import Results
+    from madbench.jobs import Job
+
+VERDICTS = Path(__file__).with_name("verdicts.json")
+"""By paper and item the state with which it came out; ``docs/filled.py --verdicts`` writes it."""
+MEASURED = Path(__file__).parents[2] / "results" / "measured"
+"""The archives, of a clone of the repository."""
+RECORD = "record.json"
+
+
+@functools.cache
+def _verdicts() -> Mapping[str, Mapping[str, str]]:
+    return parse_json(VERDICTS.read_bytes())
+
+
+def shipped_state(paper: Paper, item: Item) -> str:
+    """The shipped verdict on an item with its size, such as ``reproduced (quick)``. Empty if there is none."""
+    return _verdicts().get(paper.name, {}).get(item.id, "") if item.is_made_here else ""
+
+
+def archive_names(item: Item) -> list[str]:
+    """The archives of the item's runs, as their paths in the repository."""
+    return [f"results/measured/{name}{SUFFIX}" for name in item.runs]
+
+
+def has_archives(item: Item) -> bool:
+    """True if the item's runs are shipped and their archives are here: in a clone of the repository."""
+    return bool(item.runs) and all((MEASURED / f"{name}{SUFFIX}").exists() for name in item.runs)
+
+
+@contextmanager
+def shipped_store(paper: Paper) -> Iterator[Path]:
+    """A temporary results folder with the shipped runs of all items of a paper."""
+    names = dict.fromkeys(name for item in paper.items if has_archives(item) for name in item.runs)
+    with tempfile.TemporaryDirectory(prefix="madbench-") as folder:
+        results = Path(folder, "results")
+        store = Store.open(results)
+        for name in names:
+            unpack(MEASURED / f"{name}{SUFFIX}", store)
+        yield results
+
+
+def shipped_ids(item: Item) -> set[str]:
+    """The ids of the runs in the item's archives."""
+    ids = set()
+    for name in item.runs:
+        with tarfile.open(MEASURED / f"{name}{SUFFIX}") as archive:
+            ids |= {path.parent.name for path in map(PurePosixPath, archive.getnames()) if path.name == RECORD}
+    return ids
+
+
+def complete_seeds(request: Request, jobs: Iterable[Job], stored: Container[str]) -> list[int]:
+    """The seeds of which all jobs are stored; none if seeds were asked for that are not among them."""
+    jobs = list(jobs)
+    missing = {job.seed for job in jobs if job.id not in stored}
+    return [] if missing and request.seeds else sorted({job.seed for job in jobs} - missing)
+
+
+def results_in(request: Request, measure: Measure) -> Results | None:
+    """What the stored runs gave that the item plans; None if one of them is not stored."""
+    from madbench.analysis.scores import Results
+
+    planned = _prepared(request, measure)
+    return None if planned.missing else Results(planned, Snapshot.open(request.results, create=False))
+
+
+def _prepared(request: Request, measure: Measure) -> Experiment:
+    planned = measure.plan(request)
+    if isinstance(planned, Grid):
+        return prepare(planned, is_remote=False, device=request.device, results=request.results)
+    assert planned is not None
+    return planned
+
+
+@contextmanager
+def shipped_results(request: Request, measure: Measure) -> Iterator[tuple[Request, Results] | None]:
+    """The request to the shipped runs, of their seeds if none were asked for, and what they gave.
+
+    None if no seed has all of the item's runs among them.
+    """
+    jobs = jobs_of(request)  # empty for a language model whose text is not here yet
+    if jobs and not complete_seeds(request, jobs, shipped_ids(request.item)):
+        yield None
+        return
+    with shipped_store(request.paper) as folder:
+        request = replace(request, results=folder)
+        jobs = _prepared(request, measure).jobs
+        seeds = complete_seeds(request, jobs, {*Store(folder).job_ids()})
+        if not seeds:
+            yield None
+            return
+        request = replace(request, seeds=seed_list(seeds))
+        results = results_in(request, measure)
+        yield None if results is None else (request, results)

@@ -1,0 +1,109 @@
+"""Shipped evidence: ``madbench paper`` shows its verdicts, decides by its runs, and trains what is asked for alone."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+from madbench.papers import built_in, load_paper
+from madbench.papers.making import Request, jobs_of, remembered
+from madbench.papers.shipped import complete_seeds, has_archives, shipped_ids, shipped_state
+
+
+@pytest.fixture
+def fresh(monkeypatch, tmp_path) -> Path:
+    """The current folder, without results."""
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.fixture
+def without_archives(monkeypatch, fresh) -> Path:
+    """The same, with an installed wheel in place of a clone."""
+    monkeypatch.setattr("madbench.papers.shipped.MEASURED", fresh / "nowhere")
+    return fresh
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", sorted(built_in()))
+def test_every_item_has_a_shipped_verdict_and_the_archives_of_its_runs(name):
+    paper = load_paper(name)
+    made_here = [item for item in paper.items if item.is_made_here]
+    assert [item.id for item in made_here if not shipped_state(paper, item)] == []
+    for item in made_here:
+        assert has_archives(item) or not item.runs
+        if item.runs:
+            jobs = jobs_of(request := Request(paper, item))
+            assert not jobs or complete_seeds(request, jobs, shipped_ids(item)), item.id
+
+
+@pytest.mark.slow
+def test_the_list_of_a_fresh_clone_has_the_shipped_verdicts(main, fresh):
+    lines = {line["paper"]: line for line in json.loads(main("paper", "--json").stdout)["papers"]}
+    for name in built_in():
+        assert lines[name]["made"] == lines[name]["not run"] == 0 and lines[name]["shipped"] > 15
+    listed = json.loads(main("paper", "hypermlp", "--json").stdout)["items"]
+    (table1,) = [row for row in listed if row["item"] == "table1"]
+    assert table1["is_shipped"] and table1["runs"][0] == "results/measured/evening.tar.xz"
+    assert "not decided (quick), shipped, by results/measured/evening.tar.xz" in main("paper", "hypermlp").stdout
+
+
+@pytest.mark.slow
+def test_an_item_is_decided_by_the_shipped_runs_and_trains_nothing(main, fresh, monkeypatch):
+    monkeypatch.setattr("madbench.cli.paper.train_grid", lambda *_, **__: sys.exit(7))
+    ended = main("paper", "interactions", "plane", "--json")
+    assert ended.code == 0 and set(json.loads(ended.stdout)["verdicts"].values()) == {"reproduced"}
+    assert "interactions.tar.xz" in ended.stderr and "--yes trains" in ended.stderr
+    assert not (fresh / "results" / "runs").exists()
+    listed = json.loads(main("paper", "interactions", "--json").stdout)["items"]
+    (plane,) = [row for row in listed if row["item"] == "plane"]
+    assert plane["runs"] == ["results/measured/papers/interactions.tar.xz"] and not plane["is_shipped"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("words", [("--seeds", "7"), ("--yes",), ("--force", "--yes")])
+def test_what_is_not_shipped_and_what_is_asked_for_is_trained(main, fresh, monkeypatch, words):
+    monkeypatch.setattr("madbench.cli.paper.train_grid", lambda *_, **__: sys.exit(7))
+    monkeypatch.setattr("madbench.cli.paper.failing_operators", lambda labels: {})
+    monkeypatch.setattr("madbench.cli.paper.ask_before_long", lambda *_, **__: None)
+    assert main("paper", "talk", "design_study", *words).code == 7
+
+
+@pytest.mark.slow
+def test_an_item_of_trained_models_has_the_shipped_verdict_where_weights_are_not(main, fresh):
+    ended = main("paper", "coefficients", "figure9")
+    assert ended.code == 0 and "contradicted (quick): the shipped verdict" in ended.stdout
+    assert "weights" in ended.stderr and "coefficients.tar.xz" in ended.stderr
+
+
+@pytest.mark.slow
+def test_an_item_of_which_fewer_seeds_are_shipped_is_decided_by_these(main, fresh):
+    paper = load_paper("coefficients")
+    item = paper.item("principle6")
+    jobs = jobs_of(Request(paper, item))
+    assert len({job.seed for job in jobs}) > 3 == len(complete_seeds(Request(paper, item), jobs, shipped_ids(item)))
+    ended = main("paper", "coefficients", "principle6", "--json")
+    assert ended.code == 0 and json.loads(ended.stdout)["verdicts"] and "seeds 0-2. Nothing" in ended.stderr
+    assert remembered(Request(paper, item))["quick"]["seeds"] == "0-2"
+    asked = Request(paper, item, seeds="0-4")
+    assert complete_seeds(asked, jobs_of(asked), shipped_ids(item)) == []
+
+
+@pytest.mark.slow
+def test_an_installed_wheel_has_the_verdicts_alone(main, without_archives, monkeypatch):
+    monkeypatch.setattr("madbench.cli.paper.failing_operators", lambda labels: {})
+    shown = json.loads(main("paper", "hypermlp", "table1", "--json").stdout)
+    assert shown["state"] == "not decided (quick)" and shown["runs"][0] == "results/measured/evening.tar.xz"
+    monkeypatch.setattr("madbench.cli.paper.train_grid", lambda *_, **__: sys.exit(7))
+    monkeypatch.setattr("madbench.cli.paper.ask_before_long", lambda *_, **__: None)
+    assert main("paper", "hypermlp", "table1", "--seeds", "0").code == 7
+
+
+@pytest.mark.slow
+def test_claims_are_judged_by_the_shipped_runs_in_a_fresh_clone(main, fresh):
+    ended = main("paper", "hypermlp", "claims")
+    assert ended.code == 0 and "Sequence mixing is a large gain" in ended.stdout
+    assert "evening.tar.xz" in ended.stderr and not (fresh / "results" / "runs").exists()
