@@ -80,7 +80,7 @@ def beside_published(request: Request, parts: Sequence[Results]) -> Listing:
         part.experiment.grid.budget: cells_of(part.scores, columns) if len(part.scores) else {} for part in parts
     }
     for row in {row.name: row.row for row in first.experiment.rows}.values():
-        theirs = {} if row.named_changes else published.get(row.label, {})
+        theirs = published.get(row.name, {})
         for budget, cells in cells_by_budget.items():
             ours = [cells.get(row.name, {}).get(name, nothing) for name in names]
             seeds = max((cell.n for cell in ours), default=0)
@@ -109,18 +109,22 @@ def beside_published(request: Request, parts: Sequence[Results]) -> Listing:
 
 
 def published_numbers(request: Request) -> dict[str, dict[str, float]]:
-    """The published numbers of an item by label and column; those that are no numbers are left out."""
+    """The published numbers of an item by name of row and column; those that are no numbers are left out.
+
+    A row's changes are in the column ``overrides``, if there is one.
+    """
     item = request.item
     if not item.published:
         return {}
     with open(request.paper.file(item.published), newline="", encoding="utf-8") as file:
         rows = [row for row in csv.DictReader(file) if row.get("label") and item.published_rows.items() <= row.items()]
-    (labels,) = [[expand([row["label"]])[0] for row in rows]]
-    names = item.columns or {name: name for name in (rows[0] if rows else {}) if name != "label"}
-    return {
-        label: {ours: float(row[theirs]) for ours, theirs in names.items() if _is_number(row.get(theirs))}
-        for label, row in zip(labels, rows)
-    }
+    columns = item.columns or {name: name for name in (rows[0] if rows else {}) if name != "label"}
+    numbers = {}
+    for row in rows:
+        changes = tuple((row.get("overrides") or "").split())
+        name = Row(expand([row["label"]])[0], changes, changes).name
+        numbers[name] = {ours: float(row[theirs]) for ours, theirs in columns.items() if _is_number(row.get(theirs))}
+    return numbers
 
 
 def _is_number(text: str | None) -> bool:

@@ -10,10 +10,10 @@ import torch
 from torch.nn.utils import parametrize
 
 from madbench.errors import ConfigError
-from madbench.papers import load_paper
-from madbench.papers.hypermlp import adaptation, claimed_rows
+from madbench.papers import claimed_rows, load_paper
+from madbench.papers.hypermlp import adaptation
 from madbench.papers.hypermlp.adaptation import SIDES, Adapted, adapt, attach_adapters, changed, judged
-from madbench.papers.making import Request, jobs_of, measure_of
+from madbench.papers.making import Request, jobs_of, measure_of, seeds_of
 from madbench.suites.signals.suite import SIGNALS, SignalProfile
 from madbench.suites.signals.trial import SignalTrial
 from madbench.tasks.signals import Digits
@@ -33,7 +33,7 @@ def test_rows_are_those_of_the_claims_each_once():
         names[:3] == ["R-cg-q  model.gates=vo", "R-cg-q  model.gates=qk", "R-c"] and len(names) == len(set(names)) == 9
     )
     jobs = jobs_of(asked)
-    assert len(jobs) == 9 * 2 * 3 and len({job.id for job in jobs}) == len(jobs)
+    assert len(jobs) == 9 * 2 * len(seeds_of(asked)) and len({job.id for job in jobs}) == len(jobs)
     assert {job.mixer.get("gates") for job in jobs if job.label == "R-cg-q"} == {None, "vo", "qk"}
     with pytest.raises(ConfigError, match="S has no effect on proposition2.6_trained"):
         measure_of(asked.item).plan(request("proposition2.6_trained", labels=("S",)))

@@ -13,6 +13,7 @@ from madbench.grid import Grid, Row
 from madbench.labels import parse
 from madbench.papers.making import Made, PlainMeasure, Request, grid_of, judge
 from madbench.papers.table_measure import beside_published
+from madbench.tasks import task_names
 
 if TYPE_CHECKING:
     from madbench.analysis.claims import Claim
@@ -38,12 +39,16 @@ class ClaimedRows(PlainMeasure):
 
 
 def claims(request: Request) -> list[Claim]:
-    """The claims on the tasks that are trained, or on those of them that a claim names, with names of rows as pairs."""
+    """The claims on what a claim names, or on all tasks that are trained, with names of rows as pairs.
+
+    A claim on a task that is not trained is left out.
+    """
     path, tasks = request.paper.file(f"{request.item.id}.yaml"), request.tasks or request.item.tasks
     of_tasks = []
     for claim in from_mapping(ClaimsFile, read_yaml(path), str(path)).claims:
         pairs = tuple(tuple(row_of(text).name for text in pair) for pair in claim.pairs)
-        quantities = tuple(task for task in claim.quantities or tasks if task in tasks)
+        named = claim.quantities or tasks
+        quantities = tuple(name for name in named if name in tasks or name not in task_names())
         if quantities:
             of_tasks.append(replace(claim, quantities=quantities, pairs=pairs))
     return of_tasks
