@@ -107,6 +107,8 @@ def rewritten(text: str, made: Callable[[str], str]) -> str:
 def parts(command: str) -> tuple[list[str], str]:
     """The words of a command of madbench without those of its results, files in full; the name of its results."""
     words = [str(ROOT / word) if word.startswith("results/measured/") else word for word in shlex.split(command)[1:]]
+    if "--results" not in words:
+        return words, ""
     at = words.index("--results")
     return words[:at] + words[at + 2 :], words[at + 1].removeprefix("results/")
 
@@ -114,8 +116,8 @@ def parts(command: str) -> tuple[list[str], str]:
 def run(command: str, folder: Path) -> str:
     """What a command of madbench prints as Markdown, with the runs that come with the repository in ``folder``."""
     words, name = parts(command)
-    call, results = [sys.executable, str(ROOT / "cli.py")], folder / name
-    if not results.exists():
+    call, results = [sys.executable, str(ROOT / "cli.py")], folder / (name or "no results")
+    if name and not results.exists():
         for part in name.split("+"):
             archive = ROOT / "results" / "measured" / f"{part}.tar.xz"
             subprocess.run([*call, "import", str(archive), "--results", results], check=True, capture_output=True)

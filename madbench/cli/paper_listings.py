@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,11 +12,14 @@ from rich.console import Console
 from madbench.cli.options import warn
 from madbench.cli.plan import job_states
 from madbench.cli.print_options import PrintOptions
-from madbench.cli.printing import PLAIN, counted, duration, in_words, print_json, print_lines, table_lines
+from madbench.cli.printing import PLAIN, counted, duration, in_words, print_json, print_text_table
 from madbench.execute.base import Policy
-from madbench.papers import Item, Paper, loaded_papers
+from madbench.papers import EVIDENCE, Item, Paper, loaded_papers
 from madbench.papers.making import STATES, Request, command_of, jobs_of, remembered
 from madbench.papers.shipped import archive_names, shipped_state
+
+NOT_RUN, NOT_MADE = "not run", "not made here"
+"""States of items without a verdict."""
 
 
 def _states(paper: Paper, item: Item, results: Path) -> dict[str, str]:
@@ -42,27 +46,41 @@ def _row(paper: Paper, item: Item, results: Path) -> dict[str, Any]:
 
 
 def print_papers(results: Path, printed: PrintOptions) -> None:
-    """Prints a line per paper: the numbers of its items by state; items of arithmetic are counted apart."""
+    """Prints for every paper how many of its items have which state, by the evidence of the item."""
+    from madbench.analysis.rendering import Listing
+
     papers, problems = loaded_papers()
-    lines = []
+    contents, lines = [], []
     for name, paper in papers.items():
-        own = [(item, state) for item in paper.items for state in [*_states(paper, item, results).values()][:1]]
-        here = [item for item, _ in own]
-        shipped = [(item, shipped_state(paper, item).partition(" (")[0]) for item in paper.items if item not in here]
-        shipped = [(item, state) for item, state in shipped if state]
-        made = [*own, *shipped]
-        states = Counter(state for item, state in made if not item.arithmetic)
-        line = {"paper": name, "title": paper.title, "items": len(paper.items), "made": len(own)}
-        line["shipped"] = len(shipped)
-        line |= {state: states[state] for state in STATES}
-        arithmetic = Counter(state for item, state in made if item.arithmetic)
-        line["arithmetic"] = ", ".join(f"{count} {state}" for state, count in arithmetic.items())
-        lines.append(line | {"not run": sum(item.is_made_here for item in paper.items) - len(made)})
-        lines[-1]["not made here"] = sum(not item.is_made_here for item in paper.items)
+        counts: dict[str, Counter[str]] = {}
+        made = shipped = 0
+        for item in paper.items:
+            here = [*_states(paper, item, results).values()][:1]
+            stored = [shipped_state(paper, item).partition(" (")[0]] if item.is_made_here and not here else []
+            made, shipped = made + len(here), shipped + any(stored)
+            state = next(filter(None, [*here, *stored]), NOT_RUN if item.is_made_here else NOT_MADE)
+            counts.setdefault(state, Counter())[item.evidence] += 1
+        states = [*dict.fromkeys([*STATES[:3], *STATES, *counts])]
+        states = [state for state in states if state in counts or state in STATES[:3]]
+        states.sort(key=(NOT_RUN, NOT_MADE).__contains__)
+        content = {"paper": name, "title": paper.title, "items": len(paper.items), "made": made, "shipped": shipped}
+        lines.append([name, *("" for _ in EVIDENCE)])
+        for state in states:
+            of_state = counts.get(state, Counter())
+            lines.append([f"  {state}", *(str(of_state[kind] or "") for kind in EVIDENCE)])
+        contents.append(content | {"states": counts})
     if printed.asked == "json":
-        print_json({"papers": lines, "problems": dict(problems)})
+        print_json({"papers": contents, "problems": dict(problems)})
         return
-    print_lines(Console(highlight=False), table_lines(lines, right=[*lines[0]][2:] if lines else ()))
+    caption = (
+        "Items of each paper by state. Operator: identities and counts of our operator, of which nothing is trained;"
+        " trained: decided by trained models; arithmetic: a formula or printed numbers alone."
+        " madbench paper NAME lists them."
+    )
+    headings = ["Paper", *(kind.capitalize() for kind in EVIDENCE)]
+    print_text_table(
+        Listing(contents, headings, lines, contents, caption, "", "tab:papers"), replace(printed, notes=True)
+    )
     for problem in problems.values():
         warn(problem)
 

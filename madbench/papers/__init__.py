@@ -25,6 +25,9 @@ QUICK = "quick"
 """The size at which an item is made where no other is asked for."""
 SIZES = (QUICK, "full")
 
+EVIDENCE = ("operator", "trained", "arithmetic")
+"""What an item's verdict rests on: our operator as it is built, trained models, or a formula alone."""
+
 ABSENT = ("Nothing to measure", "Cannot run here")
 """How ``needs`` of an item that is not made begins."""
 
@@ -82,6 +85,11 @@ class Item:
     def is_made_here(self) -> bool:
         """Whether madbench makes it."""
         return bool(self.labels or self.command or self.measure)
+
+    @property
+    def evidence(self) -> str:
+        """One of :data:`EVIDENCE`; an item that judges stored runs has them in ``runs``."""
+        return "arithmetic" if self.arithmetic else "trained" if self.profiles or self.runs else "operator"
 
     @property
     def availability(self) -> str:

@@ -32,7 +32,7 @@ def unpacked(tmp_path_factory) -> dict[str, Path]:
     names = dict.fromkeys(["quick", *(filled.parts(command)[1] for _, command, _ in MADE)])
     folders = {name: folder / f"results{i}" for i, name in enumerate(names)}
     for name, results in folders.items():
-        for part in name.split("+"):
+        for part in filter(None, name.split("+")):
             with tarfile.open(MEASURED / f"{part}.tar.xz") as archive:
                 archive.extractall(folder / part, filter="data")
             (runs,) = (folder / part).glob("*/runs")
