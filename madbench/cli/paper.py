@@ -42,7 +42,7 @@ from madbench.papers import QUICK, built_in, load_paper
 from madbench.papers.making import FAILS, REPRODUCED, Made, Measure, Request, check_profile, measure_of, remember
 from madbench.papers.operators import failing_operators, fails_here, operators_of
 from madbench.papers.shipped import archive_names
-from madbench.store.runs import Snapshot
+from madbench.store.runs import Snapshot, Store
 from madbench.suites import size_of
 from madbench.suites.addressing import task_names
 
@@ -180,7 +180,7 @@ def paper(
         needs_weights = keep and not force
         if not dry_run and (needs_weights or not yes):
             experiment = prepare(planned, is_remote=False, **where)
-            if needs_weights and (note := experiment.note_on_weights()):
+            if needs_weights and (note := _note_on_weights(measure, request, experiment)):
                 raise StoreError(f"{item.id} measures trained models: {note}; or name another folder with --results")
             if not yes:
                 ask_before_long(experiment, policy, slots=slots, threads=threads)
@@ -210,6 +210,14 @@ def _check_operators(
         remember(request, made)
         _print(made, [], printed)
     raise typer.Exit(1)
+
+
+def _note_on_weights(measure: Measure, request: Request, experiment: Experiment) -> str:
+    """What to do about stored runs that the item cannot measure; empty if there are none."""
+    quantity = measure.quantity(request) if hasattr(measure, "quantity") else None
+    if quantity is None or not (experiment.results / "runs").is_dir():
+        return experiment.note_on_weights()
+    return quantity.note_on_runs(Store(experiment.results), [job.id for job in experiment.jobs])
 
 
 def check_no_paper(word: str) -> None:

@@ -92,7 +92,8 @@ class Made:
 class Measure(Protocol):
     """What an item names under ``measure``: a module's or a class's functions."""
 
-    # Optional: operators, the labels whose operators are called by an item that trains nothing and has no labels.
+    # Optional: operators, the labels whose operators are called by an item that trains nothing and has no labels;
+    # quantity(request), the Quantity that is measured of every run and stored with it, so that weights are needed once.
 
     def keeps_weights(self, request: Request) -> bool:
         """Whether it measures trained models."""

@@ -20,12 +20,13 @@ from madbench.analysis.scores import Results
 from madbench.cli.paper import call_verb
 from madbench.cli.plan import LONG
 from madbench.config import parse_seeds
-from madbench.errors import ConfigError
+from madbench.errors import ConfigError, StoreError
 from madbench.experiment import prepare
 from madbench.jobs import Record
 from madbench.papers import Paper, built_in, load_paper, loaded_papers
 from madbench.papers.claimed_rows import claims
 from madbench.papers.making import Request, jobs_of, judged, measure_of, remembered
+from madbench.papers.quantities import Quantity
 from madbench.papers.table_measure import published_numbers
 from madbench.store.runs import Store
 from madbench.suites import main_suite
@@ -410,3 +411,28 @@ def test_an_item_s_own_changes_hold_unless_others_are_asked_for(tmp_path):
     assert horizons("training.weight_decay=0") == {3600}
     plain = {job.id for job in jobs_of(Request(paper, paper.item("table1_language"), results=tmp_path))}
     assert not plain & {job.id for job in jobs_of(Request(paper, item, results=tmp_path))} and len(plain) == 8 * 5
+
+
+def test_what_an_item_measures_of_weights_is_stored_with_the_run(tmp_path):
+    (job, *_) = jobs_of(Request((paper := load_paper("coefficients")), paper.item("figure9"), results=tmp_path))
+    store, quantity = Store.open(tmp_path), Quantity("largest", {"examples": 3})
+    store.finish(job, Record("finished", {"accuracy": 0.4}, [], {}))
+    with pytest.raises(StoreError, match="no weights, nor largest: --force trains it again"):
+        quantity.of_run(store, job, lambda weights: ({"largest": 1.0}, {}))
+    assert "1 stored run has no weights, nor largest" in quantity.note_on_runs(store, [job.id])
+    store.measure(job.id, "largest", {"largest": 2.0}, {}, {"examples": 3})
+    assert quantity.of_run(store, job, lambda weights: ({"largest": 1.0}, {})).values == {"largest": 2.0}
+    assert not quantity.note_on_runs(store, [job.id])
+    assert replace(quantity, settings={"examples": 4}).stored(store, job.id) is None
+
+
+@pytest.mark.slow
+def test_an_archive_without_weights_decides_what_its_runs_were_measured_for(main, tmp_path):
+    words = ("coefficients", "principle2.2", "--seeds", "0-2", "training.epochs=1", "--yes", "--no-figures", "--json")
+    trained = main("paper", *words, "--results", tmp_path / "own", "--slots", 1)
+    assert trained.code == 0, trained.stderr
+    assert main("archive", "--results", tmp_path / "own", "-o", tmp_path / "runs.tar.xz").code == 0
+    assert main("import", tmp_path / "runs.tar.xz", "--results", tmp_path / "theirs").code == 0
+    again = main("paper", *words, "--results", tmp_path / "theirs")
+    assert again.code == 0, again.stderr
+    assert json.loads(again.stdout)["rows"] == json.loads(trained.stdout)["rows"]

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+import functools
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,13 +18,15 @@ from madbench.analysis.marked_text import with_minus
 from madbench.analysis.quantities import title
 from madbench.analysis.scores import Results
 from madbench.errors import StoreError
-from madbench.jobs import WEIGHTS, Job
+from madbench.jobs import Job
 from madbench.labels import parse
 from madbench.mixers.cd.parts import read_out
 from madbench.papers.coefficients import Decision, Principle, Study
 from madbench.papers.coefficients.figures import point_decision
 from madbench.papers.coefficients.verdicts import CONTRADICTED, OPEN, SUPPORTED, outcomes, principle_table
 from madbench.papers.coefficients.verdicts import verdicts as group_verdicts
+from madbench.papers.quantities import Quantity, Values
+from madbench.store.format import Measurement
 from madbench.store.runs import Store
 from madbench.suites import suite_of
 from madbench.suites.mad.suite import MAD
@@ -31,6 +34,8 @@ from madbench.suites.scoring import scoring_of
 from madbench.training.checkpoints import load_model
 
 EXAMPLES = 64  # first test sequences
+SHARES = Quantity("coefficients", {"near_zero": NEAR_ZERO, "near_one": NEAR_ONE, "examples": EXAMPLES})
+"""Shares of coefficients near zero and near one, of every run of principles 2 and 2.1."""
 CORRELATED = {"near_zero": "share near zero", "ratio": "near one / near zero"}
 """What is correlated with accuracy, and its name."""
 COLUMNS = {"accuracy": ("Accuracy", "{:.1f}"), "near_zero": ("Near zero", "{:.3f}"), "raw_near_zero": ("raw", "{:.3f}")}
@@ -46,31 +51,30 @@ def measure(results: Results) -> pd.DataFrame:
     Of the pairs j <= i of the rows i >= 2 of the first test sequences, means over rows, layers and heads: ``near_zero``
     is the share with |a_ij| <= 0.001, ``near_one`` that with 0.9 <= a_ij <= 1, ``ratio`` the second over the first, and
     ``raw_near_zero`` the first of alpha_ij, before normalisation. The first row is left out, as its only coefficient is
-    1 under a sum. Raises what :func:`trained_models` does.
+    1 under a sum. Raises what :func:`measured_runs` does.
     """
     rows = []
-    for run, job, weights in trained_models(results):
+    for run, _, measured in measured_runs(results, SHARES, lambda weights, job: (shares(weights, job), {})):
         identity = {"label": run.label, "task": run.column, "seed": run.seed, "accuracy": run.value}
-        rows.append(identity | shares(weights, job))
+        rows.append(identity | measured.values)
     return pd.DataFrame(rows)
 
 
-def trained_models(results: Results) -> Iterator[tuple[Any, Job, Path]]:
-    """The chosen runs, as rows of :func:`madbench.analysis.scores.collect`, with their jobs and weights.
+def measured_runs(
+    results: Results, quantity: Quantity, measure: Callable[[Path, Job], Values]
+) -> Iterator[tuple[Any, Job, Measurement]]:
+    """The chosen runs, as rows of :func:`madbench.analysis.scores.collect`, with their jobs and measurements.
 
-    Raises ``StoreError`` for runs whose weights were not kept, and where none has finished.
+    Raises ``StoreError`` for runs that have neither the measurement nor weights, and if no run has finished.
     """
     chosen = scoring_of(MAD).chosen(results.collected(MAD)).sort_index()  # in the order of the jobs
     if chosen.empty:
         raise StoreError("no run has finished, so there is no model to measure")
     store = Store(results.experiment.results)
     jobs = {job.id: job for job in results.experiment.jobs}
-    without = [row.label for row in chosen.itertuples() if not store.has_weights(row.id)]
-    if without:
-        names = ", ".join(dict.fromkeys(without))
-        raise StoreError(f"runs without weights, which this principle measures: {names}; train them again with --force")
     for row in chosen.itertuples():
-        yield row, jobs[row.id], store.kept_file(row.id, WEIGHTS)
+        job = jobs[row.id]
+        yield row, job, quantity.of_run(store, job, functools.partial(measure, job=job))
 
 
 def shares(weights: Path, job: Job) -> dict[str, float]:

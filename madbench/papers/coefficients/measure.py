@@ -17,6 +17,7 @@ from madbench.training.devices import resolve_device
 
 if TYPE_CHECKING:
     from madbench.analysis.scores import Results
+    from madbench.papers.quantities import Quantity
 
 
 class PrincipleMeasure:
@@ -30,6 +31,18 @@ class PrincipleMeasure:
 
     def keeps_weights(self, request: Request) -> bool:
         return principle_of(request).keeps_weights
+
+    def quantity(self, request: Request) -> Quantity | None:
+        judge = principle_of(request).judge
+        if judge == "rank":
+            from madbench.papers.coefficients.coefficients import SHARES
+
+            return SHARES
+        if judge == "count":
+            from madbench.papers.coefficients.suppression import SUPPRESSED
+
+            return SUPPRESSED
+        return None
 
     def introduction(self, request: Request) -> Sequence[str]:
         principle = principle_of(request)

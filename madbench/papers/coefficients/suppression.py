@@ -13,9 +13,10 @@ from madbench.analysis.quantities import title
 from madbench.analysis.scores import Results
 from madbench.jobs import Job
 from madbench.papers.coefficients import Decision, Principle, key_width
-from madbench.papers.coefficients.coefficients import first_examples, trained_models
+from madbench.papers.coefficients.coefficients import EXAMPLES, first_examples, measured_runs
 from madbench.papers.coefficients.figures import point_decision
 from madbench.papers.coefficients.verdicts import CONTRADICTED, SUPPORTED, principle_table
+from madbench.papers.quantities import Quantity, Values
 from madbench.suites.mad.suite import MAD
 from madbench.training.checkpoints import load_model
 
@@ -23,6 +24,8 @@ ZERO = 1e-6
 """A normalised coefficient up to this is suppressed."""
 RANKED = 8
 """Sequences whose suppressed states have their rank computed."""
+SUPPRESSED = Quantity("suppressed_states", {"zero": ZERO, "examples": EXAMPLES, "ranked": RANKED})
+"""The most suppressed coefficients of a row and the largest rank of their states, of every run of principle 2.2."""
 
 
 def suppressed(weights: Path, job: Job) -> tuple[np.ndarray, int]:
@@ -44,16 +47,21 @@ def suppressed(weights: Path, job: Job) -> tuple[np.ndarray, int]:
     return np.stack(counts), largest
 
 
+def _measured(weights: Path, job: Job) -> Values:
+    counts, rank = suppressed(weights, job)
+    return {"suppressed": float(counts.max()), "rank": rank}, {"of_rows": counts.max((0, 1)).tolist()}
+
+
 def decide_count(principle: Principle, results: Results) -> Decision:
     """Whether a row's suppressed coefficients stay below the key width n."""
     rows, points, verdicts, remarks = [], [], {}, {}
-    for run, job, weights in trained_models(results):
-        counts, rank = suppressed(weights, job)
+    for run, job, measured in measured_runs(results, SUPPRESSED, _measured):
+        of_rows, rank = measured.details["of_rows"], int(measured.values["rank"])
         bound = key_width(job) - 1
         identity = {"label": run.label, "task": run.column, "seed": run.seed}
-        rows.append(identity | {"suppressed": float(counts.max()), "rank": rank, "bound": bound})
+        rows.append(identity | {"suppressed": measured.values["suppressed"], "rank": rank, "bound": bound})
         panel = f"{run.label}, {title(run.column)}"
-        for i, value in enumerate(counts.max((0, 1)), start=1):
+        for i, value in enumerate(of_rows, start=1):
             points.append({"panel": panel, "series": f"seed {run.seed}", "label": run.label, "x": float(i), "y": value})
     frame = pd.DataFrame(rows)
     for (label, task), seeds in frame.groupby(["label", "task"], sort=False):

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -20,12 +21,11 @@ from torch.nn.utils import parametrize
 from madbench.analysis.inference import Sample, Scale, difference
 from madbench.analysis.marked_text import with_minus
 from madbench.analysis.rendering import Listing
-from madbench.errors import StoreError
 from madbench.grid import Grid
-from madbench.jobs import WEIGHTS
 from madbench.labels import expand
 from madbench.mixers.traits import mixers_in
 from madbench.papers.making import Made, PlainMeasure, Request, grid_of_one_task
+from madbench.papers.quantities import Quantity, Values
 from madbench.store.runs import Store
 from madbench.suites.signals.suite import SIGNALS, setting_of
 from madbench.training.checkpoints import load_model
@@ -42,6 +42,10 @@ RANKS = (2,)
 STEPS, BATCH, RATE = 250, 32, 3e-3
 SUPPORTED, CONTRADICTED, OPEN = "supported", "contradicted", "not enough data"
 LEVEL = 0.05
+ADAPTED = Quantity(
+    "adaptations", {"ranks": list(RANKS), "steps": STEPS, "batch": BATCH, "rate": RATE, "changes": list(CHANGES)}
+)
+"""What adapters of both sides reach on both changes, of every run."""
 
 
 class LowRank(nn.Module):
@@ -131,24 +135,32 @@ def adaptations(path: Any, ranks: Sequence[int] = RANKS) -> Iterator[Adapted]:
                 yield Adapted(job.label, change, side, rank, job.seed, before, accuracy(model, *test), count)
 
 
+def _measured(weights: Path) -> Values:
+    rows = list(adaptations(weights))
+    values = {f"{row.change}, {row.side}, rank {row.rank}": row.after for row in rows}
+    return values, {"adapted": [asdict(row) for row in rows]}
+
+
 class AdaptationMeasure(PlainMeasure):
     """The item's measure (:class:`madbench.papers.making.Measure`)."""
 
     def keeps_weights(self, request: Request) -> bool:
         return True
 
+    def quantity(self, request: Request) -> Quantity:
+        return ADAPTED
+
     def plan(self, request: Request) -> Grid:
         return grid_of_one_task(request, TASK, expand(request.labels or request.item.labels))
 
     def decide(self, request: Request, results: Results | None) -> Made:
-        store, rows, threads = Store(results.experiment.results), [], torch.get_num_threads()
+        store, threads = Store(results.experiment.results), torch.get_num_threads()
+        rows: list[Adapted] = []
         jobs: list[Job] = [job for row in results.rows(SIGNALS) for job in row.jobs]
         torch.set_num_threads(1)  # more are in each other's way at these sizes
         try:
             for job in jobs:
-                if not store.has_weights(job.id):
-                    raise StoreError(f"run {job.id} of {job.label} is without weights; train it again with --force")
-                rows += adaptations(store.kept_file(job.id, WEIGHTS))
+                rows += (Adapted(**row) for row in ADAPTED.of_run(store, job, _measured).details["adapted"])
         finally:
             torch.set_num_threads(threads)
         verdicts, remarks = judged(rows)

@@ -5,13 +5,16 @@ from __future__ import annotations
 import functools
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
 from madbench.jobs import WEIGHTS, Job
 from madbench.papers.making import CONTRADICTED, OPEN, REPRODUCED, Drawn, Made, Request
+from madbench.papers.quantities import Quantity, Values
 from madbench.papers.table_measure import TableMeasure
+from madbench.store.runs import Store
 from madbench.suites import suite_of
 from madbench.suites.scoring import scoring_of
 
@@ -26,6 +29,8 @@ STRUCTURE = {
     "noisy_in_context_recall": ("best_window", "an average over a window", "I.3.1"),
 }
 """By task the share of a kernel that is predicted to be large, in words, and where."""
+KERNELS = Quantity("mixing_kernels", {"structures": sorted({name for name, _, _ in STRUCTURE.values()})})
+"""What every learned kernel has of each structure, of every run."""
 LEAST_SEEDS = 3
 MOST, BY_CHANCE = 0.5, 0.05
 """Share of the kernels that have the structure, in every seed or in none, for and against a prediction."""
@@ -37,13 +42,17 @@ class LearnedMixing(TableMeasure):
     def keeps_weights(self, request: Request) -> bool:
         return True
 
+    def quantity(self, request: Request) -> Quantity:
+        return KERNELS
+
     def decide(self, request: Request, results: Results | None) -> Made:
         made = super().decide(replace(request, item=replace(request.item, columns={}, claims=())), results)
-        kernels, first = [], {}
-        for label, job, inspection in inspected(results):
-            rows = inspection.tables.get("kernels", [])
+        kernels, store = [], Store(results.experiment.results)
+        first: dict[tuple[str, str], Job] = {}
+        for label, job in chosen_runs(results):
+            rows = KERNELS.of_run(store, job, functools.partial(_measured, job=job)).details["kernels"]
             kernels += [{"label": label, "task": job.task, "seed": job.seed} | row for row in rows]
-            first.setdefault((label, job.task), inspection)
+            first.setdefault((label, job.task), job)
         table = kernel_table(pd.DataFrame(kernels), request)
         verdicts, remarks = {}, {}
         for row in table.cells:
@@ -54,23 +63,32 @@ class LearnedMixing(TableMeasure):
                 f"{x:.2f}" for x in row["shares"]
             )
         content = {"kernels": kernels, **made.content}
-        return Made([*made.tables, table], verdicts, content, _figures(first), remarks)
+        return Made([*made.tables, table], verdicts, content, _figures(first, store), remarks)
 
 
-def inspected(results: Results) -> Iterator[tuple[str, Job, Inspection]]:
-    """Every finished run of the rate that was chosen, measured on the first of its own test sequences."""
-    from madbench.analysis.inspection import examples_for, inspect
-    from madbench.store.runs import Store
-    from madbench.training.checkpoints import load_model
-
-    store = Store(results.experiment.results)
+def chosen_runs(results: Results) -> Iterator[tuple[str, Job]]:
+    """The labels and jobs of the finished runs of the rate that was chosen."""
     jobs = {job.id: job for job in results.experiment.jobs}
     for suite in results.experiment.suites:
         for row in scoring_of(suite).chosen(results.collected(suite)).sort_index().itertuples():
-            job, trial = jobs[row.id], suite_of(jobs[row.id]).Trial
-            model, _ = load_model(store.kept_file(row.id, WEIGHTS))
-            count = examples_for(trial.examples(job, 1, {}).shape[1])
-            yield row.label, job, inspect(model, trial.examples(job, count, {}))
+            yield row.label, jobs[row.id]
+
+
+def inspection_of(weights: Path, job: Job) -> Inspection:
+    """The measurements of a trained model on the first of its own test sequences."""
+    from madbench.analysis.inspection import examples_for, inspect
+    from madbench.training.checkpoints import load_model
+
+    trial = suite_of(job).Trial
+    count = examples_for(trial.examples(job, 1, {}).shape[1])
+    return inspect(load_model(weights)[0], trial.examples(job, count, {}))
+
+
+def _measured(weights: Path, job: Job) -> Values:
+    rows = inspection_of(weights, job).tables.get("kernels", [])
+    above = {name: [row[name] > row[f"{name}_random"] for row in rows] for name, _, _ in STRUCTURE.values()}
+    shares = {f"{name}_above_random": sum(values) / len(values) for name, values in above.items() if values}
+    return shares, {"kernels": rows}
 
 
 def judge(shares: list[float]) -> str:
@@ -102,9 +120,12 @@ def kernel_table(kernels: pd.DataFrame, request: Request) -> Listing:
     return Listing(cells, headings, lines, cells, caption, "", f"tab:{request.item.id}")
 
 
-def _figures(first: Mapping[tuple[str, str], Inspection]) -> Iterator[Drawn]:
-    """The kernels of a label and task; its numbers are those of the table of kernels."""
-    for (label, task), inspection in first.items():
+def _figures(first: Mapping[tuple[str, str], Job], store: Store) -> Iterator[Drawn]:
+    """The kernels of a label and task, of runs with weights; its numbers are those of the table of kernels."""
+    for (label, task), job in first.items():
+        if not store.has_weights(job.id):
+            continue
+        inspection = inspection_of(store.kept_file(job.id, WEIGHTS), job)
         if "kernels" not in inspection.tables:
             continue
         models = {f"{label}, {task.replace('_', ' ')}": inspection}

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import functools
 import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from madbench.config import key_of, parse_seeds
-from madbench.errors import ConfigError, StoreError
+from madbench.errors import ConfigError
 from madbench.experiment import Experiment, PlannedRow, Protocol
 from madbench.grid import Grid
 from madbench.grid import Row as GridRow
@@ -17,6 +19,8 @@ from madbench.jobs import Job
 from madbench.labels import expand
 from madbench.papers.interactions.rows import Row, claims, interaction_rows, row_name
 from madbench.papers.making import REPRODUCED, Drawn, Made, PlainMeasure, Request
+from madbench.papers.quantities import Quantity, Values
+from madbench.store.runs import Store
 from madbench.suites.interactions.suite import CONTROLS, INTERACTIONS, InteractionProfile, check_task
 from madbench.suites.profile import check_tasks_of
 from madbench.tasks.worlds import Colliding
@@ -27,7 +31,6 @@ if TYPE_CHECKING:
 
     from madbench.analysis.rendering import Listing
     from madbench.analysis.scores import Results
-    from madbench.store.runs import Store
 
 SHORT = {"embedding=": "embeddings=", "controls=false": "controls=[]"}
 SHORT |= {"controls=true": f"controls=[{','.join(CONTROLS)}]"}
@@ -38,6 +41,8 @@ FIGURES = {"figure2": ("sinusoidal", "_coordinates"), "figure3": ("one_hot", "")
 """By item the embedding of a figure, and what its matrices are in: coordinates of their own, or the domain's."""
 APART = 0.1
 """Distance from which on the learned C of Figure 2 is another one than the devised C."""
+LEARNED_C = Quantity("learned_c", {"against": "devised C"})
+"""Distance of the learned C of Figure 2 from the devised one, of the first seed's run."""
 
 
 class WorldMeasure:
@@ -107,18 +112,24 @@ class FigureMeasure(WorldMeasure):
         )
         if not end:
             return replace(made, figures=own)
-        for job_id, record in results.store.records(job.id for job in results.experiment.jobs).items():
-            if record.status == "finished" and not results.store.has_weights(job_id):
-                left = f"the stored run {job_id} has no weights"
-                raise StoreError(f"{request.item.id} measures the learned C, and {left}: --force trains it again")
-        drawn, verdicts, remarks = list(own), {}, {}
-        for figure in drawn:
-            distance = distance_of_c(figure.frame["learned C"], figure.frame["devised C"])
+        verdicts, remarks, store = {}, {}, Store(results.experiment.results)
+        rows = interaction_rows(results.experiment.rows, store.records({job.id for job in results.experiment.jobs}))
+        for row in (row for row in rows if row.records[0].status == "finished"):
+            measured = LEARNED_C.of_run(store, row.jobs[0], functools.partial(_measured, row=row))
+            distance = measured.values["distance"]
             statement = f"{embedding}: the learned C is not a multiple of the devised one (Figure 2)"
             verdicts[statement] = REPRODUCED if distance >= APART else "not reproduced"
-            remarks[statement] = f"distance {distance:.2f} of at most 1, seed {results.experiment.jobs[0].seed}"
+            remarks[statement] = f"distance {distance:.2f} of at most 1, seed {row.seeds[0]}"
         verdicts, remarks = verdicts | dict(made.verdicts), remarks | dict(made.remarks)
-        return replace(made, figures=drawn, verdicts=verdicts, remarks=remarks)
+        return replace(made, figures=own, verdicts=verdicts, remarks=remarks)
+
+
+def _measured(weights: Path, row: Row) -> Values:
+    from madbench.papers.interactions.figures import learned_matrices
+    from madbench.training.checkpoints import load_model
+
+    frame = learned_matrices(row, load_model(weights)[0])["_coordinates"].frame
+    return {"distance": distance_of_c(frame["learned C"], frame["devised C"])}, {}
 
 
 def distance_of_c(learned: pd.Series, devised: pd.Series) -> float:
@@ -194,7 +205,7 @@ def _figures(rows: Sequence[Row], store: Store) -> Iterator[Drawn]:
     if any(row.task == "colliding" for row in rows):
         yield _devised()
     for row in rows:
-        if row.control or row.records[0].status != "finished":
+        if row.control or row.records[0].status != "finished" or not store.has_weights(row.jobs[0].id):
             continue
         model, _ = load_model(store.kept_file(row.jobs[0].id, "weights.safetensors"))
         name = "_".join([row.task, *re.findall("[A-Za-z0-9]+", row.name)])

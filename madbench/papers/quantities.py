@@ -1,0 +1,57 @@
+"""Numbers of trained models that items are decided by: measured once and stored with the run.
+
+Weights are needed for the first measurement alone, so that an archive, which has none, decides the same items.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from madbench.errors import StoreError
+from madbench.jobs import WEIGHTS, Job
+from madbench.store.format import Measurement
+from madbench.store.runs import Store
+
+Values = tuple[Mapping[str, float], Mapping[str, Any]]
+"""Numbers by name, and what else is kept of a measurement."""
+
+
+@dataclass(frozen=True)
+class Quantity:
+    """What an item measures of every run, and how: another setting is another measurement."""
+
+    name: str
+    settings: Mapping[str, Any]
+
+    def stored(self, store: Store, job_id: str) -> Measurement | None:
+        """The measurement that the run has; None if it was not made."""
+        matching = [each for each in store.measurements(job_id) if each.name == self.name]
+        return next((each for each in matching if each.settings == dict(self.settings)), None)
+
+    def of_run(self, store: Store, job: Job, measure: Callable[[Path], Values]) -> Measurement:
+        """The measurement of a run: the stored one, or else that of its weights, which is then stored."""
+        if (known := self.stored(store, job.id)) is not None:
+            return known
+        if not store.has_weights(job.id):
+            raise StoreError(
+                f"run {job.id} of {job.label} has neither weights nor {self.name}; --force trains it again"
+            )
+        from madbench.training.devices import git_state, versions
+
+        values, details = measure(store.kept_file(job.id, WEIGHTS))
+        store.measure(job.id, self.name, values, {**details, "versions": versions(), "git": git_state()}, self.settings)
+        return Measurement(self.name, dict(values), dict(details), dict(self.settings))
+
+    def note_on_runs(self, store: Store, job_ids: Iterable[str]) -> str:
+        """What to do about finished runs that have neither weights nor the measurement; empty if there are none."""
+        finished = [job_id for job_id, record in store.records(job_ids).items() if record.status == "finished"]
+        without = [job_id for job_id in finished if not store.has_weights(job_id)]
+        if not (count := sum(self.stored(store, job_id) is None for job_id in without)):
+            return ""
+        counted = "1 stored run has" if count == 1 else f"{count} stored runs have"
+        return (
+            f"{counted} neither weights nor {self.name} measured and will not be trained again; with --force they are"
+        )
