@@ -39,7 +39,18 @@ from madbench.experiment import Experiment, prepare
 from madbench.grid import Grid
 from madbench.jobs import Budget
 from madbench.papers import QUICK, built_in, load_paper
-from madbench.papers.making import FAILS, REPRODUCED, Made, Measure, Request, check_profile, measure_of, remember
+from madbench.papers.making import (
+    FAILS,
+    REPRODUCED,
+    Made,
+    Measure,
+    Request,
+    check_profile,
+    measure_of,
+    remember,
+    state_of,
+    statement_verdict,
+)
 from madbench.papers.operators import failing_operators, fails_here, operators_of
 from madbench.papers.shipped import archive_names
 from madbench.store.runs import Snapshot, Store
@@ -128,12 +139,16 @@ def paper(
     if not item.is_made_here:
         raise ConfigError(f"{name} {item_id}: {item.needs}")
     if item.command:
-        for flag in (flag for flag, value in (values | dict.fromkeys(labels, True)).items() if value):
+        of_jobs = ("--slots", "--threads", "--yes")  # of jobs, of which it may have none, as a theorem
+        choices = {flag: value for flag, value in values.items() if flag not in of_jobs} | dict.fromkeys(labels, True)
+        for flag in (flag for flag, value in choices.items() if value):
             raise ConfigError(f"{flag} has no effect on {item.id}, which madbench {item.command} makes")
         group: Any = context.find_root().command
         verb = group.get_command(context, item.command.split()[0])
         reads = any(option.name == "results" for option in verb.params)
         words = ("--results", str(results)) if reads and results != options.RESULTS else ()
+        if threads and any(option.name == "threads" for option in verb.params):
+            words = (*words, "--threads", str(threads))
         request = Request(chosen, item, results=results.absolute())
         with beside_shipped_runs(chosen, item, results):
             call_verb(request, group.main, words)
@@ -168,7 +183,7 @@ def paper(
                     raise
                 options.warn(f"figures are left out: {error}")  # of weights, which are not shipped
         remember(replace(decided, results=results), made, () if decided is request else archive_names(item))
-        _print(made, drawn, printed)
+        _print(decided, made, drawn, printed)
 
     asks_to_train = dry_run or yes or force or corpus is not None or not is_first()
     verify = functools.partial(_check_operators, request, measure, planned, printed)
@@ -208,7 +223,7 @@ def _check_operators(
     made = fails_here(failing)
     if is_first():
         remember(request, made)
-        _print(made, [], printed)
+        _print(request, made, [], printed)
     raise typer.Exit(1)
 
 
@@ -279,9 +294,10 @@ def call_verb(request: Request, run_command: Callable[..., int | None], words: S
         raise typer.Exit(code)
 
 
-def _print(made: Made, files: list[Path], printed: PrintOptions) -> None:
+def _print(request: Request, made: Made, files: list[Path], printed: PrintOptions) -> None:
     if printed.asked == "json":
-        print_json({**made.content, "verdicts": dict(made.verdicts), "figures": list(map(str, files))})
+        content = {**made.content, "state": state_of(request, made), "verdicts": dict(made.verdicts)}
+        print_json(content | {"figures": list(map(str, files))})
         return
     for i, table in enumerate(made.tables):
         print()
@@ -290,7 +306,9 @@ def _print(made: Made, files: list[Path], printed: PrintOptions) -> None:
         console = Console(highlight=False)
         console.print()
         for statement, verdict in made.verdicts.items():
-            console.print(in_words(f"{verdict}: {statement}", console), **PLAIN)
+            console.print(in_words(f"{statement_verdict(request, verdict)}: {statement}", console), **PLAIN)
             if statement in made.remarks:
                 console.print(in_words(made.remarks[statement], console, indent=4), **PLAIN)
+        if made.verdicts:
+            console.print(f"{request.paper.name} {request.item.id}: {state_of(request, made)}", **PLAIN)
         console.print(*files, sep="\n", **PLAIN)

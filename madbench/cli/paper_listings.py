@@ -56,9 +56,10 @@ def print_papers(results: Path, printed: PrintOptions) -> None:
         made = shipped = 0
         for item in paper.items:
             here = [*_states(paper, item, results).values()][:1]
-            stored = [shipped_state(paper, item).partition(" (")[0]] if item.is_made_here and not here else []
+            stored = [shipped_state(paper, item)] if item.is_made_here and not here else []
             made, shipped = made + len(here), shipped + any(stored)
-            state = next(filter(None, [*here, *stored]), NOT_RUN if item.is_made_here else NOT_MADE)
+            found = next(filter(None, [*here, *stored]), NOT_RUN if item.is_made_here else NOT_MADE)
+            state = found.partition(" (")[0]
             counts.setdefault(state, Counter())[item.evidence] += 1
         states = [*dict.fromkeys([*STATES[:3], *STATES, *counts])]
         states = [state for state in states if state in counts or state in STATES[:3]]

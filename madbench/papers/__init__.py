@@ -72,6 +72,8 @@ class Item:
     """True if it computes a formula or compares numbers and calls no operator."""
     rule: str = ""
     """When it is reproduced."""
+    part: str = ""
+    """What is made of it, if not all: at a small size, or at the only one."""
     runs: tuple[str, ...] = ()
     """Archives in results/measured that hold its runs, without .tar.xz."""
     seconds: float | None = None
@@ -166,6 +168,8 @@ def _check(paper: Paper, where: str) -> None:
             raise ConfigError(f"{at}: arithmetic has no effect beside {which}")
         if item.runs and not (item.profiles or item.command):
             raise ConfigError(f"{at}: runs have no effect without profiles or a command")
+        if item.part and (item.command or not item.is_made_here):
+            raise ConfigError(f"{at}: part has no effect on what has no verdict here")
         if item.overrides and (item.measure or not item.labels):
             raise ConfigError(f"{at}: overrides have no effect without labels, and beside a measure of its own")
         for size in item.profiles:

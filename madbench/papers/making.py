@@ -33,7 +33,11 @@ FAILS = "fails here"
 """The state of an item whose operator or check is wrong here, so that it says nothing of the paper."""
 DIFFERS = "differs here"
 """The state of an item whose settings are others here, which says nothing of the paper."""
-STATES = (REPRODUCED, CONTRADICTED, OPEN, FAILS, DIFFERS)
+SMALL = "not at this size"
+"""The state of an item whose small models go against the paper, which was of larger ones."""
+PARTLY = "partly"
+"""How the state of an item begins that is reproduced in ``part`` of what stands there."""
+STATES = (REPRODUCED, CONTRADICTED, OPEN, PARTLY, SMALL, FAILS, DIFFERS)
 """The states of items that decide something."""
 _FOR, _AGAINST = ("supported", "reproduced"), ("contradicted", "not reproduced")
 
@@ -53,6 +57,12 @@ class Request:
     results: Path = Path("results")
     budget: Budget | None = None
     """The budget that was asked for; None for the item's own."""
+
+    @property
+    def is_small(self) -> bool:
+        """True if what is trained is not of the paper's size, as far as the item names profiles of that size."""
+        own = {self.item.profiles.get("full"), *self.item.published_rows.values(), *self.item.budgets}
+        return bool(self.item.profiles) and (bool(self.overrides) or self.profile_name not in own)
 
     @property
     def effective_budget(self) -> Budget:
@@ -209,6 +219,20 @@ def judged(verdicts: Mapping[str, str]) -> str:
     return REPRODUCED if values and all(value in _FOR for value in values) else OPEN
 
 
+def state_of(request: Request, made: Made) -> str:
+    """The state of an item as it was made: that of its verdicts, no wider than what was trained and compared."""
+    state = judged(made.verdicts) if made.verdicts else "made"
+    if state == CONTRADICTED and request.is_small:
+        return SMALL
+    is_whole = not request.item.part or request.tasks or (request.item.profiles and not request.is_small)
+    return state if state != REPRODUCED or is_whole else f"{PARTLY} ({request.item.part})"
+
+
+def statement_verdict(request: Request, verdict: str) -> str:
+    """The verdict on one statement as it is printed: a small model contradicts the paper at its own size alone."""
+    return f"{verdict} at this size" if request.is_small and verdict in _AGAINST else verdict
+
+
 def budget_words(request: Request) -> list[str]:
     """The option of a budget that was asked for."""
     return [f"--budget {request.budget}"] if request.budget else []
@@ -227,7 +251,7 @@ def remember(request: Request, made: Made, runs: Sequence[str] = ()) -> None:
         "runs": list(runs),
         "changes": [*request.labels, *request.tasks, *request.overrides, *budget_words(request)],
         "verdicts": dict(made.verdicts),
-        "state": judged(made.verdicts) if made.verdicts else "made",
+        "state": state_of(request, made),
     }
     path.parent.mkdir(parents=True, exist_ok=True)
     write_atomically(path, (json.dumps(states, indent=2) + "\n").encode())

@@ -36,9 +36,7 @@ class Quantity:
         if (known := self.stored(store, job.id)) is not None:
             return known
         if not store.has_weights(job.id):
-            raise StoreError(
-                f"run {job.id} of {job.label} has neither weights nor {self.name}; --force trains it again"
-            )
+            raise StoreError(f"run {job.id} of {job.label} has no weights, nor {self.name}: --force trains it again")
         from madbench.training.devices import git_state, versions
 
         values, details = measure(store.kept_file(job.id, WEIGHTS))
@@ -52,6 +50,4 @@ class Quantity:
         if not (count := sum(self.stored(store, job_id) is None for job_id in without)):
             return ""
         counted = "1 stored run has" if count == 1 else f"{count} stored runs have"
-        return (
-            f"{counted} neither weights nor {self.name} measured and will not be trained again; with --force they are"
-        )
+        return f"{counted} no weights, nor {self.name} measured, and will not be trained again; with --force they are"

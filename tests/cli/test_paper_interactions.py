@@ -92,7 +92,7 @@ def test_a_factor_of_all_of_c_is_no_distance():
 def test_figure_2_of_a_run_without_weights_asks_for_them(main, fill):
     fill("colliding", seeds=(0,))
     refused = main("paper", "interactions", "figure2", "--no-figures", "--device", "cpu")
-    assert refused.code == 2 and "has no weights: --force trains it again" in refused.stderr
+    assert refused.code == 2 and "has no weights, nor learned_c: --force trains it again" in refused.stderr
 
 
 def test_rows_have_their_floor_and_claims_their_verdict(invoke, fill):

@@ -25,7 +25,16 @@ from madbench.experiment import prepare
 from madbench.jobs import Record
 from madbench.papers import Paper, built_in, load_paper, loaded_papers
 from madbench.papers.claimed_rows import claims
-from madbench.papers.making import Request, jobs_of, judged, measure_of, remembered
+from madbench.papers.making import (
+    Made,
+    Request,
+    jobs_of,
+    judged,
+    measure_of,
+    remembered,
+    state_of,
+    statement_verdict,
+)
 from madbench.papers.quantities import Quantity
 from madbench.papers.table_measure import published_numbers
 from madbench.store.runs import Store
@@ -299,6 +308,44 @@ def test_a_size_at_which_an_item_is_not_made_is_refused():
     item = replace(load_paper("hypermlp").item("quick"), profiles={"quick": "quick"})
     with pytest.raises(ConfigError, match="made at quick, not full"):
         check_profile(item, "full")
+
+
+def test_the_state_of_an_item_is_no_wider_than_what_was_trained():
+    paper = load_paper("interactions")
+    against, with_it = Made((), {"a": "supported", "b": "contradicted"}, {}), Made((), {"a": "supported"}, {})
+
+    def state(made, item, **changes):
+        return state_of(Request(paper, item, **changes), made)
+
+    table2, worlds = paper.item("table2"), paper.item("worlds")
+    assert state(against, table2) == state(against, worlds) == "not at this size"
+    assert state(against, table2, profile="hyper3") == state(against, worlds, profile="full") == "contradicted"
+    assert state(against, worlds, profile="full", overrides=("training.steps=3",)) == "not at this size"
+    assert state(against, paper.item("corollary4.9")) == "contradicted"
+    part = replace(worlds, part="1 of 2 tasks")
+    assert state(with_it, part) == "partly (1 of 2 tasks)" and state(against, part) == "not at this size"
+    assert state(with_it, part, profile="full") == state(with_it, worlds) == "reproduced"
+    of_rows = load_paper("coefficients").item("table2")
+    assert state(with_it, of_rows) == "partly (2 of 4 rows)" and state(against, of_rows) == "contradicted"
+
+
+def test_a_statement_that_a_small_model_goes_against_says_so():
+    paper = load_paper("coefficients")
+    small, own = (Request(paper, paper.item("principle2"), size) for size in ("quick", "full"))
+    assert statement_verdict(small, "contradicted") == "contradicted at this size"
+    assert statement_verdict(own, "contradicted") == "contradicted"
+    assert statement_verdict(small, "supported") == "supported"
+
+
+@pytest.mark.parametrize("item", ["claims", "table3", "table4", "table5", "figure1"])
+def test_slots_and_threads_are_taken_by_an_item_that_another_verb_makes(main, monkeypatch, item, tmp_path):
+    called = []
+    monkeypatch.setattr("madbench.cli.paper.call_verb", lambda request, run, words=(): called.append(tuple(words)))
+    (tmp_path / "results" / "runs").mkdir(parents=True)
+    monkeypatch.chdir(tmp_path)
+    ended = main("paper", "hypermlp", item, "--slots", 2, "--threads", 1, "--yes")
+    assert ended.code == 0, ended.stderr
+    assert called == [("--threads", "1") if item == "table5" else ()]
 
 
 @pytest.mark.parametrize("words", [("--seeds", "0-4"), ("--dry-run",), ("training.epochs=3",), ("S",)])
