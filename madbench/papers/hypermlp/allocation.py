@@ -1,0 +1,76 @@
+"""Section 2.6 and eq. 57: where the parameters of HyperMLP and HyperGLU go, counted in the mixers as built."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from torch import nn
+
+from madbench.labels import parse
+from madbench.mixers import build
+from madbench.papers.making import CONTRADICTED, FAILS, REPRODUCED, Made, PlainMeasure, Request
+
+if TYPE_CHECKING:
+    from madbench.analysis.scores import Results
+
+LABELS = {"R-cg-q-12o": "HyperMLP", "G-cg-q-12o": "HyperGLU"}
+HEADS, RANK = 2, 16
+SIZES = {"GPT-2": (768, 1024), "MAD": (128, 128)}
+"""Width d and length T of the experiments."""
+SHARES = (8, 4)
+"""d_qk = d / (share n_head): that of section 2.6 and Appendix L, and that of eq. 57."""
+
+
+def printed_count(label: str, d: int, length: int, share: int) -> dict[str, int]:
+    """Weights by part, from the text alone: without biases and the convolution, which it does not count.
+
+    The gates of QK and VO are maps of x to the widths that they gate. An R has p (t), A and B (t, r_s) a head, and a
+    map of x to s; HyperGLU has R(1) for each of its two branches, which share the width of Q and K.
+    """
+    width, branches = d // share, 2 if parse(label).base == "G" else 1
+    mixing = branches + 1
+    tables = mixing * HEADS * length * (2 * RANK + 1)
+    return {"first layer": 3 * d * width, "maps to s": mixing * HEADS * RANK * d, "tables": tables, "VO": 3 * d * d}
+
+
+def built_count(mixer: nn.Module) -> dict[str, int]:
+    """The same parts of a mixer, from the shapes of its weights."""
+    weights = {name: p for name, p in mixer.named_parameters() if not name.endswith("bias")}
+    sizes = {name: weight.numel() for name, weight in weights.items() if "conv" not in name}
+    parts = {"first layer": ("q.", "k.", "qk_gate."), "maps to s": ("mix1.gate.", "mix2.gate.")}
+    parts |= {"VO": ("v.", "o.", "vo_gate.")}
+    counts = {part: sum(n for name, n in sizes.items() if name.startswith(begins)) for part, begins in parts.items()}
+    return counts | {"tables": sum(sizes.values()) - sum(counts.values())}
+
+
+def first_share(counts: Mapping[str, int], d: int) -> float:
+    """The first layer together with the sequence mixing, in units of d^2."""
+    return (counts["first layer"] + counts["maps to s"] + counts["tables"]) / d**2
+
+
+class AllocationMeasure(PlainMeasure):
+    """Counts the weights of both mixers at the sizes of the experiments; nothing is trained."""
+
+    operators = tuple(LABELS)
+
+    def decide(self, request: Request, results: Results | None) -> Made:
+        verdicts, remarks, rows = {}, {}, []
+        for (label, name), (size, (d, length)) in ((a, b) for a in LABELS.items() for b in SIZES.items()):
+            mixer = build(parse(label), d, length, n_head=HEADS, budget="paper")
+            counts, width = built_count(mixer), mixer.q.weight.shape[0]
+            is_counted = counts == printed_count(label, d, length, d // width)
+            at = f"{name} at d {d}, T {length} ({size})"
+            said = f"{at}: V, O and their gate take 3 d^2, with d_vo = d / n_head and r_s = {RANK} (eq. 57)"
+            is_so = counts["VO"] == 3 * d * d and mixer.v.weight.shape == (d, d) and mixer.mix1.A.shape[-1] == RANK
+            verdicts[said] = (REPRODUCED if is_so else CONTRADICTED) if is_counted else FAILS
+            remarks[said] = f"{counts['VO'] / d**2:.3g} d^2" if is_counted else "built and printed counts differ"
+            for share in SHARES:
+                printed = printed_count(label, d, length, share)
+                taken = first_share(counts if share == d // width else printed, d)
+                said = f"{at}: QK of d / ({share} n_head) and the sequence mixing take the remaining d^2"
+                verdicts[said] = (REPRODUCED if taken <= 1 else CONTRADICTED) if is_counted else FAILS
+                bare = taken - printed["tables"] / d**2
+                remarks[said] = f"{taken:.3g} d^2, and {bare:.3g} d^2 without the tables A, B and p"
+                rows.append({"label": label, "size": size, "share": share, "first": taken, "without_tables": bare})
+        return Made((), verdicts, {"rows": rows}, (), remarks)

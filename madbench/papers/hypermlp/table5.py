@@ -1,0 +1,52 @@
+"""Table 5 as far as it can be counted: FLOPs of the rows that are built here, and the order of its latencies."""
+
+from __future__ import annotations
+
+import csv
+from typing import TYPE_CHECKING
+
+from madbench.bench.language import paper_flops_per_token
+from madbench.papers.making import CONTRADICTED, REPRODUCED, Made, PlainMeasure, Request
+
+if TYPE_CHECKING:
+    from madbench.analysis.scores import Results
+
+PRINTED = "hypermlp_table5_l40s.csv"
+WIDTH = 768
+ROWS = {"SM(Flash)": ("S flash", "S", 12, 0), "SM(Naive)": ("S naive", "S", 12, 0)}
+ROWS |= {"HyperGLU": ("G-cg-q-12o", "G-cg-q-12o", 2, WIDTH // 4)}
+"""By the printed row its name and label in our count, its heads, and the total width of Q and K of eq. 57."""
+NEAR = 0.002
+"""Relative difference up to which a count is the printed one."""
+ORDER = 10.0
+"""Ratio up to which two latencies are of one order of magnitude."""
+
+
+class Table5Measure(PlainMeasure):
+    """Counts FLOPs by formula and compares printed numbers; nothing is timed."""
+
+    def decide(self, request: Request, results: Results | None) -> Made:
+        with open(request.paper.file(PRINTED), newline="", encoding="utf-8") as file:
+            published = {row["model"]: row for row in csv.DictReader(file)}
+        verdicts, remarks, cells = {}, {}, []
+        for name, (row, label, heads, qk_rank) in ROWS.items():
+            ours, theirs = (
+                paper_flops_per_token(row, label, heads, qk_rank=qk_rank) / 1e6,
+                float(published[name]["fwd_mflop_per_token"]),
+            )
+            said = f"{name}: forward MFLOPs per token follow from the products of the blocks"
+            verdicts[said] = _verdict(abs(ours - theirs) <= NEAR * theirs)
+            remarks[said] = f"{ours:.2f} counted, {theirs:.2f} printed"
+            cells.append({"model": name, "mflop_per_token": ours, "published": theirs})
+        for column in ("fwd", "train"):
+            seconds = {name: float(row[f"{column}_latency_s"]) for name, row in published.items()}
+            others = {name: seconds["HyperGLU"] / value for name, value in seconds.items() if name != "HyperGLU"}
+            said = f"HyperGLU is of the same order of magnitude as every other model, {column} (section 2.6)"
+            verdicts[said] = _verdict(max(others.values()) <= ORDER)
+            slower = max(others, key=others.__getitem__)
+            remarks[said] = f"at most {others[slower]:.2f} times as slow as another, {slower}; of the printed latencies"
+        return Made((), verdicts, {"cells": cells}, (), remarks)
+
+
+def _verdict(is_so: bool) -> str:
+    return REPRODUCED if is_so else CONTRADICTED
