@@ -22,6 +22,7 @@ from madbench.papers.coefficients import FULL, QUICK, Study, coefficients
 from madbench.papers.coefficients.deciding import decide
 from madbench.papers.coefficients.figures import BAR_COLUMNS, bar_figure
 from madbench.papers.coefficients.measure import PrincipleMeasure, rows_of, study_of
+from madbench.papers.coefficients.shares import compare_shares
 from madbench.papers.coefficients.studies import FIGURES, PRINCIPLES, principle
 from madbench.papers.coefficients.sweeps import both_choices
 from madbench.papers.making import Request, jobs_of
@@ -281,6 +282,31 @@ def test_a_figure_has_its_panels_alone():
 
     assert panels("figure7") == {"compression, near one / near zero"}
     assert panels("figure2") == {"compression, share near zero", coefficients.READOUT_PANEL}
+
+
+def test_shares_near_zero_of_kernels_are_compared_with_exp_and_id():
+    study = principle("2.1").study(QUICK)
+    means = {"exp": 0.5, "krelu": 0.4, "kelu": 0.1, "ksoftplus": 0.1, "kexp": 0.2, "id": 0.05}
+
+    def decided(seeds=5, **changed):
+        rows = [
+            {
+                "task": "selective_copying",
+                "label": f"cd:{name}-sum-p",
+                "seed": seed,
+                "near_zero": mean + 0.002 * (seed - 2),
+            }
+            for name, mean in (means | changed).items()
+            for seed in range(seeds)
+        ]
+        return tuple(compare_shares(study.shares, pd.DataFrame(rows))[0].values())
+
+    assert decided() == ("supported", "supported")
+    assert decided(krelu=0.6) == ("contradicted", "supported")
+    assert decided(kelu=0.02) == ("supported", "contradicted")
+    assert decided(kexp=0.5) == ("not significant", "supported")
+    assert decided(krelu=0.02) == ("supported", "supported")  # of krelu the paper says nothing against id
+    assert decided(seeds=2) == ("too few seeds", "too few seeds")
 
 
 def test_kernels_of_figure_5_are_causal_attention_and_ssd_needs_a_gpu():

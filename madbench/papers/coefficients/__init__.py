@@ -44,6 +44,7 @@ class Study:
     overrides: tuple[str, ...] = ()
     vary: Mapping[str, tuple[float, ...]] | None = None  # settings in which rows differ
     contrasts: tuple[Contrast, ...] = ()
+    shares: tuple[Contrast, ...] = ()  # of coefficients near zero, of which the better label is to have more
     shown: tuple[str, ...] = ()  # what is drawn against accuracy, and the readouts; all where none is named
 
     @property

@@ -23,6 +23,7 @@ from madbench.labels import parse
 from madbench.mixers.cd.parts import read_out
 from madbench.papers.coefficients import Decision, Principle, Study
 from madbench.papers.coefficients.figures import point_decision
+from madbench.papers.coefficients.shares import compare_shares
 from madbench.papers.coefficients.verdicts import CONTRADICTED, OPEN, SUPPORTED, outcomes, principle_table
 from madbench.papers.coefficients.verdicts import verdicts as group_verdicts
 from madbench.papers.quantities import Quantity, Values
@@ -131,8 +132,10 @@ def decide_rank(principle: Principle, study: Study, results: Results) -> Decisio
         notes.append(f"Shaded: |φ(s)| up to {NEAR_ZERO}, its near-zero set.")
         bands[READOUT_PANEL] = NEAR_ZERO
     verdicts |= group_verdicts(contrasts)
+    of_shares, remarks = compare_shares(study.shares, rows)
+    verdicts |= of_shares
     points = _points(rows, shown)
-    return point_decision(principle, verdicts, table, points, protocol, axes_of, notes=notes, bands=bands)
+    return point_decision(principle, verdicts, table, points, protocol, axes_of, remarks, notes=notes, bands=bands)
 
 
 def correlations(rows: pd.DataFrame, quantity: str) -> Sample:

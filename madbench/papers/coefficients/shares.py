@@ -1,0 +1,48 @@
+"""The two comparisons of Appendix D.2: which kernels set fewer or more coefficients near zero than other readouts."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import pandas as pd
+
+from madbench.analysis.comparison import p_text
+from madbench.analysis.inference import LEAST_SEEDS, LEVEL, Sample, Scale, difference, holm
+from madbench.analysis.marked_text import with_minus
+from madbench.analysis.quantities import title
+from madbench.papers.coefficients import Contrast
+from madbench.papers.coefficients.verdicts import CONTRADICTED, OPEN, SUPPORTED
+
+SHARE = Scale(limits=(0.0, 1.0), resolution=1e-3)
+
+
+def compare_shares(contrasts: Sequence[Contrast], rows: pd.DataFrame) -> tuple[dict[str, str], dict[str, str]]:
+    """Verdicts on the shares near zero of two labels each, by task and group, and the numbers behind them.
+
+    ``rows`` are those of :func:`madbench.papers.coefficients.coefficients.measure`; the better label of a contrast is
+    to have the larger share. A group is supported if all its contrasts are, contradicted if one is, p after Holm.
+    """
+    verdicts, remarks = {}, {}
+    for task, of_task in rows.groupby("task", sort=False):
+        samples = {label: Sample(own.near_zero.to_numpy(), SHARE) for label, own in of_task.groupby("label")}
+        for group in dict.fromkeys(contrast.group for contrast in contrasts):
+            own = [contrast for contrast in contrasts if contrast.group == group]
+            pairs = [(samples[c.better], samples[c.worse]) for c in own if {c.better, c.worse} <= samples.keys()]
+            if len(pairs) < len(own):
+                continue  # a label without a finished run
+            gaps = [difference(*pair) for pair in pairs]
+            p_values, said = holm([gap.p for gap in gaps]), f"{title(task)}, {group}"
+            verdicts[said] = _verdict([gap.estimate for gap in gaps], p_values, min(gap.n for gap in gaps))
+            listed = (f"{c.better} less {c.worse} {gap.estimate:+.3f}" for c, gap in zip(own, gaps))
+            largest = max((p for p in p_values if not math.isnan(p)), default=math.nan)
+            remarks[said] = with_minus(f"{'; '.join(listed)}; largest p {p_text(largest)}")
+    return verdicts, remarks
+
+
+def _verdict(gaps: Sequence[float], p_values: Sequence[float], seeds: int) -> str:
+    if seeds < LEAST_SEEDS:
+        return "too few seeds"
+    if any(p <= LEVEL and gap < 0 for gap, p in zip(gaps, p_values)):
+        return CONTRADICTED
+    return SUPPORTED if all(p <= LEVEL and gap > 0 for gap, p in zip(gaps, p_values)) else OPEN
