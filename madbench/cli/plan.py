@@ -13,7 +13,7 @@ import typer
 from rich.console import Console
 
 from madbench.cli.printing import PLAIN, counted, duration, first_of, print_lines, quantity, table_lines
-from madbench.errors import ConfigError
+from madbench.errors import ConfigError, TrainingError
 from madbench.execute.base import Policy
 from madbench.execute.slots import HEADROOM, PROCESS_BYTES, choose_threads, makespan, plan_batches
 from madbench.experiment import Experiment, PlannedRow
@@ -54,15 +54,19 @@ def make_plan(
     """The cost of every row and task of the experiment, and the seconds left, timed on the device.
 
     A few steps are timed of each task, with ``details`` of each row and task, which then also have memory, FLOPs as
-    torch counts them, and parameters by group.
+    torch counts them, and parameters by group. A label that this machine cannot run is counted without seconds; the
+    reason is in ``untimed``.
     """
-    from madbench.training.cost import seconds_per_flop
+    from madbench.training.cost import seconds_per_flop, why_untimed
 
     sizes = {job.id: size_of(job) for job in experiment.jobs}
+    untimed: dict[str, str] = {}
     states = job_states(experiment.jobs, experiment.results, policy)
     cells, shifts = [], []
     with console.status("counting, and timing a few steps"):
         todo = [job for job in experiment.jobs if states[job.id] == "todo"]
+        samples = {job.label: job for job in sorted(todo, key=lambda job: sizes[job.id].parameters)}  # the largest
+        untimed = {name: why for name, job in samples.items() if (why := why_untimed(job, experiment.device))}
         chosen = choose_threads(todo, threads)
         for shift in plan_batches(experiment.jobs, experiment.device, slots, devices, micro_batch, todo, chosen):
             together = {job.suite for job in shift.jobs}
@@ -71,8 +75,12 @@ def make_plan(
             seconds: dict[str, float] = {}  # of every job to do
             for suite in suites:
                 part = experiment.of(suite)
-                rates = {} if details else rates_of([job for job in part.jobs if states[job.id] == "todo"])
+                timed = [job for job in part.jobs if states[job.id] == "todo" and job.label not in untimed]
+                rates = {} if details else rates_of(timed)
                 for row, jobs in _by_row_and_task(part):
+                    if row.row.label in untimed:
+                        cells.append(_cell(row, jobs, states, sizes, None))
+                        continue
                     left = [job for job in jobs if states[job.id] == "todo"]
                     rate = (rates_of(left) if details else rates).get(jobs[0].task, 0.0)
                     cell = _cell(row, jobs, states, sizes, rate)
@@ -88,6 +96,7 @@ def make_plan(
     counts = {state: list(states.values()).count(state) for state in STATES}
     needed = sum(shift["estimated_seconds"] for shift in shifts)
     totals = {"jobs": len(states), **counts, "estimated_seconds": needed, "notes": experiment.notes}
+    totals |= {"untimed": untimed}
     totals |= {"node": _node(sum(sizes[job.id].flops for job in todo))} if _has_large(todo) else {}
     return {"cells": cells, "shifts": shifts} | totals
 
@@ -126,9 +135,14 @@ def _by_row_and_task(part: Experiment) -> Iterator[tuple[PlannedRow, list[Job]]]
 
 
 def _cell(
-    row: PlannedRow, jobs: Sequence[Job], states: Mapping[str, str], sizes: Mapping[str, Size], seconds_per_flop: float
+    row: PlannedRow,
+    jobs: Sequence[Job],
+    states: Mapping[str, str],
+    sizes: Mapping[str, Size],
+    seconds_per_flop: float | None,
 ) -> dict[str, Any]:
-    """The cost of a row's jobs of one task."""
+    """The cost of a row's jobs of one task; without seconds if no pass could be timed."""
+    left = sum(sizes[job.id].flops for job in jobs if states[job.id] == "todo")
     cell = {"suite": row.protocol.suite.name, "row": row.name, "label": row.row.label}
     cell |= {"changes": " ".join(row.row.changes), "task": jobs[0].task, "jobs": len(jobs)}
     cell |= {state: sum(states[job.id] == state for job in jobs) for state in STATES}
@@ -136,7 +150,7 @@ def _cell(
         "parameters": sorted({sizes[job.id].parameters for job in jobs}),
         "steps": sum(sizes[job.id].steps for job in jobs),
         "flops": sum(sizes[job.id].flops for job in jobs),
-        "estimated_seconds": seconds_per_flop * sum(sizes[job.id].flops for job in jobs if states[job.id] == "todo"),
+        "estimated_seconds": None if seconds_per_flop is None else seconds_per_flop * left,
     }
 
 
@@ -168,10 +182,13 @@ def print_plan(experiment: Experiment, plan: dict[str, Any], by_task: bool = Fal
             text = table_lines(lines, right=lines[0].keys() - {"row", "task"})
             print_lines(console, first_of(text, MOST_SHOWN + 2, "and {:,} more lines; --json has them all"))
             console.print()
-            if "parameter_groups" in cells[0]:
-                _print_groups(console, cells)
-        seconds = duration(shift["estimated_seconds"])
-        console.print(f"about {seconds} on {experiment.device} with {shift['text']}\n", **PLAIN)
+            if detailed := [cell for cell in cells if "parameter_groups" in cell]:
+                _print_groups(console, detailed)
+        if shift["estimated_seconds"] or not plan["untimed"]:
+            seconds = duration(shift["estimated_seconds"])
+            console.print(f"about {seconds} on {experiment.device} with {shift['text']}\n", **PLAIN)
+    for label, reason in plan["untimed"].items():
+        console.print(f"not timed here: {label}: {reason}\n", **PLAIN)
     if node := plan.get("node"):
         hours, share = duration(node["assumed_seconds"]), f"{node['share_of_peak']:.0%} of their peak in bfloat16"
         console.print(f"{hours} if {node['gpus']} x {node['gpu']} reach {share}, which is assumed, not timed:", **PLAIN)
@@ -197,8 +214,12 @@ def _rows(cells: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     for cell in cells:
         row = rows.setdefault(cell["row"], {"row": cell["row"], "parameters": []} | dict.fromkeys(_ADDED, 0))
         row["parameters"] = sorted({*row["parameters"], *cell["parameters"]})
-        row |= {name: row[name] + cell[name] for name in _ADDED}
+        row |= {name: _sum(row[name], cell[name]) for name in _ADDED}
     return list(rows.values())
+
+
+def _sum(first: float | None, second: float | None) -> float | None:
+    return None if first is None or second is None else first + second
 
 
 def _line(cell: Mapping[str, Any], has_failed: bool) -> dict[str, Any]:
@@ -206,7 +227,8 @@ def _line(cell: Mapping[str, Any], has_failed: bool) -> dict[str, Any]:
     sizes = [quantity(count) for count in (cell["parameters"][0], cell["parameters"][-1])]
     line = {name: cell[name] for name in names} | {"params": " - ".join(dict.fromkeys(sizes))}
     line |= {"steps": quantity(cell["steps"]), "FLOPs": quantity(cell["flops"])}
-    line["time"] = duration(cell["estimated_seconds"]) if cell["todo"] else "-"
+    is_timed = cell["todo"] and cell["estimated_seconds"] is not None
+    line["time"] = duration(cell["estimated_seconds"]) if is_timed else "-"
     if "memory_bytes" in cell:
         line["FLOPs/token"] = quantity(cell["flops_per_token"])
         line["dense"] = quantity(cell["counted_flops_per_token"])
@@ -245,6 +267,8 @@ def ask_before_long(experiment: Experiment, policy: Policy, *, slots: int | None
     plan = make_plan(
         experiment, policy, console, slots=slots, devices=None, micro_batch=None, threads=threads, details=False
     )
+    for reason in plan.get("untimed", {}).values():  # it would fail once its turn comes
+        raise TrainingError(reason)
     seconds = plan["estimated_seconds"]
     if seconds <= LONG:
         return

@@ -23,6 +23,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from madbench.errors import TrainingError
 from madbench.jobs import Job
+from madbench.labels import family_of
 from madbench.models.blocks import autocast
 from madbench.suites import size_of, suite_of
 from madbench.suites.base import MICRO_BATCH_TOKENS
@@ -93,20 +94,36 @@ def seconds_per_flop(jobs: Sequence[Job], device: str, threads: int) -> dict[str
     return {task: _seconds_per_flop(job, device, threads) for task, job in samples.items()}
 
 
+def why_untimed(job: Job, device: str) -> str:
+    """The reason why no pass of a job can be timed on the device; empty if one can."""
+    job = _cut(job) if torch.device(device).type == "cpu" else job
+    memory, parameters = memory_bytes(), size_of(job).parameters
+    if 8 * parameters > memory:  # weights and gradients in float32
+        return (
+            f"{job.label} {job.task}: {parameters:,} parameters and their gradients take "
+            f"{8 * parameters / 1e9:,.0f} GB; this machine has {memory / 1e9:,.0f} GB"
+        )
+    if not getattr(family_of(job.label), "needs", ""):
+        return ""
+    one = replace(job, model=replace(job.model, n_layer=1)) if hasattr(job.model, "n_layer") else job
+    try:
+        with torch.device("meta"):
+            suite_of(job).Trial.build(one)
+    except TrainingError as error:
+        return str(error)
+    return ""
+
+
 def _seconds_per_flop(job: Job, device: str, threads: int) -> float:
     """Best of a few passes forward and backward on a random batch, after one to warm up.
 
     The optimiser is left out: it takes a few hundredths of a step, and to import it as long as all the rest.
     """
+    if reason := why_untimed(job, device):
+        raise TrainingError(reason)
     is_cpu = torch.device(device).type == "cpu"
     job = _cut(job) if is_cpu else job
     size = size_of(job)
-    memory, bytes_needed = memory_bytes(), 8 * size.parameters
-    if bytes_needed > memory:  # weights and gradients in float32
-        raise TrainingError(
-            f"{job.label} {job.task}: {size.parameters:,} parameters and their gradients take "
-            f"{bytes_needed / 1e9:,.0f} GB; this machine has {memory / 1e9:,.0f} GB"
-        )
     flops = 3 * size.flops_per_token * size.seq_len
     batch = sequences_at_once(job)
     if is_cpu:  # there a step takes as long as its batch is large
