@@ -46,6 +46,7 @@ from madbench.papers.making import (
     Measure,
     Request,
     check_profile,
+    chosen_settings,
     measure_of,
     remember,
     state_of,
@@ -182,8 +183,9 @@ def paper(
                 if decided is request:
                     raise
                 options.warn(f"figures are left out: {error}")  # of weights, which are not shipped
-        remember(replace(decided, results=results), made, () if decided is request else archive_names(item))
-        _print(decided, made, drawn, printed)
+        note = chosen_settings(trained) if made.verdicts else ""
+        remember(replace(decided, results=results), made, () if decided is request else archive_names(item), note)
+        _print(decided, made, drawn, printed, note)
 
     asks_to_train = dry_run or yes or force or corpus is not None or not is_first()
     verify = functools.partial(_check_operators, request, measure, planned, printed)
@@ -294,9 +296,10 @@ def call_verb(request: Request, run_command: Callable[..., int | None], words: S
         raise typer.Exit(code)
 
 
-def _print(request: Request, made: Made, files: list[Path], printed: PrintOptions) -> None:
+def _print(request: Request, made: Made, files: list[Path], printed: PrintOptions, note: str = "") -> None:
+    """Prints what was made; ``note`` stands beside each verdict."""
     if printed.asked == "json":
-        content = {**made.content, "state": state_of(request, made), "verdicts": dict(made.verdicts)}
+        content = {**made.content, "state": state_of(request, made), "verdicts": dict(made.verdicts), "note": note}
         print_json(content | {"figures": list(map(str, files))})
         return
     for i, table in enumerate(made.tables):
@@ -305,8 +308,11 @@ def _print(request: Request, made: Made, files: list[Path], printed: PrintOption
     if printed.asked == "terminal":
         console = Console(highlight=False)
         console.print()
+        if made.heading:
+            console.print(in_words(made.heading, console), **PLAIN)
         for statement, verdict in made.verdicts.items():
-            console.print(in_words(f"{statement_verdict(request, verdict)}: {statement}", console), **PLAIN)
+            beside = f" ({note})" if note else ""
+            console.print(in_words(f"{statement_verdict(request, verdict)}{beside}: {statement}", console), **PLAIN)
             if statement in made.remarks:
                 console.print(in_words(made.remarks[statement], console, indent=4), **PLAIN)
         if made.verdicts:

@@ -30,9 +30,11 @@ def _states(paper: Paper, item: Item, results: Path) -> dict[str, str]:
 def _row(paper: Paper, item: Item, results: Path) -> dict[str, Any]:
     """One line of an item: its state, jobs, cost and command."""
     entries = remembered(Request(paper, item, results=results))
-    states = {size: entry["state"] for size, entry in entries.items()}
     row: dict[str, Any] = {"item": item.id, "kind": item.kind, "place": item.place, "title": item.title}
-    made = [f"{state} ({size})" if item.profiles else state for size, state in states.items()]
+    made = []
+    for size, entry in entries.items():
+        notes = ", ".join([size] * bool(item.profiles) + [entry["note"]] * bool(entry.get("note")))
+        made.append(f"{entry['state']} ({notes})" if notes else entry["state"])
     row |= {"state": "; ".join(made) or shipped_state(paper, item) or "not run", "is_shipped": not made}
     runs = [name for entry in entries.values() for name in entry.get("runs", ())]
     row["runs"] = list(dict.fromkeys(runs)) if made else archive_names(item)

@@ -11,7 +11,8 @@ from madbench.config import from_mapping, key_of, read_yaml
 from madbench.errors import ConfigError
 from madbench.grid import Grid, Row
 from madbench.labels import parse
-from madbench.papers.making import Made, PlainMeasure, Request, grid_of, judge
+from madbench.papers.claim_family import judge
+from madbench.papers.making import Made, PlainMeasure, Request, grid_of
 from madbench.papers.table_measure import beside_published
 from madbench.tasks import task_names
 

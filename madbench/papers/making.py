@@ -24,7 +24,6 @@ from madbench.suites.addressing import tasks_by_suite
 if TYPE_CHECKING:
     import pandas as pd
 
-    from madbench.analysis.claims import Claim
     from madbench.analysis.rendering import TextTable
     from madbench.analysis.scores import Results
 
@@ -97,6 +96,7 @@ class Made:
     content: Mapping[str, Any]  # for a program
     figures: Iterable[Drawn] = ()
     remarks: Mapping[str, str] = field(default_factory=dict)  # numbers behind a verdict
+    heading: str = ""  # a sentence above the verdicts
 
 
 class Measure(Protocol):
@@ -150,19 +150,6 @@ def grid_of_one_task(request: Request, task: str, labels: Iterable[str]) -> Grid
     if set(request.tasks) - {task}:
         raise ConfigError(f"--tasks {','.join(request.tasks)}: has no effect on {request.item.id}, of {task} alone")
     return grid_of(request, map(Row, labels), (task,))
-
-
-def judge(results: Results, claims: Sequence[Claim]) -> tuple[dict[str, str], dict[str, str]]:
-    """The verdict of each claim on each quantity, tested together; the gain and the reason, by the statement."""
-    from madbench.analysis.findings import findings
-    from madbench.analysis.quantities import difference_text
-
-    verdicts, remarks = {}, {}
-    for row in findings(results.scores, claims=claims) if claims else ():
-        statement = f"{row.claim.title}, {row.quantity}"
-        gain = f"{difference_text(row.ours, row.quantity)}. " if row.ours else ""
-        verdicts[statement], remarks[statement] = row.verdict, gain + row.reason
-    return verdicts, remarks
 
 
 def plots(request: Request, results: Results) -> Iterator[Drawn]:
@@ -242,13 +229,25 @@ def _record(request: Request) -> Path:
     return request.results / "papers" / request.paper.name / f"{request.item.id}.json"
 
 
-def remember(request: Request, made: Made, runs: Sequence[str] = ()) -> None:
-    """Writes the verdicts beside the runs, by the size at which the item was made; ``runs`` are shipped archives."""
+def chosen_settings(results: Results | None) -> str:
+    """A note on the settings of the runs that were chosen by the published order of labels. Empty if none were."""
+    rows = results.experiment.rows if results else ()
+    sets = dict.fromkeys(row.protocol.profile.chosen_on for row in rows)
+    chosen = ", ".join(f"@{name}" for name in sets if name)
+    return f"settings chosen by the published order of {chosen}" if chosen else ""
+
+
+def remember(request: Request, made: Made, runs: Sequence[str] = (), note: str = "") -> None:
+    """Writes the verdicts beside the runs, by the size at which the item was made.
+
+    ``runs`` are shipped archives, and ``note`` stands beside each verdict.
+    """
     path, states = _record(request), remembered(request)
     states[request.profile] = {
         "made": f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC",
         "seeds": request.seeds or request.item.seeds,
         "runs": list(runs),
+        "note": note,
         "changes": [*request.labels, *request.tasks, *request.overrides, *budget_words(request)],
         "verdicts": dict(made.verdicts),
         "state": state_of(request, made),

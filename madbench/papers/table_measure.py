@@ -14,7 +14,8 @@ from madbench.experiment import prepare
 from madbench.grid import Grid, Row
 from madbench.jobs import Budget
 from madbench.labels import expand
-from madbench.papers.making import Made, PlainMeasure, Request, grid_of, judge, plots
+from madbench.papers.claim_family import judge_item
+from madbench.papers.making import Made, PlainMeasure, Request, grid_of, plots
 
 if TYPE_CHECKING:
     from madbench.analysis.rendering import Listing
@@ -31,14 +32,12 @@ class TableMeasure(PlainMeasure):
         return grid_of(replace(request, overrides=overrides), rows, request.tasks or item.tasks or None)
 
     def decide(self, request: Request, results: Results | None) -> Made:
-        from madbench.analysis.claims import load_claims
-
-        item, asked = request.item, []
-        if item.claims:
-            asked = [claim for claim in load_claims(request.paper.claims_file) if claim.name in item.claims]
         parts = [results, *filter(None, [stored_under_other_budget(results)])]
-        table, (verdicts, remarks) = beside_published(request, parts), judge(results, asked)
-        return Made([table], verdicts, {"cells": table.records()}, plots(request, results), remarks)
+        table, (verdicts, remarks, command) = beside_published(request, parts), judge_item(request, results)
+        heading = ""
+        if verdicts and command:
+            heading = f"Lines of the tests of all claims of the paper on all stored runs of the protocol: {command}"
+        return Made([table], verdicts, {"cells": table.records()}, plots(request, results), remarks, heading)
 
 
 def stored_under_other_budget(results: Results) -> Results | None:

@@ -1,0 +1,92 @@
+"""Claims of a paper on a store: one family of tests, which every item of the paper and ``madbench findings`` quote.
+
+A p-value after Holm depends on what is tested together. So all claims of the paper are tested on all stored runs of a
+protocol, and an item shows its own lines of them.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from madbench.errors import MadbenchError
+from madbench.papers.making import Request
+
+if TYPE_CHECKING:
+    from madbench.analysis.claims import Claim
+    from madbench.analysis.findings import Finding
+    from madbench.analysis.scores import Results
+    from madbench.analysis.stored import Selection
+
+
+def judge(results: Results, claims: Sequence[Claim]) -> tuple[dict[str, str], dict[str, str]]:
+    """The verdict of each claim on each quantity, tested together on these results, and the reason, by statement."""
+    from madbench.analysis.findings import findings
+
+    return _lines(findings(results.scores, claims=claims))
+
+
+def judge_item(request: Request, results: Results) -> tuple[dict[str, str], dict[str, str], str]:
+    """The verdicts and reasons of the item's own claims, by statement, and the command that quotes the same.
+
+    They are lines of the family of all claims of the paper on all stored runs of the protocol. If the item's runs are
+    not among those of one protocol, the family is tested on the item's runs alone, and no command has it.
+    """
+    from madbench.analysis.claims import load_claims
+    from madbench.analysis.findings import findings
+
+    item = request.item
+    if not item.claims:
+        return {}, {}, ""
+    claims, own, quantities = load_claims(request.paper.claims_file), _job_ids(results), _quantities(results)
+    for words, selection in _selections(request, results):
+        with suppress(MadbenchError):  # of a suite that is not stored, or of protocols that cannot be told apart
+            rows, _ = selection.available()
+            shown = selection.results_of(rows)
+            if own and own <= _job_ids(shown):
+                family = findings(shown.scores, claims=claims)
+                lines = [row for row in family if row.claim.name in item.claims and row.quantity in quantities]
+                if lines:
+                    command = ["madbench", "findings", "--claims", request.paper.name, *words]
+                    return *_lines(lines), shlex.join(command)
+    lines = [row for row in findings(results.scores, claims=claims) if row.claim.name in item.claims]
+    return *_lines(lines), ""
+
+
+def _lines(rows: Iterable[Finding]) -> tuple[dict[str, str], dict[str, str]]:
+    from madbench.analysis.quantities import difference_text
+
+    verdicts, remarks = {}, {}
+    for row in rows:
+        statement = f"{row.claim.title}, {row.quantity}"
+        gain = f"{difference_text(row.ours, row.quantity)}. " if row.ours else ""
+        verdicts[statement], remarks[statement] = row.verdict, gain + row.reason
+    return verdicts, remarks
+
+
+def _selections(request: Request, results: Results) -> Iterator[tuple[list[str], Selection]]:
+    """What ``madbench findings`` shows of the store with these words: without any, and of the item's own protocol."""
+    from madbench.analysis.stored import Selection
+
+    grid = results.experiment.grid
+    yield [], Selection(results=request.results)
+    chosen = {"profile": grid.profile, "tasks": grid.tasks, "overrides": grid.overrides, "budget": grid.budget}
+    words = [*(["-t", ",".join(grid.tasks)] if grid.tasks else []), "-p", grid.profile, *grid.overrides]
+    words += [] if grid.budget == "strict" else ["--budget", grid.budget]
+    yield words, Selection(results=request.results, **chosen)
+
+
+def _job_ids(results: Results) -> set[str]:
+    """The ids of the jobs that have a result."""
+    return {run.job.id for suite in results.suites for run in results.runs(suite)}
+
+
+def _quantities(results: Results) -> set[str]:
+    """The columns that the results have, averages too."""
+    scores = results.scores
+    names = set(scores.column)
+    for suite in results.suites:
+        names |= {column.name for column in suite.columns(scores.column[scores.suite == suite.name].unique())}
+    return names
