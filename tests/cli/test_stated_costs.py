@@ -1,0 +1,57 @@
+"""Costs of the papers' own sizes, as items and pages state them, are those of a dry run."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from madbench.config import PRESETS, key_of
+from madbench.experiment import prepare
+from madbench.grid import Grid, Row
+from madbench.labels import expand
+from madbench.papers import built_in, load_paper
+from madbench.papers.making import Request, measure_of
+from madbench.suites import size_of
+from madbench.training.devices import peak_flops
+
+PAGES = Path(__file__).parents[2] / "docs" / "pages"
+TEXTS = [*built_in().values(), *sorted(PRESETS.glob("*.yaml")), *sorted(PAGES.glob("**/language.md"))]
+STATED = re.compile(r"([\d.]+e\d+) FLOPs[\w ]*\(madbench ([^()]+) --dry-run\)(?:, ([\d.]+) h if 8 H100)?")
+TYPED = re.compile(r"(minutes|hours?|days?|weeks) of (a |\d+ |several )?(GPU|laptop)")
+
+
+def stated():
+    return {match for path in TEXTS for match in STATED.findall(" ".join(path.read_text(encoding="utf-8").split()))}
+
+
+def planned_flops(command: str, results: Path) -> float:
+    verb, *words = command.split()
+    options = {word: words[place + 1] for place, word in enumerate(words) if word.startswith("--")}
+    plain = [word for word in words if not word.startswith("--") and word not in options.values()]
+    if verb == "paper":
+        paper = load_paper(plain[0])
+        request = Request(paper, paper.item(plain[1]), options["--profile"])
+        grid = measure_of(request.item).plan(request)
+    else:
+        changes = [word for word in plain if "=" in word and key_of(word)]
+        rows = tuple(map(Row, expand([word for word in plain if word not in changes])))
+        how = {"profile": options["--preset"], "budget": options.get("--budget", "strict")}
+        grid = Grid(rows, tasks=("language_model",), overrides=tuple(changes), **how)
+    return sum(size_of(job).flops for job in prepare(grid, is_plan=True, device="cpu", results=results).jobs)
+
+
+@pytest.mark.slow
+def test_costs_that_are_stated_are_those_of_the_dry_run(tmp_path):
+    assert len(stated()) >= 7
+    for flops, command, hours in stated():
+        counted = planned_flops(command, tmp_path)
+        assert float(flops) == pytest.approx(counted, rel=0.02), command
+        if hours:
+            node = 8 * 0.4 * peak_flops("NVIDIA H100 80GB HBM3", "bfloat16")
+            assert float(hours) == pytest.approx(counted / node / 3600, rel=0.03), command
+
+
+def test_no_cost_of_a_gpu_or_a_laptop_is_typed():
+    assert not [(path.name, found[0]) for path in TEXTS if (found := TYPED.search(path.read_text(encoding="utf-8")))]
