@@ -183,7 +183,8 @@ def test_the_example_is_made_from_stored_runs_beside_its_published_numbers(packa
     (softmax,) = [cell for cell in content["cells"] if cell["label"] == "S"]
     assert softmax["published"] == 35.2 and softmax["mean"] == pytest.approx(40, abs=1) and softmax["n"] == 3
     listed = json.loads(main("paper", "positions", "--results", tmp_path, "--json").stdout)["items"]
-    assert [row["state"] for row in listed] == ["reproduced (quick)", "nothing to measure"]
+    note = "settings chosen by the published order of @choosing"
+    assert [row["state"] for row in listed] == [f"reproduced (quick, {note})", "nothing to measure"]
 
 
 def test_published_numbers_are_of_the_rows_that_the_item_names():
