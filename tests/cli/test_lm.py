@@ -199,7 +199,7 @@ def test_a_dry_run_of_table_2_needs_no_corpus_and_says_how_nodes_train_it(main, 
         (["lm", "S", "--preset", "gpt2"], "preset gpt2 has no corpus of its own: give --corpus FOLDER"),
         (
             ["lm", "evaluate", "S", "--tasks", "repetitions"],
-            "repetitions: no such task of madbench's own; did you mean 'repetition'?",
+            "did you mean 'repetition'?",
         ),
         (
             ["lm", "evaluate", "S", "--tasks", "repetition", "--shots", "2"],
