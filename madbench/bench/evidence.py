@@ -198,7 +198,7 @@ def aims(evidence: Evidence) -> str:
 
 
 def labels(evidence: Evidence) -> str:
-    """What the labels of the profile by default reach, with all seeds that there are."""
+    """The table of the labels of the profile by default, with all seeds that there are."""
     return stored_table(evidence.selection(evidence.profile, [WHOLE], (SEEDS, NOISE))).to_markdown().strip()
 
 

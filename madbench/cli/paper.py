@@ -230,7 +230,7 @@ def _check_operators(
 
 
 def _note_on_weights(measure: Measure, request: Request, experiment: Experiment) -> str:
-    """What to do about stored runs that the item cannot measure; empty if there are none."""
+    """Advice on stored runs that the item cannot measure; empty if there are none."""
     quantity = measure.quantity(request) if hasattr(measure, "quantity") else None
     if quantity is None or not (experiment.results / "runs").is_dir():
         return experiment.note_on_weights()

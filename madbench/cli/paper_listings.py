@@ -33,9 +33,9 @@ def _row(paper: Paper, item: Item, results: Path) -> dict[str, Any]:
     row: dict[str, Any] = {"item": item.id, "kind": item.kind, "place": item.place, "title": item.title}
     made = []
     for size, entry in entries.items():
-        notes = ", ".join([size] * bool(item.profiles) + [entry["note"]] * bool(entry.get("note")))
+        notes = ", ".join(filter(None, [size if item.profiles else "", entry.get("note", "")]))
         made.append(f"{entry['state']} ({notes})" if notes else entry["state"])
-    row |= {"state": "; ".join(made) or shipped_state(paper, item) or "not run", "is_shipped": not made}
+    row |= {"state": "; ".join(made) or shipped_state(paper, item) or NOT_RUN, "is_shipped": not made}
     runs = [name for entry in entries.values() for name in entry.get("runs", ())]
     row["runs"] = list(dict.fromkeys(runs)) if made else archive_names(item)
     row |= {"command": command_of(paper, item), "sizes": list(item.profiles), "needs": item.needs}
@@ -63,8 +63,7 @@ def print_papers(results: Path, printed: PrintOptions) -> None:
             found = next(filter(None, [*here, *stored]), NOT_RUN if item.is_made_here else NOT_MADE)
             state = found.partition(" (")[0]
             counts.setdefault(state, Counter())[item.evidence] += 1
-        states = [*dict.fromkeys([*STATES[:3], *STATES, *counts])]
-        states = [state for state in states if state in counts or state in STATES[:3]]
+        states = [state for state in dict.fromkeys([*STATES, *counts]) if state in counts or state in STATES[:3]]
         states.sort(key=(NOT_RUN, NOT_MADE).__contains__)
         content = {"paper": name, "title": paper.title, "items": len(paper.items), "made": made, "shipped": shipped}
         lines.append([name, *("" for _ in EVIDENCE)])
@@ -102,9 +101,11 @@ def print_items(paper: Paper, results: Path, printed: PrintOptions) -> None:
         console.print(in_words(heading, console), style="bold", **PLAIN)
         jobs = [f"{row['stored']} of {counted(row['jobs'], 'job')} stored"] * bool(row["jobs"])
         cost = [f"about {duration(row['seconds'])}"] if row["seconds"] else []
-        kind = ["arithmetic"] * row["arithmetic"]
-        state = row["state"] + ", shipped" * (row["is_shipped"] and row["state"] != "not run")
-        state += f", by {', '.join(row['runs'])}" * bool(row["runs"])
+        kind, state = ["arithmetic"] if row["arithmetic"] else [], row["state"]
+        if row["is_shipped"] and state != NOT_RUN:
+            state += ", shipped"
+        if row["runs"]:
+            state += f", by {', '.join(row['runs'])}"
         status = " | ".join([row["availability"], *kind, state, *jobs, *cost]) if row["command"] else row["needs"]
         console.print(in_words(status, console, indent=4), **PLAIN)
         if row["command"]:

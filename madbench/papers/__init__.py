@@ -73,7 +73,7 @@ class Item:
     rule: str = ""
     """When it is reproduced."""
     part: str = ""
-    """What is made of it, if not all: at a small size, or at the only one."""
+    """The part of it that is made, if not all: at a small size, or at the only one."""
     runs: tuple[str, ...] = ()
     """Archives in results/measured that hold its runs, without .tar.xz."""
     seconds: float | None = None

@@ -67,7 +67,7 @@ def _lines(rows: Iterable[Finding]) -> tuple[dict[str, str], dict[str, str]]:
 
 
 def _selections(request: Request, results: Results) -> Iterator[tuple[list[str], Selection]]:
-    """What ``madbench findings`` shows of the store with these words: without any, and of the item's own protocol."""
+    """Selections of the store and the words of ``madbench findings`` for each: all, and the item's own protocol."""
     from madbench.analysis.stored import Selection
 
     grid = results.experiment.grid

@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING
 from madbench.analysis.claims import ClaimsFile
 from madbench.config import from_mapping, key_of, read_yaml
 from madbench.errors import ConfigError
-from madbench.grid import Grid, Row
-from madbench.labels import parse
+from madbench.grid import Grid
 from madbench.papers.claim_family import judge
-from madbench.papers.making import Made, PlainMeasure, Request, grid_of
+from madbench.papers.making import Made, PlainMeasure, Request, grid_of, row_of
 from madbench.papers.table_measure import beside_published
 from madbench.tasks import task_names
 
@@ -40,22 +39,16 @@ class ClaimedRows(PlainMeasure):
 
 
 def claims(request: Request) -> list[Claim]:
-    """The claims on what a claim names, or on all tasks that are trained, with names of rows as pairs.
+    """The claims on what a claim or its file names, or on all tasks that are trained, with names of rows as pairs.
 
     A claim on a task that is not trained is left out.
     """
     path, tasks = request.paper.file(f"{request.item.id}.yaml"), request.tasks or request.item.tasks
-    of_tasks = []
-    for claim in from_mapping(ClaimsFile, read_yaml(path), str(path)).claims:
+    of_tasks, file = [], from_mapping(ClaimsFile, read_yaml(path), str(path))
+    for claim in file.claims:
         pairs = tuple(tuple(row_of(text).name for text in pair) for pair in claim.pairs)
-        named = claim.quantities or tasks
+        named = claim.quantities or file.quantities or tasks
         quantities = tuple(name for name in named if name in tasks or name not in task_names())
         if quantities:
             of_tasks.append(replace(claim, quantities=quantities, pairs=pairs))
     return of_tasks
-
-
-def row_of(text: str) -> Row:
-    """The row of a label and settings: ``R-cg-q model.gates=vo``."""
-    label, *changes = text.split()
-    return Row(str(parse(label)), tuple(changes), tuple(changes))

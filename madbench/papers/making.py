@@ -16,6 +16,7 @@ from madbench.experiment import Experiment, prepare
 from madbench.files import parse_json, read_file, write_atomically
 from madbench.grid import Grid, Row
 from madbench.jobs import Budget, Job
+from madbench.labels import parse
 from madbench.labels.plugins import isolated, resolve
 from madbench.papers import QUICK, Item, Paper
 from madbench.suites import suites
@@ -130,6 +131,12 @@ class PlainMeasure:
 
     def introduction(self, request: Request) -> Sequence[str]:
         return [request.item.rule] if request.item.rule else []
+
+
+def row_of(text: str) -> Row:
+    """The row of a label and changes, which its name has: ``R-cg-q model.gates=vo``."""
+    label, *changes = text.split()
+    return Row(str(parse(label)), tuple(changes), tuple(changes))
 
 
 def grid_of(request: Request, rows: Iterable[Row], tasks: Sequence[str] | None, axes: Sequence[str] = ()) -> Grid:

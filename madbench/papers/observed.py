@@ -57,7 +57,7 @@ class Observed:
         self._values: dict[tuple[str, ...], Any] = {}
 
     def value(self, job: Job, name: str) -> Any:
-        """What the method ``name`` says of a job."""
+        """The value that the method ``name`` reads off a job."""
         key = (job.suite, job.task, repr(job.training)) if name in OF_TRAINING else _model_key(job)
         if (name, *key) not in self._values:
             threads = torch.get_num_threads()
@@ -245,7 +245,7 @@ class Observed:
 
 
 def _model_key(job: Job) -> tuple[str, ...]:
-    """What decides a model but for the vocabulary and the length of a task."""
+    """The settings that decide a model, but for the vocabulary and the length of a task."""
     return job.suite, job.label, job.budget, job.fidelity, repr(job.model), mapping_text(job.mixer)
 
 

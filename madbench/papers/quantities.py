@@ -21,7 +21,7 @@ Values = tuple[Mapping[str, float], Mapping[str, Any]]
 
 @dataclass(frozen=True)
 class Quantity:
-    """What an item measures of every run, and how: another setting is another measurement."""
+    """A measurement that an item makes of every run, with its settings; other settings make another measurement."""
 
     name: str
     settings: Mapping[str, Any]
@@ -44,7 +44,7 @@ class Quantity:
         return Measurement(self.name, dict(values), dict(details), dict(self.settings))
 
     def note_on_runs(self, store: Store, job_ids: Iterable[str]) -> str:
-        """What to do about finished runs that have neither weights nor the measurement; empty if there are none."""
+        """Advice on finished runs that have neither weights nor the measurement; empty if there are none."""
         finished = [job_id for job_id, record in store.records(job_ids).items() if record.status == "finished"]
         without = [job_id for job_id in finished if not store.has_weights(job_id)]
         if not (count := sum(self.stored(store, job_id) is None for job_id in without)):

@@ -27,10 +27,9 @@ from typing import TYPE_CHECKING, Any
 
 from madbench.config import PRESETS
 from madbench.experiment import prepare
-from madbench.grid import Grid, Row
-from madbench.labels import expand
+from madbench.grid import Grid
 from madbench.labels.plugins import resolve
-from madbench.papers.making import DIFFERS, OPEN, REPRODUCED, Made, PlainMeasure, Request, jobs_of
+from madbench.papers.making import DIFFERS, OPEN, REPRODUCED, Made, PlainMeasure, Request, jobs_of, row_of
 
 if TYPE_CHECKING:
     from madbench.analysis.rendering import Listing
@@ -58,9 +57,11 @@ class SettingsMeasure(PlainMeasure):
             statement = f"{table}: what can be compared is the same here"
             verdicts[statement] = DIFFERS if states[DIFFERENT] else REPRODUCED if states[EQUAL] else OPEN
             counts = [f"{states[EQUAL]} of {len(of_table)} rows equal"]
-            counts += [f"{states[INCOMPARABLE]} not comparable"] * bool(states[INCOMPARABLE])
+            if states[INCOMPARABLE]:
+                counts.append(f"{states[INCOMPARABLE]} not comparable")
             names = [row["setting"] for row in of_table if row["state"] == DIFFERENT]
-            counts += [f"{len(names)} different: {', '.join(names)}"] * bool(names)
+            if names:
+                counts.append(f"{len(names)} different: {', '.join(names)}")
             remarks[statement] = ", ".join(counts)
         return Made([_listing(request, rows)], verdicts, {"settings": rows}, (), remarks)
 
@@ -93,9 +94,7 @@ def _jobs_of_source(request: Request, source: str) -> list[Job]:
     name, *rows = source.split("; ")
     if not (PRESETS / f"{name}.yaml").exists():
         return jobs_of(replace(request, item=request.paper.item(name), profile="full", seeds="0"))
-    parted = [words.split() for words in rows]
-    made = [Row(label, tuple(changes), tuple(changes)) for word, *changes in parted for label in expand([word])]
-    grid = Grid(tuple(made), profile=name, tasks=("language_model",), seeds=(0,), budget="paper")
+    grid = Grid(tuple(map(row_of, rows)), profile=name, tasks=("language_model",), seeds=(0,), budget="paper")
     return prepare(grid, device=request.device, is_plan=True, results=request.results).jobs
 
 

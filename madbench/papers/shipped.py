@@ -80,7 +80,7 @@ def complete_seeds(request: Request, jobs: Iterable[Job], stored: Container[str]
 
 
 def results_in(request: Request, measure: Measure) -> Results | None:
-    """What the stored runs gave that the item plans; None if one of them is not stored."""
+    """The results of the runs that the item plans; None if one of them is not stored."""
     from madbench.analysis.scores import Results
 
     planned = _prepared(request, measure)

@@ -15,7 +15,7 @@ from madbench.grid import Grid, Row
 from madbench.jobs import Budget
 from madbench.labels import expand
 from madbench.papers.claim_family import judge_item
-from madbench.papers.making import Made, PlainMeasure, Request, grid_of, plots
+from madbench.papers.making import Made, PlainMeasure, Request, grid_of, plots, row_of
 
 if TYPE_CHECKING:
     from madbench.analysis.rendering import Listing
@@ -41,7 +41,7 @@ class TableMeasure(PlainMeasure):
 
 
 def stored_under_other_budget(results: Results) -> Results | None:
-    """What is stored of the same rows under the other budget; None if nothing is."""
+    """The stored results of the same rows under the other budget; None if there are none."""
     from madbench.analysis.scores import Results
 
     experiment = results.experiment
@@ -94,7 +94,7 @@ def beside_published(request: Request, parts: Sequence[Results]) -> Listing:
             lines.append([PUBLISHED, *texts, ""])
     headings = ["Label", *(c.heading for c in columns), "n"]
     notes = " ".join(first.sentences())
-    below = ", and the published numbers below them" * bool(published)
+    below = ", and the published numbers below them" if published else ""
     caption = (
         f"{request.item.place} of {request.paper.title}: means over n seeds, ±: half of their 95% interval{below}."
         " †: a single seed."
@@ -120,8 +120,7 @@ def published_numbers(request: Request) -> dict[str, dict[str, float]]:
     columns = item.columns or {name: name for name in (rows[0] if rows else {}) if name != "label"}
     numbers = {}
     for row in rows:
-        changes = tuple((row.get("overrides") or "").split())
-        name = Row(expand([row["label"]])[0], changes, changes).name
+        name = row_of(f"{row['label']} {row.get('overrides') or ''}").name
         numbers[name] = {ours: float(row[theirs]) for ours, theirs in columns.items() if _is_number(row.get(theirs))}
     return numbers
 

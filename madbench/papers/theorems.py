@@ -60,7 +60,7 @@ def outcomes_of(request: Request) -> dict[str, dict[str, Outcome]]:
 
 
 def verdict(outcome: Outcome) -> str:
-    """What the outcome says of its source as that is printed.
+    """The verdict on the source of an outcome, as the source is printed.
 
     A check that fails is wrong here, as ``madbench verify`` has it. What contradicts the source is a check that passes.
     """

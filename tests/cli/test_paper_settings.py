@@ -18,7 +18,7 @@ COEFFICIENTS, HYPERMLP = ("coefficients", "tables4to12"), ("hypermlp", "settings
 
 
 def made(item, tmp_path=None, changes=(), **chosen):
-    """What the measure says of an item; of the rows with the chosen values alone, and after changes of these."""
+    """The outcome of the measure for an item; of the rows with the chosen values alone, and after changes of these."""
     name, item_id = item
     paper = load_paper(name)
     request = Request(paper, paper.item(item_id))

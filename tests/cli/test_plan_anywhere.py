@@ -45,7 +45,7 @@ def test_a_label_that_needs_a_gpu_is_counted_without_one(no_gpu, main, monkeypat
 
 @pytest.mark.parametrize("preset", sorted(path.stem for path in PRESETS.glob("*.yaml")))
 def test_every_preset_can_be_planned_without_a_corpus(preset, tmp_path):
-    """Those without a corpus of their own count with the published number of ids, and say so."""
+    """Presets without a corpus of their own count with the published number of ids, and say so."""
     profile = LanguageProfile.load(preset)
     if profile.corpus:
         return
