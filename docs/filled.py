@@ -141,7 +141,7 @@ def _record_verdicts(results: Path) -> None:
     """Adds to ``madbench/papers/verdicts.json`` how the items came out that were made in ``results``."""
     verdicts = json.loads(VERDICTS.read_text(encoding="utf-8"))
     for name in verdicts:
-        command = [sys.executable, str(ROOT / "cli.py"), "paper", name, "--json", "--results", str(results)]
+        command = [sys.executable, str(ROOT / "cli.py"), "paper", name, "-f", "json", "--results", str(results)]
         listed = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)["items"]
         made = {item["item"]: item["state"] for item in listed if item["command"] and not item["is_shipped"]}
         verdicts[name] |= {item: state for item, state in made.items() if not state.startswith(("not made", "cannot"))}

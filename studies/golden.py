@@ -5,7 +5,7 @@
     python studies/golden.py e486deb2 --only 'quick/*/S-p'         # some of the jobs: PART/TASK/LABEL
 
 The jobs are labels of every family (``--labels``), each on the MAD tasks of the profiles ``quick`` and ``evening`` and
-as a language model of the preset ``tiny``: seed 0, one thread, float32, on the CPU. They take about half an hour of a
+as a language model of the profile ``tiny``: seed 0, one thread, float32, on the CPU. They take about half an hour of a
 free core per commit. ``--all-suites`` adds the smallest profiles of the suites ``signals`` and ``interactions``, 12
 minutes more.
 

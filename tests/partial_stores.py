@@ -143,13 +143,13 @@ def mad_store(root: Path, chance: random.Random) -> Partial:
 
 
 def language_store(root: Path, chance: random.Random) -> Partial:
-    """Language models of one preset, or of several."""
+    """Language models of one profile, or of several."""
     store = Store.open(root / "results")
     labels = tuple(chance.sample(LABELS[:5], chance.choice((1, 2, 4))))
-    presets = [chance.choice(LANGUAGE.Profile.names()) for _ in range(chance.choice((1, 1, 2)))]
+    profiles = [chance.choice(LANGUAGE.Profile.names()) for _ in range(chance.choice((1, 1, 2)))]
     jobs = [language_job(label, seed=seed) for label in labels for seed in range(chance.choice((1, 2, 3)))]
-    for preset in presets[1:]:
-        profile = LANGUAGE.Profile.load(preset)
+    for profile in profiles[1:]:
+        profile = LANGUAGE.Profile.load(profile)
         training = profile.training_config("float32")
         jobs += [replace(job, model=profile.model_config(), training=training) for job in jobs]
     fill(store, jobs, language_record, chance)

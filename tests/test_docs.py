@@ -17,7 +17,7 @@ import typer
 
 import madbench
 from docs_folder import load
-from madbench.cli import app, expand_short_form
+from madbench.cli import app
 from madbench.cli.words import labels_and_overrides
 from madbench.labels import expand
 from madbench.store.archive import unpack
@@ -111,7 +111,7 @@ def test_a_command_names_a_verb_options_labels_and_settings_that_exist(command):
             return
         command = f"madbench {command}"
     _, *typed = shlex.split(command)
-    verb, *words = expand_short_form(typed)
+    verb, *words = typed
     group = VERBS[verb]
     if subcommands := getattr(group, "commands", {}):
         default = next(iter(subcommands)) if not words or words[0] not in subcommands else words.pop(0)

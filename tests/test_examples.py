@@ -86,12 +86,12 @@ def call(tmp_path, installed, server):
 def test_every_verb_takes_labels_of_an_installed_family(call, tmp_path):
     """S/R/G beside it: rows, contrasts and curves of both stand in the same tables and figures."""
     assert "feature map" in call("explain", "lin:elu-g") and "gate" in call("explain", "lin:elu", "lin:elu-g")
-    assert "lin:elu" in call("budget", "lin:elu", "S", "--d-model", "16")
+    assert "lin:elu" in call("explain", "--cost", "lin:elu", "S", "--d-model", "16")
     assert "2 labels, none with a check that fails" in call("verify", "lin:elu", "lin:elu-g")
     tasks = ("-t", "in_context_recall,memorization,language_model")
     labels = ("S", "lin:elu", "lin:elu-g")
     assert "lin:elu-g" in call("run", *labels, *SMALL, *tasks, "--dry-run")
-    trained = json.loads(call("run", *labels, *SMALL, *tasks, "--seeds", "0,1", "--slots", "1", "--json"))
+    trained = json.loads(call("run", *labels, *SMALL, *tasks, "--seeds", "0,1", "--slots", "1", "-f", "json"))
     assert {"lin:elu", "lin:elu-g"} <= {cell["label"] for cell in trained["cells"]}
     jobs = [json.loads(path.read_text()) for path in (tmp_path / "results" / "runs").glob("*/job.json")]
     plugin = [job for job in jobs if job["label"].startswith("lin:")]
@@ -113,7 +113,7 @@ def test_every_verb_takes_labels_of_an_installed_family(call, tmp_path):
     assert call("lm", "sample", run.name, "--prompt", "def ", "--tokens", "8")
     assert "validation loss" in call("lm", "evaluate", run.name, "--seq-len", "32")
     call("lm", "export", run.name)
-    call("validate"), call("status"), call("doctor")
+    call("validate"), call("ls", "sweeps"), call("validate", "--machine")
 
 
 def test_settings_of_a_family_are_its_own(call):
@@ -127,7 +127,7 @@ def test_settings_of_a_family_are_its_own(call):
 
 
 def test_an_edited_operator_trains_anew(call, tmp_path):
-    words = ("run", "lin:relu", *SMALL[:3], "-t", "in_context_recall", "--slots", "1", "--json")
+    words = ("run", "lin:relu", *SMALL[:3], "-t", "in_context_recall", "--slots", "1", "-f", "json")
     first = json.loads(call(*words))
     assert json.loads(call(*words)) == first
     runs = tmp_path / "results" / "runs"
@@ -156,8 +156,8 @@ def test_every_verb_takes_a_module_beside_built_in_labels(call, tmp_path):
     shutil.copytree(ROOT / "examples" / "module" / "madbench_decay", tmp_path / "madbench_decay")
     (tmp_path / "mixers.yaml").write_text("decay: madbench_decay:Decay\n")
     words = ("-t", "memorization", *SMALL[:2])
-    trained = json.loads(call("run", "my:decay", "S-p", *words, "--seeds", "0-2", "--slots", "1", "--json"))
-    shown = json.loads(call("table", *words, "--json"))
+    trained = json.loads(call("run", "my:decay", "S-p", *words, "--seeds", "0-2", "--slots", "1", "-f", "json"))
+    shown = json.loads(call("table", *words, "-f", "json"))
     means = [{cell["label"]: cell["mean"] for cell in content["cells"]} for content in (trained, shown)]
     assert (
         means[0] == means[1]

@@ -305,7 +305,7 @@ def test_a_language_model_alone_has_the_cores_that_are_free(both, executor, monk
 
 
 def test_threads_are_refused_where_they_have_no_effect(tmp_path, monkeypatch):
-    with pytest.raises(ConfigError, match="--threads 2 has no effect on other machines.*--cpus-per-job 2"):
+    with pytest.raises(ConfigError, match="--threads 2 has no effect on other machines.*cpus_per_job: 2"):
         made(tmp_path).execute(executor=StandIn(), threads=2)
     monkeypatch.setattr("madbench.training.distributed.is_distributed", lambda: True)
     with pytest.raises(ConfigError, match="--threads 2 has no effect under torchrun.*OMP_NUM_THREADS=2"):
@@ -314,11 +314,11 @@ def test_threads_are_refused_where_they_have_no_effect(tmp_path, monkeypatch):
 
 @pytest.fixture
 def both(tmp_path, monkeypatch):
-    """A folder with a preset and a corpus; makes an experiment of both suites there."""
+    """A folder with a profile and a corpus; makes an experiment of both suites there."""
     from madbench.text.prepare import prepare as prepare_text
 
     monkeypatch.chdir(tmp_path)
-    Path("preset.yaml").write_text(
+    Path("profile.yaml").write_text(
         "description: A few steps.\ncomparable_with_paper: false\nprecision: float32\n"
         "model: {d_model: 16, n_layer: 1, seq_len: 16, mix_rank: 2}\n"
         "training: {steps: 8, tokens_per_step: 64, eval_every: 4, eval_sequences: 4, warmup_steps: 2}\n"
@@ -327,9 +327,9 @@ def both(tmp_path, monkeypatch):
     prepare_text(["hen.txt"], tmp_path / "hens", validation=0.2)
 
     def call(**keys):
-        usual = {"tasks": ["compression", "language_model"], "set": TINY | {"language_model": "preset.yaml"}}
+        usual = {"tasks": ["compression", "language_model"], "set": TINY | {"language_model": "profile.yaml"}}
         if keys.get("tasks") == ["language_model"]:
-            usual["set"] = {"language_model": "preset.yaml"}
+            usual["set"] = {"language_model": "profile.yaml"}
         return prepare(load_grid(keys.pop("labels", ["S", "R"]), usual | keys), device="cpu", corpus="hens")
 
     return call
@@ -370,7 +370,7 @@ def test_suites_that_take_turns_share_the_failures_allowed(both, executor, monke
 
 
 def test_settings_of_the_other_suite_are_refused(both):
-    only = {"tasks": ["language_model"], "set": {"language_model": "preset.yaml"}}
+    only = {"tasks": ["language_model"], "set": {"language_model": "profile.yaml"}}
     with pytest.raises(ConfigError, match="training: unknown key 'epochs'"):
         both(**only, vary={"training.epochs": [2, 3]})
     with pytest.raises(ConfigError, match="fidelity published: has no effect on the language model"):
@@ -407,10 +407,10 @@ def test_a_warm_up_in_the_published_fidelity_is_refused(tmp_path, keys):
         made(tmp_path, ["S", "R-c"], tasks=["memorization"], fidelity="published", **keys)
 
 
-@pytest.mark.parametrize(("tasks", "preset"), [(["compression"], "mini"), ([], "gpt2")])
-def test_a_preset_of_a_language_model_that_is_not_trained_is_refused(tmp_path, tasks, preset):
-    with pytest.raises(ConfigError, match=f"'language_model={preset}' has no effect: no language model is trained"):
-        made(tmp_path, ["S"], tasks=tasks, set={"language_model": preset})
+@pytest.mark.parametrize(("tasks", "profile"), [(["compression"], "mini"), ([], "gpt2")])
+def test_a_profile_of_a_language_model_that_is_not_trained_is_refused(tmp_path, tasks, profile):
+    with pytest.raises(ConfigError, match=f"'language_model={profile}' has no effect: no language model is trained"):
+        made(tmp_path, ["S"], tasks=tasks, set={"language_model": profile})
 
 
 @pytest.mark.slow
@@ -480,7 +480,7 @@ def test_tasks_of_as_many_steps_share_a_note_and_rows_have_their_own(tmp_path):
     ],
 )
 def test_what_a_language_models_schedule_does_not_reach_or_where_it_rises_is_said(both, changes, note):
-    keys = {f"language_model.{key}": value for key, value in changes.items()} | {"language_model": "preset.yaml"}
+    keys = {f"language_model.{key}": value for key, value in changes.items()} | {"language_model": "profile.yaml"}
     notes = schedule_notes(both(set=TINY | keys))
     assert notes == ([f"language_model: {note}"] if note else [])
 

@@ -176,7 +176,7 @@ def plan(
 def run_language_model(
     labels: str | Sequence[str],
     *,
-    preset: str = "tiny",
+    profile: str = "tiny",
     overrides: Changes = (),
     corpus: Path | str | None = None,
     tokenizer: str | None = None,
@@ -197,17 +197,17 @@ def run_language_model(
 
     Args:
         labels: labels or sets of labels (``"G-cg-q-12o"``, ``"{S,R}-c"``, ``"@table1"``).
-        preset: ``tiny``, ``mini``, ``gpt2`` or a YAML file.
-        overrides: changes to the preset, such as ``"training.steps=1000"`` or ``{"training.steps": 1000}``.
+        profile: ``tiny``, ``mini``, ``gpt2`` or a YAML file.
+        overrides: changes to the profile, such as ``"training.steps=1000"`` or ``{"training.steps": 1000}``.
         corpus: folder made by ``madbench lm prepare``, or one with nanoGPT's train.bin and val.bin; by default the
-            preset's own, which is prepared on first use.
+            profile's own, which is prepared on first use.
         tokenizer: what made the ids of nanoGPT's files, ``gpt2`` by default.
         dtype: of nanoGPT's ids, such as ``uint32``; by default what they fit.
         seeds: each decides initialisation and batches.
         budget: ``strict`` or ``paper``: what the parameter budget counts.
         device: ``auto``, ``cpu``, ``cuda``, ``cuda:1``, ...
         results: folder of the run store; default corpora are below it.
-        precision: stands in for a preset's ``auto``, which otherwise depends on the device.
+        precision: stands in for a profile's ``auto``, which otherwise depends on the device.
         slots: runs at a time, which share the cores.
         threads: of each job on a CPU; by default as OMP_NUM_THREADS says, else one, and the free cores for a language
             model that has them to itself. Another number changes the last digits of results.
@@ -221,7 +221,7 @@ def run_language_model(
     """
     check_is_not_imported()
     grid = Grid(
-        _rows(labels), (LANGUAGE_TASK,), check_seeds(seeds), str(preset), "corrected", budget, _changes(overrides)
+        _rows(labels), (LANGUAGE_TASK,), check_seeds(seeds), str(profile), "corrected", budget, _changes(overrides)
     )
     data: dict[str, Any] = {"corpus": corpus, "tokenizer": tokenizer, "dtype": dtype}
     experiment = prepare(grid, device=device, results=results, precision=precision, **data)
@@ -277,7 +277,7 @@ def sweep(
         rows: in mode ``list`` each a label and settings of its own.
         device: ``auto``, ``cpu``, ``cuda``, ``cuda:1``, ...
         results: folder of the run store.
-        corpus: of the language model, as for :func:`run_language_model`; its preset's own by default.
+        corpus: of the language model, as for :func:`run_language_model`; its profile's own by default.
         tokenizer: what made the ids of nanoGPT's files, ``gpt2`` by default.
         dtype: of nanoGPT's ids, such as ``uint32``; by default what they fit.
         overrides: changes that all rows share, as for :func:`run`.
@@ -479,7 +479,7 @@ def plot(
 
 @_public
 def verify(labels: str | Sequence[str], *, names: Mapping[str, str] | None = None) -> pd.DataFrame:
-    """The checks of ``labels``, on a small mixer in float64: a row a check, as ``madbench verify --json`` has it.
+    """The checks of ``labels``, on a small mixer in float64: a row a check, as ``madbench verify -f json`` has it.
 
     ``verdict`` is ``pass``, ``fail`` or ``not applicable``; ``residual`` is missing where nothing could be measured.
     """

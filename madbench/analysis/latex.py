@@ -117,7 +117,7 @@ def latex_table(
     """
     if not re.fullmatch(_LABEL, label):
         raise ConfigError(
-            f"--label {label!r}: expected letters, digits and : . _ / + -, such as tab:ablation, as in LaTeX's \\ref"
+            f"--tex-label {label!r}: expected letters, digits and : . _ / + - as in \\ref, such as tab:ablation"
         )
     form = _form(headings, lines, name_format, width)
     if width != "double" and (form.width == "double" or form.is_broken):

@@ -86,10 +86,10 @@ def register(path: Path, results: Path, claims_from: str = "hypermlp") -> tuple[
     Raises ``ConfigError`` for a registration that exists, for a claim that its labels or tasks cannot decide, and what
     :func:`madbench.experiment.prepare` does.
     """
+    mapping = read_yaml(path)
     target = path.with_name(path.stem + SUFFIX)
     if target.exists():
         raise ConfigError(f"{target}: registered already; copy {path} under another name and register that file")
-    mapping = read_yaml(path)
     made = _prepared(mapping, results, str(path))
     mapping |= {"profile": made.grid.profile or made.grid.leading.default}  # the usual one may be another one day
     grid = from_mapping(GridFile, mapping, str(path))

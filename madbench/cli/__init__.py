@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import gc
+import keyword
 import math
 import pkgutil
 import re
 import sys
 from collections.abc import Sequence
+from contextlib import contextmanager
 from typing import Annotated
 
 import typer
@@ -21,78 +23,64 @@ from madbench.errors import ConfigError, LabelError, MadbenchError
 from madbench.labels.names import spelled_in
 
 VERBS = {
-    "Look at a label before it is trained": "explain verify bench",
-    "Train": "run sweep paper",
-    "Read what is stored": "table plot compare attribute findings inspect audit report",
-    "Find, check, add and share": "ls data validate new archive",
+    "Every day": "explain verify run table compare plot report paper",
+    "More": "sweep lm findings register attribute inspect audit ls data validate bench new archive import",
 }
-"""The verbs, by their heading in the help text; each is in the module of its name."""
-ALL_VERBS = {*" ".join(VERBS.values()).split(), "lm"}
-"""All of them; click knows them only once every command is made, which takes a while."""
-LANGUAGE_VERBS = {"Commands": "train prepare sample evaluate export"}
-SHORT = {
-    "budget": "explain --cost",
-    "claim": "new claim",
-    "doctor": "validate --machine",
-    "import": "archive --import",
-    "power": "findings --power",
-    "register": "findings --register",
-    "status": "ls sweeps",
-}
-"""Short forms of a verb with an option."""
+"""The verbs by heading of the help text. Each is in the module of its name."""
+ALL_VERBS = {*" ".join(VERBS.values()).split()}
+"""All verbs. click knows them only once every command is made, which takes a while."""
+LANGUAGE_VERBS = "train prepare sample evaluate export"
 MOVED = {
+    "budget": "madbench explain --cost",
+    "claim": "madbench new claim",
+    "doctor": "madbench validate --machine",
+    "power": "madbench findings --power",
+    "principles": "madbench paper coefficients",
+    "status": "madbench ls sweeps",
+    "ls presets": "madbench ls profiles",
     "lm table": "madbench table -t language_model",
     "lm plot": "madbench plot loss",
-    "principles": "madbench paper coefficients",
 }
-"""Verbs that moved, and the commands that now do what they did."""
+"""Former commands, and the commands that do the same now."""
+MOVED_OPTIONS = {
+    "--import": "madbench import FILE",
+    "--json": "-f json",
+    "--label": "--tex-label",
+    "--name": "--rename",
+    "--preset": "--profile",
+    "--register": "madbench register FILE.yaml",
+}
+"""Former options, and what does the same now."""
+
+
+class _Verbs(TyperGroup):
+    """The verbs. Their help fits on one screen: it leaves out the options that install shell completion."""
+
+    def format_help(self, ctx, formatter):
+        for parameter in self.params:
+            parameter.hidden = parameter.name in ("install_completion", "show_completion")
+        super().format_help(ctx, formatter)
+
 
 app = typer.Typer(
     name="madbench",
+    cls=_Verbs,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     rich_markup_mode="rich",
     context_settings={"help_option_names": ["-h", "--help"]},
     help="""Which part of an attention-like operator does the work?
 
-A label such as [bold]G-cg-q-12o[/bold] names one sequence mixer: a base activation (S, R, G, D, L), features (p RoPE, \
-c convolution, g gates, k registers, a adapters), which rank is reduced to keep the budget (q, v; ! for neither), \
-sequence mixing (1, 2, 12) and its layout (o). madbench chooses its ranks to match softmax attention's parameters, \
-trains it on the six MAD tasks and as a language model, and tabulates it. Other families have a prefix, such as cd:gla \
-or hfa:2; madbench ls families lists them.
-
-[bold]Start here[/bold]
-
-  madbench explain G-cg-q-12o          what every letter does
-  madbench verify G-cg-q-12o           what the theory promises, measured
-  madbench run G-cg-q-12o              train it, a few minutes on a laptop
-  madbench sweep @quick --seeds 0-2    a table with confidence intervals
-  madbench findings                    verdicts on the paper's claims
-  madbench paper                       papers, and what can be reproduced
-  madbench report                      everything in one HTML page
-  madbench sweep @table1 --dry-run     what the paper's 33 labels would cost
-
-Short forms: [bold]budget[/bold] for explain --cost, [bold]claim[/bold] for new claim, [bold]doctor[/bold] for \
-validate --machine, [bold]import[/bold] for archive --import, [bold]power[/bold] for findings --power, \
-[bold]register[/bold] for findings --register, [bold]status[/bold] for ls sweeps.
+A label such as [bold]G-cg-q-12o[/bold] names one sequence mixer. madbench run trains it with as many \
+parameters as softmax attention, on small tasks. madbench VERB --help has examples.
 """,
 )
 
 
-def expand_short_form(words: list[str]) -> list[str]:
-    """The words of a command, with a short form of :data:`SHORT` written out."""
-    if not words:
-        return words
-    verb, *option = SHORT.get(words[0], words[0]).split()
-    if {"-h", "--help"} & {*words[1:]} and option and option[0].startswith("-"):
-        option = []  # which would take --help for its value
-    return [verb, *option, *words[1:]]
-
-
 def _refuse_moved(words: Sequence[str]) -> None:
-    """Raises ``ConfigError`` for a verb that moved, and says where it is now."""
+    """Raises ``ConfigError`` for a former command, and names the one that does the same now."""
     for verb, command in MOVED.items():
-        if " ".join(words[: len(verb.split())]) == verb:
+        if [*words[: len(verb.split())]] == verb.split():
             raise ConfigError(f"madbench {verb} is now {command}")
     if words and not words[0].startswith("-") and words[0] not in ALL_VERBS:
         from madbench.cli.paper import check_no_paper
@@ -116,9 +104,29 @@ def _options(
 
 
 class _Verb(TyperCommand):
-    """A command that refuses an option given twice, an empty value, inf and NaN."""
+    """A command that refuses an option given twice, an empty value, inf and NaN, and whose help is in two lengths."""
+
+    def __init__(self, *args, **settings):
+        super().__init__(*args, **settings)
+        self.rare = [parameter for parameter in self.params if getattr(parameter, "hidden", False)]
+
+    @contextmanager
+    def every_option(self):
+        """Within this block the help and the completion have every option."""
+        for parameter in self.rare:
+            parameter.hidden = False
+        try:
+            yield
+        finally:
+            for parameter in self.rare:
+                parameter.hidden = True
+
+    def shell_complete(self, ctx, incomplete):
+        with self.every_option():
+            return super().shell_complete(ctx, incomplete)
 
     def parse_args(self, ctx, args):
+        self._refuse_moved_options(args)
         values, _, order = self.make_parser(ctx).parse_args(list(args))
         options = [parameter for parameter in order if parameter.param_type_name == "option"]
         if ctx.resilient_parsing or any(option.is_eager for option in options):  # completion, or --help
@@ -135,6 +143,14 @@ class _Verb(TyperCommand):
             if isinstance(value, float) and not math.isfinite(value):
                 raise ConfigError(f"{option.opts[0]} {value}: expected a finite number")
         return rest
+
+    def _refuse_moved_options(self, args: Sequence[str]) -> None:
+        """Raises ``ConfigError`` for a former option, and names what does the same now."""
+        own = {name for parameter in self.params for name in parameter.opts}
+        for word in args:
+            option = word.partition("=")[0]
+            if option in MOVED_OPTIONS and option not in own:
+                raise ConfigError(f"{option} is now {MOVED_OPTIONS[option]}")
 
 
 class _TrainByDefault(TyperGroup):
@@ -157,8 +173,8 @@ lm = typer.Typer(
     rich_markup_mode="rich",
     help="""Train labels as GPT-2-shaped language models, and use them.
 
-A preset has sizes, schedule and corpus: madbench ls presets. By default it is
-tiny, on the bytes of Python's own standard library.
+A profile has sizes, schedule and corpus: madbench ls profiles. By default it
+is tiny, on the bytes of Python's own standard library.
 
 [bold]Start here[/bold]
 
@@ -172,12 +188,21 @@ tiny, on the bytes of Python's own standard library.
 """,
 )
 
-for _group, _verbs in ((app, VERBS), (lm, LANGUAGE_VERBS)):
-    for _heading, _names in _verbs.items():
-        for _name in _names.split():
-            _verb = pkgutil.resolve_name(f"madbench.cli.{_name}:{_name}")
-            _group.command(_name, cls=_Verb, rich_help_panel=_heading)(with_groups(_verb, completion_of))
-app.add_typer(lm, name="lm", rich_help_panel="Train")
+
+def _add_verb(group: typer.Typer, name: str, heading: str) -> None:
+    function = f"{name}_" if keyword.iskeyword(name) else name
+    verb = pkgutil.resolve_name(f"madbench.cli.{function}:{function}")
+    group.command(name, cls=_Verb, rich_help_panel=heading)(with_groups(verb, completion_of))
+
+
+for _heading, _names in VERBS.items():
+    for _name in _names.split():
+        if _name == "lm":
+            app.add_typer(lm, name=_name, rich_help_panel=_heading)
+        else:
+            _add_verb(app, _name, _heading)
+for _name in LANGUAGE_VERBS.split():
+    _add_verb(lm, _name, "Commands")
 
 
 def main() -> None:
@@ -188,7 +213,7 @@ def main() -> None:
     try:
         _refuse_moved(sys.argv[1:])
         try:
-            app(expand_short_form(sys.argv[1:]), prog_name="madbench")
+            app(sys.argv[1:], prog_name="madbench")
         except SystemExit:
             finish_output()
             raise

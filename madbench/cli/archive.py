@@ -1,22 +1,18 @@
-"""``madbench archive``: stored runs in one file, and back."""
+"""``madbench archive``: stored runs in one file."""
 
 from __future__ import annotations
 
 import functools
 import shlex
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from madbench.cli import options
 from madbench.cli.options import StoredOptions, StoredWordsArgument
 from madbench.cli.parameters import option, output_option
-from madbench.cli.printing import counted, first_of, tracked
+from madbench.cli.printing import counted, tracked
 from madbench.errors import ConfigError, StoreError
 from madbench.store.runs import Store
-
-PROBLEMS = 20  # of an archive's runs that are shown
 
 
 def archive(
@@ -34,25 +30,15 @@ def archive(
     folders: option(bool, "Keep the folders of this machine, such as those of corpora.", "--folders") = False,
     force: option(bool, "Replace the file if it is there.", "--force") = False,
     stored: StoredOptions,
-    source: option(
-        Path | None, "Add the runs of this archive to the results folder instead.", "--import", metavar="FILE"
-    ) = None,
-    no_limits: option(
-        bool,
-        "With --import: however large the archive is. Otherwise more than 100,000 members, 2 GB, or 200 times the size "
-        "of the file are refused.",
-        "--no-limits",
-    ) = False,
 ) -> None:
-    """Put stored runs into one file, or add the runs of one.
+    """Put stored runs into one file.
 
     An archive is a compressed tar file of a results folder with the runs that
     have a result: jobs, records, curves, measurements. All of them go in, or
     those that madbench table would show for the same labels and options. No
     user, host, command or folder is in it. The Python files of your own modules
     that trained a run are in it as text, named when it is made; --no-source
-    leaves them out. madbench import FILE adds its runs to your results: each is
-    verified to the last bit, nothing is executed, and results you have stay.
+    leaves them out. madbench import FILE adds its runs to another results folder.
     --format parquet needs the extra parquet; no madbench reads it back.
 
     [bold]Examples[/bold]
@@ -61,19 +47,9 @@ def archive(
       madbench archive @table1 --profile evening --output evening.tar.xz
       madbench archive G-cg-q-12o -t language_model --weights
       madbench archive --format parquet --output tables
-      madbench import evening.tar.xz
-      madbench import evening.tar.xz --results evening
     """
     from madbench.store.archive import SUFFIX, pack
 
-    if source is not None:
-        chosen = dict.fromkeys(words or (), True) | {"--output": output, "--weights": weights, "--force": force}
-        chosen |= {"--format": format != "archive", "--folders": folders, "--no-source": no_source}
-        _check_alone(chosen, stored)
-        _import(source, stored.results, no_limits)
-        return
-    if no_limits:
-        raise ConfigError("--no-limits has no effect without --import")
     if format == "parquet":
         given = {"--weights": weights, "--no-source": no_source, "--folders": folders, "--force": force}
         if useless := [name for name, value in given.items() if value]:
@@ -132,43 +108,3 @@ def _print_other_code(store: Store, ids: list[str]) -> None:
     marks = CodeMarks.from_runs((jobs[job_id].label, jobs[job_id], records[job_id].details) for job_id in ids)
     for sentence in marks.sentences:
         print(sentence)
-
-
-def _check_alone(chosen: Mapping[str, Any], stored: StoredOptions) -> None:
-    """Raises ``ConfigError`` for what chooses runs or names a file where an archive is read."""
-    usual = vars(StoredOptions(results=stored.results))
-    flags = [name for name, value in chosen.items() if value]
-    flags += [f"--{name}" for name, value in vars(stored).items() if value != usual[name]]
-    if flags:
-        raise ConfigError(f"{flags[0]} has no effect with --import, which adds every run of the archive")
-
-
-@contextmanager
-def _no_empty_folder(results: Path) -> Iterator[None]:
-    """Remove the results folder at the end if this block made it and put no run into it."""
-    missing = [folder for folder in (results, *results.parents) if not folder.exists()]
-    try:
-        yield
-    finally:
-        if missing:
-            with suppress(OSError):  # not empty
-                for folder in (results / "runs", results / "work", *missing):
-                    folder.rmdir()
-
-
-def _import(path: Path, results: Path, no_limits: bool) -> None:
-    from madbench.store.archive import unpack
-    from madbench.store.tar import NO_LIMITS, Limits
-
-    limits = NO_LIMITS if no_limits else Limits()
-    with _no_empty_folder(results):
-        report = unpack(path, Store.open(results), functools.partial(tracked, description="adding runs"), limits)
-    print(f"{results}: {counted(len(report.added), 'run')} of {path} added")
-    for ids, what in ((report.known, "the same numbers"), (report.other, "other numbers, which stay as they are")):
-        if ids:
-            print(f"{len(ids)} stored before with {what}")
-    if report.other:
-        print(f"to see the others: madbench import {shlex.quote(str(path))} --results FOLDER, another folder")
-    if report.problems:
-        lines = first_of(report.problems, PROBLEMS, "and {:,} more problems")
-        raise StoreError("\n".join([f"{counted(len(report.problems), 'problem')}; these runs are left out:", *lines]))

@@ -17,7 +17,7 @@ from rich.console import Console
 from rich.progress import Progress
 
 from madbench.cli import options
-from madbench.cli.parameters import argument, option, output_option
+from madbench.cli.parameters import EVERY_VERB, argument, option, output_option
 from madbench.cli.print_options import PrintOptions
 from madbench.cli.printing import PLAIN, counted, print_json, print_text_table
 from madbench.cli.words import names_and_labels
@@ -58,7 +58,7 @@ def bench(
         "Lengths such as 128,512,1024; of training, the tasks that have one, or all.",
         show_default="each part's own",
     ) = None,
-    batch: option(int | None, "Sequences.", min=1, show_default="each part's own") = None,
+    batch: option(int | None, "Sequences.", min=1, show_default="each part's own", rare=EVERY_VERB) = None,
     d_model: option(int | None, "Width of mixers and language models.", min=8, show_default="each part's own") = None,
     profile: option(
         str, "Profile of MAD training: full, evening, quick or a YAML file.", "--profile", "-p", completes="PROFILE"
@@ -71,14 +71,17 @@ def bench(
     device: options.DeviceOption = "auto",
     threads: option(int | None, "Threads of the CPU.", min=1, show_default="all cores") = None,
     precision: option(
-        Literal["auto", "float32", "bfloat16"], "Arithmetic of matrix products; auto: bfloat16 on a GPU, else float32."
+        Literal["auto", "float32", "bfloat16"],
+        "Arithmetic of matrix products; auto: bfloat16 on a GPU, else float32.",
+        rare=EVERY_VERB,
     ) = "auto",
     compile: option(
         Literal["auto", "never", "always"],
         "torch.compile: all models of table5, on a CPU those of training, and the chunked path of mixers once more; "
         "auto: on a GPU.",
+        rare=EVERY_VERB,
     ) = "auto",
-    repeats: option(int, "Rounds that count, after one that does not.", min=2) = 5,
+    repeats: option(int, "Rounds that count, after one that does not.", min=2, rare=EVERY_VERB) = 5,
     minutes: option(float, "Time for all parts; what is not begun by then is left out.", min=0.1) = 8.0,
     output: output_option("Folder for CSV, PNG, PDF and one page of it all.") = None,
     printed: PrintOptions,
@@ -149,13 +152,13 @@ def bench(
     done: list[BenchTable] = []
     for table, was_interrupted in _measure([parts_by_name[name] for name in names], setup, minutes, where):
         done.append(table)
-        if printed.asked != "json":
+        if printed.format != "json":
             print_text_table(table, printed, len(done) - 1 if printed.label else 0)
         if output is not None:
             _write(output, table, where)
         if was_interrupted:
             Console(stderr=True).print("interrupted: what was measured is shown", **PLAIN)
-    if printed.asked == "json":
+    if printed.format == "json":
         print_json({table.part.name: {"caption": table.below, "rows": table.records()} for table in done})
     if output is not None:
         _write_page(output, done, setup, where)

@@ -1,4 +1,4 @@
-"""Shell completion: labels, sets, tasks, profiles, presets, figures, stored runs, and values that are one of a few.
+"""Shell completion: labels, sets, tasks, profiles, figures, stored runs, and values that are one of a few.
 
 The metavar of an argument or option says what its words may be. An error gives no completion, and no message.
 """

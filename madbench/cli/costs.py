@@ -49,7 +49,7 @@ class CostOptions:
 def print_costs(labels: Sequence[str], overrides: Sequence[str], asked: CostOptions, as_json: bool) -> None:
     """Prints a row a label, and of a single one every term; raises ``BudgetError`` for labels that do not fit."""
     if asked.terms and as_json:
-        raise ConfigError("--terms has no effect with --json, which has every term")
+        raise ConfigError("--terms has no effect with -f json, which has every term")
     size = asked.d_model, asked.n_head, asked.max_len, asked.budget
     short = {"mix_rank": asked.mix_rank, "rank_multiple": asked.rank_multiple}
     short_settings = [f"{name}={value}" for name, value in short.items() if value is not None]

@@ -14,7 +14,7 @@ from rich.text import Text
 from madbench import tasks as mad_tasks
 from madbench.cli.options import ProfileOption, warn
 from madbench.cli.parameters import argument, option
-from madbench.cli.print_options import JsonOption
+from madbench.cli.print_options import FormatOption
 from madbench.cli.printing import first_of, print_json, print_lines, table_lines, tracked
 from madbench.cli.words import labels_and_overrides
 from madbench.config import settings_of
@@ -41,7 +41,7 @@ def data(
     examples: option(int | None, "How many examples to show.", min=1, show_default=str(DEFAULT_EXAMPLES)) = None,
     profile: ProfileOption = None,
     check: option(bool, "Check every example against the task's rules.", "--check") = False,
-    as_json: JsonOption = False,
+    format: FormatOption = "terminal",
 ) -> None:
     """Show examples of a task, or check the data of all tasks.
 
@@ -58,6 +58,7 @@ def data(
       madbench data --check                              check all tasks
       madbench data memorization --check --profile full
     """
+    as_json = format == "json"
     tasks, overrides = labels_and_overrides(words or [])
     if len(tasks) > 1:
         raise ConfigError(f"one task at a time, got {', '.join(tasks)}")

@@ -11,7 +11,7 @@ from rich.console import Console
 from madbench.cli import options
 from madbench.cli.answers import ask
 from madbench.cli.parameters import option
-from madbench.cli.print_options import JsonOption
+from madbench.cli.print_options import FormatOption
 from madbench.cli.printing import counted, print_json
 from madbench.cli.trained_models import ModelsArgument, TrainedModel, TrustOption, check_stored
 from madbench.cli.words import split_list
@@ -59,7 +59,7 @@ def evaluate(
     trust: TrustOption = None,
     device: options.DeviceOption = "auto",
     results: options.ResultsOption = options.RESULTS,
-    as_json: JsonOption = False,
+    format: FormatOption = "terminal",
 ) -> None:
     """Measure the loss of trained language models, or their answers.
 
@@ -78,6 +78,7 @@ def evaluate(
       madbench lm evaluate S-p G-cg-q-12o --tasks continuation,repetition
       madbench lm evaluate S-p G-cg-q-12o --tasks arc_easy,hellaswag --limit 500
     """
+    as_json = format == "json"
     names = split_list(tasks)
     _refuse_useless(bool(names), windows=windows, limit=limit, shots=shots, include=include, cache=cache or None)
     how = {"corpus": corpus, "tokenizer": tokenizer, "dtype": dtype}

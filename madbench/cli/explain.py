@@ -13,7 +13,7 @@ from madbench import labels as grammar
 from madbench.cli.costs import CostOptions, print_costs
 from madbench.cli.options import LABELS_HELP
 from madbench.cli.parameters import argument, option
-from madbench.cli.print_options import JsonOption
+from madbench.cli.print_options import FormatOption
 from madbench.cli.printing import print_json
 from madbench.cli.words import labels_and_overrides
 from madbench.errors import ConfigError
@@ -32,7 +32,7 @@ def explain(
     cost: option(bool, "Show what labels cost: ranks, parameters, decoding state and FLOPs.", "--cost") = False,
     *,
     costs: CostOptions,
-    as_json: JsonOption = False,
+    format: FormatOption = "terminal",
 ) -> None:
     """Explain every letter of a label, or count what it costs.
 
@@ -51,12 +51,13 @@ def explain(
       madbench explain G-cg-q-12o           one label, letter by letter
       madbench explain R-cg-q R-cg-q-12o    how the second differs from the first
       madbench explain R-cg-q R-cg-q-12o --all   and all letters of both
-      madbench explain HyperGLU --json      the paper's names are labels too
+      madbench explain HyperGLU -f json      the paper's names are labels too
       madbench explain --cost G-cg-q-12o    its ranks and parameters, term by term
       madbench explain --cost @table1       the paper's labels
       madbench explain --cost '~R-cg-q-12o' --budget paper
       madbench explain --cost S-c G-cg-q-12o --d-model 768 --n-head 12
     """
+    as_json = format == "json"
     labels, overrides = labels_and_overrides(words)
     if cost:
         if show_all:
@@ -67,7 +68,7 @@ def explain(
         raise ConfigError(f"{setting} has no effect without --cost")
     first, *others = parsed = [parse(label) for label in expand(labels)]
     if show_all and as_json:
-        raise ConfigError("--all has no effect with --json, which has every letter")
+        raise ConfigError("--all has no effect with -f json, which has every letter")
     if show_all and not others:
         raise ConfigError(f"--all has no effect with one label, {first}, of which every letter is shown")
     if as_json:

@@ -15,10 +15,10 @@ from rich.text import Text
 
 from madbench.cli import options
 from madbench.cli.options import StoredOptions, StoredWordsArgument
-from madbench.cli.parameters import option
+from madbench.cli.parameters import EVERY_VERB, option
 from madbench.cli.print_options import PrintOptions
 from madbench.cli.printing import print_text_table, tracked
-from madbench.cli.registrations import print_registered, print_registration
+from madbench.cli.registrations import print_registered
 from madbench.cli.words import split_list
 from madbench.errors import ConfigError, did_you_mean
 from madbench.report.commands import option_words, protocol_words
@@ -38,21 +38,28 @@ def findings(
     explain: option(
         str | None, "Everything about one claim, such as lag; all: every claim.", metavar="CLAIM", completes="CLAIM"
     ) = None,
-    register: option(
-        Path | None, "Freeze the claims and the grid of a file, before its runs exist.", metavar="FILE.yaml"
-    ) = None,
     registered: option(
         Path | None, "Exactly what was registered; anything else is marked exploratory.", metavar="FILE.json"
     ) = None,
     unscaled: option(
-        bool, "Keep thresholds that are shares of published accuracies in the paper's points.", "--unscaled"
+        bool,
+        "Keep thresholds that are shares of published accuracies in the paper's points.",
+        "--unscaled",
+        rare=EVERY_VERB,
     ) = False,
     power: option(bool, "Instead of verdicts, how many seeds each claim needs.", "--power") = False,
     true_gain: option(
-        float | None, "With --power: the true gain at which power is stated, in the units of the column.", "--true-gain"
+        float | None,
+        "With --power: the true gain at which power is stated, in the units of the column.",
+        "--true-gain",
+        rare=EVERY_VERB,
     ) = None,
     claim: option(
-        list[str] | None, "With --power: only these claims; all by default.", metavar="CLAIM,...", completes="CLAIM,..."
+        list[str] | None,
+        "With --power: only these claims; all by default.",
+        metavar="CLAIM,...",
+        completes="CLAIM,...",
+        rare=EVERY_VERB,
     ) = None,
     *,
     stored: StoredOptions,
@@ -77,19 +84,10 @@ def findings(
     a claim of none, twice the threshold for a claim of a gain, and the published
     gain if the threshold is 0. At the threshold itself power is half the level.
 
-    --register FILE writes FILE's name with .registered.json beside FILE: labels,
-    tasks, seeds, thresholds, every value that enters a verdict, and a hash of all
-    of it. FILE is a grid, as for madbench sweep, with the key claims, and for
-    claims of your own claims_from: my_claims.yaml, a file beside FILE. Then train
-    it, and read the verdicts with --registered. They are provisional until every
-    run has a result. How many runs ended after it stands in the column of the
-    verdict; values that changed since are named.
-
-    [bold]A file to register[/bold]
-
-      claims: [ lag ]
-      labels: [R-12!, R-12o!, G-12!, G-12o!]
-      seeds: 0-4
+    --registered FILE judges what madbench register wrote. Verdicts are
+    provisional until every run has a result. How many runs ended after the
+    registration stands in the column of the verdict; values that changed since
+    are named.
 
     [bold]Examples[/bold]
 
@@ -98,10 +96,9 @@ def findings(
       madbench findings --claims my_claims.yaml
       madbench findings --profile full --format markdown
       madbench findings -t language_model --format json
-      madbench findings --register lag.yaml
       madbench findings --registered lag.registered.json
       madbench findings --power --claim lag,mixing
-      madbench findings --power -t selective_copying --json
+      madbench findings --power -t selective_copying -f json
     """
     from madbench.analysis.claims import load_claims
     from madbench.analysis.findings import findings as judge_claims
@@ -110,17 +107,11 @@ def findings(
 
     if claim and not power:
         raise ConfigError(f"--claim {','.join(claim)}: has no effect without --power; --explain NAME shows one claim")
-    for flag, value in {"--explain": explain, "--register": register, "--registered": registered}.items():
+    for flag, value in {"--explain": explain, "--registered": registered}.items():
         if power and value is not None:
             raise ConfigError(f"{flag} {value}: has no effect with --power")
     if true_gain is not None and not power:
         raise ConfigError(f"--true-gain {true_gain:g}: has no effect without --power")
-    if register is not None:
-        for flag, value in {"--explain": explain, "--registered": registered}.items():
-            if value is not None:
-                raise ConfigError(f"{flag} {value}: has no effect with --register")
-        print_registration(register, claims, words, stored, printed)
-        return
     if power:
         print_power(load_claims(claims), claim, stored.selection(words), printed, true_gain)
         return
@@ -141,10 +132,12 @@ def findings(
     results, left_out, sentences = _stored_results(selection), 0, []
     if results:
         left_out, sentences = count_left_out(results.scores), results.sentences()
-        profiles = {row.protocol.profile.noun: row.protocol.profile for row in results.experiment.rows}
-        for noun, profile in profiles.items():
-            if not profile.comparable_with_paper:
-                sentences.append(f"The {noun} is not comparable with the paper: verdicts are about this {noun}.")
+        profiles = {row.protocol.suite.name: row.protocol.profile for row in results.experiment.rows}
+        sentences += dict.fromkeys(
+            f"The {profile.noun} is not comparable with the paper: verdicts are about this {profile.noun}."
+            for profile in profiles.values()
+            if not profile.comparable_with_paper
+        )
     rows = judge_claims(
         results and results.scores, quantities, _command_options(selection, results), asked, not unscaled
     )
@@ -153,7 +146,7 @@ def findings(
         if explain not in names:
             raise ConfigError(f"--explain {explain}: no such claim here{did_you_mean(explain, names)}")
         rows = [row for row in rows if explain in (row.claim.name, "all")]
-        if printed.asked == "terminal":
+        if printed.format == "terminal":
             _print_explanations(rows, explain == "all" and claims == "hypermlp")
             return
     table = findings_table(rows, sentences, left_out)

@@ -12,7 +12,7 @@ from madbench.cli import options
 from madbench.cli.inspection_tables import comparison, page
 from madbench.cli.parameters import argument, option, output_option
 from madbench.cli.plot import LayoutOptions
-from madbench.cli.print_options import JsonOption
+from madbench.cli.print_options import FormatOption
 from madbench.cli.printing import counted, print_json, print_lines
 from madbench.cli.trained_models import TrainedModel, TrustOption
 from madbench.cli.words import split_list
@@ -54,7 +54,7 @@ def inspect(
     shape: LayoutOptions,
     device: options.DeviceOption = "auto",
     results: options.ResultsOption = options.RESULTS,
-    as_json: JsonOption = False,
+    format: FormatOption = "terminal",
 ) -> None:
     """Show what a trained model does inside its mixers.
 
@@ -92,8 +92,9 @@ def inspect(
       madbench run R-cg-q-12o S-p -t selective_copying --keep-weights
       madbench inspect R-cg-q-12o
       madbench inspect R-cg-q-12o S-p -t selective_copying --output slides
-      madbench inspect 3f9a --examples 64 --json
+      madbench inspect 3f9a --examples 64 -f json
     """
+    as_json = format == "json"
     from madbench.analysis.inspection import examples_for
     from madbench.analysis.inspection import inspect as measure
 

@@ -7,7 +7,6 @@ import inspect
 import math
 import sys
 from collections.abc import Callable, Mapping
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +29,7 @@ from madbench.labels import (
 from madbench.mixers.my import sources
 from madbench.papers import loaded_papers
 from madbench.store.runs import Run
-from madbench.suites import Suite, broken_suites, suites
+from madbench.suites import Suite, broken_suites, suite_called, suites
 from madbench.suites.changes import setting_change
 from madbench.suites.code import run_code
 from madbench.suites.profile import field_names
@@ -70,12 +69,19 @@ def _tasks() -> Rows:
     return _with_broken(rows, broken_tasks())
 
 
-def _profiles(suite: Suite) -> Rows:
+def _profiles(names: list[str]) -> Rows:
+    """The profiles of the suites ``names``, of all suites by default. Raises ``ConfigError`` for an unknown suite."""
+    asked = [suite_called(name, "ls profiles: ") for name in names] or suites().values()
+    return [row for suite in asked for row in profiles_of(suite)]
+
+
+def profiles_of(suite: Suite) -> Rows:
+    """One row per profile of a suite."""
     rows = []
     for name in suite.Profile.names():
         profile = suite.Profile.load(name)
         paper = "comparable" if profile.comparable_with_paper else "not comparable"
-        row = {suite.Profile.noun.split()[-1]: name}
+        row = {"profile": name, "suite": suite.name}
         for key, value in suite.about_profile(profile).items():
             row[key] = quantity(value) if isinstance(value, int) and value > 99_999 else value
         rows.append(row | {"paper": paper, "description": _line(profile.description)})
@@ -165,16 +171,16 @@ _SYNTAX = "[ ]: may be absent, |: or; madbench explain EXAMPLE says what its let
 
 def listings() -> dict[str, tuple[Callable[..., Rows], str, str]]:
     """Kinds, each with what lists it, its description in the overview, and the note below its list."""
-    profiles = {
-        suite.listing: (partial(_profiles, suite), f"sizes and schedules: {suite.title}", suite.profiles_note)
-        for suite in suites().values()
-    }
     return {
         "labels": (_labels, "labels of S/R/G; ls labels lists the paper's 33", _PUBLISHED),
         "variants": (_variants, "sets of labels", "madbench ls labels @NAME lists one; any command takes @NAME"),
         "suites": (_suites, "ways to train and judge a label", "-t TASK chooses; madbench ls tasks"),
         "tasks": (_tasks, "tasks", "madbench data TASK shows examples of token tasks"),
-        **profiles,
+        "profiles": (
+            _profiles,
+            "sizes and schedules of all suites",
+            "madbench ls profiles SUITE lists every KEY=VALUE",
+        ),
         "families": (_families, "families of labels", _SYNTAX),
         "modules": (_modules, "modules of your own", "any torch.nn.Module in a file is my:FILE.CLASS without an entry"),
         "papers": (_papers, "papers", "madbench paper PAPER lists what one holds"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from pathlib import Path
 
 from rich.cells import cell_len
@@ -10,12 +11,12 @@ from rich.console import Console
 from madbench.cli.listings import Rows, listings, overview
 from madbench.cli.options import RESULTS
 from madbench.cli.parameters import argument, option
-from madbench.cli.print_options import JsonOption
+from madbench.cli.print_options import FormatOption
 from madbench.cli.printing import PLAIN, print_json, print_lines, table_lines
 from madbench.cli.sweeps import print_sweeps
 from madbench.errors import ConfigError, did_you_mean
 from madbench.labels.names import spelled
-from madbench.suites import Suite, main_suite, suites
+from madbench.suites import Suite, main_suite, suite_called, suites
 
 OTHER_WORDS = {"sets": "variants"}
 """What a kind is called elsewhere: sets of labels are in the folder variants."""
@@ -25,18 +26,17 @@ def ls(
     kind: argument(
         str | None,
         "KIND",
-        "labels, variants (sets), suites, tasks, profiles, presets, families, modules, papers, runs, sweeps, or a "
-        "suite's profiles.",
+        "labels, variants (sets), suites, tasks, profiles, families, modules, papers, runs or sweeps.",
     ) = None,
     specs: argument(
         list[str] | None,
-        "LABEL|KEY=VALUE",
-        "For labels and runs: which ones; KEY=VALUE chooses runs with this change.",
-        show_default="@table1 of labels, all runs",
+        "LABEL|SUITE|KEY=VALUE",
+        "For labels and runs: which ones; KEY=VALUE chooses runs with this change. For profiles: which suites.",
+        show_default="@table1 of labels, all runs, all suites",
     ) = None,
     results: option(Path | None, "For runs and sweeps: folder of the run store.", show_default=str(RESULTS)) = None,
     watch: option(bool, "For sweeps: refresh every second until all finish.", "--watch") = False,
-    as_json: JsonOption = False,
+    format: FormatOption = "terminal",
 ) -> None:
     """List labels, sets, tasks, profiles, families, runs and sweeps.
 
@@ -53,18 +53,18 @@ def ls(
       madbench ls                           an overview
       madbench ls labels                    the 33 labels of the paper
       madbench ls labels '~R-cg-q-12o'      a label and its one-factor neighbours
-      madbench ls profiles                  and every KEY=VALUE of madbench run
-      madbench ls presets                   and those of language models
-      madbench ls interactions              and those of interacting agents
+      madbench ls profiles                  sizes and schedules, suite by suite
+      madbench ls profiles mad              and what KEY=VALUE changes in MAD
       madbench ls runs R-c training.epochs=20
-      madbench ls runs --json               all of each run but its curve
+      madbench ls runs -f json               all of each run but its curve
       madbench ls sweeps --results /data/runs --watch
     """
+    as_json = format == "json"
     kinds, kind = listings(), OTHER_WORDS.get(kind, kind)
     if kind is not None and kind not in kinds:
         raise ConfigError(f"ls: unknown kind {kind!r}{did_you_mean(kind, kinds)}")
-    if specs and kind not in ("labels", "runs"):
-        raise ConfigError(f"ls {kind}: {specs[0]!r} has no effect; only labels and runs are chosen by name")
+    if specs and kind not in ("labels", "profiles", "runs"):
+        raise ConfigError(f"ls {kind}: {specs[0]!r} has no effect; only labels, profiles and runs are chosen by name")
     if results is not None and kind not in (None, "runs", "sweeps"):
         raise ConfigError(f"ls {kind}: --results has no effect; only runs and sweeps are in a results folder")
     if watch and kind != "sweeps":
@@ -74,7 +74,12 @@ def ls(
         return
 
     rows_of, _, caption = kinds[kind] if kind else (overview, "", "madbench ls KIND lists one of these")
-    arguments = {"labels": [specs or ["@table1"]], "runs": [results, specs or []], None: [results]}
+    arguments = {
+        "labels": [specs or ["@table1"]],
+        "profiles": [specs or []],
+        "runs": [results, specs or []],
+        None: [results],
+    }
     rows = rows_of(*arguments.get(kind, ()))
     if as_json:
         print_json(rows)
@@ -87,6 +92,9 @@ def ls(
             which = " of these labels and changes" if specs else "; madbench run G-cg-q-12o makes some"
             console.print(f"no runs in {results or RESULTS}{which}")
         return
+    if kind == "profiles":
+        _print_profiles(console, rows, has_keys=bool(specs))
+        return
     sound = [row for row in rows if "problem" not in row]
     if kind == "families":
         settings = [{"family": row["family"], "settings": row.pop("settings") or "none"} for row in sound]
@@ -98,9 +106,23 @@ def ls(
         print_lines(console, table_lines(settings, width=console.width))
     for row in rows[len(sound) :]:
         console.print(f"broken: {row['problem']}", **PLAIN)
-    if suite := next((suite for suite in suites().values() if suite.listing == kind), None):
-        verb = "run" if suite is main_suite() else f"run -t {','.join(suite.tasks()[:1])}"
-        print_keys(console, suite, verb)
+
+
+def _print_profiles(console: Console, rows: Rows, has_keys: bool) -> None:
+    """Prints the profiles suite by suite, and with ``has_keys`` what KEY=VALUE can change."""
+    for i, (name, of_suite) in enumerate(itertools.groupby(rows, key=lambda row: row["suite"])):
+        suite = suite_called(name)
+        cells = [{key: value for key, value in row.items() if key != "suite"} for row in of_suite]
+        console.print(end="\n" if i else "")
+        console.print(f"{suite.title} (suite {name})", style="bold", **PLAIN)
+        numbers = [key for key in cells[0] if any(isinstance(row[key], (int, float)) for row in cells)]
+        print_lines(console, table_lines(cells, numbers, console.width))
+        console.print(suite.profiles_note, style="table.caption")
+        if has_keys:
+            verb = "run" if suite is main_suite() else f"run -t {','.join(suite.tasks()[:1])}"
+            print_keys(console, suite, verb)
+    if not has_keys:
+        console.print("\nmadbench ls profiles SUITE: every KEY=VALUE that changes its profiles", **PLAIN)
 
 
 def print_keys(console: Console, suite: Suite, verb: str) -> None:

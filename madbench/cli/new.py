@@ -12,6 +12,7 @@ from pathlib import Path
 from madbench.cli.claims import write_claim
 from madbench.cli.packages import KINDS
 from madbench.cli.parameters import argument, option, output_option
+from madbench.cli.print_options import FormatOption
 from madbench.config import EXAMPLES
 from madbench.errors import ConfigError, did_you_mean
 
@@ -71,7 +72,7 @@ def new(
     into: option(Path | None, "Folder in which the package's folder is made.", show_default="the current one") = None,
     called: option(str | None, "What a claim is called.", "--name", show_default="made of the sentence") = None,
     output: output_option("File of claims to append to, or to create.", show_default="printed") = None,
-    as_json: option(bool, "Print a claim as JSON.", "--json") = False,
+    format: FormatOption = "terminal",
 ) -> None:
     """Write a working package that extends madbench, or a claim.
 
@@ -109,12 +110,12 @@ def new(
       madbench new claim 'conv in @quick on mad_average,loss_l5'
       madbench findings --claims my_claims.yaml
     """
-    of_claims = {"--name": called, "--output": output, "--json": as_json or None}
+    of_claims = {"--name": called, "--output": output, "--format": format if format == "json" else None}
     for flag, value in ({"--into": into} if kind == "claim" else of_claims).items():
         if value is not None:
             raise ConfigError(f"{flag} has no effect on a {kind}")
     if kind == "claim":
-        write_claim(name, called, output, as_json)
+        write_claim(name, called, output, format == "json")
         return
     if kind not in EXAMPLE:
         raise ConfigError(

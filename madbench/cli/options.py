@@ -12,9 +12,12 @@ from typing import TYPE_CHECKING, Literal
 import typer
 from rich.console import Console
 
-from madbench.cli.parameters import argument, option
+from madbench.cli.machines import gpus_of, seconds_of
+from madbench.cli.parameters import EVERY_VERB, argument, option
 from madbench.cli.printing import in_words, tracked
 from madbench.cli.words import labels_and_overrides, split_list
+from madbench.errors import ConfigError
+from madbench.execute.base import Policy
 from madbench.jobs import Budget, Fidelity
 from madbench.labels import expand
 from madbench.labels.names import spelled_in
@@ -52,7 +55,7 @@ ProfileOption = option(
     show_default="the usual one of the suite: evening, or tiny of language models",
 )
 FidelityOption = option(
-    Fidelity, "corrected: our protocol. published: the reference implementation's, quirks included."
+    Fidelity, "corrected: our protocol. published: the reference implementation's, quirks included.", rare=EVERY_VERB
 )
 BudgetOption = option(Budget, BUDGET_HELP)
 SpreadOption = option(
@@ -89,20 +92,23 @@ ThreadsOption = option(
     min=1,
     max=1024,
     show_default="OMP_NUM_THREADS, else 1, and the free cores for a language model that has them to itself",
+    rare="run sweep paper",
 )
 TokenizerOption = option(
     str | None,
     "The tokenizer of nanoGPT's files: gpt2, bytes or none:N.",
     show_default="gpt2",
     completes="TOKENIZER",
+    rare=EVERY_VERB,
 )
 DtypeOption = option(
-    str | None, "Type of nanoGPT's ids, such as uint32.", show_default="what the ids fit", completes="DTYPE"
+    str | None,
+    "Type of nanoGPT's ids, such as uint32.",
+    show_default="what the ids fit",
+    completes="DTYPE",
+    rare=EVERY_VERB,
 )
-ForceOption = option(bool, "Train again what the store has already.", "--force")
-KeepWeightsOption = option(bool, "Store the weights with each run, as always for language models.", "--keep-weights")
-DetailsOption = option(bool, "With --dry-run: also show memory, and parameters by group.", "--details")
-
+ForceOption = option(bool, "Train again what the store has already.", "--force", rare="sweep paper")
 RESULTS = Path("results")
 
 
@@ -114,6 +120,7 @@ class TrainingOptions:
         Path | None,
         "Folder of tokens for the language model: of madbench lm prepare, or nanoGPT's train.bin and val.bin.",
         show_default="Python's standard library in bytes",
+        rare="run sweep",
     ) = None
     tokenizer: TokenizerOption = None
     dtype: DtypeOption = None
@@ -123,13 +130,12 @@ class TrainingOptions:
     results: ResultsOption = RESULTS
     slots: option(
         int | None,
-        "Jobs at a time; by default one on a GPU, and one a CPU core as memory allows, but a language model that takes "
-        "longer than all else has the free cores to itself.",
+        "Jobs at a time; by default one per GPU or CPU core. A long language model gets all free cores.",
         min=1,
     ) = None
     threads: ThreadsOption = None
     micro_batch: option(
-        int | None, "Sequences in memory at a time; gradients of a step's rest are accumulated.", min=1
+        int | None, "Sequences in memory at a time; gradients of a step's rest are accumulated.", min=1, rare=EVERY_VERB
     ) = None
     group: option(
         int | None,
@@ -139,31 +145,91 @@ class TrainingOptions:
         metavar="auto|N",
         completes="auto",
         show_default="auto",
+        rare=EVERY_VERB,
     ) = None
     no_cuda_graph: option(
-        bool, "On a GPU launch every operation by itself, not a step as one graph.", "--no-cuda-graph"
+        bool, "On a GPU launch every operation by itself, not a step as one graph.", "--no-cuda-graph", rare=EVERY_VERB
     ) = False
     compile: option(
         Literal["never", "auto", "always"],
         "torch.compile, which needs a C++ compiler; auto: if five minutes or more are left and a timing test shows "
         "a speed-up.",
+        rare=EVERY_VERB,
     ) = "never"
     track: option(
         list[str] | None,
         "Also log to tensorboard, wandb or trackio, comma-separated; each is an extra.",
         completes="TRACKER",
+        rare=EVERY_VERB,
     ) = None
     track_project: option(
-        str | None, "With --track: the project there.", show_default="WANDB_PROJECT of wandb, else madbench"
+        str | None,
+        "With --track: the project there.",
+        show_default="WANDB_PROJECT of wandb, else madbench",
+        rare=EVERY_VERB,
     ) = None
     track_name: option(
         str | None,
         "With --track: names of runs, of {row} (the label and what its row of the grid changes), {label}, {task}, "
         "{seed} and {id}.",
         show_default="'{row} {task} seed {seed}'",
+        rare=EVERY_VERB,
     ) = None
     force: ForceOption = False
     dry_run: option(bool, "Show jobs, parameters, FLOPs and a time estimate; train nothing.", "--dry-run") = False
+    keep_weights: option(
+        bool, "Store the weights with each run, as always for language models.", "--keep-weights", rare=EVERY_VERB
+    ) = False
+    details: option(
+        bool, "With --dry-run: also show memory, and parameters by group.", "--details", rare=EVERY_VERB
+    ) = False
+    on: option(
+        str | None,
+        "Where jobs run: ray, ray:ADDRESS, slurm, or either with a file of options, such as slurm:cluster.yaml.",
+        rare=EVERY_VERB,
+        show_default="this machine",
+    ) = None
+    devices: option(
+        str | None, "GPUs such as 0,1 that the slots take in turn; one slot per GPU by default.", rare=EVERY_VERB
+    ) = None
+    retry: option(
+        bool | None, "Also train the jobs that are stored as failed.", rare=EVERY_VERB, show_default="not in a sweep"
+    ) = None
+    fail_fast: option(bool, "Start no further job after one has failed.", "--fail-fast", rare=EVERY_VERB) = False
+    max_failures: option(int | None, "Start no further job after this many have failed.", min=1, rare=EVERY_VERB) = None
+    time_limit: option(
+        str | None,
+        "Stop a job after this time, such as 90s, 30m or 2h; it counts as failed. Jobs of a group (--group) that have "
+        "not ended by then resume alone, with the same limit again.",
+        metavar="TIME",
+        rare=EVERY_VERB,
+    ) = None
+
+    def __post_init__(self):
+        if self.fail_fast and self.max_failures not in (None, 1):
+            raise ConfigError(f"--max-failures {self.max_failures} contradicts --fail-fast, which is --max-failures 1")
+        if self.retry is not None and self.force:
+            raise ConfigError("--retry has no effect with --force, which trains every job again")
+        if self.details and not self.dry_run:
+            raise ConfigError("--details has no effect without --dry-run")
+        if self.on and self.dry_run:
+            raise ConfigError(f"--dry-run times a few steps on this machine; leave out --on {self.on}")
+        if self.on and self.devices:
+            raise ConfigError(f"--devices {self.devices}: has no effect with --on {self.on}; its file has gpus_per_job")
+
+    def policy(self, retries: bool) -> Policy:
+        """What happens to jobs that are stored, fail or take long; without ``--retry`` failed ones as ``retries``.
+
+        Raises ``ConfigError`` for a wrong time.
+        """
+        most = 1 if self.fail_fast else self.max_failures
+        limit = None if self.time_limit is None else seconds_of(self.time_limit)
+        retry = retries if self.retry is None else self.retry
+        return Policy(redo=self.force, retry=retry, max_failures=most, time_limit=limit)
+
+    def gpus(self) -> list[str] | None:
+        """Values of CUDA_VISIBLE_DEVICES for ``--devices``, None without. Raises ``ConfigError`` for a wrong one."""
+        return None if self.devices is None else gpus_of(self.devices, self.device)
 
 
 @dataclass(frozen=True)
@@ -182,7 +248,10 @@ class StoredOptions:
     fidelity: FidelityOption = "corrected"
     budget: option(Budget | None, BUDGET_HELP, show_default="strict") = None
     protocol: option(
-        str | None, "Id of one protocol, as shown where runs of several are stored side by side.", "--protocol"
+        str | None,
+        "Id of one protocol, as shown where runs of several are stored side by side.",
+        "--protocol",
+        rare=EVERY_VERB,
     ) = None
     corpus: option(str | None, "Only runs on the corpus of this name, folder or digest.") = None
     results: ResultsOption = RESULTS

@@ -16,7 +16,7 @@ from madbench.cli import options
 from madbench.cli.options import TrainingOptions
 from madbench.cli.paper_listings import print_items, print_papers
 from madbench.cli.paper_shipped import beside_shipped_runs, show_shipped
-from madbench.cli.parameters import argument, option, output_option
+from madbench.cli.parameters import EVERY_VERB, argument, option, output_option
 from madbench.cli.plan import ask_before_long, job_states
 from madbench.cli.plot import LayoutOptions, write_figure
 from madbench.cli.print_options import PrintOptions
@@ -87,13 +87,15 @@ def paper(
     slots: options.SlotsOption = None,
     threads: options.ThreadsOption = None,
     force: options.ForceOption = False,
-    corpus: option(Path | None, "Corpus of an item of language models, at a size that has none of its own.") = None,
+    corpus: option(
+        Path | None, "Corpus of an item of language models, at a size that has none of its own.", rare=EVERY_VERB
+    ) = None,
     dry_run: option(bool, "Show jobs, FLOPs and a time estimate; train nothing.", "--dry-run") = False,
     yes: option(
         bool, "Train without asking, however long it takes, and where shipped runs would answer.", "--yes", "-y"
     ) = False,
     figures: option(bool, "Draw the item's figures.") = True,
-    output: output_option("Folder of the figures.", show_default="RESULTS/plots") = None,
+    output: output_option("Folder of the figures.", show_default="RESULTS/plots", rare=EVERY_VERB) = None,
     shape: LayoutOptions,
     printed: PrintOptions,
 ) -> None:
@@ -163,7 +165,7 @@ def paper(
         raise ConfigError(f"--budget {budget}: has no effect on {item.id}, which has the ranks of its own models")
     from madbench.training.distributed import is_first
 
-    if printed.asked == "terminal" and not dry_run and is_first():
+    if printed.format == "terminal" and not dry_run and is_first():
         print(*measure.introduction(request), sep="\n")
     if corpus is not None and not isinstance(planned, Grid):
         raise ConfigError(f"--corpus {corpus}: has no effect on {item.id}, which trains no language model")
@@ -204,8 +206,10 @@ def paper(
     if not dry_run:
         verify()
     if isinstance(planned, Grid):
-        training = TrainingOptions(**where, slots=slots, threads=threads, dry_run=dry_run)
-        trained = train_grid(planned, policy, training, keep, has_tables=False, printed=printed)
+        training = TrainingOptions(
+            **where, slots=slots, threads=threads, dry_run=dry_run, force=force, keep_weights=keep
+        )
+        trained = train_grid(planned, training, has_tables=False, printed=printed)
     elif planned is not None:
         trained = _train(planned, policy, slots, threads, dry_run, printed)
     if not dry_run and is_first():
@@ -273,7 +277,7 @@ def _print_jobs(experiment: Experiment, policy: Policy, printed: PrintOptions) -
         line |= {"to do": sum(job.id in todo for job in row.jobs), "parameters": size.parameters, "steps": size.steps}
         lengths = ",".join(map(str, job.setting.get("test_lengths", ())))
         lines.append(line | {"FLOPs": quantity(size.flops), "tests at L": lengths})
-    if printed.asked == "json":
+    if printed.format == "json":
         print_json(lines)
         return
     console = Console(highlight=False)
@@ -298,14 +302,14 @@ def call_verb(request: Request, run_command: Callable[..., int | None], words: S
 
 def _print(request: Request, made: Made, files: list[Path], printed: PrintOptions, note: str = "") -> None:
     """Prints what was made; ``note`` stands beside each verdict."""
-    if printed.asked == "json":
+    if printed.format == "json":
         content = {**made.content, "state": state_of(request, made), "verdicts": dict(made.verdicts), "note": note}
         print_json(content | {"figures": list(map(str, files))})
         return
     for i, table in enumerate(made.tables):
         print()
         print_text_table(table, printed, i)
-    if printed.asked == "terminal":
+    if printed.format == "terminal":
         console = Console(highlight=False)
         console.print()
         if made.heading:

@@ -71,7 +71,7 @@ def print_papers(results: Path, printed: PrintOptions) -> None:
             of_state = counts.get(state, Counter())
             lines.append([f"  {state}", *(str(of_state[kind] or "") for kind in EVIDENCE)])
         contents.append(content | {"states": counts})
-    if printed.asked == "json":
+    if printed.format == "json":
         print_json({"papers": contents, "problems": dict(problems)})
         return
     caption = (
@@ -91,7 +91,7 @@ def print_items(paper: Paper, results: Path, printed: PrintOptions) -> None:
     """Prints the items of a paper with their states, stored jobs, cost and command; or why one is not made here."""
     with Console(stderr=True).status("looking at what is stored"):  # plans the jobs of every item
         rows = [_row(paper, item, results) for item in paper.items]
-    if printed.asked == "json":
+    if printed.format == "json":
         print_json({"paper": paper.name, "title": paper.title, "source": paper.source, "items": rows})
         return
     console = Console(highlight=False)

@@ -69,7 +69,7 @@ def _print_recorded(request: Request, verify: Callable[[], None] | None, printed
         return False
     if verify is not None:
         verify()
-    if printed.asked == "json":
+    if printed.format == "json":
         print_json({"state": state, "runs": archive_names(item), "verdicts": {}, "figures": []})
         return True
     print(f"{state}: the shipped verdict")

@@ -22,9 +22,25 @@ class Completes:
     words: str
 
 
-def option(type_: Any, help: str, *names: str, completes: str = "", **settings: Any) -> Any:
-    """The type of a parameter that is an option; a ``bool`` without ``names`` also has a ``--no-`` form."""
-    return Annotated[type_, typer.Option(*names, help=help, **settings), Completes(completes)]
+@dataclass(frozen=True)
+class Rare:
+    """The verbs whose ``--help`` leaves an option out; ``--help-all`` shows it."""
+
+    verbs: str
+
+    def includes(self, verb: str) -> bool:
+        return self.verbs == EVERY_VERB or verb in self.verbs.split()
+
+
+EVERY_VERB = "every verb"
+
+
+def option(type_: Any, help: str, *names: str, completes: str = "", rare: str = "", **settings: Any) -> Any:
+    """The type of a parameter that is an option; a ``bool`` without ``names`` also has a ``--no-`` form.
+
+    ``rare``: names of verbs whose ``--help`` leaves the option out, or :data:`EVERY_VERB`.
+    """
+    return Annotated[type_, typer.Option(*names, help=help, **settings), Completes(completes), Rare(rare)]
 
 
 def argument(type_: Any, metavar: str, help: str, **settings: Any) -> Any:
@@ -53,6 +69,7 @@ def with_groups(verb: Callable, completion_of: Callable[[str], Callable | None] 
 
     @functools.wraps(verb)
     def command(**values: Any) -> None:
+        values.pop("help_all", None)
         names.begin()
         trust.begin()
         for name in labelled:
@@ -69,10 +86,25 @@ def with_groups(verb: Callable, completion_of: Callable[[str], Callable | None] 
         else:
             types, members = hints, [parameter]
         parameters += [member.replace(annotation=types[member.name], kind=parameter.kind) for member in members]
-    parameters = [_completed(member, completion_of) for member in parameters]
+    parameters = [_of_verb(member, verb.__name__, completion_of) for member in parameters]
+    if any(details.hidden for member in parameters for details in get_args(member.annotation)[1:2]):
+        help_all = inspect.Parameter("help_all", inspect.Parameter.KEYWORD_ONLY, default=False, annotation=_HelpAll)
+        parameters.append(help_all)
     command.__signature__ = inspect.Signature(parameters)
     command.__annotations__ = {member.name: member.annotation for member in parameters}
     return command
+
+
+def _print_every_option(context: typer.Context, is_asked: bool) -> None:
+    if is_asked:
+        with context.command.every_option():
+            print(context.get_help())
+        raise typer.Exit
+
+
+_HelpAll = Annotated[
+    bool, typer.Option("--help-all", help="Show every option and exit.", is_eager=True, callback=_print_every_option)
+]
 
 
 def _takes_labels(hint: Any) -> bool:
@@ -81,11 +113,17 @@ def _takes_labels(hint: Any) -> bool:
     return any("LABEL" in words or words.startswith("[PAPER") for words in completes)
 
 
-def _completed(parameter: inspect.Parameter, completion_of: Callable[[str], Callable | None]) -> inspect.Parameter:
-    """``parameter`` with its completion; verbs share the types of options, so theirs stay as they are."""
-    type_, *details = get_args(parameter.annotation) if hasattr(parameter.annotation, "__metadata__") else [None]
-    for completes in (detail for detail in details if isinstance(detail, Completes)):
-        info = copy.copy(details[0])
-        info.autocompletion = completion_of(completes.words)
-        return parameter.replace(annotation=Annotated[type_, info])
-    return parameter
+def _of_verb(
+    parameter: inspect.Parameter, verb: str, completion_of: Callable[[str], Callable | None]
+) -> inspect.Parameter:
+    """``parameter`` with its completion, and hidden if it is rare in the verb. The shared type stays as it is."""
+    if not hasattr(parameter.annotation, "__metadata__"):
+        return parameter
+    type_, *details = get_args(parameter.annotation)
+    info = copy.copy(details[0])
+    for detail in details:
+        if isinstance(detail, Completes):
+            info.autocompletion = completion_of(detail.words)
+        elif isinstance(detail, Rare):
+            info.hidden = detail.includes(verb)
+    return parameter.replace(annotation=Annotated[type_, info])

@@ -117,13 +117,16 @@ def _node(flops: float) -> dict[str, Any]:
     return {"gpu": GPU, "gpus": GPUS, "share_of_peak": SHARE, "assumed_seconds": seconds, "commands": commands}
 
 
+_PLAN_OPTIONS = ("--threads", "--slots", "--format", "-f")
+
+
 def _training_words(words: Sequence[str]) -> list[str]:
     """A command without what only a plan has, and what torchrun refuses; nobody is asked there."""
     left, skips = [], False
     for word in words:
-        if not skips and word not in ("--dry-run", "--json") and word.partition("=")[0] not in ("--threads", "--slots"):
+        if not skips and word != "--dry-run" and word.partition("=")[0] not in _PLAN_OPTIONS:
             left.append(word)
-        skips = word in ("--threads", "--slots")
+        skips = word in _PLAN_OPTIONS
     return [*left, *["--yes"] * (left[:1] == ["paper"] and not {"--yes", "-y"} & {*left})]
 
 
@@ -180,7 +183,7 @@ def print_plan(experiment: Experiment, plan: dict[str, Any], by_task: bool = Fal
             cells = [cell for cell in plan["cells"] if cell["suite"] == suite]
             lines = [_line(cell, plan["failed"] > 0) for cell in (cells if by_task else _rows(cells))]
             text = table_lines(lines, right=lines[0].keys() - {"row", "task"})
-            print_lines(console, first_of(text, MOST_SHOWN + 2, "and {:,} more lines; --json has them all"))
+            print_lines(console, first_of(text, MOST_SHOWN + 2, "and {:,} more lines; -f json has them all"))
             console.print()
             if detailed := [cell for cell in cells if "parameter_groups" in cell]:
                 _print_groups(console, detailed)

@@ -14,7 +14,7 @@ from rich.console import Console
 from madbench.analysis.figures import figure_names, suites_of_figure
 from madbench.analysis.marked_text import Width
 from madbench.cli import options
-from madbench.cli.parameters import argument, option, output_option
+from madbench.cli.parameters import EVERY_VERB, argument, option, output_option
 from madbench.cli.print_options import NameOptions
 from madbench.cli.words import labels_and_overrides, names_and_labels, split_list
 from madbench.errors import ConfigError, StoreError, did_you_mean
@@ -39,9 +39,14 @@ class LayoutOptions:
         Width | None,
         "Fill a column of a paper, in pages of 3.3 x 2.5 inches with the caption as a text beside them, or both (6.9).",
         show_default="as wide as it needs",
+        rare=EVERY_VERB,
     ) = None
-    no_title: option(bool, "Without the title above; of a single column, in the caption.", "--no-title") = False
-    no_caption: option(bool, "Without the sentences below; of a single column, in the caption.", "--no-caption") = False
+    no_title: option(
+        bool, "Without the title above; of a single column, in the caption.", "--no-title", rare=EVERY_VERB
+    ) = False
+    no_caption: option(
+        bool, "Without the sentences below; of a single column, in the caption.", "--no-caption", rare=EVERY_VERB
+    ) = False
 
     @property
     def layout(self) -> Layout:

@@ -11,8 +11,8 @@ from rich import progress
 from rich.console import Console
 
 from madbench.cli.options import RESULTS, ResultsOption
-from madbench.cli.parameters import argument, option, output_option
-from madbench.cli.print_options import JsonOption
+from madbench.cli.parameters import EVERY_VERB, argument, option, output_option
+from madbench.cli.print_options import FormatOption
 from madbench.cli.printing import PLAIN, print_json, print_lines, quantity, table_lines
 from madbench.errors import ConfigError
 
@@ -43,12 +43,14 @@ def prepare(
     ) = 0.01,
     text_key: option(str, "Key or column that holds the text.") = "text",
     workers: option(int | None, "Threads that tokenize.", min=1, show_default="one a core; 1 for bytes") = None,
-    max_line: option(float, "Longest line of JSON, in MB.", min=0) = 32,
-    max_document: option(float, "Largest document, in MB; it takes ten times that in memory.", min=0) = 256,
-    max_total: option(float, "Most text in all, in MB.", min=0) = 100_000,
+    max_line: option(float, "Longest line of JSON, in MB.", min=0, rare=EVERY_VERB) = 32,
+    max_document: option(
+        float, "Largest document, in MB; it takes ten times that in memory.", min=0, rare=EVERY_VERB
+    ) = 256,
+    max_total: option(float, "Most text in all, in MB.", min=0, rare=EVERY_VERB) = 100_000,
     skip_bad: option(bool, "Leave out rows without a text, and count them, instead of an error.", "--skip-bad") = False,
     force: option(bool, "Replace another corpus in the folder, once the new one is complete.", "--force") = False,
-    as_json: JsonOption = False,
+    format: FormatOption = "terminal",
 ) -> None:
     """Turn text into tokens to train on.
 
@@ -66,6 +68,7 @@ def prepare(
       madbench lm prepare wiki.parquet --text-key article --validation 0.05
       madbench lm prepare fineweb/*.parquet --tokenizer hf-tokenizer:llama-2-7b
     """
+    as_json = format == "json"
     from madbench.text.documents import BadRowError, Limits
     from madbench.text.prepare import prepare as prepare_corpus
 

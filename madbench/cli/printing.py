@@ -89,7 +89,7 @@ def print_text_table(table: TextTable, printed: PrintOptions, place: int = 0) ->
 
     ``place`` is its place among the tables of this output, which LaTeX's labels have from the second on.
     """
-    table, format = dataclasses.replace(table, shows_notes=printed.notes), printed.asked
+    table, format = dataclasses.replace(table, shows_notes=printed.notes), printed.format
     if format == "terminal":
         console = Console()
         has_styles = console.is_terminal and not console.legacy_windows
@@ -104,7 +104,7 @@ def print_text_table(table: TextTable, printed: PrintOptions, place: int = 0) ->
     elif format == "json":
         print_json(table.content())
     elif format == "latex":
-        label = printed.label or table.latex_label
+        label = printed.tex_label or table.latex_label
         print(table.to_latex(f"{label}-{place + 1}" if place else label, printed.latex_width), end="")
     else:
         write = {"markdown": table.to_markdown, "csv": table.to_csv, "html": table.to_html}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from madbench.cli import options
 from madbench.cli.options import TrainingOptions
 from madbench.cli.parameters import argument
-from madbench.cli.print_options import JsonOption, NotesOption, PrintOptions
+from madbench.cli.print_options import PrintOptions
 from madbench.cli.training import train_labels
 from madbench.cli.words import labels_and_overrides, split_list
 
@@ -21,19 +21,16 @@ def run(
     fidelity: options.FidelityOption = "corrected",
     *,
     training: TrainingOptions,
-    keep_weights: options.KeepWeightsOption = False,
-    details: options.DetailsOption = False,
-    as_json: JsonOption = False,
-    notes: NotesOption = False,
+    printed: PrintOptions,
 ) -> None:
     """Train labels on tasks and as language models, and print tables.
 
     The same command again trains only what is missing. Ctrl-C keeps finished runs
     and checkpoints of the others; the same command resumes. madbench ls profiles
-    lists every KEY, madbench ls presets those of language models, written
-    language_model.KEY=VALUE. A label that a change does not affect is trained and
-    stored as without it; a change that affects no label is an error. On several
-    devices: torchrun --nproc-per-node 8 -m madbench run LABEL.
+    mad lists every KEY; ls profiles language those of language models, written
+    language_model.KEY=VALUE. Settings that do not apply to a label are ignored
+    for it; it is an error if they apply to none. On several devices:
+    torchrun --nproc-per-node 8 -m madbench run LABEL.
 
     [bold]Examples[/bold]
 
@@ -47,5 +44,4 @@ def run(
     labels, overrides = labels_and_overrides(words or [])
     asked = split_list(tasks)
     choices = {"profile": profile or "", "tasks": asked and tuple(asked), "fidelity": fidelity}
-    printed = PrintOptions(as_json=as_json, notes=notes)
-    train_labels(labels, overrides, training, details, printed, keep_weights, **choices)
+    train_labels(labels, overrides, training, printed, **choices)

@@ -97,7 +97,7 @@ def check_store(results: Path) -> list[dict[str, Any]]:
 def _report(
     kind: str, folder: Path, listed: Callable[[], Sequence[Any]], check: Callable[[Any], Iterable[str]]
 ) -> dict[str, Any]:
-    """A report on what ``check`` finds wrong with the items, as ``madbench validate --json`` has it.
+    """A report on what ``check`` finds wrong with the items, as ``madbench validate -f json`` has it.
 
     What cannot be read is a problem, also if that is the list of the items.
     """

@@ -1,11 +1,8 @@
-"""``madbench sweep``: its words and options become a grid, and an executor on this machine or others."""
+"""``madbench sweep``: a grid of labels and settings is trained and compared with a baseline."""
 
 from __future__ import annotations
 
-import dataclasses
 import json
-import os
-import re
 import shlex
 import sys
 from collections.abc import Mapping
@@ -15,18 +12,13 @@ from typing import Any, Literal
 import typer
 
 from madbench.cli import options
-from madbench.cli.executors import MachineOptions
 from madbench.cli.parameters import argument, option
 from madbench.cli.print_options import PrintOptions
 from madbench.cli.training import train_grid
 from madbench.cli.words import labels_and_overrides, split_list
 from madbench.config import parse_seeds, read_yaml, settings_of
 from madbench.errors import ConfigError
-from madbench.execute.base import Policy
 from madbench.grid import is_grid_file, load_grid, parse_axes
-from madbench.training.devices import resolve_device
-
-_SECONDS = {"s": 1, "m": 60, "h": 3600}
 
 
 def sweep(
@@ -52,19 +44,6 @@ def sweep(
     fidelity: options.FidelityOption = "corrected",
     *,
     training: options.TrainingOptions,
-    keep_weights: options.KeepWeightsOption = False,
-    details: options.DetailsOption = False,
-    machines: MachineOptions,
-    devices: option(str | None, "GPUs such as 0,1 that the slots take in turn; one slot a GPU by default.") = None,
-    retry: option(bool, "Also retry the jobs that are stored as failed.", "--retry") = False,
-    fail_fast: option(bool, "Start no further job after one has failed.", "--fail-fast") = False,
-    max_failures: option(int | None, "Start no further job after so many have failed.", min=1) = None,
-    time_limit: option(
-        str | None,
-        "Stop a job after this time, such as 90s, 30m or 2h; it counts as failed. Jobs of a group (--group) that have "
-        "not ended by then resume alone, with the same limit again.",
-        metavar="TIME",
-    ) = None,
     printed: PrintOptions,
 ) -> None:
     """Train a grid of labels and settings; compare it with a baseline.
@@ -94,20 +73,9 @@ def sweep(
       madbench sweep S R-c --vary training.epochs=8,20 --mode one_at_a_time
       madbench sweep @table1 --profile full --devices 0,1 --slots 4 --dry-run
       madbench sweep grid.yaml --retry --time-limit 30m
-      madbench sweep @table1 --executor ray --address head:6379 --gpus-per-job 0.5
+      madbench sweep @table1 --on ray:head:6379
+      madbench sweep @table1 --on slurm:cluster.yaml --device cuda
     """
-    if fail_fast and max_failures not in (None, 1):
-        raise ConfigError(f"--max-failures {max_failures} contradicts --fail-fast, which is --max-failures 1")
-    if retry and training.force:
-        raise ConfigError("--retry has no effect with --force, which trains every job again")
-    if training.dry_run and machines.executor != "local":
-        raise ConfigError(f"--dry-run times a few steps on this machine; leave out --executor {machines.executor}")
-    limits = {"max_failures": 1 if fail_fast else max_failures, "time_limit": time_limit and _seconds_of(time_limit)}
-    gpus = devices and gpus_of(devices, training.device)
-    if gpus and machines.executor != "local":
-        raise ConfigError(f"--devices {devices}: has no effect with --executor {machines.executor}; use --gpus-per-job")
-    executor, device, slots = machines.place("cuda" if gpus else training.device, training.slots)
-
     keys = {
         "mode": mode,
         "baseline": baseline and _baseline_of(baseline),
@@ -123,17 +91,7 @@ def sweep(
     changes |= {"set": overrides} if overrides else {}
     if isinstance(source, Path):
         _print_replaced_keys(source, changes)
-    train_grid(
-        load_grid(source, changes),
-        Policy(redo=training.force, retry=retry, **limits),
-        dataclasses.replace(training, device=device, slots=slots),
-        keep_weights,
-        executor=executor,
-        devices=gpus,
-        details=details,
-        has_baseline=True,
-        printed=printed,
-    )
+    train_grid(load_grid(source, changes), training, has_baseline=True, printed=printed)
 
 
 def _source_of(words: list[str]) -> tuple[Path | list[str], dict[str, Any]]:
@@ -156,27 +114,6 @@ def _baseline_of(text: str) -> dict[str, Any]:
     if len(labels) > 1 or not labels + overrides:
         raise ConfigError(f"--baseline {text!r}: expected one label, settings KEY=VALUE, or both")
     return ({"label": labels[0]} if labels else {}) | settings_of(overrides)
-
-
-def _seconds_of(text: str) -> float:
-    """A time in seconds: ``"30m"`` -> ``1800.0``."""
-    match = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?) ?([smh])", text.strip())
-    if not match:
-        raise ConfigError(f"--time-limit {text!r}: expected a number and its unit, such as 90s, 30m or 2h")
-    return float(match[1]) * _SECONDS[match[2]]
-
-
-def gpus_of(text: str, device: str) -> list[str]:
-    """Values of CUDA_VISIBLE_DEVICES for ``"0,1"``; numbers count the GPUs that this process sees."""
-    gpus = [word.strip() for word in text.split(",")]
-    if not all(re.fullmatch("[0-9]{1,4}", gpu) for gpu in gpus) or len(set(gpus)) < len(gpus):
-        raise ConfigError(f"--devices {text!r}: expected numbers of GPUs, each once, such as 0,1")
-    if device not in ("auto", "cuda"):
-        raise ConfigError(f"--devices {text}: has no effect with --device {device}")
-    for gpu in gpus:
-        resolve_device(f"cuda:{gpu}")
-    visible = os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")
-    return [visible[int(gpu)] for gpu in gpus] if visible != [""] else gpus
 
 
 def _print_replaced_keys(path: Path, changes: Mapping[str, Any]) -> None:

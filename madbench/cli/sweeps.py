@@ -29,7 +29,7 @@ def print_sweeps(results: Path, watch: bool, as_json: bool) -> None:
     """Prints each running sweep and the last ones that ended; with ``watch`` again every second until none runs."""
     console = Console(highlight=False)
     if watch and as_json:
-        raise ConfigError("--watch has no effect with --json; give one of the two")
+        raise ConfigError("--watch has no effect with -f json; give one of the two")
     if watch and not console.is_terminal:
         raise ConfigError("--watch has no effect where the output is no terminal")
     if not results.exists():
@@ -91,4 +91,4 @@ def _sweep_parts(sweep: dict[str, Any], results: Path, width: int, room: int | N
         else:
             parts.append("all its jobs are in the store by now")
     lines = [f"  failed: {job_name(failure)}: {failure['reason']}" for failure in sweep["failures"]]
-    return parts + first_of(lines, FAILURES, "  and {:,} more failed; madbench ls sweeps --json has them all")
+    return parts + first_of(lines, FAILURES, "  and {:,} more failed; madbench ls sweeps -f json has them all")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from madbench.cli import options
 from madbench.cli.options import StoredOptions, StoredWordsArgument
-from madbench.cli.parameters import option
+from madbench.cli.parameters import EVERY_VERB, option
 from madbench.cli.print_options import PrintOptions
 from madbench.cli.printing import print_text_table
 from madbench.errors import ConfigError
@@ -15,7 +15,10 @@ def table(
     *,
     stored: StoredOptions,
     thresholds: option(
-        str | None, "Of language models, losses x of the columns 'to x', such as 2.0,1.9.", show_default="by the curves"
+        str | None,
+        "Of language models, losses x of the columns 'to x', such as 2.0,1.9.",
+        show_default="by the curves",
+        rare=EVERY_VERB,
     ) = None,
     sort: option(
         str,
@@ -36,8 +39,8 @@ def table(
     """Tabulate stored runs: means over seeds with 95% intervals.
 
     Labels that may be the best of a column are marked. Every suite has one
-    protocol: profile, fidelity, budget and overrides are never mixed, nor presets
-    and corpora of language models. So give the same profile, overrides, fidelity
+    protocol: profile, fidelity, budget, overrides and corpus are never mixed. So
+    give the same profile, overrides, fidelity
     and budget as for madbench run, which prints the command for its table. If
     several protocols are stored, they are listed with how to choose one. Several
     suites stand side by side with their main results; one alone shows all: for

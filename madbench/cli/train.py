@@ -2,43 +2,44 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 from madbench.cli import options
 from madbench.cli.options import TrainingOptions
 from madbench.cli.parameters import argument, option
-from madbench.cli.print_options import JsonOption, NotesOption, PrintOptions
+from madbench.cli.print_options import PrintOptions
 from madbench.cli.training import train_labels
 from madbench.cli.words import labels_and_overrides
 
 
 def train(
-    words: argument(list[str], "LABEL|KEY=VALUE", options.LABELS_HELP + " KEY=VALUE changes the preset."),
-    preset: option(
+    words: argument(list[str], "LABEL|KEY=VALUE", options.LABELS_HELP + " KEY=VALUE changes the profile."),
+    profile: option(
         str,
-        "tiny, mini, gpt2, fineweb-340m, fineweb-1.3b, or a YAML file like those in tasks/presets.",
-        "--preset",
+        "tiny, mini, gpt2, fineweb-340m, fineweb-1.3b, or a YAML file like those in tasks/profiles.",
+        "--profile",
         "-p",
         completes="PROFILE",
     ) = "tiny",
     *,
     training: TrainingOptions,
-    as_json: JsonOption = False,
-    notes: NotesOption = False,
+    printed: PrintOptions,
 ) -> None:
     """Train labels as language models and print the table.
 
     The same command again does only what is missing. The word train may be left
     out. On several devices: torchrun --nproc-per-node 8 -m madbench lm LABEL;
-    tokens per step stay what the preset says. Ctrl-C keeps a checkpoint; the same
-    command resumes. A change that affects no label is an error, as in madbench
-    run. --dry-run also shows memory, and parameters by group.
+    tokens per step stay what the profile says. Ctrl-C keeps a checkpoint; the
+    same command resumes. A change that affects no label is an error, as in
+    madbench run. --dry-run also shows memory, and parameters by group.
 
     [bold]Examples[/bold]
 
       madbench lm G-cg-q-12o
       madbench lm S-p R-cg-q-12o --seeds 0,1,2 training.steps=600
       madbench lm S --corpus openwebtext model.n_head=12 model.positions=learned
-      madbench lm @table1 --preset gpt2 --corpus openwebtext --dry-run
+      madbench lm @table1 --profile gpt2 --corpus openwebtext --dry-run
     """
     labels, overrides = labels_and_overrides(words)
-    printed = PrintOptions(as_json=as_json, notes=notes)
-    train_labels(labels, overrides, training, training.dry_run, printed, tasks=("language_model",), profile=preset)
+    training = dataclasses.replace(training, details=training.dry_run)
+    train_labels(labels, overrides, training, printed, tasks=("language_model",), profile=profile)

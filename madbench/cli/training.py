@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 from rich.console import Console
 
+from madbench.cli.machines import place
 from madbench.cli.options import TrainingOptions
 from madbench.cli.plan import make_plan, print_plan
 from madbench.cli.print_options import PrintOptions
@@ -18,7 +19,7 @@ from madbench.cli.printing import PLAIN, counted, first_of, in_words, print_json
 from madbench.cli.progress import job_name, train_on_screen
 from madbench.config import parse_seeds, settings_of
 from madbench.errors import ConfigError
-from madbench.execute.base import Executor, Policy, Summary, reason
+from madbench.execute.base import Policy, Summary, reason
 from madbench.execute.sweep_state import distinctions
 from madbench.experiment import Experiment, labels_of_tasks, prepare
 from madbench.grid import Grid, Row
@@ -37,9 +38,7 @@ def train_labels(
     labels: list[str],
     overrides: list[str],
     training: TrainingOptions,
-    details: bool,
     printed: PrintOptions,
-    keep_weights: bool = False,
     **choices: Any,
 ) -> None:
     """Trains labels, or those of the tasks' profile, with overrides; ``choices`` are the other keys of a grid."""
@@ -47,59 +46,56 @@ def train_labels(
     grid = Grid(tuple(map(Row, expand(labels))), **choices)
     if not grid.rows:
         grid = replace(grid, rows=tuple(map(Row, labels_of_tasks(grid))))
-    train_grid(grid, Policy(redo=training.force), training, keep_weights, details=details, printed=printed)
+    train_grid(grid, training, printed=printed)
 
 
 def train_grid(
     grid: Grid,
-    policy: Policy,
     options: TrainingOptions,
-    keep_weights: bool,
     *,
-    executor: Executor | None = None,
-    devices: list[str] | None = None,
-    details: bool = False,
     has_baseline: bool = False,
     has_tables: bool = True,
     printed: PrintOptions,
 ) -> Results | None:
     """Prepares the grid, then prints its plan, or trains it and, with ``has_tables``, prints its tables.
 
-    With ``has_baseline`` rows are compared with the first one. Exits with code 1 where jobs failed. Under torchrun only
-    the first process prints. Gives the results of what it trained, where it prints.
+    With ``has_baseline``, as in a sweep, rows are compared with the first one, and failed jobs are not retried by
+    default. Exits with code 1 where jobs failed. Under torchrun only the first process prints.
+    Returns the results of what it trained, or None if it prints nothing.
     """
     from madbench.training.distributed import is_first
     from madbench.training.measured import has_compiler
 
-    if details and not options.dry_run:
-        raise ConfigError("--details has no effect without --dry-run")
+    policy, gpus = options.policy(retries=not has_baseline), options.gpus()
+    executor, device = place(options.on, "cuda" if gpus else options.device, options.slots)
     if printed.notes and options.dry_run:
         raise ConfigError("--notes has no effect with --dry-run, which shows no results")
     trackers, naming = parse_names(options.track), _naming(options)
     console = Console(stderr=True, quiet=not is_first())
     with console.status("opening the corpus and planning"):
-        where = {name: getattr(options, name) for name in ("device", "results", "corpus", "tokenizer", "dtype")}
-        experiment = prepare(grid, is_remote=executor is not None, is_plan=options.dry_run, **where)
+        where = {name: getattr(options, name) for name in ("results", "corpus", "tokenizer", "dtype")}
+        experiment = prepare(grid, device=device, is_remote=executor is not None, is_plan=options.dry_run, **where)
     if options.dry_run and executor is None:
         experiment.check_processes()
-    if printed.asked == "csv" and len(experiment.suites) > 1:
+    if printed.format == "csv" and len(experiment.suites) > 1:
         raise ConfigError("--format csv is for one table; choose the tasks of one suite with --tasks")
-    without_weights = experiment.note_on_weights() if keep_weights else ""
+    without_weights = experiment.note_on_weights() if options.keep_weights else ""
     for note in [*experiment.notes, "" if policy.redo else without_weights]:
         if note:
             console.print(in_words(note, console), **PLAIN)
-    run_options = {name: getattr(options, name) for name in ("slots", "threads", "micro_batch")} | {"devices": devices}
+    run_options = {name: getattr(options, name) for name in ("threads", "micro_batch")}
+    run_options |= {"slots": None if executor else options.slots, "devices": gpus}
     if options.compile == "auto" and executor is None and not has_compiler():
         console.print("no C++ compiler here: models are not compiled", **PLAIN)
     if options.dry_run:
         if is_first():
-            plan = make_plan(experiment, policy, console, details=details, **run_options)
-            if printed.asked == "json":
+            plan = make_plan(experiment, policy, console, details=options.details, **run_options)
+            if printed.format == "json":
                 print_json(plan)
             else:
                 print_plan(experiment, plan, by_task=not has_baseline)
         return None
-    run_options |= {"executor": executor, "compile": options.compile, "keep_weights": keep_weights}
+    run_options |= {"executor": executor, "compile": options.compile, "keep_weights": options.keep_weights}
     run_options |= {"group": options.group, "cuda_graph": not options.no_cuda_graph}
     names = {job.id: row.name for row in experiment.rows for job in row.jobs}
     varied = {job.id: settings_of(row.row.changes) for row in experiment.rows for job in row.jobs}
@@ -113,7 +109,7 @@ def train_grid(
     results = Results(experiment, Snapshot.open(experiment.results, create=False))
     tables = result_tables(results, has_baseline) if has_tables else []
     failures = _failures(results, failed_now)
-    if printed.asked != "json":
+    if printed.format != "json":
         for i, table in enumerate(tables):
             print(end="\n" * (i > 0))
             print_text_table(table, printed, i)
@@ -154,7 +150,7 @@ def _print_rest(
     if failures:
         console.print(f"{len(failures)} of {len(experiment.jobs)} jobs failed:")
         lines = [f"  {job_name(failure | {'label': failure['row']})}: {failure['reason']}" for failure in failures]
-        for line in first_of(lines, MOST_FAILURES, "  and {:,} more; --json has them all"):
+        for line in first_of(lines, MOST_FAILURES, "  and {:,} more; -f json has them all"):
             console.print(line, **PLAIN)
         words = [word for word in sys.argv[1:] if word not in ("--force", "--retry")]
         command = "the same command" if policy.retry else shlex.join(["madbench", *words, "--retry"])

@@ -17,7 +17,7 @@ from madbench.cli.file_problems import find_problems
 from madbench.cli.machine import check_machine
 from madbench.cli.options import RESULTS
 from madbench.cli.parameters import argument, option
-from madbench.cli.print_options import JsonOption
+from madbench.cli.print_options import FormatOption
 from madbench.cli.printing import counted, print_json
 from madbench.cli.stored_files import check_store
 from madbench.config import from_mapping, read_yaml
@@ -27,9 +27,6 @@ from madbench.mixers import solve
 from madbench.suites import Suite, suite_called, suites
 from madbench.suites.profile import Profile
 from madbench.tasks import broken_tasks, load_task_file, loaded_tasks
-
-KINDS = {"variants": "labels", "task": "task"}
-"""Kinds of files that are not profiles, with the key that tells each."""
 
 Finding = tuple[list[str], str, list[str]]
 """The problems of a file, a summary of it without any, and notes on what is allowed and worth knowing."""
@@ -44,15 +41,16 @@ def validate(
     results: option(
         Path | None, "Folder of the run store, with --store or --machine.", show_default=str(RESULTS)
     ) = None,
-    as_json: JsonOption = False,
+    format: FormatOption = "terminal",
 ) -> None:
     """Check YAML files, a results folder, or this machine.
 
     Every problem of a file is listed, without training. A file with the key
     labels is a set of variants, one with the key task a task, one with
-    learning_rates a profile, one with training but without learning_rates a
-    preset, and one with tasks alone a profile of interactions. The key suite
-    names the suite of any other profile. Exit code 2 when anything is wrong.
+    learning_rates a profile of MAD, one with training but without learning_rates
+    a profile of language models, and one with tasks alone a profile of
+    interactions. The key suite names the suite of any other profile. Exit code 2
+    when anything is wrong.
 
     --store reads every file of a results folder to its last bit: records,
     curves, weights, measurements, checkpoints, corpora, index, journals. What is
@@ -66,10 +64,11 @@ def validate(
 
       madbench validate                       every shipped file and label
       madbench validate variants/mine.yaml
-      madbench validate my_task.yaml my_profile.yaml --json
+      madbench validate my_task.yaml my_profile.yaml -f json
       madbench validate --store --results /data/runs
       madbench validate --machine --results /data/runs
     """
+    as_json = format == "json"
     if machine and (files or store):
         raise ConfigError(f"--machine has no effect with {'--store' if store else files[0]}; give one of the two")
     if machine:
@@ -106,7 +105,7 @@ def _print(reports: Sequence[Mapping[str, Any]]) -> None:
 
 
 def _shipped_files() -> list[Path]:
-    """Every set of variants a label can name, every installed task, every profile, every preset."""
+    """Every set of variants a label can name, every installed task, every profile."""
     profiles = [path for suite in suites().values() for path in sorted(suite.Profile.folder.glob("*.yaml"))]
     paths = [*available_sets().values(), *(file.path for file in loaded_tasks().values()), *profiles]
     here = Path.cwd()
@@ -120,7 +119,7 @@ def _broken_tasks() -> list[dict[str, Any]]:
 
 
 def _check(path: Path) -> dict[str, Any]:
-    """A report on one file, as ``--json`` has it."""
+    """A report on one file, as ``-f json`` has it."""
     kind, summary, notes = "", "", []
     try:
         mapping = read_yaml(path)
@@ -134,20 +133,20 @@ def _check(path: Path) -> dict[str, Any]:
 
 def _kind_of(path: Path, mapping: Mapping[str, Any]) -> tuple[str, Callable[[Path, Mapping[str, Any]], Finding]]:
     """The kind of a file and its check, told by the suite it names, its folder, or a key that it has."""
-    folder, of_file = path.resolve().parent, mapping.get("suite")
-    profiles = {suite: functools.partial(_check_profile, suite) for suite in suites().values()}
-    if of_file is not None:
-        return (suite := suite_called(str(of_file), f"{path}: suite: ")).Profile.noun, profiles[suite]
-    checks: dict[str, Any] = {"variants": _check_variants, "task": _check_task}
-    checks |= {suite.Profile.noun: check for suite, check in profiles.items()}
-    keys = KINDS | {suite.Profile.noun: suite.file_key for suite in profiles if suite.file_key}
-    kinds = [suite.Profile.noun for suite in profiles if folder == suite.Profile.folder.resolve()]
-    kinds = kinds or [name for name, key in keys.items() if key in mapping]
-    kinds = kinds or [name for name in checks if folder.name in (name, f"{name}s")]
-    if not kinds:
-        named = ", ".join(f"{key} ({name})" for name, key in keys.items())
+    if mapping.get("suite") is not None:
+        suite = suite_called(str(mapping["suite"]), f"{path}: suite: ")
+        return suite.Profile.noun, functools.partial(_check_profile, suite)
+    folder, every = path.resolve().parent, [*suites().values()]
+    if of_folder := [suite for suite in every if folder == suite.Profile.folder.resolve()]:
+        return of_folder[0].Profile.noun, functools.partial(_check_profile, of_folder[0])
+    kinds = [("variants", "labels", _check_variants), ("task", "task", _check_task)]
+    kinds += [(suite.Profile.noun, suite.file_key, functools.partial(_check_profile, suite)) for suite in every]
+    found = [(kind, check) for kind, key, check in kinds if key and key in mapping]
+    found = found or [(kind, check) for kind, _, check in kinds if folder.name in (kind, f"{kind}s")]
+    if not found:
+        named = ", ".join(f"{key} ({kind})" for kind, key, _ in kinds if key)
         raise ConfigError(f"{path}: cannot tell what this is; expected one of the keys {named}")
-    return kinds[0], checks[kinds[0]]
+    return found[0]
 
 
 def _check_variants(path: Path, mapping: Mapping[str, Any]) -> Finding:

@@ -12,7 +12,7 @@ from rich.text import Text
 
 from madbench.cli.options import LABELS_HELP
 from madbench.cli.parameters import argument, option
-from madbench.cli.print_options import JsonOption
+from madbench.cli.print_options import FormatOption
 from madbench.cli.printing import print_json, tracked
 from madbench.errors import ConfigError
 from madbench.labels import expand
@@ -27,7 +27,7 @@ STYLES = {"fail": "bold red", "pass": "green", "not applicable": "dim"}
 def verify(
     labels: argument(list[str], "LABEL", LABELS_HELP, show_default=False),
     show_all: option(bool, "Print every check of several labels too, not only those that fail.", "--all") = False,
-    as_json: JsonOption = False,
+    format: FormatOption = "terminal",
 ) -> None:
     """Check that a label's mixer does what its theory promises.
 
@@ -48,10 +48,11 @@ def verify(
       madbench verify G-cg-q-12o         every check, a few seconds
       madbench verify @table1            a line a label, and the checks that fail
       madbench verify '~R-cg-q-12o' --all
-      madbench verify S-p --json         for a program
+      madbench verify S-p -f json         for a program
     """
+    as_json = format == "json"
     if show_all and as_json:
-        raise ConfigError("--all has no effect with --json, which has every check")
+        raise ConfigError("--all has no effect with -f json, which has every check")
     outcomes_of = {label: run_checks(label, checks_of) for label in tracked(expand(labels), "checking")}
     if as_json:
         print_json([{"label": label} | outcome.row for label, outcomes in outcomes_of.items() for outcome in outcomes])

@@ -1,7 +1,7 @@
 """How many jobs train at a time on this machine, and in how many threads: on a CPU one a core if that is no slower.
 
 Threads of one job wait for each other, so that one that others hold up holds up all: a job never has more than there
-are free cores, unless the user says so. Jobs in one thread each share busy cores without harm. A HyperGLU of the preset
+are free cores, unless the user says so. Jobs in one thread each share busy cores without harm. A HyperGLU of profile
 tiny beside a dozen processes on two cores trained 679 tokens/s in one thread and 512 in two, medians of three.
 """
 

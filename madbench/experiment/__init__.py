@@ -62,10 +62,10 @@ def prepare(
         device: ``auto``, ``cpu``, ``cuda``, ``cuda:1``, ...
         is_remote: whether the device is that of the machines of an executor, ``cpu`` or ``cuda``; ``auto`` precision is
             bfloat16 on the second.
-        is_plan: whether nothing will be trained, so that a preset that says how many ids its corpus has needs none.
+        is_plan: whether nothing will be trained, so that a profile that says how many ids its corpus has needs none.
         results: folder of the run store; default corpora are below it.
         corpus: of the language model: folder made by ``madbench lm prepare``, or one with nanoGPT's train.bin and
-            val.bin; its preset's own by default, which is prepared on first use.
+            val.bin; its profile's own by default, which is prepared on first use.
         tokenizer: what made the ids of nanoGPT's files, ``gpt2`` by default.
         dtype: of nanoGPT's ids, such as ``uint32``; by default what they fit.
         precision: stands in for a profile's ``auto``, which otherwise depends on the device.
@@ -267,7 +267,7 @@ class _Planner:
 
     @functools.cached_property
     def opened(self) -> Corpus:
-        """The corpus of all presets."""
+        """The corpus of all profiles."""
         from madbench.text.corpus import open_corpus
         from madbench.text.prepare import default_corpus
 

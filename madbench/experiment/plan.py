@@ -192,7 +192,7 @@ class Experiment:
         if executor is not None and threads is not None:
             raise ConfigError(
                 f"--threads {threads} has no effect on other machines, where a job has as many threads as cores: "
-                f"--cpus-per-job {threads}"
+                f"cpus_per_job: {threads} in the file of --on"
             )
         if group is not None and group > 1 and compile != "never":
             raise ConfigError(

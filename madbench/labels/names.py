@@ -1,6 +1,6 @@
 """The names that labels are shown by. They decide nothing: jobs, files and programs know the canonical label alone.
 
-A label is shown by the name that was asked for (``--name LABEL=NAME``, ``names`` of a set's file or of a call from
+A label is shown by the name that was asked for (``--rename LABEL=NAME``, ``names`` of a set's file or of a call from
 Python), else as it was typed, else by the name of its family's preset where it has one, else as it is. What is typed
 holds for a command, or a call, as a whole.
 """
@@ -115,7 +115,7 @@ def ask_words(words: Iterable[str]) -> None:
     for word in words:
         label, equals, name = word.partition("=")
         if not equals:
-            raise ConfigError(f"--name {word!r}: expected LABEL=NAME, such as 'cd:gdn-cg=Gated DeltaNet'")
+            raise ConfigError(f"--rename {word!r}: expected LABEL=NAME, such as 'cd:gdn-cg=Gated DeltaNet'")
         ask({label: name})
 
 

@@ -1,4 +1,4 @@
-"""A paper's settings beside those of the jobs that its items plan at its own size, of presets, and of the code.
+"""A paper's settings beside those of the jobs that its items plan at its own size, of profiles, and of the code.
 
 ``settings.csv`` beside the paper has one line per ``setting`` of a ``table``: the ``published`` value, the ``source``
 of ours and the ``field`` that is read there. Several values are separated by ``; ``; a range is ``128 to 512``. The
@@ -6,7 +6,7 @@ source is
 
 - the id of an item: the jobs that it plans at its own size, maybe only those of a ``task``, or of ``labels`` that fit a
   pattern;
-- a preset and rows of labels with their changes, ``wikitext; cd:softmax model.positions=learned; cd:mamba2-cg``: the
+- a profile and rows of labels with their changes, ``wikitext; cd:softmax model.positions=learned; cd:mamba2-cg``: the
   jobs that language models of these rows are;
 - ``code``: the field is a name such as ``madbench.mixers.srg.parts:EPS``.
 
@@ -25,7 +25,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from madbench.config import PRESETS
+from madbench.config import LANGUAGE_PROFILES
 from madbench.experiment import prepare
 from madbench.grid import Grid
 from madbench.labels.plugins import resolve
@@ -92,7 +92,7 @@ def compared(request: Request) -> Iterator[dict[str, Any]]:
 def _jobs_of_source(request: Request, source: str) -> list[Job]:
     """The jobs of a line's source, each with one seed."""
     name, *rows = source.split("; ")
-    if not (PRESETS / f"{name}.yaml").exists():
+    if not (LANGUAGE_PROFILES / f"{name}.yaml").exists():
         return jobs_of(replace(request, item=request.paper.item(name), profile="full", seeds="0"))
     grid = Grid(tuple(map(row_of, rows)), profile=name, tasks=("language_model",), seeds=(0,), budget="paper")
     return prepare(grid, device=request.device, is_plan=True, results=request.results).jobs
@@ -146,7 +146,7 @@ def _listing(request: Request, rows: list[dict[str, Any]]) -> Listing:
             lines.append([f"  {row['setting']}", row["published"], "the same" if row["state"] == EQUAL else here])
     caption = (
         f"{request.item.place} of {request.paper.title}: the paper's settings, and those of --profile full, the same"
-        " for every label and task of an item, of presets and of the code, read where they take effect."
+        " for every label and task of an item, of profiles and of the code, read where they take effect."
     )
     by_reason: dict[str, list[str]] = {}
     for row in rows:

@@ -173,11 +173,6 @@ class Suite(abc.ABC):
         return {"runs": int(self.check_profile(profile)[0].partition(" ")[0])}
 
     @property
-    def listing(self) -> str:
-        """What ``madbench ls`` calls the list of its profiles."""
-        return self.name
-
-    @property
     def address(self) -> str:
         """The suite's name in overrides and in a profile's ``beside`` where another suite leads."""
         return self.key or self.name

@@ -13,7 +13,7 @@ _SETTING_CHANGES: dict[str, str] = {}
 def setting_change(job: Job) -> str:
     """The named setting nearest to the job's, what it changes, and what else the job changes of a shipped profile.
 
-    Of a language model the nearest preset and its changes; of a label or task that is not installed, or is broken, the
+    Of a language model the nearest profile and its changes; of a label or task that is not installed, or is broken, the
     whole setting.
     """
     key = repr((_family_name(job.label), job.task, job.family, job.setting, job.model, job.mixer, job.training))

@@ -32,14 +32,14 @@ def published_scores() -> dict[str, dict[str, float]]:
 
 
 @functools.cache
-def published_perplexities(preset: str, overrides: tuple[str, ...] = ()) -> dict[str, float]:
-    """Perplexities of the papers' models that a preset with these changes trains, by label."""
+def published_perplexities(profile: str, overrides: tuple[str, ...] = ()) -> dict[str, float]:
+    """Perplexities of the papers' models that a profile with these changes trains, by label."""
     perplexities: dict[str, float] = {}
     for path in PUBLISHED.glob("*.csv"):
         with open(path, newline="", encoding="utf-8") as file:
             reader = csv.DictReader(file)
             for row in reader if "perplexity" in (reader.fieldnames or ()) else ():
-                if row.get("preset") == preset and tuple(row["overrides"].split()) == overrides:
+                if row.get("profile") == profile and tuple(row["overrides"].split()) == overrides:
                     perplexities[row["label"]] = float(row["perplexity"])
     return perplexities
 

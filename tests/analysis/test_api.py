@@ -161,7 +161,7 @@ def test_language_models_give_their_curves(tmp_path, trained, corpus):
     assert trained.train["threads"] == 5
     assert list(curves.label.unique()) == ["S-p", "S"] and len(curves) == 2 * 2 * 4
     assert {job.model.d_model for job in trained.jobs} == {16} and trained.train["micro_batch"] == 4
-    assert curves.protocol.str.contains("preset tiny model.d_model=16").all()
+    assert curves.protocol.str.contains("profile tiny model.d_model=16").all()
 
 
 def test_a_sweep_reads_another_programs_tokens_as_it_is_told(tmp_path, trained):
@@ -438,7 +438,7 @@ def test_public_functions_leave_the_random_state_alone(stored, tmp_path, trained
         "run": lambda: madbench.run(labels, tasks="compression", overrides=TINY, **training),
         "sweep": lambda: madbench.sweep("S", set={"model.d_model": 16}, tasks=["compression"], **training),
         "run_language_model": lambda: madbench.run_language_model(
-            "S", preset="tiny", corpus=corpus, tokenizer="none:64", **training
+            "S", profile="tiny", corpus=corpus, tokenizer="none:64", **training
         ),
         "load": lambda: madbench.load(tmp_path / "model.safetensors"),
         "table": lambda: madbench.table(**stored),

@@ -97,7 +97,7 @@ def test_without_bytes_there_is_no_column_of_them(language_run, language_table):
 
 
 @pytest.mark.parametrize(
-    ("preset", "overrides", "label", "published"),
+    ("profile", "overrides", "label", "published"),
     [
         ("hyper1", [], "ha:3u!", "48.50"),
         ("hyper3", [], "hfa:2", "27.97"),
@@ -113,9 +113,9 @@ def test_without_bytes_there_is_no_column_of_them(language_run, language_table):
     ],
 )
 def test_models_of_a_papers_perplexities_have_them_below_theirs(
-    language_run, language_table, preset, overrides, label, published
+    language_run, language_table, profile, overrides, label, published
 ):
-    profile = LanguageProfile.load(preset, overrides)
+    profile = LanguageProfile.load(profile, overrides)
     how = {"model": profile.model_config(), "training": profile.training_config("float32"), "mixer": {}}
     losses = [6.0, 5.0, 4.0, 3.0, 3.5, 3.2]
     runs = [language_run(label, losses, losses, **how), language_run("R-c", [], status="diverged", **how)]
@@ -129,7 +129,7 @@ def test_models_of_a_papers_perplexities_have_them_below_theirs(
     assert "R-c published" not in found and "PPL: exponential of the last loss" in table.notes
 
 
-def test_other_presets_and_changed_ones_have_no_perplexities(language_run, language_table):
+def test_other_profiles_and_changed_ones_have_no_perplexities(language_run, language_table):
     profile = LanguageProfile.load("hyper1", ["training.steps=10000"])
     how = {"model": profile.model_config(), "training": profile.training_config("float32"), "mixer": {}}
     for run in (language_run("S", **how), language_run("S")):
@@ -201,7 +201,7 @@ def test_thresholds_must_be_losses_and_differ(language_run, language_table, thre
         language_table([language_run("S")], thresholds=thresholds)
 
 
-def test_a_protocol_is_named_by_the_nearest_preset_and_what_is_changed(language_run, language_table):
+def test_a_protocol_is_named_by_the_nearest_profile_and_what_is_changed(language_run, language_table):
     profile = LANGUAGE.Profile.load("tiny", ["training.steps=600", "model.n_head=4"])
     run = language_run("S", model=profile.model_config(), training=profile.training_config("float32"))
     protocol = language_protocol(run)

@@ -111,7 +111,7 @@ def test_the_long_form_has_every_row_of_every_curve(language_run):
     assert frame.step_loss.tolist() == [3.0, 3.0, 2.0, 2.0, 2.5, 2.5]
     assert frame.status.iloc[-1] == "diverged" and frame.seed.iloc[-1] == 1
     (protocol,) = frame.protocol.unique()
-    assert protocol.startswith("corpus shelf (c0ffee01), preset gpt2 model.d_model=16 model.n_layer=1")
+    assert protocol.startswith("corpus shelf (c0ffee01), profile gpt2 model.d_model=16 model.n_layer=1")
 
 
 def test_curves_survive_the_csv_bit_for_bit(language_run, tmp_path):

@@ -589,7 +589,7 @@ def test_labels_of_rows_that_differ_in_a_setting_cannot_be_registered(path, tmp_
         register(path, tmp_path / "results")
 
 
-def test_a_claim_on_steps_that_the_preset_does_not_give_cannot_be_registered(path, tmp_path):
+def test_a_claim_on_steps_that_the_profile_does_not_give_cannot_be_registered(path, tmp_path):
     labels = "R-cg-q-12o, R-cg-q, G-cg-q-12o, G-cg-q"
     path.write_text(f"labels: [{labels}]\ntasks: [compression]\nclaims: [earlier]\n")
     with pytest.raises(registration.ConfigError, match="earlier is about Steps 3.1, which these tasks do not give"):

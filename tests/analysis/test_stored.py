@@ -225,7 +225,7 @@ def test_other_ways_to_have_nothing_to_show(store, selected, fill_language):
     command = f"madbench table -t {TASK} --results {store.root}"
     with pytest.raises(StoreError, match=re.escape(f"its language models are in {command}")):
         selected(tasks=["compression"])
-    with pytest.raises(StoreError, match="nothing of the sort; it has:\n.*preset .*: S$"):
+    with pytest.raises(StoreError, match="nothing of the sort; it has:\n.*profile .*: S$"):
         Selection(labels=["R"], tasks=[TASK], results=store.root).select("nothing of the sort")
 
 

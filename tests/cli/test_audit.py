@@ -17,7 +17,7 @@ def audited(invoke, tiny):
     """``audited(*words)``: the records by column."""
 
     def call(*words) -> dict[str, dict]:
-        ended = invoke(audit, *words, "--json")
+        ended = invoke(audit, *words, "-f", "json")
         assert not ended.exception, ended.exception
         return {record["column"]: record for record in json.loads(ended.stdout)["cells"]}
 
@@ -69,7 +69,7 @@ def test_a_profile_is_held_against_another_one(fill, invoke, tiny, tmp_path):
         for seed in (0, 1, 2):
             fill(label, 0.35 + 1.25 * accuracy + 0.001 * seed, (seed,))
         fill(label, 0.25 if label == "S-p" else accuracy + 0.1, profile=str(other))
-    ended = invoke(audit, "--profile", tiny, "--against", str(other), "--json")
+    ended = invoke(audit, "--profile", tiny, "--against", str(other), "-f", "json")
     records = {record["column"]: record for record in json.loads(ended.stdout)["cells"]}
     assert list(records) == ["compression", "in_context_recall"]
     ours, theirs = [0.2, 0.5, 0.4, 0.1, 0.3], [0.3, 0.25, 0.5, 0.2, 0.4]

@@ -96,7 +96,7 @@ def test_a_broken_family_fails_its_own_labels_and_no_others(main, broken_family)
 
 
 def test_a_broken_family_is_listed_with_the_reason(main, broken_family):
-    rows = json.loads(main("ls", "families", "--json").stdout)
+    rows = json.loads(main("ls", "families", "-f", "json").stdout)
     assert {"", "bad"} < {"", *(row["family"] for row in rows)} and len(rows) > 3
     (problem,) = [row["problem"] for row in rows if "problem" in row]
     assert "family 'bad' (bad_family_" in problem and broken_family in problem
@@ -142,14 +142,14 @@ def test_a_family_whose_settings_cannot_be_made_is_broken(main, install, setting
     module = f"bad_settings_{abs(hash(settings))}"
     install({f"{module}.py": source}, "madbench.families", f"bad = {module}:FAMILY")
     assert main("data", "compression", "vocab_size=16").code == 0
-    (problem,) = [row["problem"] for row in json.loads(main("ls", "families", "--json").stdout) if "problem" in row]
+    (problem,) = [row["problem"] for row in json.loads(main("ls", "families", "-f", "json").stdout) if "problem" in row]
     assert reason in problem and "family 'bad'" in problem
 
 
 def test_a_family_whose_labels_cannot_be_listed_is_named_and_the_others_are_listed(main, install):
     source = WHOLE_FAMILY.format(settings=f"{SETTINGS}size: int = 1\n", labels="return 1 / 0")
     install({"bad_labels.py": source}, "madbench.families", "bad = bad_labels:FAMILY")
-    rows = json.loads(main("ls", "families", "--json").stdout)
+    rows = json.loads(main("ls", "families", "-f", "json").stdout)
     assert ["ZeroDivisionError" in row["problem"] for row in rows if "problem" in row] == [True] and len(rows) > 4
 
 
@@ -158,7 +158,7 @@ def test_settings_without_source_are_settings_without_sentences(main, install):
     source = WHOLE_FAMILY.format(settings=settings, labels="return ()")
     install({"bad_source.py": source}, "madbench.families", "bad = bad_source:FAMILY")
     assert main("data", "compression", "vocab_size=16").code == 0 and main("ls", "profiles").code == 0
-    rows = {row["family"]: row for row in json.loads(main("ls", "families", "--json").stdout)}
+    rows = {row["family"]: row for row in json.loads(main("ls", "families", "-f", "json").stdout)}
     assert rows["bad"]["settings"] == "size" and "problem" not in rows["bad"]
 
 
@@ -171,7 +171,7 @@ def test_a_broken_task_fails_itself_and_no_other(main, broken_task):
 
 
 def test_a_broken_task_is_listed_with_the_reason(main, broken_task):
-    rows = json.loads(main("ls", "tasks", "--json").stdout)
+    rows = json.loads(main("ls", "tasks", "-f", "json").stdout)
     (problem,) = [row["problem"] for row in rows if "problem" in row]
     assert broken_task in problem and len(rows) > 1 and rows[-1]["task"] == "bad"
     assert problem in main("ls", "tasks").stdout
@@ -182,7 +182,7 @@ def test_a_broken_task_is_listed_with_the_reason(main, broken_task):
 @pytest.mark.slow
 @pytest.mark.parametrize("broken_task", ["an error that is none", "a file that does not fit"], indirect=True)
 def test_the_file_of_a_broken_task_is_not_sound(main, broken_task):
-    ended = main("validate", "--json")
+    ended = main("validate", "-f", "json")
     assert ended.code == 2
     assert [report["file"] for report in json.loads(ended.stdout) if not report["ok"]] == ["bad"]
 
@@ -198,7 +198,7 @@ def test_a_broken_task_is_imported_once(main, install, tmp_path):
 def test_sound_packages_are_listed_by_doctor_too(main, install_example):
     install_example("plugin")
     install_example("task")
-    plugins = json.loads(main("doctor", "--json").stdout)["plugins"]
+    plugins = json.loads(main("validate", "--machine", "-f", "json").stdout)["plugins"]
     assert [(one["kind"], one["name"], one["works"]) for one in plugins] == [
         ("family", "lin", True), ("task", "prefix_sum", True)]  # fmt: skip
 
@@ -247,7 +247,7 @@ def broken_package(request, install):
 @pytest.mark.slow
 def test_a_broken_suite_paper_or_module_is_listed_with_the_reason(main, broken_package):
     kind, reason = broken_package
-    rows = json.loads(main("ls", f"{kind}s", "--json").stdout)
+    rows = json.loads(main("ls", f"{kind}s", "-f", "json").stdout)
     (problem,) = [row["problem"] for row in rows if "problem" in row]
     assert f"{kind} 'bad'" in problem and reason in problem and len(rows) > 1
 
@@ -266,8 +266,8 @@ def all_broken(install):
 def test_what_asks_for_no_broken_package_is_done(main, fill, all_broken, monkeypatch):
     monkeypatch.setattr(cost, "seconds_per_flop", lambda jobs, **_: {job.task: 1e-10 for job in jobs})
     fill("S", profile="evening")
-    for words in ("explain S", "run S --dry-run", "table", "paper", "data", "claim", "ls suites"):
-        ended = main(*words.split(), *["S > R on mad_average"] * (words == "claim"))
+    for words in ("explain S", "run S --dry-run", "table", "paper", "data", "new claim", "ls suites"):
+        ended = main(*words.split(), *["S > R on mad_average"] * (words == "new claim"))
         assert ended.code == 0 and ended.stdout and "Traceback" not in ended.stderr, ended.stderr
 
 
@@ -279,7 +279,7 @@ def test_the_overview_marks_broken_packages_of_every_kind(main, all_broken):
 
 @pytest.mark.slow
 def test_doctor_names_broken_packages_of_every_kind_and_still_finds_the_machine_fit(main, all_broken):
-    ended = main("doctor", "--json")
+    ended = main("validate", "--machine", "-f", "json")
     assert ended.code == 0
     plugins = {plugin["kind"]: plugin for plugin in json.loads(ended.stdout)["plugins"]}
     assert {kind: plugin["name"] for kind, plugin in plugins.items()} == all_broken
@@ -287,7 +287,7 @@ def test_doctor_names_broken_packages_of_every_kind_and_still_finds_the_machine_
     reasons = ("No module named", "expected a subclass", "SystemExit: usage: mend me", "Stop: now", "invalid literal")
     for plugin, reason in zip(plugins.values(), reasons):
         assert reason in plugin["reason"] and plugin["package"] == f"{plugin['name']} 1.0"
-    shown = main("doctor").stdout
+    shown = main("validate", "--machine").stdout
     assert "family bad_family" in shown and "No module named" in shown and "task bad_task" in shown
 
 
@@ -335,7 +335,7 @@ def test_help_does_not_load_packages(install, tmp_path):
 def test_a_family_whose_name_is_taken_or_cannot_be_written_is_refused(main, install, points, label, reason):
     install({}, "madbench.families", *points)
     assert main("explain", "cd:gla").code == 0
-    (problem,) = [row["problem"] for row in json.loads(main("ls", "families", "--json").stdout) if "problem" in row]
+    (problem,) = [row["problem"] for row in json.loads(main("ls", "families", "-f", "json").stdout) if "problem" in row]
     assert reason in problem
     if label:
         ended = main("explain", label)
@@ -354,7 +354,7 @@ def test_a_family_whose_name_is_taken_or_cannot_be_written_is_refused(main, inst
 def test_a_task_whose_name_is_taken_or_cannot_be_written_is_refused(main, install, points, reason):
     install({}, "madbench.tasks", *points)
     assert main("data", "compression").code == 0
-    (problem,) = [row["problem"] for row in json.loads(main("ls", "tasks", "--json").stdout) if "problem" in row]
+    (problem,) = [row["problem"] for row in json.loads(main("ls", "tasks", "-f", "json").stdout) if "problem" in row]
     assert reason in problem
 
 
@@ -374,7 +374,7 @@ def test_stored_runs_of_a_broken_package_are_left_out_and_hide_no_others(main, f
         store.finish(job, Record("finished", {"accuracy": 0.5, "selection_accuracy": 0.5, "ceiling": 1.0}))
     install({"bad_one.py": "int('seven')"}, "madbench.families", "bad = bad_one:FAMILY")
     install({"bad_two.py": "int('eight')"}, "madbench.tasks", "worse = bad_two:Task", name="worse")
-    ended = main("ls", "runs", "--json")
+    ended = main("ls", "runs", "-f", "json")
     assert ended.code == 0, ended.stderr
     rows = json.loads(ended.stdout)
     assert {("S", "compression"), ("S", "worse"), ("bad:1", "compression")} < {

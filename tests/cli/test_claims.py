@@ -84,20 +84,20 @@ def test_equality_is_supported_within_its_margin_and_contradicted_on_either_side
 
 def test_the_file_is_made_appended_to_and_read_again(main, tmp_path):
     path = tmp_path / "own.yaml"
-    assert main("claim", "S-p > S on compression by 1", "--name", "first", "-o", path).code == 0
+    assert main("new", "claim", "S-p > S on compression by 1", "--name", "first", "-o", path).code == 0
     text = path.read_text()
     path.write_text(f"# mine\n{text}")
-    assert main("claim", "S-c ~ S on loss_l5 within 0.1", "--name", "second", "--output", path).code == 0
+    assert main("new", "claim", "S-c ~ S on loss_l5 within 0.1", "--name", "second", "--output", path).code == 0
     assert path.read_text().startswith(f"# mine\n{text}")
     assert [claim.name for claim in load_claims(path)] == ["first", "second"]
-    again = main("claim", "S-c > S on loss_l5", "--name", "first", "-o", path)
+    again = main("new", "claim", "S-c > S on loss_l5", "--name", "first", "-o", path)
     assert again.code == 2 and "has a claim 'first' already" in again.stderr
 
 
 def test_a_claim_is_appended_to_the_papers_own_form_of_file(main, tmp_path):
     path = tmp_path / "own.yaml"
     path.write_text("claims:\n- name: a\n  contrast: S-p > S\n  quantities: [compression]\n")
-    assert main("claim", "S-c > S on compression", "--name", "b", "-o", path).code == 0
+    assert main("new", "claim", "S-c > S on compression", "--name", "b", "-o", path).code == 0
     assert [claim.name for claim in load_claims(path)] == ["a", "b"]
 
 
@@ -134,14 +134,14 @@ def test_a_claim_without_published_numbers_shows_none():
 
 
 def test_own_claims_are_registered_and_power_and_findings_take_them(main, tmp_path):
-    main("claim", "S-p > S on compression by 1", "--name", "own", "-o", tmp_path / "own.yaml")
+    main("new", "claim", "S-p > S on compression by 1", "--name", "own", "-o", tmp_path / "own.yaml")
     (tmp_path / "grid.yaml").write_text("labels: [S, S-p]\ntasks: [compression]\nseeds: 0-2\n")
     frozen = main("register", tmp_path / "grid.yaml", "--claims", tmp_path / "own.yaml")
     assert frozen.code == 0 and "own; 6 jobs" in frozen.stdout, frozen.stderr
     content = json.loads((tmp_path / "grid.registered.json").read_text())
     assert content["claims"][0]["by"] == 1 and content["claims_from"].endswith("own.yaml")
-    shown = main("findings", "--claims", tmp_path / "own.yaml", "--json")
+    shown = main("findings", "--claims", tmp_path / "own.yaml", "-f", "json")
     assert shown.code == 0 and "madbench run S-p S --seeds 0-4 -t compression" in shown.stdout, shown.stderr
     assert Claim("x").group in shown.stdout
-    unknown = main("power", "--claims", "hyper")
+    unknown = main("findings", "--power", "--claims", "hyper")
     assert unknown.code == 2 and "did you mean 'hypermlp'?" in unknown.stderr

@@ -23,7 +23,7 @@ def shown(invoke, tiny):
     """``shown(*words)``: the table's cells, row by row, as JSON has them."""
 
     def call(*words):
-        output = invoke(compare, *words, "--profile", tiny, "--json")
+        output = invoke(compare, *words, "--profile", tiny, "-f", "json")
         assert not output.exception, output.exception
         return json.loads(output.stdout)["cells"]
 
@@ -206,12 +206,11 @@ def test_a_failed_run_is_no_result(fill, store, shown, tiny):
         (["S", "S"], "S: nothing to compare with"),
         (["training.epochs=2"], "no label: nothing to compare with"),
         (["S", "S-x"], "label 'S-x'"),
-        (["S", "R", "--json", "-f", "csv"], "--json has no effect with --format csv"),
         (["S", "R", "-t", "compresion"], "did you mean 'compression'?"),
         (["S", "R", "trainin.epochs=1"], "did you mean 'training"),
         (["S", "R", "-t", "compression", "--protocol", "c0ffee"], "no run follows protocol c0ffee"),
         (["S", "R", "-t", "language_model", "training.epochs=1"], "training: unknown key 'epochs'"),
-        (["S", "R", "-t", "language_model", "-p", "full"], "preset 'full': no such preset of the suite language"),
+        (["S", "R", "-t", "language_model", "-p", "full"], "profile 'full': no such profile of the suite language"),
         (
             ["S", "R", "-t", "language_model", "--fidelity", "published"],
             "--fidelity published: has no effect, the tasks are language_model",

@@ -59,12 +59,12 @@ def test_bash_gets_what_follows_the_colon_at_which_it_ends_a_word(complete):
     assert "@table1" in complete("madbench run S @")
 
 
-def test_tasks_profiles_presets_and_figures_are_completed(complete):
+def test_tasks_profiles_profiles_and_figures_are_completed(complete):
     assert set(complete("madbench run S -t ")) >= {*MAD_TASKS, "language_model"}
     assert complete("madbench run S -t compression,me") == ["compression,memorization"]
     assert complete("madbench run S -t hunters,ma") == ["hunters,mad"]
     assert {"quick", "full"} <= set(complete("madbench table --profile "))
-    assert complete("madbench lm S --preset ti") == ["tiny"]
+    assert complete("madbench lm S --profile ti") == ["tiny"]
     assert complete("madbench plot eff") == ["effects"]
     assert complete("madbench data mem") == ["memorization"]
 
@@ -161,13 +161,12 @@ def test_questions_of_madbench_complete_the_tasks_of_an_evaluation(complete):
 
 
 OPEN = {  # values that are a number, a path, a text or an id of the user's own
-    "address", "archive", "baseline", "batch", "called", "corpus", "cpus_per_job", "d_model", "devices", "examples",
-    "file", "files", "gpus_per_job", "include", "into", "label", "lengths", "limit", "max_document", "max_failures",
-    "max_len", "max_line", "max_total", "memory", "micro_batch", "minutes", "mix_rank", "n_head", "name", "output",
-    "partition", "peer", "prompt", "protocol", "rank_multiple", "register", "registered", "repeats", "results",
-    "sbatch", "seed", "seeds", "seq_len", "shots", "slots", "source", "sources", "temperature", "text_key",
-    "threads", "thresholds", "time_limit", "tokens", "top_k", "track_name", "track_project", "true_gain", "trust",
-    "validation", "vary", "wall_time", "windows", "within", "workers",
+    "archive", "baseline", "batch", "called", "corpus", "d_model", "devices", "examples", "file", "files", "include",
+    "into", "lengths", "limit", "max_document", "max_failures", "max_len", "max_line", "max_total", "micro_batch",
+    "minutes", "mix_rank", "n_head", "name", "on", "output", "peer", "prompt", "protocol", "rank_multiple",
+    "registered", "rename", "repeats", "results", "seed", "seeds", "seq_len", "shots", "slots", "source", "sources",
+    "temperature", "tex_label", "text_key", "threads", "thresholds", "time_limit", "tokens", "top_k", "track_name",
+    "track_project", "true_gain", "trust", "validation", "vary", "windows", "within", "workers",
 }  # fmt: skip
 
 

@@ -57,7 +57,7 @@ def test_the_item_takes_no_settings_of_training(main):
 
 
 def test_the_item_is_made(fast, main, tmp_path):
-    made = main("paper", "hypermlp", "table3_measured", "--results", tmp_path, "--json")
+    made = main("paper", "hypermlp", "table3_measured", "--results", tmp_path, "-f", "json")
     assert made.code == 0 and {*json.loads(made.stdout)["verdicts"].values()} == {"reproduced"}, made.stderr
 
 

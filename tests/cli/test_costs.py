@@ -12,7 +12,7 @@ from madbench.suites.mad.suite import MAD
 
 
 def test_json_agrees_with_a_count_by_hand(invoke):
-    (row,) = json.loads(invoke(explain, "--cost", "R-cg-q", "--json").output)
+    (row,) = json.loads(invoke(explain, "--cost", "R-cg-q", "-f", "json").output)
     assert row["ranks"] == {"qk": 32, "vo": 138, "mix": 0}
     assert row["widths"] == {"qk": 16, "vo": 69}
     assert row["terms"] == {"qk": 8192, "vo": 35328, "conv": 1024, "qk_gate": 4128, "vo_gate": 17802}
@@ -22,14 +22,14 @@ def test_json_agrees_with_a_count_by_hand(invoke):
 
 
 def test_the_default_size_is_that_of_a_job(invoke):
-    (row,) = json.loads(invoke(explain, "--cost", "G-cg-q-12o", "--json").output)
+    (row,) = json.loads(invoke(explain, "--cost", "G-cg-q-12o", "-f", "json").output)
     model = MAD.Profile.Model()
     assert row["terms"] == solve("G-cg-q-12o", model.d_model, model.n_head, 128).terms
 
 
 def test_both_counts_are_shown_whichever_budget_solves_the_ranks(invoke):
     for rule in ("strict", "paper"):
-        (row,) = json.loads(invoke(explain, "--cost", "R-12o!", "--budget", rule, "--json").output)
+        (row,) = json.loads(invoke(explain, "--cost", "R-12o!", "--budget", rule, "-f", "json").output)
         assert row["budget"] == rule
         assert row["total"] == 65536 + 2 * (2 * 16 * 129 + 2 * 128 * 33)
         assert row["paper_total"] == 65536 + 2 * (2 * 16 * 129)
@@ -39,7 +39,7 @@ def test_both_counts_are_shown_whichever_budget_solves_the_ranks(invoke):
 
 def test_the_total_is_the_number_of_parameters_of_the_built_mixer(invoke):
     words = ("--d-model", 48, "--n-head", 3, "--max-len", 20, "--mix-rank", 5, "model.rank_multiple=2")
-    (row,) = json.loads(invoke(explain, "--cost", "G-pcg-q-12o", *words, "--json").output)
+    (row,) = json.loads(invoke(explain, "--cost", "G-pcg-q-12o", *words, "-f", "json").output)
     mixer = build("G-pcg-q-12o", 48, 20, n_head=3, mix_rank=5, rank_multiple=2)
     assert row["total"] == sum(parameter.numel() for parameter in mixer.parameters())
 
@@ -49,7 +49,7 @@ def test_labels_of_an_installed_family_stand_beside_the_built_in_ones(invoke, re
     install_example("plugin")
     text = invoke(explain, "--cost", "lin:elu-g", "S", "--terms").output
     assert "lin:elu-g" in text and "projections" in text and "2 d r_qk" in text
-    (row,) = json.loads(invoke(explain, "--cost", "lin:elu-g", "--json").output)
+    (row,) = json.loads(invoke(explain, "--cost", "lin:elu-g", "-f", "json").output)
     assert row["total"] == row["paper_total"] == sum(row["terms"].values())
     assert "unknown key 'mix_rank'" in refuse(explain, "--cost", "S", "lin:elu", "--mix-rank", 8)
     assert not invoke(explain, "--cost", "lin:elu", "eps=1e-5").exception
@@ -84,7 +84,7 @@ def test_an_infeasible_label_hides_no_other_and_ends_in_its_message(invoke):
     assert isinstance(result.exception, BudgetError)
     assert "R-cg-q-12o does not fit its budget" in str(result.exception)
     assert "4,352" in result.output and "4,096" in result.output and "no fit" in result.output
-    rows = json.loads(invoke(explain, "--cost", *words, "--json").stdout)
+    rows = json.loads(invoke(explain, "--cost", *words, "-f", "json").stdout)
     assert [row["label"] for row in rows] == ["S-c", "R-cg-q-12o", "R"]
     assert ["error" in row for row in rows] == [False, True, False]
 
@@ -103,11 +103,11 @@ def test_a_size_that_is_no_size_is_a_usage_error(invoke):
 def test_a_setting_that_no_label_reads_is_refused_and_one_that_some_do_holds_for_those(main, refuse):
     assert "mix_rank has no effect on S, R-c; settings of" in refuse(explain, "--cost", "S", "R-c", "--mix-rank", 5)
     assert "registers has no effect on S; settings of" in refuse(explain, "--cost", "S", "model.registers=8")
-    shown = main("budget", "S", "R-k-q", "R-12!", "--mix-rank", 5, "model.registers=8", "--json")
+    shown = main("explain", "--cost", "S", "R-k-q", "R-12!", "--mix-rank", 5, "model.registers=8", "-f", "json")
     assert shown.code == 0, shown.stderr
     rows = {row["label"]: row for row in json.loads(shown.stdout)}
     assert rows["R-12!"]["ranks"]["mix"] == 5 and rows["R-k-q"]["terms"]["registers"] == 8 * 128
-    assert rows["S"] == json.loads(main("budget", "S", "--json").stdout)[0]
+    assert rows["S"] == json.loads(main("explain", "--cost", "S", "-f", "json").stdout)[0]
 
 
 @pytest.mark.parametrize(("budget", "named"), [("paper", True), ("strict", False)])

@@ -40,9 +40,9 @@ def test_what_takes_no_learning_is_shown_beside_the_ceiling(invoke, profile, heu
     text = " ".join(invoke(data, "compression", *options).output.split())
     assert f"without learning the task: {heuristic}% by the best answer without context" in text
     assert "a guess: 6.25%" in text
-    content = json.loads(invoke(data, "compression", *options, "--json").output)
+    content = json.loads(invoke(data, "compression", *options, "-f", "json").output)
     assert (content["chance"], content["heuristic"]) == (1 / 16, pytest.approx(heuristic / 100, abs=1e-4))
-    rows = {row["task"]: row for row in json.loads(invoke(data, *options, "--json").output)}
+    rows = {row["task"]: row for row in json.loads(invoke(data, *options, "-f", "json").output)}
     assert rows["compression"]["heuristic"] == content["heuristic"]
     listed = invoke(data, *options).output
     assert f"  {rows['in_context_recall']['heuristic']:.1%} without context, " in listed
@@ -50,7 +50,7 @@ def test_what_takes_no_learning_is_shown_beside_the_ceiling(invoke, profile, heu
 
 @pytest.mark.parametrize("split", ["train", "validation", "test"])
 def test_json_has_the_data_a_run_with_this_seed_has(invoke, split):
-    content = json.loads(invoke(data, "selective_copying", "--split", split, "--seed", 3, "--json").output)
+    content = json.loads(invoke(data, "selective_copying", "--split", split, "--seed", 3, "-f", "json").output)
     setting = make_setting("selective_copying", content["setting"], "test")
     job = Job("mad", "selective_copying", "S", "", content["setting"], None, {}, None, seed=3)
     expected = generate("selective_copying", setting, split, job.derived_seed("data"))
@@ -70,7 +70,7 @@ def test_the_screen_shows_every_token_role_and_target_without_colour(invoke, tas
     words = (task, "--examples", 1)
     text = invoke(data, *words, columns=columns).output
     assert max(map(len, text.splitlines())) <= columns and "\x1b" not in text
-    (example,) = json.loads(invoke(data, *words, "--json").output)["examples"]
+    (example,) = json.loads(invoke(data, *words, "-f", "json").output)["examples"]
     letters = [settings_class(task).roles[position["role"]] for position in example["positions"]]
     expected = [(p["token_id"], letter, p["target"]) for p, letter in zip(example["positions"], letters)]
     assert shown_positions(text) == expected
@@ -95,7 +95,7 @@ def test_an_installed_task_is_listed_shown_and_checked(invoke, install_example):
 
 def test_the_setting_comes_from_the_profile_and_takes_changes(invoke):
     def setting(*words):
-        return json.loads(invoke(data, "in_context_recall", "--examples", 1, "--json", *words).output)["setting"]
+        return json.loads(invoke(data, "in_context_recall", "--examples", 1, "-f", "json", *words).output)["setting"]
 
     assert setting("--profile", "full")["seq_len"] == load_task("in_context_recall").baseline.seq_len
     changed = setting("seq_len=8", "vocab_size=10", "num_test_examples=2")
@@ -103,13 +103,13 @@ def test_the_setting_comes_from_the_profile_and_takes_changes(invoke):
 
 
 def test_a_split_of_one_example_is_shown_whole(invoke):
-    content = json.loads(invoke(data, "compression", "num_test_examples=1", "--json").output)
+    content = json.loads(invoke(data, "compression", "num_test_examples=1", "-f", "json").output)
     assert len(content["examples"]) == 1
 
 
 def test_check_counts_examples_and_targets_of_every_split(invoke):
     counts = ("num_train_examples=30", "num_validation_examples=20", "num_test_examples=10")
-    rows = json.loads(invoke(data, "compression", "seq_len=8", *counts, "--check", "--json").output)["checked"]
+    rows = json.loads(invoke(data, "compression", "seq_len=8", *counts, "--check", "-f", "json").output)["checked"]
     assert [(row["split"], row["examples"], row["targets"], row["violations"]) for row in rows] == [
         ("train", 30, 240, 0),
         ("validation", 20, 160, 0),
@@ -136,7 +136,7 @@ def test_check_names_what_breaks_the_rules(invoke, monkeypatch):
     assert "20 violations" in str(result.exception) and "and 15 more" in str(result.exception)
     assert "compression (seq_len 8" in str(result.exception)
     assert "example 0: the compression id" in str(result.exception)
-    content = json.loads(invoke(data, *words, "--json").stdout)
+    content = json.loads(invoke(data, *words, "-f", "json").stdout)
     assert content["checked"][0]["violations"] == len(content["violations"]) == 20
 
 

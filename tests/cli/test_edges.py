@@ -50,12 +50,15 @@ def test_no_option_takes_an_empty_value(verb, main):
     ("words", "problem"),
     [
         (["run", "S", "--seeds", "0", "--seeds=1"], "--seeds: given twice; give it once"),
-        (["lm", "S", "--preset", "mini", "-p", "tiny"], "--preset: given twice; give it once"),
+        (["lm", "S", "--profile", "mini", "-p", "tiny"], "--profile: given twice; give it once"),
         (["bench", "--minutes", "inf"], "--minutes inf: expected a finite number"),
         (["lm", "prepare", "x", "--max-total", "inf"], "--max-total inf: expected a finite number"),
         (["bench", "--paths", "dens"], "--paths dens: these labels have no path 'dens'; did you mean 'dense'?"),
-        (["verify", "S", "--all", "--json"], "--all has no effect with --json, which has every check"),
-        (["budget", "S", "R", "--terms", "--json"], "--terms has no effect with --json, which has every term"),
+        (["verify", "S", "--all", "-f", "json"], "--all has no effect with -f json, which has every check"),
+        (
+            ["explain", "--cost", "S", "R", "--terms", "-f", "json"],
+            "--terms has no effect with -f json, which has every term",
+        ),
         (["inspect", __file__, "-t", "x"], f"--tasks x: has no effect on {__file__}, a file of one run"),
         (
             ["lm", "sample", "S", "--temperature", "0", "--top-k", "3"],
@@ -70,7 +73,7 @@ def test_options_that_cannot_all_hold_are_refused(words, problem, main):
 
 @pytest.mark.slow
 def test_an_option_may_be_repeated_where_its_values_add_up(main):
-    ended = main("run", "S", "-t", "compression", "-t", "memorization", "--dry-run", "--json")
+    ended = main("run", "S", "-t", "compression", "-t", "memorization", "--dry-run", "-f", "json")
     assert ended.code == 0 and "memorization" in ended.stdout
 
 
@@ -96,9 +99,7 @@ def test_help_is_printed_whatever_else_is_wrong(main):
 @pytest.mark.slow
 @pytest.mark.parametrize("verb", ["run", "sweep", "table", "report", "findings", "ls", "lm train", "lm sample"])
 def test_a_name_too_long_for_the_file_system_is_named(verb, main):
-    for option in {"--results", "--profile", "--preset", "--output"}.intersection(
-        o for p in VERBS[verb].params for o in p.opts
-    ):
+    for option in {"--results", "--profile", "--output"}.intersection(o for p in VERBS[verb].params for o in p.opts):
         ended = main(*verb.split(), *WORDS.get(verb, []), option, "x" * 300)
         assert ended.code == 2, option
         assert "xxx" in ended.stderr or "no such results folder" in ended.stderr

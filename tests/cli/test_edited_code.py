@@ -143,7 +143,7 @@ def test_a_registration_of_edited_code_names_the_cause(main, tiny, module, store
     (store.root.parent / "own.yaml").write_text(json.dumps(grid))
     fill_edited("S", *([LABEL] if is_trained_before else []))
     (store.root.parent / "mixers.yaml").write_text("own: edited_mixer:Mixer")
-    ended = main("findings", "--register", "own.yaml", "--claims", "claims.yaml")
+    ended = main("register", "own.yaml", "--claims", "claims.yaml")
     assert ended.code == 0, ended.stderr
     edit(module)
     if not is_trained_before:

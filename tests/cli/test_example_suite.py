@@ -37,7 +37,7 @@ def stored(suite, invoke, tmp_path, monkeypatch):
     """A folder with three seeds of three labels on both tasks."""
     monkeypatch.chdir(tmp_path)
     small = ("training.epochs=1", "tasks.parity.setting.num_train_examples=64", "model.d_model=16")
-    trained = invoke(run, *LABELS, *small, *TASKS, "--seeds", "0-2", "--json", "--slots", 1, "--group", 1)
+    trained = invoke(run, *LABELS, *small, *TASKS, "--seeds", "0-2", "-f", "json", "--slots", 1, "--group", 1)
     assert trained.exit_code == 0, trained.output
     return tmp_path, small, json.loads(trained.stdout)
 
@@ -69,10 +69,10 @@ def test_its_runs_are_tabulated_compared_attributed_drawn_and_reported(stored, i
         parts = [cells[label, task]["mean"] for task in ("majority", "parity")]
         assert math.isclose(cells[label, "counting_average"]["mean"], sum(parts) / 2)
         assert all(0 < part < 1.5 for part in parts)  # nats per answer
-    shown = json.loads(invoke(table, *small, *TASKS, "--json").stdout)
+    shown = json.loads(invoke(table, *small, *TASKS, "-f", "json").stdout)
     assert shown["cells"] == trained["cells"]
     assert "Counting" in invoke(table, *small).stdout  # the only suite that is stored needs no name
-    rows = json.loads(invoke(compare, "S-p", "R-p", *small, *TASKS, "--json").stdout)["cells"]
+    rows = json.loads(invoke(compare, "S-p", "R-p", *small, *TASKS, "-f", "json").stdout)["cells"]
     assert {row["unit"] for row in rows} == {"nats_per_answer"}
     assert invoke(attribute, *small, *TASKS).exit_code == 0
     drawn = invoke(plot, *small, *TASKS)

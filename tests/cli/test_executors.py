@@ -1,12 +1,14 @@
 from __future__ import annotations
 
 import functools
+import json
 import re
 import sys
 
 import pytest
 
-from madbench.cli.sweep import MachineOptions, sweep
+from madbench.cli.machines import place
+from madbench.cli.sweep import sweep
 from madbench.config import from_mapping
 from madbench.errors import ConfigError, MissingExtraError
 from madbench.execute.ray import ray_executor
@@ -16,11 +18,16 @@ from madbench.extras import how_to_install
 from madbench.grid import GridFile, expand_grid
 from madbench.training.devices import resolve_precision
 
-LOCAL, RAY, SLURM = "local", "ray", "slurm"
 
+@pytest.fixture
+def placed(tmp_path):
+    """``placed(name, device, slots, **options)``: the executor and device of a file of options."""
 
-def place(name, device, slots, **options):
-    return MachineOptions(name, **options).place(device, slots)
+    def call(name, device="auto", slots=None, **options):
+        (tmp_path / "cluster.yaml").write_text(json.dumps(options))
+        return place(f"{name}:{tmp_path / 'cluster.yaml'}", device, slots)
+
+    return call
 
 
 @pytest.fixture(autouse=True)
@@ -34,67 +41,81 @@ def chosen(executor):
     return executor.keywords["connect"].keywords
 
 
-def test_on_this_machine_device_and_slots_stay_what_they_are():
-    assert place(LOCAL, "cuda:1", 3) == (None, "cuda:1", 3)
+def test_without_a_place_jobs_run_on_this_machine():
+    assert place(None, "cuda:1", 3) == (None, "cuda:1")
 
 
-def test_ray_gets_its_options():
-    executor, *rest = place(RAY, "auto", 5, address="head:6379", cpus_per_job=2, gpus_per_job=0.5, shared=True)
+@pytest.mark.parametrize(
+    ("on", "address"), [("ray", None), ("ray:head:6379", "head:6379"), ("ray://head:10001", "ray://head:10001")]
+)
+def test_ray_gets_its_address(on, address):
+    executor, device = place(on, "auto", 5)
+    assert chosen(executor) == {"address": address, "cpus": 1, "gpus": 0, "slots": 5, "shared": False}
+    assert device == "cpu"
+
+
+def test_ray_gets_the_options_of_its_file(placed):
+    options = {"address": "head:6379", "cpus_per_job": 2, "gpus_per_job": 0.5, "shared": True}
+    executor, device = placed("ray", slots=5, **options)
     assert chosen(executor) == {"address": "head:6379", "cpus": 2, "gpus": 0.5, "slots": 5, "shared": True}
-    assert rest == ["cuda", None]
+    assert device == "cuda"
 
 
-def test_slurm_gets_its_options(monkeypatch, store):
+def test_slurm_gets_the_options_of_its_file(monkeypatch, store, placed):
     monkeypatch.setattr("madbench.execute.submitit.SlurmBackend", lambda folder, parameters: parameters)
-    options = {"partition": "gpu", "wall_time": 90, "memory": 8, "sbatch": ["account=me", "--qos=low", "exclusive"]}
-    executor, *_ = place(SLURM, "cuda", 7, cpus_per_job=4, **options)
+    extra = {"account": "me", "qos": "low", "exclusive": True}
+    options = {"partition": "gpu", "minutes": 90, "memory_gb": 8, "cpus_per_job": 4, "sbatch": extra}
+    executor, _ = placed("slurm", "cuda", 7, **options)
     with executor.keywords["connect"](store) as parameters:
         pass
     assert parameters["slurm_array_parallelism"] == 7
-    assert parameters["slurm_additional_parameters"] == {"account": "me", "qos": "low", "exclusive": True}
+    assert parameters["slurm_additional_parameters"] == extra
     names = ("slurm_partition", "timeout_min", "mem_gb", "cpus_per_task", "gpus_per_node")
     assert [parameters[name] for name in names] == ["gpu", 90, 8, 4, 1]
 
 
 @pytest.mark.parametrize(
     ("name", "option", "value"),
+    [("ray", "partition", "gpu"), ("ray", "minutes", 5), ("slurm", "address", "auto"), ("slurm", "shared", True)],
+)
+def test_a_key_of_another_executor_is_an_error(placed, name, option, value):
+    with pytest.raises(ConfigError, match=f"cluster.yaml: unknown key '{option}'"):
+        placed(name, **{option: value})
+
+
+@pytest.mark.parametrize(
+    ("on", "says"),
     [
-        (LOCAL, "address", "auto"),
-        (LOCAL, "gpus_per_job", 0),
-        (LOCAL, "shared", True),
-        (RAY, "partition", "gpu"),
-        (RAY, "wall_time", 5),
-        (RAY, "sbatch", ["a=b"]),
-        (SLURM, "address", "auto"),
-        (SLURM, "shared", True),
+        ("slrm", "--on slrm: expected ray, .*; did you mean 'slurm'"),
+        ("slurm:gpu", "--on slurm:gpu: expected a file of options, such as slurm:cluster.yaml"),
+        ("slurm:absent.yaml", "absent.yaml"),
     ],
 )
-def test_an_option_without_effect_is_an_error(name, option, value):
-    flag = "--" + option.replace("_", "-")
-    with pytest.raises(ConfigError, match=rf"^{flag} has no effect with --executor {name}; it belongs to --exec"):
-        place(name, "auto", None, **{option: value})
+def test_an_unknown_place_is_an_error(on, says):
+    with pytest.raises(ConfigError, match=says):
+        place(on, "auto", None)
 
 
 @pytest.mark.parametrize(
     ("device", "gpus", "expected"),
     [("auto", None, ("cpu", 0)), ("cuda", None, ("cuda", 1)), ("auto", 2, ("cuda", 2)), ("cpu", 0, ("cpu", 0))],
 )
-def test_the_device_of_the_workers_follows_what_a_job_reserves(device, gpus, expected):
-    executor, device, _ = place(RAY, device, None, gpus_per_job=gpus)
+def test_the_device_of_the_workers_follows_what_a_job_reserves(placed, device, gpus, expected):
+    executor, device = placed("ray", device, gpus_per_job=gpus)
     assert (device, chosen(executor)["gpus"]) == expected
 
 
 @pytest.mark.parametrize(
     ("device", "gpus", "says"),
     [
-        ("cpu", 1, "--gpus-per-job 1 has no effect with --device cpu"),
+        ("cpu", 1, "gpus_per_job 1 has no effect with --device cpu"),
         ("cuda", 0, "--device cuda needs GPUs"),
         ("cuda:1", None, "sees its own GPUs only; expected auto, cpu or cuda"),
     ],
 )
-def test_devices_that_contradict_are_errors(device, gpus, says):
+def test_devices_that_contradict_are_errors(placed, device, gpus, says):
     with pytest.raises(ConfigError, match=says):
-        place(RAY, device, None, gpus_per_job=gpus)
+        placed("ray", device, gpus_per_job=gpus)
 
 
 @pytest.mark.parametrize(
@@ -106,8 +127,6 @@ def test_devices_that_contradict_are_errors(device, gpus, says):
         (functools.partial(slurm_executor, gpus_per_job=0.5), "a whole number with Slurm, got 0.5"),
         (functools.partial(slurm_executor, minutes=0), "minutes must be at least 1, got 0"),
         (functools.partial(slurm_executor, memory_gb=0), "memory_gb must be above 0, got 0"),
-        (functools.partial(place, SLURM, "auto", None, sbatch=["=x"]), "expected KEY=VALUE, such as account=me"),
-        (functools.partial(place, SLURM, "auto", None, sbatch=["x="]), "expected KEY=VALUE, such as account=me"),
     ],
 )
 def test_nonsense_is_a_users_error(make, says):
@@ -149,10 +168,5 @@ def test_precision_elsewhere_does_not_depend_on_this_processor(monkeypatch):
 
 
 def test_a_dry_run_is_one_of_this_machine(refuse, tiny):
-    message = refuse(sweep, "S", "--profile", tiny, "--executor", "ray", "--dry-run")
-    assert message == "--dry-run times a few steps on this machine; leave out --executor ray"
-
-
-def test_the_verb_refuses_an_option_without_effect(refuse, tiny):
-    message = refuse(sweep, "S", "--profile", tiny, "--partition", "gpu")
-    assert message == "--partition has no effect with --executor local; it belongs to --executor slurm"
+    message = refuse(sweep, "S", "--profile", tiny, "--on", "ray", "--dry-run")
+    assert message == "--dry-run times a few steps on this machine; leave out --on ray"

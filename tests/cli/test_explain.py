@@ -48,13 +48,13 @@ def test_labels_of_two_families_show_all_of_both(invoke):
     assert "- S" in text and "+ id" in text and "+ sm" in text
 
 
-@pytest.mark.parametrize("words", [("S", "--all"), ("S", "R", "--all", "--json")])
+@pytest.mark.parametrize("words", [("S", "--all"), ("S", "R", "--all", "-f", "json")])
 def test_all_without_effect_is_an_error(refuse, words):
     assert "--all has no effect" in refuse(explain, *words)
 
 
 def test_json_has_the_letters_and_the_differences(invoke):
-    content = json.loads(invoke(explain, "HyperGLU", "G-cg-12o!", "--json").output)
+    content = json.loads(invoke(explain, "HyperGLU", "G-cg-12o!", "-f", "json").output)
     assert [entry["label"] for entry in content] == ["G-cg-q-12o", "G-cg-12o!"]
     assert [letter["letter"] for letter in content[0]["letters"]] == list("Gcgq12o")
     assert [entry["differs_from_first_in"] for entry in content] == [[], ["budget"]]

@@ -55,11 +55,11 @@ FAMILY = type("Failing", (Family,), {name: failing(name) for name in METHODS})()
 '''
 EXCEPTIONS = {"a division": "ZeroDivisionError", "an exit": "SystemExit: mend me", "nothing": "None"}
 OWN = {  # verbs that cannot do without the method, of a label of the family
-    "parse": ["explain", "budget", "verify", "run --dry-run", "ls labels"],
+    "parse": ["explain", "explain --cost", "verify", "run --dry-run", "ls labels"],
     "neighbours": ["ls labels ~"],
     "explain": ["explain"],
     "traits": ["run --dry-run"],
-    "solve": ["budget", "run --dry-run", "verify"],
+    "solve": ["explain --cost", "run --dry-run", "verify"],
     "build": ["verify"],
     "checks": ["verify"],
 }
@@ -94,7 +94,7 @@ each = pytest.mark.parametrize(("method", "how"), CASES)
 @each
 def test_a_failing_method_stops_no_other_label(main, fail, method, how):
     fail(method, how)
-    for words in ("explain S", "ls families", "validate --store", "ls runs --json"):
+    for words in ("explain S", "ls families", "validate --store", "ls runs -f json"):
         ended = main(*words.split())
         assert ended.code == 0, (words, ended.stderr)
         assert "Traceback" not in ended.stderr
@@ -105,14 +105,14 @@ def test_a_failing_method_stops_no_other_label(main, fail, method, how):
 @each
 def test_a_table_shows_a_stored_label_or_says_why_it_is_left_out(main, fail, method, how):
     fail(method, how)
-    ended = main("table", "--json")
+    ended = main("table", "-f", "json")
     assert ended.code == 0 and "Traceback" not in ended.stderr
     rows = {row["label"] for row in json.loads(ended.stdout)["cells"]}
     assert {"S", "R-c"} <= rows
     for label in ("bad:elu", "bad:elu-g"):
         said = f"warning: {label} is left out; family 'bad'"
         assert (label in rows) != (said in ended.stderr), ended.stderr
-    named = main("table", "S", "bad:elu-g", "--json")
+    named = main("table", "S", "bad:elu-g", "-f", "json")
     if "bad:elu-g" in rows:
         assert named.code == 0 and named.stderr == ""
     else:
@@ -141,7 +141,7 @@ def test_what_is_made_of_the_other_runs_is_made(main, fail, tiny, monkeypatch, m
 def test_a_family_that_fails_while_a_sweep_trains_fails_its_own_jobs(main, fail, tiny):
     fail("build", "an exit")
     words = ("S", "bad:elu", "-t", "compression", "--profile", tiny, "--device", "cpu")
-    ended = main("run", *words, "--json")
+    ended = main("run", *words, "-f", "json")
     content = json.loads(ended.stdout)
     (reason,) = content["failed"]
     assert ended.code == 1 and "family 'bad' (bad_family:FAMILY): build('bad:elu')" in json.dumps(reason)

@@ -18,7 +18,7 @@ def found(invoke, tiny):
     """``found(*words)``: the records by claim and quantity, as JSON has them."""
 
     def call(*words) -> dict[tuple[str, str], dict]:
-        output = invoke(findings, *words, "--profile", tiny, "--json")
+        output = invoke(findings, *words, "--profile", tiny, "-f", "json")
         assert not output.exception, output.exception
         return {(one["name"], one["quantity"]): one for one in json.loads(output.stdout)["cells"]}
 
@@ -31,7 +31,7 @@ def test_without_a_store_every_claim_is_shown_with_the_command(tmp_path, monkeyp
     shown = invoke(findings, columns=100)
     assert not shown.exception and shown.stderr == "" and list(tmp_path.iterdir()) == []
     text = " ".join(shown.stdout.split())
-    assert text.count("not enough data") == len(json.loads(invoke(findings, "--json").stdout)["cells"]) > 24
+    assert text.count("not enough data") == len(json.loads(invoke(findings, "-f", "json").stdout)["cells"]) > 24
     noted = " ".join(invoke(findings, "--notes", columns=100).stdout.split())
     assert "madbench run R-pc S-pc" in noted and "--seeds 0-4" in noted and "--seeds" not in text
 
@@ -58,7 +58,7 @@ def test_language_models_alone_and_beside_the_tasks(fill, fill_language, found, 
     alone = invoke(findings, columns=100)
     assert not alone.exception and alone.stderr == "" and "MAD avg" not in alone.stdout
     noted = " ".join(invoke(findings, "--notes", columns=100).stdout.split())
-    assert "verdicts are about this preset" in noted and "Corpus shelf" in noted
+    assert "verdicts are about this profile" in noted and "Corpus shelf" in noted
     fill("R-cg-q", 0.2, range(3))
     both = found()
     assert both["lag", "loss_l5"]["verdict"] == "supported" and both["lag", "mad_average"]["n"] == 0
@@ -97,7 +97,7 @@ def test_one_claim_is_explained_in_full(fill, invoke, tiny):
     assert "R-cg-q-12o − R-cg-q: published +12.7, ours +40.0" in lines
     every = invoke(findings, "--explain", "all", *words).stdout
     assert "clean-recall: Mixing hardly helps clean recall" in every and "registers" in every
-    one = json.loads(invoke(findings, "--explain", "compression", *words, "--json").stdout)
+    one = json.loads(invoke(findings, "--explain", "compression", *words, "-f", "json").stdout)
     assert [record["name"] for record in one["cells"]] == ["compression"]
 
 
@@ -109,7 +109,6 @@ def test_one_claim_is_explained_in_full(fill, invoke, tiny):
         (["-t", "compresion"], "compresion"),
         (["-t", "language_model", "training.epochs=1"], "training: unknown key 'epochs'"),
         (["-t", "compression", "--protocol", "ab"], "there is no such results folder"),
-        (["--json", "-f", "csv"], "--json has no effect with --format csv"),
         (["S-x"], "label 'S-x'"),
         (["training.epoch=1"], "training.epoch"),
         (["--results", "nowhere"], "nowhere: there is no such results folder"),

@@ -69,7 +69,7 @@ def test_two_runs_are_compared_measure_by_measure(keep, invoke):
     shown = invoke(inspect, "S", "R-cg-12o!", "--no-figures", columns=100).output
     (line,) = (line.split() for line in shown.splitlines() if line.startswith("active slots"))
     assert line[3] == "-" and len(line) == 7  # softmax has no active sets
-    rows = json.loads(invoke(inspect, "S", "R-cg-12o!", "--no-figures", "--json").output)["runs"]
+    rows = json.loads(invoke(inspect, "S", "R-cg-12o!", "--no-figures", "-f", "json").output)["runs"]
     keys = [sum(row["keys"] for row in run["weights"]) / len(run["weights"]) for run in rows]
     (line,) = (line.split() for line in shown.splitlines() if line.startswith("effective keys"))
     assert float(line[-1].replace("−", "-")) == pytest.approx(keys[1] - keys[0], abs=0.006)

@@ -20,10 +20,10 @@ OTHER = {"corpus": "deadbeef01234567", "vocab_size": 320}
 
 @pytest.fixture
 def fill(fill_language):
-    """Stores a run of the tiny preset, changed by ``overrides``; gives it back."""
+    """Stores a run of the tiny profile, changed by ``overrides``; gives it back."""
 
-    def call(label="S", train=(3.0, 2.5, 2.0), *, overrides=(), preset="tiny", precision="float32", **choices):
-        loaded = LANGUAGE.Profile.load(preset, overrides)
+    def call(label="S", train=(3.0, 2.5, 2.0), *, overrides=(), profile="tiny", precision="float32", **choices):
+        loaded = LANGUAGE.Profile.load(profile, overrides)
         sizes = {"model": loaded.model_config(), "training": loaded.training_config(precision)}
         sizes["mixer"] = loaded.identifying_settings(label)
         return fill_language(label, train, **sizes | choices)
@@ -66,7 +66,7 @@ def test_several_protocols_are_listed_and_every_way_to_choose_one_works(fill, re
     fill("S", [2.1], overrides=["training.steps=600"])
     fill("S", [2.2], setting=OTHER, details={"corpus": {"name": "owt", "digest": "deadbeef01234567"}})
     fill("S", [2.3], budget="paper")
-    fill("S", [2.4], preset="mini")
+    fill("S", [2.4], profile="mini")
     message = refuse(table, *ALONE)
     assert "4 protocols" in message and len(message.splitlines()) == 5
     ids = {line.split("  ")[2].partition(": ")[0]: line.split()[0] for line in message.splitlines()[1:]}
@@ -78,17 +78,17 @@ def test_several_protocols_are_listed_and_every_way_to_choose_one_works(fill, re
         (["--budget", "paper"], "2.300"),
         (["--profile", "mini"], "2.400"),
         (["--profile", "tiny", "--corpus", "shelf", "--budget", "strict"], "2.000"),
-        (["--protocol", ids["corpus shelf (c0ffee01), preset tiny, float32, budget strict"]], "2.000"),
+        (["--protocol", ids["corpus shelf (c0ffee01), profile tiny, float32, budget strict"]], "2.000"),
     ]:
         assert [row[1] for row in shown(*words)] == [f"{loss}†"], words
 
 
 def test_runs_in_two_precisions_are_two_protocols(fill, refuse, shown):
-    fill("S", [2.0], preset="mini")
-    fill("S", [2.1], preset="mini", precision="bfloat16")
+    fill("S", [2.0], profile="mini")
+    fill("S", [2.1], profile="mini", precision="bfloat16")
     message = refuse(table, *ALONE, "--profile", "mini")
     assert "the runs of language models follow 2 protocols" in message
-    assert "preset mini, bfloat16" in message and "preset mini, float32" in message
+    assert "profile mini, bfloat16" in message and "profile mini, float32" in message
     assert shown("--profile", "mini", "precision=bfloat16")[0][1] == "2.100†"
 
 
@@ -97,10 +97,10 @@ def test_a_choice_that_fits_nothing_lists_what_there_is(fill, refuse):
     for words in (["R"], ["--profile", "gpt2"], ["--corpus", "owt"]):
         message = refuse(table, *ALONE, *words)
         assert message.startswith("results: none of its runs of language models is as asked; it has:\n")
-        assert message.endswith("preset tiny, float32, budget strict: S")
+        assert message.endswith("profile tiny, float32, budget strict: S")
     message = refuse(table, *ALONE, "--protocol", "00000000")
     assert message.startswith("results: no run follows protocol 00000000; it has:\n")
-    assert message.endswith("preset tiny, float32, budget strict: S")
+    assert message.endswith("profile tiny, float32, budget strict: S")
 
 
 @pytest.mark.parametrize(
@@ -115,8 +115,7 @@ def test_a_choice_that_fits_nothing_lists_what_there_is(fill, refuse):
         (["--thresholds", "2,2.0"], "give each once"),
         (["--thresholds", "0"], "threshold 0: expected a loss above 0"),
         (["--sort", "loss_l6"], "--sort 'loss_l6': no such column; did you mean 'loss_l5'?"),
-        (["--json", "-f", "csv"], "--json has no effect with --format csv"),
-        (["--profile", "tinny"], "preset 'tinny': no such preset or file; did you mean 'tiny'?"),
+        (["--profile", "tinny"], "profile 'tinny': no such profile or file; did you mean 'tiny'?"),
         (["trainin.steps=1"], "unknown key 'trainin'; did you mean 'training'?"),
         (["S-x"], "label 'S-x'"),
     ],
@@ -166,7 +165,7 @@ def test_every_format_says_the_same(fill, invoke):
     found = [(cell["label"], cell["task"], cell["mean"]) for cell in content["cells"]]
     assert [(line["label"], line["task"], float(line["mean"])) for line in lines] == found
     assert ("S", "loss_l5", 2.0) in found
-    assert invoke(table, *ALONE, "--json").stdout == outputs["json"]
+    assert invoke(table, *ALONE, "-f", "json").stdout == outputs["json"]
 
 
 def test_80_columns_cut_nothing(fill, invoke):

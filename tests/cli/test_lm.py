@@ -38,7 +38,7 @@ SIZES = "{seq_len: 16, num_train_examples: 32, num_validation_examples: 16, num_
 PROFILE = f"""\
 description: One epoch of one task, and a language model.
 comparable_with_paper: false
-beside: {{language_model: preset.yaml}}
+beside: {{language_model: small_lm.yaml}}
 difficulty: baseline
 precision: float32
 learning_rates: [1.0e-3]
@@ -52,10 +52,10 @@ tasks:
 
 @pytest.fixture
 def here(main, tmp_path) -> Path:
-    """The current folder with a preset, a profile and a corpus of bytes."""
-    (tmp_path / "preset.yaml").write_text(PRESET)
+    """The current folder with a profile, a profile and a corpus of bytes."""
+    (tmp_path / "small_lm.yaml").write_text(PRESET)
     (tmp_path / "profile.yaml").write_text(PROFILE)
-    (tmp_path / "mad.yaml").write_text(PROFILE.replace("beside: {language_model: preset.yaml}\n", ""))
+    (tmp_path / "mad.yaml").write_text(PROFILE.replace("beside: {language_model: small_lm.yaml}\n", ""))
     (tmp_path / "hen.txt").write_text("The brown hen sat by the mill and counted every grain. " * 40)
     prepare([str(tmp_path / "hen.txt")], tmp_path / "hens", validation=0.2)
     return tmp_path
@@ -77,13 +77,13 @@ def test_a_run_trains_both_suites_and_the_model_can_be_used(start, finish, main,
     command = re.search(r"again as a table: madbench (table .*)$", ended.stderr, re.MULTILINE)[1]
     (both,) = re.findall(r"^R-12o! .*$", main(*shlex.split(command)).stdout, re.MULTILINE)
     assert mad.split()[1] in both.split() and language.split()[1] in both.split()
-    again = main("lm", "R-12o!", "--preset", "preset.yaml", "--corpus", "hens", "--device", "cpu")
+    again = main("lm", "R-12o!", "--profile", "small_lm.yaml", "--corpus", "hens", "--device", "cpu")
     command = re.search(r"again as a table: madbench (table .*)$", again.stderr, re.MULTILINE)[1]
     assert command.endswith("--corpus hens"), "a digest where a name would do"
     for shown in (again, main(*shlex.split(command))):
         assert re.findall(r"^R-12o! .*$", shown.stdout, re.MULTILINE) == [language]
 
-    evaluated = json.loads(main("lm", "evaluate", "R-12o!", "--json", "--device", "cpu").stdout)
+    evaluated = json.loads(main("lm", "evaluate", "R-12o!", "-f", "json", "--device", "cpu").stdout)
     assert evaluated["validation_loss"] == pytest.approx(record.metrics["validation_loss"], rel=1e-6)
     shorter = main("lm", "evaluate", "R-12o!", "--seq-len", "8", "--device", "cpu")
     assert "only the first 8 rows of the mixing tables are used" in shorter.stdout
@@ -106,10 +106,10 @@ def test_a_run_trains_both_suites_and_the_model_can_be_used(start, finish, main,
     again = main("lm", "sample", "hen.safetensors", "--corpus", "hens", "--prompt", "The", "--tokens", "30")
     assert again.stdout == sampled.stdout
 
-    listed = json.loads(main("ls", "runs", "--json").stdout)
+    listed = json.loads(main("ls", "runs", "-f", "json").stdout)
     assert {row["task"] for row in listed} == set(jobs)
     assert "language_model" in main("ls", "runs").stdout
-    skipped = main(*words, "--json")
+    skipped = main(*words, "-f", "json")
     content = json.loads(skipped.stdout)
     assert "2 of 2 jobs already in the store" in skipped.stderr
     assert content["cells"] and content["language_model"]["cells"]
@@ -140,7 +140,7 @@ def test_two_nodes_that_share_no_results_folder_train_one_run(here):
     environment = os.environ | {"PYTHONPATH": str(Path(madbench.__file__).parents[1]), "OMP_NUM_THREADS": "1"}
     nodes = []
     for name in ("one", "two"):
-        words = ["--preset", str(here / "preset.yaml"), "--corpus", str(here / "hens")]
+        words = ["--profile", str(here / "small_lm.yaml"), "--corpus", str(here / "hens")]
         (here / name).mkdir()
         how = {"cwd": here / name, "env": environment, "stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
         nodes.append(subprocess.Popen([*torchrun, *words], text=True, **how))
@@ -158,15 +158,15 @@ def test_two_nodes_that_share_no_results_folder_train_one_run(here):
 def test_a_dry_run_says_what_it_would_cost_and_trains_nothing(main, here, monkeypatch):
     monkeypatch.setattr(cost, "seconds_per_flop", lambda jobs, **_: {"language_model": 1e-6})
     monkeypatch.setattr(devices, "available_cores", lambda: 1)
-    words = ("lm", "S", "R-12o!", "--preset", "preset.yaml", "--corpus", "hens", "--device", "cpu", "--dry-run")
-    content = json.loads(main(*words, "--json").stdout)
+    words = ("lm", "S", "R-12o!", "--profile", "small_lm.yaml", "--corpus", "hens", "--device", "cpu", "--dry-run")
+    content = json.loads(main(*words, "-f", "json").stdout)
     assert [cell["label"] for cell in content["cells"]] == ["S", "R-12o!"] and content["todo"] == 2
     for cell in content["cells"]:
         assert sum(group["parameters"] for group in cell["parameter_groups"]) == cell["parameters"][0]
         assert 0 < cell["flops_per_token"] <= cell["counted_flops_per_token"]
         assert cell["memory_bytes"] > 16 * cell["parameters"][0] and cell["micro_batch"] == 4
     assert content["estimated_seconds"] == pytest.approx(1e-6 * sum(cell["flops"] for cell in content["cells"]))
-    assert json.loads(main(*words, "--micro-batch", "2", "--json").stdout)["cells"][0]["micro_batch"] == 2
+    assert json.loads(main(*words, "--micro-batch", "2", "-f", "json").stdout)["cells"][0]["micro_batch"] == 2
     shown = main(*words)
     assert "mixing tables" in shown.stdout and "2 jobs in 2 rows: 0 done, 2 to do." in " ".join(shown.stdout.split())
     assert not (here / "results" / "runs").exists()
@@ -175,16 +175,16 @@ def test_a_dry_run_says_what_it_would_cost_and_trains_nothing(main, here, monkey
 @pytest.mark.slow
 def test_a_dry_run_of_table_2_needs_no_corpus_and_says_how_nodes_train_it(main, tmp_path, monkeypatch):
     monkeypatch.setattr(cost, "seconds_per_flop", lambda jobs, **_: {"language_model": 1e-6})
-    words = ("lm", "S-p", "--preset", "fineweb-340m", "--device", "cpu", "--threads", "1", "--dry-run")
+    words = ("lm", "S-p", "--profile", "fineweb-340m", "--device", "cpu", "--threads", "1", "--dry-run")
     monkeypatch.setattr(sys, "argv", ["madbench", *words])
-    ended = main(*words, "--json")
+    ended = main(*words, "-f", "json")
     content = json.loads(ended.stdout)
     (cell,) = content["cells"]
     assert "counted with its 32,000 ids; --corpus FOLDER trains it" in ended.stderr
     assert cell["parameters"] == [341_099_520] and cell["memory_bytes"] > 16 * 341_099_520
     assert cell["flops"] == pytest.approx(cell["flops_per_token"] * 15e9, rel=0.03)
     commands = content["node"]["commands"]
-    assert commands["one"] == "torchrun --nproc-per-node 8 -m madbench lm S-p --preset fineweb-340m --device cpu"
+    assert commands["one"] == "torchrun --nproc-per-node 8 -m madbench lm S-p --profile fineweb-340m --device cpu"
     assert "--nnodes 2 --nproc-per-node 8 --rdzv-backend c10d --rdzv-endpoint HOST:29500 -m" in commands["two"]
     assert 3600 < content["node"]["assumed_seconds"] < 86400
     refused = main(*(word for word in words if word != "--dry-run"))
@@ -195,8 +195,8 @@ def test_a_dry_run_of_table_2_needs_no_corpus_and_says_how_nodes_train_it(main, 
 @pytest.mark.parametrize(
     ("words", "says"),
     [
-        (["lm", "S", "--preset", "tinny"], "preset 'tinny': no such preset or file; did you mean 'tiny'?"),
-        (["lm", "S", "--preset", "gpt2"], "preset gpt2 has no corpus of its own: give --corpus FOLDER"),
+        (["lm", "S", "--profile", "tinny"], "profile 'tinny': no such profile or file; did you mean 'tiny'?"),
+        (["lm", "S", "--profile", "gpt2"], "profile gpt2 has no corpus of its own: give --corpus FOLDER"),
         (
             ["lm", "evaluate", "S", "--tasks", "repetitions"],
             "did you mean 'repetition'?",
@@ -250,9 +250,9 @@ def write_wide(folder: Path) -> None:
 def trained_on_wide(tmp_path_factory) -> Path:
     """A folder with the token files and what the Python API stored of a model on them."""
     folder = tmp_path_factory.mktemp("trained")
-    (folder / "preset.yaml").write_text(PRESET)
+    (folder / "small_lm.yaml").write_text(PRESET)
     write_wide(folder)
-    how = {"preset": "preset.yaml", "corpus": "wide", "tokenizer": "none:90000", "device": "cpu"}
+    how = {"profile": "small_lm.yaml", "corpus": "wide", "tokenizer": "none:90000", "device": "cpu"}
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
         assert madbench.run_language_model("S", dtype="uint32", **how).validation_loss.notna().any()
@@ -272,14 +272,14 @@ def test_token_files_in_32_bits_are_trained_on_and_evaluated_as_such(main, run):
     described = run.record.details["corpus"]
     assert (described["dtype"], described["splits"]["train"]["tokens"]) == ("uint32", 2000)
     for options in ([], ["--corpus", "wide"]):
-        evaluated = json.loads(main("lm", "evaluate", "S", "--json", "--device", "cpu", *options).stdout)
+        evaluated = json.loads(main("lm", "evaluate", "S", "-f", "json", "--device", "cpu", *options).stdout)
         assert evaluated["validation_loss"] == pytest.approx(run.record.metrics["validation_loss"], rel=1e-6)
 
 
 @pytest.mark.slow
 def test_an_exported_model_is_evaluated_on_token_files_whose_tokenizer_is_named(main, run):
     assert main("lm", "export", "S", "--output", "s.safetensors").code == 0
-    words = ("lm", "evaluate", "s.safetensors", "--device", "cpu", "--json", "--results", "elsewhere")
+    words = ("lm", "evaluate", "s.safetensors", "--device", "cpu", "-f", "json", "--results", "elsewhere")
     where = ("--corpus", "wide", "--tokenizer", "none:90000")
     for options in (where, (*where, "--dtype", "uint32")):
         evaluated = main(*words, *options)
@@ -292,7 +292,7 @@ def test_an_exported_model_is_evaluated_on_token_files_whose_tokenizer_is_named(
         without = main(*words, "--tokenizer", "none:90000", *options)
         assert without.code == 2 and "no effect without --corpus" in without.stderr
     looked = main(
-        "inspect", "s.safetensors", *where, "--no-figures", "--device", "cpu", "--results", "elsewhere", "--json"
+        "inspect", "s.safetensors", *where, "--no-figures", "--device", "cpu", "--results", "elsewhere", "-f", "json"
     )
     assert looked.code == 0, looked.stderr
 
@@ -301,7 +301,7 @@ def test_an_exported_model_is_evaluated_on_token_files_whose_tokenizer_is_named(
 def test_the_type_of_ids_is_an_option_and_said_where_it_was_found_out(main, here, monkeypatch):
     monkeypatch.setattr(cost, "seconds_per_flop", lambda jobs, **_: {"language_model": 1e-6})
     write_wide(here)
-    words = ("lm", "S", "--preset", "preset.yaml", "--corpus", "wide", "--device", "cpu", "--dry-run")
+    words = ("lm", "S", "--profile", "small_lm.yaml", "--corpus", "wide", "--device", "cpu", "--dry-run")
     found = main(*words, "--tokenizer", "none:90000")
     assert found.code == 0 and "wide: read as uint32, which is what its ids fit; --dtype" in found.stderr
     said = main(*words, "--tokenizer", "none:90000", "--dtype", "int32")
@@ -320,9 +320,9 @@ SHORT = ["--corpus", "hens", "language_model.model.seq_len=448", "language_model
     "words",
     [
         ["run", "S", "--profile", "profile.yaml", "-t", "compression,language_model", *SHORT],
-        ["sweep", "S", "--profile", "preset.yaml", "-t", "language_model", *SHORT],
+        ["sweep", "S", "--profile", "small_lm.yaml", "-t", "language_model", *SHORT],
         ["sweep", "S", "--profile", "profile.yaml", *SHORT[:2], "--vary", "language_model.model.seq_len=64,448"],
-        ["lm", "S", "--preset", "preset.yaml", *(word.removeprefix("language_model.") for word in SHORT)],
+        ["lm", "S", "--profile", "small_lm.yaml", *(word.removeprefix("language_model.") for word in SHORT)],
     ],
 )
 def test_a_corpus_without_a_window_is_refused_while_planning(main, here, words, dry):
@@ -339,13 +339,13 @@ def test_a_corpus_without_a_window_is_refused_while_planning(main, here, words, 
 def test_the_python_api_refuses_a_corpus_without_a_window_while_planning(main, here):
     changes = {"model.seq_len": 448, "training.tokens_per_step": 448}
     with pytest.raises(ConfigError, match="the val split has 441 tokens; seq_len 448"):
-        madbench.run_language_model("S", preset="preset.yaml", overrides=changes, corpus="hens", device="cpu")
+        madbench.run_language_model("S", profile="small_lm.yaml", overrides=changes, corpus="hens", device="cpu")
 
 
 def test_the_longest_window_of_a_corpus_is_planned_and_trained_on(here, tmp_path):
     def planned(seq_len):
         sizes = {"model.seq_len": seq_len, "training.tokens_per_step": seq_len, "training.steps": 4}
-        grid = load_grid(["S"], {"profile": "preset.yaml", "tasks": ["language_model"], "set": sizes})
+        grid = load_grid(["S"], {"profile": "small_lm.yaml", "tasks": ["language_model"], "set": sizes})
         return prepare_experiment(grid, corpus=here / "hens", device="cpu")
 
     with pytest.raises(ConfigError, match="the val split has 441 tokens; seq_len 441 needs at least 442"):
@@ -411,9 +411,9 @@ def test_a_prompt_that_is_no_unicode_is_continued(main, untrained):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("words", ["", "--json", "--tasks repetition --limit 4"])
+@pytest.mark.parametrize("words", ["", "-f json", "--tasks repetition --limit 4"])
 def test_an_evaluation_that_cannot_be_stored_is_printed(main, here, words):
-    main("lm", "train", "S", "--preset", "preset.yaml", "--device", "cpu", "--corpus", "hens")
+    main("lm", "train", "S", "--profile", "small_lm.yaml", "--device", "cpu", "--corpus", "hens")
     (folder,) = Path("results/runs").iterdir()
     evaluate = ("lm", "evaluate", "S", "--device", "cpu", *words.split())
     stored = main(*evaluate)

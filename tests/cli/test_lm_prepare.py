@@ -36,7 +36,7 @@ def test_a_folder_becomes_a_corpus_with_a_table_and_the_next_command(folder, inv
 
 
 def test_json_is_the_description_and_the_folder(folder, invoke):
-    content = json.loads(invoke(prepare.prepare, "poems", "--json", "--output", "here", "--name", "verse").stdout)
+    content = json.loads(invoke(prepare.prepare, "poems", "-f", "json", "--output", "here", "--name", "verse").stdout)
     assert content == {"folder": "here", **open_corpus(folder / "here").description()}
     assert content["name"] == "verse"
     assert content["splits"]["val"]["tokens"] == 22
@@ -103,7 +103,7 @@ def test_bad_rows_say_how_to_skip_them_and_are_counted(folder, invoke, refuse):
     assert "rows.ndjson:4: key 'text': expected text, got nothing; --skip-bad" in refuse(prepare.prepare, "rows.ndjson")
     result = invoke(prepare.prepare, "rows.ndjson", "--skip-bad", "--validation", "0.2", columns=200)
     assert result.exit_code == 0 and "left out 10 rows without a text, 10 of them of rows.ndjson" in result.stderr
-    again = invoke(prepare.prepare, "rows.ndjson", "--skip-bad", "--validation", "0.2", "--json")
+    again = invoke(prepare.prepare, "rows.ndjson", "--skip-bad", "--validation", "0.2", "-f", "json")
     assert json.loads(again.stdout)["sources"]["skipped"] == 10
     assert "no effect" in refuse(prepare.prepare, "poems", "--skip-bad")
 

@@ -18,7 +18,7 @@ from tests.sample_jobs import mad_job
 
 @pytest.fixture
 def listed(invoke):
-    return lambda *words: json.loads(invoke(ls, *words, "--json").stdout, parse_constant=pytest.fail)
+    return lambda *words: json.loads(invoke(ls, *words, "-f", "json").stdout, parse_constant=pytest.fail)
 
 
 @pytest.fixture
@@ -58,7 +58,7 @@ def test_runs_are_listed_by_a_spelling_that_tables_show_and_verbs_take(invoke, s
     run = language_run("cd:id-dg", [2.0])
     store.finish(run.job, run.record)
     assert "cd:gla" in invoke(ls, "runs", "--results", store.root).stdout
-    (row,) = json.loads(invoke(ls, "runs", "--results", store.root, "--json").stdout)
+    (row,) = json.loads(invoke(ls, "runs", "--results", store.root, "-f", "json").stdout)
     assert row["label"] == "cd:id-dg"
 
 
@@ -88,7 +88,7 @@ def test_installed_families_and_tasks_are_listed(listed, install_example):
 
 
 def test_profiles_name_every_key_that_an_override_can_change(invoke):
-    text = invoke(ls, "profiles").output
+    text = invoke(ls, "profiles", "mad").output
     for key in ("training.epochs", "model.d_model", "tasks.TASK.setting.KEY", "learning_rates"):
         assert key in text
 
@@ -148,7 +148,7 @@ def test_the_screen_of_runs_has_every_run(invoke, results, columns):
 
 def test_a_damaged_run_is_named_and_hides_no_other(invoke, results):
     (results / "runs" / "0123456789abcdef").mkdir()
-    result = invoke(ls, "runs", "--results", results, "--json")
+    result = invoke(ls, "runs", "--results", results, "-f", "json")
     assert len(json.loads(result.stdout)) == 4
     assert "warning" in result.stderr and "0123456789abcdef" in result.stderr
 
@@ -157,7 +157,7 @@ def test_no_runs_yet_is_no_error_but_a_wrong_folder_is(invoke, refuse, tmp_path,
     monkeypatch.chdir(tmp_path)
     result = invoke(ls, "runs")
     assert result.exit_code == 0 and "no runs in results" in result.output
-    assert json.loads(invoke(ls, "runs", "--json").stdout) == []
+    assert json.loads(invoke(ls, "runs", "-f", "json").stdout) == []
     assert "no such results folder" in refuse(ls, "runs", "--results", tmp_path / "nowhere")
 
 
@@ -177,9 +177,9 @@ def test_what_cannot_be_listed_is_an_error(refuse, words, message):
 def test_runs_are_chosen_by_label_and_change(main, fill):
     fill(["S", "R-c"], profile="quick", overrides=["training.epochs=7"])
     fill("S", profile="quick")
-    assert len(json.loads(main("ls", "runs", "--json").stdout)) == 6
-    assert len(json.loads(main("ls", "runs", "S", "--json").stdout)) == 4
-    found = json.loads(main("ls", "runs", "{S,R}{,-c}", "training.epochs=7", "--json").stdout)
+    assert len(json.loads(main("ls", "runs", "-f", "json").stdout)) == 6
+    assert len(json.loads(main("ls", "runs", "S", "-f", "json").stdout)) == 4
+    found = json.loads(main("ls", "runs", "{S,R}{,-c}", "training.epochs=7", "-f", "json").stdout)
     assert len(found) == 4 and all("training.epochs=7" in run["setting_change"] for run in found)
     assert "no runs in results of these labels and changes" in main("ls", "runs", "G").stdout
 
@@ -187,7 +187,7 @@ def test_runs_are_chosen_by_label_and_change(main, fill):
 @pytest.mark.slow
 def test_every_family_says_what_it_is_in_a_sentence_of_its_own(main, install_example):
     install_example("plugin")
-    rows = {row["family"]: row["description"] for row in json.loads(main("ls", "families", "--json").stdout)}
+    rows = {row["family"]: row["description"] for row in json.loads(main("ls", "families", "-f", "json").stdout)}
     assert rows.pop("lin") == "Linear attention (Katharopoulos et al. 2020, arXiv 2006.16236) as a family of madbench."
     assert len(set(rows.values())) == len(rows) >= 6
     for sentence in rows.values():

@@ -22,10 +22,10 @@ def few_paths(monkeypatch):
 
 @pytest.fixture
 def examine(invoke, tmp_path):
-    """What ``doctor --json`` says, and the error it ends in."""
+    """What ``doctor -f json`` says, and the error it ends in."""
 
     def examine(*words):
-        result = invoke(validate, "--machine", "--results", tmp_path / "results", "--json", *words)
+        result = invoke(validate, "--machine", "--results", tmp_path / "results", "-f", "json", *words)
         return json.loads(result.stdout, parse_constant=pytest.fail), str(result.exception or "")
 
     return examine

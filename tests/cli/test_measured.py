@@ -42,7 +42,7 @@ def unpacked(tmp_path_factory) -> dict[str, Path]:
 
 @pytest.mark.slow
 def test_every_file_is_whole(unpacked, main):
-    ended = main("validate", "--store", "--results", str(unpacked["quick"]), "--json")
+    ended = main("validate", "--store", "--results", str(unpacked["quick"]), "-f", "json")
     assert ended.code == 0, ended.stderr
 
 
@@ -67,7 +67,7 @@ def test_tables_that_are_copied_are_those_of_the_page_they_are_of():
 @pytest.mark.slow
 def test_the_audit_holds_them_against_the_published_table(unpacked, main):
     def correlations(labels: str) -> dict[str, dict]:
-        ended = main("audit", labels, "-p", "quick", "--results", str(unpacked["quick"]), "--json")
+        ended = main("audit", labels, "-p", "quick", "--results", str(unpacked["quick"]), "-f", "json")
         assert ended.code == 0, ended.stderr
         return {record["column"]: record for record in json.loads(ended.stdout)["cells"]}
 

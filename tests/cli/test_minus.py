@@ -64,7 +64,7 @@ def test_people_read_a_true_minus(main, losses, verb, monkeypatch):
 @pytest.mark.parametrize("verb", VERBS)
 def test_programs_read_a_hyphen(main, losses, verb):
     words = [*verb.split(), *VERBS[verb], *losses]
-    shown = main(*words, "--json").stdout
+    shown = main(*words, "-f", "json").stdout
     content = json.loads(shown)
     assert r"\u2212" not in shown and re.search(r": -[34]\d\.", shown)
     assert content

@@ -52,7 +52,7 @@ def test_a_table_has_the_labels_as_they_were_typed(main, filled, tiny):
 @pytest.mark.slow
 @pytest.mark.parametrize("format", ["terminal", "markdown", "latex", "html"])
 def test_a_name_that_is_asked_for_is_in_a_table_of_every_format(format, main, filled, tiny):
-    words = ("--name", "cd:gdn-cg=Gated DeltaNet", "--name", "S=Softmax", "--format", format)
+    words = ("--rename", "cd:gdn-cg=Gated DeltaNet", "--rename", "S=Softmax", "--format", format)
     shown = main("table", "--profile", tiny, *TASKS, *words)
     text = shown.stdout.replace("~", " ")  # LaTeX does not break a name
     assert "Gated DeltaNet" in text and "Softmax" in text and "gateddeltanet" not in text
@@ -70,19 +70,19 @@ def test_a_name_that_is_asked_for_is_in_a_table_of_every_format(format, main, fi
 )
 def test_a_name_is_text_in_a_table_of_every_format(format, written, main, filled, tiny):
     name = r"$\foo$_a|b <i>x</i> [red]y[/red] *z* 模型"
-    assert written in main("table", "--profile", tiny, *TASKS, "--name", f"S={name}", "--format", format).stdout
+    assert written in main("table", "--profile", tiny, *TASKS, "--rename", f"S={name}", "--format", format).stdout
 
 
 @pytest.mark.slow
 def test_json_and_csv_have_the_canonical_labels(main, filled, tiny):
     for format in ("json", "csv"):
-        shown = main("table", "--profile", tiny, *TASKS, "--name", "S=Softmax", "--format", format)
+        shown = main("table", "--profile", tiny, *TASKS, "--rename", "S=Softmax", "--format", format)
         assert GDN in shown.stdout and "Softmax" not in shown.stdout
 
 
 @pytest.mark.slow
 def test_a_comparison_has_the_names_in_its_rows_and_caption(main, filled, tiny):
-    shown = main("compare", "S", "cd:gdn-cg", "--profile", tiny, *TASKS, "--name", "S=Softmax attention")
+    shown = main("compare", "S", "cd:gdn-cg", "--profile", tiny, *TASKS, "--rename", "S=Softmax attention")
     assert "cd:gdn-cg" in shown.stdout and "Each label less Softmax attention" in " ".join(shown.stdout.split())
     assert GDN not in shown.stdout
 
@@ -91,7 +91,7 @@ def test_a_comparison_has_the_names_in_its_rows_and_caption(main, filled, tiny):
 def test_a_report_has_the_names_and_links_by_label(main, filled, tiny, tmp_path, monkeypatch):
     monkeypatch.setattr("madbench.report.page.figure_names", lambda chosen: [])
     page = tmp_path / "page.html"
-    main("report", "--profile", tiny, *TASKS, "--name", "cd:gdn-cg=Gated DeltaNet", "--output", str(page))
+    main("report", "--profile", tiny, *TASKS, "--rename", "cd:gdn-cg=Gated DeltaNet", "--output", str(page))
     html = page.read_text(encoding="utf-8")
     assert re.search(r'<th scope="row"[^>]*>Gated DeltaNet</th>', html) and "cd:gla-cg</th>" in html
     assert f"{GDN}</th>" not in html and f'data-label="{GDN} Gated DeltaNet"' in html
@@ -119,7 +119,7 @@ def test_frames_from_python_have_names_that_are_asked_for_and_else_canonical_lab
 def test_explain_has_the_long_form_beside_the_name(invoke):
     text = invoke(explain, "cd:gdn-cg").output
     assert text.splitlines()[0].strip() == f"cd:gdn-cg = {GDN}"
-    assert json.loads(invoke(explain, "cd:gdn-cg", "--json").output)[0]["label"] == GDN
+    assert json.loads(invoke(explain, "cd:gdn-cg", "-f", "json").output)[0]["label"] == GDN
 
 
 def test_budget_and_verify_have_the_label_as_typed(invoke, monkeypatch):
@@ -140,7 +140,7 @@ def test_both_spellings_are_one_label():
 
 @pytest.mark.parametrize("word", ["S", "S=", "S-x=y", "S=two\nlines", "S=\x1b[31mred", "S=\u2028", "S=\ud800"])
 def test_a_name_that_names_nothing_is_an_error(word, main, tiny):
-    ended = main("table", "--profile", tiny, "--name", word)
+    ended = main("table", "--profile", tiny, "--rename", word)
     assert ended.code == 2 and "Traceback" not in ended.stderr
 
 

@@ -57,7 +57,7 @@ def test_a_grid_among_labels_is_told_the_verb_that_trains_it(word):
 
 @pytest.mark.slow
 @pytest.mark.skipif(not os.access("/dev/full", os.W_OK), reason="needs a device that is always full")
-@pytest.mark.parametrize("words", [("explain", "S"), ("ls", "labels", "--json")])
+@pytest.mark.parametrize("words", [("explain", "S"), ("ls", "labels", "-f", "json")])
 def test_output_that_cannot_be_written_is_one_message(words):
     with open("/dev/full", "w") as full:
         command = [sys.executable, "-m", "madbench", *words]

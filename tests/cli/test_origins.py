@@ -30,10 +30,10 @@ def test_a_caption_says_where_settings_were_chosen(main, fill, words, tmp_path):
     assert "The settings were chosen on the labels of @choosing." in text
 
 
-def test_stored_language_models_are_of_a_preset_that_was_chosen_on_labels():
+def test_stored_language_models_are_of_a_profile_that_was_chosen_on_labels():
     language, corpus = suite_called("language"), SimpleNamespace(digest="c0ffee0123456789", padded_vocab_size=320)
-    for preset, chosen_on in {"small": "small-pilots", "tiny": ""}.items():
-        (job,) = language.jobs(["S"], language.Profile.load(preset), corpus=corpus)
+    for profile, chosen_on in {"small": "small-pilots", "tiny": ""}.items():
+        (job,) = language.jobs(["S"], language.Profile.load(profile), corpus=corpus)
         assert language.profile_of(job, *language.nearest(job)).chosen_on == chosen_on
 
 

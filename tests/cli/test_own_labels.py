@@ -10,7 +10,7 @@ from madbench.suites import suites
 
 
 def planned(main, *words):
-    shown = main("run", *words, "--dry-run", "--json")
+    shown = main("run", *words, "--dry-run", "-f", "json")
     assert shown.code == 0, shown.stderr
     return json.loads(shown.stdout)
 
@@ -49,7 +49,7 @@ def test_without_labels_the_error_says_which_there_are(main, words, says):
 
 @pytest.mark.slow
 def test_the_plan_of_agents_has_the_memory_of_their_models(main):
-    ended = main("run", "-t", "colliding", "--dry-run", "--details", "--json")
+    ended = main("run", "-t", "colliding", "--dry-run", "--details", "-f", "json")
     assert ended.code == 0, ended.stderr
     (cell,) = json.loads(ended.stdout)["cells"]
     assert cell["memory_bytes"] > 600 * 8 * 4  # weights, gradients and two moments in float64

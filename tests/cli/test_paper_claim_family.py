@@ -43,7 +43,7 @@ def test_every_item_and_findings_quote_one_family_of_tests(main, shipped):
             assert command == "madbench findings --claims hypermlp"
             said.setdefault(statement, set()).add((verdict, remark))
     assert len(said) > 3 and {len(each) for each in said.values()} == {1}
-    found = json.loads(main("findings", "--claims", "hypermlp", "--results", shipped, "--json").stdout)
+    found = json.loads(main("findings", "--claims", "hypermlp", "--results", shipped, "-f", "json").stdout)
     by_statement = {f"{row['title']}, {row['quantity']}": row for row in found["cells"]}
     for statement, ((verdict, remark),) in said.items():
         row = by_statement[statement]
@@ -56,7 +56,7 @@ def test_an_item_of_another_protocol_names_the_findings_that_quote_it(main, ship
     lines = [*judged_of(item, shipped)]
     (command,) = {command for *_, command in lines}
     assert "-t language_model -p tiny" in command
-    found = json.loads(main(*command.split()[1:], "--results", shipped, "--json").stdout)
+    found = json.loads(main(*command.split()[1:], "--results", shipped, "-f", "json").stdout)
     by_statement = {f"{row['title']}, {row['quantity']}": row for row in found["cells"]}
     for statement, verdict, remark, _ in lines:
         row = by_statement[statement]

@@ -341,13 +341,13 @@ def test_what_has_no_effect_on_a_list_or_a_timing_is_refused(main, words, messag
 @pytest.mark.slow
 def test_the_verb_reports_stored_runs_without_training_and_remembers_the_verdict(main, tmp_path):
     results_of("6", tmp_path, lambda label: 0.7 if label.endswith(("sum-p", "pow-p")) else 0.4)
-    found = main("paper", "coefficients", "principle6", "--seeds", "0-2", "--results", str(tmp_path), "--json")
+    found = main("paper", "coefficients", "principle6", "--seeds", "0-2", "--results", str(tmp_path), "-f", "json")
     assert found.code == 0, found.stderr
     report = json.loads(found.stdout)
     assert report["verdicts"].keys() == {"exp", "softplus", "relu"} and report["rows"] and report["cells"]
     assert report["claim"] == principle("6").claim
     assert (tmp_path / "plots" / "principle_6.png").is_file()
-    listed = json.loads(main("paper", "coefficients", "--results", str(tmp_path), "--json").stdout)
+    listed = json.loads(main("paper", "coefficients", "--results", str(tmp_path), "-f", "json").stdout)
     rows = {row["item"]: row for row in listed["items"]}
     assert rows["principle6"]["state"].endswith("(quick)") and not rows["principle6"]["is_shipped"]
     assert rows["principle3"]["is_shipped"]
@@ -474,7 +474,7 @@ def test_suppressed_coefficients_are_counted_row_by_row_and_their_states_ranked(
 @pytest.mark.slow
 def test_an_override_replaces_one_of_the_study(main):
     planned = main(
-        "paper", "coefficients", "principle6", "learning_rates=[3.0e-3]", "--dry-run", "--json", "--seeds", "0"
+        "paper", "coefficients", "principle6", "learning_rates=[3.0e-3]", "--dry-run", "-f", "json", "--seeds", "0"
     )
     assert planned.code == 0, planned.stderr
     assert "given twice" not in planned.stderr

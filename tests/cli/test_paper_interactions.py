@@ -65,7 +65,7 @@ def test_a_run_is_tabulated_drawn_stored_and_not_repeated(main, tmp_path):
     assert len(entries) == 64
     assert all(float(one["learned T"]) == pytest.approx(float(one["theoretical T"]), abs=1e-6) for one in entries)
 
-    again = main(*command, "controls=false", "--no-figures", "--json")
+    again = main(*command, "controls=false", "--no-figures", "-f", "json")
     assert "1 of 1 job already in the store" in again.stderr
     (row,) = json.loads(again.stdout)["rows"]
     assert row["verdict"] == "exact at every length" and row["lengths"]["8"]["mse"][0] < 1e-9
@@ -109,7 +109,7 @@ def test_one_bad_seed_is_not_hidden(invoke, fill, store):
     fill("alliances", hfa_C1={10: 2.0})
     (bad, *_) = INTERACTIONS.jobs(["ha:C3"], InteractionProfile.load("quick"), tasks=["alliances"], seeds=(1,))
     store.finish(bad, errors(bad, **{"10": 3.0, "20": 50.0}), replace=True)
-    content = json.loads(invoke(paper, *words("alliances"), "--json").stdout)
+    content = json.loads(invoke(paper, *words("alliances"), "-f", "json").stdout)
     verdicts = {claim["statement"]: claim["verdict"] for claim in content["claims"]}
     assert verdicts == {
         "ha:C3 learns what hfa:C1 cannot": "not reproduced",
@@ -126,14 +126,14 @@ def test_a_diverged_seed_is_wrong_without_end(invoke, fill, store):
         store.finish(job, Record("diverged", {}, [], details, "loss was not finite at step 3"), replace=True)
     shown = " ".join(invoke(paper, *words("colliding")).output.split())
     assert shown.count("not reproduced") == 6 and "hfa:C1 one-hot 2 inf inf inf inf inf inf" in shown
-    content = json.loads(invoke(paper, *words("colliding"), "--json").stdout)
+    content = json.loads(invoke(paper, *words("colliding"), "-f", "json").stdout)
     assert content["rows"][0]["lengths"]["10"]["mse"] == [None, 1e-9]
     assert content["rows"][0]["verdict"] == "not exact"
 
 
 def test_an_error_at_another_length_is_one_of_length_generalisation_alone(invoke, fill):
     fill("colliding", hfa_C1={40: 1e-3})
-    content = json.loads(invoke(paper, *words("colliding"), "--json").stdout)
+    content = json.loads(invoke(paper, *words("colliding"), "-f", "json").stdout)
     assert [claim["verdict"] for claim in content["claims"]] == ["reproduced", "not reproduced", "reproduced"] * 2
 
 
@@ -142,7 +142,7 @@ def test_controls_are_compared_with_their_prediction(invoke, store):
     for job in found:
         world_errors = {"2": 0.64, "5": 0.25, "10": 1e-12, "20": 1.0, "40": 9.0}
         store.finish(job, errors(job, **(world_errors if job.setting["control"] == "without_itself" else {})))
-    words = (*WORLDS, "-t", "colliding", "embedding=one_hot", "--seeds", "0", "--no-figures", "--json")
+    words = (*WORLDS, "-t", "colliding", "embedding=one_hot", "--seeds", "0", "--no-figures", "-f", "json")
     content = json.loads(invoke(paper, *words).stdout)
     verdicts = {row["setting"]["control"]: row["verdict"] for row in content["rows"]}
     assert verdicts["without_itself"] == "fits L* alone, and misses as predicted"
@@ -152,9 +152,9 @@ def test_controls_are_compared_with_their_prediction(invoke, store):
 @pytest.mark.slow
 def test_the_plan_says_what_is_left(invoke, fill):
     fill("alliances", seeds=(0,))
-    content = json.loads(invoke(paper, *WORLDS, "-t", "alliances", "--seeds", "0-2", "--dry-run", "--json").stdout)
+    content = json.loads(invoke(paper, *WORLDS, "-t", "alliances", "--seeds", "0-2", "--dry-run", "-f", "json").stdout)
     assert [(line["jobs"], line["to do"], line["parameters"]) for line in content] == [(3, 2, 576), (3, 2, 576)]
-    words = (*WORLDS, "-t", "alliances", "--seeds", "0-2", "--dry-run", "--force", "--json")
+    words = (*WORLDS, "-t", "alliances", "--seeds", "0-2", "--dry-run", "--force", "-f", "json")
     assert [line["to do"] for line in json.loads(invoke(paper, *words).stdout)] == [3, 3]
 
 

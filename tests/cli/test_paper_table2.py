@@ -92,11 +92,11 @@ def test_every_model_of_the_table_has_a_label_that_is_trained_at_its_size(reques
     }
     for size, count in (("fineweb-1.3b", 8), ("full", 8)):
         asked = request_of(profile=size)
-        preset = LanguageProfile.load(asked.profile_name)
+        profile = LanguageProfile.load(asked.profile_name)
         labels = [row.label for row in Table2().plan(asked).rows]
         left_out = [text for text in Table2().introduction(asked) if text.startswith("left out: ")]
         assert len(labels) + len(left_out) == count and all("fla:" in text for text in left_out)
-        jobs = LANGUAGE.jobs(labels, preset, corpus=imagined_corpus(preset.vocab_size))
+        jobs = LANGUAGE.jobs(labels, profile, corpus=imagined_corpus(profile.vocab_size))
         assert {job.model.seq_len for job in jobs} == {4096}
 
 
@@ -106,8 +106,8 @@ def test_the_list_of_items_prepares_no_text(request_of, tmp_path):
 
 @pytest.fixture
 def hens(tmp_path) -> Path:
-    """A small text, and a preset in the same folder."""
-    (tmp_path / "preset.yaml").write_text(PRESET)
+    """A small text, and a profile in the same folder."""
+    (tmp_path / "profile.yaml").write_text(PRESET)
     (tmp_path / "hen.txt").write_text("".join(f"{i}: the brown hen counted {i * 7} grains. " for i in range(200)))
     return prepare([str(tmp_path / "hen.txt")], tmp_path / "hens", validation=0.3).folder
 
@@ -115,7 +115,7 @@ def hens(tmp_path) -> Path:
 @pytest.mark.slow
 def test_two_labels_are_trained_asked_and_ranked(hens, request_of, tmp_path):
     """As the verb does it, in this process; what was asked is stored and not asked again."""
-    asked = request_of(profile=str(tmp_path / "preset.yaml"), device="cpu")
+    asked = request_of(profile=str(tmp_path / "profile.yaml"), device="cpu")
     experiment = prepare_experiment(Table2().plan(asked), corpus=hens, device="cpu", results=asked.results)
     store = Store.open(asked.results)
     for job in experiment.jobs:
@@ -156,8 +156,8 @@ def test_what_the_table_lacks_is_listed_with_the_command(request_of, with_runs):
 @pytest.mark.slow
 def test_a_label_goes_all_the_way_to_its_rank(main, hens, tmp_path):
     """Two labels are trained, asked, ranked and remembered; the second time nothing is trained or asked."""
-    words = ("paper", "hypermlp", "table2", "--profile", "preset.yaml", "--corpus", "hens", "--device", "cpu", "--yes")
-    ended = main(*words, "--threads", "1", "--json")
+    words = ("paper", "hypermlp", "table2", "--profile", "profile.yaml", "--corpus", "hens", "--device", "cpu", "--yes")
+    ended = main(*words, "--threads", "1", "-f", "json")
     assert ended.code == 0, ended.stderr
     content = json.loads(ended.stdout)
     own = [cell for cell in content["cells"] if "scale" not in cell]
@@ -176,7 +176,7 @@ def test_a_label_goes_all_the_way_to_its_rank(main, hens, tmp_path):
     again = main(*words)
     assert again.code == 0 and "HGRN 5.125 is printed 5.12" in " ".join(again.stdout.split())
     assert {path: path.stat().st_mtime_ns for path in files} == files
-    asked = main("lm", "evaluate", "S-p", "--task", "repetition", "--device", "cpu", "--json")
+    asked = main("lm", "evaluate", "S-p", "--task", "repetition", "--device", "cpu", "-f", "json")
     (row,) = json.loads(asked.stdout)["tasks"]
     assert row["acc"] == answers["S-p", "repetition"] and row["questions"] == 200
 
@@ -189,9 +189,9 @@ def with_runs(tmp_path):
     """``with_runs({label: values or None})``: stored runs of the 340M recipe, with all benchmarks of three seeds."""
 
     def call(values, seeds=range(3), headings=tuple(column.heading for column in COLUMNS)) -> Store:
-        store, preset = Store.open(tmp_path / "results"), LanguageProfile.load("fineweb-340m")
+        store, profile = Store.open(tmp_path / "results"), LanguageProfile.load("fineweb-340m")
         for label, quality in values.items():
-            for job in LANGUAGE.jobs([label], preset, corpus=imagined_corpus(32000), seeds=seeds, budget="paper"):
+            for job in LANGUAGE.jobs([label], profile, corpus=imagined_corpus(32000), seeds=seeds, budget="paper"):
                 store.finish(job, Record("finished", {"loss_l5": 2.5}, [], {}))
                 for column in (column for column in COLUMNS if column.heading in headings):
                     store.measure(job.id, "benchmark", _metrics(column.task, quality), {}, column.settings)
@@ -241,8 +241,8 @@ def test_what_is_measured_in_part_is_shown_and_ranks_nothing(request_of, with_ru
 
 def test_other_shots_and_changed_recipes_are_other_numbers(request_of, with_runs, tmp_path):
     store = with_runs({"S-p": 0.5}, seeds=(0, 1), headings=())
-    preset = LanguageProfile.load("fineweb-340m", ["training.learning_rate=1e-3"])
-    (changed,) = LANGUAGE.jobs(["R-c"], preset, corpus=imagined_corpus(32000), budget="paper")
+    profile = LanguageProfile.load("fineweb-340m", ["training.learning_rate=1e-3"])
+    (changed,) = LANGUAGE.jobs(["R-c"], profile, corpus=imagined_corpus(32000), budget="paper")
     store.finish(changed, Record("finished", {"loss_l5": 2.5}, [], {}))
     store.measure(changed.id, "benchmark", {"acc_norm": 0.4}, {}, {"task": "hellaswag", "shots": 0})
     job_id, second = (job_id for job_id in store.job_ids() if job_id != changed.id)
@@ -266,7 +266,7 @@ def test_other_shots_and_changed_recipes_are_other_numbers(request_of, with_runs
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (("--profile", "full", "--yes"), "preset fineweb-340m has no corpus of its own: give --corpus FOLDER"),
+        (("--profile", "full", "--yes"), "profile fineweb-340m has no corpus of its own: give --corpus FOLDER"),
         (("--tasks", "compression"), "--tasks compression: has no effect on table2, of language_model alone"),
     ],
 )
@@ -285,5 +285,5 @@ def test_the_item_is_refused_other_tasks_by_its_measure(request_of):
         Table2().plan(request_of(tasks=("compression",)))
 
 
-def test_the_table_of_benchmarks_has_no_perplexities_of_its_presets():
+def test_the_table_of_benchmarks_has_no_perplexities_of_its_profiles():
     assert published_perplexities("fineweb-340m") == {} and published_perplexities("hyper1")

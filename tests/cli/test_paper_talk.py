@@ -60,7 +60,7 @@ def test_a_number_that_the_table_does_not_have_is_contradicted(monkeypatch, tmp_
 def test_the_numbers_take_no_settings_of_training(main, tmp_path):
     refused = main("paper", "talk", "numbers", "--seeds", "0", "--results", tmp_path)
     assert refused.code == 2 and "--seeds has no effect on numbers" in refused.stderr
-    made = main("paper", "talk", "numbers", "--json", "--results", tmp_path)
+    made = main("paper", "talk", "numbers", "-f", "json", "--results", tmp_path)
     assert made.code == 0 and set(json.loads(made.stdout)["verdicts"].values()) == {REPRODUCED, CONTRADICTED, OPEN}
 
 

@@ -176,13 +176,13 @@ def test_the_example_is_made_from_stored_runs_beside_its_published_numbers(packa
         value = {"S": 0.4, "S-p": 0.9, "S-c": 0.9}[job.label] + chance.gauss(0, 0.002)
         metrics = {"accuracy": value, "selection_accuracy": value, "ceiling": 1.0}
         store.finish(job, Record("finished", metrics, [], {"budget_ratio": 1.0}))
-    made = main("paper", "positions", "table1", "--results", tmp_path, "--json")
+    made = main("paper", "positions", "table1", "--results", tmp_path, "-f", "json")
     assert made.code == 0, made.stderr
     content = json.loads(made.stdout)
     assert set(content["verdicts"].values()) == {"supported"}
     (softmax,) = [cell for cell in content["cells"] if cell["label"] == "S"]
     assert softmax["published"] == 35.2 and softmax["mean"] == pytest.approx(40, abs=1) and softmax["n"] == 3
-    listed = json.loads(main("paper", "positions", "--results", tmp_path, "--json").stdout)["items"]
+    listed = json.loads(main("paper", "positions", "--results", tmp_path, "-f", "json").stdout)["items"]
     note = "settings chosen by the published order of @choosing"
     assert [row["state"] for row in listed] == [f"reproduced (quick, {note})", "nothing to measure"]
 
@@ -430,7 +430,7 @@ def test_an_unknown_task_of_an_item_has_the_nearest(main):
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["hypermlp", "coefficients", "interactions"])
 def test_every_item_says_whether_it_is_made_here_and_at_which_sizes(main, tmp_path, name):
-    listed = json.loads(main("paper", name, "--results", tmp_path, "--json").stdout)["items"]
+    listed = json.loads(main("paper", name, "--results", tmp_path, "-f", "json").stdout)["items"]
     for row in listed:
         if row["command"]:
             assert row["availability"].startswith("runs ")
@@ -476,7 +476,17 @@ def test_what_an_item_measures_of_weights_is_stored_with_the_run(tmp_path):
 
 @pytest.mark.slow
 def test_an_archive_without_weights_decides_what_its_runs_were_measured_for(main, tmp_path):
-    words = ("coefficients", "principle2.2", "--seeds", "0-2", "training.epochs=1", "--yes", "--no-figures", "--json")
+    words = (
+        "coefficients",
+        "principle2.2",
+        "--seeds",
+        "0-2",
+        "training.epochs=1",
+        "--yes",
+        "--no-figures",
+        "-f",
+        "json",
+    )
     trained = main("paper", *words, "--results", tmp_path / "own", "--slots", 1)
     assert trained.code == 0, trained.stderr
     assert main("archive", "--results", tmp_path / "own", "-o", tmp_path / "runs.tar.xz").code == 0

@@ -142,10 +142,10 @@ def test_an_operator_that_is_broken_is_named_and_nothing_is_trained(main, monkey
         assert ended.code == 1 and "fails here: R" in ended.stdout and "madbench verify R" in ended.stdout
         assert "contradicted" not in ended.stdout
     assert not (tmp_path / "runs").exists()
-    listed = json.loads(main("paper", "hypermlp", "--results", tmp_path, "--json").stdout)["items"]
+    listed = json.loads(main("paper", "hypermlp", "--results", tmp_path, "-f", "json").stdout)["items"]
     states = {row["item"]: row["state"] for row in listed}
     assert (states["lemmaB.2"], states["quick"]) == ("fails here", "fails here (quick)")
-    lines = json.loads(main("paper", "--results", tmp_path, "--json").stdout)["papers"]
+    lines = json.loads(main("paper", "--results", tmp_path, "-f", "json").stdout)["papers"]
     (hypermlp,) = [line for line in lines if line["paper"] == "hypermlp"]
     assert (hypermlp["made"], hypermlp["states"]["fails here"]) == (2, {"operator": 1, "trained": 1})
 
@@ -153,7 +153,7 @@ def test_an_operator_that_is_broken_is_named_and_nothing_is_trained(main, monkey
 @pytest.mark.slow
 def test_arithmetic_is_counted_apart(main, tmp_path):
     assert main("paper", "talk", "numbers", "--results", tmp_path).code == 0
-    lines = json.loads(main("paper", "--results", tmp_path, "--json").stdout)["papers"]
+    lines = json.loads(main("paper", "--results", tmp_path, "-f", "json").stdout)["papers"]
     (talk,) = [line for line in lines if line["paper"] == "talk"]
     assert talk["states"]["contradicted"] == {"arithmetic": 1}
     assert "arithmetic | contradicted" in main("paper", "talk", "--results", tmp_path).stdout

@@ -42,12 +42,12 @@ def test_every_item_has_a_shipped_verdict_and_the_archives_of_its_runs(name):
 
 @pytest.mark.slow
 def test_the_list_of_a_fresh_clone_has_the_shipped_verdicts(main, fresh):
-    lines = {line["paper"]: line for line in json.loads(main("paper", "--json").stdout)["papers"]}
+    lines = {line["paper"]: line for line in json.loads(main("paper", "-f", "json").stdout)["papers"]}
     for name in built_in():
         line = lines[name]
         assert line["made"] == 0 and "not run" not in line["states"] and line["shipped"] > 15
         assert line["shipped"] + sum(line["states"].get("not made here", {}).values()) == line["items"]
-    listed = json.loads(main("paper", "hypermlp", "--json").stdout)["items"]
+    listed = json.loads(main("paper", "hypermlp", "-f", "json").stdout)["items"]
     (table1,) = [row for row in listed if row["item"] == "table1"]
     assert table1["is_shipped"] and table1["runs"][0] == "results/measured/evening.tar.xz"
     assert "not decided (quick), shipped, by results/measured/evening.tar.xz" in main("paper", "hypermlp").stdout
@@ -56,11 +56,11 @@ def test_the_list_of_a_fresh_clone_has_the_shipped_verdicts(main, fresh):
 @pytest.mark.slow
 def test_an_item_is_decided_by_the_shipped_runs_and_trains_nothing(main, fresh, monkeypatch):
     monkeypatch.setattr("madbench.cli.paper.train_grid", lambda *_, **__: sys.exit(7))
-    ended = main("paper", "interactions", "plane", "--json")
+    ended = main("paper", "interactions", "plane", "-f", "json")
     assert ended.code == 0 and set(json.loads(ended.stdout)["verdicts"].values()) == {"reproduced"}
     assert "interactions.tar.xz" in ended.stderr and "--yes trains" in ended.stderr
     assert not (fresh / "results" / "runs").exists()
-    listed = json.loads(main("paper", "interactions", "--json").stdout)["items"]
+    listed = json.loads(main("paper", "interactions", "-f", "json").stdout)["items"]
     (plane,) = [row for row in listed if row["item"] == "plane"]
     assert plane["runs"] == ["results/measured/papers/interactions.tar.xz"] and not plane["is_shipped"]
 
@@ -87,7 +87,7 @@ def test_an_item_of_which_fewer_seeds_are_shipped_is_decided_by_these(main, fres
     item = paper.item("principle4")
     jobs = jobs_of(Request(paper, item))
     assert len({job.seed for job in jobs}) > 3 == len(complete_seeds(Request(paper, item), jobs, shipped_ids(item)))
-    ended = main("paper", "coefficients", "principle4", "--json")
+    ended = main("paper", "coefficients", "principle4", "-f", "json")
     assert ended.code == 0 and json.loads(ended.stdout)["verdicts"] and "seeds 0-2. Nothing" in ended.stderr
     assert remembered(Request(paper, item))["quick"]["seeds"] == "0-2"
     asked = Request(paper, item, seeds="0-4")
@@ -97,7 +97,7 @@ def test_an_item_of_which_fewer_seeds_are_shipped_is_decided_by_these(main, fres
 @pytest.mark.slow
 def test_an_installed_wheel_has_the_verdicts_alone(main, without_archives, monkeypatch):
     monkeypatch.setattr("madbench.cli.paper.failing_operators", lambda labels: {})
-    shown = json.loads(main("paper", "hypermlp", "table1", "--json").stdout)
+    shown = json.loads(main("paper", "hypermlp", "table1", "-f", "json").stdout)
     assert shown["state"] == "not decided (quick)" and shown["runs"][0] == "results/measured/evening.tar.xz"
     monkeypatch.setattr("madbench.cli.paper.train_grid", lambda *_, **__: sys.exit(7))
     monkeypatch.setattr("madbench.cli.paper.ask_before_long", lambda *_, **__: None)

@@ -66,12 +66,12 @@ def reading_commands(partial: Partial, chance: random.Random, is_short: bool = F
         yield "attribute", *words, "--pairs", "-f", next(form)
         yield "findings", *words, "-f", next(form)
         yield "findings", *words, "--explain", "all"
-        yield "power", *words, "-f", next(form)
+        yield "findings", "--power", *words, "-f", next(form)
         yield "plot", *words
         for name in FIGURES if not is_short else ():
             yield "plot", name, *words, "--width", chance.choice(("single", "double"))
         yield "report", *words
-    for verb in ("table", "findings", "status", "ls runs", "ls runs --json", "validate --store"):
+    for verb in ("table", "findings", "ls sweeps", "ls runs", "ls runs -f json", "validate --store"):
         yield tuple(verb.split())
     yield "table", "-t", "language_model"
     yield "plot", "loss"
@@ -158,7 +158,7 @@ def test_labels_that_share_a_task_without_a_whole_seed_are_not_said_to_share_non
 @pytest.mark.slow
 def test_power_without_a_whole_pair_of_labels_says_so(store, tmp_path, read):
     words = of_states(store, tmp_path, BEGUN).words
-    assert "No claim has a whole stored seed" in " ".join(read("power", *words).stdout.split())
+    assert "No claim has a whole stored seed" in " ".join(read("findings", "--power", *words).stdout.split())
 
 
 @pytest.mark.slow
@@ -169,7 +169,7 @@ def test_worlds_of_agents_are_tabulated_and_drawn_however_few_of_them_are_done(s
     jobs = INTERACTIONS.jobs((), InteractionProfile.load("quick"), seeds=(0, 1))
     chance = random.Random(seed)
     fill(store, jobs, lambda job, *_: interaction_record(job, "diverged", chance), chance)
-    for words in ((), ("--no-figures", *["--json"] * (seed > 0))):
+    for words in ((), ("--no-figures", *(["-f", "json"] if seed else []))):
         assert read("paper", "interactions", "worlds", "--seeds", "0,1", *words).code == 0
 
 

@@ -1,4 +1,4 @@
-"""A dry run needs neither the GPU that a label trains on nor the corpus of a preset."""
+"""A dry run needs neither the GPU that a label trains on nor the corpus of a profile."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from madbench.config import PRESETS
+from madbench.config import LANGUAGE_PROFILES
 from madbench.experiment import prepare
 from madbench.grid import Grid, Row
 from madbench.mixers.fla import budget, operator
@@ -28,8 +28,8 @@ def no_gpu(monkeypatch):
 def test_a_label_that_needs_a_gpu_is_counted_without_one(no_gpu, main, monkeypatch):
     monkeypatch.setattr("madbench.training.cost.seconds_per_flop", lambda jobs, **_: {job.task: 1e-12 for job in jobs})
     monkeypatch.setattr("madbench.cli.plan._details", lambda job, micro_batch: {})
-    words = ("lm", "fla:gla", "S-p", "--preset", "fineweb-1.3b", "--dry-run", "--device", "cpu")
-    ended = main(*words, "--json")
+    words = ("lm", "fla:gla", "S-p", "--profile", "fineweb-1.3b", "--dry-run", "--device", "cpu")
+    ended = main(*words, "-f", "json")
     assert ended.code == 0, ended.stderr
     plan = json.loads(ended.stdout)
     library, softmax = plan["cells"]
@@ -43,12 +43,12 @@ def test_a_label_that_needs_a_gpu_is_counted_without_one(no_gpu, main, monkeypat
     assert alone.code == 0 and "0.0 s on cpu" not in alone.stdout and "8 x NVIDIA H100" in alone.stdout
 
 
-@pytest.mark.parametrize("preset", sorted(path.stem for path in PRESETS.glob("*.yaml")))
-def test_every_preset_can_be_planned_without_a_corpus(preset, tmp_path):
-    """Presets without a corpus of their own count with the published number of ids, and say so."""
-    profile = LanguageProfile.load(preset)
+@pytest.mark.parametrize("profile", sorted(path.stem for path in LANGUAGE_PROFILES.glob("*.yaml")))
+def test_every_profile_can_be_planned_without_a_corpus(profile, tmp_path):
+    """Profiles without a corpus of their own count with the published number of ids, and say so."""
+    profile = LanguageProfile.load(profile)
     if profile.corpus:
         return
-    grid = Grid((Row("S"),), profile=preset, tasks=("language_model",))
+    grid = Grid((Row("S"),), profile=profile, tasks=("language_model",))
     planned = prepare(grid, is_plan=True, device="cpu", results=tmp_path)
     assert planned.jobs and any(f"{profile.vocab_size:,} ids" in note for note in planned.notes)

@@ -145,7 +145,7 @@ def test_choices_reach_their_figure(fill, drawn, monkeypatch):
         (["learning", "-t", "language_model"], "--tasks language_model: has no effect on learning, of MAD tasks"),
         (["loss", "-t", "compression"], "--tasks compression: has no effect on loss, of Language model"),
         (["loss", "training.epochs=2"], "unknown key 'epochs'"),
-        (["loss", "-p", "full"], "preset 'full': no such preset of the suite language"),
+        (["loss", "-p", "full"], "profile 'full': no such profile of the suite language"),
         (["-t", "compresion"], "unknown task 'compresion'; did you mean 'compression'?"),
     ],
 )

@@ -15,7 +15,7 @@ def rows(invoke, tiny):
     """``rows(*words)``: the records, as JSON has them."""
 
     def call(*words):
-        output = invoke(findings, "--power", *words, "--profile", tiny, "--json")
+        output = invoke(findings, "--power", *words, "--profile", tiny, "-f", "json")
         assert not output.exception, output.exception
         return json.loads(output.stdout)["cells"]
 
@@ -54,10 +54,10 @@ def test_the_level_is_that_of_the_first_of_as_many_tests(fill_seeds, invoke, tin
     fill_seeds("R-cg-q", [0.2, 0.25, 0.3])
     fill_seeds("R-cg-q-12o", [0.3, 0.36, 0.42])
     words = ("-p", tiny, "-t", "compression")
-    content = json.loads(invoke(findings, "--power", *words, "--json").stdout)
+    content = json.loads(invoke(findings, "--power", *words, "-f", "json").stdout)
     names = [one["claim"] for one in content["cells"]]
     assert "compression" in names and f"The level is {LEVEL / len(names):.2g}, " in content["caption"]
-    (alone,) = json.loads(invoke(findings, "--power", *words, "--claim", "compression", "--json").stdout)["cells"]
+    (alone,) = json.loads(invoke(findings, "--power", *words, "--claim", "compression", "-f", "json").stdout)["cells"]
     (among,) = [one for one in content["cells"] if one["claim"] == "compression"]
     assert among["seeds"] == 0 or among["seeds"] >= alone["seeds"] > 0
 
@@ -81,7 +81,7 @@ def test_every_format_says_the_same_within_80_columns_and_notes_are_asked_for(fi
     assert max(map(len, shown.splitlines())) <= 80 and "abacus" not in shown
     wide = invoke(findings, "--power", *words, columns=140).stdout
     assert wide.splitlines()[0].split() == "Claim On Gain Line n Seeds Power True gain Seeds for it Its power".split()
-    (record,) = json.loads(invoke(findings, "--power", *words, "--json").stdout)["cells"]
+    (record,) = json.loads(invoke(findings, "--power", *words, "-f", "json").stdout)["cells"]
     (line,) = csv.DictReader(io.StringIO(invoke(findings, "--power", *words, "-f", "csv").stdout))
     assert {name: str(value) for name, value in record.items()} == line
     assert (

@@ -9,6 +9,7 @@ import pytest
 
 from madbench.analysis.inference import holm
 from madbench.cli.findings import findings
+from madbench.cli.register import register
 from madbench.jobs import Record
 from madbench.tasks import settings_class
 
@@ -51,7 +52,7 @@ def judged(invoke):
     """``judged(*words)``: caption and records of what was registered."""
 
     def call(*words):
-        output = invoke(findings, "--registered", FILE, "--json", *words)
+        output = invoke(findings, "--registered", FILE, "-f", "json", *words)
         assert not output.exception, output.exception
         content = json.loads(output.stdout)
         return content["caption"], content["cells"]
@@ -60,7 +61,7 @@ def judged(invoke):
 
 
 def test_a_registration_is_written_once_and_says_what_to_do_next(grid, invoke, refuse, tmp_path):
-    shown = invoke(findings, "--register", "lag.yaml")
+    shown = invoke(register, "lag.yaml")
     assert not shown.exception, shown.exception
     first, hashed, following = shown.stdout.splitlines()
     assert first == f"{FILE}: lag; {len(LABELS) * 6 * 3} jobs of 4 labels, seeds 0-2"
@@ -68,7 +69,7 @@ def test_a_registration_is_written_once_and_says_what_to_do_next(grid, invoke, r
     assert hashed.startswith(f"hash {content['id']};") and len(content["jobs"]) == 72 and content["stored"] == []
     assert content["thresholds"]["level"] == 0.05 and content["thresholds"]["solved_share"]["compression"] == 0.9
     assert following == f"next: madbench sweep lag.yaml; madbench findings --registered {FILE}"
-    message = refuse(findings, "--register", "lag.yaml")
+    message = refuse(register, "lag.yaml")
     assert message.startswith(f"{FILE}: registered already") and "copy lag.yaml under another name" in message
     assert json.loads((tmp_path / FILE).read_text()) == content
 
@@ -76,7 +77,7 @@ def test_a_registration_is_written_once_and_says_what_to_do_next(grid, invoke, r
 @pytest.mark.slow
 def test_registered_runs_decide_the_claim_and_others_are_exploratory(grid, fill_all, invoke, judged):
     grid(labels=(*LABELS, *SOFTMAX))
-    invoke(findings, "--register", "lag.yaml")
+    invoke(register, "lag.yaml")
     fill_all(GAINS | SOFTMAX)
     caption, records = judged()
     (lag,) = [one for one in records if one["name"] == "lag"]
@@ -97,7 +98,7 @@ def test_registered_runs_decide_the_claim_and_others_are_exploratory(grid, fill_
 
 @pytest.mark.slow
 def test_what_else_the_store_holds_has_no_part(grid, fill_all, invoke, judged):
-    invoke(findings, "--register", "lag.yaml")
+    invoke(register, "lag.yaml")
     fill_all(GAINS)
     _, before = judged()
     fill_all({label: 0.9 - accuracy for label, accuracy in GAINS.items()}, seeds=[3, 4])
@@ -108,7 +109,7 @@ def test_what_else_the_store_holds_has_no_part(grid, fill_all, invoke, judged):
 
 @pytest.mark.slow
 def test_runs_that_are_not_stored_yet_are_counted(grid, fill_all, invoke, judged):
-    invoke(findings, "--register", "lag.yaml")
+    invoke(register, "lag.yaml")
     fill_all({label: GAINS[label] for label in LABELS[:2]})
     caption, _ = judged()
     assert "36 of 72 registered runs are not stored yet." in caption
@@ -121,7 +122,7 @@ def test_runs_that_are_not_stored_yet_are_counted(grid, fill_all, invoke, judged
 def test_verdicts_are_provisional_until_every_registered_run_has_a_result(
     grid, fill_all, store, invoke, judged, tmp_path
 ):
-    invoke(findings, "--register", "lag.yaml")
+    invoke(register, "lag.yaml")
     fill_all(GAINS)
     caption, records = judged()
     assert records[0]["verdict"] == "supported" and "provisional" not in caption
@@ -145,7 +146,7 @@ def test_verdicts_are_provisional_until_every_registered_run_has_a_result(
 
 @pytest.mark.slow
 def test_a_share_that_decides_what_is_solved_is_noticed_when_it_changes(grid, fill_all, invoke, judged, monkeypatch):
-    invoke(findings, "--register", "lag.yaml")
+    invoke(register, "lag.yaml")
     fill_all(GAINS)
     monkeypatch.setattr(settings_class("compression"), "solved_share", 0.05)
     caption, records = judged()
@@ -155,7 +156,7 @@ def test_a_share_that_decides_what_is_solved_is_noticed_when_it_changes(grid, fi
 @pytest.mark.slow
 def test_runs_stored_before_the_registration_are_named(grid, fill_all, invoke, judged):
     fill_all({"R-12o!": 0.6}, seeds=[1])
-    shown = invoke(findings, "--register", "lag.yaml").stdout
+    shown = invoke(register, "lag.yaml").stdout
     assert "6 of these jobs are stored already" in shown
     fill_all(GAINS)
     caption, _ = judged()
@@ -164,7 +165,7 @@ def test_runs_stored_before_the_registration_are_named(grid, fill_all, invoke, j
 
 @pytest.mark.slow
 def test_a_run_that_ended_before_the_registration_is_named_wherever_it_came_from(grid, fill_all, store, invoke, judged):
-    invoke(findings, "--register", "lag.yaml")
+    invoke(register, "lag.yaml")
     fill_all(GAINS)
     (run, *_) = [run for run in store.runs() if (run.job.label, run.job.seed) == ("G-12!", 2)]
     with store.claim(run.job):
@@ -175,7 +176,7 @@ def test_a_run_that_ended_before_the_registration_is_named_wherever_it_came_from
 
 @pytest.mark.slow
 def test_a_registration_that_was_changed_is_refused(grid, fill_all, invoke, refuse, tmp_path):
-    invoke(findings, "--register", "lag.yaml")
+    invoke(register, "lag.yaml")
     fill_all(GAINS)
     content = json.loads((tmp_path / FILE).read_text())
     for change in (
@@ -200,7 +201,7 @@ def test_an_installation_that_would_train_other_runs_is_refused(grid, fill_all, 
     with open(tiny) as file:
         profile.write_text(file.read())
     (tmp_path / "lag.yaml").write_text((tmp_path / "lag.yaml").read_text().replace(tiny, str(profile)))
-    invoke(findings, "--register", "lag.yaml")
+    invoke(register, "lag.yaml")
     profile.write_text(profile.read_text().replace("epochs: 2", "epochs: 3"))
     assert "this installation would train other runs" in refuse(findings, "--registered", FILE)
 
@@ -219,26 +220,25 @@ def test_an_installation_that_would_train_other_runs_is_refused(grid, fill_all, 
 )
 def test_what_cannot_be_registered_is_said(grid, refuse, tmp_path, text, labels, message):
     grid(text, labels)
-    assert message in refuse(findings, "--register", "lag.yaml")
+    assert message in refuse(register, "lag.yaml")
     assert not (tmp_path / FILE).exists()
 
 
 def test_without_names_the_claims_are_those_whose_labels_are_all_there(grid, invoke, tmp_path):
     grid("")
-    invoke(findings, "--register", "lag.yaml")
+    invoke(register, "lag.yaml")
     assert [claim["name"] for claim in json.loads((tmp_path / FILE).read_text())["claims"]] == ["lag"]
 
 
 @pytest.mark.parametrize("words", [["S"], ["-t", "compression"], ["--profile", "full"], ["--budget", "paper"]])
 def test_a_registration_has_its_own_labels_tasks_and_protocol(grid, invoke, refuse, words):
-    invoke(findings, "--register", "lag.yaml")
+    invoke(register, "lag.yaml")
     assert "give only --results beside it" in refuse(findings, "--registered", FILE, *words)
-    assert "give only --claims and --results" in refuse(findings, "--register", "lag.yaml", *words)
 
 
 @pytest.mark.slow
 def test_a_grid_with_claims_is_swept_like_any(grid, main):
-    planned = main("sweep", "lag.yaml", "--device", "cpu", "--dry-run", "--json")
+    planned = main("sweep", "lag.yaml", "--device", "cpu", "--dry-run", "-f", "json")
     assert planned.code == 0 and json.loads(planned.stdout)["jobs"] == 72
 
 
@@ -251,19 +251,19 @@ def test_a_grid_names_a_file_of_claims_beside_it_which_the_registration_keeps(gr
     (moved / "own.yaml").write_text(
         "claims:\n- {name: mine, contrast: R-c > S-c}\n- {name: other, contrast: S-c > R-c}\n"
     )
-    assert "give one of both" in refuse(findings, "--register", "paper/lag.yaml", "--claims", "theirs.yaml")
-    shown = invoke(findings, "--register", "paper/lag.yaml")
+    assert "give one of both" in refuse(register, "paper/lag.yaml", "--claims", "theirs.yaml")
+    shown = invoke(register, "paper/lag.yaml")
     assert shown.exit_code == 0 and "mine; " in shown.stdout
     assert main("sweep", "paper/lag.yaml", "--dry-run").code == 0, "a sweep takes the same file"
     content = json.loads((moved / FILE).read_text())
     assert (content["claims_from"], content["claims"][0]["name"]) == ("own.yaml", "mine")
     (tmp_path / "results" / "runs").mkdir(parents=True, exist_ok=True)
-    caption = json.loads(invoke(findings, "--registered", f"paper/{FILE}", "--json").stdout)["caption"]
+    caption = json.loads(invoke(findings, "--registered", f"paper/{FILE}", "-f", "json").stdout)["caption"]
     assert "Claims changed" not in caption
     (moved / "own.yaml").write_text("claims: [{name: mine, contrast: R-c >= S-c}]\n")
-    caption = json.loads(invoke(findings, "--registered", f"paper/{FILE}", "--json").stdout)["caption"]
+    caption = json.loads(invoke(findings, "--registered", f"paper/{FILE}", "-f", "json").stdout)["caption"]
     assert "Claims changed after the registration, judged as registered: mine" in caption
     (moved / "own.yaml").unlink()
     os.mkfifo(moved / "own.yaml")  # of a stranger: what never ends is not read
-    caption = json.loads(invoke(findings, "--registered", f"paper/{FILE}", "--json").stdout)["caption"]
+    caption = json.loads(invoke(findings, "--registered", f"paper/{FILE}", "-f", "json").stdout)["caption"]
     assert "judged as registered: mine (no longer there)" in caption

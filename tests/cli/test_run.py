@@ -50,7 +50,7 @@ def test_a_run_is_tabulated_stored_and_not_repeated(start, finish, main, tiny, t
         assert [row["epoch"] for row in curve] == [1, 2]
 
     before = mtimes(tmp_path / "results")
-    again = main(*words, "--json")
+    again = main(*words, "-f", "json")
     assert again.code == 0
     assert again.stderr.count("2 of 2 jobs already in the store") == 1
     assert mtimes(tmp_path / "results") == before
@@ -59,7 +59,7 @@ def test_a_run_is_tabulated_stored_and_not_repeated(start, finish, main, tiny, t
     assert set(cells) == {("S", "compression"), ("S", "in_context_recall")}
     assert [f"{cell['mean']:.1f}†" for cell in cells.values()] == lines[2].split()[1:3]
 
-    planned = main(*words, "--seeds", "0,1", "--dry-run", "--json")
+    planned = main(*words, "--seeds", "0,1", "--dry-run", "-f", "json")
     content = json.loads(planned.stdout)
     assert (planned.code, content["done"], content["todo"]) == (0, 2, 2)
     assert [(cell["jobs"], cell["todo"], cell["steps"]) for cell in content["cells"]] == [(2, 1, 16)] * 2
@@ -110,7 +110,7 @@ def test_a_dry_run_trains_and_writes_nothing(main, tiny, tmp_path):
 def test_a_dry_run_gives_the_time_from_the_first_start_to_the_last_end(main, tiny, monkeypatch):
     monkeypatch.setattr(cost, "seconds_per_flop", lambda jobs, **_: {"compression": 1e-6, "in_context_recall": 1e-3})
     monkeypatch.setattr(devices, "available_cores", lambda: 2)
-    words = ("run", "S", "--profile", tiny, "-t", TASKS, "--device", "cpu", "--dry-run", "--json", "--slots")
+    words = ("run", "S", "--profile", tiny, "-t", TASKS, "--device", "cpu", "--dry-run", "-f", "json", "--slots")
     for slots, total in (("1", sum), ("2", max)):
         plan = json.loads(main(*words, slots).stdout)
         assert plan["estimated_seconds"] == pytest.approx(total(cell["estimated_seconds"] for cell in plan["cells"]))
@@ -129,7 +129,7 @@ def test_threads_are_those_of_the_environment_or_the_option_and_the_plan_and_the
     words = ("run", "S", "--profile", tiny, "-t", "compression", "--device", "cpu", *words)
     text = f"1 at a time, {threads} threads each ({said})"
     assert f"on cpu with {text}" in main(*words, "--dry-run").stdout
-    [shift] = json.loads(main(*words, "--dry-run", "--json").stdout)["shifts"]
+    [shift] = json.loads(main(*words, "--dry-run", "-f", "json").stdout)["shifts"]
     assert (shift["slots"], shift["threads"], shift["text"]) == (1, threads, text)
     if is_trained:
         assert text in main(*words).stderr

@@ -63,13 +63,13 @@ def test_a_standard_deviation_of_nothing_is_shown_and_that_of_a_single_seed_is_n
 def test_compare_has_the_means_of_both(of_three):
     shown = of_three("compare", "S", "R", "--spread", "sd", "-f", "markdown")
     assert f"| 83.2±{sd('R'):.1f}(10) 48.0±{sd('S'):.1f}(10) |" in shown.stdout
-    (cell,) = json.loads(of_three("compare", "S", "R", "--json").stdout)["cells"]
+    (cell,) = json.loads(of_three("compare", "S", "R", "-f", "json").stdout)["cells"]
     assert (cell["spread"], cell["baseline_spread"]) == pytest.approx((sd("R"), sd("S")))
 
 
 @pytest.mark.slow
 def test_programs_have_them_without_asking(of_three, tiny):
-    cells = json.loads(of_three("table", "--json").stdout)["cells"]
+    cells = json.loads(of_three("table", "-f", "json").stdout)["cells"]
     lines = [*csv.DictReader(io.StringIO(of_three("table", "-f", "csv").stdout))]
     frame = madbench.table(profile=tiny, tasks="compression")
     for spreads in (
@@ -107,7 +107,7 @@ def test_baselines_stand_below_the_labels_and_in_every_record(of_three, tiny):
     assert f"| chance | {chance:.1f} |  |  |" in shown and f"| heuristic | {heuristic:.1f} |  |  |" in shown
     assert "best answer without context" in shown[-1]
     assert not any("heuristic" in line for line in of_three("table", "-f", "markdown").stdout.splitlines())
-    for cell in json.loads(of_three("table", "--json").stdout)["cells"]:
+    for cell in json.loads(of_three("table", "-f", "json").stdout)["cells"]:
         assert (cell["chance"], cell["heuristic"]) == pytest.approx((chance, heuristic))
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from madbench.config import PRESETS, key_of
+from madbench.config import LANGUAGE_PROFILES, key_of
 from madbench.experiment import prepare
 from madbench.grid import Grid, Row
 from madbench.labels import expand
@@ -17,7 +17,7 @@ from madbench.suites import size_of
 from madbench.training.devices import peak_flops
 
 PAGES = Path(__file__).parents[2] / "docs" / "pages"
-TEXTS = [*built_in().values(), *sorted(PRESETS.glob("*.yaml")), *sorted(PAGES.glob("**/language.md"))]
+TEXTS = [*built_in().values(), *sorted(LANGUAGE_PROFILES.glob("*.yaml")), *sorted(PAGES.glob("**/language.md"))]
 STATED = re.compile(r"([\d.]+e\d+) FLOPs[\w ]*\(madbench ([^()]+) --dry-run\)(?:, ([\d.]+) h if 8 H100)?")
 TYPED = re.compile(r"(minutes|hours?|days?|weeks) of (a |\d+ |several )?(GPU|laptop)")
 
@@ -37,7 +37,7 @@ def planned_flops(command: str, results: Path) -> float:
     else:
         changes = [word for word in plain if "=" in word and key_of(word)]
         rows = tuple(map(Row, expand([word for word in plain if word not in changes])))
-        how = {"profile": options["--preset"], "budget": options.get("--budget", "strict")}
+        how = {"profile": options["--profile"], "budget": options.get("--budget", "strict")}
         grid = Grid(rows, tasks=("language_model",), overrides=tuple(changes), **how)
     return sum(size_of(job).flops for job in prepare(grid, is_plan=True, device="cpu", results=results).jobs)
 

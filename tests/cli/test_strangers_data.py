@@ -133,7 +133,7 @@ def test_no_verb_that_reads_imports_what_a_record_names(trap, main, tmp_path):
         ["audit", *of_mad, *where],
         ["findings", *of_mad, *where],
         ["findings", *of_mad, *where, "--claims", "claims.yaml"],
-        ["findings", "--register", "grid.yaml", "--claims", "claims.yaml", *where],
+        ["register", "grid.yaml", "--claims", "claims.yaml", *where],
         ["findings", "--power", *of_mad, *where],
         ["report", *where, "--output", "report.html"],
         ["report", *of_mad, *where, "--output", "report.html"],

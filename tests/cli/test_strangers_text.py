@@ -26,5 +26,5 @@ def test_text_of_a_strangers_runs_is_drawn_in_every_figure(main, tiny, store, fi
     for verb in (["plot", *of_mad, *shape], ["plot", "loss", *shape], ["report", *of_mad]):
         ended = main(*verb)
         assert ended.code == 0 and "Glyph" not in ended.stderr, (verb, ended.stderr)
-    named = main("plot", "scores", *of_mad, "--name", "S=模", *shape)
+    named = main("plot", "scores", *of_mad, "--rename", "S=模", *shape)
     assert named.code == 2 and "has no character 模" in named.stderr

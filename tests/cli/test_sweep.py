@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from madbench import trackers
-from madbench.cli.sweep import gpus_of
+from madbench.cli.machines import gpus_of
 from madbench.execute import local
 from madbench.execute.base import Summary
 from madbench.jobs import Record
@@ -70,7 +70,7 @@ def test_a_larger_grid_adds_only_its_new_rows(main, stand_in, tiny, tmp_path):
 
     grid = f"profile: {tiny}\ntasks: [compression]\nlabels: [S]\nvary: {{training.epochs: [1, 2, 3]}}\n"
     (tmp_path / "grid.yaml").write_text(grid)
-    planned = json.loads(main("sweep", "grid.yaml", "--device", "cpu", "--dry-run", "--json").stdout)
+    planned = json.loads(main("sweep", "grid.yaml", "--device", "cpu", "--dry-run", "-f", "json").stdout)
     assert (planned["jobs"], planned["done"], planned["todo"], planned["failed"]) == (3, 2, 1, 0)
     assert [cell["changes"] for cell in planned["cells"]] == [f"training.epochs={n}" for n in (1, 2, 3)]
     assert [cell["steps"] for cell in planned["cells"]] == [4, 8, 12]
@@ -118,7 +118,7 @@ def test_failures_are_listed_with_the_command_that_tries_them_again(main, stand_
     assert again.code == 1 and "1 of 2 jobs failed:\n  R compression seed 0: MemoryError: of steam" in again.stderr
     planned = main(*words, "--dry-run").stdout
     assert "2 jobs in 2 rows: 1 done, 0 to do, 1 failed and left without --retry." in " ".join(planned.split())
-    retried = json.loads(main(*words, "--retry", "--json").stdout)
+    retried = json.loads(main(*words, "--retry", "-f", "json").stdout)
     (failure,) = retried["failed"]
     assert failure == {
         "row": "R",
@@ -209,7 +209,7 @@ def test_a_plan_is_a_line_a_row(main, monkeypatch, columns):
         (["S", "--devices", "0,0"], "--devices '0,0': expected numbers of GPUs, each once, such as 0,1"),
         (["S", "--devices", "0", "--device", "cpu"], "--devices 0: has no effect with --device cpu"),
         (["S", "--devices", "99"], "device 'cuda:99': this machine has"),
-        (["S", "--json", "-f", "csv"], "--json has no effect with --format csv"),
+        (["S", "-f", "json", "-f", "csv"], "--format: given twice; give it once"),
         (["S", "training.epochs=2", "training.epochs=3"], "'training.epochs' is given twice"),
         (["training.epochs=2"], "nothing to train: give at least one label and one seed"),
     ],
@@ -276,7 +276,7 @@ def is_locked(file: Path) -> bool:
 
 
 def test_gpus_are_counted_within_those_that_the_process_sees(monkeypatch):
-    monkeypatch.setattr("madbench.cli.sweep.resolve_device", lambda device: device)
+    monkeypatch.setattr("madbench.cli.machines.resolve_device", lambda device: device)
     assert gpus_of("0,1", "auto") == ["0", "1"]
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3,MIG-5")
     assert gpus_of("1", "cuda") == ["MIG-5"]

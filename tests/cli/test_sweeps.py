@@ -43,14 +43,14 @@ def test_a_sweep_at_work_is_shown_with_its_slots_and_its_failures(begin, invoke,
         progress = {"step": 30, "total_steps": 60, "accuracy": 0.25}
         journal.on_event({"event": "progress", "job": JOBS[36], "slot": 7, "progress": progress})
         lines = invoke(ls, "sweeps", "--results", tmp_path).output.splitlines()
-        content = json.loads(invoke(ls, "sweeps", "--results", tmp_path, "--json").output)
+        content = json.loads(invoke(ls, "sweeps", "--results", tmp_path, "-f", "json").output)
     assert lines[0] == "running     madbench run R-cg-q-12o --seeds 0-39"
     assert lines[1].startswith("40 jobs, a title; since 20")
     assert "36/40 done  15 failed" in lines[2]
     assert lines[3].split()[:4] == ["R-cg-q-12o", "compression", "seed", "36"] and "50% accuracy 0.250" in lines[3]
     assert lines[4] == "1 finished, 15 failed, 20 already in the store, 1 running, 3 waiting"
     assert lines[5] == "  failed: R-cg-q-12o compression seed 21: MemoryError"
-    assert lines[-1] == "  and 5 more failed; madbench ls sweeps --json has them all"
+    assert lines[-1] == "  and 5 more failed; madbench ls sweeps -f json has them all"
     (sweep,) = content
     assert (sweep["state"], sweep["done"], sweep["total"]) == ("running", 36, 40)
     assert len(sweep["failures"]) == 15 and sweep["failures"][0]["reason"] == "MemoryError"
@@ -90,7 +90,7 @@ def test_a_damaged_journal_does_not_hide_the_others(begin, invoke, tmp_path):
     journal.path.write_text("{")
     output = invoke(ls, "sweeps", "--results", tmp_path).output
     assert "damaged  " in output and "finished    madbench run" in output
-    states = [sweep["state"] for sweep in json.loads(invoke(ls, "sweeps", "--results", tmp_path, "--json").output)]
+    states = [sweep["state"] for sweep in json.loads(invoke(ls, "sweeps", "--results", tmp_path, "-f", "json").output)]
     assert sorted(states) == ["damaged", "finished"]
 
 
@@ -108,7 +108,7 @@ def test_every_damage_to_a_journal_is_one_line(begin, invoke, tmp_path):
         journal.path.write_text(damage)
         output = invoke(ls, "sweeps", "--results", tmp_path).output
         assert output.startswith(f"damaged  {journal.path}: not the journal of a sweep: ") and output.count("\n") == 1
-        (sweep,) = json.loads(invoke(ls, "sweeps", "--results", tmp_path, "--json").output)
+        (sweep,) = json.loads(invoke(ls, "sweeps", "--results", tmp_path, "-f", "json").output)
         assert sweep.keys() == {"name", "state", "error"}
 
 
@@ -122,9 +122,9 @@ def test_a_folder_in_place_of_a_journal_is_named(begin, invoke, tmp_path):
 
 def test_a_folder_without_sweeps_and_none_at_all(invoke, refuse, tmp_path):
     assert "no sweep is recorded here" in invoke(ls, "sweeps", "--results", tmp_path).output
-    assert json.loads(invoke(ls, "sweeps", "--results", tmp_path, "--json").output) == []
+    assert json.loads(invoke(ls, "sweeps", "--results", tmp_path, "-f", "json").output) == []
     assert "there is no such results folder" in refuse(ls, "sweeps", "--results", tmp_path / "none")
-    assert refuse(ls, "sweeps", "--watch", "--json").startswith("--watch has no effect with --json")
+    assert refuse(ls, "sweeps", "--watch", "-f", "json").startswith("--watch has no effect with -f json")
     assert refuse(ls, "sweeps", "--watch") == "--watch has no effect where the output is no terminal"
 
 

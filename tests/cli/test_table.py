@@ -127,14 +127,6 @@ def test_an_incomplete_cell_says_how_much_of_it_is_there(main, fill, tiny):
 
 
 @pytest.mark.slow
-def test_json_is_the_format_json(main, fill, tiny):
-    fill("S")
-    assert main("table", "-p", tiny, "--json").stdout == main("table", "-p", tiny, "--format", "json").stdout
-    refused = main("table", "-p", tiny, "--json", "--format", "csv")
-    assert refused.code == 2 and "--json has no effect with --format csv" in refused.stderr
-
-
-@pytest.mark.slow
 def test_a_damaged_run_is_named_and_the_others_are_tabulated(main, fill, tiny, tmp_path):
     fill("S")
     folder = sorted((tmp_path / "results" / "runs").iterdir())[0]

@@ -51,7 +51,7 @@ def shell(tmp_path):
     ],
 )
 def test_a_size_that_cannot_be_meant_is_as_none_at_all(main, monkeypatch, variables):
-    words = (["budget", "S", "R-cg-q-12o"], ["ls", "tasks"], ["explain", "S-p"], ["ls", "--help"])
+    words = (["explain", "--cost", "S", "R-cg-q-12o"], ["ls", "tasks"], ["explain", "S-p"], ["ls", "--help"])
     for name in ("COLUMNS", "LINES", "TERM"):
         monkeypatch.delenv(name, raising=False)
     usual = [main(*line) for line in words]
@@ -80,7 +80,7 @@ def test_a_program_that_is_started_so_prints_all_of_it(shell):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "line", ["madbench explain --cost S >&-", "madbench ls --help >&- <&-", "madbench explain --cost S --json >&-"]
+    "line", ["madbench explain --cost S >&-", "madbench ls --help >&- <&-", "madbench explain --cost S -f json >&-"]
 )
 def test_a_closed_standard_output_is_an_error_and_not_a_silence(shell, line):
     ended = shell(line)
@@ -130,7 +130,7 @@ def test_what_is_trained_is_stored_wherever_the_messages_go(shell, tiny, tmp_pat
 
 @pytest.mark.slow
 def test_a_reader_that_goes_away_is_no_traceback(shell):
-    ended = shell("madbench ls labels --json | head -n 1")
+    ended = shell("madbench ls labels -f json | head -n 1")
     assert ended.stdout == "[\n" and ended.stderr == ""
 
 

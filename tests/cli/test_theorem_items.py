@@ -126,12 +126,12 @@ def test_the_context_wide_slots_are_those_of_the_papers_own_operator():
 
 @pytest.mark.slow
 def test_a_theorem_that_does_not_hold_as_printed_is_contradicted(main, tmp_path):
-    made = main("paper", "interactions", "theoremB.2", "--results", tmp_path, "--json")
+    made = main("paper", "interactions", "theoremB.2", "--results", tmp_path, "-f", "json")
     assert made.code == 0, made.stderr
     content = json.loads(made.stdout)
     by_check = {statement.partition(",")[0]: value for statement, value in content["verdicts"].items()}
     assert by_check["approximation in general"] == "contradicted" and by_check["narrow vectors"] == "reproduced"
-    listed = json.loads(main("paper", "interactions", "--results", tmp_path, "--json").stdout)["items"]
+    listed = json.loads(main("paper", "interactions", "--results", tmp_path, "-f", "json").stdout)["items"]
     assert {row["item"]: row["state"] for row in listed}["theoremB.2"] == "contradicted"
 
 

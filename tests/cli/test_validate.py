@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from madbench.cli.validate import validate
-from madbench.config import PRESETS, PROFILES, TASKS, VARIANTS
+from madbench.config import LANGUAGE_PROFILES, PROFILES, TASKS, VARIANTS
 from madbench.suites.interactions.suite import InteractionProfile
 from madbench.suites.signals.suite import SignalProfile
 
@@ -27,7 +27,7 @@ def problems(invoke):
     """Every problem of one file, without the path in front."""
 
     def problems(path):
-        result = invoke(validate, path, "--json")
+        result = invoke(validate, path, "-f", "json")
         (report,) = json.loads(result.stdout)
         assert report["ok"] == (not report["problems"]) == (result.exit_code == 0)
         return [problem.removeprefix(f"{path}: ") for problem in report["problems"]]
@@ -47,9 +47,14 @@ difficulty: baseline
 
 @pytest.mark.slow
 def test_everything_shipped_is_sound(invoke):
-    result = invoke(validate, "--json")
+    result = invoke(validate, "-f", "json")
     reports = json.loads(result.stdout)
-    shipped = [*VARIANTS.glob("*.yaml"), *TASKS.glob("*.yaml"), *PROFILES.glob("*.yaml"), *PRESETS.glob("*.yaml")]
+    shipped = [
+        *VARIANTS.glob("*.yaml"),
+        *TASKS.glob("*.yaml"),
+        *PROFILES.glob("*.yaml"),
+        *LANGUAGE_PROFILES.glob("*.yaml"),
+    ]
     shipped += [*InteractionProfile.folder.glob("*.yaml"), *SignalProfile.folder.glob("*.yaml")]
     shipped.remove(TASKS / "heuristics.yaml")  # numbers that madbench.bench.heuristics makes
     assert result.exit_code == 0 and all(report["ok"] for report in reports)
@@ -58,7 +63,7 @@ def test_everything_shipped_is_sound(invoke):
 
 @pytest.mark.slow
 def test_every_label_of_the_papers_table_has_a_budget_in_every_profile_of_that_paper(invoke):
-    reports = json.loads(invoke(validate, "--json").stdout)
+    reports = json.loads(invoke(validate, "-f", "json").stdout)
     assert {Path(report["file"]).stem for report in reports if report["notes"]} <= {
         "coefficients",
         "coefficients-quick",

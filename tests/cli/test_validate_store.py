@@ -113,7 +113,7 @@ def test_a_sound_store_is_sound_and_stays_as_it_is(results, main):
 def test_what_is_damaged_is_named_with_what_to_do(results, main, pattern, kind, advice):
     path = sorted(results.glob(pattern))[0]
     flip(path, path.stat().st_size // 2 + 1)
-    ((found,),) = [problems(main("validate", "--store", "--json")).pop(kind)]
+    ((found,),) = [problems(main("validate", "--store", "-f", "json")).pop(kind)]
     assert str(path.relative_to(results)).split("/")[1] in found and advice in found
     shown = main("validate", "--store")
     assert shown.code == 2 and advice in shown.stdout and shown.stderr == f"1 problem in {kind}\n"
@@ -122,7 +122,7 @@ def test_what_is_damaged_is_named_with_what_to_do(results, main, pattern, kind, 
 def test_a_damaged_index_and_what_is_not_of_a_run_are_named(results, main):
     (results / "index" / "runs.sqlite").write_bytes(b"SQLite format 4")
     (sorted((results / "runs").iterdir())[0] / "notes.txt").touch()
-    found = problems(main("validate", "--store", "--json"))
+    found = problems(main("validate", "--store", "-f", "json"))
     assert found.keys() == {"runs", "index"} and "notes.txt: not of this run; delete it" in found["runs"][0]
     assert "it is made again" in found["index"][0]
 
@@ -130,7 +130,7 @@ def test_a_damaged_index_and_what_is_not_of_a_run_are_named(results, main):
 def test_a_corpus_that_a_killed_command_left_is_noted(store, fill, main):
     fill(["S"])
     (store.root / "corpora" / "text" / "partial").mkdir(parents=True)
-    ended = main("validate", "--store", "--json")
+    ended = main("validate", "--store", "-f", "json")
     notes = next(report["notes"] for report in json.loads(ended.stdout) if report["kind"] == "corpora")
     assert ended.code == 0 and "text/partial: a corpus that is not finished" in notes[0]
 
@@ -200,7 +200,7 @@ def test_thirty_damaged_stores_never_break_a_verb_nor_show_an_altered_number(res
 
     clean, rng = tmp_path / "clean", random.Random(seed)
     shutil.copytree(results, clean)
-    expected = sweeps(main("status", "--json")), rows(main("ls", "runs", "--json"))
+    expected = sweeps(main("ls", "sweeps", "-f", "json")), rows(main("ls", "runs", "-f", "json"))
     measured = {run.job.id: Store(clean).measurements(run.job.id) for run in Store(clean).runs()}
     files = sorted(path.relative_to(clean) for path in clean.rglob("*") if path.is_file() and path.name != "lock")
     memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
@@ -212,8 +212,8 @@ def test_thirty_damaged_stores_never_break_a_verb_nor_show_an_altered_number(res
             done[path] = damage(results / path, clean / rng.choice(files), rng)
         for words in (
             ["status"],
-            ["table", "--json"],
-            ["lm", "table", "--json"],
+            ["table", "-f", "json"],
+            ["lm", "table", "-f", "json"],
             ["ls", "runs"],
             ["compare", "S", "R-cg-q-12o"],
         ):
@@ -224,9 +224,9 @@ def test_thirty_damaged_stores_never_break_a_verb_nor_show_an_altered_number(res
                 words,
             )
             assert "weights_only" not in ended.stderr
-        for name, sweep in sweeps(main("status", "--json")).items():
+        for name, sweep in sweeps(main("ls", "sweeps", "-f", "json")).items():
             assert sweep["state"] == "damaged" or sweep == expected[0][name], done
-        for name, row in rows(main("ls", "runs", "--json")).items():
+        for name, row in rows(main("ls", "runs", "-f", "json")).items():
             assert row == expected[1][name], done
         store = Store(results)
         for name, known in measured.items():
@@ -251,7 +251,7 @@ def test_thirty_damaged_stores_never_break_a_verb_nor_show_an_altered_number(res
             for path, kind in done.items()
             if kind not in ("delete", "name") and not same(clean / path, results / path)
         ]
-        found = problems(main("validate", "--store", "--json"))
+        found = problems(main("validate", "--store", "-f", "json"))
         if any(path.parts[0] != "index" for path in altered):
             assert found, done
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - memory < 1_500_000, "kilobytes"
@@ -293,7 +293,7 @@ def test_a_work_folder_that_only_another_user_can_remove_stops_nobody(store, fil
         folder.chmod(0o555)
         with modes_hold():
             Store.open(store.root)
-            notes = json.loads(main("validate", "--store", "--json").stdout)[1]["notes"]
+            notes = json.loads(main("validate", "--store", "-f", "json").stdout)[1]["notes"]
         folder.chmod(0o755)
         assert (work / "keep" / WEIGHTS).exists() and (folder != work or work.name in notes[0])
     Store.open(store.root)

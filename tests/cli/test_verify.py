@@ -39,7 +39,7 @@ def test_checks_that_fail_come_first_and_end_in_exit_code_1(invoke, monkeypatch)
         assert text in result.output
     assert "Traceback" not in result.output
     assert result.output.index("ZeroDivisionError") < result.output.index("apart")
-    rows = json.loads(invoke(verify, "S", "--json").output)
+    rows = json.loads(invoke(verify, "S", "-f", "json").output)
     verdicts = ["fail", "pass", "not applicable", "fail", "fail", "fail"]
     assert [row["verdict"] for row in rows] == verdicts and rows[0]["residual"] == 0.5
     assert list(madbench.verify("S").verdict) == verdicts

@@ -240,7 +240,7 @@ def test_the_verb_stores_prints_and_ranks(hens, monkeypatch, capsys):
         assert not ended.value.code, printed.err
         return printed.out
 
-    content = json.loads(call("--json"))
+    content = json.loads(call("-f", "json"))
     assert [each["label"] for each in content] == LABELS
     assert sum(each["standing"]["average_rank"] for each in content) == 3
     store = Store.open(hens / "results", create=False)

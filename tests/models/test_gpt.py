@@ -78,7 +78,7 @@ def test_a_swiglu_of_its_own_width_and_an_untied_output():
 @pytest.mark.parametrize("label, positions, count", [
     ("cd:id-sm-bd-cg", "none", 110_458_304), ("cd:exp-sum", "learned", 106_377_984),
 ])  # fmt: skip
-def test_the_wikitext_preset_has_the_parameters_of_table_3(label, positions, count):
+def test_the_wikitext_profile_has_the_parameters_of_table_3(label, positions, count):
     """The paper: 110M of the first, and of 8 layers of the second 14M fewer than it says."""
     profile = LanguageProfile.load("wikitext", [f"model.positions={positions}"])
     corpus = types.SimpleNamespace(digest="none", padded_vocab_size=50304)
@@ -265,12 +265,12 @@ def test_llama_blocks_are_rms_norms_and_swiglus_around_the_mixer():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("preset, parameters, billions, warm_up, label", [
+@pytest.mark.parametrize("profile, parameters, billions, warm_up, label", [
     ("fineweb-340m", 341e6, 15, 1e9, "S-p"), ("fineweb-340m", 341e6, 15, 1e9, "G-cg-q-12o"),
     ("fineweb-1.3b", 1.3e9, 100, 1e9, "D-p"), ("fineweb-1.3b", 1.3e9, 100, 1e9, "R-c"),
 ])  # fmt: skip
-def test_the_fineweb_presets_are_the_recipe_of_table_2(preset, parameters, billions, warm_up, label):
-    profile = LanguageProfile.load(preset)
+def test_the_fineweb_profiles_are_the_recipe_of_table_2(profile, parameters, billions, warm_up, label):
+    profile = LanguageProfile.load(profile)
     (job,) = LANGUAGE.jobs([label], profile, corpus=imagined_corpus(profile.vocab_size))
     size, training = LANGUAGE.size(job), job.training
     assert size.parameters == pytest.approx(parameters, rel=0.01)

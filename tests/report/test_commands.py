@@ -73,7 +73,7 @@ def test_a_command_names_the_precision_only_where_its_profile_leaves_it_open():
 
 
 def loaded(words: list[str]):
-    """The preset that ``madbench run -t language_model`` loads for ``words``."""
+    """The profile that ``madbench run -t language_model`` loads for ``words``."""
     name = words[words.index("--profile") + 1] if "--profile" in words else "tiny"
     return LANGUAGE.Profile.load(name, [word for word in words if "=" in word])
 
@@ -81,11 +81,11 @@ def loaded(words: list[str]):
 @pytest.mark.parametrize(
     "changes", [{}, {"steps": 480}, dict.fromkeys(("steps", "eval_sequences", "tokens_per_step"), 1280)]
 )
-def test_the_command_of_a_language_model_has_its_preset_and_changes(language_run, changes):
-    preset = LANGUAGE.Profile.load("tiny")
-    training = replace(preset.training_config("float32"), **changes)
+def test_the_command_of_a_language_model_has_its_profile_and_changes(language_run, changes):
+    profile = LANGUAGE.Profile.load("tiny")
+    training = replace(profile.training_config("float32"), **changes)
     details = {"corpus": {"name": "x", "digest": "c0ffee0123456789", "folder": "/data/x y"}}
-    run = language_run("S", [2.0], details=details, model=preset.model_config(), training=training)
+    run = language_run("S", [2.0], details=details, model=profile.model_config(), training=training)
     words = protocol_words(PlannedRow(Row("S"), language_protocol(run), [run.job]), Path("results"))
     assert words[words.index("--corpus") + 1] == "/data/x y" and "--results" not in words
     again = loaded(words)
@@ -108,7 +108,7 @@ def test_the_command_of_token_files_of_another_program_says_what_their_ids_are(l
     assert "--tokenizer" not in words and "--corpus" in words
 
 
-def test_a_protocol_far_from_every_preset_is_spelled_out(language_run):
+def test_a_protocol_far_from_every_profile_is_spelled_out(language_run):
     run = language_run("S", [2.0])
     row = PlannedRow(Row("S"), language_protocol(run), [run.job])
     words = train_words(row, Path("here"), ["S"], [0])
@@ -117,7 +117,7 @@ def test_a_protocol_far_from_every_preset_is_spelled_out(language_run):
     assert (again.model_config(), again.training_config("float32")) == (run.job.model, run.job.training)
 
 
-def test_what_is_missing_of_a_preset_is_named_as_the_tables_name_it(language_run):
+def test_what_is_missing_of_a_profile_is_named_as_the_tables_name_it(language_run):
     run = language_run("cd:id-dg", [2.0])
     row = PlannedRow(Row("cd:id-dg"), language_protocol(run), [run.job])
     (single,) = missing_runs([row], ["cd:id-dg"], {run.job.id: run.record}, Path("results"))

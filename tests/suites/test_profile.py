@@ -250,7 +250,7 @@ def test_a_profile_named_without_its_ending_is_found(tmp_path, monkeypatch):
         MadProfile.load("mine")
 
 
-def test_every_shipped_preset_loads_and_the_papers_is_comparable_until_it_is_changed():
+def test_every_shipped_profile_loads_and_the_papers_is_comparable_until_it_is_changed():
     assert {"tiny", "mini", "gpt2"} <= set(LanguageProfile.names())
     for name in LanguageProfile.names():
         LanguageProfile.load(name)
@@ -263,19 +263,19 @@ def test_every_shipped_preset_loads_and_the_papers_is_comparable_until_it_is_cha
     [
         (["model.seq_len=100"], "tokens_per_step 2048 must be a multiple of seq_len 100"),
         (["training.steps=7"], "steps 7 must be a multiple of eval_every 20"),
-        (["training.precision=float32"], "set the preset's own 'precision'"),
+        (["training.precision=float32"], "set the profile's own 'precision'"),
         (["seq_len=64"], "did you mean 'model.seq_len'?"),
-        (["corpus=stdlib"], "it belongs in the preset's file"),
+        (["corpus=stdlib"], "it belongs in the profile's file"),
         (["model.seqlen=64"], "model: unknown key 'seqlen'; did you mean 'seq_len'?"),
     ],
 )
-def test_a_wrong_override_of_a_preset_is_refused(overrides, says):
+def test_a_wrong_override_of_a_profile_is_refused(overrides, says):
     with pytest.raises(ConfigError) as caught:
         LanguageProfile.load("tiny", overrides)
     assert says in str(caught.value)
 
 
-def test_overrides_of_a_preset_are_judged_together():
+def test_overrides_of_a_profile_are_judged_together():
     both = ["model.seq_len=96", "training.tokens_per_step=960"]
     for overrides in (both, both[::-1]):
         profile = LanguageProfile.load("tiny", overrides)

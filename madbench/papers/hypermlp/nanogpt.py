@@ -112,10 +112,10 @@ def make_job(options: argparse.Namespace, corpus: Corpus) -> Job:
     """The job of the first seed; raises ``ConfigError`` for settings that not both codes can train."""
     keys = {setting.partition("=")[0] for setting in options.settings}
     defaults = [f"{key}={value}" for key, value in DEFAULTS.items() if key not in keys]
-    preset = LanguageProfile.load("tiny", [*defaults, *options.settings])
-    (job,) = LANGUAGE.jobs(["S"], preset, corpus=corpus, seeds=options.seeds[:1])
+    profile = LanguageProfile.load("tiny", [*defaults, *options.settings])
+    (job,) = LANGUAGE.jobs(["S"], profile, corpus=corpus, seeds=options.seeds[:1])
     model, training = job.model, job.training
-    if model.positions != "learned" or preset.precision != "float32":
+    if model.positions != "learned" or profile.precision != "float32":
         raise ConfigError("nanoGPT learns its positions, and is compared in float32: neither can be changed")
     if model.d_model % model.n_head:
         raise ConfigError(f"model.n_head {model.n_head} must divide model.d_model {model.d_model}")

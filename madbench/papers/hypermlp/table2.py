@@ -2,7 +2,7 @@
 
 Ours are measurements ``benchmark`` of stored runs (:mod:`madbench.store.benchmarks`). At the quick size two small
 models are trained and asked questions on their own validation text; the paper's sixteen benchmarks are those of
-lm-evaluation-harness, and are shown where runs of its presets have them.
+lm-evaluation-harness, and are shown where runs of its profiles have them.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ class PublishedRow:
     """A model of the table as it is printed."""
 
     scale: str
-    preset: str
+    profile: str
     """That trains it."""
     model: str
     label: str
@@ -91,7 +91,7 @@ def published_rows(request: Request) -> list[PublishedRow]:
     with open(request.paper.file(request.item.published), newline="", encoding="utf-8") as file:
         return [
             PublishedRow(
-                *(row[name] for name in ("scale", "preset", "model")),
+                *(row[name] for name in ("scale", "profile", "model")),
                 expand([row["label"]])[0],
                 {column.heading: float(row[column.heading]) for column in COLUMNS},
                 float(row["avg_rank"]),
@@ -142,7 +142,7 @@ class Table2:
     def decide(self, request: Request, results: Results | None) -> Made:
         rows = published_rows(request)
         scales = list(dict.fromkeys(row.scale for row in rows))
-        own_size = request.profile_name in {row.preset for row in rows}
+        own_size = request.profile_name in {row.profile for row in rows}
         tables, verdicts, remarks, cells = [], {}, {}, []
         if results is not None and not own_size:
             answers = ask(request, results)
@@ -150,7 +150,7 @@ class Table2:
             cells += tables[-1].records()
         for scale in scales:
             group = [row for row in rows if row.scale == scale]
-            ours = stored_benchmarks(request, group[0].preset)
+            ours = stored_benchmarks(request, group[0].profile)
             tables.append(_published_table(request.item, group, ours))
             cells += tables[-1].records()
             said = f"Avg Rank and #Top1 at {scale} follow from the columns"
@@ -165,7 +165,7 @@ def _labels(request: Request) -> list[str]:
     """The labels that were asked for; otherwise those of the table at its own size, the item's at any other."""
     if request.labels:
         return expand(request.labels)
-    own = [row.label for row in published_rows(request) if row.preset == request.profile_name]
+    own = [row.label for row in published_rows(request) if row.profile == request.profile_name]
     return list(dict.fromkeys(own)) or expand(request.item.labels)
 
 
@@ -228,10 +228,10 @@ def _benchmarks(measured: Sequence[Measurement]) -> dict[str, float]:
     return {heading: value for heading, value in values.items() if value is not None}
 
 
-def stored_benchmarks(request: Request, preset: str) -> dict[str, list[dict[str, float]]]:
-    """By label the benchmarks of stored runs of a preset as it is shipped, by heading, of runs that have any.
+def stored_benchmarks(request: Request, profile: str) -> dict[str, list[dict[str, float]]]:
+    """By label the benchmarks of stored runs of a profile as it is shipped, by heading, of runs that have any.
 
-    They are of the item's budget for that preset, of a vocabulary as large as the preset's and of one text: that of
+    They are of the item's budget for that profile, of a vocabulary as large as the profile's and of one text: that of
     most such runs.
     """
     from madbench.text.corpus import imagined_corpus
@@ -239,10 +239,10 @@ def stored_benchmarks(request: Request, preset: str) -> dict[str, list[dict[str,
     if not (request.results / "runs").is_dir():
         return {}
     store, of_text = Snapshot.open(request.results, create=False), {}
-    ids = imagined_corpus(LanguageProfile.load(preset).vocab_size).padded_vocab_size
+    ids = imagined_corpus(LanguageProfile.load(profile).vocab_size).padded_vocab_size
     for run in store.runs(with_curves=False, suite=LANGUAGE.name):
-        is_same = run.job.budget == request.budget_at(preset) and run.job.setting["vocab_size"] == ids
-        if run.record.status != "finished" or not is_same or LANGUAGE.nearest(run.job) != (preset, ()):
+        is_same = run.job.budget == request.budget_at(profile) and run.job.setting["vocab_size"] == ids
+        if run.record.status != "finished" or not is_same or LANGUAGE.nearest(run.job) != (profile, ()):
             continue
         if known := _benchmarks(store.measurements(run.job.id)):
             of_text.setdefault(run.job.setting["corpus"], {}).setdefault(run.job.label, []).append(known)
@@ -350,7 +350,7 @@ def _published_table(
     )
     caption = (
         f"{item.place} at {group[0].scale}, published, Avg Rank and #Top1 computed from the columns; {of_ours}. "
-        f"Trained by preset {group[0].preset}."
+        f"Trained by profile {group[0].profile}."
     )
     headings = ["Model", *(column.heading for column in COLUMNS), "Avg Rank", "#Top1"]
     return Listing(cells, headings, lines, cells, caption, "", f"tab:{item.id}-{group[0].scale}")

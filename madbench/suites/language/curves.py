@@ -34,7 +34,7 @@ def steps_name(threshold: float) -> str:
 def describe(runs: Sequence[Outcome]) -> str:
     """The protocol of language-model runs in a line."""
     protocol = recognised(LANGUAGE, [(run.job, run.record.details) for run in runs])
-    corpus = f"corpus {protocol.corpus.name} ({protocol.corpus.digest[:8]}), preset {protocol.name}"
+    corpus = f"corpus {protocol.corpus.name} ({protocol.corpus.digest[:8]}), profile {protocol.name}"
     return f"{corpus}, {protocol.precision}, budget {protocol.budget}"
 
 

@@ -146,7 +146,7 @@ class LanguageScoring(Scoring):
             f"text{val}, all labels after the same tokens.": True,
             **dict.fromkeys(_evaluation(runs[0].details.get("evaluation", {})), True),
             "PPL: exponential of the last loss on validation text; of 5: of the mean of the last five. Published ones "
-            "are of one run each, those of the presets hyper1 and hyper3 smoothed.": has_perplexity,
+            "are of one run each, those of the profiles hyper1 and hyper3 smoothed.": has_perplexity,
             f"To x: steps to the first evaluation with training loss below x, one every {training.eval_every:,} steps "
             f"of {training.tokens_per_step:,} tokens. [k/n]: k of n seeds get there; the mean is theirs.": any(
                 x.startswith(STEPS) for x in names

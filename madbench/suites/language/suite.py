@@ -7,7 +7,7 @@ from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
-from madbench.config import PRESETS, check_at_least, check_numbers, from_mapping
+from madbench.config import LANGUAGE_PROFILES, check_at_least, check_numbers, from_mapping
 from madbench.errors import ConfigError
 from madbench.jobs import NOT_AT_DEFAULT, Budget, Fidelity, Job, Precision
 from madbench.mixers import solve
@@ -114,17 +114,17 @@ class LanguageTraining:
 
 @dataclass(frozen=True, kw_only=True)
 class LanguageProfile(Profile):
-    """A preset: the size, the schedule and the usual corpus of a language model."""
+    """A profile: the size, the schedule and the usual corpus of a language model."""
 
-    folder = PRESETS
-    noun = "preset"
+    folder = LANGUAGE_PROFILES
+    noun = "profile"
     Model = GPTConfig
     Training = LanguageTraining
 
     corpus: Literal["stdlib", ""] = ""
     """The corpus when none is named: Python's standard library in bytes, or none."""
     vocab_size: int = 0
-    """Ids of the tokenizer of the corpus that the preset is for, with which a plan counts where none is given."""
+    """Ids of the tokenizer of the corpus that the profile is for, with which a plan counts where none is given."""
 
     def __post_init__(self):
         super().__post_init__()
@@ -363,8 +363,6 @@ class LanguageSuite(Suite):
 
     def shared(self, job: Job) -> dict[str, Any]:
         return {name: getattr(job, name) for name in ("setting", "model", "training", "budget")}
-
-    listing = "presets"
 
     def about_task(self, task: str) -> str:
         return "The next token of a text, at every position."

@@ -387,7 +387,6 @@ class MadSuite(TokenSuite):
     default = "evening"
     place = 0
     file_key = "learning_rates"
-    listing = "profiles"
     reference = "madbench.suites.mad.peer"
     synthetic = "madbench.suites.mad.synthetic:record_of"
     averages = {AVERAGE: Average("MAD avg", "MAD average", MAD_TASKS)}

@@ -80,7 +80,7 @@ def loss(labels, tasks, seeds=2):
     for label in labels:
         for seed in range(seeds):
             is_diverged = seed == 1 and label == labels[-1]
-            run = {"id": f"{label}{seed}", "label": label, "seed": seed, "protocol": "corpus shelf, preset gpt2"}
+            run = {"id": f"{label}{seed}", "label": label, "seed": seed, "protocol": "corpus shelf, profile gpt2"}
             run["status"] = "diverged" if is_diverged else "finished"
             for n in range(1, 15 if is_diverged else 41):
                 value = 3.4 - 0.5 * of_label[label] + 5 * math.exp(-n / 3) + 0.5 / n

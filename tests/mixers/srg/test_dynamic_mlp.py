@@ -179,7 +179,7 @@ def test_auto_takes_tiles_for_softmax_where_a_training_step_has_many_scores_and_
     assert mixer.resolve_path(10, 128) == "sdpa"  # 10 * 12 heads * 128^2 * 4 bytes < 2^23
     assert mixer.resolve_path(300, 32) == "sdpa"  # one block has all rows and skips no masked score
     assert mixer.resolve_path(16, 256) == "sdpa"  # too many weights to keep
-    assert build("D-p", 128, 128).resolve_path(16, 128) == "sdpa"  # of the preset tiny
+    assert build("D-p", 128, 128).resolve_path(16, 128) == "sdpa"  # of the profile tiny
     assert build("S-p", 144, 128, n_head=12, causal=False).resolve_path(16, 128) == "sdpa"
     with torch.no_grad():
         assert mixer.resolve_path(16, 128) == "sdpa"

@@ -1,0 +1,68 @@
+"""``madbench import``: the runs of an archive are added to a results folder."""
+
+from __future__ import annotations
+
+import functools
+import shlex
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from madbench.cli import options
+from madbench.cli.parameters import argument, option
+from madbench.cli.printing import counted, first_of, tracked
+from madbench.errors import StoreError
+from madbench.store.runs import Store
+
+PROBLEMS = 20
+"""The most damaged runs of an archive that are listed."""
+
+
+def import_(
+    file: argument(Path, "FILE", "An archive of madbench archive."),
+    results: options.ResultsOption = options.RESULTS,
+    no_limits: option(
+        bool,
+        "Read an archive of any size. By default more than 100,000 members, 2 GB, or 200 times the size of the file "
+        "are refused.",
+        "--no-limits",
+    ) = False,
+) -> None:
+    """Add the runs of an archive to a results folder.
+
+    Each run is verified to the last bit, nothing is executed, and results that
+    the folder has stay as they are.
+
+    [bold]Examples[/bold]
+
+      madbench import evening.tar.xz
+      madbench import evening.tar.xz --results evening
+    """
+    from madbench.store.archive import unpack
+    from madbench.store.tar import NO_LIMITS, Limits
+
+    limits = NO_LIMITS if no_limits else Limits()
+    with _no_empty_folder(results):
+        report = unpack(file, Store.open(results), functools.partial(tracked, description="adding runs"), limits)
+    print(f"{results}: {counted(len(report.added), 'run')} of {file} added")
+    for ids, what in ((report.known, "the same numbers"), (report.other, "other numbers, which stay as they are")):
+        if ids:
+            print(f"{len(ids)} stored before with {what}")
+    if report.other:
+        print(f"to see the others: madbench import {shlex.quote(str(file))} --results FOLDER, another folder")
+    if report.problems:
+        lines = first_of(report.problems, PROBLEMS, "and {:,} more problems")
+        raise StoreError("\n".join([f"{counted(len(report.problems), 'problem')}; these runs are left out:", *lines]))
+
+
+@contextmanager
+def _no_empty_folder(results: Path) -> Iterator[None]:
+    """Remove the results folder at the end if this block made it and put no run into it."""
+    missing = [folder for folder in (results, *results.parents) if not folder.exists()]
+    try:
+        yield
+    finally:
+        if missing:
+            with suppress(OSError):  # not empty
+                for folder in (results / "runs", results / "work", *missing):
+                    folder.rmdir()

@@ -1,0 +1,47 @@
+"""``madbench register``: claims are stated before their runs exist."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+
+from madbench.cli import options
+from madbench.cli.parameters import argument
+from madbench.cli.printing import counted
+from madbench.config import seed_list
+
+
+def register(
+    file: argument(Path, "FILE.yaml", "A grid, as for madbench sweep, with the key claims."),
+    claims: options.ClaimsOption = "hypermlp",
+    results: options.ResultsOption = options.RESULTS,
+) -> None:
+    """Freeze claims and a grid before the runs exist.
+
+    Writes FILE's name with .registered.json beside FILE: labels, tasks, seeds,
+    thresholds, every value that enters a verdict, and a hash of all of it. For
+    claims of your own FILE has the key claims_from: my_claims.yaml, a file beside
+    FILE. Then train the grid with madbench sweep, and read the verdicts with
+    madbench findings --registered.
+
+    [bold]A file to register[/bold]
+
+      claims: [ lag ]
+      labels: [R-12!, R-12o!, G-12!, G-12o!]
+      seeds: 0-4
+
+    [bold]Examples[/bold]
+
+      madbench register lag.yaml
+      madbench sweep lag.yaml
+      madbench findings --registered lag.registered.json
+    """
+    from madbench.analysis import registration
+
+    frozen, experiment, path = registration.register(file, results, claims)
+    names, seeds = ", ".join(claim.name for claim in frozen.claims), seed_list(experiment.grid.seeds)
+    print(f"{path}: {names}; {counted(len(frozen.jobs), 'job')} of {len(experiment.labels)} labels, seeds {seeds}")
+    print(f"hash {frozen.id}; keep the file where its date can be shown, such as in version control")
+    if frozen.stored:
+        print(f"{len(frozen.stored)} runs existed before the registration; results that use them are exploratory")
+    print(f"next: madbench sweep {shlex.quote(str(file))}; madbench findings --registered {shlex.quote(str(path))}")
