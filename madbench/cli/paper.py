@@ -113,7 +113,9 @@ def paper(
 
     First the operators that an item calls are compared with float64 loops over
     their definitions. If one differs, the item "fails here": nothing is trained,
-    nothing is said of the paper, and the exit code is 1.
+    and nothing is said of the paper. If an identity fails, it is computed with the
+    loops as well: it is "contradicted" if they fail it too, else it "fails here".
+    The exit code is 1 in all these cases.
 
     [bold]Examples[/bold]
 
@@ -188,6 +190,8 @@ def paper(
         note = chosen_settings(trained) if made.verdicts else ""
         remember(replace(decided, results=results), made, () if decided is request else archive_names(item), note)
         _print(decided, made, drawn, printed, note)
+        if made.exit_code:
+            raise typer.Exit(made.exit_code)
 
     asks_to_train = dry_run or yes or force or corpus is not None or not is_first()
     verify = functools.partial(_check_operators, request, measure, planned, printed)

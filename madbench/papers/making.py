@@ -98,6 +98,12 @@ class Made:
     figures: Iterable[Drawn] = ()
     remarks: Mapping[str, str] = field(default_factory=dict)  # numbers behind a verdict
     heading: str = ""  # a sentence above the verdicts
+    failed: bool = False  # True if a check of it fails, whoever is wrong
+
+    @property
+    def exit_code(self) -> int:
+        """1 if a check fails or a verdict is ``fails here``, else 0."""
+        return int(self.failed or FAILS in self.verdicts.values())
 
 
 class Measure(Protocol):
@@ -238,10 +244,9 @@ def _record(request: Request) -> Path:
 
 def chosen_settings(results: Results | None) -> str:
     """A note on the settings of the runs that were chosen by the published order of labels. Empty if none were."""
-    rows = results.experiment.rows if results else ()
-    sets = dict.fromkeys(row.protocol.profile.chosen_on for row in rows)
-    chosen = ", ".join(f"@{name}" for name in sets if name)
-    return f"settings chosen by the published order of {chosen}" if chosen else ""
+    from madbench.analysis.findings import choice_note
+
+    return choice_note(row.protocol.profile.chosen_on for row in (results.experiment.rows if results else ()))
 
 
 def remember(request: Request, made: Made, runs: Sequence[str] = (), note: str = "") -> None:

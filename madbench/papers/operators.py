@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from madbench.experiment import Experiment
 from madbench.grid import Grid
 from madbench.labels import expand
 from madbench.labels.names import spelled
-from madbench.mixers.checks import Outcome, run_checks
+from madbench.mixers import Check
+from madbench.mixers.checks import Outcome, run_check, run_checks
 from madbench.papers.making import FAILS, Made, Measure, Request
 from madbench.suites import checks_of
 
@@ -37,6 +39,36 @@ def failing_operators(labels: Iterable[str]) -> dict[str, Outcome]:
         if failed:
             failing[label] = failed[0]
     return failing
+
+
+def outcome_by_loops(check: Check) -> Outcome | None:
+    """The outcome of a check whose mixers compute by float64 loops. None if the check calls no mixer that has loops."""
+    with by_loops() as called:
+        outcome = run_check(check)
+    return outcome if called else None
+
+
+@contextmanager
+def by_loops() -> Iterator[list[str]]:
+    """A block in which every mixer that has loops over its definition gives what these give.
+
+    Yields a list of the classes of mixers that are called in the block.
+    """
+    from torch.nn.modules.module import register_module_forward_hook
+
+    called: list[str] = []
+
+    def replace_output(module: Any, arguments: tuple[Any, ...], output: Any) -> Any:
+        if not callable(getattr(module, "reference", None)):
+            return None
+        called.append(type(module).__name__)
+        return module.reference(arguments[0]).to(output.dtype)
+
+    hook = register_module_forward_hook(replace_output)
+    try:
+        yield called
+    finally:
+        hook.remove()
 
 
 def fails_here(failing: dict[str, Outcome]) -> Made:

@@ -11,6 +11,7 @@ from madbench.labels import expand, family_of, parse
 from madbench.labels.names import spelled
 from madbench.mixers.checks import Outcome, run_checks
 from madbench.papers.making import CONTRADICTED, FAILS, OPEN, REPRODUCED, Made, PlainMeasure, Request, refuse_choices
+from madbench.papers.operators import failing_operators, outcome_by_loops
 from madbench.suites import checks_of
 
 if TYPE_CHECKING:
@@ -27,16 +28,18 @@ class TheoremMeasure(PlainMeasure):
             raise ConfigError(f"--device has no effect on {request.item.id}: it trains nothing")
 
     def decide(self, request: Request, results: Results | None) -> Made:
-        by_label = outcomes_of(request)
-        verdicts, remarks = {}, {}
+        by_label, is_arithmetic = outcomes_of(request), request.item.arithmetic
+        verdicts, remarks, failed = {}, {}, False
         for name in request.item.checks:
             of_labels = {label: named[name] for label, named in by_label.items() if name in named}
             measured = {label: outcome for label, outcome in of_labels.items() if outcome.check.run is not None}
             for label, outcome in (measured or of_labels).items():
                 statement = f"{name}, {spelled(label)}: {outcome.check.statement} ({outcome.check.source})"
-                verdicts[statement], remarks[statement] = verdict(outcome), _number(outcome)
+                loops = None if is_arithmetic else _by_loops(label, outcome)
+                verdicts[statement], remarks[statement] = verdict(outcome, loops), _number(outcome, loops)
+                failed |= outcome.verdict == "fail"
         table = check_table(request, by_label)
-        return Made([table], verdicts, {"checks": table.records()}, (), remarks)
+        return Made([table], verdicts, {"checks": table.records()}, (), remarks, failed=failed)
 
 
 def outcomes_of(request: Request) -> dict[str, dict[str, Outcome]]:
@@ -59,15 +62,26 @@ def outcomes_of(request: Request) -> dict[str, dict[str, Outcome]]:
     return by_label
 
 
-def verdict(outcome: Outcome) -> str:
-    """The verdict on the source of an outcome, as the source is printed.
+def _by_loops(label: str, outcome: Outcome) -> Outcome | None:
+    """The outcome of a failed check by float64 loops. None if they do not compute it, or if our operator differs."""
+    if outcome.verdict != "fail" or outcome.error:
+        return None
+    loops = outcome_by_loops(outcome.check)
+    is_of_both = loops is not None and loops.verdict == "fail"
+    return None if is_of_both and failing_operators([label]) else loops
 
-    A check that fails is wrong here, as ``madbench verify`` has it. What contradicts the source is a check that passes.
+
+def verdict(outcome: Outcome, loops: Outcome | None = None) -> str:
+    """The verdict on the source of a check, as the source is printed.
+
+    A check that passes says what the source says, or contradicts it. One that fails contradicts the source only if
+    float64 loops, whose outcome is ``loops``, fail it too. If they pass it, or do not compute it, it fails here.
     """
     if outcome.verdict == "not applicable":
         return OPEN
     if outcome.verdict == "fail":
-        return FAILS
+        is_of_both = loops is not None and loops.verdict == "fail" and not loops.error
+        return CONTRADICTED if is_of_both and not outcome.check.contradicts else FAILS
     return CONTRADICTED if outcome.check.contradicts else REPRODUCED
 
 
@@ -88,8 +102,16 @@ def check_table(request: Request, by_label: Mapping[str, Mapping[str, Outcome]])
     return Listing(cells, headings, lines, cells, caption, notes, f"tab:{item.id}")
 
 
-def _number(outcome: Outcome) -> str:
+def _number(outcome: Outcome, loops: Outcome | None) -> str:
     row = outcome.row
     if row["residual"] is None:
         return row["reason"]
-    return f"measured {row['residual']:.1e}, bound {row['bound']}" + f"; {row['reason']}" * bool(row["reason"])
+    number = f"measured {row['residual']:.1e}, bound {row['bound']}" + f"; {row['reason']}" * bool(row["reason"])
+    return number if loops is None else f"{number}; {_loops_text(loops)}"
+
+
+def _loops_text(loops: Outcome) -> str:
+    if loops.residual is None:
+        return f"by float64 loops not measured: {loops.error}"
+    who = "our operator alone fails it" if loops.verdict == "pass" else "our operator and the loops both fail it"
+    return f"by float64 loops {loops.residual:.1e}: {who}"

@@ -7,13 +7,15 @@ import re
 from dataclasses import replace
 
 import pytest
+import torch
 
 from madbench.errors import ConfigError
 from madbench.labels import expand, family_of, parse
 from madbench.mixers import Check
-from madbench.mixers.checks import Outcome
+from madbench.mixers.checks import Outcome, sample
 from madbench.papers import Item, built_in, load_paper
 from madbench.papers.making import Request, judged
+from madbench.papers.operators import by_loops
 from madbench.papers.theorems import TheoremMeasure, outcomes_of, verdict
 from madbench.suites import checks_of
 
@@ -148,6 +150,74 @@ def test_what_a_check_says_of_the_theorem(contradicts, residual, expected):
     check = Check("a", "b", "c", lambda: residual, 1.0, contradicts=contradicts)
     assert verdict(Outcome(check, residual)) == expected
     assert verdict(Outcome(replace(check, reason="no gates"))) == "not decided"
+
+
+@pytest.mark.parametrize(
+    ("contradicts", "by_loops", "expected"),
+    [(False, 2.0, "contradicted"), (False, 0.0, "fails here"), (False, None, "fails here"), (True, 2.0, "fails here")],
+)
+def test_a_failed_check_contradicts_the_paper_only_if_the_loops_fail_it_too(contradicts, by_loops, expected):
+    check = Check("a", "b", "c", lambda: 2.0, 1.0, contradicts=contradicts)
+    loops = None if by_loops is None else Outcome(check, by_loops)
+    assert verdict(Outcome(check, 2.0), loops) == expected
+    broken = Outcome(check, error="ValueError: no such key")
+    assert verdict(Outcome(check, 2.0), broken) == "fails here"
+
+
+def explicit_construction() -> Request:
+    """The construction of Proposition I.2 in one label, as an item."""
+    paper = load_paper("hypermlp")
+    item = replace(paper.item("propositionI.2"), labels=("R-q-1o",), checks=("explicit construction",))
+    return Request(paper, item)
+
+
+@pytest.mark.slow
+def test_an_identity_that_our_operator_alone_misses_fails_here(monkeypatch):
+    monkeypatch.setattr("madbench.mixers.srg.parts._norm", lambda h: torch.ones_like(h[..., :1]))
+    made = TheoremMeasure().decide(explicit_construction(), None)
+    assert [*made.verdicts.values()] == ["fails here"] and made.exit_code == 1
+    (remark,) = made.remarks.values()
+    assert "our operator alone fails it" in remark
+
+
+@pytest.mark.slow
+def test_an_identity_that_operator_and_loops_miss_contradicts_the_paper(monkeypatch):
+    monkeypatch.setattr("madbench.mixers.srg.boundaries.EPS", 1.0)  # the paper's side of the identity
+    made = TheoremMeasure().decide(explicit_construction(), None)
+    assert [*made.verdicts.values()] == ["contradicted"] and made.exit_code == 1
+    (remark,) = made.remarks.values()
+    assert "our operator and the loops both fail it" in remark
+
+
+@pytest.mark.slow
+def test_an_identity_of_an_operator_that_differs_from_its_loops_fails_here(monkeypatch):
+    monkeypatch.setattr("madbench.mixers.srg.boundaries.EPS", 1.0)
+    monkeypatch.setattr("madbench.papers.theorems.failing_operators", lambda labels: dict.fromkeys(labels))
+    made = TheoremMeasure().decide(explicit_construction(), None)
+    assert [*made.verdicts.values()] == ["fails here"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("bound", "code"), [(1e-12, 0), (1.0, 1)])
+def test_a_theorem_whose_check_fails_does_not_exit_0(main, monkeypatch, tmp_path, bound, code):
+    monkeypatch.setattr("madbench.mixers.srg.boundaries.EPS", bound)
+    for module in ("cli.paper", "papers.theorems"):
+        monkeypatch.setattr(f"madbench.{module}.failing_operators", lambda labels: {})
+    made = main("paper", "hypermlp", "propositionI.2", "R-q-1o", "--results", tmp_path, "--json")
+    assert made.code == code
+    assert json.loads(made.stdout)["state"] == ("contradicted" if code else "reproduced")
+
+
+def test_the_loops_are_in_place_of_every_mixer_within_the_block_alone():
+    mixer, x = sample(family_of("R"), parse("R"))
+    with by_loops() as called:
+        inside = mixer(x)
+    assert called == ["DynamicMLP"] and torch.equal(inside, mixer.reference(x))
+    mixer(x)
+    assert called == ["DynamicMLP"]
+    with by_loops() as called:
+        torch.nn.Linear(2, 2)(torch.zeros(2))
+    assert called == []
 
 
 def test_a_check_that_fails_blames_no_paper_and_one_that_no_label_has_is_an_error(monkeypatch):
