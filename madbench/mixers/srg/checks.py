@@ -10,7 +10,7 @@ from typing import Any
 from madbench.mixers import Check
 from madbench.mixers.checks import general_checks, sample
 from madbench.mixers.residuals import ROUNDING
-from madbench.mixers.srg import boundaries, cells, choices, kernel_regime, measures, pool, windows
+from madbench.mixers.srg import boundaries, cells, choices, kernel_regime, measures, pool, summaries, windows
 from madbench.mixers.srg.grammar import Variant
 
 NOTICEABLE = 1e-3
@@ -269,3 +269,4 @@ def _appendices(label: Variant, check: Callable[..., Check], differ: Callable[..
     yield differ("curved kink", what, source, boundaries.curved_kink, unless=unless, make=narrow)
     what = "With R(1) to match, a hidden score is x b + sum_k phi(w_k x) x a_k."
     yield check("warped sum", what, "Appendix I.2, examples 2 and 3", boundaries.warped_sum, unless=unless, make=narrow)
+    yield from summaries.checks(label, check, differ, no_selection)

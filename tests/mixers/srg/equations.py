@@ -11,7 +11,8 @@ APPENDICES = {
     "bounded features", "bounded readout", "restriction", "variation norm", "bounded output", "tangent kernel",
     "constant kernel", "lazy descent", "stable selection", "convolution", "added document", "spurious slots",
     "explicit construction", "curved kink", "swapped normals", "linear cells", "bent cells", "smooth cells",
-    "low-rank deformation", "dummy slots", "reachable atoms", "warped sum", "shift",
+    "low-rank deformation", "dummy slots", "reachable atoms", "warped sum", "shift", "noise average", "signal margin",
+    "context summaries", "weights of one sign", "summary by one head",
 }  # fmt: skip
 
 

@@ -111,6 +111,20 @@ def lose_the_slope_of_one_head(monkeypatch):
     )
 
 
+def read_out_negative(monkeypatch):
+    """Activations with the sign of their scores: no ReLU."""
+    sound = dynamic_mlp.activate
+    monkeypatch.setattr(dynamic_mlp, "activate", lambda base, h, *given: sound("L", h, *given))
+
+
+def leave_r1_out(monkeypatch):
+    monkeypatch.setattr(SequenceMixing, "right", lambda self, y, s: y)
+
+
+def transpose_r2(monkeypatch):
+    monkeypatch.setattr(SequenceMixing, "right_transposed", SequenceMixing.right)
+
+
 def count_registers_twice(monkeypatch):
     sound = DynamicMLP._register_values
     monkeypatch.setattr(DynamicMLP, "_register_values", lambda self: 2 * sound(self))
@@ -182,6 +196,13 @@ def filter_ahead(monkeypatch):
         (double_the_atoms, "R", "reachable atoms"),
         (mix_backwards, "R-cg-q-1o", "warped sum"),
         (freeze_strengths, "R-q-12", "warped sum"),
+        (forget_the_norm, "R-q-1o", "noise average"),
+        (mix_by_the_diagonal_alone, "R-cg-q-12o", "noise average"),
+        (leave_r1_out, "R-q-1", "signal margin"),
+        (transpose_r2, "R-cg-q-12o", "context summaries"),
+        (mix_by_the_diagonal_alone, "R-q-2", "context summaries"),
+        (read_out_negative, "R", "weights of one sign"),
+        (select_above_a_threshold, "R", "summary by one head"),
     ],
 )  # fmt: skip
 def test_what_is_broken_is_caught_by_name(sabotage, label, caught_by, monkeypatch):

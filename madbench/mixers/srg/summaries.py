@@ -1,0 +1,212 @@
+"""The constructions of Appendices I.3.1 and I.3.2 as checks: averages of noise, and summaries of a context.
+
+Every token holds what an embedding could give it: channels that keys read, channels that values read, and channels of
+the last token that its query reads. One head does the work; the other ones are zero.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+
+from madbench.mixers import Check
+from madbench.mixers.residuals import ROUNDING, difference, largest
+from madbench.mixers.srg import measures
+from madbench.mixers.srg.dynamic_mlp import DynamicMLP
+from madbench.mixers.srg.grammar import Variant
+from madbench.mixers.srg.parts import EPS, SequenceMixing
+
+SIGNAL, NOISE = 2, 5  # tokens
+ADDRESS, ASKS, IS_SIGNAL, IS_NOISE = range(4)  # channels of noisy recall
+CONTEXT, SUMMARIES, WIDTH = 5, 3, 4  # tokens, summaries of them, and channels of a value
+PLACES, VALUES, QUESTIONS = (slice(start, start + n) for start, n in ((0, CONTEXT), (5, WIDTH), (9, CONTEXT)))
+"""Channels of summaries: the place of a token, its value, and which summary the last token asks for."""
+HEADS_DRAWN = 20
+
+
+def checks(
+    label: Variant, check: Callable[..., Check], differ: Callable[..., Check], no_selection: str
+) -> Iterable[Check]:
+    """The checks of a label, made by ``check`` and ``differ``; ``no_selection`` says why it selects no slots."""
+    wide = functools.partial(measures.with_ranks, qk=8 * label.query_heads(2))
+    unless = no_selection or ("GLU has two scores a slot" if label.base == "G" else "")
+    unless = unless or ("RoPE turns the scores" if label.rope else "")
+    unless = unless or ("registers stand in the first slots" if label.registers else "")
+    of_first = unless or ("" if label.mix1 else "the label has no R(1)")
+    of_second = unless or ("" if label.mix2 else "the label has no R(2)")
+    alone = unless or ("mixing makes slots of all tokens" if label.has_mixing else "")
+    alone = alone or ("a convolution reads other tokens" if label.conv else "")
+
+    what = (
+        "R(1) averages m = 5 noise tokens into one slot, whose score has 1/m of the variance. Half a noise slot is "
+        "active on average, in place of m/2, and the signal tokens are summed in a slot of their own."
+    )
+    yield check("noise average", what, "Appendix I.3.1", noise_average, unless=of_first)
+    what = "The signal slot has more of the normalised scores of a row than all signal tokens together without R(1)."
+    yield differ("signal margin", what, "Appendix I.3.1", signal_margin, unless=of_first)
+    what = "R(2) makes k slots of the summaries C^T X of any C, and a query reads the one that it selects."
+    yield check("context summaries", what, "Appendix I.3.2", context_summaries, unless=of_second, make=wide)
+    what = (
+        "The weights of a token-wise head on the values of its context have one sign, so it has no difference of two."
+    )
+    yield check("weights of one sign", what, "Appendix I.3.2", one_sign, 1e-6, alone, wide)
+    what = "A single token-wise head gives C^T X, up to the norm, of any C above 0, where tokens tell their places."
+    one_head = check("summary by one head", what, "against Appendix I.3.2", one_head_summary, ROUNDING, alone, wide)
+    yield replace(one_head, contradicts=True)
+
+
+def noisy_tokens(like: Tensor) -> Tensor:
+    """Sequences (2^5, 8, D): two signal tokens, five noise tokens of all patterns of signs, and the last token.
+
+    The noise has scores of +1 and -1, which are independent over all patterns, and the signal +1.
+    """
+    signs = like.new_tensor([*itertools.product((1.0, -1.0), repeat=NOISE)])
+    tokens = like.new_zeros(len(signs), SIGNAL + NOISE + 1, like.shape[-1])
+    tokens[:, :SIGNAL, ADDRESS] = tokens[:, :SIGNAL, IS_SIGNAL] = tokens[:, -1, ASKS] = 1
+    tokens[:, SIGNAL:-1, ADDRESS], tokens[:, SIGNAL:-1, IS_NOISE] = signs, 1
+    return tokens
+
+
+def _recall(mixer: DynamicMLP) -> float:
+    """Sets weights with which a row reads scores as above, and the kind of a token; returns 2 if gates halve them."""
+    half = _clear(mixer)
+    mixer.q.weight[0, ASKS], mixer.k.weight[0, ADDRESS] = half, 1
+    for row, channel in enumerate((IS_SIGNAL, IS_NOISE)):
+        mixer.v.weight[row, channel], mixer.o.weight[channel, row] = 1, half
+    return half
+
+
+def _clear(mixer: DynamicMLP) -> float:
+    """Sets all weights to zero, and convolutions to the token itself. Returns 2 if gates halve what follows, else 1."""
+    for parameter in mixer.parameters():
+        parameter.zero_()
+    for conv in filter(None, (mixer.k_conv, mixer.v_conv)):
+        conv.weight[:, -1] = 1
+    return 2.0 if mixer.variant.gates else 1.0
+
+
+def _slots(mixer: DynamicMLP, tokens: int) -> list[int]:
+    """By token, the oldest first, its slot in the last row."""
+    return [tokens - 1 - token if mixer.by_lag else token for token in range(tokens)]
+
+
+def _collect(mix: SequenceMixing, slots: list[int], into: int, weights: Tensor, rank: int) -> None:
+    """Makes column ``into`` of R the weights of these slots, by one unit of its rank; s is one half."""
+    mix.p[0, slots] = -1
+    mix.A[0, slots, rank], mix.B[0, into, rank] = weights, 2.0
+
+
+def noise_average(mixer: DynamicMLP, x: Tensor) -> float:
+    """Rows against a pool of two slots: the sum of the signal tokens, and the average of the noise tokens.
+
+    Also what rows say of the noise slot over all patterns: m times the variance of its score, which is 1, and the share
+    of patterns in which it is active, which is one half of one slot.
+    """
+    tokens = noisy_tokens(x)
+    _recall(mixer)
+    _concentrate(mixer, tokens.shape[1])
+    average = tokens[:, SIGNAL:-1, ADDRESS].mean(1)
+    expected = torch.zeros_like(tokens[:, -1])
+    norm = (SIGNAL**2 + average.square() + EPS).sqrt()
+    expected[:, IS_SIGNAL], expected[:, IS_NOISE] = SIGNAL / norm, average.relu() / norm
+    rows = mixer(tokens)[:, -1]
+    of_noise = rows[:, IS_NOISE] / rows[:, IS_SIGNAL] * SIGNAL  # the positive scores; the negative ones mirror them
+    variance, active = 2 * of_noise.square().mean(), (of_noise > 0).double().mean()
+    return largest(difference(rows, expected), abs(float(NOISE * variance) - 1), abs(float(active) - 0.5))
+
+
+def _concentrate(mixer: DynamicMLP, tokens: int) -> None:
+    """R(1) with one slot for the sum of the signal tokens, one for the average of the noise, and others of zero."""
+    slots = _slots(mixer, tokens)
+    signal, noise = slots[:SIGNAL], slots[SIGNAL:-1]
+    _collect(mixer.mix1, signal, signal[0], mixer.q.weight.new_ones(SIGNAL), 0)
+    _collect(mixer.mix1, noise, noise[0], mixer.q.weight.new_full((NOISE,), 1 / NOISE), 1)
+
+
+def signal_margin(mixer: DynamicMLP, x: Tensor) -> float:
+    """By how much R(1) raises what the signal has of a row's normalised weights, in the pattern that has the least."""
+    tokens = noisy_tokens(x)
+    _recall(mixer)
+    token_wise = mixer(tokens)[:, -1, IS_SIGNAL]
+    _concentrate(mixer, tokens.shape[1])
+    return float((mixer(tokens)[:, -1, IS_SIGNAL] - token_wise).min())
+
+
+def _context(like: Tensor, asked: int) -> Tensor:
+    """Sequences (asked, 6, D) of one context of drawn values; the last token of each asks for another summary."""
+    generator = torch.Generator().manual_seed(0)
+    tokens = like.new_zeros(asked, CONTEXT + 1, like.shape[-1])
+    tokens[:, :CONTEXT, VALUES] = torch.randn(CONTEXT, WIDTH, generator=generator).to(like)
+    tokens[:, :CONTEXT, PLACES] = torch.eye(CONTEXT).to(like)
+    tokens[:, -1, QUESTIONS] = torch.eye(CONTEXT).to(like)[:asked]
+    return tokens
+
+
+def _weights(like: Tensor, summaries: int) -> Tensor:
+    """A drawn C (5, k), with weights of both signs in every column."""
+    generator = torch.Generator().manual_seed(1)
+    c = torch.randn(CONTEXT, summaries, generator=generator).to(like)
+    c[0], c[1] = c[0].abs(), -c[1].abs()
+    return c
+
+
+def _reads(mixer: DynamicMLP, half: float, scores: Tensor) -> None:
+    """Sets weights with which the token at place j has score ``scores[j, i]`` for question i, and values are read."""
+    for j in range(CONTEXT):
+        mixer.k.weight[j, PLACES.start + j] = 1
+        mixer.q.weight[j, QUESTIONS.start : QUESTIONS.start + scores.shape[1]] = half * scores[j]
+    for row in range(WIDTH):
+        mixer.v.weight[row, VALUES.start + row], mixer.o.weight[VALUES.start + row, row] = 1, half
+
+
+def context_summaries(mixer: DynamicMLP, x: Tensor) -> float:
+    """Rows that each select one summary slot, against C^T X of a drawn C, which R(2) makes in as many slots."""
+    asked = min(SUMMARIES, mixer.mix2.A.shape[-1])
+    tokens, c = _context(x, asked), _weights(x, asked)
+    half, slots = _clear(mixer), _slots(mixer, CONTEXT + 1)
+    _reads(mixer, half, torch.eye(CONTEXT).to(x)[:, :asked])
+    for i in range(asked):
+        mixer.mix2.p[0, slots[i]] = -1
+        mixer.mix2.A[0, slots[:CONTEXT], i], mixer.mix2.B[0, slots[i], i] = c[:, i], 2.0
+    expected = torch.zeros_like(tokens[:, -1])
+    expected[:, VALUES] = c.T @ tokens[0, :CONTEXT, VALUES]
+    return difference(mixer(tokens)[:, -1], expected)
+
+
+def one_head_summary(mixer: DynamicMLP, x: Tensor) -> float:
+    """Rows of a token-wise head with scores C against C^T X, each over the length of its column, for a C above 0."""
+    tokens, c = _context(x, SUMMARIES), _weights(x, SUMMARIES).abs()
+    _reads(mixer, _clear(mixer), c)
+    expected = torch.zeros_like(tokens[:, -1])
+    expected[:, VALUES] = c.T @ tokens[0, :CONTEXT, VALUES] / (c.square().sum(0) + EPS).sqrt()[:, None]
+    return difference(mixer(tokens)[:, -1], expected)
+
+
+def one_sign(mixer: DynamicMLP, x: Tensor) -> float:
+    """How far below zero the weights of two values of one row are from having one sign, over drawn token-wise heads.
+
+    Scores do not read the values, so that a row is linear in them, as a summary is. The slope of the row by each value
+    is the weight of that value times one matrix: the least cosine of two slopes that are not zero.
+    """
+    tokens, generator, least = _context(x, 1), torch.Generator().manual_seed(2), 1.0
+    moved = tokens.repeat(CONTEXT * WIDTH + 1, 1, 1)
+    for i, (token, channel) in enumerate(itertools.product(range(CONTEXT), range(WIDTH))):
+        moved[i + 1, token, VALUES.start + channel] += 1
+    for _ in range(HEADS_DRAWN):
+        _clear(mixer)
+        for weight in (mixer.q.weight, mixer.k.weight, mixer.v.weight, mixer.o.weight):
+            weight.copy_(torch.randn(weight.shape, generator=generator).to(weight))
+        mixer.k.weight[:, VALUES] = 0
+        mixer.o.weight[:, mixer.allocation.vo_width :] = 0  # of the first head alone
+        rows = mixer(moved)[:, -1]
+        slopes = (rows[1:] - rows[0]).view(CONTEXT, -1)
+        slopes = slopes[slopes.norm(dim=1) > EPS]
+        unit = slopes / slopes.norm(dim=1, keepdim=True)
+        if len(unit) > 1:
+            least = min(least, float((unit @ unit.T).min()))
+    return 1 - least
