@@ -10,7 +10,7 @@ from madbench.labels import parse
 from madbench.mixers.checks import run_checks
 from madbench.mixers.interactions.coupling import Coupling
 from madbench.suites import checks_of
-from madbench.suites.interactions import limits
+from madbench.suites.interactions import appendix_b, limits
 from madbench.suites.interactions import theorems as module
 from madbench.tasks.worlds import Colliding, Hunters
 
@@ -57,6 +57,32 @@ def test_linear_attention_represents_learns_and_generalises():
     ]
     names += ["limit, one_hot", "test and length, one_hot", "learned matrix, one_hot"]
     assert outcomes("hfa:C1", *names) == dict.fromkeys(names, True)
+
+
+POLICIES = ("agents of two policies", "distinct agents of two policies", "other agents alone")
+PIXELS = ("pixels as a convolution", "offsets of any size", "beyond 3 x 3")
+
+
+def test_agents_of_two_policies_and_pixels_are_represented():
+    assert outcomes("hfa:C1", *POLICIES, *PIXELS) == dict.fromkeys([*POLICIES, *PIXELS], True)
+
+
+def test_one_series_for_all_pairs_of_policies_represents_no_two_policies(monkeypatch):
+    sound = appendix_b._couplings
+    monkeypatch.setattr(appendix_b, "_couplings", lambda f: sound(np.broadcast_to(f[:1, :1], f.shape)))
+    held = outcomes("hfa:C1", *POLICIES)
+    assert held == {POLICIES[0]: False, POLICIES[1]: False, POLICIES[2]: True}
+
+
+def test_pixels_within_a_small_kernel_are_not_beyond_it(monkeypatch):
+    monkeypatch.setattr(appendix_b.Pixels, "OFFSETS", ((0, 0), (0, 1)))
+    assert not outcomes("hfa:C1", "beyond 3 x 3")["beyond 3 x 3"]
+
+
+def test_couplings_of_the_transposed_offsets_are_another_convolution(monkeypatch):
+    sound = appendix_b.linear_attention
+    monkeypatch.setattr(appendix_b, "linear_attention", lambda c, w, x: sound(c.T, w, x))
+    assert not any(outcomes("hfa:C1", "offsets of any size").values())
 
 
 @pytest.mark.slow

@@ -22,7 +22,7 @@ from numpy import ndarray as Array
 from madbench.mixers import Check
 from madbench.mixers.interactions.coupling import Coupling
 from madbench.mixers.interactions.tuples import ALL
-from madbench.suites.interactions import lemmas, limits, trigrams
+from madbench.suites.interactions import appendix_b, lemmas, limits, trigrams
 from madbench.suites.interactions.representation import (
     constructions,
     features,
@@ -44,6 +44,8 @@ def theorems(label: Any) -> Iterator[Check]:
         yield from limits.approximations()
         yield from limits.parameters()
         yield from constructions()
+        yield from appendix_b.policies()
+        yield from appendix_b.pixels()
         yield from lemmas.of_descent()
         yield from _training()
         yield from _generalization()
