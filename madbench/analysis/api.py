@@ -436,7 +436,9 @@ def findings(
     ``unscaled`` leaves lines that are shares of published accuracies in the paper's points.
     """
     selection = _selection(labels, profile, overrides, tasks, fidelity, budget, protocol, corpus, results)
-    judged = judge_claims(selection.select().scores, claims=load_claims(claims), scales=not unscaled)
+    found = selection.select()
+    own, scales = load_claims(claims), not unscaled
+    judged = judge_claims(found.scores, claims=own, scales=scales, chosen_on=found.chosen_on)
     return ShownFrame.of(findings_table(judged))
 
 

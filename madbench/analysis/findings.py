@@ -17,7 +17,7 @@ from __future__ import annotations
 import itertools
 import math
 import typing
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Literal
@@ -73,6 +73,7 @@ class Finding:
     pairs: dict[Pair, float]  # those that count and the mean gain of each
     published_line: float = math.nan  # the line in the paper's points, where it is scaled to the profile
     marks: tuple[str, ...] = ()  # of a registration: what makes the verdict weaker than a confirmed one
+    chosen_on: str = ""  # the set of labels by whose published order the settings of the runs were chosen, if any
 
     @property
     def n(self) -> int:
@@ -83,6 +84,11 @@ class Finding:
     def verdict_text(self) -> str:
         """The verdict with its marks in brackets."""
         return f"{self.verdict} ({', '.join(self.marks)})" if self.marks else self.verdict
+
+    @property
+    def choice_note(self) -> str:
+        """A note beside the verdict on settings that were chosen by published numbers. Empty if none were."""
+        return choice_note([self.chosen_on])
 
     @property
     def published_agrees(self) -> bool:
@@ -151,6 +157,7 @@ def findings(
     claims: Sequence[Claim] = CLAIMS,
     scales: bool = True,
     lines: Lines = MappingProxyType({}),
+    chosen_on: Mapping[str, str] = MappingProxyType({}),
 ) -> list[Finding]:
     """Every claim on every quantity that it is about, in the order of ``claims``.
 
@@ -164,6 +171,7 @@ def findings(
         claims: those to judge, together: they are the family of Holm's adjustment.
         scales: whether lines that are shares of published accuracies are scaled to the profile.
         lines: by name of a claim and quantity, those that were registered, in place of the claim's own.
+        chosen_on: the set of labels by whose published order settings were chosen, by name of the suite.
     """
     samples = samples_of(scores) if scores is not None and len(scores) else {}
     if quantities is None and samples:
@@ -175,7 +183,7 @@ def findings(
     tests = [test_claim(claim, x, samples.get(x, {}), scales, line) for (claim, x), line in zip(asked, fixed)]
     adjusted = holm([test.p for test in tests])
     tested = sum(not math.isnan(p) for p in adjusted)
-    return [
+    rows = [
         _finding(
             claim,
             quantity,
@@ -188,6 +196,13 @@ def findings(
         )
         for (claim, quantity), test, p_holm, line in zip(asked, tests, adjusted, fixed)
     ]
+    return [replace(row, chosen_on=chosen_on.get(row.suite, "")) if row.pairs else row for row in rows]
+
+
+def choice_note(sets: Iterable[str]) -> str:
+    """A note on settings that were chosen by the published order of these sets of labels. Empty if none were."""
+    chosen = ", ".join(f"@{name}" for name in dict.fromkeys(sets) if name)
+    return f"settings chosen by the published order of {chosen}" if chosen else ""
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from madbench.analysis.attribution import left_out_sentences
 from madbench.analysis.claims import HYPERMLP, MARGIN_LABELS, MARGIN_SHARE, margin, orientation, published_gain
-from madbench.analysis.findings import ASKED_SEEDS, Finding
+from madbench.analysis.findings import ASKED_SEEDS, Finding, choice_note
 from madbench.analysis.inference import LEAST_SEEDS, LEVEL
 from madbench.analysis.marked_text import MINUS
 from madbench.analysis.quantities import column, difference_text, heading, p_text, signed, unit
@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 _STYLES = {"supported": "green", "contradicted": "red", "not testable": "dim", "not enough data": "dim"}
 _LEAST_WHY = 16  # columns
+CHOSEN = "§"
+"""The sign beside a verdict from settings that were chosen by the published order of labels."""
 
 
 class FindingsTable(Listing):
@@ -42,7 +44,7 @@ class FindingsTable(Listing):
             table.add_column(name, justify=justify, no_wrap=name != "Why")
         for line in lines:
             usual = "" if line[4] else "bold"  # the heading of a group
-            table.add_row(*(Text(cell, _STYLES.get(cell.partition(" (")[0], usual)) for cell in line[:count]))
+            table.add_row(*(Text(cell, _STYLES.get(_bare(cell), usual)) for cell in line[:count]))
         return table
 
 
@@ -61,7 +63,7 @@ def findings_table(rows: list[Finding], protocol: Sequence[str] = (), left_out: 
         is_same = last is not None and last.claim is row.claim
         title = f"  on {heading(row.quantity)}" if is_same else row.claim.title
         why = "the same" if last is not None and row.missing and row.missing == last.missing else _why(row)
-        lines.append([title, _published(row), _ours(row), str(row.n or ""), row.verdict_text, why])
+        lines.append([title, _published(row), _ours(row), str(row.n or ""), _verdict(row), why])
     notes = " ".join([*protocol, *_notes(rows, left_out)])
     return FindingsTable(rows, headings, lines, [*map(_record, rows)], caption, notes, "tab:findings", "%s")
 
@@ -93,7 +95,7 @@ def explanation(rows: Sequence[Finding]) -> list[tuple[str, str]]:
     if claim.judges == "every pair":
         lines.append(("pairs", "every one has to hold; shown is the smallest gain"))
     for row in rows:
-        lines.append((heading(row.quantity), f"{row.verdict_text}. {row.reason}"))
+        lines.append((heading(row.quantity), f"{_with_choice(row)}. {row.reason}"))
         published = _published(row)
         lines.append(("", f"{published and f'published {published}; '}ours {_interval(row)}"))
         for case, pair in enumerate(claim.pairs):
@@ -103,6 +105,21 @@ def explanation(rows: Sequence[Finding]) -> list[tuple[str, str]]:
         if row.command:
             lines.append(("", row.command))
     return [*lines, ("note", claim.note)] if claim.note else lines
+
+
+def _verdict(row: Finding) -> str:
+    """The verdict of a table's line, with a sign if the settings were chosen, and with its marks in brackets."""
+    sign = f" {CHOSEN}" if row.chosen_on else ""
+    return row.verdict_text.replace(row.verdict, f"{row.verdict}{sign}", 1)
+
+
+def _bare(cell: str) -> str:
+    """A cell without sign and marks."""
+    return cell.partition(" (")[0].removesuffix(f" {CHOSEN}")
+
+
+def _with_choice(row: Finding) -> str:
+    return f"{row.verdict_text} ({row.choice_note})" if row.choice_note else row.verdict_text
 
 
 def _why(row: Finding) -> str:
@@ -160,7 +177,9 @@ def _notes(rows: Sequence[Finding], left_out: int) -> list[str]:
         if scaled
         else ""
     )
+    choice = choice_note(row.chosen_on for row in rows)
     return [
+        *([f"{CHOSEN}: {choice}, which cannot be evidence for that order."] if choice else []),
         *filter(None, [scaling]),
         "Ours: mean over seeds and pairs; ±: half of the 95% interval over seeds, [low, high] where some seeds solve"
         " the task; in brackets: no interval.",
@@ -214,5 +233,6 @@ def _record(row: Finding) -> dict[str, Any]:
     rounded = {name: round(x, 9) if isinstance(x, float) else x for name, x in {**ours, **numbers}.items()}
     pairs = ", ".join(f"{label} - {without}" for label, without in row.pairs)
     rounded["verdict"] = row.verdict_text
-    rest = {"pairs": pairs, "command": row.command, "theory": claim.theory, "note": claim.note}
+    rest = {"verdict_note": row.choice_note, "pairs": pairs}
+    rest |= {"command": row.command, "theory": claim.theory, "note": claim.note}
     return identity | without_nan(rounded) | rest

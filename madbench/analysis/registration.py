@@ -204,7 +204,7 @@ def registered_findings(registration: Registration, results: Results) -> list[Fi
     marks = _marks(registration, results)
     confirmed = _confirmed(registration, results, registered_lines(registration))
     others = [claim for claim in _present_claims(registration) if claim.name not in names]
-    explored = findings.findings(results.scores, set(results.scores.column), claims=others)
+    explored = findings.findings(results.scores, set(results.scores.column), claims=others, chosen_on=results.chosen_on)
     return [replace(row, marks=marks) for row in confirmed] + [
         replace(row, claim=replace(row.claim, group=EXPLORATORY)) for row in explored if not row.missing
     ]
@@ -253,7 +253,8 @@ def registered_lines(registration: Registration) -> findings.Lines:
 
 def _confirmed(registration: Registration, results: Results, lines: findings.Lines) -> list[Finding]:
     columns = columns_of(results.experiment)
-    return findings.findings(results.scores, columns, claims=registration.claims, lines=lines)
+    claims, chosen_on = registration.claims, results.chosen_on
+    return findings.findings(results.scores, columns, claims=claims, lines=lines, chosen_on=chosen_on)
 
 
 def lacking_runs(results: Results) -> dict[str, str]:

@@ -118,6 +118,11 @@ class Results:
         """The labels of all rows, each once, in their order."""
         return self.experiment.labels
 
+    @property
+    def chosen_on(self) -> dict[str, str]:
+        """By name of each suite the set of labels on which its settings were chosen; empty text if on none."""
+        return {each.name: self.rows(each)[0].protocol.profile.chosen_on for each in self.suites}
+
     def origin(self, suite: Suite | None = None) -> str:
         """Sentences of every caption: the seeds that choose rates, and the labels that settings were chosen on.
 

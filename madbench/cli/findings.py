@@ -139,7 +139,12 @@ def findings(
             if not profile.comparable_with_paper
         )
     rows = judge_claims(
-        results and results.scores, quantities, _command_options(selection, results), asked, not unscaled
+        results and results.scores,
+        quantities,
+        _command_options(selection, results),
+        asked,
+        not unscaled,
+        chosen_on=results.chosen_on if results else {},
     )
     if explain is not None:
         names = [*dict.fromkeys(row.claim.name for row in rows), "all"]

@@ -98,7 +98,8 @@ def report_page(
     runs = _reported_runs(results, rows, records)
     effects = attribution_table(results.scores).of_origin(results.origin())
     options = {suite: shlex.join(protocol_words(row, store.root)) for suite, row in first.items()}
-    judged = findings_table(findings(results.scores, options=options, claims=claims)).of_origin(results.origin())
+    found = findings(results.scores, options=options, claims=claims, chosen_on=results.chosen_on)
+    judged = findings_table(found).of_origin(results.origin())
     table = result_table(results, shows=shows, shows_baselines=shows_baselines)
     figures, no_figures = _figures(results)
     verdicts = Counter(row.verdict for row in judged.rows)

@@ -155,3 +155,22 @@ def test_a_gain_on_the_line_is_said_to_be_there():
     apart = {"R-cg-q-12o": [61.0, 63.0, 65.0], "R-cg-q": [61.0, 62.0, 63.0]}
     (row,) = (row for row in findings(scored(apart)) if row.claim.name == "compression")
     assert not row.is_at_line and "may be on either side of 0" in row.reason
+
+
+def test_verdicts_from_chosen_settings_have_a_sign_a_note_and_a_column():
+    scores = scored(VALUES, MAD_TASKS)
+    rows_found = findings(scores, chosen_on={"mad": "choosing"})
+    found, note = findings_table(rows_found), "settings chosen by the published order of @choosing"
+    with_pairs = [row for row in rows_found if row.pairs]
+    assert {row.choice_note for row in with_pairs} == {note} and {row.chosen_on for row in rows_found} == {
+        "choosing",
+        "",
+    }
+    assert rows(found)["The lag layout is necessary"][3] == "supported §"
+    assert f"§: {note}" in found.notes
+    cells = {cell["title"]: cell for cell in found.records()}
+    assert cells["The lag layout is necessary"]["verdict"] == "supported"
+    assert cells["The lag layout is necessary"]["verdict_note"] == note
+    of_lag = [row for row in rows_found if row.claim.name == "lag"]
+    assert any(f"supported ({note})." in text for _, text in explanation(of_lag))
+    assert "§" not in str(table().text_rows()) + table().notes
