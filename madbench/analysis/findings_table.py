@@ -55,6 +55,8 @@ def findings_table(rows: list[Finding], protocol: Sequence[str] = (), left_out: 
         f"Gain, more is better: accuracy in points, loss saved in nats per token. {published}"
         "Ours: of the pairs of labels that isolate the claim, with a 95% interval."
     )
+    if choice := choice_note(row.chosen_on for row in rows):
+        caption += f" {CHOSEN}: {choice}, so the verdict is no evidence for that order."
     headings, lines = ["Claim", "Published", "Ours", "n", "Verdict", "Why"], []
     for last, row in zip([None, *rows], rows):
         if last is None or row.claim.group != last.claim.group:
@@ -177,9 +179,7 @@ def _notes(rows: Sequence[Finding], left_out: int) -> list[str]:
         if scaled
         else ""
     )
-    choice = choice_note(row.chosen_on for row in rows)
     return [
-        *([f"{CHOSEN}: {choice}, which cannot be evidence for that order."] if choice else []),
         *filter(None, [scaling]),
         "Ours: mean over seeds and pairs; ±: half of the 95% interval over seeds, [low, high] where some seeds solve"
         " the task; in brackets: no interval.",

@@ -167,10 +167,10 @@ def test_verdicts_from_chosen_settings_have_a_sign_a_note_and_a_column():
         "",
     }
     assert rows(found)["The lag layout is necessary"][3] == "supported §"
-    assert f"§: {note}" in found.notes
+    assert f"§: {note}" in found.caption
     cells = {cell["title"]: cell for cell in found.records()}
     assert cells["The lag layout is necessary"]["verdict"] == "supported"
     assert cells["The lag layout is necessary"]["verdict_note"] == note
     of_lag = [row for row in rows_found if row.claim.name == "lag"]
     assert any(f"supported ({note})." in text for _, text in explanation(of_lag))
-    assert "§" not in str(table().text_rows()) + table().notes
+    assert "§" not in str(table().text_rows()) + table().caption

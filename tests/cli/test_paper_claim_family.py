@@ -71,5 +71,5 @@ def test_verdicts_from_chosen_settings_say_so_beside_the_verdict(main, shipped):
     assert f"(quick, {note})" in main("paper", "hypermlp", "--results", shipped).stdout
     found = main("findings", "-p", "evening", "--results", shipped)
     assert "supported §" in found.stdout and f"§: {note}" in " ".join(found.stdout.split())
-    cells = json.loads(main("findings", "-p", "evening", "--results", shipped, "--json").stdout)["cells"]
+    cells = json.loads(main("findings", "-p", "evening", "--results", shipped, "-f", "json").stdout)["cells"]
     assert {cell["verdict_note"] for cell in cells if cell["n"]} == {note}

@@ -203,7 +203,7 @@ def test_a_theorem_whose_check_fails_does_not_exit_0(main, monkeypatch, tmp_path
     monkeypatch.setattr("madbench.mixers.srg.boundaries.EPS", bound)
     for module in ("cli.paper", "papers.theorems"):
         monkeypatch.setattr(f"madbench.{module}.failing_operators", lambda labels: {})
-    made = main("paper", "hypermlp", "propositionI.2", "R-q-1o", "--results", tmp_path, "--json")
+    made = main("paper", "hypermlp", "propositionI.2", "R-q-1o", "--results", tmp_path, "-f", "json")
     assert made.code == code
     assert json.loads(made.stdout)["state"] == ("contradicted" if code else "reproduced")
 
