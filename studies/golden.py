@@ -161,7 +161,9 @@ def run_command(part: Part, store: Path) -> list[str]:
 
 def plan(side: Side, part: Part) -> dict[tuple[str, str], int]:
     """The number of jobs of each canonical label and task."""
-    cells = json.loads(side.output(*run_command(part, side.store(part)), "--dry-run", "--json"))["cells"]
+    options = (side.folder / "checkout/madbench/cli/print_options.py").read_text(encoding="utf-8")
+    as_json = ["--json"] if '"--json"' in options else ["-f", "json"]  # earlier commits have an option of its own
+    cells = json.loads(side.output(*run_command(part, side.store(part)), "--dry-run", *as_json))["cells"]
     return {(cell["label"], cell["task"]): cell["jobs"] for cell in cells}
 
 
