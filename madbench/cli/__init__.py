@@ -3,22 +3,18 @@
 from __future__ import annotations
 
 import gc
-import keyword
-import math
-import pkgutil
 import re
 import sys
 from collections.abc import Sequence
-from contextlib import contextmanager
 from typing import Annotated
 
 import typer
-from typer.core import TyperCommand, TyperGroup
 
 from madbench import __version__
-from madbench.cli.completion import completion_of, rejoin_options
-from madbench.cli.parameters import with_groups
+from madbench.cli.completion import rejoin_options
+from madbench.cli.moved import MOVED
 from madbench.cli.terminal import finish_output, output_problem, use_sound_terminal
+from madbench.cli.verbs import VerbGroup
 from madbench.errors import ConfigError, LabelError, MadbenchError
 from madbench.labels.names import spelled_in
 
@@ -28,38 +24,11 @@ VERBS = {
 }
 """The verbs by heading of the help text. Each is in the module of its name."""
 ALL_VERBS = {*" ".join(VERBS.values()).split()}
-"""All verbs. click knows them only once every command is made, which takes a while."""
-LANGUAGE_VERBS = "train prepare sample evaluate export"
-MOVED = {
-    "budget": "madbench explain --cost",
-    "claim": "madbench new claim",
-    "doctor": "madbench validate --machine",
-    "power": "madbench findings --power",
-    "principles": "madbench paper coefficients",
-    "status": "madbench ls sweeps",
-    "ls presets": "madbench ls profiles",
-    "lm table": "madbench table -t language_model",
-    "lm plot": "madbench plot loss",
-}
-"""Former commands, and the commands that do the same now."""
-MOVED_OPTIONS = {
-    "--import": "madbench import FILE",
-    "--json": "-f json",
-    "--label": "--tex-label",
-    "--name": "--rename",
-    "--preset": "--profile",
-    "--register": "madbench register FILE.yaml",
-}
-"""Former options, and what does the same now."""
+LANGUAGE_VERBS = {"Commands": "train prepare sample evaluate export"}
 
 
-class _Verbs(TyperGroup):
-    """The verbs. Their help fits on one screen: it leaves out the options that install shell completion."""
-
-    def format_help(self, ctx, formatter):
-        for parameter in self.params:
-            parameter.hidden = parameter.name in ("install_completion", "show_completion")
-        super().format_help(ctx, formatter)
+class _Verbs(VerbGroup):
+    headings = VERBS
 
 
 app = typer.Typer(
@@ -103,58 +72,10 @@ def _options(
     pass
 
 
-class _Verb(TyperCommand):
-    """A command that refuses an option given twice, an empty value, inf and NaN, and whose help is in two lengths."""
-
-    def __init__(self, *args, **settings):
-        super().__init__(*args, **settings)
-        self.rare = [parameter for parameter in self.params if getattr(parameter, "hidden", False)]
-
-    @contextmanager
-    def every_option(self):
-        """Within this block the help and the completion have every option."""
-        for parameter in self.rare:
-            parameter.hidden = False
-        try:
-            yield
-        finally:
-            for parameter in self.rare:
-                parameter.hidden = True
-
-    def shell_complete(self, ctx, incomplete):
-        with self.every_option():
-            return super().shell_complete(ctx, incomplete)
-
-    def parse_args(self, ctx, args):
-        self._refuse_moved_options(args)
-        values, _, order = self.make_parser(ctx).parse_args(list(args))
-        options = [parameter for parameter in order if parameter.param_type_name == "option"]
-        if ctx.resilient_parsing or any(option.is_eager for option in options):  # completion, or --help
-            return super().parse_args(ctx, args)
-        for option in options:
-            name, value = option.opts[0], values[option.name]
-            if options.count(option) > 1 and not option.multiple:
-                raise ConfigError(f"{name}: given twice; give it once")
-            if "" in (value if option.multiple else [value]) and option.default != "":
-                raise ConfigError(f"{name} '': expected a value; leave the option out for its default")
-        rest = super().parse_args(ctx, args)
-        for option in options:
-            value = ctx.params[option.name]
-            if isinstance(value, float) and not math.isfinite(value):
-                raise ConfigError(f"{option.opts[0]} {value}: expected a finite number")
-        return rest
-
-    def _refuse_moved_options(self, args: Sequence[str]) -> None:
-        """Raises ``ConfigError`` for a former option, and names what does the same now."""
-        own = {name for parameter in self.params for name in parameter.opts}
-        for word in args:
-            option = word.partition("=")[0]
-            if option in MOVED_OPTIONS and option not in own:
-                raise ConfigError(f"{option} is now {MOVED_OPTIONS[option]}")
-
-
-class _TrainByDefault(TyperGroup):
+class _TrainByDefault(VerbGroup):
     """A group that takes its first word for a label to train, unless it is one of its verbs."""
+
+    headings = LANGUAGE_VERBS
 
     def shell_complete(self, ctx, incomplete):
         of_train = self.commands["train"].params
@@ -189,20 +110,12 @@ is tiny, on the bytes of Python's own standard library.
 )
 
 
-def _add_verb(group: typer.Typer, name: str, heading: str) -> None:
-    function = f"{name}_" if keyword.iskeyword(name) else name
-    verb = pkgutil.resolve_name(f"madbench.cli.{function}:{function}")
-    group.command(name, cls=_Verb, rich_help_panel=heading)(with_groups(verb, completion_of))
+@lm.callback()
+def _no_options() -> None:
+    pass
 
 
-for _heading, _names in VERBS.items():
-    for _name in _names.split():
-        if _name == "lm":
-            app.add_typer(lm, name=_name, rich_help_panel=_heading)
-        else:
-            _add_verb(app, _name, _heading)
-for _name in LANGUAGE_VERBS.split():
-    _add_verb(lm, _name, "Commands")
+app.add_typer(lm, name="lm", rich_help_panel=next(heading for heading, names in VERBS.items() if "lm" in names.split()))
 
 
 def main() -> None:

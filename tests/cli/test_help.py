@@ -9,7 +9,8 @@ import sys
 import pytest
 import typer
 
-from madbench.cli import ALL_VERBS, MOVED, MOVED_OPTIONS, app
+from madbench.cli import ALL_VERBS, app
+from madbench.cli.moved import MOVED, MOVED_OPTIONS
 from madbench.suites import main_suite
 
 tree_of = functools.cache(typer.main.get_command)
@@ -49,6 +50,16 @@ def test_help_is_shown_without_importing_anything_heavy():
     )
     assert shown.splitlines()[-1] == "[]" and shown.count("Usage: ") == 3
     assert all(verb in shown for verb in VERBS)
+
+
+@pytest.mark.slow
+def test_the_overview_imports_no_verb():
+    shown = printed(
+        "import sys; from madbench.cli import main; sys.argv = ['madbench', '--help']\n"
+        "try: main()\n"
+        "except SystemExit: print({'madbench.cli.run', 'madbench.cli.table', 'madbench.cli.import_'} & {*sys.modules})"
+    )
+    assert shown.splitlines()[-1] == "set()" and "Add the runs of an archive" in shown
 
 
 @pytest.mark.parametrize("verb", ["run", "sweep", "table", "compare", "findings", "audit", "data", "report", "plot"])

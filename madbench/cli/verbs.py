@@ -1,0 +1,137 @@
+"""Verbs as commands of typer. The module of a verb is imported when the verb is called."""
+
+from __future__ import annotations
+
+import ast
+import functools
+import keyword
+import math
+import pkgutil
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any, ClassVar
+
+import typer
+from typer.core import TyperCommand, TyperGroup
+
+from madbench.cli.completion import completion_of
+from madbench.cli.moved import MOVED_OPTIONS
+from madbench.cli.parameters import with_groups
+from madbench.errors import ConfigError
+
+
+class Verb(TyperCommand):
+    """A command that refuses an option given twice, an empty value, inf and NaN, and whose help is in two lengths."""
+
+    def __init__(self, *args, **settings):
+        super().__init__(*args, **settings)
+        self.rare = [parameter for parameter in self.params if getattr(parameter, "hidden", False)]
+
+    @contextmanager
+    def every_option(self):
+        """Within this block the help and the completion have every option."""
+        for parameter in self.rare:
+            parameter.hidden = False
+        try:
+            yield
+        finally:
+            for parameter in self.rare:
+                parameter.hidden = True
+
+    def shell_complete(self, ctx, incomplete):
+        with self.every_option():
+            return super().shell_complete(ctx, incomplete)
+
+    def parse_args(self, ctx, args):
+        self._refuse_moved_options(args)
+        values, _, order = self.make_parser(ctx).parse_args(list(args))
+        options = [parameter for parameter in order if parameter.param_type_name == "option"]
+        if ctx.resilient_parsing or any(option.is_eager for option in options):  # completion, or --help
+            return super().parse_args(ctx, args)
+        for option in options:
+            name, value = option.opts[0], values[option.name]
+            if options.count(option) > 1 and not option.multiple:
+                raise ConfigError(f"{name}: given twice; give it once")
+            if "" in (value if option.multiple else [value]) and option.default != "":
+                raise ConfigError(f"{name} '': expected a value; leave the option out for its default")
+        rest = super().parse_args(ctx, args)
+        for option in options:
+            value = ctx.params[option.name]
+            if isinstance(value, float) and not math.isfinite(value):
+                raise ConfigError(f"{option.opts[0]} {value}: expected a finite number")
+        return rest
+
+    def _refuse_moved_options(self, args: Sequence[str]) -> None:
+        """Raises ``ConfigError`` for a former option, and names what does the same now."""
+        own = {name for parameter in self.params for name in parameter.opts}
+        for word in args:
+            option = word.partition("=")[0]
+            if option in MOVED_OPTIONS and option not in own:
+                raise ConfigError(f"{option} is now {MOVED_OPTIONS[option]}")
+
+
+class VerbGroup(TyperGroup):
+    """A group of verbs. Its help imports none of them."""
+
+    headings: ClassVar[Mapping[str, str]]
+    """The names of the verbs by heading of the help text. Each is in the module of its name."""
+
+    def __init__(self, *args, **settings):
+        super().__init__(*args, **settings)
+        self.commands = _Commands(self.headings, dict(self.commands))
+
+    def format_help(self, ctx, formatter):
+        for parameter in self.params:  # so that the overview fits on a screen
+            parameter.hidden = parameter.name in ("install_completion", "show_completion")
+        commands, self.commands = self.commands, self.commands.summaries()
+        try:
+            super().format_help(ctx, formatter)
+        finally:
+            self.commands = commands
+
+
+class _Commands(Mapping):
+    """Commands by name, in the order of the help text. A verb is imported when it is looked up."""
+
+    def __init__(self, headings: Mapping[str, str], groups: Mapping[str, Any]):
+        self.heading_of = {name: heading for heading, names in headings.items() for name in names.split()}
+        self.groups = groups
+
+    def __getitem__(self, name: str) -> Any:
+        return self.groups[name] if name in self.groups else _command(name, self.heading_of[name])
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.heading_of)
+
+    def __len__(self) -> int:
+        return len(self.heading_of)
+
+    def summaries(self) -> dict[str, Any]:
+        """Commands that have a summary only."""
+        made = {
+            name: TyperCommand(name, help=_summary(name), rich_help_panel=heading)
+            for name, heading in self.heading_of.items()
+            if name not in self.groups
+        }
+        return {name: self.groups[name] if name in self.groups else made[name] for name in self}
+
+
+def _module(verb: str) -> str:
+    return f"{verb}_" if keyword.iskeyword(verb) else verb
+
+
+@functools.cache
+def _command(verb: str, heading: str) -> TyperCommand:
+    name = _module(verb)
+    function = pkgutil.resolve_name(f"madbench.cli.{name}:{name}")
+    alone = typer.Typer(add_completion=False, rich_markup_mode="rich")
+    alone.command(verb, cls=Verb, rich_help_panel=heading)(with_groups(function, completion_of))
+    return typer.main.get_command(alone)
+
+
+def _summary(verb: str) -> str:
+    """The first line of the docstring of a verb, read from the source text of its module."""
+    name = _module(verb)
+    source = pkgutil.get_data("madbench.cli", f"{name}.py")
+    found = (node for node in ast.parse(source or b"").body if isinstance(node, ast.FunctionDef) and node.name == name)
+    return (ast.get_docstring(next(found)) or "").partition("\n")[0]
