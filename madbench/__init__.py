@@ -4,11 +4,11 @@
     >>> str(madbench.parse("HyperGLU"))
     'G-cg-q-12o'
 
-``parse`` reads a label, ``build`` makes its mixer (a ``torch.nn.Module``), ``run`` trains labels on the MAD tasks and
-returns the scores, ``run_language_model`` trains them as language models and returns the loss curves, ``sweep`` trains
+``parse`` reads a label and ``build`` makes its mixer, a ``torch.nn.Module``. ``run`` trains labels on the MAD tasks and
+returns the scores. ``run_language_model`` trains them as language models and returns the loss curves. ``sweep`` trains
 a grid of labels and settings on both. ``table``, ``compare``, ``attribute``, ``audit`` and ``findings`` return frames
-of what is stored, ``plot`` a Matplotlib figure, ``load`` a trained model, ``verify`` measures what has to hold of a
-mixer. Importing madbench loads none of torch, numpy and pandas.
+of stored results. ``plot`` returns a Matplotlib figure and ``load`` a trained model. ``verify`` checks the properties
+of a mixer. Importing madbench does not import torch, numpy or pandas.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ __all__ = [
 ]  # fmt: skip
 
 
-if not TYPE_CHECKING:  # a type checker has the names above, and reports others
+if not TYPE_CHECKING:  # a type checker knows the names above, and should report any other name
 
     def __getattr__(name):
         if name not in __all__:

@@ -1,7 +1,7 @@
-"""Strict settings: a mapping becomes a dataclass, or an error that names the file, the key and the nearest right one.
+"""Strict settings: turns a mapping into a dataclass, or raises an error that names the file, the key and the fix.
 
-Settings are frozen dataclasses whose every field is followed by one sentence of documentation; the command line's
-help shows that sentence. Nothing is dropped silently: an unknown key and a wrong type are errors.
+Settings are frozen dataclasses. A sentence of documentation follows each field and appears in the command line's help.
+Nothing is ignored silently: an unknown key and a wrong type are errors.
 """
 
 from __future__ import annotations
@@ -39,17 +39,17 @@ EXAMPLES = _ROOT / "examples"
 
 MOST = {"d_model": 65_536, "n_head": 65_536, "n_layer": 1_000, "seq_len": 1_000_000, "max_len": 1_000_000}
 MOST |= {"vocab_size": 10_000_000} | {f"num_{split}_examples": 10_000_000 for split in ("train", "validation", "test")}
-"""The largest size that a field may have, by its name."""
+"""The largest size of a field, by its name."""
 MOST_OTHERWISE = 1_000_000_000
 
 
 def read_yaml(path: Path) -> dict[str, Any]:
-    """The mapping in a YAML file; a duplicate key, bad syntax or anything but a mapping is a ``ConfigError``."""
+    """Reads the mapping in a YAML file. Raises ``ConfigError`` for a duplicate key, bad syntax or another type."""
     import yaml
 
     class UniqueKeyLoader(_loader()):
         def construct_document(self, node):
-            self.deep_construct = True  # so what contains itself is an error, and not an endless value
+            self.deep_construct = True  # so that a value that contains itself is an error, not an endless value
             return super().construct_document(node)
 
         def construct_mapping(self, node, deep=False):
@@ -57,7 +57,7 @@ def read_yaml(path: Path) -> dict[str, Any]:
             for key_node, _ in node.value:
                 key, line = self.construct_object(key_node, deep=True), key_node.start_mark.line + 1
                 if not isinstance(key, Hashable):
-                    break  # which is an error below
+                    break  # the call below raises the error
                 if key in seen:
                     raise ConfigError(f"{path}:{line}: key {_shown(key)} appears twice")
                 seen.add(key)
@@ -77,7 +77,7 @@ def read_yaml(path: Path) -> dict[str, Any]:
         raise ConfigError(f"{path}:{error.line + 1}: {error}") from None
     except RecursionError:
         raise ConfigError(f"{path}: lists and mappings are nested too deep") from None
-    except (OSError, ValueError) as error:  # ValueError of bytes that are no text, or a date such as 2024-13-45
+    except (OSError, ValueError) as error:  # ValueError: bytes that are not text, or a date such as 2024-13-45
         raise ConfigError(f"{path}: cannot be read: {getattr(error, 'strerror', None) or error}") from error
     if _count_values(value, {}) > MOST_VALUES:
         raise ConfigError(f"{path}: has more than {MOST_VALUES:,} values, counting an alias as what it stands for")
@@ -87,18 +87,18 @@ def read_yaml(path: Path) -> dict[str, Any]:
 
 
 def _read(path: Path) -> bytes:
-    """The content of a file. One that the user pipes in, as by ``<(COMMAND)``, may be a pipe."""
+    """Reads a file. A path that the user pipes in, as with ``<(COMMAND)``, may be a pipe."""
     if str(path).startswith(("/dev/stdin", "/dev/fd/", "/proc/self/fd/")):
         return path.read_bytes()
     return read_file(path, MOST_YAML_BYTES)
 
 
 MOST_YAML_BYTES = 4 * 2**20
-"""Size of a YAML file, whose values take some thousand times their size while they are read."""
+"""Largest size of a YAML file. Its values take about a thousand times this memory while they are read."""
 
 
 def _count_values(value: Any, known: dict[int, int]) -> int:
-    """The values in a value of YAML, counting what appears several times each time. ``known`` has counts by id."""
+    """Counts the values in a YAML value, with repeated parts counted each time. ``known`` caches counts by id."""
     if not isinstance(value, (dict, list)):
         return 1
     if id(value) not in known:
@@ -108,11 +108,11 @@ def _count_values(value: Any, known: dict[int, int]) -> int:
 
 
 MOST_VALUES = 1_000_000
-"""Values of a YAML file. A few aliases of aliases stand for more than any memory has."""
+"""Most values of a YAML file. A few nested aliases can stand for more values than fit in memory."""
 
 
 class _UnclearNumber(ConfigError):
-    """A number that YAML 1.1 reads otherwise than most people."""
+    """A number that YAML 1.1 reads differently from most people."""
 
     line = 0
 
@@ -123,9 +123,9 @@ _WITH_COLONS = re.compile(r"[-+]?[0-9][0-9_]*(:[0-9_]+)+(\.[0-9_]*)?")
 
 @functools.cache
 def _loader() -> type:
-    """PyYAML's safe loader, which refuses numbers with a leading zero or colons: YAML 1.1 reads 010 as 8, 1:30 as 90.
+    """Returns PyYAML's safe loader, changed to reject numbers with a leading zero or colons.
 
-    It is the loader over libyaml, ten times as fast, where PyYAML was built with it.
+    YAML 1.1 reads 010 as 8 and 1:30 as 90. The loader uses libyaml, which is ten times as fast, if available.
     """
     import yaml
 
@@ -142,7 +142,7 @@ def _loader() -> type:
 
 @functools.cache
 def _dumper() -> type:
-    """PyYAML's safe dumper, which quotes what :func:`_loader` would refuse, such as the text 08."""
+    """Returns PyYAML's safe dumper, changed to quote texts that :func:`_loader` rejects, such as 08."""
     import yaml
 
     class Dumper(yaml.SafeDumper):
@@ -155,7 +155,7 @@ def _dumper() -> type:
 
 
 def _unclear_number(text: str) -> str:
-    """The reason why people may read a text as another number; empty if they do not, or if it is no number."""
+    """The reason why people may misread a number. Empty if the number is clear, or if the text is no number."""
     if _LEADING_ZERO.fullmatch(text):
         plain = re.sub(r"^([-+]?)0[0_]*(?=[0-9])", r"\1", text)
         return f"the number {text} begins with a zero; write {plain}, or '{text}' if it is text"
@@ -165,13 +165,13 @@ def _unclear_number(text: str) -> str:
 
 
 def _quotes_missing_in(line: str) -> str:
-    """Advice to quote the first text of a line that begins with a character of YAML's own; empty if there is none."""
+    """Advice to quote the first text of a line that begins with a special character of YAML. Empty if there is none."""
     found = re.search(r"(?<![^\s\[,])(\{[^{}]*\}[^\s,\]]+|[@`%!*&][^\s,\]]*)", line)
     return f"; text that begins with {found[0][0]} needs quotes: '{found[0]}'" if found else ""
 
 
 def from_mapping(cls: type[T], mapping: Mapping[str, Any], where: str) -> T:
-    """Builds the dataclass ``cls`` from ``mapping``; ``where`` (a file, an option) opens every error message."""
+    """Builds the dataclass ``cls`` from ``mapping``. Error messages begin with ``where`` (a file or an option)."""
     if not isinstance(mapping, Mapping):
         raise ConfigError(f"{where}: expected a mapping of keys to values, got {_shown(mapping)}")
     types_by_name, required = _fields(cls)
@@ -190,7 +190,7 @@ def from_mapping(cls: type[T], mapping: Mapping[str, Any], where: str) -> T:
 
 
 def check_at_least(config: Any, least: int, *names: str) -> None:
-    """Raises ``ConfigError`` for a field below ``least`` or above what fields of its name may have."""
+    """Raises ``ConfigError`` for a field below ``least`` or above the largest size of fields with its name."""
     for name in names:
         value, most = getattr(config, name), MOST.get(name, MOST_OTHERWISE)
         if not least <= value <= most:
@@ -199,15 +199,15 @@ def check_at_least(config: Any, least: int, *names: str) -> None:
 
 
 def check_numbers(config: Any, *names: str) -> None:
-    """Makes the fields floats, as 1 and 1.0 are one job; ``ConfigError`` unless each is finite and at least 0."""
+    """Converts the fields to floats, so that 1 and 1.0 give one id. Raises ``ConfigError`` unless finite and >= 0."""
     for name in names:
         if not 0 <= getattr(config, name) < math.inf:
             raise ConfigError(f"{name} must be a number of at least 0, got {getattr(config, name)}")
-        object.__setattr__(config, name, float(getattr(config, name)) + 0.0)  # -0.0 is 0.0
+        object.__setattr__(config, name, float(getattr(config, name)) + 0.0)  # turns -0.0 into 0.0
 
 
 def parse_override(override: str) -> tuple[str, Any]:
-    """``"model.d_model=64"`` -> ``("model.d_model", 64)``, the value read as YAML."""
+    """Splits ``"model.d_model=64"`` into ``("model.d_model", 64)``. The value is read as YAML."""
     import yaml
 
     key, equals, text = override.partition("=")
@@ -217,20 +217,20 @@ def parse_override(override: str) -> tuple[str, Any]:
         return key, yaml.load(text, _loader())
     except _UnclearNumber as error:
         raise ConfigError(f"override {override[:99]!r}: {error}") from None
-    except (yaml.YAMLError, ValueError):  # ValueError of a date such as 2024-13-45
+    except (yaml.YAMLError, ValueError):  # ValueError: a date such as 2024-13-45
         advice = _quotes_missing_in(text[:99])
         raise ConfigError(f"override {override[:99]!r}: {text[:99]!r} is not a value{advice}") from None
 
 
 def key_of(override: str) -> str:
-    """``"model.d_model=64"`` -> ``"model.d_model"``."""
+    """The key of an override: ``"model.d_model"`` for ``"model.d_model=64"``."""
     return override.partition("=")[0]
 
 
 def plain_values(value: Any) -> Any:
-    """``value`` with the numbers and arrays of NumPy, torch and pandas as Python's, also inside lists and mappings.
+    """Converts numbers and arrays of NumPy, torch and pandas to Python's, also inside lists and mappings.
 
-    The public functions take their arguments through this once, so that nothing behind them meets another type.
+    The public functions convert their arguments once with this, so that the code behind them meets no other type.
     """
     if isinstance(value, Mapping):
         return {plain_values(key): plain_values(inner) for key, inner in value.items()}
@@ -242,7 +242,7 @@ def plain_values(value: Any) -> Any:
 
 
 def override_of(key: str, value: Any, where: str) -> str:
-    """``KEY=VALUE``, the value in YAML on one line."""
+    """Writes the override ``KEY=VALUE``, with the value as YAML on one line."""
     import yaml
 
     if isinstance(value, Mapping):
@@ -253,13 +253,13 @@ def override_of(key: str, value: Any, where: str) -> str:
     except yaml.representer.RepresenterError:
         kind = type(value).__name__
         raise ConfigError(f"{where}: {key}: expected a number, text or a list of them, got a {kind}") from None
-    except (RecursionError, ValueError):  # thousands of digits or of levels
+    except (RecursionError, ValueError):  # thousands of digits or levels
         raise ConfigError(f"{where}: {key}: {_shown(value)} is too large to be written") from None
     return f"{key}={text.removesuffix('...' + chr(10)).strip()}"
 
 
 def settings_of(overrides: Iterable[str]) -> dict[str, Any]:
-    """``["model.mix_rank=4"]`` -> ``{"model.mix_rank": 4}``; raises ``ConfigError`` for a key given twice."""
+    """Converts ``["model.mix_rank=4"]`` to ``{"model.mix_rank": 4}``. Raises ``ConfigError`` for a repeated key."""
     settings: dict[str, Any] = {}
     for key, value in map(parse_override, overrides):
         if key in settings:
@@ -268,8 +268,8 @@ def settings_of(overrides: Iterable[str]) -> dict[str, Any]:
     return settings
 
 
-def overridden(mapping: Mapping[str, Any], override: str) -> dict[str, Any]:
-    """A copy of ``mapping`` with one change, written ``path.to.key=value`` with the value in YAML."""
+def apply_override(mapping: Mapping[str, Any], override: str) -> dict[str, Any]:
+    """Returns a copy of ``mapping`` with one change, written ``path.to.key=value`` with the value in YAML."""
     key, value = parse_override(override)
     changed = copy.deepcopy(dict(mapping))
     node, names = changed, key.split(".")
@@ -282,9 +282,9 @@ def overridden(mapping: Mapping[str, Any], override: str) -> dict[str, Any]:
 
 
 def convert(value: Any, expected: Any, where: str) -> Any:
-    """``value`` as the type ``expected``: integers may stand for floats, lists become tuples, nothing else is cast.
+    """Converts ``value`` to the type ``expected``. An integer may be given for a float and a list for a tuple.
 
-    -0.0 becomes 0.0, as both are one job.
+    Nothing else is converted. -0.0 becomes 0.0, so that both give one job id.
     """
     if expected is Any or type(value) is expected and value == value:
         return value + 0.0 if expected is float else value
@@ -319,14 +319,14 @@ def convert(value: Any, expected: Any, where: str) -> Any:
 
 
 def _advice_on(value: Any, expected: Any) -> str:
-    """Advice to quote a truth value where text is expected, such as off; empty for other values."""
+    """Advice to quote a truth value, such as off, if text is expected. Empty for other values."""
     is_for_text = isinstance(value, bool) and expected is str
     return "; YAML reads yes, no, on and off as true and false: put text in quotes" if is_for_text else ""
 
 
 @functools.cache
 def _fields(cls: type) -> tuple[dict[str, Any], list[str]]:
-    """Type by field name, and the names of the fields without a default; no mapping has a field marked ``internal``."""
+    """Types by field name, and the names of fields without a default. Fields marked ``internal`` are left out."""
     hints = typing.get_type_hints(cls)
     fields = [field for field in dataclasses.fields(cls) if not field.metadata.get("internal")]
     missing = dataclasses.MISSING
@@ -335,13 +335,13 @@ def _fields(cls: type) -> tuple[dict[str, Any], list[str]]:
 
 
 def _shown(value: Any) -> str:
-    """``value`` as an error message has it: never longer than a line, None as the nothing that YAML calls it."""
+    """``value`` in an error message: at most one line, and None as "nothing", its meaning in YAML."""
     return "nothing" if value is None else _SHORT.repr(value)
 
 
 class _Short(reprlib.Repr):
     def repr_int(self, x: int, level: int) -> str:
-        """Python refuses to write numbers of thousands of digits, which YAML's ``1:1:1:...`` makes."""
+        """Avoids printing numbers of thousands of digits, such as YAML's ``1:1:1:...``: Python refuses to do so."""
         digits = round(x.bit_length() * math.log10(2))
         return super().repr_int(x, level) if digits < 1_000 else f"a number of about {digits} digits"
 
@@ -352,15 +352,15 @@ _SHORT.maxlevel, _SHORT.maxstring, _SHORT.maxother = 2, 60, 60
 
 @functools.cache
 def field_docs(cls: type) -> dict[str, str]:
-    """The sentence below each field of a settings dataclass, by field name, read from its source and its bases'.
+    """The sentence below each field of a settings dataclass, by field name, from the source of the class and its bases.
 
-    Where there is no source there are no sentences.
+    Empty if there is no source.
     """
     docs = {}
     for base in filter(dataclasses.is_dataclass, reversed(cls.__mro__)):
         try:
             body = ast.parse(textwrap.dedent(inspect.getsource(base))).body[0].body
-        except (OSError, TypeError, SyntaxError):  # of a package without its source, or of a class that is made by code
+        except (OSError, TypeError, SyntaxError):  # no source: a compiled package, or a class made at run time
             continue
         for statement, following in zip(body, body[1:]):
             sentence = getattr(getattr(following, "value", None), "value", None)
@@ -374,7 +374,7 @@ MOST_SEED = 2**63 - 1
 
 
 def parse_seeds(text: str, where: str = "--seeds") -> list[int]:
-    """``"0,1,2"`` or ``"0-4"`` -> seeds."""
+    """Parses seeds such as ``"0,1,2"`` or ``"0-4"``."""
     seeds: list[int] = []
     for part in text.split(","):
         numbers = re.fullmatch(r"([0-9]{1,18})(?:-([0-9]{1,18}))?", part.strip())
@@ -393,7 +393,7 @@ def parse_seeds(text: str, where: str = "--seeds") -> list[int]:
 
 
 def seed_list(seeds: Collection[int]) -> str:
-    """As ``--seeds`` takes them.
+    """Writes seeds in the form that ``--seeds`` accepts.
 
     >>> seed_list([0, 1, 2, 5])
     '0-2,5'
@@ -408,7 +408,7 @@ def seed_list(seeds: Collection[int]) -> str:
 
 
 def check_seeds(seeds: Sequence[int] | int) -> tuple[int, ...]:
-    """The seeds, of which there may be one alone; raises ``ConfigError`` for anything but whole numbers from 0."""
+    """Returns one seed or several as a tuple. Raises ``ConfigError`` for anything but whole numbers of at least 0."""
     seeds = tuple(seeds) if isinstance(seeds, Sequence) and not isinstance(seeds, str) else (seeds,)
     for seed in seeds:
         if type(seed) is not int or seed < 0:

@@ -1,7 +1,7 @@
-"""Every error a user can cause, under one base class.
+"""The errors that a user can cause, under one base class.
 
-The command line prints them without a traceback and exits with code 2. A message says what came, where it came
-from, what is allowed and the nearest right answer.
+The command line prints them without a traceback and exits with code 2. A message says what the input was, where it
+came from, what is allowed, and the nearest valid input.
 """
 
 from __future__ import annotations
@@ -16,18 +16,18 @@ from madbench.extras import how_to_install
 
 
 class MadbenchError(Exception):
-    """Something the user can mend: the message says how."""
+    """An error that the user can fix. The message says how."""
 
 
 class LabelError(MadbenchError):
-    """A label or a label set that does not parse."""
+    """A label or a set of labels that cannot be parsed."""
 
 
 class UntrustedCodeError(LabelError):
-    """A label that was read from a file and names code, which is therefore not imported."""
+    """A label that names code and comes from a file, so that its code is not imported."""
 
     def __init__(self, label: str, remedy: str):
-        super().__init__(label, remedy)  # as they are, so that the error crosses processes
+        super().__init__(label, remedy)  # the plain arguments, so that the error can be pickled
         self.label, self.remedy = label, remedy
 
     def __str__(self) -> str:
@@ -35,7 +35,7 @@ class UntrustedCodeError(LabelError):
 
 
 class FamilyError(LabelError):
-    """A label of another package's family, whose code fails."""
+    """A label of another package's family, when the code of that package fails."""
 
 
 class BudgetError(MadbenchError):
@@ -51,14 +51,14 @@ class StoreError(MadbenchError):
 
 
 class TrainingError(MadbenchError):
-    """A run that cannot start or go on: wrong device, length over the mixer's maximum, foreign checkpoint."""
+    """A run that cannot start or continue: wrong device, sequence too long for the mixer, foreign checkpoint."""
 
 
 class MissingExtraError(MadbenchError):
     """An optional dependency is not installed."""
 
     def __init__(self, what: str, extra: str):
-        super().__init__(what, extra)  # as they are, so that the error crosses processes
+        super().__init__(what, extra)  # the plain arguments, so that the error can be pickled
 
     def __str__(self) -> str:
         what, extra = self.args
@@ -66,28 +66,29 @@ class MissingExtraError(MadbenchError):
 
 
 def require(module: str, what: str, extra: str) -> ModuleType:
-    """The optional ``module``, imported. Raises ``MissingExtraError`` where it is not installed: ``what`` needs it.
+    """Imports and returns the optional ``module``, which the feature ``what`` needs.
 
-    Raises ``ConfigError`` where it is installed and broken.
+    Raises ``MissingExtraError`` if it is not installed, and ``ConfigError`` if it is installed but cannot be imported.
     """
     try:
         return importlib.import_module(module)
     except ImportError:
         raise MissingExtraError(what, extra) from None
-    except (Exception, SystemExit) as error:  # whatever its code raises
+    except (Exception, SystemExit) as error:  # a broken package may raise anything
         problem = f"{module} is installed and cannot be imported: {type(error).__name__}: {error}"
-        raise ConfigError(f"{what}: {problem}; install it anew with: {how_to_install(extra)}") from error
+        raise ConfigError(f"{what}: {problem}; reinstall it with: {how_to_install(extra)}") from error
 
 
 def did_you_mean(word: Any, options: Iterable[str]) -> str:
-    """``"; did you mean 'x'?"`` for the option closest to ``word``, or the list of options when none is close.
+    """Returns ``"; did you mean 'x'?"`` for the option closest to ``word``, or a list of the options if none is close.
 
-    An option of twice the length or more is close only if it begins with the word: "nope" is not "genotype".
+    An option at least twice as long as the word is close only if it begins with the word: "nope" does not suggest
+    "genotype".
     """
     options = [str(option) for option in options]
     try:
         word = str(word)[:200]
-    except ValueError:  # Python does not write a number of thousands of digits
+    except ValueError:  # Python refuses to print a number with thousands of digits
         word = ""
     near = [option for option in options if len(option) < 2 * len(word) or option.startswith(word)]
     close = difflib.get_close_matches(word, near, n=1, cutoff=0.6)

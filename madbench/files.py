@@ -1,4 +1,4 @@
-"""Writing files so that a crash never leaves half of one, reading JSON that others wrote, and locking folders."""
+"""Files and folders: atomic and durable writes, JSON from untrusted files, and locks."""
 
 from __future__ import annotations
 
@@ -18,25 +18,25 @@ from typing import Any, BinaryIO
 from madbench.errors import StoreError
 
 NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP)
-"""What locking a file gives on a file system that has no locks, as on NFS without its lock service."""
+"""Error numbers of locking on a file system without locks, such as NFS without its lock service."""
 LOCK_ADVICE = "files cannot be locked on this disk: have its NFS mounted with locks, or choose a folder on another disk"
 MOST_DEPTH = 64
-"""Levels of lists and objects that JSON may have. Files of this package have at most 8."""
+"""Largest number of nested lists and objects in JSON. The files of this package nest at most 8."""
 _TOO_DEEP = f"lists and objects nest deeper than {MOST_DEPTH} levels"
 MOST_BYTES = 64 * 2**20
-"""Bytes that :func:`read_file` reads of a file. JSON takes some twenty times its size in memory."""
-MOST_NAME_BYTES = 200  # file systems have 255, and temporary files are called a little more
+"""Most bytes that :func:`read_file` reads. Parsed JSON takes about twenty times its size in memory."""
+MOST_NAME_BYTES = 200  # file systems allow 255, and names of temporary files are a little longer
 
 
 def is_name(text: str) -> bool:
-    """Whether ``text`` can name a file or folder inside another and nothing else, and prints as it is."""
+    """True if ``text`` is a valid name for a file inside a folder and has printable characters only."""
     is_plain = text.isprintable() and "/" not in text and text.strip() not in ("", ".", "..")
     return is_plain and len(text.encode()) <= MOST_NAME_BYTES
 
 
 @contextmanager
 def explain_os_errors(path: Path, size: int | None = None) -> Iterator[None]:
-    """Turns an ``OSError`` of the block into a ``StoreError`` on ``path``; ``size`` is how many bytes were to fit."""
+    """Turns an ``OSError`` of the block into a ``StoreError`` about ``path``. ``size`` is the bytes to be written."""
     try:
         yield
     except OSError as error:
@@ -57,9 +57,10 @@ def explain_os_errors(path: Path, size: int | None = None) -> Iterator[None]:
 def write_atomically(path: Path | str, content: bytes | Callable[[BinaryIO], object]) -> None:
     """Replaces the file ``path`` with ``content`` in one step that survives a power cut.
 
-    A callable gets the open binary file to write into, twice where its temporary file is removed meanwhile, as by a
-    driver that claims the folder of a job of which it does not know that it runs. Where anything fails, the previous
-    file stays as it was and no temporary file is left. An ``OSError``, as of a full disk, is raised as ``StoreError``.
+    ``content`` may be a function that writes to the open binary file. It is called a second time if another process
+    deletes the temporary file. A driver does so when it claims the folder of a job that it does not know to be running.
+    After a failure the previous file is unchanged and no temporary file remains. Raises ``StoreError`` for an
+    ``OSError``, such as a full disk.
     """
     path = Path(path)
     temporary = path.with_name(f".{path.name}.{os.urandom(4).hex()}.tmp")
@@ -79,11 +80,11 @@ def write_atomically(path: Path | str, content: bytes | Callable[[BinaryIO], obj
 
 
 class UnfitFileError(OSError):
-    """A pipe or a device, which may never end, or a file that is too large to be read whole."""
+    """A file that cannot be read whole: a pipe or a device, which may never end, or a file that is too large."""
 
 
 def check_regular(path: Path | str) -> None:
-    """Raises ``OSError`` unless ``path`` is a regular file or a link to one: opening a pipe may wait for ever."""
+    """Raises ``OSError`` unless ``path`` is a regular file or a link to one. Opening a pipe could block forever."""
     mode = os.stat(path).st_mode
     if stat.S_ISDIR(mode):
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
@@ -92,7 +93,7 @@ def check_regular(path: Path | str) -> None:
 
 
 def read_file(path: Path | str, most: int = MOST_BYTES) -> bytes:
-    """The content of a file that anyone may have written.
+    """Reads a file from an untrusted source.
 
     Raises ``OSError`` if it cannot be read, and ``UnfitFileError`` unless it is a regular file of at most ``most``
     bytes.
@@ -106,13 +107,13 @@ def read_file(path: Path | str, most: int = MOST_BYTES) -> bytes:
 
 
 def file_digest(path: Path | str) -> str:
-    """SHA-256 of a file in hexadecimal digits. Raises ``OSError``."""
+    """Returns the SHA-256 of a file in hexadecimal digits. Raises ``OSError``."""
     with open(path, "rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def parse_json(content: bytes | str, any_text: bool = False) -> Any:
-    """Parse JSON. Raises ``ValueError`` if it is invalid or :func:`check_json` refuses it."""
+    """Parses JSON. Raises ``ValueError`` if it is invalid or :func:`check_json` rejects it."""
     try:
         value = json.loads(content)
     except RecursionError:
@@ -122,10 +123,11 @@ def parse_json(content: bytes | str, any_text: bool = False) -> Any:
 
 
 def check_json(value: Any, any_text: bool = False) -> None:
-    """Raise ``ValueError`` for a parsed JSON value that can break the code that uses it.
+    """Raises ``ValueError`` for a parsed JSON value that can break the code that uses it.
 
-    Refused are more than ``MOST_DEPTH`` levels, a number that is NaN or beyond the range of a float, and, unless
-    ``any_text`` is given, text with unpaired surrogates. It cannot be printed; a file name that is not UTF-8 has them.
+    Rejected are more than ``MOST_DEPTH`` levels, and numbers that are NaN or beyond the range of a float. Text with
+    unpaired surrogates is rejected unless ``any_text`` is true. It cannot be printed, but occurs in file names that are
+    not UTF-8.
     """
     level, depth = [value], 0
     while level:
@@ -142,32 +144,32 @@ def check_json(value: Any, any_text: bool = False) -> None:
                 if kind is dict:
                     inner += item.values()
             elif kind in (int, float) and not abs(item) <= sys.float_info.max:
-                raise ValueError("it has a number that is NaN or too large for a float")
+                raise ValueError("a number is NaN or too large for a float")
         level, depth = inner, depth + 1
 
 
-def printable(value: Any) -> Any:
-    """A JSON value with "?" for the characters that cannot be printed, but for ends of lines and tabs.
+def make_printable(value: Any) -> Any:
+    """Replaces unprintable characters in a JSON value by "?", except newlines and tabs.
 
-    A record may be a stranger's, and such characters command a terminal or reorder a line.
+    A record may come from a stranger, and such characters can control a terminal or reorder a line.
     """
     if isinstance(value, str):
         if value.isprintable():
             return value
         return "".join(letter if letter.isprintable() or letter in "\n\t" else "?" for letter in value)
     if isinstance(value, dict):
-        return {printable(key): printable(item) for key, item in value.items()}
-    return [printable(item) for item in value] if isinstance(value, list) else value
+        return {make_printable(key): make_printable(item) for key, item in value.items()}
+    return [make_printable(item) for item in value] if isinstance(value, list) else value
 
 
 def seal(mapping: Mapping[str, Any]) -> dict[str, Any]:
-    """``mapping`` of JSON values with a ``checksum`` of itself."""
+    """Adds a ``checksum`` of its content to a mapping of JSON values."""
     content = json.dumps(mapping, sort_keys=True)
     return {**mapping, "checksum": hashlib.sha256(content.encode()).hexdigest()}
 
 
 def unseal(content: bytes) -> dict[str, Any]:
-    """The mapping that :func:`seal` was given, from its JSON; ``ValueError`` where it is damaged."""
+    """Returns the mapping that was given to :func:`seal`, from its JSON. Raises ``ValueError`` if it is damaged."""
     mapping = parse_json(content, any_text=True)
     if not isinstance(mapping, dict) or seal({k: v for k, v in mapping.items() if k != "checksum"}) != mapping:
         raise ValueError("it does not match its checksum")
@@ -176,7 +178,7 @@ def unseal(content: bytes) -> dict[str, Any]:
 
 
 def write_durably(path: Path, content: bytes | Callable[[BinaryIO], object]) -> None:
-    """Writes a new file whose content survives a power cut, as its name does after :func:`sync_folder`."""
+    """Writes a new file whose content survives a power cut. Its name survives after :func:`sync_folder`."""
     with open(path, "x+b") as file:
         if callable(content):
             content(file)
@@ -187,7 +189,7 @@ def write_durably(path: Path, content: bytes | Callable[[BinaryIO], object]) -> 
 
 
 def make_folder(folder: Path) -> None:
-    """Make a folder and the missing ones above it, so that their names survive a power cut."""
+    """Makes a folder and its missing parents, so that their names survive a power cut."""
     missing = []
     while not folder.is_dir():
         missing.append(folder)
@@ -198,7 +200,7 @@ def make_folder(folder: Path) -> None:
 
 
 def publish_folder(temporary: Path, folder: Path) -> None:
-    """Rename ``temporary`` to ``folder`` after its files are on the disk: a power cut leaves no empty file."""
+    """Renames ``temporary`` to ``folder`` after its files are on disk, so that a power cut leaves no empty file."""
     for path in temporary.rglob("*"):
         if path.is_dir():
             sync_folder(path)
@@ -211,9 +213,9 @@ def publish_folder(temporary: Path, folder: Path) -> None:
 
 
 def names_in(folder: Path) -> list[str]:
-    """The names in a folder that do not begin with a dot, sorted; empty if there is no folder.
+    """The names in a folder that do not begin with a dot, sorted. Empty if there is no folder.
 
-    Raises ``StoreError`` if it cannot be read, where ``Path.glob`` finds nothing.
+    Raises ``StoreError`` if the folder cannot be read; ``Path.glob`` would find nothing.
     """
     with explain_os_errors(folder), suppress(FileNotFoundError):
         return sorted(name for name in os.listdir(folder) if not name.startswith("."))
@@ -221,7 +223,7 @@ def names_in(folder: Path) -> list[str]:
 
 
 def may_exist(path: Path) -> bool:
-    """True unless there is no such file; also if a folder above it cannot be read, which an error then names."""
+    """False if the file does not exist. True if it exists or if a parent folder cannot be read."""
     try:
         os.stat(path)
     except (FileNotFoundError, NotADirectoryError):
@@ -241,7 +243,7 @@ def sync_folder(folder: Path) -> None:
 
 
 def remove(path: Path) -> None:
-    """Deletes a file, a link or a whole folder, if it is there."""
+    """Deletes a file, a link or a whole folder, if it exists."""
     if path.is_dir() and not path.is_symlink():
         shutil.rmtree(path)
     else:
@@ -249,17 +251,17 @@ def remove(path: Path) -> None:
 
 
 def refuse_link(path: Path) -> None:
-    """Raises ``StoreError`` for a link where madbench deletes, moves or cuts what it finds: that would be another's."""
+    """Raises ``StoreError`` if ``path`` is a link, so that madbench never deletes or moves files outside its folder."""
     if path.is_symlink():
-        problem = "a link, and madbench deletes or replaces what is here, so that it follows none; delete the link"
+        problem = "is a link; madbench deletes or replaces what is here, and does not follow links: delete the link"
         raise StoreError(f"{path}: {problem}")
 
 
 def lock_folder(folder: Path) -> int:
-    """A descriptor holding the lock of ``folder``, which is made if need be; closing it, or a kill, frees the lock.
+    """Locks ``folder``, which is created if missing, and returns a file descriptor that holds the lock.
 
-    The folder and the file ``lock`` in it may vanish at any time before that. Raises ``BlockingIOError`` where another
-    descriptor holds it.
+    Closing the descriptor or the end of the process frees the lock. Until then another process may delete the folder
+    and its file ``lock`` at any time. Raises ``BlockingIOError`` if another descriptor holds the lock.
     """
     path = folder / "lock"
     folder.parent.mkdir(parents=True, exist_ok=True)

@@ -1,7 +1,7 @@
-"""A grid: labels times settings, as rows of a table. A YAML file or the words of a command become checked rows.
+"""Grids: labels times settings, as rows of a table. A YAML file or the words of a command become checked rows.
 
-Nothing here knows what a setting means: whether a key exists, and whether a label fits its budget, is known once the
-rows are prepared (:mod:`madbench.experiment`).
+This module does not know the settings. :mod:`madbench.experiment` checks that each key exists and that each label fits
+its budget.
 """
 
 from __future__ import annotations
@@ -26,92 +26,93 @@ Mode = Literal["product", "one_at_a_time", "list"]
 
 MOST_ROWS = 10_000
 
-_ONE_A_TABLE = ("profile", "fidelity", "budget")
+_ONE_PER_TABLE = ("profile", "fidelity", "budget")
 
 
 @dataclass(frozen=True)
 class GridFile:
-    """The keys of a grid; those of its settings are the profile's, such as ``model.mix_rank``."""
+    """The keys of a grid file. Keys of settings are those of the profile, such as ``model.mix_rank``."""
 
     description: str = ""
-    """What the grid is to find out."""
+    """The question that the grid answers."""
     labels: tuple[str, ...] = ()
     """Labels and sets of labels."""
     tasks: tuple[str, ...] = ()
-    """Tasks of any suite; by default the six of MAD and language_model."""
+    """Tasks of any suite. Default: the six MAD tasks and language_model."""
     seeds: Any = 0
-    """Seeds such as 0-2, or a list."""
+    """Seeds such as 0-2, or a list of seeds."""
     profile: str = ""
-    """evening, quick, full, or a YAML file; by default the usual one of the suite of the tasks."""
+    """evening, quick, full, or a YAML file. Default: the usual profile of the tasks' suite."""
     fidelity: Fidelity = "corrected"
-    """Protocol of the MAD tasks: ours, or the reference implementation's."""
+    """Protocol of the MAD tasks: corrected (ours) or published (the reference implementation's)."""
     budget: Budget = "strict"
-    """What the parameter budget counts."""
+    """Parameters that the budget counts: strict counts all of them, paper leaves out the mixing parameters."""
     set: dict[str, Any] = field(default_factory=dict)
     """Settings that all rows share, by key."""
     vary: dict[str, Any] = field(default_factory=dict)
-    """Settings that rows differ in: a list of values by key."""
+    """Settings in which rows differ: a list of values by key."""
     mode: Mode = "product"
-    """Every label with every combination; the baseline with one thing changed at a time; or the rows as given."""
+    """product: every label with every combination; one_at_a_time: one change to the baseline; list: rows as given."""
     baseline: dict[str, Any] = field(default_factory=dict)
-    """The row that others are compared with: a label and values of what varies; the first of each by default."""
+    """The row that others are compared with: a label and values of varied keys. Default: the first of each."""
     rows: tuple[dict[str, Any], ...] = ()
-    """In mode list the rows: each a label and settings of its own."""
+    """The rows of mode list. Each has a label and its own settings."""
     claims: tuple[str, ...] = ()
-    """Names of the claims that the runs are to decide, for madbench register."""
+    """Names of the claims that the runs decide, for madbench register."""
     claims_from: str = ""
-    """Where these claims are: a YAML file, relative to the folder of the grid, or a paper; hypermlp by default."""
+    """Source of these claims: a YAML file, relative to the folder of the grid, or a paper. Default: hypermlp."""
 
 
 @dataclass(frozen=True)
 class Row:
-    """One row of the table: a label under changed settings."""
+    """One row of the table: a label with changed settings."""
 
     label: str  # canonical label
-    changes: tuple[str, ...] = ()  # overrides, as KEY=VALUE, that not all rows share
-    named_changes: tuple[str, ...] = ()  # those of them that the row's name has
+    changes: tuple[str, ...] = ()  # overrides KEY=VALUE that not all rows share
+    named_changes: tuple[str, ...] = ()  # the changes that appear in the row's name
 
     @property
     def name(self) -> str:
-        """``R-cg-q-12o  model.mix_rank=16``."""
+        """The label and its changes, such as ``R-cg-q-12o  model.mix_rank=16``."""
         return "  ".join([self.label, " ".join(self.named_changes)]) if self.named_changes else self.label
 
-    def only(self, is_wanted: Callable[[str], bool]) -> Row:
-        """The row without the changes that are not wanted."""
+    def keep_changes(self, is_wanted: Callable[[str], bool]) -> Row:
+        """Returns the row without the changes for which ``is_wanted`` is false."""
         return Row(self.label, tuple(filter(is_wanted, self.changes)), tuple(filter(is_wanted, self.named_changes)))
 
-    def of_suite(self, suite: Suite, leading: Suite) -> Row:
-        """The row without the changes that do not concern the suite, where another one leads."""
-        return self.only(lambda change: suite_of_override(change, leading) is suite)
+    def for_suite(self, suite: Suite, leading: Suite) -> Row:
+        """Returns the row without the changes for other suites. ``leading`` is the suite of keys without a prefix."""
+        return self.keep_changes(lambda change: suite_of_override(change, leading) is suite)
 
 
 @dataclass(frozen=True)
 class Grid:
-    """Rows, the baseline first, and what they share."""
+    """The rows of a table, the baseline first, and the settings that they share."""
 
     rows: tuple[Row, ...]
     tasks: tuple[str, ...] | None = None  # tasks of all suites, in the order of the file; None for all
     seeds: tuple[int, ...] = (0,)
-    profile: str = ""  # of the suite that leads; empty for its usual one
+    profile: str = ""  # profile of the leading suite; empty for its usual profile
     fidelity: Fidelity = "corrected"
     budget: Budget = "strict"
-    overrides: tuple[str, ...] = ()  # overrides, as KEY=VALUE, that all rows share
+    overrides: tuple[str, ...] = ()  # overrides KEY=VALUE that all rows share
     axes: tuple[str, ...] = ()  # keys in which rows differ
     description: str = ""
-    where: str = ""  # the file, which opens the messages about it
+    where: str = ""  # the file, with which error messages begin
 
     @property
     def leading(self) -> Suite:
-        """The suite whose profile and overrides need no name before them."""
+        """The suite whose profile and overrides are written without a suite's name."""
         return leading_suite(self.tasks)
 
 
 def load_grid(source: str | Path | Sequence[str], changes: Mapping[str, Any]) -> Grid:
-    """The grid in the YAML file ``source``, or that of labels, with ``changes`` of its keys (:class:`GridFile`).
+    """Loads a grid from the YAML file ``source``, or makes one of labels, with ``changes`` of its keys.
 
-    It is what a user names to train it: the code of its labels may be imported (:mod:`madbench.labels.trust`). Changes
-    under ``set`` and ``vary`` stand beside the file's own keys, and instead of the same ones. Raises what
-    :func:`expand_grid` does, and ``ConfigError`` for an unknown key or a wrong type.
+    The keys are those of :class:`GridFile`. Changes under ``set`` and ``vary`` are added to the file's own keys and
+    replace equal ones. The user names the grid in order to train it, so the code of its labels may be imported
+    (:mod:`madbench.labels.trust`). Raises the errors of :func:`expand_grid`, and ``ConfigError`` for an unknown key or
+    a wrong type.
     """
     if not is_grid_file(source):
         grid = from_mapping(GridFile, {**changes, "labels": source}, "grid")
@@ -127,47 +128,49 @@ def load_grid(source: str | Path | Sequence[str], changes: Mapping[str, Any]) ->
 
 
 def _specs(grid: GridFile) -> list[str]:
-    """The labels and sets of labels of a grid, as they are written in it."""
+    """The labels and sets of labels of a grid, as written."""
     given = [*grid.labels, *(row.get("label") for row in grid.rows), grid.baseline.get("label")]
     return [spec for spec in given if isinstance(spec, str)]
 
 
 def is_grid_file(source: Any) -> bool:
-    """Whether ``source`` is a file of a grid rather than labels; ``@NAME.yaml`` is a set of labels."""
+    """True if ``source`` is the file of a grid. False for labels and for ``@NAME.yaml``, a set of labels."""
     return isinstance(source, Path) or (
         isinstance(source, str) and source.endswith((".yaml", ".yml")) and not source.startswith("@")
     )
 
 
 def expand_grid(grid: GridFile, where: str = "") -> Grid:
-    """The rows of ``grid``.
+    """Expands ``grid`` to its rows, according to its mode.
 
-    ``product``: every label with every combination of values, the label slowest. ``one_at_a_time``: the baseline, every
-    other label at the baseline's values, then every other value of each key at the baseline's label. ``list``: the rows
-    as given. The baseline comes first: where none is named, the first label with the first values.
+    - ``product``: every label with every combination of values. The label varies slowest.
+    - ``one_at_a_time``: the baseline, then every other label with the baseline's values, then every other value of each
+      key with the baseline's label.
+    - ``list``: the rows as given.
 
-    Raises ``ConfigError`` or ``LabelError``, opened by ``where``, for what has no effect, is doubled or contradictory.
+    The baseline comes first. By default it is the first label with the first values. Raises ``ConfigError`` or
+    ``LabelError``, which begin with ``where``, for a setting that is repeated, contradictory or without effect.
     """
-    with errors_named(where):
-        fixed, axes = _fixed(grid.set, "set"), _axes(grid)
+    with prefix_errors(where):
+        fixed, axes = _overrides_by_key(grid.set, "set"), _axes(grid)
         for key in fixed.keys() & axes.keys():
             raise ConfigError(f"{key!r} is both set and varied; only one can hold")
         if grid.rows and grid.mode != "list":
             raise ConfigError(f"rows: no effect in mode {grid.mode}; write mode: list")
-        rows = {"list": _listed, "one_at_a_time": _one_at_a_time, "product": _product}[grid.mode](grid, axes)
+        rows = {"list": _rows_as_given, "one_at_a_time": _one_at_a_time, "product": _product}[grid.mode](grid, axes)
         keys = list(dict.fromkeys(key_of(change) for row in rows for change in row.changes))
         for key in keys:
             if key in fixed:
                 raise ConfigError(f"{key!r} is both set and given in a row; only one can hold")
         common = [change for change in (rows[0].changes if rows else ()) if all(change in row.changes for row in rows)]
-        rows = [row.only(lambda change: change not in common) for row in rows]
+        rows = [row.keep_changes(lambda change: change not in common) for row in rows]
         axes = tuple(key for key in keys if key not in set(map(key_of, common)))
         shared = (grid.profile, grid.fidelity, grid.budget, (*fixed.values(), *common))
         return Grid(tuple(rows), grid.tasks or None, _seeds(grid.seeds), *shared, axes, grid.description, where)
 
 
 def parse_axes(vary: Iterable[str]) -> dict[str, Any]:
-    """``["model.mix_rank=4,8"]`` -> ``{"model.mix_rank": [4, 8]}``."""
+    """Converts ``["model.mix_rank=4,8"]`` to ``{"model.mix_rank": [4, 8]}``."""
     for word in vary:
         if not re.fullmatch(r"[^=]+=.*\S.*", word):
             raise ConfigError(f"--vary {word!r}: expected KEY=V1,V2,... such as model.mix_rank=4,8")
@@ -175,11 +178,11 @@ def parse_axes(vary: Iterable[str]) -> dict[str, Any]:
 
 
 @contextmanager
-def errors_named(where: str) -> Iterator[None]:
-    """Makes errors raised inside say ``where`` they come from, unless that is empty."""
+def prefix_errors(where: str) -> Iterator[None]:
+    """Adds ``where`` to the errors that the block raises. Does nothing if ``where`` is empty."""
     try:
         yield
-    except LabelError as error:  # its first line ends in the label, below which a caret may point
+    except LabelError as error:  # ``where`` comes last: a caret may point at the label in the first line
         raise LabelError(f"{error}\nin {where}") if where else error from None
     except MadbenchError as error:
         raise type(error)(f"{where}: {error}") if where else error from None
@@ -194,12 +197,12 @@ def _product(grid: GridFile, axes: Mapping[str, list[str]]) -> list[Row]:
     if count > MOST_ROWS:
         raise ConfigError(f"the grid has {count:,} rows; at most {MOST_ROWS:,} are allowed")
     rows = [Row(label, changes, changes) for label in labels for changes in itertools.product(*axes.values())]
-    return _with_first(rows, *_baseline(grid, axes))
+    return _baseline_first(rows, *_baseline(grid, axes))
 
 
 def _one_at_a_time(grid: GridFile, axes: Mapping[str, list[str]]) -> list[Row]:
     if not axes:
-        raise ConfigError("mode: one_at_a_time has no effect without something to vary")
+        raise ConfigError("mode: one_at_a_time has no effect without values under vary")
     wanted, of_baseline = _baseline(grid, axes)
     labels = expand([wanted, *grid.labels] if wanted else grid.labels)
     if not labels:
@@ -214,7 +217,7 @@ def _one_at_a_time(grid: GridFile, axes: Mapping[str, list[str]]) -> list[Row]:
     return rows
 
 
-def _listed(grid: GridFile, axes: Mapping[str, list[str]]) -> list[Row]:
+def _rows_as_given(grid: GridFile, axes: Mapping[str, list[str]]) -> list[Row]:
     for key in ("labels", "vary"):
         if getattr(grid, key):
             raise ConfigError(f"{key}: no effect in mode list, which takes rows")
@@ -222,22 +225,22 @@ def _listed(grid: GridFile, axes: Mapping[str, list[str]]) -> list[Row]:
         raise ConfigError("mode: list needs rows, such as rows: [{label: S-p, model.mix_rank: 4}]")
     rows: dict[tuple, Row] = {}
     for i, entry in enumerate(grid.rows):
-        with errors_named(f"rows[{i}]"):
+        with prefix_errors(f"rows[{i}]"):
             if "label" not in entry:
                 raise ConfigError("key 'label' is missing")
             settings = {key: value for key, value in entry.items() if key != "label"}
-            changes = tuple(_fixed(settings, "settings").values())
+            changes = tuple(_overrides_by_key(settings, "settings").values())
             row = Row(str(parse(entry["label"])), changes, changes)
         key = (row.label, frozenset(row.changes))
         if key in rows:
             raise ConfigError(f"rows[{i}]: {row.name} appears twice")
         rows[key] = row
     varied = dict.fromkeys(key_of(change) for row in rows.values() for change in row.changes)
-    return _with_first(list(rows.values()), *_baseline(grid, varied))
+    return _baseline_first(list(rows.values()), *_baseline(grid, varied))
 
 
-def _with_first(rows: list[Row], label: str | None, changes: Mapping[str, str]) -> list[Row]:
-    """``rows`` with the first one that has ``label`` and the ``changes`` before all others."""
+def _baseline_first(rows: list[Row], label: str | None, changes: Mapping[str, str]) -> list[Row]:
+    """Moves the first row with this ``label`` and these ``changes`` to the front."""
     fitting = [row for row in rows if label in (None, row.label) and set(changes.values()) <= set(row.changes)]
     if rows and not fitting:
         labels = {row.label for row in rows}
@@ -247,18 +250,18 @@ def _with_first(rows: list[Row], label: str | None, changes: Mapping[str, str]) 
 
 
 def _baseline(grid: GridFile, axes: Iterable[str]) -> tuple[str | None, dict[str, str]]:
-    """The label and the changes, by key, that the baseline is asked to have."""
+    """The label of the baseline, or None, and its changes by key."""
     keys = ["label", *axes]
     for key in grid.baseline:
         if key not in keys:
             raise ConfigError(f"baseline: {key!r} is not varied{did_you_mean(key, keys)}")
     label = grid.baseline.get("label")
     changes = {key: value for key, value in grid.baseline.items() if key != "label"}
-    return label and str(parse(label)), _fixed(changes, "baseline")
+    return label and str(parse(label)), _overrides_by_key(changes, "baseline")
 
 
 def _axes(grid: GridFile) -> dict[str, list[str]]:
-    """The overrides of each axis, by key."""
+    """The overrides of each varied key."""
     axes = {}
     for key, values in grid.vary.items():
         _check_key(key, "vary")
@@ -269,17 +272,17 @@ def _axes(grid: GridFile) -> dict[str, list[str]]:
     return axes
 
 
-def _fixed(settings: Mapping[str, Any], where: str) -> dict[str, str]:
-    """The override of each of ``settings``, by key."""
+def _overrides_by_key(settings: Mapping[str, Any], where: str) -> dict[str, str]:
+    """The override of each setting, by key."""
     for key in settings:
         _check_key(key, where)
     return {key: override_of(key, value, where) for key, value in settings.items()}
 
 
 def _check_key(key: str, where: str) -> None:
-    if key in (*_ONE_A_TABLE, "label", "labels", "seeds", "tasks"):
-        is_varied = key in _ONE_A_TABLE and where != "set"
-        hint = "one table has one; make a grid of each" if is_varied else "it is a key of the grid itself"
+    if key in (*_ONE_PER_TABLE, "label", "labels", "seeds", "tasks"):
+        is_varied = key in _ONE_PER_TABLE and where != "set"
+        hint = "a table has only one; make one grid for each" if is_varied else "it is a key of the grid itself"
         raise ConfigError(f"{where}: {key!r} is no setting of the profile; {hint}")
     if not re.fullmatch(r"\w+(\.\w+)*", key):
         raise ConfigError(f"{where}: {key!r} is no key of a setting, such as model.mix_rank")

@@ -1,7 +1,7 @@
-"""Job: everything that decides a number of one training run, and nothing else. Record: what a job gave.
+"""Job: all settings that affect the result of one training run. Record: the result of a job.
 
-A job's ``id`` is a hash of its content. Two different jobs never share an id; the device, the path that computed the
-operator and the time of day are not part of a job, and are recorded with its result instead.
+A job's ``id`` is a hash of its content, so two different jobs never share an id. The device, the computation path of
+the operator and the time of day are not part of a job. They are stored with its result.
 """
 
 from __future__ import annotations
@@ -15,20 +15,20 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-SCHEMA = 4  # raised when the same job would give other numbers than before, or be stored in another form
+SCHEMA = 4  # increased when a job would give other numbers than before, or is stored in another form
 
-KEEP = "keep"  # folder in a job's work folder for files that stay with the stored run, such as its weights
-WEIGHTS = "weights.safetensors"  # the file of the weights there
+KEEP = "keep"  # folder in a job's work folder for files that are stored with the run, such as its weights
+WEIGHTS = "weights.safetensors"  # file of the weights in that folder
 
 NOT_AT_DEFAULT = {"in_id_at_default": False}
-"""Metadata of a configuration's field that changes no id as long as it has its default: ids outlive new settings."""
+"""Metadata of a field that leaves the id unchanged while it has its default, so that ids survive new settings."""
 
 Fidelity = Literal["corrected", "published"]
 Budget = Literal["strict", "paper"]
 LEAST_MATCHED = 0.9
-"""Parameters over softmax attention's below which a mixer is not called matched to it."""
+"""Smallest ratio of a mixer's parameters to softmax attention's at which the mixer counts as matched."""
 LEAST_SEEDS = 3
-"""Seeds of each label that a test or a mark in a table needs."""
+"""Seeds per label that a test, or a mark in a table, requires."""
 Precision = Literal["float32", "bfloat16"]
 Status = Literal["finished", "diverged", "failed"]
 
@@ -37,19 +37,19 @@ Status = Literal["finished", "diverged", "failed"]
 class Job:
     """One training run of one label."""
 
-    suite: str  # suite that trains it: ``mad``, ``language`` or ``interactions``
+    suite: str  # suite that trains the job, such as ``mad`` or ``language``
     task: str  # MAD task, world of agents, or ``language_model``
     label: str  # canonical label of the mixer
-    family: str  # identity of the label's family: its version, and of an installed one a hash of its source
+    family: str  # identity of the label's family: its version and, if installed, a hash of its source
     setting: dict[str, Any]
-    """What is learned: the fields of a task's setting, or the digest of a corpus and its number of token ids."""
+    """The data: the fields of a task's setting, or the digest of a corpus and its number of token ids."""
     model: Any  # model around the mixer: the suite's ``Model``
     mixer: dict[str, Any]  # settings of the mixer: the fields of its family's ``Settings``
-    training: Any  # optimiser run: the suite's ``Training``
-    seed: int = 0  # decides initialisation, data and order, each through a stream of its own
+    training: Any  # settings of the optimizer: the suite's ``Training``
+    seed: int = 0  # seed of initialization, data and order, each with its own random stream
     fidelity: Fidelity = "corrected"  # protocol: ours, or the reference implementation's with its quirks
-    budget: Budget = "strict"  # what the parameter budget counts
-    task_source: str = ""  # of a task of an installed package, a hash of its source
+    budget: Budget = "strict"  # parameters that the budget counts
+    task_source: str = ""  # hash of the task's source if an installed package defines the task
 
     @functools.cached_property
     def id(self) -> str:
@@ -59,17 +59,17 @@ class Job:
         return _id_of("\n".join([f"{SCHEMA} {own}", *shared, _config_text(self.training)]))
 
     def to_dict(self) -> dict[str, Any]:
-        """The fields as JSON has them; :func:`madbench.suites.job_from_dict` gives the job back."""
+        """The fields as JSON values. :func:`madbench.suites.job_from_dict` restores the job."""
         return dataclasses.asdict(self)
 
     def derived_seed(self, stream: Literal["init", "data", "order"]) -> int:
-        """A 63-bit seed for one source of randomness; streams of one job seed are independent of each other."""
+        """A 63-bit seed for one source of randomness. The streams of one job seed are independent of each other."""
         digest = hashlib.sha256(f"{stream}:{self.seed}".encode()).digest()
         return int.from_bytes(digest[:8], "big") >> 1
 
 
-def identifying(config: Any) -> dict[str, Any]:
-    """The fields of a configuration that say what it is."""
+def identifying_fields(config: Any) -> dict[str, Any]:
+    """The fields of a configuration that enter an id. See ``NOT_AT_DEFAULT``."""
     return {
         field.name: value
         for field in dataclasses.fields(config)
@@ -77,11 +77,11 @@ def identifying(config: Any) -> dict[str, Any]:
     }
 
 
-_CANONICAL = json.JSONEncoder(sort_keys=True, allow_nan=False, default=identifying)
+_CANONICAL = json.JSONEncoder(sort_keys=True, allow_nan=False, default=identifying_fields)
 
 
 def content_id(mapping: dict[str, Any]) -> str:
-    """16 hexadecimal digits of a mapping's content; configurations in it may be mappings or dataclasses."""
+    """16 hexadecimal digits for a mapping's content. Configurations in it may be mappings or dataclasses."""
     return _id_of(_CANONICAL.encode({"schema": SCHEMA, **mapping}))
 
 
@@ -90,7 +90,7 @@ def _id_of(text: str) -> str:
 
 
 def mapping_text(mapping: dict[str, Any]) -> str:
-    """The JSON of a mapping with sorted keys, made once for all jobs that share it."""
+    """The JSON of a mapping with sorted keys. The text is cached, because many jobs share a mapping."""
     key = repr(mapping)
     if key not in _TEXTS:
         _TEXTS[key] = _CANONICAL.encode(mapping)
@@ -107,18 +107,18 @@ def _config_text(config: Any) -> str:
 
 @dataclass(frozen=True)
 class Record:
-    """What a job gave. ``diverged`` (NaN or Inf) is a result; ``failed`` (crash, out of memory) is not."""
+    """The result of a job. ``diverged`` (NaN or Inf) is a result; ``failed`` (crash, out of memory) is not."""
 
     status: Status
     metrics: dict[str, float] = field(default_factory=dict)  # final numbers by name: accuracy, test_loss, ...
     curve: list[dict[str, float]] = field(default_factory=list)
-    """One row an evaluation or logged step: step, train_loss, validation_loss, ..."""
+    """One row per evaluation or logged step: step, train_loss, validation_loss, ..."""
     details: dict[str, Any] = field(default_factory=dict)
     """Ranks, parameter counts, path, device, versions, git state, seeds by source, timings."""
-    error: str = ""  # why a failed job failed, or when a diverged one diverged
+    error: str = ""  # reason why a job failed, or step at which it diverged
 
     def difference(self, other: Record) -> float:
-        """The largest difference of a metric; 0 where all are equal to the last bit, infinite where one is missing."""
+        """The largest difference of a metric: 0 if all are bitwise equal, infinite if a metric is missing."""
         if self.status != other.status or self.metrics.keys() != other.metrics.keys():
             return math.inf
         pairs = [(self.metrics[name], other.metrics[name]) for name in self.metrics]
@@ -126,18 +126,18 @@ class Record:
 
 
 class StopTraining(BaseException):
-    """Raised by a progress report to end a run without a result: the run saves its state and lets this pass.
+    """Raised by a progress callback to stop a run without a result. The run saves its state and re-raises this.
 
-    Not an ``Exception``, as ``KeyboardInterrupt`` is none: no handler of failures may take it for one.
+    It is no ``Exception``, like ``KeyboardInterrupt``, so that no handler of failures catches it.
     """
 
 
 @dataclass(frozen=True)
 class Report:
-    """What a training run tells while it runs; called with a job and its progress, which may raise ``StopTraining``."""
+    """Callbacks of a training run. Called with a job and its progress, and may raise ``StopTraining``."""
 
     progress: Callable[[Job, dict[str, Any]], None]
-    ended: Callable[[Job, Record], None]  # takes the record of a job that ends before the others of its group
+    ended: Callable[[Job, Record], None]  # called with the record of a job that ends before the rest of its group
 
     def __call__(self, job: Job, progress: dict[str, Any]) -> None:
         self.progress(job, progress)

@@ -81,8 +81,8 @@ def test_a_grid_without_axes_is_its_labels():
 
 def test_the_suites_have_the_changes_that_concern_them():
     row = Row("S", ("a=1", "language_model.training.steps=2", "language_model=mini"), ("language_model=mini", "a=1"))
-    assert row.of_suite(MAD, MAD) == Row("S", ("a=1",), ("a=1",))
-    assert row.of_suite(LANGUAGE, MAD).name == "S  language_model=mini"
+    assert row.for_suite(MAD, MAD) == Row("S", ("a=1",), ("a=1",))
+    assert row.for_suite(LANGUAGE, MAD).name == "S  language_model=mini"
 
 
 @pytest.mark.parametrize(
@@ -163,14 +163,17 @@ def test_a_larger_grid_has_the_rows_of_the_smaller_one(labels, vary):
             {"labels": ["S"], "vary": {"seeds": [3, 4]}},
             "vary: 'seeds' is no setting of the profile; it is a key of the grid",
         ),
-        ({"labels": ["S"], "vary": {"fidelity": [3, 4]}}, "'fidelity' is no setting of the profile; one table has one"),
+        (
+            {"labels": ["S"], "vary": {"fidelity": [3, 4]}},
+            "'fidelity' is no setting of the profile; a table has only one",
+        ),
         ({"labels": ["S"], "vary": {"a b": [3, 4]}}, "vary: 'a b' is no key of a setting, such as model.mix_rank"),
         (
             {"labels": ["S"], "set": {"model": {"mix_rank": 3}}},
             "expected a value, got a mapping; write model.mix_rank: ...",
         ),
         ({"labels": ["S"], "rows": [{"label": "S"}]}, "rows: no effect in mode product; write mode: list"),
-        ({"labels": ["S"], "mode": "one_at_a_time"}, "mode: one_at_a_time has no effect without something to vary"),
+        ({"labels": ["S"], "mode": "one_at_a_time"}, "mode: one_at_a_time has no effect without values under vary"),
         ({"labels": ["S"], "mode": "one_at_a_time", "vary": {"a": [3]}}, "vary: 'a' has no value but the baseline's"),
         ({"labels": ["S"], "mode": "list"}, "labels: no effect in mode list, which takes rows"),
         ({"mode": "list"}, "mode: list needs rows"),

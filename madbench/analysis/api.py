@@ -52,7 +52,7 @@ from madbench.experiment import Experiment, prepare
 from madbench.grid import Grid, Mode, Row, is_grid_file, load_grid, parse_axes
 from madbench.jobs import Budget, Fidelity, Precision
 from madbench.labels import expand, texts_of, trust
-from madbench.labels.names import of_call, shown_in
+from madbench.labels.names import names_of_call, with_display_names
 from madbench.mixers.checks import run_checks
 from madbench.mixers.random_state import kept_random_state
 from madbench.store.runs import Snapshot
@@ -95,10 +95,10 @@ def _public(verb: Callable[_P, _R]) -> Callable[_P, _R]:
         with suppress(TypeError):  # of a wrong call, which the verb itself raises
             labels = signature.bind(*plain, **plain_settings).arguments.get("labels", ())
             trust.allow_typed(labels, with_files=verb.__name__ in TRAINING)
-        with of_call(names), kept_random_state():
+        with names_of_call(names), kept_random_state():
             result = verb(*plain, **plain_settings)
             if names and isinstance(result, pd.DataFrame):
-                columns = {name: result[name].map(shown_in) for name in _LABELLED if name in result}
+                columns = {name: result[name].map(with_display_names) for name in _LABELLED if name in result}
                 return result.renamed(**columns) if isinstance(result, ShownFrame) else result.assign(**columns)
             return result
 

@@ -35,7 +35,7 @@ from madbench.analysis.quantities import averages_of, column, parts_of
 from madbench.config import PUBLISHED, from_mapping, read_yaml
 from madbench.errors import ConfigError, MadbenchError, did_you_mean
 from madbench.labels import expand, parse
-from madbench.labels.plugins import find_installed, isolated, place, resolve
+from madbench.labels.plugins import entry_point_name, find_installed, resolve, wrap_load_errors
 from madbench.suites import default_headline
 from madbench.suites.published import published_scores
 
@@ -186,8 +186,8 @@ def _path_of(source: str | Path) -> Path:
             f"--claims {source}: neither a YAML file nor a paper with a file of claims ({', '.join(names)})"
             f"{did_you_mean(source, names)}"
         )
-    where = place("paper", source, points[source].value)
-    with isolated(where, ConfigError):
+    where = entry_point_name("paper", source, points[source].value)
+    with wrap_load_errors(where, ConfigError):
         paper = resolve(points[source].value)
         if not hasattr(paper, "claims_file"):
             raise ConfigError(f"expected a madbench.papers.Paper, got {repr(paper)[:100]}")

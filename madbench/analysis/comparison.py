@@ -38,7 +38,7 @@ from madbench.analysis.rendering import Listing, without_nan
 from madbench.analysis.samples import columns_that, samples_of
 from madbench.errors import ConfigError, did_you_mean
 from madbench.jobs import LEAST_MATCHED
-from madbench.labels.names import shown
+from madbench.labels.names import display_name
 from madbench.suites import suites
 
 
@@ -131,7 +131,9 @@ def comparison_table(
     about_margins = ", ".join(f"{heading(name)} {margins[name]:g}" for name in in_order(margins))
     if len(set(margins.values())) == 1 and len(margins) > 1:
         about_margins = f"{next(iter(margins.values())):g} in every column in points"
-    caption = f"Each label less {shown(baseline)}: {differences_text(row.quantity for row in rows)}; p after Holm."
+    caption = (
+        f"Each label less {display_name(baseline)}: {differences_text(row.quantity for row in rows)}; p after Holm."
+    )
     caption += f" Margin: {about_margins}." * bool(margins)
     caption += _budget_text(baseline, ratios, differing)
     if has_deviations:
@@ -183,10 +185,12 @@ def _budget_text(baseline: str, ratios: Ratios, differing: Mapping[str, Mapping[
     """A sentence per suite: which labels have more or fewer parameters than the baseline. Empty if none has."""
     text = ""
     for suite, own in ratios.items():
-        if unequal := [f"{shown(label)} {each[suite]:.3f}" for label, each in differing.items() if suite in each]:
+        if unequal := [
+            f"{display_name(label)} {each[suite]:.3f}" for label, each in differing.items() if suite in each
+        ]:
             where = f" ({suites()[suite].title})" if len(ratios) > 1 else ""
             text += f" Budgets differ{where}: {', '.join(unequal)} of softmax attention's parameters,"
-            text += f" {shown(baseline)} {own[baseline]:.3f}."
+            text += f" {display_name(baseline)} {own[baseline]:.3f}."
     return text
 
 

@@ -10,7 +10,7 @@ from typing import Any, Self
 from madbench.execute.base import Event
 from madbench.execute.sweep_state import SweepState, flatten, weights
 from madbench.jobs import Job
-from madbench.labels.names import spelled
+from madbench.labels.names import typed_label
 
 SECONDS = 0.5  # between two updates
 
@@ -52,7 +52,7 @@ class NotebookProgress:
         words.append(f"{_duration(content['seconds'])} so far")
         lines = [f'<progress value="{content["fraction"]:.3f}" max="1"></progress> {", ".join(words)}']
         for slot in content["slots"]:
-            name = f"{spelled(str(slot.get('label')))} {slot.get('task')} seed {slot.get('seed')}"
+            name = f"{typed_label(str(slot.get('label')))} {slot.get('task')} seed {slot.get('seed')}"
             numbers = [f"{key} {slot[key]:.3f}" for key in ("accuracy", "loss") if isinstance(slot.get(key), float)]
             lines.append(escape(" ".join([f"{100 * slot['fraction']:.0f}%", name, *numbers])))
         return "<br>".join(lines)

@@ -12,7 +12,7 @@ from madbench.analysis.versions import Versions
 from madbench.config import convert
 from madbench.errors import ConfigError, LabelError
 from madbench.jobs import Budget, Fidelity, Job
-from madbench.labels import every_label, is_shown_as_stored, unreadable
+from madbench.labels import every_label, is_shown_as_stored, reading_problem
 from madbench.store.runs import Run, Snapshot, Store
 from madbench.suites import Suite, broken_suites, main_suite, suites
 from madbench.suites.addressing import (
@@ -151,7 +151,7 @@ class Query:
         """The labels that their families cannot read; each is warned of, or an error if it was asked for."""
         failing = set()
         for label in labels:
-            if not self.is_shown_as_stored(label) and (problem := unreadable(label)):
+            if not self.is_shown_as_stored(label) and (problem := reading_problem(label)):
                 if label in self.labels:
                     raise LabelError(problem)
                 failing.add(label)

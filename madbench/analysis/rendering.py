@@ -14,7 +14,7 @@ import pandas as pd
 
 from madbench.analysis.latex import latex_table
 from madbench.analysis.marked_text import BEST, WITHIN_NOISE, MarkedText, Width, with_hyphens
-from madbench.labels.names import shown_in
+from madbench.labels.names import with_display_names
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -50,7 +50,7 @@ class TextTable(ABC):
     @property
     def below(self) -> str:
         """What stands below the table."""
-        return shown_in(f"{self.caption} {self.notes}".strip() if self.shows_notes else self.caption)
+        return with_display_names(f"{self.caption} {self.notes}".strip() if self.shows_notes else self.caption)
 
     @abstractmethod
     def text_rows(self) -> tuple[list[str], list[list[str]]]:
@@ -71,7 +71,7 @@ class TextTable(ABC):
 
     def row_heading(self, name: str) -> str:
         """The first cell of a row as people see it."""
-        return shown_in(name)
+        return with_display_names(name)
 
     def to_rich(self, width: int, has_styles: bool = True) -> RenderableType:
         """The table for a terminal ``width`` columns wide, without the caption.

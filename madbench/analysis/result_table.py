@@ -17,7 +17,7 @@ from madbench.analysis.quantities import BUDGET_RATIO, NUM_SEEDS, difference_tex
 from madbench.analysis.rendering import PUBLISHED, TextTable, without_nan
 from madbench.errors import ConfigError, did_you_mean
 from madbench.grid import Row
-from madbench.labels.names import shown_in
+from madbench.labels.names import with_display_names
 from madbench.suites import Column, Suite
 from madbench.suites.code_marks import SIGN
 
@@ -105,7 +105,7 @@ class ResultTable(TextTable):
 
     @property
     def below(self) -> str:
-        return shown_in(self.with_notes if self.shows_notes else self.caption)
+        return with_display_names(self.with_notes if self.shows_notes else self.caption)
 
     @property
     def _sentences(self) -> list[str]:

@@ -13,7 +13,7 @@ from madbench.analysis.contrasts import is_over_budget
 from madbench.analysis.quantities import is_average
 from madbench.analysis.row_scores import scores_of_rows, without_alike_rows
 from madbench.experiment import Experiment, PlannedRow
-from madbench.labels.names import shown
+from madbench.labels.names import display_name
 from madbench.store.runs import Store
 from madbench.suites import Suite
 from madbench.suites.code_marks import CodeMarks
@@ -182,5 +182,5 @@ class Results:
         """A sentence that names the rows over budget with their shares of softmax attention's parameters, if any."""
         runs = [(run.row, run.job.label, run.details.get("budget_ratio")) for run in self.runs(suite)]
         over = {row: ratio for row, label, ratio in runs if ratio and is_over_budget(label, ratio)}
-        named = ", ".join(f"{shown(row)} {ratio:.3f}" for row, ratio in over.items())
+        named = ", ".join(f"{display_name(row)} {ratio:.3f}" for row, ratio in over.items())
         return [f"Over budget: {named} of softmax attention's parameters."] if over else []

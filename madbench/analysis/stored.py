@@ -15,7 +15,7 @@ from madbench.analysis.scores import Results
 from madbench.errors import StoreError
 from madbench.experiment import Experiment, PlannedRow
 from madbench.grid import Grid, Row
-from madbench.labels import unreadable
+from madbench.labels import reading_problem
 from madbench.suites import Suite, main_suite, suites
 from madbench.suites.addressing import profile_named
 
@@ -72,7 +72,7 @@ class Selection(Query):
                         self.warn(f"{plural(suite)} are left out; {choose}:\n{error.listed}")
         shown = {row.row.label for row in rows}
         for label in dict.fromkeys(job.label for job in self.jobs.values()) if not self.labels else ():
-            if label not in shown and (problem := unreadable(label)):
+            if label not in shown and (problem := reading_problem(label)):
                 self.warn(f"{label} is left out; {problem}")
         if self.protocol and self.jobs and not self.is_stored(self.protocol):
             by_suite = [(suite, self.stored(suite)) for suite in suites().values()]

@@ -122,7 +122,7 @@ def result_tables(results: Results, has_baseline: bool = False) -> list[ResultTa
 def _ordered(results: Results) -> list[str]:
     """Names of rows in the order of the grid; a suite's row leaves out what does not concern it."""
     grid, every = results.experiment.grid, suites().values()
-    of_suites = ((row, *(row.of_suite(suite, grid.leading) for suite in every)) for row in grid.rows)
+    of_suites = ((row, *(row.for_suite(suite, grid.leading) for suite in every)) for row in grid.rows)
     names = [row.name for rows in of_suites for row in rows]
     rows = [row.name for row in results.experiment.rows]
     return [name for name in dict.fromkeys([*names, *rows]) if name in rows]

@@ -15,7 +15,7 @@ from madbench.analysis.rendering import Listing, without_nan
 from madbench.analysis.samples import columns_that, samples_of
 from madbench.analysis.scores import Results
 from madbench.errors import StoreError
-from madbench.labels.names import shown
+from madbench.labels.names import display_name
 
 _MOST_TURNED = 4  # of a column, that are named in the notes
 
@@ -127,7 +127,7 @@ def _turned_text(row: Transfer) -> str:
     """The turned pairs of a column, those first whose difference here is the largest."""
     pairs = sorted(row.turned, key=lambda pair: -pair.here)
     texts = [
-        f"{shown(pair.label)} above {shown(pair.other)}"
+        f"{display_name(pair.label)} above {display_name(pair.other)}"
         f" ({signed(pair.here, row.column)} here, {signed(pair.there, row.column)} there)"
         for pair in pairs[:_MOST_TURNED]
     ]

@@ -10,7 +10,7 @@ from typing import Any
 from madbench.analysis.rendering import TextTable
 from madbench.bench.timing import Limits
 from madbench.jobs import Precision
-from madbench.labels.names import spelled
+from madbench.labels.names import typed_label
 
 Row = Mapping[str, Any]
 """A line of a table; ``error`` says why it has no numbers."""
@@ -113,7 +113,7 @@ class BenchTable(TextTable):
     def records(self) -> list[dict[str, Any]]:
         """The rows; ``label`` is spelled as in the table, and ``canonical`` is what jobs call it."""
         return [
-            {**row, "label": spelled(row["label"]), "canonical": row["label"]} if row.get("label") else dict(row)
+            {**row, "label": typed_label(row["label"]), "canonical": row["label"]} if row.get("label") else dict(row)
             for row in self.rows
         ]
 

@@ -16,7 +16,7 @@ from madbench.cli.moved import MOVED
 from madbench.cli.terminal import finish_output, output_problem, use_sound_terminal
 from madbench.cli.verbs import VerbGroup
 from madbench.errors import ConfigError, LabelError, MadbenchError
-from madbench.labels.names import spelled_in
+from madbench.labels.names import with_typed_labels
 
 VERBS = {
     "Every day": "explain verify run table compare plot report paper",
@@ -131,7 +131,9 @@ def main() -> None:
             finish_output()
             raise
     except MadbenchError as error:
-        text = str(error) if isinstance(error, LabelError) else spelled_in(str(error))  # below a label is a caret
+        text = (
+            str(error) if isinstance(error, LabelError) else with_typed_labels(str(error))
+        )  # below a label is a caret
         problem = re.sub("(.{500}).{1000,}(.{500})", r"\1 ... \2", text)
     except OSError as error:
         if error.filename is not None:

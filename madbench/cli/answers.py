@@ -12,7 +12,7 @@ from madbench.analysis.standings import standings
 from madbench.cli.printing import print_json, print_lines, table_lines
 from madbench.cli.trained_models import TrainedModel, check_stored
 from madbench.errors import ConfigError, MissingExtraError, did_you_mean
-from madbench.labels.names import shown_in
+from madbench.labels.names import with_display_names
 from madbench.training.devices import resolve_device
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ def ask(
             measured.append(measurement)
             trained.measure(measurement)
             if not as_json:
-                print(f"{shown_in(job.label)}: {sentence(measurement)}", flush=True)
+                print(f"{with_display_names(job.label)}: {sentence(measurement)}", flush=True)
         rows[f"{job.label} {job.id[:8]}"] = measured
         contents.append({"label": job.label, "id": job.id, "tasks": [_content(each) for each in measured]})
         not_stored.append(trained.not_stored)
@@ -181,7 +181,7 @@ def _print_table(rows: Mapping[str, Sequence[Measurement]], places: Mapping[str,
 
     lines = []
     for name, measured in rows.items():
-        line = {"run": shown_in(name)}
+        line = {"run": with_display_names(name)}
         for each in measured:
             metric, _ = main_metric(each)
             line[f"{each.settings['task']} {metric}"] = f"{each.values[metric]:.3f}"

@@ -17,7 +17,7 @@ from madbench.config import from_mapping, settings_of
 from madbench.errors import BudgetError, ConfigError
 from madbench.jobs import LEAST_MATCHED
 from madbench.labels import expand, family_of
-from madbench.labels.names import spelled
+from madbench.labels.names import typed_label
 from madbench.mixers import Allocation, solve, used_settings
 
 BYTES_PER_ELEMENT = 2  # of a model in bfloat16
@@ -88,7 +88,7 @@ def print_costs(labels: Sequence[str], overrides: Sequence[str], asked: CostOpti
         if below := [f"{label} {ratio:.2f}" for label, ratio in ratios.items() if ratio < LEAST_MATCHED]:
             console.print(f"Not matched to softmax attention, and smaller: {', '.join(below)}.", style="dim")
         for label, allocation in solved.items() if asked.terms or len(rows) == 1 else ():
-            console.print(f"\n{spelled(label)}", style="bold", markup=False)
+            console.print(f"\n{typed_label(label)}", style="bold", markup=False)
             print_lines(console, table_lines(_breakdown(allocation, rows[label]), right=("parameters", "of B")))
     if problems:
         raise BudgetError("\n".join(first_of(problems, MOST_REASONS, "and {:,} more labels that do not fit")))

@@ -17,7 +17,7 @@ from madbench.cli.trained_models import ModelsArgument, TrainedModel, TrustOptio
 from madbench.cli.words import split_list
 from madbench.errors import ConfigError
 from madbench.labels import parse
-from madbench.labels.names import shown
+from madbench.labels.names import display_name
 from madbench.mixers import label_traits
 from madbench.store.format import Measurement
 from madbench.suites import suite_of
@@ -123,7 +123,7 @@ def _loss(
     if not as_json:
         units = {"validation_loss": "nats per token", "validation_bits_per_byte": "bits per byte"}
         numbers = [f"{losses[name]:.4f} {unit}" for name, unit in units.items() if name in losses]
-        print(f"{shown(job.label)}: validation loss {', '.join(numbers)}")
+        print(f"{display_name(job.label)}: validation loss {', '.join(numbers)}")
         distance = f", one every {described['val_stride']:,.0f} tokens" if described["windows"] > 1 else ""
         print(f"{counted(described['windows'], 'window')} of {length} tokens{distance}")
         if length < job.model.seq_len and label_traits(parse(job.label)).has_tables:

@@ -18,7 +18,7 @@ from madbench.cli.printing import print_json
 from madbench.cli.words import labels_and_overrides
 from madbench.errors import ConfigError
 from madbench.labels import Label, diff, expand, factor_names, levels, parse
-from madbench.labels.names import spelled
+from madbench.labels.names import typed_label
 
 
 def explain(
@@ -93,14 +93,16 @@ def explain(
             letters_shown += [(f"- {row.letter}".strip(), row) for row in of_first if row not in rows]
             shared = ", ".join(f"{row.letter} {row.name}".strip() for row in rows if row in of_first)
         _print_rows(console, label, letters_shown)
-        console.print(f"differs from {spelled(str(first))} in: {', '.join(_differences(first, label))}", markup=False)
+        console.print(
+            f"differs from {typed_label(str(first))} in: {', '.join(_differences(first, label))}", markup=False
+        )
         if shared:
             console.print(f"shares: {shared} (--all explains these too)", markup=False, style="dim")
 
 
 def _print_rows(console: Console, label: Label, rows: Iterable[tuple[str, grammar.Explanation]]) -> None:
     """Prints a label and its explanations, each behind its letter."""
-    short, long = spelled(str(label)), str(label)
+    short, long = typed_label(str(label)), str(label)
     console.print(Text.assemble((short, "bold"), (f" = {long}" * (short != long), "dim")))
     table = Table.grid(
         Column(min_width=2, justify="right", style="bold", no_wrap=True), Column(overflow="fold"), padding=(0, 2)

@@ -10,7 +10,7 @@ from madbench.cli.parameters import option, output_option
 from madbench.cli.printing import quantity
 from madbench.cli.trained_models import ModelArgument, TrainedModel, TrustOption
 from madbench.errors import ConfigError
-from madbench.labels.names import file_name, shown
+from madbench.labels.names import display_name, file_name
 
 
 def export(
@@ -64,4 +64,4 @@ def export(
 
         save_weights(output, trained.model, trained.job)
     parameters = sum(parameter.numel() for parameter in trained.model.parameters())
-    print(f"{output}: {quantity(parameters)} parameters of {shown(trained.job.label)}")
+    print(f"{output}: {quantity(parameters)} parameters of {display_name(trained.job.label)}")

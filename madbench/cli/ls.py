@@ -15,7 +15,7 @@ from madbench.cli.print_options import FormatOption
 from madbench.cli.printing import PLAIN, print_json, print_lines, table_lines
 from madbench.cli.sweeps import print_sweeps
 from madbench.errors import ConfigError, did_you_mean
-from madbench.labels.names import spelled
+from madbench.labels.names import typed_label
 from madbench.suites import Suite, main_suite, suite_called, suites
 
 OTHER_WORDS = {"sets": "variants"}
@@ -143,7 +143,7 @@ def _print_runs(console: Console, rows: Rows) -> None:
         speed = details.get("steps_per_second")
         if not speed and details.get("steps") and details.get("seconds"):
             speed = details["steps"] / details["seconds"]
-        line = {"label": spelled(row["label"]), "task": row["task"], "setting": row["setting_change"]}
+        line = {"label": typed_label(row["label"]), "task": row["task"], "setting": row["setting_change"]}
         line |= {"lr": f"{training['learning_rate']:g}", "wd": f"{training['weight_decay']:g}"}
         line |= {"seed": row["seed"], "status": row["status"]}
         suite = suites().get(row["suite"])

@@ -20,7 +20,7 @@ from madbench.errors import ConfigError
 from madbench.execute.base import Policy
 from madbench.jobs import Budget, Fidelity
 from madbench.labels import expand
-from madbench.labels.names import spelled_in
+from madbench.labels.names import with_typed_labels
 from madbench.store.runs import Snapshot
 
 if TYPE_CHECKING:
@@ -278,4 +278,4 @@ def open_stored(results: Path) -> Snapshot:
 
 def warn(message: str) -> None:
     """Prints a warning on stderr."""
-    print(in_words(f"warning: {spelled_in(message)}", Console(stderr=True)), file=sys.stderr)
+    print(in_words(f"warning: {with_typed_labels(message)}", Console(stderr=True)), file=sys.stderr)

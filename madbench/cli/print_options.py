@@ -29,7 +29,7 @@ class NameOptions:
     ) = None
 
     def __post_init__(self):
-        names.ask_words(self.rename or ())
+        names.add_names_from_words(self.rename or ())
 
 
 @dataclass(frozen=True)

@@ -15,8 +15,8 @@ from rich.progress import track
 
 from madbench.analysis.marked_text import with_minus
 from madbench.cli.print_options import PrintOptions
-from madbench.files import printable
-from madbench.labels.names import shown_in
+from madbench.files import make_printable
+from madbench.labels.names import with_display_names
 
 if TYPE_CHECKING:
     from madbench.analysis.rendering import TextTable
@@ -57,7 +57,7 @@ def in_words(text: str, console: Console, indent: int = 0) -> str:
     cannot be printed are "?": the text may name what is in a stranger's file.
     """
     space, lines = " " * indent, []
-    for line in printable(text).split("\n"):
+    for line in make_printable(text).split("\n"):
         if console.is_terminal and not line.startswith(" "):
             whole_words = {"break_long_words": False, "break_on_hyphens": False}
             layout = {"width": console.width, "initial_indent": space, "subsequent_indent": space}
@@ -141,4 +141,10 @@ def print_lines(console: Console, lines: Sequence[str]) -> None:
 
 
 def _shown(value: Any) -> str:
-    return "-" if value is None else with_minus(f"{value:.2f}") if isinstance(value, float) else shown_in(str(value))
+    return (
+        "-"
+        if value is None
+        else with_minus(f"{value:.2f}")
+        if isinstance(value, float)
+        else with_display_names(str(value))
+    )

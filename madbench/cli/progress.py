@@ -22,7 +22,7 @@ from madbench.execute.journal import Journal, command_line
 from madbench.execute.sweep_state import SweepState, flatten, weights
 from madbench.experiment import Experiment
 from madbench.jobs import Job
-from madbench.labels.names import spelled
+from madbench.labels.names import typed_label
 from madbench.trackers import Naming, Tracking, open_trackers
 
 WIDE = 110  # columns from which bars are longer and speeds are shown
@@ -50,7 +50,7 @@ def view(sweep: Mapping[str, Any], width: int, height: int) -> RenderableType:
 
 def job_name(job: Mapping[str, Any]) -> str:
     """``S-p compression lr 0.001 seed 0``, with a detail only if the sweep has other jobs of this name."""
-    what = f"{spelled(str(job.get('label')))} {job.get('task')}"
+    what = f"{typed_label(str(job.get('label')))} {job.get('task')}"
     return " ".join([what, *([str(job["detail"])] if job.get("detail") else []), f"seed {job.get('seed')}"])
 
 

@@ -12,7 +12,7 @@ from madbench.cli import options
 from madbench.cli.parameters import option
 from madbench.cli.trained_models import ModelArgument, TrainedModel, TrustOption
 from madbench.errors import ConfigError
-from madbench.labels.names import shown
+from madbench.labels.names import display_name
 from madbench.training.devices import resolve_device
 
 
@@ -70,4 +70,4 @@ def sample(
     print(decoder.decode(b"", final=True))
     end = "" if made == tokens else ", then the end of the document"
     speed = f"{(len(ids) + made) / seconds:,.0f} tokens/s on {device}, prompt included"
-    print(f"{shown(trained.job.label)}: {made} tokens{end}, {speed}", file=sys.stderr)
+    print(f"{display_name(trained.job.label)}: {made} tokens{end}, {speed}", file=sys.stderr)

@@ -16,7 +16,7 @@ from madbench.cli.print_options import FormatOption
 from madbench.cli.printing import print_json, tracked
 from madbench.errors import ConfigError
 from madbench.labels import expand
-from madbench.labels.names import spelled
+from madbench.labels.names import typed_label
 from madbench.mixers.checks import Outcome, run_checks
 from madbench.suites import checks_of
 
@@ -78,7 +78,7 @@ def _print(console: Console, label: str, outcomes: Sequence[Outcome], is_whole: 
     summary = ", ".join(f"{counts[verdict]} {verdict}" for verdict in STYLES if counts[verdict])
     worst = next(verdict for verdict in STYLES if counts[verdict] or verdict == "not applicable")
     console.print(
-        Text.assemble((f"{worst:4}", STYLES[worst]), "  ", (spelled(label), "bold"), f"  {summary}"), soft_wrap=True
+        Text.assemble((f"{worst:4}", STYLES[worst]), "  ", (typed_label(label), "bold"), f"  {summary}"), soft_wrap=True
     )
     outcomes = [outcome for verdict in STYLES for outcome in outcomes if outcome.verdict == verdict]
     outcomes = outcomes if is_whole else [outcome for outcome in outcomes if outcome.verdict == "fail"]

@@ -19,7 +19,7 @@ from madbench.experiment.notes import (
     notes_on_schedules,
 )
 from madbench.experiment.plan import Experiment, PlannedRow
-from madbench.grid import Grid, errors_named
+from madbench.grid import Grid, prefix_errors
 from madbench.jobs import Budget, Fidelity, Precision
 from madbench.suites import Suite, suites
 from madbench.suites.addressing import (
@@ -75,7 +75,7 @@ def prepare(
     from madbench.training.devices import resolve_device
 
     results = Path(results)
-    with errors_named(grid.where):
+    with prefix_errors(grid.where):
         check_seeds(grid.seeds)
         convert(grid.fidelity, Fidelity, "fidelity")
         convert(grid.budget, Budget, "budget")
@@ -158,7 +158,7 @@ class _Planner:
     def rows(self, suite: Suite) -> list[PlannedRow]:
         """The rows of one suite, each once; ``ConfigError`` for an override that decides nothing of any of them."""
         wanted = {
-            row.of_suite(suite, self.leading): self.profiles[row.changes][suite.name]
+            row.for_suite(suite, self.leading): self.profiles[row.changes][suite.name]
             for row in self.grid.rows
             if suite.name in self.profiles[row.changes]
         }

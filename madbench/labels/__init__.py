@@ -1,9 +1,10 @@
 """Labels: one spelling for every sequence mixer, the key of every table, file name and plot.
 
-The text before a label's first colon names its family; one family, S/R/G, has no prefix, and so no name. A family is a
-value of the protocol :class:`madbench.mixers.Family`: ``FAMILY`` of a ``family.py`` in ``madbench/mixers/``, named like
-its folder, or of an installed package, an entry point of the group ``madbench.families`` named like the family. A set
-of labels is written with ``{S,R}-c`` braces, as ``@table1``, a file, or as ``~LABEL``, a neighbourhood.
+The text before a label's first colon names its family. The S/R/G family has no prefix, and its name is empty. A family
+is an object that implements :class:`madbench.mixers.Family`. A built-in family is ``FAMILY`` in a ``family.py`` below
+``madbench/mixers/``, and is named like its folder. An installed package declares a family as an entry point of the
+group ``madbench.families``. A set of labels is written with braces (``{S,R}-c``), as a file (``@table1``), or as a
+neighbourhood (``~LABEL``).
 """
 
 from madbench.labels.parsing import (
@@ -21,9 +22,9 @@ from madbench.labels.parsing import (
     levels,
     missing_package,
     parse,
+    reading_problem,
     text_of,
     texts_of,
-    unreadable,
 )
 from madbench.labels.protocol import Explanation
 from madbench.labels.registry import (
@@ -45,5 +46,5 @@ __all__ = [
     "every_label", "expand", "explain", "factor_names", "factors", "factors_in", "factors_of_text", "families",
     "family_identity", "family_of", "fault_of_name", "installed_families", "is_shown_as_stored", "label_code",
     "label_identity", "levels", "loaded_families", "missing_package", "mixer_names", "parse", "text_of", "texts_of",
-    "unreadable",
+    "reading_problem",
 ]  # fmt: skip

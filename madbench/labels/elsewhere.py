@@ -1,4 +1,4 @@
-"""Texts that name a mixer of another family than theirs, such as ``cd:kda``, or several as a hybrid: ``S-p|cd:gdn``."""
+"""Hints for texts that name a mixer of another family, such as ``cd:kda``, or several, such as ``S-p|cd:gdn``."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from madbench.labels.diagnosis import SHOWN, point_at, show
 from madbench.labels.registry import families, family_of
 
 MODULE = "my:"
-"""Beginning of labels whose parser imports code, which no search for other labels does."""
-_LONGEST_HYBRID = 300  # characters of a text in which labels are looked for
+"""The prefix of labels whose parser imports code. A search for other labels never parses these."""
+_LONGEST_HYBRID = 300  # characters of a text that are searched for labels
 
 
 def problem_elsewhere(text: str) -> str | None:
-    """What to say of a text that is no label, where its mixer is one of another family; else None."""
+    """Returns the message for a text that is no label but names a mixer of another family, or a hybrid; else None."""
     if problem := _problem_of_hybrid(text):
         return problem
     prefix, colon, body = text.partition(":") if ":" in text else ("", "", text)
@@ -31,7 +31,7 @@ def problem_elsewhere(text: str) -> str | None:
     suggested = [label for label in suggested if not is_family or not label.startswith(f"{prefix}:")]
     if colon and not suggested and _is_label(body) and not (is_family and _begins_label(f"{prefix}:{body[0]}")):
         name, suggested = body, [body]
-    # of two letters too much is near, and with a dot it is the place of a module
+    # names of up to two letters resemble too many others, and a name with a dot is a module's path
     name_alone = re.split("[-!]", body)[0]
     if is_family and not suggested and len(_key(name_alone)) > 2 and "." not in name_alone:
         name = name_alone
@@ -41,12 +41,12 @@ def problem_elsewhere(text: str) -> str | None:
         return None
     where = f"{prefix}: has no" if is_family else "a label begins with its family; no"
     options = [f"{label!r}{f', which needs {needs}' if (needs := _needs(label)) else ''}" for label in suggested]
-    what = f"{where} {show(name)!r}; did you mean {' or '.join(options)}? Named mixers: {_listed()}"
+    what = f"{where} {show(name)!r}; did you mean {' or '.join(options)}? Named mixers: {_list_of_mixers()}"
     return point_at(text, len(prefix) + len(colon), what)
 
 
 def _problem_of_hybrid(text: str) -> str | None:
-    """A sentence on a text that joins labels to one model, or asks for a hybrid in words; None for other texts."""
+    """Returns the message for a text that joins several labels or asks for a hybrid in words; None for other texts."""
     if text.startswith(MODULE):
         return None
     labels, end, position = [], 0, None
@@ -63,20 +63,20 @@ def _problem_of_hybrid(text: str) -> str | None:
         return None
     if position is None:
         position = word.start() if word else 0
-    parts = ["there are no hybrids: a label is one mixer, the same in every block"]
+    parts = ["hybrids are not supported: a label is one mixer, used in every block"]
     if len(labels) > 1:
-        parts.append(f"{' '.join(dict.fromkeys(labels))} as separate words are trained each by itself")
+        parts.append(f"write {' '.join(dict.fromkeys(labels))} as separate words to train each of them")
     parts.append(f"a module of your own ({MODULE}) can hold several, see madbench new module NAME")
     return point_at(text, position, "; ".join(parts))
 
 
 def _needs(label: str) -> str:
-    """The device that the mixers of a label's family need, such as a CUDA GPU; empty if they run anywhere."""
+    """The device that the mixers of a label's family need, such as a CUDA GPU. Empty if they run anywhere."""
     return getattr(family_of(label), "needs", "")
 
 
 def _ends(body: str) -> list[int]:
-    """Where a name that begins a body may end, the longest first."""
+    """The positions at which a name at the start of a body may end, the largest first."""
     ends = [match.start() for match in re.finditer("[-!]|$", body.removesuffix("!"))]
     return ends[::-1]
 
@@ -94,24 +94,25 @@ def _is_label(text: str) -> bool:
 
 
 def _begins_label(text: str) -> bool:
-    """Whether a label of the family that a text names begins with it, as its family says, or its labels show."""
+    """True if a label of the text's family starts with the text, according to the family or to its list of labels."""
     try:
         family = family_of(text)
         if begins := getattr(family, "begins", None):
             return begins(text)
         return any(str(label).startswith(text) for label in getattr(family, "labels", tuple)())
-    except MadbenchError:  # of a package that cannot be loaded, or fails
+    except MadbenchError:  # the package cannot be loaded, or fails
         return False
 
 
 @functools.cache
 def _mixers() -> dict[str, list[str]]:
-    """Labels of named mixers, of all families, by name without case and hyphens."""
+    """The labels of the named mixers of all families, by name in lower case without hyphens."""
     labels: dict[str, list[str]] = {}
     for mixers in _by_family().values():
         for name, label in mixers.items():
-            of_name = labels.setdefault(_key(name), [])
-            of_name += [label] * (label not in of_name)
+            labels_of_name = labels.setdefault(_key(name), [])
+            if label not in labels_of_name:
+                labels_of_name.append(label)
     return labels
 
 
@@ -121,12 +122,12 @@ def _by_family() -> dict[str, dict[str, str]]:
     for name in families():
         try:
             mixers[name] = dict(getattr(family_of(f"{name}:" if name else ""), "mixers", {}))
-        except MadbenchError:  # of a package that cannot be loaded
+        except MadbenchError:  # the package cannot be loaded
             continue
     return mixers
 
 
-def _listed() -> str:
+def _list_of_mixers() -> str:
     texts = []
     for name, mixers in _by_family().items():
         if name and mixers:

@@ -1,8 +1,8 @@
-"""The names that labels are shown by. They decide nothing: jobs, files and programs know the canonical label alone.
+"""Display names of labels. They affect output only: jobs, files and programs use the canonical label.
 
-A label is shown by the name that was asked for (``--rename LABEL=NAME``, ``names`` of a set's file or of a call from
-Python), else as it was typed, else by the name of its family's preset where it has one, else as it is. What is typed
-holds for a command, or a call, as a whole.
+The display name of a label is the first of these that exists: the name that the user asked for (``names`` in the file
+of a set of labels or of a Python call, ``--rename LABEL=NAME``); the label as the user typed it; the label with the
+name of its family's preset; the label itself. Typed spellings are kept for a whole command or call.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from madbench.errors import ConfigError, MadbenchError
 from madbench.labels.parsing import parse
 from madbench.labels.registry import family_of
 
-_TOKEN = re.compile(r"(?<![\w:.])[a-z]+:[\w.+-]*[\w!]")  # of a label with a prefix, in a sentence
+_TOKEN = re.compile(r"(?<![\w:.])[a-z]+:[\w.+-]*[\w!]")  # a label with a prefix, inside a sentence
 _NO_TEXT = ("Cc", "Cs", "Zl", "Zp")
-"""Unicode's categories of control characters, halves of characters and separators of lines and paragraphs."""
-_FIRST = re.compile(r"\S+(?=  |$)")  # the label that begins a row's name, such as ``S-p  model.mix_rank=4``
+"""Unicode categories of control characters, surrogates, and line and paragraph separators."""
+_FIRST = re.compile(r"\S+(?=  |$)")  # the label at the start of a row's name, such as ``S-p  model.mix_rank=4``
 
 
 @dataclass
@@ -40,51 +40,51 @@ def _names() -> _Names:
     return _OF_CALL.get() or _OF_PROCESS
 
 
-def asked_names() -> tuple[str, ...]:
-    """The names that were asked for, also by sets of labels."""
+def requested_names() -> tuple[str, ...]:
+    """The names that the user asked for, including those from files of sets of labels."""
     names = _names()
     return (*names.by_user.values(), *names.of_sets.values())
 
 
-def shown(label: str) -> str:
-    """The name of a canonical label for people."""
+def display_name(label: str) -> str:
+    """The name of a canonical label in tables, figures and messages."""
     names = _names()
-    return names.by_user.get(label) or names.of_sets.get(label) or spelled(label)
+    return names.by_user.get(label) or names.of_sets.get(label) or typed_label(label)
 
 
-def spelled(label: str) -> str:
-    """The label as it was typed, or with its preset's name: a spelling that every verb takes."""
+def typed_label(label: str) -> str:
+    """The label as the user typed it, or with its preset's name. Every verb accepts this spelling."""
     return _names().typed.get(label) or _with_preset(label)
 
 
 def file_name(label: str) -> str:
-    """The label as it was typed, as a part of a file's name: with ``-`` in place of colons."""
-    return re.sub(r"[^\w.+!-]", "-", spelled(label))
+    """The label as the user typed it, for use in a file name: colons become ``-``."""
+    return re.sub(r"[^\w.+!-]", "-", typed_label(label))
 
 
-def shown_in(text: str) -> str:
-    """A text for people with its labels as they are shown: the one that begins it, and all with a prefix."""
-    return _TOKEN.sub(lambda match: shown(match[0]), _FIRST.sub(lambda match: shown(match[0]), text, count=1))
+def with_display_names(text: str) -> str:
+    """Replaces labels in a text by their display names: a label at its start, and every label with a prefix."""
+    return _TOKEN.sub(lambda match: display_name(match[0]), _FIRST.sub(lambda match: display_name(match[0]), text, 1))
 
 
-def spelled_in(text: str) -> str:
-    """A message with its labels as they were typed, so that commands in it stay commands."""
-    return _TOKEN.sub(lambda match: spelled(match[0]), text)
+def with_typed_labels(text: str) -> str:
+    """Replaces labels in a message by their typed spelling, so that commands in the message stay valid."""
+    return _TOKEN.sub(lambda match: typed_label(match[0]), text)
 
 
 def remember(label: str, text: str) -> None:
-    """Keeps how a label of a family with a prefix was typed; of two spellings the one that is not canonical."""
+    """Stores the typed spelling of a label that has a prefix. A spelling that is not canonical takes precedence."""
     if ":" not in label:  # HyperGLU is G-cg-q-12o, the name that says what it is
         return
     typed = _names().typed
     typed[label] = text if text != label else typed.get(label, label)
 
 
-def ask(names: Mapping[str, str], *, of_set: bool = False) -> None:
-    """Keeps names by label, in any spelling; those of a set where none was asked for besides.
+def add_names(names: Mapping[str, str], *, of_set: bool = False) -> None:
+    """Stores display names by label, in any spelling. Names of a set yield to names that the user asked for.
 
-    Raises ``LabelError`` for a text that is no label, ``ConfigError`` for an empty name, for one with control
-    characters, for one of two labels and for one that is another label.
+    Raises ``LabelError`` for a text that is no label. Raises ``ConfigError`` for a name that is empty, has control
+    characters, belongs to two labels, or is itself another label.
     """
     current = _names()
     into = current.of_sets if of_set else current.by_user
@@ -99,37 +99,37 @@ def ask(names: Mapping[str, str], *, of_set: bool = False) -> None:
         into[label] = name
         every = current.of_sets | current.by_user
         if other := next((each for each in every if every[each] == every[label] and each != label), None):
-            raise ConfigError(f"{every[label]!r} cannot be the name of both {spelled(other)} and {text}")
+            raise ConfigError(f"{every[label]!r} cannot be the name of both {typed_label(other)} and {text}")
 
 
 def _label_of(text: str) -> str | None:
-    """The canonical label that a text is, or None."""
+    """The canonical label of a text. None if the text is no label."""
     try:
         return str(parse(text))
     except MadbenchError:
         return None
 
 
-def ask_words(words: Iterable[str]) -> None:
-    """:func:`ask` for words such as ``cd:gdn-cg=Gated DeltaNet``."""
+def add_names_from_words(words: Iterable[str]) -> None:
+    """Calls :func:`add_names` for words such as ``cd:gdn-cg=Gated DeltaNet``."""
     for word in words:
         label, equals, name = word.partition("=")
         if not equals:
             raise ConfigError(f"--rename {word!r}: expected LABEL=NAME, such as 'cd:gdn-cg=Gated DeltaNet'")
-        ask({label: name})
+        add_names({label: name})
 
 
 def begin() -> None:
-    """Forgets what was asked for and typed: a command begins."""
+    """Forgets the names and typed spellings of earlier commands. Called when a command begins."""
     _OF_CALL.set(_Names())
 
 
 @contextlib.contextmanager
-def of_call(names: Mapping[str, str] | None = None) -> Iterator[None]:
-    """Names of one call from Python: none but those it asks for and types."""
+def names_of_call(names: Mapping[str, str] | None = None) -> Iterator[None]:
+    """Limits display names and typed spellings to one call from Python."""
     token = _OF_CALL.set(_Names())
     try:
-        ask(names or {})
+        add_names(names or {})
         yield
     finally:
         _OF_CALL.reset(token)
@@ -143,5 +143,5 @@ def _with_preset(label: str) -> str:
         preset_spelling = getattr(family_of(label), "preset_spelling", None)
         is_canonical = preset_spelling and str(parse(label)) == label
         return preset_spelling(parse(label)) if is_canonical else label
-    except MadbenchError:  # a family that is not installed here, or no label
+    except MadbenchError:  # the family is not installed here, or the text is no label
         return label

@@ -1,4 +1,4 @@
-"""From text to a label, and what its family says of it."""
+"""Parsing of labels, and the properties of a label that its family defines."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from madbench.labels.registry import Family, Label, family_code, family_identity
 
 
 def text_of(value: Any) -> str:
-    """A label's text: as it is, or of a value that a family has labels for, as of the class of a user's module."""
+    """Returns the text of a label. A family can define labels for other values, such as a user's module class."""
     if isinstance(value, str):
         return value
     failed = None
@@ -28,22 +28,22 @@ def text_of(value: Any) -> str:
 
 
 def texts_of(values: Any) -> tuple[str, ...]:
-    """The texts of one label or set of labels, or of several (:func:`text_of`)."""
+    """Returns the texts of one label or set of labels, or of several. See :func:`text_of`."""
     is_one = isinstance(values, str) or not isinstance(values, Iterable)
     return tuple(map(text_of, (values,) if is_one else values))
 
 
 def as_label(value: Any) -> Label:
-    """The label of its text or of what stands for it, which may be it already."""
+    """Returns the label of a text or of a module class. Any other value is taken to be a label already."""
     return parse(value) if isinstance(value, str) or callable(value) else value
 
 
 def parse(text: str) -> Label:
-    """The label that a text names, by the parser of its family; ``str`` of it is the canonical text.
+    """Parses a label with the parser of its family. ``str`` of the result is the canonical text.
 
-    Of a class that makes a user's module it is the label of that (:func:`text_of`).
+    A class that defines a user's module is accepted as well; see :func:`text_of`.
 
-    Raises ``LabelError``, whose message points at the character at fault.
+    Raises ``LabelError``, whose message points at the wrong character.
     """
     text = text_of(text)
     try:
@@ -56,23 +56,25 @@ def parse(text: str) -> Label:
         raise
 
 
-def unreadable(label: str) -> str:
-    """Why a stored label cannot be read here, as its family is not installed or fails; empty where it can."""
+def reading_problem(label: str) -> str:
+    """The reason why a stored label cannot be read: its family is not installed, or fails. Empty if it can be read."""
     try:
         parsed = parse(label)
         factors(parsed), levels(parsed)
-        if isinstance(family := family_of(parsed), Guarded):  # those of this package answer, some after measuring
+        if isinstance(
+            family := family_of(parsed), Guarded
+        ):  # families of this package never fail, and some would measure
             getattr(family, "traits", str)(parsed)
     except LabelError as error:
-        return (str(error).splitlines() or [type(error).__name__])[-1].strip()  # a package's may say nothing
+        return (str(error).splitlines() or [type(error).__name__])[-1].strip()  # a package's message may be empty
     return ""
 
 
 def is_shown_as_stored(label: str) -> bool:
-    """True for a label whose runs are shown by what is stored of them alone, without the label's code.
+    """True if the runs of a label are shown from stored data alone, without importing the label's code.
 
-    Such are labels that name code, which is never imported to read, those of families that are not installed or cannot
-    be loaded, and those of families that need a package that is not here.
+    This holds for labels that name code, which reading never imports. It also holds if the family is not installed,
+    cannot be loaded, or needs a package that is not installed.
     """
     try:
         return bool(getattr(family_of(label), "names_code", False) or missing_package(label))
@@ -81,12 +83,12 @@ def is_shown_as_stored(label: str) -> bool:
 
 
 def missing_package(label: str) -> str:
-    """The name of a package that a label's mixers need and that cannot be imported here; empty if there is none."""
+    """The name of a package that a label's mixers need and that cannot be imported. Empty if nothing is missing."""
     return getattr(family_of(label), "missing_package", str)()
 
 
 def factors_of_text(label: str) -> Mapping[str, str]:
-    """The factors of a label by its text; empty if its family is not installed or fails."""
+    """The factors of a label, given as text. Empty if its family is not installed or fails."""
     try:
         return factors(parse(label))
     except LabelError:
@@ -94,21 +96,22 @@ def factors_of_text(label: str) -> Mapping[str, str]:
 
 
 def factors(label: Label) -> Mapping[str, str]:
-    """What the label is, factor by factor; a factor without a meaning for it is left out."""
+    """The factors of a label, by name. A factor that has no meaning for the label is left out."""
     return family_of(label).factors(label)
 
 
 def factors_in(family: Family, label: Label) -> Mapping[str, str] | None:
-    """The factors of a label as a family has them: of its own labels, and of another's where it can, or None."""
+    """The factors of a label in the terms of ``family``, also for labels of other families. None if it has no terms."""
     if family_of(label) is family:
         return family.factors(label)
     return getattr(family, "factors_of_other", lambda other: None)(label)
 
 
 def diff(a: Label, b: Label) -> tuple[str, ...]:
-    """The factors that both labels have and in which they differ; of two families, the family and all their factors.
+    """The names of the factors that both labels have and in which they differ.
 
-    A family that has a place for labels of another one (``factors_of_other``) compares them as its own.
+    A family that defines factors for another family's labels (``factors_of_other``) compares them as its own. For two
+    unrelated families the result is ``"family"`` and all factors of both labels.
     """
     for family in (family_of(a), family_of(b)):
         mine, theirs = factors_in(family, a), factors_in(family, b)
@@ -118,18 +121,18 @@ def diff(a: Label, b: Label) -> tuple[str, ...]:
 
 
 def explain(label: Label) -> Sequence[Explanation]:
-    """A row a letter, then what follows from the letters that are absent."""
+    """One row per letter, then one row per property that follows from absent letters."""
     return family_of(label).explain(label)
 
 
 def levels(label: Label) -> Mapping[str, str]:
-    """What a contrast calls each factor of the label: its family's ``levels``, or else its ``factors``."""
+    """The levels of the label's factors as contrasts name them: the family's ``levels``, or else its ``factors``."""
     family = family_of(label)
     return getattr(family, "levels", family.factors)(label)
 
 
 def factor_names(label: str | Label) -> Mapping[str, str]:
-    """Names that people see, of the factors of the label's family that have another name inside."""
+    """Display names of factors in the label's family, for factors whose internal name differs."""
     return getattr(family_of(label), "factor_names", {})
 
 
@@ -140,9 +143,10 @@ def every_label() -> tuple[str, ...]:
 
 
 def label_identity(label: str | Label) -> str:
-    """What a job says of the label's operator: :func:`family_identity`, and what its family's ``identity`` adds.
+    """The identity of a label's operator, as part of a job.
 
-    That is of one label alone, such as a hash of a user's module.
+    It is :func:`family_identity`, plus the result of the family's ``identity`` for this label, if defined. An example
+    is a hash of a user's module.
     """
     family = family_of(label)
     own = getattr(family, "identity", None)
@@ -150,7 +154,7 @@ def label_identity(label: str | Label) -> str:
 
 
 def label_code(label: str | Label) -> dict[str, Any] | None:
-    """The list of code of a label's mixer (:mod:`madbench.identity.listing`); None if it is this package's own."""
+    """The code listing of a label's mixer (:mod:`madbench.identity.listing`). None for a mixer of this package."""
     family = family_of(label)
     if code := family_code(family):
         return code

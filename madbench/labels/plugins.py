@@ -1,4 +1,4 @@
-"""What installed packages add to madbench, found by entry point. One that is broken fails alone and says why."""
+"""Extensions in installed packages, found by entry point. A broken extension fails alone, with its reason."""
 
 from __future__ import annotations
 
@@ -14,23 +14,23 @@ if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
 
 E = TypeVar("E", bound=MadbenchError)
-LONGEST_REASON = 300  # characters of what a broken package said
+LONGEST_REASON = 300  # characters of a broken package's error message that are repeated
 
 
 @dataclass(frozen=True)
 class Installed:
     """The entry points of one group."""
 
-    points: dict[str, EntryPoint]  # by name, sorted; nothing of them is imported
-    refused: dict[str, str]  # why there is none of a name, or none besides the built-in one: a sentence
+    points: dict[str, EntryPoint]  # by name, sorted; not imported
+    refused: dict[str, str]  # by name, a sentence on why an entry point is refused
 
 
 def find_installed(group: str, noun: str, built_in: Mapping[str, str], fault: Callable[[str], str]) -> Installed:
-    """The entry points of ``group``; ``fault`` says of a name what is wrong with it, and nothing where it is sound."""
+    """Returns the entry points of ``group``. ``fault`` describes what is wrong with a name; empty for a valid name."""
     points: dict[str, EntryPoint] = {}
     refused: dict[str, str] = {}
     for point in sorted(_entry_points(group), key=lambda point: (point.name, point.value)):
-        where, other = place(noun, point.name, point.value), points.get(point.name)
+        where, other = entry_point_name(noun, point.name, point.value), points.get(point.name)
         if problem := fault(point.name):
             refused[point.name] = f"{where}: {problem}"
         elif built_in.get(point.name, point.value) != point.value:
@@ -42,29 +42,30 @@ def find_installed(group: str, noun: str, built_in: Mapping[str, str], fault: Ca
     return Installed({name: point for name, point in points.items() if name not in refused}, refused)
 
 
-def place(noun: str, name: str, value: str) -> str:
-    """How messages name an entry point: ``family 'lin' (madbench_linear:FAMILY)``."""
+def entry_point_name(noun: str, name: str, value: str) -> str:
+    """The name of an entry point in messages: ``family 'lin' (madbench_linear:FAMILY)``."""
     return f"{noun} {name!r} ({value})"
 
 
 def resolve(value: str) -> Any:
-    """What the entry point ``value``, such as ``madbench_linear:FAMILY``, names; it is imported."""
-    return pkgutil.resolve_name(value.partition("[")[0].strip())  # extras, once allowed, stand in brackets
+    """Imports and returns the object of an entry point such as ``madbench_linear:FAMILY``."""
+    return pkgutil.resolve_name(value.partition("[")[0].strip())  # older entry points have extras in brackets
 
 
 def load_value(
     noun: str, name: str, value: str, kind: type[E], expected: str, fault_of: Callable[[Any], str]
 ) -> Any | E:
-    """What the entry point ``value`` names, or the error of class ``kind`` that says why it cannot be used.
+    """Loads the object of the entry point ``value``. If it cannot be used, returns (not raises) an error of ``kind``.
 
-    It has to be an ``expected`` of this ``name``, in which ``fault_of`` finds no fault.
+    The object must have this ``name``, and ``fault_of`` must find no fault. ``expected`` describes the type for
+    messages.
     """
     try:
-        with isolated(place(noun, name, value), kind):
+        with wrap_load_errors(entry_point_name(noun, name, value), kind):
             loaded = resolve(value)
             called = getattr(loaded, "name", name)
             if called != name and not fault_of(loaded):
-                raise kind(f"it calls itself {called!r}; both names have to be the same")
+                raise kind(f"it calls itself {called!r}; both names must be the same")
             if fault := fault_of(loaded):
                 raise kind(f"expected a {expected}, got {repr(loaded)[:100]}: {fault}")
     except kind as error:
@@ -73,25 +74,27 @@ def load_value(
 
 
 @contextmanager
-def isolated(where: str, kind: type[MadbenchError], own: tuple[type[MadbenchError], ...] = ()) -> Iterator[None]:
-    """Raises whatever a package's code raises while it is loaded as a ``kind`` of error, one line opened by ``where``.
+def wrap_load_errors(
+    where: str, kind: type[MadbenchError], own: tuple[type[MadbenchError], ...] = ()
+) -> Iterator[None]:
+    """Turns any exception from loading a package into a one-line error of class ``kind`` that begins with ``where``.
 
-    Errors of the classes ``own`` say enough and pass as they are, as does Ctrl-C.
+    Errors of the classes ``own`` pass unchanged, as does Ctrl-C.
     """
-    with named(f"{where}: cannot be loaded", kind, own):
+    with wrap_errors(f"{where}: cannot be loaded", kind, own):
         yield
 
 
 @contextmanager
-def named(where: str, kind: type[MadbenchError], own: tuple[type[BaseException], ...] = ()) -> Iterator[None]:
-    """:func:`isolated`, of code that is loaded already."""
+def wrap_errors(where: str, kind: type[MadbenchError], own: tuple[type[BaseException], ...] = ()) -> Iterator[None]:
+    """Turns any exception of a package's loaded code into a ``kind`` of error, as :func:`wrap_load_errors` does."""
     try:
         yield
     except (KeyboardInterrupt, *own):
         raise
-    except BaseException as error:  # whatever a package does when it is imported, as a script does that exits
+    except BaseException as error:  # importing a package may raise anything, even SystemExit
         words = " ".join(str(error).split())
-        said = "".join(letter if letter.isprintable() else "?" for letter in words)  # nothing that turns a terminal
+        said = "".join(letter if letter.isprintable() else "?" for letter in words)  # no control codes for a terminal
         reason = said if isinstance(error, MadbenchError) else ": ".join(filter(None, (type(error).__name__, said)))
         if len(reason) > LONGEST_REASON:
             reason = f"{reason[: LONGEST_REASON - 3]}..."
@@ -99,10 +102,11 @@ def named(where: str, kind: type[MadbenchError], own: tuple[type[BaseException],
 
 
 class Guarded:
-    """A value of another package. What its code raises when it is used is a ``kind`` of error that names both.
+    """A wrapper for an object of another package. Exceptions of its code become errors of class ``kind``.
 
-    ``answers`` has the methods, and of each what makes its answer one that can be used, or raises. Errors of madbench
-    pass as they are, as do those of memory, which are no fault of the code.
+    The message names the object and the method. ``answers`` maps each method name to a function that validates the
+    method's result, and converts it or raises. Errors of madbench pass unchanged, as does ``MemoryError``, which is no
+    fault of the package.
     """
 
     def __init__(self, value: Any, where: str, kind: type[MadbenchError], answers: Mapping[str, Callable[[Any], Any]]):
@@ -112,14 +116,14 @@ class Guarded:
     def __getattr__(self, name: str) -> Any:
         if name.startswith("_"):
             raise AttributeError(name)
-        with self._naming(name, AttributeError):
+        with self._errors_of(name, AttributeError):
             member = getattr(self._value, name)
         if name in self._answers:
             member = self.__dict__[name] = self._method(name, member)
         return member
 
-    def _naming(self, name: str, *own: type[BaseException]) -> AbstractContextManager[None]:
-        return named(f"{self._where}: {name}", self._kind, (MadbenchError, MemoryError, *own))
+    def _errors_of(self, name: str, *own: type[BaseException]) -> AbstractContextManager[None]:
+        return wrap_errors(f"{self._where}: {name}", self._kind, (MadbenchError, MemoryError, *own))
 
     def _method(self, name: str, method: Callable[..., Any]) -> Callable[..., Any]:
         answer_of = self._answers[name]
@@ -127,21 +131,21 @@ class Guarded:
         def call(*arguments: Any, **choices: Any) -> Any:
             try:
                 answer = answer_of(method(*arguments, **choices))
-            except BaseException as error:  # no context manager where nothing is raised: labels are parsed very often
-                with self._naming(f"{name}({', '.join(map(_shown, arguments[:1]))})"):
+            except BaseException as error:  # a context manager only after an exception: labels are parsed very often
+                with self._errors_of(f"{name}({', '.join(map(_short_text, arguments[:1]))})"):
                     raise error
             return self._steps(name, answer) if isinstance(answer, Iterator) else answer
 
         return call
 
     def _steps(self, name: str, answer: Iterator[Any]) -> Iterator[Any]:
-        """An answer that is worked out while it is read."""
-        with self._naming(name, GeneratorExit):
+        """Iterates over a lazy result, with the same handling of exceptions."""
+        with self._errors_of(name, GeneratorExit):
             yield from answer
 
 
-def _shown(argument: Any) -> str:
-    """An argument in a message: a label, or an allocation, by its text."""
+def _short_text(argument: Any) -> str:
+    """The text of an argument in a message: its label if it has one, such as an allocation."""
     try:
         return repr(str(getattr(argument, "label", argument)))[:60]
     except Exception:
@@ -149,7 +153,7 @@ def _shown(argument: Any) -> str:
 
 
 def _entry_points(group: str) -> list[EntryPoint]:
-    """Entry points of every package; one whose list of entry points is damaged has none."""
+    """The entry points of every package. A package with damaged metadata is skipped."""
     from importlib import metadata  # slow to import, and most labels need no package
 
     try:

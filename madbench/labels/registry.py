@@ -1,4 +1,4 @@
-"""The families of labels: those of this package, found by their folders, and those of others, by their entry points."""
+"""The families of labels: built-in families, found by their folders, and installed ones, found by entry point."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from madbench.config import from_mapping
 from madbench.errors import FamilyError, LabelError, did_you_mean
 from madbench.identity.plugins import plugin_code, plugin_identity
 from madbench.labels.diagnosis import SHOWN, point_at, show
-from madbench.labels.plugins import Guarded, Installed, find_installed, load_value, place
+from madbench.labels.plugins import Guarded, Installed, entry_point_name, find_installed, load_value
 from madbench.labels.protocol import ANSWERS, fault_of, label_of
 
 if TYPE_CHECKING:
@@ -21,33 +21,33 @@ if TYPE_CHECKING:
 GROUP = "madbench.families"
 WITHOUT_PREFIX = "srg"  # folder of the family whose labels have no prefix
 
-Family = Any  # of madbench.mixers, a room above this one
-Label = Any  # what a family's parser returns: frozen, hashable, its str is the canonical label
+Family = Any  # madbench.mixers.Family, which this room must not import
+Label = Any  # result of a family's parser: frozen and hashable; its str is the canonical label
 
 
 def families() -> tuple[str, ...]:
-    """Names of the built-in and the installed families, sorted; S/R/G is ``""``. Imports none of them."""
+    """Names of the built-in and the installed families, sorted. S/R/G is ``""``. No family is imported."""
     return tuple(sorted({*_built_in(), *_installed().points}))
 
 
 def installed_families() -> Mapping[str, EntryPoint]:
-    """Where the families of other packages are, by name."""
+    """The entry points of families in installed packages, by name."""
     return _installed().points
 
 
 def loaded_families() -> dict[str, Family]:
-    """The families that can be loaded, by name: a broken package matters to its own labels only."""
+    """The families that can be loaded, by name. A broken package affects only its own labels."""
     return {name: family for name in families() if not isinstance(family := _load(name), LabelError)}
 
 
 def broken_families() -> dict[str, str]:
-    """Why other families cannot be used, by name."""
+    """The reasons why other families cannot be used, by name."""
     failed = {name: str(error) for name in families() if isinstance(error := _load(name), LabelError)}
     return dict(sorted((failed | _installed().refused).items()))
 
 
 def family_of(label: str | Label) -> Family:
-    """The family of a label or of its text; a ``LabelError`` where it is not installed or cannot be loaded."""
+    """The family of a label, given as a label or its text. Raises ``LabelError`` if it cannot be loaded."""
     name, colon, _ = str(label).partition(":")
     if colon and name not in families():
         if name in _installed().refused:
@@ -61,9 +61,10 @@ def family_of(label: str | Label) -> Family:
 
 
 def family_identity(family: Family) -> str:
-    """What a job says of the family that computes it: its version.
+    """The identity of a family's code, as part of a job: its version.
 
-    Of an installed one also that of its distribution and a hash of its code: an edited operator is another.
+    For an installed family it includes the distribution's version and a hash of its code. An edited operator therefore
+    counts as a different one.
     """
     if family.name in _built_in():
         return family.version
@@ -71,12 +72,12 @@ def family_identity(family: Family) -> str:
 
 
 def family_code(family: Family) -> dict[str, Any] | None:
-    """The list of code of an installed family (:mod:`madbench.identity.listing`); None for a built-in one."""
+    """The code listing of an installed family (:mod:`madbench.identity.listing`). None for a built-in family."""
     return None if family.name in _built_in() else plugin_code(_installed().points[family.name])
 
 
 def contrast_order() -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Factors, and their levels, in the order in which contrasts are listed, of the families that have one."""
+    """The factors and their levels in the order in which contrasts are listed, for families that define an order."""
     ordered = loaded_families().values()
 
     def names(order: str) -> tuple[str, ...]:
@@ -86,23 +87,23 @@ def contrast_order() -> tuple[tuple[str, ...], tuple[str, ...]]:
 
 
 def mixer_names() -> tuple[str, ...]:
-    """Names of mixers that are read without a prefix, in any case: ``HyperGLU``."""
+    """Names of mixers that are accepted without a prefix, in any case, such as ``HyperGLU``."""
     return tuple(getattr(family_of(""), "mixers", {}))
 
 
 @functools.cache
 def _load(name: str) -> Family | LabelError:
-    """The family, or why there is none: what failed to load is not tried again."""
+    """Loads a family, or returns the error. The result is cached, so a failed import is not repeated."""
     value = _built_in().get(name) or _installed().points[name].value
     family = load_value("family", name, value, LabelError, "madbench.mixers.Family", _fault_of_family)
     if name in _built_in() or isinstance(family, LabelError):
         return family
     answers: dict[str, Callable[[Any], Any]] = {**ANSWERS, "parse": functools.partial(label_of, name)}
-    return Guarded(family, place("family", name, value), FamilyError, answers)
+    return Guarded(family, entry_point_name("family", name, value), FamilyError, answers)
 
 
 def _fault_of_family(family: Any) -> str:
-    """What is wrong with a family, whose settings every profile makes, whatever its labels; empty for a sound one."""
+    """The fault of a family, as a sentence; empty if valid. Every profile builds the settings of every family."""
     if not (fault := fault_of(family)) and family.name not in _built_in():
         from_mapping(family.Settings, {}, "its Settings")
     return fault
@@ -110,7 +111,7 @@ def _fault_of_family(family: Any) -> str:
 
 @functools.cache
 def _built_in() -> dict[str, str]:
-    """Where each family of this package is, by name: the folders in ``mixers/`` that have a ``family.py``."""
+    """The entry point of each built-in family, by name: the folders below ``mixers/`` that have a ``family.py``."""
     home = Path(__file__).parents[1] / "mixers"
     folders = [file.parent.relative_to(home).parts for file in sorted(home.rglob("family.py"))]
     return {
@@ -125,6 +126,6 @@ def _installed() -> Installed:
 
 
 def fault_of_name(name: str) -> str:
-    """What is wrong with the name of a family; empty for none."""
+    """The fault of a family's name, as a sentence. Empty if the name is valid."""
     is_sound = re.fullmatch(r"[A-Za-z][A-Za-z0-9_-]*", name)
-    return "" if is_sound else "the name is what its labels begin with, letters, digits, - and _, such as my_family"
+    return "" if is_sound else "a name has letters, digits, - and _ and begins with a letter, such as my_family"

@@ -21,24 +21,29 @@ MOST_LABELS = 10_000
 
 @dataclass(frozen=True)
 class LabelSet:
-    """A named set, one file of ``variants/``."""
+    """A named set of labels: one file of ``variants/``."""
 
     description: str
-    """What the labels have in common."""
+    """A sentence on what the labels have in common."""
     labels: tuple[str, ...]
     """Labels, brace patterns, neighbourhoods and other sets, in order."""
     names: dict[str, str] = field(default_factory=dict)
-    """By label, what tables and figures call it."""
+    """Display names in tables and figures, by label."""
 
 
 def expand(specs: Iterable[str]) -> list[str]:
-    """The canonical labels that ``specs`` name, in order and each once.
+    """Returns the canonical labels that ``specs`` name, in order and without duplicates.
 
-    A spec is a label or an alias; a pattern such as ``{S,R}-c{,-q}``, whose braces may nest and hold empty
-    alternatives; ``@NAME`` for ``variants/NAME.yaml`` of the current folder or else the shipped one, ``@FILE.yaml``
-    for any other; ``~LABEL`` for a label and every label that differs from it in one factor. Raises ``LabelError``
-    for the first spec that is wrong or when there would be more than 10,000 labels, and ``ConfigError`` for a file
-    that is not a ``LabelSet``; nothing is returned then.
+    A spec is one of these:
+
+    - a label or an alias;
+    - a pattern such as ``{S,R}-c{,-q}``, whose braces may be nested and may have empty alternatives;
+    - ``@NAME``, for ``variants/NAME.yaml`` in the current folder or else the shipped file of this name;
+    - ``@FILE.yaml``, for any other file;
+    - ``~LABEL``, for a label and every label that differs from it in one factor.
+
+    Raises ``LabelError`` for the first wrong spec and for more than 10,000 labels. Raises ``ConfigError`` for a file
+    that is no ``LabelSet``.
     """
     labels: dict[str, None] = {}
     for spec in texts_of(specs):
@@ -49,13 +54,13 @@ def expand(specs: Iterable[str]) -> list[str]:
 
 
 def available_sets() -> dict[str, Path]:
-    """The files that ``@NAME`` can name, by name: those of ``./variants``, then the shipped ones."""
+    """The files that ``@NAME`` can name, by name. A file in ``./variants`` replaces a shipped one."""
     shipped = {path.stem: path for path in sorted(config.VARIANTS.glob("*.yaml"))}
     return shipped | {path.stem: path for path in sorted(Path("variants").glob("*.yaml"))}
 
 
 def _labels_of(spec: str, folder: Path, above: tuple[Path, ...] = ()) -> list[str]:
-    """Labels of one spec; ``folder`` is where its file paths start, ``above`` are the sets that led to it."""
+    """The labels of one spec. File paths start at ``folder``; ``above`` are the enclosing sets, outermost first."""
     labels = []
     for text in dict.fromkeys(expand_braces(spec)):
         try:
@@ -76,9 +81,9 @@ def _labels_of(spec: str, folder: Path, above: tuple[Path, ...] = ()) -> list[st
 
 
 def find_set(name: str, folder: Path) -> Path:
-    """The file that ``@name`` means, seen from ``folder``. Raises ``LabelError`` if there is none."""
+    """The file that ``@name`` means, relative to ``folder``. Raises ``LabelError`` if there is none."""
     if name.endswith((".yaml", ".yml")):
-        if os.path.isfile(folder / name):  # False also for a name that no file can have
+        if os.path.isfile(folder / name):  # False, not an error, for a name that no file can have
             return folder / name
         raise LabelError(f"'@{_shorten(name)}': no such file{f' in {folder}' if folder != Path() else ''}")
     sets = available_sets()
@@ -89,16 +94,16 @@ def find_set(name: str, folder: Path) -> Path:
 
 
 def _labels_in(path: Path, above: tuple[Path, ...]) -> list[str]:
-    place = path.resolve()
-    if place in above:
-        circle = " -> ".join(file.name for file in (*above[above.index(place) :], place))
+    resolved = path.resolve()
+    if resolved in above:
+        circle = " -> ".join(file.name for file in (*above[above.index(resolved) :], resolved))
         raise LabelError(f"{path}: a set cannot contain itself: {circle}")
     content = from_mapping(LabelSet, read_yaml(path), str(path))
     specs = content.labels
     if not specs:
         raise LabelError(f"{path}: labels is empty")
     try:
-        names.ask(content.names, of_set=True)
+        names.add_names(content.names, of_set=True)
     except LabelError as error:
         raise LabelError(f"{error}\nin {path}: names") from None
     except ConfigError as error:
@@ -106,15 +111,15 @@ def _labels_in(path: Path, above: tuple[Path, ...]) -> list[str]:
     labels = []
     for i, spec in enumerate(specs):
         try:
-            labels += _labels_of(spec, path.parent, (*above, place))
+            labels += _labels_of(spec, path.parent, (*above, resolved))
         except LabelError as error:
             raise LabelError(f"{error}\nin {path}: labels[{i}]") from None
     return labels
 
 
 def expand_braces(spec: str) -> list[str]:
-    """The texts a brace pattern stands for, leftmost braces slowest; a pattern without braces stands for itself."""
-    texts = [""]  # of the alternative being read
+    """Expands a brace pattern; the leftmost braces vary slowest. A pattern without braces is returned as it is."""
+    texts = [""]  # texts of the alternative being read
     enclosing: list[tuple[list[str], list[str], int]] = []  # texts before a brace, finished alternatives, its position
     for token in re.finditer("[{},]|[^{},]+", spec):
         if token[0] == "{":
@@ -139,4 +144,4 @@ def expand_braces(spec: str) -> list[str]:
 
 
 def _shorten(text: str) -> str:
-    return show(text[:SHOWN]) + "..." * (len(text) > SHOWN)
+    return show(text[:SHOWN]) + ("..." if len(text) > SHOWN else "")

@@ -1,15 +1,15 @@
-"""The labels whose code may be imported. A label that was read from a file is text: nothing imports what it names.
+"""The labels whose code may be imported. A label read from a file is only text: the code it names is not imported.
 
-A label of a user's module, such as ``my:my_mixers.MyMixer``, names code. Its code is imported only
+A label of a user's module, such as ``my:my_mixers.MyMixer``, names code. Its code is imported only for
 
-- for a label that a user typed on the command line or passed to a function of madbench;
-- for a label of a grid or of a set of labels that a user named on the command line of a verb that trains, or passed
-  to a function that trains, unless the file lies in a results folder or in an unpacked archive;
-- for a label that the user's own entries or an installed package name (the label's family knows these);
-- for a trained model that the user trusts by name.
+- a label that a user typed on the command line or passed to a function of madbench;
+- a label of a grid or of a set of labels that a user named on the command line of a verb that trains, or passed to a
+  function that trains, unless the file lies in a results folder or in an unpacked archive;
+- a label that the user's own entries or an installed package name (the label's family knows these);
+- a trained model that the user trusts by name.
 
-Labels of records, checkpoints, configurations, claims and registrations are none of these. A worker process imports
-the code of the labels that its driver hands it, and no other.
+Labels in records, checkpoints, configurations, claims and registrations are not trusted. A worker process imports only
+the code of the labels that its driver sends.
 """
 
 from __future__ import annotations
@@ -29,24 +29,24 @@ from madbench.labels.sets import expand_braces, find_set
 @dataclass
 class _Trust:
     labels: set[str] = field(default_factory=set)  # canonical labels
-    includes_entries: bool = True  # True if labels of entries are trusted too
+    includes_entries: bool = True  # True if the labels of entries are trusted too
 
 
 _OF_PROCESS = _Trust()
 
 
 def begin() -> None:
-    """Forget every label that was allowed: a command begins."""
+    """Forgets all allowed labels. Called when a command begins."""
     _OF_PROCESS.labels.clear()
 
 
 def allow(labels: Iterable[str]) -> None:
-    """Allow the import of the code of these canonical labels."""
+    """Allows importing the code of these canonical labels."""
     _OF_PROCESS.labels.update(labels)
 
 
 def is_allowed(label: str) -> bool:
-    """True if the label itself was allowed. Whether an entry names it is up to its family."""
+    """True if the label itself was allowed. The label's family decides about entries that name it."""
     return label in _OF_PROCESS.labels
 
 
@@ -56,8 +56,8 @@ def trusts_entries() -> bool:
 
 
 @contextmanager
-def only(labels: Iterable[str]) -> Iterator[None]:
-    """Allow the import of the code of these labels inside the block, and of no other one, whatever entries name."""
+def allow_only(labels: Iterable[str]) -> Iterator[None]:
+    """Inside the block, allows importing the code of these labels only, whatever entries name."""
     before = (_OF_PROCESS.labels, _OF_PROCESS.includes_entries)
     _OF_PROCESS.labels, _OF_PROCESS.includes_entries = set(labels), False
     try:
@@ -67,10 +67,10 @@ def only(labels: Iterable[str]) -> Iterator[None]:
 
 
 def allow_typed(specs: Any, *, with_files: bool = False) -> None:
-    """Allow the labels that a user typed: labels, sets in braces, neighbourhoods, or values that stand for labels.
+    """Allows the labels that a user typed: labels, sets in braces, neighbourhoods, or values that stand for labels.
 
-    With ``with_files`` also the labels of the files that ``@NAME`` and ``@FILE.yaml`` mean. A spec that is wrong allows
-    nothing; the verb that takes it says what is wrong.
+    If ``with_files`` is true, the labels in the files of ``@NAME`` and ``@FILE.yaml`` are allowed too. A wrong spec
+    allows nothing and raises nothing; the verb that uses it reports the error.
     """
     with suppress(MadbenchError):
         for spec in texts_of(specs):
@@ -79,13 +79,13 @@ def allow_typed(specs: Any, *, with_files: bool = False) -> None:
 
 
 def allow_of_file(specs: Iterable[Any], path: Path) -> None:
-    """Allow the labels and sets of labels of a file that the user named, unless it is data (:func:`is_data`)."""
+    """Allows the labels and sets of labels of a file that the user named, unless it is data (:func:`is_data`)."""
     if not is_data(path.parent):
         allow_typed([spec for spec in specs if isinstance(spec, str)], with_files=True)
 
 
 def is_data(folder: Path) -> bool:
-    """True if a folder lies in a results folder or in an unpacked archive: it, or a folder above, holds runs."""
+    """True if a folder is inside a results folder or an unpacked archive: it or a parent folder holds runs."""
     places = {folder.absolute(), folder.resolve()}
     folders = {above for place in places for above in (place, *place.parents)}
     return any(next((above / "runs").glob("*/job.json"), None) for above in folders)
@@ -95,7 +95,7 @@ def _allow_spec(spec: str, folder: Path, with_files: bool, above: tuple[Path, ..
     for text in expand_braces(spec):
         if not text.startswith("@"):
             with suppress(MadbenchError):
-                if ":" in text:  # no label without a prefix names code
+                if ":" in text:  # a label without a prefix never names code
                     allow([str(parse(text.removeprefix("~")))])
         elif with_files and (path := find_set(text[1:], folder).resolve()) not in above and not is_data(path.parent):
             for inner in read_yaml(path).get("labels") or ():

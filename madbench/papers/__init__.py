@@ -17,7 +17,7 @@ from madbench.config import PUBLISHED, from_mapping, parse_seeds, read_yaml
 from madbench.errors import ConfigError, did_you_mean
 from madbench.jobs import Budget
 from madbench.labels import expand
-from madbench.labels.plugins import Installed, find_installed, isolated, place, resolve
+from madbench.labels.plugins import Installed, entry_point_name, find_installed, resolve, wrap_load_errors
 from madbench.suites import check_task, suites
 
 GROUP = "madbench.papers"
@@ -236,8 +236,8 @@ def load_paper(name: str) -> Paper:
     if name not in packages.points:
         names = [*files, *packages.points]
         raise ConfigError(f"no paper {name!r}{did_you_mean(name, names)}")
-    where = place("paper", name, packages.points[name].value)
-    with isolated(where, ConfigError):
+    where = entry_point_name("paper", name, packages.points[name].value)
+    with wrap_load_errors(where, ConfigError):
         paper = resolve(packages.points[name].value)
         if not isinstance(paper, Paper):
             raise ConfigError(f"expected a madbench.papers.Paper, got {repr(paper)[:100]}")

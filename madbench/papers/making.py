@@ -17,7 +17,7 @@ from madbench.files import parse_json, read_file, write_atomically
 from madbench.grid import Grid, Row
 from madbench.jobs import Budget, Job
 from madbench.labels import parse
-from madbench.labels.plugins import isolated, resolve
+from madbench.labels.plugins import resolve, wrap_load_errors
 from madbench.papers import QUICK, Item, Paper
 from madbench.suites import suites
 from madbench.suites.addressing import tasks_by_suite
@@ -184,7 +184,7 @@ def measure_of(item: Item) -> Measure:
     """What plans and decides the item; a ``ConfigError`` where its own cannot be loaded."""
     own = "theorems:TheoremMeasure" if item.checks else "table_measure:TableMeasure"
     name = item.measure or f"madbench.papers.{own}"
-    with isolated(f"{item.id}: measure {name}", ConfigError):
+    with wrap_load_errors(f"{item.id}: measure {name}", ConfigError):
         measure = resolve(name)()
         if missing := [name for name in ("plan", "decide") if not hasattr(measure, name)]:
             raise ConfigError(f"expected a class as madbench.papers.making.Measure, got one without {missing[0]}")

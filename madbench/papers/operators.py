@@ -9,7 +9,7 @@ from typing import Any
 from madbench.experiment import Experiment
 from madbench.grid import Grid
 from madbench.labels import expand
-from madbench.labels.names import spelled
+from madbench.labels.names import typed_label
 from madbench.mixers import Check
 from madbench.mixers.checks import Outcome, run_check, run_checks
 from madbench.papers.making import FAILS, Made, Measure, Request
@@ -75,7 +75,7 @@ def fails_here(failing: dict[str, Outcome]) -> Made:
     """An item whose operators fail: the verdict on each label, and what was measured."""
     verdicts, remarks = {}, {}
     for label, outcome in failing.items():
-        statement = f"{spelled(label)} is the operator that its label names: {outcome.check.name}"
+        statement = f"{typed_label(label)} is the operator that its label names: {outcome.check.name}"
         verdicts[statement], row = FAILS, outcome.row
         measured = "" if row["residual"] is None else f"measured {row['residual']:.1e}, bound {row['bound']}; "
         remarks[statement] = f"{measured}{row['reason']}. Nothing is said of the paper: madbench verify {label}"

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from madbench.errors import ConfigError, did_you_mean
 from madbench.labels import expand, family_of, parse
-from madbench.labels.names import spelled
+from madbench.labels.names import typed_label
 from madbench.mixers.checks import Outcome, run_checks
 from madbench.papers.making import CONTRADICTED, FAILS, OPEN, REPRODUCED, Made, PlainMeasure, Request, refuse_choices
 from madbench.papers.operators import failing_operators, outcome_by_loops
@@ -34,7 +34,7 @@ class TheoremMeasure(PlainMeasure):
             of_labels = {label: named[name] for label, named in by_label.items() if name in named}
             measured = {label: outcome for label, outcome in of_labels.items() if outcome.check.run is not None}
             for label, outcome in (measured or of_labels).items():
-                statement = f"{name}, {spelled(label)}: {outcome.check.statement} ({outcome.check.source})"
+                statement = f"{name}, {typed_label(label)}: {outcome.check.statement} ({outcome.check.source})"
                 loops = None if is_arithmetic else _by_loops(label, outcome)
                 verdicts[statement], remarks[statement] = verdict(outcome, loops), _number(outcome, loops)
                 failed |= outcome.verdict == "fail"
@@ -94,7 +94,7 @@ def check_table(request: Request, by_label: Mapping[str, Mapping[str, Outcome]])
     for cell in cells:
         residual = "-" if cell["residual"] is None else f"{cell['residual']:.1e}".replace("0.0e+00", "0")
         bound = cell["bound"] if cell["residual"] is not None else "-"
-        lines.append([spelled(cell["label"]), cell["check"], cell["verdict"], residual, bound])
+        lines.append([typed_label(cell["label"]), cell["check"], cell["verdict"], residual, bound])
     item = request.item
     caption = f"{item.place} of {request.paper.title}: what was measured, and its bound."
     notes = "In float64 on small mixers or on the paper's construction; madbench verify LABEL says what each check is."

@@ -11,7 +11,7 @@ from madbench.config import seed_list
 from madbench.experiment import PlannedRow, Protocol
 from madbench.jobs import Job, Record
 from madbench.labels import is_shown_as_stored
-from madbench.labels.names import shown, spelled_in
+from madbench.labels.names import display_name, with_typed_labels
 from madbench.suites.protocol import OWN_PROFILE
 
 _USUAL = {
@@ -107,7 +107,7 @@ def missing_runs(
     tasks, what = rows[0].protocol.tasks, rows[0].protocol.suite.title
 
     def command(labels: Collection[str], seeds: Collection[int], tasks: Sequence[str] | None = None) -> str:
-        return spelled_in(shlex.join(train_words(rows[0], results, list(labels), seeds, tasks)))
+        return with_typed_labels(shlex.join(train_words(rows[0], results, list(labels), seeds, tasks)))
 
     seeds_of = {row.name: {job.seed for job in row.jobs} for row in rows}
     seeds = sorted(set().union(*seeds_of.values()))
@@ -138,5 +138,5 @@ def missing_runs(
 
 def _named(labels: Sequence[str]) -> str:
     rest = len(labels) - _MOST_NAMED
-    names = ", ".join(map(shown, labels if rest <= 1 else labels[:_MOST_NAMED]))
+    names = ", ".join(map(display_name, labels if rest <= 1 else labels[:_MOST_NAMED]))
     return f"{names} and {rest} more" if rest > 1 else names

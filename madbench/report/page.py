@@ -37,7 +37,7 @@ from madbench.experiment import PlannedRow, Protocol
 from madbench.files import explain_os_errors, read_file, write_atomically
 from madbench.jobs import Record
 from madbench.labels import explain, is_shown_as_stored, parse
-from madbench.labels.names import shown, shown_in
+from madbench.labels.names import display_name, with_display_names
 from madbench.report.commands import Missing, job_words, missing_runs, option_words, protocol_words
 from madbench.report.rendering import render
 from madbench.report.runs import ReportedRun, plain, run_columns, setting_changes, thin_curve
@@ -183,8 +183,8 @@ def _best(table: ResultTable) -> str:
     if not best:
         return f"of {len(marked)} labels none has the {kind} yet: that takes two labels with three seeds or more"
     place = table.columns.index(column)
-    numbers = " and ".join(f"{shown_in(name)} ({table.texts(name)[place]})" for name in best)
-    rivals = ", ".join(map(shown_in, others)) if len(others) < 4 else f"{len(others)} others"
+    numbers = " and ".join(f"{with_display_names(name)} ({table.texts(name)[place]})" for name in best)
+    rivals = ", ".join(map(with_display_names, others)) if len(others) < 4 else f"{len(others)} others"
     text = f"of {len(marked)} labels {numbers} {'have' if len(best) > 1 else 'has'} the {kind}"
     return f"{text}, and {rivals} may be as good" if others else text
 
@@ -283,7 +283,9 @@ def _svg(name: str, frame: pd.DataFrame, folder: Path) -> str:
     """The figure as SVG. Drawing takes longer than all the rest, so ``folder`` has a file a frame that was drawn."""
     digest = hashlib.sha256(f"{name} {version('matplotlib')} {[*frame]} {fonts.settings()}".encode())
     digest.update(hash_pandas_object(frame).to_numpy().tobytes())
-    digest.update(repr([shown_in(label) for label in frame.label.unique()] if "label" in frame else []).encode())
+    digest.update(
+        repr([with_display_names(label) for label in frame.label.unique()] if "label" in frame else []).encode()
+    )
     for file in sorted(Path(figures_package.__file__).parent.glob("*.py")):
         digest.update(file.read_bytes())
     path = folder / f"{name}-{digest.hexdigest()[:16]}.svg"
@@ -323,7 +325,7 @@ def _data(runs: Sequence[ReportedRun], effects: AttributionTable, store: Store) 
             if not is_shown_as_stored(label)
         },
         "effects": _effects(effects),
-        "names": {label: shown(label) for label in labels if shown(label) != label},
+        "names": {label: display_name(label) for label in labels if display_name(label) != label},
         "folder": str(folder),
     }
 

@@ -19,7 +19,7 @@ from madbench.analysis.rendering import Listing
 from madbench.analysis.result_table import ResultTable
 from madbench.jobs import Job, Record
 from madbench.labels import is_shown_as_stored
-from madbench.labels.names import shown
+from madbench.labels.names import display_name
 from madbench.mixers import solve
 from madbench.suites import Suite
 from madbench.suites.code_marks import SIGN
@@ -127,7 +127,7 @@ def comparison_page_table(table: Listing, baseline: str) -> PageTable | None:
         return None
     headings = [Heading(heading(quantity), column(quantity).better == "lower") for quantity in quantities]
     note = f"{table.caption} *: p of at most {LEVEL} after Holm. In brackets: not tested. {table.notes}"
-    title = f"Each label less {shown(baseline)}"
+    title = f"Each label less {display_name(baseline)}"
     return PageTable("comparison", title, note, [Heading("Label", True), *headings], groups)
 
 

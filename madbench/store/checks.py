@@ -15,7 +15,7 @@ import reprlib
 from collections.abc import Collection, Mapping
 from typing import Any, get_args
 
-from madbench.files import is_name, printable
+from madbench.files import is_name, make_printable
 from madbench.jobs import Record, Status
 
 NON_FINITE = ("nan", "inf", "-inf")
@@ -77,7 +77,7 @@ def read_record(fields: Mapping[str, Any], curve: list[dict[str, float]]) -> tup
             raise ValueError(f"files: {reprlib.repr(name)} is not a file inside the run's folder")
         if not isinstance(digest, str) or not _DIGEST.fullmatch(digest):
             raise ValueError(f"files: {reprlib.repr(name)}: expected a SHA-256 digest, got {reprlib.repr(digest)}")
-    texts = {name: printable(fields[name]) for name in ("details", "metrics", "error")}
+    texts = {name: make_printable(fields[name]) for name in ("details", "metrics", "error")}
     details, metrics = read_details(_cut(texts["details"])), read_numbers(texts["metrics"], "metrics")
     for part in details.get("group_jobs", []):
         read_details(part, {"from_step": _NUMBER, "ids": list}, "details: group_jobs")
@@ -140,7 +140,7 @@ def read_curve(content: bytes, logged: Collection[str] = ()) -> list[dict[str, f
     """
     try:
         columns, *rows = csv.reader(io.StringIO(content.decode(), newline=""))
-        columns = printable(columns)
+        columns = make_printable(columns)
         if len(set(columns)) < len(columns):
             raise ValueError("a column appears twice")
         longest = max(map(len, itertools.chain.from_iterable(rows)), default=0)

@@ -39,9 +39,9 @@ from madbench.files import (
     explain_os_errors,
     is_name,
     make_folder,
+    make_printable,
     names_in,
     parse_json,
-    printable,
     read_file,
     write_atomically,
 )
@@ -154,7 +154,7 @@ def make_job(shared: str, label: str, seed: int, where: str) -> Job:
         raise ConfigError(f"{where}: label: {reprlib.repr(label)} has characters that cannot be printed")
     if shared not in _SHARED or type(label) is not str or type(seed) is not int:
         fields = parse_json(shared)
-        if printable(fields) != fields:
+        if make_printable(fields) != fields:
             raise ConfigError(f"{where}: has text with characters that cannot be printed")
         job = job_from_dict(fields | {"label": label, "seed": seed}, where)
         _SHARED[shared] = {field.name: getattr(job, field.name) for field in dataclasses.fields(job)}
@@ -239,7 +239,7 @@ def _read_measurement(folder: Path, name: str) -> Measurement:
         raise DamagedRunError(f"{path}: a measurement of another run; delete it")
     try:
         check_keys(fields, {"name", "values", "details", "settings"})
-        fields = printable(fields)
+        fields = make_printable(fields)
         check_type(fields["name"], str, "name")
         check_type(fields["details"], dict, "details")
         check_type(fields["settings"], dict, "settings")

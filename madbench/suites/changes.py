@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from madbench.jobs import Job
-from madbench.labels import unreadable
+from madbench.labels import reading_problem
 from madbench.suites import suites
 from madbench.tasks import broken_tasks
 
@@ -28,6 +28,6 @@ def _family_name(label: str) -> str:
 
 def _setting_change(job: Job) -> list[str]:
     suite = suites().get(job.suite)
-    if suite is None or unreadable(job.label) or job.task in broken_tasks() or job.task not in suite.tasks():
+    if suite is None or reading_problem(job.label) or job.task in broken_tasks() or job.task not in suite.tasks():
         return [f"{key}={value}" for key, value in job.setting.items()]
     return suite.job_setting(job)

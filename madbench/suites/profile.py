@@ -10,10 +10,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, Literal, Self
 
-from madbench.config import field_docs, from_mapping, key_of, overridden, read_yaml
+from madbench.config import apply_override, field_docs, from_mapping, key_of, read_yaml
 from madbench.errors import ConfigError, LabelError, did_you_mean
-from madbench.jobs import Job, identifying, mapping_text
-from madbench.labels import Label, expand, family_of, loaded_families, unreadable
+from madbench.jobs import Job, identifying_fields, mapping_text
+from madbench.labels import Label, expand, family_of, loaded_families, reading_problem
 from madbench.mixers import Family, own_settings, used_settings
 
 FILE_ONLY = ("description", "comparable_with_paper", "corpus", "vocab_size", "suite", "beside", "chosen_on")
@@ -113,7 +113,7 @@ class Profile:
         """:meth:`mixer_settings`, whatever the overrides, of a label or its text."""
         settings = self._part(family_of(label).Settings)
         own = own_settings(label, settings)
-        return {name: value for name, value in identifying(settings).items() if name in own}
+        return {name: value for name, value in identifying_fields(settings).items() if name in own}
 
     def changes(self, job: Job) -> list[str]:
         """The overrides with which this profile trains the job, but for a precision that depends on the machine."""
@@ -263,7 +263,7 @@ def is_rate_change(override: str) -> bool:
 @functools.cache
 def has_settings(label: str) -> bool:
     """True if the label's family is here and reads it, so that the settings of its mixers are known."""
-    return not unreadable(label)
+    return not reading_problem(label)
 
 
 @functools.cache
@@ -274,7 +274,7 @@ def usual_settings(label: str) -> dict[str, Any]:
 
 def _changed(mapping: Mapping[str, Any], override: str) -> dict[str, Any]:
     """``mapping`` with one override, instead of which no task has a value of its own."""
-    changed, key = overridden(mapping, override), key_of(override)
+    changed, key = apply_override(mapping, override), key_of(override)
     is_rate = key in ("learning_rates", "training.learning_rate")
     if is_rate or key.startswith("training."):
         for plan in changed.get("tasks", {}).values():

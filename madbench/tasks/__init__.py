@@ -20,7 +20,7 @@ from madbench import config
 from madbench.config import from_mapping, read_yaml
 from madbench.errors import ConfigError, did_you_mean
 from madbench.identity.plugins import plugin_code, plugin_identity
-from madbench.labels.plugins import Installed, find_installed, isolated, place, resolve
+from madbench.labels.plugins import Installed, entry_point_name, find_installed, resolve, wrap_load_errors
 from madbench.tasks.base import IGNORE, SPLITS, Examples, Split, TaskSetting
 
 if TYPE_CHECKING:
@@ -120,9 +120,9 @@ def settings_class(task: str) -> type[TaskSetting]:
 def _load_class(task: str) -> type[TaskSetting] | ConfigError:
     """The settings class, or why there is none: a module that fails is not imported again."""
     value = _BUILT_IN.get(task) or _entry_points().points[task].value
-    where = place("task", task, value)
+    where = entry_point_name("task", task, value)
     try:
-        with isolated(where, ConfigError):
+        with wrap_load_errors(where, ConfigError):
             cls = resolve(value)
     except ConfigError as error:
         return error
@@ -137,7 +137,7 @@ def task_path(task: str) -> Path:
     if task in _BUILT_IN:
         return config.TASKS / f"{task}.yaml"
     cls = settings_class(task)
-    with isolated(place("task", task, _entry_points().points[task].value), ConfigError):
+    with wrap_load_errors(entry_point_name("task", task, _entry_points().points[task].value), ConfigError):
         return Path(inspect.getfile(cls)).with_name(f"{task}.yaml")
 
 
@@ -185,7 +185,7 @@ def load_task_file(path: Path, mapping: Mapping[str, Any] | None = None) -> Task
 def load_task(task: str) -> TaskFile:
     """The file that comes with ``task``; ``ConfigError`` where anything of the task cannot be loaded."""
     path = task_path(task)
-    with isolated(str(path), ConfigError, own=(ConfigError,)):
+    with wrap_load_errors(str(path), ConfigError, own=(ConfigError,)):
         file = load_task_file(path)
     if file.task != task:
         raise ConfigError(f"{file.path}: task: expected {task!r}, got {file.task!r}")

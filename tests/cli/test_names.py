@@ -15,7 +15,7 @@ from madbench.cli.explain import explain
 from madbench.cli.verify import verify
 from madbench.jobs import KEEP, WEIGHTS, Record
 from madbench.labels import parse
-from madbench.labels.names import of_call, remember
+from madbench.labels.names import names_of_call, remember
 from madbench.mixers import Check
 from madbench.mixers.cd.family import CoefficientFamily
 from madbench.suites import suite_of
@@ -159,7 +159,7 @@ def test_an_exported_file_is_called_by_the_label_that_was_typed(main, store):
 
 def test_a_benchmark_s_csv_has_the_labels_of_its_table():
     rows = [{"label": str(parse("cd:gdn")), "path": "step"}, {"label": "S", "path": "step"}]
-    with of_call():
+    with names_of_call():
         remember(str(parse("cd:gdn")), "cd:gdn")
         records = BenchTable(MIXERS, rows, "").records()
     assert [(row["label"], row["canonical"]) for row in records] == [("cd:gdn", "cd:id-smhk1-bwn-u"), ("S", "S")]

@@ -199,7 +199,7 @@ def test_a_plan_is_a_line_a_row(main, monkeypatch, columns):
         (["S", "--vary", "model.n_layer"], "--vary 'model.n_layer': expected KEY=V1,V2,... such as model.mix_rank=4,8"),
         (["S", "--vary", "model.n_layer=1"], "vary: 'model.n_layer' has one value; write it under set"),
         (["S", "--vary", "model.n_layer=1,2", "--vary", "model.n_layer=3"], "'model.n_layer' is given twice"),
-        (["S", "--mode", "one_at_a_time"], "mode: one_at_a_time has no effect without something to vary"),
+        (["S", "--mode", "one_at_a_time"], "mode: one_at_a_time has no effect without values under vary"),
         (["S", "R", "--baseline", "S R"], "--baseline 'S R': expected one label, settings KEY=VALUE, or both"),
         (["S", "R", "--baseline", "G"], "baseline: no row is G; expected one of: R, S"),
         (["S", "--time-limit", "30"], "--time-limit '30': expected a number and its unit, such as 90s, 30m or 2h"),

@@ -6,13 +6,21 @@ import pytest
 
 from madbench.errors import ConfigError, LabelError
 from madbench.labels import expand, parse
-from madbench.labels.names import ask, ask_words, of_call, shown, shown_in, spelled, spelled_in
+from madbench.labels.names import (
+    add_names,
+    add_names_from_words,
+    display_name,
+    names_of_call,
+    typed_label,
+    with_display_names,
+    with_typed_labels,
+)
 from madbench.mixers.cd.grammar import PRESETS
 
 
 @pytest.fixture(autouse=True)
 def fresh():
-    with of_call():
+    with names_of_call():
         yield
 
 
@@ -23,12 +31,12 @@ def test_a_preset_is_shown_by_its_name_where_nothing_is_typed(preset, features):
         label = str(parse(f"cd:{preset}{features}"))
     except LabelError:
         return  # nothing to pay for
-    assert shown(label) == f"cd:{preset}{features}" and parse(shown(label)) == parse(label)
+    assert display_name(label) == f"cd:{preset}{features}" and parse(display_name(label)) == parse(label)
 
 
 @pytest.mark.parametrize("label", ["cd:id-hk1-bwn", "cd:exp-0.95-sum", "S-p", "hfa:2w", "fla:gla", "cd:no", "x:y"])
 def test_what_is_no_preset_is_shown_as_it_is(label):
-    assert shown(label) == label
+    assert display_name(label) == label
 
 
 def test_what_was_typed_is_shown():
@@ -38,26 +46,28 @@ def test_what_was_typed_is_shown():
         "cd:kelu-sum-c",
         "cd:id-wx-c",
     ]
-    names = [shown(label) for label in ("cd:id-smhk1-bwn-cug", "cd:id-dg-cg", "cd:kelu-sum-c", "cd:id-wx-c")]
+    names = [display_name(label) for label in ("cd:id-smhk1-bwn-cug", "cd:id-dg-cg", "cd:kelu-sum-c", "cd:id-wx-c")]
     assert names == ["cd:gdn-cg", "cd:id-dg-cg", "cd:linear-c", "cd:normalized-c"]
 
 
 def test_a_name_that_is_asked_for_wins_and_messages_keep_labels():
     expand(["cd:gdn-cg"])
-    ask_words(["cd:gdn-cg=Gated DeltaNet", "S=softmax"])
-    assert shown("cd:id-smhk1-bwn-cug") == "Gated DeltaNet" and spelled("cd:id-smhk1-bwn-cug") == "cd:gdn-cg"
-    assert shown_in("S  model.mix_rank=4") == "softmax  model.mix_rank=4" and shown_in("S-p") == "S-p"
-    assert shown_in("less cd:id-smhk1-bwn-cug, and") == "less Gated DeltaNet, and"
-    assert spelled_in("run cd:id-smhk1-bwn-cug.") == "run cd:gdn-cg."
+    add_names_from_words(["cd:gdn-cg=Gated DeltaNet", "S=softmax"])
+    assert display_name("cd:id-smhk1-bwn-cug") == "Gated DeltaNet" and typed_label("cd:id-smhk1-bwn-cug") == "cd:gdn-cg"
+    assert (
+        with_display_names("S  model.mix_rank=4") == "softmax  model.mix_rank=4" and with_display_names("S-p") == "S-p"
+    )
+    assert with_display_names("less cd:id-smhk1-bwn-cug, and") == "less Gated DeltaNet, and"
+    assert with_typed_labels("run cd:id-smhk1-bwn-cug.") == "run cd:gdn-cg."
 
 
 def test_the_file_of_a_set_has_names(tmp_path):
     path = tmp_path / "mine.yaml"
     path.write_text("description: mine\nlabels: [S, 'cd:gla-cg']\nnames: {S: Softmax, 'cd:gla-cg': GLA}\n")
     assert expand([f"@{path}"]) == ["S", "cd:id-dg-cg"]
-    assert [shown("S"), shown("cd:id-dg-cg")] == ["Softmax", "GLA"]
-    ask({"S": "attention"})
-    assert shown("S") == "attention"
+    assert [display_name("S"), display_name("cd:id-dg-cg")] == ["Softmax", "GLA"]
+    add_names({"S": "attention"})
+    assert display_name("S") == "attention"
     path.write_text("description: mine\nlabels: [S]\nnames: {S-x: Softmax}\n")
     with pytest.raises(LabelError, match="mine.yaml: names"):
         expand([f"@{path}"])
@@ -68,25 +78,25 @@ def test_the_file_of_a_set_has_names(tmp_path):
 )
 def test_a_name_that_is_none_or_of_two_labels_is_an_error(words):
     with pytest.raises(ConfigError):
-        ask_words(words)
+        add_names_from_words(words)
 
 
 def test_a_label_has_an_alias_of_its_own_for_a_name():
-    ask_words(["G-cg-q-12o=HyperGLU", "cd:id-dg-cg=cd:gla-cg"])
-    assert [shown("G-cg-q-12o"), shown("cd:id-dg-cg")] == ["HyperGLU", "cd:gla-cg"]
+    add_names_from_words(["G-cg-q-12o=HyperGLU", "cd:id-dg-cg=cd:gla-cg"])
+    assert [display_name("G-cg-q-12o"), display_name("cd:id-dg-cg")] == ["HyperGLU", "cd:gla-cg"]
 
 
 def test_a_name_of_a_set_that_another_label_has_is_an_error(tmp_path):
     path = tmp_path / "mine.yaml"
     path.write_text("description: mine\nlabels: [S, R]\nnames: {S: Softmax}\n")
-    ask({"R": "Softmax"})
+    add_names({"R": "Softmax"})
     with pytest.raises(ConfigError, match="'Softmax' cannot be the name of both R and S"):
         expand([f"@{path}"])
-    ask({"S": "attention"})
-    assert expand([f"@{path}"]) == ["S", "R"] and [shown("S"), shown("R")] == ["attention", "Softmax"]
+    add_names({"S": "attention"})
+    assert expand([f"@{path}"]) == ["S", "R"] and [display_name("S"), display_name("R")] == ["attention", "Softmax"]
 
 
 def test_names_of_a_call_end_with_it():
-    with of_call({"S": "softmax"}):
-        assert shown("S") == "softmax"
-    assert shown("S") == "S"
+    with names_of_call({"S": "softmax"}):
+        assert display_name("S") == "softmax"
+    assert display_name("S") == "S"

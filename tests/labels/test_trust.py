@@ -37,7 +37,7 @@ def test_a_set_of_labels_allows_its_labels_in_verbs_that_train_alone(tmp_path):
     assert not trust.is_allowed(LABEL)
     trust.allow_typed([f"@{tmp_path / 'set.yaml'}"], with_files=True)
     assert trust.is_allowed(LABEL)
-    with trust.only(()):
+    with trust.allow_only(()):
         assert not trust.is_allowed(LABEL)
     trust.begin()
     trust.allow_typed("{S,my:some_mixers.Mixer}")

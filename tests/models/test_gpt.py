@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from madbench.errors import TrainingError
-from madbench.jobs import identifying
+from madbench.jobs import identifying_fields
 from madbench.mixers import build
 from madbench.models.gpt import GPT
 from madbench.models.token_loss import TokenLoss
@@ -289,7 +289,7 @@ def test_blocks_of_llama_are_another_job_and_the_usual_ones_keep_their_identity(
     (usual,) = LANGUAGE.jobs(["S"], LanguageProfile.load("tiny"), corpus=imagined_corpus(257))
     changed = LanguageProfile.load("tiny", ["model.norm=rmsnorm"])
     (other,) = LANGUAGE.jobs(["S"], changed, corpus=imagined_corpus(257))
-    assert other.id != usual.id and "norm" not in identifying(usual.model)
+    assert other.id != usual.id and "norm" not in identifying_fields(usual.model)
 
 
 @pytest.mark.parametrize("label", ["S", "G-cg-q-12o"])

@@ -37,7 +37,7 @@ from madbench.analysis.figures.style import (
 )
 from madbench.analysis.marked_text import Width
 from madbench.analysis.quantities import heading, title
-from madbench.labels.names import shown_in
+from madbench.labels.names import with_display_names
 
 WIDTHS = {"single": 3.3, "double": 6.9}
 """Of a column and of a page of two, in inches."""
@@ -123,7 +123,7 @@ class Layout:
         most = most if self.is_small else MOST_NAME
         short_names: dict[str, str] = {}
         for text in texts:
-            short = name = shown_in(text)
+            short = name = with_display_names(text)
             if len(name) > most:
                 short = f"{name[: most - 8]}…{name[-7:]}"
                 if short in short_names.values():

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal, Self
 
 from madbench.errors import LabelError, did_you_mean
-from madbench.labels.diagnosis import SHOWN, either, point_at
+from madbench.labels.diagnosis import SHOWN, point_at, quoted_choices
 from madbench.mixers.srg.grammar import Variant
 
 MOST_PARTS = 4  # of the heads, with a number each
@@ -24,7 +24,11 @@ class BrokenRule(LabelError):
     """A combination of letters that is no label: what is wrong with it, where, and what would do."""
 
     def __init__(self, at: str, problem: str, suggestions: Sequence[str] = (), *, has_hint: bool = True):
-        hint = f"; did you mean {either([f'{label!r}' for label in suggestions])}?" if suggestions and has_hint else ""
+        hint = (
+            f"; did you mean {quoted_choices([f'{label!r}' for label in suggestions])}?"
+            if suggestions and has_hint
+            else ""
+        )
         super().__init__(problem + hint)
         self.at = at  # the letter at fault
         self.suggestions = list(suggestions)  # valid labels, the nearest first
@@ -163,7 +167,7 @@ class InteractionLabel:
         hint = f"labels look like {cls.examples}"
         if nearest := cls._nearest(text):
             hint = f"did you mean {nearest!r}?"
-        expected = either(list(dict.fromkeys(options)))
+        expected = quoted_choices(list(dict.fromkeys(options)))
         return point_at(text, position, f"expected {expected} after {text[position - 1]!r}; {hint}")
 
     @classmethod

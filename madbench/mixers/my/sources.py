@@ -19,7 +19,7 @@ from madbench.errors import ConfigError, LabelError, MadbenchError, UntrustedCod
 from madbench.identity.reach import import_root
 from madbench.identity.watch import own, watching
 from madbench.labels import trust
-from madbench.labels.plugins import Installed, find_installed, isolated
+from madbench.labels.plugins import Installed, find_installed, wrap_load_errors
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
@@ -252,7 +252,7 @@ def _import(path: str) -> tuple[Any, Callable[..., Any], int]:
     folder, where = os.getcwd(), f"my:{path}"
     parts = path.split(".")
     module, count = None, 0
-    with isolated(where, LabelError, own=(LabelError,)):
+    with wrap_load_errors(where, LabelError, own=(LabelError,)):
         for end in range(1, len(parts)):
             if (imported := _module(".".join(parts[:end]))) is None:
                 break

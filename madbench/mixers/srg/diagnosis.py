@@ -6,7 +6,7 @@ import difflib
 import unicodedata
 
 from madbench.errors import LabelError
-from madbench.labels.diagnosis import SHOWN, either, point_at
+from madbench.labels.diagnosis import SHOWN, point_at, quoted_choices
 from madbench.mixers.srg.grammar import ALIASES, LETTERS, RuleError, every_label, from_letters, spell
 
 MOST_EDITS = 3
@@ -36,7 +36,7 @@ class InvalidLabel(LabelError):
         suggestion = nearest(label, *([label + row.needs, before + rest] if row else []))
         hint = f"did you mean {suggestion!r}?" if suggestion else "labels look like 'S', 'R-c' or 'G-cg-q-12o'"
         place = f"after {before[-1]!r}" if before else "at the start"
-        return point_at(label, position, f"expected {either(options)} {place}; {hint}")
+        return point_at(label, position, f"expected {quoted_choices(options)} {place}; {hint}")
 
 
 def nearest(text: str, *repaired: str) -> str | None:

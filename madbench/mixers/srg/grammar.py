@@ -26,7 +26,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from madbench.errors import LabelError, did_you_mean
-from madbench.labels.diagnosis import either
+from madbench.labels.diagnosis import quoted_choices
 from madbench.labels.protocol import Explanation
 
 ALIASES = {
@@ -186,7 +186,7 @@ class Variant:
         letters = {row.letter for row in rows}
         for row in rows:
             if row.needs and not letters.intersection(row.needs):
-                raise LabelError(f"{row.letter!r} ({row.name}) needs {either(row.needs)} before it")
+                raise LabelError(f"{row.letter!r} ({row.name}) needs {quoted_choices(row.needs)} before it")
         if self.over and self.rank:
             matched = spell(letters - {"!"})
             lifted = spell(letters - {"q", "v"} if self.adds_parameters else letters - {"q", "v", "!"})

@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 
 from madbench.labels import parse
-from madbench.labels.names import spelled
+from madbench.labels.names import typed_label
 from madbench.papers.making import REPRODUCED, Drawn, Made, PlainMeasure, Request
 
 if TYPE_CHECKING:
@@ -39,9 +39,8 @@ class SpacesMeasure(PlainMeasure):
         for name, (label, is_positive, is_one) in CLASSES.items():
             a = of_class[name]
             kept = (a.min() >= 0) == is_positive and (abs(a.sum(1) - 1).max() <= ROUNDING) == is_one
-            which = (
-                f"{name} combinations, {spelled(label)}: coefficients have the restrictions of the class and no other"
-            )
+            which = f"{name} combinations, {typed_label(label)}: "
+            which += "coefficients have the restrictions of the class and no other"
             verdicts[which] = REPRODUCED if kept else "not reproduced"
         frame = space_frame(of_class)
         drawn = Drawn(f"coefficients_{request.item.id}", functools.partial(space_figure, frame), frame)
@@ -85,7 +84,9 @@ def space_figure(frame: pd.DataFrame, layout: Layout | None = None) -> Page:
             for value in VALUES:
                 axes.annotate("", value, (0, 0), arrowprops={"arrowstyle": "->", "color": PALETTE[1], "linewidth": 1.4})
             edges = (-EDGE, EDGE)
-            axes.set(title=f"{name}: {spelled(label)}", xlim=edges, ylim=edges, xticks=(-1, 0, 1), yticks=(-1, 0, 1))
+            axes.set(
+                title=f"{name}: {typed_label(label)}", xlim=edges, ylim=edges, xticks=(-1, 0, 1), yticks=(-1, 0, 1)
+            )
         notes = [
             "Outputs of second tokens of drawn sequences, for the two values of the arrows. Conical and linear ones "
             "are scaled to the panel; others may lie beyond it."
