@@ -113,7 +113,7 @@ def _families() -> Rows:
 
 
 def _modules() -> Rows:
-    places, broken = sources.places(), sources.broken_modules()
+    places, broken = sources.entry_sources(), sources.broken_modules()
     rows = [
         {"module": name, "label": f"my:{name}", "class": path, "from": place}
         for name, (path, place) in places.items()

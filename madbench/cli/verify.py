@@ -17,7 +17,7 @@ from madbench.cli.printing import print_json, tracked
 from madbench.errors import ConfigError
 from madbench.labels import expand
 from madbench.labels.names import typed_label
-from madbench.mixers.checks import Outcome, run_checks
+from madbench.mixers.checks import CheckResult, run_checks
 from madbench.suites import checks_of
 
 STYLES = {"fail": "bold red", "pass": "green", "not applicable": "dim"}
@@ -68,11 +68,11 @@ def verify(
         raise typer.Exit(1)
 
 
-def _fails(outcomes: Sequence[Outcome]) -> bool:
+def _fails(outcomes: Sequence[CheckResult]) -> bool:
     return any(outcome.verdict == "fail" for outcome in outcomes)
 
 
-def _print(console: Console, label: str, outcomes: Sequence[Outcome], is_whole: bool) -> None:
+def _print(console: Console, label: str, outcomes: Sequence[CheckResult], is_whole: bool) -> None:
     """Prints a line about the label, and its checks: all of them, or those that fail."""
     counts = Counter(outcome.verdict for outcome in outcomes)
     summary = ", ".join(f"{counts[verdict]} {verdict}" for verdict in STYLES if counts[verdict])

@@ -1,4 +1,4 @@
-"""Checks of a mixer under bfloat16 autocast: how far outputs and gradients are off, and what stays in float32."""
+"""Checks of a mixer under bfloat16 autocast: errors of outputs and gradients, and operations that need float32."""
 
 from __future__ import annotations
 
@@ -14,27 +14,36 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from madbench.mixers import Check
-from madbench.mixers.path_checks import LONGEST, Make, Place, Tensors, outcome, place_of, residuals, worst
-from madbench.mixers.residuals import Residual, decoded, difference
+from madbench.mixers.path_checks import (
+    LONGEST,
+    Make,
+    MeasuredOn,
+    Tensors,
+    device_for,
+    evaluate,
+    residuals,
+    worst_residual,
+)
+from madbench.mixers.residuals import Residual, decode_tokens, difference
 
 BFLOAT16_OUTPUT, BFLOAT16_GRADIENT = 2e-2, 0.5
-"""Largest error of outputs and of gradients in bfloat16, as norms; that of a gradient relative to the largest of all.
-A ReLU near its edge turns the sign of single terms, which gradients show."""
-FACTORS = 4  # of a score and its value, for whose roundings the bound of outputs has room
-LARGEST_BOUND = 0.9  # of gradients, whose error is 1 where they are missing
-BESIDE = 1.5  # times the error of a label's first path another one's gradients may have
-NEAR = 5e-2  # error of gradients that is small whatever the other has
-SHRUNK = 0.5  # weights are so much smaller where bfloat16 is measured, as scores of the size of one are
-FIRST = 16  # row whose errors are measured; those before divide by norms and sums of a few terms, however small
-LAST = 32  # rows of a sequence whose errors are measured by themselves too, as only positions from 257 on are inexact
-INPUTS = 3  # on which bfloat16 is measured: an edge of a ReLU that is crossed is of one, a defect is of all
+"""Largest error of outputs and of gradients in bfloat16, as norms. A gradient's error is relative to the largest
+gradient. Rounding near the edge of a ReLU changes single terms, which affects gradients most."""
+FACTORS = 4  # number of factors of a score and its value that the bound of outputs allows for
+LARGEST_BOUND = 0.9  # upper limit of the bound of gradients; a missing gradient has the error 1
+BESIDE = 1.5  # allowed error of the gradients of other paths, as a multiple of the first path's error
+NEAR = 5e-2  # error of gradients that always passes
+SHRUNK = 0.5  # factor on weights in bfloat16 checks, which brings scores to about one
+FIRST = 16  # first row whose errors are measured; earlier rows divide by norms and sums of few terms
+LAST = 32  # rows at the end that are also measured separately, because only positions from 257 on are inexact
+INPUTS = 3  # number of inputs; crossing the edge of a ReLU affects one input, a defect affects all
 NARROW = frozenset(
     {
         *("sum", "mean", "var", "var_mean", "std", "norm", "linalg_vector_norm", "prod", "cumsum", "cumprod"),
         *("logsumexp", "logcumsumexp", "native_layer_norm", "_fused_rms_norm", "arange", "sin", "cos", "polar"),
     }
 )
-"""Operations that lose what they are for in 16 bits: long sums, and positions and their angles."""
+"""Operations whose result must not be in 16 bits: long sums, and positions and their angles."""
 
 
 def bfloat16_checks(
@@ -47,19 +56,19 @@ def bfloat16_checks(
     factors: int = 1,
     terms: int = 1,
 ) -> Iterator[Check]:
-    """Precision under bfloat16 autocast: errors within bounds, and nothing in 16 bits that loses what it is for.
+    """Checks of precision under bfloat16 autocast: errors are bounded, and no reduction or position is in 16 bits.
 
-    ``unless`` says why the errors of outputs and gradients say nothing. ``factors`` is of how many a score times its
-    value is the product: the relative errors of factors add up, in a gradient those of all others. ``terms`` is how
-    many sums over tokens are subtracted from each other: what they share cancels, and their roundings do not.
+    ``unless`` is the reason why these errors are meaningless, or empty. ``factors`` is the number of
+    factors in a score times its value; the relative errors of factors add up. ``terms`` is the number of sums over
+    tokens that are subtracted from each other: their common part cancels, but their rounding errors do not.
     """
     most = BFLOAT16_OUTPUT * max(terms, factors / FACTORS)
     steepest = min(LARGEST_BOUND, BFLOAT16_GRADIENT * max(1.0, factors / FACTORS))
 
     def rounded(path: str, length: int, number: int = 0) -> tuple[nn.Module, Tensor]:
-        """Weights and input without what bfloat16 cannot hold, the weights half as large: ``make`` has large ones.
+        """Rounds weights and input to values of bfloat16, and halves the weights, because ``make`` has large ones.
 
-        Of the inputs, the first is that of ``make``.
+        The input with number 0 is that of ``make``.
         """
         mixer, x = make(path, length)
         for parameter in mixer.parameters():
@@ -69,8 +78,8 @@ def bfloat16_checks(
         return mixer, x.bfloat16().to(x)
 
     @functools.cache
-    def taken() -> dict[str, Place]:
-        places = {path: place_of(rounded, path, is_mixed=True) for path in paths}
+    def taken() -> dict[str, MeasuredOn]:
+        places = {path: device_for(rounded, path, is_mixed=True) for path in paths}
         return {path: replace(place, dtype=torch.float32) for path, (place, reason) in places.items() if not reason}
 
     def measured(path: str, number: int) -> Tensors:
@@ -80,13 +89,13 @@ def bfloat16_checks(
             with torch.autocast(x.device.type, torch.bfloat16):
                 return mixer(x)
 
-        return outcome(mixer, compute, x, late)
+        return evaluate(mixer, compute, x, late)
 
     def errors() -> Residual:
         excesses, first, right = [], {}, []
         for number in range(INPUTS):
             mixer, x = rounded("auto", length, number)
-            right.append(outcome(mixer, mixer, x, late))
+            right.append(evaluate(mixer, mixer, x, late))
         for path in taken():
             outcomes = [measured(path, number) for number in range(INPUTS)]
             each = [residuals(actual, expected, share=1.0) for actual, expected in zip(outcomes, right)]
@@ -103,10 +112,10 @@ def bfloat16_checks(
         if hasattr(mixer, "step"):
             mixer, x = mixer.float(), x[:, :LONGEST].float()
             with torch.autocast(x.device.type, torch.bfloat16):
-                y = decoded(mixer, x)
+                y = decode_tokens(mixer, x)
             error = difference(y[:, late.start :].double(), right[0][""][:, : y.shape[1] - late.start])
             excesses.append(({"": error / most}, "of steps"))
-        return worst(excesses)
+        return worst_residual(excesses)
 
     def in_16_bits() -> Residual:
         counts = {}
@@ -123,8 +132,8 @@ def bfloat16_checks(
 
     late = range(min(FIRST, length - 1), length)
     what = f"outputs are within {most:.0%} of float64 and gradients within {steepest:.0%}"
-    other = f"or {BESIDE:g} times as far as those of the first path"
-    statement = f"Under bfloat16 autocast {what}, {other}; the residual, a median of inputs, is relative to the bound."
+    other = f"or within {BESIDE:g} times the error of the first path"
+    statement = f"Under bfloat16 autocast {what}, {other}. The residual is a median over inputs, relative to the bound."
     yield Check("bfloat16", statement, "precision", errors, 1.0, reason=unless)
     statement = (
         "Under bfloat16 autocast sums and norms, over tokens or features, and angles of positions are in float32."
@@ -133,17 +142,17 @@ def bfloat16_checks(
 
 
 class _Narrow(TorchDispatchMode):
-    """Counts the operations of these names whose result has 16 bits, and all that are of positions alone.
+    """Counts operations with these names, and all operations on positions, whose result has 16 bits.
 
-    Positions, their angles and the cosines of those come from ``arange`` and numbers; a table of them that is made in
-    32 bits and rounded then turns far tokens wrongly as well.
+    Positions, their angles and the cosines of these come from ``arange`` and constants. Rounding a table of them that
+    was computed in 32 bits rotates far tokens wrongly as well.
     """
 
     def __init__(self, names: Collection[str], axes: Mapping[int, str] = {}):
         super().__init__()
-        self.axes = axes  # what an axis is of, by its length
+        self.axes = axes  # name of an axis, by its length
         self.names, self.counts = names, {}
-        self.of_positions: dict[int, Tensor] = {}  # by id, and so not freed
+        self.of_positions: dict[int, Tensor] = {}  # by id; keeping the tensor keeps its id unique
 
     def __torch_dispatch__(self, operation: Any, types: Any, args: tuple = (), kwargs: Any = None) -> Any:
         result = operation(*args, **(kwargs or {}))
@@ -160,7 +169,7 @@ class _Narrow(TorchDispatchMode):
         return result
 
     def _over(self, name: str, args: tuple, kwargs: Any) -> str:
-        """``over tokens`` or ``over features`` for a reduction of axes of these lengths; empty for another one."""
+        """``over tokens`` or ``over features`` for a reduction of axes of these lengths. Empty for other operations."""
         x = args[0] if args and isinstance(args[0], Tensor) else None
         place = 2 if name in ("norm", "linalg_vector_norm") else 1
         dims = (kwargs or {}).get("dim", args[place] if len(args) > place else ())

@@ -1,4 +1,4 @@
-"""Second derivatives of operators with gradients by hand, and of kernels whose library gives none."""
+"""Second derivatives of operators whose gradients are written by hand, and of kernels that have none."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from torch import Tensor
 from madbench.errors import TrainingError
 from madbench.mixers.tracing import is_traced
 
-MOST_STEPS = 6  # from a gradient back to the operator that gave it, through its views and conversions
+MOST_STEPS = 6  # backward nodes between a gradient and the operator that produced it: views and conversions
 
 
 def gradients(
@@ -20,10 +20,10 @@ def gradients(
     grad: Tensor,
     inputs: Sequence[Tensor | None],
 ) -> Sequence[Tensor | None]:
-    """``by_hand(grad)``, the gradients of an operator's inputs, for use in the backward pass of its Function.
+    """Returns ``by_hand(grad)``, the gradients of an operator's inputs. For the backward pass of a Function.
 
-    Where they are to be differentiated again (``create_graph``), derivatives of any order are those of ``plain``, the
-    same operator of ``inputs`` by operators of torch.
+    If they will be differentiated again (``create_graph``), derivatives of any order are those of ``plain``, the same
+    operator of ``inputs`` written with operators of torch.
     """
     return _ByHand.apply(by_hand, plain, grad, *inputs) if torch.is_grad_enabled() else by_hand(grad)
 
@@ -40,7 +40,7 @@ class _ByHand(torch.autograd.Function):
     def backward(ctx, *of_gradients):
         is_differentiable = torch.is_grad_enabled()
         with torch.enable_grad():
-            # views, so that derivatives stop at what this operator was given, though ``grad`` depends on its inputs
+            # views, so that derivatives stop at this operator's inputs even if ``grad`` depends on them
             grad, *inputs = (None if x is None else x.view_as(x) for x in ctx.saved_tensors)
             wanted = [x for x in inputs if x is not None and x.requires_grad]
             first = iter(torch.autograd.grad(ctx.plain(*inputs), wanted, grad, create_graph=True))
@@ -56,9 +56,10 @@ class _ByHand(torch.autograd.Function):
 
 
 def refuse_second(path: str, inputs: Sequence[Tensor | None], is_always: bool = False) -> None:
-    """Makes a second derivative through a kernel's ``inputs`` a ``TrainingError`` that names the path ``dense``.
+    """Makes a second derivative through a kernel's ``inputs`` raise a ``TrainingError`` that names the path ``dense``.
 
-    Unless ``is_always``, only where torch itself would refuse: some devices and dtypes have kernels with all of them.
+    Unless ``is_always``, this applies only where torch itself would raise an error: on some devices and for some dtypes
+    the kernels have second derivatives.
     """
     if is_traced():
         return

@@ -1,4 +1,4 @@
-"""What a mixer takes: sequences of vectors, and nothing that computes something else without a word."""
+"""Validation of a mixer's input, so that a wrong shape or dtype raises an error instead of wrong numbers."""
 
 from __future__ import annotations
 
@@ -11,12 +11,13 @@ if TYPE_CHECKING:
 
 
 def check_sequences(x: Tensor, label: object) -> None:
-    """Raises ``TrainingError`` unless x is (B, T, D), T at least 1, of floating-point numbers.
+    """Raises ``TrainingError`` unless x has the shape (B, T, D) with T >= 1 and a floating-point dtype.
 
-    Most operators would take the tokens of a single sequence (T, D) for heads or for a batch, and round to integers.
+    Most operators would misread the tokens of a single sequence (T, D) as heads or as a batch, and would round to
+    integers.
     """
     if x.dim() != 3 or not x.is_floating_point():
-        advice = "; of a single sequence x[None] is a batch" if x.dim() == 2 else ""
+        advice = "; use x[None] to make a batch of a single sequence" if x.dim() == 2 else ""
         expected = "expected (B, T, D) of floating-point numbers"
         raise TrainingError(f"{label}: {expected}, got {tuple(x.shape)} of {x.dtype}{advice}")
     if x.shape[1] == 0:

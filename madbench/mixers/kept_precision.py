@@ -1,4 +1,4 @@
-"""The cause of a failed check in float64, tried once more without the module's conversions to fewer bits."""
+"""Explanations of failed float64 checks: the check is repeated without the module's conversions to fewer bits."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from madbench.mixers.residuals import Residual
 FEWER_BITS = (torch.float32, torch.bfloat16, torch.float16)
 
 
-class _Kept(TorchDispatchMode):
-    """Leaves out every conversion from float64 to fewer bits, and notes their dtypes."""
+class _KeepFloat64(TorchDispatchMode):
+    """Skips every conversion from float64 to fewer bits, and records the dtypes of these conversions."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -27,24 +27,24 @@ class _Kept(TorchDispatchMode):
         kwargs = kwargs or {}
         tensors = (leaf for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, Tensor))
         if any(tensor.dtype == torch.float64 for tensor in tensors):
-            args = tuple(map(self._kept, args))  # in inference mode a dtype comes by place
-            kwargs = {name: self._kept(value) for name, value in kwargs.items()}
+            args = tuple(map(self._replace, args))  # in inference mode a dtype is a positional argument
+            kwargs = {name: self._replace(value) for name, value in kwargs.items()}
         return operation(*args, **kwargs)
 
-    def _kept(self, value: Any) -> Any:
+    def _replace(self, value: Any) -> Any:
         if not isinstance(value, torch.dtype) or value not in FEWER_BITS:
             return value
         self.dtypes[str(value).removeprefix("torch.")] = None
         return torch.float64
 
 
-def with_reason(run: Callable[[], float], tolerance: float) -> Callable[[], float]:
-    """``run``, which says so if it fails for nothing but conversions of the module to fewer bits than float64."""
+def explain_rounding(run: Callable[[], float], tolerance: float) -> Callable[[], float]:
+    """Wraps ``run`` so that a failure caused only by the module's conversions to fewer bits than float64 says so."""
 
     def measure() -> float:
         try:
             residual, error = run(), None
-        except Exception as raised:  # whatever a user's module raises, as where dtypes do not fit
+        except Exception as raised:  # a user's module may raise anything, for example if dtypes do not match
             residual, error = float("nan"), raised
         if error is None and residual <= tolerance:
             return residual
@@ -60,8 +60,8 @@ def with_reason(run: Callable[[], float], tolerance: float) -> Callable[[], floa
 
 
 def _conversions(run: Callable[[], float], tolerance: float) -> str:
-    """A sentence on the module's conversions; empty unless ``run`` succeeds without them."""
-    kept = _Kept()
+    """A sentence on the module's conversions. Empty unless ``run`` succeeds without them."""
+    kept = _KeepFloat64()
     try:
         with kept:
             holds = run() <= tolerance
@@ -70,7 +70,7 @@ def _conversions(run: Callable[[], float], tolerance: float) -> str:
     if not (holds and kept.dtypes):
         return ""
     return (
-        f"this check runs in float64 and the module rounds to {', '.join(kept.dtypes)}, as by .float(); without that it"
-        " holds. It may be right in training. To have it checked, convert with torch.promote_types(x.dtype,"
-        " torch.float32)"
+        f"this check runs in float64 and the module rounds to {', '.join(kept.dtypes)}, for example with .float();"
+        " without that the check passes. The module may be right in training. To have it checked, convert with"
+        " torch.promote_types(x.dtype, torch.float32)"
     )

@@ -1,4 +1,4 @@
-"""Mixers whose rows depend on the length of the input, though on no later token."""
+"""A test for mixers whose rows depend on the length of the input, although on no later token."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ import torch
 from torch import nn
 
 MOST_TOKENS = 256
-"""Tokens of the longest input that is measured."""
+"""Length of the longest input that is measured, in tokens."""
 
 
 @torch.no_grad()
 def depends_on_length(mixer: nn.Module, d_model: int, max_len: int) -> bool:
-    """True if rows of a shorter input differ from the same rows of a longer one that begins with it.
+    """True if rows of a shorter input differ from the same rows of a longer input that begins with it.
 
-    Examples are ``x.cumsum(1) / x.shape[1]``, and mixing tables of which an input reads the last rows. Such a mixer
-    must not be given sequences that are filled up to one length. Measured on random inputs in float64 on the CPU, or
-    in the mixer's own dtype on its own device if it does not compute there.
+    Examples are ``x.cumsum(1) / x.shape[1]``, and mixing tables of which an input reads the last rows. Sequences must
+    not be padded to a common length for such a mixer. Measured on random inputs in float64 on the CPU, or in the
+    mixer's own dtype and on its own device if that fails.
     """
     longest = min(max_len, MOST_TOKENS)
     lengths = sorted({length for length in (1, longest // 2, longest - 1) if 0 < length < longest})
@@ -28,7 +28,7 @@ def depends_on_length(mixer: nn.Module, d_model: int, max_len: int) -> bool:
     try:
         whole = mixer.to("cpu", torch.float64)(x)
         tolerance = 1e-9
-    except Exception:  # whatever a kernel or a user's code raises
+    except Exception:  # a kernel or a user's code may raise anything
         x = x.to(own_device, own_dtype)
         whole = mixer.to(own_device, own_dtype)(x)
         tolerance = 64 * torch.finfo(own_dtype).eps

@@ -1,4 +1,4 @@
-"""Linear maps of a mixer: several as one matrix product, unless another library has changed one of them."""
+"""Linear maps of a mixer. Several maps share one matrix product, unless another library has changed one of them."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from madbench.errors import TrainingError
 
 
 def has_only_weights(layer: nn.Module, bias: bool = False) -> bool:
-    """True if the layer is an ``nn.Linear`` as it was built: not wrapped, replaced or quantized.
+    """True if the layer is an unchanged ``nn.Linear``: not wrapped, replaced or quantized.
 
-    It has no bias either, unless ``bias`` allows one. Its weight may have a parametrization of ``torch.nn.utils``.
+    A bias is allowed only if ``bias`` is true. The weight may have a parametrization of ``torch.nn.utils``.
     """
     if parametrize.type_before_parametrizations(layer) is not nn.Linear or "forward" in layer.__dict__:
         return False
@@ -26,15 +26,15 @@ def has_only_weights(layer: nn.Module, bias: bool = False) -> bool:
     if parametrize.is_parametrized(layer):
         return True
     tensors = filter(lambda tensor: tensor is not None, (layer.weight, layer.bias))
-    kinds = (nn.Parameter, Tensor, FakeTensor)  # a tensor: lent under torch.func; a fake one has no data
+    kinds = (nn.Parameter, Tensor, FakeTensor)  # Tensor: a parameter under torch.func; FakeTensor: without data
     return all(type(tensor) in kinds for tensor in tensors)
 
 
 def is_plain(layer: nn.Module, bias: bool = False) -> bool:
-    """True if a call of the layer does nothing but multiply by its weights, so that they may be used without a call.
+    """True if a call of the layer only multiplies by its weights, so that the weights may be used directly.
 
-    False for a layer with hooks, such as those of programs that count operations, and for adapters, quantized layers
-    and whatever else :func:`has_only_weights` tells apart.
+    False for a layer with hooks, such as those of programs that count operations. False also for adapters, quantized
+    layers and everything else that :func:`has_only_weights` excludes.
     """
     hooks = (
         *(layer._forward_hooks, layer._forward_pre_hooks, layer._backward_hooks, layer._backward_pre_hooks),
@@ -45,7 +45,7 @@ def is_plain(layer: nn.Module, bias: bool = False) -> bool:
 
 
 def project(x: Tensor, *layers: nn.Module) -> list[Tensor]:
-    """``[layer(x) for layer in layers]``, by one matrix product if all layers are plain and of one dtype and device."""
+    """``[layer(x) for layer in layers]``, as one matrix product if all layers are plain and share dtype and device."""
     if not all(map(is_plain, layers)):
         return [layer(x) for layer in layers]
     weights = [layer.weight for layer in layers]
@@ -55,16 +55,16 @@ def project(x: Tensor, *layers: nn.Module) -> list[Tensor]:
 
 
 def call_in_dtype_of_input(layer: nn.Module, x: Tensor) -> Tensor:
-    """The layer's output, computed in the dtype of ``x`` if the layer is plain, in its own dtype otherwise."""
+    """Calls the layer in the dtype of ``x`` if the layer is plain, and in the layer's own dtype otherwise."""
     if is_plain(layer, bias=True):
         return F.linear(x, layer.weight.to(x.dtype), None if layer.bias is None else layer.bias.to(x.dtype))
     return layer(x.to(weight_of(layer).dtype)).to(x.dtype)
 
 
 def weight_of(layer: nn.Module) -> Tensor:
-    """A floating-point tensor with the layer's device and dtype: its weight, if that is one."""
+    """A floating-point tensor with the layer's device and dtype, which is its weight if possible."""
     weight: Any = getattr(layer, "weight", None)
-    if callable(weight):  # of a quantized layer
+    if callable(weight):  # quantized layers have a method
         weight = weight()
     if not isinstance(weight, Tensor):
         weight = next(layer.parameters(), torch.empty(0))
@@ -72,7 +72,7 @@ def weight_of(layer: nn.Module) -> Tensor:
 
 
 def check_weights(mixer: nn.Module, *names: str) -> None:
-    """Raise ``TrainingError`` if one of these layers is not as it was built, for code that reads weights by name."""
+    """Raises ``TrainingError`` if one of these layers was changed. For code that reads weights by name."""
     for name in names:
         layer = getattr(mixer, name)
         if parametrize.is_parametrized(layer) or not has_only_weights(layer):

@@ -1,7 +1,7 @@
-"""Every way of computing a mixer at an ordinary size, with the default settings of its label and with drawn ones.
+"""Checks of every computation path of a mixer at an ordinary size, with default and with random settings.
 
-Other checks use the smallest mixers that show a fault, which take no branch that begins at wider heads, later positions
-or larger batches.
+Other checks use the smallest mixers that show a fault. These do not reach code for wide heads, late positions or large
+batches.
 """
 
 from __future__ import annotations
@@ -20,31 +20,31 @@ from torch import Tensor, nn
 
 from madbench.errors import BudgetError, ConfigError, TrainingError
 from madbench.mixers import Check, Family, Size, effective_settings, label_traits, used_settings
-from madbench.mixers.kept_precision import with_reason
+from madbench.mixers.kept_precision import explain_rounding
 from madbench.mixers.lengths import depends_on_length
-from madbench.mixers.path_checks import BORDERS, SLOPES, outcome, residuals, slope_residual, worst
-from madbench.mixers.residuals import ROUNDING, Residual, decoded, difference, filled
+from madbench.mixers.path_checks import BORDERS, SLOPES, evaluate, residuals, slope_residual, worst_residual
+from madbench.mixers.residuals import ROUNDING, Residual, decode_tokens, difference, filled_mixer
 
 SIZE = Size(d_model=96, n_head=3, max_len=256)
 TOKENS = 200
 BATCH = 3
 ROWS = (0, 1, 17, 64, 100, 101, 127, 128, 150, 191, 192, 198, 199)
-"""Rows that loops compute. The paths are compared with each other in all rows."""
+"""Rows that are compared with loops. The paths are compared with each other in all rows."""
 FEW_ROWS = (0, 64, 101, 150, 193, 199)
-"""The rows of a mixer with drawn settings."""
-PROMPT = 0.75  # share of the tokens that are decoded at once
-WEIGHTS = 1.2  # standard deviation of weights, times sqrt(d_model): that of the small mixers, 0.3 at width 16
-CHANGE = 1e-13  # least relative change of outputs or initial weights by a setting that has an effect
+"""Rows that are compared with loops if the settings are random."""
+PROMPT = 0.75  # share of the tokens that belong to the prompt
+WEIGHTS = 1.2  # standard deviation of weights times sqrt(d_model), as in the small mixers: 0.3 at width 16
+CHANGE = 1e-13  # smallest relative change of outputs or initial weights that counts as an effect of a setting
 NUMBERS = (1, 2, 3, 4, 5, 6, 8, 12, 24, 48)
-"""Whole numbers that a setting may have."""
+"""Whole numbers that are tried as values of a setting."""
 
 Build = Callable[[Callable[[], nn.Module]], tuple[nn.Module, Tensor]]
-"""A constructor -> the mixer in float64 with weights that show, always the same, and an input (B, max_len, D)."""
+"""Maps a constructor to the mixer in float64 with fixed random weights, and an input (B, max_len, D)."""
 
 
 @dataclass(frozen=True)
 class Sample:
-    """One mixer of a label: its allocation and settings, and how many tokens it is given."""
+    """A mixer of a label: its allocation, its settings, and the number of tokens of its input."""
 
     family: Family
     label: Any
@@ -54,7 +54,7 @@ class Sample:
     fill: Build
 
     def make(self, path: str = "auto") -> tuple[nn.Module, Tensor]:
-        """The mixer and an input (B, T, D)."""
+        """Returns the mixer and an input (B, T, D)."""
         mixer, x = self.fill(lambda: self.family.build(self.allocation, self.settings, path))
         return mixer, x[:, : self.tokens]
 
@@ -66,13 +66,13 @@ class Sample:
 
     @property
     def effective(self) -> dict[str, Any]:
-        """The settings that act otherwise than through the allocation."""
+        """The settings that change the mixer other than through its allocation."""
         return effective_settings(self.allocation, vars(self.settings), self.family)
 
 
 def ordinary_fill(build: Callable[[], nn.Module]) -> tuple[nn.Module, Tensor]:
-    """The mixer with normal weights, and an input (3, max_len, D)."""
-    return filled(build, std=WEIGHTS / math.sqrt(SIZE.d_model), batch=BATCH)
+    """Returns the mixer with normally distributed weights, and an input (3, max_len, D)."""
+    return filled_mixer(build, std=WEIGHTS / math.sqrt(SIZE.d_model), batch=BATCH)
 
 
 def ordinary_checks(
@@ -87,38 +87,38 @@ def ordinary_checks(
     unless: str = "",
     tolerance: float = ROUNDING,
 ) -> Iterator[Check]:
-    """Checks at an ordinary size. ``unless`` is the reason why they say nothing about the label.
+    """Yields the checks at an ordinary size. ``unless`` is the reason why they do not apply to the label, if so.
 
-    A mixer with loops (``reference``) is compared with them in ``rows``, with drawn settings in ``few_rows``; its paths
-    and its decoding are compared in all rows.
-    A mixer without loops has to be causal, its gradients have to be slopes, and decoding has to give its rows.
+    A mixer with loops (``reference``) is compared with them in ``rows``, and with random settings in ``few_rows``. Its
+    paths and its decoding are compared in all rows. For a mixer without loops the checks are causality, gradients
+    against finite differences, and decoding.
     """
     default, drawn = None, []
     try:
         default = _default(family, label, size, tokens, fill)
-        drawn = [] if unless else _drawn(default)
+        drawn = [] if unless else _random_samples(default)
     except BudgetError as error:
-        unless = unless or f"there is no mixer of the label at this size: {error}"
+        unless = unless or f"the label has no mixer at this size: {error}"
     where = f"d_model {size.d_model}, {size.n_head} heads, {BATCH} sequences of {tokens} tokens"
-    what = "outputs, gradients and decoding of every path are right"
-    run = with_reason(functools.partial(_residual, default, rows), tolerance)
+    what = "outputs, gradients and decoding are correct on every path"
+    run = explain_rounding(functools.partial(_residual, default, rows), tolerance)
     yield Check("ordinary size", f"At {where}, {what}.", "ordinary use", run, tolerance, reason=unless)
     if not dataclasses.fields(family.Settings):
         return
     no_settings = unless or ("" if drawn else "no other settings give another mixer")
-    named = " and with ".join(_spelled(sample) for sample in drawn)
-    what = f"At {where}, all is right with {named} too." if drawn else "All is right with other settings too."
+    named = " and with ".join(_settings_text(sample) for sample in drawn)
+    what = f"At {where}, the same holds with {named}." if drawn else "The same holds with other settings."
     run = functools.partial(_residual_of_all, drawn, few_rows)
     yield Check("settings", what, "ordinary use", run, tolerance, reason=no_settings)
     effective = [] if default is None else [*default.effective]
-    without = unless or ("" if effective else "no setting acts otherwise than through the ranks")
+    without = unless or ("" if effective else "settings change the mixer only through its ranks")
     what = "Each setting that its family calls effective changes outputs, parameters or initial weights."
     run = functools.partial(_least_change, default, effective)
     yield Check("effect of settings", what, "settings", run, CHANGE, is_difference=True, reason=without)
 
 
 def _default(family: Family, label: Any, size: Size, tokens: int, fill: Build) -> Sample:
-    """The sample with default settings, under the budget of the paper if no ranks meet that of ``size``."""
+    """The sample with default settings. If no ranks meet the budget of ``size``, the paper's budget is used."""
     settings = family.Settings()
     try:
         allocation = family.solve(label, size, settings)
@@ -127,30 +127,30 @@ def _default(family: Family, label: Any, size: Size, tokens: int, fill: Build) -
     return Sample(family, label, allocation, settings, tokens, fill)
 
 
-def _drawn(default: Sample) -> list[Sample]:
-    """Up to two samples, every setting of the label being another than the default: strict budget, then the paper's.
+def _random_samples(default: Sample) -> list[Sample]:
+    """Up to two samples in which every setting differs from its default: one per budget, strict and paper.
 
-    The draw is seeded by the label.
+    The random numbers are seeded by the label.
     """
     samples = [default]
     for number, budget in enumerate(("strict", "paper")):
         size = replace(default.allocation.size, budget=budget)
-        others = {name: _others(default, name, size) for name in used_settings(default.label, default.family)}
+        others = {name: _other_values(default, name, size) for name in used_settings(default.label, default.family)}
         values = {name: each[number % len(each)] for name, each in others.items() if each}
-        sample = _with(default, values, size)  # None if the values do not go together
+        sample = _with(default, values, size)  # None for an invalid combination
         if sample and not any(_are_alike(sample, other) for other in samples):
             samples.append(sample)
     return samples[1:]
 
 
 def _are_alike(sample: Sample, other: Sample) -> bool:
-    """True if both have the same ranks and the same effective settings."""
+    """True if both samples have the same ranks and the same effective settings."""
     mine, theirs = sample.allocation, other.allocation
     return sample.effective == other.effective and (mine.ranks, mine.terms) == (theirs.ranks, theirs.terms)
 
 
-def _others(default: Sample, name: str, size: Size) -> list[Any]:
-    """Values of a setting other than its default, in a drawn order; only those that alone give a mixer of the size."""
+def _other_values(default: Sample, name: str, size: Size) -> list[Any]:
+    """Values of a setting that differ from its default, in random order. Each is valid alone, at this size."""
     settings, usual = default.family.Settings, getattr(default.family.Settings(), name)
     kind, generator = typing.get_type_hints(settings)[name], random.Random(f"{default.label} {name}")
     if typing.get_origin(kind) is typing.Literal:
@@ -168,7 +168,7 @@ def _others(default: Sample, name: str, size: Size) -> list[Any]:
 
 
 def _with(default: Sample, values: Mapping[str, Any], size: Size) -> Sample | None:
-    """The sample with other settings and another size; None if there is no such mixer."""
+    """The sample with other settings and another size. None if such a mixer does not exist."""
     try:
         settings = default.family.Settings(**values)
         allocation = default.family.solve(default.label, size, settings)
@@ -177,14 +177,14 @@ def _with(default: Sample, values: Mapping[str, Any], size: Size) -> Sample | No
     return replace(default, settings=settings, allocation=allocation)
 
 
-def _spelled(sample: Sample) -> str:
+def _settings_text(sample: Sample) -> str:
     values = (f"{value:.3g}" if isinstance(value, float) else value for value in sample.changed.values())
     return ", ".join(f"{name}={value}" for name, value in zip(sample.changed, values))
 
 
 def _residual_of_all(samples: Iterable[Sample], rows: Sequence[int]) -> Residual:
     return _largest(
-        Residual(residual, f"{residual.where}, with {_spelled(sample)}")
+        Residual(residual, f"{residual.where}, with {_settings_text(sample)}")
         for sample in samples
         for residual in [_residual(sample, rows)]
     )
@@ -195,11 +195,11 @@ def _largest(residuals_with_places: Iterable[Residual]) -> Residual:
 
 
 def _residual(sample: Sample, rows: Sequence[int]) -> Residual:
-    """The largest difference of a sample's outputs, gradients and steps from what they should be, relative."""
+    """The largest relative error of a sample's outputs, gradients and decoding steps."""
     mixer, _ = sample.make()
     count = abs(sum(parameter.numel() for parameter in mixer.parameters()) - sample.allocation.total)
     if count:
-        return Residual(count, "number of parameters less that of the allocation")
+        return Residual(count, "difference in the number of parameters between module and allocation")
     found = [_of_loops(sample, rows) if hasattr(mixer, "reference") else _of_slopes(sample)]
     if hasattr(mixer, "step"):
         found.append(_of_decoding(sample, rows))
@@ -207,26 +207,26 @@ def _residual(sample: Sample, rows: Sequence[int]) -> Residual:
 
 
 def _of_loops(sample: Sample, rows: Sequence[int]) -> Residual:
-    """The first path against loops on the last sequence, and the others against the first one on all sequences."""
+    """Compares one path with loops on the last sequence, and the other paths with this path on all sequences."""
     usual, x = sample.make()
     mixers = {path: _computable(sample, path) for path in usual.paths if path not in ("auto", "reference")}
     mixers = {path: mixer for path, mixer in mixers.items() if mixer is not None}
     if usual.resolve_path(*x.shape[:2]) not in mixers:
         mixers["auto"] = usual
     first, mixer = next(iter(mixers.items()))
-    expected = outcome(mixer, lambda x: mixer.reference(x[-1:], rows), x, None)
-    actual = outcome(mixer, lambda x: mixer(x)[-1:, list(rows)], x, None)
+    expected = evaluate(mixer, lambda x: mixer.reference(x[-1:], rows), x, None)
+    actual = evaluate(mixer, lambda x: mixer(x)[-1:, list(rows)], x, None)
     found = [(residuals(actual, expected), f"on the path {first}, against loops")]
-    whole = outcome(mixer, mixer, x, None)
+    whole = evaluate(mixer, mixer, x, None)
     for path, other in mixers.items():
         if path != first:
-            found.append((residuals(outcome(other, other, x, None), whole), f"on the path {path}, against {first}"))
+            found.append((residuals(evaluate(other, other, x, None), whole), f"on the path {path}, against {first}"))
             found.append(({"": difference(other(x), whole[""])}, f"on the path {path} without gradients"))
-    return worst(found)
+    return worst_residual(found)
 
 
 def _computable(sample: Sample, path: str) -> nn.Module | None:
-    """The sample's mixer on a path; None if the label lacks the path, or float64 on the CPU does."""
+    """The sample's mixer on a path. None if the label has no such path, or if it cannot compute float64 on the CPU."""
     try:
         mixer, x = sample.make(path)
         mixer(x[:, :1])
@@ -236,7 +236,7 @@ def _computable(sample: Sample, path: str) -> nn.Module | None:
 
 
 def _of_slopes(sample: Sample) -> Residual:
-    """Causality, and gradients against slopes scaled to the bound of the check."""
+    """Checks causality, and gradients against finite differences. The latter are scaled to the check's bound."""
     mixer, x = sample.make()
     y, changes = mixer(x), []
     for row in (border + 1 for border in BORDERS if border + 1 < x.shape[1]):
@@ -244,14 +244,14 @@ def _of_slopes(sample: Sample) -> Residual:
         changed[:, row:] += 1
         changes.append(({"": difference(mixer(changed)[:, :row], y[:, :row])}, f"before token {row}"))
     slopes = slope_residual(lambda path, length: (mixer, x[:, :length]), x.shape[1])
-    return _largest([worst(changes), Residual(slopes * ROUNDING / SLOPES, slopes.where)])
+    return _largest([worst_residual(changes), Residual(slopes * ROUNDING / SLOPES, slopes.where)])
 
 
 def _of_decoding(sample: Sample, rows: Sequence[int]) -> Residual:
-    """Steps, and steps after a prompt, against the rows of the whole sequence.
+    """Compares steps, and steps after a prompt, with the rows of the whole sequence.
 
-    Rows that depend on the length of the input are compared with the last row of each prefix. With drawn settings all
-    steps are after a prompt, if the mixer takes one.
+    If rows depend on the length of the input, they are compared with the last row of each prefix. With random settings
+    only steps after a prompt are compared, if the mixer supports prompts.
     """
     mixer, x = sample.make()
     length = x.shape[1]
@@ -262,25 +262,25 @@ def _of_decoding(sample: Sample, rows: Sequence[int]) -> Residual:
         rows, expected = range(length), mixer(x)
     found, has_prompt = [], hasattr(mixer, "prefill")
     if not (sample.changed and has_prompt):
-        found.append(({"": difference(decoded(mixer, x)[:, list(rows)], expected)}, "of steps"))
+        found.append(({"": difference(decode_tokens(mixer, x)[:, list(rows)], expected)}, "of steps"))
     if has_prompt:
         prompt = int(PROMPT * length)
         of_prompt, cache = mixer.prefill(x[:, :prompt])
-        y = torch.cat((of_prompt, decoded(mixer, x[:, prompt:], cache)), dim=1)
+        y = torch.cat((of_prompt, decode_tokens(mixer, x[:, prompt:], cache)), dim=1)
         found.append(({"": difference(y[:, list(rows)], expected)}, f"of steps after a prompt of {prompt} tokens"))
-    return worst(found)
+    return worst_residual(found)
 
 
 def _least_change(default: Sample, names: Sequence[str]) -> Residual:
-    """The least change by any of the named settings, each alone."""
+    """The smallest change by any of the named settings, each changed alone."""
     found = [_change(default, name) for name in names]
     return min((each for each in found if each is not None), default=Residual(math.inf, ""))
 
 
 def _change(default: Sample, name: str) -> Residual | None:
-    """The largest change that other values of one setting make; None if no other value is possible."""
+    """The largest change by other values of one setting. None if no other value is possible."""
     traits, size, changes = label_traits(default.label, default.family), default.allocation.size, []
-    for value in _others(default, name, size)[:3]:
+    for value in _other_values(default, name, size)[:3]:
         other = _with(default, {name: value}, size)
         if other.allocation.terms != default.allocation.terms:
             change = math.inf
@@ -294,7 +294,7 @@ def _change(default: Sample, name: str) -> Residual | None:
 
 
 def _start(sample: Sample) -> Tensor:
-    """The parameters that training starts from, in one vector."""
+    """The initial parameters, as one vector."""
     from madbench.mixers.random_state import kept_random_state
 
     with kept_random_state():

@@ -1,4 +1,4 @@
-"""Arithmetic inside a mixer that autocast has no say in."""
+"""Precision of arithmetic inside a mixer, independent of autocast."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from torch import Tensor
 
 
 def wide(x: Tensor) -> Tensor:
-    """The tensor in float32 at least: products of factors cancel and grow, and sums are long."""
+    """Converts the tensor to float32 or wider, because products cancel and grow, and sums are long."""
     return x.to(torch.promote_types(x.dtype, torch.float32))
 
 
 def without_autocast(x: Tensor) -> contextlib.AbstractContextManager[None]:
-    """No autocast on the device of ``x``: products and sums that need the precision of their factors.
+    """Disables autocast on the device of ``x``, for products and sums that need the precision of their factors.
 
-    Tensors without data (``meta``), on which costs are counted, know no autocast.
+    Does nothing for tensors without data (``meta``), with which costs are counted: autocast does not support them.
     """
     if x.device.type == "meta":
         return contextlib.nullcontext()

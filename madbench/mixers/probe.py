@@ -1,4 +1,4 @@
-"""What a built mixer shows of itself: the optional method ``probe`` of :class:`madbench.mixers.Family`'s modules."""
+"""The result of ``probe``, an optional method of the mixers of a :class:`madbench.mixers.Family`."""
 
 from __future__ import annotations
 
@@ -12,29 +12,29 @@ from torch import Tensor
 
 @dataclass(frozen=True)
 class Probe:
-    """What a mixer computed for one input, and the tables that it learned; a field that it lacks is None or empty.
+    """Intermediate values of a mixer for one input, and its learned tables. A missing field is None or empty.
 
-    The last axis L of what has one row a query counts back from the row: [..., t, l] is the slot or token l steps
-    before row t, and zero or False for l > t. Any floating dtype, without gradients.
+    The last axis L of row-wise fields counts back from the row: [..., t, l] is the slot or token l steps before row t,
+    and is zero or False for l > t. Any floating dtype, without gradients.
     """
 
     weights: Tensor | None = None
-    """(B, H, T, L): by how much the value of each token enters the output of its head, output gates left out."""
+    """(B, H, T, L): the weight of each token's value in the output of its head, before output gates."""
     scores: Tensor | None = None
-    """(B, H, T, L): what the activation is applied to."""
+    """(B, H, T, L): the input of the activation."""
     active: Tensor | None = None
-    """(B, H, T, L) bool: slots that the activation lets through; None where it lets all through, as softmax does."""
+    """(B, H, T, L) bool: slots that the activation does not set to zero. None if it never does, as with softmax."""
     gates: Mapping[str, Tensor] = field(default_factory=dict)
-    """Numbers between 0 and 1 that the input decides, by name; (B, T, ...)."""
+    """Input-dependent numbers between 0 and 1, by name; (B, T, ...)."""
     kernels: Mapping[str, LagKernel] = field(default_factory=dict)
-    """Learned operators over lags, by name."""
+    """Learned linear operators over lags, by name."""
     matrices: Mapping[str, Tensor] = field(default_factory=dict)
-    """Learned matrices between two embeddings (H, D, D), by name: how token i acts on token j."""
+    """Learned matrices (H, D, D) between two embeddings, by name: the effect of token i on token j."""
 
 
 @dataclass(frozen=True)
 class LagKernel:
-    """R = I + Diag(p) + A Diag(s) B^T over the slots of a row, which are counted by lag or from the oldest token."""
+    """R = I + Diag(p) + A Diag(s) B^T over the slots of a row, counted by lag or from the oldest token."""
 
     A: Tensor  # (H, L, R)
     B: Tensor  # (H, L, R)
@@ -44,13 +44,13 @@ class LagKernel:
 
 
 def by_lag(rows: Tensor) -> Tensor:
-    """(..., T, S) with slots counted from the oldest token -> (..., T, S) by lag.
+    """Reorders slots (..., T, S) that are counted from the oldest token, so that they are counted by lag.
 
     >>> by_lag(torch.tensor([[1, 0, 0], [2, 3, 0], [4, 5, 6]])).tolist()
     [[1, 0, 0], [3, 2, 0], [6, 5, 4]]
     """
     length = rows.shape[-1]
-    newest_first = F.pad(rows.flip(-1), (0, length))  # row t begins length - 1 - t slots later than it should
+    newest_first = F.pad(rows.flip(-1), (0, length))  # row t begins length - 1 - t slots too late
     place = torch.arange(length, device=rows.device)
     start = length - 1 - place[:, None]
     return newest_first.gather(-1, (start + place).expand(*rows.shape[:-1], length))

@@ -1,4 +1,4 @@
-"""Code that draws random numbers without a trace in the caller's."""
+"""Protection of the caller's random state."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from contextlib import contextmanager
 def kept_random_state() -> Iterator[None]:
     """Restores the random states of Python, NumPy and torch, on the CPU and on GPUs, when the block ends.
 
-    ``torch.random.fork_rng`` leaves those of Python and NumPy, which another package's module may draw from, and those
-    of GPUs that are used for the first time in the block. Libraries that are not imported yet have no state to keep.
+    ``torch.random.fork_rng`` does not restore Python's and NumPy's states, from which a package's module may draw. It
+    also misses GPUs that are first used inside the block. A library that is not imported yet has no state to restore.
     """
     numpy, torch = sys.modules.get("numpy"), sys.modules.get("torch")
     of_python = random.getstate()
@@ -30,5 +30,5 @@ def kept_random_state() -> Iterator[None]:
             torch.set_rng_state(of_torch)
             if of_gpus:
                 torch.cuda.set_rng_state_all(of_gpus)
-            elif torch.cuda.is_available():  # they begin with the seed that torch was given
+            elif torch.cuda.is_available():  # first used in the block: their initial seed is torch's
                 torch.cuda.manual_seed_all(torch.initial_seed())

@@ -1,7 +1,7 @@
-"""What mixers with a QK and a VO rank cost, and the ranks at which they cost what softmax attention costs.
+"""Costs of mixers with a QK and a VO rank, and the ranks that match the parameters of softmax attention.
 
-Ranks are summed over heads: r_qk = H d_qk, r_vo = H d_vo; d is the width of the model. Softmax attention has 4 d^2
-parameters. That is the budget, plus the conv taps of a label that has them.
+Ranks are summed over heads: r_qk = H d_qk and r_vo = H d_vo. d is the width of the model. The budget is the 4 d^2
+parameters of softmax attention, plus the convolution taps if the label has any.
 """
 
 from __future__ import annotations
@@ -16,49 +16,52 @@ from madbench.errors import BudgetError
 from madbench.mixers import Size
 
 WIDE_MODEL = 256
-WIDE_VO_STEP = 8  # from WIDE_MODEL up, a d_vo off this grid halves the speed of a GPU matrix product
+WIDE_VO_STEP = 8  # from WIDE_MODEL up, a d_vo that is no multiple of this halves the speed of GPU matrix products
 
 
 @dataclass(frozen=True)
 class RankAllocation:
-    """What a mixer is built from and what it costs. Every count is exact for the built module."""
+    """The ranks and the cost of a mixer. Every count is exact for the built module."""
 
-    label: Any  # with ``rope``, ``rank`` and ``over``
+    label: Any  # must have the fields ``rope``, ``rank`` and ``over``
     size: Size
     r_qk: int = 0
     r_vo: int = 0
 
     head_multiple: ClassVar[int] = 1
-    """What n_head has to be a multiple of."""
+    """``n_head`` must be a multiple of this."""
     other_rank: ClassVar[dict[str, str]] = {"q": "v", "v": "q"}
-    """The field ``rank`` of the label for which the other side pays."""
+    """Values of the label's ``rank`` with the paying side exchanged, by value."""
     ways_to_fit: ClassVar[tuple[str, ...]] = ()
-    """What the family's labels fit by besides another label and the paper's budget."""
+    """Advice on how the family's labels can fit, besides another label and the paper's budget."""
 
-    ranks = property(lambda self: {"qk": self.r_qk, "vo": self.r_vo}, doc="What the budget decided.")
-    widths = property(lambda self: {k: rank // self.size.n_head for k, rank in self.ranks.items()}, doc="Of one head.")
+    ranks = property(lambda self: {"qk": self.r_qk, "vo": self.r_vo}, doc="The ranks that the budget determines.")
+    widths = property(
+        lambda self: {k: rank // self.size.n_head for k, rank in self.ranks.items()}, doc="The widths of one head."
+    )
     terms = property(lambda self: {name: row[0] for name, row in self.rows.items()}, doc="Parameters by term.")
-    formulas = property(lambda self: {name: row[1:] for name, row in self.rows.items()}, doc="Formula and tensors.")
-    total = property(lambda self: sum(self.terms.values()), doc="Every parameter of the mixer.")
+    formulas = property(lambda self: {name: row[1:] for name, row in self.rows.items()}, doc="Formulas and tensors.")
+    total = property(lambda self: sum(self.terms.values()), doc="All parameters of the mixer.")
     target = property(lambda self: 4 * self.size.d_model**2 + self.terms.get("conv", 0), doc="The budget.")
-    slack = property(lambda self: self.target - self.total, doc="Parameters left; negative when over budget.")
+    slack = property(lambda self: self.target - self.total, doc="Unused parameters; negative when over budget.")
     ratio = property(lambda self: self.total / self.target, doc="``total / target``.")
-    least_qk_width = property(lambda self: 2 if self.label.rope else 1, doc="The narrowest d_qk of the label.")
+    least_qk_width = property(lambda self: 2 if self.label.rope else 1, doc="The smallest d_qk of the label.")
 
     @property
     def rows(self) -> dict[str, tuple[int, str, str]]:
-        """Parameters, formula and tensors of every term that the label has."""
+        """The parameters, formula and tensors of each term of the label."""
         raise NotImplementedError
 
     def payment(self) -> tuple[int, int]:
-        """The rank that the paying side starts at, and that down to which it pays before the other side does."""
+        """The initial rank of the paying side, and the rank down to which it is reduced before the other side is."""
         raise NotImplementedError
 
     def sides(self, rank_multiple: int = 1) -> tuple[list[int], list[int]]:
-        """The admissible ranks of QK and of VO, ascending; more than 2 d never fits.
+        """The admissible ranks of QK and of VO, in ascending order, up to 2 d; larger ranks never fit.
 
-        d_qk of a multiple of 1 (2 with p), d_vo of a multiple of 1 (8 from d_model 256 up), both of ``rank_multiple``,
-        and d where it divides among the heads. Raises ``BudgetError`` where the narrowest rank exceeds d.
+        d_qk is a multiple of 1 (2 with p) and d_vo of 1 (8 from d_model 256 up). Both are multiples of
+        ``rank_multiple``. The rank d is admissible too if the heads divide it. Raises ``BudgetError`` if the smallest
+        rank exceeds d.
         """
         d, heads = self.size.d_model, self.size.n_head
         qk, vo = self._admissible(heads, rank_multiple)
@@ -77,7 +80,7 @@ class RankAllocation:
         d = self.size.d_model
 
         def side(step: int, unit: int, least: int) -> list[int]:
-            """Multiples of ``unit`` a head from ``least`` up, and d where a head's share of it is one of ``step``."""
+            """Multiples of ``unit`` per head, from ``least`` up, and d if d per head is a multiple of ``step``."""
             first = -(-least // unit) * unit * heads
             whole = {d} if d % (heads * step) == 0 and d >= least * heads else set()
             return sorted({*range(first, max(2 * d, first) + 1, unit * heads), *whole})
@@ -88,13 +91,13 @@ class RankAllocation:
             side(1, math.lcm(vo_step, rank_multiple), 1),
         )
 
-    def matched(self, qk: list[int], vo: list[int]) -> Self:
-        """The allocation with ranks within the budget, of the admissible ones of each side.
+    def match_budget(self, qk: list[int], vo: list[int]) -> Self:
+        """Returns the allocation with admissible ranks ``qk`` and ``vo`` that meets the budget.
 
-        The paying side, which is VO for ``v`` and else QK, starts where :meth:`payment` says, the other at d. Over
-        budget, they pay in this order, each only as far as needed: the paying side as far as :meth:`payment` says, the
-        other down to d/2, the paying side as far as it goes. What is then left goes to the other. Raises
-        ``BudgetError`` where nothing fits, and says what would.
+        The paying side is VO for ``v`` and QK otherwise. It starts at the rank given by :meth:`payment`; the other side
+        starts at d. If over budget, ranks are reduced in this order, each only as far as needed: the paying side to the
+        limit of :meth:`payment`, the other side to d/2, the paying side to its smallest rank. Parameters left over go
+        to the other side. Raises ``BudgetError`` with possible remedies if nothing fits.
         """
         allocation = self._closest(qk, vo)
         if allocation.slack >= 0:
@@ -102,16 +105,17 @@ class RankAllocation:
         label, size, terms = self.label, self.size, allocation.terms
         term = max(terms, key=terms.__getitem__)
         other = replace(self, label=replace(label, rank=self.other_rank[label.rank]))._closest(qk, vo)
-        ways = [str(other.label)] * (other.slack >= 0) + [str(replace(label, rank="", over=True)), *self.ways_to_fit]
+        ways = [str(other.label)] if other.slack >= 0 else []
+        ways += [str(replace(label, rank="", over=True)), *self.ways_to_fit]
         raise BudgetError(
-            f"{label} does not fit its budget at d_model {size.d_model}, n_head {size.n_head}: the smallest it can be"
-            f" (r_qk {allocation.r_qk}, r_vo {allocation.r_vo}) is {allocation.total:,} parameters of"
-            f" {allocation.target:,} allowed, most of them in {term} ({terms[term]:,}); what would fit:"
+            f"{label} does not fit its budget at d_model {size.d_model}, n_head {size.n_head}: its smallest form"
+            f" (r_qk {allocation.r_qk}, r_vo {allocation.r_vo}) has {allocation.total:,} parameters of"
+            f" {allocation.target:,} allowed, most of them in {term} ({terms[term]:,}). These would fit:"
             f" {'; '.join(ways)}; the paper's budget (--budget paper), which is not enforced"
         )
 
     def _closest(self, qk: list[int], vo: list[int]) -> Self:
-        """The ranks within the budget; where none are, the smallest."""
+        """The allocation within the budget, or the smallest one if nothing fits."""
         d, heads, swaps = self.size.d_model, self.size.n_head, self.label.rank == "v"
         paying, keeping = (vo, qk) if swaps else (qk, vo)
 
@@ -119,23 +123,23 @@ class RankAllocation:
             r_qk, r_vo = (keep, pay) if swaps else (pay, keep)
             return replace(self, r_qk=r_qk, r_vo=r_vo)
 
-        def shrunk(ranks: list[int], rank: int, least: int, price: int) -> int:
-            """The largest admissible rank that meets the budget, but none below the first one from ``least`` up."""
+        def shrink(ranks: list[int], rank: int, least: int, price: int) -> int:
+            """The largest admissible rank that meets the budget, but not below the first one from ``least`` up."""
             slack = at(pay, keep).slack
             if slack >= 0:
                 return rank
             return max(floor(ranks, rank + slack // price * heads), min(rank, ranks[bisect_left(ranks, least)]))
 
-        # what one more of the width of each head costs; the count is affine in both
+        # parameters per unit of head width of either side; the count is affine in both widths
         of_pay, of_keep = (at(0, 0).slack - at(*ranks).slack for ranks in ((heads, 0), (0, heads)))
         start, least = self.payment()
         pay, keep = floor(paying, start), floor(keeping, d)
-        pay = shrunk(paying, pay, least, of_pay)
-        keep = shrunk(keeping, keep, -(-d // 2), of_keep)
-        pay = shrunk(paying, pay, 0, of_pay)
+        pay = shrink(paying, pay, least, of_pay)
+        keep = shrink(keeping, keep, -(-d // 2), of_keep)
+        pay = shrink(paying, pay, 0, of_pay)
         return at(pay, floor(keeping, keep + max(at(pay, keep).slack, 0) // of_keep * heads))
 
 
 def floor(ranks: Sequence[int], rank: int) -> int:
-    """The largest of ``ranks`` up to ``rank``, or the smallest."""
+    """The largest of ``ranks`` that is at most ``rank``. The smallest of them if all are larger."""
     return ranks[max(bisect_right(ranks, rank) - 1, 0)]

@@ -1,4 +1,4 @@
-"""Blocks whose intermediate tensors are not kept for the backward pass."""
+"""Recomputation in the backward pass, for blocks whose intermediate tensors need not be kept."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from torch.utils.checkpoint import checkpoint
 from madbench.mixers.tracing import is_transformed
 
 
-def recomputed(function: Callable[..., Any], *inputs: Any, module: nn.Module | None = None) -> Any:
-    """What ``function`` gives, computed once more in the backward pass instead of kept; it draws no random numbers.
+def recompute(function: Callable[..., Any], *inputs: Any, module: nn.Module | None = None) -> Any:
+    """Calls ``function``, and calls it again in the backward pass instead of keeping its intermediate tensors.
 
-    ``module`` is the one whose parameters ``function``, a method of it, reads. Under the transforms of torch.func,
-    which know no such backward pass, everything is kept.
+    ``function`` must draw no random numbers. If it is a method that reads parameters, ``module`` is its module. Under
+    the transforms of torch.func, which do not support this, all tensors are kept.
     """
     is_exported = torch.compiler.is_compiling() and not torch.compiler.is_dynamo_compiling()
     if not torch.is_grad_enabled() or is_transformed() or is_exported:
@@ -28,9 +28,9 @@ def recomputed(function: Callable[..., Any], *inputs: Any, module: nn.Module | N
 
 
 def _with_its_parameters(function: Callable[..., Any], module: nn.Module) -> Callable[..., Any]:
-    """A method of ``module`` that reads the parameters of today at every call.
+    """Wraps a method of ``module`` so that every call reads the parameters that the module has now.
 
-    ``torch.func.functional_call`` lends a module others, and takes them back before the backward pass.
+    ``torch.func.functional_call`` replaces a module's parameters, and restores them before the backward pass.
     """
     lent = dict(module.named_parameters())
 
@@ -43,7 +43,7 @@ def _with_its_parameters(function: Callable[..., Any], module: nn.Module) -> Cal
 
 
 class _Method(nn.Module):
-    """A method as a module, which is what ``functional_call`` calls."""
+    """A method as a module, because ``functional_call`` calls modules only."""
 
     def __init__(self, module: nn.Module, function: Callable[..., Any]):
         super().__init__()

@@ -1,4 +1,4 @@
-"""What checks measure: small mixers whose weights show, and how far what they compute is from what is expected."""
+"""Helpers of checks: small mixers with random weights, and distances between computed and expected tensors."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ ROUNDING = 1e-9
 
 
 class Residual(float):
-    """A residual that says of what it is, such as of which gradient at which length."""
+    """A residual with its location, such as the name of a gradient and a length."""
 
     where: str
 
@@ -22,8 +22,8 @@ class Residual(float):
         return residual
 
 
-def filled(build: Callable[[], nn.Module], std: float = 0.3, batch: int = 2) -> tuple[nn.Module, Tensor]:
-    """The mixer of ``build`` in float64, with equal weights at every call, and an input (batch, max_len, d_model)."""
+def filled_mixer(build: Callable[[], nn.Module], std: float = 0.3, batch: int = 2) -> tuple[nn.Module, Tensor]:
+    """Builds a mixer in float64 with fixed random weights, and an input (batch, max_len, d_model)."""
     import torch
 
     from madbench.mixers.random_state import kept_random_state
@@ -38,19 +38,19 @@ def filled(build: Callable[[], nn.Module], std: float = 0.3, batch: int = 2) -> 
 
 
 def difference(actual: Tensor, expected: Tensor) -> float:
-    """Norm of the difference, relative to ``expected``."""
+    """The norm of the difference, relative to the norm of ``expected``."""
     return float((actual - expected).norm() / expected.norm().clamp(min=1e-30))
 
 
-def largest(*residuals: float) -> float:
-    """The largest residual; NaN where one is NaN."""
+def maximum(*residuals: float) -> float:
+    """The largest residual. NaN if any residual is NaN."""
     import torch
 
     return float(torch.tensor(residuals, dtype=torch.float64).max())
 
 
-def decoded(mixer: nn.Module, x: Tensor, cache: Any = None, **options: Any) -> Tensor:
-    """The rows of x (B, T, D) by one step a token, after what the cache holds."""
+def decode_tokens(mixer: nn.Module, x: Tensor, cache: Any = None, **options: Any) -> Tensor:
+    """Decodes x (B, T, D) with one step per token, starting from ``cache``. Returns the rows."""
     import torch
 
     rows = []

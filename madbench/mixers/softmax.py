@@ -1,4 +1,4 @@
-"""Causal softmax attention on a CPU, some heads and rows at a time, so that their scores stay in the cache."""
+"""Causal softmax attention on a CPU, in blocks of heads and rows whose scores fit in the cache."""
 
 from __future__ import annotations
 
@@ -12,26 +12,26 @@ from madbench.mixers.precision import wide, without_autocast
 from madbench.mixers.tracing import has_data
 
 BLOCK_ROWS = 64
-"""Rows of a block: fewer make slower products, more compute more masked scores."""
+"""Rows per block. Fewer rows make slower products; more rows compute more masked scores."""
 BLOCK_NUMBERS = 2**18
-"""Scores of a block per thread, 1 MiB in float32: more leave the cache, and with fewer the calls take most time."""
+"""Scores per block and thread, 1 MiB in float32. More leave the cache; with fewer, call overhead dominates."""
 KEPT_NUMBERS = 2**22
-"""Weights, 16 MiB in float32, up to which they are kept for the backward pass, which else computes them again."""
+"""Largest number of weights, 16 MiB in float32, that is kept for the backward pass. Beyond it they are recomputed."""
 THIN = 16
-"""Channels below which a product with weights is faster transposed."""
+"""Number of channels below which a product with weights is faster transposed."""
 
 
 def attend(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-    """softmax(q k^T / sqrt(K)) v over the keys up to a row's own: q, k (B, H, T, K), v (B, H, T, V) -> (B, H, T, V).
+    """softmax(q k^T / sqrt(K)) v, causal: q, k (B, H, T, K), v (B, H, T, V) -> (B, H, T, V).
 
-    All inside is in float32 at least, under autocast too. Derivatives of higher order are those of
-    :func:`attend_at_once`, for which all of T x T is in memory.
+    All arithmetic is in float32 or wider, also under autocast. Higher derivatives are those of :func:`attend_at_once`,
+    which keeps T x T scores in memory.
     """
     return _Attention.apply(q, k, v)
 
 
 def attend_at_once(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-    """The same attention by operators of torch."""
+    """The same attention as :func:`attend`, written with operators of torch."""
     with without_autocast(q):
         scores = (wide(q) * q.shape[-1] ** -0.5) @ wide(k).mT
         scores = scores + _future(q.shape[2], scores)
@@ -72,7 +72,7 @@ class _Attention(torch.autograd.Function):
 
 
 def _gradients(q: Tensor, k: Tensor, v: Tensor, grad: Tensor, kept: Sequence[Tensor]) -> list[Tensor]:
-    """The gradients of q, k and v; ``kept`` are the weights by group and block, empty if they are computed again."""
+    """The gradients of q, k and v. ``kept`` are the weights by group and block; empty if they are to be recomputed."""
     d_q, d_k, d_v = (_like(x) for x in (q, k, v))
     blocks, future = _blocks(q.shape[2]), _future(BLOCK_ROWS, q)
     groups = _groups(bool(kept), q, k, v, grad, d_q, d_k, d_v)
@@ -88,7 +88,7 @@ def _gradients(q: Tensor, k: Tensor, v: Tensor, grad: Tensor, kept: Sequence[Ten
             d_scores = torch.bmm(rows_of_grad, of_v[:, : rows.stop].mT)
             torch.ops.aten._softmax_backward_data.out(d_scores, weights, -1, weights.dtype, grad_input=d_scores)
             _write_product(d_scores, of_k, into[0][:, :, rows])
-            # transposed, which is faster
+            # the transposed products are faster
             parts = [torch.bmm(rows_of_q.mT, d_scores), torch.bmm(rows_of_grad.mT, weights)]
             if not sums:
                 sums = parts
@@ -101,14 +101,14 @@ def _gradients(q: Tensor, k: Tensor, v: Tensor, grad: Tensor, kept: Sequence[Ten
 
 
 def _weights(q: Tensor, k: Tensor, rows: slice, future: Tensor) -> Tensor:
-    """The weights (N, rows, keys) of some rows of q (N, T, K), zero where a row does not see."""
+    """The weights (N, rows, keys) of some rows of q (N, T, K), zero for keys after a row."""
     scores, count = torch.bmm(q[:, rows], k[:, : rows.stop].mT), rows.stop - rows.start
     scores[:, :, rows.start :] += future[:count, :count]
     return torch.softmax(scores, -1, out=scores)
 
 
 def _write_product(weights: Tensor, x: Tensor, into: Tensor) -> None:
-    """Writes weights (N, rows, keys) times the first rows of x (N, T, C) into some heads of sequences."""
+    """Writes the product of weights (N, rows, keys) and the first rows of x (N, T, C) to ``into``."""
     x = x[:, : weights.shape[2]]
     product = torch.bmm(x.mT, weights.mT).mT if x.shape[-1] < THIN else torch.bmm(weights, x)
     into.copy_(product.unflatten(0, into.shape[:2]))
@@ -119,9 +119,9 @@ def _blocks(length: int) -> list[slice]:
 
 
 def _groups(keeps: bool, *of_heads: Tensor) -> Iterator[tuple[Tensor, ...]]:
-    """Parts of each (B, H, T, C) that are computed together: some sequences, or some heads of one.
+    """Splits each (B, H, T, C) into parts that are computed together: several sequences, or some heads of one.
 
-    Without data the first part alone, whose memory is that of all unless something is kept of each.
+    Yields only the first part for tensors without data, whose peak memory it represents unless tensors are kept.
     """
     _, heads, length, _ = of_heads[0].shape
     count = max(1, BLOCK_NUMBERS * torch.get_num_threads() // max(1, min(length, BLOCK_ROWS) * length))
@@ -134,13 +134,13 @@ def _groups(keeps: bool, *of_heads: Tensor) -> Iterator[tuple[Tensor, ...]]:
 
 
 def _future(rows: int, like: Tensor) -> Tensor:
-    """The mask of the keys after a row: (rows, rows), zero up to the diagonal and minus infinity beyond."""
+    """The causal mask (rows, rows): zero up to the diagonal and minus infinity above it."""
     dtype = torch.promote_types(like.dtype, torch.float32)
     return torch.full((rows, rows), float("-inf"), dtype=dtype, device=like.device).triu_(1)
 
 
 def _by_head(x: Tensor) -> Tensor:
-    """(B, H, T, C) -> (B H, T, C), a copy only of several sequences that are not stored so."""
+    """(B, H, T, C) -> (B H, T, C). Copies only if the memory layout requires it."""
     return wide(x).flatten(0, 1)
 
 
@@ -149,6 +149,6 @@ def _scaled(q: Tensor) -> Tensor:
 
 
 def _like(x: Tensor) -> Tensor:
-    """Unwritten memory (B, H, T, C) with the heads of a token side by side, as projections have them."""
+    """Uninitialized memory (B, H, T, C) in which the heads of a token are contiguous, as projections produce them."""
     batch, heads, length, width = x.shape
     return x.new_empty(batch, length, heads, width).transpose(1, 2)

@@ -1,4 +1,4 @@
-"""Where training starts: parameters drawn again, as on a module that was built on ``meta``."""
+"""Initialization of parameters a second time, as needed for a module that was built on ``meta``."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from torch import nn
 
 
 def redraw_parts(module: nn.Module) -> None:
-    """Draws the parameters of the parts of ``module`` again, in the order in which its constructor made them.
+    """Initializes the parameters of the parts of ``module`` again, in the order of its constructor.
 
-    So that from one seed what is drawn after them is what it is in the constructor.
+    With one seed, the numbers drawn afterwards are therefore the same as in the constructor.
     """
     for part in module.modules():
         if part is not module and hasattr(part, "reset_parameters"):

@@ -1,4 +1,4 @@
-"""Whether torch looks through what runs, so that gradients by hand and loops over blocks are out of place."""
+"""Tests of whether torch traces or transforms the running code. Gradients by hand must not be used then."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ _AS_COMPILED = ContextVar("as_compiled", default=False)
 
 
 def is_traced() -> bool:
-    """Whether torch.compile, torch.export, torch.jit or a transform such as vmap is at work."""
+    """True if torch.compile, torch.export, torch.jit or a transform such as vmap is active."""
     if torch.compiler.is_compiling() or torch.jit.is_tracing():
         return True
     return torch._C._are_functorch_transforms_active() or _AS_COMPILED.get()
 
 
 def is_transformed() -> bool:
-    """Whether a transform of torch.func, such as grad or vmap, is at work."""
+    """True if a transform of torch.func, such as grad or vmap, is active."""
     return not torch.compiler.is_compiling() and torch._C._are_functorch_transforms_active()
 
 
 def needs_plain_operators() -> bool:
-    """Whether a transform of torch.func is at work that libraries' kernels have no rule for: all but one grad alone."""
+    """True if a torch.func transform is active that library kernels do not support: any but a single grad."""
     if not is_transformed():
         return False
     kinds = torch._C._functorch.TransformType
@@ -35,7 +35,7 @@ def needs_plain_operators() -> bool:
 
 
 def is_symbolic(*sizes: int) -> bool:
-    """Whether a size stands for many, in a program of torch.export: then no choice may depend on it."""
+    """True if a size is symbolic, as in a program of torch.export. No choice may then depend on it."""
     if any(isinstance(size, torch.SymInt) for size in sizes):
         return True
     is_exporting = getattr(torch.compiler, "is_exporting", None)  # from torch 2.7 on
@@ -43,13 +43,13 @@ def is_symbolic(*sizes: int) -> bool:
 
 
 def has_data(x: Tensor) -> bool:
-    """Whether there are numbers behind the tensor, and not its shape alone."""
+    """False for a fake tensor, which has a shape but no numbers."""
     return not isinstance(x, FakeTensor)
 
 
 @contextmanager
 def as_compiled(is_compiled: bool) -> Iterator[None]:
-    """Inside, :func:`is_traced` is what it is in a model that is compiled or not: which path did it take?"""
+    """Makes :func:`is_traced` return ``is_compiled`` inside the block, to find the path that a compiled model takes."""
     token = _AS_COMPILED.set(is_compiled)
     try:
         yield

@@ -1,4 +1,4 @@
-"""What models, optimisers and suites ask of a mixer: its family says it, never a name that a mixer happens to use."""
+"""Properties of mixers for models, optimizers and suites, stated by a mixer's family and never guessed from names."""
 
 from __future__ import annotations
 
@@ -15,93 +15,92 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Traits:
-    """What has to be known of the mixers of a label beside their function; every default is that of a plain mixer.
+    """The properties of a label's mixers besides their function. The defaults describe a plain mixer.
 
-    Parameters are named as in ``named_parameters()``; a name stands for all that begin with it and a dot, too.
+    Parameters are named as in ``named_parameters()``. A name also stands for all parameters below it, such as
+    ``name.weight``.
     """
 
     outputs: tuple[str, ...] | None = None
-    """Weights of the linear maps that end in the residual stream, which a deep model scales down at the start. None:
-    those of which it is measured that one row, or column, decides one channel of the output alone, and linearly."""
+    """Weights of linear maps that write to the residual stream, which deep models initialize smaller. None: the weights
+    are found by measurement. A row or column of such a weight affects one output channel only, and linearly."""
     without_decay: tuple[str, ...] = ()
-    """Parameters of two dimensions or more that weight decay leaves alone all the same; those of fewer always."""
-    own_start: tuple[str, ...] = ()
-    """Linear maps whose initial weights belong to the operator: the published fidelity draws them no second time."""
+    """Parameters with two or more dimensions that get no weight decay. Those with fewer dimensions never get any."""
+    keeps_init: tuple[str, ...] = ()
+    """Linear maps whose initialization belongs to the operator. The published fidelity does not repeat it."""
     settings: tuple[str, ...] | None = None
-    """Settings of the family that decide something of the mixer, be it through its ranks; None: all of them."""
+    """Settings of the family that affect the mixer, directly or through its ranks. None: all settings."""
     has_heads: bool = True
-    """Whether the number of heads decides something of the mixer."""
+    """True if ``n_head`` changes the mixer."""
     start_settings: tuple[str, ...] = ()
-    """Those of them that decide nothing but the initial weights of linear maps without a start of their own."""
+    """Settings that affect only the initial weights of linear maps that are not in ``keeps_init``."""
     shorter_settings: tuple[str, ...] = ()
-    """Those of them that decide nothing where every input is ``max_len`` tokens long."""
+    """Settings that have no effect if every input is ``max_len`` tokens long."""
     may_grow: bool = False
-    """Whether coefficients grow with the distance; ``coefficients(x)`` of the mixer then has them as ``a``, and curves
-    the largest."""
+    """True if coefficients can grow with the distance. The mixer's ``coefficients(x)`` then has them as ``a``, and
+    curves record the largest."""
     stacked_path: str = ""
-    """What the mixer's ``path`` is set to where several models train as one (``torch.func.vmap``); empty: nothing."""
+    """Value of the mixer's ``path`` while several models train as one (``torch.func.vmap``). Empty: unchanged."""
     is_stackable: bool = False
-    """Whether, once its ``is_stacked`` is set, every path but ``dense`` and ``chunked`` takes several models."""
+    """True if, with the mixer's ``is_stacked`` set, all paths but ``dense`` and ``chunked`` accept several models."""
     trains_alone: bool = False
-    """Whether several models of it never share a step, as where nothing is known of it under ``torch.func.vmap``."""
+    """True if its models never share a training step, for example if ``torch.func.vmap`` was never tested with it."""
     is_replayable: bool = False
-    """True if a forward pass calls the same operators for all inputs of one shape, and depends on nothing but its
-    inputs and parameters. Such a pass may be recorded once and replayed (:mod:`madbench.training.replay`)."""
+    """True if a forward pass calls the same operators for all inputs of one shape, and depends only on its inputs and
+    parameters. Such a pass may be recorded once and replayed (:mod:`madbench.training.replay`)."""
     has_tables: bool = False
-    """Whether it has parameters for every position up to ``max_len``, of which a shorter input uses the first alone."""
+    """True if it has parameters for every position up to ``max_len``. A shorter input uses only the first of them."""
     groups: Mapping[str, str] = field(default_factory=dict)
-    """Group of parameters, such as ``mixer gates``, by name, the first that fits; others are ``mixer projections``."""
+    """Groups of parameters by name, such as ``mixer gates``; the first match counts. Default: ``mixer projections``."""
 
     def __post_init__(self):
-        for name in ("outputs", "without_decay", "own_start", "settings", "start_settings"):
+        for name in ("outputs", "without_decay", "keeps_init", "settings", "start_settings"):
             value = getattr(self, name)
             if value is not None and (isinstance(value, str) or not all(isinstance(each, str) for each in value)):
                 raise ConfigError(f"traits: {name}: expected names, such as ('o.weight',), got {value!r}")
 
 
-ASKED_OF_MIXERS = {"may_grow": "coefficients", "stacked_path": "path", "is_stackable": "resolve_path"}
-"""By trait, what is then asked of a mixer."""
+REQUIRED_MEMBERS = {"may_grow": "coefficients", "stacked_path": "path", "is_stackable": "resolve_path"}
+"""Members that a mixer must have if it has the trait, by trait."""
 
 
 def has_name(parameter: str, names: tuple[str, ...]) -> bool:
-    """Whether one of ``names`` stands for the parameter."""
+    """True if one of ``names`` stands for the parameter."""
     return any(parameter == name or parameter.startswith(f"{name}.") for name in names)
 
 
 def attach(mixer: nn.Module, traits: Traits, label: Any) -> nn.Module:
-    """The mixer, which has the traits of its label from now on; ``ConfigError`` for what it lacks of them."""
+    """Sets the traits of a mixer and returns it. Raises ``ConfigError`` if the mixer lacks a member they require."""
     parameters = dict(mixer.named_parameters())
-    for kind in ("outputs", "without_decay", "own_start"):
+    for kind in ("outputs", "without_decay", "keeps_init"):
         for name in getattr(traits, kind) or ():
             if not any(has_name(parameter, (name,)) for parameter in parameters):
                 hint = did_you_mean(name, parameters)
                 raise ConfigError(f"traits of {str(label)!r}: {kind}: its mixer has no parameter {name!r}{hint}")
-    for trait, name in ASKED_OF_MIXERS.items():
+    for trait, name in REQUIRED_MEMBERS.items():
         if getattr(traits, trait) and not hasattr(mixer, name):
-            raise ConfigError(
-                f"traits of {str(label)!r}: {trait}: its mixer has no {name!r}, which is asked of it then"
-            )
+            raise ConfigError(f"traits of {str(label)!r}: {trait}: its mixer has no {name!r}, which the trait requires")
     mixer.traits = traits
     return mixer
 
 
 def traits_of(mixer: nn.Module) -> Traits:
-    """The traits of a mixer, the defaults of one that no family has built."""
+    """The traits of a mixer. The defaults for a mixer that was not built by a family."""
     traits = getattr(mixer, "traits", None)
     return traits if isinstance(traits, Traits) else Traits()
 
 
 def mixers_in(model: nn.Module) -> Iterator[tuple[str, nn.Module, Traits]]:
-    """The mixers of a model, each with its name in it and its traits."""
+    """The mixers of a model, each with its name in the model and its traits."""
     for name, module in model.named_modules():
         if isinstance(traits := getattr(module, "traits", None), Traits):
             yield name, module, traits
 
 
 def output_names(mixer: nn.Module, d_model: int) -> list[str]:
-    """The weights of a mixer that end in the residual stream of a model ``d_model`` wide, as it names its parameters.
+    """The names of a mixer's weights that write to the residual stream of a model of width ``d_model``.
 
-    Raises ``TrainingError`` where the family does not say and the mixer does not show which they are.
+    Raises ``TrainingError`` if neither the family's traits nor a measurement identifies them.
     """
     outputs = traits_of(mixer).outputs
     if outputs is not None:
@@ -113,17 +112,17 @@ def output_names(mixer: nn.Module, d_model: int) -> list[str]:
     why = "does not show"
     try:
         names = [name for name in candidates if _decides_one_channel(mixer, name, d_model)]
-    except Exception as error:  # whatever another package's code raises, as where it computes in float32 alone
+    except Exception as error:  # code of another package may raise anything, for example if it needs float32
         names = []
         why = f"cannot be measured: on two tokens in float64 its forward fails ({type(error).__name__}: {error})"
     if candidates and not names:
         problem = f"which of its weights end in the residual stream {why}"
-        raise TrainingError(f"{type(mixer).__name__}: {problem}; its family has to say it, traits(label).outputs")
+        raise TrainingError(f"{type(mixer).__name__}: {problem}; its family must state it in traits(label).outputs")
     return names
 
 
 def _decides_one_channel(mixer: nn.Module, name: str, d_model: int) -> bool:
-    """Whether the first row or column of a parameter decides the first channel of the output alone, and linearly."""
+    """True if the first row or column of a parameter affects the first output channel only, and linearly."""
     import torch
 
     generator = torch.Generator().manual_seed(0)

@@ -84,7 +84,7 @@ def imitate_reference(model: MadModel | Autoencoder) -> None:
     that its family names (:class:`madbench.mixers.traits.Traits`), and all that is no linear map. The norms add 1e-5 to
     the mean square.
     """
-    own = tuple(f"{name}.{kept}" for name, _, traits in mixers_in(model) for kept in traits.own_start)
+    own = tuple(f"{name}.{kept}" for name, _, traits in mixers_in(model) for kept in traits.keeps_init)
     for name, module in model.named_modules():
         if isinstance(module, RMSNorm):
             module.eps = 1e-5

@@ -11,7 +11,7 @@ from madbench.grid import Grid
 from madbench.labels import expand
 from madbench.labels.names import typed_label
 from madbench.mixers import Check
-from madbench.mixers.checks import Outcome, run_check, run_checks
+from madbench.mixers.checks import CheckResult, run_check, run_checks
 from madbench.papers.making import FAILS, Made, Measure, Request
 from madbench.suites import checks_of
 
@@ -31,7 +31,7 @@ def operators_of(request: Request, measure: Measure, planned: Grid | Experiment 
     return expand(request.labels or request.item.labels or named)
 
 
-def failing_operators(labels: Iterable[str]) -> dict[str, Outcome]:
+def failing_operators(labels: Iterable[str]) -> dict[str, CheckResult]:
     """By label the first check that its operator fails. Empty if every operator computes what its definition says."""
     failing = {}
     for label in labels:
@@ -41,7 +41,7 @@ def failing_operators(labels: Iterable[str]) -> dict[str, Outcome]:
     return failing
 
 
-def outcome_by_loops(check: Check) -> Outcome | None:
+def outcome_by_loops(check: Check) -> CheckResult | None:
     """The outcome of a check whose mixers compute by float64 loops. None if the check calls no mixer that has loops."""
     with by_loops() as called:
         outcome = run_check(check)
@@ -71,7 +71,7 @@ def by_loops() -> Iterator[list[str]]:
         hook.remove()
 
 
-def fails_here(failing: dict[str, Outcome]) -> Made:
+def fails_here(failing: dict[str, CheckResult]) -> Made:
     """An item whose operators fail: the verdict on each label, and what was measured."""
     verdicts, remarks = {}, {}
     for label, outcome in failing.items():

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from madbench.errors import ConfigError, did_you_mean
 from madbench.labels import expand, family_of, parse
 from madbench.labels.names import typed_label
-from madbench.mixers.checks import Outcome, run_checks
+from madbench.mixers.checks import CheckResult, run_checks
 from madbench.papers.making import CONTRADICTED, FAILS, OPEN, REPRODUCED, Made, PlainMeasure, Request, refuse_choices
 from madbench.papers.operators import failing_operators, outcome_by_loops
 from madbench.suites import checks_of
@@ -42,7 +42,7 @@ class TheoremMeasure(PlainMeasure):
         return Made([table], verdicts, {"checks": table.records()}, (), remarks, failed=failed)
 
 
-def outcomes_of(request: Request) -> dict[str, dict[str, Outcome]]:
+def outcomes_of(request: Request) -> dict[str, dict[str, CheckResult]]:
     """By label the outcomes of the item's checks by name; a ``ConfigError`` for a check that no label has."""
     item = request.item
     labels = expand(request.labels or item.labels)
@@ -62,7 +62,7 @@ def outcomes_of(request: Request) -> dict[str, dict[str, Outcome]]:
     return by_label
 
 
-def _by_loops(label: str, outcome: Outcome) -> Outcome | None:
+def _by_loops(label: str, outcome: CheckResult) -> CheckResult | None:
     """The outcome of a failed check by float64 loops. None if they do not compute it, or if our operator differs."""
     if outcome.verdict != "fail" or outcome.error:
         return None
@@ -71,7 +71,7 @@ def _by_loops(label: str, outcome: Outcome) -> Outcome | None:
     return None if is_of_both and failing_operators([label]) else loops
 
 
-def verdict(outcome: Outcome, loops: Outcome | None = None) -> str:
+def verdict(outcome: CheckResult, loops: CheckResult | None = None) -> str:
     """The verdict on the source of a check, as the source is printed.
 
     A check that passes says what the source says, or contradicts it. One that fails contradicts the source only if
@@ -85,7 +85,7 @@ def verdict(outcome: Outcome, loops: Outcome | None = None) -> str:
     return CONTRADICTED if outcome.check.contradicts else REPRODUCED
 
 
-def check_table(request: Request, by_label: Mapping[str, Mapping[str, Outcome]]) -> Listing:
+def check_table(request: Request, by_label: Mapping[str, Mapping[str, CheckResult]]) -> Listing:
     """A line a check and label: what was measured, and its bound."""
     from madbench.analysis.rendering import Listing
 
@@ -102,7 +102,7 @@ def check_table(request: Request, by_label: Mapping[str, Mapping[str, Outcome]])
     return Listing(cells, headings, lines, cells, caption, notes, f"tab:{item.id}")
 
 
-def _number(outcome: Outcome, loops: Outcome | None) -> str:
+def _number(outcome: CheckResult, loops: CheckResult | None) -> str:
     row = outcome.row
     if row["residual"] is None:
         return row["reason"]
@@ -110,7 +110,7 @@ def _number(outcome: Outcome, loops: Outcome | None) -> str:
     return number if loops is None else f"{number}; {_loops_text(loops)}"
 
 
-def _loops_text(loops: Outcome) -> str:
+def _loops_text(loops: CheckResult) -> str:
     if loops.residual is None:
         return f"by float64 loops not measured: {loops.error}"
     who = "our operator alone fails it" if loops.verdict == "pass" else "our operator and the loops both fail it"

@@ -131,7 +131,7 @@ def mixer_identity(label: str, task: str, fidelity: Fidelity = "corrected") -> s
     """
     identity = label_identity(label)
     if fidelity == "published" and settings_class(task).model == "language_model":
-        if kept := label_traits(parse(label)).own_start:
+        if kept := label_traits(parse(label)).keeps_init:
             return f"{identity}, {' and '.join(kept)} as the mixer draws them"
     return identity
 

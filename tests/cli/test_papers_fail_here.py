@@ -19,7 +19,7 @@ from madbench.mixers.cd.operator import CoefficientMixer
 from madbench.mixers.interactions.coupling import Coupling
 from madbench.mixers.interactions.ha.operator import HyperAttention
 from madbench.mixers.interactions.hfa.operator import HyperFeatureAttention
-from madbench.mixers.residuals import filled
+from madbench.mixers.residuals import filled_mixer
 from madbench.mixers.srg import parts
 from madbench.papers import built_in, load_paper
 from madbench.papers.making import Request, judged, measure_of
@@ -106,7 +106,7 @@ def operators(request: Request) -> list[str]:
 
 def output(label: str) -> torch.Tensor:
     """The output of a drawn mixer of the label."""
-    mixer, x = filled(lambda: build(label, 48, 8, n_head=4, budget="paper", path="dense"))
+    mixer, x = filled_mixer(lambda: build(label, 48, 8, n_head=4, budget="paper", path="dense"))
     return mixer(x)
 
 

@@ -12,7 +12,7 @@ import torch
 from madbench.errors import ConfigError
 from madbench.labels import expand, family_of, parse
 from madbench.mixers import Check
-from madbench.mixers.checks import Outcome, sample
+from madbench.mixers.checks import CheckResult, sample
 from madbench.papers import Item, built_in, load_paper
 from madbench.papers.making import Request, judged
 from madbench.papers.operators import by_loops
@@ -148,8 +148,8 @@ def test_a_theorem_that_does_not_hold_as_printed_is_contradicted(main, tmp_path)
 )
 def test_what_a_check_says_of_the_theorem(contradicts, residual, expected):
     check = Check("a", "b", "c", lambda: residual, 1.0, contradicts=contradicts)
-    assert verdict(Outcome(check, residual)) == expected
-    assert verdict(Outcome(replace(check, reason="no gates"))) == "not decided"
+    assert verdict(CheckResult(check, residual)) == expected
+    assert verdict(CheckResult(replace(check, reason="no gates"))) == "not decided"
 
 
 @pytest.mark.parametrize(
@@ -158,10 +158,10 @@ def test_what_a_check_says_of_the_theorem(contradicts, residual, expected):
 )
 def test_a_failed_check_contradicts_the_paper_only_if_the_loops_fail_it_too(contradicts, by_loops, expected):
     check = Check("a", "b", "c", lambda: 2.0, 1.0, contradicts=contradicts)
-    loops = None if by_loops is None else Outcome(check, by_loops)
-    assert verdict(Outcome(check, 2.0), loops) == expected
-    broken = Outcome(check, error="ValueError: no such key")
-    assert verdict(Outcome(check, 2.0), broken) == "fails here"
+    loops = None if by_loops is None else CheckResult(check, by_loops)
+    assert verdict(CheckResult(check, 2.0), loops) == expected
+    broken = CheckResult(check, error="ValueError: no such key")
+    assert verdict(CheckResult(check, 2.0), broken) == "fails here"
 
 
 def explicit_construction() -> Request:

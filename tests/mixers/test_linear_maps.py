@@ -12,7 +12,7 @@ from torch.nn.utils import parametrize
 from madbench import mixers
 from madbench.errors import TrainingError
 from madbench.mixers import linear_maps
-from madbench.mixers.residuals import decoded
+from madbench.mixers.residuals import decode_tokens
 
 D, LENGTH = 16, 9
 LABELS = ["S", "S-p", "R", "R-12!", "D-p", "S-pc", "cd:gdn", "cd:gla", "cd:mamba2", "hfa:2", "ha:3"]
@@ -111,7 +111,7 @@ def test_a_change_of_one_projection_acts_as_on_all_paths_and_in_decoding(label, 
     y = mixer(x)
     assert (y - expected).abs().max() > 1e-2
     torch.testing.assert_close(y, other(x), rtol=1e-4, atol=1e-5)
-    torch.testing.assert_close(decoded(mixer, x), y, rtol=1e-3, atol=1e-4)
+    torch.testing.assert_close(decode_tokens(mixer, x), y, rtol=1e-3, atol=1e-4)
     for path in set(mixer.paths) - {"auto", "reference"}:
         try:
             other, x = build(label, path)
@@ -164,7 +164,7 @@ def test_adapters_of_peft_train_and_act(label):
             parameter.add_(0.3)
     y = adapted(x)
     assert (y - expected).abs().max() > 1e-2
-    torch.testing.assert_close(decoded(mixer, x), y, rtol=1e-3, atol=1e-4)
+    torch.testing.assert_close(decode_tokens(mixer, x), y, rtol=1e-3, atol=1e-4)
     torch.testing.assert_close(adapted.merge_and_unload()(x), y, rtol=1e-3, atol=1e-4)
 
 
@@ -179,7 +179,7 @@ def test_dynamically_quantized_projections_compute_forward_and_steps(label):
     y = quantized(x)
     error = float((y - expected).norm() / expected.norm())
     assert 0 < error < 0.1
-    assert (decoded(quantized, x) - y).norm() < 0.1 * y.norm()
+    assert (decode_tokens(quantized, x) - y).norm() < 0.1 * y.norm()
 
 
 def test_plain_projections_are_one_product(monkeypatch):

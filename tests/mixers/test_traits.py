@@ -120,7 +120,7 @@ def test_initial_weights_of_a_deep_model_are_the_mixers_own_but_for_the_scale_of
         assert torch.equal(given[name], parameter * scale), name
 
 
-@pytest.mark.parametrize(("kind", "name"), [("outputs", "o"), ("without_decay", "last.p"), ("own_start", "out_prj")])
+@pytest.mark.parametrize(("kind", "name"), [("outputs", "o"), ("without_decay", "last.p"), ("keeps_init", "out_prj")])
 def test_a_name_that_the_mixer_does_not_have_is_refused(kind, name):
     with pytest.raises(ConfigError, match=f"traits of 'mine:x': {kind}: its mixer has no parameter '{name}'"):
         attach(Plain(), Traits(**{kind: (name,)}), "mine:x")
@@ -142,7 +142,7 @@ def test_a_trait_that_asks_for_what_the_mixer_lacks_is_refused(traits, name):
     assert traits_of(attach(mixer, traits, "mine:x")) == traits
 
 
-@pytest.mark.parametrize("kind", ["outputs", "without_decay", "own_start", "settings", "start_settings"])
+@pytest.mark.parametrize("kind", ["outputs", "without_decay", "keeps_init", "settings", "start_settings"])
 @pytest.mark.parametrize("value", ["o.weight", (1,), [nn.Linear(1, 1)]])
 def test_names_of_another_kind_are_refused(kind, value):
     with pytest.raises(ConfigError, match=f"traits: {kind}: expected names, such as .*, got"):

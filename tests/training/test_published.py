@@ -104,7 +104,7 @@ def test_adapters_add_nothing_before_the_first_step_in_either_fidelity(make_job)
 
 
 def test_layers_that_draw_their_own_weights_keep_them():
-    kept = {name: label_traits(parse(f"fla:{name}")).own_start for name in LAYERS}
+    kept = {name: label_traits(parse(f"fla:{name}")).keeps_init for name in LAYERS}
     assert {name for name, own in kept.items() if own} == {"rwkv7"} and kept["rwkv7"] == ("layer",)
 
 
@@ -114,7 +114,7 @@ def test_a_start_that_a_family_keeps_is_named_by_map_or_by_parameter(kept):
     mixer = nn.Sequential()
     mixer.gate, mixer.out = nn.Linear(8, 8), nn.Linear(8, 8)
     nn.init.zeros_(mixer.gate.weight), nn.init.zeros_(mixer.out.weight)
-    model = MadModel(Backbone(5, 8, 1, lambda: attach(mixer, Traits(own_start=(kept,)), "mine:x")))
+    model = MadModel(Backbone(5, 8, 1, lambda: attach(mixer, Traits(keeps_init=(kept,)), "mine:x")))
     imitate_reference(model)
     assert not mixer.gate.weight.any() and mixer.out.weight.any()
 

@@ -141,8 +141,8 @@ def _perturbed(build: Callable[[], CoefficientMixer]) -> tuple[CoefficientMixer,
 def _far_rows(make: path_checks.Make) -> path_checks.Residual:
     mixer, x = make("auto", FAR)
     expected = mixer.reference(x, FAR_ROWS)
-    rows = {"forward": mixer(x), "steps": path_checks.decoded(mixer, x)}
-    return path_checks.worst(
+    rows = {"forward": mixer(x), "steps": path_checks.decode_tokens(mixer, x)}
+    return path_checks.worst_residual(
         ({"": path_checks.difference(y[:, list(FAR_ROWS)], expected)}, f"of {name}") for name, y in rows.items()
     )
 

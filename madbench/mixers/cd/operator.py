@@ -22,7 +22,7 @@ from madbench.mixers.inputs import check_sequences
 from madbench.mixers.linear_maps import check_weights, weight_of
 from madbench.mixers.precision import without_autocast
 from madbench.mixers.probe import Probe, by_lag
-from madbench.mixers.recompute import recomputed
+from madbench.mixers.recompute import recompute
 from madbench.mixers.tracing import is_symbolic, needs_plain_operators
 
 PROMPT_SUB_BLOCK = 8
@@ -260,7 +260,7 @@ class CoefficientMixer(Projections):
 
     def _combine_in_blocks(self, d: Dynamics, blocks: forms.Blocks) -> Tensor:
         length, count = d.v.shape[2], blocks.scores.shape[2]
-        return torch.cat([recomputed(self._combine_block, blocks, d, block, length) for block in range(count)], dim=2)
+        return torch.cat([recompute(self._combine_block, blocks, d, block, length) for block in range(count)], dim=2)
 
     def _combine_block(self, blocks: forms.Blocks, d: Dynamics, block: int, length: int) -> Tensor:
         size = blocks.scores.shape[-1]

@@ -1,1 +1,1 @@
-"""Layers of flash-linear-attention as mixers: the baselines of the papers, from the library that owns them."""
+"""Family of layers of the library flash-linear-attention, which serve as baselines."""

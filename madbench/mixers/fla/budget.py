@@ -1,4 +1,4 @@
-"""What a layer of flash-linear-attention costs, counted on the layer itself, and its widths at the budget."""
+"""The cost of a layer of flash-linear-attention, counted on the built layer, and its widths at the budget."""
 
 from __future__ import annotations
 
@@ -21,63 +21,63 @@ if TYPE_CHECKING:
     from torch import nn
 
 NAME = "flash-linear-attention"
-"""The library as package indexes call it."""
+"""The name of the library in package indexes."""
 
 
 @dataclass(frozen=True)
 class Label:
-    """A layer, at the budget or with the library's own widths."""
+    """A layer at the budget, or with the library's own widths if ``over``."""
 
     layer: str
     over: bool = False
 
     def __str__(self) -> str:
-        return f"fla:{self.layer}{'!' * self.over}"
+        return f"fla:{self.layer}{'!' if self.over else ''}"
 
 
 @dataclass(frozen=True)
-class Allocation:
-    """What a mixer is built from and what it costs, every parameter counted on the layer."""
+class LayerAllocation:
+    """The options and the cost of a mixer. All parameters are counted on the built layer."""
 
     label: Label
     size: Size
-    options: Options  # of the layer's class, ``hidden_size`` apart
-    terms: Mapping[str, int]  # parameters of the layer's parts, by their names; ``conv`` are taps
-    ranks: Mapping[str, int]  # widths over all heads, and ``state``, all numbers carried from token to token
-    recurrent: int  # numbers of ``state`` that the recurrence updates; the others are kept as they are
-    cache: int  # numbers that each further token adds to what is carried
+    options: Options  # arguments of the layer's class, except ``hidden_size``
+    terms: Mapping[str, int]  # parameters by part of the layer; ``conv`` are convolution taps
+    ranks: Mapping[str, int]  # widths summed over heads, and ``state``, all numbers carried from token to token
+    recurrent: int  # numbers of ``state`` that the recurrence updates; the others are only stored
+    cache: int  # numbers that each further token adds to the cache
 
-    total = property(lambda self: sum(self.terms.values()), doc="Every parameter of the mixer.")
+    total = property(lambda self: sum(self.terms.values()), doc="All parameters of the mixer.")
     target = property(lambda self: 4 * self.size.d_model**2 + self.terms.get("conv", 0), doc="The budget.")
     ratio = property(lambda self: self.total / self.target, doc="``total / target``.")
 
     def flops_per_token(self, seq_len: int) -> float:
-        """Forward FLOPs per token, approximately: two per parameter, five per number of the recurrence, and pairs.
+        """Approximate forward FLOPs per token: two per parameter, five per number of the recurrence, and pairs.
 
-        Of a pair of tokens, each number of a key takes part in the score and in the rewriting of the key, and each
-        number of a value in the sum.
+        For each pair of tokens, key numbers count in the score and in the update of the key, and value numbers in the
+        sum.
         """
         pairs = 6 * self.cache * (seq_len + 1) / 2
         return 2.0 * self.total + 5 * self.recurrent + pairs
 
     def state_bytes_per_token(self, bytes_per_element: int = 2) -> float:
-        """Bytes by which each token makes the decoding cache grow: none where the state has one size."""
+        """Bytes that each token adds to the decoding cache. Zero for layers with a state of fixed size."""
         return float(self.cache * bytes_per_element)
 
 
 @functools.cache
-def solve(label: Label, size: Size) -> Allocation:
-    """The widest layer of at most 4 d^2 parameters and its taps; with ``!`` or budget ``paper`` the library's widths.
+def solve(label: Label, size: Size) -> LayerAllocation:
+    """The widest layer with at most 4 d^2 parameters plus taps. With ``!`` or budget ``paper`` the library's widths.
 
-    Raises ``MissingExtraError`` where the package is missing, ``BudgetError`` where no width fits or the layer takes
-    none.
+    Raises ``MissingExtraError`` if the package is not installed, and ``BudgetError`` if no width fits or the layer
+    rejects the size.
     """
     layer, d, heads = LAYERS[label.layer], size.d_model, size.n_head
     is_over = label.over or size.budget == "paper"
     candidates = [layer.defaults(d, heads)] if is_over else layer.candidates(d, heads)
 
-    def at(options: Options) -> Allocation:
-        return Allocation(label, size, options, *_count(label, d, options))
+    def at(options: Options) -> LayerAllocation:
+        return LayerAllocation(label, size, options, *_count(label, d, options))
 
     def excess(options: Options) -> int:
         return at(options).total - at(options).target
@@ -86,19 +86,19 @@ def solve(label: Label, size: Size) -> Allocation:
     if not fitting:
         raise BudgetError(
             f"{label}: the smallest layer at d_model {d} with {heads} heads is {excess(candidates[0]):,} parameters "
-            f"over the budget of {4 * d * d:,}; take a larger d_model, fewer heads, or {label}!"
+            f"over the budget of {4 * d * d:,}; use a larger d_model, fewer heads, or {label}!"
         )
     candidate = at(candidates[fitting - 1])
     key = candidate.ranks.get("qk", 0) // heads
     if layer.most_key and key > layer.most_key:
         enough = heads * -(-key // layer.most_key)
-        most = f"its kernels take {layer.most_key} at most; set model.n_head to {enough} or more"
-        raise BudgetError(f"{label}: keys of {key} numbers a head at d_model {d} with {heads} heads, but {most}")
+        most = f"its kernels support at most {layer.most_key}; set model.n_head to {enough} or more"
+        raise BudgetError(f"{label}: keys have {key} channels per head at d_model {d} with {heads} heads, but {most}")
     return candidate
 
 
 def _count(label: Label, d: int, options: Options) -> tuple[dict[str, int], dict[str, int], int, int]:
-    """Terms, ranks, recurrent numbers and cache of :class:`Allocation` for the layer with these options."""
+    """Terms, ranks, recurrent numbers and cache of a :class:`LayerAllocation` for these options."""
     layer, row = make(label, d, options, "meta"), LAYERS[label.layer]
     terms: dict[str, int] = {}
     windows = 0
@@ -114,7 +114,7 @@ def _count(label: Label, d: int, options: Options) -> tuple[dict[str, int], dict
 
 
 def make(label: Label, d: int, options: Options, device: str | torch.device) -> nn.Module:
-    """The library's layer, on ``meta`` for counting. Raises as :func:`solve` does."""
+    """Builds the library's layer, for counting on the device ``meta``. Raises the errors of :func:`solve`."""
     import torch
 
     kind = getattr(library(), LAYERS[label.layer].module)
@@ -122,12 +122,12 @@ def make(label: Label, d: int, options: Options, device: str | torch.device) -> 
         with silence(), torch.device(device):
             return kind(hidden_size=d, **options)
     except (AssertionError, ValueError, ZeroDivisionError) as error:
-        raise BudgetError(f"{label}: flash-linear-attention refuses d_model {d} with {options}: {error}") from None
+        raise BudgetError(f"{label}: flash-linear-attention rejects d_model {d} with {options}: {error}") from None
 
 
 @contextmanager
 def silence() -> Iterator[None]:
-    """Hides what the library says as it is imported and built: of packages that would make it faster."""
+    """Hides the library's warnings during import and construction, such as advice to install faster packages."""
     level = logging.root.manager.disable
     logging.disable(logging.CRITICAL)
     try:
@@ -149,7 +149,7 @@ def is_missing() -> bool:
 
 
 def library() -> Any:
-    """``fla.layers``. Raises ``MissingExtraError`` without it, ``TrainingError`` where it cannot be imported."""
+    """Imports ``fla.layers``. Raises ``MissingExtraError`` if it is missing, ``TrainingError`` if the import fails."""
     try:
         with silence():
             return import_module("fla.layers")

@@ -1,4 +1,4 @@
-"""Layers of flash-linear-attention, labels such as fla:gla. Trained on GPUs only."""
+"""The family of layers of flash-linear-attention, with labels such as fla:gla. They train on GPUs only."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from madbench.errors import LabelError, MadbenchError, did_you_mean
 from madbench.labels import Explanation
 from madbench.labels.diagnosis import point_at
 from madbench.mixers import Check, ListedFamily, Size, Traits
-from madbench.mixers.fla.budget import NAME, Allocation, Label, is_missing, library, make, solve
+from madbench.mixers.fla.budget import NAME, Label, LayerAllocation, is_missing, library, make, solve
 from madbench.mixers.fla.layers import LAYERS
 from madbench.mixers.residuals import difference
 
 if TYPE_CHECKING:
     from madbench.mixers.fla.operator import FlaMixer
 
-CAUSAL = Size(d_model=64, n_head=2, max_len=130, budget="paper")  # of the checks
-TOLERANCE = 1e-3  # float32 on a GPU, whose products may be in TF32
+CAUSAL = Size(d_model=64, n_head=2, max_len=130, budget="paper")  # size of the checks
+TOLERANCE = 1e-3  # for float32 on a GPU, where products may be in TF32
 
 
 @dataclass(frozen=True)
@@ -41,22 +41,22 @@ class FlaFamily(ListedFamily):
 
     @property
     def version(self) -> str:
-        """Ours and the library's, whose code decides the numbers."""
+        """Our version and that of the library, because its code determines the numbers."""
         try:
             return f"1 with {NAME} {metadata.version(NAME)}"
         except metadata.PackageNotFoundError:
             return "1"
 
     def missing_package(self) -> str:
-        """The library, if it cannot be imported here: only its layers can say what they cost."""
+        """The library, if it cannot be imported here. Costs are known only from its layers."""
         return NAME if is_missing() else ""
 
     def labels(self) -> list[Label]:
-        """Every layer at the budget, then with the library's widths."""
+        """All layers at the budget, then all with the library's widths."""
         return [Label(name, over) for over in (False, True) for name in LAYERS]
 
     def parse(self, text: str) -> Label:
-        """``fla:LAYER`` or ``fla:LAYER!``."""
+        """Parses ``fla:LAYER`` or ``fla:LAYER!``."""
         name = text.removeprefix("fla:").removesuffix("!")
         if text.startswith("fla:") and name in LAYERS:
             return Label(name, text.endswith("!"))
@@ -65,41 +65,41 @@ class FlaFamily(ListedFamily):
         raise LabelError(point_at(text, len("fla:") + alike, f"no layer of this name{hint}"))
 
     def factors(self, label: Label) -> dict[str, str]:
-        """The layer, and whether its widths are matched."""
+        """The layer, and whether its widths match the budget."""
         return {"layer": label.layer, "budget": "over" if label.over else "matched"}
 
     def explain(self, label: Label) -> list[Explanation]:
-        """The layer, and what is not as in the library."""
+        """The layer, and its differences from the library."""
         layer = LAYERS[label.layer]
         rows = [Explanation(label.layer, f"{layer.module} of flash-linear-attention", layer.what, "", layer.source)]
         if label.over:
-            what = "The library's own widths; exceeds the budget, an upper bound."
+            what = "The library's own widths, which exceed the budget. An upper bound."
             rows.append(Explanation("!", "budget", what, "", "this label"))
         elif layer.note:
             rows.append(Explanation("", "widths", layer.note, "", "matched to 4 d^2"))
         same = f" {layer.counterpart} is the same recurrence for a CPU." if layer.counterpart else ""
-        rows.append(Explanation("", "device", f"Its kernels need {self.needs}.{same}", "", "flash-linear-attention"))
+        rows.append(Explanation("", "device", f"The kernels need {self.needs}.{same}", "", "flash-linear-attention"))
         return rows
 
     def traits(self, label: Label) -> Traits:
-        """A layer that draws its weights itself keeps them in either fidelity."""
+        """The traits of the layer. A layer that initializes its own weights keeps them under both fidelities."""
         layer = LAYERS[label.layer]
-        own_start = ("layer",) if layer.has_own_start else ()
-        return Traits(outputs=(f"layer.{layer.output}.weight",), own_start=own_start, has_heads=layer.has_heads)
+        keeps_init = ("layer",) if layer.keeps_init else ()
+        return Traits(outputs=(f"layer.{layer.output}.weight",), keeps_init=keeps_init, has_heads=layer.has_heads)
 
-    def solve(self, label: Label, size: Size, settings: Settings) -> Allocation:
+    def solve(self, label: Label, size: Size, settings: Settings) -> LayerAllocation:
         return solve(label, size)
 
-    def build(self, allocation: Allocation, settings: Any, path: str = "auto") -> FlaMixer:
+    def build(self, allocation: LayerAllocation, settings: Any, path: str = "auto") -> FlaMixer:
         from madbench.mixers.fla.operator import FlaMixer
 
         return FlaMixer(allocation, path)
 
     def checks(self, label: Label) -> Iterable[Check]:
-        """Parameters wherever the library is; causality, lengths and gradients where there is a GPU too."""
+        """The number of parameters if the library is installed; causality, lengths and gradients if there is a GPU."""
         import torch
 
-        from madbench.mixers.path_checks import LENGTHS, outcome
+        from madbench.mixers.path_checks import LENGTHS, evaluate
 
         def parameters() -> float:
             allocation = solve(label, CAUSAL)
@@ -124,7 +124,7 @@ class FlaFamily(ListedFamily):
 
         def gradients() -> float:
             mixer, x = mixer_and_input()
-            gradients_by_name = outcome(mixer, mixer, x, range(65))
+            gradients_by_name = evaluate(mixer, mixer, x, range(65))
             later = float(gradients_by_name["x"][:, 65:].norm() / gradients_by_name["x"].norm())
             return later + sum(int((~gradient.isfinite()).sum()) for gradient in gradients_by_name.values())
 
@@ -134,13 +134,13 @@ class FlaFamily(ListedFamily):
         except MadbenchError as error:
             missing = str(error)
         no_gpu = missing or ("" if torch.cuda.is_available() else "it needs a CUDA GPU")
-        statement = "A layer has exactly the parameters of its allocation, which are counted without memory."
+        statement = "The number of parameters equals that of the allocation, which is counted on tensors without data."
         yield Check("parameters", statement, "the budget", parameters, reason=missing)
         statement = "Later tokens do not change earlier outputs."
         yield Check("causality", statement, "causal mixing", causality, TOLERANCE, reason=no_gpu)
-        statement = "A shorter input gives the first rows of a longer one, on both sides of every block."
+        statement = "A shorter input gives the first rows of a longer one, on both sides of every block border."
         yield Check("lengths", statement, "causal mixing", lengths, TOLERANCE, reason=no_gpu)
-        statement = "All gradients are finite, and those of earlier rows for later tokens none."
+        statement = "All gradients are finite, and gradients of earlier rows with respect to later tokens are zero."
         yield Check("gradients", statement, "causal mixing", gradients, TOLERANCE, reason=no_gpu)
 
 

@@ -1,8 +1,8 @@
 """The layers of flash-linear-attention 0.6 that have a label: class, options, and the width that the budget sets.
 
-Each is built as its authors have it, with the widths of keys and values in their proportion, and one of these is then
-chosen so that the layer costs what softmax attention does. An option that differs from the library's default otherwise
-says so in ``note``.
+Each layer is built as its authors define it, with their ratio of key and value widths. One of the widths is then chosen
+so that the layer has the parameters of softmax attention. ``note`` mentions any other difference from the library's
+defaults.
 """
 
 from __future__ import annotations
@@ -15,59 +15,59 @@ Options = dict[str, Any]
 
 
 def _outer(layer: Any) -> dict[str, int]:
-    """Keys times values, head by head."""
+    """Widths of a layer whose state is an outer product of key and value per head."""
     return {"qk": layer.key_dim, "vo": layer.value_dim, "state": layer.key_dim * layer.value_dim // layer.num_heads}
 
 
 @dataclass(frozen=True)
 class Layer:
-    """One layer. ``candidates`` and ``defaults`` take d_model and the number of heads H."""
+    """One layer. ``candidates`` and ``defaults`` are functions of d_model and the number of heads H."""
 
     module: str  # class in fla.layers
-    what: str  # in a sentence
+    what: str  # description in a sentence
     source: str
-    candidates: Callable[[int, int], list[Options]]  # ascending in parameters
+    candidates: Callable[[int, int], list[Options]]  # options in ascending order of parameters
     defaults: Callable[[int, int], Options] = lambda d, heads: {"num_heads": heads}
-    """The library's own widths, for ``!``."""
+    """Options with the library's own widths, for ``!``."""
     state: Callable[[Any], dict[str, int]] = _outer
-    """Widths of a built layer, summed over heads, and ``state``, the numbers of its recurrence."""
+    """Widths of a built layer, summed over heads, and ``state``, the size of its recurrent state in numbers."""
     carried: Callable[[Any], int] = lambda layer: 0
-    """Further numbers that are carried from token to token, the windows of convolutions apart."""
+    """Further numbers carried from token to token, except the windows of convolutions."""
     note: str = ""
     counterpart: str = ""  # label of the same recurrence that runs on a CPU
-    has_own_start: bool = False  # whether the layer draws its initial weights as its paper does
-    cache: Callable[[Any], int] = lambda layer: 0  # numbers that each further token adds to what is carried
-    most_key: int = 0  # width of a head's keys that its kernels take at most; 0 for any
+    keeps_init: bool = False  # True if the layer initializes its weights as in its paper
+    cache: Callable[[Any], int] = lambda layer: 0  # numbers that each further token adds to the cache
+    most_key: int = 0  # largest key width per head that the kernels support; 0 for no limit
     has_heads: bool = True
-    output: str = "o_proj"  # linear map that ends in the residual stream
-    needs: str = ""  # name in the layer's module that is None without kernels of state-spaces/mamba
+    output: str = "o_proj"  # name of the linear map that writes to the residual stream
+    needs: str = ""  # name in the layer's Python module that is None without the kernels of state-spaces/mamba
 
 
 def _steps(d: int, most: int) -> range:
-    """Widths of one head that kernels take without padding."""
+    """Widths of one head that the kernels support without padding."""
     step = 8 if d >= 256 else 4
     return range(step, max(most, step) + 1, step)
 
 
 def _values(d: int, heads: int, **fixed: Any) -> list[Options]:
-    """``expand_v`` for every value width of a head up to 2 d / H."""
+    """Options with every value width of a head up to 2 d / H, given as ``expand_v``."""
     return [fixed | {"num_heads": heads, "expand_v": heads * w / d} for w in _steps(d, 2 * d // heads)]
 
 
 def _retnet_heads(keys: int, heads: int) -> int:
-    """``heads``, or its least multiple that splits so wide keys into at most 256 a head, the library's limit."""
+    """``heads``, or its smallest multiple that gives at most 256 key channels per head, the library's limit."""
     multiples = range(heads, keys + 1, heads)
     return next((n for n in multiples if keys % n == 0 and keys // n <= 256), heads)
 
 
 def _by_head(d: int, heads: int) -> list[Options]:
-    """``head_dim`` d / (2 H) and ``expand_v`` for every value width; a hair more, as the library rounds down."""
+    """``head_dim`` d / (2 H), and ``expand_v`` for each value width, slightly increased as the library rounds down."""
     key = max(1, d // (2 * heads))
     return [{"num_heads": heads, "head_dim": key, "expand_v": w / key * (1 + 1e-9)} for w in _steps(d, 2 * d // heads)]
 
 
 def _path(d: int, heads: int) -> list[Options]:
-    """Fewer heads of keys and values, and all of them."""
+    """Options with shared heads of keys and values, from few to all heads."""
     shared = [n for n in range(1, heads) if heads % n == 0]
     options = [{"num_heads": heads, "num_kv_heads": n, "use_low_rank_w": False} for n in shared]
     return [*options, {"num_heads": heads, "num_kv_heads": heads}]
@@ -101,19 +101,19 @@ _NO_GAIN = "Without the gain of its output norm, whose d parameters would exceed
 LAYERS: Mapping[str, Layer] = {
     "gla": Layer(
         "GatedLinearAttention",
-        "Gated linear attention: a decay a key coordinate, low-rank in the input.",
+        "Gated linear attention: a decay per key coordinate, low-rank in the input.",
         "Yang et al. 2024, arXiv 2312.06635",
         lambda d, heads: _values(d, heads, expand_k=0.5),
         counterpart="cd:gla",
     ),
     "retnet": Layer(
         "MultiScaleRetention",
-        "Retention: a fixed decay a head, rotary positions, an output gate.",
+        "Retention: a fixed decay per head, rotary positions, an output gate.",
         "Sun et al. 2023, arXiv 2307.08621",
         lambda d, heads: _values(d, _retnet_heads(d // 2, heads), expand_k=0.5),
         defaults=lambda d, heads: {"num_heads": _retnet_heads(d, heads)},
-        note="Keys are half as wide as values, as in the paper. It has a multiple of the heads asked for "
-        "where keys would be wider than 256 a head, the paper's width and the library's limit.",
+        note="Keys are half as wide as values, as in the paper. The number of heads is increased if keys would have "
+        "more than 256 channels per head, the paper's width and the library's limit.",
     ),
     "hgrn": Layer(
         "HGRNAttention",
@@ -143,7 +143,7 @@ LAYERS: Mapping[str, Layer] = {
         ],
         defaults=lambda d, heads: {"num_heads": heads, "layer_idx": 0},
         state=_of_slots,
-        note="As many slots a head as its keys are wide.",
+        note="The number of slots per head equals the key width of a head.",
     ),
     "deltanet": Layer(
         "DeltaNet",
@@ -155,7 +155,7 @@ LAYERS: Mapping[str, Layer] = {
     ),
     "gated-deltanet": Layer(
         "GatedDeltaNet",
-        "The delta rule with a decay a head.",
+        "The delta rule with a decay per head.",
         "Yang et al. 2025, arXiv 2412.06464",
         _by_head,
         defaults=lambda d, heads: {"num_heads": heads, "head_dim": max(1, 3 * d // (4 * heads))},
@@ -164,7 +164,7 @@ LAYERS: Mapping[str, Layer] = {
     ),
     "gated-deltaproduct": Layer(
         "GatedDeltaProduct",
-        "The gated delta rule with two reflections a token.",
+        "The gated delta rule with two reflections per token.",
         "Siems et al. 2025, arXiv 2502.10297",
         lambda d, heads: [{"num_heads": heads, "head_dim": w} for w in _steps(d, min(256, d // heads))],
         defaults=lambda d, heads: {"num_heads": heads, "head_dim": max(1, 3 * d // (4 * heads))},
@@ -176,9 +176,9 @@ LAYERS: Mapping[str, Layer] = {
         "Peng et al. 2025, arXiv 2503.14456",
         _rwkv,
         defaults=_rwkv_defaults,
-        note="Low ranks of d / 16, that of the gate d / 8. Every layer is a first one: no values of the first are "
-        "mixed in.",
-        has_own_start=True,
+        note="The low ranks are d / 16, and d / 8 for the gate. Every layer acts as a first layer: values of the first "
+        "layer are not mixed in.",
+        keeps_init=True,
         carried=lambda layer: layer.hidden_size,  # the last token, for the token shift
     ),
     "mamba2": Layer(
@@ -210,16 +210,16 @@ LAYERS: Mapping[str, Layer] = {
         "Yang et al. 2025, arXiv 2505.16381",
         _path,
         state=lambda layer: {"qk": layer.hidden_size, "vo": layer.kv_dim, "state": 0},
-        note="Its widths are fixed: heads of keys and values are shared until it fits.",
-        cache=lambda layer: 2 * layer.kv_dim,  # a key, which each step rewrites, and a value
+        note="The widths are fixed. Heads of keys and values are shared until the layer fits.",
+        cache=lambda layer: 2 * layer.kv_dim,  # a key, which each step updates, and a value
     ),
     "kda": Layer(
         "KimiDeltaAttention",
-        "The gated delta rule with a decay a key coordinate.",
+        "The gated delta rule with a decay per key coordinate.",
         "Kimi Linear 2025, arXiv 2510.26692",
         lambda d, heads: [{"num_heads": heads, "head_dim": w} for w in _steps(d, min(256, 2 * d // heads))],
         defaults=lambda d, heads: {"num_heads": heads, "head_dim": max(1, d // heads)},
         most_key=256,
     ),
 }
-"""Every layer by its name in a label."""
+"""All layers, by their name in a label."""

@@ -16,7 +16,7 @@ from madbench.mixers import build as build_mixer
 from madbench.mixers.bfloat16_checks import bfloat16_checks
 from madbench.mixers.interactions.coupling import Coupling
 from madbench.mixers.interactions.tuples import ALL, STRICT, count_tuples
-from madbench.mixers.residuals import decoded, difference, filled
+from madbench.mixers.residuals import decode_tokens, difference, filled_mixer
 
 ROUNDING = 1e-10
 EXACT = 1e-12
@@ -161,7 +161,7 @@ def small_size(label: Any, n_head: int = 0) -> Size:
 def _make(family: Any, label: Any, path: str, length: int) -> tuple[nn.Module, Tensor]:
     """A small mixer, of any length the same, and so many tokens."""
     settings, size = family.Settings(), replace(small_size(label), max_len=max(small_size(label).max_len, *LONGER))
-    mixer, x = filled(lambda: family.build(family.solve(label, size, settings), settings, path))
+    mixer, x = filled_mixer(lambda: family.build(family.solve(label, size, settings), settings, path))
     return mixer, x[:1, :length]
 
 
@@ -169,7 +169,7 @@ def _sample(family: Any, label: Any, causal: bool = True, size: Size | None = No
     """A small mixer and one sequence."""
     settings = family.Settings()
     allocation = family.solve(label, size or small_size(label), settings)
-    mixer, x = filled(lambda: family.build(allocation, settings, "dense", causal=causal))
+    mixer, x = filled_mixer(lambda: family.build(allocation, settings, "dense", causal=causal))
     return mixer, x[:1]
 
 
@@ -181,7 +181,7 @@ def _causality(mixer: nn.Module, x: Tensor) -> float:
 
 
 def _steps(mixer: nn.Module, x: Tensor) -> float:
-    return difference(decoded(mixer, x), mixer(x))
+    return difference(decode_tokens(mixer, x), mixer(x))
 
 
 def _prompt(family: Any, label: Any, path: str, prompts: Sequence[int]) -> float:
@@ -195,7 +195,7 @@ def _prompt(family: Any, label: Any, path: str, prompts: Sequence[int]) -> float
 
 def _sliding_steps(mixer: nn.Module, x: Tensor) -> float:
     mixer.max_len = x.shape[1] - 1
-    return difference(decoded(mixer, x, slide=True)[:, -1], mixer.reference(x[:, 1:])[:, -1])
+    return difference(decode_tokens(mixer, x, slide=True)[:, -1], mixer.reference(x[:, 1:])[:, -1])
 
 
 def _softmax_attention(mixer: nn.Module, x: Tensor) -> float:
@@ -204,7 +204,7 @@ def _softmax_attention(mixer: nn.Module, x: Tensor) -> float:
 
     d, heads, label = 16, 2, mixer.allocation.label
     attention = build_mixer("S-p" if label.rope else "S", d, 8, n_head=heads)
-    mixer, x = filled(lambda: attention)
+    mixer, x = filled_mixer(lambda: attention)
     if label.degree == 2:
         ours = HyperFeatureAttention(d, (1,) * heads, False, d, d, rope=label.rope, path="dense")
     else:

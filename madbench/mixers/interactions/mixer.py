@@ -14,7 +14,7 @@ from madbench.errors import TrainingError, did_you_mean
 from madbench.mixers.inputs import check_sequences
 from madbench.mixers.linear_maps import weight_of
 from madbench.mixers.precision import wide
-from madbench.mixers.recompute import recomputed
+from madbench.mixers.recompute import recompute
 from madbench.mixers.start import redraw_parts
 from madbench.mixers.tracing import is_symbolic
 
@@ -98,7 +98,7 @@ class InteractionMixer(nn.Module):
         for start in range(0, length, rows):
             end = start + rows if self.causal else length
             block = (q[:, :, start : start + rows], *(tensor[:, :, :end] for tensor in seen), start)
-            blocks.append(recomputed(self.attend, *block, module=self))
+            blocks.append(recompute(self.attend, *block, module=self))
         return self.read_out(torch.cat(blocks, dim=2)), None
 
     def prefill(self, x: Tensor, slide: bool = False) -> tuple[Tensor, Any]:
@@ -257,11 +257,11 @@ class FactoredMixer(InteractionMixer):
         blocks = [slice(start, start + rows) for start in starts]
         if not self.causal:
             for block in blocks:
-                state = recomputed(self.totals, k[:, :, block], v[:, :, block], state)
-            rows_of_blocks = [recomputed(self.of_totals, q[:, :, block], state) for block in blocks]
+                state = recompute(self.totals, k[:, :, block], v[:, :, block], state)
+            rows_of_blocks = [recompute(self.of_totals, q[:, :, block], state) for block in blocks]
             return torch.cat(rows_of_blocks, dim=2), state
         for block in blocks:
-            o, state = recomputed(self.advance, q[:, :, block], k[:, :, block], v[:, :, block], state)
+            o, state = recompute(self.advance, q[:, :, block], k[:, :, block], v[:, :, block], state)
             blocks_of_rows.append(o)
         return torch.cat(blocks_of_rows, dim=2), state
 

@@ -1,1 +1,1 @@
-"""Modules of a user's own, (B, T, D) -> (B, T, D), as labels: ``my:package.Mixer``, or ``my:name`` of an entry."""
+"""Family of users' own modules (B, T, D) -> (B, T, D). Labels: ``my:package.Mixer``, or ``my:name`` of an entry."""

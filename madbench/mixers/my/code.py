@@ -1,7 +1,7 @@
-"""The code that decides what a user's module computes: definitions reached from its class, and files that it opens.
+"""The code on which a user's module depends: the definitions that its class uses, and the files that it opens.
 
-The module is imported, built and run once on a few tokens. What a process cannot know for certain, as of a module that
-was imported before madbench was, is found out by a new process.
+The module is imported, built and run once on a few tokens. A process cannot know the dependencies for certain if it
+imported the module before madbench, for example. A new process then determines them.
 """
 
 from __future__ import annotations
@@ -29,17 +29,17 @@ from madbench.identity.scripts import importing_scripts, is_importing_scripts, s
 from madbench.identity.text import source_text
 from madbench.labels import trust
 from madbench.mixers import Size
-from madbench.mixers.my.operator import failing, make
+from madbench.mixers.my.operator import make, wrap_user_errors
 from madbench.mixers.my.sources import Source, source, working_folder_on_path
 from madbench.mixers.random_state import kept_random_state
 
 SIZES = (Size(64, 2, 16, "paper"), Size(128, 8, 128, "paper"), Size(96, 3, 64, "paper"))
-"""Sizes at which a module is tried, until one works."""
-SECONDS = 300  # that a new process may take
+"""Sizes at which a module is tried, in order, until it works."""
+SECONDS = 300  # time limit of the new process
 
 
 class UsersCode:
-    """The list of code of a label ``my:path`` (:mod:`madbench.identity.listing`) and its identity."""
+    """The code listing of a label ``my:path`` (:mod:`madbench.identity.listing`), and its identity."""
 
     def __init__(self, path: str, in_new_process: bool = False):
         self.path, made = path, source(path)
@@ -58,7 +58,7 @@ class UsersCode:
 
     @property
     def identity(self) -> str:
-        """Hash of the code. Raises ``LabelError`` if it was edited after this process imported it."""
+        """A hash of the code. Raises ``LabelError`` if the code was edited after this process imported it."""
         for place, (digest, names) in self.listing["files"].items():
             text = source_text(self.root / place, self.root)
             if text is None or text.digest(names) != digest:
@@ -70,8 +70,8 @@ class UsersCode:
 
     def _edited(self, place: str) -> LabelError:
         return LabelError(
-            f"my:{self.path}: {place} was edited after this process imported it; start Python, or the notebook's "
-            "kernel, again"
+            f"my:{self.path}: {place} was edited after this process imported it; restart Python, or the notebook's "
+            "kernel"
         )
 
 
@@ -82,7 +82,7 @@ def users_code(path: str) -> UsersCode:
 
 
 def _definitions(made: Source) -> Iterator[tuple[str, str]]:
-    """The module and the name at its top level that a label leads through, and those of the class and its bases."""
+    """Pairs of a module and a top-level name: the label's own, then those of the class and its base classes."""
     yield made.module, made.name
     for each in inspect.getmro(made.make) if isinstance(made.make, type) else (made.make,):
         yield from _place(each)
@@ -99,13 +99,13 @@ def _probe_name(path: str) -> str:
 
 
 def _try(path: str) -> list[tuple[str, str]]:
-    """Builds the module and runs it once; the classes of its parts. What fails is tried at another size."""
+    """Builds the module and runs it once. Returns the classes of its parts; empty if it fails at all sizes."""
     for size in SIZES:
         with watch.watching(_probe_name(path)), kept_random_state(), torch.device("cpu"):
             with suppress(MadbenchError), torch.no_grad():
                 torch.manual_seed(0)
                 module = make(path, size)
-                with working_folder_on_path(), failing(path):
+                with working_folder_on_path(), wrap_user_errors(path):
                     module(torch.randn(1, 16, size.d_model))
                 return _classes(module)
     return []
@@ -117,8 +117,8 @@ def _classes(module: nn.Module) -> list[tuple[str, str]]:
 
 
 def _from_new_process(path: str) -> dict[str, Any] | None:
-    """The list of code as a new process finds it; None if it cannot."""
-    if is_importing_scripts():  # a script that plans runs when it is imported would start one process after the other
+    """The code listing that a new process determines. None if that fails."""
+    if is_importing_scripts():  # a script that plans runs when imported would start processes without end
         return None
     folders = os.pathsep.join(os.path.abspath(folder or ".") for folder in standard_first(sys.path))
     with tempfile.TemporaryDirectory() as folder:
@@ -132,8 +132,8 @@ def _from_new_process(path: str) -> dict[str, Any] | None:
 
 
 def write_listing() -> None:
-    """Writes the list of code of the dotted path in the first argument to the file in the second."""
+    """Writes the code listing of the dotted path in the first argument to the file in the second argument."""
     path, file = sys.argv[1:]
-    trust.allow([f"my:{path}"])  # which the process that starts this one has imported
+    trust.allow([f"my:{path}"])  # the parent process was allowed to import it
     with importing_scripts():
         Path(file).write_text(json.dumps(UsersCode(path, in_new_process=True).listing))

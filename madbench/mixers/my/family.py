@@ -1,4 +1,4 @@
-"""A user's own modules, such as my:my_mixers.GatedMean. As they are, at no budget: parameters are measured."""
+"""The family of a user's own modules, such as my:my_mixers.GatedMean. Parameters are counted, and no rank is chosen."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from madbench.mixers.checks import SMALL, general_checks
 from madbench.mixers.my.sources import FILE, SAMPLE, entries, is_path, path_of, source
 
 if TYPE_CHECKING:
-    from madbench.mixers.my.measures import Allocation
+    from madbench.mixers.my.measures import ModuleAllocation
     from madbench.mixers.my.operator import ModuleMixer
 
 PREFIX = "my:"
@@ -39,7 +39,7 @@ class Settings:
 
 @dataclass(frozen=True)
 class ModuleFamily(ListedFamily):
-    """See :class:`madbench.mixers.Family`. A module that is not causal is refused, unless it is to be measured so."""
+    """See :class:`madbench.mixers.Family`. Modules that are not causal are rejected, unless ``is_refused`` is false."""
 
     is_refused: bool = True
 
@@ -47,20 +47,20 @@ class ModuleFamily(ListedFamily):
     names_code = True
     version = "1"
     Settings = Settings
-    description = "Any torch module of yours, as it is: parameters are counted, and no rank is chosen."
+    description = "Any torch module of yours, unchanged: parameters are counted, and no rank is chosen."
     syntax = "module.Class|entry"
     example = "my:mean"
 
     def text_of(self, value: Any) -> str | None:
-        """The label of a class or function that makes a module; None for anything else."""
+        """The label of a class or function that makes a module. None for any other value."""
         if not callable(value):
             return None
         label = f"{PREFIX}{path_of(value)}"
-        trust.allow([label])  # its code is in this process already
+        trust.allow([label])  # the value shows that its code has been imported already
         return label
 
     def parse(self, text: str) -> Label:
-        """``my:module.Class``, also with a colon before the class, or ``my:NAME`` of an entry. Imports nothing."""
+        """Parses ``my:module.Class``, ``my:module:Class``, or ``my:NAME`` of an entry. Imports nothing."""
         path = text.removeprefix(PREFIX).replace(":", ".")
         if not text.startswith(PREFIX) or not is_path(path):
             path_by_name = SAMPLE | entries()
@@ -71,7 +71,7 @@ class ModuleFamily(ListedFamily):
         return Label(path)
 
     def identity(self, label: Label) -> str:
-        """A hash of the code that decides what the module computes."""
+        """A hash of the code on which the module's results depend."""
         from madbench.mixers.my.code import users_code
 
         return users_code(label.path).identity
@@ -83,7 +83,7 @@ class ModuleFamily(ListedFamily):
         return users_code(label.path).listing
 
     def labels(self) -> list[Label]:
-        """Labels that have an entry and can be imported."""
+        """The labels that have an entry and can be imported."""
         importable = []
         for path in dict.fromkeys(entries().values()):
             try:
@@ -94,67 +94,67 @@ class ModuleFamily(ListedFamily):
         return importable
 
     def preset_spelling(self, label: Label) -> str:
-        """``my:NAME``, where the label has an entry."""
+        """``my:NAME`` if the label has an entry."""
         name = next((name for name, path in entries().items() if path == label.path), label.path)
         return f"{PREFIX}{name}"
 
     def factors(self, label: Label) -> dict[str, str]:
-        """The module."""
+        """The path of the module, as the only factor."""
         return {"module": label.path}
 
     def explain(self, label: Label) -> list[Explanation]:
-        """What the module says of itself, where it is, and its budget."""
+        """The first line of the module's docstring, its file, and its budget."""
         made = source(label.path)
-        lines = inspect.cleandoc(made.make.__doc__ or "").splitlines()  # its own, not one of a class it inherits from
+        lines = inspect.cleandoc(made.make.__doc__ or "").splitlines()  # its own docstring, not an inherited one
         what = lines[0] if lines else "A module of your own, without a docstring."
         where = made.file.name if made.file else "compiled"
         name = label.path.rpartition(".")[2]
-        budget = "Its parameters are what they are; no ranks are chosen, and tables show the ratio to softmax's."
+        budget = "No rank is chosen to match a budget; tables show the ratio of its parameters to softmax attention's."
         return [
             Explanation(name, "module", what, "", f"{made.module} ({where})"),
             Explanation("", "budget", budget, "", "measured on the module"),
         ]
 
     def traits(self, label: Label) -> Traits:
-        """The output maps as measured; its initial weights are its own."""
+        """The traits of the module: measured output maps, and its own initialization."""
         from madbench.mixers.my.measures import traits
 
         return traits(label)
 
-    def solve(self, label: Label, size: Size, settings: Settings) -> Allocation:
-        """What the module costs; a ``BudgetError`` where it cannot be made, or is not causal."""
-        from madbench.mixers.my.measures import measured
+    def solve(self, label: Label, size: Size, settings: Settings) -> ModuleAllocation:
+        """The cost of the module. Raises ``BudgetError`` if it cannot be built or is not causal."""
+        from madbench.mixers.my.measures import measure_cost
 
-        allocation = measured(label, size)
+        allocation = measure_cost(label, size)
         if allocation.leak and self.is_refused:
-            raise BudgetError(f"{label} {allocation.leak}. madbench verify {label} measures it")
+            raise BudgetError(f"{label} {allocation.leak}. Run madbench verify {label} for details")
         return allocation
 
-    def build(self, allocation: Allocation, settings: Settings, path: str = "auto") -> ModuleMixer:
+    def build(self, allocation: ModuleAllocation, settings: Settings, path: str = "auto") -> ModuleMixer:
         from madbench.mixers.my.operator import ModuleMixer
 
         return ModuleMixer(allocation, path)
 
     def checks(self, label: Label) -> Iterable[Check]:
-        """What any mixer has to hold, and that every parameter decides something."""
+        """Checks that apply to every mixer, that nothing leaks between rows, and that every parameter matters."""
         family = dataclasses.replace(self, is_refused=False)
         yield from general_checks(family, label)
 
         def leaks() -> float:
             return float(bool(family.solve(label, SMALL, Settings()).leak))
 
-        statement = "In training and evaluation rows see no later token, no other example and no earlier call."
+        statement = "In training and evaluation, rows see no later token, no other example and no earlier call."
         yield Check("alone", statement, "causal mixing", leaks)
 
         def unused() -> float:
             from madbench.mixers.checks import sample
-            from madbench.mixers.path_checks import outcome
+            from madbench.mixers.path_checks import evaluate
 
             mixer, x = sample(family, label)
-            gradients = outcome(mixer, mixer, x, None)
+            gradients = evaluate(mixer, mixer, x, None)
             return sum(float(gradient.norm()) == 0 for name, gradient in gradients.items() if name)
 
-        statement = "Every parameter decides something of the output."
+        statement = "Every parameter changes the output."
         yield Check("use", statement, "autograd", unused)
 
 

@@ -1,4 +1,4 @@
-"""A module as a user writes one, to try ``madbench run my:mean`` with and to begin from."""
+"""A sample of a user's module, for ``madbench run my:mean`` and as a starting point."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 
 class GatedMean(nn.Module):
-    """Mean of the values so far, gated by the current token."""
+    """The mean of the values so far, gated by the current token."""
 
     def __init__(self, d_model: int):
         super().__init__()

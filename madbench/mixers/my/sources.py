@@ -1,4 +1,4 @@
-"""The place of a user's module: its dotted path from a class or an entry, and its import."""
+"""Source of a user's module: its dotted path, given as a class or an entry, and its import."""
 
 from __future__ import annotations
 
@@ -26,20 +26,20 @@ if TYPE_CHECKING:
 
 GROUP = "madbench.modules"
 FILE = "mixers.yaml"
-"""Entries of the working folder, ``name: my_package:MyMixer``."""
+"""The file with the entries of the working folder, one per line: ``name: my_package:MyMixer``."""
 SAMPLE = {"mean": "madbench.mixers.my.sample.GatedMean"}
-"""The entry that is always there, unless another has its name."""
+"""The built-in entry, used unless another entry has its name."""
 
 _NAME = r"[A-Za-z][A-Za-z0-9_-]*"
 _PATH = r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)+"
 
 
 def entries() -> dict[str, str]:
-    """The dotted path of every entry, by its name: those of ``mixers.yaml``, then those of installed packages.
+    """The dotted paths of all entries, by name. ``mixers.yaml`` takes precedence over installed packages.
 
-    A ``mixers.yaml`` in a results folder or in an unpacked archive is somebody's data and has no entries.
+    A ``mixers.yaml`` in a results folder or in an unpacked archive is data of another person and has no entries.
 
-    Raises ``ConfigError`` for a file that is wrong.
+    Raises ``ConfigError`` for an invalid file.
     """
     return _entries_of_packages() | _entries_of_file(Path(FILE))
 
@@ -55,12 +55,12 @@ def may_import(path: str) -> bool:
         return False
     try:
         return path in (SAMPLE | entries()).values()
-    except ConfigError:  # a wrong mixers.yaml, of which the verbs that need it tell
+    except ConfigError:  # an invalid mixers.yaml, reported by the verbs that need it
         return path in (SAMPLE | _entries_of_packages()).values()
 
 
 def importable(labels: Iterable[str]) -> tuple[str, ...]:
-    """The labels that are modules of a user and whose code may be imported."""
+    """The labels among ``labels`` that name a user's module whose code may be imported."""
     paths = {label: label.removeprefix("my:") for label in labels if label.startswith("my:")}
     return tuple(sorted(label for label, path in paths.items() if may_import(path)))
 
@@ -70,12 +70,12 @@ def _entries_of_packages() -> dict[str, str]:
 
 
 def names() -> tuple[str, ...]:
-    """Every name of an entry, the sample's included."""
+    """The names of all entries, including the sample."""
     return tuple(dict.fromkeys((*SAMPLE, *entries())))
 
 
-def places() -> dict[str, tuple[str, str]]:
-    """By name of an entry its dotted path and where the entry is; none of a file that is wrong."""
+def entry_sources() -> dict[str, tuple[str, str]]:
+    """The dotted path and the source of each entry, by name. An invalid file counts as empty."""
     of_packages = _entries_of_packages()
     try:
         of_file = _entries_of_file(Path(FILE))
@@ -86,12 +86,12 @@ def places() -> dict[str, tuple[str, str]]:
 
 
 def installed_modules() -> Mapping[str, EntryPoint]:
-    """Where the modules of other packages are, by name."""
+    """The entry points of modules in other packages, by name."""
     return _installed().points
 
 
 def broken_modules() -> dict[str, str]:
-    """Why entries cannot be used, by name; the file ``mixers.yaml`` is one where it cannot be read."""
+    """The reasons why entries cannot be used, by name. An unreadable ``mixers.yaml`` appears under its own name."""
     failed = dict(_installed().refused)
     try:
         paths = entries()
@@ -99,7 +99,7 @@ def broken_modules() -> dict[str, str]:
         failed[FILE] = str(error)
         paths = _entries_of_packages()
     if Path(FILE).is_file() and trust.is_data(Path.cwd()):
-        failed[FILE] = f"{FILE} lies in a results folder or an unpacked archive, of which madbench imports nothing"
+        failed[FILE] = f"{FILE} lies in a results folder or an unpacked archive, from which madbench imports nothing"
     for name, path in paths.items():
         try:
             source(path)
@@ -126,10 +126,10 @@ def _entries_of_file(path: Path) -> dict[str, str]:
 
 
 def fault_of_name(name: Any) -> str:
-    """What is wrong with the name of an entry; empty for none."""
+    """The fault of an entry's name, as a sentence. Empty if the name is valid."""
     if isinstance(name, str) and re.fullmatch(_NAME, name):
         return ""
-    return f"{name!r} is no name of a module: letters, digits, - and _, such as my_mixer"
+    return f"{name!r} is not a valid name of a module: use letters, digits, - and _, such as my_mixer"
 
 
 def _dotted(value: str) -> str:
@@ -137,15 +137,15 @@ def _dotted(value: str) -> str:
 
 
 def is_path(text: str) -> bool:
-    """Whether a text can be the dotted path of a class or function in a module."""
+    """True if a text can be the dotted path of a class or function in a module."""
     return bool(re.fullmatch(_PATH, text))
 
 
 def path_of(value: Any) -> str:
     """The dotted path by which other processes import a class or function.
 
-    Raises ``LabelError`` for what they cannot import: an instance, a lambda, what is made within a function, or at the
-    prompt and in a notebook.
+    Raises ``LabelError`` for objects that they cannot import: an instance, a lambda, a class or function defined inside
+    a function, at the prompt or in a notebook.
     """
     name = getattr(value, "__qualname__", None)
     is_of_object = inspect.ismethod(value) and not isinstance(value.__self__, type)
@@ -165,7 +165,7 @@ def path_of(value: Any) -> str:
 
 
 def _name_of_main(name: str) -> str:
-    """The name by which the script that runs can be imported: below the working folder, or from its own."""
+    """The module name of the running script: its path below the working folder, or else the file's name."""
     main = sys.modules["__main__"]
     if spec := getattr(main, "__spec__", None):
         return spec.name
@@ -179,14 +179,14 @@ def _name_of_main(name: str) -> str:
     parts = place.relative_to(Path.cwd()).parts if place.is_relative_to(Path.cwd()) else (place.name,)
     if not all(part.isidentifier() for part in parts):
         raise LabelError(
-            f"{name}: the processes that train cannot import {file}, whose path is no name of a module; rename it, or "
-            "move the class to a file such as my_mixers.py"
+            f"{name}: the processes that train cannot import {file}, because its path is not a valid module name; "
+            "rename it, or move the class to a file such as my_mixers.py"
         )
     return ".".join(parts)
 
 
 class Source:
-    """A class or function that makes a user's module, imported."""
+    """An imported class or function that makes a user's module."""
 
     def __init__(self, path: str):
         with working_folder_on_path():
@@ -195,17 +195,17 @@ class Source:
                 module, self.make, count = _import(path)
         self.module = module.__name__
         self.name = path.split(".")[count]
-        """Name in the module that leads to the class or function."""
+        """Name at the top level of the module that leads to the class or function."""
         self.file = Path(file).resolve() if (file := getattr(module, "__file__", None)) else None
         self.root = import_root(self.file, ".".join(path.split(".")[:count])) if self.file else Path.cwd()
         """Folder from which the module is imported."""
 
 
 def source(path: str) -> Source:
-    """The class or function at a dotted path, imported.
+    """Imports and returns the class or function at a dotted path.
 
     Raises ``UntrustedCodeError`` for code that may not be imported (:mod:`madbench.labels.trust`), and ``LabelError``
-    if there is none.
+    if nothing is found.
     """
     if not may_import(path):
         module, _, name = path.rpartition(".")
@@ -221,7 +221,7 @@ def _source(path: str) -> Source:
 
 @contextmanager
 def working_folder_on_path() -> Iterator[None]:
-    """Lets code in the block import modules of the working folder, after all others, so that they hide none."""
+    """Lets code in the block import modules of the working folder. It comes last, so that it hides no other module."""
     folder = os.getcwd()
     if folder in sys.path or "" in sys.path:
         yield
@@ -230,14 +230,14 @@ def working_folder_on_path() -> Iterator[None]:
     try:
         yield
     finally:
-        with suppress(ValueError):  # the user's code may have removed it
+        with suppress(ValueError):  # the user's code may have removed the entry
             del sys.path[len(sys.path) - 1 - sys.path[::-1].index(folder)]
 
 
 def _count_as_own(path: str) -> None:
-    """Counts the package of a dotted path as code of the user, though it may be installed among libraries.
+    """Treats the package of a dotted path as the user's code, even if it is installed among libraries.
 
-    Of torch and madbench, whose versions are in every record, the file of the module alone is.
+    For torch and madbench, whose versions are in every record, only the file of the module is treated so.
     """
     parts = path.split(".")
     with suppress(ImportError, ValueError, AttributeError):
@@ -248,7 +248,7 @@ def _count_as_own(path: str) -> None:
 
 
 def _import(path: str) -> tuple[Any, Callable[..., Any], int]:
-    """The module that a dotted path leads through, the class or function at its end, and the parts of the first."""
+    """Imports a dotted path: its module, the class or function at its end, and the number of parts of the module."""
     folder, where = os.getcwd(), f"my:{path}"
     parts = path.split(".")
     module, count = None, 0
@@ -271,27 +271,27 @@ def _import(path: str) -> tuple[Any, Callable[..., Any], int]:
         raise LabelError(f"{where}: expected a class or a function that makes a module, got {repr(value)[:100]}")
     is_class = isinstance(value, type)
     if is_class and not _is_of_modules(value):
-        raise LabelError(f"{where}: expected a class of torch.nn.Module, got {value.__name__}, which is none")
+        raise LabelError(f"{where}: expected a subclass of torch.nn.Module, but {value.__name__} is none")
     if not is_class and _is_of_modules(type(value)):
         kind = type(value).__name__
         raise LabelError(
-            f"{where}: expected a class or a function that makes a module, got one {kind} that is made already; every "
+            f"{where}: expected a class or a function that makes a module, got one {kind} that exists already; every "
             f"block of a model needs its own: def {parts[-1]}(d_model): return {kind}(...)"
         )
     return module, value, count
 
 
 def _is_of_modules(cls: type) -> bool:
-    """Whether a class is of ``torch.nn.Module``, by its name, so that nothing imports torch."""
+    """True if a class derives from ``torch.nn.Module``. Compares names, in order not to import torch."""
     return any((base.__module__, base.__name__) == ("torch.nn.modules.module", "Module") for base in cls.__mro__)
 
 
 def _module(name: str) -> Any:
-    """The module of this name, imported; None where there is none. The script that runs is not imported again."""
+    """Imports a module by name, except the running script, which is already loaded. None if there is no such module."""
     importlib.invalidate_caches()
     try:
         spec = importlib.util.find_spec(name)
-    except ValueError:  # of one that is made by code, without a spec
+    except ValueError:  # a module without a spec, made at run time
         return sys.modules[name]
     except ModuleNotFoundError:
         return None

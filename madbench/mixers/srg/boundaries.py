@@ -6,7 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from madbench.mixers.residuals import difference, largest
+from madbench.mixers.residuals import difference, maximum
 from madbench.mixers.srg.dynamic_mlp import DynamicMLP
 from madbench.mixers.srg.measures import dynamic_weights
 from madbench.mixers.srg.parts import EPS, activate, lag_readout, newest_first
@@ -90,7 +90,7 @@ def swapped_normals(mixer: DynamicMLP, x: Tensor) -> float:
     mix.B[:, 0, 0], mix.B[:, 1, 0] = 1, -1
     mix.A[:, :, 0] = -mix.B[:, :, 0] / mix.strengths(x[:1, -1:])[0, :, :, 0]
     mixed = normals(mixer, x[0])
-    return largest(float(_sines(mixed, base).min(-2).values.max()), difference(mixed[..., [1, 0]], base[..., :2]))
+    return maximum(float(_sines(mixed, base).min(-2).values.max()), difference(mixed[..., [1, 0]], base[..., :2]))
 
 
 def low_rank_deformation(mixer: DynamicMLP, x: Tensor) -> float:

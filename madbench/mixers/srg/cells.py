@@ -7,7 +7,7 @@ import math
 import torch
 from torch import Tensor
 
-from madbench.mixers.residuals import difference, largest
+from madbench.mixers.residuals import difference, maximum
 from madbench.mixers.srg.boundaries import free_channels, freeze_gates
 from madbench.mixers.srg.dynamic_mlp import DynamicMLP
 from madbench.mixers.srg.measures import dynamic_weights
@@ -48,7 +48,7 @@ def linear(mixer: DynamicMLP, x: Tensor) -> float:
     rows = mixer(tokens)[:, -1] * (hidden.square().sum(-1, keepdim=True) + EPS).sqrt()
     selected = torch.diag((hidden[1] > 0).to(x))
     slope = change @ dynamic_weights(mixer, x[0])[0][0] @ selected @ readout
-    return largest(
+    return maximum(
         difference(rows, hidden @ selected @ readout),
         difference(rows[2] - rows[1], slope),
         difference(rows[1] - rows[0], slope),

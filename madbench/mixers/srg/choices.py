@@ -11,7 +11,7 @@ from torch import nn
 
 from madbench.mixers import Size
 from madbench.mixers.checks import SMALL
-from madbench.mixers.residuals import Residual, difference, filled
+from madbench.mixers.residuals import Residual, difference, filled_mixer
 from madbench.mixers.srg.grammar import Variant
 
 TOKENS = 17
@@ -26,8 +26,8 @@ def gated_alone(family: Any, label: Variant) -> Residual:
     for side, other in (("qk", "vo"), ("vo", "qk")):
         settings = family.Settings(gates=side)
         allocation = family.solve(label, SMALL, settings)
-        mixer, x = filled(partial(family.build, allocation, settings))
-        both, _ = filled(partial(family.build, replace(allocation, gates="both"), settings))
+        mixer, x = filled_mixer(partial(family.build, allocation, settings))
+        both, _ = filled_mixer(partial(family.build, replace(allocation, gates="both"), settings))
         both.load_state_dict(mixer.state_dict(), strict=False)
         gate = getattr(both, f"{other}_gate")
         nn.init.zeros_(gate.weight), nn.init.constant_(gate.bias, OPEN)
@@ -47,7 +47,7 @@ def registers_at_the_end(family: Any, label: Variant) -> Residual:
     for place in ("first", "last"):
         settings = family.Settings(register_place=place)
         allocation = family.solve(label, LONGER, settings)
-        mixers[place], x = filled(partial(family.build, allocation, settings))
+        mixers[place], x = filled_mixer(partial(family.build, allocation, settings))
         mixers[place].chunk = BLOCK
     x, mixer, each = x[:, :TOKENS], mixers["last"], {}
     expected = mixer.reference(x)
@@ -64,8 +64,8 @@ def of_all_tokens(family: Any, label: Variant) -> Residual:
     """Every path without causality against the loops, and its last row against that of the causal mixer."""
     settings = family.Settings()
     allocation = family.solve(label, LONGER, settings)
-    mixer, x = filled(partial(family.build, allocation, settings, causal=False))
-    causal, _ = filled(partial(family.build, allocation, settings))
+    mixer, x = filled_mixer(partial(family.build, allocation, settings, causal=False))
+    causal, _ = filled_mixer(partial(family.build, allocation, settings))
     mixer.chunk, x, each = BLOCK, x[:, :TOKENS], {}
     expected = mixer.reference(x)
     for path in ("dense", "chunked", *["sdpa"] * mixer.uses_sdpa):

@@ -16,7 +16,7 @@ from madbench.mixers.inputs import check_sequences
 from madbench.mixers.linear_maps import check_weights, project, weight_of
 from madbench.mixers.precision import without_autocast
 from madbench.mixers.probe import LagKernel, Probe, by_lag
-from madbench.mixers.recompute import recomputed
+from madbench.mixers.recompute import recompute
 from madbench.mixers.srg import decoding, tiled
 from madbench.mixers.srg.budget import Allocation
 from madbench.mixers.srg.decoding import Cache
@@ -470,7 +470,7 @@ class DynamicMLP(nn.Module):
             seen = slice(0, end if self.causal and not self.is_from_end else length)
             seen = slice(length - end, None) if self.by_lag and self.causal else seen
             block = (q, whole.k[:, :, seen], whole.v[:, :, seen], s1, s2, to_registers)
-            blocks.append(recomputed(self._attend_block, start, *block, module=self))
+            blocks.append(recompute(self._attend_block, start, *block, module=self))
         return torch.cat(blocks, dim=2)
 
     def _attend_block(self, first_row: int, *block: Tensor | None) -> Tensor:

@@ -164,7 +164,7 @@ class SRGFamily(ListedFamily):
             shorter_settings=("position_rows",),
             outputs=("o.weight",),
             without_decay=tuple(diagonals),
-            own_start=("v_up", "o_up") if label.adapter else (),
+            keeps_init=("v_up", "o_up") if label.adapter else (),
             stacked_path="dense",
             is_replayable=True,
             is_stackable=True,

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from madbench.mixers import Size, path_checks
 from madbench.mixers.checks import SMALL, sample
-from madbench.mixers.residuals import Residual, decoded, difference, filled, largest
+from madbench.mixers.residuals import Residual, decode_tokens, difference, filled_mixer, maximum
 from madbench.mixers.srg.dynamic_mlp import DynamicMLP
 from madbench.mixers.srg.grammar import Variant
 from madbench.mixers.srg.parts import EPS
@@ -35,7 +35,7 @@ def with_ranks(family: Any, label: Variant, **ranks: int) -> tuple[DynamicMLP, T
         allocation = family.solve(label, SMALL, settings)
         return family.build(replace(allocation, ranks=allocation.ranks | ranks), settings)
 
-    return filled(build)
+    return filled_mixer(build)
 
 
 def lengths(mixer: DynamicMLP, x: Tensor) -> float:
@@ -124,7 +124,7 @@ def extension(mixer: DynamicMLP, x: Tensor) -> float:
         transposed = mix.right_transposed(torch.eye(WINDOW).double(), s)
         residuals += [difference(block, whole[..., :WINDOW, :WINDOW]), difference(whole[0], expected)]
         residuals.append(difference(transposed.transpose(-1, -2), block))
-    return largest(*residuals)
+    return maximum(*residuals)
 
 
 def _scale_scores(mixer: DynamicMLP, factor: float) -> None:
@@ -192,7 +192,7 @@ def bend(mixer: DynamicMLP, x: Tensor, is_static: bool = False) -> float:
 
     lines = (-0.5, 0.0, 0.5)
     coarse = [switches(u) for u in lines]
-    return largest(*map(bend_of, sorted(set.intersection(*map(set, coarse)))[:3]))
+    return maximum(*map(bend_of, sorted(set.intersection(*map(set, coarse)))[:3]))
 
 
 def update_subspace(mixer: DynamicMLP, x: Tensor) -> float:
@@ -264,7 +264,7 @@ def rope(
         mixer, x = mixer.float(), x.float()
     with torch.autocast("cpu", torch.bfloat16, enabled=is_mixed):
         here = mixer.maps(x).scores
-        return largest(*(difference(mixer.maps(x, position).scores, here) for position in positions))
+        return maximum(*(difference(mixer.maps(x, position).scores, here) for position in positions))
 
 
 def norm(mixer: DynamicMLP, x: Tensor) -> float:
@@ -280,7 +280,7 @@ def norm(mixer: DynamicMLP, x: Tensor) -> float:
 def sliding(mixer: DynamicMLP, x: Tensor) -> float:
     """The newest row of a window that has slid, against the window alone."""
     x = torch.cat((x, -x, x.roll(1, dims=1)), dim=1)
-    return difference(decoded(mixer, x, slide=True)[:, -1], mixer(x[:, -mixer.max_len :])[:, -1])
+    return difference(decode_tokens(mixer, x, slide=True)[:, -1], mixer(x[:, -mixer.max_len :])[:, -1])
 
 
 def sequences(family: Any, label: Variant) -> Residual:
@@ -290,8 +290,10 @@ def sequences(family: Any, label: Variant) -> Residual:
         mixer, x = sample(family, label, path, replace(SMALL, max_len=BATCHED))
         generator = torch.Generator().manual_seed(1)
         x = torch.randn(LARGE_BATCH, *x.shape[1:], generator=generator).double()
-        outcomes.append(path_checks.outcome(mixer, mixer, x, None))
-    return path_checks.worst([(path_checks.residuals(outcomes[1], outcomes[0]), f"of {LARGE_BATCH} sequences")])
+        outcomes.append(path_checks.evaluate(mixer, mixer, x, None))
+    return path_checks.worst_residual(
+        [(path_checks.residuals(outcomes[1], outcomes[0]), f"of {LARGE_BATCH} sequences")]
+    )
 
 
 def registers(mixer: DynamicMLP, x: Tensor) -> float:
@@ -302,7 +304,7 @@ def registers(mixer: DynamicMLP, x: Tensor) -> float:
     expected = expected / mixer.allocation.qk_width**0.5 if mixer.variant.has_softmax else expected
     scores = mixer.maps(x).scores
     mixer.registers, mixer.register_slots, mixer.mix1, mixer.mix2 = None, 0, None, None
-    return largest(difference(scores[..., :count], expected), difference(scores[..., count:], mixer.maps(x).scores))
+    return maximum(difference(scores[..., :count], expected), difference(scores[..., count:], mixer.maps(x).scores))
 
 
 def adapters(mixer: DynamicMLP, x: Tensor) -> float:
@@ -312,7 +314,7 @@ def adapters(mixer: DynamicMLP, x: Tensor) -> float:
     mixer.o.weight += up @ mixer.o_down.weight
     mixer.v.weight += mixer.v_up.weight @ mixer.v_down.weight
     mixer.v_up.weight.zero_()
-    return largest(float(values[mixer.allocation.adapter_rank] / values[0]), difference(mixer(x), y))
+    return maximum(float(values[mixer.allocation.adapter_rank] / values[0]), difference(mixer(x), y))
 
 
 def differential(mixer: DynamicMLP, x: Tensor) -> float:

@@ -16,7 +16,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from madbench.mixers.residuals import difference, largest
+from madbench.mixers.residuals import difference, maximum
 from madbench.mixers.srg.dynamic_mlp import DynamicMLP
 from madbench.mixers.srg.parts import EPS, SequenceMixing
 from madbench.mixers.srg.reference import convolve, mixing_matrix
@@ -131,7 +131,7 @@ def reachable(mixer: DynamicMLP, x: Tensor) -> float:
         own = [pool(mixer, token[None], head) for token in tokens]
         atoms = torch.stack([torch.cat((each.u[-1], each.v[-1])) for each in own])
         away += [difference(atoms, tokens.repeat(1, 2)), float(len(tokens) - len(atoms.unique(dim=0)))]
-    return largest(*away)
+    return maximum(*away)
 
 
 def integral(mixer: DynamicMLP, x: Tensor) -> float:
@@ -152,7 +152,7 @@ def atoms(mixer: DynamicMLP, x: Tensor) -> float:
         reach = _reach(of_head)
         for each in of_head:
             ratios += [float(each.u.norm(dim=-1).max()) / reach.u, float(each.v.norm(dim=-1).max()) / reach.v]
-    return largest(*ratios)
+    return maximum(*ratios)
 
 
 def features(mixer: DynamicMLP, x: Tensor) -> float:
@@ -163,7 +163,7 @@ def features(mixer: DynamicMLP, x: Tensor) -> float:
         for each in of_head:
             u, v = _atoms_of(reach, each)
             ratios.append(float(each.features(u, v).norm(dim=-1).max()) / reach.features)
-    return largest(*ratios)
+    return maximum(*ratios)
 
 
 def _atoms_of(reach: Reach, each: Pool) -> tuple[Tensor, Tensor]:
@@ -186,7 +186,7 @@ def readouts(mixer: DynamicMLP, x: Tensor) -> float:
             weights = torch.cat((torch.eye(len(u)), torch.randn(DRAWN, len(u), generator=generator))).to(u)
             masses = total_variation(torch.cat((u, v), dim=-1), weights)
             ratios.append(float(((weights @ each.features(u, v)).norm(dim=-1) / (most * masses)).max()))
-    return largest(*ratios)
+    return maximum(*ratios)
 
 
 def total_variation(atoms: Tensor, weights: Tensor) -> Tensor:
@@ -215,7 +215,7 @@ def restriction(mixer: DynamicMLP, x: Tensor) -> float:
                 weights = torch.randn(DRAWN, slots, generator=generator).to(x)
                 change = total_variation(atoms, gate * weights) - total_variation(atoms, weights)
                 excesses.append(float(change.max()))
-    return largest(*excesses)
+    return maximum(*excesses)
 
 
 def outputs(mixer: DynamicMLP, x: Tensor) -> float:
@@ -239,7 +239,7 @@ def outputs(mixer: DynamicMLP, x: Tensor) -> float:
         for each, row, count in zip(of_head, rows, counts):
             size = float(row.norm() * each.norm)
             ratios.append(size / (most * count) if count else (math.inf if size else 0.0))
-    return largest(*ratios)
+    return maximum(*ratios)
 
 
 def variation_norm(mixer: DynamicMLP, x: Tensor) -> float:
@@ -260,7 +260,7 @@ def variation_norm(mixer: DynamicMLP, x: Tensor) -> float:
         for f, norm, row in zip(made, norms, weights):
             away += [float(f.norm(dim=-1).max()) / (most * norm) - 1, norm / float(row.abs().sum()) - 1]
         away += [norms[2] / (norms[0] + norms[1]) - 1, abs(norms[3] / norms[0] - 3) / 3]
-    return largest(*away)
+    return maximum(*away)
 
 
 def _least_variation(table: Tensor, f: Tensor) -> float:

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from madbench.mixers import Check
-from madbench.mixers.residuals import ROUNDING, difference, largest
+from madbench.mixers.residuals import ROUNDING, difference, maximum
 from madbench.mixers.srg import measures
 from madbench.mixers.srg.dynamic_mlp import DynamicMLP
 from madbench.mixers.srg.grammar import Variant
@@ -117,7 +117,7 @@ def noise_average(mixer: DynamicMLP, x: Tensor) -> float:
     rows = mixer(tokens)[:, -1]
     of_noise = rows[:, IS_NOISE] / rows[:, IS_SIGNAL] * SIGNAL  # the positive scores; the negative ones mirror them
     variance, active = 2 * of_noise.square().mean(), (of_noise > 0).double().mean()
-    return largest(difference(rows, expected), abs(float(NOISE * variance) - 1), abs(float(active) - 0.5))
+    return maximum(difference(rows, expected), abs(float(NOISE * variance) - 1), abs(float(active) - 0.5))
 
 
 def _concentrate(mixer: DynamicMLP, tokens: int) -> None:

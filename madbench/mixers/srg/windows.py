@@ -11,7 +11,7 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
-from madbench.mixers.residuals import difference, largest
+from madbench.mixers.residuals import difference, maximum
 from madbench.mixers.srg.dynamic_mlp import DynamicMLP
 from madbench.mixers.srg.measures import WINDOW, dynamic_weights, row_of
 from madbench.mixers.srg.parts import SequenceMixing
@@ -49,7 +49,7 @@ def zero_extension(mixer: DynamicMLP, x: Tensor) -> float:
             expected = torch.zeros_like(whole)
             expected[..., :count, :count] = block
             residuals.append(difference(whole, expected))
-    return largest(*residuals)
+    return maximum(*residuals)
 
 
 def truncation(mixer: DynamicMLP, x: Tensor) -> float:
@@ -74,7 +74,7 @@ def dummy_slots(mixer: DynamicMLP, x: Tensor) -> float:
                 residuals += [difference(longer[:count], own), float(longer[count:].abs().max())]
             active = [each.coefficients(each.u) > 0 for each in (short, whole)]
             residuals.append(float((active[1][:count] != active[0]).sum() + active[1][count:].sum()))
-    return largest(*residuals)
+    return maximum(*residuals)
 
 
 def oldest_window(mixer: DynamicMLP, x: Tensor) -> float:

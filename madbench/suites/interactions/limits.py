@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from madbench.mixers import Check
 from madbench.mixers.interactions.coupling import Coupling
-from madbench.mixers.residuals import largest
+from madbench.mixers.residuals import maximum
 from madbench.suites.interactions.representation import linear_attention
 
 SYMBOLS, AGENTS, KEPT = 16, 20, 4
@@ -28,10 +28,10 @@ def approximations() -> Iterator[Check]:
     """Theorem B.2: fewer dimensions than symbols."""
 
     def shared_span() -> float:
-        return largest(*(_worst(*_problem(width, seed, True), False) for width in VALUE_WIDTHS for seed in range(3)))
+        return maximum(*(_worst(*_problem(width, seed, True), False) for width in VALUE_WIDTHS for seed in range(3)))
 
     def wide_enough() -> float:
-        return largest(*(_worst(*_problem(width, seed, False), True) for width in VALUE_WIDTHS for seed in range(3)))
+        return maximum(*(_worst(*_problem(width, seed, False), True) for width in VALUE_WIDTHS for seed in range(3)))
 
     what = (
         "With the d largest directions of effects, errors stay below the bound in all three cases of d2, "
@@ -170,7 +170,7 @@ def layers() -> Iterator[Check]:
     """Remark F.6: two layers of linear attention, and products of two features."""
 
     def most_interaction() -> float:
-        return largest(*(interaction(stack_of(depth, skips, (1,))) for depth in (2, 3) for skips in (False, True)))
+        return maximum(*(interaction(stack_of(depth, skips, (1,))) for depth in (2, 3) for skips in (False, True)))
 
     what = (
         "Two layers of linear attention, three as well and with skips, are linear in the row's token: of features a "

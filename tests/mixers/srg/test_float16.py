@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from madbench import mixers
-from madbench.mixers.residuals import decoded
+from madbench.mixers.residuals import decode_tokens
 
 D, LENGTH = 32, 20
 LABELS = [
@@ -49,4 +49,4 @@ def test_every_row_is_right_to_a_few_roundings(label, is_cast):
         with torch.autocast("cpu", torch.float16, enabled=is_cast):
             assert errors(mixer(x), expected).max() < MOST, path
     with torch.autocast("cpu", torch.float16, enabled=is_cast):
-        assert errors(decoded(mixer, x), expected).max() < MOST
+        assert errors(decode_tokens(mixer, x), expected).max() < MOST

@@ -18,7 +18,7 @@ from madbench.mixers.interactions.tuples import ALL, STRICT
 from madbench.mixers.linear_maps import check_weights
 from madbench.mixers.precision import wide, without_autocast
 from madbench.mixers.probe import Probe, by_lag
-from madbench.mixers.recompute import recomputed
+from madbench.mixers.recompute import recompute
 from madbench.mixers.srg.parts import ROPE_BASE
 from madbench.mixers.tracing import is_symbolic
 
@@ -148,7 +148,7 @@ class HyperAttention(FactoredMixer):
             skipped = min(max(token - first_row, 0), q.shape[2]) if self.causal else 0  # rows before the token
             if older == 0 or skipped == q.shape[2]:
                 continue
-            of_token = recomputed(self._sums_with, q[:, :, skipped:], keys, values, token, older, first_row + skipped)
+            of_token = recompute(self._sums_with, q[:, :, skipped:], keys, values, token, older, first_row + skipped)
             sums = _joined(sums, [F.pad(part, (0, 0, skipped, 0), value=fill) for part, fill in zip(of_token, nothing)])
         return tuple(sums)
 
