@@ -179,7 +179,8 @@ def _problem_of_kernels(labels: Iterable[str], device: str) -> str:
 
     for label in labels:
         allocation = madbench.build(label, 64, 131).allocation
-        if problem := proof.problem(proof.Program.of(allocation, torch.bfloat16, 131), torch.device(device)):
+        program = proof.Program.from_allocation(allocation, torch.bfloat16, 131)
+        if problem := proof.problem(program, torch.device(device)):
             return f"{label}: {problem}"
     return ""
 

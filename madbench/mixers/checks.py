@@ -158,7 +158,7 @@ def general_checks(family: Family, label: Any, *, terms: int = 1) -> Iterable[Ch
     what = "Later tokens do not change earlier outputs."
     causality = functools.partial(path_checks.causality_residual, make)
     yield Check("causality", what, "causal mixing", explain_rounding(causality, ROUNDING), ROUNDING)
-    what = "Gradients equal finite differences of the outputs."
+    what = "Gradients equal finite differences."
     slopes = functools.partial(path_checks.slope_residual, make)
     yield Check("gradients", what, "autograd", explain_rounding(slopes, path_checks.SLOPES), path_checks.SLOPES)
     if hasattr(mixer, "step"):

@@ -70,8 +70,8 @@ class RankAllocation:
             narrower = (n for n in fits if max(side[0] for side in self._admissible(n, rank_multiple)) <= d)
             fewer = next(narrower, None)
             raise BudgetError(
-                f"{self.label}: d_model {d} is too narrow for {heads} heads: the narrowest take r_qk {qk[0]} and r_vo"
-                f" {vo[0]}, and neither may exceed d_model; use {f'n_head {fewer} or ' if fewer else ''}"
+                f"{self.label}: d_model {d} is too narrow for {heads} heads: the smallest ranks are r_qk {qk[0]} and"
+                f" r_vo {vo[0]}, and neither may exceed d_model; use {f'n_head {fewer} or ' if fewer else ''}"
                 f"d_model {max(qk[0], vo[0])}"
             )
         return qk, vo

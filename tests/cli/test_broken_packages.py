@@ -227,7 +227,7 @@ HALF = {
         "from pathlib import Path\nfrom madbench.papers import Paper\nFAMILY = Paper.load(Path('nowhere.yaml'))\n",
         "cannot be read",
     ),
-    "a class that is no module": ("module", "class FAMILY:\n    pass\n", "FAMILY, which is none"),
+    "a class that is no module": ("module", "class FAMILY:\n    pass\n", "but FAMILY is none"),
 }
 
 

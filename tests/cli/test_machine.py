@@ -76,7 +76,7 @@ def test_kernels_are_compared_in_16_bits_and_with_gradients_too(monkeypatch):
     row = _compare("fused", DEVICES[-1])
     proof.problem.cache_clear()
     assert row["max_relative_error"] < 1e-4 and not row["works"]
-    assert row["reason"].startswith("G-pcg-q-12o: the kernels compute something else here: relative error 9.0e-01")
+    assert row["reason"].startswith("G-pcg-q-12o: the kernels compute wrong numbers here: relative error 9.0e-01")
 
 
 @pytest.mark.slow

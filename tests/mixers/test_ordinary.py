@@ -68,7 +68,7 @@ def wrong_gradient_of_keys_of_softmax(monkeypatch):
 
 
 def registers_read_wrongly_behind_row_100(monkeypatch):
-    sound = DynamicMLP._parted
+    sound = DynamicMLP._split
 
     def parted(self, w, last):
         of_tokens, of_registers = sound(self, w, last)
@@ -77,7 +77,7 @@ def registers_read_wrongly_behind_row_100(monkeypatch):
             of_registers = of_registers * torch.where(rows > 100, 1.19, 1.0).to(w)[:, None]
         return of_tokens, of_registers
 
-    monkeypatch.setattr(DynamicMLP, "_parted", parted)
+    monkeypatch.setattr(DynamicMLP, "_split", parted)
 
 
 def decoding_rotates_wrongly_from_192_on(monkeypatch):

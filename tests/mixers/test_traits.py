@@ -74,7 +74,7 @@ def test_an_output_map_that_starts_at_zero_is_found():
 
 
 def test_a_mixer_that_does_not_show_its_output_map_has_to_be_told_of_by_its_family():
-    with pytest.raises(TrainingError, match=r"Plain: which .* residual stream does not show; its family has to say it"):
+    with pytest.raises(TrainingError, match=r"Plain: which .* residual stream does not show; its family must state it"):
         start(lambda: Plain(kind="normed"))
     told = start(lambda: attach(Plain(kind="normed"), Traits(outputs=()), "mine:x")).blocks[0].mixer
     assert told.last.std().item() == pytest.approx(0.02, rel=0.2)
@@ -85,7 +85,7 @@ def test_a_mixer_that_fails_while_it_is_measured_has_to_be_told_of_too():
         def forward(self, x):
             return super().forward(torch.eye(x.shape[1]) @ x)
 
-    with pytest.raises(TrainingError, match=r"Single: .* fails \(RuntimeError: .*Double\); its family has to say it"):
+    with pytest.raises(TrainingError, match=r"Single: .* fails \(RuntimeError: .*Double\); its family must state it"):
         start(Single)
     assert start(lambda: attach(Single(), Traits(outputs=("out_proj.weight",)), "mine:x"))
 
@@ -135,7 +135,7 @@ def test_a_name_that_the_mixer_does_not_have_is_refused(kind, name):
     ],
 )
 def test_a_trait_that_asks_for_what_the_mixer_lacks_is_refused(traits, name):
-    with pytest.raises(ConfigError, match=f"traits of 'mine:x': .*: its mixer has no '{name}', which is asked of it"):
+    with pytest.raises(ConfigError, match=f".*: its mixer has no '{name}', which the trait requires"):
         attach(Plain(), traits, "mine:x")
     mixer = Plain()
     setattr(mixer, name, None)

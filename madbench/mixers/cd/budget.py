@@ -122,4 +122,4 @@ def solve(label: Label, size: Size, qk_rank: int = 0, value_skip: bool = False) 
             " use --budget paper or leave it out"
         )
     widest = Allocation(label, size, value_skip=value_skip)
-    return widest.matched(*widest.sides())
+    return widest.match_budget(*widest.sides())

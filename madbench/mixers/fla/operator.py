@@ -26,7 +26,7 @@ class FlaMixer(nn.Module):
     def __init__(self, allocation: LayerAllocation, path: str = "auto"):
         super().__init__()
         if path != "auto":
-            raise TrainingError(f"path {path!r} does not exist: {allocation.label} has only the library's kernels")
+            raise TrainingError(f"path {path!r} is not known: {allocation.label} has only the library's kernels")
         label, layer = allocation.label, LAYERS[allocation.label.layer]
         if not torch.get_device_module(DEVICE).is_available():
             instead = f"; {layer.counterpart} is the same recurrence for a CPU" if layer.counterpart else ""

@@ -88,7 +88,7 @@ class InteractionAllocation(RankAllocation):
         qk, vo = self.sides(rank_multiple)
         if label.over or self.size.budget == "paper":
             return replace(self, r_qk=floor(qk, d), r_vo=floor(vo, d))
-        return self.matched(qk, vo)
+        return self.match_budget(qk, vo)
 
     def payment(self) -> tuple[int, int]:
         d = self.size.d_model

@@ -120,10 +120,10 @@ class InteractionLabel:
                     linear = [{"base": "L"}] if letter != "!" else []
                     raise BrokenRule(letter, why, self.suggestions(*linear, bare))
         if self.over and self.rank:
-            problem = f"'!' lifts the budget and {self.rank!r} keeps it, which is a contradiction"
+            problem = f"'!' lifts the budget and {self.rank!r} enforces it, which is a contradiction"
             raise BrokenRule("!", problem, self.suggestions({"over": False}, {"rank": ""}))
         if self.over and not self.adds_parameters:
-            problem = "'!' has no effect: nothing here adds parameters, so there is no budget to lift"
+            problem = "'!' has no effect: no letter adds parameters, so there is no budget to lift"
             raise BrokenRule("!", problem, self.suggestions({"over": False}))
         if self.adds_parameters and not (self.rank or self.over):
             q, v, over = (replace(self, **change) for change in ({"rank": "q"}, {"rank": "v"}, {"over": True}))

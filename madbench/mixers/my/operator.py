@@ -29,7 +29,7 @@ class ModuleMixer(nn.Module):
     def __init__(self, allocation: Any, path: str = "auto"):
         super().__init__()
         if path not in ("auto", "dense"):
-            raise TrainingError(f"path {path!r} does not exist: {allocation.label} has only the path dense")
+            raise TrainingError(f"path {path!r} is not known: {allocation.label} has only the path dense")
         self.allocation = allocation
         self.module = make(allocation.label.path, allocation.size)
 

@@ -1,4 +1,4 @@
-"""Residuals of checks on where slots switch as the token moves and its context stays (HyperMLP, Appendices C.5, I)."""
+"""Residuals of checks on the boundaries at which slots switch when only the token moves (Appendices C.5 and I)."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from madbench.mixers.srg.measures import dynamic_weights
 from madbench.mixers.srg.parts import EPS, activate, lag_readout, newest_first
 from madbench.mixers.srg.reference import mixing_matrix
 
-STEP = 1e-4  # of a central difference
+STEP = 1e-4  # step of a central difference
 SHARPNESS = 1.5  # c of the warped halfspace
-DRAWN = 32  # tokens
-SLOTS, MIXING_RANK = 128, 16  # of MAD's sequences, and of r_s in Appendix L
-REACH = 1e-4  # within which slopes on the two sides of a kink are taken
+DRAWN = 32  # number of random tokens
+SLOTS, MIXING_RANK = 128, 16  # number of slots in MAD's sequences, and r_s in Appendix L
+REACH = 1e-4  # distance within which the slopes on both sides of a kink are measured
 
 
 def free_channels(mixer: DynamicMLP) -> int:
-    """Channels that no key reads from now on, the first half: a token moves in them and X stays what it is."""
+    """Makes keys ignore the first half of the channels, in which a token can then move while X stays constant."""
     free = mixer.allocation.size.d_model // 2
     mixer.k.weight[:, :free] = 0
     return free
@@ -34,7 +34,7 @@ def freeze_gates(mixer: DynamicMLP) -> None:
 
 
 def normals(mixer: DynamicMLP, x: Tensor) -> Tensor:
-    """B(X) (H_q, free, S), with which the last row's hidden scores are linear in its token where all is static."""
+    """B(X) (H_q, free, S): the linear map from the token to the last row's hidden scores, if all else is constant."""
     free = free_channels(mixer)
     moved = x.repeat(free + 1, 1, 1)
     moved[1:, -1, :free] += torch.eye(free, dtype=x.dtype)
@@ -43,7 +43,7 @@ def normals(mixer: DynamicMLP, x: Tensor) -> Tensor:
 
 
 def _unmixed(mixer: DynamicMLP, x: Tensor) -> Tensor:
-    """B0(X), of R(1) = I."""
+    """B0(X): the normals for R(1) = I."""
     tables = (mixer.mix1.A, mixer.mix1.B, mixer.mix1.p)
     values = [table.clone() for table in tables]
     for table in tables:
@@ -55,7 +55,7 @@ def _unmixed(mixer: DynamicMLP, x: Tensor) -> Tensor:
 
 
 def diagonal_mixing(mixer: DynamicMLP, x: Tensor) -> float:
-    """The largest sine of the angle by which a diagonal R(1) turns a normal."""
+    """The largest sine of the angle by which a diagonal R(1) rotates a normal."""
     freeze_gates(mixer)
     base = _unmixed(mixer, x[0])
     mixer.mix1.A.zero_()
@@ -63,24 +63,24 @@ def diagonal_mixing(mixer: DynamicMLP, x: Tensor) -> float:
 
 
 def mixed_normals(mixer: DynamicMLP, x: Tensor) -> float:
-    """Normals against B0(X) R(1), the base normals combined (eq. 42)."""
+    """Compares normals with B0(X) R(1), combinations of the base normals (eq. 42)."""
     freeze_gates(mixer)
     w, base, token = dict(mixer.named_parameters()), _unmixed(mixer, x[0]), x[0, -1]
     matrices = [mixing_matrix(w, "mix1", head, token, base.shape[-1]) for head in range(mixer.query_heads)]
     return difference(normals(mixer, x[0]), base @ torch.stack(matrices))
 
 
-def turned_normals(mixer: DynamicMLP, x: Tensor) -> float:
-    """The largest sine of a normal's angle with the nearest base normal."""
+def rotated_normals(mixer: DynamicMLP, x: Tensor) -> float:
+    """The largest sine of the angle between a normal and the nearest base normal."""
     freeze_gates(mixer)
     base = _unmixed(mixer, x[0])
     return float(_sines(normals(mixer, x[0]), base).min(-1).values.max())
 
 
 def swapped_normals(mixer: DynamicMLP, x: Tensor) -> float:
-    """The largest sine of a base normal's angle with the nearest normal, where R(1) swaps the first two slots.
+    """The largest sine of the angle between a base normal and the nearest normal, for an R(1) that swaps two slots.
 
-    That is I - v v^T with v = e_1 - e_2: of rank one, and not diagonal.
+    It is I - v v^T with v = e_1 - e_2, which has rank one and is not diagonal.
     """
     freeze_gates(mixer)
     base = _unmixed(mixer, x[0])
@@ -94,7 +94,7 @@ def swapped_normals(mixer: DynamicMLP, x: Tensor) -> float:
 
 
 def low_rank_deformation(mixer: DynamicMLP, x: Tensor) -> float:
-    """The largest singular value beyond r_s of what a token's change adds to R(1), over the first (Remark C.15)."""
+    """The singular value r_s + 1 of the change that a token causes in R(1), relative to the first (Remark C.15)."""
     mix, eye = mixer.mix1, torch.eye(mixer.allocation.slots).to(x)
     here, there = (mix.right(eye, mix.strengths(side[:1, -1:])) for side in (x, -x))
     values = torch.linalg.svdvals((here - there)[0])
@@ -102,14 +102,14 @@ def low_rank_deformation(mixer: DynamicMLP, x: Tensor) -> float:
 
 
 def _sines(normals: Tensor, base: Tensor) -> Tensor:
-    """Sines of the angles of all normals (..., d, S) with all base normals: (..., S, S)."""
+    """Sines of the angles between all normals (..., d, S) and all base normals: (..., S, S)."""
     normals, base = (F.normalize(side, dim=-2).mT for side in (normals, base))
     along = (normals @ base.mT)[..., None] * base[..., None, :, :]
     return (normals[..., None, :] - along).norm(dim=-1)
 
 
 def differential(mixer: DynamicMLP, x: Tensor) -> float:
-    """The slope of the mixer's hidden scores, X fixed, against the three terms of eq. 43, of its parameters."""
+    """Compares the slope of the hidden scores, for constant X, with the three terms of eq. 43 from its parameters."""
     x, change = x[0], _change(mixer, x)
     token = x[-1]
 
@@ -128,7 +128,7 @@ def differential(mixer: DynamicMLP, x: Tensor) -> float:
 
 
 def deformation(mixer: DynamicMLP, x: Tensor) -> float:
-    """The slope of the mixer's hidden scores against that with L(1) and R(1) as they are at the token, constant."""
+    """Compares the slope of the hidden scores with that for constant L(1) and R(1), fixed at the token."""
     x, change = x[0], _change(mixer, x)
     slope = _slope(mixer, x, change)
     for gate in filter(None, (mixer.qk_gate, mixer.mix1 and mixer.mix1.gate)):
@@ -138,7 +138,7 @@ def deformation(mixer: DynamicMLP, x: Tensor) -> float:
 
 
 def _change(mixer: DynamicMLP, x: Tensor) -> Tensor:
-    """dx (D,), in channels that no key reads."""
+    """A change dx (D,) of the token in channels that no key reads."""
     change = torch.zeros_like(x[0, 0])
     free = free_channels(mixer)
     change[:free] = x[1, 0, :free]
@@ -146,7 +146,7 @@ def _change(mixer: DynamicMLP, x: Tensor) -> Tensor:
 
 
 def _slope(mixer: DynamicMLP, x: Tensor, change: Tensor) -> Tensor:
-    """dh (H_q, S) of the last row of x (T, D), by a central difference."""
+    """The slope dh (H_q, S) of the last row of x (T, D), by a central difference."""
     moved = torch.stack((x, x))
     moved[:, -1] += STEP * torch.stack((change, -change))
     ahead, behind = mixer.maps(moved).hidden[:, :, -1]
@@ -154,10 +154,10 @@ def _slope(mixer: DynamicMLP, x: Tensor, change: Tensor) -> Tensor:
 
 
 def warped(mixer: DynamicMLP, x: Tensor) -> tuple[DynamicMLP, Tensor]:
-    """The mixer with the weights of Proposition I.2, and tokens (N, 2, D) on a grid of (x1, x2), all else fixed.
+    """The mixer with the weights of Proposition I.2, and tokens (N, 2, D) on a grid of (x1, x2).
 
-    Channels 0 and 1 hold x1 and x2, which the query alone reads; 2 and 3 say which row of X a token is. The older one
-    is e2, whose value goes to channel 1. Gates are one half, which W_q and W_o make up for.
+    Channels 0 and 1 hold x1 and x2, which only the query reads. Channels 2 and 3 mark the row of X that a token is. The
+    older token is e2, and its value goes to channel 1. Gates are one half, for which W_q and W_o compensate.
     """
     newest, oldest = (0, 1) if mixer.by_lag else (1, 0)
     for parameter in mixer.parameters():
@@ -179,7 +179,7 @@ def warped(mixer: DynamicMLP, x: Tensor) -> tuple[DynamicMLP, Tensor]:
 
 
 def construction(mixer: DynamicMLP, x: Tensor) -> float:
-    """The mixer's rows against ReLU(x2 + phi(c x1) x1) / rho, in channel 1 and none elsewhere."""
+    """Compares the mixer's rows with ReLU(x2 + phi(c x1) x1) / rho in channel 1, and zero in the other channels."""
     mixer, tokens = warped(mixer, x)
     x1, x2 = tokens[:, 1, :2].T
     second = x2 + torch.sigmoid(SHARPNESS * x1) * x1
@@ -189,9 +189,10 @@ def construction(mixer: DynamicMLP, x: Tensor) -> float:
 
 
 def warped_sum(mixer: DynamicMLP, x: Tensor) -> float:
-    """A slot's hidden score against x b^T + sum_k phi(w_k x) x a_k^T with drawn b, a_k and w_k (Examples 2 and 3).
+    """Compares a slot's hidden score with x b^T + sum_k phi(w_k x) x a_k^T, for random b, a_k, w_k (Examples 2 and 3).
 
-    Tokens have two channels that the query alone reads, and two for their keys: the oldest's is b, others' are a_k.
+    Tokens have two channels that only the query reads and two channels for their keys: b for the oldest, a_k for the
+    others.
     """
     mix, generator = mixer.mix1, torch.Generator().manual_seed(0)
     for parameter in mixer.parameters():
@@ -202,7 +203,7 @@ def warped_sum(mixer: DynamicMLP, x: Tensor) -> float:
         mixer.k_conv.weight[:, -1] = 1
     count = min(mix.A.shape[-1], x.shape[1] - 1)
     keys, w, points = (torch.randn(n, 2, generator=generator).to(x) for n in (count + 1, count, DRAWN))
-    slots = list(range(count, -1, -1)) if mixer.by_lag else list(range(count + 1))  # of the tokens, oldest first
+    slots = list(range(count, -1, -1)) if mixer.by_lag else list(range(count + 1))  # slots of tokens, oldest first
     for k in range(count):
         mix.A[0, slots[k + 1], k] = mix.B[0, slots[0], k] = 1
         mix.gate.weight[k, :2] = w[k]
@@ -213,7 +214,7 @@ def warped_sum(mixer: DynamicMLP, x: Tensor) -> float:
 
 
 def curved_kink(mixer: DynamicMLP, x: Tensor) -> float:
-    """How far the rows' kinks at three x1 are from a line, or how little their slope jumps there, whichever is less."""
+    """The distance of the kinks at three x1 from a line, or the smallest jump of the slope there, whichever is less."""
     mixer, tokens = warped(mixer, x)
 
     def rows(x1: Tensor, x2: Tensor) -> Tensor:
@@ -222,7 +223,7 @@ def curved_kink(mixer: DynamicMLP, x: Tensor) -> float:
         return mixer(moved)[:, 1, 1]
 
     x1 = torch.tensor([0.5, 1.5, 2.5], dtype=x.dtype)
-    low, high = torch.full_like(x1, -6), torch.full_like(x1, 6)  # 0 at low, positive at high
+    low, high = torch.full_like(x1, -6), torch.full_like(x1, 6)  # the row is 0 at low and positive at high
     for _ in range(60):
         middle = (low + high) / 2
         is_off = rows(x1, middle) == 0
@@ -233,31 +234,31 @@ def curved_kink(mixer: DynamicMLP, x: Tensor) -> float:
 
 
 def convolution(mixer: DynamicMLP, x: Tensor) -> float:
-    """The mixer against the one whose mixing contracts keys and values by convolutions with A and B, by FFT (eq. 76).
+    """Compares the mixer with one that contracts keys and values by convolutions with A and B, by FFT (eq. 76).
 
-    z_t A = q_t (A^T K_(t:1))^T, and (a_t B) Diag(s) A^T V_(t:1) is a sum of what lag kernels A read of the values.
+    z_t A = q_t (A^T K_(t:1))^T, and (a_t B) Diag(s) A^T V_(t:1) is a sum of values filtered with the lag kernels A.
     """
     p, length = mixer.project(x, 0), x.shape[1]
     z = mixer.maps(x).scores
     if mix := mixer.mix1:
-        bank = filtered(p.k, mix.A[:, :length]) * mixer.scale
+        bank = filter_by_fft(p.k, mix.A[:, :length]) * mixer.scale
         contracted = (p.q[:, :, :, None] @ bank.mT).squeeze(-2)
         z = z * (1 + mix.p[:, None, :length]) + (contracted * p.s1) @ mix.B[:, :length].mT
     a, norm = activate(mixer.variant.base, z, 0, mixer.contrast and mixer.contrast())
     if mix := mixer.mix2:
         strengths = (a @ mix.B[:, :length]) * p.s2
         o = lag_readout(a * (1 + mix.p[:, None, :length]), newest_first(p.v))
-        o = o + (strengths[:, :, :, None] @ filtered(p.v, mix.A[:, :length])).squeeze(-2)
+        o = o + (strengths[:, :, :, None] @ filter_by_fft(p.v, mix.A[:, :length])).squeeze(-2)
     else:
         o = lag_readout(a, newest_first(p.v))
     return difference(mixer.read_out(o if norm is None else o / norm, x), mixer(x))
 
 
-def shift_left(slots: int, rank: int, offset: int = 1) -> float:
-    """At least this share of a shift's squared mass is in no R = I + Diag(p) + A Diag(s) B^T of this rank.
+def uncovered_shift(slots: int, rank: int, offset: int = 1) -> float:
+    """A lower bound on the share of a shift's squared mass that no R = I + Diag(p) + A Diag(s) B^T of this rank covers.
 
-    Whatever p is, R has only its low-rank part between slots of unlike parity, where an odd shift has all of its mass:
-    two blocks, each of which keeps what is beyond its ``rank`` largest singular values.
+    For any p, only the low-rank part of R acts between slots of different parity, where an odd shift has all of its
+    mass. These are two blocks. Each loses at least the squares of its singular values beyond the ``rank`` largest.
     """
     shift = torch.eye(slots, dtype=torch.float64).roll(offset, 1).triu()
     blocks = (shift[parity::2, 1 - parity :: 2] for parity in (0, 1))
@@ -265,8 +266,8 @@ def shift_left(slots: int, rank: int, offset: int = 1) -> float:
     return left / float(shift.square().sum())
 
 
-def filtered(rows: Tensor, kernels: Tensor) -> Tensor:
-    """sum_l A[l, r] g[t - l] of rows g (B, H, T, C) and kernels A (H, T, R), all t at once by FFT: (B, H, T, R, C)."""
+def filter_by_fft(rows: Tensor, kernels: Tensor) -> Tensor:
+    """sum_l A[l, r] g[t - l] of rows g (B, H, T, C) and kernels A (H, T, R), for all t by FFT: (B, H, T, R, C)."""
     length = rows.shape[2]
     rows, kernels = (torch.fft.rfft(side, n=2 * length, dim=-2) for side in (rows, kernels))
     return torch.fft.irfft(rows[:, :, :, None] * kernels[None, :, :, :, None], n=2 * length, dim=2)[:, :, :length]

@@ -1,13 +1,13 @@
-"""What an S/R/G mixer costs, and the ranks at which it costs what softmax attention of the same width costs.
+"""Costs of S/R/G mixers, and the ranks that match the parameters of softmax attention of the same width.
 
 Ranks are summed over heads: with d_qk and d_vo the widths of one head, H the heads and H_q the query heads (2 H for G
 and D, else H), r_qk = H_q d_qk and r_vo = H d_vo; d is the width of the model, r the rank of R(1) and R(2), L the
 maximum length.
 
-Softmax attention of width d has 4 d^2 parameters. A label without ``!`` claims to have no more, apart from the conv
-taps and what D adds (4 d_qk + d_vo), which are counted on both sides. The ``strict`` budget enforces that on every
-parameter. The ``paper`` budget takes the HyperMLP paper's ranks (Section 2.6, Appendix F.2.2, eq. 57) and enforces
-nothing.
+Softmax attention of width d has 4 d^2 parameters. A label without ``!`` claims to have no more, apart from the
+parameters that c and D add (4 taps per channel, and 4 d_qk + d_vo), which are counted on both sides. The ``strict``
+budget enforces this for all parameters. The ``paper`` budget uses the ranks of the HyperMLP paper (Section 2.6,
+Appendix F.2.2, eq. 57) and enforces nothing.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ class Term:
 
     formula: str
     tensors: str
-    count: Callable[[Allocation], int]
-    is_table: bool = False  # whether it grows with the maximum length; the paper does not count these
+    count: Callable[[MlpAllocation], int]
+    is_table: bool = False  # True if the count grows with the maximum length; the paper does not count these terms
 
 
 TERMS = {
@@ -51,42 +51,42 @@ TERMS = {
     "mix2": Term("H r (d + 1)", "W_S2 and its bias", lambda a: a.size.n_head * a.r * (a.d + 1)),
     "mix2_tables": Term("H L (2 r + 1)", "A2, B2, p2", lambda a: a.size.n_head * a.slots * (2 * a.r + 1), True),
 }
-"""Every term of :attr:`Allocation.terms`; the letters of a label name those it adds to ``qk`` and ``vo``."""
+"""All terms of :attr:`MlpAllocation.terms`. A letter of a label lists the terms that it adds to ``qk`` and ``vo``."""
 
 
 @dataclass(frozen=True)
-class Allocation:
-    """What a mixer is built from and what it costs. Every count is exact for the built module."""
+class MlpAllocation:
+    """The ranks and the cost of an S/R/G mixer. Every count is exact for the built module."""
 
     label: Variant
     size: Size
-    ranks: dict[str, int]  # ``qk`` and ``vo``, summed over heads, and ``mix``, which is r, 0 without mixing
-    registers: int = 0  # k, rows of the label's registers
+    ranks: dict[str, int]  # ``qk`` and ``vo``, summed over heads, and ``mix``, the rank r (0 without mixing)
+    registers: int = 0  # k, number of registers
     adapter_rank: int = 0  # r_a, rank of the adapters of V and O
-    gates: str = "both"  # which sides a label with g gates: ``qk``, ``vo`` or both
+    gates: str = "both"  # sides that a label with g gates: ``qk``, ``vo`` or both
 
     @functools.cached_property
     def terms(self) -> dict[str, int]:
-        """Parameters by term, only the terms the label has."""
+        """Parameters by term, for the terms that the label has."""
         names = ("qk", "vo", *(term for row in self.label.letters for term in row.terms))
         absent = {"qk": "vo_gate", "vo": "qk_gate"}.get(self.gates)
         return {name: TERMS[name].count(self) for name in names if name != absent}
 
     @property
     def formulas(self) -> dict[str, tuple[str, str]]:
-        """Formula and tensors of every term, for display."""
+        """Formula and tensors of each term, for display."""
         slots = "(L + k)" if self.registers else "L"
         return {name: (TERMS[name].formula.replace("L", slots), TERMS[name].tensors) for name in self.terms}
 
     @property
     def target(self) -> int:
-        """The budget: 4 d^2, plus the conv taps and what D adds where the label has them."""
+        """The budget: 4 d^2, plus the terms of c and D if the label has them."""
         raising = (term for row in self.label.letters if row.raises_budget for term in row.terms)
         return 4 * self.d**2 + sum(self.terms[term] for term in raising)
 
     @property
     def paper_total(self) -> int:
-        """Parameters without the length-indexed tables A, B and p."""
+        """The number of parameters without the tables A, B and p, which grow with the length."""
         return sum(count for name, count in self.terms.items() if not TERMS[name].is_table)
 
     d = property(lambda self: self.size.d_model)
@@ -95,8 +95,8 @@ class Allocation:
     r_qk = property(lambda self: self.ranks["qk"])
     r_vo = property(lambda self: self.ranks["vo"])
     r = property(lambda self: self.ranks["mix"])
-    total = property(lambda self: sum(self.terms.values()), doc="Every parameter of the mixer.")
-    slack = property(lambda self: self.target - self.total, doc="Parameters left; negative when over budget.")
+    total = property(lambda self: sum(self.terms.values()), doc="All parameters of the mixer.")
+    slack = property(lambda self: self.target - self.total, doc="Unused parameters; negative when over budget.")
     ratio = property(lambda self: self.total / self.target, doc="``total / target``.")
     query_heads = property(
         lambda self: self.label.query_heads(self.size.n_head), doc="H_q: twice ``n_head`` for G and D."
@@ -106,26 +106,26 @@ class Allocation:
     widths = property(lambda self: {"qk": self.qk_width, "vo": self.vo_width}, doc="Widths of one head, by side.")
 
     def state_bytes_per_token(self, bytes_per_element: int = 2) -> int:
-        """Bytes the decoding cache grows by with each token: one key and one value of every head.
+        """Bytes that each token adds to the decoding cache: one key and one value per head.
 
-        The conv keeps three inputs and the registers their rows whatever the length, so they are not part of it.
+        The inputs kept for the convolution and the rows of the registers do not grow, and are not counted.
         """
         return (self.r_qk + self.r_vo) * bytes_per_element
 
     def flops_per_token(self, seq_len: int, causal: bool = True) -> float:
-        """Forward FLOPs per token of a sequence of ``seq_len`` tokens, two for each multiply-add.
+        """Forward FLOPs per token of a sequence of ``seq_len`` tokens. A multiply-add counts as two.
 
-        With P = (seq_len + 1) / 2 the mean causal prefix, or seq_len without causality, and h = H_q [1] + H [2] the
-        mixing heads:
+        P is the mean number of visible tokens: (seq_len + 1) / 2 if causal, else seq_len. h is the number of mixing
+        heads: H_q for mixing 1 plus H for mixing 2.
 
-        - projections 4 d r_qk + 4 d r_vo; conv 2 * 2 * 4 d; gates 2 d r_qk + 2 d r_vo, of the sides that have one
+        - projections 4 d r_qk + 4 d r_vo; convolutions 2 * 2 * 4 d; gates 2 d r_qk + 2 d r_vo, of the gated sides
         - mixing gates 2 d h r
         - adapters 4 r_a (d + r_vo)
-        - pairs (P + k) (2 r_qk + 2 r_vo): scores and readout, registers among them
+        - pairs (P + k) (2 r_qk + 2 r_vo): scores and readout, including registers
         - mixing (P + k) h (4 r + 2): the products with A and B, and the diagonal I + Diag(p)
 
-        Only the P pairs that causality keeps are counted. Activations, norms, biases, RoPE, the elementwise products of
-        gates and what a batch computes once, keys and values of registers, are left out. Raises ``BudgetError`` beyond
+        Only visible pairs are counted. Not counted are activations, norms, biases, RoPE, the elementwise products of
+        gates, and the keys and values of registers, which are computed once per batch. Raises ``BudgetError`` beyond
         ``max_len`` for a label with mixing.
         """
         variant, d = self.label, self.d
@@ -149,27 +149,28 @@ def solve(
     registers: int = 0,
     adapter_rank: int = 0,
     gates: str = "both",
-) -> Allocation:
-    """The ranks of ``variant`` at this size.
+) -> MlpAllocation:
+    """Solves the ranks of ``variant`` at this size.
 
-    ``registers`` and ``adapter_rank`` are 0 for a label that has none; ``gates`` says which sides a label with g gates.
+    ``registers`` and ``adapter_rank`` are 0 for a label without them. ``gates`` are the sides that a label with g
+    gates.
 
-    Strict budget, ``q`` (``v`` exchanges the sides): starts at r_qk = d/4, r_vo = d, r = ``mix_rank``. Over budget,
-    it pays in this order, each only as far as needed: r_qk down to d/8, r down to 1, r_vo down to d/2, r_qk below
-    d/8. What is then left goes to r_vo. A label without ``q``, ``v`` and ``!`` starts at r_qk = r_vo = d; with ``!``
-    it stays there.
+    Strict budget of a label with ``q`` (``v`` exchanges the sides): the ranks start at r_qk = d/4, r_vo = d and
+    r = ``mix_rank``. If over budget, they are reduced in this order, each only as far as needed: r_qk down to d/8, r
+    down to 1, r_vo down to d/2, r_qk below d/8. Parameters left over go to r_vo. A label without ``q``, ``v`` and
+    ``!`` starts at r_qk = r_vo = d. A label with ``!`` keeps these ranks.
 
-    Admissible are ranks whose width per head is a multiple of 1 (d_qk of 2 with p, d_vo of 8 from d_model 256 up) and
-    of ``rank_multiple``; the uncompressed rank d also is, whenever it divides among the heads.
+    A rank is admissible if its width per head is a multiple of ``rank_multiple`` and of 1 (2 for d_qk with p, 8 for
+    d_vo from d_model 256 up). The full rank d is admissible too if the heads divide it.
 
-    Paper's budget: r = ``mix_rank``; the compressed rank is d/4, or d/8 when the mixer with d/4, tables included,
-    exceeds the budget; the other rank is d. Section 2.6 derives d/4 for labels with g, whose VO gate takes the d^2 that
-    the QK side frees. Eq. 57 has it "throughout our experiments", and Section 3 calls every row without ``!`` strictly
-    matched: for S-c-q, S-c-v, R-c-q and R-c-v, which have no gate, both cannot hold. Eq. 57 leaves them 2.5 d^2, 0.63
-    of the budget, and the paper gives them no other ranks.
+    Paper's budget: r = ``mix_rank``. The compressed rank is d/4, or d/8 if the mixer with d/4, including tables,
+    exceeds the budget; the other rank is d. Section 2.6 derives d/4 for labels with g, whose VO gate uses the d^2 that
+    the QK side saves. Eq. 57 states d/4 "throughout our experiments", and Section 3 calls every row without ``!``
+    strictly matched. Both cannot hold for S-c-q, S-c-v, R-c-q and R-c-v, which have no gate: eq. 57 gives them
+    2.5 d^2, 0.63 of the budget, and the paper gives no other ranks.
 
-    Raises ``BudgetError`` for a size no mixer can have, and under the strict budget when the smallest mixer the
-    label allows exceeds it: the message says what would make it fit.
+    Raises ``BudgetError`` for a size that no mixer can have. Under the strict budget it is also raised if the smallest
+    mixer of the label exceeds the budget; the message says what would fit.
     """
     solver = _Solver(variant, size, mix_rank, rank_multiple, registers, adapter_rank, gates)
     solver.check()
@@ -178,31 +179,31 @@ def solve(
     elif size.budget == "paper":
         ranks = solver.start(4) if solver.room(*solver.start(4)) >= 0 else solver.start(8)
     else:
-        ranks = solver.matched()
+        ranks = solver.match_budget()
     return solver.allocate(*ranks)
 
 
 @dataclass(frozen=True)
 class _Side:
-    """The admissible ranks of one side: the multiples of ``unit``, and ``whole`` where it is not 0."""
+    """The admissible ranks of one side: the multiples of ``unit``, and ``whole`` unless it is 0."""
 
     unit: int
     whole: int
 
     def floor(self, rank: int) -> int:
-        """The largest admissible rank up to ``rank``, or 0."""
+        """The largest admissible rank that is at most ``rank``, or 0."""
         multiple = rank // self.unit * self.unit
         return max(multiple, self.whole) if self.whole <= rank else multiple
 
     def ceil(self, rank: int) -> int:
-        """The smallest admissible rank from ``rank`` up."""
+        """The smallest admissible rank that is at least ``rank``."""
         multiple = -(-rank // self.unit) * self.unit
         return min(multiple, self.whole) if self.whole >= rank else multiple
 
 
 @dataclass(frozen=True)
 class _Solver:
-    """A variant at a size, and its admissible ranks: (pay, keep, mix) for the side that pays, the other one, and r."""
+    """The search for ranks of a variant at a size. Ranks are (pay, keep, mix): paying side, other side, and r."""
 
     variant: Variant
     size: Size
@@ -228,7 +229,7 @@ class _Solver:
             fewer = (n for n in range(min(n_head, self.d), 0, -1) if self.at(n_head=n).has_room_for_heads())
             fitting = next(fewer, None)
             raise BudgetError(
-                f"{self.variant}: d_model {self.d} is too narrow for {n_head} heads: the narrowest take"
+                f"{self.variant}: d_model {self.d} is too narrow for {n_head} heads: the smallest ranks are"
                 f" r_qk {self.qk.ceil(1)} and r_vo {self.vo.ceil(1)}, and neither may exceed d_model;"
                 f" use {f'n_head {fitting} or ' if fitting else ''}d_model {-(-self.d // unit) * unit}"
             )
@@ -250,42 +251,42 @@ class _Solver:
 
     @property
     def sides(self) -> tuple[_Side, _Side]:
-        """The side that pays and the side that keeps its rank and grows."""
+        """The side that pays, and the side that keeps its rank and may grow."""
         return (self.vo, self.qk) if self.variant.rank == "v" else (self.qk, self.vo)
 
-    def allocate(self, pay: int, keep: int, mix: int) -> Allocation:
+    def allocate(self, pay: int, keep: int, mix: int) -> MlpAllocation:
         qk, vo = (keep, pay) if self.variant.rank == "v" else (pay, keep)
         ranks = {"qk": qk, "vo": vo, "mix": mix}
-        return Allocation(self.variant, self.size, ranks, self.registers, self.adapter_rank, self.gates)
+        return MlpAllocation(self.variant, self.size, ranks, self.registers, self.adapter_rank, self.gates)
 
     def room(self, pay: int, keep: int, mix: int) -> int:
-        """Parameters left in the budget; negative when it is exceeded. Affine in each rank."""
+        """Unused parameters of the budget; negative if it is exceeded. Affine in each rank."""
         return self.allocate(pay, keep, mix).slack
 
     def start(self, divisor: int) -> tuple[int, int, int]:
-        """The paying side at d / ``divisor``, the other at d, r at ``mix_rank``."""
+        """The initial ranks: d / ``divisor`` for the paying side, d for the other side, and ``mix_rank``."""
         paying, keeping = self.sides
         pay = max(paying.floor(self.d // divisor), paying.ceil(1))
         return pay, keeping.floor(self.d), self.mix_rank * self.variant.has_mixing
 
     def smallest(self) -> tuple[int, int, int]:
-        """The smallest mixer the order of payment reaches."""
+        """The ranks of the smallest mixer that the order of payment can reach."""
         paying, keeping = self.sides
         return paying.ceil(1), keeping.ceil(-(-self.d // 2)), int(self.variant.has_mixing)
 
     def fits(self) -> bool:
         return self.has_room_for_heads() and self.room(*self.smallest()) >= 0
 
-    def matched(self) -> tuple[int, int, int]:
-        """Ranks within the budget."""
+    def match_budget(self) -> tuple[int, int, int]:
+        """Ranks within the budget. Raises ``BudgetError`` if there are none."""
         paying, keeping = self.sides
         pay, keep, mix = self.start(4 if self.variant.rank else 1)
         least_pay, least_keep, least_mix = self.smallest()
-        none = self.room(0, 0, 0)  # what one more of each costs:
+        none = self.room(0, 0, 0)  # next: the cost of one more of each rank
         of_pay, of_keep, of_mix = (none - self.room(*unit) for unit in ((1, 0, 0), (0, 1, 0), (0, 0, 1)))
 
         def shrink(side: _Side, rank: int, least: int, cost: int) -> int:
-            """The largest admissible rank that meets the budget, but none below ``least``."""
+            """The largest admissible rank that meets the budget, but at least ``least``."""
             room = self.room(pay, keep, mix)
             return rank if room >= 0 else min(rank, max(side.floor(rank + room // cost), least))
 
@@ -302,18 +303,18 @@ class _Solver:
         ranks, n_head, max_len = self.smallest(), self.size.n_head, self.size.max_len
         smallest = self.allocate(*ranks)
         term = max(smallest.terms, key=smallest.terms.__getitem__)
-        a_position = smallest.slack - self.at(max_len=max_len + 1).room(*ranks)
-        # widths from where the tables and the side that keeps d/2 (at least d^2) fit into 4 d^2
-        widths = itertools.count(max(math.isqrt(a_position * max_len // 3), 1))
+        per_position = smallest.slack - self.at(max_len=max_len + 1).room(*ranks)
+        # candidate widths, from the first at which the tables and the side at d/2 (at least d^2) fit into 4 d^2
+        widths = itertools.count(max(math.isqrt(per_position * max_len // 3), 1))
         ways = [f"d_model {next(d for d in widths if self.at(d_model=d).fits())}"]
-        longest = max_len + smallest.slack // a_position if a_position else 0
+        longest = max_len + smallest.slack // per_position if per_position else 0
         if longest > 0:
             ways.insert(0, f"max_len {longest} or less")
         ways.append("the paper's budget (--budget paper), which is reported and not enforced")
         mix = f", r {smallest.r}" if self.variant.has_mixing else ""
         return (
             f"{self.variant} does not fit its budget at d_model {self.d}, n_head {n_head}, max_len {max_len}:"
-            f" the smallest it can be (r_qk {smallest.r_qk}, r_vo {smallest.r_vo}{mix}) is {smallest.total:,}"
-            f" parameters of {smallest.target:,} allowed, most of them in {term} ({smallest.terms[term]:,});"
-            f" what would fit: {'; '.join(ways)}"
+            f" its smallest form (r_qk {smallest.r_qk}, r_vo {smallest.r_vo}{mix}) has {smallest.total:,}"
+            f" parameters of {smallest.target:,} allowed, most of them in {term} ({smallest.terms[term]:,})."
+            f" These would fit: {'; '.join(ways)}"
         )

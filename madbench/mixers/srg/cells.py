@@ -1,4 +1,4 @@
-"""Residuals of checks on rows within a cell, where no slot switches as the token moves (HyperMLP, Appendix C.5.1)."""
+"""Residuals of checks on rows within a cell: the token moves, but no slot switches (HyperMLP, Appendix C.5.1)."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from madbench.mixers.srg.measures import dynamic_weights
 from madbench.mixers.srg.parts import EPS
 
 POINTS = 17
-NEAR = 1e-6  # a step of a difference
+NEAR = 1e-6  # step of a finite difference
 
 
 def _cell(mixer: DynamicMLP, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Three tokens on a line within a cell with all gates constant: x (3, T, D), dx (D,), and W(2) (S, D) of one head.
+    """Three tokens on a line within a cell, with constant gates: x (3, T, D), dx (D,), and W(2) (S, D) of one head.
 
-    The middle one is the last token of x; the others are half as far from it as the next hyperplane.
+    The middle token is the last one of x. The others are halfway between it and the next hyperplane.
     """
     freeze_gates(mixer)
     for gate in filter(None, (mixer.vo_gate, mixer.mix2 and mixer.mix2.gate)):
@@ -33,7 +33,7 @@ def _cell(mixer: DynamicMLP, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     moved = torch.stack((x[0], x[0]))
     moved[1, -1] += change
     before, after = mixer.maps(moved).hidden[:, 0, -1]
-    slots = before != 0  # all but those that no atom stands in
+    slots = before != 0  # all slots that contain an atom
     change *= 0.5 * float((before[slots] / (after - before)[slots]).abs().min())
     tokens = torch.stack((x[0],) * 3)
     tokens[0, -1] -= change
@@ -42,7 +42,7 @@ def _cell(mixer: DynamicMLP, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def linear(mixer: DynamicMLP, x: Tensor) -> float:
-    """rho o within a cell, of one head, against x A_s = x B(X) D_s W(2), its value and its slope (eq. 41)."""
+    """Compares rho o of one head within a cell with x A_s = x B(X) D_s W(2): values and slopes (eq. 41)."""
     tokens, change, readout = _cell(mixer, x)
     hidden = mixer.maps(tokens).hidden[:, 0, -1]  # (3, S)
     rows = mixer(tokens)[:, -1] * (hidden.square().sum(-1, keepdim=True) + EPS).sqrt()
@@ -56,7 +56,7 @@ def linear(mixer: DynamicMLP, x: Tensor) -> float:
 
 
 def bend(mixer: DynamicMLP, x: Tensor) -> float:
-    """How much the slope of the rows, with their norm, changes within a cell, relative to it (Remark C.11)."""
+    """The relative change of the slope of the rows, including their norm, within a cell (Remark C.11)."""
     tokens, *_ = _cell(mixer, x)
     rows = mixer(tokens)[:, -1]
     return difference(rows[2] - rows[1], rows[1] - rows[0])
@@ -65,7 +65,7 @@ def bend(mixer: DynamicMLP, x: Tensor) -> float:
 def smooth(mixer: DynamicMLP, x: Tensor) -> float:
     """The largest jump of the slope of the last row at tokens on a line, each within a cell, relative to the slope.
 
-    All gates depend on the token. Infinite where the tokens are all of one cell: then nothing is measured.
+    All gates depend on the token. Infinite if all tokens are in the same cell, because nothing is measured then.
     """
     free = free_channels(mixer)
     change = torch.zeros_like(x[0, 0])

@@ -1,4 +1,4 @@
-"""Residuals of the checks of S/R/G built otherwise than by default: one gate, registers at the end, no causality."""
+"""Residuals of checks on S/R/G with other settings than the defaults: one gate, registers at the end, no causality."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from madbench.mixers.residuals import Residual, difference, filled_mixer
 from madbench.mixers.srg.grammar import Variant
 
 TOKENS = 17
-BLOCK = 5  # rows of a block of the path ``chunked``
+BLOCK = 5  # rows per block of the path ``chunked``
 LONGER = Size(d_model=16, n_head=2, max_len=TOKENS + 2, budget="paper")
-OPEN = 40.0  # of a gate's bias: its sigmoid is one
+OPEN = 40.0  # bias of a gate whose sigmoid is one
 
 
-def gated_alone(family: Any, label: Variant) -> Residual:
-    """A mixer with one gate against its loops, its count, and a mixer with two gates of which the other is open."""
+def one_gate(family: Any, label: Variant) -> Residual:
+    """Compares a mixer with one gate with its loops, its count, and a mixer with two gates, one of them open."""
     residuals = []
     for side, other in (("qk", "vo"), ("vo", "qk")):
         settings = family.Settings(gates=side)
@@ -42,7 +42,7 @@ def gated_alone(family: Any, label: Variant) -> Residual:
 
 
 def registers_at_the_end(family: Any, label: Variant) -> Residual:
-    """Registers behind the tokens against the loops; without mixing their place decides nothing."""
+    """Compares registers behind the tokens with the loops. Without mixing, their place must not matter."""
     mixers = {}
     for place in ("first", "last"):
         settings = family.Settings(register_place=place)
@@ -61,20 +61,20 @@ def registers_at_the_end(family: Any, label: Variant) -> Residual:
 
 
 def of_all_tokens(family: Any, label: Variant) -> Residual:
-    """Every path without causality against the loops, and its last row against that of the causal mixer."""
+    """Compares every path without causality with the loops, and its last row with that of the causal mixer."""
     settings = family.Settings()
     allocation = family.solve(label, LONGER, settings)
     mixer, x = filled_mixer(partial(family.build, allocation, settings, causal=False))
     causal, _ = filled_mixer(partial(family.build, allocation, settings))
     mixer.chunk, x, each = BLOCK, x[:, :TOKENS], {}
     expected = mixer.reference(x)
-    for path in ("dense", "chunked", *["sdpa"] * mixer.uses_sdpa):
+    for path in ("dense", "chunked", "sdpa") if mixer.uses_sdpa else ("dense", "chunked"):
         mixer.path = path
         each[path] = difference(mixer(x), expected)
     each["last row"] = difference(mixer(x)[:, -1], causal(x)[:, -1])
-    if label.layout == "lag" and not (label.rope or label.conv):  # every row is the last of the sequence turned
-        turned = [causal(x.roll(TOKENS - 1 - row, dims=1))[:, -1] for row in range(TOKENS)]
-        each["rows"] = max(difference(mixer(x)[:, row], of_row) for row, of_row in enumerate(turned))
+    if label.layout == "lag" and not (label.rope or label.conv):  # every row is the last row of a rotated sequence
+        rows = [causal(x.roll(TOKENS - 1 - row, dims=1))[:, -1] for row in range(TOKENS)]
+        each["rows"] = max(difference(mixer(x)[:, row], of_row) for row, of_row in enumerate(rows))
     return _largest(each, "without causality")
 
 

@@ -1,11 +1,11 @@
-"""Decoding with an S/R/G mixer: a prompt at once, then token by token; keys and values are written once, never moved.
+"""Decoding with an S/R/G mixer: a prompt at once, then token by token. Keys and values are written once, never moved.
 
-``y, cache = mixer.prefill(x)`` reads x (B, T, D) by the forward pass and keeps what later tokens see of it;
-``y, cache = mixer.step(x, cache)`` reads one token (B, D). A step reads the keys, values and mixing tables of the slots
-at hand, t (H_q K + H V) numbers of each sequence and 2 t R a mixed head, and copies none of them.
+``y, cache = mixer.prefill(x)`` reads a prompt x (B, T, D) with the forward pass and keeps the part that later tokens
+need. ``y, cache = mixer.step(x, cache)`` reads one token (B, D). A step reads the keys, values and mixing tables of the
+visible slots, without copying them: t (H_q K + H V) numbers per sequence and 2 t R per mixed head.
 
-Keys and values stand by position, and the free rows of a storage are behind them. By lag, what turns is the one row of
-scores and that of weights, slot l being the token l steps back.
+Keys and values are stored by position, and the free rows of a storage follow them. In the lag layout only the one row
+of scores and the one row of weights are reversed: slot l is the token l steps back.
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ from madbench.mixers.srg.parts import Projected, rotary_angles
 if TYPE_CHECKING:
     from torch import nn
 
-    from madbench.mixers.srg.budget import Allocation
+    from madbench.mixers.srg.budget import MlpAllocation
     from madbench.mixers.srg.grammar import Variant
 
-ANGLES = 64  # positions whose angles are computed at a time
+ANGLES = 64  # number of positions whose angles are computed together
 
 
 class Decodable(Protocol):
-    """What decoding asks of a mixer: its parts one by one, which the forward pass of a whole sequence takes too."""
+    """The parts of a mixer that decoding uses. The forward pass of a whole sequence uses the same parts."""
 
     variant: Variant
-    allocation: Allocation
+    allocation: MlpAllocation
     max_len: int
     causal: bool
     q: nn.Linear
@@ -62,22 +62,22 @@ class Decodable(Protocol):
 
 @dataclass
 class Storage:
-    """Memory for the keys and values of C tokens. A row is written once, so caches that share it stay as they were."""
+    """Memory for keys and values of C tokens. A row is written once, so that caches that share it stay valid."""
 
     k: Tensor  # (B, H_q, C, K)
     v: Tensor  # (B, H, C, V)
-    used: int  # rows from here on are free
+    used: int  # number of used rows; the rows after them are free
 
 
 @dataclass(frozen=True)
 class Cache:
-    """What the next token sees of those before it. A value: the step that takes it does not change it."""
+    """The state of decoding after some tokens. It is immutable: a step returns a new cache."""
 
     storage: Storage
-    rows: slice  # of the storage
-    inputs: Tensor | None  # (B, 3, D), the newest ones, for a convolution; zeros before the first token
-    position: int  # tokens decoded so far; with a sliding window more than there are rows
-    angles: tuple[Tensor, Tensor] | None = None  # (ANGLES, K) each, of the positions around the newest, for RoPE
+    rows: slice  # rows of the storage
+    inputs: Tensor | None  # (B, 3, D), the newest inputs, for a convolution; zeros before the first token
+    position: int  # number of tokens decoded so far; exceeds the number of rows if the window slides
+    angles: tuple[Tensor, Tensor] | None = None  # (ANGLES, K) each, for the positions around the newest, for RoPE
 
     @property
     def k(self) -> Tensor:
@@ -91,14 +91,14 @@ class Cache:
 
 
 def prefill(mixer: Decodable, x: Tensor, slide: bool = False) -> tuple[Tensor, Cache]:
-    """Rows of a prompt and the cache after it: see :meth:`DynamicMLP.prefill`."""
+    """Rows of a prompt and the cache after it. See :meth:`DynamicMLP.prefill`."""
     _check_causal(mixer)
     if x.dim() != 3:
         raise TrainingError(f"{mixer.variant}: a prompt is (B, T, D), not {tuple(x.shape)}")
-    whole = x[:, : mixer.max_len] if slide else x  # rows beyond see a window each
+    whole = x[:, : mixer.max_len] if slide else x  # each row beyond these sees a window of its own
     projected = mixer.project(whole, 0)
     rows = [mixer(whole, projected)]
-    cache = _extended(_empty(mixer, whole), mixer, whole, projected, slide)
+    cache = _extend(_empty_cache(mixer, whole), mixer, whole, projected, slide)
     for token in x[:, whole.shape[1] :].unbind(1):
         row, cache = step(mixer, token, cache, slide)
         rows.append(row[:, None])
@@ -106,17 +106,17 @@ def prefill(mixer: Decodable, x: Tensor, slide: bool = False) -> tuple[Tensor, C
 
 
 def step(mixer: Decodable, x: Tensor, cache: Cache | None = None, slide: bool = False) -> tuple[Tensor, Cache]:
-    """The row of a token and the cache after it: see :meth:`DynamicMLP.step`."""
+    """The row of a token and the cache after it. See :meth:`DynamicMLP.step`."""
     _check_causal(mixer)
     if x.dim() != 2:
         raise TrainingError(f"{mixer.variant}: a step takes one token of each sequence, (B, D), not {tuple(x.shape)}")
     if cache and len(x) != len(cache.storage.k):
         raise TrainingError(f"{mixer.variant}: {len(x)} tokens, but the cache is of {len(cache.storage.k)} sequences")
-    row, cache = x[:, None], _with_angles(cache or _empty(mixer, x[:, None]), mixer)
+    row, cache = x[:, None], _with_angles(cache or _empty_cache(mixer, x[:, None]), mixer)
     at = cache.position % ANGLES
     angles = cache.angles and tuple(each[at : at + 1] for each in cache.angles)
     projected = mixer.project(row, cache.position, cache.inputs, angles)
-    cache = _extended(cache, mixer, row, projected, slide)
+    cache = _extend(cache, mixer, row, projected, slide)
     seen = replace(projected, k=cache.k, v=cache.v)
     if mixer.uses_sdpa and not mixer.contrast:
         o = F.scaled_dot_product_attention(seen.q, seen.k, seen.v)
@@ -130,7 +130,7 @@ def _check_causal(mixer: Decodable) -> None:
         raise TrainingError(f"{mixer.variant}: a mixer of all tokens cannot decode; build it with causal=True")
 
 
-def _empty(mixer: Decodable, x: Tensor) -> Cache:
+def _empty_cache(mixer: Decodable, x: Tensor) -> Cache:
     """The cache before the first token of x (B, T, D)."""
     nothing = mixer.project(x[:, :0], 0)
     inputs = x.new_zeros(x.shape[0], CONV_TAPS - 1, x.shape[2]) if mixer.k_conv else None
@@ -138,25 +138,25 @@ def _empty(mixer: Decodable, x: Tensor) -> Cache:
 
 
 def _with_angles(cache: Cache, mixer: Decodable) -> Cache:
-    """The cache with the angles of its next position, where there is RoPE."""
+    """Adds the angles of the next position to the cache, if the mixer has RoPE."""
     if not mixer.variant.rope or (cache.angles and cache.position % ANGLES):
         return cache
-    with torch.inference_mode(False):  # so that autograd may keep them
+    with torch.inference_mode(False):  # so that autograd can save them
         rows = weight_of(mixer.q).new_empty(ANGLES, mixer.allocation.qk_width)
         return replace(cache, angles=rotary_angles(rows, cache.position // ANGLES * ANGLES))
 
 
-def _extended(cache: Cache, mixer: Decodable, x: Tensor, new: Projected, slide: bool) -> Cache:
-    """The cache with the tokens x (B, M, D) too, which became ``new``; sliding, without the oldest of its own."""
+def _extend(cache: Cache, mixer: Decodable, x: Tensor, new: Projected, slide: bool) -> Cache:
+    """Adds the tokens x (B, M, D), projected to ``new``, to the cache. A sliding window drops its oldest tokens."""
     count, storage, end = x.shape[1], cache.storage, cache.rows.stop
     kept = end - cache.rows.start
     kept = min(kept, mixer.max_len - count) if slide else kept
     mixer.check_length(kept + count)
-    # rows are written where no other cache and no gradient has seen any
+    # rows are written in place only if no other cache and no gradient uses them
     is_writable = torch.is_inference_mode_enabled() or not (torch.is_grad_enabled() or storage.k.is_inference())
     is_free = storage.used == end and storage.k.shape[2] - end >= count
     if not (is_free and is_writable and storage.k.dtype == new.k.dtype):
-        # twice what is kept, so that moving costs each token O(1) rows; with gradients every step moves
+        # twice the kept rows, so that moving costs O(1) rows per token; with gradients every step moves them
         room = kept + count if torch.is_grad_enabled() else max(mixer.max_len, kept + count, 2 * kept)
         k, v = (t.new_empty(*t.shape[:2], room, t.shape[3]) for t in (new.k, new.v))
         k[:, :, :kept], v[:, :, :kept] = (t[:, :, end - kept : end] for t in (storage.k, storage.v))

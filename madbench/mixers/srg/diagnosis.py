@@ -1,4 +1,4 @@
-"""Why a text is no S/R/G label: the character at fault, what was expected there, and the nearest label."""
+"""Error messages for texts that are no S/R/G label: the wrong character, the expected letters, the nearest label."""
 
 from __future__ import annotations
 
@@ -13,25 +13,27 @@ MOST_EDITS = 3
 
 
 class InvalidLabel(LabelError):
-    """A text outside the grammar. The message is worked out when it is shown, so that rejecting a label is cheap."""
+    """A text outside the grammar. The message is computed only when shown, so that rejecting a label is cheap."""
 
     def __str__(self) -> str:
         label = self.args[0]
         try:
             from_letters(label)
-        except RuleError as error:  # the fault is the '!', else the first letter to pay for
+        except RuleError as error:  # point at the '!', or else at the first letter that adds parameters
             if label == spell(label):
                 at_fault = "!" if label.endswith("!") else [row.letter for row in LETTERS if row.is_paid]
                 return point_at(label, next(i for i, letter in enumerate(label) if letter in at_fault), str(error))
         except LabelError:
-            pass  # the syntax is at fault
+            pass  # the syntax is wrong
         position = 0
         while position < len(label) and any(other.startswith(label[: position + 1]) for other in every_label()):
             position += 1
         before, character, rest = label[:position], label[position : position + 1], label[position + 1 :]
         following = {other[position : position + 1] for other in every_label() if other.startswith(before)}
         letters = [*(row.letter for row in LETTERS[:-1]), "-", LETTERS[-1].letter]
-        options = [repr(letter) for letter in letters if letter in following] + ["the end"] * ("" in following)
+        options = [repr(letter) for letter in letters if letter in following]
+        if "" in following:
+            options.append("the end")
         row = next((row for row in LETTERS if row.letter == character), None)
         suggestion = nearest(label, *([label + row.needs, before + rest] if row else []))
         hint = f"did you mean {suggestion!r}?" if suggestion else "labels look like 'S', 'R-c' or 'G-cg-q-12o'"
@@ -40,11 +42,11 @@ class InvalidLabel(LabelError):
 
 
 def nearest(text: str, *repaired: str) -> str | None:
-    """The valid label or alias nearest to ``text``, or None when nothing is near.
+    """The valid label or alias nearest to ``text``. None if nothing is near.
 
-    That is the label with the same letters in any order, else one with the letters of a ``repaired`` text, else the one
-    with the fewest characters to change, among equals the one of the same length; all in any case. Letters that are not
-    of the paper's Table 1 are not suggested to a text that has none.
+    The first of these that exists: the label with the same letters in any order; a label with the letters of a
+    ``repaired`` text; the label with the fewest characters to change, with ties broken by length. Case is ignored.
+    Letters outside the paper's Table 1 are suggested only if the text has them.
     """
     names = {name.lower(): name for name in ALIASES}
     close = difflib.get_close_matches(text[:20].lower(), names, n=1, cutoff=0.75)

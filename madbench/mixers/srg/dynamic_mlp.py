@@ -1,4 +1,4 @@
-"""Every S/R/G label as one module: project, score, mix, activate, mix, read out."""
+"""The module of every S/R/G label: project, score, mix, activate, mix, read out."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from madbench.mixers.precision import without_autocast
 from madbench.mixers.probe import LagKernel, Probe, by_lag
 from madbench.mixers.recompute import recompute
 from madbench.mixers.srg import decoding, tiled
-from madbench.mixers.srg.budget import Allocation
+from madbench.mixers.srg.budget import MlpAllocation
 from madbench.mixers.srg.decoding import Cache
 from madbench.mixers.srg.kernels import fused, proof
 from madbench.mixers.srg.parts import (
@@ -27,15 +27,15 @@ from madbench.mixers.srg.parts import (
     SequenceMixing,
     ShortConv,
     activate,
-    appended,
+    append_slots,
     lag_readout,
     lag_scores,
-    masked,
+    mask_slots,
     newest_first,
-    parted,
     rotary_angles,
     rotate,
-    turned,
+    split_slots,
+    swap_position_and_lag,
 )
 from madbench.mixers.srg.reference import reference
 from madbench.mixers.srg.stacked import attend_stacked
@@ -44,18 +44,18 @@ from madbench.mixers.tracing import is_symbolic, is_traced, is_transformed, need
 
 PATHS = ("auto", "reference", "dense", "chunked", "tiled", "sdpa", "fused")
 HEAD_NORM_EPS = 1e-5
-DENSE_LIMIT_LENGTH = 512  # beyond it, blocks that skip the masked half are faster though they are computed twice
-DENSE_LIMIT_BYTES = 2**30  # of one (B, H, T, T) float32 tensor
-TILED_FROM_BYTES = 2**22  # of the same: below it the dense path works in cache as well, and has fewer calls
-MIXED_TILED_FROM_BYTES = 2**18  # of the same with mixing, of which tiles need fewer passes
-SOFTMAX_TILED_FROM_BYTES = 2**23  # of softmax without mixing: below it torch's own attention has fewer calls
+DENSE_LIMIT_LENGTH = 512  # beyond it, blocks that skip the masked half are faster even though they are recomputed
+DENSE_LIMIT_BYTES = 2**30  # largest (B, H, T, T) float32 tensor of the dense path
+TILED_FROM_BYTES = 2**22  # size of this tensor from which tiles are faster; a smaller one fits in the cache anyway
+MIXED_TILED_FROM_BYTES = 2**18  # the same with mixing, for which tiles need fewer passes
+SOFTMAX_TILED_FROM_BYTES = 2**23  # the same for softmax without mixing; below it torch's attention has fewer calls
 
 
 @dataclass(frozen=True)
 class Maps:
-    """What every row computes on the way to its output, in its S slots; slots that it cannot see are zero.
+    """Intermediate values of every row, by slot. Slots that a row cannot see are zero.
 
-    S is T, and as many more as there are registers, which come first, or last.
+    S is T plus the number of registers, which are the first or the last slots.
     """
 
     scores: Tensor  # z (B, H_q, T, S)
@@ -65,7 +65,7 @@ class Maps:
 
 
 class DynamicMLP(nn.Module):
-    """One mixer (paper eq. 7-11, appendices G, J, L): each head is a two-layer MLP instantiated from the prefix.
+    """One mixer (paper eq. 7-11, appendices G, J, L). Each head is a two-layer MLP whose weights come from the prefix.
 
     For row t, with ``l`` running over the slots of its prefix::
 
@@ -73,35 +73,43 @@ class DynamicMLP(nn.Module):
         a_t = softmax(h_t) | ReLU(L2Norm(h_t)) | Softplus(h_t^scale) * ReLU(L2Norm(h_t^gate))
         o_t = (a_t R2(x_t)^T V(X)) M2(x_t) W_o      activations, mixed over slots, read out
 
-    Differs from the paper's text where its equations leave room: RoPE acts before the QK gate, all gates have a bias,
-    the convolution acts on the inputs of K and V only, and slots of the layout without ``o`` are counted from the
-    oldest token.
+    The paper's equations leave some points open. Here RoPE acts before the QK gate, all gates have a bias, the
+    convolution acts on the inputs of K and V only, and slots of the layout without ``o`` are counted from the oldest
+    token.
 
-    Four letters are not in the paper's Table 1. D: ``a_t = softmax(h_t^1) - lambda softmax(h_t^2)``, and a head's
-    output is (1 - lambda_init) RMSNorm of what it reads out (Ye et al. 2024). L: ``a_t = L2Norm(h_t)``, which reads
-    every slot with its sign (H.10). k: learned rows are the first slots of every prefix, scored by the query as it is
-    before RoPE, so that they have no position (H.5). a: W_v and W_o are each the sum of a matrix and of a product of
-    two thin ones, which starts at zero (Proposition 2.6).
+    Four letters are not in the paper's Table 1:
+
+    - D: ``a_t = softmax(h_t^1) - lambda softmax(h_t^2)``, and the output of a head is (1 - lambda_init) RMSNorm of its
+      readout (Ye et al. 2024).
+    - L: ``a_t = L2Norm(h_t)``, which reads every slot with its sign (H.10).
+    - k: learned rows are the first slots of every prefix. They are scored by the query before RoPE, and so have no
+      position (H.5).
+    - a: W_v and W_o are each the sum of a matrix and a product of two thin matrices, which starts at zero
+      (Proposition 2.6).
 
     Args:
         allocation: label, width, heads, maximum length and ranks, from :func:`madbench.mixers.srg.budget.solve`.
         rope: ``rotation`` or ``mispaired`` (see :func:`madbench.mixers.srg.parts.rotate`).
-        rope_order: ``before_gate`` as in the paper, or ``after_gate``: then scores depend on offsets alone beside g
-        too.
-        lambda_init: of D.
-        position_rows: of mixing without ``o``: ``from_start``, or ``from_end`` as the paper's public code slices its
-        tables, so that a position's row depends on the length of the whole input.
-        register_place: of k with mixing: ``first``, or ``last``, behind a row's last token.
-        causal: whether a row sees the tokens up to its own, or all: by lag, slot l of row t of T is then the token
-            (t - l) mod T, so that the last row is that of the causal mixer. A convolution still reads earlier tokens.
-        path: ``auto``, or one of ``reference`` (float64 loops), ``dense`` (all rows at once), ``chunked`` (blocks of
-            ``chunk`` rows, recomputed in the backward pass; peak memory B H chunk T instead of B H T T), ``tiled``
-            (blocks that stay in a CPU's cache, with gradients by hand; of causal S, R, G and, without mixing, D, none
-            with registers),
-            ``sdpa`` (torch's scaled dot product attention; S and D without mixing and registers only) and ``fused``
-            (Triton kernels, on a GPU; of causal S, R and G without registers, and not S without mixing). All compute
-            the same function.
-        chunk: rows of a block.
+        rope_order: ``before_gate`` as in the paper, or ``after_gate``, with which scores depend on offsets alone even
+            if the label has g.
+        lambda_init: initial factor of the second softmax of D.
+        position_rows: for mixing without ``o``: ``from_start``, or ``from_end`` as in the paper's public code. The row
+            of a position then depends on the length of the whole input.
+        register_place: for k with mixing: ``first``, or ``last``, behind a row's last token.
+        causal: True if a row sees the tokens up to its own, False if it sees all tokens. By lag, slot l of row t of T
+            is then the token (t - l) mod T, so that the last row equals that of the causal mixer. A convolution still
+            reads earlier tokens only.
+        path: ``auto``, or one of these paths. All compute the same function.
+
+            - ``reference``: loops in float64
+            - ``dense``: all rows at once
+            - ``chunked``: blocks of ``chunk`` rows, recomputed in the backward pass; peak memory B H chunk T instead of
+              B H T T
+            - ``tiled``: blocks that fit in a CPU's cache, with gradients by hand; causal S, R, G without registers, and
+              D without registers and mixing
+            - ``sdpa``: torch's scaled dot product attention; S and D without mixing and registers
+            - ``fused``: Triton kernels on a GPU; causal S, R and G without registers, S only with mixing
+        chunk: rows per block.
 
     Parameters: exactly ``allocation.total``.
     """
@@ -110,7 +118,7 @@ class DynamicMLP(nn.Module):
 
     def __init__(
         self,
-        allocation: Allocation,
+        allocation: MlpAllocation,
         rope: str = "rotation",
         path: str = "auto",
         chunk: int = 128,
@@ -136,7 +144,7 @@ class DynamicMLP(nn.Module):
         if path == "sdpa" and not self.uses_sdpa:
             what = "softmax attention without mixing and registers"
             raise TrainingError(f"path 'sdpa' computes {what}, not {variant}; use 'auto'")
-        why = fused.refusal(allocation) if causal else "kernels are causal"
+        why = fused.refusal(allocation) if causal else "the kernels are causal"
         self.has_kernel = not why
         if path == "fused" and why:
             raise TrainingError(f"path 'fused' cannot compute {variant}: {why}; use 'auto'")
@@ -145,9 +153,9 @@ class DynamicMLP(nn.Module):
             what = f"causal S, R, G and D without registers, D without mixing, not {what}"
             raise TrainingError(f"path 'tiled' computes {what}; use 'auto'")
         self.path = path
-        self.kernel_problem = ""  # why path auto does not take the kernels, once that is known
+        self.kernel_problem = ""  # reason why path auto does not use the kernels, once it is known
         self.is_stacked = False
-        """Whether it is called under ``vmap``, where operators that work head by head take models for heads."""
+        """True if the mixer is called under ``vmap``. Operators that work head by head then treat models as heads."""
 
         self.q = nn.Linear(d_model, r_qk, bias=False)
         self.k = nn.Linear(d_model, r_qk, bias=False)
@@ -170,9 +178,9 @@ class DynamicMLP(nn.Module):
         self._draw()
 
     def reset_parameters(self) -> None:
-        """Projections, taps, A, B from N(0, 0.02^2); p, biases, adapters' second factors zero; the norm's gain one.
+        """Initializes projections, taps, A and B from N(0, 0.02^2), and the norm's gain to one. The rest is zero.
 
-        From one seed they are those of a new mixer.
+        Zero are p, biases, and the second factors of adapters. With one seed the values equal those of a new mixer.
         """
         redraw_parts(self)
         self._draw()
@@ -191,10 +199,10 @@ class DynamicMLP(nn.Module):
         return nn.Linear(inputs, rank, bias=False), nn.Linear(rank, outputs, bias=False)
 
     def forward(self, x: Tensor, projected: Projected | None = None) -> Tensor:
-        """x (B, T, D) -> (B, T, D); row t of a causal mixer depends on rows 0..t only.
+        """x (B, T, D) -> (B, T, D). Row t of a causal mixer depends on rows 0..t only.
 
-        Raises ``TrainingError`` for x of another shape or of integers, and when T is 0 or too long.
-        ``projected`` is what :meth:`project` makes of x, where it is at hand.
+        ``projected`` is the result of :meth:`project` for x, if it is already computed. Raises ``TrainingError`` for
+        an x of another shape or of integers, and if T is 0 or too long.
         """
         check_sequences(x, self.variant)
         self.check_length(x.shape[1])
@@ -226,36 +234,36 @@ class DynamicMLP(nn.Module):
         return self.read_out(o, x)
 
     def reference(self, x: Tensor, rows: Sequence[int] | None = None) -> Tensor:
-        """Rows of :meth:`forward`, of all unless ``rows`` says which, by loops in float64: (B, rows, D)."""
+        """Rows of :meth:`forward`, computed by loops in float64: (B, rows, D). All rows if ``rows`` is None."""
         check_weights(self, "q", "k", "v", "o")
         settings = (self.rope, self.rope_order, self.lambda_init, self.position_rows)
         place = (self.register_place, self.causal)
         return reference(dict(self.named_parameters()), self.variant, self.n_head, x, *settings, rows, *place)
 
     def prefill(self, x: Tensor, slide: bool = False) -> tuple[Tensor, Cache]:
-        """Decodes a prompt at once: x (B, T, D) -> its rows (B, T, D) and the cache for the token after it.
+        """Decodes a prompt x (B, T, D) at once. Returns its rows (B, T, D) and the cache for the next token.
 
-        Equals T times :meth:`step`, by one :meth:`forward`; with ``slide``, tokens beyond ``max_len`` by a step each.
-        With ``position_rows="from_end"`` only the last row, and the cache, equal those of steps: earlier rows depend on
-        the length of the prompt.
+        Equals T calls of :meth:`step`, but needs only one :meth:`forward`. With ``slide``, tokens beyond ``max_len``
+        take one step each. With ``position_rows="from_end"`` only the last row and the cache equal those of steps,
+        because earlier rows depend on the length of the prompt.
         """
         return decoding.prefill(self, x, slide)
 
     def step(self, x: Tensor, cache: Cache | None = None, slide: bool = False) -> tuple[Tensor, Cache]:
-        """Decodes one token: x (B, D) -> output (B, D) and the cache for the next one.
+        """Decodes one token x (B, D). Returns the output (B, D) and the cache for the next token.
 
-        Equals row ``cache.position`` of :meth:`forward`. With mixing, more than ``max_len`` tokens are an error.
-        ``slide`` keeps a window of the newest ``max_len``: its output is the last row of :meth:`forward` on them
-        alone (paper, Theorem 2.3), unless a conv reads inputs before the window, or scores depend on absolute positions
-        because a gate follows RoPE or ``rope`` is ``mispaired``. With ``position_rows="from_end"`` a step is the last
-        row of :meth:`forward` on the tokens so far, of which a longer input gives another. Without gradients
-        (``torch.inference_mode()``) the new key and value are written where they stay; with them every step copies the
-        cache.
+        Equals row ``cache.position`` of :meth:`forward`. With mixing, more than ``max_len`` tokens are an error unless
+        ``slide`` is true, which keeps a window of the newest ``max_len`` tokens. Its output is the last row of
+        :meth:`forward` on the window alone (paper, Theorem 2.3). Exceptions are labels whose conv reads inputs before
+        the window, and labels whose scores depend on absolute positions: a gate follows RoPE, or ``rope`` is
+        ``mispaired``. With ``position_rows="from_end"`` a step is the last row of :meth:`forward` on the tokens so far;
+        a longer input gives another row. Without gradients (``torch.inference_mode()``) the cache is updated in place.
+        With gradients every step copies it.
         """
         return decoding.step(self, x, cache, slide)
 
     def maps(self, x: Tensor, position: int = 0) -> Maps:
-        """Scores, activations and weights of x (B, T, D), whose first row is at ``position``; of T x T each."""
+        """Scores, activations and weights (T x T each) of x (B, T, D), whose first row is at ``position``."""
         check_sequences(x, self.variant)
         self.check_length(x.shape[1])
         p = self.project(x, position)
@@ -276,16 +284,16 @@ class DynamicMLP(nn.Module):
     def probe(self, x: Tensor) -> Probe:
         """Scores, active slots, weights, gates and mixing tables for x (B, T, D).
 
-        Scores of G are those of the gate, whose sign decides (Proposition 2.4), and of D those of the first softmax.
-        Without ``o`` slots are counted from the oldest token, so slot l of a row is again the one l steps before it.
-        Registers, which have no lag, are left out. Raises ``TrainingError`` where rows see later tokens.
+        The scores of G are those of the gate, whose sign selects (Proposition 2.4). The scores of D are those of the
+        first softmax. Slots are returned by lag: slot l of a row is the token l steps before it. Registers have no lag
+        and are left out. Raises ``TrainingError`` if rows see later tokens.
         """
         if not self.causal:
             raise TrainingError(
                 f"{self.variant}: a mixer of all tokens has no lags to probe; build it with causal=True"
             )
         maps, first = self.maps(x), self.register_slots if self.register_place == "first" else 0
-        h, w = (self._parted(slots, 0)[0] for slots in (maps.hidden[:, : self.n_head], maps.weights))
+        h, w = (self._split(slots, 0)[0] for slots in (maps.hidden[:, : self.n_head], maps.weights))
         if not self.by_lag:
             h, w = by_lag(h), by_lag(w)
         gates = {"QK": self.qk_gate, "VO": self.vo_gate}
@@ -308,7 +316,7 @@ class DynamicMLP(nn.Module):
         if self.uses_sdpa and (self.is_stacked or not needs_plain_operators()):
             return "tiled" if self._is_faster_in_tiles(batch, length) else "sdpa"
         weight = weight_of(self.q)
-        transformed = is_transformed() and not self.is_stacked  # models in a stack are more heads of one call
+        transformed = is_transformed() and not self.is_stacked  # stacked models are computed as more heads of one call
         if self.has_kernel and not transformed and fused.is_fast(weight.device, fused.arithmetic(weight)):
             if self._kernels_are_right(length):
                 return "fused"
@@ -321,7 +329,7 @@ class DynamicMLP(nn.Module):
         return "dense" if is_small or length <= self.chunk else "chunked"
 
     def _is_faster_in_tiles(self, batch: int, length: int) -> bool:
-        """True if training softmax attention without mixing is faster by tiles than by torch's own attention."""
+        """True if tiles train softmax attention without mixing faster than torch's own attention."""
         weight, heads = weight_of(self.q), self.query_heads
         if not (self.has_tiles and weight.device.type == "cpu" and fused.arithmetic(weight) == torch.float32):
             return False
@@ -331,16 +339,16 @@ class DynamicMLP(nn.Module):
         return is_large and softmax.keeps_weights(batch, heads, length)
 
     def _kernels_are_right(self, length: int) -> bool:
-        """Whether the kernels compute on this device what they should, which is checked before their first use."""
+        """True if the kernels compute correct numbers on this device. Checked before their first use."""
         weight = weight_of(self.q)
         if is_traced() or (weight.is_cuda and torch.cuda.is_current_stream_capturing()):
-            return True  # nothing can be computed aside
-        program = proof.Program.of(self.allocation, fused.arithmetic(weight), length)
+            return True  # no additional computation is possible here
+        program = proof.Program.from_allocation(self.allocation, fused.arithmetic(weight), length)
         self.kernel_problem = proof.problem(program, weight.device)
         return not self.kernel_problem
 
     def check_length(self, length: int) -> None:
-        """Raises ``TrainingError`` for a length that it has no rows for."""
+        """Raises ``TrainingError`` if the length exceeds the mixing tables."""
         if self.variant.has_mixing and length > self.max_len:
             limit = f"its mixing tables hold max_len = {self.max_len}; build it with a larger max_len"
             raise TrainingError(f"{self.variant}: {length} tokens, but {limit}")
@@ -352,15 +360,15 @@ class DynamicMLP(nn.Module):
         before: Tensor | None = None,
         angles: tuple[Tensor, Tensor] | None = None,
     ) -> Projected:
-        """What the tokens x (B, T, D) become, the first of which is at ``position``.
+        """Projects the tokens x (B, T, D) to queries, keys, values and strengths. The first token is at ``position``.
 
-        ``before`` are the inputs (B, taps - 1, D) that precede them, for a convolution; ``angles`` those of their
-        positions, for RoPE, where they are at hand.
+        ``before`` are the preceding inputs (B, taps - 1, D), for a convolution. ``angles`` are those of the positions,
+        for RoPE, if already computed.
         """
         k_in = v_in = x
         if self.k_conv:
             k_in, v_in = self.k_conv(x, before), self.v_conv(x, before)
-        if self.k_conv or x.shape[1] == 1:  # of one row, the weights are most of what is read: no copy of them
+        if self.k_conv or x.shape[1] == 1:  # for one row, reading the weights dominates, so they are not concatenated
             q, k, v = self.q(x), self.k(k_in), self.v(v_in)
         else:
             q, k, v = project(x, self.q, self.k, self.v)
@@ -390,11 +398,11 @@ class DynamicMLP(nn.Module):
         return replace(p, k=newest_first(p.k), v=newest_first(p.v)) if self.by_lag and self.causal else p
 
     def _last_token(self, first_row: int, p: Projected) -> int:
-        """The last token that the first row of a block sees; without causality the last of all."""
+        """The last token that the first row of a block sees. Without causality this is the last token of all."""
         return first_row if self.causal else p.k.shape[2] - 1
 
     def _scores(self, p: Projected, first_row: int, is_step: bool = False) -> Tensor:
-        """(B, H_q, M, W + registers); what stands in slots that a row cannot see has no meaning."""
+        """Scores (B, H_q, M, W + registers). Values in slots that a row cannot see are undefined."""
         q = p.q * self.scale if self.variant.has_softmax else p.q
         if self.by_lag and self.causal and not is_step:
             z = lag_scores(q, p.k)
@@ -405,34 +413,35 @@ class DynamicMLP(nn.Module):
         to_registers = p.to_registers * self.scale
         if self.register_place == "first":
             return torch.cat((to_registers, z), dim=-1)
-        return appended(z, to_registers, self._last_token(first_row, p))
+        return append_slots(z, to_registers, self._last_token(first_row, p))
 
     def _by_slot(self, z: Tensor, first_row: int, is_step: bool) -> Tensor:
-        """Tokens (B, heads, M, W) of a step, or of rows that see all, from their positions to their slots, and back."""
+        """Converts tokens (B, heads, M, W) between positions and slots, for a step or for rows that see all tokens."""
         if not self.by_lag:
             return z
-        return z.flip(-1) if is_step else turned(z, first_row)
+        return z.flip(-1) if is_step else swap_position_and_lag(z, first_row)
 
-    def _parted(self, w: Tensor, last: int) -> tuple[Tensor, Tensor]:
-        """Slots of tokens and of registers, where the first row sees tokens up to ``last``."""
+    def _split(self, w: Tensor, last: int) -> tuple[Tensor, Tensor]:
+        """Splits slots into those of tokens and of registers. The first row sees tokens up to ``last``."""
         if self.register_place == "first":
             return w[..., self.register_slots :], w[..., : self.register_slots]
-        return parted(w, self.register_slots, last)
+        return split_slots(w, self.register_slots, last)
 
     def _weights(self, z: Tensor, p: Projected, last: int | None) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
-        """h, a and w of :class:`Maps` from scores, of which the first row sees those up to the slot ``last``, or all.
+        """h, a and w of :class:`Maps`, and the norm, from scores. The first row sees the slots up to ``last``, or all.
 
-        a and w are still to be divided by the norm, which comes last.
+        a and w must still be divided by the norm.
         """
-        h = self.mix1.right(masked(z, last), p.s1) if self.mix1 else z
+        h = self.mix1.right(mask_slots(z, last), p.s1) if self.mix1 else z
         a, norm = activate(self.variant.base, h, last, self.contrast and self.contrast())
-        return h, a, masked(self.mix2.right_transposed(a, p.s2), last) if self.mix2 else a, norm
+        return h, a, mask_slots(self.mix2.right_transposed(a, p.s2), last) if self.mix2 else a, norm
 
     def attend(self, p: Projected, first_row: int, is_step: bool = False) -> Tensor:
-        """Rows ``first_row, ...`` against all the keys up to the last of them: (B, H, M, V).
+        """Attends from rows ``first_row, ...`` to all keys up to the last of them: (B, H, M, V).
 
-        Those of a step, which has one row, are by position in either layout. In float16, bases with a norm are computed
-        in float32: their scores and activations are divided by the norm at the end, and are too small for it before.
+        For a step, which has one row, the keys are by position in both layouts. In float16, bases with a norm are
+        computed in float32: their scores and activations are divided by the norm only at the end, and are too small
+        before.
         """
         if self._exceeds_float16(p):
             with without_autocast(p.q):
@@ -440,7 +449,7 @@ class DynamicMLP(nn.Module):
         last = self._last_token(first_row, p)
         last_slot = None if is_step else last + self.register_slots
         *_, w, norm = self._weights(self._scores(p, first_row, is_step), p, last_slot)
-        of_tokens, of_registers = self._parted(w, last) if self.register_slots else (w, None)
+        of_tokens, of_registers = self._split(w, last) if self.register_slots else (w, None)
         if self.by_lag and self.causal and not is_step:
             o = lag_readout(of_tokens, p.v)
         else:
@@ -450,13 +459,13 @@ class DynamicMLP(nn.Module):
         return o if norm is None else (o / norm).to(o.dtype)
 
     def _register_values(self) -> Tensor:
-        """(1, H, registers, V)."""
+        """The values of the registers, (1, H, registers, V)."""
         v = self.v(self.registers)
         v = v + self.v_up(self.v_down(self.registers)) if self.v_down else v
         return _split_heads(v[None], self.n_head)
 
     def _by_head(self, operator: Callable[..., Tensor], *rows: Tensor | None) -> Tensor:
-        """``operator`` on what the rows of the heads became; with a leading axis of models under ``vmap``."""
+        """Applies ``operator`` to the projected rows of the heads. Handles an axis of models under ``vmap``."""
         tables = (mixing and mixing.tables(rows[0].shape[-2]) for mixing in (self.mix1, self.mix2))
         inputs = (self.variant.base, self.by_lag, *rows, *tables)
         return attend_stacked(operator, *inputs) if self.is_stacked else operator(*inputs)
@@ -477,7 +486,7 @@ class DynamicMLP(nn.Module):
         return self.attend(Projected(*block), first_row)
 
     def read_out(self, o: Tensor, x: Tensor) -> Tensor:
-        """Rows (B, T, D) of what the heads read, o (B, H, T, V), gated by the tokens x (B, T, D)."""
+        """Rows (B, T, D) from the readout of the heads, o (B, H, T, V), gated by the tokens x (B, T, D)."""
         if self.head_norm:
             o = ((1 - self.lambda_init) * self.head_norm(o.to(self.head_norm.weight.dtype))).to(o.dtype)
         o = o.transpose(1, 2).flatten(-2)

@@ -1,4 +1,4 @@
-"""S/R/G (HyperMLP), labels such as G-cg-q-12o."""
+"""The S/R/G family (HyperMLP), with labels such as G-cg-q-12o."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from madbench.errors import ConfigError, LabelError
 from madbench.jobs import NOT_AT_DEFAULT
 from madbench.labels import Explanation
 from madbench.mixers import Check, ListedFamily, Size, Traits
-from madbench.mixers.srg.budget import Allocation, solve
+from madbench.mixers.srg.budget import MlpAllocation, solve
 from madbench.mixers.srg.diagnosis import InvalidLabel
 from madbench.mixers.srg.grammar import (
     ALIASES,
@@ -33,28 +33,28 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Settings:
-    """What S/R/G mixers have besides their label and size."""
+    """Settings of S/R/G mixers besides their label and size."""
 
     mix_rank: int = 16
-    """Rank r of R(1) and R(2) before the budget is solved; the strict budget may lower it."""
+    """Initial rank r of R(1) and R(2). The strict budget may lower it."""
     rank_multiple: int = 1
-    """Coarsens the per-head widths the budget solver may choose."""
+    """Common divisor of the head widths that the budget solver may choose."""
     rope: Literal["rotation", "mispaired"] = "rotation"
-    """A true rotation, or angles laid out for half-split pairs on interleaved pairs, as the paper's public code has."""
+    """rotation: true RoPE; mispaired: angles of half-split pairs on interleaved pairs, as in the paper's code."""
     rope_order: Literal["before_gate", "after_gate"] = field(default="before_gate", metadata=NOT_AT_DEFAULT)
-    """Of labels with p and g: RoPE before the QK gate, as in the paper, or after it: scores depend on offsets alone."""
+    """Labels with p and g: RoPE before the QK gate (paper), or after it, so that scores depend on offsets alone."""
     position_rows: Literal["from_start", "from_end"] = field(default="from_start", metadata=NOT_AT_DEFAULT)
-    """Of mixing without o: which rows of longer tables an input has, the first, or the last as in the public code."""
+    """Mixing without o: a shorter input uses the first table rows, or the last rows as in the paper's public code."""
     gates: Literal["both", "qk", "vo"] = field(default="both", metadata=NOT_AT_DEFAULT)
-    """Of labels with g: which sides the current token gates; the other has no gate and saves its parameters."""
+    """Labels with g: sides that the current token gates. The other side has no gate and saves its parameters."""
     registers: int = field(default=4, metadata=NOT_AT_DEFAULT)
-    """Of labels with k: how many learned rows stand before the tokens."""
+    """Labels with k: number of learned rows before the tokens."""
     register_place: Literal["first", "last"] = field(default="first", metadata=NOT_AT_DEFAULT)
-    """Of labels with k and mixing: registers are the first slots, or those behind a row's last token, as in X || R."""
+    """Labels with k and mixing: registers are the first slots, or the slots behind a row's last token (X || R)."""
     adapter_rank: int = field(default=4, metadata=NOT_AT_DEFAULT)
-    """Of labels with a: rank of the matrices added to W_v and W_o."""
+    """Labels with a: rank of the matrices added to W_v and W_o."""
     lambda_init: float = field(default=0.8, metadata=NOT_AT_DEFAULT)
-    """Of labels with D: how much of the second softmax is subtracted at first, between 0 and 1."""
+    """Labels with D: initial factor of the second softmax, which is subtracted; at least 0 and below 1."""
 
     def __post_init__(self):
         check_at_least(self, 1, "mix_rank", "rank_multiple", "registers", "adapter_rank")
@@ -74,13 +74,13 @@ GROUPS = {
     "mix2": "mixing tables",
     "head_norm": "norms",
 }
-"""What parameters do, by their names."""
+"""Groups of parameters, by parameter name."""
 LEVELS = ("", *dict.fromkeys(level for row in LETTERS for level in _LEVELS_OF.get(row.letter, (row.letter,))))
-"""What ``levels`` may have of a factor; a contrast gives the later one of two."""
+"""All levels of factors, in order. A contrast shows the gain of the later of two levels."""
 
 
 class SRGFamily(ListedFamily):
-    """The family of labels without a prefix; see :class:`madbench.mixers.Family`."""
+    """The family of labels without a prefix. See :class:`madbench.mixers.Family`."""
 
     name = ""
     version = "1"
@@ -94,7 +94,7 @@ class SRGFamily(ListedFamily):
     factor_names, factor_order, level_order = FACTOR_NAMES, FACTORS, LEVELS
 
     def parse(self, text: str) -> Variant:
-        """The variant a label or an alias names."""
+        """Parses a label or an alias."""
         text = next((label for name, label in ALIASES.items() if name.lower() == text.lower()), text)
         with suppress(LabelError):
             if str(variant := from_letters(text)) == text:
@@ -102,26 +102,26 @@ class SRGFamily(ListedFamily):
         raise InvalidLabel(text)
 
     def factors(self, label: Variant) -> dict[str, str]:
-        """Letters by factor, ``layout`` and ``budget`` in words.
+        """Letters by factor, with ``layout`` and ``budget`` in words.
 
-        ``rank`` is there only where the budget is enforced, as nothing is compressed otherwise, and ``layout`` only
-        where there is mixing. So ``G-cg-q-12o`` and ``G-cg-12o!`` differ in ``budget`` alone.
+        ``rank`` is present only if the budget is enforced, and ``layout`` only if there is mixing. ``G-cg-q-12o`` and
+        ``G-cg-12o!`` therefore differ in ``budget`` alone.
         """
         letters = dict.fromkeys(FACTORS, "") | {row.factor: row.letter for row in label.letters}
         letters |= {"layout": label.layout, "budget": "over" if label.over else "matched"}
-        absent = ["rank"] * label.over + ["layout"] * (not label.has_mixing)
+        absent = {"rank" if label.over else "", "" if label.has_mixing else "layout"}
         return {name: value for name, value in letters.items() if name not in absent}
 
     def levels(self, label: Variant) -> dict[str, str]:
-        """Letters by factor as contrasts name them: mixing with its layout, and where parameters are saved."""
+        """Letters by factor as named in contrasts: mixing includes its layout, and budget the side that saves."""
         letters = self.factors(label) | {"budget": "!" if label.over else label.rank}
         if label.has_mixing:
-            lag = "o" * (label.layout == "lag")
+            lag = "o" if label.layout == "lag" else ""
             letters |= {name: letters[name] + lag for name in ("mix1", "mix2") if letters[name]} | {"layout": lag}
         return letters
 
     def explain(self, label: Variant) -> list[Explanation]:
-        """A row a letter in the order of the label, then what follows from the letters that are absent."""
+        """One row per letter, in the order of the label, then one row per property that follows from absent letters."""
         letters = {row.letter for row in label.letters}
         rows = []
         for row in label.letters:
@@ -135,17 +135,21 @@ class SRGFamily(ListedFamily):
             rows.append(MATCHED)
         return rows
 
-    def effective(self, allocation: Allocation, settings: Mapping[str, Any]) -> dict[str, Any]:
-        """Settings other than mixing rank and multiple that decide something of this mixer.
+    def effective(self, allocation: MlpAllocation, settings: Mapping[str, Any]) -> dict[str, Any]:
+        """The settings that change this mixer other than through its ranks.
 
-        Of one pair of coordinates both rotations are the same; without a QK gate nothing comes before RoPE or after it.
+        With one pair of coordinates both rotations are equal. Without a QK gate the order of RoPE and gate is
+        irrelevant.
         """
-        idle = ["mix_rank", "rank_multiple", *["rope"] * (allocation.qk_width <= 2)]
-        idle += ["rope_order"] * (allocation.gates == "vo")
-        return {name: value for name, value in settings.items() if name not in idle}
+        without_effect = {"mix_rank", "rank_multiple"}
+        if allocation.qk_width <= 2:
+            without_effect.add("rope")
+        if allocation.gates == "vo":
+            without_effect.add("rope_order")
+        return {name: value for name, value in settings.items() if name not in without_effect}
 
     def traits(self, label: Variant) -> Traits:
-        """The diagonals p do not decay, and what adapters add starts at zero, in either fidelity."""
+        """The traits of the label. The diagonals p do not decay; adapters start at zero under both fidelities."""
         diagonals = [f"{mixing}.p" for mixing, is_there in (("mix1", label.mix1), ("mix2", label.mix2)) if is_there]
         reads = {
             "mix_rank": label.has_mixing,
@@ -172,19 +176,21 @@ class SRGFamily(ListedFamily):
             groups=GROUPS,
         )
 
-    def solve(self, label: Variant, size: Size, settings: Settings) -> Allocation:
+    def solve(self, label: Variant, size: Size, settings: Settings) -> MlpAllocation:
         own = (settings.registers * label.registers, settings.adapter_rank * label.adapter)
         gates = settings.gates if label.gates else "both"
         return solve(label, size, settings.mix_rank, settings.rank_multiple, *own, gates)
 
-    def build(self, allocation: Allocation, settings: Settings, path: str = "auto", causal: bool = True) -> DynamicMLP:
+    def build(
+        self, allocation: MlpAllocation, settings: Settings, path: str = "auto", causal: bool = True
+    ) -> DynamicMLP:
         from madbench.mixers.srg.dynamic_mlp import DynamicMLP
 
         names = ("rope", "rope_order", "lambda_init", "position_rows", "register_place")
         return DynamicMLP(allocation, path=path, causal=causal, **{name: getattr(settings, name) for name in names})
 
     def checks(self, label: Variant) -> Iterable[Check]:
-        """The general checks, every path against the reference, the budget, and what the paper proves."""
+        """The general checks, every path against the reference, the budget, and the theorems of the paper."""
         from madbench.mixers.srg.checks import checks
 
         return checks(self, label)

@@ -1,4 +1,4 @@
-"""The S/R/G grammar: a label names one HyperMLP-style mixer completely, and each mixer has exactly one label.
+"""The S/R/G grammar. A label specifies one HyperMLP-style mixer completely, and each mixer has exactly one label.
 
 ::
 
@@ -8,13 +8,13 @@
     rank     = "q" | "v"
     mixing   = ("1" | "2" | "12"), ["o"]
 
-Three rules hold beyond the syntax. ``q`` and ``v`` meet the budget and ``!`` lifts it, so they exclude each
-other. A label that adds parameters (``g``, ``k``, ``a``, ``1``, ``2``) says where they are saved: ``q``, ``v`` or
-``!``. A label that adds none has nothing for ``!`` to lift. That leaves 3,360 labels, 504 of them in the letters of the
-HyperMLP paper's Table 1, which are all but ``D``, ``L``, ``k`` and ``a``.
+Three rules hold besides the syntax. ``q`` and ``v`` meet the budget and ``!`` lifts it, so they exclude each other. A
+label that adds parameters (``g``, ``k``, ``a``, ``1``, ``2``) must say where they are saved: ``q``, ``v`` or ``!``.
+``!`` is an error if nothing adds parameters. This leaves 3,360 labels. 504 of them use only letters of the HyperMLP
+paper's Table 1, which has all letters except ``D``, ``L``, ``k`` and ``a``.
 
-The syntax, the messages, the nearest label, the explanations, the help and the factors in which two labels differ all
-derive from ``LETTERS``. Sources name places in the HyperMLP paper.
+The syntax, the messages, the suggested labels, the explanations, the help and the factors of labels all derive from
+``LETTERS``. Sources refer to the HyperMLP paper.
 """
 
 from __future__ import annotations
@@ -35,33 +35,33 @@ ALIASES = {
     "HyperMLP": "R-cg-q-12o",
     "HyperGLU": "G-cg-q-12o",
 }
-"""Names the paper uses for four of the labels; they are read in any case."""
+"""The paper's names of four labels. They are accepted in any case."""
 
 SEGMENTS = ("base", "features", "rank", "mixing", "budget")
-"""Segments of a label in their order."""
+"""Segments of a label, in order."""
 
 
 @dataclass(frozen=True)
 class Letter(Explanation):
-    """A row of the table: what a letter says, where it stands, what it sets, needs and costs."""
+    """A row of the table of letters: meaning, position in the label, field that it sets, requirements and costs."""
 
     segment: str  # one of SEGMENTS
-    field: str  # of Variant
-    value: str | bool = True  # of that field
-    needs: str = ""  # letters of which one has to stand before it
-    terms: tuple[str, ...] = ()  # parameters it adds, named as in madbench.mixers.srg.budget.TERMS
-    raises_budget: bool = False  # whether the budget grows by these, so that they are saved nowhere
-    beside: tuple[tuple[str, Explanation], ...] = ()  # explanation beside another letter
-    is_in_table1: bool = True  # whether it is one of the letters of the paper's Table 1
+    field: str  # field of Variant that the letter sets
+    value: str | bool = True  # value of that field
+    needs: str = ""  # letters of which at least one must precede it
+    terms: tuple[str, ...] = ()  # parameters that it adds, named as in madbench.mixers.srg.budget.TERMS
+    raises_budget: bool = False  # True if the budget grows by these parameters, so that they need not be saved
+    beside: tuple[tuple[str, Explanation], ...] = ()  # explanations that replace this one if another letter is present
+    is_in_table1: bool = True  # True if the letter is in the paper's Table 1
 
     @property
     def factor(self) -> str:
-        """Name of what it varies."""
+        """Name of the factor that the letter varies."""
         return "budget" if self.field == "over" else self.field
 
     @property
     def is_paid(self) -> bool:
-        """Whether it adds parameters that have to be saved elsewhere."""
+        """True if the letter adds parameters that must be saved elsewhere."""
         return bool(self.terms) and not self.raises_budget
 
 
@@ -156,23 +156,23 @@ POSITION_LAYOUT = Explanation("", "position layout",
     "row(l) = l + 1", "Section 3, result 3",
 )  # fmt: skip
 MATCHED = Explanation("", "no rank compressed",
-    "The label adds no parameters that the budget has to find, so no rank is compressed.",
+    "The label adds no parameters, so no rank is reduced.",
     "r_qk = r_vo = d", "parameter allocation, Section 2.6",
 )  # fmt: skip
 
 
 @dataclass(frozen=True)
 class Variant:
-    """One mixer of the S/R/G grammar; ``str`` gives its label. A combination outside it is a ``LabelError``."""
+    """One mixer of the S/R/G grammar. ``str`` is its label. Raises ``LabelError`` for an invalid combination."""
 
-    base: Literal["S", "R", "G", "D", "L"]  # softmax, ReLU of L2-normalised scores, GLU, two softmaxes, no gate
+    base: Literal["S", "R", "G", "D", "L"]  # softmax, ReLU of L2-normalized scores, GLU, two softmaxes, L2Norm only
     rope: bool = False  # p: queries and keys are rotated by position
-    conv: bool = False  # c: depthwise causal convolutions over the K and V inputs
+    conv: bool = False  # c: depthwise causal convolutions of the K and V inputs
     gates: bool = False  # g: the current token gates the QK and VO widths
-    rank: Literal["", "q", "v"] = ""  # which rank is compressed to meet the budget
+    rank: Literal["", "q", "v"] = ""  # side whose rank is reduced to meet the budget
     mix1: bool = False  # 1: R(1) mixes the scores along the sequence
     mix2: bool = False  # 2: R(2) mixes the activations along the sequence
-    layout: Literal["position", "lag"] = "position"  # o: mixing rows count back from the current token, not forward
+    layout: Literal["position", "lag"] = "position"  # lag (o): mixing rows count back from the current token
     over: bool = False  # !: the budget is reported but not enforced
     registers: bool = False  # k: learned rows before the tokens
     adapter: bool = False  # a: products of thin matrices are added to W_v and W_o
@@ -191,12 +191,12 @@ class Variant:
             matched = spell(letters - {"!"})
             lifted = spell(letters - {"q", "v"} if self.adds_parameters else letters - {"q", "v", "!"})
             raise RuleError(
-                f"'!' lifts the budget and {self.rank!r} keeps it, which is a contradiction;"
+                f"'!' lifts the budget and {self.rank!r} enforces it, which is a contradiction;"
                 f" did you mean {matched!r} or {lifted!r}?"
             )
         if self.over and not self.adds_parameters:
             raise RuleError(
-                "'!' has no effect: nothing here adds parameters, so there is no budget to lift;"
+                "'!' has no effect: no letter adds parameters, so there is no budget to lift;"
                 f" did you mean {spell(letters - {'!'})!r}?"
             )
         if self.adds_parameters and not (self.rank or self.over):
@@ -212,7 +212,7 @@ class Variant:
 
     @functools.cached_property
     def letters(self) -> tuple[Letter, ...]:
-        """Rows of its letters, in the order of the label."""
+        """The rows of its letters, in the order of the label."""
         return tuple(row for row in LETTERS if getattr(self, row.field) == row.value)
 
     @property
@@ -225,49 +225,50 @@ class Variant:
 
     @property
     def has_selection(self) -> bool:
-        """Whether the sign of a score selects its slot."""
+        """True if the sign of a score selects its slot."""
         return self.base in ("R", "G")
 
     @property
     def is_in_table1(self) -> bool:
-        """Whether its letters are those of the paper's Table 1."""
+        """True if all its letters are in the paper's Table 1."""
         return all(row.is_in_table1 for row in self.letters)
 
     @property
     def adds_parameters(self) -> bool:
-        """Whether it costs parameters that something has to pay for; those of c and D are budgeted apart."""
+        """True if it adds parameters that must be saved elsewhere. Those of c and D raise the budget instead."""
         return any(row.is_paid for row in self.letters)
 
     def query_heads(self, n_head: int) -> int:
-        """QK heads: ``2 * n_head`` for G (gate branch, then scale branch) and D (two softmaxes), else ``n_head``."""
+        """Number of QK heads: ``2 * n_head`` for G (gate, then scale) and D (two softmaxes), else ``n_head``."""
         return 2 * n_head if self.base in ("G", "D") else n_head
 
 
 FIELDS = {row.field: [getattr(Variant, row.field)] if hasattr(Variant, row.field) else [] for row in LETTERS}
-"""Values of every field of a variant; the one without a letter, which ``base`` has not, is first."""
+"""Values of each field of a variant. The value without a letter comes first; ``base`` has no such value."""
 for _row in LETTERS:
     FIELDS[_row.field].append(_row.value)
 FACTORS = tuple(dict.fromkeys(row.factor for row in LETTERS))
-"""What labels differ in, in the order of the letters."""
+"""Factors in which labels can differ, in the order of the letters."""
 FACTOR_NAMES = {"mix1": "R(1)", "mix2": "R(2)"}
-"""Of factors that people do not see under their own name."""
+"""Display names of factors, if they differ from the internal name."""
 
 
 class RuleError(LabelError):
-    """A label that has the syntax and breaks a rule on where parameters are saved."""
+    """A label that is valid in syntax but breaks a rule on the saving of parameters."""
 
 
 def spell(letters: Collection[str]) -> str:
-    """The letters in the order of a label, with its hyphens."""
+    """Joins letters to a label, in the right order and with hyphens."""
     segments = dict.fromkeys(SEGMENTS, "")
     for row in LETTERS:
-        segments[row.segment] += row.letter * (row.letter in letters)
+        if row.letter in letters:
+            segments[row.segment] += row.letter
     over = segments.pop("budget")
     return "-".join(filter(None, segments.values())) + over
 
 
 def from_letters(letters: str) -> Variant:
-    """The variant with these letters in any order; raises ``LabelError`` where no label has all of them."""
+    """The variant with these letters, given in any order. Raises ``LabelError`` if no label has these letters."""
     rows = [row for row in LETTERS if row.letter in letters]
     fields = {row.field: row.value for row in rows}
     if len(fields) < len(rows) or not set(letters) <= {"-", *(row.letter for row in rows)}:
@@ -277,8 +278,8 @@ def from_letters(letters: str) -> Variant:
 
 @functools.cache
 def every_variant() -> tuple[Variant, ...]:
-    """Every valid variant: by base, then features, mixing, and where parameters are saved."""
-    names: list[str] = []  # those that change slowest first
+    """All valid variants, ordered by base, features, mixing, and the place where parameters are saved."""
+    names: list[str] = []  # fields, the slowest-varying first
     for segments in ("base",), ("features",), ("mixing",), ("rank", "budget"):
         names += reversed(dict.fromkeys(row.field for row in LETTERS if row.segment in segments))
     variants = []
@@ -298,11 +299,11 @@ def every_label() -> tuple[str, ...]:
 
 @functools.cache
 def all_variants() -> tuple[Variant, ...]:
-    """Variants in the letters of the paper's Table 1, in the order of ``every_variant``."""
+    """The variants whose letters are all in the paper's Table 1, in the order of ``every_variant``."""
     return tuple(variant for variant in every_variant() if variant.is_in_table1)
 
 
 @functools.cache
 def all_labels() -> tuple[str, ...]:
-    """The 504 labels in the letters of the paper's Table 1, in the order of ``all_variants``."""
+    """The 504 labels whose letters are all in the paper's Table 1, in the order of ``all_variants``."""
     return tuple(map(str, all_variants()))

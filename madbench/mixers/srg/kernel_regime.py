@@ -1,6 +1,6 @@
-"""Residuals of checks on training near its start: the tangent kernel, and selection that stays (Appendix D.2).
+"""Residuals of checks on training near its start: the tangent kernel and stable selection (Appendix D.2).
 
-f is the last row of every sequence, z one sequence, theta all parameters, the loss half the squared error.
+f is the last row of every sequence, z one sequence, theta all parameters, and the loss is half the squared error.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from torch import Tensor, nn
 from madbench.mixers.residuals import difference
 from madbench.mixers.srg.dynamic_mlp import DynamicMLP
 
-STEP = 1e-5  # of a central difference, of the whole move
-STEPS = 6  # of gradient descent
-SLOW, SLOWER = 1e4, 1e5  # factors of the output: the larger, the less parameters move
+STEP = 1e-5  # size of the whole move in a central difference
+STEPS = 6  # steps of gradient descent
+SLOW, SLOWER = 1e4, 1e5  # factors of the output; the larger the factor, the less parameters move
 
 
 def _jacobian(mixer: DynamicMLP, x: Tensor, parameters: Sequence[nn.Parameter]) -> Tensor:
@@ -38,7 +38,7 @@ def _targets(rows: Tensor) -> Tensor:
 
 
 def prediction_dynamics(mixer: DynamicMLP, x: Tensor) -> float:
-    """The change of f(z) along the gradient flow on other sequences, against the tangent kernels' (Theorem D.9)."""
+    """The change of f(z) along the gradient flow on other sequences, against the tangent kernel (Theorem D.9)."""
     parameters = [*mixer.parameters()]
     train, other = x, x.flip(1)
     error = mixer(train)[:, -1].flatten()
@@ -53,8 +53,8 @@ def prediction_dynamics(mixer: DynamicMLP, x: Tensor) -> float:
     return difference((ahead - behind) / (2 * step), expected)
 
 
-def _trained(mixer: DynamicMLP, x: Tensor, parameters: Sequence[nn.Parameter], factor: float) -> tuple[Tensor, Tensor]:
-    """factor (f - f at the start) after gradient descent, and what the kernel of the start predicts."""
+def _descend(mixer: DynamicMLP, x: Tensor, parameters: Sequence[nn.Parameter], factor: float) -> tuple[Tensor, Tensor]:
+    """factor (f - f at the start) after gradient descent, and its prediction from the initial kernel."""
     start = mixer(x)[:, -1].flatten().detach()
     jacobian, moved, targets = _jacobian(mixer, x, parameters), torch.zeros_like(start), _targets(start)
     kernel = jacobian @ jacobian.T
@@ -68,31 +68,31 @@ def _trained(mixer: DynamicMLP, x: Tensor, parameters: Sequence[nn.Parameter], f
 
 
 def constant_kernel(mixer: DynamicMLP, x: Tensor) -> float:
-    """Rows after descent in W_o alone, whose kernel is constant, against kernel descent (Corollary D.10)."""
-    return difference(*_trained(mixer, x, [mixer.o.weight], 1.0))
+    """Rows after gradient descent in W_o alone, whose kernel is constant, against kernel descent (Corollary D.10)."""
+    return difference(*_descend(mixer, x, [mixer.o.weight], 1.0))
 
 
-def lazy(mixer: DynamicMLP, x: Tensor) -> float:
-    """How far descent in all parameters is from kernel descent, with the output scaled ten times more over that before.
+def laziness(mixer: DynamicMLP, x: Tensor) -> float:
+    """The distance between descent in all parameters and kernel descent, with the output scaled up ten times more.
 
-    A tenth, where the kernel changes as much as parameters move.
+    It is relative to the distance before. A ratio of 0.1 means that the kernel changes in proportion to the parameters.
     """
     x, start, parameters, away = x[:1], [p.detach().clone() for p in mixer.parameters()], [*mixer.parameters()], []
     for factor in (SLOW, SLOWER):
         for parameter, value in zip(parameters, start):
             parameter.data.copy_(value)
-        away.append(difference(*_trained(mixer, x, parameters, factor)))
+        away.append(difference(*_descend(mixer, x, parameters, factor)))
     return away[1] / away[0]
 
 
 def stability(mixer: DynamicMLP, x: Tensor) -> float:
-    """Rows whose hidden scores move by less than their margin, and that select otherwise (Lemma D.11).
+    """The number of rows whose hidden scores move by less than their margin but whose selection changes (Lemma D.11).
 
-    All parameters move along drawn directions, ever further. As many as there are rows where none stays within its
-    margin or none ever selects otherwise: then nothing is measured.
+    All parameters move along random directions, in growing steps. If no row stays within its margin, or no selection
+    ever changes, nothing is measured: the result is then the number of all rows.
     """
     parameters, generator = [*mixer.parameters()], torch.Generator().manual_seed(0)
-    start = _selecting(mixer, x)
+    start = _selecting_scores(mixer, x)
     visible = torch.ones(start.shape[-2:], dtype=torch.bool).tril(mixer.register_slots)
     margins = start.abs().masked_fill(~visible, torch.inf).min(-1).values
     changed = within = beyond = 0
@@ -103,7 +103,7 @@ def stability(mixer: DynamicMLP, x: Tensor) -> float:
         for step in (1e-3, 1e-2, 0.1, 0.3):
             _move(parameters, (step - moved) * direction)
             moved = step
-            is_within = (_selecting(mixer, x) - start).abs().max(-1).values < margins
+            is_within = (_selecting_scores(mixer, x) - start).abs().max(-1).values < margins
             is_other = ((mixer.maps(x).activations > 0) != (start > 0)).any(-1)
             within, beyond = within + int(is_within.sum()), beyond + int((is_other & ~is_within).sum())
             changed += int((is_other & is_within).sum())
@@ -111,6 +111,6 @@ def stability(mixer: DynamicMLP, x: Tensor) -> float:
     return changed if within and beyond else margins.numel()
 
 
-def _selecting(mixer: DynamicMLP, x: Tensor) -> Tensor:
-    """Hidden scores (B, H, T, S) whose sign selects."""
+def _selecting_scores(mixer: DynamicMLP, x: Tensor) -> Tensor:
+    """Hidden scores (B, H, T, S) whose sign selects slots."""
     return mixer.maps(x).hidden[:, : mixer.n_head]

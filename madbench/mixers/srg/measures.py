@@ -1,4 +1,4 @@
-"""The residuals of the checks of S/R/G: each takes a small mixer and an input, changes one of them, and compares."""
+"""Residuals of the S/R/G checks. Each function takes a small mixer and an input, changes one of them, and compares."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ MIXED = Size(d_model=16, n_head=2, max_len=path_checks.LONGEST, budget="paper")
 STRICT = Size(d_model=64, n_head=2, max_len=32)
 WINDOW = 3  # tokens, of a sequence of 8
 POSITIONS = (1, 50, 63, 64, 65, 257, 1000)
-FAR = (257, 300)  # of which bfloat16 has none
-LARGE_BATCH, BATCHED = 250, 65  # sequences and tokens: beyond one tile of rows and sequences, and one block of a conv
+FAR = (257, 300)  # positions that bfloat16 cannot represent
+LARGE_BATCH, BATCHED = 250, 65  # sequences and tokens, more than fit into one tile or one block of a convolution
 
 
 def with_ranks(family: Any, label: Variant, **ranks: int) -> tuple[DynamicMLP, Tensor]:
-    """A mixer and an input as of :func:`sample`, with other ranks."""
+    """A mixer and an input as from :func:`sample`, with other ranks."""
     settings = family.Settings()
 
     def build() -> DynamicMLP:
@@ -43,7 +43,7 @@ def lengths(mixer: DynamicMLP, x: Tensor) -> float:
 
 
 def budget(family: Any, label: Variant) -> float:
-    """Parameters beyond the budget, or miscounted, or left though one more unit of a rank would fit."""
+    """Parameters over the budget, plus miscounted ones, plus those left although one more unit of a rank would fit."""
     settings = family.Settings()
     allocation = family.solve(label, STRICT, settings)
     counted = sum(parameter.numel() for parameter in family.build(allocation, settings).parameters())
@@ -77,9 +77,10 @@ def row_of(mixer: DynamicMLP, token: Tensor, first: Tensor, second: Tensor) -> T
 def dynamic_weights(
     mixer: DynamicMLP, x: Tensor, gated_by: Tensor | None = None, mixed_by: Tensor | None = None
 ) -> tuple[Tensor, Tensor]:
-    """W(1) (H_q, D, S) and W(2) (H, S, D) of the last row of x (T, D), multiplied out of the parameters (eq. 9, 10).
+    """W(1) (H_q, D, S) and W(2) (H, S, D) of the last row of x (T, D), computed from the parameters (eq. 9, 10).
 
-    M(1), M(2) are of the last token or of ``gated_by``, R(1), R(2) of it or of ``mixed_by``.
+    M(1) and M(2) are those of the last token, or of ``gated_by``. R(1) and R(2) are those of the last token, or of
+    ``mixed_by``.
     """
     w, label, length = dict(mixer.named_parameters()), mixer.variant, len(x)
     token, mixed_by = (x[-1] if own is None else own for own in (gated_by, mixed_by))
@@ -128,7 +129,7 @@ def extension(mixer: DynamicMLP, x: Tensor) -> float:
 
 
 def _scale_scores(mixer: DynamicMLP, factor: float) -> None:
-    """Multiplies the scores that select, of all heads or of a gate branch."""
+    """Multiplies the selecting scores: those of all heads, or of the gate branch."""
     mixer.q.weight[: mixer.n_head * mixer.allocation.qk_width] *= factor
 
 
@@ -140,7 +141,7 @@ def routing(mixer: DynamicMLP, x: Tensor) -> float:
 
 
 def token_wise(mixer: DynamicMLP, x: Tensor) -> float:
-    """Rows with R(1) = R(2) = I in the tables, against those of the mixer that mixes nothing."""
+    """Compares rows whose tables give R(1) = R(2) = I with those of the mixer without mixing."""
     for mix in filter(None, (mixer.mix1, mixer.mix2)):
         mix.A.zero_(), mix.p.zero_()
     y, mixer.mix1, mixer.mix2 = mixer(x), None, None
@@ -148,7 +149,7 @@ def token_wise(mixer: DynamicMLP, x: Tensor) -> float:
 
 
 def scale_branch(mixer: DynamicMLP, x: Tensor) -> float:
-    """Slots that switch as the scores that scale change their sign, and activations that are no larger for it."""
+    """Number of slots that switch when the scale scores change sign, plus number of active slots that do not change."""
     before = mixer.maps(x).activations
     mixer.q.weight[mixer.n_head * mixer.allocation.qk_width :].neg_()
     after = mixer.maps(x).activations
@@ -157,9 +158,9 @@ def scale_branch(mixer: DynamicMLP, x: Tensor) -> float:
 
 
 def bend(mixer: DynamicMLP, x: Tensor, is_static: bool = False) -> float:
-    """How far three points of a slot's boundary, on parallel lines in token space, are from a line; of three slots."""
+    """The distance from a line of three points of a slot's boundary, on parallel lines in token space; for 3 slots."""
     free = x.shape[-1] // 2
-    mixer.k.weight[:, :free] = 0  # the token moves, its key does not: X stays what it is
+    mixer.k.weight[:, :free] = 0  # the token moves but its key does not, so that X stays constant
     if is_static:
         for gate in (mixer.qk_gate, mixer.mix1 and mixer.mix1.gate):
             if gate:
@@ -168,13 +169,13 @@ def bend(mixer: DynamicMLP, x: Tensor, is_static: bool = False) -> float:
     across[:free], along[:free] = x[1, 0, :free], x[1, 1, :free]
 
     def hidden(u: float, s: Tensor) -> Tensor:
-        """(points, slots) of the last row of one head, the token having moved by u and by s."""
+        """Scores (points, slots) of the last row of one head, for a token moved by u and by s."""
         moved = x[:1].repeat(len(s), 1, 1)
         moved[:, -1] += u * across + s[:, None] * along
         return mixer.maps(moved).hidden[:, 0, -1]
 
     def switches(u: float, low: float = -8.0, high: float = 8.0) -> dict[int, tuple[float, float, float]]:
-        """A grid cell by slot, at whose ends the hidden score has two signs, and where a line between crosses zero."""
+        """For each slot, a grid cell in which its hidden score changes sign, and the interpolated zero in it."""
         s = torch.linspace(low, high, 33).double()
         h = hidden(u, s)
         crossings = {}
@@ -211,13 +212,13 @@ def null_directions(mixer: DynamicMLP, x: Tensor) -> float:
 
 
 def inactive(mixer: DynamicMLP, x: Tensor) -> float:
-    """Visible slots whose activation is zero."""
+    """The number of visible slots whose activation is zero."""
     inactive = mixer.maps(x).activations == 0
     return float((inactive & inactive.new_ones(inactive.shape).tril(mixer.register_slots)).sum())
 
 
 def linear(mixer: DynamicMLP, x: Tensor) -> float:
-    """ReLU(h) - ReLU(-h) = h: the mixer less the one with its selecting scores negated is the ungated one."""
+    """Checks ReLU(h) - ReLU(-h) = h: the mixer minus itself with negated selecting scores is the ungated mixer."""
     y, maps = mixer(x), mixer.maps(x)
     gate = maps.hidden[:, : mixer.n_head]
     full = gate / gate.square().sum(-1, keepdim=True).add(EPS).sqrt()
@@ -231,7 +232,7 @@ def linear(mixer: DynamicMLP, x: Tensor) -> float:
 
 
 def full_pool(mixer: DynamicMLP, x: Tensor) -> float:
-    """L against what is selected less what is not: h = ReLU(h) - ReLU(-h)."""
+    """Compares L with the selected slots minus the other slots: h = ReLU(h) - ReLU(-h)."""
     y, mixer.variant = mixer(x), replace(mixer.variant, base="R")
     selected = mixer(x)
     _scale_scores(mixer, -1.0)
@@ -253,9 +254,10 @@ def rope(
     positions: Sequence[int] = POSITIONS,
     is_mixed: bool = False,
 ) -> float:
-    """Largest difference of the scores of a sequence and of the same one so many positions later.
+    """The largest difference between the scores of a sequence and of the same sequence at later positions.
 
-    ``is_mixed`` is under bfloat16 autocast, whose positions are inexact from 257 on where they are its own.
+    With ``is_mixed`` it is computed under bfloat16 autocast, which rounds positions from 257 on if they are computed in
+    bfloat16.
     """
     mixer.rope_order = order
     if has_even_gate and mixer.variant.gates:
@@ -268,7 +270,7 @@ def rope(
 
 
 def norm(mixer: DynamicMLP, x: Tensor) -> float:
-    """The error of the norm of each row's hidden scores under bfloat16 autocast, against float64 of them."""
+    """The error of the norm of each row's hidden scores under bfloat16 autocast, relative to float64."""
     mixer, x = mixer.float(), x.float()
     with torch.autocast("cpu", torch.bfloat16):
         p = mixer._ordered(mixer.project(x, 0))
@@ -278,13 +280,13 @@ def norm(mixer: DynamicMLP, x: Tensor) -> float:
 
 
 def sliding(mixer: DynamicMLP, x: Tensor) -> float:
-    """The newest row of a window that has slid, against the window alone."""
+    """Compares the newest row of a window that has moved with the last row of the window alone."""
     x = torch.cat((x, -x, x.roll(1, dims=1)), dim=1)
     return difference(decode_tokens(mixer, x, slide=True)[:, -1], mixer(x[:, -mixer.max_len :])[:, -1])
 
 
 def sequences(family: Any, label: Variant) -> Residual:
-    """Tiles of a large batch, several groups of sequences and of rows, against all pairs at once."""
+    """Compares tiles of a large batch, in several groups of sequences and rows, with the dense path."""
     outcomes = []
     for path in ("dense", "tiled"):
         mixer, x = sample(family, label, path, replace(SMALL, max_len=BATCHED))
@@ -297,7 +299,7 @@ def sequences(family: Any, label: Variant) -> Residual:
 
 
 def registers(mixer: DynamicMLP, x: Tensor) -> float:
-    """Scores against x_t W_q M(1)(x_t) . R W_k in the first slots, in others against the mixer without registers."""
+    """Compares scores with x_t W_q M(1)(x_t) . R W_k in the first slots, and without registers in the others."""
     q, count, heads = mixer.q(x), mixer.register_slots, (mixer.query_heads, -1)
     q = q * torch.sigmoid(mixer.qk_gate(x)) if mixer.variant.gates else q
     expected = torch.einsum("bthc,khc->bhtk", q.unflatten(-1, heads), mixer.k(mixer.registers).unflatten(-1, heads))

@@ -1,4 +1,4 @@
-"""From projections to rows by operators of torch alone: what other paths take second derivatives of."""
+"""Attention from projections, written with operators of torch alone. Other paths take second derivatives from it."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ class Mixing(NamedTuple):
 def attend(
     base: str, by_lag: bool, q: Tensor, k: Tensor, v: Tensor, mix1: Mixing | None, mix2: Mixing | None
 ) -> Tensor:
-    """q, k (B, H_q, T, K), v (B, H, T, V) -> o (B, H, T, V), divided by its norm; q of S comes scaled.
+    """q, k (B, H_q, T, K), v (B, H, T, V) -> o (B, H, T, V), divided by its norm. For S, q must be scaled already.
 
-    In float32 at least, under autocast too.
+    Computed in float32 or wider, also under autocast.
     """
     dtype = q.dtype
     with without_autocast(q):

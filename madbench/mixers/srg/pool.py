@@ -1,8 +1,8 @@
-"""Residuals of checks on the pool of slots that a context instantiates, as a measure (Appendices D.1, E, H and I).
+"""Residuals of checks on the slots that a context instantiates, as a measure (Appendices D.1, E, H and I).
 
-A pool is sum_j delta(u_j, v_j) of the atoms U = R(1)^T X and V = R(2)^T X, a head's output the integral over it of
-Psi(x; u, v) = ReLU(x L(1) u^T) v L(2)^T, divided by the norm of the hidden scores. Base R alone, without RoPE, which
-turns the address of every slot by an angle of its own.
+A pool is the measure sum_j delta(u_j, v_j) of the atoms U = R(1)^T X and V = R(2)^T X. The output of a head is the
+integral over it of Psi(x; u, v) = ReLU(x L(1) u^T) v L(2)^T, divided by the norm of the hidden scores. This holds for
+base R without RoPE, which would rotate the address of every slot by another angle.
 """
 
 from __future__ import annotations
@@ -21,22 +21,22 @@ from madbench.mixers.srg.dynamic_mlp import DynamicMLP
 from madbench.mixers.srg.parts import EPS, SequenceMixing
 from madbench.mixers.srg.reference import convolve, mixing_matrix
 
-SHORTEST = 3  # tokens of a context
-DRAWN = 64  # atoms, measures or gates
+SHORTEST = 3  # smallest number of tokens of a context
+DRAWN = 64  # number of random atoms, measures or gates
 
 
 @dataclass(frozen=True)
 class Pool:
-    """What one head instantiates for the last row of a sequence; S slots, registers among them."""
+    """The pool of one head for the last row of a sequence, with S slots including registers."""
 
     token: Tensor  # x (D,)
     address: Tensor  # L(1) (D, D)
     readout: Tensor  # L(2)^T (D, D)
-    u: Tensor  # (S, D) as the mixer mixes them
+    u: Tensor  # (S, D), computed by the mixer's own mixing
     v: Tensor  # (S, D)
-    r1: Tensor  # R(1) (S, S), as its equation has it
+    r1: Tensor  # R(1) (S, S), computed from its equation
     r2: Tensor  # R(2)
-    context: tuple[Tensor, Tensor]  # X (S, D) as keys and as values read it, which convolutions of their own precede
+    context: tuple[Tensor, Tensor]  # X (S, D) as read by keys and by values, each after its own convolution
 
     def coefficients(self, u: Tensor) -> Tensor:
         """alpha(x; u) of atoms (.., D)."""
@@ -53,7 +53,7 @@ class Pool:
 
 @dataclass(frozen=True)
 class Reach:
-    """Omega_t of Lemma D.2, of a set of pools, and what Assumption D.1 bounds."""
+    """Omega_t of Lemma D.2 for a set of pools, and the bounds of Assumption D.1."""
 
     u: float  # C_R1 B_X
     v: float
@@ -63,19 +63,19 @@ class Reach:
 
     @property
     def features(self) -> float:
-        """The bound on |Psi| of Lemma D.3."""
+        """The bound of Lemma D.3 on |Psi|."""
         return self.token * self.address * self.readout * self.u * self.v
 
 
 def pools(mixer: DynamicMLP, x: Tensor, head: int) -> Iterator[Pool]:
-    """A head's pools of all rows of x (B, T, D) with a context of some tokens."""
+    """The pools of a head for all rows of x (B, T, D) that have at least ``SHORTEST`` tokens."""
     for sequence in x:
         for length in range(SHORTEST, len(sequence) + 1):
             yield pool(mixer, sequence[:length], head)
 
 
 def pool(mixer: DynamicMLP, x: Tensor, head: int) -> Pool:
-    """A head's pool for the last row of x (T, D)."""
+    """The pool of a head for the last row of x (T, D)."""
     w, label, token = dict(mixer.named_parameters()), mixer.variant, x[-1]
     order = range(len(x) - 1, -1, -1) if mixer.by_lag else range(len(x))
     registers = w["registers"] if label.registers else x[:0]
@@ -96,12 +96,12 @@ def pool(mixer: DynamicMLP, x: Tensor, head: int) -> Pool:
         mixing_matrix(w, name, head, token, len(keys)) if mix else eye
         for name, mix in (("mix1", mixer.mix1), ("mix2", mixer.mix2))
     )
-    atoms = (_instantiated(mix, side, token, head) for mix, side in ((mixer.mix1, keys), (mixer.mix2, values)))
+    atoms = (_mix_columns(mix, side, token, head) for mix, side in ((mixer.mix1, keys), (mixer.mix2, values)))
     return Pool(token, address, readout, *atoms, *matrices, (keys, values))
 
 
-def _instantiated(mix: SequenceMixing | None, context: Tensor, token: Tensor, head: int) -> Tensor:
-    """R^T X (S, D), the columns of X mixed as the mixer mixes a row of scores."""
+def _mix_columns(mix: SequenceMixing | None, context: Tensor, token: Tensor, head: int) -> Tensor:
+    """R^T X (S, D): the columns of X, mixed like a row of scores."""
     if mix is None:
         return context
     columns = context.T.expand(1, mix.heads, -1, -1)
@@ -125,7 +125,7 @@ def _of_heads(mixer: DynamicMLP, x: Tensor) -> Iterator[list[Pool]]:
 
 
 def reachable(mixer: DynamicMLP, x: Tensor) -> float:
-    """Atoms (u, v) of contexts of one token against that token twice, and tokens that share one (Proposition C.9)."""
+    """Compares atoms (u, v) of one-token contexts with that token twice, and counts tokens that share an atom (C.9)."""
     away, tokens = [0.0], x.flatten(0, 1)
     for head in range(mixer.n_head):
         own = [pool(mixer, token[None], head) for token in tokens]
@@ -135,18 +135,18 @@ def reachable(mixer: DynamicMLP, x: Tensor) -> float:
 
 
 def integral(mixer: DynamicMLP, x: Tensor) -> float:
-    """Rows of the mixer against the integrals of Psi over their heads' pools, by the norm (eq. 45, 47)."""
+    """Compares rows of the mixer with the integrals of Psi over their pools, divided by the norm (eq. 45, 47)."""
     rows = 0.0
     for of_head in _of_heads(mixer, x):
         written = (
             replace(each, u=each.r1.T @ each.context[0], v=each.r2.T @ each.context[1]) for each in of_head
-        )  # not as the mixer mixes
+        )  # from the equation, not from the mixer's own mixing
         rows = rows + torch.stack([each.features(each.u, each.v).sum(0) / each.norm for each in written])
     return difference(rows, mixer(x)[:, SHORTEST - 1 :].flatten(0, 1))
 
 
 def atoms(mixer: DynamicMLP, x: Tensor) -> float:
-    """The largest |u_j| or |v_j| over its bound (Lemma D.2)."""
+    """The largest |u_j| or |v_j|, relative to its bound (Lemma D.2)."""
     ratios = []
     for of_head in _of_heads(mixer, x):
         reach = _reach(of_head)
@@ -156,7 +156,7 @@ def atoms(mixer: DynamicMLP, x: Tensor) -> float:
 
 
 def features(mixer: DynamicMLP, x: Tensor) -> float:
-    """The largest |Psi| on Omega_t over its bound, at the atoms for which it is largest and at others (Lemma D.3)."""
+    """The largest |Psi| on Omega_t relative to its bound, at the maximizing atoms and at others (Lemma D.3)."""
     ratios = []
     for of_head in _of_heads(mixer, x):
         reach = _reach(of_head)
@@ -167,7 +167,7 @@ def features(mixer: DynamicMLP, x: Tensor) -> float:
 
 
 def _atoms_of(reach: Reach, each: Pool) -> tuple[Tensor, Tensor]:
-    """Atoms of Omega_t: those of the pool, the one of the largest Psi for its token, and drawn ones on the border."""
+    """Atoms of Omega_t: those of the pool, the maximizer of Psi for its token, and random atoms on the boundary."""
     generator = torch.Generator().manual_seed(0)
     u, v = (torch.randn(DRAWN, len(each.token), generator=generator).to(each.token) for _ in range(2))
     u = torch.cat((u, (each.token @ each.address)[None]))
@@ -177,7 +177,7 @@ def _atoms_of(reach: Reach, each: Pool) -> tuple[Tensor, Tensor]:
 
 
 def readouts(mixer: DynamicMLP, x: Tensor) -> float:
-    """The largest |T mu| over sup |Psi| |mu|_TV of single atoms and drawn signed measures on Omega_t (Theorem D.4)."""
+    """The largest |T mu| relative to sup |Psi| |mu|_TV, for atoms and random signed measures on Omega_t (D.4)."""
     ratios, generator = [], torch.Generator().manual_seed(1)
     for of_head in _of_heads(mixer, x):
         sets = [_atoms_of(_reach(of_head), each) for each in of_head]
@@ -190,16 +190,17 @@ def readouts(mixer: DynamicMLP, x: Tensor) -> float:
 
 
 def total_variation(atoms: Tensor, weights: Tensor) -> Tensor:
-    """|mu|_TV of measures sum_j weights_j delta(atoms_j), weights (N, S): atoms (S, C) in one place are one atom."""
+    """|mu|_TV of measures sum_j weights_j delta(atoms_j), with weights (N, S). Equal atoms (S, C) count as one atom."""
     _, place = atoms.unique(dim=0, return_inverse=True)
     return torch.zeros_like(weights).index_add(1, place, weights).abs().sum(1)
 
 
 def restriction(mixer: DynamicMLP, x: Tensor) -> float:
-    """How much the mixer's own selection, as a gate on signed measures of its pool, adds to their total variation.
+    """The total variation that the mixer's selection, as a gate, adds to signed measures on its pool.
 
-    Two tokens of the context are equal, so that atoms coincide where slots are tokens. What is added, and slots that it
-    selects otherwise than by the sign of alpha: none where selection is a restriction (Theorem D.6, E.6, E.7).
+    Two tokens of the context are equal, so that atoms coincide if slots are tokens. Returns the larger of the added
+    variation and the number of slots not selected by the sign of alpha. Both are zero if selection is a restriction
+    (Theorem D.6, E.6, E.7).
     """
     x = x.clone()
     x[:, 2] = x[:, 1]
@@ -219,9 +220,9 @@ def restriction(mixer: DynamicMLP, x: Tensor) -> float:
 
 
 def outputs(mixer: DynamicMLP, x: Tensor) -> float:
-    """The largest |rho o| of a head over sup |Psi| times the slots that the mixer activates (Proposition E.8).
+    """The largest |rho o| of a head, relative to sup |Psi| times the number of active slots (Proposition E.8).
 
-    sup |Psi| is over the atoms that are instantiated.
+    The supremum is taken over the instantiated atoms.
     """
     ratios, maps, w_o, width = [0.0], mixer.maps(x), mixer.o.weight.clone(), mixer.allocation.vo_width
     if mixer.o_up:
@@ -243,11 +244,11 @@ def outputs(mixer: DynamicMLP, x: Tensor) -> float:
 
 
 def variation_norm(mixer: DynamicMLP, x: Tensor) -> float:
-    """How far the norm of Theorem D.7 is from one, on the atoms of the pools and drawn ones, and at the pools' tokens.
+    """The largest violation of the norm properties in Theorem D.7, on atoms of the pools and random atoms.
 
-    |f|_var is the least total variation that represents f there, a linear programme. Measured: |f| beyond
-    sup |Psi| |f|_var, |f|_var beyond that of a measure that has made f, a sum's beyond the sum of the norms, and what a
-    factor of 3 misses, each relative.
+    |f|_var is the least total variation that represents f, found by linear programming. The relative violations are:
+    |f| above sup |Psi| |f|_var, |f|_var above that of a measure that represents f, the norm of a sum above the sum of
+    norms, and the deviation from scaling by a factor of 3.
     """
     away, generator = [0.0], torch.Generator().manual_seed(0)
     for of_head in _of_heads(mixer, x[:1, -SHORTEST - 2 :]):
@@ -269,18 +270,19 @@ def _least_variation(table: Tensor, f: Tensor) -> float:
 
     matrix, target = table.movedim(1, -1).flatten(0, 1).numpy(), f.flatten().numpy()
     left, sizes, right = np.linalg.svd(matrix, full_matrices=False)
-    rank = int((sizes > 1e-10 * sizes[0]).sum())  # equations that are not sums of others
+    rank = int((sizes > 1e-10 * sizes[0]).sum())  # number of independent equations
     rows, sides = right[:rank], left[:, :rank].T @ target / sizes[:rank]
     solved = linprog(np.ones(2 * matrix.shape[1]), A_eq=np.concatenate((rows, -rows), axis=1), b_eq=sides)
     if not solved.success:
-        raise ArithmeticError(f"no measure represents what one has made: {solved.message}")
+        raise ArithmeticError(f"linear programming found no representation of a representable f: {solved.message}")
     return float(solved.fun)
 
 
 def prompt(mixer: DynamicMLP, x: Tensor) -> float:
-    """What a document before another changes of the last row, against its two terms in Proposition H.1.
+    """Compares the change of the last row by an earlier document with the two terms of Proposition H.1.
 
-    And the slots of the other document, or of the new one by the sign of alpha, that are active in one case alone.
+    Adds the number of slots whose activity is not as expected: unchanged for the old document, and given by the sign of
+    alpha for the new one.
     """
     first, second, token = x[0, :SHORTEST], x[1, : SHORTEST + 1], x[0, -1:]
     short, whole = torch.cat((first, token)), torch.cat((second, first, token))
@@ -298,7 +300,7 @@ def prompt(mixer: DynamicMLP, x: Tensor) -> float:
 
 
 def spurious(mixer: DynamicMLP, x: Tensor) -> float:
-    """Noise slots that are active on average over a noise and its negative, less half of their number, at worst."""
+    """The largest deviation of the mean number of active noise slots, over a noise and its negative, from one half."""
     negative = -x
     negative[:, -1] = x[:, -1]
     counts = []

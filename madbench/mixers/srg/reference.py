@@ -1,6 +1,6 @@
-"""The operator straight from its equations: float64, one row and one head at a time, no code of the fast paths.
+"""The operator computed directly from its equations: float64, one row and one head at a time, without the fast code.
 
-This is the independent truth of the tests. It follows paper eq. 7-11 in the order they are written.
+Tests and checks use it as the independent reference. It follows paper eq. 7-11 in their order.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ def reference(
 ) -> Tensor:
     """x (B, T, D) -> the mixer's output (B, T, D) in float64, differentiable in ``x`` and in the parameters.
 
-    ``parameters`` is the state dict of a ``DynamicMLP``, any floating dtype; ``rope`` is ``rotation`` or ``mispaired``,
-    ``position_rows`` ``from_start`` or ``from_end``, ``register_place`` ``first`` or ``last``.
-    ``rows`` are those that are computed, of all unless given. A row sees the tokens up to its own, or all of them where
-    ``causal`` is false: by lag those behind it follow, the last one first.
+    ``parameters`` is the state dict of a ``DynamicMLP``, in any floating dtype. ``rope`` is ``rotation`` or
+    ``mispaired``, ``position_rows`` is ``from_start`` or ``from_end``, and ``register_place`` is ``first`` or ``last``.
+    ``rows`` are the rows to compute; None means all. A row sees the tokens up to its own, or all of them if ``causal``
+    is false. In the lag layout the tokens behind it then follow, the last token first.
     """
     w = {name: value.double() for name, value in parameters.items()}
     rows = range(x.shape[1]) if rows is None else rows
@@ -78,12 +78,12 @@ def _sequence(
     if variant.base == "D":
         first, second = (w[f"contrast.q{i}"] @ w[f"contrast.k{i}"] for i in (1, 2))
         contrast = torch.exp(first) - torch.exp(second) + lambda_init
-    longer = 0  # rows of the tables before those of this input
+    longer = 0  # table rows before those of this input
     if position_rows == "from_end" and variant.has_mixing and variant.layout == "position":
         longer = w["mix1.A" if variant.mix1 else "mix2.A"].shape[1] - len(register_keys) - len(x)
     rows_of_output = []
     for t in rows:
-        # row(l): the registers, then the tokens in the order of their slots; or the registers behind these
+        # row(l): the registers, then the tokens in the order of their slots; or the registers after the tokens
         seen = t + 1 if causal else len(x)
         order = [(t - lag) % len(x) for lag in range(seen)] if variant.layout == "lag" else list(range(seen))
         slots = len(register_keys) + seen
@@ -122,7 +122,7 @@ def _sequence(
 
 
 def mixing_matrix(w: dict[str, Tensor], name: str, head: int, x_t: Tensor, length: int, first: int = 0) -> Tensor:
-    """I + Diag(p) + A Diag(s) B^T for one head and one row, (length, length), of the tables from row ``first`` on."""
+    """I + Diag(p) + A Diag(s) B^T for one head and one row, (length, length), from the table rows ``first``, ..."""
     a, b, p = (w[f"{name}.{table}"][head, first : first + length] for table in "ABp")
     rank = a.shape[1]
     of_head = slice(head * rank, (head + 1) * rank)
@@ -131,7 +131,7 @@ def mixing_matrix(w: dict[str, Tensor], name: str, head: int, x_t: Tensor, lengt
 
 
 def convolve(x: Tensor, taps: Tensor) -> Tensor:
-    """x (T, D), taps (D, 4), the last of which meets the row itself -> (T, D)."""
+    """x (T, D), taps (D, 4) -> (T, D). The last tap applies to the row itself."""
     rows = range(x.shape[0])
     return torch.stack([sum(taps[:, j] * x[t - 3 + j] for j in range(4) if t - 3 + j >= 0) for t in rows])
 

@@ -1,4 +1,4 @@
-"""The short convolution on a CPU: some sequences at a time, so that its four products and their sum meet the cache."""
+"""The short convolution on a CPU, in blocks of sequences whose four products and sum fit in the cache."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ BLOCK_NUMBERS = 2**18
 
 
 class ConvolveInBlocks(torch.autograd.Function):
-    """x (B, T, D), weight (D, taps), the last of which meets the current token -> (B, T, D); zeros before the first.
+    """x (B, T, D), weight (D, taps) -> (B, T, D). The last tap applies to the current token; zeros precede the first.
 
-    Derivatives of higher order are those of :func:`convolve`.
+    Higher derivatives are those of :func:`convolve`.
     """
 
     @staticmethod
@@ -47,7 +47,7 @@ class ConvolveInBlocks(torch.autograd.Function):
                 for steps, tap in enumerate(earlier[: x.shape[1] - 1], start=1):
                     into[:, :-steps].addcmul_(after[:, steps:], tap)
                     torch.mul(before[:, :-steps], after[:, steps:], out=work[:, steps:])
-                    work[:, steps - 1].zero_()  # a sum over all of it is many times as fast as over a part
+                    work[:, steps - 1].zero_()  # summing all of it is many times as fast as summing a part
                     of_taps[steps] += work.sum((0, 1))
             return of_x, of_taps.flip(0).T
 
@@ -55,23 +55,23 @@ class ConvolveInBlocks(torch.autograd.Function):
 
 
 def convolve(x: Tensor, weight: Tensor, before: Tensor | None = None) -> Tensor:
-    """The convolution by operators of torch; ``before`` (B, taps - 1, D) are the inputs before the first, or zeros."""
-    rows, length = padded(x, before), x.shape[1]
+    """The convolution with operators of torch. ``before`` (B, taps - 1, D) are the inputs before the first, or None."""
+    rows, length = pad_before(x, before), x.shape[1]
     first, *others = (rows[:, j : j + length] * tap for j, tap in enumerate(weight.unbind(-1)))
     return sum(others, first)
 
 
-def padded(x: Tensor, before: Tensor | None) -> Tensor:
-    """x (B, T, D) after the inputs before it: (B, taps - 1 + T, D)."""
+def pad_before(x: Tensor, before: Tensor | None) -> Tensor:
+    """Puts ``before``, or zeros, in front of x (B, T, D): (B, taps - 1 + T, D)."""
     return F.pad(x, (0, 0, CONV_TAPS - 1, 0)) if before is None else torch.cat((before, x), dim=1)
 
 
 def _newest_first(weight: Tensor) -> tuple[Tensor, ...]:
-    """The taps, (D,) each, that of the current token first."""
+    """The taps, (D,) each, the tap of the current token first."""
     return weight.T.contiguous().flip(0).unbind()
 
 
 def _blocks(x: Tensor) -> Iterator[slice]:
-    """Blocks of sequences of x; without data the first ones alone, whose memory is that of all."""
+    """Blocks of sequences of x. For tensors without data only the first, whose memory represents that of all."""
     count = max(1, BLOCK_NUMBERS // max(1, x[0].numel())) if len(x) else 1
     return (slice(i, i + count) for i in range(0, len(x) if has_data(x) else min(1, len(x)), count))

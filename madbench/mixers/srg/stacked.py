@@ -1,4 +1,4 @@
-"""Operators that work head by head, for several models at once: under ``vmap`` models become more heads."""
+"""Operators that work head by head, applied to several models at once: under ``vmap`` models become more heads."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ def attend_stacked(
     operator: Callable[..., Tensor], base: str, by_lag: bool, q: Tensor, k: Tensor, v: Tensor, s1: Tensor | None,
     s2: Tensor | None, mix1: Tables | None, mix2: Tables | None,
 ) -> Tensor:  # fmt: skip
-    """What ``operator`` gives of the other arguments, under ``torch.func.vmap`` over models.
+    """Calls ``operator`` with the other arguments, also under ``torch.func.vmap`` over models.
 
-    It is called once, with the heads of all models, so that it needs no rule of its own for a leading axis: shapes are
-    those of :func:`madbench.mixers.srg.tiled.attend`.
+    Under ``vmap`` it is called once, with the heads of all models, so that it needs no rule for a model axis. Shapes
+    are those of :func:`madbench.mixers.srg.tiled.attend`.
     """
     nothing = (None, None, None)
     return _AsHeads.apply(operator, base, by_lag, q, k, v, s1, s2, *(mix1 or nothing), *(mix2 or nothing))
 
 
 class _AsHeads(torch.autograd.Function):
-    """Nothing but the rule for ``vmap``; gradients are those of the operator."""
+    """A function that has only a rule for ``vmap``. Gradients are those of the operator."""
 
     @staticmethod
     def forward(*inputs: Any) -> Tensor:
-        raise AssertionError("only models in a stack are computed so")
+        raise AssertionError("only stacked models are computed with this function")
 
     @staticmethod
     def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
@@ -47,14 +47,14 @@ class _AsHeads(torch.autograd.Function):
 
 
 def _leading(tensor: Tensor | None, dim: int | None, models: int) -> Tensor | None:
-    """The tensor with its axis of models, ``dim`` or none, in front."""
+    """The tensor with its axis of models, ``dim`` or None, in front."""
     if tensor is None:
         return None
     return tensor.expand(models, *tensor.shape) if dim is None else tensor.movedim(dim, 0)
 
 
 def _heads_of_rows(x: Tensor, n_head: int) -> Tensor:
-    """(N, B, i H, T, C) -> (B, i N H, T, C): where a head has several scores, all first ones stay before the second."""
+    """(N, B, i H, T, C) -> (B, i N H, T, C). If a head has several scores, all first ones stay before the second."""
     return x.unflatten(2, (-1, n_head)).permute(1, 2, 0, 3, 4, 5).flatten(1, 3)
 
 

@@ -1,6 +1,7 @@
-"""The path ``tiled``: on the CPU, tile by tile in cache.
+"""The path ``tiled``: attention on the CPU, in tiles that fit in the cache.
 
-Nothing of size T x T is in memory, forward or backward, unless one tile has all rows; that one keeps what it computed.
+No tensor of size T x T is kept in memory, forward or backward. The exception is a single tile that has all rows, which
+keeps its intermediate values.
 """
 
 from __future__ import annotations
@@ -21,13 +22,13 @@ from madbench.mixers.tracing import has_data
 
 TILED_BASES = ("S", "R", "G")
 TILE_ROWS = 64
-"""Rows of a tile at most: fewer make more tiles and slower products, more compute more masked slots."""
+"""Most rows of a tile. Fewer rows make more tiles and slower products; more rows compute more masked slots."""
 TILE_NUMBERS = 2**19
-"""Numbers in the largest sheets of a tile, 2 MiB in float32: beyond, they leave the cache; below, calls dominate."""
+"""Numbers in the largest sheets of a tile, 2 MiB in float32. More leave the cache; with fewer, calls dominate."""
 KEPT_NUMBERS = 2**20
-"""Numbers in the largest sheets up to which one tile has all sequences, if their rows fit, and keeps its forward."""
+"""Most numbers in the largest sheets for which one tile has all sequences and keeps its values for backward."""
 LEAST_ROWS = 16
-"""Rows of a tile at least, though long rows then take more."""
+"""Fewest rows of a tile, even if its rows are so long that it exceeds the other limit."""
 
 
 def attend(
@@ -36,8 +37,8 @@ def attend(
 ) -> Tensor:  # fmt: skip
     """q, k (B, H_q, T, K), v (B, H, T, V), s1 (B, H_q, T, R), s2 (B, H, T, R) -> o (B, H, T, V), divided by its norm.
 
-    q of S comes scaled. All inside is in float32 at least, under autocast too. Derivatives of higher order are those of
-    :func:`madbench.mixers.srg.plain.attend`, for which all of T x T is in memory.
+    For S, q must be scaled already. All arithmetic is in float32 or wider, also under autocast. Higher derivatives are
+    those of :func:`madbench.mixers.srg.plain.attend`, which keeps T x T numbers in memory.
     """
     nothing = (None, None, None)
     mix1, mix2 = ((mix[0].mT, mix[1].mT, 1 + mix[2][:, None]) if mix else nothing for mix in (mix1, mix2))
@@ -61,7 +62,7 @@ class _Tiled(torch.autograd.Function):
         def by_hand(grad_o):
             with without_autocast(grad_o):
                 work = _Pass(ctx.base, ctx.by_lag, inputs)
-                # the pass works in what was kept, so that another one has to fill it again
+                # the backward pass overwrites the kept values, so a second one must compute them again
                 work.filled, ctx.filled = ctx.filled, None
                 grads = work.backward(o, norm, grad_o)
             return [grad if wanted else None for grad, wanted in zip(grads, ctx.needs_input_grad[2:])]
@@ -73,7 +74,7 @@ def _plain(
     base: str, by_lag: bool, q: Tensor, k: Tensor, v: Tensor, s1: Tensor | None, s2: Tensor | None,
     *tables: Tensor | None,
 ) -> Tensor:  # fmt: skip
-    """What :class:`_Tiled` computes, of the same inputs."""
+    """The function that :class:`_Tiled` computes, of the same inputs."""
     length = q.shape[2]
 
     def mixing(s: Tensor | None, of_s: Sequence[Tensor | None]) -> plain.Mixing | None:
@@ -86,7 +87,7 @@ def _plain(
 
 
 class _Pass:
-    """The walk over tiles: groups of sequences, then blocks of rows."""
+    """The loop over tiles: groups of sequences, then blocks of rows."""
 
     def __init__(self, base: str, by_lag: bool, inputs: Sequence[Tensor | None]):
         self.base, self.by_lag, self.inputs = base, by_lag, inputs
@@ -104,10 +105,10 @@ class _Pass:
         if self.is_one_tile:
             self.entries = self.batch
         self.filled: tuple[Operands, Tile] | None = None
-        """The operands and the one tile of a forward pass, for the backward pass."""
+        """The operands and the single tile of a forward pass, kept for the backward pass."""
 
     def forward(self, keeps: bool) -> tuple[Tensor, Tensor | None]:
-        """o in the dtype of q, and under R and G the norm (H, B, T); ``keeps`` the one tile for the backward pass."""
+        """Returns o in the dtype of q, and for R and G the norm (H, B, T). ``keeps``: keep the tile for backward."""
         q, _, v, *_ = self.inputs
         o = self._of_rows(v, q.dtype)
         norm = None if self.base == "S" else v.new_empty(self.n_head, self.batch, self.length, dtype=self.dtype)
@@ -125,12 +126,12 @@ class _Pass:
         return o, norm
 
     def _divided(self, o: Tensor, norm: Tensor | None) -> Tensor:
-        """Outputs (H N, M, V) by their norm, (N, H, M, V)."""
+        """Divides outputs (H N, M, V) by their norm. Returns (N, H, M, V)."""
         o = o.unflatten(0, (self.n_head, -1))
         return (o if norm is None else o.div_(norm[..., None])).transpose(0, 1)
 
     def backward(self, o: Tensor, norm: Tensor | None, grad_o: Tensor) -> list[Tensor | None]:
-        """Gradients of the inputs in their order and dtypes."""
+        """Gradients of the inputs, in their order and dtypes."""
         grads = [None if x is None else self._of_rows(x, x.dtype) for x in self.inputs[:5]]
         of_tables = [None if tables is None else Tables(*map(torch.zeros_like, tables)) for tables in self.tables]
         filled, along = self.filled, None
@@ -154,18 +155,18 @@ class _Pass:
         return [*grads, *(None if x is None else grad.to(x.dtype) for x, grad in zip(self.inputs[5:], tables))]
 
     def _groups(self) -> Iterator[slice]:
-        """Sequences that share their tiles. Without data only memory counts, and that of one group is that of all."""
+        """Slices of sequences that share tiles. Without data, only the first: memory is all that counts then."""
         end = self.batch if has_data(self.inputs[0]) else self.entries
         return (slice(i, min(i + self.entries, self.batch)) for i in range(0, end, self.entries))
 
     def _blocks(self) -> Iterator[slice]:
-        """Rows of a tile each; without data the last two, which see the most and are in memory together."""
+        """Slices of rows, one per tile. Without data, only the last two, which together need the most memory."""
         starts = range(0, self.length, self.rows)
         starts = starts if has_data(self.inputs[0]) else starts[-2:]
         return (slice(i, min(i + self.rows, self.length)) for i in starts)
 
     def _tiles(self, backward: bool) -> Callable[[slice, slice], Tile]:
-        """The tile of a group and a block; all of them in the same memory."""
+        """Returns a function from a group and a block to their tile. All tiles use the same memory."""
         heads = Tile.heads(self.base, self.n_head, backward)
         sizes = [Sheet.numbers(count, self.entries, self.rows, self.length) for count in heads]
         memory = [self.inputs[0].new_empty(size, dtype=self.dtype) for size in sizes]
@@ -177,27 +178,27 @@ class _Pass:
         return lambda entries, rows: tile(entries.stop - entries.start, rows.stop - rows.start, rows.stop)
 
     def _of_rows(self, like: Tensor, dtype: torch.dtype) -> Tensor:
-        """Unwritten memory (B, heads, T, C) with the heads of a token side by side, as projections have them."""
+        """Uninitialized memory (B, heads, T, C) in which the heads of a token are contiguous, as in projections."""
         batch, heads, length, width = like.shape
         return like.new_empty(batch, length, heads, width, dtype=dtype).transpose(1, 2)
 
     def _by_row(self, table: Tensor) -> Tensor:
-        """A copy (heads, r, W), also of one row: ``contiguous`` leaves its strides, with which products are slow."""
+        """A contiguous copy (heads, r, W). ``contiguous`` may keep strides with which products are slow."""
         return torch.empty(table.shape, dtype=self.dtype, device=table.device).copy_(table)
 
     def _heads_first(self, x: Tensor) -> Tensor:
-        """x (N, heads, T, C) -> (heads N, T, C), a copy."""
+        """Copies x (N, heads, T, C) to (heads N, T, C)."""
         return x.transpose(0, 1).to(self.dtype, memory_format=torch.contiguous_format, copy=True).flatten(0, 1)
 
     def _group(self, entries: slice) -> Operands:
-        """The operands of some sequences, all their rows."""
+        """The operands of some sequences, with all their rows."""
         q, k, v, s1, s2 = (None if x is None else x[entries] for x in self.inputs[:5])
         k, v = (newest_first(x) if self.by_lag else x for x in (k, v))
         s1, s2 = (None if s is None else s.permute(1, 3, 0, 2).to(self.dtype).contiguous() for s in (s1, s2))
         return Operands(self._heads_first(q), self._heads_first(k), self._heads_first(v), s1, s2, *self.tables)
 
     def _block(self, group: Operands, rows: slice) -> Operands:
-        """The operands of some rows."""
+        """The operands of some rows of a group."""
         q, k, v, s1, s2, mix1, mix2 = group
         seen = slice(self.length - rows.stop, None) if self.by_lag else slice(0, rows.stop)
         s1, s2 = (None if s is None else s[..., rows] for s in (s1, s2))
@@ -205,7 +206,7 @@ class _Pass:
         return Operands(q[:, rows], k[:, seen], v[:, seen], s1, s2, mix1, mix2)
 
     def _write(self, group: Operands, entries: slice, grads: list[Tensor | None]) -> None:
-        """Copies the gradients of a group to where they belong in those of the inputs."""
+        """Copies the gradients of a group into the gradients of the inputs."""
         q, k, v, s1, s2 = grads
         for grad, of_group in ((q, group.q), (k, group.k), (v, group.v)):
             of_group = of_group.unflatten(0, (grad.shape[1], -1)).transpose(0, 1)

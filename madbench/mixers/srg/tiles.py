@@ -1,11 +1,11 @@
-"""The arithmetic of one tile: some sequences, a block of rows, every slot those rows see; gradients by hand.
+"""The arithmetic of one tile: some sequences, a block of rows, and every slot that the rows see. Gradients by hand.
 
-A tile is worked on in place, in memory that the next tile takes over, so that its many passes meet the cache. Its
-sheets, (heads, N, M, W) for N sequences, M rows and W slots, are the scores and all that is made of them. In the lag
-layout one memory is read in two ways, as in :mod:`madbench.mixers.srg.parts`: with a row pitch of W + 1 columns are
-keys, newest first, and with a row pitch of W they are lags. One blank row after the M of each sequence keeps the second
-pitch throughout, so that a product with a head's table is a single product of (N (M + 1), W). Blank rows and masked
-slots are zero.
+A tile is computed in place, in memory that the next tile reuses, so that its many passes stay in the cache. Its sheets
+(heads, N, M, W), for N sequences, M rows and W slots, are the scores and everything computed from them. In the lag
+layout the same memory is read in two ways, as in :mod:`madbench.mixers.srg.parts`. With a row pitch of W + 1, columns
+are keys, newest first. With a row pitch of W, columns are lags. One blank row after the M rows of each sequence keeps
+the second pitch throughout, so that multiplying by a head's table is a single product of (N (M + 1), W). Blank rows and
+masked slots are zero.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from torch import Tensor
 from madbench.mixers.srg.parts import EPS
 
 THIN = 16
-"""Columns below which a product is several times as fast when it is computed transposed."""
+"""Number of columns below which a product is several times as fast when computed transposed."""
 
 
 class Tables(NamedTuple):
-    """R = Diag(gain) + A Diag(s) B^T of every head at W slots, gain = 1 + p; or the gradients of the three.
+    """R = Diag(gain) + A Diag(s) B^T of every head at W slots, with gain = 1 + p; or the gradients of these.
 
-    A and B lie transposed: products of long rows are faster than those of thin ones.
+    A and B are stored transposed: products of long rows are faster than those of thin ones.
     """
 
     A: Tensor  # (heads, r, W)
@@ -40,7 +40,7 @@ class Tables(NamedTuple):
 
 
 class Operands(NamedTuple):
-    """What a tile, or a group of sequences, is made of; or the gradients of that. Of G the first H heads of q gate."""
+    """The inputs of a tile or of a group of sequences, or their gradients. G's first H heads of q are the gate."""
 
     q: Tensor  # (H_q N, M, K)
     k: Tensor  # (H_q N, W, K), by lag (H_q N, W + 1, K) newest first
@@ -52,7 +52,7 @@ class Operands(NamedTuple):
 
 
 def add_product(total: Tensor, left: Tensor, right: Tensor) -> None:
-    """Adds left right to a total (N, A, B). Into a part of a larger tensor, ``baddbmm_`` goes matrix by matrix."""
+    """Adds the product of left and right to a total (N, A, B). ``baddbmm_`` is slow for parts of a larger tensor."""
     if total.is_contiguous():
         total.baddbmm_(left, right)
     else:
@@ -78,11 +78,11 @@ class Sheet:
 
     @staticmethod
     def numbers(heads: int, entries: int, rows: int, slots: int) -> int:
-        """How many its memory holds."""
+        """The size of its memory in numbers."""
         return heads * entries * (rows + 1) * slots + rows
 
     def halves(self) -> tuple[Self, Self]:
-        """The first half of the heads, and the second."""
+        """Sheets of the first and of the second half of the heads."""
         heads, *shape = self.shape
         offset = heads // 2 * self.entries * self.pitch * shape[-1]
         first, second = (
@@ -91,25 +91,25 @@ class Sheet:
         return first, second
 
     def mask(self) -> Self:
-        """Zeros where a row does not see, and between sequences."""
+        """Sets slots that a row does not see, and the rows between sequences, to zero."""
         for blank in self.blanks:
             blank.zero_()
         self.diagonal.tril_()
         return self
 
     def fill(self, left: Tensor, right: Tensor) -> Self:
-        """left right^T, masked: q and k, or the gradient of o and v."""
+        """Writes left right^T and masks it: q and k, or the gradient of o and v."""
         torch.bmm(left, right.mT, out=self.keys)
         return self.mask()
 
     def of_rows(self, x: Tensor) -> Tensor:
-        """x (..., as many as ``flat`` has rows) -> (..., N, M) without those of blanks."""
+        """x (..., number of rows of ``flat``) -> (..., N, M), without the blank rows."""
         return x.view(*x.shape[:-1], self.entries, self.pitch)[..., : self.rows]
 
     def mix(self, y: Sheet, s: Tensor, tables: Tables) -> tuple[Tensor, Tensor]:
-        """y R of another sheet or its own, and (y A)^T before and after its product with s.
+        """Writes y R, where y may be this sheet. Returns (y A)^T before and after its product with s.
 
-        What it leaves in masked slots has no meaning.
+        Values in masked slots are undefined afterwards.
         """
         inner = torch.bmm(tables.A, y.flat.mT)
         strengthened = inner.clone()
@@ -123,7 +123,7 @@ class Sheet:
     def unmix(
         self, y: Sheet, inner: tuple[Tensor, Tensor], s: Tensor, tables: Tables, grads: Tables, work: Sheet
     ) -> Tensor:
-        """From the gradient of y R, masked, to that of y in its place; adds those of the tables, returns that of s."""
+        """Turns the gradient of y R, masked, into that of y. Adds the gradients of the tables; returns that of s."""
         product, strengthened = inner
         grad = torch.bmm(tables.B, self.flat.mT)
         add_product(grads.B, strengthened, self.flat)
@@ -145,22 +145,22 @@ class Tile:
         counts = self.heads(base, heads, backward=len(memory) > 1)
         sheets = [Sheet(part, (count, *shape), by_lag) for part, count in zip(memory, counts)]
         self.halves = {id(sheet): sheet.halves() if base == "G" else (sheet, sheet) for sheet in sheets[:4]}
-        scores = sheets[0]  # without a backward pass all that is made of them takes their place
+        scores = sheets[0]  # without a backward pass, everything computed from the scores overwrites them
         self.scores, self.hidden, self.grad, self.work, self.a = sheets if sheets[1:] else [scores] * 4 + [None]
         self.keeps, self.a = self.a is not None, self.a or self._halves(scores)[0]
         self.inner1 = self.inner2 = (None, None)
-        """(y A)^T of R(1) and of R(2), before and after its product with the strengths."""
+        """(y A)^T of R(1) and of R(2), before and after the product with the strengths."""
 
     @staticmethod
     def heads(base: str, heads: int, backward: bool) -> list[int]:
-        """How many heads each sheet has."""
+        """The number of heads of each sheet."""
         query_heads = 2 * heads if base == "G" else heads
         return [query_heads] * 4 + [heads] if backward else [query_heads]
 
     def forward(self, x: Operands) -> tuple[Tensor, Tensor | None]:
-        """Outputs of the rows (H N, M, V), under R and G not yet divided by their norm (H, N, M).
+        """Outputs of the rows (H N, M, V), and for R and G the norm (H, N, M) that they must be divided by.
 
-        With sheets for a backward pass, what :meth:`backward` reads stays in them.
+        With sheets for a backward pass, the values that :meth:`backward` reads stay in the sheets.
         """
         weights, norm = self._fill(x)
         return torch.bmm(weights.keys, x.v), norm
@@ -168,9 +168,12 @@ class Tile:
     def backward(
         self, x: Operands, grad_o: Tensor, along: Tensor | None, grads: Operands, is_filled: bool = False
     ) -> None:
-        """From the gradients of the outputs before they are divided and of their norm over the norm (H, N, M), those
-        of the operands: q's and the strengths' are set, all others added to. ``is_filled``: the sheets are as
-        :meth:`forward` left them."""
+        """Computes the gradients of the operands.
+
+        ``grad_o`` is the gradient of the outputs before the division; ``along`` (H, N, M) is that of the norm, divided
+        by the norm. The gradients of q and of the strengths are written, all others are added to. ``is_filled`` is true
+        if the sheets are still as :meth:`forward` left them.
+        """
         if not is_filled:
             self._fill(x, has_norm=False)
         z, h, a = self.scores, self.hidden if x.mix1 else self.scores, self.a
@@ -189,7 +192,7 @@ class Tile:
             self._through_norm(gate, scale, of_gate, of_a, along)
         if x.mix1:
             grads.s1.copy_(self.grad.unmix(z, self.inner1, x.s1, x.mix1, grads.mix1, self.work))
-        self.inner1 = self.inner2 = (None, None)  # of every tile they would be much
+        self.inner1 = self.inner2 = (None, None)  # kept for every tile, they would need much memory
         columns = self.grad.mask().keys
         if x.q.shape[-1] < THIN:
             grads.q.copy_(torch.bmm(x.k.mT, columns.mT).mT)
@@ -199,7 +202,7 @@ class Tile:
             add_product(grads.k, columns.mT, x.q)
 
     def _fill(self, x: Operands, has_norm: bool = True) -> tuple[Sheet, Tensor | None]:
-        """Writes all sheets; returns that of the weights, which v is read with, and of R and G the norm (H, N, M)."""
+        """Writes all sheets. Returns the sheet of weights, which v is read with, and for R and G the norm (H, N, M)."""
         z, h, a, norm = self.scores.fill(x.q, x.k), self.scores, self.a, None
         if x.mix1:
             h, self.inner1 = self.hidden, self.hidden.mix(z, x.s1, x.mix1)
@@ -217,11 +220,11 @@ class Tile:
         if x.mix2:
             self.inner2 = weights.mix(a, x.s2, x.mix2.transposed)
         if not self.keeps:
-            self.inner1 = self.inner2 = (None, None)  # of every tile they would be much
+            self.inner1 = self.inner2 = (None, None)  # kept for every tile, they would need much memory
         return (weights if x.mix2 else a).mask(), norm
 
     def _halves(self, sheet: Sheet) -> tuple[Sheet, Sheet]:
-        """Gate and scale of G; the sheet itself, twice, under S and R."""
+        """The sheets of gate and scale for G. For S and R the sheet itself, twice."""
         return self.halves[id(sheet)]
 
     def _softmax(self, h: Sheet, a: Sheet) -> None:
@@ -230,7 +233,11 @@ class Tile:
         a.mask()
 
     def _through_norm(self, gate: Sheet, scale: Sheet, of_gate: Sheet, of_a: Sheet, along: Tensor) -> None:
-        """R: of_a becomes the gradient of the hidden scores. G: of_gate, which comes with the softplus, and of_a do."""
+        """Backward pass of norm and activation, in place.
+
+        For R, ``of_a`` becomes the gradient of the hidden scores. For G, ``of_gate``, which contains the softplus, and
+        ``of_a`` become those of gate and scale.
+        """
         h, da = gate.flat, of_a.flat
         by_row = h.new_zeros(*h.shape[:2])
         gate.of_rows(by_row).copy_(along)

@@ -1,7 +1,7 @@
-"""Residuals of checks on mixing that is extended by zero from a window of slots to more (Theorem 2.3, Appendix F.1).
+"""Residuals of checks on mixing that is extended by zero from a window to more slots (Theorem 2.3, Appendix F.1).
 
-R_T = P R_t P^T keeps the first t slots: the newest tokens by lag, the oldest by position. R_T = Q R_t Q^T keeps the
-last t.
+R_T = P R_t P^T keeps the first t slots: the newest tokens in the lag layout, the oldest in the position layout.
+R_T = Q R_t Q^T keeps the last t slots.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ def _mixings(mixer: DynamicMLP) -> Iterator[SequenceMixing]:
 
 
 def _extend_by_zero(mixer: DynamicMLP) -> int:
-    """Makes R that of a window, extended to all slots by p = -1 and A = B = 0 (Lemma C.6); how many slots it has."""
+    """Makes R that of a window, extended by zero with p = -1 and A = B = 0 (Lemma C.6). Returns its number of slots."""
     first = WINDOW + mixer.register_slots
     for mix in _mixings(mixer):
         mix.A[:, first:], mix.B[:, first:], mix.p[:, first:] = 0, 0, -1
@@ -31,13 +31,13 @@ def _extend_by_zero(mixer: DynamicMLP) -> int:
 
 
 def _clear_before_window(mixer: DynamicMLP, x: Tensor) -> None:
-    """Makes the tokens zero that a convolution reads from the window."""
+    """Sets the tokens before the window that a convolution reads to zero."""
     if mixer.variant.conv:
         x[:, -WINDOW - 3 : -WINDOW] = 0
 
 
 def zero_extension(mixer: DynamicMLP, x: Tensor) -> float:
-    """R of all slots, extended by zero, against P R_t P^T, for every token (Lemma C.6)."""
+    """Compares R of all slots, extended by zero, with P R_t P^T for every token (Lemma C.6)."""
     before = [(mix, mix.strengths(x).unbind(2)) for mix in _mixings(mixer)]
     count, slots = WINDOW + mixer.register_slots, mixer.allocation.slots
     blocks = [[mix.right(torch.eye(count).to(x), s[:, :, None]) for s in tokens] for mix, tokens in before]
@@ -53,16 +53,16 @@ def zero_extension(mixer: DynamicMLP, x: Tensor) -> float:
 
 
 def truncation(mixer: DynamicMLP, x: Tensor) -> float:
-    """The last row of a window alone against that after older tokens (Theorem F.1 (i))."""
+    """Compares the last row of a window alone with the last row after older tokens (Theorem F.1 (i))."""
     _extend_by_zero(mixer)
     _clear_before_window(mixer, x)
     return difference(mixer(x[:, -WINDOW:])[:, -1], mixer(x)[:, -1])
 
 
 def dummy_slots(mixer: DynamicMLP, x: Tensor) -> float:
-    """Slots of a window against the first ones after older tokens, the others against zero (Corollary C.7).
+    """Compares slots of a window with the first slots after older tokens, and the other slots with zero (C.7).
 
-    And the slots by which the two activate other atoms.
+    Includes the number of slots whose activity differs.
     """
     count = _extend_by_zero(mixer)
     _clear_before_window(mixer, x)
@@ -78,7 +78,7 @@ def dummy_slots(mixer: DynamicMLP, x: Tensor) -> float:
 
 
 def oldest_window(mixer: DynamicMLP, x: Tensor) -> float:
-    """The last row of all tokens against that of the oldest as its context, by position (Theorem F.1 (ii), eq. 51)."""
+    """Compares the last row with that of the oldest tokens as context, by position (Theorem F.1 (ii), eq. 51)."""
     _extend_by_zero(mixer)
     rows = [
         row_of(mixer, sequence[-1], *dynamic_weights(mixer, sequence[:WINDOW], sequence[-1], sequence[-1]))
@@ -88,7 +88,7 @@ def oldest_window(mixer: DynamicMLP, x: Tensor) -> float:
 
 
 def suffix_extension(mixer: DynamicMLP, x: Tensor) -> float:
-    """The last row of a window alone against that after older tokens, with R_T = Q R_t Q^T (Remark F.2)."""
+    """Compares the last row of a window alone with that after older tokens, for R_T = Q R_t Q^T (Remark F.2)."""
     _clear_before_window(mixer, x)
     alone, length = mixer(x[:, -WINDOW:])[:, -1], x.shape[1]
     for mix in _mixings(mixer):

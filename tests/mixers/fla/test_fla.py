@@ -113,7 +113,7 @@ def test_the_widest_layer_within_the_budget_is_taken_and_counted_to_the_unit(mad
 def test_sizes_that_do_not_fit_or_are_refused_are_errors(made_up):
     with pytest.raises(BudgetError, match="parameters over the budget of"):
         solve("fla:gla", 2, 1)
-    with pytest.raises(BudgetError, match="refuses d_model 7 .*keys must be whole"):
+    with pytest.raises(BudgetError, match="rejects d_model 7 .*keys must be whole"):
         solve("fla:gla", 7, 1)
 
 

@@ -42,13 +42,13 @@ def test_ranks_and_ratios_are_those_of_the_table(label):
 @pytest.mark.parametrize("label", ["hfa:7w-q", "hfa:9w-q", "ha:8u-q", "ha:8u-v", "ha:9u-q"])
 @pytest.mark.parametrize(("d_model", "n_head"), SIZES)
 def test_too_many_values_do_not_fit(label, d_model, n_head):
-    with pytest.raises(BudgetError, match="what would fit: .*!; the paper's budget"):
+    with pytest.raises(BudgetError, match="These would fit: .*!; the paper's budget"):
         solve(label, d_model, n_head)
     assert solve(label, d_model, n_head, budget="paper").ranks == {"qk": d_model, "vo": d_model}
 
 
 def test_a_side_that_fits_is_named():
-    with pytest.raises(BudgetError, match="what would fit: hfa:7w-v; hfa:7w!;"):
+    with pytest.raises(BudgetError, match="These would fit: hfa:7w-v; hfa:7w!;"):
         solve("hfa:7w-q", 64)
     assert solve("hfa:7w-v", 64).ratio <= 1
 
@@ -183,7 +183,7 @@ def test_a_token_adds_to_the_cache_what_is_stated(label, dtype):
 @pytest.mark.parametrize(
     ("label", "size", "message"),
     [
-        ("hfa:9-p", {"d_model": 16}, "the narrowest take r_qk 36 and r_vo 2, .*use d_model 36"),
+        ("hfa:9-p", {"d_model": 16}, "the smallest ranks are r_qk 36 and r_vo 2, .*use d_model 36"),
         ("hfa:4", {"rank_multiple": 99}, "rank_multiple 99 exceeds d_model 64"),
     ],
 )

@@ -191,7 +191,7 @@ def test_every_check_holds_of_a_causal_module():
 
 @pytest.mark.slow
 def test_a_module_that_looks_ahead_is_refused_and_verify_measures_it():
-    with pytest.raises(BudgetError, match="is not causal: row 0 changes with token 1"):
+    with pytest.raises(BudgetError, match="is not causal: row 0 changes with the later token 1"):
         solve("my:own_mixers.Ahead", 16)
     verdicts = madbench.verify("my:own_mixers.Ahead").set_index("check").verdict
     assert verdicts["causality"] == "fail"
@@ -209,13 +209,13 @@ def test_a_module_that_looks_ahead_is_refused_and_verify_measures_it():
         ("AcrossTheBatch", "mixes the examples of a batch"),
         ("BatchNorm", "mixes the examples of a batch"),
         ("Layer", "mixes the examples of a batch: .* batch first"),
-        ("LaterAhead", "is not causal: row 0 changes with token 1"),
-        ("Double", "its output is of torch.float64 and its input of torch.float32"),
+        ("LaterAhead", "is not causal: row 0 changes with the later token 1"),
+        ("Double", "its output has dtype torch.float64 and its input torch.float32"),
         ("NotANumber", "NaN or infinity"),
         ("InPlace", "changes its input in place"),
         ("Lazy", "'out.weight' has no shape before the first input"),
         ("Exits", "SystemExit: 3"),
-        ("Pair", "a tuple; .* return its first value alone"),
+        ("Pair", "a tuple; .* return only the first value"),
     ],
 )
 def test_what_is_no_mixer_is_refused_with_what_to_do(name, problem):
@@ -256,8 +256,8 @@ def test_verify_says_that_rows_are_not_alone(name):
 @pytest.mark.parametrize(
     ("name", "problem"),
     [
-        ("ONE", "one Mean that is made already"),
-        ("NotAModule", "NotAModule, which is none"),
+        ("ONE", "one Mean that exists already"),
+        ("NotAModule", "subclass of torch.nn.Module, but NotAModule is none"),
         ("nn", "got <module 'torch.nn'"),
     ],
 )

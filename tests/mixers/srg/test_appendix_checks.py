@@ -136,7 +136,7 @@ def address_more(monkeypatch):
 
 
 def double_the_atoms(monkeypatch):
-    monkeypatch.setattr(pool, "_instantiated", lambda mix, context, *given: 2 * context)
+    monkeypatch.setattr(pool, "_mix_columns", lambda mix, context, *given: 2 * context)
 
 
 def count_half_of_the_mass(monkeypatch):
@@ -150,8 +150,8 @@ def sum_squares_of_the_mass(monkeypatch):
 
 
 def filter_ahead(monkeypatch):
-    sound = boundaries.filtered
-    monkeypatch.setattr(boundaries, "filtered", lambda rows, kernels: sound(rows, kernels).roll(1, 2))
+    sound = boundaries.filter_by_fft
+    monkeypatch.setattr(boundaries, "filter_by_fft", lambda rows, kernels: sound(rows, kernels).roll(1, 2))
 
 
 @pytest.mark.slow
@@ -243,5 +243,5 @@ def test_no_mixing_of_low_rank_comes_closer_to_a_shift_than_is_said(rank):
         low_rank = u[:, :rank] * s[:rank] @ v[:rank]
         diagonal = (shift - low_rank).diag().diag()
     found = float((shift - diagonal - low_rank).square().sum()) / 23
-    assert boundaries.shift_left(24, rank) - 1e-12 <= found < 1 - rank / 23 + 1e-12
-    assert boundaries.shift_left(24, 12) == 0 and boundaries.shift_left(24, 0) == 1
+    assert boundaries.uncovered_shift(24, rank) - 1e-12 <= found < 1 - rank / 23 + 1e-12
+    assert boundaries.uncovered_shift(24, 12) == 0 and boundaries.uncovered_shift(24, 0) == 1

@@ -290,33 +290,33 @@ def see_one_key_less_in_later_blocks(monkeypatch):
 
 
 def keep_the_wrong_inputs(monkeypatch):
-    sound = decoding._extended
+    sound = decoding._extend
 
     def extended(cache, mixer, x, new, slide):
         found = sound(cache, mixer, x, new, slide)
         return replace(found, inputs=found.inputs.roll(1, 1)) if x.shape[1] > 2 else found
 
-    monkeypatch.setattr(decoding, "_extended", extended)
+    monkeypatch.setattr(decoding, "_extend", extended)
 
 
 def lose_an_odd_prompt(monkeypatch):
-    sound = decoding._extended
+    sound = decoding._extend
 
     def extended(cache, mixer, x, new, slide):
         found = sound(cache, mixer, x, new, slide)
         return replace(found, position=found.position - (x.shape[1] > 1) * (x.shape[1] % 2))
 
-    monkeypatch.setattr(decoding, "_extended", extended)
+    monkeypatch.setattr(decoding, "_extend", extended)
 
 
 def overwrite_what_others_see(monkeypatch):
-    sound = decoding._extended
+    sound = decoding._extend
 
     def extended(cache, mixer, x, new, slide):
         cache.storage.used = cache.rows.stop
         return sound(cache, mixer, x, new, slide)
 
-    monkeypatch.setattr(decoding, "_extended", extended)
+    monkeypatch.setattr(decoding, "_extend", extended)
 
 
 def forget_a_tap(monkeypatch):
@@ -346,14 +346,14 @@ def read_registers_of_another_row(monkeypatch):
 
 
 def slide_by_one_too_few(monkeypatch):
-    sound = decoding._extended
+    sound = decoding._extend
 
     def extended(cache, mixer, x, new, slide):
         found = sound(cache, mixer, x, new, slide)
         start = found.rows.start + (slide and found.position > mixer.max_len)
         return replace(found, rows=slice(start, found.rows.stop))
 
-    monkeypatch.setattr(decoding, "_extended", extended)
+    monkeypatch.setattr(decoding, "_extend", extended)
 
 
 @pytest.mark.slow

@@ -39,11 +39,11 @@ MESSAGES = {
     "R-cg-q-o": (14, "expected '1' or '2' after '-'; did you mean 'R-cg-q-12o'?"),
     "G-cg-q-12o!": (
         17,
-        "'!' lifts the budget and 'q' keeps it, which is a contradiction; did you mean 'G-cg-q-12o' or 'G-cg-12o!'?",
+        "'!' lifts the budget and 'q' enforces it, which is a contradiction; did you mean 'G-cg-q-12o' or 'G-cg-12o!'?",
     ),
     "S-c-v!": (
         12,
-        "'!' lifts the budget and 'v' keeps it, which is a contradiction; did you mean 'S-c-v' or 'S-c'?",
+        "'!' lifts the budget and 'v' enforces it, which is a contradiction; did you mean 'S-c-v' or 'S-c'?",
     ),
     "G-c-12o": (
         11,
@@ -55,7 +55,7 @@ MESSAGES = {
         "'g' adds parameters; add q to compress QK ('S-pg-q'), v to compress VO ('S-pg-v') or ! to lift "
         "the budget ('S-pg!')",
     ),
-    "R-c!": (10, "'!' has no effect: nothing here adds parameters, so there is no budget to lift; did you mean 'R-c'?"),
+    "R-c!": (10, "'!' has no effect: no letter adds parameters, so there is no budget to lift; did you mean 'R-c'?"),
     "R-ag-q": (10, "expected '-' or '!' after 'a'; did you mean 'R-ga-q'?"),
     "D-pk": (
         10,
@@ -63,7 +63,7 @@ MESSAGES = {
         "the budget ('D-pk!')",
     ),
     "D-kx-q": (10, "expected 'a', '-' or '!' after 'k'; did you mean 'D-k-q'?"),
-    "D!": (8, "'!' has no effect: nothing here adds parameters, so there is no budget to lift; did you mean 'D'?"),
+    "D!": (8, "'!' has no effect: no letter adds parameters, so there is no budget to lift; did you mean 'D'?"),
     "HyperGLUE": (7, "expected 'S', 'R', 'G', 'D' or 'L' at the start; did you mean 'HyperGLU'?"),
 }
 

@@ -1,1 +1,1 @@
-"""S, R and G with sequence mixing as Triton kernels, a module a layout. They import Triton, which a CPU may lack."""
+"""S, R and G with sequence mixing as Triton kernels, one module per layout. Triton may be missing without a GPU."""

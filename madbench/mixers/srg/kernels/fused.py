@@ -1,4 +1,4 @@
-"""The kernels as operators of torch: with gradients and autocast, opaque to torch.compile, which keeps one graph."""
+"""The kernels as torch operators, with gradients and autocast. torch.compile does not look inside or split graphs."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import importlib
 import importlib.util
 import os
 from types import ModuleType
-from typing import Any, List  # noqa: UP035 (as types of an operator torch 2.6 takes List[Tensor] alone)
+from typing import Any, List  # noqa: UP035 (torch 2.6 accepts only List[Tensor] as a type of an operator)
 
 import torch
 from torch import Tensor
@@ -15,30 +15,30 @@ from torch import Tensor
 from madbench.errors import TrainingError
 from madbench.mixers.derivatives import gradients
 from madbench.mixers.srg import plain
-from madbench.mixers.srg.budget import Allocation
+from madbench.mixers.srg.budget import MlpAllocation
 from madbench.mixers.srg.parts import Tables
 
 DTYPES = (torch.bfloat16, torch.float16, torch.float32)
-LEAST_CAPABILITY = (8, 0)  # of a CUDA device: the first with products of bfloat16
+LEAST_CAPABILITY = (8, 0)  # compute capability of the first CUDA devices with products of bfloat16
 MOST_QK_WIDTH, MOST_VO_WIDTH, MOST_RANK = 128, 512, 32
 
 
-def refusal(allocation: Allocation) -> str:
-    """Why there is no kernel for a mixer, or nothing where there is one."""
+def refusal(allocation: MlpAllocation) -> str:
+    """The reason why a mixer has no kernel. Empty if it has one."""
     variant = allocation.label
     if variant.base in ("D", "L") or variant.registers:
         return "labels with D, L or registers have no kernel"
     if variant.has_softmax and not variant.has_mixing:
-        return "softmax without mixing has torch's own, path 'sdpa'"
+        return "softmax without mixing uses torch's own attention, path 'sdpa'"
     widths = (allocation.qk_width, allocation.vo_width, allocation.r if variant.has_mixing else 1)
     if any(width > most for width, most in zip(widths, (MOST_QK_WIDTH, MOST_VO_WIDTH, MOST_RANK))):
         most = f"QK up to {MOST_QK_WIDTH}, VO up to {MOST_VO_WIDTH}, mixing rank up to {MOST_RANK}"
-        return f"kernels have head widths of {most}, and {variant} has {', '.join(map(str, widths))}"
+        return f"kernels support head widths of {most}, but {variant} has {', '.join(map(str, widths))}"
     return "" if has_triton() else "it needs Triton, which comes with torch for CUDA"
 
 
 def is_fast(device: torch.device, dtype: torch.dtype) -> bool:
-    """Whether the kernels are the path to take: on a GPU, in 16-bit arithmetic."""
+    """True if the kernels are the fastest path: on a GPU, in 16-bit arithmetic."""
     if device.type != "cuda" or dtype not in (torch.bfloat16, torch.float16):
         return False
     return torch.version.cuda is not None and torch.cuda.get_device_capability(device) >= LEAST_CAPABILITY
@@ -50,7 +50,7 @@ def has_triton() -> bool:
 
 
 def arithmetic(x: Tensor) -> torch.dtype:
-    """The type of matrix products with ``x``: autocast's where it is on."""
+    """The dtype of matrix products with ``x``: that of autocast if it is on."""
     kind = x.device.type
     if kind != "meta" and torch.is_autocast_enabled(kind):
         return torch.get_autocast_dtype(kind)
@@ -63,7 +63,8 @@ def attend(
 ) -> Tensor:  # fmt: skip
     """q, k (B, H_q, T, K), v (B, H, T, V), s1 (B, H_q, T, R), s2 (B, H, T, R) -> o (B, H, T, V), divided by its norm.
 
-    q of S comes scaled. q, k and v are multiplied in autocast's type, or their own; s and the tables stay float32.
+    For S, q must be scaled already. q, k and v are multiplied in autocast's dtype, or in their own; s and the tables
+    stay float32.
     """
     dtype, length = arithmetic(q), q.shape[2]
     if q.device.type != "cuda" and not (q.device.type == "cpu" and os.environ.get("TRITON_INTERPRET") == "1"):
@@ -85,8 +86,8 @@ def attention(
     base: str, by_lag: bool, q: Tensor, k: Tensor, v: Tensor, s1: Tensor | None, a1: Tensor | None, b1: Tensor | None,
     p1: Tensor | None, s2: Tensor | None, a2: Tensor | None, b2: Tensor | None, p2: Tensor | None,
 ) -> List[Tensor]:  # fmt: skip  # noqa: UP006
-    """o, then what the backward pass needs; see ``forward`` of the layouts' modules."""
-    with torch.cuda.device_of(q):  # Triton launches on the current one
+    """o, then the tensors for the backward pass. See ``forward`` in the modules of the layouts."""
+    with torch.cuda.device_of(q):  # Triton launches on the current device
         o, saved = _layout(by_lag).forward(base, q, k, v, *_mixings(s1, a1, b1, p1, s2, a2, b2, p2))
     return [o, *saved]
 
@@ -103,7 +104,7 @@ def attention_backward(
     b1: Tensor | None, p1: Tensor | None, s2: Tensor | None, a2: Tensor | None, b2: Tensor | None, p2: Tensor | None,
     o: Tensor, saved: List[Tensor],  # noqa: UP006
 ) -> List[Tensor]:  # fmt: skip  # noqa: UP006
-    """Gradients of q, k, v and of those tensors of the mixings that there are."""
+    """Gradients of q, k, v and of the tensors of the mixings that are present."""
     mix1, mix2 = _mixings(s1, a1, b1, p1, s2, a2, b2, p2)
     with torch.cuda.device_of(q):
         *gradients, of_mix1, of_mix2 = _layout(by_lag).backward(base, do, q, k, v, mix1, mix2, o, tuple(saved))
@@ -134,7 +135,7 @@ def _gradients(ctx: Any, of_output: list[Tensor | None]) -> tuple[Tensor | None,
 
 
 def plain_attention(base: str, by_lag: bool, q: Tensor, k: Tensor, v: Tensor, *mixings: Tensor | None) -> Tensor:
-    """The first output of :func:`attention`, of the same inputs, by operators of torch."""
+    """The first output of :func:`attention`, computed from the same inputs with operators of torch."""
     tables = (part and plain.Mixing(*part[:3], 1 + part[3][:, None]) for part in _mixings(*mixings))
     return plain.attend(base, by_lag, q, k, v, *tables)
 

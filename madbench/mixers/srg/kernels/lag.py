@@ -1,4 +1,4 @@
-"""S, R and G with slots counted from the row itself, newest first, without a T x T tensor in memory.
+"""S, R and G in the lag layout (slots count back from the row itself), without a T x T tensor in memory.
 
 In the symbols of :mod:`madbench.mixers.srg.parts`, for one head and row t, with sums over the lags 0 <= l <= t::
 
@@ -6,15 +6,15 @@ In the symbols of :mod:`madbench.mixers.srg.parts`, for one head and row t, with
     u_t = sum_l a_tl B2_l / n_t                                  w_tl = (1 + p2_l) a_tl / n_t + (u_t * s2_t) . A2_l
     o_t = sum_l w_tl v_(t-l)
 
-A tile has P rows, and P keys or P lags. Column n of P rows from t and P keys from i holds the lag t - i + m - n in row
-m, so ``j = (m - n) mod P`` orders the columns of each row by lag (:func:`skew`; it is its own inverse): those with n <=
-m belong to the lags from t - i, the others to the P lags before them. A block of lags is therefore skewed from two
-tiles of keys, of which a sweep over lags computes one; weights go back the same way, and then a block of keys takes
-them from two blocks of lags.
+A tile has P rows, and P keys or P lags. For P rows from t and P keys from i, column n of row m has the lag
+t - i + m - n. Hence ``j = (m - n) mod P`` orders the columns of each row by lag (:func:`skew`, which is its own
+inverse). Columns with n <= m have the lags from t - i, and the others the P lags before them. A block of lags is
+therefore skewed from two tiles of keys; a loop over lags computes one of them per step. Weights are converted back in
+the same way: a block of keys takes them from two blocks of lags.
 
-c and u are sums over all lags and come first, in sweeps of their own; what is saved, O(B H T (r + 1)), lets every later
-tile be computed alone. The hidden score h, whose sign decides in ReLU, is as exact as float32 products of 16-bit
-pieces.
+c and u are sums over all lags and are computed first, in loops of their own. The saved tensors, O(B H T (r + 1)), allow
+every later tile to be computed independently. The sign of the hidden score h decides in ReLU, so h is computed from
+16-bit pieces to the precision of float32 products.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ from madbench.mixers.srg.kernels.lag_backward import (
     values_kernel,
 )
 from madbench.mixers.srg.kernels.lag_forward import readout_kernel, sums_kernel
-from madbench.mixers.srg.kernels.tile import Mixing, column_block, padded
+from madbench.mixers.srg.kernels.tile import Mixing, column_block, tile_width
 
-WIDE = 64  # columns of V beyond which the second cut of a kernel is taken
+WIDE = 64  # number of columns of V beyond which the second configuration of a kernel is used
 CUTS = {
     "sums_kernel": ((32, 2, 1), (32, 2, 2)),
     "readout_kernel": ((32, 2, 1), (32, 4, 2)),
@@ -48,29 +48,29 @@ CUTS = {
     "keys_kernel": ((32, 2, 1), (16, 1, 1)),
     "lags_kernel": ((32, 2, 1), (32, 2, 1)),
 }
-"""Rows of a tile, at most 32 so that a skewed row is one shuffle, warps and stages, for narrow and for wide V; the wide
-ones took least time of 35 on an H100 (:mod:`madbench.bench.cuts`)."""
-LONG = 512  # rows from which kernels of the backward pass run beside each other
+"""Rows per tile, warps and stages, for narrow and for wide V. At most 32 rows, so that skewing a row is one shuffle.
+The configurations for wide V were the fastest of 35 on an H100 (:mod:`madbench.bench.cuts`)."""
+LONG = 512  # number of rows from which kernels of the backward pass run concurrently
 LARGE = 128  # columns of K and V beyond which a float32 tile has 16 rows, so that it fits into registers
 
 
 class Launch:
-    """How the kernels are cut for tensors of these shapes: padded widths, blocks of V, rows, warps and the grid."""
+    """Launch parameters for tensors of these shapes: padded widths, blocks of V, rows, warps and the grid."""
 
     def __init__(self, base: str, q: Tensor, v: Tensor, mix1: Mixing | None, mix2: Mixing | None):
         batch, _, self.length, k_width = q.shape
         self.heads, v_width = v.shape[1], v.shape[3]
         rank = (mix1 or mix2)[1].shape[2] if mix1 or mix2 else 1
         is_large = q.dtype == torch.float32 and k_width + v_width > LARGE
-        self.most_rows = 16 if is_large else padded(self.length)
+        self.most_rows = 16 if is_large else tile_width(self.length)
         self.programs = batch * self.heads
         self.sizes = {"BASE": base, "MIX1": mix1 is not None, "MIX2": mix2 is not None, "KW": k_width}
-        self.sizes |= {"KP": padded(k_width), "R": rank, "RP": padded(rank)}
+        self.sizes |= {"KP": tile_width(k_width), "R": rank, "RP": tile_width(rank)}
         block = column_block(v_width)
         self.sizes |= {"VW": v_width, "VB": block, "BLOCKS": triton.cdiv(v_width, block)}
 
     def options(self, kernel) -> dict[str, str | int | bool]:
-        """Compile-time values of one of the kernels."""
+        """The compile-time values of a kernel."""
         rows, warps, stages = CUTS[kernel.fn.__name__][self.sizes["VW"] > WIDE]
         if rows > self.most_rows:
             rows, warps = self.most_rows, max(1, warps * self.most_rows // rows)
@@ -91,10 +91,11 @@ def _side_stream(device: torch.device) -> torch.cuda.Stream:
 
 @contextlib.contextmanager
 def two_streams(x: Tensor) -> Iterator[Callable[[], AbstractContextManager[None]]]:
-    """``aside()`` for what comes after all launched before it, and may run beside what is launched after it.
+    """Yields ``aside()``, a context for kernels that depend on earlier launches but may overlap with later ones.
 
-    A program of a kernel has up to T / P steps, and those of another kernel fill the places of the short ones. With few
-    steps there is nothing to fill, and a switch costs more than it brings. The current stream waits at the end.
+    Programs of a kernel have up to T / P steps, so that another kernel can use the processors of short programs. With
+    few steps the switch of streams costs more than it saves, and one stream is used. The current stream waits at the
+    end.
     """
     if x.device.type != "cuda" or x.shape[2] < LONG:
         yield contextlib.nullcontext
@@ -114,11 +115,11 @@ def two_streams(x: Tensor) -> Iterator[Callable[[], AbstractContextManager[None]
 def forward(
     base: str, q: Tensor, k: Tensor, v: Tensor, mix1: Mixing | None, mix2: Mixing | None
 ) -> tuple[Tensor, tuple[Tensor, ...]]:
-    """q, k (B, H_q, T, K), v (B, H, T, V) -> o (B, H, T, V) over its norm; what :func:`backward` takes as ``saved``.
+    """q, k (B, H_q, T, K), v (B, H, T, V) -> o (B, H, T, V), divided by its norm, and ``saved`` for :func:`backward`.
 
-    H_q is 2 H for G, first the gates' heads, then the scales'. q of S comes scaled by K^-1/2. Saved are the norms (of S
-    the binary logarithm of the sum), (B, H, T), then c with R(1) and u over the norm with R(2): (B, heads, T, R), all
-    float32.
+    H_q is 2 H for G, first the heads of the gates, then those of the scales. For S, q must be scaled by K^-1/2 already.
+    Saved are the norms (B, H, T), for S the binary logarithm of the sum; then c if there is R(1) and u over the norm if
+    there is R(2): (B, heads, T, R), all float32.
     """
     launch = Launch(base, q, v, mix1, mix2)
     o, norm = torch.empty_like(v), v.new_empty(v.shape[:3], dtype=torch.float32)
@@ -135,7 +136,7 @@ def backward(
     base: str, do: Tensor, q: Tensor, k: Tensor, v: Tensor, mix1: Mixing | None, mix2: Mixing | None, o: Tensor,
     saved: tuple[Tensor, ...],
 ) -> tuple[Tensor, Tensor, Tensor, Mixing | None, Mixing | None]:  # fmt: skip
-    """Gradients of q, k, v and of the four tensors of each mixing from that of o, in the order of :func:`forward`."""
+    """Gradients of q, k, v and of the four tensors of each mixing, from that of o, in the order of :func:`forward`."""
     launch = Launch(base, q, v, mix1, mix2)
     norm, c, u = saved[0], saved[1] if mix1 else None, saved[-1] if mix2 else None
     s1, a1, b1, p1 = mix1 or (None,) * 4

@@ -1,10 +1,10 @@
-"""The backward kernels of the lag layout; :mod:`madbench.mixers.srg.kernels.lag` has the equations.
+"""The backward kernels of the lag layout. :mod:`madbench.mixers.srg.kernels.lag` has the equations.
 
-g is the gradient of a over its norm. Each kernel has the sums of one kind to itself, so that none is added to from two
-programs: those over lags (:func:`mixed_gradients_kernel`, :func:`rows_kernel`), over the rows that see a key
-(:func:`values_kernel`, :func:`keys_kernel`, apart so that the sums of each fit into registers), and over the rows that
-have a lag (:func:`lags_kernel`). Tables are shared by the sequences of a batch; their gradients come out one a
-sequence, and are summed after.
+g is the gradient of a over its norm. Each kernel computes sums of one kind, so that no sum is added to by two programs:
+sums over lags (:func:`mixed_gradients_kernel`, :func:`rows_kernel`), over the rows that see a key
+(:func:`values_kernel`, :func:`keys_kernel`, separate so that the sums of each fit into registers), and over the rows
+that have a lag (:func:`lags_kernel`). All sequences of a batch share the tables. The kernels return their gradients per
+sequence, and these are summed afterwards.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def mixed_gradients_kernel(
     V, U, S2, A2, OUT, DO, DELTA, DU, DS2, T, H,
     MIX2: tl.constexpr, VW: tl.constexpr, VB: tl.constexpr, R: tl.constexpr, RP: tl.constexpr, P: tl.constexpr,
 ):  # fmt: skip
-    """delta_t = o_t . do_t, and the gradients of u and s2: a program has P rows of one head."""
+    """delta_t = o_t . do_t, and the gradients of u and s2. A program has P rows of one head."""
     start, bh = (tl.num_programs(0) - 1 - tl.program_id(0)) * P, tl.program_id(1).to(tl.int64)
     head = bh % H
     m, r = tl.arange(0, P), tl.arange(0, RP)
@@ -71,7 +71,7 @@ def mixed_gradients_kernel(
 def activation_gradient(
     dw, du, B2, P2, lag, T, MIX: tl.constexpr, R: tl.constexpr, RP: tl.constexpr, kind: tl.constexpr
 ):
-    """g of a tile by lag from the gradient of w."""
+    """g of a tile by lag, from the gradient of w."""
     if MIX:
         b2 = read(B2, lag[None, :], tl.arange(0, RP)[:, None], T, R)
         dw = dot(du.to(kind), b2.to(kind), dw * read_gain(P2, lag[None, :], T, MIX))
@@ -100,7 +100,7 @@ def rows_kernel(
     BASE: tl.constexpr, MIX1: tl.constexpr, MIX2: tl.constexpr, KW: tl.constexpr, KP: tl.constexpr, VW: tl.constexpr,
     VB: tl.constexpr, R: tl.constexpr, RP: tl.constexpr, P: tl.constexpr,
 ):  # fmt: skip
-    """Gradients of q, c and s1: a program has P rows of one head."""
+    """Gradients of q, c and s1. A program has P rows of one head."""
     start, bh = (tl.num_programs(0) - 1 - tl.program_id(0)) * P, tl.program_id(1).to(tl.int64)
     head = bh % H
     gate = bh // H * 2 * H + head if BASE == "G" else bh
@@ -111,7 +111,7 @@ def rows_kernel(
     delta = tl.load(DELTA + bh * T + t, mask=t < T, other=0.0)[:, None]
     q, gamma = read_rows(Q, C, S1, gate, H, t, T, 2 if BASE == "G" else 1, MIX1, KW, KP, R, RP)
     newer = newest_scores(q, K, gate, H, start, T, KW, KP)
-    sums = ()  # of each branch the gradients of q and of gamma, and the weights of the lags before
+    sums = ()  # for each branch the gradients of q and gamma, and the weights of the preceding lags
     for _ in tl.static_range(len(q)):
         nothing = tl.zeros((P, KP), tl.float32), tl.zeros((P, RP), tl.float32), tl.zeros((P, P), kind)
         sums = sums + (nothing,)
@@ -153,9 +153,9 @@ def rows_kernel(
 def add_cyclic(
     x, y, N, gap, T, MIX: tl.constexpr, EXACT: tl.constexpr, R: tl.constexpr, RP: tl.constexpr, kind: tl.constexpr
 ):
-    """x + y N^T for a tile skewed from one tile of keys, ``gap`` positions before its rows.
+    """x + y N^T for a tile that is skewed from one tile of keys, ``gap`` positions before its rows.
 
-    Its columns up to the row's are the lags from ``gap``, and the others those P lags before.
+    Its columns up to the row's own are the lags from ``gap``. The other columns are the P lags before these.
     """
     if MIX:
         P: tl.constexpr = x.shape[0]
@@ -177,9 +177,10 @@ def cyclic_tile(
     Q, K, C, S1, B1, P1, NORM, bh, gate, head, H, start_i, start, T, BASE: tl.constexpr, MIX: tl.constexpr,
     KW: tl.constexpr, KP: tl.constexpr, R: tl.constexpr, RP: tl.constexpr, P: tl.constexpr,
 ):  # fmt: skip
-    """The P rows from ``start`` and the P keys from ``start_i``, in the order of their lags.
+    """The P rows from ``start`` and the P keys from ``start_i``, ordered by lag.
 
-    Gives q, h and 1 + p1 by branch, the lags and whether there is such a key, the norm, and what ``activation`` gives.
+    Returns q, h and 1 + p1 by branch, the lags, a mask of the lags that have a key, the norm, and both results of
+    ``activation``.
     """
     m, gap = tl.arange(0, P), start - start_i
     t = start + m
@@ -204,7 +205,7 @@ def values_kernel(
     BASE: tl.constexpr, MIX1: tl.constexpr, MIX2: tl.constexpr, KW: tl.constexpr, KP: tl.constexpr, VW: tl.constexpr,
     VB: tl.constexpr, BLOCKS: tl.constexpr, R: tl.constexpr, RP: tl.constexpr, P: tl.constexpr,
 ):  # fmt: skip
-    """Gradients of v: a program has P keys of one head, and BLOCKS blocks of VB columns."""
+    """Gradients of v. A program has P keys of one head, and BLOCKS blocks of VB columns."""
     start_i, bh = tl.program_id(0) * P, tl.program_id(1).to(tl.int64)
     head = bh % H
     gate = bh // H * 2 * H + head if BASE == "G" else bh
@@ -237,7 +238,7 @@ def keys_kernel(
     BASE: tl.constexpr, MIX1: tl.constexpr, MIX2: tl.constexpr, KW: tl.constexpr, KP: tl.constexpr, VW: tl.constexpr,
     VB: tl.constexpr, R: tl.constexpr, RP: tl.constexpr, P: tl.constexpr,
 ):  # fmt: skip
-    """Gradients of k: a program has P keys of one head."""
+    """Gradients of k. A program has P keys of one head."""
     start_i, bh = tl.program_id(0) * P, tl.program_id(1).to(tl.int64)
     head = bh % H
     gate = bh // H * 2 * H + head if BASE == "G" else bh
@@ -274,7 +275,7 @@ def lags_kernel(
     BASE: tl.constexpr, MIX1: tl.constexpr, MIX2: tl.constexpr, KW: tl.constexpr, KP: tl.constexpr, VW: tl.constexpr,
     VB: tl.constexpr, R: tl.constexpr, RP: tl.constexpr, P: tl.constexpr,
 ):  # fmt: skip
-    """Gradients of the tables, one a sequence: a program has P lags of one head."""
+    """Gradients of the tables, per sequence. A program has P lags of one head."""
     gap, bh = tl.program_id(0) * P, tl.program_id(1).to(tl.int64)
     head = bh % H
     gate = bh // H * 2 * H + head if BASE == "G" else bh
@@ -318,7 +319,7 @@ def lags_kernel(
 
 @triton.jit
 def add_to_tables(sums, x, of_a, y, of_b, kind: tl.constexpr):
-    """The gradients of A, B and p with x^T of_a, y^T of_b and the sums of x y over rows added."""
+    """Adds x^T of_a, y^T of_b and the sums of x y over rows to the gradients of A, B and p."""
     da, db, dp = sums
     da = dot(tl.trans(x.to(kind)), of_a.to(kind), da)
     db = dot(tl.trans(y.to(kind)), of_b.to(kind), db)

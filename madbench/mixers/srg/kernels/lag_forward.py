@@ -1,4 +1,4 @@
-"""The forward kernels of the lag layout; :mod:`madbench.mixers.srg.kernels.lag` has the equations."""
+"""The forward kernels of the lag layout. :mod:`madbench.mixers.srg.kernels.lag` has the equations."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def sums_kernel(
     BASE: tl.constexpr, MIX1: tl.constexpr, MIX2: tl.constexpr, KW: tl.constexpr, KP: tl.constexpr, R: tl.constexpr,
     RP: tl.constexpr, P: tl.constexpr,
 ):  # fmt: skip
-    """c, u and the norm: a program has P rows of one head."""
+    """c, u and the norm. A program has P rows of one head."""
     start, bh = (tl.num_programs(0) - 1 - tl.program_id(0)) * P, tl.program_id(1).to(tl.int64)
     head = bh % H
     gate = bh // H * 2 * H + head if BASE == "G" else bh
@@ -99,7 +99,7 @@ def readout_kernel(
     BASE: tl.constexpr, MIX1: tl.constexpr, MIX2: tl.constexpr, KW: tl.constexpr, KP: tl.constexpr, VW: tl.constexpr,
     VB: tl.constexpr, BLOCKS: tl.constexpr, R: tl.constexpr, RP: tl.constexpr, P: tl.constexpr,
 ):  # fmt: skip
-    """o: a program has P rows of one head, and BLOCKS blocks of VB columns."""
+    """o. A program has P rows of one head, and BLOCKS blocks of VB columns."""
     start, bh = (tl.num_programs(0) - 1 - tl.program_id(0)) * P, tl.program_id(1).to(tl.int64)
     head = bh % H
     gate = bh // H * 2 * H + head if BASE == "G" else bh

@@ -1,4 +1,4 @@
-"""Tiles of rows and lags: made from tiles of rows and keys, and made into them."""
+"""Conversion between tiles of rows and keys and tiles of rows and lags."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from madbench.mixers.srg.kernels.tile import dot, dot_both, read, read_gain
 
 @triton.jit
 def skew(x):
-    """Row m's columns n at ``(m - n) mod P``: keys in the order of their lags, or back."""
+    """Moves column n of row m to ``(m - n) mod P``: from keys to lags, or back."""
     P: tl.constexpr = x.shape[0]
     m = tl.arange(0, P)
     return tl.gather(x, (m[:, None] - m[None, :]) & (P - 1), 1)
@@ -18,7 +18,7 @@ def skew(x):
 
 @triton.jit
 def scores(x, Y, start, T, W: tl.constexpr, WP: tl.constexpr):
-    """x y^T with the P keys from ``start``, (P, P); zero where there is no key."""
+    """x y^T with the P keys from ``start``, (P, P). Zero if there is no such key."""
     P: tl.constexpr = x.shape[0]
     i, w = start + tl.arange(0, P), tl.arange(0, WP)
     return dot(x, read(Y, i[None, :], w[:, None], T, W), tl.zeros((P, P), tl.float32))
@@ -26,7 +26,7 @@ def scores(x, Y, start, T, W: tl.constexpr, WP: tl.constexpr):
 
 @triton.jit
 def by_lag(newer, older):
-    """A block of lags from the tile of its newer keys, those of each row's lags up to the row, and the older ones."""
+    """A block of lags, from the tile of its newer keys and the tile of its older keys."""
     P: tl.constexpr = newer.shape[0]
     m = tl.arange(0, P)
     return skew(tl.where(m[None, :] <= m[:, None], newer, older))
@@ -34,7 +34,7 @@ def by_lag(newer, older):
 
 @triton.jit
 def hidden(z, gamma, B1, P1, lag, T, MIX: tl.constexpr, R: tl.constexpr, RP: tl.constexpr, kind: tl.constexpr):
-    """h of a tile by lag: z, and with R(1) (1 + p) z + gamma B1^T."""
+    """h of a tile by lag: z, or (1 + p) z + gamma B1^T with R(1)."""
     if MIX:
         r = tl.arange(0, RP)
         z *= read_gain(P1, lag[None, :], T, MIX)
@@ -44,7 +44,7 @@ def hidden(z, gamma, B1, P1, lag, T, MIX: tl.constexpr, R: tl.constexpr, RP: tl.
 
 @triton.jit
 def read_gamma(C, S1, t, T, MIX: tl.constexpr, R: tl.constexpr, RP: tl.constexpr):
-    """c * s1 of the rows t; nothing without R(1)."""
+    """c * s1 of the rows t. Zero without R(1)."""
     gamma = 0.0
     if MIX:
         r = tl.arange(0, RP)
@@ -58,7 +58,7 @@ def read_rows(
     Q, C, S1, gate, H, t, T, BRANCHES: tl.constexpr, MIX: tl.constexpr, KW: tl.constexpr, KP: tl.constexpr,
     R: tl.constexpr, RP: tl.constexpr,
 ):  # fmt: skip
-    """q and gamma of the rows t, of each branch."""
+    """q and gamma of the rows t, by branch."""
     d, q, gamma = tl.arange(0, KP), (), ()
     for branch in tl.static_range(BRANCHES):
         rows = (gate + branch * H) * T
@@ -69,7 +69,7 @@ def read_rows(
 
 @triton.jit
 def newest_scores(q, K, gate, H, start, T, KW: tl.constexpr, KP: tl.constexpr):
-    """Scores of the P rows from ``start`` with the keys from there, of each branch: the first newer ones."""
+    """Scores of the P rows from ``start`` with the keys from ``start``, by branch: the first newer tile."""
     branches = ()
     for branch in tl.static_range(len(q)):
         branches = branches + (scores(q[branch], K + (gate + branch * H) * T * KW, start, T, KW, KP),)
@@ -81,7 +81,7 @@ def hidden_of_lags(
     q, newer, gamma, K, B1, P1, gate, head, H, start, first, T, MIX: tl.constexpr, KW: tl.constexpr, KP: tl.constexpr,
     R: tl.constexpr, RP: tl.constexpr,
 ):  # fmt: skip
-    """z and h by branch, of the P rows from ``start`` and P lags from ``first``, and the scores of their older keys."""
+    """z and h by branch, for the P rows from ``start`` and P lags from ``first``, and scores of the older keys."""
     P: tl.constexpr = q[0].shape[0]
     lag, z, h, olders = first + tl.arange(0, P), (), (), ()
     kind: tl.constexpr = K.dtype.element_ty
@@ -96,7 +96,7 @@ def hidden_of_lags(
 
 @triton.jit
 def products(X, Y, t, start, T, W: tl.constexpr, WB: tl.constexpr, P: tl.constexpr):
-    """x_t y_i^T of the rows t and the P keys from ``start``, as :func:`scores`, WB columns of x and y at a time."""
+    """x_t y_i^T of the rows t and the P keys from ``start``, like :func:`scores`, in blocks of WB columns."""
     i, total = start + tl.arange(0, P), tl.zeros((P, P), tl.float32)
     for first in range(0, W, WB):
         w = first + tl.arange(0, WB)
@@ -107,7 +107,7 @@ def products(X, Y, t, start, T, W: tl.constexpr, WB: tl.constexpr, P: tl.constex
 
 @triton.jit
 def by_key(weights, before):
-    """A tile of keys from that of the rows' lags up to the row and, P lags earlier, of ``before``; both of ``skew``."""
+    """A tile of keys, from the skewed tiles of its lags and of the P preceding lags, ``before``."""
     P: tl.constexpr = weights.shape[0]
     m = tl.arange(0, P)
     return tl.where(m[None, :] <= m[:, None], weights, before)

@@ -1,16 +1,16 @@
-"""S, R and G with slots counted from the oldest token, forward and backward, without a T x T tensor in memory.
+"""S, R and G in the position layout (slots count from the oldest token), without a T x T tensor in memory.
 
 In the symbols of :mod:`madbench.mixers.srg.parts`, for one head and row t, with sums over the keys i <= t::
 
     c_t = sum_i z_ti A1_i                h_ti = (1 + p1_i) z_ti + (c_t * s1_t) . B1_i          z_ti = q_t . k_i
     u_t = sum_i a_ti B2_i                o_t = (sum_i (1 + p2_i) a_ti v_i + sum_i ((u_t * s2_t) . A2_i) v_i) / n_t
 
-A slot is a key, so B1 and B2 are further columns of keys and values and the sums with A1 and A2 are linear attention:
-flash attention of widths K + R and V + R beside sums that run over tiles of rows. Everything saved is divided by the
-norm n_t, of S by the sum of exponentials, so that float16 holds it.
+A slot is a key. B1 and B2 are therefore additional columns of keys and values, and the sums with A1 and A2 are linear
+attention. The computation is flash attention of widths K + R and V + R, plus sums over tiles of rows. Everything saved
+is divided by the norm n_t (for S by the sum of exponentials), so that float16 can hold it.
 
-Products whose rounding would spoil gradients take their float32 factors as two 16-bit numbers, the value and the rest:
-the hidden score h, whose sign decides in ReLU, and the running sums.
+Some products would spoil gradients by rounding: those of the hidden score h, whose sign decides in ReLU, and of the
+running sums. Their float32 factors are split into two 16-bit numbers, the value and the rest.
 """
 
 from __future__ import annotations
@@ -22,26 +22,27 @@ from torch import Tensor
 from madbench.mixers.srg.kernels.position_backward import delta_kernel, keys_kernel, queries_kernel, values_kernel
 from madbench.mixers.srg.kernels.position_forward import forward_kernel
 from madbench.mixers.srg.kernels.position_sums import pieces_kernel, read_sums_kernel, scan_kernel, sums_kernel
-from madbench.mixers.srg.kernels.tile import Mixing, padded
+from madbench.mixers.srg.kernels.tile import Mixing, tile_width
 
-# rows of a program and keys it takes at once, or the other way round; the first that fits is taken
+# rows of a program and keys per step, or the other way round; the first that fits is used
 TILES = ((64, 64), (64, 32), (64, 16), (32, 32), (32, 16), (16, 16))
-NARROW_BYTES = 512  # of a row and a key of each operand: score tiles of more than these leave too few registers
+NARROW_BYTES = 512  # bytes of a row and a key of all operands beyond which a tile leaves too few registers
 HOPPER_SHARED_BYTES, OTHER_SHARED_BYTES = 232448, 16384
-MOST_COLUMNS = 256  # of v that a program sums up
+MOST_COLUMNS = 256  # columns of v that one program sums
 
 
 class Launch:
-    """How the kernels are cut for tensors of these shapes: tiles, padded widths and their grids."""
+    """Launch parameters for tensors of these shapes: tiles, padded widths and grids."""
 
     def __init__(self, base: str, q: Tensor, v: Tensor, mix1: Mixing | None, mix2: Mixing | None):
         self.base, self.has = base, (mix1 is not None, mix2 is not None)
         self.batch, self.query_heads, self.length, self.k_width = q.shape
         self.heads, self.v_width = v.shape[1], v.shape[3]
         self.rank = mix1[1].shape[2] if mix1 else mix2[1].shape[2] if mix2 else 1
-        self.kind, self.pieces = q.dtype, padded(self.rank) if q.dtype == torch.float32 else padded(3 * self.rank)
+        self.kind = q.dtype
+        self.pieces = tile_width(self.rank) if q.dtype == torch.float32 else tile_width(3 * self.rank)
         query_heads = 2 if base == "G" else 1
-        width = sum(tiles_of(self.v_width)) + query_heads * (padded(self.k_width) + self.pieces)
+        width = sum(tiles_of(self.v_width)) + query_heads * (tile_width(self.k_width) + self.pieces)
         self.rows, self.block = shape_of_tile(self.length, width * q.element_size(), q.device)
         self.tiles = triton.cdiv(self.length, self.rows)
         self.warps = max(1, self.rows // 16)
@@ -49,32 +50,32 @@ class Launch:
         self.columns = tiles_of(triton.cdiv(self.v_width, self.parts))
 
     def __call__(self, kernel, *tensors: Tensor | None, columns: bool) -> None:
-        """Runs one of the four kernels of flash attention, in parts of the columns of v or with all of them at once."""
+        """Runs one of the four kernels of flash attention, for parts of the columns of v or for all of them at once."""
         grid = (self.tiles, self.batch * self.heads, self.parts if columns else 1)
         tensors = [tensors[0] if tensor is None else tensor for tensor in tensors]
         first, rest = self.columns if columns else tiles_of(self.v_width)
         kernel[grid](
             *tensors, self.length, self.heads, BASE=self.base, MIX1=self.has[0], MIX2=self.has[1], KW=self.k_width,
-            KP=padded(self.k_width), VW=self.v_width, VA=first, VR=rest, WIDTH=self.pieces, R=self.rank,
-            RP=padded(self.rank), P=self.rows, S=self.block, num_warps=self.warps, num_stages=2,
+            KP=tile_width(self.k_width), VW=self.v_width, VA=first, VR=rest, WIDTH=self.pieces, R=self.rank,
+            RP=tile_width(self.rank), P=self.rows, S=self.block, num_warps=self.warps, num_stages=2,
         )  # fmt: skip
 
     def split(self, x: Tensor, factor: Tensor | None = None) -> Tensor:
-        """The pieces of x * factor, for the rows' side of a product, or of a table x, for the keys' side."""
+        """The 16-bit pieces of x * factor for the left side of a product, or of a table x for the right side."""
         out = x.new_empty(*x.shape[:-1], self.pieces, dtype=self.kind)
         rows = out.numel() // self.pieces
         pieces_kernel[(triton.cdiv(rows, 64),)](
             x, x if factor is None else factor, out, rows, IS_LEFT=factor is not None, R=self.rank,
-            RP=padded(self.rank), WIDTH=self.pieces, P=64,
+            RP=tile_width(self.rank), WIDTH=self.pieces, P=64,
         )  # fmt: skip
         return out
 
     def sums(self, n: Tensor, y: Tensor, reverse: bool = False) -> Tensor:
-        """Before each tile, or with ``reverse`` after it, the sum of n_i y_i^T: (B, heads, tiles, R, W)."""
-        heads, width, block = y.shape[1], y.shape[3], min(128, padded(y.shape[3]))
+        """The sum of n_i y_i^T before each tile, or after it if ``reverse``: (B, heads, tiles, R, W)."""
+        heads, width, block = y.shape[1], y.shape[3], min(128, tile_width(y.shape[3]))
         state = y.new_empty(self.batch, heads, self.tiles, self.rank, width, dtype=torch.float32)
         grid = (self.tiles, self.batch * heads, triton.cdiv(width, block))
-        sizes = {"W": width, "WB": block, "R": self.rank, "RP": padded(self.rank), "P": self.rows}
+        sizes = {"W": width, "WB": block, "R": self.rank, "RP": tile_width(self.rank), "P": self.rows}
         sums_kernel[grid](n, y, state, self.length, heads, SHARED=n.dim() == 3, **sizes)
         size = self.rank * width
         scan_kernel[(self.batch * heads, triton.cdiv(size, 256))](
@@ -83,12 +84,12 @@ class Launch:
         return state
 
     def read_sums(self, x: Tensor, y: Tensor, n: Tensor, state: Tensor, reverse: bool = False) -> Tensor:
-        """Over i <= t, or with ``reverse`` i >= t, the sum of (x_t . y_i) n_i: (B, heads, T, R)."""
-        heads, width, block = y.shape[1], y.shape[3], min(128, padded(y.shape[3]))
+        """The sum of (x_t . y_i) n_i over i <= t, or over i >= t if ``reverse``: (B, heads, T, R)."""
+        heads, width, block = y.shape[1], y.shape[3], min(128, tile_width(y.shape[3]))
         out = x.new_empty(self.batch, heads, self.length, self.rank, dtype=torch.float32)
-        sizes = {"W": width, "WB": block, "R": self.rank, "RP": padded(self.rank), "P": self.rows}
+        sizes = {"W": width, "WB": block, "R": self.rank, "RP": tile_width(self.rank), "P": self.rows}
         grid = (self.tiles, self.batch * heads)
-        warps = max(1, self.rows // 32)  # with 4, code of ptxas 12.8, which Triton ships, reads unset registers
+        warps = max(1, self.rows // 32)  # with 4, the code of Triton's ptxas 12.8 reads uninitialized registers
         read_sums_kernel[grid](
             x, y, n, state, out, self.length, heads, SHARED=n.dim() == 3, REVERSE=reverse, **sizes, num_warps=warps
         )
@@ -97,7 +98,7 @@ class Launch:
     def delta(self, o: Tensor, do: Tensor) -> Tensor:
         """o_t . do_t: (B, H, T)."""
         delta = o.new_empty(o.shape[:3], dtype=torch.float32)
-        block = min(128, padded(self.v_width))
+        block = min(128, tile_width(self.v_width))
         delta_kernel[(self.tiles, self.batch * self.heads)](
             o, do, delta, self.length, VW=self.v_width, WB=block, P=self.rows, num_warps=self.warps
         )
@@ -105,32 +106,33 @@ class Launch:
 
 
 def shape_of_tile(length: int, row_bytes: int, device: torch.device) -> tuple[int, int]:
-    """The largest of ``TILES`` of use that the device's shared memory holds, with the next tile on its way."""
+    """The largest useful entry of ``TILES`` that fits in the device's shared memory together with the next tile."""
     limit = HOPPER_SHARED_BYTES
     if device.type == "cuda":
         limit = triton.runtime.driver.active.utils.get_device_properties(device.index)["max_shared_mem"]
     for rows, block in TILES:
         fits = (rows + 2 * block) * row_bytes <= limit - OTHER_SHARED_BYTES
-        if fits and rows <= padded(length) and (block < rows or row_bytes <= NARROW_BYTES):
+        if fits and rows <= tile_width(length) and (block < rows or row_bytes <= NARROW_BYTES):
             return rows, block
     return TILES[-1]
 
 
 def tiles_of(width: int) -> tuple[int, int]:
-    """Widths of one or two tiles that hold ``width`` columns: 384 are 256 and 128."""
-    whole = padded(width)
+    """The widths of one or two tiles that hold ``width`` columns. For example, 384 gives 256 and 128."""
+    whole = tile_width(width)
     if width > whole // 4 * 3 or whole < 64:
         return whole, 0
-    return whole // 2, padded(width - whole // 2)
+    return whole // 2, tile_width(width - whole // 2)
 
 
 def forward(
     base: str, q: Tensor, k: Tensor, v: Tensor, mix1: Mixing | None, mix2: Mixing | None
 ) -> tuple[Tensor, tuple[Tensor, ...]]:
-    """q, k (B, H_q, T, K), v (B, H, T, V) -> o (B, H, T, V) over its norm; what :func:`backward` takes as ``saved``.
+    """q, k (B, H_q, T, K), v (B, H, T, V) -> o (B, H, T, V), divided by its norm, and ``saved`` for :func:`backward`.
 
-    H_q is 2 H for G, first the gates' heads, then the scales'. q of S comes scaled by K^-1/2. Saved are the norms (of S
-    the binary logarithm of the sum), (B, H, T), then c with R(1) and u over the norm with R(2): (B, heads, T, R).
+    H_q is 2 H for G, first the heads of the gates, then those of the scales. For S, q must be scaled by K^-1/2 already.
+    Saved are the norms (B, H, T), for S the binary logarithm of the sum; then c if there is R(1) and u over the norm if
+    there is R(2): (B, heads, T, R).
     """
     launch = Launch(base, q, v, mix1, mix2)
     o, norm = torch.empty_like(v), v.new_empty(v.shape[:3], dtype=torch.float32)
@@ -153,7 +155,7 @@ def backward(
     base: str, do: Tensor, q: Tensor, k: Tensor, v: Tensor, mix1: Mixing | None, mix2: Mixing | None, o: Tensor,
     saved: tuple[Tensor, ...],
 ) -> tuple[Tensor, Tensor, Tensor, Mixing | None, Mixing | None]:  # fmt: skip
-    """Gradients of q, k, v and of the four tensors of each mixing from that of o, in the order of :func:`forward`."""
+    """Gradients of q, k, v and of the four tensors of each mixing, from that of o, in the order of :func:`forward`."""
     launch = Launch(base, q, v, mix1, mix2)
     norm, c, u = saved[0], saved[1] if mix1 else None, saved[-1]
     dq, dk, dv, delta = torch.empty_like(q), torch.empty_like(k), torch.empty_like(v), launch.delta(o, do)

@@ -1,4 +1,4 @@
-"""The backward kernels of the layout without ``o``: queries, keys and values, each in programs of their own."""
+"""The backward kernels of the layout without ``o``, for queries, keys and values separately."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def queries_kernel(
     VA: tl.constexpr, VR: tl.constexpr, WIDTH: tl.constexpr, R: tl.constexpr, RP: tl.constexpr, P: tl.constexpr,
     S: tl.constexpr,
 ):  # fmt: skip
-    """Gradients of q and gamma: a program has P rows of one head and goes over the keys S at a time."""
+    """Gradients of q and gamma. A program has P rows of one head and loops over the keys, S at a time."""
     tiles = tl.num_programs(0)
     tile, bh = tiles - 1 - tl.program_id(0), tl.program_id(1).to(tl.int64)
     start, head = tile * P, bh % H
@@ -89,7 +89,7 @@ def finish_slots(
     dx, dn, X, A, P_, M, Y, STATE, DX, DB, DP, start, w, T, MIX: tl.constexpr, IS_FIRST, W: tl.constexpr,
     R: tl.constexpr, RP: tl.constexpr, P: tl.constexpr, S: tl.constexpr,
 ):  # fmt: skip
-    """From the gradients of (1 + p) x and b those of x, p and b, x being keys or values."""
+    """Computes the gradients of x, p and b from those of (1 + p) x and b, where x are keys or values."""
     i, r = start + tl.arange(0, P), tl.arange(0, RP)
     if MIX:
         x = read(X, i[:, None], w[None, :], T, W).to(tl.float32)
@@ -109,7 +109,7 @@ def keys_kernel(
     VA: tl.constexpr, VR: tl.constexpr, WIDTH: tl.constexpr, R: tl.constexpr, RP: tl.constexpr, P: tl.constexpr,
     S: tl.constexpr,
 ):  # fmt: skip
-    """Gradients of k, B1 and p1: a program has P keys of one head and goes over the rows S at a time."""
+    """Gradients of k, B1 and p1. A program has P keys of one head and loops over the rows, S at a time."""
     tile, bh, tiles = tl.program_id(0), tl.program_id(1).to(tl.int64), tl.num_programs(0)
     start, head = tile * P, bh % H
     gate = bh // H * 2 * H + head if BASE == "G" else bh
@@ -169,9 +169,9 @@ def values_kernel(
     VA: tl.constexpr, VR: tl.constexpr, WIDTH: tl.constexpr, R: tl.constexpr, RP: tl.constexpr, P: tl.constexpr,
     S: tl.constexpr,
 ):  # fmt: skip
-    """Gradients of v, B2 and p2: a program has P keys of a head and VA + VR columns and goes over the rows S at a time.
+    """Gradients of v, B2 and p2. A program has P keys of a head and VA + VR columns; it loops over S rows at a time.
 
-    That of p2 is a sum over columns; DP has parts of VA and VR of them.
+    The gradient of p2 is a sum over columns; DP has partial sums over VA and over VR of them.
     """
     tile, bh, tiles = tl.program_id(0), tl.program_id(1).to(tl.int64), tl.num_programs(0)
     start, head = tile * P, bh % H

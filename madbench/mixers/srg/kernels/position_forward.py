@@ -1,4 +1,4 @@
-"""The forward kernel of the layout without ``o``; see :mod:`madbench.mixers.srg.kernels.position`."""
+"""The forward kernel of the layout without ``o``. See :mod:`madbench.mixers.srg.kernels.position`."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from madbench.mixers.srg.kernels.tile import FLOOR, LOG2_E, dot, read, read_gain
 def read_rows(
     Q, GAMMA, gate, H, t, d, piece, T, BRANCHES: tl.constexpr, MIX: tl.constexpr, KW: tl.constexpr, WIDTH: tl.constexpr
 ):
-    """q and the pieces of gamma of the rows t, of each branch; t, d and piece are index vectors that broadcast."""
+    """q and the pieces of gamma of the rows t, by branch. t, d and piece are index vectors that broadcast."""
     q, m = (), ()
     for branch in tl.static_range(BRANCHES):
         rows = (gate + branch * H) * T
@@ -27,7 +27,7 @@ def read_keys(
     K, B1, P1, gate, head, H, i, d, piece, T, BRANCHES: tl.constexpr, MIX: tl.constexpr, KW: tl.constexpr,
     WIDTH: tl.constexpr,
 ):  # fmt: skip
-    """k, the pieces of B1 and 1 + p1 of the keys i, of each branch, as :func:`read_rows`."""
+    """k, the pieces of B1, and 1 + p1 of the keys i, by branch. See :func:`read_rows`."""
     k, n, gain = (), (), ()
     for branch in tl.static_range(BRANCHES):
         table = (head + branch * H) * T
@@ -39,7 +39,7 @@ def read_keys(
 
 @triton.jit
 def hidden(x, y, gain, m, n, MIX: tl.constexpr):
-    """h of a tile, of each branch: x y, and with R(1) gain * x y + m n, where m and n come from ``pieces_kernel``."""
+    """h of a tile, by branch: x y, or gain * x y + m n with R(1), where m and n come from ``pieces_kernel``."""
     h = ()
     for branch in tl.static_range(len(x)):
         z = dot(x[branch], y[branch], tl.zeros((x[branch].shape[0], y[branch].shape[1]), tl.float32))
@@ -66,7 +66,7 @@ def forward_kernel(
     VA: tl.constexpr, VR: tl.constexpr, WIDTH: tl.constexpr, R: tl.constexpr, RP: tl.constexpr, P: tl.constexpr,
     S: tl.constexpr,
 ):  # fmt: skip
-    """A program has P rows of one head and VA + VR columns of its output, and goes over the keys S at a time."""
+    """A program has P rows of one head and VA + VR columns of its output. It loops over the keys, S at a time."""
     tile, bh = tl.num_programs(0) - 1 - tl.program_id(0), tl.program_id(1).to(tl.int64)
     start, head = tile * P, bh % H
     gate = bh // H * 2 * H + head if BASE == "G" else bh

@@ -1,4 +1,4 @@
-"""Sums over the rows up to a row, tile after tile: linear attention; and float32 factors as 16-bit pieces."""
+"""Running sums over rows, tile by tile, as in linear attention; and the split of float32 factors into 16-bit pieces."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from madbench.mixers.srg.kernels.tile import dot, dot_both, dot_rest, read, writ
 
 @triton.jit
 def read_piece(pointer, row, column, rows, WIDTH: tl.constexpr, MIX: tl.constexpr):
-    """As ``read_rank``, of a matrix that is WIDTH wide with its padding."""
+    """Like ``read_rank``, for a matrix that is WIDTH wide including padding."""
     if MIX:
         tile = tl.load(pointer + row * WIDTH + column, mask=row < rows, other=0.0)
     else:
@@ -23,10 +23,11 @@ def pieces_kernel(
     X, FACTOR, OUT, ROWS, IS_LEFT: tl.constexpr, R: tl.constexpr, RP: tl.constexpr, WIDTH: tl.constexpr,
     P: tl.constexpr,
 ):  # fmt: skip
-    """X (ROWS, R), float32, the left one times FACTOR, so that a product of 16-bit factors is one of float32.
+    """Splits float32 X (ROWS, R) into 16-bit pieces, so that a product of pieces has float32 precision.
 
-    The left one becomes its high halves, the high halves once more, and the rests, the right one high halves, rests and
-    high halves, zero up to WIDTH. Float32 itself stays as it is.
+    The left factor is multiplied by FACTOR, and stored as high halves, high halves again, and rests. The right factor
+    is stored as high halves, rests, and high halves. Both are filled with zeros up to WIDTH. Float32 output is not
+    split.
     """
     row, column = tl.program_id(0) * P + tl.arange(0, P)[:, None], tl.arange(0, WIDTH)[None, :]
     piece, r = column // R, column % R
@@ -45,7 +46,7 @@ def sums_kernel(
     N, Y, STATE, T, HEADS, SHARED: tl.constexpr, W: tl.constexpr, WB: tl.constexpr, R: tl.constexpr, RP: tl.constexpr,
     P: tl.constexpr,
 ):  # fmt: skip
-    """STATE[tile] = sum over the rows of a tile of n_i y_i^T, (R, W)."""
+    """STATE[tile] = the sum of n_i y_i^T over the rows of a tile, (R, W)."""
     tile, head = tl.program_id(0), tl.program_id(1)
     t = tile * P + tl.arange(0, P)
     r, w = tl.arange(0, RP), tl.program_id(2) * WB + tl.arange(0, WB)
@@ -58,7 +59,7 @@ def sums_kernel(
 
 @triton.jit
 def scan_kernel(STATE, TILES, SIZE, REVERSE: tl.constexpr, BLOCK: tl.constexpr):
-    """Replaces each tile's sum by that of the tiles before it, or with REVERSE after it."""
+    """Replaces each tile's sum by the sum of the tiles before it, or after it with REVERSE."""
     element = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
     total = tl.zeros((BLOCK,), tl.float32)
     for i in range(TILES):
@@ -74,7 +75,7 @@ def read_sums_kernel(
     X, Y, N, STATE, OUT, T, HEADS, SHARED: tl.constexpr, REVERSE: tl.constexpr, W: tl.constexpr, WB: tl.constexpr,
     R: tl.constexpr, RP: tl.constexpr, P: tl.constexpr,
 ):  # fmt: skip
-    """OUT_t = sum over i <= t, or with REVERSE i >= t, of (x_t . y_i) n_i, (T, R)."""
+    """OUT_t = the sum of (x_t . y_i) n_i over i <= t, or over i >= t with REVERSE, (T, R)."""
     tile, head = tl.program_id(0), tl.program_id(1).to(tl.int64)
     m, r = tl.arange(0, P), tl.arange(0, RP)
     t = tile * P + m
@@ -100,7 +101,7 @@ def add_sums(
     total, m, N, Y, STATE, start, w, T, REVERSE: tl.constexpr, W: tl.constexpr, R: tl.constexpr, RP: tl.constexpr,
     P: tl.constexpr, S: tl.constexpr,
 ):  # fmt: skip
-    """total_t + sum over i <= t, or with REVERSE i >= t, of (m_t . n_i) y_i, for P rows from ``start``; m (P, RP)."""
+    """total_t + the sum of (m_t . n_i) y_i over i <= t, or i >= t with REVERSE; P rows from ``start``, m (P, RP)."""
     r = tl.arange(0, RP)
     t = start + tl.arange(0, P)
     kind: tl.constexpr = Y.dtype.element_ty

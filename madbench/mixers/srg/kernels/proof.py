@@ -1,7 +1,8 @@
-"""Checks that kernels compute on this GPU what plain operators do, once per program, before path ``auto`` takes them.
+"""Checks that kernels compute the same as plain operators on this GPU, before path ``auto`` uses them.
 
-An assembler may make wrong machine code of a valid kernel, and does: ptxas of CUDA 12.8, which Triton ships, has some
-read registers that were never written. Gradients are then wrong by as much as they are large, and a run still learns.
+Each program is checked once. An assembler can generate wrong machine code for a valid kernel: ptxas of CUDA 12.8, which
+Triton ships, generates code that reads uninitialized registers. Gradients then have errors of their own size, and yet a
+run still learns.
 """
 
 from __future__ import annotations
@@ -12,30 +13,31 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from madbench.mixers.srg.budget import Allocation
+from madbench.mixers.srg.budget import MlpAllocation
 from madbench.mixers.srg.kernels import fused
 
-BOUND = 3e-2  # of the norm of an output or a gradient; rounding to bfloat16 gives 3e-3
-LONG = (272, 259)  # tokens, a multiple of 16 and not: longer sequences are more tiles of the same program
-LEAST = 1e-2  # of the largest gradient's norm: a gradient that is nearly 0 is compared with this
+BOUND = 3e-2  # largest relative error of an output or a gradient, as a norm; rounding to bfloat16 gives 3e-3
+LONG = (272, 259)  # tokens, a multiple of 16 and none; longer sequences are more tiles of the same program
+LEAST = 1e-2  # share of the largest gradient's norm that errors of almost zero gradients are compared with
 
 
 class Program(NamedTuple):
-    """What the kernels are compiled for."""
+    """The properties for which the kernels are compiled."""
 
     base: str
     by_lag: bool
     has_mixing: tuple[bool, bool]
-    widths: tuple[int, int, int]  # of QK and VO of a head, and the rank of the mixings
+    widths: tuple[int, int, int]  # head widths of QK and VO, and the rank of the mixings
     dtype: torch.dtype
     heads: int
     length: int
 
     @classmethod
-    def of(cls, allocation: Allocation, dtype: torch.dtype, length: int) -> Program:
-        """Of numbers of heads and lengths, Triton distinguishes 1 and the multiples of 16; tiles have 16 rows to 64.
+    def from_allocation(cls, allocation: MlpAllocation, dtype: torch.dtype, length: int) -> Program:
+        """The program of a mixer, with the smallest equivalent number of heads and length.
 
-        One token is compared as a few are: alone, its scores have no gradient but rounding.
+        For numbers of heads and lengths, Triton distinguishes 1, multiples of 16 and others. Tiles have 16 to 64 rows.
+        One token is checked like several: alone, its scores have no gradient except rounding errors.
         """
         variant, heads = allocation.label, allocation.size.n_head
         mixings = (variant.mix1, variant.mix2)
@@ -48,18 +50,18 @@ class Program(NamedTuple):
 
 @functools.cache
 def problem(program: Program, device: torch.device) -> str:
-    """Why path ``auto`` must not take the kernels of this program on this device; empty where it may."""
+    """The reason why path ``auto`` must not use the kernels of this program on this device. Empty if it may."""
     try:
         found = largest_error(program, device)
-    except Exception as error:  # of a compiler, an assembler or a driver, of many kinds
+    except Exception as error:  # a compiler, an assembler or a driver may raise anything
         return f"the kernels fail here ({type(error).__name__}: {str(error).strip().partition(chr(10))[0]})"
     if found <= BOUND:
         return ""
-    return f"the kernels compute something else here: relative error {found:.1e}, at most {BOUND:.0e} is rounding"
+    return f"the kernels compute wrong numbers here: relative error {found:.1e}, but rounding gives at most {BOUND:.0e}"
 
 
 def largest_error(program: Program, device: torch.device) -> float:
-    """The largest relative error of the output and of the gradients, as norms, against plain operators in float64."""
+    """The largest relative error, as a norm, of the output and the gradients, against plain operators in float64."""
     with torch.inference_mode(False), torch.enable_grad(), torch.autocast(device.type, enabled=False):
         inputs = [x if x is None else x.requires_grad_() for x in _draw(program, device)]
         exact_inputs = [x if x is None else x.detach().double().requires_grad_() for x in inputs]
@@ -75,7 +77,7 @@ def largest_error(program: Program, device: torch.device) -> float:
 
 
 def _draw(program: Program, device: torch.device) -> list[Tensor | None]:
-    """q, k, v, and s, A, B and p of each mixing or None, from one seed and not from torch's own."""
+    """Random q, k, v, and s, A, B and p of each mixing or None. Does not use torch's global seed."""
     k_width, v_width, rank = program.widths
     heads, length, generator = program.heads, program.length, torch.Generator().manual_seed(0)
     query_heads = 2 * heads if program.base == "G" else heads

@@ -1,4 +1,4 @@
-"""What the kernels of both layouts share: tiles in and out, products of stated precision, activations and gradients."""
+"""Functions shared by the kernels of both layouts: tiles, products of known precision, activations and gradients."""
 
 from __future__ import annotations
 
@@ -15,33 +15,33 @@ except ImportError:
 
 LOG2_E = tl.constexpr(1.4426950408889634)
 FLOOR = tl.constexpr(EPS)
-HAS_LIBDEVICE = tl.constexpr(isinstance(tl.zeros, triton.JITFunction))  # the interpreter has none
+HAS_LIBDEVICE = tl.constexpr(isinstance(tl.zeros, triton.JITFunction))  # the interpreter has no libdevice
 
 Mixing = tuple[Tensor, Tensor, Tensor, Tensor]
 """s (B, heads, T, R), A (heads, T, R), B (heads, T, R), p (heads, T), in float32."""
 
 
-def padded(width: int) -> int:
-    """The width of the tile that holds it: a power of two that tensor cores take."""
+def tile_width(width: int) -> int:
+    """The width of a tile that holds ``width`` columns: a power of two that tensor cores support."""
     return max(16, triton.next_power_of_2(width))
 
 
 def column_block(width: int) -> int:
-    """How many columns of V a tile of the lag layout has: all up to 64, beyond them 128 or 64, whichever pads less."""
+    """The number of columns of V in a tile of the lag layout: all up to 64, else 128 or 64, whichever pads less."""
     if width <= 64:
-        return padded(width)
+        return tile_width(width)
     return min((128, 64), key=lambda block: triton.cdiv(width, block) * block)
 
 
 @triton.jit
 def dot(x, y, total):
-    """x y + total; of float32 by three products of TF32."""
+    """x y + total. Float32 is multiplied as three products of TF32."""
     return tl.dot(x, y, total, input_precision="tf32x3")
 
 
 @triton.jit
 def dot_rest(x, y, total):
-    """x y + total, x float32 in full precision, y as it is."""
+    """x y + total, with x in full float32 precision and y in its own."""
     high = x.to(y.dtype)
     total = dot(high, y, total)
     if y.dtype != tl.float32:
@@ -51,7 +51,7 @@ def dot_rest(x, y, total):
 
 @triton.jit
 def dot_both(x, y, total, kind: tl.constexpr):
-    """x y + total, both float32 in full precision, multiplied in the type ``kind``."""
+    """x y + total, with both in full float32 precision, multiplied in the type ``kind``."""
     high = y.to(kind)
     total = dot_rest(x, high, total)
     if kind != tl.float32 and y.dtype != kind:
@@ -76,7 +76,7 @@ def sigmoid(x):
 
 @triton.jit
 def read(pointer, row, column, rows, width):
-    """A tile of a (rows, width) matrix, zero outside of it; ``row`` and ``column`` are index vectors that broadcast."""
+    """A tile of a (rows, width) matrix, zero outside of it. ``row`` and ``column`` are index vectors that broadcast."""
     return tl.load(pointer + row * width + column, mask=(row >= 0) & (row < rows) & (column < width), other=0.0)
 
 
@@ -87,7 +87,7 @@ def write(pointer, row, column, rows, width, value):
 
 @triton.jit
 def read_rank(pointer, row, column, rows, width, MIX: tl.constexpr):
-    """As ``read``; nothing without mixing."""
+    """Like ``read``. Zero without mixing."""
     if MIX:
         tile = read(pointer, row, column, rows, width)
     else:
@@ -97,7 +97,7 @@ def read_rank(pointer, row, column, rows, width, MIX: tl.constexpr):
 
 @triton.jit
 def read_gain(P, i, rows, MIX: tl.constexpr):
-    """1 + p of the slots ``i``; 1 without mixing."""
+    """1 + p of the slots ``i``. One without mixing."""
     if MIX:
         gain = 1.0 + tl.load(P + i, mask=(i >= 0) & (i < rows), other=0.0).to(tl.float32)
     else:
@@ -107,7 +107,7 @@ def read_gain(P, i, rows, MIX: tl.constexpr):
 
 @triton.jit
 def activation(h, visible, norm, BASE: tl.constexpr):
-    """a / n and, of the first branch, h / n of a tile; norm broadcasts, and is of S the logarithm of the sum."""
+    """a / n, and h / n of the first branch, of a tile. ``norm`` broadcasts; for S it is the logarithm of the sum."""
     selecting = h[0]
     if BASE == "S":
         a = tl.where(visible, tl.exp2(selecting * LOG2_E - norm), 0.0)
@@ -121,7 +121,7 @@ def activation(h, visible, norm, BASE: tl.constexpr):
 
 @triton.jit
 def hidden_gradients(g, a, selecting, h, delta, norm, BASE: tl.constexpr):
-    """The gradients of h, of each branch, from what :func:`activation` takes and gives and n times that of a."""
+    """The gradients of h for each branch. ``g`` is n times the gradient of a; the rest is as in :func:`activation`."""
     if BASE == "S":
         dh = (a * (g - delta),)
     else:

@@ -50,7 +50,7 @@ def test_right_kernels_have_no_problem(by_lag, base, mixings):
 @pytest.mark.slow
 def test_wrong_gradients_are_found_though_the_output_is_right(wrong_sums):
     found = proof.problem(program(), DEVICE)
-    assert found.startswith("the kernels compute something else here: relative error ")
+    assert found.startswith("the kernels compute wrong numbers here: relative error ")
 
 
 def test_kernels_that_cannot_be_compiled_are_a_problem_with_its_reason(monkeypatch):
@@ -87,7 +87,7 @@ def test_a_run_whose_kernels_are_wrong_takes_another_path_and_says_why(fast, wro
     job, said = mad_job("R-q-2", "in_context_recall", **sizes, training=TrainingConfig(epochs=1, batch_size=16)), []
     record = train_job(job, tmp_path, said.append, device=str(DEVICE))
     problem = record.details["kernel_problem"]
-    assert record.details["path"] == "dense" and problem.startswith("the kernels compute something else here")
+    assert record.details["path"] == "dense" and problem.startswith("the kernels compute wrong numbers here")
     assert said[0]["warning"] == f"{problem}; path dense is taken"
 
 
