@@ -10,14 +10,17 @@ from typing import TYPE_CHECKING
 from madbench.config import key_of
 from madbench.errors import ConfigError
 from madbench.grid import Grid, Row
-from madbench.papers.coefficients import Principle, Study
-from madbench.papers.coefficients.studies import FIGURES, principle
-from madbench.papers.making import Drawn, Made, Request, refuse_choices, seeds_of
+from madbench.papers.coefficients import FULL, QUICK, Principle, Study
+from madbench.papers.coefficients.studies import COPY, FIGURES, principle
+from madbench.papers.making import Drawn, Made, PlainMeasure, Request, grid_of, refuse_choices, seeds_of
 from madbench.training.devices import resolve_device
 
 if TYPE_CHECKING:
     from madbench.analysis.scores import Results
     from madbench.papers.quantities import Quantity
+
+LENGTHS = {QUICK: (32, 128), FULL: (128, 512)}
+"""Tokens of the one task of figure9_lengths, by profile: a factor of four, as of the two tasks of Figure 9."""
 
 
 class PrincipleMeasure:
@@ -94,6 +97,33 @@ class PrincipleMeasure:
             stem = f"coefficients_{request.item.id}"
         drawn = Drawn(stem, decision.draw, decision.frame)
         return Made(listings, decision.verdicts, content, [drawn], decision.remarks)
+
+
+class LengthsMeasure(PlainMeasure):
+    """Trains both kernels of Figure 9 on one task at two lengths, and compares their suppressed coefficients."""
+
+    def keeps_weights(self, request: Request) -> bool:
+        return True
+
+    def quantity(self, request: Request) -> Quantity:
+        from madbench.papers.coefficients.suppression import SUPPRESSED
+
+        return SUPPRESSED
+
+    def plan(self, request: Request) -> Grid:
+        item, key = request.item.id, f"tasks.{COPY}.setting.seq_len"
+        if request.labels:
+            raise ConfigError(f"{request.labels[0]} has no effect on {item}, which has labels of its own")
+        if {*request.tasks} - {COPY}:
+            raise ConfigError(f"--tasks {','.join(request.tasks)}: has no effect on {item}, of {COPY} alone")
+        lengths = LENGTHS.get(request.profile_name, LENGTHS[QUICK])
+        study = Study(("cd:k{softplus,exp}-sum-p",), (COPY,), vary={key: lengths})
+        return grid_of(request, rows_of(study), study.tasks, (key,))
+
+    def decide(self, request: Request, results: Results | None) -> Made:
+        from madbench.papers.coefficients.lengths import decide_lengths
+
+        return decide_lengths(request, results)
 
 
 def principle_of(request: Request) -> Principle:

@@ -95,8 +95,8 @@ PRINCIPLES = (
         "count", {FULL: Study(("cd:k{softplus,exp}-sum-p",), (FUZZY, COPY)),
                   QUICK: Study(("cd:k{softplus,exp}-sum-p",), (COPY,))},
         "The bound is about independent states: repeated tokens have equal ones and one query suppresses them all, so"
-        " the rank of the suppressed states is beside their number. That there are more at T = 512 than at 128 is not"
-        " tested. Quick: principle2.2 has selective copying at T = 32 alone; figure9 has fuzzy recall too.",
+        " the rank of the suppressed states is beside their number. figure9_lengths tests that there are more at a"
+        " longer length. Quick: principle2.2 has selective copying at T = 32 alone; figure9 has fuzzy recall too.",
         keeps_weights=True,
     ),
     Principle(

@@ -47,7 +47,8 @@ def suppressed(weights: Path, job: Job) -> tuple[np.ndarray, int]:
     return np.stack(counts), largest
 
 
-def _measured(weights: Path, job: Job) -> Values:
+def measure_suppressed(weights: Path, job: Job) -> Values:
+    """The most suppressed coefficients of a row and the largest rank of their states; by row, the most of any head."""
     counts, rank = suppressed(weights, job)
     return {"suppressed": float(counts.max()), "rank": rank}, {"of_rows": counts.max((0, 1)).tolist()}
 
@@ -55,7 +56,7 @@ def _measured(weights: Path, job: Job) -> Values:
 def decide_count(principle: Principle, results: Results) -> Decision:
     """Whether a row's suppressed coefficients stay below the key width n."""
     rows, points, verdicts, remarks = [], [], {}, {}
-    for run, job, measured in measured_runs(results, SUPPRESSED, _measured):
+    for run, job, measured in measured_runs(results, SUPPRESSED, measure_suppressed):
         of_rows, rank = measured.details["of_rows"], int(measured.values["rank"])
         bound = key_width(job) - 1
         identity = {"label": run.label, "task": run.column, "seed": run.seed}

@@ -1,0 +1,85 @@
+"""Figure 9 over lengths: whether a kernel sets more coefficients of a row to zero in a longer task."""
+
+from __future__ import annotations
+
+import functools
+from typing import TYPE_CHECKING
+
+import pandas as pd
+
+from madbench.analysis.comparison import p_text
+from madbench.analysis.figures.files import frame_of
+from madbench.analysis.inference import LEAST_SEEDS, LEVEL, Sample, Scale, difference, holm
+from madbench.analysis.marked_text import with_minus
+from madbench.analysis.tables import result_tables
+from madbench.papers.coefficients import key_width
+from madbench.papers.coefficients.coefficients import measured_runs
+from madbench.papers.coefficients.figures import POINT_COLUMNS, point_figure
+from madbench.papers.coefficients.studies import principle
+from madbench.papers.coefficients.suppression import SUPPRESSED, ZERO, measure_suppressed
+from madbench.papers.coefficients.verdicts import CONTRADICTED, OPEN, SUPPORTED, principle_table
+from madbench.papers.making import Drawn, Made, Request
+from madbench.suites.mad.suite import MAD
+
+if TYPE_CHECKING:
+    from madbench.analysis.scores import Results
+
+COUNT = Scale(resolution=1 / 64)
+"""Counts are means over 64 sequences; without limits, as those of an accuracy would add a least spread."""
+
+
+def decide_lengths(request: Request, results: Results) -> Made:
+    """Suppressed coefficients of every run, and their verdict for each kernel."""
+    rows, points = [], []
+    for _, job, measured in measured_runs(results, SUPPRESSED, measure_suppressed):
+        length, of_rows = int(job.setting["seq_len"]), measured.details["of_rows"]
+        values = {name: measured.values[name] for name in ("suppressed", "rank")}
+        rows.append({"label": job.label, "length": length, "seed": job.seed, **values, "bound": key_width(job) - 1})
+        place = {"panel": _panel(job.label, length), "series": f"seed {job.seed}", "label": job.label}
+        points += [place | {"x": float(i), "y": value} for i, value in enumerate(of_rows, start=1)]
+    frame = pd.DataFrame(rows)
+    verdicts, remarks = judge_lengths(frame)
+    caption = (
+        f"Coefficients of at most {ZERO} in one row, mean over test sequences, the most over rows, layers and"
+        " heads, by length of the task; largest rank of their states; the paper's bound on them."
+    )
+    lines = [
+        [row.label, str(row.length), str(row.seed), f"{row.suppressed:.1f}", f"{row.rank:.0f}", str(row.bound)]
+        for row in frame.itertuples()
+    ]
+    table = principle_table(caption, ["Label", "Length", "Seed", "Suppressed", "Rank", "n - 1"], lines, rows)
+    drawn = frame_of(points, POINT_COLUMNS, " ".join(results.sentences(MAD)))
+    axes = dict.fromkeys(dict.fromkeys(drawn.panel), {"xlabel": "row i", "ylabel": "suppressed", "ylim": (0, None)})
+    notes = ["Of the layer and head with the most."]
+    draw = functools.partial(point_figure, drawn, principle("2.2"), axes, notes=notes, is_line=True)
+    figure = Drawn(f"coefficients_{request.item.id}", draw, drawn)
+    tables = [*result_tables(results), table]
+    return Made(tables, verdicts, {"rows": table.records()}, [figure], remarks)
+
+
+def judge_lengths(rows: pd.DataFrame) -> tuple[dict[str, str], dict[str, str]]:
+    """The verdict on each label, whether the longest task has more suppressed coefficients, and its numbers.
+
+    ``rows`` have a ``label``, a ``length`` and what is ``suppressed``, a row per seed; p is adjusted over the labels.
+    """
+    shortest, longest = rows.length.min(), rows.length.max()
+    gaps = {}
+    for label, own in rows.groupby("label", sort=False):
+        samples = {n: Sample(of_length.suppressed.to_numpy(), COUNT) for n, of_length in own.groupby("length")}
+        if shortest < longest and {shortest, longest} <= samples.keys():
+            gaps[label] = difference(samples[longest], samples[shortest])
+    verdicts, remarks = {}, {}
+    for (label, gap), p in zip(gaps.items(), holm([gap.p for gap in gaps.values()])):
+        said = f"{label}: more coefficients are zero at {longest} tokens than at {shortest}"
+        if gap.n < LEAST_SEEDS:
+            verdicts[said] = "too few seeds"
+        elif p <= LEVEL:
+            verdicts[said] = SUPPORTED if gap.estimate > 0 else CONTRADICTED
+        else:
+            verdicts[said] = OPEN
+        remarks[said] = with_minus(f"{gap.estimate:+.1f} of a row, p {p_text(p)}, {gap.n} seeds")
+    return verdicts, remarks
+
+
+def _panel(label: str, length: int) -> str:
+    return f"{label}, {length} tokens"
