@@ -6,9 +6,11 @@
 
 ``parse`` reads a label and ``build`` makes its mixer, a ``torch.nn.Module``. ``run`` trains labels on the MAD tasks and
 returns the scores. ``run_language_model`` trains them as language models and returns the loss curves. ``sweep`` trains
-a grid of labels and settings on both. ``table``, ``compare``, ``attribute``, ``audit`` and ``findings`` return frames
-of stored results. ``plot`` returns a Matplotlib figure and ``load`` a trained model. ``verify`` checks the properties
-of a mixer. Importing madbench does not import torch, numpy or pandas.
+a grid of labels and settings on both. ``open`` opens a results folder: ``open(results).select(labels)`` has the methods
+``table``, ``compare``, ``attribute``, ``audit``, ``plot`` and ``frame``. The functions ``table``, ``compare``,
+``attribute``, ``audit`` and ``findings`` return frames of stored results. ``plot`` returns a Matplotlib figure and
+``load`` a trained model. ``verify`` checks the properties of a mixer. Importing madbench does not import torch, numpy
+or pandas.
 """
 
 from __future__ import annotations
@@ -19,11 +21,12 @@ from madbench._version import __version__ as __version__
 from madbench.huggingface import register_with_transformers
 
 if TYPE_CHECKING:
-    from madbench.analysis.api import (
+    from madbench.api import (
         attribute,
         audit,
         compare,
         findings,
+        open,
         plan,
         plot,
         run,
@@ -37,8 +40,8 @@ if TYPE_CHECKING:
     from madbench.store.trained import load
 
 __all__ = [
-    "attribute", "audit", "build", "compare", "findings", "load", "parse", "plan", "plot", "run", "run_language_model",
-    "sweep", "table", "verify",
+    "attribute", "audit", "build", "compare", "findings", "load", "open", "parse", "plan", "plot", "run",
+    "run_language_model", "sweep", "table", "verify",
 ]  # fmt: skip
 
 
@@ -51,7 +54,7 @@ if not TYPE_CHECKING:  # a type checker knows the names above, and should report
 
         from madbench.mixers.random_state import kept_random_state
 
-        home = {"build": "mixers", "load": "store.trained", "parse": "labels"}.get(name, "analysis.api")
+        home = {"build": "mixers", "load": "store.trained", "parse": "labels"}.get(name, "api")
         with kept_random_state():  # some libraries draw a number when they are imported
             module = import_module(f"madbench.{home}")
         return getattr(module, name)

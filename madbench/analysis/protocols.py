@@ -16,7 +16,9 @@ from madbench.suites.protocol import OWN_PROFILE, RatesTried, by_protocol, recog
 
 def protocol_list(suite: Suite, runs: Iterable[Run], results: Path = Path("results")) -> str:
     """A line a protocol of stored runs of one suite: how it is chosen, what it is, and its labels."""
-    return _by_id(suite, list(runs)) if suite.takes_corpus else _by_command(suite, list(runs), results)
+    runs = list(runs)
+    has_corpus = any(suite.corpus_of(run.job) for run in runs)
+    return _by_id(suite, runs) if has_corpus else _by_command(suite, runs, results)
 
 
 def _by_id(suite: Suite, runs: Sequence[Run]) -> str:

@@ -70,8 +70,6 @@ class Query:
             raise ConfigError(f"--fidelity {self.fidelity}: {of_tasks}")
         for word in concerned(self.overrides, names, self.leading):
             raise ConfigError(f"{word}: {of_tasks}")
-        if self.corpus and not any(suite.takes_corpus for suite in chosen):
-            raise ConfigError(f"--corpus {self.corpus}: {of_tasks}")
 
     @functools.cached_property
     def asked(self) -> dict[str, list[str]] | None:
@@ -187,6 +185,16 @@ class Query:
     def is_given(self, suite: Suite) -> bool:
         """True if the profile or an override that was asked for is of the suite."""
         return self.is_changed(suite) or (suite is self.leading and self.profile is not None)
+
+    def has_corpus(self, suite: Suite) -> bool:
+        """True if runs of the suite are stored that were trained on a corpus of text."""
+        return any(suite.corpus_of(job) for job in self.stored(suite))
+
+    def check_corpus(self) -> None:
+        """Raises ``ConfigError`` for a corpus if the stored runs of the suites that were asked for have none."""
+        asked = [suites()[name] for name in self.asked or () if self.stored(suites()[name])]
+        if self.corpus and asked and not any(map(self.has_corpus, asked)):
+            raise ConfigError(f"--corpus {self.corpus}: has no effect, the tasks are {', '.join(self.tasks or ())}")
 
     def stored(self, suite: Suite) -> list[Job]:
         """The stored jobs of one suite."""

@@ -15,8 +15,9 @@ from madbench.grid import Row
 from madbench.jobs import Job
 from madbench.store.runs import Run
 from madbench.suites import Suite
+from madbench.suites.corpora import StoredCorpus
 from madbench.suites.profile import Profile
-from madbench.suites.protocol import StoredCorpus, by_protocol, recognised
+from madbench.suites.protocol import by_protocol, recognised
 
 
 class SeveralProtocols(StoreError, ConfigError):
@@ -72,7 +73,7 @@ def recognised_rows(
 def _is_asked_for(query: Query, suite: Suite, run: Run, profile: Profile | None) -> bool:
     """True if a run has the label, budget, corpus and profile that were asked for."""
     job = run.job
-    corpus = StoredCorpus.of(job, run.record.details) if suite.takes_corpus else None
+    corpus = suite.corpus_of(job, run.record.details)
     return (
         (not query.labels or job.label in query.labels)
         and job.task in query.tasks_of(suite)

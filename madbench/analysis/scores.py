@@ -109,7 +109,8 @@ class Results:
 
     def protocol(self, suite: Suite) -> Protocol:
         """The protocol of the suite's first row, without changes that not all rows share; its corpus as recorded."""
-        if suite.takes_corpus and (runs := self.runs(suite)):
+        runs = self.runs(suite)
+        if runs and suite.corpus_of(runs[0].job):
             return recognised(suite, [(run.job, run.details) for run in runs])
         return self.rows(suite)[0].shared_protocol
 

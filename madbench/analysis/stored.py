@@ -6,18 +6,30 @@ import shlex
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-from madbench.analysis.planned_rows import planned_rows
+from madbench.analysis.figures import figure_names
+from madbench.analysis.marked_text import Width
+from madbench.analysis.planned_rows import NothingStored, planned_rows
 from madbench.analysis.protocols import protocol_list
 from madbench.analysis.query import Query, in_grammar_order, plural
 from madbench.analysis.recognised_rows import SeveralProtocols, recognised_rows
 from madbench.analysis.scores import Results
-from madbench.errors import StoreError
+from madbench.config import convert
+from madbench.errors import ConfigError, StoreError, did_you_mean
 from madbench.experiment import Experiment, PlannedRow
 from madbench.grid import Grid, Row
 from madbench.labels import reading_problem
 from madbench.suites import Suite, main_suite, suites
 from madbench.suites.addressing import profile_named
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.figure import Figure
+
+    from madbench.analysis.attribution import AttributionTable
+    from madbench.analysis.rendering import Listing, TextTable
+    from madbench.analysis.result_table import ResultTable
 
 
 @dataclass(frozen=True)
@@ -42,6 +54,90 @@ class Selection(Query):
             raise (asked or ([first] if first else list(missing.values())))[0]
         return self.results_of(rows)
 
+    def frame(self) -> pd.DataFrame:
+        """The scores of the runs, one row per label, seed and column (:mod:`madbench.suites.scoring`)."""
+        return self.select().scores
+
+    def table(self, **choices: Any) -> ResultTable:
+        """The table of the runs, with the choices of :func:`madbench.analysis.tables.result_table`.
+
+        Raises ``StoreError`` if no run has a result.
+        """
+        from madbench.analysis.tables import result_table
+
+        if table := result_table(self.select(), **choices):
+            return table
+        raise StoreError(f"{self.results}: no result yet, every run asked for failed; madbench ls sweeps says why")
+
+    def compare(self, within: float | Mapping[str, float] | None = None, has_deviations: bool = False) -> Listing:
+        """The first label compared with each of the others (:func:`madbench.analysis.comparison.comparison_table`).
+
+        Raises ``StoreError`` if the first label shares no protocol or no task with any of the others.
+        """
+        from madbench.analysis.comparison import comparison_table
+
+        if len(self.labels) < 2:
+            named = self.labels[0] if self.labels else "no label"
+            raise ConfigError(f"{named}: nothing to compare with; give two labels or more")
+        baseline, *others = self.labels
+        among = f"{baseline} shares no {{}} with {' or '.join(others)}"
+        results = self.select(among.format("protocol"), lambda labels: labels > {baseline})
+        table = comparison_table(baseline, others, results.scores, results.sentences(), within, has_deviations)
+        compared = {row.label for row in table.rows}
+        begun = results.scores[results.scores.done > 0].groupby("label").column.agg(set)
+        unfinished = [label for label in others if begun.get(label, set()) & begun.get(baseline, set())]
+        whole = " of which both have a whole seed"
+        if not compared:
+            raise StoreError(f"{self.results}: {among.format('task')}{whole if unfinished else ''}")
+        for label in others:
+            if label not in compared:
+                which = whole if label in unfinished else ""
+                self.warn(f"{label} is left out: it shares no task with {baseline}{which}")
+        return table.of_origin(results.origin())
+
+    def attribute(self, shows_pairs: bool = False) -> AttributionTable:
+        """The effects of the factors of the labels (:func:`madbench.analysis.attribution.attribution_table`).
+
+        Raises ``StoreError`` if no two labels differ in one factor alone.
+        """
+        from madbench.analysis.attribution import attribution_table
+
+        results = self.select("no two labels share a protocol", lambda labels: len(labels) > 1)
+        table = attribution_table(results.scores, results.sentences(), shows_pairs).checked(self.results)
+        return table.of_origin(results.origin())
+
+    def audit(self, against: Selection | None = None) -> TextTable:
+        """The value of the profile's columns (:mod:`madbench.analysis.audit`), or how they transfer to a profile.
+
+        Raises ``StoreError`` if no run of the other profile is stored, and ``ConfigError`` if its runs are the same.
+        """
+        from madbench.analysis.audit import audit_table
+        from madbench.analysis.transfer import transfer_table
+
+        results = self.select()
+        if against is None:
+            return audit_table(results)
+        try:
+            others = against.select()
+        except NothingStored as error:
+            raise StoreError(f"--against {against.profile}: {error.reason}") from None
+        if {job.id for job in results.experiment.jobs} == {job.id for job in others.experiment.jobs}:
+            raise ConfigError(f"--against {against.profile}: its runs are those that are shown; name another profile")
+        return transfer_table(results, others, str(against.profile))
+
+    def plot(self, figure: str, width: Width | None = None, title: bool = True, caption: bool = True) -> Figure:
+        """A figure of the runs (:mod:`madbench.analysis.figures`). Raises ``ConfigError`` for an unknown one.
+
+        Raises ``NothingToDrawError`` if there is nothing to draw.
+        """
+        from madbench.analysis.figures.panels import Layout  # Matplotlib
+        from madbench.analysis.figures.registry import drawing_of, figure_frame
+
+        convert(width, Width | None, "width")
+        if figure not in figure_names():
+            raise ConfigError(f"plot: no figure {figure!r}{did_you_mean(figure, figure_names())}")
+        return drawing_of(figure).draw(figure_frame(figure, self.select()), layout=Layout(width, title, caption))
+
     def lacking(self, missing: Mapping[str, StoreError]) -> list[StoreError]:
         """The errors of suites that are left out though a task, the profile or an override asked for them."""
         return [error for name, error in missing.items() if self._names_suite(suites()[name])]
@@ -59,6 +155,7 @@ class Selection(Query):
 
         Raises ``ConfigError`` for what cannot be told apart, or cannot be.
         """
+        self.check_corpus()
         rows: list[PlannedRow] = []
         missing = {}
         for suite in suites().values():
@@ -83,7 +180,7 @@ class Selection(Query):
 
     def _is_shown(self, suite: Suite) -> bool:
         """True if a suite is shown: one that was asked for, the one that leads, one beside it, or one on a corpus."""
-        if self.asked is not None or suite is self.leading or suite.takes_corpus:
+        if self.asked is not None or suite is self.leading or self.has_corpus(suite):
             return True
         profile = self.leading.Profile.load(self.profile or self.leading.default)
         return suite.address in profile.beside or self.is_changed(suite)
@@ -115,7 +212,7 @@ class Selection(Query):
             hints = [f"; its {plural(other)} are in {self._table_of(other)}" for other in others[:1]]
             raise StoreError(f"{self.results}: no runs of {plural(suite)} yet; {command} makes some{''.join(hints)}")
         is_chosen = self.protocol is not None and self.protocol in self.protocols(suite)
-        if not is_chosen and not suite.takes_corpus:
+        if not is_chosen and not self.has_corpus(suite):
             return planned_rows(self, suite, profile, stored)
         return recognised_rows(self, suite, stored, profile if self.is_given(suite) else "", nothing, is_enough)
 

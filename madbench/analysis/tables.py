@@ -17,7 +17,7 @@ from madbench.analysis.result_table import ResultTable
 from madbench.analysis.row_scores import scores_of_rows
 from madbench.analysis.samples import differences_from
 from madbench.analysis.scores import Results
-from madbench.errors import ConfigError, StoreError
+from madbench.errors import ConfigError
 from madbench.suites import Column, Suite, suites
 from madbench.suites.code_marks import CodeMarks
 from madbench.suites.protocol import Protocol
@@ -26,8 +26,6 @@ from madbench.suites.scoring import Outcome, mean_over, scoring_of
 
 if TYPE_CHECKING:
     from collections.abc import Hashable
-
-    from madbench.analysis.stored import Selection
 
 
 def _side_by_side(results: Results, parts: Sequence[ResultTable]) -> ResultTable:
@@ -105,13 +103,6 @@ def result_table(
     if has_baseline:
         tables = [_with_differences(table, results) for table in tables]
     return _side_by_side(results, tables) if len(tables) > 1 else next(iter(tables), None)
-
-
-def stored_table(selection: Selection, **choices: Any) -> ResultTable:
-    """:func:`result_table` of what a user asked to see; raises ``StoreError`` where no run of it has a result."""
-    if table := result_table(selection.select(), **choices):
-        return table
-    raise StoreError(f"{selection.results}: no result yet, every run asked for failed; madbench ls sweeps says why")
 
 
 def result_tables(results: Results, has_baseline: bool = False) -> list[ResultTable]:

@@ -45,7 +45,7 @@ from madbench.identity.package import KNOWN_EQUAL, Pairs, known_pairs
 from madbench.jobs import Record
 from madbench.store.archive import unpack
 from madbench.store.runs import Run, Store
-from madbench.suites import suites
+from madbench.suites import suite_of
 from madbench.training.loop import train
 
 
@@ -73,12 +73,11 @@ class Repeatable:
     @classmethod
     def of(cls, store: Store, alone: bool = False) -> Self:
         """Of a store; with ``alone`` without those that shared a step."""
-        names = {suite.name for suite in suites().values() if not suite.takes_corpus}
         by_step: dict[str, list[Run]] = defaultdict(list)
         left_out: Counter[str] = Counter()
         for run in store.runs(with_curves=False):
             count = run.record.details.get("group")
-            if run.job.suite not in names:
+            if suite_of(run.job).corpus_of(run.job):
                 left_out["runs with a corpus are not repeated"] += 1
             elif run.record.status == "failed":
                 left_out["failed"] += 1

@@ -35,7 +35,6 @@ from madbench.analysis.registration import EXPLORATORY, Registration, load_regis
 from madbench.analysis.samples import Samples, samples_of
 from madbench.analysis.scores import Results
 from madbench.analysis.stored import Selection
-from madbench.analysis.tables import stored_table
 from madbench.config import seed_list
 from madbench.errors import MadbenchError
 from madbench.files import write_atomically
@@ -199,7 +198,7 @@ def aims(evidence: Evidence) -> str:
 
 def labels(evidence: Evidence) -> str:
     """The table of the labels of the profile by default, with all seeds that there are."""
-    return stored_table(evidence.selection(evidence.profile, [WHOLE], (SEEDS, NOISE))).to_markdown().strip()
+    return evidence.selection(evidence.profile, [WHOLE], (SEEDS, NOISE)).table().to_markdown().strip()
 
 
 def forecasts(evidence: Evidence) -> str:

@@ -28,10 +28,4 @@ def attribute(
       madbench attribute @table1 --profile full --pairs
       madbench attribute -t in_context_recall,language_model --format json
     """
-    from madbench.analysis.attribution import attribution_table
-
-    selection = stored.selection(words)
-    results = selection.select("no two labels share a protocol", lambda labels: len(labels) > 1)
-    table = attribution_table(results.scores, results.sentences(), pairs).checked(stored.results)
-    table = table.of_origin(results.origin())
-    print_text_table(table, printed)
+    print_text_table(stored.selection(words).attribute(pairs), printed)

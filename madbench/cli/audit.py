@@ -8,7 +8,6 @@ from madbench.cli.options import StoredOptions, StoredWordsArgument
 from madbench.cli.parameters import option
 from madbench.cli.print_options import PrintOptions
 from madbench.cli.printing import print_text_table
-from madbench.errors import ConfigError, StoreError
 
 
 def audit(
@@ -42,18 +41,7 @@ def audit(
       madbench audit -t compression,memorization,language_model --format csv
       madbench audit @quick -p quick --against evening
     """
-    from madbench.analysis.audit import audit_table
-    from madbench.analysis.planned_rows import NothingStored
-    from madbench.analysis.transfer import transfer_table
-
-    results = stored.selection(words).select()
-    if against is None:
-        print_text_table(audit_table(results), printed)
-        return
-    try:
-        others = dataclasses.replace(stored, profile=against, protocol=None).selection(words).select()
-    except NothingStored as error:
-        raise StoreError(f"--against {against}: {error.reason}") from None
-    if {job.id for job in results.experiment.jobs} == {job.id for job in others.experiment.jobs}:
-        raise ConfigError(f"--against {against}: its runs are those that are shown; name another profile")
-    print_text_table(transfer_table(results, others, against), printed)
+    others = None
+    if against is not None:
+        others = dataclasses.replace(stored, profile=against, protocol=None).selection(words)
+    print_text_table(stored.selection(words).audit(others), printed)

@@ -7,7 +7,7 @@ from madbench.cli.options import StoredOptions
 from madbench.cli.parameters import argument, option
 from madbench.cli.print_options import PrintOptions
 from madbench.cli.printing import print_text_table
-from madbench.errors import ConfigError, StoreError
+from madbench.errors import ConfigError
 
 
 def compare(
@@ -48,29 +48,9 @@ def compare(
       madbench compare S-pc R-pc --within 2
       madbench compare S-pc R-pc --within mad_average=2,loss_l5=0.02
     """
-    from madbench.analysis.comparison import comparison_table
-
     margins = None if within is None else _margins(within)
-    selection = stored.selection(words)
-    if len(selection.labels) < 2:
-        named = selection.labels[0] if selection.labels else "no label"
-        raise ConfigError(f"{named}: nothing to compare with; give two labels or more")
-    baseline, *others = selection.labels
-    among = f"{baseline} shares no {{}} with {' or '.join(others)}"
-    results = selection.select(among.format("protocol"), lambda labels: labels > {baseline})
-    sentences, has_deviations = results.sentences(), spread == "sd"
-    table = comparison_table(baseline, others, results.scores, sentences, margins, has_deviations)
-    compared = {row.label for row in table.rows}
-    columns_begun = results.scores[results.scores.done > 0].groupby("label").column.agg(set)
-    unfinished = [label for label in others if columns_begun.get(label, set()) & columns_begun.get(baseline, set())]
-    whole = " of which both have a whole seed"
-    if not compared:
-        raise StoreError(f"{stored.results}: {among.format('task')}{whole if unfinished else ''}")
-    for label in others:
-        if label not in compared:
-            which = whole if label in unfinished else ""
-            selection.warn(f"{label} is left out: it shares no task with {baseline}{which}")
-    print_text_table(table.of_origin(results.origin()), printed)
+    table = stored.selection(words).compare(margins, has_deviations=spread == "sd")
+    print_text_table(table, printed)
 
 
 def _margins(text: str) -> float | dict[str, float]:

@@ -134,7 +134,6 @@ def _figures(ctx: typer.Context, incomplete: str) -> list[str]:
 
 def _columns(ctx: typer.Context, incomplete: str) -> list[str]:
     """Those of the table that the words and options so far choose."""
-    from madbench.analysis.tables import stored_table
     from madbench.cli.options import StoredOptions
     from madbench.cli.table import losses_of
     from madbench.store.runs import Snapshot
@@ -143,7 +142,7 @@ def _columns(ctx: typer.Context, incomplete: str) -> list[str]:
     stored = StoredOptions(**{name: value for name, value in values.items() if value is not None})
     silent = {"opened": functools.partial(Snapshot.open, create=False), "warn": lambda message: None}
     selection = dataclasses.replace(stored.selection(_words(ctx)), **silent)
-    table = stored_table(selection, thresholds=losses_of(ctx.params.get("thresholds")))
+    table = selection.table(thresholds=losses_of(ctx.params.get("thresholds")))
     return _starting_with(incomplete, ("label", *table.sort_keys()))
 
 

@@ -113,7 +113,7 @@ def inspect(
         suite = suite_of(job)
         if suite.not_inspected:
             raise ConfigError(f"{name!r}, task {job.task}, {suite.not_inspected}")
-        is_text = suite.takes_corpus
+        is_text = suite.corpus_of(job) is not None
         for setting, value in {"corpus": corpus, "tokenizer": tokenizer, "dtype": dtype}.items():
             if value is not None and not is_text:
                 raise ConfigError(f"--{setting} {value}: has no effect on task {job.task}")

@@ -135,7 +135,7 @@ def plot(
             sep="\n",
         )
         return
-    _check_suites(asked, split_list(stored.tasks), stored.protocol)
+    _check_suites(asked, split_list(stored.tasks))
     selection = _with_usual_tasks(stored, asked).selection(others)
     rows, missing = selection.available()
     lacking = selection.lacking(missing)
@@ -182,8 +182,8 @@ def _suites_of(figures: Sequence[str]) -> list[Suite]:
     return list(dict.fromkeys(suite for of_figure in owners for suite in of_figure)) if all(owners) else []
 
 
-def _check_suites(figures: Sequence[str], tasks: list[str] | None, protocol: str | None) -> None:
-    """Raises ``ConfigError`` where ``tasks`` or ``protocol`` have no effect on the figures that were asked for."""
+def _check_suites(figures: Sequence[str], tasks: list[str] | None) -> None:
+    """Raises ``ConfigError`` if ``tasks`` have no effect on the figures that were asked for."""
     owners, drawn = _suites_of(figures), ", ".join(figures)
     if not owners:
         return
@@ -191,8 +191,6 @@ def _check_suites(figures: Sequence[str], tasks: list[str] | None, protocol: str
     if tasks is not None and (foreign := [name for name in tasks_by_suite(tasks) if suites()[name] not in owners]):
         of_these = [task for name in foreign for task in tasks_by_suite(tasks)[name]]
         raise ConfigError(f"--tasks {','.join(of_these)}: has no effect on {drawn}, of {titles}")
-    if protocol and not any(suite.takes_corpus for suite in owners):
-        raise ConfigError(f"--protocol {protocol}: has no effect on {drawn}, of {titles}")
 
 
 def _with_usual_tasks(stored: options.StoredOptions, figures: Sequence[str]) -> options.StoredOptions:

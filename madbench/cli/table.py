@@ -56,13 +56,10 @@ def table(
       madbench table -t language_model --thresholds 2.0,1.9,1.8
       madbench table -t compression,language_model -f html > table.html
     """
-    from madbench.analysis.tables import stored_table
-
     for flag in ("--spread sd",) * (spread == "sd") + ("--baselines",) * baselines if ranks else ():
         raise ConfigError(f"{flag} has no effect with --ranks, which shows no means; give one of the two")
     shows = {"shows": "rank" if ranks else spread, "shows_baselines": baselines, "shows_published": published}
-    selection = stored.selection(words)
-    results_table = stored_table(selection, thresholds=losses_of(thresholds), **shows)
+    results_table = stored.selection(words).table(thresholds=losses_of(thresholds), **shows)
     print_text_table(results_table.sorted_by(sort), printed)
 
 

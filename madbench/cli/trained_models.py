@@ -61,7 +61,7 @@ class TrainedModel:
         self.model, self.job = load_model(self.weights, trust or ())
         if not is_file and not self.job.id.startswith(name):
             remember(self.job.label, name)
-        if is_of_text and not suite_of(self.job).takes_corpus:
+        if is_of_text and not suite_of(self.job).corpus_of(self.job):
             raise ConfigError(f"{self.weights}: weights of task {self.job.task}; only language models can be used here")
         folder = self.weights.absolute().parent
         is_stored = folder.name == self.job.id and folder.parent.name == "runs" and self.weights.name == WEIGHTS

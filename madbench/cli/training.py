@@ -180,7 +180,7 @@ def _table_command(experiment: Experiment, store: Store) -> str:
     suite = protocol.suite
     terms = {"--fidelity": grid.fidelity, "--budget": grid.budget}
     values = {"--profile": grid.profile or None, **terms}
-    if suite.takes_corpus:  # of which any protocol may be stored
+    if protocol.corpus is not None:  # any protocol may be stored
         values["--profile"] = protocol.profile_name
     is_mixed = protocol.profile.overrides and protocol.plan(experiment.labels, [0]).idle
     words = ["table", *(experiment.labels if is_mixed else ()), *grid.overrides]

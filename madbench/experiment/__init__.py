@@ -24,7 +24,6 @@ from madbench.jobs import Budget, Fidelity, Precision
 from madbench.suites import Suite, suites
 from madbench.suites.addressing import (
     concerned,
-    has_own_corpus,
     names_profile,
     own_overrides,
     plain,
@@ -32,6 +31,7 @@ from madbench.suites.addressing import (
     suite_of_override,
     tasks_by_suite,
 )
+from madbench.suites.corpora import NoCorpusError
 from madbench.suites.overrides import check_idle
 from madbench.suites.planning import MOST_JOBS
 from madbench.suites.profile import Profile, check_tasks_of
@@ -54,6 +54,7 @@ def prepare(
     tokenizer: str | None = None,
     dtype: str | None = None,
     precision: Precision | None = None,
+    makes_corpus: bool = True,
 ) -> Experiment:
     """Parses, budgets and plans every row, and opens the corpus.
 
@@ -69,6 +70,7 @@ def prepare(
         tokenizer: what made the ids of nanoGPT's files, ``gpt2`` by default.
         dtype: of nanoGPT's ids, such as ``uint32``; by default what they fit.
         precision: stands in for a profile's ``auto``, which otherwise depends on the device.
+        makes_corpus: False if the default corpus is not to be prepared: ``NoCorpusError`` if it is not there.
 
     Raises a ``MadbenchError`` for anything that has no effect or could not be trained.
     """
@@ -82,8 +84,12 @@ def prepare(
         if not grid.rows or not grid.seeds:
             raise ConfigError("nothing to train: give at least one label and one seed")
         device = resolve_device(device, is_here=not is_remote)
-        planner = _Planner(grid, device, not is_remote, results, corpus, tokenizer, dtype, precision, is_plan)
+        planner = _Planner(
+            grid, device, not is_remote, results, corpus, tokenizer, dtype, precision, is_plan, makes_corpus
+        )
         rows = [row for suite in suites().values() for row in planner.rows(suite)]
+        if corpus is not None and not any(row.protocol.corpus for row in rows):
+            raise ConfigError(f"--corpus {corpus}: has no effect, no language model is trained")
         notes = [*planner.notes_on_corpus(), *planner.notes, *planner.notes_on_left_out()]
         notes += notes_on_earlier_code((job for row in rows for job in row.jobs), results)
         return Experiment(grid, rows, device, results, notes)
@@ -133,6 +139,7 @@ class _Planner:
     dtype: str | None
     precision: Precision | None
     is_plan: bool
+    makes_corpus: bool
 
     def __post_init__(self):
         grid = self.grid
@@ -186,8 +193,7 @@ class _Planner:
         own = own_overrides(overrides, suite, self.leading)
         profile, tasks = load_profile(suite, name, own, self.tasks.get(suite.name))
         fidelity = suite.fidelity_of(self.grid.fidelity)
-        corpus = self._corpus(suite, profile, name) if suite.takes_corpus else None
-        shared = (fidelity, self.grid.budget, self._precision(profile), self.device, corpus)
+        shared = (fidelity, self.grid.budget, self._precision(profile), self.device, suite.corpus_for(profile, self))
         return Protocol(suite, profile, name, own, tasks, *shared)
 
     def _precision(self, profile: Profile) -> Precision:
@@ -216,8 +222,6 @@ class _Planner:
             if not names_profile(word) or self._names_one(word):
                 title = suite_of_override(word, self.leading).title.lower()
                 raise ConfigError(f"override {word!r} has no effect: no {title} is trained")
-        if self.corpus is not None and not any(suites()[name].takes_corpus for name in profiles):
-            raise ConfigError(f"--corpus {self.corpus}: has no effect, no language model is trained")
         return profiles
 
     def _names_one(self, word: str) -> bool:
@@ -225,22 +229,23 @@ class _Planner:
         return bool(word.partition("=")[2]) or self.grid.tasks is not None
 
     def _has_corpus(self, suite: Suite, name: str) -> bool:
-        return not suite.takes_corpus or self.corpus is not None or has_own_corpus(suite.Profile.load(name))
+        return self.is_named or not suite.lacks_corpus(suite.Profile.load(name))
 
-    def _corpus(self, suite: Suite, profile: Profile, name: str) -> Corpus:
+    @property
+    def is_named(self) -> bool:
+        """True if the user named a corpus."""
+        return self.corpus is not None
+
+    def imagined(self, vocab_size: int, profile: str) -> Corpus | None:
+        """A corpus without text, with which a profile is counted. None if the jobs of the plan are to be trained."""
         from madbench.text.corpus import imagined_corpus
 
-        if self.corpus is None and not has_own_corpus(profile):
-            if self.is_plan and (ids := getattr(profile, "vocab_size", 0)):
-                note = f"no corpus: {profile.noun} {name} is counted with its {ids:,} ids; --corpus FOLDER trains it"
-                self.notes += [note] * (note not in self.notes)
-                return imagined_corpus(ids)
-            raise ConfigError(
-                f"{profile.noun} {name} has no corpus of its own: give --corpus FOLDER, made by madbench lm prepare, "
-                "or with nanoGPT's train.bin and val.bin"
-            )
-        suite.check_corpus(self.opened, profile)
-        return self.opened
+        if not self.is_plan:
+            return None
+        note = f"no corpus: {profile} is counted with its {vocab_size:,} ids; --corpus FOLDER trains it"
+        if note not in self.notes:
+            self.notes.append(note)
+        return imagined_corpus(vocab_size)
 
     def notes_on_left_out(self) -> list[str]:
         """A sentence for each suite that the profile names beside its own and that lacks a corpus."""
@@ -269,9 +274,11 @@ class _Planner:
     def opened(self) -> Corpus:
         """The corpus of all profiles."""
         from madbench.text.corpus import open_corpus
-        from madbench.text.prepare import default_corpus
+        from madbench.text.prepare import default_corpus, has_default_corpus
 
         if self.corpus is None:
+            if not self.makes_corpus and not has_default_corpus(self.results):
+                raise NoCorpusError("the default corpus is not prepared yet; madbench lm prepare makes it")
             return default_corpus(self.results)
         return open_corpus(self.corpus, self.tokenizer, self.results / "corpora", self.dtype)
 

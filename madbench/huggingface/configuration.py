@@ -50,7 +50,7 @@ def language_job(mapping: Any) -> Job:
     """The job of a language model that ``mapping`` describes. Raises ``ConfigError`` for anything else."""
     where = "config.json: job"
     job = read_job(mapping, where)
-    vocab_size = job.setting.get("vocab_size") if suite_of(job).takes_corpus else None
+    vocab_size = job.setting.get("vocab_size") if suite_of(job).corpus_of(job) else None
     if type(vocab_size) is not int or not 1 <= vocab_size <= MOST["vocab_size"]:
         raise ConfigError(f"{where}: expected the job of a language model, whose setting has a vocab_size")
     return job

@@ -19,8 +19,7 @@ from madbench.jobs import Budget, Job
 from madbench.labels import parse
 from madbench.labels.plugins import resolve, wrap_load_errors
 from madbench.papers import QUICK, Item, Paper
-from madbench.suites import suites
-from madbench.suites.addressing import tasks_by_suite
+from madbench.suites.corpora import NoCorpusError
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -193,15 +192,13 @@ def measure_of(item: Item) -> Measure:
 
 def jobs_of(request: Request) -> list[Job]:
     """The jobs that make the item as it stands; none where nothing is trained, or the text for it is not here yet."""
-    from madbench.text.prepare import has_default_corpus
-
     item = request.item
     planned = measure_of(item).plan(request) if item.labels or item.measure else None
     if isinstance(planned, Grid):
-        needs_text = any(suites()[name].takes_corpus for name in tasks_by_suite(planned.tasks))
-        if needs_text and not has_default_corpus(request.results):
+        try:
+            planned = prepare(planned, device=request.device, results=request.results, makes_corpus=False)
+        except NoCorpusError:
             return []
-        planned = prepare(planned, is_remote=False, device=request.device, results=request.results)
     return planned.jobs if planned else []
 
 

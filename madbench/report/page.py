@@ -130,7 +130,7 @@ def report_page(
 
 def _with_failed(rows: Sequence[PlannedRow], store: Store) -> list[PlannedRow]:
     """``rows`` of one suite; recognised protocols, whose jobs are those with a result, have the failed ones too."""
-    if not rows or not rows[0].protocol.suite.takes_corpus:
+    if not rows or rows[0].protocol.corpus is None:
         return list(rows)
     suite, job_ids = rows[0].protocol.suite, {job.id for row in rows for job in row.jobs}
     protocol = protocol_id(suite, rows[0].jobs[0])

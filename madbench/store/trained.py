@@ -65,7 +65,7 @@ def stored_weights(name: str, store: Store, is_of_text: bool, tasks: Sequence[st
     stored = [
         run for run in store.runs(with_curves=False) if chosen is None or run.job.task in chosen.get(run.job.suite, ())
     ]
-    stored = [run for run in stored if not is_of_text or suite_of(run.job).takes_corpus]
+    stored = [run for run in stored if not is_of_text or suite_of(run.job).corpus_of(run.job)]
     named = [run for run in stored if run.job.id.startswith(name)]
     named = named or [run for run in stored if run.job.label == str(parse(name))]
     usable = [run for run in named if store.has_weights(run.job.id)]

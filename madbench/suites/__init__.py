@@ -163,10 +163,7 @@ def job_from_dict(mapping: Mapping[str, Any], where: str = "job") -> Job:
         for key, value in mapping.items()
     }
     job = from_mapping(Job, made, where)
-    if suite.takes_corpus:
-        digest, size = job.setting.get("corpus"), job.setting.get("vocab_size")
-        if type(digest) is not str or type(size) is not int or size < 2:
-            raise ConfigError(f"{where}: setting: expected a corpus as text and a vocab_size of at least 2")
+    suite.check_job(job, where)
     return job
 
 

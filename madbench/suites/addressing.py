@@ -12,7 +12,6 @@ from madbench.config import key_of
 from madbench.errors import ConfigError, did_you_mean
 from madbench.suites import TASKS_LISTED, broken_suites, main_suite, suite_called, suite_of_task, suites, task_suites
 from madbench.suites.base import Suite
-from madbench.suites.profile import Profile
 from madbench.tasks import broken_tasks
 
 
@@ -116,11 +115,6 @@ def _refuse_profile_of_another(name: str, suite: Suite) -> None:
             f"{noun} {name!r}: no such {noun} of the suite {suite.name}, it is one of {' and '.join(others)}; leave it"
             f" out for {noun} {suite.default!r}, or name one of: {names}"
         )
-
-
-def has_own_corpus(profile: Profile) -> bool:
-    """Whether a profile says on which corpus its jobs are trained."""
-    return bool(getattr(profile, "corpus", ""))
 
 
 def written(overrides: Iterable[str], profile: str, suite: Suite) -> list[str]:

@@ -16,6 +16,7 @@ from madbench.jobs import Budget, Fidelity, Job
 from madbench.labels import Label
 from madbench.mixers import Check
 from madbench.suites.columns import ACCURACY, Average, Column
+from madbench.suites.corpora import CorpusSource, StoredCorpus
 from madbench.suites.overrides import Plan
 from madbench.suites.profile import Profile
 
@@ -83,9 +84,8 @@ class Suite(abc.ABC):
     budgets: ClassVar[tuple[Budget, ...]] = ("strict", "paper")
     logged: ClassVar[tuple[str, ...]] = ()
     """Columns that every row of a run's curve has, without which a stored run is damaged."""
-    takes_corpus: ClassVar[bool] = False
-    """Whether its jobs are trained on a corpus of text. No profile decides that, so its protocols are recognised from
-    what is stored, where those of other suites are planned from a profile."""
+    data_package: ClassVar[str] = "madbench.tasks"
+    """The room of this package that makes the data of its jobs."""
     keeps_weights: ClassVar[bool] = False
     """Whether weights stay with its runs unasked."""
     uses_all_cores: ClassVar[bool] = False
@@ -286,8 +286,23 @@ class Suite(abc.ABC):
         """What ``madbench verify`` measures of a label's mixer on the suite's own tasks."""
         return ()
 
-    def check_corpus(self, corpus: Corpus, profile: Profile) -> None:  # noqa: B027  most suites take any
-        """Raises ``ConfigError`` for a corpus on which a profile cannot be trained."""
+    def lacks_corpus(self, profile: Profile) -> bool:
+        """True if jobs of the profile need a corpus of text and the profile names none."""
+        return False
+
+    def corpus_for(self, profile: Profile, source: CorpusSource) -> Corpus | None:
+        """The corpus that jobs of the profile are trained on. None if the tasks of the suite need none.
+
+        Raises ``ConfigError`` for a corpus on which the profile cannot be trained, and if one is needed and not named.
+        """
+        return None
+
+    def corpus_of(self, job: Job, details: Mapping[str, Any] = MappingProxyType({})) -> StoredCorpus | None:
+        """The corpus of a job, as its record describes it. None if the tasks of the suite need none."""
+        return None
+
+    def check_job(self, job: Job, where: str) -> None:  # noqa: B027  most suites take any
+        """Raises ``ConfigError``, opened by ``where``, for a job whose setting lacks what the suite reads of it."""
 
     def check_profile(self, profile: Profile) -> tuple[str, set[int]]:
         """What a profile trains, in words, and its lengths; raises ``ConfigError`` for one that trains nothing."""

@@ -4,7 +4,7 @@ Digests of the package's own code are of whole files, without comments and docst
 
 - ``family``: the label's family and what it imports of ``madbench.mixers``, without what only checks or explains;
 - ``task``: the task's generator, and what the suite's trial and the generator import of ``madbench.tasks``; of a suite
-  that takes a corpus, what the trial imports of ``madbench.text``;
+  that reads text, what the trial imports of ``madbench.text``;
 - ``suite``: the suite's trial, and what that imports of ``madbench.suites`` itself;
 - ``model``: what the trial imports of ``madbench.models``, with their own imports there;
 - ``training``: the loop and what it imports of ``madbench.training``, without what only measures costs.
@@ -139,14 +139,13 @@ def package_modules(suite: str, task: str, family: str) -> dict[str, tuple[list[
         trial,
         *imports_within(trial, "madbench.suites"),
     }
-    data = "madbench.text" if found.takes_corpus else "madbench.tasks"
-    generators = [module for name in of_suite for module in imports_within(name, data)]
+    generators = [module for name in of_suite for module in imports_within(name, found.data_package)]
     if task in task_names():
         generators.append(settings_class(task).__module__)
     models = [module for name in of_suite for module in imports_within(name, "madbench.models")]
     return {
         "family": ([_module_of(family)], "madbench.mixers", NO_NUMBERS),
-        "task": (generators, data, NO_NUMBERS),
+        "task": (generators, found.data_package, NO_NUMBERS),
         "suite": (sorted(of_suite), "madbench.nothing", ()),
         "model": (models, "madbench.models", NO_NUMBERS),
         "training": (["madbench.training.loop"], "madbench.training", NO_NUMBERS),

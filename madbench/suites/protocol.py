@@ -5,16 +5,15 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from madbench.errors import MadbenchError
 from madbench.jobs import Budget, Fidelity, Job, Precision, content_id
 from madbench.mixers import used_settings
 from madbench.suites.base import OWN_PROFILE, Suite
+from madbench.suites.corpora import StoredCorpus
 from madbench.suites.overrides import Plan
 from madbench.suites.profile import Profile, has_settings, is_rate_change, usual_settings
-from madbench.text.manifest import AS_FOUND
 
 if TYPE_CHECKING:
     from madbench.text.corpus import Corpus
@@ -56,7 +55,7 @@ class Protocol:
     def plan(self, labels: Sequence[str], seeds: Sequence[int]) -> Plan:
         """The jobs of ``labels``; raises a ``MadbenchError`` for anything that could not be trained."""
         options: dict[str, Any] = {name: getattr(self, name) for name in ("tasks", "fidelity", "budget", "precision")}
-        if self.suite.takes_corpus:
+        if self.corpus is not None:
             options["corpus"] = self.corpus
         return self.suite.plan(labels, self.profile, seeds=seeds, **options)
 
@@ -66,39 +65,6 @@ class Protocol:
             return any(planned.id == job.id for planned in self.plan([job.label], [job.seed]).jobs)
         except MadbenchError:  # it has no ranks under the profile
             return False
-
-
-@dataclass(frozen=True)
-class StoredCorpus:
-    """A corpus as a record describes it; its tokens need not be there."""
-
-    digest: str
-    padded_vocab_size: int
-    description: Mapping[str, Any]
-
-    @classmethod
-    def of(cls, job: Job, details: Mapping[str, Any]) -> StoredCorpus:
-        """The corpus of a job, with what its record has of it."""
-        return cls(job.setting["corpus"], job.setting["vocab_size"], details.get("corpus", {}))
-
-    @property
-    def name(self) -> str:
-        return self.description.get("name", self.digest)
-
-    @property
-    def folder(self) -> Path | None:
-        """The folder in which the corpus was when the run was trained."""
-        return Path(self.description["folder"]) if "folder" in self.description else None
-
-    @property
-    def options(self) -> dict[str, str]:
-        """What a command has to say beside the folder: of token files of another program, what their ids are."""
-        description = self.description if self.description.get("split_rule") == AS_FOUND else {}
-        return {f"--{name}": description[name] for name in ("tokenizer", "dtype") if name in description}
-
-    def is_called(self, name: str) -> bool:
-        """Whether a name, a folder or the beginning of a digest means this corpus."""
-        return Path(name).name == self.name or self.digest.startswith(name)
 
 
 def recognised(suite: Suite, stored: Sequence[tuple[Job, Mapping[str, Any]]]) -> Protocol:
@@ -113,7 +79,7 @@ def recognised(suite: Suite, stored: Sequence[tuple[Job, Mapping[str, Any]]]) ->
         changes = (*(change for change in changes if not is_rate_change(change)), *rate_changes(jobs, shipped))
     profile = suite.profile_of(job, name, changes)
     tasks = [task for task in suite.tasks() if task in {own.task for own, _ in stored}]
-    corpus = StoredCorpus.of(job, details) if suite.takes_corpus else None
+    corpus = suite.corpus_of(job, details)
     shared = (job.fidelity, job.budget, job.training.precision, "cpu", corpus)
     return Protocol(suite, profile, name, changes, tasks, *shared)
 
@@ -242,7 +208,6 @@ __all__ = [
     "OWN_PROFILE",
     "Protocol",
     "RatesTried",
-    "StoredCorpus",
     "by_protocol",
     "changed_settings",
     "protocol_id",

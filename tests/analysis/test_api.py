@@ -201,7 +201,7 @@ def test_a_sweep_reads_a_file_whose_keys_may_be_changed(tmp_path, trained):
 
 
 def test_overrides_and_vary_are_mappings_or_as_on_the_command_line():
-    from madbench.analysis.api import _changes
+    from madbench.api import _changes
     from madbench.grid import parse_axes
 
     assert _changes({"training.epochs": 2, "learning_rates": [0.1]}) == ("training.epochs=2", "learning_rates=[0.1]")

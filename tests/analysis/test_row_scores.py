@@ -9,7 +9,6 @@ from madbench import jobs
 from madbench.analysis.baselines import with_heuristics
 from madbench.analysis.row_scores import scores_of_rows
 from madbench.analysis.stored import Selection
-from madbench.analysis.tables import stored_table
 from madbench.jobs import Record
 from madbench.store.runs import Store
 from madbench.suites.mad.suite import MAD, MadProfile
@@ -50,7 +49,7 @@ def test_labels_without_a_run_are_neither_hashed_nor_scored_one_by_one(tmp_path)
         chance = patch.object(type(scoring_of(MAD)), "chance", return_value=6.25)
         with patch.object(jobs, "_id_of", wraps=jobs._id_of) as hashes, chance as scores:
             with patch.object(MadProfile, "settings", autospec=True, side_effect=MadProfile.settings) as settings:
-                table = stored_table(Selection(labels=labels, results=store.root, profile="quick"))
+                table = Selection(labels=labels, results=store.root, profile="quick").table()
         assert [*table.rows] == labels
         return [hashes.call_count, scores.call_count, settings.call_count]
 

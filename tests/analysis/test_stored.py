@@ -7,7 +7,6 @@ from dataclasses import replace
 import pytest
 
 from madbench.analysis.stored import Selection, in_grammar_order
-from madbench.analysis.tables import stored_table
 from madbench.errors import BudgetError, ConfigError, StoreError
 from madbench.jobs import Record
 from madbench.store.runs import Store
@@ -208,7 +207,7 @@ def test_failed_runs_alone_make_no_table(store):
         store.finish(job, Record("failed", error="out of memory"))
     selection = Selection(results=store.root)
     with pytest.raises(StoreError, match="no result yet, every run asked for failed; madbench ls sweeps says why"):
-        stored_table(selection)
+        selection.table()
     assert selection.select().scores.value.isna().all()
 
 

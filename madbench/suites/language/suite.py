@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal
 
 from madbench.config import LANGUAGE_PROFILES, check_at_least, check_numbers, from_mapping
@@ -13,6 +14,7 @@ from madbench.jobs import NOT_AT_DEFAULT, Budget, Fidelity, Job, Precision
 from madbench.mixers import solve
 from madbench.suites.base import Size, Suite
 from madbench.suites.columns import Column
+from madbench.suites.corpora import CorpusSource, NoCorpusError, StoredCorpus
 from madbench.suites.mad.suite import ModelConfig
 from madbench.suites.overrides import Plan, content, decided
 from madbench.suites.planning import plan_jobs, unreached_warm_up
@@ -279,7 +281,7 @@ class LanguageSuite(Suite):
     place = 1
     file_key = "training"
     measure = "loss in nats per token"
-    takes_corpus = True
+    data_package = "madbench.text"
     logged = ("step", "tokens")
     keeps_weights = True
     uses_all_cores = True
@@ -371,8 +373,27 @@ class LanguageSuite(Suite):
         tokens = profile.training["steps"] * profile.training["tokens_per_step"]
         return {"tokens": tokens, "corpus": profile.corpus or "give --corpus"}
 
-    def check_corpus(self, corpus: Corpus, profile: LanguageProfile) -> None:
-        check_windows(corpus, profile.model_config().seq_len)
+    def lacks_corpus(self, profile: LanguageProfile) -> bool:
+        return not profile.corpus
+
+    def corpus_for(self, profile: LanguageProfile, source: CorpusSource) -> Corpus:
+        if source.is_named or profile.corpus:
+            check_windows(source.opened, profile.model_config().seq_len)
+            return source.opened
+        if profile.vocab_size and (counted := source.imagined(profile.vocab_size, f"{profile.noun} {profile.source}")):
+            return counted
+        raise NoCorpusError(
+            f"{profile.noun} {profile.source} has no corpus of its own: give --corpus FOLDER, made by madbench lm "
+            "prepare, or with nanoGPT's train.bin and val.bin"
+        )
+
+    def corpus_of(self, job: Job, details: Mapping[str, Any] = MappingProxyType({})) -> StoredCorpus:
+        return StoredCorpus.from_job(job, details)
+
+    def check_job(self, job: Job, where: str) -> None:
+        digest, size = job.setting.get("corpus"), job.setting.get("vocab_size")
+        if type(digest) is not str or type(size) is not int or size < 2:
+            raise ConfigError(f"{where}: setting: expected a corpus as text and a vocab_size of at least 2")
 
     def check_profile(self, profile: LanguageProfile) -> tuple[str, set[int]]:
         training = profile.training_config("float32")

@@ -23,6 +23,7 @@ import inspect
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
@@ -30,11 +31,7 @@ import pandas as pd
 from rich.console import Console
 from rich.progress import Progress
 
-from madbench.analysis.attribution import attribution_table
-from madbench.analysis.audit import audit_table
 from madbench.analysis.claims import load_claims
-from madbench.analysis.comparison import comparison_table
-from madbench.analysis.figures import figure_names
 from madbench.analysis.findings import findings as judge_claims
 from madbench.analysis.findings_table import findings_table
 from madbench.analysis.marked_text import Width
@@ -42,10 +39,8 @@ from madbench.analysis.notebook import NotebookProgress
 from madbench.analysis.scores import Results
 from madbench.analysis.shown_frame import ShownFrame
 from madbench.analysis.stored import Selection
-from madbench.analysis.tables import stored_table
-from madbench.analysis.transfer import transfer_table
-from madbench.config import check_seeds, convert, override_of, plain_values, settings_of
-from madbench.errors import ConfigError, TrainingError, did_you_mean
+from madbench.config import check_seeds, override_of, plain_values, settings_of
+from madbench.errors import TrainingError
 from madbench.execute.base import Event, Policy, reason
 from madbench.execute.main_module import check_is_not_imported
 from madbench.experiment import Experiment, prepare
@@ -315,6 +310,48 @@ def sweep(
     return pd.concat([pd.DataFrame(first), scores.drop(columns="label")], axis=1)
 
 
+@dataclass(frozen=True)
+class StoredResults:
+    """A results folder, opened for reading; :func:`open` makes one."""
+
+    results: Path
+
+    @_public
+    def select(
+        self,
+        labels: str | Sequence[str] = (),
+        *,
+        profile: str | None = None,
+        overrides: Changes = (),
+        tasks: str | Iterable[str] | None = None,
+        fidelity: Fidelity = "corrected",
+        budget: Budget | None = "strict",
+        protocol: str | None = None,
+        corpus: str | None = None,
+    ) -> Selection:
+        """The stored runs of labels under one protocol, with the arguments that all functions share.
+
+        Nothing is read before a method of the selection asks for it.
+        """
+        return Selection(
+            labels=expand(labels),
+            overrides=_changes(overrides),
+            profile=None if profile is None else str(profile),
+            tasks=None if tasks is None else _words(tasks),
+            fidelity=fidelity,
+            budget=budget,
+            protocol=protocol,
+            corpus=corpus,
+            results=self.results,
+            warn=functools.partial(warnings.warn, stacklevel=2),
+        )
+
+
+def open(results: Path | str = "results") -> StoredResults:
+    """A results folder for reading: ``madbench.open("results").select("@table1").table()``."""
+    return StoredResults(Path(results))
+
+
 @_public
 def table(
     labels: str | Sequence[str] = (),
@@ -337,7 +374,7 @@ def table(
     which hold with 95% for all labels of a column at once.
     """
     selection = _selection(labels, profile, overrides, tasks, fidelity, budget, protocol, corpus, results)
-    return ShownFrame.of(stored_table(selection, shows="rank" if ranks else "interval"))
+    return ShownFrame.of(selection.table(shows="rank" if ranks else "interval"))
 
 
 @_public
@@ -361,10 +398,7 @@ def compare(
     whether the difference is within it is tested as well (``equivalence``: equivalent, no worse, no better, not shown).
     """
     selection = _selection(labels, profile, overrides, tasks, fidelity, budget, protocol, corpus, results)
-    if len(selection.labels) < 2:
-        raise ConfigError("compare: give two labels or more")
-    baseline, *others = selection.labels
-    return ShownFrame.of(comparison_table(baseline, others, selection.select().scores, within=within))
+    return ShownFrame.of(selection.compare(within))
 
 
 @_public
@@ -386,7 +420,7 @@ def attribute(
     Raises ``StoreError`` where no two labels differ in one factor alone.
     """
     selection = _selection(labels, profile, overrides, tasks, fidelity, budget, protocol, corpus, results)
-    return ShownFrame.of(attribution_table(selection.select().scores).checked(selection.results))
+    return ShownFrame.of(selection.attribute())
 
 
 @_public
@@ -410,9 +444,9 @@ def audit(
     """
     selection = _selection(labels, profile, overrides, tasks, fidelity, budget, protocol, corpus, results)
     if against is None:
-        return ShownFrame.of(audit_table(selection.select()))
+        return ShownFrame.of(selection.audit())
     others = _selection(labels, against, overrides, tasks, fidelity, budget, None, corpus, results)
-    return ShownFrame.of(transfer_table(selection.select(), others.select(), against))
+    return ShownFrame.of(selection.audit(others))
 
 
 @_public
@@ -468,15 +502,8 @@ def plot(
 
     Raises ``NothingToDrawError`` where there is nothing to draw.
     """
-    from madbench.analysis.figures.panels import Layout  # Matplotlib
-    from madbench.analysis.figures.registry import drawing_of, figure_frame
-
-    convert(width, Width | None, "width")
-    if figure not in figure_names():
-        raise ConfigError(f"plot: no figure {figure!r}{did_you_mean(figure, figure_names())}")
     selection = _selection(labels, profile, overrides, tasks, fidelity, budget, protocol, corpus, results)
-    frame = figure_frame(figure, selection.select())
-    return drawing_of(figure).draw(frame, layout=Layout(width, title, caption))
+    return selection.plot(figure, width, title, caption)
 
 
 @_public
@@ -513,18 +540,15 @@ def _selection(
     corpus: str | None,
     results: Path | str,
 ) -> Selection:
-    """The stored runs that the arguments of a function that shows them choose."""
-    return Selection(
-        labels=expand(labels),
-        overrides=_changes(overrides),
-        profile=None if profile is None else str(profile),
-        tasks=None if tasks is None else _words(tasks),
+    return open(results).select(
+        labels,
+        profile=profile,
+        overrides=overrides,
+        tasks=tasks,
         fidelity=fidelity,
         budget=budget,
         protocol=protocol,
         corpus=corpus,
-        results=Path(results),
-        warn=functools.partial(warnings.warn, stacklevel=2),
     )
 
 

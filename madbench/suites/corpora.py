@@ -1,0 +1,67 @@
+"""The corpus of a job of a suite that reads text: where a plan gets it, and how a record describes it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+from madbench.errors import ConfigError
+from madbench.jobs import Job
+from madbench.text.manifest import AS_FOUND
+
+if TYPE_CHECKING:
+    from madbench.text.corpus import Corpus
+
+
+class NoCorpusError(ConfigError):
+    """The corpus of a plan is not here: nobody named one, and the default one is not prepared."""
+
+
+class CorpusSource(Protocol):
+    """The source of the corpus of a plan."""
+
+    @property
+    def is_named(self) -> bool:
+        """True if the user named a corpus."""
+
+    @property
+    def opened(self) -> Corpus:
+        """The corpus that the user named, or else the default one."""
+
+    def imagined(self, vocab_size: int, profile: str) -> Corpus | None:
+        """A corpus without text, with which a profile is counted. None if the jobs of the plan are to be trained."""
+
+
+@dataclass(frozen=True)
+class StoredCorpus:
+    """A corpus as a record describes it; its tokens need not be there."""
+
+    digest: str
+    padded_vocab_size: int
+    description: Mapping[str, Any]
+
+    @classmethod
+    def from_job(cls, job: Job, details: Mapping[str, Any]) -> StoredCorpus:
+        """The corpus of a job, with the description in the details of its record."""
+        return cls(job.setting["corpus"], job.setting["vocab_size"], details.get("corpus", {}))
+
+    @property
+    def name(self) -> str:
+        return self.description.get("name", self.digest)
+
+    @property
+    def folder(self) -> Path | None:
+        """The folder in which the corpus was when the run was trained."""
+        return Path(self.description["folder"]) if "folder" in self.description else None
+
+    @property
+    def options(self) -> dict[str, str]:
+        """Options that a command needs beside the folder: for token files of another program, the meaning of ids."""
+        description = self.description if self.description.get("split_rule") == AS_FOUND else {}
+        return {f"--{name}": description[name] for name in ("tokenizer", "dtype") if name in description}
+
+    def is_called(self, name: str) -> bool:
+        """True if a name, a folder or the beginning of a digest means this corpus."""
+        return Path(name).name == self.name or self.digest.startswith(name)
