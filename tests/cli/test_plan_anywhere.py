@@ -46,9 +46,9 @@ def test_a_label_that_needs_a_gpu_is_counted_without_one(no_gpu, main, monkeypat
 @pytest.mark.parametrize("profile", sorted(path.stem for path in LANGUAGE_PROFILES.glob("*.yaml")))
 def test_every_profile_can_be_planned_without_a_corpus(profile, tmp_path):
     """Profiles without a corpus of their own count with the published number of ids, and say so."""
-    profile = LanguageProfile.load(profile)
-    if profile.corpus:
+    loaded = LanguageProfile.load(profile)
+    if loaded.corpus:
         return
     grid = Grid((Row("S"),), profile=profile, tasks=("language_model",))
     planned = prepare(grid, is_plan=True, device="cpu", results=tmp_path)
-    assert planned.jobs and any(f"{profile.vocab_size:,} ids" in note for note in planned.notes)
+    assert planned.jobs and any(f"{loaded.vocab_size:,} ids" in note for note in planned.notes)
