@@ -220,13 +220,18 @@ CHOSEN = {"profile": "quick", "overrides": ["model.d_model=48", "precision=float
 def shelf(tmp_path_factory):
     """A results folder with three seeds of three labels on compression."""
     store = Store.open(tmp_path_factory.mktemp("shelf"))
-    profile = MAD.Profile.load(CHOSEN["profile"], CHOSEN["overrides"])
+    fill(store, CHOSEN["profile"])
+    return store.root
+
+
+def fill(store, profile):
+    """Stores three seeds of each label under a profile."""
+    profile = MAD.Profile.load(profile, CHOSEN["overrides"])
     for label, accuracies in ACCURACIES.items():
         jobs = MAD.jobs([label], profile, tasks=[CHOSEN["tasks"]], seeds=range(3), precision="float32")
         for job, accuracy in zip(jobs, accuracies, strict=True):
             metrics = {"accuracy": accuracy, "selection_accuracy": 0.5, "ceiling": 1.0}
             store.finish(job, Record("finished", metrics, [], {"budget_ratio": 1.0}))
-    return store.root
 
 
 @pytest.fixture
@@ -345,10 +350,28 @@ def test_a_notebook_shows_progress_without_widgets(tmp_path, trained, monkeypatc
 
 
 @pytest.mark.slow
+def test_a_selection_answers_what_the_functions_do(stored):
+    selection = madbench.open(stored["results"]).select(**CHOSEN)
+    assert selection.table().records() == madbench.table(**stored).to_dict("records")
+    effects = [row["estimate"] for row in selection.attribute().records()]
+    assert effects == madbench.attribute(**stored).estimate.tolist()
+    assert selection.frame().label.unique().tolist() == list(ACCURACIES)
+    pair = ["R-cg-q", "R-g-q"]
+    compared = madbench.open(stored["results"]).select(pair, **CHOSEN).compare()
+    assert compared.records()[0]["estimate"] == madbench.compare(pair, **stored).estimate[0]
+    assert isinstance(selection.plot("scores"), Figure)
+    with pytest.raises(ConfigError, match="no label: nothing to compare with"):
+        selection.compare()
+
+
+@pytest.mark.slow
 def test_an_audit_has_a_row_a_column(stored):
     found = madbench.audit(**stored)
     assert found.column.tolist() == ["compression"] and found.labels.tolist() == [len(ACCURACIES)]
-    held = madbench.audit(**stored, against="quick")
+    with pytest.raises(ConfigError, match="--against quick: its runs are those that are shown"):
+        madbench.audit(**stored, against="quick")
+    fill(Store(stored["results"]), "evening")
+    held = madbench.audit(**stored, against="evening")
     assert held.column.tolist() == ["compression"] and (held.pairs.tolist(), held.turned.tolist()) == ([3], [0])
 
 
@@ -447,6 +470,7 @@ def test_public_functions_leave_the_random_state_alone(stored, tmp_path, trained
         "audit": lambda: madbench.audit(**stored),
         "findings": lambda: madbench.findings(**stored),
         "plot": lambda: madbench.plot("scores", **stored),
+        "open": lambda: madbench.open(stored["results"]).select(**CHOSEN).table(),
     }
     assert calls.keys() == {*madbench.__all__} - {"build"}
     random.seed(5), np.random.seed(6), torch.manual_seed(7)
