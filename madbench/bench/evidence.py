@@ -26,7 +26,7 @@ from pathlib import Path
 from madbench.analysis.agreement import Agreement
 from madbench.analysis.audit import ColumnAudit, agreement_text, audit, outcome_column
 from madbench.analysis.claims import published_gain
-from madbench.analysis.findings import Finding, findings, test_claim
+from madbench.analysis.findings import Finding, choice_note, findings, test_claim
 from madbench.analysis.findings_table import findings_table
 from madbench.analysis.inference import LEVEL, Sample, combination
 from madbench.analysis.power import ENOUGH_POWER, MOST_SEEDS, seeds_needed
@@ -230,7 +230,7 @@ def further_verdicts(evidence: Evidence, name: str) -> str:
     if name not in evidence.stores:
         raise MadbenchError(f"block 'verdicts {name}': expected one of {', '.join(evidence.stores)}")
     results = evidence.results(name)
-    rows = [row for row in findings(results.scores) if not row.missing]
+    rows = [row for row in findings(results.scores, chosen_on=results.chosen_on) if not row.missing]
     return findings_table(rows).of_origin(results.origin()).to_markdown().strip()
 
 
@@ -239,7 +239,8 @@ def claims(evidence: Evidence) -> str:
     states = [STATES.get(row.verdict, OPEN) for row in evidence.rows]
     holding, failing, unknown = (states.count(state) for state in (*STATES.values(), OPEN))
     counts = f"{holding} hold at this size, {failing} do not, and of {unknown} it cannot be told"
-    lines = [f"Of {len(states)} registered statements {counts}.", ""]
+    choice = choice_note(row.chosen_on for row in evidence.rows)
+    lines = [f"Of {len(states)} registered statements {counts}{choice and f'; {choice}'}.", ""]
     for row, state in zip(evidence.rows, states):
         place = f"{row.claim.source}; " if row.claim.source else ""
         name = f"**{row.claim.title}**, {heading(row.quantity)} ({place}`{row.claim.name}`)"
