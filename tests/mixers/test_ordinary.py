@@ -145,14 +145,14 @@ def init_std_is_ignored(monkeypatch):
 
 
 def pairs_rotate_wrongly_from_150_on(monkeypatch):
-    sound = HyperFeatureAttention.turned_key
+    sound = HyperFeatureAttention.rotate_key
 
     def turned(self, k, position):
         y = sound(self, k, position)
         rows = torch.arange(position, position + k.shape[2])
         return torch.where((rows >= 150)[:, None], sound(self, k, position + 1), y)
 
-    monkeypatch.setattr(HyperFeatureAttention, "turned_key", turned)
+    monkeypatch.setattr(HyperFeatureAttention, "rotate_key", turned)
 
 
 @pytest.mark.slow

@@ -1,4 +1,4 @@
-"""What the families ``hfa:`` and ``ha:`` share behind the protocol."""
+"""The base class of the families ``hfa:`` and ``ha:``."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ NO_POSITIONS = Explanation("", "no positions",
     "", "Def. F.3, G.1",
 )  # fmt: skip
 MATCHED = Explanation("", "no rank compressed",
-    "It costs what softmax attention costs, 4 d^2, so no rank is compressed.",
+    "The label has as many parameters as softmax attention, 4 d^2, so no rank is reduced.",
     "r_qk = r_vo = d", "Remark F.4, Table 1",
 )  # fmt: skip
 GROWS = Explanation("", "caution: grows with length",
-    "Nothing normalises the sum, so outputs grow with the number of tokens or tuples: for counting, not for text.",
+    "The sum is not normalized, so outputs grow with the number of tokens or tuples: for counting, not for text.",
     "", "Def. 5.1, 6.1",
 )  # fmt: skip
 UNBOUND = Explanation("", "caution: no budget",
-    "Its parameters are reported and never matched to 4 d^2; it competes with no other label.",
+    "Its parameters are reported but never matched to 4 d^2, so it cannot be compared with labels that meet a budget.",
     "", "Def. 5.1, 6.1",
 )  # fmt: skip
 
@@ -47,29 +47,29 @@ class InteractionFamily:
     own_factors: Callable[[InteractionLabel], dict[str, str]]  # factors that the other family does not have
 
     def parse(self, text: str) -> InteractionLabel:
-        """The label of the whole text."""
+        """Parses the whole text."""
         return self.Label.parse(text)
 
     def begins(self, text: str) -> bool:
-        """Whether a label begins with the text."""
+        """True if some label begins with the text."""
         return self.Label.begins(text)
 
     def factors(self, label: InteractionLabel) -> dict[str, str]:
-        """Letters by factor. ``rank`` is there only where the budget is enforced, and ``rope`` where there are keys."""
+        """Letters by factor. ``rank`` is present only if the budget is enforced, ``rope`` only if there are keys."""
         letters = {"base": label.base, **self.own_factors(label)}
         if label.base == "C":
             return letters | {"budget": "over"}
-        letters |= {"rope": "p" * label.rope} | ({} if label.over else {"rank": label.rank})
+        letters |= {"rope": "p" if label.rope else ""} | ({} if label.over else {"rank": label.rank})
         return letters | {"budget": "over" if label.over else "matched"}
 
     def factors_of_other(self, label: Any) -> dict[str, str] | None:
-        """Softmax attention of S/R/G as order 1 or degree 2; None for any other label."""
+        """The factors of softmax attention of S/R/G, as order 1 or degree 2. None for any other label."""
         if not isinstance(label, Variant) or label != Variant("S", rope=label.rope, rank=label.rank):
             return None
-        return self.softmax | {"rope": "p" * label.rope, "rank": label.rank, "budget": "matched"}
+        return self.softmax | {"rope": "p" if label.rope else "", "rank": label.rank, "budget": "matched"}
 
     def variations(self, label: InteractionLabel) -> list[dict[str, Any]]:
-        """Orders or degrees of as many parts, one of them another; those of all parts are too many to train."""
+        """Changes of one order or degree, with the same number of parts. All combinations would take too long."""
         parts = label.parts
         changed = {
             tuple(sorted((*parts[:i], number, *parts[i + 1 :]))) for i in range(len(parts)) for number in range(1, 10)
@@ -77,7 +77,7 @@ class InteractionFamily:
         return [{label.numbers: numbers} for numbers in sorted(changed)]
 
     def neighbours(self, label: InteractionLabel) -> tuple[Any, ...]:
-        """The labels that differ from this one in exactly one factor, and softmax attention where it does."""
+        """The labels that differ from this one in exactly one factor, including softmax attention if it does."""
         options = {**self.Label.own, **COMMON}
         changes = [dict(zip(options, values)) for values in itertools.product(*options.values())]
         attention = Variant("S", rope=label.rope, rank=label.rank)
@@ -89,17 +89,17 @@ class InteractionFamily:
         return one_factor_apart(self.factors(label), others)
 
     def effective(self, allocation: InteractionAllocation, settings: Mapping[str, Any]) -> dict[str, Any]:
-        """None."""
+        """Empty: no setting acts other than through the ranks."""
         return {}
 
     def traits(self, label: InteractionLabel) -> Traits:
-        """Couplings in full have no linear map that ends in the residual stream."""
+        """The traits of the label. Full couplings have no linear map that writes to the residual stream."""
         if label.base == "C":
             return Traits(outputs=(), settings=(), stacked_path="dense", is_replayable=True)
         return Traits(outputs=("o.weight",), stacked_path="dense", is_replayable=True)
 
     def solve(self, label: InteractionLabel, size: Size, settings: Settings) -> InteractionAllocation:
-        return self.Allocation(label, size).solved(settings.rank_multiple)
+        return self.Allocation(label, size).with_ranks(settings.rank_multiple)
 
     def checks(self, label: InteractionLabel) -> Iterable[Check]:
         from madbench.mixers.interactions.checks import checks
@@ -108,41 +108,41 @@ class InteractionFamily:
 
 
 def explain_common(label: InteractionLabel) -> list[Explanation]:
-    """The letters after the first hyphen, with the names of the paper where it has one."""
+    """Explanations of the letters after the first hyphen."""
     rows = []
     if label.rank:
         side, other = ("QK", "VO") if label.rank == "q" else ("VO", "QK")
-        what = f"The budget of softmax attention is met by a narrower {side} side; {other} takes what is left."
+        what = f"The budget of softmax attention is met by a narrower {side} side. {other} gets what remains."
         rows.append(Explanation(label.rank, f"{side} compressed", what, f"r_{side.lower()} from d/4", "ours"))
     if label.over:
-        what = "No rank is compressed: the label exceeds the budget, which is reported, and is an upper bound."
+        what = "No rank is reduced. The label exceeds the budget, which is reported, and is an upper bound."
         rows.append(Explanation("!", "over budget", what, "r_qk = r_vo = d", "Table 1"))
     return rows
 
 
 def explain_base(label: InteractionLabel) -> list[Explanation]:
-    """What L and C mean."""
+    """Explanations of L and C."""
     if label.base == "L":
-        what = "Effects weigh values as they are, without softmax, so that running sums compute them in linear time."
+        what = "Effects are the weights of values, without softmax, so that running sums take linear time."
         return [Explanation("L", "linear", what, "a_iJ = z_iJ", "Def. 5.1, 6.1, G.3")]
     if label.base == "C":
-        what = "Coupling matrices or tensors in full instead of queries and keys; heads are summed, each of full width."
+        what = "Full coupling matrices or tensors replace queries and keys. Heads are summed, each of full width."
         return [Explanation("C", "full coupling", what, "C in R^(d x .. x d)", "Def. 5.1, 6.1")]
     return []
 
 
 def explain_shares(label: InteractionLabel) -> str:
-    """Which heads the parts of a label have, a sentence after others; nothing for one part."""
+    """A sentence on the heads of each part of a label. Empty if there is one part."""
     if len(label.parts) == 1:
         return ""
     return (
-        " Each part has an equal share of the heads, in this order, which are a multiple of"
-        f" {len(label.parts)}: more than those of the model where it has another number."
+        f" Each part has an equal share of the heads, in this order. Their number is a multiple of {len(label.parts)},"
+        " and is increased beyond the model's if necessary."
     )
 
 
 def cautions(label: InteractionLabel, sees_order: bool) -> list[Explanation]:
-    """What follows from letters that are absent, and cautions."""
+    """Explanations of absent letters, and cautions."""
     applies = {
         NO_POSITIONS: not (label.rope or sees_order),
         MATCHED: label.base != "C" and not (label.rank or label.over),

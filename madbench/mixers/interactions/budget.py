@@ -1,6 +1,6 @@
-"""What a mixer of interactions costs, and the ranks at which it costs what softmax attention of the same width costs.
+"""Costs of mixers of interactions, and the ranks that match the parameters of softmax attention of the same width.
 
-Ranks are summed over heads: r_qk = H d_qk, r_vo = H d_vo; d is the width of the model. The budget is 4 d^2.
+Ranks are summed over heads: r_qk = H d_qk and r_vo = H d_vo. d is the width of the model. The budget is 4 d^2.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from madbench.mixers.ranks import RankAllocation, floor
 
 @dataclass(frozen=True)
 class Settings:
-    """What mixers of interactions have besides their label and size."""
+    """Settings of mixers of interactions besides their label and size."""
 
     rank_multiple: int = 1
-    """Coarsens the per-head widths the budget solver may choose."""
+    """Common divisor of the head widths that the budget solver may choose."""
 
     def __post_init__(self):
         check_at_least(self, 1, "rank_multiple")
@@ -30,57 +30,59 @@ class InteractionAllocation(RankAllocation):
     """See :class:`madbench.mixers.ranks.RankAllocation`. With base ``C`` there are no ranks."""
 
     label: InteractionLabel
-    slots = property(lambda self: self.size.n_head, doc="Keys and values of a token, of all heads.")
+    slots = property(lambda self: self.size.n_head, doc="Keys and values per token, over all heads.")
     head_multiple = property(lambda self: len(self.label.parts))
     flops_of_tuples: Callable[..., float]
-    """(seq_len, causal) -> per token, of the effects and the values of the tuples that rows see, all heads."""
+    """(seq_len, causal) -> FLOPs per token of the effects and values of visible tuples, over all heads."""
     flops_of_sums: Callable[[], float]
-    """Per token, of the running sums of base ``L``, all heads."""
+    """FLOPs per token of the running sums of base ``L``, over all heads."""
 
     @property
     def ranks(self) -> dict[str, int]:
-        """What the budget decided."""
+        """The ranks that the budget determines."""
         return {} if self.label.base == "C" else super().ranks
 
     def state_bytes_per_token(self, bytes_per_element: int = 2) -> int:
-        """Bytes the decoding cache grows by with each token: none where a sum of fixed size replaces it.
+        """Bytes that each token adds to the decoding cache. Zero if a sum of fixed size replaces it.
 
-        Keys and values are held in float32 at least, the inputs of base ``C`` as they come.
+        Keys and values are kept in float32 or wider, the inputs of base ``C`` in their own dtype.
         """
         if self.label.base == "C":
             return self.size.d_model * bytes_per_element
-        return self.slots * sum(self.widths.values()) * max(bytes_per_element, 4) * (self.label.base != "L")
+        if self.label.base == "L":
+            return 0
+        return self.slots * sum(self.widths.values()) * max(bytes_per_element, 4)
 
     def flops_per_token(self, seq_len: int, causal: bool = True) -> float:
-        """Forward FLOPs per token of a sequence of ``seq_len`` tokens, two for each multiply-add.
+        """Forward FLOPs per token of a sequence of ``seq_len`` tokens. A multiply-add counts as two.
 
-        Twice the parameters, and the tuples that rows see, with ``causal`` only those that causality keeps; of base
-        ``L`` its running sums where they are less. Softmax and RoPE, where it is not of pairs, are left out.
+        They are twice the parameters plus the visible tuples. For base ``L`` the running sums count instead if they are
+        cheaper. Not counted are softmax, and RoPE of pairs.
         """
         if seq_len < 1:
             raise BudgetError(f"{self.label}: seq_len must be at least 1, got {seq_len}")
         of_tuples = self.flops_of_tuples(seq_len, causal)
         return 2 * self.total + (min(of_tuples, self.flops_of_sums()) if self.label.base == "L" else of_tuples)
 
-    def solved(self, rank_multiple: int) -> Self:
-        """The allocation with the ranks of its label at its size.
+    def with_ranks(self, rank_multiple: int) -> Self:
+        """Returns the allocation with the ranks of its label at its size.
 
-        Strict budget, as :meth:`matched` has it: the paying side starts at d/4 and pays down to d/8 before the other
-        does; a label without ``q``, ``v`` and ``!`` starts at r_qk = r_vo = d. ``!`` and the paper's budget stay there.
-        Parts take equal shares of the heads, of which a label has as many more as that needs, if it is not one of
-        couplings, which are a head each. Admissible ranks are those of :meth:`sides`, d_qk from the largest order up
-        (twice that with p).
+        Strict budget: see :meth:`match_budget`. The paying side starts at d/4 and is reduced to d/8 before the other
+        side is. A label without ``q``, ``v`` and ``!`` starts at r_qk = r_vo = d. With ``!`` and under the paper's
+        budget these ranks stay. Parts have equal shares of the heads. The number of heads is increased for this if
+        necessary, except for base ``C``. Admissible ranks are those of :meth:`sides`, with d_qk at least the largest
+        order (twice that with p).
 
-        Raises ``BudgetError`` for a size no mixer of the label has, and under the strict budget where none fits.
+        Raises ``BudgetError`` for a size that no mixer of the label has, and under the strict budget if nothing fits.
         """
         label, d, heads = self.label, self.size.d_model, self.size.n_head
         if more := -heads % self.head_multiple:
-            if label.base == "C":  # whose heads are those of a world, one coupling each
+            if label.base == "C":  # its heads are those of a world, one coupling each
                 raise BudgetError(
-                    f"{label}: its {self.head_multiple} parts take equal shares of the heads, and n_head {heads} is not"
+                    f"{label}: its {self.head_multiple} parts have equal shares of the heads, and n_head {heads} is not"
                     f" a multiple of {self.head_multiple}; use n_head {heads + more}"
                 )
-            return replace(self, size=replace(self.size, n_head=heads + more)).solved(rank_multiple)
+            return replace(self, size=replace(self.size, n_head=heads + more)).with_ranks(rank_multiple)
         if label.base == "C":
             return self
         if rank_multiple > d:

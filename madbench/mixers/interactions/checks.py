@@ -1,4 +1,4 @@
-"""What has to hold of a mixer of interactions, measured on the operator as built; trained ones have theirs apart."""
+"""Checks of a mixer of interactions, measured on the operator as built. Checks of trained operators are elsewhere."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ from madbench.mixers.residuals import decode_tokens, difference, filled_mixer
 ROUNDING = 1e-10
 EXACT = 1e-12
 SHIFT, SHIFTS = 11, (11, 64, 257, 300)  # positions
-MIXED = 3e-2  # of rows in bfloat16
-FAR = 66  # tokens, beyond every block of positions
-LONGER = (17, 33)  # tokens of pairs, as loops over longer tuples take too long
-MOST_TUPLES = 1500  # of all rows, in the loops of a reference
-MOST_GRID = 120_000  # tuples of a tensor
+MIXED = 3e-2  # error of rows in bfloat16
+FAR = 66  # tokens, more than fit into any block of positions
+LONGER = (17, 33)  # additional lengths for pairs; loops over longer tuples would take too long
+MOST_TUPLES = 1500  # tuples of all rows in the loops of a reference
+MOST_GRID = 120_000  # tuples in one tensor
 MOST_ORDINARY = 130_000  # tuples and rows of a sequence at an ordinary size, as a power of its tokens
 LEAST_ORDINARY = 8  # tokens
-MOST_IN_LOOPS = 1300  # tuples of the rows that loops compute there
-MOST_ENTRIES = 30_000  # numbers of a coupling there
+MOST_IN_LOOPS = 1300  # tuples of the rows that loops compute at an ordinary size
+MOST_ENTRIES = 30_000  # entries of a coupling at an ordinary size
 
 
 def checks(family: Any, label: Any) -> Iterable[Check]:
-    """Checks of every label, then those of its base."""
+    """The checks of every label, then those of its base."""
 
     def check(
         name: str,
@@ -44,77 +44,75 @@ def checks(family: Any, label: Any) -> Iterable[Check]:
         unless: str = "",
         **options: Any,
     ) -> Check:
-        """``run`` measures a small mixer and a sequence."""
+        """A check whose ``run`` takes a small mixer and a sequence."""
         return Check(name, statement, source, lambda: run(*_sample(family, label, **options)), tolerance, reason=unless)
 
     of_base = {"": "softmax", "L": "linear", "C": "full coupling"}[label.base]
     is_linear, is_coupled, n = label.base == "L", label.base == "C", label.degree
-    yield check("causality", "A changed token leaves the rows before it as they are.", "J within 0 .. i", _causality, 0)
+    yield check("causality", "A changed token does not change earlier rows.", "J within 0 .. i", _causality, 0)
     make = functools.partial(_make, family, label)
     size = small_size(label)
-    lengths = (1, 2, size.max_len, *LONGER * (n == 2))
-    source, what = "Def. F.3, G.1, G.3, 5.1, 6.1", "what loops over rows, heads and tuples do"
-    loops, paths = path_checks.Loops(make), ("dense", "chunked", *["linear_time"] * is_linear)
+    lengths = (1, 2, size.max_len, *(LONGER if n == 2 else ()))
+    source, what = "Def. F.3, G.1, G.3, 5.1, 6.1", "the results of loops over rows, heads and tuples"
+    loops, paths = path_checks.Loops(make), ("dense", "chunked", "linear_time") if is_linear else ("dense", "chunked")
     options = {"what": what, "lengths": lengths, "cpu": replace(path_checks.CPU, tolerance=ROUNDING)}
     yield from path_checks.path_checks(loops, paths, source, **options)
     yield from path_checks.path_checks(loops, ["step"], "decoding", name="steps", **options)
-    what = f"Decoding token by token gives the rows of {FAR} tokens at once."
-    unless = "" if n <= 3 else f"so many tokens have too many tuples of {n - 1}"
+    what = f"Decoding token by token gives the rows of all {FAR} tokens at once."
+    unless = "" if n <= 3 else f"{FAR} tokens have too many tuples of {n - 1}"
     yield check("far steps", what, "decoding", _steps, ROUNDING, unless, size=replace(size, max_len=FAR))
-    what = "A prompt at once and steps after it are the rows of all tokens at once, outputs and gradients."
+    what = "Decoding a prompt at once, then token by token, gives the outputs and gradients of the parallel form."
     prompts = [prompt for prompt in path_checks.PROMPTS if prompt + path_checks.CONTINUED <= max(lengths)]
-    unless = "" if prompts else f"{max(lengths)} tokens are all that loops can take"
-    for path in ("auto", *["linear_time"] * is_linear):
+    unless = "" if prompts else f"loops can compute only {max(lengths)} tokens"
+    for path in ("auto", "linear_time") if is_linear else ("auto",):
         of_path = functools.partial(_prompt, family, label, path, prompts)
         name = "prefill" if path == "auto" else f"prefill, {path}"
         yield Check(name, what, "decoding", of_path, ROUNDING, reason=unless)
-    what = "Gradients are the slopes of the outputs."
+    what = "Gradients equal finite differences."
     slopes = functools.partial(path_checks.slope_residual, make, size.max_len)
     yield Check("gradients", what, "autograd", slopes, path_checks.SLOPES)
-    factors = max(getattr(label, "orders", (1,))) * (1 + getattr(label, "product", False))  # w: values are products too
+    factors = max(getattr(label, "orders", (1,))) * (1 + getattr(label, "product", False))  # w: values are products
     yield from bfloat16_checks(make, paths, length=max(lengths), factors=factors)
     yield from _ordinary_checks(family, label)
     forgets = "a running sum cannot forget a token" if is_linear else ""
-    what = "Sliding steps give the last row of the window alone."
+    what = "Steps of a sliding window give the last row of the window alone."
     yield check("sliding steps", what, "decoding", _sliding_steps, ROUNDING, forgets)
     kind = "orders 1" if n == 2 else "degree 2"
-    what = f"With {kind} it is softmax attention with the same weights, S-p with RoPE."
-    unless = "" if label.base == "" else f"{of_base}, and softmax attention is not"
+    what = f"With {kind} it equals softmax attention with the same weights, S-p with RoPE."
+    unless = "" if label.base == "" else f"{of_base}, unlike softmax attention"
     yield check("softmax attention", what, "Def. F.3, G.1", _softmax_attention, EXACT, unless)
-    unless = "" if is_linear else f"base {of_base}" if label.base else "softmax is no coupling matrix"
-    unless = unless or ("a coupling matrix knows no positions" if label.rope else "")
-    what = "Coupling matrices or tensors W_q W_k / sqrt(e) in full give the same rows."
+    unless = "" if is_linear else f"base {of_base}" if label.base else "softmax has no coupling matrix"
+    unless = unless or ("a coupling matrix has no positions" if label.rope else "")
+    what = "Full coupling matrices or tensors W_q W_k / sqrt(e) give the same rows."
     size = small_size(label) if n == 2 else replace(small_size(label, n_head=1), d_model=max(3, len(label.parts)))
     yield check("full coupling", what, "Def. 5.1, 6.1", _full_coupling, ROUNDING, unless, size=size)
-    unless = "" if label.base == "" else "nothing is normalised"
-    what = "Without queries all tuples of a row weigh the same: 1 / weight is their number."
+    unless = "" if label.base == "" else "weights are not normalized"
+    what = "Without queries all tuples of a row have the same weight, so that 1 / weight is their number."
     yield check("mask", what, "eq. 39, Def. G.1", _equal_weights, 1e-6, unless)
     unless = "" if label.tuples == STRICT else "every row has tuples"
-    what = "A row without tuples is zero, and gradients are finite."
+    what = "A row without tuples is zero, and all gradients are finite."
     yield check("empty rows", what, "Remark G.2", _empty_rows, 0, unless)
     unless = "" if label.rope else "the label has no RoPE"
-    what = "Moved to later positions, a sequence has the same rows."
+    what = "A sequence at later positions has the same rows."
     yield check("RoPE", what, "Remark F.5", _shifted, ROUNDING, unless)
-    what = "Under bfloat16 autocast too, at positions that it has no number for."
+    what = "Under bfloat16 autocast too, rows are the same at positions that bfloat16 cannot represent."
     yield check("RoPE in bfloat16", what, "Remark F.5", functools.partial(_shifted, is_mixed=True), MIXED, unless)
     if label.rope and n > 2:
-        what = "Queries and keys of every slot each rotated, as for pairs, scores depend on absolute positions."
+        what = "If queries and keys of every slot are rotated as for pairs, scores depend on absolute positions."
         yield replace(check("naive rotation", what, "ours", _naive_rotation, 0.1), is_difference=True)
-    unless = "RoPE tells positions apart" if label.rope else ""
+    unless = "RoPE distinguishes positions" if label.rope else ""
     if label.tuples == STRICT and small_size(label).max_len < n - 1:
         unless = "a sequence that has tuples is too long for a check"
     if not unless and n > 2 and label.tuples != ALL and (is_coupled or label.unshared):
-        what = (
-            "Bidirectional, it depends on the order of the tokens: slots differ, and the newest token is in the first."
-        )
+        what = "A bidirectional mixer depends on the order of the tokens: slots differ, the first has the newest."
         yield replace(check("depends on order", what, "Def. G.3", _permuted, 1e-6, causal=False), is_difference=True)
     else:
-        what = "Bidirectional, permuted tokens give permuted rows."
+        what = "For a bidirectional mixer, permuted tokens give permuted rows."
         yield check("permutation", what, "Def. F.3, G.1", _permuted, ROUNDING, unless, causal=False)
-    what = "Parameters are those of the paper's count, to the unit, and of the module."
+    what = "The number of parameters equals the paper's count and that of the allocation."
     yield check("counts", what, "Remark F.4, Table 1", _counts, 0)
     if is_linear:
-        what = "Running sums give the sums over all tuples."
+        what = "Running sums equal the sums over all tuples."
         source = "eq. 42, 43" if label.tuples == ALL else "ours, after eq. 43"
         yield check("linear time", what, source, _linear_time, ROUNDING)
     if is_coupled and n > 2:
@@ -123,12 +121,12 @@ def checks(family: Any, label: Any) -> Iterable[Check]:
         yield check("symmetric part", what, "Theorem G.4", _representation, ROUNDING, unless)
     if is_coupled and n == 2:
         unless = "" if max(label.orders) > 1 else "a single factor has a gradient at C = 0 (Theorem 4.4)"
-        what = "At C = 0 a product of two factors or more has no gradient in C."
+        what = "At C = 0, a product of two or more factors has no gradient in C."
         yield check("start", what, "Def. 5.1", _gradient_at_zero, 0, unless)
 
 
 def _ordinary_checks(family: Any, label: Any) -> Iterable[Check]:
-    """Checks at an ordinary size: of tuples fewer tokens, and of full couplings a smaller width, as many as fit."""
+    """The checks at an ordinary size, with fewer tokens for tuples and a smaller width for full couplings."""
     n, parts = label.degree, len(label.parts)
     width = next((d for d in (ordinary.SIZE.d_model, 48, 24, 12) if d**n <= MOST_ENTRIES or label.base != "C"), 6)
     tokens = next((t for t in range(ordinary.TOKENS, LEAST_ORDINARY, -1) if t**n <= MOST_ORDINARY), LEAST_ORDINARY)
@@ -138,13 +136,13 @@ def _ordinary_checks(family: Any, label: Any) -> Iterable[Check]:
         if tuples <= left:
             rows, left = [*rows, row], left - tuples
     size = replace(ordinary.SIZE, d_model=width, n_head=-(-ordinary.SIZE.n_head // parts) * parts)
-    unless = f"so many tokens have too many tuples of {n - 1}" if tokens == LEAST_ORDINARY else ""
+    unless = f"{tokens} tokens have too many tuples of {n - 1}" if tokens == LEAST_ORDINARY else ""
     options = {"size": size, "tokens": tokens, "rows": sorted(rows), "few_rows": sorted(rows), "unless": unless}
     yield from ordinary.ordinary_checks(family, label, **options)
 
 
 def small_size(label: Any, n_head: int = 0) -> Size:
-    """Small enough for loops over all tuples: uneven factors; the longest of up to 7 tokens, or n, that fits."""
+    """A size small enough for loops over all tuples: uneven factors, and up to 7 tokens, or n, as far as they fit."""
     n = label.degree
     heads = n_head or max(2, len(label.parts))
     width = heads * ((max(label.orders) + 1) * (1 + label.rope) if n == 2 else 4)
@@ -159,7 +157,7 @@ def small_size(label: Any, n_head: int = 0) -> Size:
 
 
 def _make(family: Any, label: Any, path: str, length: int) -> tuple[nn.Module, Tensor]:
-    """A small mixer, of any length the same, and so many tokens."""
+    """A small mixer, the same for all lengths, and ``length`` tokens."""
     settings, size = family.Settings(), replace(small_size(label), max_len=max(small_size(label).max_len, *LONGER))
     mixer, x = filled_mixer(lambda: family.build(family.solve(label, size, settings), settings, path))
     return mixer, x[:1, :length]
@@ -238,7 +236,7 @@ def _full_coupling(mixer: nn.Module, x: Tensor) -> float:
                 slot = min(m, len(k) - 1)
                 c, values = _outer(c, k[slot]), _outer(values, v[slot])
             c, values = c.sum(0), values.movedim(0, -1)
-            if degree == 2:  # which has a factor
+            if degree == 2:  # which has an axis of factors
                 c, values = c[None], values[None]
             coupling = Coupling(1, d, mixer.d_vo, degree=degree, tuples=label.tuples).double()
             coupling.load_state_dict({"c": c[None], "w": values[None]})
@@ -252,8 +250,11 @@ def _outer(tensor: Tensor, matrix: Tensor) -> Tensor:
 
 
 def _equal_weights(mixer: nn.Module, x: Tensor) -> float:
-    """Of a head's values those are 1 of the first token, of strict tuples of the first n - 1, others 0: one tuple is
-    read."""
+    """Compares weights with the number of tuples.
+
+    The values of a head are 1 for the first token, or for the first n - 1 tokens if tuples are strict, and 0 for the
+    others. Exactly one tuple is then read.
+    """
     tuples, residuals = mixer.allocation.label.tuples, []
     mixer.q.weight.zero_()
     torch.nn.init.eye_(mixer.o.weight)
@@ -284,7 +285,7 @@ def _shifted(mixer: nn.Module, x: Tensor, is_mixed: bool = False) -> float:
         mixer, x = mixer.float(), x.float()
     with torch.autocast("cpu", torch.bfloat16, enabled=is_mixed):
         q, k, v = mixer.project(x)
-        here, *there = (mixer.attend(mixer.turned_query(q, at), mixer.turned_key(k, at), v, 0) for at in (0, *SHIFTS))
+        here, *there = (mixer.attend(mixer.rotate_query(q, at), mixer.rotate_key(k, at), v, 0) for at in (0, *SHIFTS))
     return max(difference(shifted, here) for shifted in there)
 
 
@@ -296,7 +297,7 @@ def _naive_rotation(mixer: nn.Module, x: Tensor) -> float:
     keys = [k[:, [min(m, mixer.slots[-1] - 1)]] for m in range(mixer.degree - 1)]
 
     def scores(at: int) -> Tensor:
-        """Scores of the last row with the tuples of one token each."""
+        """Scores of the last row with tuples that contain a single token."""
         product = math.prod(rotate(key, at) for key in keys)
         return rotate(q, at)[:, :, -1:] @ product.transpose(-1, -2)
 

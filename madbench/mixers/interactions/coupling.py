@@ -1,4 +1,4 @@
-"""The theory's operators, labels with base ``C``: coupling matrices and tensors in full (Def. 5.1, 6.1, F.2)."""
+"""The operators of the theory, labels with base ``C``: full coupling matrices and tensors (Def. 5.1, 6.1, F.2)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from madbench.errors import TrainingError
 from madbench.mixers.interactions.mixer import InteractionMixer, check_memory
 from madbench.mixers.interactions.reference import coupling_reference
-from madbench.mixers.interactions.sums import visible
+from madbench.mixers.interactions.sums import visibility_mask
 from madbench.mixers.interactions.tuples import ORDERED
 from madbench.mixers.precision import wide, without_autocast
 from madbench.mixers.probe import Probe, by_lag
@@ -20,31 +20,31 @@ from madbench.mixers.tracing import is_symbolic
 
 
 class Coupling(InteractionMixer):
-    """Interactions of whole tokens, heads summed, each of the full width, without projections, softmax or scale::
+    """Interactions of whole tokens. Heads of full width are summed, without projections, softmax or scale::
 
         hfa:CA    y = sum_h ( prod_a X C^(h,a) X^T ) ( X W^(h) )               Def. 5.1, F.2; order 1 is eq. 1
         hfa:CAw   y = sum_h ( prod_a X C^(h,a) X^T ) ( prod_a X W^(h,a) )      Def. 5.1 as printed, eq. 36
         ha:Cn     y_i = sum_h sum_J C^(h)[x_i, x_j1, x_j2, ..] W^(h)[x_j1, x_j2, .., :]      Def. 6.1
 
-    with Hadamard products, and J the tuples of :mod:`madbench.mixers.interactions.tuples`, j1 the newest token (the
-    paper's Def. 6.1 orders upward, G.1 downward: the same sets). Causal, i >= j1, where the paper sees all tokens.
+    with Hadamard products. J are the tuples of :mod:`madbench.mixers.interactions.tuples`, with j1 the newest token
+    (Def. 6.1 of the paper orders upward, G.1 downward; the sets are equal). Here i >= j1; the paper sees all tokens.
 
     Args:
         heads: H.
-        width: d, of a token.
-        out_width: d2, of the output; ``width`` unless given.
-        orders: A of each part of the heads, parts of equal size; for ``degree`` 2 only.
-        degree: n, tokens of an interaction, the row's own among them.
-        product: with the value product (``w``).
+        width: d, the width of a token.
+        out_width: d2, the width of the output. Default: ``width``.
+        orders: A of each part of the heads, parts of equal size; only for ``degree`` 2.
+        degree: n, the number of tokens of an interaction, including the row's own.
+        product: True for the value product (``w``).
         tuples: the kind of tuples, for ``degree`` above 2.
-        chunk, how: see :class:`madbench.mixers.interactions.mixer.InteractionMixer`.
+        chunk, options: see :class:`madbench.mixers.interactions.mixer.InteractionMixer`.
 
-    Parameters ``c`` and ``w``, from N(0, 0.02^2): (H, A, d, d) and (H, 1 or A, d, d2), with several orders ``c.<h>``
-    and ``w.<h>`` without the first axis; of degree n > 2 (H, d, .., d) with n axes of d, and (H, d, .., d, d2) with
-    n - 1.
+    Parameters ``c`` and ``w``, from N(0, 0.02^2): (H, A, d, d) and (H, 1 or A, d, d2). With several orders they are
+    ``c.<h>`` and ``w.<h>`` without the first axis. For degree n > 2 they are (H, d, .., d) with n axes of d, and
+    (H, d, .., d, d2) with n - 1.
     """
 
-    limit_bytes = 2**28  # of the dense path; a block has ``chunk`` rows
+    limit_bytes = 2**28  # limit of the dense path; a block has ``chunk`` rows
 
     def __init__(
         self,
@@ -61,7 +61,7 @@ class Coupling(InteractionMixer):
     ):
         super().__init__(chunk=chunk, **options)
         if heads % len(orders):
-            raise TrainingError(f"{len(orders)} orders need a number of heads that is a multiple of that, got {heads}")
+            raise TrainingError(f"{len(orders)} orders need a number of heads that is a multiple of it, got {heads}")
         self.width, self.out_width, self.degree, self.tuples = width, out_width or width, degree, tuples
         if degree > 2:
             shapes = [((width,) * degree, (*(width,) * (degree - 1), self.out_width))] * heads
@@ -73,7 +73,7 @@ class Coupling(InteractionMixer):
             torch.empty(0),
             4 * parameters,
             lambda: f"degree {degree} at width {width}: a coupling of {parameters:,} entries",
-            lambda: "take a smaller width, a lower degree or factored effects, base L",
+            lambda: "use a smaller width, a lower degree or factored effects, base L",
         )
         if len(set(orders)) == 1:
             self.c, self.w = (nn.Parameter(torch.empty(heads, *shape)) for shape in shapes[0])
@@ -96,9 +96,10 @@ class Coupling(InteractionMixer):
 
     @torch.no_grad()
     def probe(self, x: Tensor) -> Probe:
-        """Effects where rows see their past, and coupling matrices: of each factor, or of each slot of a higher degree.
+        """Effects, unless rows see later tokens, and coupling matrices: per factor, or per slot for higher degrees.
 
-        A slot's matrix is how a token there acts on the row's on average: the other slots have the mean token of ``x``.
+        The matrix of a slot is the mean effect of its token on the row's token: other slots have the mean token of
+        ``x``.
         """
         if self.degree > 2:
             return Probe(matrices={f"slot {m + 1}": self._marginal(m, x.mean((0, 1))) for m in range(self.degree - 1)})
@@ -110,7 +111,7 @@ class Coupling(InteractionMixer):
         return Probe(effects, effects, matrices=matrices)
 
     def _marginal(self, slot: int, mean: Tensor) -> Tensor:
-        """The coupling tensor as a matrix (H, d, d) of the row's token and a slot's, ``mean`` (d,) in the others."""
+        """The coupling tensor as a matrix (H, d, d) of the row's token and a slot's; other slots have ``mean`` (d,)."""
         matrix = self.c.movedim(slot + 2, 2)
         while matrix.dim() > 3:
             matrix = matrix @ mean
@@ -121,12 +122,12 @@ class Coupling(InteractionMixer):
         return "dense" if self.path == "auto" and is_short else super().resolve_path(batch, length)
 
     def block_bytes(self, batch: int, rows: int, length: int) -> int:
-        """Bytes of a block's effects of every factor and the values of all tuples, in float32."""
+        """Bytes of a block's effects of all factors and of the values of all tuples, in float32."""
         factors = len(self.c) if self.degree > 2 else sum(map(len, self.c))
         return 4 * batch * length ** (self.degree - 1) * (factors * rows + len(self.c) * self.out_width)
 
     def _groups(self) -> Iterator[tuple[Tensor, Tensor]]:
-        """C and W of heads with equally many factors, (H', A, d, d) and (H', 1 or A, d, d2)."""
+        """C and W of heads with the same number of factors, (H', A, d, d) and (H', 1 or A, d, d2)."""
         if isinstance(self.c, nn.Parameter):
             yield self.c, self.w
             return
@@ -135,21 +136,22 @@ class Coupling(InteractionMixer):
             yield tuple(torch.stack([of[h] for h in heads]) for of in (self.c, self.w))
 
     def attend(self, rows: Tensor, seen: Tensor, first_row: int) -> Tensor:
-        """Rows (B, 1, M, d) from position ``first_row`` on, of tokens seen (B, 1, S, d) -> (B, 1, M, d2)."""
+        """Rows (B, 1, M, d) from position ``first_row`` on, and the visible tokens (B, 1, S, d) -> (B, 1, M, d2)."""
         rows, seen, y = rows[:, 0], seen[:, 0], 0.0
-        hidden = ~visible(self.degree - 1, self.tuples, seen, self.causal, first_row, rows.shape[1]).flatten(1)
+        mask = visibility_mask(self.degree - 1, self.tuples, seen, self.causal, first_row, rows.shape[1])
+        hidden = ~mask.flatten(1)
         with without_autocast(rows):
             for c, w in self._groups():
                 y = y + (self._effects(c, rows, seen).masked_fill(hidden, 0) @ self._values(w, seen)).sum(1)
         return y.to(rows.dtype)[:, None]
 
     def _effects(self, c: Tensor, rows: Tensor, seen: Tensor) -> Tensor:
-        """f(i, J) of rows and all tuples of the tokens seen, (B, H', M, S^(n-1)), j1 the slowest."""
+        """f(i, J) of rows and all tuples of the tokens seen, (B, H', M, S^(n-1)). j1 varies slowest."""
         c, rows, seen = wide(c), wide(rows), wide(seen)
         if self.degree == 2:
             return torch.einsum("bmd,hade,bse->bhams", rows, c, seen).prod(2)
         effects = torch.einsum("bma,hap->bhmp", rows, c.flatten(2))
-        for _ in range(self.degree - 1):  # the leading axis of d becomes the last one, of tokens
+        for _ in range(self.degree - 1):  # the leading axis of d becomes the last axis, of tokens
             effects = torch.einsum("bhmdr,bsd->bhmrs", effects.unflatten(3, (self.width, -1)), seen).flatten(3)
         return effects
 

@@ -1,4 +1,4 @@
-"""What the grammars of ``hfa:`` and ``ha:`` share: rules beyond the syntax, messages with a caret, nearest labels."""
+"""Shared parts of the grammars of ``hfa:`` and ``ha:``: rules beyond the syntax, error messages, nearest labels."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from madbench.errors import LabelError, did_you_mean
 from madbench.labels.diagnosis import SHOWN, point_at, quoted_choices
 from madbench.mixers.srg.grammar import Variant
 
-MOST_PARTS = 4  # of the heads, with a number each
-LETTERS = "LC123456789+wusa-!pqv"  # of any label, in the order in which messages list them
+MOST_PARTS = 4  # largest number of parts of the heads, each with a number
+LETTERS = "LC123456789+wusa-!pqv"  # all letters, in the order in which messages list them
 COMMON = {"base": ("", "L", "C"), "rope": (False, True), "rank": ("", "q", "v"), "over": (False, True)}
-"""Values of the fields of every label."""
+"""Values of the fields that every label has."""
 
 
 class BrokenRule(LabelError):
-    """A combination of letters that is no label: what is wrong with it, where, and what would do."""
+    """An invalid combination of letters: the problem, its position, and valid alternatives."""
 
     def __init__(self, at: str, problem: str, suggestions: Sequence[str] = (), *, has_hint: bool = True):
         hint = (
@@ -30,29 +30,29 @@ class BrokenRule(LabelError):
             else ""
         )
         super().__init__(problem + hint)
-        self.at = at  # the letter at fault
+        self.at = at  # the wrong letter
         self.suggestions = list(suggestions)  # valid labels, the nearest first
 
 
 @dataclass(frozen=True, kw_only=True)
 class InteractionLabel:
-    """What a label of either family has; ``str`` gives it. A combination outside the grammar is a ``LabelError``."""
+    """A label of either family. ``str`` is its text. Raises ``LabelError`` for an invalid combination."""
 
     base: Literal["", "L", "C"] = ""  # softmax; linear, with factored effects; linear, with full coupling matrices
     rope: bool = False  # p: queries and keys are rotated by position
-    rank: Literal["", "q", "v"] = ""  # which side pays for the budget
-    over: bool = False  # !: the budget is reported and not enforced
+    rank: Literal["", "q", "v"] = ""  # side that pays for the budget
+    over: bool = False  # !: the budget is reported but not enforced
 
     prefix: ClassVar[str]  # name of the family and a colon
     kind: ClassVar[str]  # the letters between the base and the first hyphen
-    numbers: ClassVar[str]  # its field with the number of each part of the heads; ``parts`` in ``syntax``
-    own: ClassVar[Mapping[str, Sequence[Any]]]  # values of the fields that it has besides
+    numbers: ClassVar[str]  # field with one number per part of the heads; ``parts`` in ``syntax``
+    own: ClassVar[Mapping[str, Sequence[Any]]]  # values of the family's further fields
     extra: ClassVar[str]  # the letter that adds parameters
     syntax: ClassVar[re.Pattern[str]]
-    number: ClassVar[str]  # what a digit is
+    number: ClassVar[str]  # description of a digit in messages
     examples: ClassVar[str]
-    kind_fields: ClassVar[Callable[[re.Match[str]], dict[str, Any]]]  # of a text that has the syntax, its own fields
-    in_order: ClassVar[Callable[[str], str]]  # the letters of ``kind`` among others, in the order of a label
+    kind_fields: ClassVar[Callable[[re.Match[str]], dict[str, Any]]]  # match of the syntax -> the family's fields
+    in_order: ClassVar[Callable[[str], str]]  # letters -> those of ``kind``, in the order of a label
 
     def __post_init__(self):
         for name, options in {**COMMON, **self.own}.items():
@@ -64,11 +64,11 @@ class InteractionLabel:
 
     def __str__(self) -> str:
         rank = f"-{self.rank}" if self.rank else ""
-        return f"{self.prefix}{self.base}{self.kind}{'-p' * self.rope}{rank}{'!' * self.over}"
+        return f"{self.prefix}{self.base}{self.kind}{'-p' if self.rope else ''}{rank}{'!' if self.over else ''}"
 
     @property
     def adds_parameters(self) -> bool:
-        """Whether it has parameters that something has to pay for."""
+        """True if it has additional parameters that must be saved elsewhere."""
         return self.base != "C" and self.extra in self.kind
 
     @property
@@ -77,28 +77,29 @@ class InteractionLabel:
         return getattr(self, self.numbers)
 
     def by_head(self, n_head: int) -> tuple[int, ...]:
-        """The number of every head, ``n_head`` being a multiple of the number of parts, which have equal shares."""
+        """The number of each head. ``n_head`` is a multiple of the number of parts, which have equal shares."""
         return tuple(number for number in self.parts for _ in range(n_head // len(self.parts)))
 
     def check_kind(self) -> None:
-        """Raises ``BrokenRule`` for letters of ``kind`` that do not go together, or with the base."""
+        """Raises ``BrokenRule`` if letters of ``kind`` do not go together or do not fit the base."""
 
     def check_parts(self) -> None:
-        """Raises ``BrokenRule`` where the numbers of the parts are too many, descend, or are not the fewest."""
+        """Raises ``BrokenRule`` if the parts are too many, not ascending, or could be written with fewer parts."""
         parts = self.parts
         if not (isinstance(parts, tuple) and parts and all(type(each) is int and 1 <= each <= 9 for each in parts)):
-            raise LabelError(f"{self.numbers} {parts!r} are not whole numbers from 1 to 9")
+            raise LabelError(f"{self.numbers} must be whole numbers from 1 to 9, got {parts!r}")
         if len(parts) > MOST_PARTS:
             raise BrokenRule("part 5", f"a label has at most {MOST_PARTS} parts")
         ascending = tuple(sorted(parts))
         if ascending != parts:
-            raise BrokenRule("descent", f"{self.numbers} ascend", self.suggestions({self.numbers: reduced(ascending)}))
-        if reduced(parts) != parts:
-            problem = "equal shares of the heads are spelled by the fewest parts"
-            raise BrokenRule("last part", problem, self.suggestions({self.numbers: reduced(parts)}))
+            fewest = self.suggestions({self.numbers: fewest_parts(ascending)})
+            raise BrokenRule("descent", f"{self.numbers} must ascend", fewest)
+        if fewest_parts(parts) != parts:
+            problem = "equal shares of the heads must be written with the fewest parts"
+            raise BrokenRule("last part", problem, self.suggestions({self.numbers: fewest_parts(parts)}))
 
     def suggestions(self, *changes: Mapping[str, Any]) -> list[str]:
-        """Valid labels: this one with each change of fields, or else the first suggestion for what is then wrong."""
+        """Valid labels: this label with each change of fields, or the first suggestion for the error that results."""
         labels = []
         for change in changes:
             try:
@@ -108,13 +109,13 @@ class InteractionLabel:
         return list(dict.fromkeys(labels))
 
     def check_payment(self) -> None:
-        """Raises ``BrokenRule`` where the budget is not paid, paid twice, or there is none."""
+        """Raises ``BrokenRule`` if the budget is not met, met twice, or does not apply."""
         bare = {"rope": False, "rank": "", "over": False}
         if self.base == "C":
             for letter, applies, why in (
                 ("p", self.rope, "'C' has no queries and keys to rotate"),
-                (self.rank, self.rank, "'C' has no ranks to compress"),
-                ("!", self.over, "'!' has no effect: 'C' is never held to the budget"),
+                (self.rank, self.rank, "'C' has no ranks to reduce"),
+                ("!", self.over, "'!' has no effect: the budget never applies to 'C'"),
             ):
                 if applies:
                     linear = [{"base": "L"}] if letter != "!" else []
@@ -132,25 +133,25 @@ class InteractionLabel:
             raise BrokenRule(self.extra, problem, [str(q)], has_hint=False)
 
     @classmethod
-    def of(cls, match: re.Match[str]) -> Self:
-        """The label of a text that has the syntax."""
+    def from_match(cls, match: re.Match[str]) -> Self:
+        """The label of a text that matches the syntax."""
         flags = {"rope": bool(match["rope"]), "rank": match["rank"] or "", "over": bool(match["over"])}
         return cls(base=match["base"], **cls.kind_fields(match), **flags)
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """The label of a text; a ``LabelError`` points at the character at fault."""
+        """Parses a label. Raises ``LabelError``, whose message points at the wrong character."""
         match = cls.syntax.fullmatch(text)
         if not match:
             raise LabelError(cls._syntax_problem(text))
         try:
-            return cls.of(match)
+            return cls.from_match(match)
         except BrokenRule as error:
             raise LabelError(point_at(text, cls.position(text, error.at), str(error))) from None
 
     @classmethod
     def position(cls, text: str, at: str) -> int:
-        """Where the letter or the part ``at`` of a broken rule stands in a text that has the syntax."""
+        """The index of the letter or part ``at`` of a broken rule, in a text that matches the syntax."""
         match = cls.syntax.fullmatch(text)
         numbers = match["parts"].split("+")
         places = {"part 5": 2 * MOST_PARTS, "last part": 2 * (len(numbers) - 1)}
@@ -163,7 +164,8 @@ class InteractionLabel:
         while position < min(len(text), SHOWN) and text[position] in cls._following(text[:position]):
             position += 1
         options = [cls.number if letter.isdigit() else letter for letter in cls._following(text[:position])]
-        options += ["the end"] * bool(cls.syntax.fullmatch(text[:position]))
+        if cls.syntax.fullmatch(text[:position]):
+            options.append("the end")
         hint = f"labels look like {cls.examples}"
         if nearest := cls._nearest(text):
             hint = f"did you mean {nearest!r}?"
@@ -172,45 +174,46 @@ class InteractionLabel:
 
     @classmethod
     def _following(cls, read: str) -> list[str]:
-        """The characters that may follow what a label begins with; one more, or none, then completes it."""
+        """The characters that may follow ``read``, the beginning of a label, so that at most one more completes it."""
         return [
             letter for letter in LETTERS if any(cls.syntax.fullmatch(read + letter + end) for end in ("", "3", "q"))
         ]
 
     @classmethod
     def begins(cls, text: str) -> bool:
-        """Whether a text with the prefix is the beginning of one that has the syntax."""
+        """True if a text with the prefix is the beginning of a text that matches the syntax."""
         return all(text[i] in cls._following(text[:i]) for i in range(len(cls.prefix), len(text)))
 
     @classmethod
     def _nearest(cls, text: str) -> str | None:
-        """The label with the letters that a text has, in any order and case, or what mends that."""
+        """The label with the letters of a text, in any order and case, or a repaired one. None if there is none."""
         if len(text) > SHOWN:
             return None
         body = "".join(unicodedata.normalize("NFKC", text[len(cls.prefix) :]).split())
         base, rest = (body[:1].upper(), body[1:]) if body[:1].upper() in ("L", "C") else ("", body)
         rest = rest.lower()
         rank = next((f"-{letter}" for letter in rest if letter in "qv"), "")
-        tail = "-p" * ("p" in rest) + rank + "!" * ("!" in rest and not rank)
+        tail = ("-p" if "p" in rest else "") + (rank or ("!" if "!" in rest else ""))
         match = cls.syntax.fullmatch(f"{cls.prefix}{base}{cls.in_order(rest)}{tail}")
         try:
-            return str(cls.of(match)) if match else None
+            return str(cls.from_match(match)) if match else None
         except BrokenRule as error:
             return error.suggestions[0] if error.suggestions else None
 
 
-def reduced(parts: tuple[int, ...]) -> tuple[int, ...]:
-    """The fewest parts with the same shares: 1+1+3+3 is 1+3."""
+def fewest_parts(parts: tuple[int, ...]) -> tuple[int, ...]:
+    """The fewest parts with the same shares. For example, 1+1+3+3 gives 1+3."""
     counts = Counter(parts)
     divisor = math.gcd(*counts.values())
     return tuple(number for number, count in counts.items() for _ in range(count // divisor))
 
 
 def in_parts(letters: str) -> str:
-    """The digits among letters, as parts of a label."""
-    return "+".join(map(str, reduced(tuple(sorted(int(letter) for letter in letters if letter in "123456789")))))
+    """The digits among the letters, as parts of a label."""
+    numbers = sorted(int(letter) for letter in letters if letter in "123456789")
+    return "+".join(map(str, fewest_parts(tuple(numbers))))
 
 
 def softmax_attention(label: InteractionLabel) -> str:
-    """The S/R/G spelling of softmax attention with the letters of ``label`` that it has."""
+    """The S/R/G label of softmax attention with the letters of ``label`` that S/R/G has."""
     return str(Variant("S", rope=label.rope, rank=label.rank))

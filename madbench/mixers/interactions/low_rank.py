@@ -1,15 +1,15 @@
-"""Softmax HyperAttention in low rank: a polynomial for the exponential of the scores, summed slot by slot (G.3).
+"""Low-rank softmax HyperAttention: a polynomial replaces the exponential of the scores (Appendix G.3).
 
-The weight of a tuple is exp(z), z = sum_s q_s k^1_s k^2_s .. . A polynomial of degree g in z is a sum over monomials m
-of the channels, of degree up to g::
+The weight of a tuple is exp(z) with z = sum_s q_s k^1_s k^2_s .. . A polynomial of degree g in z is a sum over the
+monomials m of the channels, of degree up to g::
 
     sum_(k <= g) z^k / k! = sum_m phi(q)_m phi(k^1)_m phi(k^2)_m ..
     phi(x)_m = (prod_s x_s^(m_s)) / (prod_s m_s!)^(1/n)
 
-as z^k / k! is the sum over the monomials of degree k of the products of their n values (the multinomial theorem). phi
-has R2 = C(R + g, g) numbers, R the width of a head, and eq. 43 sums over the tuples in O(T R2 d_vo) instead of O(T^n).
-Source: Appendix G.3, after Alman and Song, whose polynomials these are; the paper does not give its phi, and says that
-R2 is O(R). That holds at g = 1 alone.
+By the multinomial theorem, z^k / k! is the sum over the monomials of degree k of the products of their n values. phi
+has R2 = C(R + g, g) entries, where R is the width of a head. Eq. 43 sums over the tuples in O(T R2 d_vo) instead of
+O(T^n). The polynomials are those of Alman and Song. The paper does not give its phi, and says that R2 is O(R), which
+holds only for g = 1.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from torch import Tensor
 
 
 def rank(width: int, degree: int) -> int:
-    """R2, the monomials of ``width`` channels up to a degree."""
+    """R2, the number of monomials of ``width`` channels up to a degree."""
     return math.comb(width + degree, degree)
 
 
 def monomials(x: Tensor, degree: int, order: int) -> Tensor:
-    """phi(x) (..., R2) of x (..., R), for weights of ``order`` n factors; degree 0 first."""
+    """phi(x) (..., R2) of x (..., R), for weights of ``order`` n factors. Degree 0 comes first."""
     columns = [torch.ones_like(x[..., 0])]
     for k in range(1, degree + 1):
         for channels in itertools.combinations_with_replacement(range(x.shape[-1]), k):
@@ -41,21 +41,21 @@ def monomials(x: Tensor, degree: int, order: int) -> Tensor:
 def approximate(
     q: Tensor, keys: Sequence[Tensor], values: Sequence[Tensor], degree: int, causal: bool = True
 ) -> Tensor:
-    """Softmax HyperAttention over all tuples, with the polynomial for the exponential; (B, H, T, d_vo).
+    """Softmax HyperAttention over all tuples, with the polynomial instead of the exponential; (B, H, T, d_vo).
 
     Args:
         q: (B, H, T, R), scaled.
         keys: k^m (B, H, T, R) of every slot.
         values: v^m (B, H, T, d_vo) of every slot.
-        degree: g. Of even degree every weight is positive; of odd degree nothing keeps their sum from 0.
-        causal: whether a tuple has tokens up to the row's alone.
+        degree: g. If it is even, all weights are positive. If it is odd, their sum may be near 0.
+        causal: True if a tuple has only tokens up to the row's own.
     """
     order = len(keys) + 1
     sums = weights = None
     for key, value in zip(keys, values):
         features = monomials(key, degree, order)
-        with_value = _summed(features[..., None] * value[..., None, :], causal)
-        alone = _summed(features, causal)
+        with_value = _sum_tokens(features[..., None] * value[..., None, :], causal)
+        alone = _sum_tokens(features, causal)
         sums = with_value if sums is None else sums * with_value
         weights = alone if weights is None else weights * alone
     of_query = monomials(q, degree, order)
@@ -63,18 +63,18 @@ def approximate(
     return numerator / (of_query * weights).sum(-1, keepdim=True)
 
 
-def _summed(x: Tensor, causal: bool) -> Tensor:
-    """Sums over tokens, axis 2: up to each of them, or over all."""
+def _sum_tokens(x: Tensor, causal: bool) -> Tensor:
+    """Sums over tokens, axis 2, up to each token or over all."""
     return x.cumsum(2) if causal else x.sum(2, keepdim=True)
 
 
 def flops(tokens: int, width: int, value_width: int, degree: int, order: int) -> float:
-    """FLOPs of a head and sequence: R2 (d_vo + 1) products and running sums a slot, their product, and the query's."""
+    """FLOPs per head and sequence: R2 (d_vo + 1) products and running sums per slot, their product, and the query."""
     of_token = rank(width, degree) * (value_width + 1)
     return tokens * of_token * (2 * (order - 1) + (order - 2) + 2)
 
 
 def exact_flops(tokens: int, width: int, value_width: int, order: int, causal: bool = True) -> float:
-    """FLOPs of the same sums tuple by tuple: 2 R of a score and 2 d_vo of a value, each tuple of its last slot."""
+    """FLOPs of the same sums computed tuple by tuple: 2 R per score and 2 d_vo per value, for each tuple."""
     tuples = sum(t ** (order - 1) for t in range(1, tokens + 1)) if causal else tokens**order
     return tuples * 2 * (width + value_width)

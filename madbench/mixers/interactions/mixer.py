@@ -1,4 +1,4 @@
-"""What operators on tuples share: paths, memory, blocks of rows, decoding; and factored ones, projections."""
+"""Shared parts of operators on tuples: paths, memory, blocks of rows and decoding; and projections of factored ones."""
 
 from __future__ import annotations
 
@@ -18,24 +18,25 @@ from madbench.mixers.recompute import recompute
 from madbench.mixers.start import redraw_parts
 from madbench.mixers.tracing import is_symbolic
 
-PHYSICAL_BYTES = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")  # here: torch.compile cannot look through it
+PHYSICAL_BYTES = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")  # at import: torch.compile cannot trace it
 CHUNK_BYTES = {"cpu": 2**24, "cuda": 2**28}
-"""Of the largest tensors of a block of rows: what caches hold, and kernels worth a launch. Where one block is not all,
-blocks are faster, as they skip what is masked, though they are computed twice."""
+"""Size of the largest tensors of a block of rows, per device: small enough for a CPU's cache, large enough to be worth
+a launch on a GPU. If there are several blocks, they are faster than all rows at once even though they are recomputed,
+because they skip masked parts."""
 
 
 class InteractionMixer(nn.Module):
-    """A sum over tuples of tokens, whatever their effects are: its paths, blocks of rows, and decoding.
+    """A sum over tuples of tokens, for any kind of effects: its paths, blocks of rows, and decoding.
 
     Args:
-        linear: whether running sums compute it too.
-        rope: whether queries and keys are rotated by position.
-        causal: whether row i sees tokens 0 .. i, or all.
-        max_len: tokens that a sliding :meth:`step` keeps.
+        linear: True if running sums can compute it too.
+        rope: True if queries and keys are rotated by position.
+        causal: True if row i sees tokens 0 .. i, False if it sees all tokens.
+        max_len: number of tokens that a sliding :meth:`step` keeps.
         path: ``auto``, ``reference`` (float64 loops over rows, heads and tuples), ``dense`` (all rows at once),
-            ``chunked`` (blocks of rows, recomputed in the backward pass) or, where ``linear``, ``linear_time`` (running
+            ``chunked`` (blocks of rows, recomputed in the backward pass) or, if ``linear``, ``linear_time`` (running
             sums, block by block). All compute the same function.
-        chunk: rows of a block; as many as ``CHUNK_BYTES`` of the device hold unless given.
+        chunk: rows per block. If None, as many as fit in the device's ``CHUNK_BYTES``.
     """
 
     paths = ("auto", "reference", "dense", "chunked")
@@ -59,38 +60,37 @@ class InteractionMixer(nn.Module):
         self.max_len, self.path, self.chunk = max_len, path, chunk
 
     def reset_parameters(self) -> None:
-        """Weights from N(0, 0.02^2); from one seed they are those of a new mixer."""
+        """Initializes the weights from N(0, 0.02^2). With one seed they equal those of a new mixer."""
         redraw_parts(self)
         self.draw()
 
     def draw(self) -> None:
-        """Draws the weights, with which a constructor ends."""
+        """Initializes the weights. Called at the end of a constructor."""
         for parameter in self.parameters():
             nn.init.normal_(parameter, std=0.02)
 
     def forward(self, x: Tensor) -> Tensor:
         """x (B, T, d) -> (B, T, d).
 
-        Raises ``TrainingError`` for x of another shape or of integers, for no tokens, and where memory does not
-        suffice.
+        Raises ``TrainingError`` for an x of another shape or of integers, for no tokens, and if memory is insufficient.
         """
         check_sequences(x, self.name())
         return self._rows(x)[0]
 
     def _rows(self, x: Tensor, projected: tuple[Tensor, ...] | None = None) -> tuple[Tensor, Any]:
-        """Rows of x (B, T, d), which became ``projected``, and the running sums after the last if they computed it."""
+        """Rows of x (B, T, d), given its projections, and the final running sums if the path computes them."""
         batch, length, _ = x.shape
         path = self.resolve_path(batch, length)
         if path == "reference":
             return self.reference(x).to(x.dtype), None
         if is_symbolic(batch, length):
-            rows = length  # blocks would fix how many there are
+            rows = length  # blocks would fix the number of rows
         else:
             rows = length if path == "dense" else self.rows_of_block(batch, length, path)
             self._check_memory(x, rows, path)
-        q, *seen = self.placed(0, 0, *(projected or self.project(x)))
+        q, *seen = self.with_positions(0, 0, *(projected or self.project(x)))
         if path == "linear_time":
-            o, state = self.running(q, *seen, rows)
+            o, state = self.attend_by_sums(q, *seen, rows)
             return self.read_out(o), state
         if path == "dense" or is_symbolic(batch, length):
             return self.read_out(self.attend(q, *seen, 0)), None
@@ -102,9 +102,10 @@ class InteractionMixer(nn.Module):
         return self.read_out(torch.cat(blocks, dim=2)), None
 
     def prefill(self, x: Tensor, slide: bool = False) -> tuple[Tensor, Any]:
-        """Decodes a prompt at once: x (B, T, d) -> its rows (B, T, d) and the cache for the token after it.
+        """Decodes a prompt x (B, T, d) at once. Returns its rows (B, T, d) and the cache for the next token.
 
-        Equals T times :meth:`step`, by one :meth:`forward`; with ``slide``, tokens beyond ``max_len`` by a step each.
+        Equals T calls of :meth:`step`, but needs only one :meth:`forward`. With ``slide``, tokens beyond ``max_len``
+        take one step each.
         """
         check_sequences(x, self.name())
         self._check_causal()
@@ -115,8 +116,8 @@ class InteractionMixer(nn.Module):
         q, *seen = self.project(whole)
         of_prompt, state = self._rows(whole, (q, *seen))
         rows, cache = [of_prompt], (whole.shape[1], *seen)
-        if self.linear and state is None:  # another path gave the rows
-            _, k, v = self.placed(0, 0, q, *seen)
+        if self.linear and state is None:  # the rows were computed by another path
+            _, k, v = self.with_positions(0, 0, q, *seen)
             size = self.rows_of_block(batch, length, "linear_time")
             for block in zip(k.split(size, 2), v.split(size, 2)):
                 state = self.totals(*block, state)
@@ -128,10 +129,11 @@ class InteractionMixer(nn.Module):
         return torch.cat(rows, dim=1), cache
 
     def step(self, x: Tensor, cache: Any = None, slide: bool = False) -> tuple[Tensor, Any]:
-        """Decodes one token: x (B, d) -> the row of :meth:`forward` after the cached ones (B, d), and the cache.
+        """Decodes one token x (B, d). Returns the next row of :meth:`forward` (B, d) and the cache.
 
-        The cache is keys and values so far, for full couplings inputs, for a linear label running sums. ``slide`` keeps
-        the newest ``max_len`` tokens; a sum cannot forget, so that a linear label raises ``TrainingError`` there.
+        The cache has the keys and values so far. For full couplings it has the inputs, and for a linear label running
+        sums. ``slide`` keeps the newest ``max_len`` tokens. A running sum cannot forget, so that ``slide`` raises
+        ``TrainingError`` for a linear label with more tokens.
         """
         if x.dim() != 2:
             raise TrainingError(f"a step takes one token of each sequence, (B, d), not {tuple(x.shape)}")
@@ -140,21 +142,21 @@ class InteractionMixer(nn.Module):
         q, *seen = self.project(x[:, None])
         if self.linear:
             self._check_sums(position, slide)
-            o, state = self.advance(*self.placed(position, position, q, *seen), *before or (None,))
+            o, state = self.advance(*self.with_positions(position, position, q, *seen), *before or (None,))
             return self.read_out(o)[:, 0], (position + 1, state)
         if before:
             seen = [torch.cat((old, new), dim=2) for old, new in zip(before, seen)]
         if slide:
             seen = [tensor[:, :, -self.max_len :] for tensor in seen]
-        row = seen[0].shape[2] - 1  # scores depend on offsets only: positions may start at the oldest token kept
-        return self.read_out(self.attend(*self.placed(row, 0, q, *seen), row))[:, 0], (position + 1, *seen)
+        row = seen[0].shape[2] - 1  # scores depend on offsets only, so positions may start at the oldest kept token
+        return self.read_out(self.attend(*self.with_positions(row, 0, q, *seen), row))[:, 0], (position + 1, *seen)
 
     def _check_causal(self) -> None:
         if not self.causal:
             raise TrainingError("a bidirectional mixer cannot decode token by token; build it with causal=True")
 
     def _check_sums(self, position: int, slide: bool) -> None:
-        """Raises ``TrainingError`` where running sums cannot decode the token at ``position``."""
+        """Raises ``TrainingError`` if running sums cannot decode the token at ``position``."""
         self.check_state()
         if slide and position >= self.max_len:
             raise TrainingError(
@@ -174,17 +176,17 @@ class InteractionMixer(nn.Module):
 
     @property
     def limit_bytes(self) -> int:
-        """Up to which a block of all rows, or one of fewer, is computed at once."""
-        parameter = next(self.parameters(), None)  # quantized layers have none, and compute on the CPU
+        """Largest size in bytes of a block, or of all rows, that is computed at once."""
+        parameter = next(self.parameters(), None)  # quantized layers have no parameters, and run on the CPU
         return CHUNK_BYTES.get(parameter.device.type if parameter is not None else "cpu", CHUNK_BYTES["cpu"])
 
     def rows_of_block(self, batch: int, length: int, path: str) -> int:
-        """Rows of a block of the paths ``chunked`` and ``linear_time``."""
+        """Rows per block of the paths ``chunked`` and ``linear_time``."""
         of_row = self.state_row_bytes(batch) if path == "linear_time" else self.block_bytes(batch, 1, length)
         return min(length, self.chunk or max(1, self.limit_bytes // max(of_row, 1)))
 
     def _check_memory(self, x: Tensor, rows: int, path: str) -> None:
-        """Raises ``TrainingError`` where blocks of ``rows`` do not fit."""
+        """Raises ``TrainingError`` if blocks of ``rows`` do not fit in memory."""
         batch, length, _ = x.shape
         if path == "linear_time":
             self.check_state()
@@ -194,32 +196,35 @@ class InteractionMixer(nn.Module):
 
         def fits() -> str:
             if path == "linear_time":
-                return "take fewer sequences or more heads"
+                return "use fewer sequences or more heads"
             longest = fitting_length(x, lambda n: self.block_bytes(1, n if rows == length else rows, n))
-            others = ["chunked"] * (path == "dense") + ["linear_time"] * self.linear
-            ways = [f"one sequence of {longest:,} tokens", *(f"the path {other!r}" for other in others)]
-            return f"what would fit: {'; '.join(ways)}"
+            ways = [f"one sequence of {longest:,} tokens"]
+            if path == "dense":
+                ways.append("the path 'chunked'")
+            if self.linear:
+                ways.append("the path 'linear_time'")
+            return f"these would fit: {'; '.join(ways)}"
 
         check_memory(x, needed, lambda: f"{self.name()} at {batch} x {length:,} tokens, path {path!r},", fits)
 
-    def placed(self, first_q: int, first_k: int, q: Tensor, k: Tensor, *v: Tensor) -> tuple[Tensor, ...]:
-        """What :meth:`project` gives, rotated, the first tokens being at these positions."""
-        return (self.turned_query(q, first_q), self.turned_key(k, first_k), *v) if self.rope else (q, k, *v)
+    def with_positions(self, first_q: int, first_k: int, q: Tensor, k: Tensor, *v: Tensor) -> tuple[Tensor, ...]:
+        """Applies RoPE to the results of :meth:`project`, whose first query and key are at these positions."""
+        return (self.rotate_query(q, first_q), self.rotate_key(k, first_k), *v) if self.rope else (q, k, *v)
 
-    # what an operator says
-    name: Callable[[], str]  # what messages call it
+    # defined by each operator
+    name: Callable[[], str]  # name in messages
     project: Callable[[Tensor], tuple[Tensor, ...]]  # x -> q, and k and v or other tensors of the tokens (B, H, T, ..)
     attend: Callable[..., Tensor]  # q, k, v, position of the first row among the keys -> (B, H, M, d_vo)
-    read_out: Callable[[Tensor], Tensor]  # what attend gives -> (B, M, d)
-    reference: Callable[..., Tensor]  # x, and which rows unless all -> these rows (B, rows, d) by loops in float64
+    read_out: Callable[[Tensor], Tensor]  # result of attend -> (B, M, d)
+    reference: Callable[..., Tensor]  # x and rows (None for all) -> these rows (B, rows, d), by loops in float64
     block_bytes: Callable[[int, int, int], int]  # batch, rows, length -> bytes of the largest tensors of these rows
-    turned_query: Callable[[Tensor, int], Tensor]  # q, its first position -> q with RoPE
-    turned_key: Callable[[Tensor, int], Tensor]  # k, its first position -> k with RoPE
-    # and where it is linear
-    running: Callable[..., tuple[Tensor, Any]]  # q, k, v, rows of a block -> all rows, running sums after the last
+    rotate_query: Callable[[Tensor, int], Tensor]  # q, its first position -> q with RoPE
+    rotate_key: Callable[[Tensor, int], Tensor]  # k, its first position -> k with RoPE
+    # defined by linear operators
+    attend_by_sums: Callable[..., tuple[Tensor, Any]]  # q, k, v, rows per block -> all rows, final running sums
     totals: Callable[..., Any]  # k, v, running sums -> running sums
-    prefers_state: Callable[[int], bool]  # length -> whether running sums are the cheaper
-    check_state: Callable[[], None]  # TrainingError for running sums too large
+    prefers_state: Callable[[int], bool]  # length -> True if running sums are cheaper
+    check_state: Callable[[], None]  # raises TrainingError if running sums are too large
     state_row_bytes: Callable[[int], int]  # batch -> bytes of one row of a block of running sums
     advance: Callable[..., tuple[Tensor, Any]]  # q, k, v, running sums -> rows and running sums
 
@@ -230,8 +235,8 @@ class FactoredMixer(InteractionMixer):
     Args:
         d_model: d.
         n_head: H.
-        widths: rows of the weights of q, k, v and columns of o.
-        how: see :class:`InteractionMixer`; ``linear`` says whether effects are weights as they are, or their softmax.
+        widths: output widths of q, k and v, and input width of o.
+        options: see :class:`InteractionMixer`. If ``linear``, weights are the effects themselves, else their softmax.
 
     Weights ``q.weight``, ``k.weight``, ``v.weight``, ``o.weight`` start from N(0, 0.02^2).
     """
@@ -250,38 +255,38 @@ class FactoredMixer(InteractionMixer):
         """o (B, H, T, d_vo) -> (B, T, d)."""
         return self.o(o.transpose(1, 2).flatten(-2).to(weight_of(self.o).dtype))
 
-    def running(self, q: Tensor, k: Tensor, v: Tensor, rows: int) -> tuple[Tensor, Any]:
-        """The rows by running sums, block by block: (B, H, T, d_vo), and the sums after the last."""
+    def attend_by_sums(self, q: Tensor, k: Tensor, v: Tensor, rows: int) -> tuple[Tensor, Any]:
+        """Computes the rows with running sums, block by block: (B, H, T, d_vo), and the final sums."""
         state, blocks_of_rows = None, []
         starts = [0] if rows == q.shape[2] else range(0, q.shape[2], rows)
         blocks = [slice(start, start + rows) for start in starts]
         if not self.causal:
             for block in blocks:
                 state = recompute(self.totals, k[:, :, block], v[:, :, block], state)
-            rows_of_blocks = [recompute(self.of_totals, q[:, :, block], state) for block in blocks]
+            rows_of_blocks = [recompute(self.read_totals, q[:, :, block], state) for block in blocks]
             return torch.cat(rows_of_blocks, dim=2), state
         for block in blocks:
             o, state = recompute(self.advance, q[:, :, block], k[:, :, block], v[:, :, block], state)
             blocks_of_rows.append(o)
         return torch.cat(blocks_of_rows, dim=2), state
 
-    of_totals: Callable[..., Tensor]  # q, running sums -> rows
+    read_totals: Callable[..., Tensor]  # q, running sums -> rows
 
 
 def split_heads(x: Tensor, *shape: int) -> Tensor:
-    """(B, T, prod(shape) C) -> (B, shape.., T, C), heads first, in float32 at least."""
+    """(B, T, prod(shape) C) -> (B, shape.., T, C), heads first, in float32 or wider."""
     return wide(x).unflatten(-1, (*shape, -1)).movedim(1, -2)
 
 
 def softmax_over(scores: Tensor, visible: Tensor, dims: tuple[int, ...]) -> tuple[Tensor, Tensor]:
-    """exp of the scores less their largest, which is returned too; 0 where not ``visible``, also where nothing is."""
+    """Returns exp(score - largest score), and the largest score. Zero where not ``visible``, even if nothing is."""
     scores = scores.masked_fill(~visible, float("-inf"))
     top = scores.detach().amax(dims, keepdim=True)
     return (scores - top.masked_fill(top == float("-inf"), 0)).exp(), top
 
 
 def available_bytes(x: Tensor) -> int:
-    """Memory of the device of ``x``: on a GPU what is free and what torch holds unused, on the CPU physical."""
+    """Available memory of the device of ``x``: free plus unused reserved memory on a GPU, physical memory on a CPU."""
     if x.device.type == "cuda":
         unused = torch.cuda.memory_reserved(x.device) - torch.cuda.memory_allocated(x.device)
         return torch.cuda.mem_get_info(x.device)[0] + unused
@@ -289,15 +294,15 @@ def available_bytes(x: Tensor) -> int:
 
 
 def check_memory(x: Tensor, needed: int, what: Callable[[], str], fits: Callable[[], str]) -> None:
-    """Raises ``TrainingError`` where ``needed`` bytes for ``what`` are more than there are; ``fits``: what would do."""
+    """Raises ``TrainingError`` if ``what`` needs more bytes than available. ``fits`` says what would fit."""
     available = available_bytes(x)
     if needed > available:
-        sizes = f"takes {needed / 1e9:,.1f} GB, and there are {available / 1e9:,.1f} GB"
+        sizes = f"needs {needed / 1e9:,.1f} GB, but only {available / 1e9:,.1f} GB are available"
         raise TrainingError(f"{what()} {sizes}; {fits()}")
 
 
 def fitting_length(x: Tensor, bytes_at: Callable[[int], int]) -> int:
-    """The longest sequence whose ``bytes_at(T)`` the device of ``x`` has."""
+    """The largest length T for which ``bytes_at(T)`` fits in the memory of the device of ``x``."""
     available, length = available_bytes(x), 1
     while bytes_at(2 * length) <= available:
         length *= 2

@@ -1,4 +1,4 @@
-"""Which tuples rows see, as a mask, and sums over them in time linear in the length."""
+"""The mask of visible tuples, and sums over them in time linear in the length."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from torch import Tensor
 from madbench.mixers.interactions.tuples import ALL, STRICT
 
 
-def visible(slots: int, tuples: str, seen: Tensor, causal: bool, first_row: int, rows: int) -> Tensor:
-    """Which of all tuples of the tokens ``seen`` (.., S, d) each row sees: (``rows``, S, .., S), j1 first.
+def visibility_mask(slots: int, tuples: str, seen: Tensor, causal: bool, first_row: int, rows: int) -> Tensor:
+    """The mask of visible tuples of the tokens ``seen`` (.., S, d), for each row: (``rows``, S, .., S), j1 first.
 
     Row m is at position ``first_row + m``.
     """
@@ -34,20 +34,20 @@ def visible(slots: int, tuples: str, seen: Tensor, causal: bool, first_row: int,
 def tuple_sums(
     terms: Sequence[Tensor], tuples: str, dim: int, before: Sequence[Tensor] | None = None
 ) -> tuple[Tensor, list[Tensor]]:
-    """Every row's sum over its tuples of the product of the slots' terms, in time linear in T (eq. 43 for ``a``).
+    """For each row, the sum over its tuples of the product of the slots' terms, in time linear in T (eq. 43: ``a``).
 
-    Ordered: P^m_t = P^m_(t-1) + G^m_t P^(m+1)_t from the innermost slot (oldest token) outward; strict takes
-    P^(m+1)_(t-1); the sums are P^1.
+    Ordered tuples: P^m_t = P^m_(t-1) + G^m_t P^(m+1)_t, from the innermost slot (oldest token) outward. Strict tuples
+    use P^(m+1)_(t-1) instead. The sums are P^1.
 
     Args:
-        terms: G^m for slots 1 .. n-1, each (.., T, ..) with T at axis ``dim``; they broadcast against each other.
+        terms: G^m for slots 1 .. n-1, each (.., T, ..) with T at axis ``dim``. They broadcast against each other.
         tuples: the kind of tuples.
         dim: axis of the tokens.
         before: the running sums after earlier tokens, as returned.
 
-    Returns the sums (.., T, ..) and the running sums after the last token, T being 1, by slot.
+    Returns the sums (.., T, ..) and, by slot, the running sums after the last token, with T = 1.
     """
-    totals: list[Tensor] = []  # of slot m and all inside it, the outermost last
+    totals: list[Tensor] = []  # sums of slot m and all inner slots; the outermost is last
     for slot in reversed(range(len(terms))):
         term = terms[slot]
         if totals and tuples != ALL:

@@ -1,7 +1,7 @@
-"""Tuples of tokens J = (j1, .., j_(n-1)) that a row sees, j1 the newest: which there are, and how many.
+"""The tuples of tokens J = (j1, .., j_(n-1)) that a row sees, where j1 is the newest token, and their number.
 
 Kinds of tuples, by their letter in a label: ``""`` ordered, j1 >= j2 >= ..; ``"s"`` strict, j1 > j2 > .. (Remark G.2);
-``"a"`` all (eq. 42), each order of the same tokens a tuple of its own.
+``"a"`` all (eq. 42), where each order of the same tokens is a separate tuple.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def visible_tuples(tokens: int, slots: int, tuples: str) -> Iterator[tuple[int, 
 
 
 def count_tuples(tokens: int, slots: int, tuples: str) -> int:
-    """How many :func:`visible_tuples` there are."""
+    """The number of :func:`visible_tuples`."""
     if tuples == ALL:
         return tokens**slots
     return math.comb(tokens if tuples == STRICT else tokens + slots - 1, slots)

@@ -79,8 +79,8 @@ def test_every_check_of_a_sampled_label_holds(i):
 @pytest.mark.parametrize("label", ["hfa:L2-p", "ha:3-p"])
 def test_decoding_that_forgets_positions_from_64_on_fails(label, monkeypatch):
     for operator in (feature_operator.HyperFeatureAttention, tuple_operator.HyperAttention):
-        turned = operator.turned_query
-        monkeypatch.setattr(operator, "turned_query", lambda self, q, at, turned=turned: turned(self, q, min(at, 63)))
+        turned = operator.rotate_query
+        monkeypatch.setattr(operator, "rotate_query", lambda self, q, at, turned=turned: turned(self, q, min(at, 63)))
     label = parse(label)
     outcomes = {check.name: run_check(check) for check in checks(family_of(label), label) if "steps" in check.name}
     assert outcomes["far steps"].verdict == "fail" and outcomes["steps"].verdict == "pass"
@@ -117,8 +117,8 @@ def failing(label, *names):
 
 
 def test_a_mask_without_the_row_fails_causality(monkeypatch):
-    mask = tuple_operator.visible
-    monkeypatch.setattr(tuple_operator, "visible", lambda *about: mask(*about[:3], False, *about[4:]))
+    mask = tuple_operator.visibility_mask
+    monkeypatch.setattr(tuple_operator, "visibility_mask", lambda *about: mask(*about[:3], False, *about[4:]))
     assert failing("ha:3", "causality", "counts") == {"causality"}
 
 
@@ -133,8 +133,8 @@ def test_a_mask_that_is_multiplied_fails_the_mask(monkeypatch):
 
 
 def test_strict_for_ordered_tuples_fails_the_mask(monkeypatch):
-    mask = tuple_operator.visible
-    monkeypatch.setattr(tuple_operator, "visible", lambda slots, tuples, *about: mask(slots, "s", *about))
+    mask = tuple_operator.visibility_mask
+    monkeypatch.setattr(tuple_operator, "visibility_mask", lambda slots, tuples, *about: mask(slots, "s", *about))
     assert failing("ha:3", "mask") == {"mask"}
 
 
@@ -146,7 +146,7 @@ def test_swapped_slots_fail_the_forms(monkeypatch):
 
 @pytest.mark.slow
 def test_rope_over_the_head_instead_of_the_factor_fails_the_forms(monkeypatch):
-    for name in ("turned_query", "turned_key"):
+    for name in ("rotate_query", "rotate_key"):
         monkeypatch.setattr(feature_operator.HyperFeatureAttention, name, lambda self, x, at: rotate(x, at))
     assert failing("hfa:2-p", "path dense", "steps", "causality") == {"path dense", "steps"}
 
@@ -182,12 +182,12 @@ def test_a_slope_lost_in_later_blocks_fails_their_path_alone(monkeypatch):
 
 @pytest.mark.slow
 def test_running_sums_lost_after_a_block_fail_linear_time(monkeypatch):
-    of_totals = feature_operator.HyperFeatureAttention.of_totals
+    read_totals = feature_operator.HyperFeatureAttention.read_totals
 
     def lost(self, q, state):
-        return of_totals(self, q, tuple(part * (1 + 1e-6) for part in state))
+        return read_totals(self, q, tuple(part * (1 + 1e-6) for part in state))
 
-    monkeypatch.setattr(feature_operator.HyperFeatureAttention, "of_totals", lost)
+    monkeypatch.setattr(feature_operator.HyperFeatureAttention, "read_totals", lost)
     assert failing("hfa:L2", "path linear_time", "path dense") == {"path linear_time"}
 
 
@@ -220,5 +220,5 @@ def test_naive_rotation_of_keys_fails_rope(monkeypatch):
         turned = torch.complex(first, -second) * self._turn(q, at)[:, : self.d_qk // 2].conj()
         return torch.cat((turned, 1j * turned), dim=-1)
 
-    monkeypatch.setattr(tuple_operator.HyperAttention, "turned_query", once)
+    monkeypatch.setattr(tuple_operator.HyperAttention, "rotate_query", once)
     assert failing("ha:3-p", "RoPE") == {"RoPE"}

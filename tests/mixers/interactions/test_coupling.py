@@ -106,10 +106,10 @@ def test_products_are_float32_under_autocast():
 
 def test_what_cannot_be_computed_is_refused_before_it_is_allocated():
     with pytest.raises(
-        TrainingError, match="degree 3 at 64 x 5,000 tokens, path 'dense', takes .* what would fit: one sequence"
+        TrainingError, match="degree 3 at 64 x 5,000 tokens, path 'dense', needs .* these would fit: one sequence"
     ):
         Coupling(1, 2, degree=3, path="dense")(torch.zeros(64, 5000, 2))
-    with pytest.raises(TrainingError, match="degree 9 at width 64: a coupling of .* entries takes"):
+    with pytest.raises(TrainingError, match="degree 9 at width 64: a coupling of .* entries needs"):
         Coupling(1, 64, degree=9)
     with pytest.raises(TrainingError, match="0 tokens"):
         Coupling(1, 2)(torch.zeros(1, 0, 2))

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from madbench.errors import LabelError
 from madbench.labels import diff, expand, explain, factors, family_of, parse
-from madbench.mixers.interactions.grammar import reduced
+from madbench.mixers.interactions.grammar import fewest_parts
 from mixers.interactions.labels import all_labels_of
 
 SOME_FEATURE_LABELS = (
@@ -41,7 +41,7 @@ def test_the_31773_labels_of_hyperattention_in_parts_have_one_spelling_each():
     assert len(set(found)) == len(set(map(str, found))) == (7 + 28) * 72 + 7 * 3  # C has one degree, and 3 labels
     assert all(parse(str(label)) == label for label in random.Random(0).sample(found, 500))
     of_all_parts = {
-        reduced(parts) for n in range(1, 5) for parts in itertools.combinations_with_replacement(range(2, 10), n)
+        fewest_parts(parts) for n in range(1, 5) for parts in itertools.combinations_with_replacement(range(2, 10), n)
     }
     assert len(of_all_parts - {(2,)}) * 72 + 7 * 3 == 31_773
 
@@ -57,7 +57,7 @@ def test_the_16907_labels_of_hyper_feature_attention_have_one_spelling_each():
     "message",
     [
         """label 'hfa:3+1-p'
-             ^ orders ascend; did you mean 'hfa:1+3-p'?""",
+             ^ orders must ascend; did you mean 'hfa:1+3-p'?""",
         """label 'hfa:1-p'
            ^ order 1 alone is softmax attention; did you mean 'S-p'?""",
         """label 'ha:3u'
@@ -67,9 +67,9 @@ def test_the_16907_labels_of_hyper_feature_attention_have_one_spelling_each():
         """label 'ha:C3-p'
              ^ 'C' has no queries and keys to rotate; did you mean 'ha:L3-p' or 'ha:C3'?""",
         """label 'hfa:2+2'
-             ^ equal shares of the heads are spelled by the fewest parts; did you mean 'hfa:2'?""",
+             ^ equal shares of the heads must be written with the fewest parts; did you mean 'hfa:2'?""",
         """label 'hfa:1+1+3+3'
-                 ^ equal shares of the heads are spelled by the fewest parts; did you mean 'hfa:1+3'?""",
+                 ^ equal shares of the heads must be written with the fewest parts; did you mean 'hfa:1+3'?""",
         """label 'hfa:L1w-q'
              ^ 'w' multiplies the values of the factors, and order 1 has one; did you mean 'hfa:L1-q' or 'hfa:L2w-q'?""",  # noqa: E501
         """label 'hfa:1+2+3+4+5'
@@ -88,7 +88,7 @@ def test_the_16907_labels_of_hyper_feature_attention_have_one_spelling_each():
                ^ '!' lifts the budget and 'q' enforces it, which is a contradiction; did you mean 'hfa:4w-q' or """
         "'hfa:4w!'?",
         """label 'hfa:C2-q'
-              ^ 'C' has no ranks to compress; did you mean 'hfa:L2-q' or 'hfa:C2'?""",
+              ^ 'C' has no ranks to reduce; did you mean 'hfa:L2-q' or 'hfa:C2'?""",
         """label 'hfa:2-q-p'
               ^ expected '!' or the end after 'q'; did you mean 'hfa:2-p-q'?""",
         """label 'hfa:2--p'
@@ -104,11 +104,11 @@ def test_the_16907_labels_of_hyper_feature_attention_have_one_spelling_each():
         """label 'ha:'
           ^ expected 'L', 'C' or a degree from 2 to 9 after ':'; labels look like 'ha:3', 'ha:2+3-p' or 'ha:3us-q'""",
         """label 'ha:3+2-p'
-            ^ degrees ascend; did you mean 'ha:2+3-p'?""",
+            ^ degrees must ascend; did you mean 'ha:2+3-p'?""",
         """label 'ha:2+2'
-            ^ equal shares of the heads are spelled by the fewest parts; did you mean 'S'?""",
+            ^ equal shares of the heads must be written with the fewest parts; did you mean 'S'?""",
         """label 'ha:2+2+3+3'
-                ^ equal shares of the heads are spelled by the fewest parts; did you mean 'ha:2+3'?""",
+                ^ equal shares of the heads must be written with the fewest parts; did you mean 'ha:2+3'?""",
         """label 'ha:1+3'
           ^ degree 1 sees no other token; did you mean 'ha:2+3' or 'ha:3'?""",
         """label 'ha:C2+3'
@@ -190,9 +190,9 @@ def test_a_label_that_is_put_together_wrongly_is_an_error():
         replace(parse("hfa:2"), orders=(2, 1))
     with pytest.raises(LabelError, match="rank 'x' is unknown"):
         replace(parse("hfa:2"), rank="x")
-    with pytest.raises(LabelError, match="not whole numbers"):
+    with pytest.raises(LabelError, match="must be whole numbers"):
         replace(parse("hfa:2"), orders=[2])
-    with pytest.raises(LabelError, match="degrees .* are not whole numbers"):
+    with pytest.raises(LabelError, match="degrees must be whole numbers"):
         replace(parse("ha:3"), degrees=(12,))
 
 

@@ -273,9 +273,9 @@ def test_the_path_that_auto_takes():
 
 
 def test_what_cannot_be_computed_is_refused_before_it_is_allocated():
-    with pytest.raises(TrainingError, match="degree n = 3 at 8 x 8,000 tokens, path 'dense', takes .* sequence of"):
+    with pytest.raises(TrainingError, match="degree n = 3 at 8 x 8,000 tokens, path 'dense', needs .* sequence of"):
         build("ha:3", 32, 8000, path="dense")(torch.zeros(8, 8000, 32))
-    with pytest.raises(TrainingError, match="entries a head, at most 1,048,576"):
+    with pytest.raises(TrainingError, match="entries per head, at most 1,048,576"):
         build("hfa:L4", 128, 8, path="linear_time")(torch.zeros(1, 8, 128))
     with pytest.raises(TrainingError, match="path 'linear_time' computes labels with base L"):
         build("ha:3", 32, 8, path="linear_time")

@@ -4,10 +4,10 @@
 
     ha     = "ha:", [ base ], degree, { "+", degree }, [ "u" ], [ tuples ], [ "-p" ], [ "-", rank ], [ "!" ]
     base   = "L" | "C"             linear, factored | linear, full coupling tensors; absent: softmax
-    degree = "2" .. "9"            n, tokens of an interaction, the row's own among them, of one part of the heads; at
-                                   most 4 parts, ascending, each an equal share; 2, softmax attention, beside others
+    degree = "2" .. "9"            n, tokens of an interaction including the row's own, for one part of the heads; at
+                                   most 4 parts, ascending, with equal shares; 2 (softmax attention) only with others
     u      unshared slots          tuples = "s" strict | "a" all; absent: ordered
-    p      RoPE                    rank   = "q" | "v", which rank is reduced   !   neither
+    p      RoPE                    rank   = "q" | "v", the rank that is reduced   !   neither
 """
 
 from __future__ import annotations
@@ -16,17 +16,23 @@ import re
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from madbench.mixers.interactions.grammar import BrokenRule, InteractionLabel, in_parts, reduced, softmax_attention
+from madbench.mixers.interactions.grammar import (
+    BrokenRule,
+    InteractionLabel,
+    fewest_parts,
+    in_parts,
+    softmax_attention,
+)
 from madbench.mixers.interactions.hfa.grammar import Label as FeatureLabel
 
 
 @dataclass(frozen=True, kw_only=True)
 class Label(InteractionLabel):
-    """One mixer of HyperAttention."""
+    """A label of HyperAttention."""
 
     degrees: tuple[int, ...]  # n of each part of the heads
-    unshared: bool = False  # u: every slot of the tuples has keys and values of its own
-    tuples: Literal["", "s", "a"] = ""  # j1 >= j2 >= ..; strict, j1 > j2 > ..; all
+    unshared: bool = False  # u: every slot of the tuples has its own keys and values
+    tuples: Literal["", "s", "a"] = ""  # ordered, j1 >= j2 >= ..; strict, j1 > j2 > ..; all
 
     prefix = "ha:"
     numbers = "degrees"
@@ -41,25 +47,26 @@ class Label(InteractionLabel):
 
     @property
     def kind(self) -> str:
-        return f"{'+'.join(map(str, self.degrees))}{'u' * self.unshared}{self.tuples}"
+        return f"{'+'.join(map(str, self.degrees))}{'u' if self.unshared else ''}{self.tuples}"
 
     @property
     def degree(self) -> int:
-        """n, the highest of its heads."""
+        """n, the largest degree of its heads."""
         return max(self.degrees)
 
     def check_kind(self) -> None:
         self.check_parts()
         if 1 in self.degrees:
-            raised = reduced(tuple(sorted(max(degree, 2) for degree in self.degrees)))
-            others = reduced(tuple(degree for degree in self.degrees if degree > 1)) if self.degree > 1 else (3,)
+            raised = fewest_parts(tuple(sorted(max(degree, 2) for degree in self.degrees)))
+            others = fewest_parts(tuple(degree for degree in self.degrees if degree > 1)) if self.degree > 1 else (3,)
             problem = "degree 1 sees no other token"
             raise BrokenRule("1", problem, self.suggestions({"degrees": raised}, {"degrees": others}))
         if self.degree == 2 and self.base == "":
             raise BrokenRule("2", "degree 2 is softmax attention", [softmax_attention(self)])
         if self.degree == 2:
             is_linear = self.base == "L"
-            same = FeatureLabel(base=self.base, orders=(1,), rope=is_linear and self.rope, rank=self.rank * is_linear)
+            rank = self.rank if is_linear else ""
+            same = FeatureLabel(base=self.base, orders=(1,), rope=is_linear and self.rope, rank=rank)
             raise BrokenRule("2", "degree 2 without softmax is linear attention", [str(same)])
         if self.base == "C" and len(self.degrees) > 1:
             problem = "'C' has tensors of one degree"
@@ -76,4 +83,4 @@ class Label(InteractionLabel):
     @staticmethod
     def in_order(letters: str) -> str:
         tuples = next((letter for letter in letters if letter in "sa"), "")
-        return in_parts(letters) + "u" * ("u" in letters) + tuples
+        return in_parts(letters) + ("u" if "u" in letters else "") + tuples

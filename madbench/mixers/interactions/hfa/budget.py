@@ -1,4 +1,4 @@
-"""What HyperFeatureAttention costs: 4 d^2 for any orders, (3 + A) d^2 with a value product, at ranks of d."""
+"""Costs of HyperFeatureAttention. At ranks of d they are 4 d^2 for any orders, and (3 + A) d^2 with a value product."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from madbench.mixers.interactions.budget import InteractionAllocation
 from madbench.mixers.interactions.hfa.grammar import Label
 
 
-class Allocation(InteractionAllocation):
-    """See :class:`madbench.mixers.interactions.budget.InteractionAllocation`; A_h is the order of head h."""
+class HfaAllocation(InteractionAllocation):
+    """See :class:`madbench.mixers.interactions.budget.InteractionAllocation`. A_h is the order of head h."""
 
     label: Label
 
     @property
     def orders(self) -> tuple[int, ...]:
-        """A_h by head."""
+        """A_h, by head."""
         return self.label.by_head(self.size.n_head)
 
     @property
@@ -25,7 +25,7 @@ class Allocation(InteractionAllocation):
         if self.label.base == "C":
             return {
                 "c": (sum(orders) * d**2, "sum_h A_h d^2", "C of every head and factor"),
-                "w": (values * d**2, f"{formula} d^2", "W of every head" + " and factor" * self.label.product),
+                "w": (values * d**2, f"{formula} d^2", f"W of every head{' and factor' if self.label.product else ''}"),
             }
         formula = "sum_h A_h d d_vo" if self.label.product else "d r_vo"
         return {
@@ -37,22 +37,23 @@ class Allocation(InteractionAllocation):
     least_qk_width = property(lambda self: max(self.label.orders) * (2 if self.label.rope else 1))
 
     def flops_of_tuples(self, seq_len: int, causal: bool = True) -> float:
-        """FLOPs of a row's ``seq_len`` pairs, causal (``seq_len`` + 1) / 2: 2 (r_qk + r_vo), A_h - 1 products a head.
+        """FLOPs per token of its (``seq_len`` + 1) / 2 pairs, or ``seq_len`` if not causal.
 
-        Base ``C`` has 2 d a factor and a head in place of the first two.
+        A pair takes 2 (r_qk + r_vo), plus A_h - 1 products per head. For base ``C`` it takes 2 d per factor and per
+        head instead of the first two terms.
         """
         factors, heads = sum(self.orders), self.size.n_head
         widths = (factors + heads) * self.size.d_model if self.label.base == "C" else self.r_qk + self.r_vo
         return (2 * widths + factors - heads) * ((seq_len + 1) / 2 if causal else seq_len)
 
     def flops_of_sums(self) -> float:
-        """4 d_vo prod_a e_a a head: a token written, and read."""
+        """FLOPs per token: 4 d_vo prod_a e_a per head, to write a token and to read."""
         widths = (factor_widths(self.widths["qk"], order, self.label.rope) for order in self.orders)
         return 4 * self.widths["vo"] * sum(map(math.prod, widths))
 
 
 def factor_widths(d_qk: int, order: int, rope: bool) -> list[int]:
-    """d_qk split over the factors as evenly as possible, wider ones first, in steps of 1, of 2 with RoPE.
+    """Splits d_qk over the factors as evenly as possible, wider ones first, in steps of 1, or of 2 with RoPE.
 
     >>> factor_widths(256, 3, rope=True)
     [86, 86, 84]

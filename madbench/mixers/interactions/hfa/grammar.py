@@ -4,9 +4,9 @@
 
     hfa    = "hfa:", [ base ], order, { "+", order }, [ "w" ], [ "-p" ], [ "-", rank ], [ "!" ]
     base   = "L" | "C"             linear, factored | linear, full coupling matrices; absent: softmax
-    order  = "1" .. "9"            factors A of one part of the heads, at most 4 parts, ascending, each an equal share
+    order  = "1" .. "9"            factors A of one part of the heads; at most 4 parts, ascending, with equal shares
     w      value product           p   RoPE
-    rank   = "q" | "v"             which rank is reduced   !   neither
+    rank   = "q" | "v"             the rank that is reduced   !   neither
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from madbench.mixers.interactions.grammar import BrokenRule, InteractionLabel, i
 
 @dataclass(frozen=True, kw_only=True)
 class Label(InteractionLabel):
-    """One mixer of HyperFeatureAttention."""
+    """A label of HyperFeatureAttention."""
 
     orders: tuple[int, ...]  # A of each part of the heads
     product: bool = False  # w: the value is a product too
 
-    degree = 2  # tokens of an interaction, as ``ha:`` labels have it
-    tuples = ""  # of the one other token
+    degree = 2  # tokens of an interaction, as in ``ha:`` labels
+    tuples = ""  # tuples of one other token
     prefix = "hfa:"
     numbers = "orders"
     own = {"product": (False, True)}
@@ -39,7 +39,7 @@ class Label(InteractionLabel):
 
     @property
     def kind(self) -> str:
-        return "+".join(map(str, self.orders)) + "w" * self.product
+        return "+".join(map(str, self.orders)) + ("w" if self.product else "")
 
     def check_kind(self) -> None:
         self.check_parts()
@@ -55,4 +55,4 @@ class Label(InteractionLabel):
 
     @staticmethod
     def in_order(letters: str) -> str:
-        return in_parts(letters) + "w" * ("w" in letters)
+        return in_parts(letters) + ("w" if "w" in letters else "")

@@ -18,25 +18,25 @@ from madbench.mixers.probe import Probe, by_lag
 from madbench.mixers.srg.parts import rotate
 from madbench.mixers.tracing import is_symbolic
 
-MOST_STATE = 2**20  # entries of the running sum of a head
-ROWS_OF_SUM = 256  # of a block between running sums; more would take time that grows with their square
+MOST_STATE = 2**20  # largest number of entries of the running sum of a head
+ROWS_OF_SUM = 256  # rows per block between running sums; the time within a block grows with their square
 
 
 class HyperFeatureAttention(FactoredMixer):
-    """Heads whose score of a pair is a product of scores, one a feature (Def. F.3, eq. 39-40)::
+    """Heads whose score of a pair is a product of scores, one per feature (Def. F.3, eq. 39-40)::
 
         z_ij = prod_a ( q^(a)_i . k^(a)_j / sqrt(e_a) ),   q^(a), k^(a) slices of width e_a of a head's d_qk
         y_i  = concat_h( sum_(j <= i) softmax_j(z_ij) v_j ) W_o;    linear: z_ij for softmax_j(z_ij)
         v_j  = x_j W_v^(h), with the value product prod_a x_j W_v^(h,a)
 
-    With RoPE every q^(a), k^(a) is rotated by itself (Remark F.5). The paper prints no 1/sqrt(e_a) in eq. 37 and 39,
+    With RoPE, each q^(a) and k^(a) is rotated separately (Remark F.5). Eq. 37 and 39 of the paper have no 1/sqrt(e_a),
     which Section 2 has, and no mask. Order 1 is softmax attention.
 
     Args:
         orders: A of every head, ascending.
-        product: with the value product.
+        product: True for the value product.
         r_qk, r_vo: ranks, summed over heads.
-        how: see :class:`madbench.mixers.interactions.mixer.InteractionMixer`.
+        options: see :class:`madbench.mixers.interactions.mixer.InteractionMixer`.
 
     Rows of the weights: q, k (r_qk, d) by head, factor, channel; v (r_vo, d), with the value product
     (sum_h A_h d_vo, d) by head, factor, channel. Parameters: 2 d r_qk + 2 d r_vo; with the value product
@@ -61,24 +61,24 @@ class HyperFeatureAttention(FactoredMixer):
         return q, k, torch.cat([split_heads(part, len(heads), order).prod(2) for (order, heads), part in parts], dim=1)
 
     def _parts(self) -> Iterator[tuple[int, range]]:
-        """Every order and its heads."""
+        """Each order and its heads."""
         for order in dict.fromkeys(self.orders):
             first = self.orders.index(order)
             yield order, range(first, first + self.orders.count(order))
 
     def _factors(self, x: Tensor, order: int, heads: range) -> tuple[Tensor, ...]:
-        """The slices (B, H', T, e_a) of heads of one order."""
+        """The factors (B, H', T, e_a) of heads of one order."""
         return x[:, heads.start : heads.stop].split(factor_widths(self.d_qk, order, self.rope), dim=-1)
 
-    def turned_key(self, x: Tensor, position: int) -> Tensor:
-        """Every factor of x (B, H, T, d_qk) rotated by itself."""
+    def rotate_key(self, x: Tensor, position: int) -> Tensor:
+        """Rotates each factor of x (B, H, T, d_qk) separately."""
         parts = (self._factors(x, order, heads) for order, heads in self._parts())
         return torch.cat([torch.cat([rotate(factor, position) for factor in part], dim=-1) for part in parts], dim=1)
 
-    turned_query = turned_key
+    rotate_query = rotate_key
 
     def scores(self, q: Tensor, k: Tensor) -> Tensor:
-        """z of rows (B, H, M, d_qk) and keys (B, H, S, d_qk): (B, H, M, S), the product in float32 at least."""
+        """z of rows (B, H, M, d_qk) and keys (B, H, S, d_qk): (B, H, M, S). The product is in float32 or wider."""
         products = []
         for order, heads in self._parts():
             z = None
@@ -100,7 +100,7 @@ class HyperFeatureAttention(FactoredMixer):
 
     @torch.no_grad()
     def probe(self, x: Tensor) -> Probe:
-        """Scores and weights where rows see their past; of each factor W_q^T W_k / sqrt(e_a), with RoPE of lag 0."""
+        """Scores and weights, unless rows see later tokens; W_q^T W_k / sqrt(e_a) per factor, with RoPE at lag 0."""
         matrices = {}
         for a in range(max(self.orders)):
             of_heads = []
@@ -114,7 +114,7 @@ class HyperFeatureAttention(FactoredMixer):
             matrices[f"factor {a + 1}"] = torch.cat(of_heads)
         if not self.causal:
             return Probe(matrices=matrices)
-        q, k, _ = self.placed(0, 0, *self.project(x))
+        q, k, _ = self.with_positions(0, 0, *self.project(x))
         z = by_lag(self.scores(q, k).tril())
         visible = torch.ones(z.shape[-2:], dtype=torch.bool, device=z.device).tril()
         return Probe(z if self.linear else z.masked_fill(~visible, -torch.inf).softmax(-1), z, matrices=matrices)
@@ -128,7 +128,7 @@ class HyperFeatureAttention(FactoredMixer):
 
     @property
     def state_entries(self) -> int:
-        """The numbers in the largest running sum of a head, d_vo prod_a e_a."""
+        """The size of the largest running sum of a head, d_vo prod_a e_a numbers."""
         return self.d_vo * max(math.prod(factor_widths(self.d_qk, order, self.rope)) for order in self.orders)
 
     def prefers_state(self, length: int) -> bool:
@@ -137,12 +137,12 @@ class HyperFeatureAttention(FactoredMixer):
     def check_state(self) -> None:
         if self.state_entries > MOST_STATE:
             raise TrainingError(
-                f"{self.name()}: the running sum has {self.state_entries:,} entries a head, at most {MOST_STATE:,} are"
-                " allowed; take the paths 'dense' or 'chunked', more heads or a lower order"
+                f"{self.name()}: the running sum has {self.state_entries:,} entries per head, at most {MOST_STATE:,}"
+                " are allowed; use the path 'dense' or 'chunked', more heads or a lower order"
             )
 
     def rows_of_block(self, batch: int, length: int, path: str) -> int:
-        """Rows of a block; of a causal running sum few, as those of one block see each other pair by pair."""
+        """Rows per block. Few for causal running sums, because rows of a block see each other pair by pair."""
         rows = super().rows_of_block(batch, length, path)
         return min(rows, ROWS_OF_SUM) if path == "linear_time" and self.causal and not self.chunk else rows
 
@@ -150,21 +150,21 @@ class HyperFeatureAttention(FactoredMixer):
         return 4 * batch * self.n_head * (self.state_entries // self.d_vo + 64)
 
     def _kappa(self, x: Tensor, order: int, heads: range) -> Tensor:
-        """Kronecker product of the factors, (B, H', T, prod_a e_a)."""
+        """The Kronecker product of the factors, (B, H', T, prod_a e_a)."""
         first, *others = self._factors(x, order, heads)
         for other in others:
             first = (first[..., None] * other[..., None, :]).flatten(-2)
         return first
 
     def totals(self, k: Tensor, v: Tensor, state: tuple[Tensor, ...] | None) -> tuple[Tensor, ...]:
-        """Z = sum_j kappa_j v_j^T, (B, H', prod_a e_a, d_vo) of the heads of each order."""
+        """Z = sum_j kappa_j v_j^T, (B, H', prod_a e_a, d_vo), for the heads of each order."""
         with without_autocast(k):
             parts = self._parts()
             new = [self._kappa(k, order, heads).mT @ v[:, heads.start : heads.stop] for order, heads in parts]
             return tuple(new) if state is None else tuple(old + other for old, other in zip(state, new))
 
-    def of_totals(self, q: Tensor, state: tuple[Tensor, ...]) -> Tensor:
-        """Rows (B, H, M, d_qk) of what the running sums hold."""
+    def read_totals(self, q: Tensor, state: tuple[Tensor, ...]) -> Tensor:
+        """Rows (B, H, M, d_vo) from the running sums."""
         rows = []
         with without_autocast(q):
             for (order, heads), total in zip(self._parts(), state):
@@ -175,8 +175,8 @@ class HyperFeatureAttention(FactoredMixer):
     def advance(
         self, q: Tensor, k: Tensor, v: Tensor, state: tuple[Tensor, ...] | None
     ) -> tuple[Tensor, tuple[Tensor, ...]]:
-        """Rows among themselves, and with the running sums of the tokens before them."""
+        """Adds the attention of rows to each other and the running sums of the tokens before them."""
         o = self.attend(q, k, v, 0)
         if state is not None:
-            o = o + self.of_totals(q, state)
+            o = o + self.read_totals(q, state)
         return o, self.totals(k, v, state)
