@@ -82,7 +82,7 @@ def plant_garbage_mixing(patch):
         return noisy
 
     patch.setattr(parts.SequenceMixing, "_mix", garbage(parts.SequenceMixing._mix))
-    patch.setattr(CoefficientMixer, "_mixed", garbage(CoefficientMixer._mixed))
+    patch.setattr(CoefficientMixer, "_combine_rows", garbage(CoefficientMixer._combine_rows))
     for kind in (Coupling, HyperAttention, HyperFeatureAttention):
         patch.setattr(kind, "attend", garbage(kind.attend))
 

@@ -110,14 +110,16 @@ def test_the_lemmas_of_coefficients_are_checked_in_every_case_that_they_tell_apa
     }
     assert {"phi(s + r) = phi(s) + phi(r): a state of fixed size."} < stated["lemma1"]  # both ways
     assert {"phi(s + r) differs from phi(s) + phi(r): no state of fixed size."} < stated["lemma1"]
-    assert {f"A share {share} of normal scores have coefficient 0." for share in ("0", "0.5")} < stated["lemma2"]
-    assert {"With A = I equal tokens have equal coefficients, wherever they are."} < stated["lemma3"]  # both ways
+    assert {f"A share {share} of normal scores has coefficient 0." for share in ("0", "0.5")} < stated["lemma2"]
+    assert {"With A = I, equal tokens have equal coefficients at all positions."} < stated["lemma3"]  # both ways
     assert {"Equal tokens at different positions have different coefficients."} < stated["lemma3"]
     kinds = ("a multiple of the identity", "diagonal", "a gate times I - beta w w^T, |w| = 1")  # a to c
     assert {f"A is {kind}." for kind in kinds} < stated["lemma4"]
-    scales = ("grows as n^1", "is free of n")  # with b = 1 and 1 / sqrt(n)
+    scales = ("grows as n^1", "is independent of n")  # with b = 1 and 1 / sqrt(n)
     assert {f"The variance of a score {scale}." for scale in scales} < stated["lemma5"]
-    first = "Equal keys with q . k = 1: the coefficient of the first"  # an A that is not stable, with and without eta
+    first = (
+        "For equal keys with q . k = 1, the coefficient of the first"  # an A that is not stable, with and without eta
+    )
     assert {f"{first} grows without bound.", f"{first} does not grow."} < stated["lemma6"]
 
 

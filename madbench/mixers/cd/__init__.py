@@ -1,1 +1,1 @@
-"""The coefficient dynamics family ``cd:``: grammar, budget, operator, checks."""
+"""The family of coefficient dynamics, ``cd:``: grammar, budget, operator and checks."""

@@ -1,6 +1,7 @@
-"""What a mixer of coefficient dynamics costs, and the ranks at which it costs what softmax attention costs.
+"""Costs of mixers of coefficient dynamics, and the ranks that match the parameters of softmax attention.
 
-Ranks are summed over heads: N = H n and M = H d_v, with n and d_v the key and value widths of one head and H the heads.
+Ranks are summed over heads: N = H n and M = H d_v. n and d_v are the key and value widths of one head, H is the number
+of heads.
 """
 
 from __future__ import annotations
@@ -15,16 +16,16 @@ from madbench.mixers.cd.grammar import Label
 from madbench.mixers.ranks import RankAllocation
 
 CONV_TAPS = 4
-LOW_RANK = 16  # of dg
+LOW_RANK = 16  # rank of dg
 
 
 @dataclass(frozen=True)
-class Allocation(RankAllocation):
-    """See :class:`madbench.mixers.ranks.RankAllocation`; N is r_qk and M r_vo."""
+class CdAllocation(RankAllocation):
+    """See :class:`madbench.mixers.ranks.RankAllocation`. N is r_qk and M is r_vo."""
 
     label: Label
     value_skip: bool = False
-    """Whether a head adds its own value to what it reads, times D."""
+    """True if a head adds its own value, times D, to its readout."""
     other_rank: ClassVar = {"": "v", "v": ""}
     ways_to_fit: ClassVar = ("fewer heads",)
 
@@ -36,7 +37,7 @@ class Allocation(RankAllocation):
 
     @functools.cached_property
     def rows(self) -> dict[str, tuple[int, str, str]]:
-        """Parameters, formula and tensors of every term that the label has."""
+        """The parameters, formula and tensors of each term of the label."""
         label, d, heads, n, m = self.label, self.size.d_model, self.size.n_head, self.r_qk, self.r_vo
         rows = {
             "qk": (2 * d * n, "2 d r_qk", "W_q, W_k"),
@@ -55,8 +56,9 @@ class Allocation(RankAllocation):
             rows["gate"] = (count, "16 (d + r_qk) + r_qk", "W1, W2 and c of lambda")
         if label.mirror not in ("", "hkr"):
             strength, direction = label.mirror[2] != "r", label.mirror[1] == "z"
-            formula = " + ".join(["H d"] * strength + ["d r_qk"] * direction)
-            tensors = " and ".join(["w of beta"] * strength + ["W_z"] * direction)
+            terms = [("H d", "w of beta", strength), ("d r_qk", "W_z", direction)]
+            formula = " + ".join(formula for formula, _, applies in terms if applies)
+            tensors = " and ".join(tensor for _, tensor, applies in terms if applies)
             rows["mirror"] = (heads * d * strength + d * n * direction, formula, tensors)
         if label.scaling.startswith("bz"):
             rows["scaling"] = (heads * d, "H d", "w_z of b")
@@ -73,9 +75,9 @@ class Allocation(RankAllocation):
         return rows
 
     def state_bytes_per_token(self, bytes_per_element: int = 2) -> int:
-        """Bytes the decoding cache grows by with each token: none for a recurrent label.
+        """Bytes that each token adds to the decoding cache. Zero for a recurrent label.
 
-        What A acts on is held in float32 at least, values of softmax attention as they come.
+        Keys, on which A acts, are kept in float32 or wider; values of softmax attention in their own dtype.
         """
         if self.label.is_recurrent:
             return 0
@@ -83,12 +85,12 @@ class Allocation(RankAllocation):
         return self.r_qk * wide + self.r_vo * (bytes_per_element if self.label.is_softmax else wide)
 
     def flops_per_token(self, seq_len: int) -> float:
-        """Forward FLOPs per token of a sequence of ``seq_len`` tokens, about, two for each multiply-add.
+        """Approximate forward FLOPs per token of a sequence of ``seq_len`` tokens. A multiply-add counts as two.
 
-        Twice the parameters, and per head 4 n d_v for the state of a recurrent label (n d_v more for a gate, 4 n d_v
-        for a mirror, and d_v + 1 for d_v where a sum is kept), or for each of (seq_len + 1) / 2 pairs 2 (n + d_v) (4 n
-        more for a mirror, which leaves the newest key as it is). Only the pairs that causality keeps are counted; the
-        gate of a score, readouts and norms are left out.
+        They are twice the parameters plus a term per head. For a recurrent label it is 4 n d_v for the state, n d_v
+        more for a gate and 4 n d_v more for a mirror, with d_v + 1 instead of d_v if a sum is kept. Otherwise it is
+        2 (n + d_v) for each of (seq_len + 1) / 2 pairs, and 4 n more for a mirror, which keeps the newest key as it is.
+        Only causal pairs are counted. Not counted are gates of scores, readouts and norms.
         """
         label, n, m = self.label, self.r_qk, self.r_vo
         if label.is_recurrent:
@@ -97,29 +99,29 @@ class Allocation(RankAllocation):
         return 2 * self.total + (n + m) * (seq_len + 1) + 2 * n * bool(label.mirror) * (seq_len - 1)
 
 
-def solve(label: Label, size: Size, qk_rank: int = 0, value_skip: bool = False) -> Allocation:
-    """The ranks of ``label`` at this size.
+def solve(label: Label, size: Size, qk_rank: int = 0, value_skip: bool = False) -> CdAllocation:
+    """Solves the ranks of ``label`` at this size.
 
-    Strict budget, as :meth:`Allocation.matched` has it, QK paying (``v`` exchanges the sides): starts at N = M = d, N
-    pays down to d/4 before M does. What is then left goes to M, past d where there is enough.
+    Strict budget: see :meth:`CdAllocation.match_budget`. QK is the paying side (``v`` exchanges the sides). It starts
+    at N = M = d, and N is reduced to d/4 before M is. Parameters left over go to M, which may exceed d.
 
-    Paper's budget, and ``!``: N = M = d, or N = ``qk_rank`` where it is not 0. Nothing is enforced.
+    Paper's budget, and ``!``: N = M = d, or N = ``qk_rank`` unless that is 0. Nothing is enforced.
 
-    Raises ``BudgetError`` for a size no mixer can have, and under the strict budget where the smallest mixer exceeds
-    it; ``ConfigError`` for a ``qk_rank`` where the budget decides.
+    Raises ``BudgetError`` for a size that no mixer can have, and under the strict budget if the smallest mixer exceeds
+    it. Raises ``ConfigError`` for a ``qk_rank`` if the budget determines the ranks.
     """
     d, heads = size.d_model, size.n_head
     unit = heads * (2 if label.rope else 1)
     if label.over or size.budget == "paper":
         if d % unit or qk_rank % unit:
             what, rank = ("qk_rank", qk_rank) if d % unit == 0 else ("d_model", d)
-            why = f"the {heads} heads" + " times the pairs of RoPE" * label.rope
+            why = f"the {heads} heads{' times the pairs of RoPE' if label.rope else ''}"
             raise BudgetError(f"{label}: {what} {rank} is not a multiple of {unit}, {why}")
-        return Allocation(label, size, qk_rank or d, d, value_skip)
+        return CdAllocation(label, size, qk_rank or d, d, value_skip)
     if qk_rank:
         raise ConfigError(
-            f"{label}: qk_rank {qk_rank} has no effect where the budget decides the ranks;"
+            f"{label}: qk_rank {qk_rank} has no effect because the budget determines the ranks;"
             " use --budget paper or leave it out"
         )
-    widest = Allocation(label, size, value_skip=value_skip)
+    widest = CdAllocation(label, size, value_skip=value_skip)
     return widest.match_budget(*widest.sides())

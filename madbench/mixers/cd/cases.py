@@ -1,4 +1,4 @@
-"""Cases that the paper's lemmas leave open, and cases in which they do not hold as printed, as checks."""
+"""Checks of cases that the paper's lemmas leave open, and of cases in which the lemmas do not hold as printed."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from madbench.mixers.cd.lemmas import LONGER, equal_keys, is_positive
 from madbench.mixers.cd.operator import CoefficientMixer
 from madbench.mixers.cd.sample_mixers import CHECK_SEEDS, SampleMixers
 
-PAIRED, KEY_WIDTH = 24, 8  # queries and keys whose coefficients have their rank counted, and n
-BIASED = (0.001, 0.1)  # Delta of Mamba-2 at the start (Example 2)
+PAIRED, KEY_WIDTH = 24, 8  # number of queries and keys in rank checks, and n
+BIASED = (0.001, 0.1)  # range of the initial Delta of Mamba-2 (Example 2)
 
 
 def checks(samples: SampleMixers) -> Iterator[Check]:
-    """The cases of a label, by the number of the check that they belong to."""
+    """The cases of a label, in the order of the checks that they belong to."""
     yield _rank(samples.label)
     yield from _positions(samples)
     yield from _mirrors(samples)
@@ -30,7 +30,7 @@ def checks(samples: SampleMixers) -> Iterator[Check]:
 
 
 def _rank(label: Label) -> Check:
-    """V5, Lemma 1: rows of the smallest state that is linear in the values and gives every query its output."""
+    """The check V5, Lemma 1, on the size of the smallest linear state that gives every query its output."""
 
     def excess() -> float:
         generator = torch.Generator().manual_seed(0)
@@ -40,15 +40,15 @@ def _rank(label: Label) -> Check:
             return int(torch.linalg.matrix_rank(psi(q) @ psi(k).mT)) - KEY_WIDTH
         return int(torch.linalg.matrix_rank(parts.read_out(label.readout, q @ k.mT))) - KEY_WIDTH
 
-    which = f"Coefficients of {PAIRED} queries with {PAIRED} keys of n = {KEY_WIDTH}"
+    which = f"The coefficients of {PAIRED} queries and {PAIRED} keys with n = {KEY_WIDTH}"
     if label.is_recurrent:
-        return Check("V5 rank", f"{which} have rank n at most: a state of n x V numbers holds them.", "Lemma 1", excess)
-    statement = f"{which} have a rank above n: no state of n x V numbers, linear in the values, holds them."
+        return Check("V5 rank", f"{which} have rank at most n: a state of n x V numbers suffices.", "Lemma 1", excess)
+    statement = f"{which} have a rank above n: no linear state of n x V numbers suffices."
     return Check("V5 rank", statement, "Lemma 1", excess, is_difference=True)
 
 
 def _positions(samples: SampleMixers) -> Iterator[Check]:
-    """V8, Lemma 3 and Remark 3."""
+    """The checks V8, Lemma 3 and Remark 3."""
     label = samples.label
 
     def mirrored_back(mixer: CoefficientMixer, x: Tensor) -> Tensor:
@@ -63,22 +63,22 @@ def _positions(samples: SampleMixers) -> Iterator[Check]:
 
     if label.mirror[-1:] == "r" and not (label.gate or label.rope or label.conv):
         statement = (
-            "A is a mirror at every token, and never I, yet after pairs of equal tokens a token has the coefficient "
-            "that it has before them."
+            "A is a mirror at every token and never I. Even so, after pairs of equal tokens, a token has the same "
+            "coefficient as before them."
         )
         run = samples.largest(mirrored_back)
         yield Check("V8 mirrored back", statement, "against Lemma 3", run, 1e-9, contradicts=True)
     if label.conv and not (label.gate or label.mirror or label.rope):
-        statement = "Of one token repeated, all keys with a whole convolution behind them have the same coefficient."
+        statement = "If one token is repeated, all keys whose convolution is complete have the same coefficient."
         yield Check("V8 repeated token", statement, "Remark 3", samples.largest(repeated), 1e-12)
 
 
 def _mirrors(samples: SampleMixers) -> Iterator[Check]:
-    """V9, Lemma 4 c and Remark 4."""
+    """The checks V9, Lemma 4 c and Remark 4."""
     kind = samples.label.mirror[-1:]
 
     def turns(mixer: CoefficientMixer, x: Tensor) -> Tensor:
-        """The largest imaginary part of an eigenvalue of two A in a row, of each head and place."""
+        """The largest imaginary part of an eigenvalue of two consecutive A, per head and place."""
         a = mixer.evolution(x)[0]
         return torch.linalg.eigvals(a[1::2] @ a[::2]).imag.abs().amax(-1)
 
@@ -88,34 +88,32 @@ def _mirrors(samples: SampleMixers) -> Iterator[Check]:
         return float((sizes - torch.tensor([-7.0] + [1.0] * (KEY_WIDTH - 1), dtype=torch.float64)).abs().max())
 
     if kind == "r":
-        what = (
-            "Two mirrors in a row rotate keys: their product has complex eigenvalues. One A is symmetric, and does not."
-        )
+        what = "Two consecutive mirrors rotate keys: their product has complex eigenvalues. A single A is symmetric."
         run = samples.smallest(lambda mixer, x: turns(mixer, x).min())
         yield Check("V9 rotation", what, "Lemma 4", run, 1e-3, is_difference=True)
     if kind == "1":
-        what = "With a strength below 1 two A in a row do not rotate keys: the eigenvalues of their product are real."
+        what = "With a strength below 1, two consecutive A do not rotate keys: their product has real eigenvalues."
         run = samples.largest(lambda mixer, x: turns(mixer, x).max())
         yield Check("V9 rotation", what, "Lemma 4; the limit is ours", run, 1e-6)
     if kind:
-        what = "With beta = 2 and |w| = 2 a key's part along w is scaled by -7 and the rest stays: no contraction."
+        what = "With beta = 2 and |w| = 2, the part of a key along w is scaled by -7, the rest stays: no contraction."
         yield Check("V9 long direction", what, "Remark 4", stretch, 1e-12)
 
 
 def _start(samples: SampleMixers) -> Iterator[Check]:
-    """V10, Example 2."""
+    """The check V10, Example 2."""
 
     def outside(mixer: CoefficientMixer, x: Tensor) -> Tensor:
         delta = torch.nn.functional.softplus(mixer.decay.bias)
         return torch.maximum(BIASED[0] - delta.min(), delta.max() - BIASED[1]).clamp(min=0)
 
     if samples.label.scaling == "bd" and samples.label.gate == "sm":
-        what = "Before training Delta is within [0.001, 0.1], the 1/sqrt(n) of n from 100 to 1,000,000."
+        what = "The initial Delta is within [0.001, 0.1], which is 1/sqrt(n) for n from 100 to 1,000,000."
         yield Check("V10 start", what, "Example 2", samples.largest(outside), 1e-6)
 
 
 def _limit(samples: SampleMixers) -> Iterator[Check]:
-    """V11, Lemma 6 with g(s) = s, of which L = lim phi(s) / s is 1 and m = lim lambda^i / s_i is lambda."""
+    """The check V11, Lemma 6 with g(s) = s, for which L = lim phi(s) / s is 1 and m = lim lambda^i / s_i is lambda."""
     label = samples.label
 
     def distance() -> float:
@@ -128,18 +126,18 @@ def _limit(samples: SampleMixers) -> Iterator[Check]:
 
     is_plain = not (label.mirror or label.rope or label.conv)
     if is_plain and label.has_growing_gate and label.norm == "pow" and label.readout in ("relu", "softplus", "elu"):
-        what = "Equal keys with q . k = 1: the coefficient of the first ends at L / m = 1 / lambda, the lemma's bound."
+        what = "For equal keys with q . k = 1, the coefficient of the first tends to the lemma's bound L / m."
         yield Check("V11 limit", what, "Lemma 6", distance, 1e-4)
 
 
 def _beyond(samples: SampleMixers) -> Iterator[Check]:
-    """V12, Corollary 6.1."""
+    """The check V12, Corollary 6.1."""
 
     def excess(mixer: CoefficientMixer, x: Tensor) -> Tensor:
         a = mixer.coefficients(x).a
         return torch.maximum(-a.min(), a.max() - 1)
 
     if samples.label.norm == "sum" and not is_positive(samples.label):
-        what = "Divided by their sum, coefficients of either sign leave [0, 1]: the corollary needs phi >= 0."
+        what = "Coefficients of both signs, divided by their sum, leave [0, 1]: the corollary requires phi >= 0."
         run = samples.smallest(excess)
         yield Check("V12 beyond 1", what, "against Corollary 6.1", run, is_difference=True, contradicts=True)

@@ -1,7 +1,7 @@
-"""What the paper promises of a label's mixer, as checks on the mixer as it is built: the budget, and V1 to V16.
+"""The claims of the paper as checks on the built mixer of a label: the budget, and V1 to V16.
 
-Float64, d = 32, H = 2, n = 16, 16 tokens, three seeds. Weights are from N(0, 1/d), gates as at the start of training.
-This file has what holds of the forms; ``lemmas`` has the lemmas.
+Float64, d = 32, H = 2, n = 16, 16 tokens, three seeds. Weights are from N(0, 1/d), gates have their initial values.
+This file has the checks of the computed forms; ``lemmas`` has those of the lemmas.
 """
 
 from __future__ import annotations
@@ -27,50 +27,53 @@ from madbench.mixers.checks import general_checks
 from madbench.mixers.random_state import kept_random_state
 from madbench.mixers.residuals import ROUNDING
 
-FLOAT32_EXPONENT, FLOAT64_EXPONENT = 80, 700  # e^88 and e^709 are the ends of their ranges
+FLOAT32_EXPONENT, FLOAT64_EXPONENT = 80, 700  # the ranges end at e^88 and e^709
 LARGEST_SCORE = 16
-UNEVEN_ROUNDING = 1e-6  # of labels that divide by sums of terms of either sign
+UNEVEN_ROUNDING = 1e-6  # tolerance for labels that divide by sums of terms of both signs
 CPU = replace(path_checks.CPU, tolerance=1e-10)
-FAR = 300  # tokens; bfloat16 has no odd position beyond 256
+FAR = 300  # tokens; bfloat16 has no odd positions beyond 256
 FAR_ROWS = range(253, FAR, 4)
 FIRST_LEMMA = 7
-"""The lemma of the first preset; those of the others follow in the order of Table 1."""
+"""Number of the lemma on the first preset. The lemmas on the others follow in the order of Table 1."""
 PRODUCTS = {"bmm", "baddbmm"}
-"""Products of gates, states and scores, which are in float32 under autocast, unlike the linear maps."""
-UNEVEN = "a sum of terms of either sign is as exact as the largest of them"
+"""Products of gates, states and scores. They are in float32 under autocast, unlike the linear maps."""
+UNEVEN = "a sum of terms of both signs is only as exact as the largest term"
+OVERFLOW = "exp of a growing score leaves the range of float64"
 
 
 def checks(family: Any, label: Label) -> Iterable[Check]:
-    """Every check of a label, in the order of their numbers."""
+    """All checks of a label, in the order of their numbers."""
     samples = SampleMixers(family, label)
     yield from (check for check in general_checks(family, label) if check.name == "parameters")
     parts = (_forms, _ordinary, _table1, _state, lemmas.checks, cases.checks, _softmax_attention, _numerics)
     for check in itertools.chain.from_iterable(part(samples) for part in parts):
         if check.run and _is_beyond_float64(label, check.name):
-            check = replace(check, reason="exp of a score that grows leaves the range of float64")
+            check = replace(check, reason=OVERFLOW)
         yield check
 
 
 def _is_beyond_float64(label: Label, check: str) -> bool:
-    """Whether what a check compares is infinite at the end of its tokens."""
+    """True if the quantities that a check compares become infinite within its tokens."""
     if check.startswith("V11"):
         return label.norm not in ("sum", "max") and _growth(label, lemmas.LONGER) > FLOAT64_EXPONENT
     return check.startswith(("V2", "V8", "gradients")) and _leaves_float64(label, LENGTH)
 
 
 def _leaves_float64(label: Label, length: int) -> bool:
-    """Whether exp of a score as it has grown after so many tokens is infinite."""
+    """True if exp of a score is infinite after its growth over ``length`` tokens."""
     return _growth(label, length) * LARGEST_SCORE > FLOAT64_EXPONENT
 
 
 def _growth(label: Label, length: int) -> float:
-    """The factor by which a score under exp grows with a constant gate, from the first token on."""
+    """The factor by which a constant gate makes a score under exp grow over ``length`` tokens."""
     return float(label.gate) ** length if label.readout == "exp" and label.is_constant else 0.0
 
 
 def paths_of(mixer: CoefficientMixer) -> list[str]:
-    """The fast forms of a whole sequence."""
-    return ["dense", *["chunked"] * mixer.variant.is_recurrent, "blocks", *["sdpa"] * mixer.variant.is_softmax]
+    """The fast paths of a mixer for a whole sequence."""
+    label = mixer.variant
+    optional = {"chunked": label.is_recurrent, "sdpa": label.is_softmax}
+    return [path for path in ("dense", "chunked", "blocks", "sdpa") if optional.get(path, True)]
 
 
 def _forms(samples: SampleMixers) -> Iterator[Check]:
@@ -85,23 +88,25 @@ def _forms(samples: SampleMixers) -> Iterator[Check]:
             changes.append((mixer(changed) - mixer(x))[:, :at].abs().max())
         return torch.stack(changes).max()
 
-    yield Check("V1 causal", "A row changes nothing before it.", "eq. 2", samples.largest(change))
+    yield Check("V1 causal", "A changed token does not change earlier rows.", "eq. 2", samples.largest(change))
     label = samples.label
     lengths = [length for length in path_checks.LENGTHS if not _leaves_float64(label, length)]
-    paths = ("dense", "chunked", "blocks", "step", *["sdpa"] * label.is_softmax, *["fla"] * label.is_recurrent)
+    optional = {"sdpa": label.is_softmax, "fla": label.is_recurrent}
+    every = ("dense", "chunked", "blocks", "step", "sdpa", "fla")
+    paths = tuple(path for path in every if optional.get(path, True))
     loops = path_checks.Loops(make)
     what, source = "eq. 3 row by row", "eq. 2-4, Remark 1"
     yield from path_checks.path_checks(loops, paths, source, name="V2 {}", what=what, lengths=lengths, cpu=CPU)
     prompts = [prompt for prompt in path_checks.PROMPTS if not _leaves_float64(label, prompt + path_checks.CONTINUED)]
     prefill = functools.partial(path_checks.prefill_residual, make, prompts)
-    what = "A prompt at once and steps after it are the parallel form, outputs and gradients."
+    what = "Decoding a prompt at once, then token by token, gives the outputs and gradients of the parallel form."
     yield Check("V2 prefill", what, "eq. 2-4, Remark 1", prefill, CPU.tolerance)
     far = functools.partial(_far_rows, make)
-    what = f"Rows and steps of tokens {FAR_ROWS.start} to {FAR} are eq. 3 row by row, at positions that bfloat16 lacks."
+    what = f"Rows and steps from {FAR_ROWS.start} to {FAR} equal eq. 3 row by row, at positions that bfloat16 lacks."
     reason = "" if label.rope else "the label has no RoPE"
-    reason = reason or "exp of a score that grows leaves the range of float64" * _leaves_float64(label, FAR)
+    reason = reason or (OVERFLOW if _leaves_float64(label, FAR) else "")
     yield Check("V2 far", what, "eq. 2-4", far, CPU.tolerance, reason=reason)
-    what = "Gradients are the slopes of the outputs."
+    what = "Gradients equal finite differences."
     slopes = functools.partial(path_checks.slope_residual, make, LENGTH)
     yield Check("gradients", what, "autograd", slopes, path_checks.SLOPES)
     reason = _leaves_float32(label) or ("" if _is_as_exact_as_a_term(label) else UNEVEN)
@@ -112,10 +117,9 @@ def _forms(samples: SampleMixers) -> Iterator[Check]:
 
 
 def _ordinary(samples: SampleMixers) -> Iterator[Check]:
-    """Checks at an ordinary size."""
-    overflow = "exp of a score that grows leaves the range of float64"
+    """The checks at an ordinary size."""
     label = samples.label
-    reason = overflow if _leaves_float64(label, ordinary.TOKENS) else ""
+    reason = OVERFLOW if _leaves_float64(label, ordinary.TOKENS) else ""
     if label.readout == "kexp" and label.scaling in ("bd", "bi"):
         reason = "exp of keys with this b has numbers too far apart for float64"
     tolerance = ROUNDING if _is_as_exact_as_a_term(label) else UNEVEN_ROUNDING
@@ -124,7 +128,7 @@ def _ordinary(samples: SampleMixers) -> Iterator[Check]:
 
 
 def _perturbed(build: Callable[[], CoefficientMixer]) -> tuple[CoefficientMixer, Tensor]:
-    """A mixer near its start, heads being unlike each other, and an input (B, max_len, D)."""
+    """A mixer near its initialization, with different heads, and an input (B, max_len, D)."""
     with kept_random_state():
         torch.manual_seed(0)
         mixer = build().double()
@@ -153,15 +157,15 @@ def _table1(samples: SampleMixers) -> Iterator[Check]:
     def measure(mixer: CoefficientMixer, x: Tensor) -> Tensor:
         return relative(mixer(x)[0], closed_form(preset, mixer.state_dict(), HEADS, x[0]))
 
-    statement = "The mixer is its row of Table 1, coded as the paper that the row cites has it."
-    source, reason = "Table 1", "this label is no row of Table 1"
+    statement = "The mixer equals its row of Table 1, coded as in the paper that the row cites."
+    source, reason = "Table 1", "this label is not a row of Table 1"
     if preset:
         source, reason = f"Lemma {FIRST_LEMMA + [*PRESETS].index(preset)}, Table 1, {preset}", ""
     yield Check("V3 Table 1", statement, source, samples.largest(measure), 1e-11, reason=reason)
 
 
 def _state(samples: SampleMixers) -> Iterator[Check]:
-    """V4: how the cache of decoding grows."""
+    """The check V4 on the growth of the decoding cache."""
 
     def bytes_after(length: int) -> int:
         (mixer, x), cache = samples.sample(0, length=length), None
@@ -174,14 +178,14 @@ def _state(samples: SampleMixers) -> Iterator[Check]:
         return abs(per_token - (0 if samples.label.is_recurrent else 2 * WIDTH * 8))
 
     if samples.label.is_recurrent:
-        statement = "The cache does not grow: bytes after 16 and after 64 tokens."
+        statement = "The cache does not grow between 16 and 64 tokens."
     else:
-        statement = "The cache grows by one key and one value a token: bytes after 16 and after 64 tokens."
+        statement = "Between 16 and 64 tokens, the cache grows by one key and one value per token."
     yield Check("V4 state", statement, "Lemma 1", growth)
 
 
 def _softmax_attention(samples: SampleMixers) -> Iterator[Check]:
-    """V14: the same function as the family without a name has."""
+    """The check V14: the function equals that of the S/R/G family."""
     label, reason = samples.label, ""
     if not label.is_softmax or label.scaling or label.conv or label.unit or label.output:
         reason = "only exp with sum, A = I and b = 1/sqrt(n) is softmax attention"
@@ -195,12 +199,12 @@ def _softmax_attention(samples: SampleMixers) -> Iterator[Check]:
             differences.append(relative(mixer(x), other(x)))
         return torch.stack(differences).max()
 
-    statement = "The mixer is softmax attention, S or S-p with the same weights."
+    statement = "The mixer equals softmax attention, S or S-p, with the same weights."
     yield Check("V14 families", statement, "Table 1", samples.largest(measure), 1e-12, reason=reason)
 
 
 def _numerics(samples: SampleMixers) -> Iterator[Check]:
-    """V15: float32 with gates shut and open."""
+    """The checks V15: float32, with gates that are closed or open."""
     label = samples.label
 
     def extreme(seed: int) -> tuple[CoefficientMixer, Tensor]:
@@ -241,19 +245,19 @@ def _numerics(samples: SampleMixers) -> Iterator[Check]:
             errors.append(relative(mixer.float()(x.float()).double(), expected))
         return float(torch.stack(errors).max())
 
-    reason, where = _leaves_float32(label), "In float32, 1,024 tokens and gate logits of -30, 0, 30, outputs"
+    reason, where = _leaves_float32(label), "In float32, with 1,024 tokens and gate logits of -30, 0 and 30, outputs"
     yield Check("V15 finite", f"{where} and all gradients are finite.", "Principle 6", is_not_finite, reason=reason)
     reason = reason or ("" if _is_as_exact_as_a_term(label) else UNEVEN)
-    yield Check("V15 close", f"{where} are those of float64.", "Principle 6", error, 1e-4, reason=reason)
+    yield Check("V15 close", f"{where} equal those of float64.", "Principle 6", error, 1e-4, reason=reason)
 
 
 def _is_as_exact_as_a_term(label: Label) -> bool:
-    """Whether what a row is divided by is a sum of terms of one sign, or none."""
+    """True if rows are divided by a sum of terms of one sign, or not divided."""
     return lemmas.is_positive(label) or not (label.norm == "sum" or label.norm == "max" and label.is_kernel)
 
 
 def _leaves_float32(label: Label) -> str:
-    """Why a label leaves the range of float32 by its definition; empty where it does not."""
+    """The reason why a label leaves the range of float32 by definition. Empty if it does not."""
     log_gate = math.log(float(label.gate)) if label.is_constant else 0.0
     if label.gate == "se" or log_gate > 0:
         return "lambda may exceed 1: its coefficients may grow without bound (Principle 6)"

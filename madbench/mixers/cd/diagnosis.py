@@ -1,4 +1,4 @@
-"""Why a text is no label of coefficient dynamics: the segment at fault, what was expected, and the nearest label."""
+"""Error messages for texts that are no ``cd:`` label: the wrong segment, the expected one, and the nearest label."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from madbench.mixers.cd.grammar import (
 )  # fmt: skip
 
 DEFAULTS = {"bn": "1/sqrt(n)", "b1n": "1/sqrt(n)", "i": "I", "1": "1", "1.": "1", "1.0": "1", "1.00": "1", "1.000": "1"}
-"""Spellings of defaults, and what they are."""
+"""Spellings of defaults, and the defaults that they mean."""
 FEATURES = "pcugo"
 FIRST = (*READOUTS, *PRESETS, *ALIASES)
 REST = (*GATES, *MIRRORS, *(gate + mirror for gate in GATES for mirror in MIRRORS), *SCALINGS, *NORMS)
@@ -37,17 +37,17 @@ EXAMPLES = "labels look like 'cd:exp-sum', 'cd:mamba2-cg' or 'cd:id-smhk1-bwn-cu
 
 
 def message(text: str) -> str:
-    """Why a text is no label, under a caret, and what was meant."""
+    """The reason why a text is no label, below a caret, and the label that was probably meant."""
     (position, problem), suggestion = _fault(text), nearest(text)
     return point_at(text, position, f"{problem}; {f'did you mean {suggestion!r}?' if suggestion else EXAMPLES}")
 
 
 def _fault(text: str) -> tuple[int, str]:
-    """Position of the first fault, and what is wrong there."""
+    """The position of the first error, and its description."""
     body = text[len(PREFIX) :].removesuffix("!")
     foreign = re.search(r"[^a-zA-Z0-9.-]", body)
     end = foreign.start() if foreign else len(body)
-    places = {"!": len(text) - 1}  # of each kind of segment
+    places = {"!": len(text) - 1}  # position of each kind of segment
     last, before, position = "", "", 0
     for segment in body.split("-"):
         if position + len(segment) > end:
@@ -69,22 +69,25 @@ def _fault(text: str) -> tuple[int, str]:
 
 
 def _fault_of(segment: str, last: str, before: str) -> tuple[int, str]:
-    """Where in a segment it goes wrong, and why, after the segment ``before``, a ``last``; "" for a right one."""
+    """The offset of the error in a segment, and its description; "" if the segment is valid.
+
+    ``before`` is the preceding segment and ``last`` its kind.
+    """
     fields, folded = fields_of(segment), segment.lower()
     if not last:
         if preset_of(segment) or segment in READOUTS:
             return 0, ""
         if fields:
-            return 0, f"{segment!r} ({fields[0]}) cannot stand first; a label begins with a readout or a preset"
+            return 0, f"{segment!r} ({fields[0]}) cannot come first; a label begins with a readout or a preset"
         if folded in READOUTS:
-            return 0, f"wrong case, {folded!r} is written in small letters"
+            return 0, f"wrong case, {folded!r} is written in lower case"
         return 0, "unknown readout or preset" if segment else "expected a readout or a preset"
     if not segment:
-        return 0, "an empty segment; one '-' stands between two segments and none at the end"
+        return 0, "an empty segment; write one '-' between two segments and none at the end"
     if preset_of(segment):
-        return 0, f"the preset {segment!r} can only stand first"
+        return 0, f"the preset {segment!r} can only come first"
     if fields and preset_of(before) and fields[0] not in ("features", "v"):
-        return 0, f"{segment!r} ({fields[0]}) after the preset {before!r}, which only features, v and ! can follow"
+        return 0, f"{segment!r} ({fields[0]}) after the preset {before!r}; only features, v and ! can follow a preset"
     if fields and fields[0] == last:
         return 0, f"a second {last} after {before!r}"
     if fields and SEGMENTS.index(fields[0]) < SEGMENTS.index(last):
@@ -94,9 +97,9 @@ def _fault_of(segment: str, last: str, before: str) -> tuple[int, str]:
     if folded in DEFAULTS:
         return 0, f"{DEFAULTS[folded]!r} is the default, leave it out"
     if fields_of(folded):
-        return 0, f"wrong case, {folded!r} is written in small letters"
+        return 0, f"wrong case, {folded!r} is written in lower case"
     if re.match("[0-9.]", segment):
-        return 0, "a constant gate is above 0 and below 2, has at most 3 digits after the point and no 0 at its end"
+        return 0, "a constant gate is above 0 and below 2, with at most 3 digits after the point and no trailing 0"
     if re.fullmatch(f"(?:{'|'.join(MIRRORS)})(?:{'|'.join(GATES)}|[0-9.]+)", segment):
         return 3, f"wrong order, the gate {segment[3:]!r} comes before the mirror {segment[:3]!r}"
     if _is_features(segment):
@@ -105,7 +108,7 @@ def _fault_of(segment: str, last: str, before: str) -> tuple[int, str]:
 
 
 def _is_features(segment: str) -> bool:
-    """Whether it was meant as features: half of its letters are, and no other segment is near."""
+    """True if the segment was probably meant as features: half of its letters are, and no other segment is near."""
     return 2 * sum(letter in FEATURES for letter in segment) >= len(segment) and not _close(segment, REST)
 
 
@@ -119,16 +122,16 @@ def _fault_of_features(segment: str) -> tuple[int, str]:
         later = next((other for other in earlier if FEATURES.index(other) > FEATURES.index(letter)), "")
         if later:
             return i, f"wrong order, {letter!r} comes before {later!r}"
-    raise AssertionError(f"{segment!r} is right")
+    raise AssertionError(f"{segment!r} is valid")
 
 
 def nearest(text: str) -> str | None:
-    """The label or preset nearest to ``text``, corrected segment by segment; None when nothing is near."""
+    """The label or preset nearest to ``text``, corrected segment by segment. None if nothing is near."""
     if len(text) > SHOWN:
         return None
     folded = unicodedata.normalize("NFKC", text).lower().removeprefix(PREFIX)
     segments = re.findall("[a-z0-9.]+", folded)
-    segments.sort(key=lambda segment: segment not in FIRST)  # exact names of what comes first, first
+    segments.sort(key=lambda segment: segment not in FIRST)  # segments that can only come first are moved to the front
     first = next(iter(_close(segments[0], FIRST)), None) if segments else None
     if not first:
         return None
@@ -147,7 +150,7 @@ def nearest(text: str) -> str | None:
 
 
 def _corrected(segment: str) -> Mapping[str, Any] | None:
-    """The fields that a segment after the first was meant to set; None when nothing is near."""
+    """The fields that a segment after the first was probably meant to set. None if nothing is near."""
     if segment in DEFAULTS or segment in FIRST:
         return {}
     mirror_first = re.fullmatch(f"({'|'.join(MIRRORS)})(.+)", segment)
@@ -165,7 +168,7 @@ def _close(segment: str, options: tuple[str, ...]) -> list[str]:
 
 
 def _mend(values: Mapping[str, Any], depth: int = 4) -> Label | None:
-    """The label with these fields, changed where they break a rule."""
+    """The label with these fields, changed if they break a rule. None if no change helps."""
     try:
         return Label(**values)
     except BrokenRule as rule:

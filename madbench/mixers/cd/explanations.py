@@ -1,4 +1,4 @@
-"""What the letters of a label of coefficient dynamics say, and what to be careful of."""
+"""Explanations of the letters of a ``cd:`` label, and cautions."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from madbench.labels import Explanation
 from madbench.mixers.cd.grammar import CORE, DIAGONAL_GATES, PRESETS, Label, read, twin
 
-SHARED = "A shared tensor, not a second copy."
+SHARED = "It is a shared tensor, not a second copy."
 POSITIVE = "Queries and keys become positive before the product."
 
 READOUTS = {
@@ -24,27 +24,27 @@ READOUTS = {
 }
 GATES = {
     "ss": (
-        "scalar gate", "One gate a head shrinks past keys, as in a GRU.",
+        "scalar gate", "One gate per head shrinks past keys, as in a GRU.",
         "lambda_t = sigmoid(x_t w + c)", "Section 4.1",
     ),
     "sg": (
-        "scalar gate", "One gate a head shrinks past keys, in GLA's parameterisation.",
+        "scalar gate", "One gate per head shrinks past keys, in GLA's parameterization.",
         "lambda_t = sigmoid(x_t w + c)^(1/16)", "footnote 8",
     ),
     "sm": (
-        "scalar gate", "One gate a head shrinks past keys, in Mamba-2's parameterisation.",
+        "scalar gate", "One gate per head shrinks past keys, in Mamba-2's parameterization.",
         "lambda_t = exp(-Delta_t e^a), Delta_t = softplus(x_t w + c)", "eq. 9",
     ),
     "se": (
-        "scalar gate", "One gate a head scales past keys without a bound, as in mLSTM.",
+        "scalar gate", "One gate per head scales past keys without a bound, as in mLSTM.",
         "lambda_t = exp(x_t w + c)", "eq. 12",
     ),
     "dg": (
-        "diagonal gate", "One gate a key coordinate shrinks past keys, in GLA's parameterisation of rank 16.",
+        "diagonal gate", "One gate per key coordinate shrinks past keys, in GLA's parameterization of rank 16.",
         "lambda_t = sigmoid(x_t W1 W2 + c)^(1/16)", "footnote 8",
     ),
     "dm": (
-        "diagonal gate", "One rate a key coordinate and one step a head shrink past keys, as in Mamba.",
+        "diagonal gate", "One rate per key coordinate and one step per head shrink past keys, as in Mamba.",
         "lambda_t = exp(-Delta_t e^(a_r)), Delta_t = softplus(x_t w + c)", "Section 5, Figure 3",
     ),
 }  # fmt: skip
@@ -63,7 +63,7 @@ SCALINGS = {
     ),
     "bi": ("input gate", "An unbounded gate of the token scales its key.", "b_j = exp(x_j w + c)", "eq. 12, mLSTM"),
     "bu": (
-        "scaling by the gate", f"What the gate forgets, the key adds. {SHARED}",
+        "scaling by the gate", f"The key is scaled by the share that the gate forgets. {SHARED}",
         "b_j = 1 - lambda_j", "Section 4.1, GRU",
     ),
 }  # fmt: skip
@@ -79,12 +79,12 @@ FEATURES = {
     "p": ("RoPE", "Queries and keys are rotated by position.", "q_t Rot(t), k_j Rot(j)", "Section 5"),
     "c": (
         "short convolution", "q, k and v each go through a causal convolution over 4 tokens and SiLU, after the"
-        " projection; c of S/R/G convolves the inputs of K and V without SiLU.",
+        " projection. The letter c of S/R/G convolves the inputs of K and V, without SiLU.",
         "q, k, v = SiLU(conv4(x W))", "Figure 12",
     ),
     "u": ("unit length", "Queries and keys have length 1.", "q / |q|, k / |k|", "Appendix B.6"),
     "g": (
-        "output gate", "A gate of the current token scales the normalised output, the last part of the Type 2 block.",
+        "output gate", "A gate of the current token scales the normalized output, the last part of the Type 2 block.",
         "y_i = RMSNorm(y_i) * SiLU(x_i W_G)", "Figure 12",
     ),
     "o": (
@@ -93,14 +93,14 @@ FEATURES = {
     ),
     "v": ("VO compressed", "The VO rank is reduced to keep the budget, instead of QK.", "r_vo below d", "this project"),
     "!": (
-        "over budget", "No rank is compressed; the budget is reported and not enforced.",
+        "over budget", "No rank is reduced. The budget is reported but not enforced.",
         "r_qk = r_vo = d", "this project",
     ),
 }  # fmt: skip
 
 
 def explain(label: Label) -> list[Explanation]:
-    """A row a letter in the order of the label, then its name in the paper and cautions."""
+    """One row per letter, in the order of the label, then its name in the paper and cautions."""
     name, what, equation = READOUTS[label.readout]
     source = "eq. 3c" if label.readout != "sigmoid" else "this project"
     rows = [Explanation(label.readout, name, what, equation, "Lemma 8" if label.is_kernel else source)]
@@ -118,36 +118,38 @@ def explain(label: Label) -> list[Explanation]:
     if label.scaling:
         name, what, equation, source = SCALINGS[label.scaling[:2]]
         by_width = label.scaling.endswith("n")
-        rows.append(Explanation(label.scaling, name, what, equation + " / sqrt(n)" * by_width, source))
+        equation = f"{equation} / sqrt(n)" if by_width else equation
+        rows.append(Explanation(label.scaling, name, what, equation, source))
     if label.norm:
         rows.append(Explanation(label.norm, *NORMS[label.norm]))
-    letters = "p" * label.rope + "c" * label.conv + "u" * label.unit + label.output + label.rank + "!" * label.over
+    letters = [letter for letter, applies in (("p", label.rope), ("c", label.conv), ("u", label.unit)) if applies]
+    letters += [*label.output, *label.rank, *(("!",) if label.over else ())]
     rows += [Explanation(letter, *FEATURES[letter]) for letter in letters]
     return rows + list(_notes(label))
 
 
 def _notes(label: Label) -> Iterator[Explanation]:
-    """What follows from the letters together."""
+    """Notes that follow from several letters together."""
     for name, free in PRESETS.items():
         preset = Label(**read(f"cd:{free}"))
         is_same = all(getattr(preset, field) == getattr(label, field) for field in CORE)
         if is_same and preset.unit <= label.unit and preset.output in ("", label.output):
             yield Explanation("", name, "A row of the paper's Table 1.", f"cd:{free}", "Table 1")
     if label.readout == "id" and label.norm == "sum":
-        what = "The sum changes sign, so it may divide by almost zero, and coefficients need not lie in [0, 1]."
+        what = "The sum can change sign, so that coefficients are divided by almost zero and need not lie in [0, 1]."
         yield Explanation("", "sum under id", what, "", "against Corollary 6.1")
     grows = label.readout == "exp" or label.gate == "se" or label.scaling.startswith("bi")
     if (grows or label.has_growing_gate) and label.norm not in ("sum", "max"):
-        what = "Coefficients are not divided by their sum and may grow without bound: expect the run to diverge."
+        what = "Coefficients are not divided by their sum and can grow without bound: expect the run to diverge."
         yield Explanation("", "not normalised", what, "", "Principle 6, Lemma 6")
     if label.rope and (label.is_kernel or label.gate in DIAGONAL_GATES or label.mirror.startswith("hz")):
-        what = "Scores depend on absolute positions; only scalar gates and mirrors along keys keep RoPE relative."
+        what = "Scores depend on absolute positions. RoPE stays relative only with scalar gates and mirrors along keys."
         yield Explanation("", "absolute positions", what, "", "this project")
     decays = label.gate not in ("", "se") and not label.has_growing_gate
     if decays and label.readout in ("exp", "softplus", "elu", "sigmoid"):
-        what = "The gate acts on the score, so a forgotten token's coefficient is phi(0), not 0."
+        what = "The gate acts on the score, so the coefficient of a forgotten token is phi(0), not 0."
         yield Explanation("", "decay is not forgetting", what, "alpha_ij -> phi(0)", "Section 5")
     if same := twin(label):
         what = f"A constant factor of b cancels: {same} is the same function of the same weights, unless value_skip"
-        what += " adds the value to what is read."
+        what += " adds the value to the readout."
         yield Explanation("", "another spelling", what, "", "Principle 5")

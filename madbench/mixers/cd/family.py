@@ -1,4 +1,4 @@
-"""Coefficient dynamics (arXiv 2510.09389), labels such as cd:id-sm-bd-cg."""
+"""The family of coefficient dynamics (arXiv 2510.09389), with labels such as cd:id-sm-bd-cg."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from madbench.errors import LabelError
 from madbench.jobs import NOT_AT_DEFAULT
 from madbench.labels import Explanation
 from madbench.mixers import Check, Size, Traits, one_factor_apart
-from madbench.mixers.cd.budget import Allocation, solve
+from madbench.mixers.cd.budget import CdAllocation, solve
 from madbench.mixers.cd.diagnosis import message
 from madbench.mixers.cd.explanations import explain
 from madbench.mixers.cd.grammar import ALIASES, CORE, OPTIONS, PREFIX, PRESETS, Label, read, with_preset
@@ -21,21 +21,21 @@ if TYPE_CHECKING:
     from madbench.mixers.cd.operator import CoefficientMixer
 
 GROUPS = {f"{side}_conv": "mixer conv" for side in "qkv"} | {"out_gate": "mixer gates", "out_norm": "norms"}
-"""What parameters do, by their names."""
-CONSTANTS = ("0.95", "1.05")  # gates of a neighbourhood: those of the paper
+"""Groups of parameters, by parameter name."""
+CONSTANTS = ("0.95", "1.05")  # constant gates in a neighbourhood, as in the paper
 
 
 @dataclass(frozen=True)
 class Settings:
-    """What mixers of coefficient dynamics have besides their label and size."""
+    """Settings of mixers of coefficient dynamics besides their label and size."""
 
     qk_rank: int = 0
-    """Rank N of queries and keys, over all heads, where the budget does not decide it (--budget paper, !); 0 is d."""
+    """Rank N of queries and keys over all heads, if the budget does not determine it (--budget paper, !). 0: d."""
     init_std: float = 0.02
-    """Standard deviation at which projections start."""
+    """Initial standard deviation of the projections."""
 
     value_skip: bool = field(default=False, metadata=NOT_AT_DEFAULT)
-    """Adds the row's own value times D, a number a head from 1 on, as the standard Mamba-2 does."""
+    """Adds the row's own value times D, one number per head that starts at 1, as the standard Mamba-2 does."""
 
     def __post_init__(self):
         check_at_least(self, 0, "qk_rank")
@@ -54,7 +54,7 @@ class CoefficientFamily:
     example = "cd:gdn-cg"
 
     def parse(self, text: str) -> Label:
-        """The label of a free spelling or a preset."""
+        """Parses a free spelling or a spelling with a preset."""
         values = read(text)
         if values:
             with suppress(LabelError):
@@ -62,19 +62,19 @@ class CoefficientFamily:
         raise LabelError(message(text))
 
     def preset_spelling(self, label: Label) -> str:
-        """The label with a preset's name where it is that with other features, else its canonical text."""
+        """The spelling with a preset's name, if a preset fits; else the canonical text."""
         return with_preset(label)
 
     def factors(self, label: Label) -> dict[str, str]:
-        """Spelling by factor; ``rank`` is there only where the budget is enforced: else nothing is compressed."""
+        """Spellings by factor. ``rank`` is present only if the budget is enforced, as ranks are full otherwise."""
         letters = {name: getattr(label, name) for name in CORE}
-        letters |= {"rope": "p" * label.rope, "conv": "c" * label.conv}
-        letters |= {"unit": "u" * label.unit, "output": label.output}
+        letters |= {"rope": "p" if label.rope else "", "conv": "c" if label.conv else ""}
+        letters |= {"unit": "u" if label.unit else "", "output": label.output}
         letters |= {} if label.over else {"rank": label.rank}
         return letters | {"budget": "over" if label.over else "matched"}
 
     def neighbours(self, label: Label) -> tuple[Label, ...]:
-        """Every label that differs from this one in exactly one factor; constant gates are those of the paper."""
+        """All labels that differ from this one in exactly one factor. Constant gates are those of the paper."""
         others = {}
         for name, options in OPTIONS.items():
             for value in ("", *CONSTANTS, *options[1:]) if name == "gate" else options:
@@ -84,15 +84,15 @@ class CoefficientFamily:
         return one_factor_apart(self.factors(label), ((other, self.factors(other)) for other in others))
 
     def explain(self, label: Label) -> list[Explanation]:
-        """A row a letter, then cautions."""
+        """One row per letter, then cautions."""
         return explain(label)
 
-    def effective(self, allocation: Allocation, settings: Mapping[str, Any]) -> dict[str, Any]:
-        """The start of the projections, and the skip."""
+    def effective(self, allocation: CdAllocation, settings: Mapping[str, Any]) -> dict[str, Any]:
+        """The settings other than ``qk_rank``, which acts through the ranks."""
         return {name: value for name, value in settings.items() if name != "qk_rank"}
 
     def traits(self, label: Label) -> Traits:
-        """A constant gate above 1 makes coefficients grow (Principle 6)."""
+        """The traits of the label. A constant gate above 1 makes coefficients grow (Principle 6)."""
         return Traits(
             outputs=("o.weight",),
             start_settings=("init_std",),
@@ -102,10 +102,10 @@ class CoefficientFamily:
             groups=GROUPS,
         )
 
-    def solve(self, label: Label, size: Size, settings: Settings) -> Allocation:
+    def solve(self, label: Label, size: Size, settings: Settings) -> CdAllocation:
         return solve(label, size, settings.qk_rank, settings.value_skip)
 
-    def build(self, allocation: Allocation, settings: Settings, path: str = "auto") -> CoefficientMixer:
+    def build(self, allocation: CdAllocation, settings: Settings, path: str = "auto") -> CoefficientMixer:
         from madbench.mixers.cd.operator import CoefficientMixer
 
         return CoefficientMixer(allocation, settings, path)

@@ -1,4 +1,4 @@
-"""The computed forms of eq. 4: scores s_ij = qbar_i . A_i ... A_(j+1) kbar_j of a whole sequence, and of its blocks.
+"""The computed forms of eq. 4: scores s_ij = qbar_i . A_i ... A_(j+1) kbar_j of a sequence, and of its blocks.
 
 With A_t = (I - beta_t w_t w_t^T) diag(lambda_t), c_t = sum_(s<=t) log lambda_s, B = diag(beta) and
 P(a, b)_ts = sum_r a_tr b_sr exp(c_tr - c_sr) for s <= t (P' for s < t), the scores are
@@ -6,9 +6,8 @@ P(a, b)_ts = sum_r a_tr b_sr exp(c_tr - c_sr) for s <= t (P' for s < t), the sco
     S = P(qbar, kbar) - P(qbar, w) B E,     (I + P'(w, w) B) E = P'(w, kbar)
       = P(qbar, kbar) - R B P'(w, kbar),    R (I + B P'(w, w)) = P(qbar, w)
 
-and just R diag(|kbar|) where the mirrors are along the keys, kbar = |kbar| w.
-An exponent is masked before it is taken, and c is only ever used as a difference that is at most zero for gates below
-one.
+or simply R diag(|kbar|) if the mirrors are along the keys, kbar = |kbar| w. An exponent is masked before exp is
+applied. c is only used in differences, which are at most zero for gates below one.
 """
 
 from __future__ import annotations
@@ -22,46 +21,46 @@ from torch import Tensor
 
 from madbench.mixers.tracing import is_symbolic
 
-SUB_BLOCK = 16  # rows whose decay is evaluated pair by pair
+SUB_BLOCK = 16  # rows whose decay is computed pair by pair
 
 
 @dataclass(frozen=True)
 class Dynamics:
-    """The rows of a sequence as eq. 3 and eq. 4 read them, float32 at least."""
+    """The rows of a sequence as used in eq. 3 and eq. 4, in float32 or wider."""
 
     q: Tensor  # (B, H, T, n) qbar
     k: Tensor  # (B, H, T, n) kbar
     v: Tensor  # (B, H, T, V)
     log_gate: Tensor | None  # (B or 1, H or 1, T, 1 or n) log lambda
     w: Tensor | None  # (B, H, T, n) directions of the mirrors, of length 1
-    beta: Tensor | None  # (B, H, T) their strengths
-    length: Tensor | None = None  # (B, H, T) of kbar where w is its direction
+    beta: Tensor | None  # (B, H, T) strengths of the mirrors
+    length: Tensor | None = None  # (B, H, T) length of kbar, if w is its direction
     row_log: Tensor | None = None  # (B, H, T) the scores of a row lack a factor e^row_log
     log_norm: Tensor | None = None  # (B, H, T) log eta of wx and pow
 
 
 @dataclass(frozen=True)
 class Blocks:
-    """What blocks of C rows do to the states that enter them; an axis of blocks before the rows."""
+    """The effect of blocks of C rows on the states that enter them. The axis of blocks precedes the rows."""
 
-    scores: Tensor  # (B, H, Z, C, C) between rows of one block
-    queries: Tensor  # (B, H, Z, C, n) scores with the keys before the block are their products with those
-    keys: Tensor  # (B, H, Z, C, n) as they leave the block
-    log_decay: Tensor | None  # (B, H, Z, 1 or n) of a state, in double precision
-    transition: Tensor | None  # (B, H, Z, n, n) of a state, where there are mirrors: decay included
+    scores: Tensor  # (B, H, Z, C, C) scores between rows of one block
+    queries: Tensor  # (B, H, Z, C, n) their products with the keys before the block are the scores
+    keys: Tensor  # (B, H, Z, C, n) keys at the end of the block
+    log_decay: Tensor | None  # (B, H, Z, 1 or n) decay of a state, in double precision
+    transition: Tensor | None  # (B, H, Z, n, n) map of a state with mirrors, including decay
 
 
 def masked_exp(exponent: Tensor, mask: Tensor) -> Tensor:
-    """exp where the mask holds and 0 elsewhere, with a zero gradient there whatever the exponent is."""
+    """exp if the mask is true, else 0 with a zero gradient, for any exponent."""
     return exponent.masked_fill(~mask, -math.inf).exp()
 
 
 class Decay:
-    """exp(c_t - c_s) for all rows s <= t, of log lambda (..., T, 1 or n), or 1 where there is no gate.
+    """exp(c_t - c_s) for all rows s <= t, from log lambda (..., T, 1 or n). 1 if there is no gate.
 
-    Within a sub-block of rows it is evaluated pair by pair. Between sub-blocks it is the product of three factors: from
-    the row to its sub-block's start, between, and from the column to its sub-block's end. A sub-block has
-    ``sub_block`` rows, ``SUB_BLOCK`` unless given.
+    Within a sub-block of rows it is computed pair by pair. Between sub-blocks it is a product of three factors: from
+    the row to the start of its sub-block, between the sub-blocks, and from the column to the end of its sub-block. A
+    sub-block has ``sub_block`` rows, by default ``SUB_BLOCK``.
     """
 
     def __init__(self, log_gate: Tensor | None, like: Tensor, sub_block: int = 0):
@@ -69,7 +68,7 @@ class Decay:
         if log_gate is None:
             return
         self.rows = self.length if is_symbolic(self.length) else min(sub_block or SUB_BLOCK, self.length)
-        c = split_rows(log_gate, self.rows).double().cumsum(-2)  # double, as it is large where gates close
+        c = split_rows(log_gate, self.rows).double().cumsum(-2)  # double, because it is large if gates close
         total = c[..., -1:, :]
         end = total.squeeze(-2).cumsum(-2)
         self.entering, self.leaving = c.to(dtype).exp(), (total - c).to(dtype).exp()
@@ -78,7 +77,7 @@ class Decay:
         self.between = masked_exp(between.to(dtype), _lower(end.shape[-2], -1, c)[..., None])
 
     def products(self, a: Tensor, b: Tensor, is_strict: bool = False) -> Tensor:
-        """P(a, b), or P' where strict: a, b (..., T, n) -> (..., T, T), zero above the diagonal."""
+        """P(a, b), or P' if strict: a, b (..., T, n) -> (..., T, T), zero above the diagonal."""
         if self.log_gate is None:
             return (a @ b.mT).tril(-is_strict)
         a, b = split_rows(a, self.rows), split_rows(b, self.rows)
@@ -103,19 +102,19 @@ class Decay:
 
 
 def _lower(size: int, diagonal: int, like: Tensor) -> Tensor:
-    """Mask (size, size) of what is below the diagonal, for ``diagonal`` 0 with it, for -1 without."""
+    """The mask (size, size) of the lower triangle, with the diagonal for ``diagonal`` 0 and without it for -1."""
     return torch.ones(size, size, dtype=torch.bool, device=like.device).tril(diagonal)
 
 
 def split_rows(x: Tensor, rows: int) -> Tensor:
-    """(..., T, C) -> (..., T / rows, rows, C), with zeros after the last row where ``rows`` does not divide T."""
+    """(..., T, C) -> (..., T / rows, rows, C), filled with zeros at the end if ``rows`` does not divide T."""
     if is_symbolic(rows):
-        return x.unsqueeze(-3)  # all of them
+        return x.unsqueeze(-3)  # a single block with all rows
     return F.pad(x, (0, 0, 0, -x.shape[-2] % rows)).unflatten(-2, (-1, rows))
 
 
 def scores(d: Dynamics) -> Tensor:
-    """s_ij of all rows at once (B, H, T, T), with mirrors in O(T^3). A mask removes what is above the diagonal."""
+    """s_ij of all rows at once, (B, H, T, T). With mirrors in O(T^3). Entries above the diagonal must be masked."""
     if d.w is None and d.log_gate is None:
         return d.q @ d.k.mT
     decay = Decay(d.log_gate, d.q)
@@ -129,13 +128,13 @@ def scores(d: Dynamics) -> Tensor:
 
 
 def _past_mirrors(decay: Decay, w: Tensor, beta: Tensor, rows: Tensor) -> Tensor:
-    """rows (I + B P'(w, w))^-1: rows (..., M, T) that meet one direction a column meet it as mirrors since left it."""
+    """rows (I + B P'(w, w))^-1 of rows (..., M, T): applies to each direction all mirrors after it."""
     system = beta[..., None] * decay.products(w, w)
     return torch.linalg.solve_triangular(system, rows, upper=False, left=False, unitriangular=True)
 
 
 def split(d: Dynamics, size: int, sub_block: int = 0) -> Blocks:
-    """The blocks of ``size`` rows, each on its own; see :class:`Decay` for ``sub_block``."""
+    """Splits the rows into independent blocks of ``size`` rows. See :class:`Decay` for ``sub_block``."""
     q, k = split_rows(d.q, size), split_rows(d.k, size)
     log_gate = log_decay = None
     queries, keys = q, k
@@ -151,7 +150,7 @@ def split(d: Dynamics, size: int, sub_block: int = 0) -> Blocks:
     w, beta = split_rows(d.w, size), split_rows(d.beta[..., None], size)
     entering_w, leaving_w = (w, w) if log_gate is None else (w * entering, w * leaving)
     rows = torch.cat((decay.products(q, w), leaving_w.mT), dim=-2)
-    mirrored = _past_mirrors(decay, w, beta.squeeze(-1), rows)  # of scores, then of what leaves the block
+    mirrored = _past_mirrors(decay, w, beta.squeeze(-1), rows)  # first the scores, then the state at the end
     removed = mirrored @ (beta * entering_w)
     if d.length is not None:
         written = mirrored * split_rows(d.length[..., None], size).mT
@@ -171,7 +170,7 @@ def split(d: Dynamics, size: int, sub_block: int = 0) -> Blocks:
 
 
 def chunked(d: Dynamics, size: int, values: Tensor, sub_block: int = 0) -> tuple[Tensor, Tensor]:
-    """sum_j s_ij values_j in time linear in T: values (B, H, T, V) -> (B, H, T, V); id and kernels.
+    """sum_j s_ij values_j in time linear in T: values (B, H, T, V) -> (B, H, T, V). For id and kernels.
 
     Also returns the state after the last row (B, H, n, V).
     """
@@ -192,7 +191,7 @@ def chunked(d: Dynamics, size: int, values: Tensor, sub_block: int = 0) -> tuple
 
 
 def evolved_keys(d: Dynamics, blocks: Blocks | None = None) -> Tensor:
-    """The keys after the last row, h_Tj: (B, H, T, n). With mirrors, ``blocks`` are those of :func:`split`."""
+    """The keys after the last row, h_Tj: (B, H, T, n). With mirrors, ``blocks`` is the result of :func:`split`."""
     if d.w is not None:
         return _keys_after_blocks(blocks)[:, :, : d.k.shape[2]]
     if d.log_gate is None:
@@ -202,7 +201,7 @@ def evolved_keys(d: Dynamics, blocks: Blocks | None = None) -> Tensor:
 
 
 def _keys_after_blocks(blocks: Blocks) -> Tensor:
-    """The keys of all blocks as they leave the last one, (B, H, Z C, n)."""
+    """The keys of all blocks at the end of the last block, (B, H, Z C, n)."""
     *before, last = blocks.keys.unbind(2)
     keys, passed = [last], None
     for of_block, transition in zip(reversed(before), reversed(blocks.transition.unbind(2))):
@@ -212,7 +211,7 @@ def _keys_after_blocks(blocks: Blocks) -> Tensor:
 
 
 def block_scores(blocks: Blocks, block: int) -> Tensor:
-    """s_ij of the rows of one block with every key up to its last: (B, H, C, (block + 1) C)."""
+    """s_ij of the rows of one block and all keys up to its end: (B, H, C, (block + 1) C)."""
     queries, parts = blocks.queries[:, :, block], [blocks.scores[:, :, block]]
     if blocks.transition is not None:
         for other in reversed(range(block)):
@@ -228,7 +227,7 @@ def block_scores(blocks: Blocks, block: int) -> Tensor:
 
 
 def evolve(state: Tensor, d: Dynamics) -> Tensor:
-    """A_t applied to the columns of a state (B, H, n, V), of the one row of ``d``."""
+    """Applies A_t of the single row of ``d`` to the columns of a state (B, H, n, V)."""
     if d.log_gate is not None:
         state = state * d.log_gate.exp().mT
     if d.w is not None:

@@ -1,4 +1,4 @@
-"""The grammar of coefficient dynamics, ``cd:``: a label names (phi, A, b, eta) of one mixer and the block around it.
+"""The grammar of coefficient dynamics, ``cd:``. A label specifies (phi, A, b, eta) of a mixer and its block.
 
 ::
 
@@ -12,10 +12,10 @@
     eta      = "sum" | "max" | "pow" | "wx"                              absent: 1
     features = "p"?, "c"?, "u"?, ( "g" | "o" )?                          at least one, in this order
 
-Segments are told apart by their letters and a default is never written, so each mixer has one spelling. A preset is an
-alias of a free spelling; its features are merged with those given. ``-v`` lets VO pay for the budget instead of QK, and
-``!`` lifts it. The names are those of *Design Principles for Sequence Models via Coefficient Dynamics*, arXiv
-2510.09389.
+Segments are recognized by their letters, and a default is never written, so each mixer has exactly one spelling. A
+preset is an alias of a free spelling; its features are merged with the given ones. With ``-v`` VO pays for the budget
+instead of QK, and ``!`` lifts the budget. The names are those of *Design Principles for Sequence Models via Coefficient
+Dynamics*, arXiv 2510.09389.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ from typing import Any
 from madbench.errors import LabelError
 
 PREFIX = "cd:"
-POINTWISE = ("exp", "relu", "softplus", "elu", "sigmoid", "id")  # phi acts on the score
-KERNELS = ("krelu", "kelu", "ksoftplus", "kexp")  # psi acts on query and key, elementwise
+POINTWISE = ("exp", "relu", "softplus", "elu", "sigmoid", "id")  # phi is applied to the score
+KERNELS = ("krelu", "kelu", "ksoftplus", "kexp")  # psi is applied to query and key, elementwise
 READOUTS = POINTWISE + KERNELS
 SCALAR_GATES = ("ss", "sg", "sm", "se")
 DIAGONAL_GATES = ("dg", "dm")
@@ -42,7 +42,7 @@ EVOLUTION = re.compile(rf"(?P<gate>{CONSTANT.pattern}|{'|'.join(GATES)})?(?P<mir
 FEATURES = re.compile("(?P<rope>p?)(?P<conv>c?)(?P<unit>u?)(?P<output>g?o?)")
 
 CORE = ("readout", "gate", "mirror", "scaling", "norm")
-"""The fields that are phi, A, b and eta."""
+"""The fields of phi, A, b and eta."""
 PRESETS = {
     "softmax": "exp-sum",
     "linear": "kelu-sum",
@@ -53,21 +53,21 @@ PRESETS = {
     "gateddeltanet": "id-smhk1-bwn-u",
     "mlstm": "id-se-bin-max-o",
 }
-"""Rows of the paper's Table 1; they are read in any case."""
+"""Rows of the paper's Table 1. Their names are accepted in any case."""
 ALIASES = {"normalized": "normalised", "gdn": "gateddeltanet"}
 """Other spellings of presets."""
 
 SEGMENTS = ("readout", "A", "b", "eta", "features", "v")
-"""What the segments of a label say, in their order."""
+"""Kinds of segments of a label, in order."""
 
 
 @dataclass(frozen=True)
 class Label:
-    """One mixer; ``str`` gives its label. A combination outside the grammar is a ``LabelError``."""
+    """A ``cd:`` label. ``str`` is its text. Raises ``LabelError`` for an invalid combination."""
 
     readout: str  # phi, or psi with a k before it
     gate: str = ""  # lambda_t of A_t: a constant such as 0.95, or one of GATES; "" is 1
-    mirror: str = ""  # of A_t: direction k or z, strength 1, 2 or r
+    mirror: str = ""  # mirror of A_t: direction k or z, strength 1, 2 or r
     scaling: str = ""  # b_j; "" is 1/sqrt(n)
     norm: str = ""  # eta_i; "" is 1
     rope: bool = False  # p: queries and keys are rotated by position
@@ -75,11 +75,11 @@ class Label:
     unit: bool = False  # u: queries and keys have length 1
     output: str = ""  # g: RMSNorm times SiLU gate; o: sigmoid gate
     rank: str = ""  # v: VO pays for the budget instead of QK
-    over: bool = False  # !: the budget is reported and not enforced
+    over: bool = False  # !: the budget is reported but not enforced
 
     def __post_init__(self):
         if self.output == "go":
-            raise BrokenRule("features", "'g' and 'o' are two output gates, and a mixer has one", {"output": "g"})
+            raise BrokenRule("features", "'g' and 'o' are two output gates, but a mixer has only one", {"output": "g"})
         for name, options in OPTIONS.items():
             value = getattr(self, name)
             if value not in options and not (name == "gate" and isinstance(value, str) and CONSTANT.fullmatch(value)):
@@ -95,27 +95,27 @@ class Label:
 
     @property
     def is_recurrent(self) -> bool:
-        """Whether a state of fixed size computes it (Lemma 1)."""
+        """True if a state of fixed size can compute it (Lemma 1)."""
         return self.is_kernel or self.readout == "id"
 
     @property
     def is_softmax(self) -> bool:
-        """Whether its coefficients are those of softmax attention."""
+        """True if its coefficients are those of softmax attention."""
         return (self.readout, self.gate, self.mirror, self.norm) == ("exp", "", "", "sum")
 
     @property
     def is_constant(self) -> bool:
-        """Whether the gate is a constant; ``float(gate)`` is its value."""
+        """True if the gate is a constant, whose value is ``float(gate)``."""
         return bool(CONSTANT.fullmatch(self.gate))
 
     @property
     def has_growing_gate(self) -> bool:
-        """Whether the gate is a constant above 1, under which scores grow with distance (Principle 6)."""
+        """True if the gate is a constant above 1, so that scores grow with distance (Principle 6)."""
         return self.is_constant and float(self.gate) > 1
 
     @property
     def adds_parameters(self) -> bool:
-        """Whether it has more than projections and conv taps, so that something has to pay for the budget."""
+        """True if it has parameters besides projections and conv taps, which must be saved elsewhere."""
         costly = (self.gate in GATES, self.mirror not in ("", "hkr"), self.scaling not in ("", "b1"))
         return any(costly) or self.norm == "wx" or bool(self.output)
 
@@ -133,14 +133,14 @@ OPTIONS: dict[str, tuple[Any, ...]] = {
     "rank": ("", "v"),
     "over": (False, True),
 }
-"""Values of every field; a gate may be a constant too."""
+"""Values of every field. A gate may also be a constant."""
 
 
 class BrokenRule(LabelError):
     """A combination of valid segments that is no label."""
 
     def __init__(self, segment: str, problem: str, *repairs: Mapping[str, Any]):
-        """``segment`` is at fault, one of ``SEGMENTS`` or "!"; each of ``repairs`` changes fields to meet the rule."""
+        """``segment`` is wrong, one of ``SEGMENTS`` or "!". Each of ``repairs`` is a change of fields that helps."""
         super().__init__(segment, problem, *repairs)
         self.segment, self.problem, self.repairs = segment, problem, repairs
 
@@ -155,28 +155,28 @@ def check_rules(label: Label) -> None:
         problem = f"{b!r} is Delta of the gate, and only 'sm' and 'dm' have one"
         raise BrokenRule("b", problem, {"gate": "dm" if gate == "dg" else "sm"})
     if b.startswith("bw") and not mirror:
-        raise BrokenRule("b", f"{b!r} is the learned strength of a mirror, and there is none", {"mirror": "hk1"})
+        raise BrokenRule("b", f"{b!r} is the learned strength of a mirror, but there is no mirror", {"mirror": "hk1"})
     if b.startswith("bw") and mirror.endswith("r"):
-        problem = f"{b!r} is the learned strength of the mirror, and that of {mirror!r} is the constant 2"
+        problem = f"{b!r} is the learned strength of the mirror, but that of {mirror!r} is the constant 2"
         raise BrokenRule("b", problem, {"mirror": mirror[:2] + "2"})
     if b.startswith("bu") and gate not in ("ss", "sg", "sm"):
         what = "a vector" if gate in DIAGONAL_GATES else "unbounded" if gate == "se" else "a constant"
-        problem = f"{b!r} is 1 - lambda of a gate 'ss', 'sg' or 'sm', and here lambda is {what}"
+        problem = f"{b!r} is 1 - lambda of a gate 'ss', 'sg' or 'sm', but here lambda is {what}"
         raise BrokenRule("b", problem, {"gate": "sg" if gate == "dg" else "sm" if gate == "dm" else "ss"})
     if label.norm == "pow" and not label.is_constant:
-        problem = "'pow' is a power of a constant gate, and there is none"
+        problem = "'pow' is a power of a constant gate, but there is none"
         raise BrokenRule("eta", problem, {"gate": "0.95"}, {"norm": ""})
     if label.over and label.rank:
-        problem = "'!' lifts the budget and 'v' keeps it, which is a contradiction"
+        problem = "'!' lifts the budget and 'v' enforces it, which is a contradiction"
         raise BrokenRule("!", problem, {"rank": ""}, {"over": False})
     if (label.over or label.rank) and not label.adds_parameters:
         letter = "!" if label.over else "v"
-        problem = f"{letter!r} has no effect: nothing here adds parameters, so no rank is compressed"
+        problem = f"{letter!r} has no effect: no letter adds parameters, so no rank is reduced"
         raise BrokenRule(letter, problem, {"rank": "", "over": False})
 
 
 def rescaled(label: Label) -> Label:
-    """The label whose b differs by the factor sqrt(n) alone."""
+    """The label whose b differs only by the factor sqrt(n)."""
     b = label.scaling
     if b in ("", "b1"):
         return replace(label, scaling="" if b else "b1")
@@ -184,9 +184,9 @@ def rescaled(label: Label) -> Label:
 
 
 def twin(label: Label) -> Label | None:
-    """:func:`rescaled` where that factor cancels exactly, so that both labels are one function; else None.
+    """The :func:`rescaled` label if the factor cancels exactly, so that both labels are the same function; else None.
 
-    It does in a sum of ReLU, of scores themselves or of their ReLU kernel, and under RMSNorm of a linear output.
+    The factor cancels in a sum of ReLU, of plain scores or of their ReLU kernel, and in the RMSNorm of a linear output.
     """
     by_sum = label.norm == "sum" and label.readout in ("relu", "id", "krelu")
     by_norm = label.norm in ("", "wx", "pow") and label.readout == "id" and label.output == "g"
@@ -194,16 +194,19 @@ def twin(label: Label) -> Label | None:
 
 
 def spell(values: Mapping[str, Any], preset: str = "") -> str:
-    """The canonical text of fields, or the one that begins with a preset; absent fields have their defaults."""
+    """The canonical text of fields, or the text that begins with a preset. Absent fields have their defaults."""
     features = "".join(letter for letter, name in zip("pcu", ("rope", "conv", "unit")) if values.get(name))
     readout, gate, mirror, *rest = (values.get(name, "") for name in CORE)
     head = [preset] if preset else [readout, gate + mirror, *rest]
     segments = (*head, features + values.get("output", ""), values.get("rank", ""))
-    return PREFIX + "-".join(filter(None, segments)) + "!" * values.get("over", False)
+    return PREFIX + "-".join(filter(None, segments)) + ("!" if values.get("over", False) else "")
 
 
 def with_preset(label: Label) -> str:
-    """The text that begins with a preset where there is one: its A, b, phi and eta, and all of its features."""
+    """The spelling with a preset that has the same A, b, phi and eta, and no other features; else the canonical text.
+
+    Features that the preset lacks are written after it.
+    """
     for name in PRESETS:
         preset, own = Label(**read(PREFIX + name)), vars(label)
         lacks = any(value and not own[field] for field, value in vars(preset).items())
@@ -215,7 +218,7 @@ def with_preset(label: Label) -> str:
 
 
 def fields_of(segment: str) -> tuple[str, dict[str, Any]] | None:
-    """What a segment is, a member of ``SEGMENTS``, and the fields that it sets; None for one outside the grammar."""
+    """The kind of a segment, a member of ``SEGMENTS``, and the fields that it sets. None if it is invalid."""
     if segment in READOUTS:
         return "readout", {"readout": segment}
     if segment in SCALINGS:
@@ -234,7 +237,7 @@ def fields_of(segment: str) -> tuple[str, dict[str, Any]] | None:
 
 
 def preset_of(segment: str) -> str | None:
-    """The name in ``PRESETS`` of a preset's name in any case."""
+    """The name in ``PRESETS`` of a preset, given in any case. None if it is no preset."""
     name = segment.lower()
     name = ALIASES.get(name, name)
     return name if name in PRESETS else None
@@ -245,7 +248,7 @@ def _merge(value: bool | str, other: bool | str) -> bool | str:
 
 
 def read(text: str) -> dict[str, Any] | None:
-    """The fields that a text sets, whether or not they go together; None for a text outside the syntax."""
+    """The fields that a text sets, even if they do not go together. None for a text outside the syntax."""
     body = text.removeprefix(PREFIX)
     first, *rest = body.removesuffix("!").split("-")
     preset = preset_of(first)

@@ -1,4 +1,4 @@
-"""The recurrences of coefficient dynamics by the kernels of flash-linear-attention, for a CUDA GPU, in 16 bits."""
+"""The recurrences of coefficient dynamics, computed by kernels of flash-linear-attention on a CUDA GPU in 16 bits."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ MODULES = {
     "chunk_kda": "fla.ops.kda",
     "chunk_dplr_delta_rule": "fla.ops.generalized_delta_rule",
 }
-"""Where the library has each operator."""
+"""The library module of each operator."""
 
 
 def operator(name: str) -> Callable[..., tuple[Tensor, Tensor | None]]:
-    """The library's function; ``TrainingError`` where it or a GPU is missing."""
+    """Returns the library's function. Raises ``TrainingError`` if the library or a GPU is missing."""
     if not torch.cuda.is_available():
         raise TrainingError("path 'fla' runs on a CUDA GPU only, and there is none here; use 'auto'")
     try:
@@ -37,7 +37,7 @@ def operator(name: str) -> Callable[..., tuple[Tensor, Tensor | None]]:
 
 
 def arithmetic(x: Tensor) -> torch.dtype:
-    """The dtype of autocast, or of x; ``TrainingError`` where it has not 16 bits."""
+    """The dtype of autocast, or that of x. Raises ``TrainingError`` unless it has 16 bits."""
     device = x.device.type
     dtype = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else x.dtype
     if dtype not in (torch.bfloat16, torch.float16):
@@ -48,8 +48,8 @@ def arithmetic(x: Tensor) -> torch.dtype:
 def combine(d: Dynamics, values: Tensor, dtype: torch.dtype, is_delta_rule: bool) -> Tensor:
     """sum_j s_ij values_j: values (B, H, T, V) -> (B, H, T, V) in ``dtype``.
 
-    ``is_delta_rule`` says that b_j is the strength of the mirror along key j. The library writes beta_j times a value
-    with a key of length 1, so what else the key's length has goes to the value.
+    ``is_delta_rule`` is true if b_j is the strength of the mirror along key j. The library writes beta_j times a value
+    with a key of length 1. The remaining length of the key is therefore multiplied into the value.
     """
     q, k, v = (_by_row(side).to(dtype) for side in (d.q, d.k, values))
     gate = None if d.log_gate is None else _by_row(d.log_gate.expand(*d.q.shape[:3], -1))
@@ -76,5 +76,5 @@ def _scalar(gate: Tensor | None) -> Tensor | None:
 
 
 def _by_row(x: Tensor) -> Tensor:
-    """(B, H, T, ...) to (B, T, H, ...) and back, contiguous."""
+    """(B, H, T, ...) to (B, T, H, ...) or back, contiguous."""
     return x.transpose(1, 2).contiguous()

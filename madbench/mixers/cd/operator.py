@@ -1,4 +1,4 @@
-"""Every label of coefficient dynamics as one module: project, gate, score, read out, normalise, combine."""
+"""The module of every ``cd:`` label: project, gate, score, read out, normalize, combine."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from torch import Tensor
 
 from madbench.errors import TrainingError, did_you_mean
 from madbench.mixers.cd import forms, library, parts
-from madbench.mixers.cd.budget import Allocation
+from madbench.mixers.cd.budget import CdAllocation
 from madbench.mixers.cd.forms import Dynamics
 from madbench.mixers.cd.grammar import DIAGONAL_GATES
 from madbench.mixers.cd.projections import Cache, Projections
@@ -26,13 +26,13 @@ from madbench.mixers.recompute import recompute
 from madbench.mixers.tracing import is_symbolic, needs_plain_operators
 
 PROMPT_SUB_BLOCK = 8
-"""Rows of a prompt whose decay is evaluated pair by pair: fewer than in training, where each costs memory too."""
+"""Rows of a prompt whose decay is computed pair by pair. Fewer than in training, because each pair costs memory."""
 DENSE_LIMIT_LENGTH = 512
-DENSE_LIMIT_BYTES = 2**30  # of one (B, H, T, T) float32 tensor
+DENSE_LIMIT_BYTES = 2**30  # largest (B, H, T, T) float32 tensor of the dense path
 
 
 class Coefficients(NamedTuple):
-    """What a mixer multiplies the values with, zero for j > i."""
+    """The coefficients by which a mixer multiplies the values, and their parts. Zero for j > i."""
 
     score: Tensor  # (B, H, T, T) s_ij = qbar_i . h_ij
     alpha: Tensor  # (B, H, T, T) phi(s_ij)
@@ -41,38 +41,43 @@ class Coefficients(NamedTuple):
 
 
 class CoefficientMixer(Projections):
-    """One causal mixer whose coefficients are outputs of linear dynamics (paper, eq. 2-4). Per head and row i::
+    """A causal mixer whose coefficients are outputs of linear dynamics (paper, eq. 2-4). Per head and row i::
 
         h_jj = kbar_j,  h_ij = A_i h_(i-1)j        A_t = (I - beta_t w_t w_t^T) diag(lambda_t)
         s_ij = qbar_i . h_ij                       alpha_ij = phi(s_ij), of a kernel readout s_ij
         y_i = sum_(j<=i) alpha_ij / eta_i v_j      out_i = concat_heads(y_i) W_o
 
-    With ``value_skip`` y_i has D v_i beside the sum, D a number a head (the D of Mamba-2), which no coefficient shows.
+    With ``value_skip``, D v_i is added to y_i, where D is one number per head (as in Mamba-2). It is not part of the
+    coefficients.
 
-    The label says phi, A, the scale b_j in kbar_j, eta, and whether queries and keys are convolved, made of unit length
-    and rotated, and whether y is gated. Where the paper leaves room: sums run from 1; the gate acts before the mirror;
-    psi of a kernel acts before A; all gates read x_t; sums smaller than 1e-12 are replaced by that.
+    The label specifies phi, A, the scale b_j in kbar_j, and eta. It also specifies if queries and keys are convolved,
+    scaled to unit length and rotated, and if y is gated. The paper leaves some points open. Here sums run from 1, the
+    gate acts before the mirror, psi of a kernel acts before A, all gates read x_t, and sums smaller than 1e-12 are
+    replaced by 1e-12.
 
     Args:
         allocation: label, size and ranks, from :func:`madbench.mixers.cd.budget.solve`.
-        settings: ``init_std``, at which q, k, v and o start.
-        path: ``auto``, or one of ``reference`` (float64 loops), ``dense`` (all pairs at once), ``chunked`` (blocks of
-            ``chunk`` rows and a state between them, linear in T; id and kernels), ``blocks`` (blocks of ``chunk`` query
-            rows against the keys before them, recomputed in the backward pass), ``sdpa`` (torch's scaled dot product
-            attention; exp with sum and A = I) and ``fla`` (kernels of flash-linear-attention on a GPU, in 16 bits; id
-            and kernels). All compute the same function.
+        settings: ``init_std``, the initial standard deviation of q, k, v and o.
+        path: ``auto``, or one of these paths. All compute the same function.
+
+            - ``reference``: loops in float64
+            - ``dense``: all pairs at once
+            - ``chunked``: blocks of ``chunk`` rows and a state between them, linear in T; id and kernels
+            - ``blocks``: blocks of ``chunk`` query rows and all keys before them, recomputed in the backward pass
+            - ``sdpa``: torch's scaled dot product attention; exp with sum and A = I
+            - ``fla``: kernels of flash-linear-attention on a GPU, in 16 bits; id and kernels
 
     Parameters: exactly ``allocation.total``.
     """
 
     paths = ("auto", "reference", "dense", "chunked", "blocks", "sdpa", "fla")
 
-    def __init__(self, allocation: Allocation, settings: Any, path: str = "auto"):
+    def __init__(self, allocation: CdAllocation, settings: Any, path: str = "auto"):
         if path not in self.paths:
             raise TrainingError(f"path {path!r} is not known{did_you_mean(path, self.paths)}")
         super().__init__(allocation, settings.init_std)
         label, self.max_len = allocation.label, allocation.size.max_len
-        # a gate of every coordinate, or a solve, makes small blocks cheaper than all pairs
+        # with a gate per coordinate, or a linear system to solve, small blocks are cheaper than all pairs
         is_diagonal = label.gate in DIAGONAL_GATES
         is_costly = bool(label.mirror) or is_diagonal
         if label.is_recurrent:
@@ -87,9 +92,9 @@ class CoefficientMixer(Projections):
         self.path = path
 
     def forward(self, x: Tensor) -> Tensor:
-        """x (B, T, D) -> (B, T, D); row t depends on rows 0..t only.
+        """x (B, T, D) -> (B, T, D). Row t depends on rows 0..t only.
 
-        Raises ``TrainingError`` for x of another shape or of integers, and when T is 0.
+        Raises ``TrainingError`` for an x of another shape or of integers, and if T is 0.
         """
         check_sequences(x, self.variant)
         path = self.resolve_path(*x.shape[:2])
@@ -99,23 +104,23 @@ class CoefficientMixer(Projections):
         dtype = library.arithmetic(x) if path == "fla" else None
         with without_autocast(x):
             if path == "chunked":
-                y = self._scaled(forms.chunked(d, self.chunk, self._summed(d))[0], d)
+                y = self._divide_by_eta(forms.chunked(d, self.chunk, self._with_ones(d))[0], d)
             elif path == "fla":
-                y = self._scaled(library.combine(d, self._summed(d), dtype, self.is_delta_rule), d)
+                y = self._divide_by_eta(library.combine(d, self._with_ones(d), dtype, self.is_delta_rule), d)
             else:
-                y = self._mixed(d, path)
+                y = self._combine_rows(d, path)
         return self._read_out(self._with_skip(y, d), x)
 
     def reference(self, x: Tensor, rows: Sequence[int] | None = None) -> Tensor:
-        """Rows of :meth:`forward`, of all unless ``rows`` says which, by loops in float64: (B, rows, D)."""
+        """Rows of :meth:`forward`, computed by loops in float64: (B, rows, D). All rows if ``rows`` is None."""
         check_weights(self, "q", "k", "v", "o")
         return reference(dict(self.named_parameters()), self.variant, self.n_head, x, rows)
 
     def prefill(self, x: Tensor, slide: bool = False) -> tuple[Tensor, Cache]:
-        """Decodes a prompt at once: x (B, T, D) -> its rows (B, T, D) and the cache for the token after it.
+        """Decodes a prompt x (B, T, D) at once. Returns its rows (B, T, D) and the cache for the next token.
 
-        Equals T times :meth:`step`. Id and kernels take the chunked form, whose last state is kept; other readouts keep
-        the keys, evolved to the last row. With ``slide``, these take a step for each token beyond ``max_len``.
+        Equals T calls of :meth:`step`. Id and kernels use the chunked form, whose last state is kept. Other readouts
+        keep the keys, evolved to the last row. With ``slide``, these take one step per token beyond ``max_len``.
         """
         check_sequences(x, self.variant)
         whole = x[:, : self.max_len] if slide and not self.variant.is_recurrent else x
@@ -124,13 +129,13 @@ class CoefficientMixer(Projections):
         (d, (maximum, inputs)), values = self.dynamics(whole), None
         with without_autocast(x):
             if self.variant.is_recurrent:
-                y, state = forms.chunked(d, size, self._summed(d), PROMPT_SUB_BLOCK)
-                y = self._scaled(y, d)
+                y, state = forms.chunked(d, size, self._with_ones(d), PROMPT_SUB_BLOCK)
+                y = self._divide_by_eta(y, d)
             else:
                 path, blocks = self.resolve_path(len(x), length), None
                 if d.w is not None or path not in ("sdpa", "dense"):
                     path, blocks = "blocks", forms.split(d, size, PROMPT_SUB_BLOCK)
-                y = self._mixed(d, path, blocks)
+                y = self._combine_rows(d, path, blocks)
                 state, values = forms.evolved_keys(d, blocks).mT, d.v
         rows = [self._read_out(self._with_skip(y, d), whole)]
         cache = Cache(state, values, maximum, inputs, length)
@@ -140,10 +145,10 @@ class CoefficientMixer(Projections):
         return torch.cat(rows, dim=1), cache
 
     def step(self, x: Tensor, cache: Cache | None = None, slide: bool = False) -> tuple[Tensor, Cache]:
-        """Decodes one token: x (B, D) -> output (B, D) and the cache for the next one.
+        """Decodes one token x (B, D). Returns the output (B, D) and the cache for the next token.
 
         Equals row ``cache.position`` of :meth:`forward`. Time and cache are O(1) for id and kernels. Other readouts
-        keep every key; ``slide`` keeps the newest ``max_len`` of them.
+        keep every key, or the newest ``max_len`` keys with ``slide``.
         """
         if x.dim() != 2:
             shape = tuple(x.shape)
@@ -154,9 +159,9 @@ class CoefficientMixer(Projections):
         with without_autocast(x):
             state = forms.evolve(cache.state, d) if cache else None
             if self.variant.is_recurrent:
-                new, values = d.k.mT @ self._summed(d), None
+                new, values = d.k.mT @ self._with_ones(d), None
                 state = new if state is None else state + new
-                y = self._scaled(d.q @ state, d)
+                y = self._divide_by_eta(d.q @ state, d)
             else:
                 state = d.k.mT if state is None else torch.cat((state, d.k.mT), dim=-1)
                 values = torch.cat((cache.values, d.v), dim=2) if cache else d.v
@@ -180,7 +185,7 @@ class CoefficientMixer(Projections):
 
     @torch.no_grad()
     def coefficients(self, x: Tensor) -> Coefficients:
-        """Scores, coefficients and their normalisation of every head, for x (B, T, D); before output gates."""
+        """Scores, coefficients and their normalization for every head and x (B, T, D), before output gates."""
         label, (d, _) = self.variant, self.dynamics(x)
         with without_autocast(x):
             s = forms.scores(d).tril()
@@ -200,15 +205,15 @@ class CoefficientMixer(Projections):
 
     @property
     def is_delta_rule(self) -> bool:
-        """Whether what a mirror along the key removes is what is written, beta_j v_j."""
+        """True if the mirror along a key removes as much as is written, beta_j v_j."""
         label = self.variant
         return label.mirror.startswith("hk") and label.scaling in ("bw", "bwn") and not label.is_kernel
 
     @torch.no_grad()
     def probe(self, x: Tensor) -> Probe:
-        """Scores, normalised coefficients, and the gates that the input decides: decay lambda, strength beta, output.
+        """Scores, normalized coefficients, and input-dependent gates: decay lambda, strength beta, and output.
 
-        Active are coefficients that a ReLU leaves; other readouts have none that are zero for a set of scores.
+        Coefficients are active if a ReLU does not set them to zero. With other readouts all coefficients are active.
         """
         rows, (d, *_) = self.coefficients(x), self.ingredients(x)
         gates = {"lambda": d.log_gate.exp()} if self.decay or self.decay_down else {}
@@ -230,12 +235,12 @@ class CoefficientMixer(Projections):
             a = (eye - d.beta[..., None, None] * (d.w[..., :, None] * d.w[..., None, :])) @ a
         return a.transpose(1, 2)
 
-    def _summed(self, d: Dynamics) -> Tensor:
-        """The values, and a column of ones where eta needs the sum of the coefficients."""
+    def _with_ones(self, d: Dynamics) -> Tensor:
+        """The values, with a column of ones if eta needs the sum of the coefficients."""
         return F.pad(d.v, (0, 1), value=1.0) if self.variant.norm in ("sum", "max") else d.v
 
-    def _scaled(self, y: Tensor, d: Dynamics) -> Tensor:
-        """Rows of values, and of :meth:`_summed` ones, times 1 / eta."""
+    def _divide_by_eta(self, y: Tensor, d: Dynamics) -> Tensor:
+        """Multiplies rows by 1 / eta. The sums for eta are the last column, see :meth:`_with_ones`."""
         sums = None
         if self.variant.norm in ("sum", "max"):
             y, sums = y[..., :-1], y[..., -1]
@@ -243,13 +248,13 @@ class CoefficientMixer(Projections):
         return y if scale is None else y * scale[..., None]
 
     def _combine(self, s: Tensor, d: Dynamics, first_row: int | None) -> Tensor:
-        """Scores (B, H, R, S) of the rows from ``first_row`` on, of a row that sees all if None -> (B, H, R, V)."""
+        """Scores (B, H, R, S) of rows from ``first_row`` on -> (B, H, R, V). If it is None, the row sees all keys."""
         a, scale = parts.activate(self.variant, s, first_row, d.row_log, d.log_norm)
         y = a @ d.v.to(a.dtype)
         return y if scale is None else y * scale[..., None]
 
-    def _mixed(self, d: Dynamics, path: str, blocks: forms.Blocks | None = None) -> Tensor:
-        """Rows (B, H, T, V) by the path ``sdpa``, ``dense`` or else by blocks, which are split unless given."""
+    def _combine_rows(self, d: Dynamics, path: str, blocks: forms.Blocks | None = None) -> Tensor:
+        """Rows (B, H, T, V) by the path ``sdpa``, by ``dense``, or else by blocks, which are split if None."""
         if path == "sdpa":
             q, k = d.q.to(d.v.dtype), d.k.to(d.v.dtype)
             refuse_second(path, (q, k, d.v))
@@ -273,7 +278,7 @@ class CoefficientMixer(Projections):
         return y if self.skip is None else y + self.skip.to(y.dtype)[:, None, None] * d.v
 
     def _read_out(self, y: Tensor, x: Tensor) -> Tensor:
-        """Output gate and projection: y (B, H, T, V) -> (B, T, D)."""
+        """Applies the output gate and projection: y (B, H, T, V) -> (B, T, D)."""
         if self.out_norm:
             y = self.out_norm(y.to(self.out_norm.weight.dtype))
         y = y.transpose(1, 2).flatten(-2).to(weight_of(self.o).dtype)

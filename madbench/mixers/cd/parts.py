@@ -1,6 +1,6 @@
-"""What coefficient dynamics is made of: readouts, gates, normalisations, unit vectors and a running maximum.
+"""Parts of coefficient dynamics: readouts, gates, normalizations, unit vectors and a running maximum.
 
-Everything here works in the precision it is given, which the operator takes care is float32 at least.
+All functions compute in the precision of their inputs. The operator ensures that it is float32 or wider.
 """
 
 from __future__ import annotations
@@ -13,33 +13,33 @@ from torch import Tensor
 
 from madbench.mixers.cd.grammar import Label
 
-EPS = 1e-12  # added to the squared length of a unit vector; least absolute sum to divide by
+EPS = 1e-12  # added to the squared length of a unit vector; also the smallest absolute sum that is divided by
 GATE_ROOT = 16  # sg and dg take this root of a sigmoid
 
 
 def softplus(x: Tensor) -> Tensor:
-    """ln(1 + e^x), exact in float64 too: torch's default returns x from 20 on."""
+    """ln(1 + e^x), exact in float64 too. torch's default returns x from 20 on."""
     return F.softplus(x, threshold=40)
 
 
 def shifted_elu(x: Tensor) -> Tensor:
-    """ELU(x) + 1 without the cancellation: e^x below zero, 1 + x above."""
+    """ELU(x) + 1, without cancellation: e^x below zero, 1 + x above."""
     return x.clamp(max=0).exp() + F.relu(x)
 
 
 FEATURES = {"krelu": F.relu, "kelu": shifted_elu, "ksoftplus": softplus, "kexp": torch.exp}
-"""psi of a kernel readout, on queries and on keys."""
+"""psi of a kernel readout, applied to queries and keys."""
 READOUTS = {"exp": torch.exp, "relu": F.relu, "softplus": softplus, "elu": shifted_elu, "sigmoid": torch.sigmoid}
 """phi of a readout that is not linear in the score."""
 
 
 def read_out(readout: str, s: Tensor) -> Tensor:
-    """phi(s) of a pointwise readout; of a kernel, whose psi has acted before, s."""
+    """phi(s) of a pointwise readout. For a kernel, whose psi was applied before, it is s."""
     return READOUTS[readout](s) if readout in READOUTS else s
 
 
 def log_readout(readout: str, s: Tensor) -> Tensor:
-    """log phi(s) of sigmoid, elu or softplus, finite where phi(s) underflows."""
+    """log phi(s) of sigmoid, elu or softplus. It is finite even if phi(s) underflows."""
     if readout == "sigmoid":
         return F.logsigmoid(s)
     if readout == "elu":
@@ -53,12 +53,12 @@ def unit(x: Tensor) -> Tensor:
 
 
 def length(x: Tensor) -> Tensor:
-    """sqrt(|x|^2 + 1e-12) over the last axis, which stays."""
+    """sqrt(|x|^2 + 1e-12) over the last axis, which is kept."""
     return (x.square().sum(-1, keepdim=True) + EPS).sqrt()
 
 
 def log_lambda(gate: str, logits: Tensor, a_log: Tensor | None = None) -> tuple[Tensor, Tensor | None]:
-    """log lambda_t of a learned gate from its logits (B, H, T, 1 or n), and Delta_t where it has one.
+    """log lambda_t of a learned gate from its logits (B, H, T, 1 or n), and Delta_t if the gate has one.
 
     ``a_log`` is (H, 1, 1 or n). The logarithm is computed directly, so that no gate underflows.
     """
@@ -71,10 +71,10 @@ def log_lambda(gate: str, logits: Tensor, a_log: Tensor | None = None) -> tuple[
 
 
 def running_maximum(log_gate: Tensor | None, log_scale: Tensor, before: Tensor | None) -> tuple[Tensor, Tensor]:
-    """m_t = max(f_t + m_(t-1), i_t), and m_(t-1) with m_0 such that the first row does not change (``before`` is None).
+    """m_t = max(f_t + m_(t-1), i_t), and m_(t-1). If ``before`` is None, m_0 is such that the first row is unchanged.
 
-    f is the logarithm of the gate (..., T, C), its largest coordinate where it has several; i (..., T) that of the
-    key's scale. Any m gives the same coefficients, so it carries no gradient.
+    f is the logarithm of the gate (..., T, C), or its largest coordinate if it has several. i (..., T) is the logarithm
+    of the key's scale. Any m gives the same coefficients, so it carries no gradient.
     """
     with torch.no_grad():
         i = log_scale.double()
@@ -91,12 +91,12 @@ def running_maximum(log_gate: Tensor | None, log_scale: Tensor, before: Tensor |
 def activate(
     label: Label, s: Tensor, first_row: int | None, row_log: Tensor | None, log_norm: Tensor | None
 ) -> tuple[Tensor, Tensor | None]:
-    """Scores (B, H, R, S) -> coefficients and the scale (B, H, R) of their row: a_ij is their product.
+    """Scores (B, H, R, S) -> coefficients, and the scale (B, H, R) of their row. a_ij is the product of both.
 
-    The scores may lack a factor e^row_log of their row. Row r sees the keys up to ``first_row`` + r, all if None.
+    The scores may lack a factor e^row_log per row. Row r sees the keys up to ``first_row`` + r, or all if it is None.
     """
 
-    def masked(a: Tensor) -> Tensor:
+    def mask(a: Tensor) -> Tensor:
         return a if first_row is None else a.tril(first_row)
 
     if label.readout == "exp":
@@ -109,14 +109,14 @@ def activate(
             log_norm = s.logsumexp(-1).clamp(min=0)
         return (s if log_norm is None else s - log_norm[..., None]).exp(), None
     if label.norm == "pow" and log_norm is not None:
-        return masked((log_readout(label.readout, s) - log_norm[..., None]).exp()), None
-    s = masked(read_out(label.readout, s))
+        return mask((log_readout(label.readout, s) - log_norm[..., None]).exp()), None
+    s = mask(read_out(label.readout, s))
     sums = s.sum(-1) if label.norm in ("sum", "max") else None
     return s, row_scale(label, sums, row_log, log_norm)
 
 
 def row_scale(label: Label, sums: Tensor | None, row_log: Tensor | None, log_norm: Tensor | None) -> Tensor | None:
-    """e^row_log / eta_i (B, H, T), from the sums of the coefficients without that factor; None where it is 1."""
+    """e^row_log / eta_i (B, H, T), from the sums of the coefficients without this factor. None if it is 1."""
     if label.norm == "sum":
         return 1 / away_from_zero(sums, EPS if row_log is None else EPS * (-row_log).exp())
     if label.norm == "max":
@@ -127,7 +127,7 @@ def row_scale(label: Label, sums: Tensor | None, row_log: Tensor | None, log_nor
 
 
 def away_from_zero(x: Tensor, least: Tensor | float) -> Tensor:
-    """x, or ``least`` with its sign (+ at zero) where it is smaller."""
+    """x, or if |x| is smaller, ``least`` with the sign of x (+ for zero)."""
     floor = torch.where(x < 0, -least, least).to(x.dtype)
     return torch.where(x.abs() < least, floor, x)
 

@@ -1,4 +1,4 @@
-"""The parameters of a mixer of coefficient dynamics, and what they make of a sequence: queries, keys, values, gates."""
+"""The parameters of a mixer of coefficient dynamics, which turn a sequence into queries, keys, values and gates."""
 
 from __future__ import annotations
 
@@ -10,38 +10,38 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from madbench.mixers.cd import parts
-from madbench.mixers.cd.budget import CONV_TAPS, LOW_RANK, Allocation
+from madbench.mixers.cd.budget import CONV_TAPS, LOW_RANK, CdAllocation
 from madbench.mixers.cd.forms import Dynamics
 from madbench.mixers.linear_maps import call_in_dtype_of_input, project
 from madbench.mixers.precision import without_autocast
 from madbench.mixers.srg.parts import ShortConv, rotate
 from madbench.mixers.start import redraw_parts
 
-NORM_EPS = 1e-6  # of the RMSNorm of output gate g
+NORM_EPS = 1e-6  # epsilon of the RMSNorm of output gate g
 
 
 @dataclass(frozen=True)
 class Cache:
-    """State of token-by-token decoding. It grows with the sequence only where the readout is not linear."""
+    """The state of token-by-token decoding. It grows with the sequence only if the readout is not linear."""
 
-    state: Tensor  # (B, H, n, V) Z, a column more for a sum; or (B, H, n, S) the keys h_tj, oldest first
-    values: Tensor | None  # (B, H, S, V) those of the keys
-    maximum: Tensor | None  # (B, H) running maximum m_t; Z lacks a factor e^m_t
+    state: Tensor  # (B, H, n, V) Z, with one more column for a sum; or (B, H, n, S) the keys h_tj, oldest first
+    values: Tensor | None  # (B, H, S, V) values of the keys
+    maximum: Tensor | None  # (B, H) running maximum m_t; Z lacks the factor e^m_t
     inputs: Tensor | None  # (B, 3, 2 N + M) last inputs of the convolutions
-    position: int  # tokens decoded so far
+    position: int  # number of tokens decoded so far
 
 
 class Projections(nn.Module):
-    """Linear maps, convs and gates of a label: x (B, T, D) to the :class:`Dynamics` of its rows.
+    """Linear maps, convolutions and gates of a label. They map x (B, T, D) to the :class:`Dynamics` of its rows.
 
     Parameters: exactly ``allocation.total``, with the heads outermost.
     """
 
-    def __init__(self, allocation: Allocation, init_std: float):
+    def __init__(self, allocation: CdAllocation, init_std: float):
         super().__init__()
         label, d_model, heads = allocation.label, allocation.size.d_model, allocation.size.n_head
         self.allocation, self.variant, self.n_head, self.init_std = allocation, label, heads, init_std
-        # phi(s c) = c phi(s) for c > 0: powers of lambda may move from the gate to the keys
+        # phi(s c) = c phi(s) for c > 0, so powers of lambda may move from the gate to the keys
         self.is_homogeneous = label.is_recurrent or label.readout == "relu"
         self.has_log_scale = label.scaling.startswith("bi") and label.readout == "id"
         self.has_maximum = label.is_recurrent and (label.gate == "se" or self.has_log_scale)
@@ -68,10 +68,11 @@ class Projections(nn.Module):
         self._draw()
 
     def reset_parameters(self) -> None:
-        """N(0, 0.02^2), q, k, v and o N(0, init_std^2), gain and D 1, biases 0 but for gates, which start open.
+        """Initializes the parameters from N(0, 0.02^2), q, k, v and o from N(0, init_std^2), gain and D at 1.
 
-        ss: lambda evenly from 0.9 to 0.99 over heads; sm, dm: Delta log-uniform in [0.001, 0.1] (Example 2) and e^a
-        uniform in [1, 16]; se: c = -0.05. From one seed they are those of a new mixer.
+        Biases are 0 except for gates, which start open. ss: lambda evenly from 0.9 to 0.99 over heads; sm, dm: Delta
+        log-uniform in [0.001, 0.1] (Example 2) and e^a uniform in [1, 16]; se: c = -0.05. With one seed the values
+        equal those of a new mixer.
         """
         redraw_parts(self)
         self._draw()
@@ -93,11 +94,11 @@ class Projections(nn.Module):
             self.decay.bias.fill_(-0.05)
         elif self.a_log is not None:
             delta = self.decay.bias.uniform_(math.log(0.001), math.log(0.1)).exp()
-            self.decay.bias.copy_(delta + (-(-delta).expm1()).log())  # softplus of it is Delta
+            self.decay.bias.copy_(delta + (-(-delta).expm1()).log())  # its softplus is Delta
             self.a_log.uniform_(1, 16).log_()
 
     def dynamics(self, x: Tensor, cache: Cache | None = None) -> tuple[Dynamics, tuple[Tensor | None, Tensor | None]]:
-        """The rows as the forms take them, and the running maximum and inputs that the next rows start from."""
+        """The rows as inputs of the computed forms, and the running maximum and conv inputs for the next rows."""
         position, before, maximum = (cache.position, cache.inputs, cache.maximum) if cache else (0, None, None)
         d, log_scale, inputs = self.ingredients(x, position, before)
         with without_autocast(x):
@@ -121,7 +122,7 @@ class Projections(nn.Module):
     def ingredients(
         self, x: Tensor, position: int = 0, before: Tensor | None = None
     ) -> tuple[Dynamics, Tensor | None, Tensor | None]:
-        """Rows from ``position`` on, log b_j where that is not multiplied in yet, and the last inputs of the convs."""
+        """Rows from ``position`` on, log b_j if it is not multiplied in yet, and the last inputs of the convs."""
         label, heads = self.variant, self.n_head
         q, k, v, inputs = self._project(x, before)
         dtype = torch.promote_types(q.dtype, torch.float32)
@@ -155,7 +156,7 @@ class Projections(nn.Module):
         return Dynamics(q, k, v, log_gate, w, beta, length, row_log, log_norm), log_b, inputs
 
     def _project(self, x: Tensor, before: Tensor | None) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
-        """q, k and v (B, T, N or M), and the three rows that the convs of the next token read."""
+        """q, k and v (B, T, N or M), and the three rows that the convolutions of the next token read."""
         q, k, v = project(x, self.q, self.k, self.v)
         if not self.q_conv:
             return q, k, v, None
@@ -169,7 +170,7 @@ class Projections(nn.Module):
         return q, k, v, last
 
     def _gate(self, x: Tensor) -> tuple[Tensor | None, Tensor | None]:
-        """log lambda (B, H, T, 1 or n), (1, 1, T, 1) where it is constant, and Delta."""
+        """log lambda (B, H, T, 1 or n), or (1, 1, T, 1) if it is constant, and Delta."""
         label = self.variant
         if not label.gate:
             return None, None
@@ -193,7 +194,7 @@ class Projections(nn.Module):
     def _scaling(
         self, x: Tensor, log_gate: Tensor | None, delta: Tensor | None, beta: Tensor | None
     ) -> tuple[Tensor | float, Tensor | None]:
-        """b_j as a factor (B, H, T, 1), and log b_j (B, H, T) of what is left to multiply by where it may be huge."""
+        """b_j as a factor (B, H, T, 1), and log b_j (B, H, T) of a remaining factor that may be huge, or None."""
         kind = self.variant.scaling[1:2]
         norm = 1.0 if kind and not self.variant.scaling.endswith("n") else self.allocation.key_width**-0.5
         if kind in ("", "1"):

@@ -1,6 +1,6 @@
-"""Coefficient dynamics straight from eq. 1-3: float64, a row and a head at a time, no code of the fast forms.
+"""Coefficient dynamics computed directly from eq. 1-3: float64, one row and one head at a time, without the fast forms.
 
-This is the independent truth of the tests. Nothing is stabilised, so it overflows where the equations do.
+Tests and checks use it as the independent reference. Nothing is stabilized, so it overflows where the equations do.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ def reference(
 ) -> Tensor:
     """x (B, T, D) -> the mixer's output (B, T, D) in float64, differentiable in ``x`` and in the parameters.
 
-    ``parameters`` is the state dict of a ``CoefficientMixer``, any floating dtype. ``rows`` are those that are
-    computed, of all unless given.
+    ``parameters`` is the state dict of a ``CoefficientMixer``, in any floating dtype. ``rows`` are the rows to compute;
+    None means all.
     """
     p = {name: value.double() for name, value in parameters.items()}
     rows = range(x.shape[1]) if rows is None else rows
@@ -53,7 +53,7 @@ def _sequence(p: dict[str, Tensor], label: Label, n_head: int, x: Tensor, rows: 
 def _head(
     p: dict[str, Tensor], label: Label, n_head: int, head: int, x: Tensor, wanted: Sequence[int], *sides: Tensor
 ) -> dict[int, Tensor]:
-    """y_i of one head, before output gates, for each row i that is ``wanted``."""
+    """y_i of one head, before output gates, for each row i in ``wanted``."""
     q, k, v = (side.chunk(n_head, dim=1)[head] for side in sides)
     length, n = q.shape
     if label.unit:
@@ -73,7 +73,7 @@ def _head(
         w = _unit(x @ p["direction.weight"].chunk(n_head)[head].T)
     states, outputs = k[:0].T, {}
     for i in range(max(wanted) + 1):
-        states = gates[i][0].expand(n)[:, None] * states  # h_ij = A_i h_(i-1)j, a column each j < i
+        states = gates[i][0].expand(n)[:, None] * states  # h_ij = A_i h_(i-1)j, one column per j < i
         if label.mirror:
             states = states - betas[i] * torch.outer(w[i], w[i] @ states)
         states = torch.cat((states, (b[i] * k[i])[:, None]), dim=1)  # h_ii
@@ -99,7 +99,7 @@ def _head(
 def _gate(
     p: dict[str, Tensor], label: Label, n_head: int, head: int, x_t: Tensor, n: int
 ) -> tuple[Tensor, Tensor | None]:
-    """lambda_t, one number or n, and Delta_t."""
+    """lambda_t, as one number or n numbers, and Delta_t."""
     kind = label.gate
     if kind[:1] in ("", "0", "1"):
         return torch.tensor(float(kind or 1), dtype=torch.float64), None
@@ -168,12 +168,12 @@ def _unit(x: Tensor) -> Tensor:
 
 
 def _convolve(x: Tensor, taps: Tensor) -> Tensor:
-    """Row t is the sum of taps[:, 3 - lag] x_(t - lag) over lags 0 to 3."""
+    """Computes row t as the sum of taps[:, 3 - lag] x_(t - lag) over lags 0 to 3."""
     return torch.stack([sum(taps[:, 3 - lag] * x[t - lag] for lag in range(4) if lag <= t) for t in range(x.shape[0])])
 
 
 def _rotate(x: Tensor) -> Tensor:
-    """Coordinates r and r + n/2 of row t turn by the angle t 10000^(-2r/n), t from 0."""
+    """Rotates coordinates r and r + n/2 of row t by the angle t 10000^(-2r/n), with t from 0."""
     half, rows = x.shape[1] // 2, []
     for t in range(x.shape[0]):
         angle = [t * 10000.0 ** (-r / half) for r in range(half)]

@@ -1,4 +1,4 @@
-"""What checks of a label measure: its mixers at a small size, three seeds of them."""
+"""Small mixers of a label for its checks, with three seeds."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ WIDTH, HEADS, LENGTH, LONG, CHECK_SEEDS = 32, 2, 16, 1024, (0, 1, 2)
 
 @dataclass(frozen=True)
 class SampleMixers:
-    """A label, and mixers of it to measure."""
+    """A label, and functions that make and measure its mixers."""
 
     family: Any
     label: Label
@@ -27,7 +27,7 @@ class SampleMixers:
     def sample(
         self, seed: int, batch: int = 1, length: int = LENGTH, qk_rank: int = 0, chunk: int = 5, path: str = "auto"
     ) -> tuple[CoefficientMixer, Tensor]:
-        """A mixer of the label with a seed's weights, and an input (batch, length, d); its own blocks for chunk 0."""
+        """A mixer with a seed's weights, and an input (batch, length, d). ``chunk`` 0 keeps the mixer's own chunk."""
         settings = self.family.Settings(qk_rank=qk_rank, init_std=WIDTH**-0.5)
         with kept_random_state(), torch.no_grad():
             torch.manual_seed(seed)
@@ -40,14 +40,14 @@ class SampleMixers:
             return mixer.eval().requires_grad_(False), torch.randn(batch, length, WIDTH, dtype=torch.float64)
 
     def largest(self, measure: Callable[[CoefficientMixer, Tensor], Tensor]) -> Callable[[], float]:
-        """The largest measured number over the seeds; NaN where one is."""
+        """Returns a function for the largest measured number over the seeds. NaN if any is NaN."""
         return lambda: float(torch.stack([measure(*self.sample(seed)) for seed in CHECK_SEEDS]).max())
 
     def smallest(self, measure: Callable[[CoefficientMixer, Tensor], Tensor]) -> Callable[[], float]:
-        """The smallest measured number, where two things have to differ for every seed; NaN where one is."""
+        """Returns a function for the smallest measured number, for things that must differ for every seed."""
         return lambda: float(torch.stack([measure(*self.sample(seed)) for seed in CHECK_SEEDS]).min())
 
 
 def relative(actual: Tensor, expected: Tensor) -> Tensor:
-    """Largest difference, relative to 1 + the largest expected number."""
+    """The largest difference, relative to 1 + the largest expected number."""
     return (actual - expected).abs().max() / (1 + expected.abs().max())

@@ -1,4 +1,4 @@
-"""The rows of the paper's Table 1 coded once more, as the recurrences and sums of the papers that the rows cite."""
+"""The rows of the paper's Table 1, coded independently as the recurrences and sums of the papers that they cite."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from madbench.mixers.cd.grammar import PREFIX, PRESETS, Label, read
 
 
 def row_of(label: Label) -> str | None:
-    """The preset whose A, b, phi, eta and features a label has, whatever pays for its budget."""
+    """The preset with the same A, b, phi, eta and features as a label, regardless of its budget. None if none fits."""
     same = replace(label, rank="", over=False)
     return next((name for name in PRESETS if Label(**read(PREFIX + name)) == same), None)
 
 
 def closed_form(preset: str, p: Mapping[str, Tensor], n_head: int, x: Tensor) -> Tensor:
-    """Output (T, D) of a preset for one sequence x (T, D), from the state dict of its mixer."""
+    """The output (T, D) of a preset for one sequence x (T, D), from the state dict of its mixer."""
     q, k, v = (_heads(x @ p[f"{side}.weight"].T, n_head) for side in "qkv")  # (H, T, n or V)
     scale = q.shape[-1] ** -0.5
     if preset == "softmax":
@@ -59,7 +59,7 @@ def closed_form(preset: str, p: Mapping[str, Tensor], n_head: int, x: Tensor) ->
 def _states(
     k: Tensor, v: Tensor, decay: Tensor | None = None, erased: Tensor | None = None, beta: Tensor | None = None
 ) -> Tensor:
-    """S_t = decay_t S_(t-1) + k_t v_t^T, of which the delta rule first erases what S says at a key: (H, T, n, V)."""
+    """S_t = decay_t S_(t-1) + k_t v_t^T. With the delta rule the value at a key is erased first: (H, T, n, V)."""
     state, states = torch.zeros(*k.shape[::2], v.shape[-1], dtype=k.dtype), []
     for t in range(k.shape[1]):
         if decay is not None:

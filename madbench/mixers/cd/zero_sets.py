@@ -1,8 +1,8 @@
-"""Lemma 2 as checks, V16: how many transformations suppress a token, |T| = c |Z|.
+"""Lemma 2 as the checks V16: the size of the set of transformations that suppress a token, |T| = c |Z|.
 
-The paper measures T by volume, which is infinite for every Z of some length, as T_q may grow while T_h shrinks. Here
-pairs (T_q, T_h) have normal entries and tokens x_i, x_j length 1, so that the size of T is a share, and the one of a
-score z has the density g(z), g(0) = Gamma((n - 1)/2) / (2 sqrt(pi) Gamma(n/2)).
+The paper measures T by volume. The volume is infinite for every Z of positive length, because T_q may grow while T_h
+shrinks. Here pairs (T_q, T_h) have normally distributed entries, and tokens x_i and x_j have length 1. The size of T is
+then a share of the pairs, and a score z has the density g(z) with g(0) = Gamma((n - 1)/2) / (2 sqrt(pi) Gamma(n/2)).
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ from madbench.mixers import Check
 from madbench.mixers.cd import parts
 from madbench.mixers.cd.grammar import Label
 
-PAIRS, WIDTH, KEY_WIDTH = 200_000, 3, 4  # of transformations (n, d)
-WIDTHS = (0.2, 0.1, 0.05)  # of intervals Z around 0
-APART = (0.0, 1.0, 2.0)  # where an interval of length 0.5 begins
-NARROW, WIDE = 0.004, 0.4  # of intervals around 0 in the scalar case
+PAIRS, WIDTH, KEY_WIDTH = 200_000, 3, 4  # number and shape of transformations (n, d)
+WIDTHS = (0.2, 0.1, 0.05)  # widths of intervals Z around 0
+APART = (0.0, 1.0, 2.0)  # starts of intervals of length 0.5
+NARROW, WIDE = 0.004, 0.4  # widths of intervals around 0 in the scalar case
 
 
 @functools.cache
 def scores() -> Tensor:
-    """z = (T_q x_i) . (T_h x_j) of drawn pairs."""
+    """z = (T_q x_i) . (T_h x_j) of random pairs."""
     generator = torch.Generator().manual_seed(0)
     tokens = torch.nn.functional.normalize(torch.randn(2, WIDTH, generator=generator, dtype=torch.float64), dim=-1)
     sides = (torch.randn(PAIRS, KEY_WIDTH, WIDTH, generator=generator, dtype=torch.float64) @ x for x in tokens)
@@ -40,15 +40,15 @@ def share(low: float, high: float) -> float:
 
 
 def narrowing() -> float:
-    """By what share |T| / |Z| of a wide Z is below that of a narrow one, for scalars a and b (Remark 2)."""
+    """The relative decrease of |T| / |Z| from a narrow to a wide Z, for scalars a and b (Remark 2)."""
     a, b = torch.randn(2, PAIRS, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     wide, narrow = (float(((a * b).abs() <= width / 2).double().mean()) / width for width in (WIDE, NARROW))
     return 1 - wide / narrow
 
 
 def checks(label: Label) -> Iterator[Check]:
-    """V16."""
-    reason = "a kernel's coefficient is no function of one score" if label.is_kernel else ""
+    """The checks V16."""
+    reason = "a kernel's coefficient is not a function of one score" if label.is_kernel else ""
     expected = 0.5 if label.readout == "relu" else 0.0
 
     def suppressing() -> float:
@@ -63,11 +63,11 @@ def checks(label: Label) -> Iterator[Check]:
         sizes = [share(low, low + 0.5) for low in APART]
         return 1 - min(sizes) / max(sizes)
 
-    what = f"A share {expected:g} of normal pairs (T_q, T_h) give coefficient 0, as large as the share of scores in Z."
+    what = f"A share {expected:g} of random pairs (T_q, T_h) gives coefficient 0, as large as the share of scores in Z."
     yield Check("V16 transformations", what, "Lemma 2", suppressing, 5e-3, reason=reason)
     what = "For narrow intervals Z around 0, |T| is proportional to |Z|: c is the density of scores at 0."
     yield Check("V16 proportion", what, "Lemma 2", proportion, 0.05, reason=reason)
-    what = "c is no constant: intervals Z of one length elsewhere have another |T|."
+    what = "c is not constant: other intervals Z of the same length have another |T|."
     options = {"is_difference": True, "contradicts": True}
     yield Check("V16 constant", what, "against Lemma 2", constancy, 0.1, reason=reason, **options)
     what = "For the scalars a and b of Remark 2, |T| / |Z| grows as Z narrows around 0: c has no limit there."

@@ -1,7 +1,7 @@
 """The constructions of Appendices I.3.1 and I.3.2 as checks: averages of noise, and summaries of a context.
 
-Every token holds what an embedding could give it: channels that keys read, channels that values read, and channels of
-the last token that its query reads. One head does the work; the other ones are zero.
+Every token has the channels that an embedding could give it: some for keys, some for values, and, in the last token,
+some for its query. One head computes the result; the weights of the other heads are zero.
 """
 
 from __future__ import annotations
@@ -21,49 +21,47 @@ from madbench.mixers.srg.dynamic_mlp import DynamicMLP
 from madbench.mixers.srg.grammar import Variant
 from madbench.mixers.srg.parts import EPS, SequenceMixing
 
-SIGNAL, NOISE = 2, 5  # tokens
+SIGNAL, NOISE = 2, 5  # numbers of tokens
 ADDRESS, ASKS, IS_SIGNAL, IS_NOISE = range(4)  # channels of noisy recall
-CONTEXT, SUMMARIES, WIDTH = 5, 3, 4  # tokens, summaries of them, and channels of a value
+CONTEXT, SUMMARIES, WIDTH = 5, 3, 4  # numbers of tokens, of their summaries, and of channels of a value
 PLACES, VALUES, QUESTIONS = (slice(start, start + n) for start, n in ((0, CONTEXT), (5, WIDTH), (9, CONTEXT)))
-"""Channels of summaries: the place of a token, its value, and which summary the last token asks for."""
-HEADS_DRAWN = 20
+"""Channels of summaries: the place of a token, its value, and the summary that the last token asks for."""
+HEADS_DRAWN = 20  # number of random heads
 
 
 def checks(
     label: Variant, check: Callable[..., Check], differ: Callable[..., Check], no_selection: str
 ) -> Iterable[Check]:
-    """The checks of a label, made by ``check`` and ``differ``; ``no_selection`` says why it selects no slots."""
+    """The checks of a label, made by ``check`` and ``differ``. ``no_selection`` says why it selects no slots."""
     wide = functools.partial(measures.with_ranks, qk=8 * label.query_heads(2))
-    unless = no_selection or ("GLU has two scores a slot" if label.base == "G" else "")
-    unless = unless or ("RoPE turns the scores" if label.rope else "")
-    unless = unless or ("registers stand in the first slots" if label.registers else "")
+    unless = no_selection or ("GLU has two scores per slot" if label.base == "G" else "")
+    unless = unless or ("RoPE rotates the scores" if label.rope else "")
+    unless = unless or ("registers are the first slots" if label.registers else "")
     of_first = unless or ("" if label.mix1 else "the label has no R(1)")
     of_second = unless or ("" if label.mix2 else "the label has no R(2)")
-    alone = unless or ("mixing makes slots of all tokens" if label.has_mixing else "")
+    alone = unless or ("mixing makes each slot from all tokens" if label.has_mixing else "")
     alone = alone or ("a convolution reads other tokens" if label.conv else "")
 
     what = (
-        "R(1) averages m = 5 noise tokens into one slot, whose score has 1/m of the variance. Half a noise slot is "
-        "active on average, in place of m/2, and the signal tokens are summed in a slot of their own."
+        "R(1) averages m = 5 noise tokens into one slot, whose score has 1/m of the variance. On average half a noise"
+        " slot is active instead of m/2, and the signal tokens are summed in one slot."
     )
     yield check("noise average", what, "Appendix I.3.1", noise_average, unless=of_first)
-    what = "The signal slot has more of the normalised scores of a row than all signal tokens together without R(1)."
+    what = "The signal slot has a larger share of a row's normalized scores than all signal tokens without R(1)."
     yield differ("signal margin", what, "Appendix I.3.1", signal_margin, unless=of_first)
-    what = "R(2) makes k slots of the summaries C^T X of any C, and a query reads the one that it selects."
+    what = "R(2) makes k slots from the summaries C^T X, for any C, and a query selects and reads one of them."
     yield check("context summaries", what, "Appendix I.3.2", context_summaries, unless=of_second, make=wide)
-    what = (
-        "The weights of a token-wise head on the values of its context have one sign, so it has no difference of two."
-    )
+    what = "The weights of a token-wise head on the values of its context have one sign: it cannot form a difference."
     yield check("weights of one sign", what, "Appendix I.3.2", one_sign, 1e-6, alone, wide)
-    what = "A single token-wise head gives C^T X, up to the norm, of any C above 0, where tokens tell their places."
+    what = "A single token-wise head gives C^T X, up to the norm, for any C above 0, if tokens know their places."
     one_head = check("summary by one head", what, "against Appendix I.3.2", one_head_summary, ROUNDING, alone, wide)
     yield replace(one_head, contradicts=True)
 
 
 def noisy_tokens(like: Tensor) -> Tensor:
-    """Sequences (2^5, 8, D): two signal tokens, five noise tokens of all patterns of signs, and the last token.
+    """Sequences (2^5, 8, D): two signal tokens, five noise tokens with all patterns of signs, and the last token.
 
-    The noise has scores of +1 and -1, which are independent over all patterns, and the signal +1.
+    The noise has scores of +1 and -1, which are independent over all patterns. The signal has the score +1.
     """
     signs = like.new_tensor([*itertools.product((1.0, -1.0), repeat=NOISE)])
     tokens = like.new_zeros(len(signs), SIGNAL + NOISE + 1, like.shape[-1])
@@ -73,7 +71,7 @@ def noisy_tokens(like: Tensor) -> Tensor:
 
 
 def _recall(mixer: DynamicMLP) -> float:
-    """Sets weights with which a row reads scores as above, and the kind of a token; returns 2 if gates halve them."""
+    """Sets weights so that a row reads these scores and the kind of a token. Returns 2 if gates halve them, else 1."""
     half = _clear(mixer)
     mixer.q.weight[0, ASKS], mixer.k.weight[0, ADDRESS] = half, 1
     for row, channel in enumerate((IS_SIGNAL, IS_NOISE)):
@@ -82,7 +80,7 @@ def _recall(mixer: DynamicMLP) -> float:
 
 
 def _clear(mixer: DynamicMLP) -> float:
-    """Sets all weights to zero, and convolutions to the token itself. Returns 2 if gates halve what follows, else 1."""
+    """Sets all weights to zero, and convolutions to the identity. Returns 2 if gates halve the outputs, else 1."""
     for parameter in mixer.parameters():
         parameter.zero_()
     for conv in filter(None, (mixer.k_conv, mixer.v_conv)):
@@ -91,21 +89,21 @@ def _clear(mixer: DynamicMLP) -> float:
 
 
 def _slots(mixer: DynamicMLP, tokens: int) -> list[int]:
-    """By token, the oldest first, its slot in the last row."""
+    """The slots of tokens in the last row, the oldest token first."""
     return [tokens - 1 - token if mixer.by_lag else token for token in range(tokens)]
 
 
 def _collect(mix: SequenceMixing, slots: list[int], into: int, weights: Tensor, rank: int) -> None:
-    """Makes column ``into`` of R the weights of these slots, by one unit of its rank; s is one half."""
+    """Sets column ``into`` of R to the weights of these slots, using one unit of its rank. s is one half."""
     mix.p[0, slots] = -1
     mix.A[0, slots, rank], mix.B[0, into, rank] = weights, 2.0
 
 
 def noise_average(mixer: DynamicMLP, x: Tensor) -> float:
-    """Rows against a pool of two slots: the sum of the signal tokens, and the average of the noise tokens.
+    """Compares rows with a pool of two slots: the sum of the signal tokens, and the average of the noise tokens.
 
-    Also what rows say of the noise slot over all patterns: m times the variance of its score, which is 1, and the share
-    of patterns in which it is active, which is one half of one slot.
+    Also checks the noise slot over all patterns: m times the variance of its score is 1, and it is active in half of
+    the patterns.
     """
     tokens = noisy_tokens(x)
     _recall(mixer)
@@ -115,13 +113,13 @@ def noise_average(mixer: DynamicMLP, x: Tensor) -> float:
     norm = (SIGNAL**2 + average.square() + EPS).sqrt()
     expected[:, IS_SIGNAL], expected[:, IS_NOISE] = SIGNAL / norm, average.relu() / norm
     rows = mixer(tokens)[:, -1]
-    of_noise = rows[:, IS_NOISE] / rows[:, IS_SIGNAL] * SIGNAL  # the positive scores; the negative ones mirror them
+    of_noise = rows[:, IS_NOISE] / rows[:, IS_SIGNAL] * SIGNAL  # the positive scores; negative ones are symmetric
     variance, active = 2 * of_noise.square().mean(), (of_noise > 0).double().mean()
     return maximum(difference(rows, expected), abs(float(NOISE * variance) - 1), abs(float(active) - 0.5))
 
 
 def _concentrate(mixer: DynamicMLP, tokens: int) -> None:
-    """R(1) with one slot for the sum of the signal tokens, one for the average of the noise, and others of zero."""
+    """Makes R(1) have one slot for the sum of the signal, one for the average of the noise, and zero elsewhere."""
     slots = _slots(mixer, tokens)
     signal, noise = slots[:SIGNAL], slots[SIGNAL:-1]
     _collect(mixer.mix1, signal, signal[0], mixer.q.weight.new_ones(SIGNAL), 0)
@@ -129,7 +127,7 @@ def _concentrate(mixer: DynamicMLP, tokens: int) -> None:
 
 
 def signal_margin(mixer: DynamicMLP, x: Tensor) -> float:
-    """By how much R(1) raises what the signal has of a row's normalised weights, in the pattern that has the least."""
+    """The increase of the signal's share of a row's normalized weights by R(1), in the pattern with the least."""
     tokens = noisy_tokens(x)
     _recall(mixer)
     token_wise = mixer(tokens)[:, -1, IS_SIGNAL]
@@ -138,7 +136,7 @@ def signal_margin(mixer: DynamicMLP, x: Tensor) -> float:
 
 
 def _context(like: Tensor, asked: int) -> Tensor:
-    """Sequences (asked, 6, D) of one context of drawn values; the last token of each asks for another summary."""
+    """Sequences (asked, 6, D) with one context of random values. The last token of each asks for another summary."""
     generator = torch.Generator().manual_seed(0)
     tokens = like.new_zeros(asked, CONTEXT + 1, like.shape[-1])
     tokens[:, :CONTEXT, VALUES] = torch.randn(CONTEXT, WIDTH, generator=generator).to(like)
@@ -148,7 +146,7 @@ def _context(like: Tensor, asked: int) -> Tensor:
 
 
 def _weights(like: Tensor, summaries: int) -> Tensor:
-    """A drawn C (5, k), with weights of both signs in every column."""
+    """A random C (5, k), with weights of both signs in every column."""
     generator = torch.Generator().manual_seed(1)
     c = torch.randn(CONTEXT, summaries, generator=generator).to(like)
     c[0], c[1] = c[0].abs(), -c[1].abs()
@@ -156,7 +154,7 @@ def _weights(like: Tensor, summaries: int) -> Tensor:
 
 
 def _reads(mixer: DynamicMLP, half: float, scores: Tensor) -> None:
-    """Sets weights with which the token at place j has score ``scores[j, i]`` for question i, and values are read."""
+    """Sets weights so that the token at place j has score ``scores[j, i]`` for question i, and values are read."""
     for j in range(CONTEXT):
         mixer.k.weight[j, PLACES.start + j] = 1
         mixer.q.weight[j, QUESTIONS.start : QUESTIONS.start + scores.shape[1]] = half * scores[j]
@@ -165,7 +163,7 @@ def _reads(mixer: DynamicMLP, half: float, scores: Tensor) -> None:
 
 
 def context_summaries(mixer: DynamicMLP, x: Tensor) -> float:
-    """Rows that each select one summary slot, against C^T X of a drawn C, which R(2) makes in as many slots."""
+    """Compares rows that each select one summary slot with C^T X, for a random C. R(2) makes the slots."""
     asked = min(SUMMARIES, mixer.mix2.A.shape[-1])
     tokens, c = _context(x, asked), _weights(x, asked)
     half, slots = _clear(mixer), _slots(mixer, CONTEXT + 1)
@@ -179,7 +177,7 @@ def context_summaries(mixer: DynamicMLP, x: Tensor) -> float:
 
 
 def one_head_summary(mixer: DynamicMLP, x: Tensor) -> float:
-    """Rows of a token-wise head with scores C against C^T X, each over the length of its column, for a C above 0."""
+    """Compares rows of a token-wise head with scores C with C^T X over the length of each column, for a C above 0."""
     tokens, c = _context(x, SUMMARIES), _weights(x, SUMMARIES).abs()
     _reads(mixer, _clear(mixer), c)
     expected = torch.zeros_like(tokens[:, -1])
@@ -188,10 +186,10 @@ def one_head_summary(mixer: DynamicMLP, x: Tensor) -> float:
 
 
 def one_sign(mixer: DynamicMLP, x: Tensor) -> float:
-    """How far below zero the weights of two values of one row are from having one sign, over drawn token-wise heads.
+    """1 minus the least cosine between two slopes of one row by values, over random heads. 0 if all have one sign.
 
     Scores do not read the values, so that a row is linear in them, as a summary is. The slope of the row by each value
-    is the weight of that value times one matrix: the least cosine of two slopes that are not zero.
+    is the weight of that value times one matrix. Slopes of zero are left out.
     """
     tokens, generator, least = _context(x, 1), torch.Generator().manual_seed(2), 1.0
     moved = tokens.repeat(CONTEXT * WIDTH + 1, 1, 1)

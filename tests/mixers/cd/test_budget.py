@@ -3,7 +3,7 @@ import pytest
 from madbench.errors import BudgetError, ConfigError
 from madbench.labels import parse
 from madbench.mixers import Size, solve
-from madbench.mixers.cd.budget import Allocation
+from madbench.mixers.cd.budget import CdAllocation
 
 SIZES = ((128, 2), (128, 16), (768, 12))
 SOLVED = {  # N, M, strict ratio, ratio at N = M = d conv taps left out; by size
@@ -49,7 +49,7 @@ def test_the_budget_is_met_by_the_largest_admissible_ranks(text, d_model, n_head
 
     def fits(pay, keep):
         ranks = (keep, pay) if label.rank else (pay, keep)
-        one = Allocation(label, found.size, *ranks)
+        one = CdAllocation(label, found.size, *ranks)
         return one.total <= one.target
 
     assert fits(pay, keep)
@@ -82,5 +82,5 @@ def test_sizes_without_a_mixer_are_errors():
 def test_recurrent_labels_keep_one_state():
     size = Size(64, 2, 32, "paper")
     for text in ("cd:exp-sum-c", "cd:gla", "cd:linear", "cd:mlstm"):
-        one = Allocation(parse(text), size, 64, 64)
+        one = CdAllocation(parse(text), size, 64, 64)
         assert one.state_bytes_per_token() == (64 * 4 + 64 * 2 if "exp" in text else 0)

@@ -91,7 +91,7 @@ def test_there_are_as_many_labels_as_the_specification_counts():
         (
             "cd:id-hkr-bw",
             "label 'cd:id-hkr-bw'\n"
-            "                 ^ 'bw' is the learned strength of the mirror, and that of 'hkr' is the constant 2; did"
+            "                 ^ 'bw' is the learned strength of the mirror, but that of 'hkr' is the constant 2; did"
             " you mean 'cd:id-hk2-bw'?",
         ),
         (
@@ -123,7 +123,7 @@ FAULTS = {  # text: what the caret points at, part of the message, the label tha
     "cd:exp-0.95-b1-sum-v": ("v", "has no effect", "cd:exp-0.95-b1-sum"),
     "cd:exp-1.0-sum": ("1.0-", "default", "cd:exp-sum"),
     "cd:exp-i": ("i", "default", "cd:exp"),
-    "cd:exp-0.950": ("0.950", "no 0 at its end", "cd:exp-0.95"),
+    "cd:exp-0.950": ("0.950", "no trailing 0", "cd:exp-0.95"),
     "cd:exp-0.1234-sum": ("0.1", "at most 3 digits", "cd:exp-0.123-sum"),
     "cd:exp-2.5": ("2.5", "below 2", None),
     "cd:exp-0.0": ("0.0", "above 0", None),
@@ -141,10 +141,10 @@ FAULTS = {  # text: what the caret points at, part of the message, the label tha
     "cd:exp sum": (" ", "unexpected ' '", "cd:exp-sum"),
     "cd:exp/sum": ("/", "unexpected '/'", "cd:exp-sum"),
     "cd:mlstm!!": ("!!", "last character", "cd:mlstm!"),
-    "cd:sum": ("sum", "cannot stand first", None),
-    "cd:0.95-exp-sum": ("0.95", "cannot stand first", "cd:exp-0.95-sum"),
+    "cd:sum": ("sum", "cannot come first", None),
+    "cd:0.95-exp-sum": ("0.95", "cannot come first", "cd:exp-0.95-sum"),
     "cd:gla-sum": ("sum", "only features, v and ! can follow", "cd:id-dg-sum"),
-    "cd:exp-softmax": ("softmax", "can only stand first", "cd:exp"),
+    "cd:exp-softmax": ("softmax", "can only come first", "cd:exp"),
     "cd:": ("", "expected a readout or a preset", None),
     "cd:foo-bar": ("foo", "unknown readout or preset", None),
 }

@@ -7,7 +7,7 @@ import torch
 
 from madbench.labels import parse
 from madbench.mixers import Size
-from madbench.mixers.cd.budget import Allocation
+from madbench.mixers.cd.budget import CdAllocation
 from madbench.mixers.cd.family import Settings
 from madbench.mixers.cd.operator import CoefficientMixer
 from refused import skipping_refused
@@ -44,7 +44,7 @@ TOLERANCE = {torch.float32: 2e-3, torch.bfloat16: 4e-2}  # products of the kerne
 
 def coefficient_mixer(label: str, heads: int, n: int, m: int) -> CoefficientMixer:
     torch.manual_seed(0)
-    mixer = CoefficientMixer(Allocation(parse(label), Size(D, heads, 128), n, m), Settings(init_std=0.2))
+    mixer = CoefficientMixer(CdAllocation(parse(label), Size(D, heads, 128), n, m), Settings(init_std=0.2))
     with torch.no_grad():
         for name, parameter in mixer.named_parameters():
             if "conv" in name:

@@ -204,8 +204,8 @@ def test_a_module_that_looks_ahead_is_refused_and_verify_measures_it():
         ("Narrow", r"shape \(2, 32, 15\)"),
         ("Needy", "needs 'kernel'"),
         ("same", "share parameters"),
-        ("Stateful", "keeps something between calls"),
-        ("Counting", "keeps something between calls"),
+        ("Stateful", "keeps state between calls"),
+        ("Counting", "keeps state between calls"),
         ("AcrossTheBatch", "mixes the examples of a batch"),
         ("BatchNorm", "mixes the examples of a batch"),
         ("Layer", "mixes the examples of a batch: .* batch first"),
@@ -233,7 +233,7 @@ def test_a_sound_module_is_none_of_that(name):
 @pytest.mark.parametrize(
     ("name", "check", "expected", "unexpected"),
     [
-        ("Floats", "gradients", "runs in float64 and the module rounds to float32, as by .float()", ""),
+        ("Floats", "gradients", "runs in float64 and the module rounds to float32, for example with .float()", ""),
         ("Detached", "gradients", "gradient of module.out", "float"),
         ("Ahead", "causality", "before token", "float"),
         ("OverFeatures", "bfloat16 sums", "sum over features", "tokens"),
