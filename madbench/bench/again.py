@@ -225,7 +225,7 @@ def add_pairs(pairs: Pairs, path: Path) -> int:
 
 
 def _processors(each: Repeat) -> str:
-    """The processors of both runs, where they are not the same, or the older one is not recorded."""
+    """The processors of both runs, if they are not the same, or the older one is not recorded."""
     old, new = (record.details.get("processor", "not recorded") for record in (each.run.record, each.record))
     return f"; processor {old}, again {new}" if old != new else ""
 

@@ -290,7 +290,7 @@ def limits(row: Finding, samples: Samples) -> str:
 
 
 def seeds_text(row: Finding, samples: Samples) -> str:
-    """How many seeds would decide a claim; empty where it cannot be tested."""
+    """How many seeds would decide a claim; empty if it cannot be tested."""
     if math.isnan(row.p):
         return ""
     of_labels = samples[row.quantity]

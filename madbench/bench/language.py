@@ -231,7 +231,7 @@ def _decoding(model: GPT, tokens: Tensor, setup: Setup) -> dict[str, Callable[[]
 
 
 def _check_decoding(model: GPT, tokens: Tensor, setup: Setup) -> None:
-    """Raises ``WrongResultError`` where decoding gives something else than the forward pass."""
+    """Raises ``WrongResultError`` if decoding gives something else than the forward pass."""
     half = tokens.shape[1] // 2
     with torch.inference_mode(), autocast(setup.device, setup.precision):
         expected = model(tokens)[:, -1]

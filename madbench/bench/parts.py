@@ -32,7 +32,7 @@ class Setup:
     batch: int | None = None
     d_model: int | None = None
     peer: Path | None = None  # a checkout of the reference code
-    paths: Sequence[str] = ()  # of mixers; all that run here where there are none
+    paths: Sequence[str] = ()  # of mixers; all that run here if there are none
     compiles: bool = False  # whether models, and the chunked path as one more, go through torch.compile
 
     @property

@@ -180,7 +180,7 @@ def measure(folder: Path, repeats: int) -> dict[str, dict[str, float]]:
 
 
 def _time(command: Sequence[str]) -> tuple[float, float]:
-    """Wall and CPU seconds of a process. Raises ``CalledProcessError`` where it fails."""
+    """Wall and CPU seconds of a process. Raises ``CalledProcessError`` if it fails."""
     environment = os.environ | {"PYTHONPATH": str(Path(__file__).resolve().parents[2]), "COLUMNS": "200"}
     before, started = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
     subprocess.run(command, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=environment)

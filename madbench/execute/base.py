@@ -89,7 +89,7 @@ class Policy:
             raise ConfigError(f"time_limit must be a number of seconds above 0, got {self.time_limit}")
 
     def skips(self, status: Status | None) -> Literal["stored", "failed"] | None:
-        """Why a job with this status in the store is skipped; None where it is to be trained."""
+        """Why a job with this status in the store is skipped; None if it is to be trained."""
         if self.redo or status is None or (status == "failed" and self.retry):
             return None
         return "failed" if status == "failed" else "stored"
@@ -250,14 +250,14 @@ class Outcome:
     """What a worker returns."""
 
     records: Sequence[Record | None] = ()  # one for each job, None for one that did not end; or none at all
-    files: Sequence[Files] = ()  # those of the run of each; empty where the driver sees the work folders
+    files: Sequence[Files] = ()  # those of the run of each; empty if the driver sees the work folders
     error: str = ""  # why a job has no record, and its worker is to be replaced
     broken: str = ""
     """What is wrong with the worker or its disk. It concerns every job, so the driver ends the sweep with it."""
 
 
 def source_checkout() -> Path | None:
-    """The folder that madbench is imported from where that is a checkout; None where it is installed."""
+    """The folder that madbench is imported from where that is a checkout; None if it is installed."""
     folder = Path(__file__).resolve().parents[2]
     return folder if (folder / "pyproject.toml").exists() else None
 
@@ -324,7 +324,7 @@ def work(assignment: Assignment, send: Send, hand_in: HandIn | None = None) -> O
 
 
 def _leaves_unsound(error: BaseException) -> bool:
-    """Whether a process may be unable to train anything after it."""
+    """True if a process may be unable to train anything after it."""
     return isinstance(error, MemoryError) or (isinstance(error, RuntimeError) and bool(_OF_PROCESS.search(str(error))))
 
 

@@ -121,7 +121,7 @@ def drive(
     whose process on this machine hangs before it begins to train, where there is a time limit.
 
     On Ctrl-C, on a ``StoreError`` and on any other error, results that have arrived are stored, tasks are cancelled and
-    the error is raised. Raises ``StoreError`` where results cannot be written, and where a worker reports that it
+    the error is raised. Raises ``StoreError`` if results cannot be written, and where a worker reports that it
     cannot train at all: another version of madbench, no corpus, no GPU, a full disk.
     """
     driver = _Driver(store, policy, on_event)

@@ -59,7 +59,7 @@ def ray_executor(
             it, and interrupted ones resume. Otherwise they begin again.
 
     Raises ``MissingExtraError`` without ray and ``ConfigError`` for wrong values; the executor itself raises
-    ``ConfigError`` where there is no such cluster or none of its machines is large enough.
+    ``ConfigError`` if there is no such cluster or none of its machines is large enough.
     """
     for name, value in SETTINGS.items():
         os.environ.setdefault(name, value)
@@ -100,7 +100,7 @@ def _connect(store: Store, *, address: str | None, **reserved: Any) -> Iterator[
 class RayBackend(Backend):
     """Tasks of the cluster that this process is connected to.
 
-    Raises ``ConfigError`` where no machine of it has what a task reserves.
+    Raises ``ConfigError`` if no machine of it has what a task reserves.
     """
 
     def __init__(self, cpus: int, gpus: float, slots: int | None, shared: bool):

@@ -48,7 +48,7 @@ class Threads:
 
     @property
     def may_meet_others(self) -> bool:
-        """Whether other processes use some of the cores, or it was not looked whether they do."""
+        """True if other processes use some of the cores, or it was not looked whether they do."""
         return bool(self.reason)
 
 

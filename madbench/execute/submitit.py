@@ -70,7 +70,7 @@ def slurm_executor(
             one job array.
         extra: other options of sbatch by their long names, such as ``{"account": "me", "qos": "low"}``.
 
-    Raises ``MissingExtraError`` without submitit, and ``ConfigError`` for wrong values and where there is no Slurm.
+    Raises ``MissingExtraError`` without submitit, and ``ConfigError`` for wrong values and if there is no Slurm.
     """
     submitit = require("submitit", "executor slurm", "slurm")
     check_counts(minutes=minutes, cpus_per_job=cpus_per_job, slots=slots)

@@ -96,7 +96,7 @@ class Running:
 
     @property
     def seconds_left(self) -> float:
-        """Seconds that the job has left, at its speed up to its last progress; 0 where that is not known yet."""
+        """Seconds that the job has left, at its speed up to its last progress; 0 if that is not known yet."""
         if self.done_here <= 0:
             return 0.0
         return (1 - self.fraction) * (self.line["seconds"] - self.first[1]) / self.done_here
@@ -185,7 +185,7 @@ class SweepState:
         return 60 * trained / elapsed if trained and elapsed > 0 else None
 
     def seconds_left(self) -> float | None:
-        """Seconds that the sweep has left, at the tokens a second so far; None where that is not known yet.
+        """Seconds that the sweep has left, at the tokens a second so far; None if that is not known yet.
 
         Jobs that were skipped, and what resumed jobs had done before, count neither as work nor as time.
         """

@@ -112,7 +112,7 @@ def load_profile(
 def labels_of_tasks(grid: Grid) -> tuple[str, ...]:
     """The labels that the profiles of a grid's suites name for its tasks; none where they name none.
 
-    Raises ``ConfigError`` where its tasks have different ones, which no table of all of them can show.
+    Raises ``ConfigError`` if its tasks have different ones, which no table of all of them can show.
     """
     named: dict[str, tuple[str, ...]] = {}
     for name, tasks in tasks_by_suite(grid.tasks).items():
@@ -225,7 +225,7 @@ class _Planner:
         return profiles
 
     def _names_one(self, word: str) -> bool:
-        """Whether an override names a profile, rather than saying that there is none, and does so in vain."""
+        """True if an override names a profile, rather than saying that there is none, and does so in vain."""
         return bool(word.partition("=")[2]) or self.grid.tasks is not None
 
     def _has_corpus(self, suite: Suite, name: str) -> bool:

@@ -112,9 +112,9 @@ class Experiment:
         return Store(self.results).missing(self.jobs) if (self.results / "runs").is_dir() else self.jobs
 
     def note_on_weights(self) -> str:
-        """What to do about stored runs whose weights were not kept; empty where there is none.
+        """What to do about stored runs whose weights were not kept; empty if there is none.
 
-        Raises ``ConfigError`` where keeping weights has no effect.
+        Raises ``ConfigError`` if keeping weights has no effect.
         """
         if all(suite.keeps_weights for suite in self.suites):
             kept = " and ".join(suite.title.lower() for suite in self.suites)

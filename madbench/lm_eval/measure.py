@@ -70,7 +70,7 @@ class Tasks:
         return [name for name in self.names if name not in self.manager.all_tasks]
 
     def load(self, name: str) -> dict[str, Any]:
-        """The task with its data, which some tasks shuffle. Raises ``ConfigError`` where the data cannot be had."""
+        """The task with its data, which some tasks shuffle. Raises ``ConfigError`` if the data cannot be had."""
         random.seed(DEFAULT_RANDOM_SEED)
         np.random.seed(DEFAULT_OTHER_SEED)
         try:
@@ -117,7 +117,7 @@ def measure(model: HarnessModel, tasks: Tasks, asked: Asked = Asked()) -> Iterat
 def _show_examples(name: str, task: Any, shots: int | None) -> None:
     """Sets the examples of a task's questions as ``simple_evaluate`` does: a task whose file says 0 has none.
 
-    Raises ``ConfigError`` where it should have some.
+    Raises ``ConfigError`` if it should have some.
     """
     usual = task.get_config("num_fewshot")
     if usual == 0 and shots:

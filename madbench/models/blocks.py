@@ -1,4 +1,4 @@
-"""What every model is made of beside the mixer."""
+"""The parts of every model other than the mixer."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def embedding(rows: int, width: int) -> nn.Embedding:
 
 
 class RMSNorm(nn.RMSNorm):
-    """x / sqrt(mean(x^2) + 1e-6) times a gain, in the gain's precision: under autocast bfloat16 comes in as well."""
+    """x / sqrt(mean(x^2) + 1e-6) times a gain, in the gain's precision. Under autocast the input may be bfloat16."""
 
     def __init__(self, width: int):
         super().__init__(width, eps=NORM_EPS)
@@ -47,7 +47,7 @@ class RMSNorm(nn.RMSNorm):
 
 
 def autocast(device: str, precision: str) -> torch.autocast:
-    """The arithmetic of a forward pass: matrix products in ``precision``, weights as they are."""
+    """The autocast context of a forward pass: matrix products in ``precision``, weights unchanged."""
     return torch.autocast(torch.device(device).type, torch.bfloat16, enabled=precision == "bfloat16")
 
 
@@ -67,16 +67,16 @@ class SwiGLU(nn.Module):
 
 
 def swiglu_width(d_model: int, width: int = 0) -> int:
-    """The inner width: ``width``, or where that is 0, 8/3 d rounded up to a multiple of 16."""
+    """The inner width: ``width``, or 8/3 d rounded up to a multiple of 16 if that is 0."""
     return width or -(-8 * d_model // (3 * 16)) * 16
 
 
 class Backbone(nn.Module):
     """Tokens to vectors: embedding, then mixer and SwiGLU in turn, each ``x + layer(RMSNorm(x))``.
 
-    ``tokens`` is the number of token ids, or what embeds tokens of another kind. ``make_mixer`` is called once a block.
-    There is no position embedding: positions come from the mixer or not at all.
-    The vectors come out unnormalised: what reads them begins with an RMSNorm.
+    ``tokens`` is the number of token ids, or a module that embeds tokens of another kind. ``make_mixer`` is called once
+    per block. There is no position embedding: only the mixer can know positions. The output is not normalised: its
+    reader begins with an RMSNorm.
     """
 
     def __init__(
@@ -95,11 +95,11 @@ class Backbone(nn.Module):
 
     @property
     def mixers(self) -> list[nn.Module]:
-        """The mixer of each block, in their order."""
+        """The mixers of all blocks, in order."""
         return list(self.layers[::2])
 
     def forward(self, tokens: Tensor) -> Tensor:
-        """(B, T) integers, or what the embedding takes -> (B, T, D)."""
+        """Map (B, T) integers, or other input of the embedding, to (B, T, D)."""
         x = self.embedding(tokens)
         for norm, layer in zip(self.norms, self.layers):
             x = x + layer(norm(x))

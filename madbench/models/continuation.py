@@ -1,4 +1,4 @@
-"""Text that language models write after prompts, many at a time, until each is at its end."""
+"""Text that language models write after prompts, in batches, until every text is complete."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ def continuations(
     draw: Callable[[Tensor], int],
     vocab_size: int | None = None,
 ) -> list[list[int]]:
-    """At most ``count`` ids after each prompt, whose lengths are equal, token by token through the mixers' caches.
+    """Return at most ``count`` new ids for each prompt, computed token by token with the mixers' caches.
 
-    Past the context each id follows from the newest ``seq_len`` tokens only (:meth:`GPT.decode` with ``slide``). A
-    mixer without a step reads all of these again for each id within the context too.
+    All prompts have the same length. Past the context, each id depends on the newest ``seq_len`` tokens only
+    (:meth:`GPT.decode` with ``slide``). A mixer without a step reads all tokens again for each id.
 
     Args:
         model: on any device; read, not changed.
         prompts: ids, at least one each.
-        is_over: whether the prompt of this place has been continued enough by these ids.
-        draw: the next id of logits (V,) in float32.
+        is_over: True if the prompt at this index needs no more than these new ids.
+        draw: returns the next id from logits (V,) in float32.
         vocab_size: ids from here on are padding of the embedding and never drawn.
 
-    Raises ``TrainingError`` beyond the positions that the model learned.
+    Raises ``TrainingError`` if the text needs more positions than the model learned.
     """
     ids = torch.tensor(prompts, device=model.embedding.weight.device)
     decodes = all(hasattr(block.mixer, "step") for block in model.blocks)

@@ -23,7 +23,9 @@ Norm = Literal["layernorm", "rmsnorm"]
 
 
 def layer_norm(width: int) -> nn.LayerNorm:
-    """LayerNorm with a gain and no bias. The residual stream it reads is float32, so its output is, autocast or not."""
+    """LayerNorm with a gain and no bias. Its input, the residual stream, is float32 also under autocast, so its output
+    is too.
+    """
     return nn.LayerNorm(width, eps=NORM_EPS, bias=False)
 
 
@@ -31,7 +33,7 @@ NORMS: dict[Norm, Callable[[int], nn.Module]] = {"layernorm": layer_norm, "rmsno
 
 
 class MLP(nn.Module):
-    """GELU(x W_up) W_down, inner width 4 d unless given, no biases, the GELU exact."""
+    """GELU(x W_up) W_down with the exact GELU and no biases. The default inner width is 4 d."""
 
     def __init__(self, d_model: int, width: int = 0):
         super().__init__()
@@ -66,9 +68,9 @@ class Block(nn.Module):
         return x + self.mlp(self.mlp_norm(x))
 
     def decode(self, x: Tensor, cache: Any) -> tuple[Tensor, Any]:
-        """x (B, T, D) and the mixer's cache, None before a prompt -> (B, T, D) and the cache for what follows.
+        """Map x (B, T, D) and the mixer's cache (None before a prompt) to (B, T, D) and the new cache.
 
-        A prompt goes through the mixer's ``prefill`` where it has one, all else token by token.
+        A prompt goes through the mixer's ``prefill`` if it has one; all other input goes token by token.
         """
         normed = self.mixer_norm(x)
         if cache is None and hasattr(self.mixer, "prefill"):
@@ -85,7 +87,7 @@ class Block(nn.Module):
 
 @dataclass(frozen=True)
 class DecodingState:
-    """State that token-by-token decoding carries from one token to the next."""
+    """The state of token-by-token decoding between two tokens."""
 
     ids: Tensor  # (B, T), the tokens decoded so far
     caches: tuple[Any, ...] = ()  # cache of each block's mixer; empty if the next token reads all tokens again
@@ -101,12 +103,12 @@ class GPT(nn.Module):
 
     With a ``swiglu`` MLP and ``rmsnorm`` the blocks are LLaMA's (Touvron et al. 2023), around any mixer.
 
-    ``make_mixer`` is called once a block. Weights start from N(0, 0.02^2); the projections that end in the residual
-    stream, those that a mixer's family names (:class:`madbench.mixers.traits.Traits`) and the MLP's ``down``, are
-    scaled by 1 / sqrt(2 n_layer), so that the stream's variance does not grow with the depth.
+    ``make_mixer`` is called once per block. Weights start from N(0, 0.02^2). Projections into the residual stream are
+    scaled by 1 / sqrt(2 n_layer), so that its variance does not grow with the depth. These are the MLP's ``down`` and
+    the projections that a mixer's family names (:class:`madbench.mixers.traits.Traits`).
 
-    Parameters: ``vocab_size`` d, twice if untied, plus ``seq_len`` d with learned positions, plus 8 d^2 (of a SwiGLU
-    of inner width w 3 d w) + 2 d + the mixer's a block, plus d.
+    Parameters: ``vocab_size`` d, twice if untied, plus ``seq_len`` d with learned positions, plus per block 8 d^2 (3 d
+    w for a SwiGLU of inner width w) + 2 d + the mixer's, plus d.
     """
 
     def __init__(
@@ -136,11 +138,11 @@ class GPT(nn.Module):
                     weight.mul_((2 * n_layer) ** -0.5)
 
     def forward(self, tokens: Tensor) -> Tensor:
-        """Ids (B, T) -> logits (B, T, vocab_size). Raises ``TrainingError`` where T is too long for the positions."""
+        """Map ids (B, T) to logits (B, T, vocab_size). Raises ``TrainingError`` if T exceeds the learned positions."""
         return logits_of(self, self.hidden(tokens))
 
     def hidden(self, tokens: Tensor) -> Tensor:
-        """Ids (B, T) -> what the logits are a linear map of, (B, T, D)."""
+        """Map ids (B, T) to the vectors (B, T, D) from which the logits are a linear map."""
         x = self._embed(tokens, 0)
         for block in self.blocks:
             x = block(x)
@@ -159,7 +161,7 @@ class GPT(nn.Module):
     def decode(
         self, tokens: Tensor, state: DecodingState | None = None, slide: bool = False
     ) -> tuple[Tensor, DecodingState]:
-        """Decodes a prompt or what follows it: ids (B, T) -> logits of the next token (B, vocab_size) and the state.
+        """Decode a prompt or more tokens: map ids (B, T) to logits of the next token (B, vocab_size) and the state.
 
         ::
 
@@ -169,17 +171,17 @@ class GPT(nn.Module):
                     logits, state = model.decode(logits.argmax(-1, keepdim=True), state)
 
         The logits are the last row of :meth:`forward` on all tokens so far. If rows of the mixers depend on the length
-        of the input (:mod:`madbench.mixers.lengths`), nothing can be kept of a token and all tokens are read again.
+        of the input (:mod:`madbench.mixers.lengths`), nothing can be cached and all tokens are read again.
 
         With ``slide``, past the context the logits are the last row of :meth:`forward` on the newest ``seq_len`` tokens
-        (:meth:`newest`), which are read again for each new token. Caches cannot serve there: what the blocks after the
-        first have cached of a token depends on tokens that have left the context.
+        (:meth:`newest`), which are read again for each new token. Caches would be wrong there: from the second block
+        on, the cached values of a token depend on tokens that have left the context.
 
-        Raises ``TrainingError`` for no tokens, for a mixer that cannot decode token by token, and beyond ``seq_len``
-        for learned positions.
+        Raises ``TrainingError`` if there are no tokens, if a mixer cannot decode token by token, and past ``seq_len``
+        if positions are learned.
         """
         if tokens.shape[1] == 0:
-            raise TrainingError("an empty prompt; decoding begins with one token or more")
+            raise TrainingError("the prompt is empty; decoding needs at least one token")
         for mixer in (block.mixer for block in self.blocks):
             if not hasattr(mixer, "step"):
                 raise TrainingError(f"{type(mixer).__name__} has no 'step': it cannot decode token by token")
@@ -203,9 +205,9 @@ class GPT(nn.Module):
         return depends_on_length(self.blocks[0].mixer, self.readout[0].shape[1], self.seq_len)
 
     def newest(self, ids: Tensor) -> Tensor:
-        """The newest ``seq_len`` of ids (B, T), from which alone the next token is computed.
+        """The newest ``seq_len`` of ids (B, T). The next token depends on these only.
 
-        Raises ``TrainingError`` if some are left out and the positions are learned.
+        Raises ``TrainingError`` if ids are left out and the positions are learned.
         """
         self._check_positions(ids.shape[1])
         return ids[:, -self.seq_len :]
@@ -226,7 +228,7 @@ class GPT(nn.Module):
 
 
 def past_context(seq_len: int) -> str:
-    """Warning for text that goes on past the context."""
+    """The warning for text that is longer than the context."""
     return (
         f"past the model's context of {seq_len} tokens, each new token reads the newest {seq_len} again, which is slow"
     )
@@ -242,25 +244,27 @@ def generate(
     top_k: int | None = None,
     vocab_size: int | None = None,
 ) -> Iterator[int]:
-    """The ``count`` ids that follow ``prompt``, each drawn as soon as it is asked for.
+    """Yield ``count`` ids that follow ``prompt``, each drawn when it is requested.
 
-    Past the context each id follows from the newest ``seq_len`` tokens only (:meth:`GPT.decode` with ``slide``).
+    Past the context, each id depends on the newest ``seq_len`` tokens only (:meth:`GPT.decode` with ``slide``).
 
     Args:
         model: on any device; read, not changed.
-        prompt: ids, at least one: the end-of-text token where there is no text to begin with.
+        prompt: ids, at least one. For an empty text, use the end-of-text token.
         generator: source of the draws, on the device of the model.
-        temperature: divides the logits; 0 takes the likeliest id each time.
-        top_k: draws among this many likeliest ids only.
+        temperature: divides the logits; 0 takes the most probable id each time.
+        top_k: draws only among this many most probable ids.
         vocab_size: ids from here on are padding of the embedding and never drawn.
 
-    Raises ``ConfigError`` for a setting that means nothing, and ``TrainingError`` for what :meth:`GPT.decode` does and
-    for a model that gives no finite logits.
+    Raises ``ConfigError`` for an invalid setting. Raises ``TrainingError`` as :meth:`GPT.decode` does, and if the
+    logits are not finite.
     """
     if not 0 <= temperature < math.inf:
-        raise ConfigError(f"temperature {temperature}: expected a finite number from 0, the likeliest token, upwards")
+        raise ConfigError(
+            f"temperature {temperature}: expected a finite number of at least 0 (0: the most probable token)"
+        )
     if top_k is not None and top_k < 1:
-        raise ConfigError(f"top_k {top_k}: expected at least 1, the likeliest token")
+        raise ConfigError(f"top_k {top_k}: expected at least 1 (1: the most probable token)")
     longest = len(prompt) + count - 1
     if model.positions is not None and longest > model.seq_len:
         raise TrainingError(
@@ -278,11 +282,11 @@ def generate(
             yield token
             unread = ids.new_tensor([[token]])
 
-    return draws()  # the settings are checked before the first one is asked for
+    return draws()  # settings are checked before the first id is requested
 
 
 def draw(logits: Tensor, generator: torch.Generator, temperature: float, top_k: int | None = None) -> int:
-    """An id by logits (V,) in float32; ``TrainingError`` where they are not finite. See :func:`generate`."""
+    """Draw an id from logits (V,) in float32. Raises ``TrainingError`` if they are not finite. See :func:`generate`."""
     if not logits.isfinite().all():
         raise TrainingError("the model gives no finite logits; its training diverged")
     if temperature == 0:
@@ -291,5 +295,5 @@ def draw(logits: Tensor, generator: torch.Generator, temperature: float, top_k: 
         logits, ids = logits.topk(top_k)
     else:
         ids = torch.arange(len(logits), device=logits.device)
-    scaled = (logits.double() - logits.max()) / temperature  # 0 for the likeliest at any temperature, however small
+    scaled = (logits.double() - logits.max()) / temperature  # 0 for the most probable id at any temperature
     return int(ids[torch.multinomial(scaled.softmax(-1).float(), 1, generator=generator)])

@@ -1,4 +1,4 @@
-"""The theory's model of interacting agents: a fixed embedding and one mixer of tokens that all see each other."""
+"""The theory's model of interacting agents: a fixed embedding and one bidirectional mixer."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ class InteractionModel(nn.Module):
 
     Args:
         vectors: the embedding E (S, d), which is not trained.
-        mixer: bidirectional, (B, L, d) -> (B, L, d); a :class:`Coupling` of output width 1 gives the values itself, any
-            other mixer is followed by a linear map to one number.
-        has_relu: whether a dense layer with a ReLU follows, a - b relu(c - d y), which starts as min(1, y) (B.2).
+        mixer: bidirectional, (B, L, d) -> (B, L, d); a :class:`Coupling` of output width 1 returns the values itself;
+            any other mixer is followed by a linear map to one number.
+        has_relu: True if a dense layer with a ReLU follows, a - b relu(c - d y), which starts as min(1, y) (B.2).
     """
 
     def __init__(self, vectors: Tensor, mixer: nn.Module, has_relu: bool = False):
@@ -37,7 +37,7 @@ class InteractionModel(nn.Module):
         self._by_count = isinstance(mixer, Coupling) and mixer.degree == 2 and symbols == width
 
     def forward(self, symbols: Tensor) -> Tensor:
-        """Symbols (B, L) -> the value of every agent, (B, L)."""
+        """Map symbols (B, L) to the value of every agent, (B, L)."""
         y = self._sums(symbols)
         if self.relu is None:
             return y
@@ -45,20 +45,20 @@ class InteractionModel(nn.Module):
         return a - b * F.relu(c - d * y)
 
     def _sums(self, symbols: Tensor) -> Tensor:
-        """What the mixer gives, (B, L)."""
+        """The output of the mixer, (B, L)."""
         if not self._by_count:
             return self.readout(self.mixer(self.vectors[symbols])).squeeze(-1)
-        # Equal symbols have equal values: the effects of all on all, times how often each occurs.
+        # Equal symbols have equal values: effects between all symbols, times the count of each symbol.
         counts = self.vectors.new_zeros(len(symbols), len(self.vectors))
         counts.scatter_add_(1, symbols, torch.ones_like(symbols, dtype=counts.dtype))
         return (counts @ self.effects().T).gather(1, symbols)
 
     def effects(self) -> Tensor | None:
-        """What the mixer has learned, comparable across embeddings and factorisations (Corollary D.3).
+        """The learned effects, comparable across embeddings and factorisations (Corollary D.3).
 
-        The effect of other symbols on the first times their value, summed over heads: (S, S) of pairs, (S, S, S) of
-        triples that count once; None for a mixer whose values are no such sum (softmax), and for other tuples. A ReLU
-        layer behind the mixer is left out.
+        The effect of other symbols on the first times their value, summed over heads. The shape is (S, S) for pairs and
+        (S, S, S) for triples that count once. None for other tuples, and for a mixer whose values are no such sum
+        (softmax). A ReLU layer after the mixer is left out.
         """
         if isinstance(self.mixer, HyperFeatureAttention) and self.mixer.linear and not self.mixer.rope:
             return self._pairs()
@@ -73,7 +73,7 @@ class InteractionModel(nn.Module):
         return sum(pair * (e @ of_head[..., 0].T).prod(1) for pair, of_head in zip(pairs, w))
 
     def _pairs(self) -> Tensor:
-        """The effects (S, S) of a sum over single agents, from what it gives of every agent alone and of every two."""
+        """The effects (S, S) of a sum over single agents, computed from its output for one agent and for every two."""
         symbols = torch.arange(len(self.vectors), device=self.vectors.device)
         alone = self._sums(symbols[:, None])[:, 0]
         return torch.stack(
@@ -85,10 +85,11 @@ class InteractionModel(nn.Module):
 
     @torch.no_grad()
     def start(self) -> None:
-        """The start from which gradient flow provably converges (Theorems 4.4, G.7), or where it cannot, N(0, 0.3^2).
+        """Initialise where gradient flow provably converges (Theorems 4.4, G.7), or from N(0, 0.3^2) if no theorem
+        applies.
 
         Linear attention of one head and HyperAttention begin with C = 0 and a value of 1 for every symbol or tuple of
-        them. With two factors or more C = 0 would stay: the gradient of a product of zeros is zero.
+        symbols. With two or more factors, C = 0 would never change: the gradient of a product of zeros is zero.
         """
         if not isinstance(self.mixer, Coupling):
             return
@@ -106,7 +107,7 @@ class InteractionModel(nn.Module):
 
 
 class ValueLoss(nn.Module):
-    """Mean squared error over agents and samples; the paper's sums over agents (section 4)."""
+    """Mean squared error over agents and samples. The paper's error is a sum over agents (section 4)."""
 
     def __init__(self, model: nn.Module):
         super().__init__()
@@ -117,14 +118,14 @@ class ValueLoss(nn.Module):
         return ""
 
     def forward(self, symbols: Tensor, values: Tensor) -> Tensor:
-        """Symbols and values (B, L) -> a scalar."""
+        """Map symbols and values (B, L) to a scalar."""
         return F.mse_loss(self.model(symbols), values)
 
 
 def interaction_mixer(
     label: str, width: int, max_len: int, *, n_head: int, path: str = "auto", **settings: Any
 ) -> nn.Module:
-    """The bidirectional mixer of a label, as :func:`madbench.mixers.build`; couplings in full have output width 1."""
+    """Build the bidirectional mixer of a label (:func:`madbench.mixers.build`). Full couplings get output width 1."""
     parsed = parse(label)
     if getattr(parsed, "base", "") != "C":
         return mixers.build(parsed, width, max_len, n_head=n_head, path=path, causal=False, **settings)

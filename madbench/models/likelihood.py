@@ -1,4 +1,4 @@
-"""Log-probabilities of what follows a context, of any lengths, as benchmarks of language models ask for them."""
+"""Log-probabilities of continuations of any length after a context, for benchmarks of language models."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Ids = Sequence[int]
 
 @dataclass
 class Likelihood:
-    """The log-probability of a continuation in nats, and whether greedy decoding would write it."""
+    """The log-probability of a continuation in nats, and True if greedy decoding would write it."""
 
     log_p: float = 0.0
     is_greedy: bool = True
@@ -30,7 +30,7 @@ def windows(context: Ids, continuation: Ids, seq_len: int) -> Iterator[tuple[tup
     """Inputs of at most ``seq_len`` ids, each with the targets that its last positions predict.
 
     Every id of the continuation is a target once. A context that is too long loses its beginning. A continuation longer
-    than a window is cut into pieces of ``seq_len`` targets, of which the last has as much before it as fits.
+    than a window is cut into pieces of ``seq_len`` targets. The last piece gets as much context as fits.
 
     >>> list(windows([7], [0, 1, 2, 3, 4], 4))
     [((7, 0, 1, 2), (0, 1, 2, 3)), ((0, 1, 2, 3), (4,))]
@@ -43,7 +43,7 @@ def windows(context: Ids, continuation: Ids, seq_len: int) -> Iterator[tuple[tup
 
 @dataclass
 class _Row:
-    """An input of the model, and the requests whose targets its last positions predict."""
+    """An input of the model, and the requests whose targets are predicted at its last positions."""
 
     inputs: tuple[int, ...]
     asked: list[tuple[int, tuple[int, ...]]] = field(default_factory=list)
@@ -61,18 +61,18 @@ def log_likelihoods(
     vocab_size: int | None = None,
     batch_size: int | None = None,
 ) -> Iterator[tuple[int, Likelihood]]:
-    """The place of each request and its likelihood, as soon as it is known.
+    """Yield the index of each request with its likelihood, as soon as it is known.
 
-    Requests that differ in the last id alone share a row of the model. Rows go through it by falling length, so that
-    the order of the requests changes nothing. Shorter rows are filled up at their end, where a causal model sees
-    nothing of it. If rows of a mixer depend on the length of the input
-    (:func:`madbench.mixers.lengths.depends_on_length`), only rows of one length go through the model together.
+    Requests that differ only in the last id share a row. Rows are sorted by length, longest first, so the order of the
+    requests does not matter. Shorter rows are padded at the end, which a causal model does not see. If rows of a mixer
+    depend on the length of the input (:func:`madbench.mixers.lengths.depends_on_length`), only rows of one length go
+    through the model together.
 
     Args:
-        model: :class:`madbench.models.gpt.GPT` on ``device``, or what has its ``hidden`` and ``readout``.
-        requests: ids of contexts, which have at least one, and of their continuations.
+        model: :class:`madbench.models.gpt.GPT` on ``device``, or a model with the same ``hidden`` and ``readout``.
+        requests: ids of a context, at least one, and ids of its continuation.
         seq_len: the longest input (:func:`windows`).
-        batch_tokens: the most tokens at once, but for a single row.
+        batch_tokens: the most tokens in a batch; a single row may be longer.
         autocast: the context of the forward pass (:func:`madbench.models.blocks.autocast`).
         vocab_size: ids from here on are padding of the embedding and never greedy.
         batch_size: the most rows at once.
@@ -117,7 +117,7 @@ def _batches(rows: Sequence[_Row], most_tokens: int, most_rows: int | None) -> I
 def _score(
     model: nn.Module, batch: Sequence[_Row], device: str, autocast: Any, vocab_size: int | None
 ) -> list[tuple[float, bool]]:
-    """What each request of each row adds to its likelihood."""
+    """Return what each request of each row adds to its log-likelihood."""
     ids = torch.zeros(len(batch), len(batch[0].inputs), dtype=torch.int64)
     for i, row in enumerate(batch):
         ids[i, : len(row.inputs)] = torch.tensor(row.inputs)
@@ -129,7 +129,7 @@ def _score(
 
 
 def _row_scores(model: nn.Module, hidden: Tensor, row: _Row, vocab_size: int | None) -> list[tuple[Tensor, Tensor]]:
-    """Sums in float64 of log-probabilities, and whether each is the largest; hidden (T, D), filled up at its end."""
+    """Sums of log-probabilities in float64, and True for each if greedy. ``hidden`` is (T, D), padded at its end."""
     end, longest = len(row.inputs), max(len(targets) for _, targets in row.asked)
     predicting = hidden[end - longest : end]
     logits_at_once = max(1, MOST_LOGITS // logits_of(model, hidden[:1]).shape[-1])

@@ -1,4 +1,4 @@
-"""MAD's two models: one reads every answer at its own position, one the whole input from the last position's vector."""
+"""MAD's two models. One reads each answer at its own position, the other reads the whole input from the last vector."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class MadModel(nn.Module):
         return self.head(self.hidden(tokens))
 
     def hidden(self, tokens: Tensor) -> Tensor:
-        """(B, T) integers -> what the logits are a linear map of, (B, T, D)."""
+        """Map (B, T) integers to the vectors (B, T, D) from which the logits are a linear map."""
         return self.norm(self.backbone(tokens))
 
     @property
@@ -77,12 +77,12 @@ class Autoencoder(nn.Module):
 
 
 def imitate_reference(model: MadModel | Autoencoder) -> None:
-    """Gives a new model what it has in the published fidelity: initial weights, norms, sinusoids.
+    """Give a new model the initial weights, norms and sinusoids of the published fidelity.
 
-    Linear maps of the token model, the mixers' among them, start as torch's do, uniform within 1 / sqrt(inputs); those
-    of the autoencoder stay at N(0, 0.02^2). What a mixer's operator fixes the start of stays as it is: the linear maps
-    that its family names (:class:`madbench.mixers.traits.Traits`), and all that is no linear map. The norms add 1e-5 to
-    the mean square.
+    Linear maps of the token model and its mixers start with torch's default, uniform within 1 / sqrt(inputs). Linear
+    maps of the autoencoder stay at N(0, 0.02^2). A start that a mixer's operator fixes is kept: the linear maps that
+    its family names (:class:`madbench.mixers.traits.Traits`), and every parameter outside linear maps. The norms add
+    1e-5 to the mean square.
     """
     own = tuple(f"{name}.{kept}" for name, _, traits in mixers_in(model) for kept in traits.keeps_init)
     for name, module in model.named_modules():

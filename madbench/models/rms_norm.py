@@ -1,4 +1,4 @@
-"""RMSNorm on a CPU: some rows at a time, so that its passes, forward and backward, meet the cache."""
+"""RMSNorm on a CPU in blocks of rows, so that the data of each pass stays in the cache, forward and backward."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ BLOCK_NUMBERS = 2**18
 class NormaliseInBlocks(torch.autograd.Function):
     """x / sqrt(mean(x^2) + eps) * gain: x (..., D) and gain (D,) of one dtype -> (..., D).
 
-    Derivatives of higher order are those of :func:`normalise`.
+    Derivatives of higher order come from :func:`normalise`.
     """
 
     @staticmethod
@@ -55,11 +55,11 @@ class NormaliseInBlocks(torch.autograd.Function):
 
 
 def normalise(x: Tensor, gain: Tensor, eps: float) -> Tensor:
-    """The norm by operators of torch."""
+    """RMSNorm written in plain torch operators."""
     return x * (x.square().mean(-1, keepdim=True) + eps).rsqrt() * gain
 
 
 def _blocks(rows: Tensor) -> Iterator[slice]:
-    """Blocks of rows; without data the first ones alone, whose memory is that of all."""
+    """Blocks of rows. On the meta device only the first block, whose memory equals that of all."""
     count = max(1, BLOCK_NUMBERS // rows.shape[1])
     return (slice(i, i + count) for i in range(0, len(rows) if has_data(rows) else min(1, len(rows)), count))

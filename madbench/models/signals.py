@@ -1,4 +1,4 @@
-"""A model of real numbers: patches or moments in, a class or the next moments out."""
+"""A model of real numbers: maps patches to a class, or time steps to the next time steps."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from madbench.models.blocks import Backbone, RMSNorm, linear
 
 
 class SignalModel(nn.Module):
-    """A linear map of every token, mixers and SwiGLUs in turn, and a readout; positions come from the mixers alone.
+    """A linear map of every token, alternating mixers and SwiGLUs, and a readout. There are no position embeddings.
 
     Args:
-        channels: numbers of a token.
-        outputs: classes, or numbers of a moment.
-        horizon: moments at the end that are told, each from its own token; 0 for a class, told from the mean of tokens.
+        channels: numbers per token.
+        outputs: number of classes, or numbers per time step.
+        horizon: time steps at the end to predict, each from its own token; 0 to predict a class from the mean token.
     """
 
     def __init__(
@@ -30,13 +30,13 @@ class SignalModel(nn.Module):
         self.head = linear(d_model, outputs, bias=True)
 
     def forward(self, x: Tensor) -> Tensor:
-        """(B, T, C) -> logits (B, classes), or moments (B, horizon, numbers)."""
+        """Map (B, T, C) to logits (B, classes), or to time steps (B, horizon, numbers)."""
         hidden = self.norm(self.backbone(x))
         return self.head(hidden[:, -self.horizon :] if self.horizon else hidden.mean(1))
 
 
 class SignalLoss(nn.Module):
-    """Mean cross-entropy of classes in nats, or mean squared error of moments."""
+    """Mean cross-entropy of classes in nats, or mean squared error of time steps."""
 
     def __init__(self, model: nn.Module):
         super().__init__()
@@ -47,6 +47,6 @@ class SignalLoss(nn.Module):
         return ""
 
     def forward(self, x: Tensor, targets: Tensor) -> Tensor:
-        """x (B, T, C), classes (B,) or moments (B, horizon, numbers) -> a float32 scalar."""
+        """Map x (B, T, C) and classes (B,) or time steps (B, horizon, numbers) to a float32 scalar."""
         told = self.model(x).float()
         return F.mse_loss(told, targets) if targets.is_floating_point() else F.cross_entropy(told, targets)

@@ -1,4 +1,4 @@
-"""The loss of token models, above a size without the logits of all tokens at once."""
+"""The loss of token models. Large batches are computed in parts, without the logits of all tokens in memory."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ MOST_LOGITS = 2**26
 
 
 class TokenLoss(nn.Module):
-    """Mean cross-entropy of a model in nats, over the targets that count; what compilation and data parallelism wrap.
+    """Mean cross-entropy of a model in nats, over the targets that count. Compilation and data parallelism wrap it.
 
-    The model has ``hidden(tokens)``, (B, T) ids -> (B, T, D), and what :func:`logits_of` needs; on a CPU, logits are
-    made only of tokens that count. More than ``MOST_LOGITS`` logits are made in parts (:func:`chunked_cross_entropy`),
-    unless the output layer is more than its weights.
+    The model has ``hidden(tokens)``, (B, T) ids -> (B, T, D), and the attributes that :func:`logits_of` reads. On a
+    CPU, logits are computed only for tokens that count. More than ``MOST_LOGITS`` logits are computed in parts
+    (:func:`chunked_cross_entropy`), unless the output layer is more than a plain linear map.
     """
 
     def __init__(self, model: nn.Module):
@@ -39,15 +39,15 @@ class TokenLoss(nn.Module):
         return "all" if counted == targets.numel() else "some"
 
     def forward(self, inputs: Tensor, targets: Tensor) -> Tensor:
-        """Ids and targets (B, T), -100 where none is asked for -> a float32 scalar."""
+        """Map ids and targets (B, T) to a float32 scalar. A target of -100 does not count."""
         return self.of_hidden(self.model.hidden(inputs), targets)
 
     def of_hidden(self, hidden: Tensor, targets: Tensor) -> Tensor:
-        """The loss of hidden (B, T, D), which is all that depends on the output layer."""
+        """The loss of hidden (B, T, D): the only part that uses the output layer."""
         hidden, targets = hidden.flatten(0, 1), targets.flatten()
         if targets.device.type == "cpu" and has_data(targets) and not is_traced():
             counted = (targets != IGNORE).nonzero().squeeze(1)
-            if 0 < len(counted) < len(targets):  # the others need no logits
+            if 0 < len(counted) < len(targets):  # targets of -100 need no logits
                 hidden, targets = hidden[counted], targets[counted]
         if has_plain_output(self.model):
             weight, bias = self.model.readout
@@ -76,20 +76,20 @@ def chunked_cross_entropy(
 ) -> Tensor:
     """The mean over targets other than -100 of ``cross_entropy(hidden @ weight.T + bias, targets)``, in parts.
 
-    A part has at most ``most_logits`` logits, and at least one row. Where gradients are needed they are computed with
-    the logits of each part, which are needed no second time: N V D multiply-adds thrice, as without parts. Products are
-    in autocast's dtype where that is active; softmax, sums over parts and gradients in float32 at least. Derivatives of
-    higher order are those of the whole, for which all logits are in memory.
+    A part has at most ``most_logits`` logits, and at least one row. The gradients of a part are computed together with
+    its logits, so the logits are not computed twice: 3 N V D multiply-adds, as without parts. Under autocast, products
+    are in its dtype. Softmax, sums over parts and gradients are in float32 at least. Derivatives of higher order need
+    all logits in memory at once.
 
     Args:
         hidden: (N, D).
         weight: (V, D).
         bias: (V,) or None.
         targets: (N,) integers from 0 to V - 1, or -100.
-        most_logits: what limits the memory.
+        most_logits: the largest number of logits in memory.
     """
     device = hidden.device.type
-    is_cast = torch.amp.is_autocast_available(device) and torch.is_autocast_enabled(device)  # meta has none
+    is_cast = torch.amp.is_autocast_available(device) and torch.is_autocast_enabled(device)  # not on meta
     dtype = torch.get_autocast_dtype(device) if is_cast else hidden.dtype
     needed = [torch.is_grad_enabled() and x is not None and x.requires_grad for x in (hidden, weight, bias)]
     rows = max(1, most_logits // len(weight))

@@ -73,7 +73,7 @@ def suite_of_override(override: str, leading: Suite) -> Suite:
 
 
 def names_profile(override: str) -> bool:
-    """Whether an override names the profile of a suite, as in ``language_model=mini``."""
+    """True if an override names the profile of a suite, as in ``language_model=mini``."""
     return any(f"{key_of(override)}." == suite.prefix for suite in suites().values())
 
 

@@ -87,15 +87,15 @@ class Suite(abc.ABC):
     data_package: ClassVar[str] = "madbench.tasks"
     """The room of this package that makes the data of its jobs."""
     keeps_weights: ClassVar[bool] = False
-    """Whether weights stay with its runs unasked."""
+    """True if weights stay with its runs unasked."""
     uses_all_cores: ClassVar[bool] = False
-    """Whether a run on the CPU takes all its cores, or one."""
+    """True if a run on the CPU takes all its cores, or one."""
     judged_by: ClassVar[tuple[str, str, str]] = ("accuracy", "acc {:.3f}", "{:.1%}")
     """The metric that a run is judged by, and as text, named and alone."""
     profiles_note: ClassVar[str] = "runs: for one label and one seed"
     """What stands below the list of its profiles."""
     not_inspected: ClassVar[str] = ""
-    """Why madbench inspect has nothing to say of its models; empty where it has."""
+    """Why madbench inspect has nothing to say of its models; empty if it has."""
     file_key: ClassVar[str] = ""
     """A key that tells its profiles' files from those of the suites after it; without one, a file names the suite."""
     had_unequal_shares: ClassVar[bool] = False
@@ -243,7 +243,7 @@ class Suite(abc.ABC):
         return (OWN_PROFILE, ()) if len(changes[nearest]) > most_changes else (nearest, tuple(changes[nearest]))
 
     def has_profile(self, name: str) -> bool:
-        """Whether a name, or a YAML file, is one of its profiles."""
+        """True if a name, or a YAML file, is one of its profiles."""
         try:
             return bool(self.Profile.load(name))
         except ConfigError:

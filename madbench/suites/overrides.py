@@ -49,7 +49,7 @@ class Plan:
 
 
 def check_idle(key: str, plans: Sequence[Plan]) -> None:
-    """Raises ``ConfigError`` where no override of a key decides anything about a job of plans that all have one."""
+    """Raises ``ConfigError`` if no override of a key decides anything about a job of plans that all have one."""
     why = [(label, plan.why_idle(key).get(label, "")) for plan in plans for label in plan.labels]
     if why and all(reason for _, reason in why):
         names = [repr(label) for label in dict.fromkeys(label for label, _ in why)]

@@ -148,7 +148,7 @@ def unique(jobs: Iterable[Job]) -> list[Job]:
 
 
 def unreached_warm_up(steps: int, warmup_steps: int) -> str:
-    """That a run of so many steps ends within its linear warm-up, as a clause; empty where it does not."""
+    """That a run of so many steps ends within its linear warm-up, as a clause; empty if it does not."""
     if steps > warmup_steps:
         return ""
     share = steps / (warmup_steps + 1)

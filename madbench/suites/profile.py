@@ -42,7 +42,7 @@ class Profile:
     description: str
     """What the profile is for and how long it takes."""
     comparable_with_paper: bool
-    """Whether its numbers may be set against the published ones."""
+    """True if its numbers may be set against the published ones."""
     precision: Literal["auto", "float32", "bfloat16"] = "auto"
     """Arithmetic of matrix products; auto is bfloat16 where the hardware has it."""
     model: dict[str, Any] = field(default_factory=dict)
@@ -146,7 +146,7 @@ class Profile:
         raise NotImplementedError
 
     def tried(self, job: Job) -> list[Any]:
-        """The optimiser runs of the job's setting under this profile; the job's own where they are not known."""
+        """The optimiser runs of the job's setting under this profile; the job's own if they are not known."""
         return [job.training]
 
     def job_words(self, job: Job) -> list[str]:
@@ -154,7 +154,7 @@ class Profile:
         return []
 
     def trains_job(self, job: Job) -> bool:
-        """Whether this profile trains the job; ``auto`` precision is either."""
+        """True if this profile trains the job; ``auto`` precision is either."""
         try:
             return self.precision in ("auto", job.training.precision) and not self.changes(job)
         except ConfigError:  # a setting that the job's family does not have
@@ -246,7 +246,7 @@ class Profile:
 
     @staticmethod
     def can_train(family: Family) -> bool:
-        """Whether labels of the family can be trained in this suite."""
+        """True if labels of the family can be trained in this suite."""
         return True
 
 

@@ -60,7 +60,7 @@ class Protocol:
         return self.suite.plan(labels, self.profile, seeds=seeds, **options)
 
     def plans(self, job: Job) -> bool:
-        """Whether this protocol plans the job, which may have changes that its label does not read."""
+        """True if this protocol plans the job, which may have changes that its label does not read."""
         try:
             return any(planned.id == job.id for planned in self.plan([job.label], [job.seed]).jobs)
         except MadbenchError:  # it has no ranks under the profile
@@ -196,7 +196,7 @@ def rate_changes(jobs: Iterable[Job], profile: Profile) -> tuple[str, ...]:
 
 
 def _follows(suite: Suite, job: Job, other: Job) -> bool:
-    """Whether a job differs from one of another label in settings of mixers alone that its own label does not read."""
+    """True if a job differs from one of another label in settings of mixers alone that its own label does not read."""
     if suite.shared(job) != suite.shared(other):
         return False
     ours, theirs = changed_settings(job), changed_settings(other)

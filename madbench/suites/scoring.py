@@ -3,10 +3,10 @@
 A frame of scores has a row a label, seed and column:
 
 - ``suite``, ``label`` (or the name of a grid's row), ``seed``, ``column``: a task, an average or another quantity;
-- ``value``: accuracy in percent, loss in nats per token, steps, ...; NaN where there is none;
+- ``value``: accuracy in percent, loss in nats per token, steps, ...; NaN if there is none;
 - ``done`` and ``expected`` jobs, and how many of them ``diverged``;
 - ``budget_ratio``: mean over the jobs;
-- ``chance``, ``ceiling``, and the value from which on a task is ``solved``; NaN where there is no such value;
+- ``chance``, ``ceiling``, and the value from which on a task is ``solved``; NaN if there is no such value;
 - ``is_diverged``: whether every run of a setting diverged. Such a setting has the value of chance. Of steps to an
   event: whether the run did not get there; the value is its last step.
 """
@@ -79,18 +79,18 @@ class Scoring:
     """
 
     has_curves = False
-    """Whether scores are read off curves, which take longer to read."""
+    """True if scores are read off curves, which take longer to read."""
     metric = "accuracy"
     """Of a record, the number that is reported."""
     selection = "accuracy"
     """Of a record, the number by which rates are chosen."""
     ceiling = "ceiling"
-    """Of a record, the best that its data allow; empty where there is no such bound."""
+    """Of a record, the best that its data allow; empty if there is no such bound."""
     factor = 100.0
     """From the metric to the column."""
     is_lower_better = False
     shows_chance = False
-    """Whether figures show what a guess would give."""
+    """True if figures show what a guess would give."""
     limit = 100.0
     """The ceiling of a setting whose records name none; NaN for none."""
 
@@ -103,7 +103,7 @@ class Scoring:
         return math.nan if value is None else self.factor * value
 
     def chance(self, job: Job) -> float:
-        """The value of a model that has learned nothing of the job's setting; NaN where it is not known."""
+        """The value of a model that has learned nothing of the job's setting; NaN if it is not known."""
         return math.nan
 
     def heuristic(self, job: Job) -> float:
@@ -261,7 +261,7 @@ class Scoring:
         return {*self.chosen(collected).id, *collected[self.choosing(collected)].id}
 
     def costs(self, outcomes: Sequence[Outcome]) -> pd.DataFrame:
-        """suite, label, column, budget_ratio and mixer_parameters of every job; NaN where they are not known."""
+        """suite, label, column, budget_ratio and mixer_parameters of every job; NaN if they are not known."""
         return self.collect(outcomes)[["suite", "label", "column", "budget_ratio", "mixer_parameters"]]
 
     def timing_differences(self, outcomes: Sequence[Outcome]) -> list[str]:
@@ -293,7 +293,7 @@ class Scoring:
         ]
 
     def _tries_rates(self, protocol: Protocol) -> bool:
-        """Whether some setting is trained at several rates or decays."""
+        """True if some setting is trained at several rates or decays."""
         trainings = getattr(protocol.profile, "trainings", None)
         return trainings is not None and any(len(trainings(task, "float32")) > 1 for task in protocol.tasks)
 

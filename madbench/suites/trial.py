@@ -32,7 +32,7 @@ class Interval:
     interval_seconds: float
     mean_loss: float  # mean loss of the interval's steps
     learning_rate: float  # of the last step
-    grad_norm: float | None  # of the last step, before clipping; None where the trial does not clip
+    grad_norm: float | None  # of the last step, before clipping; None if the trial does not clip
     memory_bytes: int  # most memory used so far
 
 
@@ -123,13 +123,13 @@ class Trial:
         """Rate of the step after ``step`` steps."""
 
     def has_row(self, step: int) -> bool:
-        """Whether the curve has a row after ``step`` steps."""
+        """True if the curve has a row after ``step`` steps."""
 
     def row(self, interval: Interval) -> dict[str, float]:
         """The curve's next row, evaluations included; a value named ``..._loss`` that is not finite ends the run."""
 
     def is_done(self, row: Mapping[str, float]) -> bool:
-        """Whether the run ends early, after this row."""
+        """True if the run ends early, after this row."""
         return False
 
     def progress(self, row: Mapping[str, float]) -> dict[str, Any]:

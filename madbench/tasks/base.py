@@ -81,7 +81,7 @@ class TaskSetting(abc.ABC):
             )
 
     def require(self, name: str, least: int, why: str = "", is_even: bool = False) -> None:
-        """Raises ``ConfigError`` where the field ``name`` is below ``least``, or odd and has to be even."""
+        """Raises ``ConfigError`` if the field ``name`` is below ``least``, or odd and has to be even."""
         value = getattr(self, name)
         if value < least or (is_even and value % 2):
             even, why = "even and " if is_even else "", f" ({why})" if why else ""

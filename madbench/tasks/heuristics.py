@@ -58,7 +58,7 @@ class _Rules:
     usual: np.ndarray
     """The id that a position always gets; ``IGNORE`` where the commonest one is better."""
     is_another: bool = False
-    """Whether the commonest one is other than the id just read."""
+    """True if the commonest one is other than the id just read."""
 
     @classmethod
     def of(cls, setting: TaskSetting, batches: list[tuple[np.ndarray, np.ndarray]]) -> _Rules:

@@ -49,9 +49,9 @@ class Corpus:
     cache: Path | None = field(default=None, compare=False)  # folder that remembers which files were verified
 
     def verify(self) -> None:
-        """Reads the token files where they are not known to be verified.
+        """Reads the token files if they are not known to be verified.
 
-        Raises ``StoreError`` where they changed, or are not on this machine.
+        Raises ``StoreError`` if they changed, or are not on this machine.
         """
         for path in (self.folder / f"{split}.bin" for split in SPLITS):
             if not path.exists():
@@ -98,7 +98,7 @@ class Corpus:
     def tokenizer(self) -> Tokenizer:
         """The tokenizer that gave the ids.
 
-        Raises ``ConfigError`` where only ids are known, or where the tokenizer here would give other ids.
+        Raises ``ConfigError`` if only ids are known, or where the tokenizer here would give other ids.
         """
         info = self.manifest.tokenizer
         if _number_of_ids(info.spec):
@@ -268,7 +268,7 @@ def _number_of_ids(spec: str) -> int | None:
 
 
 def window_count(split: str, n_tokens: int, seq_len: int) -> int:
-    """Windows of ``seq_len`` tokens, each with the token after it, in a split; ``ConfigError`` where there is none."""
+    """Windows of ``seq_len`` tokens, each with the token after it, in a split; ``ConfigError`` if there is none."""
     if n_tokens <= seq_len:
         shorter = f"take a seq_len of at most {n_tokens - 1}, or " if n_tokens > 1 else ""
         raise ConfigError(

@@ -35,9 +35,9 @@ class Source:
     """
 
     name: str  # as the user gave it, for error messages and manifests
-    key: str | None  # key or column of the text; None where a source has none
+    key: str | None  # key or column of the text; None if a source has none
     size: int  # bytes on disk; 0 where unknown
-    mtime_ns: int | None = None  # time of the file's last change; None where the source is no file
+    mtime_ns: int | None = None  # time of the file's last change; None if the source is no file
     position: int = 0  # bytes of ``size`` read so far
     sha256: str | None = None  # of the file, hexadecimal, once documents() came to its end
     limits = Limits()  # of a line and a document; the total is the corpus's

@@ -128,7 +128,7 @@ def folder_of(spec: str) -> str:
 
 
 def load_folder(spec: str, copies: Path | None = None) -> FolderTokenizer:
-    """The tokenizer ``hf-tokenizer:FOLDER``, from its copy in a corpus's folder where there is one."""
+    """The tokenizer ``hf-tokenizer:FOLDER``, from its copy in a corpus's folder if there is one."""
     folder = Path(folder_of(spec))
     spec = f"{PREFIX}{folder.absolute()}"
     if copies is not None and all((Path(copies) / name).is_file() for name in FILES):

@@ -87,7 +87,7 @@ def format_of(path: Path, name: str) -> tuple[Format, Packing]:
 
 
 def problem_of(head: bytes) -> str:
-    """Why something that begins with these bytes is no text in UTF-8, and what to do; empty where it may be one."""
+    """Why something that begins with these bytes is no text in UTF-8, and what to do; empty if it may be one."""
     for signature, problem in _SIGNATURES.items():
         if head.startswith(signature):
             return problem
@@ -101,7 +101,7 @@ def problem_of(head: bytes) -> str:
 
 
 def is_json_lines(head: bytes) -> bool:
-    """Whether what begins with these bytes has a JSON object in its first line, and another one begins in the next."""
+    """True if what begins with these bytes has a JSON object in its first line, and another one begins in the next."""
     first, *others = head.removeprefix(codecs.BOM_UTF8).split(b"\n", 2)
     if not others or not others[0].startswith(b"{"):
         return False

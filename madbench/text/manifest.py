@@ -45,8 +45,8 @@ class SourceInfo:
 
     name: str  # path as given, or the name of the data set
     size: int  # bytes on disk
-    mtime_ns: int | None  # time of the file's last change, to notice another one; None where the source is no file
-    sha256: str | None  # of the raw bytes; None where the source does not say, or was not read to its end
+    mtime_ns: int | None  # time of the file's last change, to notice another one; None if the source is no file
+    sha256: str | None  # of the raw bytes; None if the source does not say, or was not read to its end
     documents: int  # read from it
     skipped: int = 0  # rows without a text that were left out
 
@@ -73,7 +73,7 @@ class SplitInfo:
     """One of the two token files."""
 
     tokens: int = 0
-    bytes: int | None = 0  # UTF-8, of the text; None where the tokenizer is not known
+    bytes: int | None = 0  # UTF-8, of the text; None if the tokenizer is not known
     documents: int | None = 0  # None where nobody counted them
     sha256: str = ""  # of the file, once it is finished
 
@@ -119,7 +119,7 @@ def save(content: Any, path: Path) -> None:
 
 
 def load(kind: type, path: Path) -> Any:
-    """The dataclass ``kind`` that was saved at ``path``; None where there is none. A damaged one: ``StoreError``."""
+    """The dataclass ``kind`` that was saved at ``path``; None if there is none. A damaged one: ``StoreError``."""
     try:
         mapping = parse_json(content := read_file(path, MOST_BYTES), any_text=True)
         if "checksum" in mapping:  # files of earlier versions have none

@@ -146,7 +146,7 @@ def default_corpus(results: Path | str) -> Corpus:
 
 
 def has_default_corpus(results: Path | str) -> bool:
-    """Whether :func:`default_corpus` was prepared in ``results``."""
+    """True if :func:`default_corpus` was prepared in ``results``."""
     return (_default_folder(results) / MANIFEST).exists()
 
 
@@ -155,7 +155,7 @@ def _default_folder(results: Path | str) -> Path:
 
 
 def _finished(folder: Path, recipe: Recipe, sources: list[Source]) -> Corpus | None:
-    """The corpus in ``folder`` when it is the one asked for, None where there is none; another is an error."""
+    """The corpus in ``folder`` when it is the one asked for, None if there is none; another is an error."""
     manifest = load(Manifest, folder / MANIFEST)
     if manifest is None:
         if (folder / PARTIAL).exists() or not any((folder / f"{split}.bin").exists() for split in SPLITS):

@@ -56,7 +56,7 @@ def likely_dtype(paths: Iterable[Path], vocab_size: int) -> np.dtype:
     """The type of the ids below ``vocab_size`` in all of the files.
 
     It is the widest that fits, as ids of a narrower one do not fit a wider one but by chance; uint16 where none does.
-    Raises ``ConfigError`` where a file is text, big-endian or of floats, where two differ, and where all are too short
+    Raises ``ConfigError`` if a file is text, big-endian or of floats, where two differ, and where all are too short
     to tell, or one id over and over.
     """
     likely: dict[np.dtype, Path] = {}
@@ -95,7 +95,7 @@ def _head(path: Path, count: int) -> bytes:
 
 
 def _fits(head: bytes, size: int, dtype: np.dtype, vocab_size: int) -> bool:
-    """Whether a file of ``size`` bytes that begins with ``head`` can be ids of the type, not all of them 0.
+    """True if a file of ``size`` bytes that begins with ``head`` can be ids of the type, not all of them 0.
 
     Many ids that fit are of the type even where the end of the file is cut off.
     """
@@ -108,13 +108,13 @@ def _fits(head: bytes, size: int, dtype: np.dtype, vocab_size: int) -> bool:
 
 
 def _is_repeated(head: bytes) -> bool:
-    """Whether it is one id over and over, of a type of up to 8 bytes, and so a few ids over and over of a narrower."""
+    """True if it is one id over and over, of a type of up to 8 bytes, and so a few ids over and over of a narrower."""
     ids = np.frombuffer(head[: len(head) // 8 * 8], "<u8")
     return len(ids) > 1 and bool((ids == ids[0]).all())
 
 
 def _is_text(head: bytes) -> bool:
-    """Whether this is the beginning of a text in UTF-8 without control characters."""
+    """True if this is the beginning of a text in UTF-8 without control characters."""
     text = head.decode("utf-8", "ignore")
     lost = len(head) - len(text.encode())  # bytes that are no UTF-8, at most 3 where the last character is cut off
     return len(head) >= _TEXT and lost <= 3 and all(letter.isprintable() or letter in "\t\n\r\f" for letter in text)

@@ -95,7 +95,7 @@ class TensorboardTracker:
 class WandbTracker:
     """Runs of the project that is named, of ``WANDB_PROJECT`` or ``madbench``, by label; files in ``<results>/wandb``.
 
-    The other variables of wandb hold too, such as ``WANDB_MODE=offline``. Raises ``ConfigError`` where wandb would ask
+    The other variables of wandb hold too, such as ``WANDB_MODE=offline``. Raises ``ConfigError`` if wandb would ask
     for a key: nobody may be there to answer.
     """
 

@@ -1,7 +1,7 @@
-"""What a run leaves on disk: the checkpoint of an unfinished one, and the weights of a finished one with their job.
+"""Files of a run: the checkpoint of an unfinished run, and the weights of a finished run with their job.
 
-Nothing is read from a file that is not the one that was written, to the bit: a checkpoint ends with the SHA-256 of all
-before it, and the metadata of weights have one of the job and the tensors.
+A file is read only if it is unchanged to the bit. A checkpoint ends with the SHA-256 of its content; the metadata of
+weights hold a SHA-256 of the job and the tensors.
 """
 
 from __future__ import annotations
@@ -30,25 +30,25 @@ from madbench.suites.trial import Trial
 NAME = "checkpoint.pt"
 METADATA_KEY, DIGEST_KEY = "madbench_job", "madbench_sha256"
 _DIGEST_BYTES = 32
-_CHUNK = 1 << 20  # bytes hashed at a time
+_CHUNK = 1 << 20  # bytes per hash update
 
 
 class TrainingState:
-    """What a resumed run needs beside weights and optimiser; the same in every process but for timings."""
+    """The state of a run besides weights and optimiser. It is equal in every process except for timings."""
 
     def __init__(self, device: str):
         self.step = 0
-        self.seconds = 0.0  # of training so far
-        self.row_seconds = 0.0  # of training until the curve's last row
+        self.seconds = 0.0  # seconds of training so far
+        self.row_seconds = 0.0  # seconds of training up to the curve's last row
         self.loss_sum = torch.zeros((), device=device)  # losses of the steps since the curve's last row
         self.curve: list[dict[str, float]] = []
         self.diverged = False
-        self.threads = torch.get_num_threads()  # which round as no other number of them does
+        self.threads = torch.get_num_threads()  # rounding depends on this number
         self.places: list[dict[str, Any]] = []  # torch, device and first step of each part of the run that differs
         self.groups: list[dict[str, Any]] = []  # ids of the jobs that share a step, and the first of these steps
 
     def restore(self, saved: Any, steps: int) -> None:
-        """Takes the saved values of a run of ``steps`` steps. Raises ``ValueError`` for what no run has."""
+        """Restore the saved values of a run of ``steps`` steps. Raises ``ValueError`` for impossible values."""
         names, absent_from_old = vars(self).keys(), {"groups", "places", "threads"}
         if not isinstance(saved, dict) or not names - absent_from_old <= saved.keys() <= names:
             raise ValueError("its state has other names")
@@ -60,19 +60,19 @@ class TrainingState:
         if not 0 <= step <= steps or saved.get("threads", 1) < 1:
             raise ValueError(f"step {step} of {steps}")
         if not all(isinstance(row, dict) and {int, float} >= set(map(type, row.values())) for row in curve):
-            raise ValueError("its curve has rows that are not of numbers")
+            raise ValueError("its curve has rows with values that are no numbers")
         if curve and not 0 < curve[-1]["step"] <= step:
             raise ValueError("its curve has a later step")
         if not all(isinstance(place, dict) and {"torch", "device"} <= place.keys() for place in places):
-            raise ValueError("its places are not those of a run")
+            raise ValueError("its list of places is malformed")
         if not all(
             isinstance(group, dict) and {"ids", "from_step"} <= group.keys() for group in saved.get("groups", [])
         ):
-            raise ValueError("its groups are not those of a run")
+            raise ValueError("its list of groups is malformed")
         vars(self).update(saved)
 
     def add(self, row: dict[str, float]) -> None:
-        """Appends a row to the curve; a loss in it that is not finite ends the run."""
+        """Append a row to the curve. A loss that is not finite ends the run."""
         self.curve.append(row)
         self.diverged = not all(math.isfinite(value) for name, value in row.items() if name.endswith("_loss"))
 
@@ -80,10 +80,10 @@ class TrainingState:
 def save_checkpoint(
     work: Path, job: Job, trial: Trial, optimizer: torch.optim.Optimizer, state: TrainingState, seconds: float
 ) -> None:
-    """Saves weights, optimiser, state and the trial's own state; adds ``seconds`` to the run's training time.
+    """Save weights, optimiser, state and the trial's own state. Add ``seconds`` to the run's training time.
 
-    The job itself is in the file, so that the model can be built again from it alone. Raises ``StoreError`` where the
-    file cannot be written; an earlier checkpoint is then still there.
+    The file contains the job, so the model can be rebuilt from the file alone. Raises ``StoreError`` if the file cannot
+    be written; an earlier checkpoint is then kept.
     """
     state.seconds += seconds
     content = {"job": job.id, "config": json.dumps(job.to_dict()), "state": vars(state), "trial": trial.state}
@@ -93,7 +93,7 @@ def save_checkpoint(
     def write(file: BinaryIO) -> None:
         try:
             torch.save(content, file)
-        except RuntimeError as error:  # after a failed write torch's archive cannot be closed either, and only says so
+        except RuntimeError as error:  # after a failed write, torch reports only that its archive cannot be closed
             raise error.__context__ if isinstance(error.__context__, OSError) else error from None
         file.seek(0)
         file.write(hashlib.file_digest(file, "sha256").digest())
@@ -104,10 +104,10 @@ def save_checkpoint(
 def load_checkpoint(
     work: Path, job: Job, trial: Trial, optimizer: torch.optim.Optimizer, state: TrainingState, device: str
 ) -> str:
-    """Restores what :func:`save_checkpoint` saved; without a checkpoint, or with a damaged one, all stays as it is.
+    """Restore a checkpoint of :func:`save_checkpoint`. Change nothing if it is missing or damaged.
 
-    Returns why a checkpoint was not used, in a sentence; empty where it was and where there is none. Raises
-    ``TrainingError`` when it is another job's, or another version's of torch or madbench.
+    Returns the reason why a checkpoint was not used, in a sentence; empty if it was used or missing. Raises
+    ``TrainingError`` if it belongs to another job, or to another version of torch or madbench.
     """
     path = work / NAME
     if not path.exists():
@@ -119,7 +119,7 @@ def load_checkpoint(
         return f"{path}: {error}; the run starts from the beginning"
     except (MadbenchError, MemoryError):
         raise
-    except Exception as error:  # torch raises half a dozen kinds
+    except Exception as error:  # torch raises many kinds of errors
         raise TrainingError(f"{path}: cannot be read ({_short(error)}); delete it to start afresh") from error
     if (saved_by := content.get("job")) != job.id:
         raise TrainingError(f"{path}: the checkpoint belongs to job {saved_by}, not to {job.id}; delete it")
@@ -131,14 +131,14 @@ def load_checkpoint(
         if state.curve:
             trial.is_done(state.curve[-1])
             trial.progress(state.curve[-1])
-    except Exception as error:  # torch raises half a dozen kinds
+    except Exception as error:  # torch raises many kinds of errors
         problem = f"the checkpoint does not fit ({_short(error)}); delete it to start afresh"
         raise TrainingError(f"{path}: {problem}") from error
     return ""
 
 
 def _restore_optimizer(optimizer: torch.optim.Optimizer, saved: Mapping[str, Any]) -> None:
-    """Takes the saved moments. Rates and decays stay those of the job. Raises ``ValueError`` for other tensors."""
+    """Restore the saved moments but not rates and decays. Raises ``ValueError`` if tensors do not match."""
     own = optimizer.state_dict()["param_groups"]
     if [group["params"] for group in saved["param_groups"]] != [group["params"] for group in own]:
         raise ValueError("the optimizer has other parameters")
@@ -152,7 +152,9 @@ def _restore_optimizer(optimizer: torch.optim.Optimizer, saved: Mapping[str, Any
 
 
 def _trial_state(trial: Trial, saved: Any) -> dict[str, Any]:
-    """The saved state of a trial: values of the same types, and weights of its model where there were none yet."""
+    """The saved state of a trial, checked to have the right types. It may have model weights that the trial has not
+    yet.
+    """
     if not isinstance(saved, dict) or not saved.keys() >= trial.state.keys():
         raise ValueError("its trial has another state")
     shapes = {name: tensor.shape for name, tensor in trial.model.state_dict().items()}
@@ -169,7 +171,7 @@ def _kind(value: Any) -> str:
 
 
 def save_weights(path: Path, model: nn.Module, job: Job) -> None:
-    """Writes the state dict as safetensors, the job as JSON in its metadata. Raises ``StoreError`` on a full disk."""
+    """Write the state dict as safetensors, with the job as JSON metadata. Raises ``StoreError`` if that fails."""
     from safetensors.torch import save
 
     tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in model.state_dict().items()}
@@ -178,13 +180,13 @@ def save_weights(path: Path, model: nn.Module, job: Job) -> None:
 
 
 def load_model(path: Path, trust: Any = ()) -> tuple[nn.Module, Job]:
-    """The model in a ``weights.safetensors`` or a ``checkpoint.pt``, on the CPU in eval mode, and its job.
+    """Load the model in a ``weights.safetensors`` or a ``checkpoint.pt``, on the CPU in eval mode, and its job.
 
-    The model of a user's module is made by the code that its label names. ``trust`` are the labels, or one, whose code
-    may be imported for it.
+    The label of a user's module names the code that builds the model. ``trust`` is the label, or the labels, whose code
+    may be imported.
 
-    Raises ``TrainingError`` where the file is not there, is damaged or holds no model of ours, and for a label whose
-    code may not be imported.
+    Raises ``TrainingError`` if the file is missing, damaged or not from madbench, and for a label whose code is not
+    trusted.
     """
     path = Path(path)
     allow_typed(trust)
@@ -205,7 +207,7 @@ def _load_model(path: Path) -> tuple[nn.Module, Job]:
         text, tensors = _read(path)
     except UntrustedCodeError:
         raise
-    except Exception as error:  # torch and safetensors raise half a dozen kinds for a damaged file
+    except Exception as error:  # torch and safetensors raise many kinds of errors for a damaged file
         raise TrainingError(f"{path}: cannot be read: {_short(error)}") from error
     try:
         job = job_from_dict(parse_json(text))
@@ -225,16 +227,16 @@ def _load_model(path: Path) -> tuple[nn.Module, Job]:
 
 
 def _own_storage(tensor: Tensor) -> Tensor:
-    """The tensor without what shares its storage, and would be saved with it: other jobs' weights, step counts."""
+    """The tensor in its own storage. A shared storage would be saved with other jobs' weights and step counts."""
     return tensor.clone() if tensor.ndim == 0 or tensor.untyped_storage().nbytes() > tensor.nbytes else tensor
 
 
 class _DamagedError(Exception):
-    """A file that is not, to the bit, what madbench wrote."""
+    """A file that differs from the one that madbench wrote."""
 
 
 def _read(path: Path) -> tuple[str, dict[str, Tensor]]:
-    """The job as JSON and the state dict in a file. Raises ``_DamagedError``, and whatever else torch does."""
+    """Read the job as JSON and the state dict of a file. Raises ``_DamagedError`` and torch's own errors."""
     from safetensors import safe_open
     from safetensors.torch import load_file
 
@@ -256,13 +258,13 @@ def _read(path: Path) -> tuple[str, dict[str, Tensor]]:
 
 
 def _check_size(text: str, shapes: Iterable[Sequence[int]]) -> None:
-    """Raises ``_DamagedError`` where the model of a job, given as JSON, has more parameters than tensors of ``shapes``.
+    """Raise ``_DamagedError`` if the model of a job, given as JSON, has more parameters than tensors of ``shapes``.
 
-    Nothing is made to learn this: a job of absurd size takes no memory. One that cannot be read passes.
+    Nothing is allocated, so a job of absurd size takes no memory. A job that cannot be read passes.
     """
     try:
         job = job_from_dict(parse_json(text))
-    except Exception:  # which is said once the file is known to be sound
+    except Exception:  # reported once the file is known to be intact
         return
     try:
         count, least = sum(map(math.prod, shapes)), suite_of(job).size(job).parameters
@@ -276,16 +278,16 @@ def _check_size(text: str, shapes: Iterable[Sequence[int]]) -> None:
 
 
 def _read_checkpoint(path: Path, device: str) -> dict[str, Any]:
-    """What is in a checkpoint; torch sees only a sound one. Raises ``OSError`` and ``_DamagedError``."""
+    """The content of a checkpoint. Torch reads only intact files. Raises ``OSError`` and ``_DamagedError``."""
     with _sound_checkpoint(path) as file:
-        content = torch.load(file, map_location=device, weights_only=True)  # which skips the digest behind it
+        content = torch.load(file, map_location=device, weights_only=True)  # ignores the digest at the end
     if not isinstance(content, dict):
         raise _DamagedError("not a checkpoint")
     return content
 
 
 def check_checkpoint(path: Path) -> None:
-    """Raises ``TrainingError`` for a checkpoint that is not, to the bit, the one that was written."""
+    """Raise ``TrainingError`` if a checkpoint is not, to the bit, the file that was written."""
     try:
         with explain_os_errors(path), _sound_checkpoint(path):
             pass
@@ -295,7 +297,7 @@ def check_checkpoint(path: Path) -> None:
 
 @contextmanager
 def _sound_checkpoint(path: Path) -> Iterator[BinaryIO]:
-    """A checkpoint whose digest is right, open at its beginning."""
+    """An open checkpoint whose digest is right, at its beginning."""
     if not path.is_file():
         raise _DamagedError("not a file")
     with open(path, "rb") as file:

@@ -1,8 +1,9 @@
-"""Multiple choice on the validation text of a corpus: an evaluation of language models that needs nothing else.
+"""Multiple-choice questions on the validation text of a corpus: an evaluation that needs no other data.
 
-A question is a context of tokens and four continuations of equal length, of which the model should find the true one
-the likeliest. It is scored as lm-evaluation-harness does: ``acc`` takes the sum of log-probabilities, ``acc_norm`` that
-sum over the bytes of the continuation. The questions of a text and a length are the same for every label and seed.
+A question is a context of tokens and four continuations of equal length. The model should give the true continuation
+the highest probability. Scores are computed as in lm-evaluation-harness: ``acc`` uses the sum of log-probabilities,
+``acc_norm`` divides that sum by the bytes of the continuation. The questions of a text and a length are the same for
+every label and seed.
 """
 
 from __future__ import annotations
@@ -21,10 +22,10 @@ from madbench.suites.base import MICRO_BATCH_TOKENS
 from madbench.text.corpus import Corpus, window_count
 
 MEASUREMENT = "benchmark"
-"""The name of measurements of tasks of text, whoever asked the questions; ``task`` and ``shots`` are their settings."""
+"""The name of measurements on text tasks, from any harness. Their settings are ``task`` and ``shots``."""
 QUESTIONS = 200
 CHOICES = 4
-SHORTEST = 16  # tokens of a window
+SHORTEST = 16  # tokens of a question
 
 
 @dataclass(frozen=True)
@@ -33,11 +34,11 @@ class Questions:
 
     contexts: np.ndarray  # ids (N, C)
     choices: np.ndarray  # ids (N, CHOICES, L)
-    answers: np.ndarray  # of the true one, (N,)
+    answers: np.ndarray  # index of the true continuation, (N,)
 
 
 def continuation(tokens: np.ndarray, starts: np.ndarray, seq_len: int, rng: np.random.Generator) -> Questions:
-    """What a text goes on with, against the same number of tokens from other places of it."""
+    """The true continuation of a text, against the same number of tokens from other places of the text."""
     length = seq_len // 8
     rows = np.lib.stride_tricks.sliding_window_view(tokens, seq_len)[starts].astype(np.int64)
     elsewhere = rng.integers(len(tokens) - length, size=(len(starts), CHOICES - 1))
@@ -46,10 +47,10 @@ def continuation(tokens: np.ndarray, starts: np.ndarray, seq_len: int, rng: np.r
 
 
 def repetition(tokens: np.ndarray, starts: np.ndarray, seq_len: int, rng: np.random.Generator) -> Questions:
-    """What follows in a passage whose beginning comes a second time, against other places of the passage."""
+    """The continuation of a passage whose beginning is repeated, against other places of the passage."""
     length = seq_len // 8
     passage = 2 * (seq_len - length) // 3
-    begun = seq_len - length - passage  # tokens of the second time
+    begun = seq_len - length - passage  # repeated tokens
     rows = np.lib.stride_tricks.sliding_window_view(tokens, passage)[starts].astype(np.int64)
     places = np.delete(np.arange(passage - length + 1), begun)
     chosen = np.stack([rng.choice(places, CHOICES - 1, replace=False) for _ in starts])
@@ -64,7 +65,7 @@ TASKS: dict[str, Callable[[np.ndarray, np.ndarray, int, np.random.Generator], Qu
 
 
 def _mixed(contexts: np.ndarray, true: np.ndarray, others: np.ndarray, rng: np.random.Generator) -> Questions:
-    """The true continuation at a place drawn evenly, among the others."""
+    """The true continuation at a uniformly drawn index among the others."""
     answers = rng.permutation(np.arange(len(true)) % CHOICES)
     choices = np.stack([np.insert(row, place, answer, axis=0) for row, place, answer in zip(others, answers, true)])
     return Questions(contexts, choices, answers)
@@ -73,7 +74,7 @@ def _mixed(contexts: np.ndarray, true: np.ndarray, others: np.ndarray, rng: np.r
 def questions(task: str, corpus: Corpus, seq_len: int, count: int = QUESTIONS) -> Questions:
     """``count`` questions of ``task``, each of ``seq_len`` tokens with its answer, from places evenly spread.
 
-    Raises ``ConfigError`` for a text or a length that is too short.
+    Raises ``ConfigError`` if the text or ``seq_len`` is too short.
     """
     if seq_len < SHORTEST:
         raise ConfigError(f"seq_len {seq_len}: a question of {task} needs at least {SHORTEST} tokens")
@@ -85,7 +86,7 @@ def questions(task: str, corpus: Corpus, seq_len: int, count: int = QUESTIONS) -
 def score(
     model: nn.Module, asked: Questions, bytes_of_token: np.ndarray | None, device: str, autocast: Any
 ) -> dict[str, float]:
-    """``acc`` and, where the bytes of tokens (V,) are known, ``acc_norm``, from 0 to 1, with their standard errors.
+    """``acc`` from 0 to 1 with its standard error, and ``acc_norm`` if the bytes of tokens (V,) are known.
 
     ``model`` is a :class:`madbench.models.gpt.GPT`, on ``device``.
     """

@@ -1,9 +1,9 @@
-"""What training will cost before it runs: FLOPs as torch counts them, memory, and seconds on a device.
+"""The predicted cost of training: FLOPs as torch counts them, memory, and seconds on a device.
 
-Parameters and FLOPs by formula are the suite's (:class:`madbench.suites.base.Size`). The formula counts what causality
-needs, (T + 1) / 2 pairs a token, and the elementwise work of conv and I + Diag(p). Torch's counter sees what the dense
-path does: all T pairs a token, T + 1 in the lag layout, whose products have one column of zeros more, and matrix
-products only.
+The suite has parameters and FLOPs by formula (:class:`madbench.suites.base.Size`). The formula counts causal pairs
+only, (T + 1) / 2 per token, and the elementwise work of conv and I + Diag(p). Torch's counter counts the matrix
+products of the dense path: all T pairs per token. In the lag layout it counts T + 1, because products have one extra
+column of zeros.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from dataclasses import replace
 
 import torch
 from torch import Tensor, nn
-from torch._subclasses.fake_tensor import FakeTensorMode  # no public module has it
+from torch._subclasses.fake_tensor import FakeTensorMode  # there is no public module for it
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 from torch.utils.flop_counter import FlopCounterMode
@@ -31,15 +31,15 @@ from madbench.training.devices import memory_bytes
 
 CALIBRATION_PASSES = 4
 CALIBRATION_FLOPS = 1e9
-"""Most FLOPs of a calibration pass on the CPU, a tenth of a second; a larger batch is cut for it."""
+"""The most FLOPs of a calibration pass on the CPU, about 0.1 seconds. A larger batch is cut down."""
 LARGE_FLOPS = 2e11
-"""FLOPs of one sequence, some seconds of a CPU, from which one block on fewer tokens is timed in the model's place."""
+"""FLOPs of one sequence (some seconds on a CPU) above which one block on fewer tokens is timed instead of the model."""
 LARGE_TOKENS = 256
 """Tokens of a sequence through that block."""
 
 
 def counted_flops_per_token(job: Job) -> float:
-    """FLOPs per token of forward and backward by ``torch.utils.flop_counter``, on the dense path, computing nothing."""
+    """FLOPs per token of forward and backward by ``torch.utils.flop_counter``, on the dense path with meta tensors."""
     size = size_of(job)
     with torch.device("meta"):
         network = _network(job, "dense").to("meta")
@@ -50,12 +50,12 @@ def counted_flops_per_token(job: Job) -> float:
 
 
 def peak_memory_bytes(job: Job, micro_batch: int) -> int:
-    """Most bytes of tensors alive at once in a training step, found by running one on tensors without data.
+    """Peak bytes of live tensors in a training step, found by running a step on tensors without data.
 
-    Parameters, gradients, AdamW's two moments and activations of one process, without ``torch.compile``, exactly what
-    torch allocates. The process itself, an allocator's reserve and the workspace inside an operation come on top: on a
-    CPU :mod:`madbench.execute.slots` has how much. Models of two and three blocks are run: every further block adds
-    what the third did.
+    Counts parameters, gradients, AdamW's two moments and activations of one process, without ``torch.compile``, exactly
+    as torch allocates them. The process itself, the allocator's reserve and the workspace inside an operation are not
+    included; :mod:`madbench.execute.slots` has their size on a CPU. Only models of two and three blocks are run: every
+    further block adds as much as the third.
     """
     if getattr(job.model, "n_layer", 1) <= 3:
         return _peak_memory_bytes(job, micro_batch)
@@ -69,25 +69,25 @@ def _peak_memory_bytes(job: Job, micro_batch: int) -> int:
         network = _network(job)
         batch = suite_of(job).Trial.random_batch(job, micro_batch, size.seq_len, "cpu")
         with PeakMemory() as memory:
-            if size.sequences_per_step > micro_batch:  # then a pass meets the gradients of the one before
+            if size.sequences_per_step > micro_batch:  # the gradients of the previous pass are then in memory
                 for parameter in network.parameters():
                     parameter.grad = torch.zeros_like(parameter)
             with autocast("cpu", job.training.precision):
                 loss = network(*batch)
             loss.backward()
     parameters = sum(p.numel() * p.element_size() for p in network.parameters())
-    return 3 * parameters + memory.peak  # themselves and AdamW's moments
+    return 3 * parameters + memory.peak  # the parameters and AdamW's two moments
 
 
 def sequences_at_once(job: Job, micro_batch: int | None = None) -> int:
-    """Sequences that go through the model at once: ``micro_batch``, else as many as the job's suite takes."""
+    """Sequences that go through the model at once: ``micro_batch``, or the suite's default if None."""
     size = size_of(job)
     usual = max(1, MICRO_BATCH_TOKENS // size.seq_len) if suite_of(job).uses_all_cores else size.sequences_per_step
     return min(micro_batch or usual, size.sequences_per_step)
 
 
 def seconds_per_flop(jobs: Sequence[Job], device: str, threads: int) -> dict[str, float]:
-    """Seconds a FLOP by task: passes forward and backward of its smallest job on ``device``, in so many threads."""
+    """Seconds per FLOP by task, from forward and backward passes of its smallest job on ``device``."""
     samples: dict[str, Job] = {}
     for job in sorted(jobs, key=lambda job: (job.task, size_of(job).flops / size_of(job).steps)):
         samples.setdefault(job.task, job)
@@ -95,7 +95,7 @@ def seconds_per_flop(jobs: Sequence[Job], device: str, threads: int) -> dict[str
 
 
 def why_untimed(job: Job, device: str) -> str:
-    """The reason why no pass of a job can be timed on the device; empty if one can."""
+    """The reason why a job cannot be timed on the device; empty if it can."""
     job = _cut(job) if torch.device(device).type == "cpu" else job
     memory, parameters = memory_bytes(), size_of(job).parameters
     if 8 * parameters > memory:  # weights and gradients in float32
@@ -115,9 +115,9 @@ def why_untimed(job: Job, device: str) -> str:
 
 
 def _seconds_per_flop(job: Job, device: str, threads: int) -> float:
-    """Best of a few passes forward and backward on a random batch, after one to warm up.
+    """The shortest of a few forward and backward passes on a random batch, after a warm-up, per FLOP.
 
-    The optimiser is left out: it takes a few hundredths of a step, and to import it as long as all the rest.
+    The optimiser is left out: it takes a few percent of a step, and importing it takes as long as everything else.
     """
     if reason := why_untimed(job, device):
         raise TrainingError(reason)
@@ -126,7 +126,7 @@ def _seconds_per_flop(job: Job, device: str, threads: int) -> float:
     size = size_of(job)
     flops = 3 * size.flops_per_token * size.seq_len
     batch = sequences_at_once(job)
-    if is_cpu:  # there a step takes as long as its batch is large
+    if is_cpu:  # on a CPU the time of a step is proportional to its batch
         batch = min(batch, math.ceil(CALIBRATION_FLOPS / flops))
     before = torch.get_num_threads()
     torch.set_num_threads(threads)
@@ -153,7 +153,7 @@ def _seconds_per_flop(job: Job, device: str, threads: int) -> float:
 
 
 def _cut(job: Job) -> Job:
-    """A job whose passes take as long for each FLOP, in seconds on a CPU."""
+    """A smaller job with the same seconds per FLOP, whose passes take seconds on a CPU."""
     size = size_of(job)
     is_large = 3 * size.flops_per_token * size.seq_len > LARGE_FLOPS
     if not is_large or not hasattr(job.model, "n_layer") or not hasattr(job.model, "seq_len"):
@@ -167,10 +167,10 @@ def _network(job: Job, path: str = "auto") -> nn.Module:
 
 
 class PeakMemory(TorchDispatchMode):
-    """Bytes in live tensors that torch operations returned while it was active: ``live`` now, ``peak`` at most.
+    """Bytes of live tensors that torch operations returned while it was active: ``live`` now, ``peak`` at most.
 
-    A storage counts once, from the operation that returns it first until it is freed. Storages that come from outside,
-    such as parameters, do not count.
+    A storage counts once, from the first operation that returns it until it is freed. Storages from outside, such as
+    parameters, do not count.
     """
 
     def __init__(self) -> None:

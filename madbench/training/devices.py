@@ -1,4 +1,4 @@
-"""What hardware and software there is, and what to use of it."""
+"""The hardware and software of this machine, and which of it to use."""
 
 from __future__ import annotations
 
@@ -22,9 +22,11 @@ from madbench.jobs import Precision
 
 
 def resolve_device(device: str, is_here: bool = True) -> str:
-    """``auto`` becomes ``cuda`` where there is one; raises ``ConfigError`` for a device that is not there.
+    """Replace ``auto`` by ``cuda`` if this machine has a GPU, else by ``cpu``. Raises ``ConfigError`` for a missing
+    device.
 
-    That of another machine, where jobs see no GPU but their own, is ``cpu`` or ``cuda``, and not looked for.
+    With ``is_here`` False the device belongs to another machine, where a job sees only its own GPU. It is then ``cpu``
+    or ``cuda`` and is not checked.
     """
     if not is_here:
         if device not in ("cpu", "cuda"):
@@ -46,9 +48,10 @@ def resolve_device(device: str, is_here: bool = True) -> str:
 
 
 def resolve_precision(precision: str, device: str, is_here: bool = True) -> Precision:
-    """``auto`` becomes bfloat16 where matrix products in it are faster: on a GPU and on CPUs with units for it.
+    """Replace ``auto`` by bfloat16 if its matrix products are faster: on a GPU, and on CPUs with bfloat16 units.
 
-    CPUs of other machines are taken to have none, so that what is trained does not depend on where it is asked for.
+    CPUs of other machines are assumed to have no such units. The precision then does not depend on the machine from
+    which jobs are submitted.
     """
     if precision != "auto":
         return precision
@@ -56,14 +59,14 @@ def resolve_precision(precision: str, device: str, is_here: bool = True) -> Prec
 
 
 def cpu_has_bfloat16_units() -> bool:
-    """Whether the processor multiplies bfloat16 matrices in hardware (AMX or AVX-512 BF16; Arm BF16)."""
+    """True if the processor multiplies bfloat16 matrices in hardware (AMX or AVX-512 BF16; Arm BF16)."""
     return bool(re.search(r"\b(?:amx_bf16|avx512_bf16|bf16)\b", _cpuinfo()))
 
 
 def peak_flops(device_name: str, precision: Precision) -> float | None:
-    """Dense matrix FLOPs a second of a GPU, as its datasheet has them; None for any other device and for float32.
+    """Dense matrix FLOPs per second of a GPU, from its datasheet. None for any other device and for float32.
 
-    ``device_name`` is what ``torch.cuda.get_device_name`` gives.
+    ``device_name`` is the result of ``torch.cuda.get_device_name``.
     """
     teraflops = _BFLOAT16_TERAFLOPS.get(device_name) if precision == "bfloat16" else None
     return None if teraflops is None else teraflops * 1e12
@@ -92,7 +95,7 @@ _BFLOAT16_TERAFLOPS = {
 
 
 def device_name(device: str) -> str:
-    """What the hardware calls itself."""
+    """The name that the hardware reports."""
     if device.startswith("cuda"):
         import torch
 
@@ -107,10 +110,10 @@ def cpu_name() -> str:
 
 
 def cpu_kind() -> str:
-    """What decides a CPU's rounding besides versions and threads: ``AuthenticAMD 25/17, AVX512``.
+    """The kind of a CPU, which affects rounding besides versions and threads: ``AuthenticAMD 25/17, AVX512``.
 
-    That is its vendor, family and model, where Linux says them, and the instructions that PyTorch uses; processors of
-    one :func:`cpu_name` can differ in both.
+    It has vendor, family and model, if Linux reports them, and the instructions that PyTorch uses. Processors with the
+    same :func:`cpu_name` can differ in both.
     """
     import torch
 
@@ -129,7 +132,7 @@ def _cpuinfo() -> str:
 
 
 def available_cores() -> int:
-    """Cores that this process may use: those it may run on, as far as its CPU quota goes, and at least one."""
+    """The number of cores that this process may use, limited by its affinity and CPU quota; at least one."""
     return max(1, int(min(len(_own_cores()), cpu_quota())))
 
 
@@ -141,7 +144,7 @@ def _own_cores() -> set[int]:
 
 
 def cpu_quota(groups: Path = Path("/sys/fs/cgroup"), own: Path = Path("/proc/self/cgroup")) -> float:
-    """Cores whose time the control groups of this process allow it, such as 1.5; infinite where none sets a quota."""
+    """The CPU quota of this process's control groups in cores, such as 1.5; infinite if none sets a quota."""
     quota = math.inf
     with suppress(OSError, ValueError):
         for line in own.read_text().splitlines():
@@ -159,9 +162,9 @@ def cpu_quota(groups: Path = Path("/sys/fs/cgroup"), own: Path = Path("/proc/sel
 
 
 def _quota_of(group: Path) -> float:
-    """The CPU quota of one control group, of version 2 or 1."""
+    """The CPU quota of one control group, version 1 or 2."""
     for names in (("cpu.max",), ("cpu.cfs_quota_us", "cpu.cfs_period_us")):
-        with suppress(OSError, ValueError):  # "max" where there is none, in version 1 a negative one
+        with suppress(OSError, ValueError):  # without a quota: "max", or negative in version 1
             quota, period = " ".join((group / name).read_text() for name in names).split()
             if int(quota) > 0 and int(period) > 0:
                 return int(quota) / int(period)
@@ -169,12 +172,14 @@ def _quota_of(group: Path) -> float:
 
 
 def free_cores(busy: float) -> int:
-    """Cores that this process may use, of which others keep so many busy; at least one."""
+    """The number of cores that are free for this process if others keep ``busy`` cores busy; at least one."""
     return max(1, min(available_cores(), round(len(_own_cores()) - busy)))
 
 
 def load_average() -> float:
-    """Processes that ran or waited for a core, on average over the last minute; infinite where the system is silent."""
+    """The average number of running or waiting processes over the last minute; infinite if the system does not report
+    it.
+    """
     try:
         return os.getloadavg()[0]
     except (AttributeError, OSError):
@@ -182,9 +187,9 @@ def load_average() -> float:
 
 
 def busy_cores(seconds: float = 0.2) -> float:
-    """Cores of those this process may run on that others keep busy, such as 0.9; 0 where the system does not say.
+    """The number of this process's cores that others keep busy, such as 0.9; 0 if the system does not report it.
 
-    The lesser of two looks of so many seconds each, so that a burst counts for nothing.
+    It is the lower of two measurements of ``seconds`` each, so that a short burst does not count.
     """
     looks = [_core_times()]
     for _ in range(2):
@@ -194,7 +199,7 @@ def busy_cores(seconds: float = 0.2) -> float:
 
 
 def _core_times() -> dict[str, tuple[int, int]]:
-    """Time that each core was idle, and all its time, in ticks."""
+    """Idle time and total time of each core, in ticks."""
     own, times = {f"cpu{core}" for core in _own_cores()}, {}
     with suppress(OSError, ValueError):
         for name, *ticks in map(str.split, Path("/proc/stat").read_text().splitlines()):
@@ -216,25 +221,25 @@ THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS")
 
 
 def environment_threads() -> tuple[int, str] | None:
-    """The threads that the user's environment allows a process, and the variable that says so; None where none does."""
+    """The number of threads set by the user's environment, and the variable that sets it; None if no variable does."""
     limits = []
     for name in THREAD_VARIABLES:
-        first = os.environ.get(name, "").partition(",")[0].strip()  # OpenMP has a number a level of nesting
+        first = os.environ.get(name, "").partition(",")[0].strip()  # OpenMP: one number per nesting level
         if first.isdecimal() and int(first) > 0:
             limits.append((int(first), f"{name}={first}"))
     return min(limits, default=None)
 
 
 def memory_bytes() -> float:
-    """Memory of this machine, or of the control group that the process is confined to."""
+    """Memory of this machine, or the limit of the process's control group if that is lower."""
     total = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    with suppress(OSError, ValueError):  # "max" where there is no limit
+    with suppress(OSError, ValueError):  # "max" if there is no limit
         total = min(total, int(Path("/sys/fs/cgroup/memory.max").read_text()))
     return float(total) if total > 0 else math.inf
 
 
 def versions() -> dict[str, str]:
-    """Versions that decide the numbers of a run."""
+    """The software versions that can change the numbers of a run."""
     return {"madbench": __version__, "python": platform.python_version()} | {
         package: version(package) for package in ("torch", "numpy")
     }

@@ -1,6 +1,6 @@
-"""The processes that ``torchrun`` started to train one run together, and what they tell each other.
+"""Communication between the processes that ``torchrun`` starts to train one run together.
 
-Without torchrun there is one process, and every function here does the obvious thing for it.
+Without torchrun there is one process, and every function here returns the result for one process.
 """
 
 from __future__ import annotations
@@ -22,32 +22,32 @@ from torch import Tensor
 
 from madbench.errors import ConfigError
 
-TIMEOUT = timedelta(minutes=10)  # how long a process waits for the others: longer than a checkpoint takes to write
+TIMEOUT = timedelta(minutes=10)  # longest wait for other processes: longer than writing a checkpoint
 
-PATIENCE = 10.0  # seconds of waiting for the others after which the user is told
+PATIENCE = 10.0  # seconds of waiting for other processes before a message
 
 _FROM_TORCHRUN = {"RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT"}
 
 
 def is_distributed() -> bool:
-    """Whether torchrun started this process."""
+    """True if torchrun started this process."""
     return os.environ.keys() >= _FROM_TORCHRUN
 
 
 @contextmanager
 def process_group(device: str) -> Iterator[str]:
-    """Joins torchrun's processes; gives this process's own device, ``cpu`` or ``cuda:N``.
+    """Join torchrun's processes and yield this process's own device, ``cpu`` or ``cuda:N``.
 
-    Processes talk over gloo on the CPU and over NCCL on GPUs. The group is left in order only when the block ends
-    without an error: after one, the other processes may be waiting for an answer, and torchrun ends them.
-    Raises ``ConfigError`` where this machine has fewer GPUs than processes.
+    Processes talk over gloo on the CPU and over NCCL on GPUs. The group is closed only if the block ends without an
+    error. After an error the other processes may be waiting for an answer, and torchrun ends them. Raises
+    ``ConfigError`` if this machine has fewer GPUs than processes.
     """
     backend = "gloo"
     if device != "cpu":
         device, backend = _own_gpu(device), "cpu:gloo,cuda:nccl"
     with _told_waiting():
         store, rank, count = _meeting_place()
-        store = dist.PrefixStore(f"group-{next(_groups)}", store)  # the addresses of an earlier group are not good
+        store = dist.PrefixStore(f"group-{next(_groups)}", store)  # addresses of an earlier group are stale
         dist.init_process_group(backend, store=store, rank=rank, world_size=count, timeout=TIMEOUT)
     yield device
     dist.destroy_process_group()
@@ -58,7 +58,9 @@ _groups = itertools.count()
 
 @contextmanager
 def _told_waiting() -> Iterator[None]:
-    """Say on stderr what the block waits for, if it takes long; raise ``ConfigError`` if the others do not come."""
+    """Print on stderr what the block waits for, if it takes long. Raises ``ConfigError`` if other processes do not
+    come.
+    """
     place = ":".join(os.environ[name] for name in ("MASTER_ADDR", "MASTER_PORT"))
     process = f"process {os.environ['RANK']} of {os.environ['WORLD_SIZE']}"
     left_over = f"without torchrun, unset {', '.join(sorted(_FROM_TORCHRUN))}, which another program left"
@@ -69,7 +71,7 @@ def _told_waiting() -> Iterator[None]:
     timer.start()
     try:
         yield
-    except (RuntimeError, ValueError) as error:  # of torch, for what does not answer and for variables that are wrong
+    except (RuntimeError, ValueError) as error:  # torch's errors for timeouts and for wrong variables
         reason = (str(error).splitlines() or [type(error).__name__])[0]
         raise ConfigError(f"{process} does not find the others at {place}: {reason}; {left_over}") from error
     finally:
@@ -78,7 +80,7 @@ def _told_waiting() -> Iterator[None]:
 
 @functools.cache
 def _meeting_place() -> tuple[dist.Store, int, int]:
-    """Where torchrun's processes find each other, this one's rank, and how many they are."""
+    """The store where torchrun's processes meet, the rank of this process, and the number of processes."""
     return next(dist.rendezvous("env://", timeout=TIMEOUT))
 
 
@@ -96,41 +98,41 @@ def _own_gpu(device: str) -> str:
 
 
 def size() -> int:
-    """Processes that train together."""
+    """The number of processes that train together."""
     return dist.get_world_size() if dist.is_initialized() else 1
 
 
 def planned_size() -> int:
-    """Processes that torchrun started, before they have joined; 1 without torchrun."""
+    """The number of processes that torchrun started, known before they join; 1 without torchrun."""
     return int(os.environ["WORLD_SIZE"]) if is_distributed() else 1
 
 
 def is_first() -> bool:
-    """Whether this is the process that writes files and shows progress, or the only one."""
+    """True if this process writes files and shows progress; always True for a single process."""
     return not is_distributed() or int(os.environ["RANK"]) == 0
 
 
 def share(items: np.ndarray) -> np.ndarray:
-    """This process's part of ``items`` (N, ...): consecutive, the parts of all processes differing by one at most."""
+    """This process's part of ``items`` (N, ...). Parts are consecutive and their sizes differ by at most one."""
     return np.array_split(items, size())[dist.get_rank()] if size() > 1 else items
 
 
 def total(values: Tensor) -> Tensor:
-    """The sum over all processes of ``values``, in place and without waiting for the device."""
+    """Sum ``values`` over all processes, in place and without waiting for the device."""
     if size() > 1:
         dist.all_reduce(values)
     return values
 
 
 def agree(flag: bool) -> bool:
-    """Whether ``flag`` holds in any process; all of them wait here for each other, not for their devices."""
+    """True if ``flag`` holds in any process. Processes wait here for each other, not for their devices."""
     if size() == 1:
         return flag
     return bool(total(torch.tensor(int(flag))))
 
 
 def from_first(value: Any) -> Any:
-    """What the first process passed; it must pickle."""
+    """Return the value of the first process. It must be picklable."""
     if size() == 1:
         return value
     box = [value]

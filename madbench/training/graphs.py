@@ -1,7 +1,7 @@
-"""A whole step as one CUDA graph: forward, backward, clip and optimiser are launched together, from fixed buffers.
+"""A whole step as one CUDA graph: forward, backward, clip and optimiser are launched together on fixed buffers.
 
-The host gives a step its batches and learning rates by copies into the buffers, and waits for nothing. The same step
-without capture runs anywhere and gives the numbers of one that is captured.
+The host copies batches and learning rates into the buffers and waits for nothing. Without capture, the same step runs
+on any device and gives the same numbers.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ from madbench.training import distributed as world
 from madbench.training.stack import Batches, Stack
 from madbench.training.step import Taken
 
-WARM_UP = 3  # steps of a shape taken on a side stream, launch by launch, before it is captured
+WARM_UP = 3  # steps of a shape on a side stream, operation by operation, before capture
 
 
 def has_graphs(device: str) -> bool:
-    """Whether steps on the device are captured: on a GPU, in a run of one process."""
+    """True if steps on the device are captured: on a GPU, in a run with one process."""
     return torch.device(device).type == "cuda" and world.size() == 1
 
 
 @dataclass
 class Fixed:
-    """What a step of one shape reads and writes, always in the same memory, and how often it was taken."""
+    """The fixed buffers of a step of one shape, and the number of steps taken with them."""
 
     batches: Batches
     losses: Tensor | None = None  # (N,)
@@ -40,8 +40,8 @@ class Fixed:
 class GraphStep:
     """The steps of a :class:`Stack` through fixed buffers, one set for each shape of batch.
 
-    On a GPU the first steps of a shape are launched one operation after another and the next ones as one graph; all are
-    launched so, with a warning, after a capture has failed, and on any other device.
+    On a GPU, the first steps of a shape are launched operation by operation and later steps as one graph. After a
+    failed capture (with a warning) and on other devices, every step is launched operation by operation.
     """
 
     warm_up = WARM_UP + 1
@@ -55,15 +55,15 @@ class GraphStep:
             dtype=stack.rates.dtype,
             device=stack.rates.device,
         )
-        """Learning rates (steps, N), so that none has to come from the host."""
+        """Learning rates (steps, N), on the device so that no rate is copied from the host."""
 
     @property
     def details(self) -> Mapping[str, Any]:
-        """What a run's record says of it."""
+        """Details of the step for the run's record."""
         return self.stack.details | ({"cuda_graph": True} if any(fixed.graph for fixed in self.shapes.values()) else {})
 
     def __call__(self, rates: list[float]) -> Taken:
-        """Takes the next step of each member, at its scheduled learning rate."""
+        """Take the next step of each member at its scheduled learning rate."""
         self.stack.rates.copy_(self.schedule[self.stack.members[0].state.step])
         fixed = self._load()
         fixed.steps += 1
@@ -79,7 +79,7 @@ class GraphStep:
         return self.stack.taken(fixed.losses, fixed.norms)
 
     def _load(self) -> Fixed:
-        """Copies the next batches into the buffers of their shape."""
+        """Copy the next batches into the buffers of their shape."""
         batches = self.stack.micro_batches()
         key = tuple(tuple(tensor.shape for tensor in parts[0][0]) for parts in batches)
         if key not in self.shapes:
@@ -106,7 +106,7 @@ class GraphStep:
             fixed.graph = graph
 
     def _compute_aside(self, fixed: Fixed) -> None:
-        """The step on a stream of its own, where libraries set themselves up for the capture."""
+        """Run the step on a side stream, where libraries initialise themselves before the capture."""
         side, main = torch.cuda.Stream(), torch.cuda.current_stream()
         side.wait_stream(main)
         with torch.cuda.stream(side):
@@ -115,7 +115,7 @@ class GraphStep:
 
 
 def _buffers(parts: tuple[tuple[tuple[Tensor, ...], float | Tensor], ...]) -> tuple[list[Tensor], Tensor | float]:
-    """Buffers for the micro-batches of N members, with a leading axis; a share that is a number stays the same."""
+    """Buffers for the micro-batches of N members, with a leading axis. A share that is a number is kept as a number."""
     (batch, share), count = parts[0], len(parts)
     buffers = [tensor.new_empty((count, *tensor.shape)) for tensor in batch]
     return buffers, batch[0].new_empty(count, dtype=torch.float32) if isinstance(share, Tensor) else share

@@ -1,7 +1,7 @@
-"""The training loop: a step of all members of a group, rows of their curves, checkpoints, reports.
+"""The training loop: steps of all members of a group, rows of their curves, checkpoints, reports.
 
-Inside a step nothing waits for the device: the loss is summed there and read for the rows of the curve. Under torchrun
-all processes run this together, each on its share of a step's sequences; the first one writes the files.
+A step never waits for the device: the loss is summed there and read only for the rows of the curve. Under torchrun all
+processes run the loop together, each on its share of a step's sequences. The first process writes the files.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from madbench.training.stack import Stack, groups_of
 from madbench.training.step import PlainStep, Step
 
 CHECKPOINT_SECONDS = 15.0
-CHECKPOINT_SHARE = 0.05  # of the time, at most, goes into writing checkpoints
+CHECKPOINT_SHARE = 0.05  # largest share of time spent on writing checkpoints
 REPORT_SECONDS = 0.25
 
 
@@ -47,48 +47,47 @@ def train(
     measurements: Path | None = None,
     threads: int | None = None,
 ) -> list[Record]:
-    """Trains and evaluates a group of jobs, each from the checkpoint in its work folder on, if there is a sound one.
+    """Train and evaluate a group of jobs, each resumed from the checkpoint in its work folder if that is intact.
 
-    They train one after another, or jobs of equal shapes as one step with a leading axis. A stacked job sees the same
-    data in the same order as alone, and its numbers differ by rounding only; its checkpoint is the one it would write
-    alone.
+    They train one after another, or jobs of equal shapes in one step with a leading axis (stacked). A stacked job sees
+    the same data in the same order as alone, and its numbers differ by rounding only. Its checkpoint has the same
+    format as alone.
 
     Args:
         jobs: what to train.
-        works: a folder for each job's checkpoint, and for ``keep/weights.safetensors`` once a run that keeps its
-            weights is finished; this process's alone while it runs.
-        report: called a few times a second with the progress of each job; when it raises ``StopTraining`` the state
-            of all is saved first. A :class:`madbench.jobs.Report` also gets the record of each job of a group that has
-            ended, before the others have.
+        works: a folder for each job's checkpoint, and for ``keep/weights.safetensors`` of a finished run that keeps its
+            weights. No other process may use it meanwhile.
+        report: called a few times per second with the progress of each job. If it raises ``StopTraining``, the state of
+            all jobs is saved first. A :class:`madbench.jobs.Report` also gets the record of each job as soon as it
+            ends.
         device: a torch device name.
-        corpora: those that language jobs name, by digest.
-        micro_batch: sequences of a job that go through the model at once; gradients of the rest are accumulated.
-        compile: whether to train through ``torch.compile``; ``auto``: when it saves time in the steps left
-            (:mod:`madbench.training.measured`). Evaluations are not compiled: they are few.
-        keep_weights: keep the weights of a suite that otherwise keeps none; they decide no number of the job.
-        cuda_graph: launch each step as one CUDA graph, on a GPU and where a run has one process.
-        stacking: whether jobs of equal shapes share a step; ``measured``: where that is found faster.
-        measurements: folder that remembers what was measured.
-        threads: of the CPU; by default this process's, and those in which a resumed run began if these are fewer.
+        corpora: the corpora of language jobs, by digest.
+        micro_batch: sequences of a job that go through the model at once; gradients are accumulated over micro-batches.
+        compile: train through ``torch.compile``; ``auto``: if that saves time (:mod:`madbench.training.measured`).
+            Evaluations are not compiled: they are few.
+        keep_weights: keep the weights of a suite that otherwise keeps none. This changes no number of the job.
+        cuda_graph: launch each step as one CUDA graph, on a GPU and if the run has one process.
+        stacking: let jobs of equal shapes share a step; ``measured``: if a measurement finds that faster.
+        measurements: folder of earlier measurements.
+        threads: number of CPU threads; by default this process's, or fewer if a resumed run began with fewer.
 
-    Returns:
-        A record a job, ``finished`` or ``diverged``. On the CPU an interrupted and resumed run returns the same
-        numbers, bit for bit, as an uninterrupted one in as many threads; threads, micro-batches, processes and stacking
-        change them by rounding only. Seconds are those of training: evaluations and checkpoints are left out, and jobs
-        that share a step share its time evenly.
+    Returns: One record per job, ``finished`` or ``diverged``. On the CPU, a resumed run gives the numbers of an
+        uninterrupted run with as many threads, bit for bit. Threads, micro-batches, processes and stacking change them
+        by rounding only. Seconds count training only, without evaluations and checkpoints; jobs that share a step share
+        its time evenly.
 
     Raises:
-        ConfigError: what the suite cannot train so.
-        TrainingError: another job's or version's checkpoint, or another corpus than the job's.
+        ConfigError: the suite cannot train the job with these settings.
+        TrainingError: the checkpoint belongs to another job or version, or the corpus is not the job's.
     """
     records: dict[str, Record] = {}
     make_step = functools.partial(step_of, cuda_graph=cuda_graph)
 
     def finish(compiled: bool, member: GroupMember, details: Mapping[str, Any]) -> None:
         try:
-            if len(jobs) > 1:  # the others may take long, and be interrupted
+            if len(jobs) > 1:  # other members may take long, and be interrupted
                 member.save(seconds=0)
-        finally:  # on a disk with too little room for a checkpoint the record may still fit
+        finally:  # a full disk may still have room for the record
             records[member.job.id] = member.record({"compiled": compiled, **details}, keep_weights)
             if len(jobs) > 1 and isinstance(report, Report):
                 report.ended(member.job, records[member.job.id])
@@ -124,7 +123,7 @@ def train(
 
 @contextmanager
 def _threads(count: int | None) -> Iterator[None]:
-    """Computes in so many threads inside; None for as many as before."""
+    """Compute with ``count`` threads in the block; None changes nothing."""
     before = torch.get_num_threads()
     torch.set_num_threads(count or before)
     try:
@@ -134,10 +133,10 @@ def _threads(count: int | None) -> Iterator[None]:
 
 
 def _by_group(members: Sequence[GroupMember]) -> list[list[GroupMember]]:
-    """Members that train as one, in as many threads.
+    """Lists of members that train in one step, with equal numbers of threads.
 
-    Those of a group that was interrupted stay together, in their order, also if some were not saved before. Others have
-    taken equally many steps.
+    Members of an interrupted group stay together, in order, even if some were never saved. Other members are grouped
+    only if they have taken the same number of steps.
     """
     groups, left = [], sorted(members, key=lambda member: -len(member.group))
     while left:
@@ -155,17 +154,17 @@ def _by_group(members: Sequence[GroupMember]) -> list[list[GroupMember]]:
 
 
 def _at_lowest_step(members: Sequence[GroupMember]) -> list[GroupMember]:
-    """The members, with copies in place of those that have taken more steps than others.
+    """The members, with copies in place of members that have taken more steps than others.
 
-    A process that is killed may have saved only some members of a group. The others take the steps that they lack
-    again, in a step of the same size: its size and not the numbers of the copies decides how theirs round.
+    A killed process may have saved only some members of a group. The others repeat their missing steps in a step of the
+    same size. Their rounding depends on that size, not on the numbers of the copies.
     """
     lowest = min(member.state.step for member in members)
     return [member if member.state.step == lowest else member.copied(lowest) for member in members]
 
 
 def step_of(members: Sequence[GroupMember], compile: bool = False, cuda_graph: bool = True) -> Step:
-    """The step of members that have taken equally many: one CUDA graph on a GPU, replayed on a CPU, if possible."""
+    """The step of members at the same step number: one CUDA graph on a GPU, replayed on a CPU, if possible."""
     if cuda_graph and has_graphs(members[0].device):
         if not (problem := why_not(members, graphed)):
             return graphed(members, compile)
@@ -186,10 +185,10 @@ def graphed(members: Sequence[GroupMember], compile: bool = False) -> GraphStep:
 def train_together(
     members: Sequence[GroupMember], make_step: MakeStep, finish: Callable[[GroupMember, Mapping[str, Any]], None]
 ) -> None:
-    """Trains members; ``finish`` gets each with how it was trained, once it is over.
+    """Train members. ``finish`` gets each member and its step details once it is over.
 
-    ``make_step`` makes the step of those that are left, whenever these change. If one of several raises an error in its
-    own evaluation or end, the others go on, and the error is raised once they are over.
+    ``make_step`` makes the step of the remaining members, whenever these change. If a member raises an error in its own
+    evaluation or end, the others go on. The error is raised once they are over.
     """
     group, step, first_step = list(members), None, None
     stacked: list[GroupMember] = []
@@ -200,7 +199,7 @@ def train_together(
     save_every = CHECKPOINT_SECONDS
 
     def raises(act: Callable[..., None], *arguments: Any) -> bool:
-        """True if ``act`` raised an error, which is that of one member of several: the others go on."""
+        """True if ``act`` raised an error. It concerns one member of several, so the others go on."""
         try:
             act(*arguments)
         except StoreError:
@@ -222,7 +221,7 @@ def train_together(
             group, step = [member for member in group if member not in over], None
             try:
                 _leave(group, [member for member in live if member not in over], watch)
-            finally:  # on a disk without room for their checkpoints
+            finally:  # a full disk may have no room for their checkpoints
                 for member in over:
                     raises(finish, member, first_step.details if first_step else {})
             watch.lap()
@@ -238,7 +237,7 @@ def train_together(
         for member, loss in zip(stacked, losses):
             member.count_step(loss)
         if any(member.state.step == now + 1 for member in group if member not in live):
-            step = None  # these are no copies any more
+            step = None  # the members are no copies any more
         failed = []
         if live[0].has_row:
             seconds = watch.lap() / len(live)
@@ -273,9 +272,9 @@ def train_together(
 
 
 def _leave(group: Sequence[GroupMember], live: Sequence[GroupMember], watch: Stopwatch) -> None:
-    """Save the ``live`` members of a group that others have left.
+    """Save the ``live`` members of a group after others have left it.
 
-    Whatever becomes of this process, they never take again a step that they shared with those.
+    If this process dies, they then never repeat a step that they shared with the others.
     """
     for member in live:
         member.note_group([each.job.id for each in group])

@@ -1,8 +1,8 @@
-"""Whether jobs train faster as one step than one after another, and compiled: measured on a few steps, and remembered.
+"""Measurements that decide whether jobs train faster in one step, and whether they train faster compiled.
 
-A measurement is a sealed file of its own; one that is damaged or cannot be written is made again. The compiler keeps
-its graphs on disk (``TORCHINDUCTOR_CACHE_DIR``, a folder of the user's in the temporary one), so that jobs of equal
-shapes, in other processes too, compile once.
+A few steps are timed, and each measurement is stored in a sealed file of its own. A damaged or missing measurement is
+repeated. The compiler keeps its graphs on disk (``TORCHINDUCTOR_CACHE_DIR``, by default in the temporary folder), so
+jobs of equal shapes compile once, also across processes.
 """
 
 from __future__ import annotations
@@ -30,22 +30,22 @@ from madbench.training.member import GroupMember
 from madbench.training.stack import shape_of
 from madbench.training.step import Step
 
-STEPS = 3  # of a measurement, after those that warm up
-WORTHWHILE_SECONDS = 10.0  # of training all members, below which nothing is measured
-OVERHEAD_SECONDS = 0.05  # of a step of one job on the CPU, above which launching operations is too small a part of it
-FASTER = 0.95  # share of the time that a common step may take
-LONGEST_REASON = 150  # characters of why there is no common step
-COMPILED_SECONDS = 300.0  # of training that is left, below which nothing is compiled to see whether it pays
+STEPS = 3  # timed steps of a measurement, after warm-up
+WORTHWHILE_SECONDS = 10.0  # training time of all members below which nothing is measured
+OVERHEAD_SECONDS = 0.05  # step time of one job on the CPU above which launch overhead is negligible
+FASTER = 0.95  # a common step must take less than this share of the time
+LONGEST_REASON = 150  # most characters of the reason for no common step
+COMPILED_SECONDS = 300.0  # remaining training time below which compilation is not tried
 Compile = Literal["never", "auto", "always"]
 MakeStep = Callable[..., Step]  # ``make_step(members, compile=...)``; ``compile`` is False by default
 
 
 def is_faster(members: Sequence[GroupMember], make_step: MakeStep, folder: Path | None = None) -> bool:
-    """Whether one step of all members takes less time than a step of each.
+    """True if one step of all members takes less time than a step of each.
 
-    Where all of them train for less than ten seconds it does not matter and is not measured; nor are long steps on the
-    CPU, which are never faster. ``folder`` has earlier measurements, by device, versions, shapes and the number of
-    members.
+    Nothing is measured, and the answer is False, if all members together train for less than ten seconds, or for long
+    steps on the CPU, which are never faster. ``folder`` has earlier measurements, by device, versions, shapes and
+    number of members.
     """
 
     def measure() -> dict[str, Any] | None:
@@ -54,7 +54,7 @@ def is_faster(members: Sequence[GroupMember], make_step: MakeStep, folder: Path 
             return None
         together = math.inf
         if step < OVERHEAD_SECONDS or _is_gpu(members[0]):
-            with suppress(Exception):  # of many kinds, where an operation has no leading axis or memory is short
+            with suppress(Exception):  # many kinds of errors: an operation without a leading axis, or too little memory
                 together = seconds_of(members, make_step)
         measured = {"seconds_alone": alone, "seconds_together": together if together < math.inf else None}
         return measured | {"is_faster": together < FASTER * alone}
@@ -63,15 +63,16 @@ def is_faster(members: Sequence[GroupMember], make_step: MakeStep, folder: Path 
 
 
 def has_compiler() -> bool:
-    """Whether there is a C++ compiler, which torch.compile needs on any device."""
+    """True if there is a C++ compiler, which torch.compile needs on any device."""
     return any(map(shutil.which, (os.environ.get("CXX", "g++"), "g++", "c++", "clang++")))
 
 
 def is_compiled(when: Compile, member: GroupMember, make_step: MakeStep, folder: Path | None) -> bool:
-    """Whether the member's model is compiled.
+    """True if the member's model is compiled.
 
-    ``auto`` does where at least five minutes of training are left and compiled steps, of which a few are measured, are
-    faster; ``folder`` remembers that. It does not without a compiler, and where several processes train together.
+    With ``auto``, the model is compiled if at least five minutes of training are left and a few measured steps are
+    faster compiled. ``folder`` stores that measurement. It is not compiled without a compiler, or if several processes
+    train together.
     """
     if when != "auto":
         return when == "always"
@@ -91,7 +92,7 @@ def is_compiled(when: Compile, member: GroupMember, make_step: MakeStep, folder:
 def remembered(
     members: Sequence[GroupMember], what: str, measure: Callable[[], dict[str, Any] | None], folder: Path | None
 ) -> bool:
-    """``is_faster`` of a measurement, from ``folder`` where it was made before; False where ``measure`` gives None."""
+    """``is_faster`` of a measurement, read from ``folder`` if it is there. False if ``measure`` returns None."""
     first = members[0]
     question = {
         "device": device_name(first.device),
@@ -116,19 +117,19 @@ def remembered(
 
 
 def why_not(members: Sequence[GroupMember], make_step: MakeStep) -> str:
-    """Why members cannot take such a step, in a sentence; empty where they can. It is tried on copies of them."""
+    """The reason why members cannot take such a step, in a sentence; empty if they can. Copies take the trial step."""
     try:
         make_step([member.copied() for member in members])([member.rate for member in members])
-    except Exception as error:  # of half a dozen kinds
+    except Exception as error:  # many kinds of errors
         return textwrap.shorten(f"{type(error).__name__}: {error}", LONGEST_REASON, placeholder=" ...")
     return ""
 
 
 def seconds_of(members: Sequence[GroupMember], make_step: MakeStep) -> float:
-    """Least time of a step of all members, on copies of them."""
+    """The shortest time of a step of all members, measured on copies."""
     copies, best = [member.copied() for member in members], math.inf
     step, is_gpu = make_step(copies), _is_gpu(copies[0])
-    # with one thread, what other processes do does not count
+    # with one thread, CPU time leaves out other processes
     clock = time.perf_counter if is_gpu or torch.get_num_threads() > 1 else time.process_time
     for i in range(step.warm_up + STEPS):
         if is_gpu:

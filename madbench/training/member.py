@@ -1,4 +1,4 @@
-"""One job in training: its trial, optimiser, state and files, and all that happens to it between two steps."""
+"""One job in training: its trial, optimiser, state and files, and every action between two steps."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ from madbench.training.optimizer import make_adamw
 
 
 class GroupMember:
-    """One job of a group in training, from the checkpoint in its work folder on, if there is a sound one.
+    """One job of a group in training. It resumes from the checkpoint in its work folder, if that is intact.
 
-    Raises ``ConfigError`` for what the suite cannot train so, ``TrainingError`` for another job's or version's
-    checkpoint and for another corpus than the job's.
+    Raises ``ConfigError`` if the suite cannot train the job with these settings. Raises ``TrainingError`` for a
+    checkpoint of another job or version, and for a corpus other than the job's.
     """
 
     def __init__(
@@ -61,18 +61,18 @@ class GroupMember:
         self._peak = peak_flops(device_name(device), job.training.precision)
 
     def _prove_kernels(self) -> None:
-        """Has mixers with kernels check them on this device, before anything is timed."""
+        """Let mixers check their kernels on this device, before any timing."""
         problems = {}
         for mixer in self.trial.mixers:
             if hasattr(mixer, "kernel_problem"):
                 with self.trial.autocast:
                     path = mixer.resolve_path(*self.trial.batch_shape)
                 if mixer.kernel_problem:
-                    problems[f"{mixer.kernel_problem}; path {path} is taken"] = None
+                    problems[f"{mixer.kernel_problem}; path {path} is used instead"] = None
         self.warning = "; ".join(filter(None, [self.warning, *problems]))
 
     def _choose_threads(self, asked: int | None) -> None:
-        """Resumes in the threads that the run began in, if these are no more than there are now or others asked for."""
+        """Resume with the run's first number of threads, unless fewer exist now or another number is requested."""
         began, here = self.state.threads, torch.get_num_threads()
         is_cpu = torch.device(self.device).type == "cpu"
         self.state.threads = asked or (min(began, here) if is_cpu else here)
@@ -81,13 +81,13 @@ class GroupMember:
             self._warn(f"{change}, which changes the last digits of its numbers; --threads {began} does not")
 
     def _note_place(self) -> None:
-        """Adds torch's version and the device to those that trained the run so far, with a warning if they differ."""
+        """Record torch's version and the device of this part of the run. Warn if they differ from the part before."""
         if self.is_over:
             return
         kind = cpu_kind() if torch.device(self.device).type == "cpu" else device_name(self.device)
         here, places = {"torch": str(torch.__version__), "device": kind}, self.state.places
         before = {name: places[-1][name] for name in here} if places else None
-        if before != here and (places or not self.state.step):  # an old checkpoint does not say
+        if before != here and (places or not self.state.step):  # an old checkpoint does not record it
             places.append({**here, "from_step": self.state.step})
         if before not in (None, here):
             began, now = (f"torch {place['torch']} on {place['device']}" for place in (before, here))
@@ -95,19 +95,19 @@ class GroupMember:
 
     @property
     def group(self) -> list[str]:
-        """Ids of the jobs that shared its last step, in their order; its own alone if none did."""
+        """Ids of the jobs that shared its last step, in order. Only its own id if it trained alone."""
         return self.state.groups[-1]["ids"] if self.state.groups else [self.job.id]
 
     def note_group(self, ids: list[str]) -> None:
         """Note the ids of the jobs that share its steps from now on."""
         groups = self.state.groups
-        if groups and groups[-1]["from_step"] == self.state.step:  # no step was taken in it
+        if groups and groups[-1]["from_step"] == self.state.step:  # no step was taken in that group
             groups.pop()
         if ids != self.group:
             groups.append({"from_step": self.state.step, "ids": ids})
 
     def warn_of_group(self, count: int) -> None:
-        """Warn that the run, which shared its steps, resumes in a group of ``count`` jobs without some of them."""
+        """Warn that the run resumes in a different group of ``count`` jobs than it trained in."""
         here = f"in one of {count}" if count > 1 else "alone"
         change = f"trained in a group of {len(self.group)} jobs and resumes {here}"
         self._warn(f"{change}, which changes the last digits of its numbers; the command that began it does not")
@@ -117,7 +117,7 @@ class GroupMember:
 
     @property
     def is_over(self) -> bool:
-        """Whether nothing is left to train."""
+        """True if nothing is left to train."""
         state, trial = self.state, self.trial
         return state.step >= trial.steps or state.diverged or bool(state.curve and trial.is_done(state.curve[-1]))
 
@@ -128,23 +128,25 @@ class GroupMember:
 
     @property
     def has_row(self) -> bool:
-        """Whether the curve has a row after the steps taken so far."""
+        """True if the curve has a row after the steps taken so far."""
         return self.trial.has_row(self.state.step)
 
     def count_step(self, loss: Tensor) -> None:
-        """Takes note of a step that was taken, and of its loss."""
+        """Count a step and record its loss."""
         self.state.loss_sum += loss
         self.state.step += 1
 
     def add_row(self, seconds: float, rate: float, norm: Tensor | None) -> None:
-        """Evaluates and adds a row to the curve, after further ``seconds`` of training and a last step as given."""
+        """Evaluate and add a row to the curve. ``seconds`` of training have passed; rate and norm are those of the last
+        step.
+        """
         row = self.trial.row(self._interval(seconds, rate, norm))
         if self._peak is not None and "tokens_per_second" in row:
             row["mfu"] = self.flops_per_token * row["tokens_per_second"] / (self._peak * world.size())
         self.state.add(row)
 
     def _interval(self, seconds: float, rate: float, norm: Tensor | None) -> Interval:
-        """The steps since the last row; begins a new interval."""
+        """Return the steps since the last row and begin a new interval."""
         state = self.state
         before, state.row_seconds = state.row_seconds, state.seconds + seconds
         state.seconds = state.row_seconds
@@ -155,19 +157,19 @@ class GroupMember:
         return Interval(state.step, steps, state.seconds, state.seconds - before, mean_loss, rate, grad_norm, memory)
 
     def save(self, seconds: float) -> None:
-        """Writes a checkpoint, after further ``seconds`` of training."""
+        """Write a checkpoint after ``seconds`` more of training."""
         save_checkpoint(self.work, self.job, self.trial, self.optimizer, self.state, seconds=seconds)
 
     def report(self) -> None:
-        """Reports its progress. Raises ``StopTraining`` where the reader of the report wants the training to stop."""
+        """Report progress. Raises ``StopTraining`` if the receiver of the report wants the training to stop."""
         progress = self.trial.progress(self.state.curve[-1]) if self.state.curve else {}
         warning = {"warning": self.warning} if self.warning else {}
         self._report({"step": self.state.step, "total_steps": self.trial.steps} | progress | warning)
 
     def copied(self, step: int | None = None) -> GroupMember:
-        """A copy with weights of its own and a new optimiser, to try a step on; never saved or reported.
+        """Return a copy with its own weights and a new optimiser, for trial steps. It is never saved or reported.
 
-        ``step`` is how many steps it has taken; by default as many as this one.
+        ``step`` is the number of steps the copy has taken; by default as many as the original.
         """
         other = copy.copy(self)
         other.trial = copy.copy(self.trial)
@@ -179,7 +181,7 @@ class GroupMember:
         return other
 
     def record(self, step_details: Mapping[str, Any], keep_weights: bool = False) -> Record:
-        """The result of a job that is over; its details have ``step_details``, such as whether it was ``compiled``."""
+        """The result of a finished job. Its details include ``step_details``, such as ``compiled``."""
         trial, state = self.trial, self.state
         provenance = self._provenance(step_details["compiled"]) | {
             "flops_per_token": self.flops_per_token,
@@ -207,7 +209,7 @@ class GroupMember:
         return Record("finished", metrics, state.curve, provenance)
 
     def _provenance(self, is_compiled: bool) -> dict[str, Any]:
-        """Everything about a run that is not its job and not its result: budget, path, versions, device, code.
+        """The provenance of a run: budget, path, versions, device, code.
 
         Parameters and budget of a mixer are means over the blocks.
         """
@@ -242,7 +244,7 @@ class GroupMember:
 
 
 class Stopwatch:
-    """Seconds between one look and the next, the device's queued work included."""
+    """Seconds between two readings, including the device's queued work."""
 
     def __init__(self, device: str):
         self.device = torch.device(device)
@@ -261,7 +263,7 @@ def count_parameters(module: nn.Module) -> int:
 
 
 def _memory_bytes(device: str) -> int:
-    """Most memory used so far: allocated on the GPU, or resident of this process."""
+    """Peak memory so far: allocated on the GPU, or resident memory of this process."""
     if torch.device(device).type == "cuda":
         return torch.cuda.max_memory_allocated(device)
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024

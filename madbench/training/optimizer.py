@@ -1,4 +1,4 @@
-"""AdamW, the one rule for what decays, and a model's parameters by group."""
+"""AdamW, the rule for weight decay, and a model's parameters by group."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from madbench.mixers.traits import has_name, mixers_in
 def decays(
     name: str, parameter: nn.Parameter, fidelity: Fidelity = "corrected", without_decay: Collection[str] = ()
 ) -> bool:
-    """Whether weight decay acts on a model's parameter: on linear maps, not on what shifts or scales elementwise.
+    """True if weight decay acts on a parameter: on linear maps, not on elementwise shifts and scales.
 
-    Linear maps are matrices, embeddings, the conv's taps and the factors A, B of R(1), R(2). Biases and norm gains are
-    not, nor what the families of mixers name in ``without_decay``, as the diagonals p. In the published fidelity every
-    parameter decays.
+    Linear maps are matrices, embeddings, the conv's taps and the factors A, B of R(1), R(2). Biases and norm gains do
+    not decay, nor do the parameters that mixer families name in ``without_decay``, such as the diagonals p. In the
+    published fidelity every parameter decays.
     """
     return fidelity == "published" or (parameter.ndim >= 2 and not has_name(name, tuple(without_decay)))
 
@@ -32,9 +32,9 @@ def decaying(model: nn.Module, fidelity: Fidelity = "corrected") -> set[str]:
 
 
 def make_adamw(model: nn.Module, config: Any, fidelity: Fidelity = "corrected") -> torch.optim.AdamW:
-    """AdamW by ``learning_rate``, ``weight_decay`` and ``betas`` of a training configuration.
+    """Make AdamW with ``learning_rate``, ``weight_decay`` and ``betas`` of a training configuration.
 
-    Its parameters are first the group of those that decay, then the group of those that do not.
+    Its first parameter group decays, the second does not.
     """
     named, which = list(model.named_parameters()), decaying(model, fidelity)
     groups = [
@@ -57,11 +57,11 @@ _GROUP_OF = (
 
 
 def parameter_groups(model: nn.Module, fidelity: Fidelity = "corrected") -> list[dict[str, Any]]:
-    """The model's parameters by what they do and whether they decay, each counted once, in the model's order.
+    """The model's parameters grouped by their function and by decay, each counted once, in the model's order.
 
-    A row is ``{"group", "decays", "tensors", "parameters"}``; the groups are embedding (the output shares it),
-    positions, norms, mixer projections, mlp and readout, and those that families name, as mixer conv, mixer gates,
-    mixing gates and mixing tables.
+    A row is ``{"group", "decays", "tensors", "parameters"}``. The groups are embedding (the output shares it),
+    positions, norms, mixer projections, mlp and readout. Families name further groups: mixer conv, mixer gates, mixing
+    gates and mixing tables.
     """
     rows: dict[tuple[str, bool], dict[str, Any]] = {}
     mixers, which = list(mixers_in(model)), decaying(model, fidelity)

@@ -1,8 +1,8 @@
-"""Forward and backward passes on a CPU that are recorded once and replayed, with equal bits.
+"""Recorded forward and backward passes on a CPU, replayed with bit-identical results.
 
-A step of a small model is a thousand short calls, and most of their time goes into Python and autograd. A program is
-the native operators of one pass alone, in their order, run by TorchScript's interpreter. It takes the place of the
-plain pass only after both gave equal bits, so it changes no number of a run.
+A step of a small model makes a thousand short calls, and most of their time goes into Python and autograd. A program
+holds only the native operators of one pass, in order, and is run by TorchScript's interpreter. It replaces the plain
+pass only after both gave equal bits, so it changes no number of a run.
 """
 
 from __future__ import annotations
@@ -24,42 +24,44 @@ from madbench.training.stack import Stack, shape_of
 from madbench.training.step import PlainStep, add_to_gradients
 
 LEAST_STEPS = 300
-"""Steps that must be left to record a program, which takes a second or two and saves 2 to 10 ms of each step."""
+"""Steps that must remain before a program is recorded. Recording takes one or two seconds and saves 2 to 10 ms per
+step.
+"""
 MOST_KINDS = 4
-"""Programs of one job. A language model needs one, a MAD task two or three."""
+"""The most programs of one job. A language model needs one, a MAD task two or three."""
 MOST_PROGRAMS = 12
-"""Programs that a process keeps for later jobs which differ in the seed alone."""
+"""Programs that a process keeps for later jobs that differ only in the seed."""
 LONGEST_PASS = 0.1
-"""Seconds of a plain pass up to which it is recorded. Longer ones save little, and recording takes memory: for a moment
-all intermediate tensors of a pass exist at once."""
+"""The longest plain pass in seconds that is recorded. Longer passes gain little, and recording takes memory: for a
+moment all intermediate tensors of a pass exist at once.
+"""
 TIMED = 2
-"""Plain passes that are timed; the shortest counts."""
+"""Number of plain passes that are timed; the shortest counts."""
 PROOFS = 2
-"""Inputs for which a program must give the bits of the plain pass before it takes its place."""
+"""Number of inputs for which a program must give the bits of the plain pass before it replaces it."""
 PROFILED_CALLS = 3
-"""Calls of a new program until the interpreter has optimized it, so that the proof is of what will run."""
+"""Calls of a new program after which the interpreter has optimized it. The proof must test the optimized program."""
 
 LAYER_NORM_BACKWARD = """
 def layer_norm_backward(grad: Tensor, x: Tensor, mean: Tensor, rstd: Tensor, gain: Tensor):
     bias = gain  # only its shape counts
     return torch.ops.aten.native_layer_norm_backward(grad, x, gain.shape, mean, rstd, gain, bias, [True, True, True])
 """
-"""The operator with all its outputs: the tracer takes neither its list of truth values nor an output that is absent."""
+"""The operator with all its outputs. The tracer accepts neither its list of booleans nor a missing output."""
 
 PLAIN = (nn.Linear, nn.Embedding, nn.LayerNorm, nn.GELU, nn.Sequential, nn.ModuleList)
-"""Modules of torch that models are made of and that depend on nothing but their input and parameters."""
+"""Torch modules used in models whose output depends only on their input and parameters."""
 
 Pass = Callable[..., list[Tensor | None]]
-"""A function of tensors that depends on nothing else."""
+"""A function whose result depends only on its tensor arguments."""
 _programs: dict[Hashable, Pass] = {}
 
 
 def can_replay(member: GroupMember) -> bool:
     """True if the passes of a member may be replayed, and enough steps are left for that to save time.
 
-    A recording cannot see what depends on Python's state, on random numbers, or on numbers of a tensor that Python
-    reads. So mixers have to say that they are replayable, and all other modules have to be of this package or plain
-    ones of torch.
+    A recording misses any effect of Python's state, of random numbers, or of tensor values that Python reads. So mixers
+    have to declare that they are replayable. All other modules must belong to this package or be plain torch modules.
     """
     trial = member.trial
     is_alone = torch.device(member.device).type == "cpu" and world.size() == 1
@@ -67,7 +69,7 @@ def can_replay(member: GroupMember) -> bool:
 
 
 def is_known(loss: nn.Module) -> bool:
-    """True if nothing in a loss and its model forbids that their passes are replayed."""
+    """True if every module of a loss and its model can be replayed."""
     mixers = {name: traits for name, _, traits in mixers_in(loss)}
     others = [module for name, module in loss.named_modules() if not has_name(name, tuple(mixers))]
     is_ours = all(type(module).__module__.startswith("madbench.") or type(module) in PLAIN for module in others)
@@ -75,23 +77,25 @@ def is_known(loss: nn.Module) -> bool:
 
 
 class Replayed:
-    """A pass, plain for the first inputs of a kind, then replayed if its program proves right.
+    """A pass that runs plainly for the first inputs of a kind and is then replayed, if its program proves right.
 
     Args:
         plain: the pass.
-        key: what is equal for passes that may share their programs.
-        fixed: the number of its first inputs whose shapes never change.
+        key: equal for passes that may share programs.
+        fixed: the number of leading inputs whose shapes never change.
     """
 
     def __init__(self, plain: Pass, key: Hashable, fixed: int):
         self.plain, self.key, self.fixed = plain, key, fixed
-        self.programs: dict[Hashable, Pass | None] = {}  # None if there is none that gives equal bits
+        self.programs: dict[Hashable, Pass | None] = {}  # None if no program gives equal bits
         self.seconds: dict[Hashable, list[float]] = {}
         self.proofs: dict[Hashable, int] = {}
         self.has_replayed = False
 
     def __call__(self, branch: Hashable, *inputs: Tensor) -> list[Tensor | None]:
-        """``plain(*inputs)``. ``branch`` decides, beside shapes, which operators it calls; None if any may be."""
+        """Return ``plain(*inputs)``. ``branch`` and the shapes determine which operators it calls; None if it may call
+        any.
+        """
         kind = (branch, *((tensor.shape, tensor.dtype) for tensor in inputs[self.fixed :]))
         if branch is None or (kind not in self.seconds and len(self.seconds) == MOST_KINDS):
             return self.plain(*inputs)
@@ -110,8 +114,8 @@ class Replayed:
         return program(*inputs)
 
     def _timed(self, seconds: list[float], inputs: Sequence[Tensor]) -> list[Tensor | None]:
-        """The outputs of the plain pass, whose time is added to ``seconds``."""
-        # with one thread, what other processes do does not count
+        """Return the outputs of the plain pass and append its time to ``seconds``."""
+        # with one thread, CPU time leaves out other processes
         clock = time.perf_counter if torch.get_num_threads() > 1 else time.thread_time
         began = clock()
         outputs = self.plain(*inputs)
@@ -127,12 +131,12 @@ class Replayed:
             return None
 
     def _prove(self, kind: Hashable, program: Pass, inputs: Sequence[Tensor]) -> list[Tensor | None]:
-        """The outputs of the plain pass, after which the program is given up if its bits differ."""
+        """Return the outputs of the plain pass. Drop the program if its bits differ."""
         expected = self.plain(*inputs)
         try:
             calls = PROFILED_CALLS if self.proofs[kind] == 0 else 1
             is_right = all(_are_equal(expected, program(*inputs)) for _ in range(calls))
-        except RuntimeError:  # of sizes that were recorded as constants
+        except RuntimeError:  # sizes were recorded as constants
             is_right = False
         if is_right:
             self.proofs[kind] += 1
@@ -148,7 +152,7 @@ class Replayed:
 def record(plain: Pass, inputs: Sequence[Tensor]) -> Pass:
     """The native operators that ``plain(*inputs)`` calls, those of backward passes included, as a program.
 
-    Raises exceptions of many kinds if torch has no way to record or to run one of them.
+    Raises exceptions of many kinds if torch cannot record or run an operator.
     """
     from torch.fx.experimental.proxy_tensor import make_fx
 
@@ -169,7 +173,7 @@ def record(plain: Pass, inputs: Sequence[Tensor]) -> Pass:
             return super().call_function(target, args, kwargs)
 
     with torch.no_grad(), warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # torch.jit is deprecated; without it passes are plain
+        warnings.simplefilter("ignore")  # torch.jit is deprecated; without it, passes run plainly
         run = torch.jit.trace(lambda *inputs: tuple(Traced(graph).run(*inputs)), tuple(inputs), check_trace=False)
 
     def program(*inputs: Tensor) -> list[Tensor | None]:
@@ -181,7 +185,7 @@ def record(plain: Pass, inputs: Sequence[Tensor]) -> Pass:
 
 
 class ReplayStep(PlainStep):
-    """The steps of one job on a CPU, as :class:`PlainStep` takes them, with replayed passes."""
+    """The steps of one job on a CPU: a :class:`PlainStep` with replayed passes."""
 
     warm_up = 1 + TIMED + PROOFS
 
@@ -203,7 +207,7 @@ class ReplayStep(PlainStep):
         return loss
 
     def _pass(self, *inputs: Tensor) -> list[Tensor | None]:
-        """Parameters, the tensors of a batch and its share -> the loss and the gradients of the parameters."""
+        """Map parameters, the tensors of a batch and its share to the loss and the gradients."""
         parameters, (*batch, share) = inputs[: len(self.names)], inputs[len(self.names) :]
         with self.member.trial.autocast:
             loss = functional_call(self.network, dict(zip(self.names, parameters)), tuple(batch)) * share
@@ -212,7 +216,7 @@ class ReplayStep(PlainStep):
 
 
 class ReplayStack(Stack):
-    """The steps of several jobs on a CPU, as :class:`Stack` takes them, with replayed passes."""
+    """The steps of several jobs on a CPU: a :class:`Stack` with replayed passes."""
 
     warm_up = ReplayStep.warm_up
 
@@ -221,7 +225,7 @@ class ReplayStack(Stack):
         self.passes = Replayed(self._pass, (shape_of(members[0].job), len(members)), fixed=len(self.leaves))
 
     def losses_and_gradients(self, batch: Sequence[Tensor], shares: Tensor | float) -> list[Tensor]:
-        """The losses (N,) of a micro-batch times their shares, and the gradients of the leaves."""
+        """Return the losses (N,) of a micro-batch times their shares, and the gradients of the leaves."""
         branches = [self.trials[0].loss.branch(*own) for own in zip(*batch)]
         branch = None if None in branches else tuple(branches)
         outputs = self.passes(branch, *self.leaves, *batch, torch.as_tensor(shares, dtype=torch.float32))
@@ -236,12 +240,12 @@ class ReplayStack(Stack):
 
 @functools.cache
 def _scripts() -> Any:
-    """Compiled once and kept, because programs point to it."""
+    """The compiled TorchScript helpers. They are kept because programs point to them."""
     return torch.jit.CompilationUnit(LAYER_NORM_BACKWARD)
 
 
 def _laid_out_like(gradient: Tensor | None, parameter: Tensor) -> Tensor | None:
-    """The gradient with the strides of its parameter, which the optimizer's kernel takes for granted."""
+    """The gradient with the strides of its parameter, as the optimizer's kernel requires."""
     if gradient is None or gradient.stride() == parameter.stride():
         return gradient
     return torch.empty_like(parameter).copy_(gradient)

@@ -1,4 +1,4 @@
-"""Which jobs train together, and several as one step: weights, gradients and moments in matrices, a row a job."""
+"""Groups of jobs, and the stacked step of a group: weights, gradients and moments in matrices, one row per job."""
 
 from __future__ import annotations
 
@@ -21,30 +21,32 @@ from madbench.training.member import GroupMember
 from madbench.training.optimizer import decaying
 from madbench.training.step import Taken
 
-MOST = 8  # jobs of a group where no number is given
-GROUPS_PER_SLOT = 8  # at least, then, so that no slot is idle for long at the end
+MOST = 8  # default size of a group
+GROUPS_PER_SLOT = 8  # at least by default, so that no slot is idle for long at the end
 MAY_DIFFER = ("learning_rate", "min_learning_rate", "weight_decay")
-"""Training settings that may differ within a group; beside them only the seed may."""
+"""Training settings that may differ within a group. Besides them, only the seed may differ."""
 CLIP_EPS = 1e-6  # as in torch.nn.utils.clip_grad_norm_
-STACKABLE_BYTES = 2**28  # of one (B, H, T, T) float32 tensor of one job, beyond which no dense path is taken
+STACKABLE_BYTES = 2**28  # largest (B, H, T, T) float32 tensor of one job for which the dense path is used
 Batches = list[tuple[list[Tensor], Tensor | float]]
-"""For each micro-batch its tensors (N, B, ...), and the share of each of N jobs in its own loss, (N,) or a number."""
+"""Per micro-batch: its tensors (N, B, ...), and its share in the loss of each of N jobs, (N,) or a number."""
 
 
 def shape_of(job: Job) -> str:
-    """What is equal for all jobs of a group: an id of all that decides the operations of a step and their shapes."""
+    """A key that is equal for all jobs of a group. It covers all settings that determine the operations of a step and
+    their shapes.
+    """
     content: dict[str, Any] = job.to_dict() | {"seed": 0}
     content["training"] = {name: value for name, value in content["training"].items() if name not in MAY_DIFFER}
     return content_id(content)
 
 
 def usual_size(jobs: int, slots: int) -> int:
-    """Jobs of a group where no number is given: fewer where several slots share few jobs."""
+    """The default size of a group: smaller if several slots share few jobs."""
     return MOST if slots == 1 else max(1, min(MOST, jobs // (GROUPS_PER_SLOT * slots)))
 
 
 def groups_of(jobs: Iterable[Job], most: int) -> list[list[Job]]:
-    """Consecutive jobs of equal shapes in groups of like size, of at most ``most``."""
+    """Split jobs into groups of consecutive jobs of equal shapes. Groups have similar sizes, at most ``most``."""
     groups = []
     for _, same in itertools.groupby(jobs, shape_of if most > 1 else lambda job: job.id):
         same = list(same)
@@ -55,7 +57,7 @@ def groups_of(jobs: Iterable[Job], most: int) -> list[list[Job]]:
 
 
 class _Call(nn.Module):
-    """A call of a network as a module, which ``functional_call`` takes."""
+    """A call of a network, wrapped as a module for ``functional_call``."""
 
     def __init__(self, network: nn.Module, call: Callable[..., Tensor]):
         super().__init__()
@@ -66,14 +68,14 @@ class _Call(nn.Module):
 
 
 class Stack:
-    """The steps of N jobs that differ in seed, learning rate and weight decay, as one.
+    """The stacked steps of N jobs that differ only in seed, learning rate and weight decay.
 
-    ``weights``, ``gradients`` and AdamW's two moments are matrices (N, P); a row has first the parameters that decay,
-    then the others. A member's module and optimiser see its row, so that its evaluations and checkpoints are those of a
-    job alone. The loss of a member depends on its own row alone, so that the gradient of the sum is each one's own.
+    ``weights``, ``gradients`` and AdamW's two moments are matrices (N, P). A row starts with the parameters that decay.
+    A member's module and optimiser are views of its row, so its evaluations and checkpoints are the same as alone. The
+    loss of a member depends only on its row, so the gradient of the sum has each member's own gradient in its row.
 
-    Raises ``TrainingError`` where the models differ in more than the values of their parameters, and where their
-    sequences are too long for a path that can be stacked.
+    Raises ``TrainingError`` if the models differ in more than the values of their parameters, or if their sequences are
+    too long for a path that can be stacked.
     """
 
     warm_up = 1
@@ -89,7 +91,7 @@ class Stack:
         size = (len(members), sum(shape.numel() for shape in self.shapes))
         like = next(iter(named.values())).detach()
         self.weights, self.gradients, *self.moments = (like.new_zeros(size) for _ in range(4))
-        precise = torch.float64 if like.device.type == "cpu" else torch.float32  # what its kernel of AdamW reads
+        precise = torch.float64 if like.device.type == "cpu" else torch.float32  # the dtype that AdamW's kernel reads
         self.rates = torch.zeros(len(members), dtype=precise, device=like.device)
         self.details: dict[str, Any] = {"group": len(members)} if len(members) > 1 else {}
         self.optimizer = self._take_over()
@@ -101,11 +103,11 @@ class Stack:
         return self.taken(*self.compute(self.batches()))
 
     def taken(self, losses: Tensor, norms: Tensor | None) -> Taken:
-        """What :meth:`compute` gives, a number a member."""
+        """The result of :meth:`compute`, one number per member."""
         return list(losses.unbind()), [None] * len(self.members) if norms is None else list(norms.unbind())
 
     def micro_batches(self) -> list[tuple[tuple[tuple[Tensor, ...], float | Tensor], ...]]:
-        """The micro-batches of the next step, each as N pairs of a member's tensors and their share in its loss."""
+        """The micro-batches of the next step. Each has N pairs: a member's tensors and their share in its loss."""
         return list(zip(*(list(member.trial.micro_batches(member.state.step)) for member in self.members), strict=True))
 
     def batches(self) -> Batches:
@@ -120,7 +122,9 @@ class Stack:
         return stacked
 
     def compute(self, batches: Batches) -> tuple[Tensor, Tensor | None]:
-        """Forward, backward, clip and optimiser; the losses (N,), and the norms of the gradients as they were (N,)."""
+        """Run forward, backward, clip and optimiser. Return the losses (N,) and the gradient norms before clipping
+        (N,).
+        """
         total = 0
         for i, (batch, shares) in enumerate(batches):
             losses, *parts = self.losses_and_gradients(batch, shares)
@@ -143,7 +147,7 @@ class Stack:
         return self.pass_of(self.leaves, batch, shares)
 
     def pass_of(self, leaves: Sequence[Tensor], batch: Sequence[Tensor], shares: Tensor | float) -> list[Tensor]:
-        """As :meth:`losses_and_gradients`, for any leaves."""
+        """Do the same as :meth:`losses_and_gradients` for any leaves."""
         with self.trials[0].autocast:
             losses = self.forward(leaves, *batch) * shares
         return [losses.detach(), *torch.autograd.grad(losses.sum(), leaves, materialize_grads=True)]
@@ -154,7 +158,7 @@ class Stack:
         return [part.unflatten(1, shape) if shape else part.squeeze(1) for part, shape in zip(parts, self.shapes)]
 
     def _take_over(self) -> torch.optim.AdamW:
-        """Moves weights and moments of the members into the matrices; AdamW of all, two groups a member."""
+        """Move weights and moments of the members into the matrices. Return one AdamW with two groups per member."""
         views = dict(zip(self.names, zip(*map(self._parts, (self.weights, *self.moments)))))
         groups, states = [], {}
         for i, member in enumerate(self.members):
@@ -188,7 +192,9 @@ class Stack:
         return leaves, self._with_separate_outputs(network) or vmap(self._function(network, nn.Module.__call__))
 
     def _function(self, network: nn.Module, call: Callable[..., Tensor]) -> Callable[..., Tensor]:
-        """``call(network, *arguments)`` as a function of parameters (in the order of ``names``) and the arguments."""
+        """Return ``call(network, *arguments)`` as a function of parameters (in the order of ``names``) and the
+        arguments.
+        """
         module = _Call(network, call)
         of_module = {id(parameter): name for name, parameter in module.named_parameters()}
         own = dict(network.model.named_parameters())
@@ -203,7 +209,7 @@ class Stack:
     def _with_separate_outputs(self, network: nn.Module) -> Callable[..., Tensor] | None:
         """The losses (N,) with the output layer of each model outside of the vmap; None if that saves nothing.
 
-        On a CPU the loss of tokens makes logits only of tokens that count, which it cannot under vmap.
+        On a CPU the token loss computes logits only for tokens that count. It cannot do so under vmap.
         """
         if not isinstance(network, TokenLoss) or self.weights.is_cuda:
             return None
@@ -231,7 +237,7 @@ class Stack:
 
 
 def _move(parameter: nn.Parameter, state: dict[str, Tensor], weight: Tensor, moments: list[Tensor], steps: Tensor):
-    """Moves a parameter and its moments into views, which it has from then on; ``steps`` is how many were taken."""
+    """Replace a parameter and its moments by views. ``steps`` is the number of steps taken."""
     weight.copy_(parameter.detach())
     parameter.data, parameter.grad = weight, None
     for name, moment in zip(("exp_avg", "exp_avg_sq"), moments):
@@ -259,16 +265,16 @@ def _check_equal(models: Sequence[nn.Module]) -> None:
 
 
 def _take_stackable_path(mixer: nn.Module, traits: Traits, trial: Trial, heads: int) -> str:
-    """Prepares a mixer for a leading axis of models. Gives the path that it takes for that; empty for its usual one."""
+    """Prepare a mixer for a leading axis of models. Return the path that it then uses; empty for its usual path."""
     if traits.trains_alone:
-        raise TrainingError(f"{mixer.allocation.label} trains alone: its module may not take a leading axis of models")
+        raise TrainingError(f"{mixer.allocation.label} trains alone: its module may not support a leading model axis")
     if not traits.stacked_path:
         return ""
     batch, length = trial.batch_shape
     if traits.is_stackable and mixer.resolve_path(batch, length) not in ("dense", "chunked"):
         mixer.is_stacked = True
         return ""
-    if 2 * heads * batch * length**2 * 4 > STACKABLE_BYTES:  # some labels have two scores a head
+    if 2 * heads * batch * length**2 * 4 > STACKABLE_BYTES:  # some labels have two scores per head
         raise TrainingError(f"{length} tokens are too many for a dense path")
     mixer.path = traits.stacked_path
     return mixer.path

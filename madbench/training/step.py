@@ -15,21 +15,21 @@ from madbench.training import distributed as world
 from madbench.training.member import GroupMember
 
 Taken = tuple[list[Tensor], list[Tensor | None]]
-"""The loss of each member in a step, over all processes, and the norms of their gradients before they were clipped."""
+"""The loss of each member in a step, over all processes, and the norms of their gradients before clipping."""
 
 
 class Step(Protocol):
-    """The steps of some members, which have taken equally many."""
+    """The steps of members that have all taken the same number of steps."""
 
-    details: Mapping[str, Any]  # what a run's record says of it
-    warm_up: int  # steps until its time is its usual one
+    details: Mapping[str, Any]  # details for the run's record
+    warm_up: int  # steps before its time is representative
 
     def __call__(self, rates: list[float]) -> Taken:
-        """Takes the next step of each member at its learning rate."""
+        """Take the next step of each member at its learning rate."""
 
 
 class PlainStep:
-    """The steps of one job, on all processes together; ``compile`` goes through ``torch.compile``."""
+    """The steps of one job on all processes together. With ``compile``, the model goes through ``torch.compile``."""
 
     details: Mapping[str, Any] = {}
     warm_up = 1
@@ -68,7 +68,7 @@ class PlainStep:
 
 
 def add_to_gradients(parameters: Iterable[Tensor], gradients: Iterable[Tensor | None]) -> None:
-    """Add gradients to those that the parameters have, as autograd does."""
+    """Add gradients to the parameters' gradients, as autograd does."""
     for parameter, gradient in zip(parameters, gradients, strict=True):
         if parameter.grad is None:
             parameter.grad = gradient

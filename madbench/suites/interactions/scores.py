@@ -51,7 +51,7 @@ def _elsewhere(outcome: Outcome) -> tuple[float, float]:
 
 
 def _variance(outcome: Outcome, lengths: Sequence[int]) -> float:
-    """The largest error of a constant at some lengths, as a record has it; 0 where none says."""
+    """The largest error of a constant at some lengths, as a record has it; 0 if none says."""
     metrics = outcome.record.metrics if outcome.record else {}
     variances = [metrics[name] for length in lengths if (name := f"variance_{length}") in metrics]
     return _log(max(variances, default=1.0))

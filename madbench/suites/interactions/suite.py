@@ -47,7 +47,7 @@ class InteractionModelConfig:
     n_head: int = 1
     """Heads of the mixer, each of the full width."""
     relu: bool = field(default=False, metadata=NOT_AT_DEFAULT)
-    """Whether a dense layer with a ReLU follows the mixer."""
+    """True if a dense layer with a ReLU follows the mixer."""
 
     def __post_init__(self):
         check_at_least(self, 1, "n_head")
@@ -91,7 +91,7 @@ class InteractionTask:
     learning_rates: dict[str, float] = field(default_factory=dict)
     """Learning rates by embedding, where they differ."""
     variants: dict[str, Any] = field(default_factory=dict)
-    """Changes of the setting by name, each trained; the setting alone where there are none."""
+    """Changes of the setting by name, each trained; the setting alone if there are none."""
     relu: tuple[bool, ...] = (False,)
     """Without a ReLU layer behind the mixer, with one, or both."""
 
@@ -148,7 +148,7 @@ class InteractionProfile(Profile):
 
     @staticmethod
     def can_train(family: Family) -> bool:
-        """Whether the mixers of the family can see all tokens."""
+        """True if the mixers of the family can see all tokens."""
         return getattr(family, "is_bidirectional", False)
 
     def plan(self, task: str) -> InteractionTask:
@@ -169,7 +169,7 @@ class InteractionProfile(Profile):
         return [{**setting, "test_lengths": list(setting["test_lengths"])} for setting in settings]
 
     def relu(self, task: str) -> tuple[bool, ...]:
-        """Whether a ReLU layer follows the mixer, as the model's settings say, or those of the task."""
+        """True if a ReLU layer follows the mixer, as the model's settings say, or those of the task."""
         return (self.model["relu"],) if "relu" in self.model else self.plan(task).relu
 
     def training_config(self, task: str, setting: Mapping[str, Any]) -> InteractionTraining:

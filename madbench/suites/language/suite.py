@@ -54,7 +54,7 @@ class GPTConfig(ModelConfig):
     mlp: Literal["gelu", "swiglu"] = field(default="gelu", metadata=NOT_AT_DEFAULT)
     """GPT-2's MLP, or the SwiGLU of MAD and LLaMA."""
     output: Literal["tied", "untied"] = field(default="tied", metadata=NOT_AT_DEFAULT)
-    """Whether the output shares the embedding's weights."""
+    """True if the output shares the embedding's weights."""
     norm: Literal["layernorm", "rmsnorm"] = field(default="layernorm", metadata=NOT_AT_DEFAULT)
     """GPT-2's LayerNorm with a gain, or LLaMA's RMSNorm."""
 

@@ -189,7 +189,7 @@ class Evaluation:
         self.batches, self.config, self.autocast, self.world = batches, config, autocast, world
         self.validation_starts = self._starts("val", 0)
         self.validation_bytes: int | None = None
-        """UTF-8 bytes of the targets of all validation windows; None where the corpus is ids without text."""
+        """UTF-8 bytes of the targets of all validation windows; None if the corpus is ids without text."""
         if (bytes_of_token := batches.corpus.token_bytes()) is not None:
             _, targets = windows(batches.tokens["val"], self.validation_starts, batches.seq_len)
             self.validation_bytes = int(bytes_of_token[targets].sum(dtype=np.int64))

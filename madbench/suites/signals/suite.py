@@ -41,7 +41,7 @@ class SignalModelConfig:
     mlp_width: int = field(default=0, metadata=NOT_AT_DEFAULT)
     """Inner width of the SwiGLUs; 0 is 8/3 d_model."""
     causal: bool = False
-    """Whether a token sees the tokens up to itself, or all of them."""
+    """True if a token sees the tokens up to itself, or all of them."""
 
     def __post_init__(self):
         check_at_least(self, 1, "d_model", "n_head", "n_layer")
