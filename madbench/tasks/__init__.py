@@ -1,7 +1,7 @@
-"""The tasks by name: those of this folder and of installed packages, entry points of the group ``madbench.tasks``.
+"""The tasks by name: the tasks of this folder, and those of installed packages (entry points ``madbench.tasks``).
 
-The file of a task (``tasks/*.yaml``) has its protocol: the baseline, and the settings with one variable changed at a
-time. :func:`generate` draws the examples of a setting. Importing this imports no numpy.
+The file of a task (``tasks/*.yaml``) lists its settings: the baseline, and settings with one variable changed at a
+time. :func:`generate` draws the examples of a setting. Importing this module does not import numpy.
 """
 
 from __future__ import annotations
@@ -31,7 +31,9 @@ if TYPE_CHECKING:
 GROUP = "madbench.tasks"
 HEURISTICS = config.TASKS / "heuristics.yaml"
 TOKENS_PER_CHUNK = 1 << 17
-"""Tokens drawn at a time: bounds memory and keeps the work in the processor's cache. Another value, other data."""
+"""Tokens drawn at a time. This limits memory and keeps the work in the processor's cache. Another value gives other
+data.
+"""
 
 _BUILT_IN = {
     "compression": "madbench.tasks.compression:Compression",
@@ -45,12 +47,12 @@ _RESERVED = ("language_model", "mad_average", "task_mean")
 
 
 def task_names() -> tuple[str, ...]:
-    """Every task: those of this folder, then those of packages, both by name. Imports none of them."""
+    """The names of all tasks: first the tasks of this folder, then those of packages, each sorted. Imports no task."""
     return (*_BUILT_IN, *(name for name in _entry_points().points if name not in _BUILT_IN))
 
 
 def tasks_of(suite: str) -> tuple[str, ...]:
-    """The tasks that name a suite; of the empty name, those that name none or cannot be loaded."""
+    """The tasks that name ``suite``. For the empty name: the tasks that name no suite or cannot be loaded."""
 
     def suite_of(task: str) -> str:
         try:
@@ -62,24 +64,24 @@ def tasks_of(suite: str) -> tuple[str, ...]:
 
 
 def installed_tasks() -> Mapping[str, EntryPoint]:
-    """Where the tasks of other packages are, by name."""
+    """The entry points of the tasks of other packages, by name."""
     return _entry_points().points
 
 
 def loaded_tasks() -> dict[str, TaskFile]:
-    """The tasks that can be loaded, by name, with their files: a broken package matters to its own tasks only."""
+    """The files of all tasks that can be loaded, by name. A broken package affects only its own tasks."""
     return {name: task for name in task_names() if not isinstance(task := _try_to_load(name), ConfigError)}
 
 
 def broken_tasks() -> dict[str, str]:
-    """Why other tasks cannot be used, by name."""
+    """The reason why a task cannot be used, by name, for all broken tasks."""
     failed = {name: str(error) for name in task_names() if isinstance(error := _try_to_load(name), ConfigError)}
     return dict(sorted((failed | _entry_points().refused).items()))
 
 
 @dataclass(frozen=True)
 class TaskContent:
-    """The keys of a task file; :func:`load_task_file` makes it a :class:`TaskFile`."""
+    """The keys of a task file. :func:`load_task_file` turns them into a :class:`TaskFile`."""
 
     task: str
     description: str
@@ -93,12 +95,12 @@ class TaskFile:
 
     path: Path
     task: str
-    description: str  # what the task asks, for a reader
-    settings: tuple[TaskSetting, ...]  # the baseline, then those that differ in one field, in the order of the file
+    description: str  # the task in one sentence
+    settings: tuple[TaskSetting, ...]  # the baseline, then settings that differ in one field, in the file's order
 
     @property
     def baseline(self) -> TaskSetting:
-        """The setting every change starts from."""
+        """The setting that all other settings are changes of."""
         return self.settings[0]
 
     def change_of(self, setting: TaskSetting) -> dict[str, Any]:
@@ -108,7 +110,7 @@ class TaskFile:
 
 
 def settings_class(task: str) -> type[TaskSetting]:
-    """The settings class of ``task``; ``ConfigError`` for an unknown task and for one that cannot be loaded."""
+    """The settings class of ``task``. Raises ``ConfigError`` for an unknown or broken task."""
     check_task(task)
     loaded = _load_class(task)
     if isinstance(loaded, ConfigError):
@@ -118,7 +120,7 @@ def settings_class(task: str) -> type[TaskSetting]:
 
 @functools.cache
 def _load_class(task: str) -> type[TaskSetting] | ConfigError:
-    """The settings class, or why there is none: a module that fails is not imported again."""
+    """The settings class, or the error of loading it. A module that fails is not imported again."""
     value = _BUILT_IN.get(task) or _entry_points().points[task].value
     where = entry_point_name("task", task, value)
     try:
@@ -142,19 +144,21 @@ def task_path(task: str) -> Path:
 
 
 def task_source(task: str) -> str:
-    """Identity of an installed task's source, so that an edited generator trains anew; empty for a built-in one."""
+    """The identity of an installed task's source, so that an edited generator gives new runs; empty for a built-in
+    task.
+    """
     check_task(task)
     return "" if task in _BUILT_IN else plugin_identity(_entry_points().points[task])
 
 
 def task_code(task: str) -> dict[str, Any] | None:
-    """The list of code of an installed task (:mod:`madbench.identity.listing`); None for a built-in one."""
+    """The list of code of an installed task (:mod:`madbench.identity.listing`); None for a built-in task."""
     point = _entry_points().points.get(task)
     return None if task in _BUILT_IN or point is None else plugin_code(point)
 
 
 def check_task(task: str, where: str = "") -> None:
-    """Raises ``ConfigError`` unless ``task`` is the name of a task; ``where`` opens the message."""
+    """Raise ``ConfigError`` unless ``task`` is the name of a task. The message begins with ``where``."""
     if task not in task_names():
         if task in _entry_points().refused:
             raise ConfigError(f"{where}{_entry_points().refused[task]}")
@@ -162,9 +166,9 @@ def check_task(task: str, where: str = "") -> None:
 
 
 def load_task_file(path: Path, mapping: Mapping[str, Any] | None = None) -> TaskFile:
-    """The task file at ``path``, with the content ``mapping`` if that is given.
+    """Load the task file at ``path``, or with the content ``mapping`` if that is given.
 
-    Anything in it that is unknown, of a wrong type or without effect is a ``ConfigError``.
+    Raises ``ConfigError`` for an unknown key, a wrong type, or a value without effect.
     """
     content = from_mapping(TaskContent, read_yaml(path) if mapping is None else mapping, str(path))
     check_task(content.task, f"{path}: task: ")
@@ -183,7 +187,7 @@ def load_task_file(path: Path, mapping: Mapping[str, Any] | None = None) -> Task
 
 @functools.cache
 def load_task(task: str) -> TaskFile:
-    """The file that comes with ``task``; ``ConfigError`` where anything of the task cannot be loaded."""
+    """Load the file of ``task``. Raises ``ConfigError`` if any part of the task cannot be loaded."""
     path = task_path(task)
     with wrap_load_errors(str(path), ConfigError, own=(ConfigError,)):
         file = load_task_file(path)
@@ -201,9 +205,9 @@ def _try_to_load(task: str) -> TaskFile | ConfigError:
 
 
 def make_setting(task: str, mapping: Mapping[str, Any], where: str) -> TaskSetting:
-    """The baseline of ``task`` with the fields in ``mapping`` replaced; ``where`` opens every error message.
+    """The baseline of ``task`` with the fields in ``mapping`` replaced. Error messages begin with ``where``.
 
-    Raises ``ConfigError`` for an unknown task or field, a value of the wrong type, or one the task cannot have.
+    Raises ``ConfigError`` for an unknown task or field, and for a value of the wrong type or outside the task's limits.
     """
     check_task(task, f"{where}: ")
     return from_mapping(settings_class(task), {**asdict(load_task(task).baseline), **mapping}, where)
@@ -215,16 +219,17 @@ def _entry_points() -> Installed:
 
 
 def fault_of_name(name: str) -> str:
-    """What is wrong with the name of a task; empty for none."""
+    """The fault of a task's name; empty if the name is valid."""
     if re.fullmatch(r"[a-z][a-z0-9_]*", name) and name not in _RESERVED:
         return ""
     return f"the name has to be of the form my_task, and none of {', '.join(_RESERVED)}"
 
 
 def generate(task: str, setting: TaskSetting, split: Split, seed: int) -> Examples:
-    """The examples of ``split``, the same on every machine; training targets for "train", evaluation's for the others.
+    """Generate the examples of ``split``, equal on every machine. "train" has training targets, other splits evaluation
+    targets.
 
-    Raises ``ConfigError`` for an unknown task or split, ``TypeError`` where ``setting`` belongs to another task.
+    Raises ``ConfigError`` for an unknown task or split, and ``TypeError`` if ``setting`` belongs to another task.
     """
     import numpy as np
 
@@ -240,7 +245,7 @@ def generate(task: str, setting: TaskSetting, split: Split, seed: int) -> Exampl
 
 
 def ceiling(task: str, setting: TaskSetting, seed: int) -> float:
-    """The best test accuracy that the data allow, if every target that does not follow from them is missed.
+    """The best test accuracy that the data allow. Every target that does not follow from the data counts as wrong.
 
     A lucky guess (1 in 8 for the first value token of fuzzy recall at the baseline) can lift a model above it.
     """
@@ -248,17 +253,17 @@ def ceiling(task: str, setting: TaskSetting, seed: int) -> float:
 
 
 def heuristic(task: str, setting: TaskSetting) -> float:
-    """What the best answer without context scores (:mod:`madbench.tasks.heuristics`): a model's that learned nothing.
+    """The accuracy of the best answer that ignores the context (:mod:`madbench.tasks.heuristics`).
 
-    Of the settings of shipped profiles it is in a file, which ``madbench.bench.heuristics`` makes; of others it is
-    worked out, which takes a second.
+    For settings of shipped profiles it is read from a file that ``madbench.bench.heuristics`` writes. For other
+    settings it is computed, which takes about a second.
     """
     shipped = _shipped_heuristics().get(task, {}).get(questions_text(setting))
     return _worked_out(setting) if shipped is None else shipped
 
 
 def questions_text(setting: TaskSetting) -> str:
-    """The fields of a setting that decide what is asked, as text: all but the numbers of examples."""
+    """The fields of a setting that determine its questions, as text: all except the numbers of examples."""
     counts = {f"num_{split}_examples" for split in SPLITS}
     return ", ".join(f"{name} {value}" for name, value in asdict(setting).items() if name not in counts)
 
@@ -276,10 +281,10 @@ def _worked_out(setting: TaskSetting) -> float:
 
 
 def stream(task: str, setting: TaskSetting, split: Split, seed: int) -> np.random.Generator:
-    """The generator that every draw of one split comes from, seeded by a hash of all four arguments.
+    """The random generator for all draws of one split, seeded by a hash of all four arguments.
 
-    Every field of the setting enters the hash, the numbers of examples too: the settings of a protocol are then
-    independent of each other, so that the mean over them does not carry one test set's luck several times.
+    Every field of the setting enters the hash, including the numbers of examples. The settings of a protocol are then
+    independent of each other, so their mean does not count one test set's luck several times.
     """
     import numpy as np
 
@@ -293,10 +298,10 @@ def stream(task: str, setting: TaskSetting, split: Split, seed: int) -> np.rando
 
 
 def find_violations(setting: TaskSetting, examples: Examples, split: Split) -> list[str]:
-    """What breaks the rules of ``setting`` in ``examples``, one message a violation.
+    """Violations of the rules of ``setting`` in ``examples``, one message per violation.
 
-    Every example is worked out again from its tokens alone (:meth:`TaskSetting.read`), which shares no code with the
-    generator.
+    The answers of every example are computed again from its tokens (:meth:`TaskSetting.read`), without the generator's
+    code.
     """
     shape = (setting.count(split), setting.input_len)
     if examples.inputs.shape != shape or examples.targets.shape != shape:

@@ -1,4 +1,4 @@
-"""What a task is: a frozen setting that draws examples, and reads them back in plain Python.
+"""The base class of tasks: a frozen setting that draws examples, and checks them again in plain Python.
 
 Token ids are 0..vocab_size-1. The tasks of this folder are those of MAD (Poli et al. 2024, arXiv 2403.17844).
 """
@@ -18,11 +18,11 @@ if TYPE_CHECKING:
     import numpy as np
 
 IGNORE = -100
-"""Target of a position that is neither trained on nor evaluated."""
+"""The target of a position that is neither trained on nor evaluated."""
 
 Split = Literal["train", "validation", "test"]
 SPLITS: tuple[Split, ...] = ("train", "validation", "test")
-MOST_TOKENS = 1_000_000_000  # of one split, which is held in memory
+MOST_TOKENS = 1_000_000_000  # the most tokens of one split, which is held in memory
 
 
 @dataclass(frozen=True)
@@ -30,27 +30,27 @@ class Examples:
     """The examples of one split; N examples of T positions."""
 
     inputs: np.ndarray  # int64 (N, T), token ids
-    targets: np.ndarray  # int64 (N, T), the token id asked for at each position, or ``IGNORE``
+    targets: np.ndarray  # int64 (N, T), the target id of each position, or ``IGNORE``
 
 
 @dataclass(frozen=True)
 class CheckedExample:
-    """What the rules of a task say about one example, worked out from its tokens alone."""
+    """One example as the rules of its task describe it, computed from its tokens only."""
 
-    roles: list[str]  # what each input position is, by a name in the task's ``roles``
-    targets: list[int]  # the target each position has to have
-    problems: list[str]  # rules of the task that the tokens break; empty for a sound example
+    roles: list[str]  # the role of each input position, a name in the task's ``roles``
+    targets: list[int]  # the correct target of each position
+    problems: list[str]  # rules of the task that the tokens break; empty for a valid example
     num_unknowable: int = 0  # evaluated targets that do not follow from the sequence
 
 
 @dataclass(frozen=True)
 class TaskSetting(abc.ABC):
-    """One task at one difficulty; a task is a subclass, and adds fields, a heading, a title and roles to it.
+    """One task at one difficulty. A task is a subclass that adds fields, a heading, a title and roles.
 
-    ``heading`` is that of its column in tables, ``title`` stands above its plots, ``published_column`` is its column
-    in Table 1 of the HyperMLP paper, and ``roles`` gives each role that an input position can have a letter. ``model``
-    says from what an answer is read: its own position, or the vector of the last position. ``suite`` is the name of the
-    suite that trains it; without one it is the main suite.
+    ``heading`` is the heading of its column in tables, and ``title`` the title of its plots. ``published_column`` is
+    its column in Table 1 of the HyperMLP paper. ``roles`` maps each role of an input position to a letter. ``model`` is
+    the model that answers: from the answer's own position, or from the vector of the last position. ``suite`` is the
+    name of the suite that trains it; the main suite if empty.
     """
 
     heading: ClassVar[str]
@@ -73,7 +73,7 @@ class TaskSetting(abc.ABC):
     """Examples the reported accuracy is measured on."""
 
     def __post_init__(self):
-        check_at_least(self, -math.inf, "vocab_size", "seq_len")  # what is too few depends on the task
+        check_at_least(self, -math.inf, "vocab_size", "seq_len")  # the lower limit depends on the task
         check_at_least(self, 1, *(f"num_{split}_examples" for split in SPLITS))
         if (tokens := self.input_len * max(map(self.count, SPLITS))) > MOST_TOKENS:
             raise ConfigError(
@@ -81,7 +81,7 @@ class TaskSetting(abc.ABC):
             )
 
     def require(self, name: str, least: int, why: str = "", is_even: bool = False) -> None:
-        """Raises ``ConfigError`` if the field ``name`` is below ``least``, or odd and has to be even."""
+        """Raise ``ConfigError`` if the field ``name`` is below ``least``, or odd if it has to be even."""
         value = getattr(self, name)
         if value < least or (is_even and value % 2):
             even, why = "even and " if is_even else "", f" ({why})" if why else ""
@@ -99,17 +99,17 @@ class TaskSetting(abc.ABC):
     @property
     @abc.abstractmethod
     def num_answers(self) -> int:
-        """Ids that evaluation asks for; chance is one over this."""
+        """The number of ids that can be evaluation targets. Chance is one divided by this number."""
 
     @abc.abstractmethod
     def draw(self, rng: np.random.Generator, count: int, training: bool) -> tuple[np.ndarray, np.ndarray]:
-        """``count`` examples drawn from ``rng``: inputs and targets, integers (count, input_len)."""
+        """Draw ``count`` examples from ``rng``: inputs and targets, integers (count, input_len)."""
 
     @abc.abstractmethod
     def read(self, inputs: Sequence[int], targets: Sequence[int], training: bool) -> CheckedExample:
-        """Works out one example again, in plain Python and without the code of :meth:`draw`.
+        """Compute the correct answers of one example again, in plain Python and without the code of :meth:`draw`.
 
-        Of ``targets`` only the last may be used, and only where it is the token that the shift by one cut off the
+        Only the last entry of ``targets`` may be used, and only if it is the token that the shift by one cut off the
         inputs.
         """
 

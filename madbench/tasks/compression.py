@@ -1,4 +1,4 @@
-"""Compression: the whole sequence has to be read back from the vector of its last token."""
+"""Compression: the whole sequence must be decoded from the vector of its last token."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -19,7 +19,7 @@ class Compression(TaskSetting):
 
     def __post_init__(self):
         super().__post_init__()
-        self.require("vocab_size", 3, "two ids to tell apart")
+        self.require("vocab_size", 3, "two distinct ids")
         self.require("seq_len", 2)
 
     @property

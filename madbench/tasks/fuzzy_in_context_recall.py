@@ -13,21 +13,21 @@ from madbench.tasks.in_context_recall import InContextRecall, first_occurrence
 
 @dataclass(frozen=True)
 class FuzzyInContextRecall(TaskSetting):
-    """Pairs of a key motif and a value motif; the last pair, the probe, was shown at a random place before.
+    """Pairs of a key motif and a value motif. The last pair, the probe, appears once before at a random place.
 
-    Id V-1 is padding. Of the others the first half are key ids, the second half value ids; a motif of size s is an
-    ordered choice of s distinct ids, uniform. Training draws key and value sizes uniformly from 1 to their maximum;
+    Id V-1 is padding. The first half of the other ids are key ids, the second half value ids. A motif of size s is a
+    uniform ordered choice of s distinct ids. Training draws key and value sizes uniformly from 1 to their maximum;
     evaluation has keys of the largest size only.
 
-    The probe, of key size k and value size v, is drawn first, and an insertion point uniform on 0..T-2(k+v)-1.
-    Pairs are appended while the length is below T - (k + v) - (largest pair); the first append at or past the
-    insertion point is the probe. A drawn key that equals the probe's takes the probe's value and counts as the
-    insertion; any other keeps the first value it had in the sequence. The probe ends the sequence, padded on the
-    left to T + 1. Training asks for every next token, padding included; evaluation for the value tokens after a key
-    shown before, and for the probe's at the end. The shift by one leaves T positions.
+    The probe, of key size k and value size v, is drawn first, and an insertion point uniform on 0..T-2(k+v)-1. Pairs
+    are appended while the length is below T - (k + v) - (largest pair); the first append at or past the insertion point
+    is the probe. A drawn key that equals the probe's takes the probe's value and counts as the insertion; any other
+    keeps the first value it had in the sequence. The probe ends the sequence, which is padded on the left to T + 1.
+    Training targets are all next tokens, including padding. Evaluation targets are the value tokens after a key shown
+    before, including the probe's value at the end. The shift by one leaves T positions.
 
-    A few insertion points lie past the last append: such a probe is never shown before it is asked for (about 2.2%
-    of evaluation sequences at the baseline).
+    A few insertion points lie past the last append. Such a probe is not shown before the end (about 2.2% of evaluation
+    sequences at the baseline).
     """
 
     heading, title, published_column = "Fuzzy recall", "fuzzy recall", "fuzzy_in_context_recall"
@@ -52,7 +52,7 @@ class FuzzyInContextRecall(TaskSetting):
 
     @property
     def num_key_ids(self) -> int:
-        """Ids that keys are made of, from 0 up; the value ids follow."""
+        """The number of key ids, which start at 0; the value ids follow."""
         return (self.vocab_size - 1) // 2
 
     @property
@@ -61,7 +61,7 @@ class FuzzyInContextRecall(TaskSetting):
 
     def draw(self, rng: np.random.Generator, count: int, training: bool) -> tuple[np.ndarray, np.ndarray]:
         max_key, max_value = self.max_key_size, self.max_value_size
-        # Column 0 is the probe; the others suffice to fill a sequence with the shortest pairs.
+        # Column 0 is the probe. The other columns fill a sequence even with the shortest pairs.
         shape = (count, 1 + -(-self.seq_len // (2 if training else 1 + max_key)))
         keys = distinct_ids(rng, self.num_key_ids, shape, max_key)
         values = distinct_ids(rng, self.num_answers, shape, max_value) + self.num_key_ids
@@ -88,13 +88,13 @@ class FuzzyInContextRecall(TaskSetting):
         in_value = np.arange(max_value) < value_size[rows, first][..., None]
         present = np.concatenate([in_key, in_value], axis=2) & appended[..., None]
 
-        # Both sides run through the tokens row by row, so each token lands behind the padding of its own row.
+        # Both sides list tokens row by row, so each token lands after the padding of its own row.
         filled = np.arange(self.seq_len, -1, -1) < present.sum(axis=(1, 2))[:, None]
         tokens = np.full(filled.shape, self.vocab_size - 1, np.int32)
         tokens[filled] = pairs[present]
         targets = tokens
         if not training:
-            # The closing probe counts as shown before, be it past the last append.
+            # The closing probe counts as shown before, even if its insertion point is past the last append.
             is_probe = first == 0
             is_shown = np.where(is_probe, np.cumsum(is_probe, axis=1) > 1, first < order)
             pairs[~is_shown] = pairs[..., :max_key] = IGNORE
@@ -143,7 +143,8 @@ class FuzzyInContextRecall(TaskSetting):
 
 
 def _order_of_pairs(pair_len: np.ndarray, first: np.ndarray, insertion: np.ndarray) -> np.ndarray:
-    """Columns of the pairs in the order they are appended, (N, M + 1): the probe (0) put in, and again at the end.
+    """Columns of the pairs in the order in which they are appended, (N, M + 1). The probe (0) is inserted, and added at
+    the end.
 
     The probe goes before the first drawn pair that would start at or past ``insertion`` (N, 1), unless a pair
     before that place has the probe's key already.
@@ -156,7 +157,7 @@ def _order_of_pairs(pair_len: np.ndarray, first: np.ndarray, insertion: np.ndarr
     column = np.arange(num_pairs)
     order = np.zeros((len(first), num_pairs + 1), np.intp)
     order[:, :-1] = np.where(column == place, 0, column + (column < place))
-    # Without an insertion the last column would be a pair more than were drawn; the sequence is full before it.
+    # Without an insertion the last column is one more pair than was drawn; the sequence is full before it.
     np.minimum(order, num_pairs - 1, out=order)
     return order
 

@@ -1,7 +1,7 @@
-"""The accuracy of the best answer that needs no context: from how often each answer was seen, whatever came after what.
+"""The accuracy of the best answer without context: based on how often each answer was seen, ignoring order.
 
-Of MAD's tasks no other answer from these counts is right more often, so a model that scores as much has learned nothing
-of what the task is for.
+On MAD's tasks no other answer based on these counts is right more often. A model with this accuracy has not learned
+what the task tests.
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ if TYPE_CHECKING:
     from madbench.tasks.base import TaskSetting
 
 QUESTIONS = 100_000
-"""Drawn at least."""
+"""The least number of questions that are drawn."""
 _TOKENS, _EXAMPLES = 1 << 17, 1000
-"""Most that are drawn at a time."""
+"""The most tokens and examples that are drawn at a time."""
 _CHOOSING, _LEAST = 5, 30
-"""Such batches by which rules are chosen, and by which they are judged at least, as the questions of one are alike."""
+"""The number of batches for choosing rules, and the least number for scoring them. Questions in one batch are alike."""
 
 
 def heuristic_accuracy(setting: TaskSetting, questions: int = QUESTIONS) -> float:
-    """Share of test questions that get a right answer, of several that are as good as each other one at random.
+    """The share of test questions that are answered correctly. Among equally good answers, one is drawn at random.
 
-    The answer is the one that was seen most often in the inputs up to the question, or in all of them where it is read
-    off the last position; without the id just read, where that is better. At a position that asks for one id more often
-    than the commonest one is right, it is that id. Which is better is decided on other questions.
+    The answer is the id seen most often in the inputs up to the question, or in all inputs if the last position
+    answers. The id just read is left out if that is better. If a position has a fixed id as its target more often than
+    the most common id is right, the answer is that fixed id. These choices are made on other questions than the score.
     """
     batches = _batches(setting, np.random.default_rng(0))
     rules, right, asked = _Rules.of(setting, [*itertools.islice(batches, _CHOOSING)]), 0.0, 0
@@ -50,25 +50,25 @@ def _batches(setting: TaskSetting, rng: np.random.Generator) -> Iterator[tuple[n
 
 @dataclass
 class _Rules:
-    """How the questions of each position (T,) are answered."""
+    """The rule that answers the questions of each position (T,)."""
 
     setting: TaskSetting
     answers: np.ndarray
-    """Ids that are asked for, ascending; only at positions without a usual one."""
+    """Possible target ids, ascending; only of positions without a usual answer."""
     usual: np.ndarray
-    """The id that a position always gets; ``IGNORE`` where the commonest one is better."""
+    """The fixed answer of each position; ``IGNORE`` if the most common id is better."""
     is_another: bool = False
-    """True if the commonest one is other than the id just read."""
+    """True if the most common id is chosen without the id just read."""
 
     @classmethod
     def of(cls, setting: TaskSetting, batches: list[tuple[np.ndarray, np.ndarray]]) -> _Rules:
-        """The best ones for some examples; a usual id has to be right three standard errors more often."""
+        """The best rules for some examples. A fixed answer must be right more often by three standard errors."""
         targets = np.concatenate([of_batch for _, of_batch in batches])
         asked = (targets != IGNORE).sum(axis=0)
         at = [ids[ids != IGNORE] for ids in targets.T]
         usual = np.array([np.bincount(ids).argmax() if len(ids) else IGNORE for ids in at])
         answers, never = np.unique(targets[targets != IGNORE]), np.full_like(usual, IGNORE)
-        kinds = (False,) if setting.model == "autoencoder" else (False, True)  # which reads no id last
+        kinds = (False,) if setting.model == "autoencoder" else (False, True)  # an autoencoder has no id just read
         candidates = [cls(setting, answers, never, is_another) for is_another in kinds]
         scores = [sum(rules.right(*batch) for batch in batches) for rules in candidates]
         is_another = bool(scores[-1].sum() > scores[0].sum())
@@ -78,16 +78,16 @@ class _Rules:
         return cls(setting, np.unique(others[others != IGNORE]), usual, is_another)
 
     def right(self, inputs: np.ndarray, targets: np.ndarray) -> np.ndarray:
-        """How many questions of each position get a right answer (T,); one of k as good as each other is 1 / k."""
+        """The number of correctly answered questions per position (T,). A tie of k answers counts 1 / k."""
         is_usual = self.usual != IGNORE
         right = np.where(is_usual, (targets == self.usual).sum(axis=0), 0.0)
         places = np.full(1 + max(inputs.max(), targets.max(), *self.answers), -1)
         places[self.answers] = np.arange(len(self.answers))
         seen = places[inputs]
-        if (seen < 0).all():  # no answer can be seen
+        if (seen < 0).all():  # inputs never show an answer
             return np.where(is_usual, right, (targets != IGNORE).sum(axis=0) / self.setting.num_answers)
         rows = np.arange(len(inputs))
-        counts = np.zeros((len(inputs), len(self.answers) + 1), np.int32)  # in the last what is no answer
+        counts = np.zeros((len(inputs), len(self.answers) + 1), np.int32)  # last column: ids that are no answer
         if is_whole := self.setting.model == "autoencoder":
             np.add.at(counts, (rows[:, None], seen), 1)
         for t in range(inputs.shape[1]):
@@ -102,7 +102,9 @@ class _Rules:
 
 
 def _hits(counts: np.ndarray, wanted: np.ndarray) -> float:
-    """How many of the ``wanted`` answers (n,) are the commonest by ``counts`` (n, answers), one of k as 1 / k."""
+    """The number of ``wanted`` answers (n,) that are the most common by ``counts`` (n, answers). A tie of k counts 1 /
+    k.
+    """
     is_commonest = counts == counts.max(axis=1, keepdims=True)
     is_right = is_commonest[np.arange(len(wanted)), wanted] & (wanted >= 0)
     return float((is_right / is_commonest.sum(axis=1)).sum())

@@ -1,4 +1,5 @@
-"""In-context recall: pairs of a key and a value, fixed within a sequence; the value of a key shown before is asked.
+"""In-context recall: pairs of a key and a value, fixed within a sequence. The target is the value of a key shown
+before.
 
 Noisy in-context recall has noise in place of some pairs.
 """
@@ -15,11 +16,11 @@ from madbench.tasks.base import IGNORE, CheckedExample, TaskSetting
 
 @dataclass(frozen=True)
 class InContextRecall(TaskSetting):
-    """T / 2 pairs of a key (0..A//2-1) and a value (A//2..A-1), where A is V less the noise ids.
+    """T / 2 pairs of a key (0..A//2-1) and a value (A//2..A-1), where A is V minus the number of noise ids.
 
-    Every pair but the last has a uniform key; two keys may share a value. The last pair repeats a key that is
-    uniform among the distinct keys already shown. Training asks for every next token; evaluation for the value of
-    every key shown before. The shift by one leaves T - 1 positions.
+    Every pair but the last has a uniform key; two keys may share a value. The last pair repeats a key that is uniform
+    among the distinct keys already shown. Training targets are all next tokens. Evaluation targets are the values of
+    keys shown before. The shift by one leaves T - 1 positions.
     """
 
     heading, title, published_column = "In-ctx recall", "in-context recall", "in_context_recall"
@@ -33,12 +34,12 @@ class InContextRecall(TaskSetting):
 
     @property
     def num_noise_ids(self) -> int:
-        """Ids at the top of the vocabulary that are neither key nor value."""
+        """The number of ids at the top of the vocabulary that are neither key nor value."""
         return 0
 
     @property
     def num_keys(self) -> int:
-        """Key ids, from 0 up; the value ids follow."""
+        """The number of key ids, which start at 0; the value ids follow."""
         return (self.vocab_size - self.num_noise_ids) // 2
 
     @property
@@ -95,7 +96,7 @@ class InContextRecall(TaskSetting):
                 value_of.setdefault(key, value)
             expected += [asked, IGNORE]
         if roles[-1] == "noise" or asked == IGNORE:
-            problems.append("the last pair is not one shown before")
+            problems.append("the last pair was not shown before")
         if roles[-2] == "key":
             roles[-2:] = ["probe key", "probe value"]
         return CheckedExample(roles[:-1], tokens[1:] if training else expected[:-1], problems)
@@ -103,18 +104,18 @@ class InContextRecall(TaskSetting):
 
 @dataclass(frozen=True)
 class NoisyInContextRecall(InContextRecall):
-    """In-context recall in which a pair is, with some probability, two independent uniform noise ids instead.
+    """In-context recall in which each pair is replaced, with some probability, by two independent uniform noise ids.
 
-    One pair slot, uniform among all, is kept free of noise, and the last pair is never noise. Where the slot is the
-    last and all others are noise, no key is left to ask for and the noise is drawn again. Evaluation never asks for
-    noise; training asks for every next token, noise included.
+    One uniformly drawn pair slot is kept free of noise, and the last pair is never noise. If that slot is the last and
+    all other pairs are noise, no key is left to repeat and the noise is drawn again. Evaluation targets are never
+    noise; training targets are all next tokens, including noise.
     """
 
     heading, title, published_column = "Noisy recall", "noisy recall", "noisy_in_context_recall"
     roles = InContextRecall.roles | {"noise": "n"}
 
     noise_vocab_size: int
-    """Noise ids, at the top of the vocabulary and counted in vocab_size."""
+    """Number of noise ids. They are at the top of the vocabulary and counted in vocab_size."""
     frac_noise: float
     """Probability that a pair is noise."""
 

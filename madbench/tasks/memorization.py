@@ -16,8 +16,8 @@ MAP_SEED = 12345
 class Memorization(TaskSetting):
     """T / 2 times a uniform key and the insert id V-1, whose target is the key's value.
 
-    With n = (V - 1) // 2, keys are 0..n-1 and values n..V-2; the one-to-one map between them is the same in every
-    split and for every seed, so a key that training never shows cannot be answered: the ceiling may be below 1.
+    With n = (V - 1) // 2, keys are 0..n-1 and values n..V-2; the one-to-one map between them is the same in every split
+    and for every seed, so a key that is not in the training data cannot be answered and the ceiling may be below 1.
     """
 
     heading, title, published_column = "Memor.", "memorization", "memorization"
@@ -56,7 +56,7 @@ class Memorization(TaskSetting):
 
 @functools.cache
 def values_of_keys(vocab_size: int) -> np.ndarray:
-    """The value of each key 0..n-1, int64 (n,), no value twice."""
+    """The value of each key 0..n-1, int64 (n,), all distinct."""
     num_keys = (vocab_size - 1) // 2
     values = np.arange(num_keys, vocab_size - 1)
     value_of = np.random.Generator(np.random.PCG64(MAP_SEED)).permutation(values)[:num_keys]

@@ -1,4 +1,4 @@
-"""Selective copying: tokens strewn among blanks, to be repeated in order at the end."""
+"""Selective copying: tokens scattered among blanks, to be repeated in order at the end."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -21,7 +21,7 @@ class SelectiveCopying(TaskSetting):
     roles: ClassVar = {"token": "t", "blank": ".", "copy": "C"}
 
     num_tokens_to_copy: int
-    """Tokens to repeat."""
+    """Number of tokens to repeat."""
 
     def __post_init__(self):
         super().__post_init__()

@@ -223,7 +223,7 @@ def test_more_tokens_than_learned_positions_are_refused():
 
 
 def test_an_empty_prompt_is_refused():
-    with pytest.raises(TrainingError, match="an empty prompt"):
+    with pytest.raises(TrainingError, match="the prompt is empty"):
         make().decode(tokens(0))
 
 

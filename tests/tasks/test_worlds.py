@@ -222,7 +222,7 @@ def test_distinct_positions_never_repeat_and_have_no_longer_lengths():
 def test_what_makes_no_world_is_refused():
     with pytest.raises(ConfigError, match="even"):
         Colliding(positions=7, embedding="sinusoidal")
-    with pytest.raises(ConfigError, match="each once"):
+    with pytest.raises(ConfigError, match="distinct lengths"):
         Hunters(test_lengths=(2, 2))
     with pytest.raises(ConfigError, match="length must be at least 1"):
         Alliances(length=0)

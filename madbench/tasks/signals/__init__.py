@@ -1,4 +1,4 @@
-"""Tasks on real numbers: images and series that come as rows of channels; numpy only."""
+"""Tasks on real numbers: images and series as rows of channels. Needs only numpy."""
 
 from __future__ import annotations
 
@@ -6,4 +6,4 @@ from madbench.tasks.signals.digits import Digits
 from madbench.tasks.signals.series import Series
 
 KINDS: dict[str, type[Digits | Series]] = {"digits": Digits, "forecasting": Series}
-"""Settings by name of the task, in the order of their table."""
+"""The settings class of each task, in the order of the table."""

@@ -1,4 +1,4 @@
-"""Handwritten digits as patches: which of ten is it?
+"""Handwritten digits as patches: recognise the digit.
 
 ``digits.gz`` holds 1,797 digits of 13 writers, the test set of *Optical Recognition of Handwritten Digits* (E. Alpaydin
 and C. Kaynak, UCI Machine Learning Repository, 1998, doi 10.24432/C50P49, licence CC BY 4.0). A record is 65 bytes: 8
@@ -28,24 +28,24 @@ SIDE, LARGEST, IMAGES = 8, 16, 1797
 class Digits:
     """Images of 8 by 8 pixels, cut into patches row by row; a token is a patch, of patch^2 channels from 0 to 1.
 
-    A seed draws the splits, none of which shares an image with another one.
+    The seed draws the splits. No two splits share an image.
     """
 
     heading: ClassVar[str] = "Digits"
     title: ClassVar[str] = "handwritten digits"
-    description: ClassVar[str] = "Which of ten digits an image of 8 by 8 pixels shows, read as a row of patches."
+    description: ClassVar[str] = "Recognise the digit in an image of 8 by 8 pixels, read as a row of patches."
     classes: ClassVar[int] = 10
     chance: ClassVar[float] = 0.1
     horizon: ClassVar[int] = 0
 
     patch: int = 2
-    """Side of a patch in pixels."""
+    """The side of a patch in pixels."""
     num_train_examples: int = 1297
-    """Images to train on."""
+    """Number of training images."""
     num_validation_examples: int = 200
-    """Images that the curve is measured on."""
+    """Number of images for the evaluations of the curve."""
     num_test_examples: int = 300
-    """Images the reported accuracy is measured on."""
+    """Number of images for the reported accuracy."""
 
     def __post_init__(self):
         check_at_least(self, 1, "patch", *(f"num_{split}_examples" for split in SPLITS))
@@ -60,12 +60,12 @@ class Digits:
 
     @property
     def length(self) -> int:
-        """Tokens of an input."""
+        """Number of tokens of an input."""
         return (SIDE // self.patch) ** 2
 
     @property
     def channels(self) -> int:
-        """Numbers of a token."""
+        """Numbers per token."""
         return self.patch**2
 
     def data(self, split: Split, seed: int) -> tuple[np.ndarray, np.ndarray]:

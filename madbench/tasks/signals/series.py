@@ -1,4 +1,4 @@
-"""A multivariate series whose channels follow each other at lags of their own: what comes next?"""
+"""A multivariate series whose channels follow each other at different lags: forecast the next time steps."""
 
 from __future__ import annotations
 
@@ -12,43 +12,43 @@ from madbench.tasks.base import SPLITS, Split
 if TYPE_CHECKING:
     import numpy as np
 
-BURN_IN = 4  # times the longest lag, before a window begins
+BURN_IN = 4  # multiples of the longest lag before a window begins
 
 
 @dataclass(frozen=True)
 class Series:
-    """Windows of x_t[c] = a_c x_{t - l_c}[p(c)] + noise, a vector autoregression with one coupling a channel.
+    """Windows of x_t[c] = a_c x_{t - l_c}[p(c)] + noise, a vector autoregression with one coupling per channel.
 
     The permutation p, the lags l_c, from ``horizon`` to ``longest_lag`` and all different, and the signs of a_c are
-    drawn once, by ``world``. As no lag is shorter than the horizon, the best forecast is a_c times one number of the
-    window, and its error the noise alone. A token is a moment: the channels, in units of their standard deviation, and
-    1 at the ``horizon`` moments at the end that are to be told, where the channels are zero.
+    drawn once, by ``world``. No lag is shorter than the horizon, so the best forecast is a_c times one number of the
+    window, and its error is the noise. A token is a time step: the channels in units of their standard deviation, and a
+    flag. The flag is 1, and the channels 0, at the last ``horizon`` time steps, which are to be predicted.
     """
 
     heading: ClassVar[str] = "Forecasting"
     title: ClassVar[str] = "multivariate series"
-    description: ClassVar[str] = "The next moments of a series whose channels follow each other at lags of their own."
+    description: ClassVar[str] = "Forecast a series whose channels follow each other at different lags."
     chance: ClassVar[float] = 0.0
     classes: ClassVar[int] = 0
 
     window: int = 32
-    """Moments that are known."""
+    """Number of known time steps."""
     horizon: int = 4
-    """Moments to be told."""
+    """Number of time steps to forecast."""
     num_channels: int = 4
-    """Channels of the series."""
+    """Number of channels."""
     longest_lag: int = 24
-    """Lags of the channels are at most this."""
+    """The longest lag of a channel."""
     coupling: float = 0.95
     """|a_c|, below 1."""
     world: int = 0
-    """Draws couplings, lags and signs."""
+    """The seed of couplings, lags and signs."""
     num_train_examples: int = 2000
-    """Windows to train on."""
+    """Number of training windows."""
     num_validation_examples: int = 200
-    """Windows that the curve is measured on."""
+    """Number of windows for the evaluations of the curve."""
     num_test_examples: int = 500
-    """Windows the reported number is measured on."""
+    """Number of windows for the reported score."""
 
     def __post_init__(self):
         check_at_least(self, 1, "horizon", "num_channels", *(f"num_{split}_examples" for split in SPLITS))
@@ -68,16 +68,16 @@ class Series:
 
     @property
     def length(self) -> int:
-        """Tokens of an input."""
+        """Number of tokens of an input."""
         return self.window + self.horizon
 
     @property
     def channels(self) -> int:
-        """Numbers of a token."""
+        """Numbers per token."""
         return self.num_channels + 1
 
     def couplings(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """By channel c the channel p(c) that it follows, the lag l_c and the weight a_c."""
+        """For each channel c: the channel p(c) that it follows, the lag l_c and the weight a_c."""
         import numpy as np
 
         rng = np.random.default_rng([self.world, 2602])
@@ -85,7 +85,7 @@ class Series:
         return rng.permutation(self.num_channels), lags, self.coupling * rng.choice([-1.0, 1.0], self.num_channels)
 
     def data(self, split: Split, seed: int) -> tuple[np.ndarray, np.ndarray]:
-        """Tokens, float32 (N, T, C + 1), and what comes next, float32 (N, horizon, C)."""
+        """Tokens, float32 (N, T, C + 1), and the next time steps, float32 (N, horizon, C)."""
         import numpy as np
 
         followed, lags, weights = self.couplings()
@@ -93,7 +93,7 @@ class Series:
         before = BURN_IN * self.longest_lag
         noise = rng.standard_normal((before + self.length, self.count(split), self.num_channels))
         x = noise * (1 - self.coupling**2) ** 0.5
-        x[: self.longest_lag] = noise[: self.longest_lag]  # of variance one, which every channel then keeps
+        x[: self.longest_lag] = noise[: self.longest_lag]  # variance one, which every channel then keeps
         for t in range(self.longest_lag, len(x)):
             x[t] += weights * x[t - lags, :, followed].T
         windows = x[before:].swapaxes(0, 1).astype(np.float32)

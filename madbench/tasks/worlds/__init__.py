@@ -1,10 +1,10 @@
-"""Worlds of interacting agents, the tasks of the theory: agents drawn as symbols, and the exact value of each of them.
+"""Worlds of interacting agents, the tasks of the theory: agents drawn as symbols, and the exact value of each agent.
 
-A sequence is the symbols (L,) of L agents, a symbol all that matters of one. The value of agent i is a sum over the
-others of the effect of their symbols on its own: of one other agent (``effects`` (S, S), row i, column j; eq. 2), or of
-two of them (``effects`` (S, S, S), every pair j < k counted once). Source: sections 5 to 7, appendices B.1 to B.4 and
-F.1 of the paper that :mod:`madbench.mixers.interactions` names; in every world the exact weights are known. Needs NumPy
-alone.
+A sequence is the symbols (L,) of L agents; a symbol is the full state of an agent. The value of agent i is a sum of
+effects of other agents' symbols on its own. An effect comes from one other agent (``effects`` (S, S), row i, column j;
+eq. 2), or from two (``effects`` (S, S, S), every pair j < k counted once). Source: sections 5 to 7, appendices B.1 to
+B.4 and F.1 of the paper that :mod:`madbench.mixers.interactions` names. The exact weights are known in every world.
+Needs only NumPy.
 """
 
 from madbench.tasks.worlds.agents import Alliances, Colliding, Hunters
@@ -21,7 +21,7 @@ WORLDS: dict[str, type[World]] = {
     "pixels": Pixels,
     "series": Series,
 }
-"""By the name of the task."""
+"""The class of each world, by the name of the task."""
 
 __all__ = [
     "WORLDS",

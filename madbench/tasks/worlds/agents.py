@@ -1,4 +1,4 @@
-"""The worlds of agents: discs on a cylinder, hunters and prey, alliances of three."""
+"""Three worlds of agents: discs on a cylinder, hunters and prey, alliances of three."""
 
 from __future__ import annotations
 
@@ -23,20 +23,20 @@ Control = Literal["", "without_itself", "distinct"]
 class Colliding(World):
     """Identical discs that all move right on a cylinder: the value is minus the number of collisions (eq. 4, B.1).
 
-    Two discs of radius R meet, once, iff their y are within 2 R on the ring, so a symbol is a y. The agent itself
-    counts, as in eq. 5 and unlike eq. 4: without it no linear attention has the value at more than one length.
+    Two discs of radius R meet, once, iff their y are within 2 R on the ring, so a symbol is a y. The agent counts
+    itself, as in eq. 5 and unlike eq. 4. Otherwise no linear attention is exact at more than one length.
     """
 
     title = "Colliding agents"
 
     positions: int = 24
-    """N, positions around the cylinder."""
+    """N, the number of positions around the cylinder."""
     radius: int = 1
-    """R of a disc."""
+    """R, the radius of a disc."""
     embedding: Embedding = "one_hot"
     """Vectors of the positions: unit vectors, or sines and cosines (eq. 16)."""
     control: Control = ""
-    """What is changed to break a theorem: the value leaves out the agent itself, or no two agents share a position."""
+    """A broken condition of the theorem: the value leaves out the agent itself, or no two agents share a position."""
 
     def __post_init__(self):
         super().__post_init__()
@@ -86,7 +86,7 @@ class Colliding(World):
         return np.diag([4 / n * (reach + 0.5), *waves]), np.array([-math.sqrt(2), *[0.0] * (n - 1)])
 
     def control_error(self, length: int, diagonal_error: float = 0.0) -> float:
-        """The mean squared error that a perfect fit at L* has at ``length`` under the control; 0 without one.
+        """The mean squared error at ``length`` of a perfect fit at L* under the control; 0 without a control.
 
         ``diagonal_error`` is the learned matrix's mean squared error on the diagonal (Appendix D.2).
         """
@@ -99,15 +99,15 @@ class Colliding(World):
 class Hunters(World):
     """Hunters and prey on a grid, some moving right and some up: +1 for a catch, -1 for being caught (section 5, F.1).
 
-    An agent is a species (H, P), a policy (R, U) and a cell (x, y); y and x - y wrap around, x does not. Two of
-    different species meet if x - y is near with different policies, y if both move right, x if both move up. Features
-    are one-hots of species, policy, x, y and x - y side by side.
+    An agent is a species (H, P), a policy (R, U) and a cell (x, y); y and x - y wrap around, x does not. Two agents of
+    different species meet if y is near (both move right), x is near (both move up), or x - y is near (different
+    policies). Features are one-hots of species, policy, x, y and x - y side by side.
     """
 
     title = "Hunters and prey"
 
     cells: int = 6
-    """N, cells of either axis."""
+    """N, the number of cells per axis."""
     reach: int = 1
     """D, the distance at which two agents are near."""
 
@@ -143,7 +143,9 @@ class Hunters(World):
         return (species[:, None] != species[None]) * near * np.where(species == 1, 1.0, -1.0)[None]
 
     def floor(self, family: str, order: int, length: int) -> float | None:
-        """Linear attention is linear in the row's features: what is left of ``effects`` beside their span (eq. 3)."""
+        """The floor of linear attention, which is linear in the row's features: the part of ``effects`` outside their
+        span (eq. 3).
+        """
         if family != "hfa":
             return None
         return (length - 1) * self._linear_floor if order == 1 else 0.0 if order == 3 else None
@@ -157,7 +159,7 @@ class Hunters(World):
 
     @property
     def solution(self) -> tuple[Array, Array]:
-        """C (3, 3, d, d) by head and factor and W (3, 1, d) that give the value exactly (eq. 36)."""
+        """C (3, 3, d, d) by head and factor, and W (3, 1, d), that give the value exactly (eq. 36)."""
         n, c = self.cells, np.zeros((3, 3, 4 + 3 * self.cells, 4 + 3 * self.cells))
         x, y, u = (slice(start, start + n) for start in (4, 4 + n, 4 + 2 * n))
         banded = 1.0 * (abs(np.subtract.outer(np.arange(n), np.arange(n))) <= self.reach)
@@ -172,16 +174,17 @@ class Hunters(World):
 
 @dataclass(frozen=True, kw_only=True)
 class Alliances(World):
-    """Agents of K types, some allied: the value is the number of pairs of allies that are not each other's (section 6).
+    """Agents of K types, some allied. The value is the number of pairs of allies that are not allied to each other
+    (section 6).
 
     V_i is the sum over j < k of g_ij g_ik (1 - g_jk). The relation g is symmetric and reflexive, so a triple with two
-    of a type gives 0, and ordered, strict and all tuples tell the same.
+    agents of one type gives 0. Ordered, strict and all tuples therefore give the same effects.
     """
 
     title = "Alliances of three"
 
     types: int = 8
-    """K, types of agents."""
+    """K, the number of types."""
 
     def __post_init__(self):
         super().__post_init__()
@@ -207,7 +210,9 @@ class Alliances(World):
         return g[:, :, None] * g[:, None, :] * (1 - g[None])
 
     def floor(self, family: str, order: int, length: int) -> float | None:
-        """Sums over single others: C(L - 1, 2) times what ``effects`` has beside its means over either of the two."""
+        """The floor of sums over single agents: C(L - 1, 2) times the part of ``effects`` beyond its means over either
+        agent.
+        """
         if family == "ha":
             return 0.0 if order == 3 else None
         effects = self.effects

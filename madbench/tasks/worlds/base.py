@@ -1,4 +1,4 @@
-"""What all worlds have: samples drawn as symbols, and the exact value of every agent in them."""
+"""The base class of all worlds: samples drawn as symbols, and the exact value of every agent in them."""
 
 from __future__ import annotations
 
@@ -13,52 +13,52 @@ from madbench.config import check_at_least
 from madbench.errors import ConfigError
 
 SPLITS = ("train", "test")
-_BLOCK = 2**22  # effects that are looked up at once
+_BLOCK = 2**22  # most effects that are looked up at once
 
 
 @dataclass(frozen=True, kw_only=True)
 class World:
-    """What all worlds have: how many agents a sample has, and how many samples there are."""
+    """The base class of all worlds: numbers of agents per sample, and numbers of samples."""
 
     title: ClassVar[str]
-    """Heading of its table."""
+    """The heading of its table."""
     symbols: ClassVar[int]
-    """S, how many different agents there are."""
+    """S, the number of different agents."""
     vectors: ClassVar[Array]
-    """The fixed embedding E (S, d), a row a symbol."""
+    """The fixed embedding E (S, d), one row per symbol."""
     effects: ClassVar[Array]
     """The theoretical matrix (S, S) or tensor (S, S, S): effect of other symbols on the first times their value."""
     floor: ClassVar[Callable[[str, int, int], float | None]]
-    """(family, order, length) -> the mean squared error below which no mixer of them can get; None: not known.
+    """Maps (family, order, length) to the lowest mean squared error that such a mixer can reach; None if unknown.
 
     ``order`` is the largest number of factors of an ``hfa:`` label, or the degree of an ``ha:`` label.
     """
 
     length: int = 10
-    """Agents of a training sample, L*."""
+    """L*, the number of agents of a training sample."""
     test_lengths: tuple[int, ...] = (2, 5, 10, 20)
-    """Agents of a test sample, one test set a length."""
+    """Numbers of agents of a test sample, one test set per length."""
     samples: int = 8192
-    """Training samples."""
+    """The number of training samples."""
     test_samples: int = 5000
-    """Test samples of each length."""
+    """The number of test samples per length."""
 
     def __post_init__(self):
         check_at_least(self, 1, "length", "samples", "test_samples")
         if not self.test_lengths or min(self.test_lengths) < 1 or len({*self.test_lengths}) < len(self.test_lengths):
-            raise ConfigError(f"test_lengths: expected lengths of at least 1, each once, got {self.test_lengths}")
+            raise ConfigError(f"test_lengths: expected distinct lengths of at least 1, got {self.test_lengths}")
 
     @property
     def lengths(self) -> tuple[int, ...]:
-        """The test lengths that this world has samples of."""
+        """The test lengths for which this world has samples."""
         return self.test_lengths
 
     def draw(self, generator: np.random.Generator, count: int, length: int) -> Array:
-        """Symbols (count, length) of independent agents, all symbols alike."""
+        """Draw symbols (count, length) of independent agents, uniform over all symbols."""
         return generator.integers(self.symbols, size=(count, length))
 
     def thin(self, generator: np.random.Generator, symbols: Array) -> Array:
-        """Training samples (N, L) as they are used: those drawn, unless a world leaves places empty."""
+        """The training samples (N, L) as they are used: unchanged, unless a world leaves places empty."""
         return symbols
 
     def values(self, symbols: Array) -> Array:
@@ -72,7 +72,7 @@ class World:
         return of_agents
 
     def data(self, split: str, length: int, seed: int) -> tuple[Array, Array]:
-        """Symbols int64 and values float64 (N, L) of a split, from a generator of its own."""
+        """Symbols int64 and values float64 (N, L) of a split, drawn from the split's own generator."""
         generator = np.random.default_rng([seed, SPLITS.index(split), length])
         symbols = self.draw(generator, self.samples if split == "train" else self.test_samples, length)
         symbols = self.thin(generator, symbols) if split == "train" else symbols
@@ -80,5 +80,5 @@ class World:
 
 
 def without_replacement(generator: np.random.Generator, symbols: int, count: int, length: int) -> Array:
-    """Symbols (count, length), none twice in a sample."""
+    """Draw symbols (count, length), distinct within each sample."""
     return generator.random((count, symbols)).argsort(1)[:, :length]

@@ -1,4 +1,4 @@
-"""Further examples of the paper: agents in a plane, alleles, pixels, steps of a series (B.1.3, B.2 to B.4)."""
+"""More examples of the paper: agents in a plane, alleles, pixels, steps of a series (B.1.3, B.2 to B.4)."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ class Plane(World):
 
         V_i = - sum_j [ ring(y_i, y_j) <= 2 R ] (1 + 9 [ dist(i, j) <= R2 ])
 
-    A symbol is a cell (x, y) of a torus, dist the larger of the distances along x and y. The agent itself counts, as in
-    :class:`madbench.tasks.worlds.agents.Colliding`. The text of B.1.3 puts the large penalty on agents that are far
-    apart, its equation on those that are near; this is the equation. The embedding is the Kronecker product of the
+    A symbol is a cell (x, y) of a torus, and dist is the larger of the distances along x and y. The agent counts
+    itself, as in :class:`madbench.tasks.worlds.agents.Colliding`. The text of B.1.3 puts the large penalty on distant
+    agents, its equation on near agents; this class follows the equation. The embedding is the Kronecker product of the
     sinusoids of x and of y, N^2 wide.
     """
 
     title = "Both coordinates"
 
     cells: int = 6
-    """N, cells of either axis, an even number."""
+    """N, the number of cells per axis, even."""
     radius: int = 1
-    """R of a disc."""
+    """R, the radius of a disc."""
     near: int = 1
     """R2, the distance up to which a collision costs 10 instead of 1."""
 
@@ -53,7 +53,7 @@ class Plane(World):
 
     @cached_property
     def by_shift(self) -> Array:
-        """f (N, N): the effect of an agent that is so far away along x and along y."""
+        """f (N, N): the effect of an agent by its distances along x and y."""
         away = ring(self.cells)[0]
         is_near = np.maximum.outer(away, away) <= self.near
         return -1.0 * (away <= 2 * self.radius)[None] * (1 + 9 * is_near)
@@ -78,22 +78,22 @@ class Plane(World):
 
 @dataclass(frozen=True, kw_only=True)
 class Genotype(World):
-    """Alleles that activate each other: how active each of them is in its sequence (B.2).
+    """Alleles that activate each other. The value is the activity of each allele in its sequence (B.2).
 
-    An allele is inert, always active, or as active as the share of its activators that are there; a sequence has each
-    allele at most once. Which activate which is drawn, once for each ``relations``. Effects are those of linear
-    attention that is right at every length: an allele that is always active acts on itself with 1. The paper's 1 / L of
-    every other one is right at one length.
+    An allele is inert, always active, or as active as the share of its activators that are present. A sequence has each
+    allele at most once. The activators are drawn once for each ``relations``. The effects are exact for linear
+    attention at every length: an always active allele acts on itself with 1. The paper's effect of 1 / L from every
+    other allele is exact at one length only.
     """
 
     title = "Genotype to phenotype"
 
     alleles: int = 12
-    """Different alleles."""
+    """The number of different alleles."""
     relations: int = 0
     """Seed of the activation relations."""
     fewest: int = 0
-    """Alleles that a training sample has at least, L* of them at most; 0: all training samples have L*."""
+    """The smallest number of alleles of a training sample; the largest is L*. With 0, all training samples have L*."""
 
     def __post_init__(self):
         super().__post_init__()
@@ -120,7 +120,7 @@ class Genotype(World):
 
     @cached_property
     def activators(self) -> tuple[tuple[int, ...] | None, ...]:
-        """By allele the alleles that activate it, none for one that is always active; None for an inert one."""
+        """The activators of each allele: empty for an always active allele, None for an inert allele."""
         generator, chosen_sets = np.random.default_rng(self.relations), []
         for allele in range(self.alleles):
             others = np.delete(np.arange(self.alleles), allele)
@@ -151,15 +151,15 @@ class Genotype(World):
 
 @dataclass(frozen=True, kw_only=True)
 class Pixels(World):
-    """Pixels of an image, each with the number of black ones at some offsets from it (B.3).
+    """Pixels of an image. The value of a pixel is the number of black pixels at given offsets from it (B.3).
 
-    A symbol is a colour and a place, its vector [black, one-hot of the place]; where the number is that of the offsets
-    the shape is there. A sample of fewer agents than places is an image of which pixels are missing.
+    A symbol is a colour and a place; its vector is [black, one-hot of the place]. The shape is at a pixel if its value
+    equals the number of offsets. A sample of fewer agents than places is an image with missing pixels.
     """
 
     title = "Pixels"
     OFFSETS = ((0, 0), (-1, 0), (1, 0), (0, -2), (0, 2))
-    """Rows down and columns to the right, of more than a 3 x 3 kernel would see."""
+    """Offsets in rows (down) and columns (right). They reach beyond a 3 x 3 kernel."""
 
     rows: int = 5
     """Rows of an image."""
@@ -191,7 +191,7 @@ class Pixels(World):
 
     @cached_property
     def reached(self) -> Array:
-        """(P, P): whether a place is at one of the offsets from the row's."""
+        """(P, P): True if the column's place is at one of the offsets from the row's place."""
         down, right = np.unravel_index(np.arange(self.places), (self.rows, self.columns))
         away = np.subtract.outer(down, down).T, np.subtract.outer(right, right).T
         return sum(1.0 * ((away[0] == a) & (away[1] == b)) for a, b in self.OFFSETS)
@@ -217,21 +217,21 @@ class Pixels(World):
 
 @dataclass(frozen=True, kw_only=True)
 class Series(World):
-    """Steps of a series, each with its forecast from the steps before it: sum_k a_k m[t - k] (B.4).
+    """Steps of a series. The value of a step is its forecast from earlier steps: sum_k a_k m[t - k] (B.4).
 
-    A symbol is a level of m and a step, its vector [m, one-hot of the step]. Histories are drawn, all levels alike, so
-    that no step gives away its own forecast; a sample is a window of as many steps, from any of them on. The paper's
-    multivariate series are the check ``time series`` of ``madbench verify hfa:C1``.
+    A symbol is a level of m and a step; its vector is [m, one-hot of the step]. Histories are drawn uniformly over
+    levels, so that no step reveals its own forecast. A sample is a window of L steps that begins at any step. The
+    paper's multivariate series are the check ``time series`` of ``madbench verify hfa:C1``.
     """
 
     title = "Time series"
     LEVELS = (-1.0, -0.5, 0.0, 0.5, 1.0)
-    """What m may be."""
+    """The possible values of m."""
     DELAYS = {2: 0.5, 5: -0.4}
-    """a_k by delay k."""
+    """The coefficient a_k of each delay k."""
 
     steps: int = 16
-    """Steps of the longest history."""
+    """The number of steps of the longest history."""
 
     def __post_init__(self):
         super().__post_init__()
@@ -254,7 +254,7 @@ class Series(World):
 
     @cached_property
     def by_step(self) -> Array:
-        """(steps, steps): a_k where the column is k steps before the row."""
+        """(steps, steps): a_k if the column is k steps before the row, else 0."""
         before = np.subtract.outer(np.arange(self.steps), np.arange(self.steps))
         return sum(weight * (before == delay) for delay, weight in self.DELAYS.items())
 

@@ -88,7 +88,7 @@ def test_a_run_whose_kernels_are_wrong_takes_another_path_and_says_why(fast, wro
     record = train_job(job, tmp_path, said.append, device=str(DEVICE))
     problem = record.details["kernel_problem"]
     assert record.details["path"] == "dense" and problem.startswith("the kernels compute wrong numbers here")
-    assert said[0]["warning"] == f"{problem}; path dense is taken"
+    assert said[0]["warning"] == f"{problem}; path dense is used instead"
 
 
 def test_a_path_that_is_asked_for_is_taken_as_it_is(fast, wrong_sums):
