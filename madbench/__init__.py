@@ -18,7 +18,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from madbench._version import __version__ as __version__
-from madbench.huggingface import register_with_transformers
 
 if TYPE_CHECKING:
     from madbench.api import (
@@ -62,6 +61,3 @@ if not TYPE_CHECKING:  # a type checker knows the names above, and should report
 
 def __dir__() -> list[str]:
     return [*globals(), *__all__]
-
-
-register_with_transformers()

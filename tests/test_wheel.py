@@ -146,7 +146,7 @@ def test_the_wheel_runs_reports_and_extends_without_the_checkout(installed, tmp_
 
 
 OPEN = """
-import madbench
+import madbench.huggingface
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 model, tokenizer = AutoModelForCausalLM.from_pretrained("exported"), AutoTokenizer.from_pretrained("exported")

@@ -9,7 +9,7 @@ from madbench.cli import options
 from madbench.cli.parameters import option, output_option
 from madbench.cli.printing import quantity
 from madbench.cli.trained_models import ModelArgument, TrainedModel, TrustOption
-from madbench.errors import ConfigError
+from madbench.errors import ConfigError, require
 from madbench.labels.names import display_name, file_name
 
 
@@ -55,6 +55,7 @@ def export(
         advice = "delete it, or give" if format == "hf" else "give --force to replace it, or"
         raise ConfigError(f"{output}: already exists; {advice} another --output")
     if format == "hf":
+        require("transformers", "--format hf", "transformers")
         from madbench.huggingface.export import export as write
 
         record = trained.store.read(trained.job.id).record if trained.store else None

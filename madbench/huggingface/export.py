@@ -148,7 +148,7 @@ is no model for use: it knows its corpus only. `madbench explain '{label}'` says
 {rows}
 
 ```python
-import madbench  # makes the model type known
+import madbench.huggingface  # registers the model type
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 model = AutoModelForCausalLM.from_pretrained("{name}")

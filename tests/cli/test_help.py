@@ -68,6 +68,11 @@ def test_every_verb_takes_the_usual_profile_of_the_main_suite_and_says_which(ver
     assert profile.default is None and main_suite().default in profile.show_default
 
 
+def test_importing_madbench_leaves_the_import_system_alone():
+    program = "import sys; before = [*sys.meta_path], [*sys.path_hooks]; import madbench; madbench.parse('S')"
+    assert printed(f"{program}; print(before == ([*sys.meta_path], [*sys.path_hooks]))") == "True\n"
+
+
 def test_madbench_is_imported_without_anything_heavy():
     assert printed(f"import madbench, sys; madbench.parse('S'); {HEAVY}") == "[]\n"
 
