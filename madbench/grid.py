@@ -46,7 +46,7 @@ class GridFile:
     fidelity: Fidelity = "corrected"
     """Protocol of the MAD tasks: corrected (ours) or published (the reference implementation's)."""
     budget: Budget = "strict"
-    """Parameters that the budget counts: strict counts all of them, paper leaves out the mixing parameters."""
+    """Parameters that the budget counts: strict counts all of them, paper leaves out the mixing tables."""
     set: dict[str, Any] = field(default_factory=dict)
     """Settings that all rows share, by key."""
     vary: dict[str, Any] = field(default_factory=dict)

@@ -101,7 +101,7 @@ def factors(label: Label) -> Mapping[str, str]:
 
 
 def factors_in(family: Family, label: Label) -> Mapping[str, str] | None:
-    """The factors of a label in the terms of ``family``, also for labels of other families. None if it has no terms."""
+    """The factors of a label, also of another family, in the terms of ``family``. None if they cannot be expressed."""
     if family_of(label) is family:
         return family.factors(label)
     return getattr(family, "factors_of_other", lambda other: None)(label)

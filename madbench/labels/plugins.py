@@ -139,7 +139,7 @@ class Guarded:
         return call
 
     def _steps(self, name: str, answer: Iterator[Any]) -> Iterator[Any]:
-        """Iterates over a lazy result, with the same handling of exceptions."""
+        """Iterates over a lazy result of a method. Exceptions are converted as in a call."""
         with self._errors_of(name, GeneratorExit):
             yield from answer
 

@@ -103,7 +103,7 @@ def _load(name: str) -> Family | LabelError:
 
 
 def _fault_of_family(family: Any) -> str:
-    """The fault of a family, as a sentence; empty if valid. Every profile builds the settings of every family."""
+    """The fault of a family or of its settings, which every profile builds, as a sentence. Empty if valid."""
     if not (fault := fault_of(family)) and family.name not in _built_in():
         from_mapping(family.Settings, {}, "its Settings")
     return fault

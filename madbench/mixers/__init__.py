@@ -180,7 +180,7 @@ class ListedFamily:
 
 
 def one_factor_apart(mine: Mapping[str, str], others: Iterable[tuple[Any, Mapping[str, str]]]) -> tuple[Any, ...]:
-    """Filters ``others``, pairs of label and factors, for labels that differ from ``mine`` in one factor; by factor."""
+    """Returns those of ``others``, pairs of label and factors, that differ from ``mine`` in one factor; by factor."""
     neighbours_by_factor: dict[str, dict[Any, None]] = {name: {} for name in mine}
     for other, theirs in others:
         differing = [name for name in mine if theirs.get(name, mine[name]) != mine[name]]

@@ -142,7 +142,7 @@ def bfloat16_checks(
 
 
 class _Narrow(TorchDispatchMode):
-    """Counts operations with these names, and all operations on positions, whose result has 16 bits.
+    """Counts operations whose result has 16 bits: those with the given names, and all operations on positions.
 
     Positions, their angles and the cosines of these come from ``arange`` and constants. Rounding a table of them that
     was computed in 32 bits rotates far tokens wrongly as well.

@@ -1,6 +1,6 @@
 """Checks of every computation path of a mixer at an ordinary size, with default and with random settings.
 
-Other checks use the smallest mixers that show a fault. These do not reach code for wide heads, late positions or large
+Other checks use the smallest mixers that show a fault, which do not reach code for wide heads, late positions or large
 batches.
 """
 

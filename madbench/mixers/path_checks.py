@@ -207,7 +207,10 @@ def step_residual(make: Make, length: int = LONGEST) -> Residual:
 
 
 def prefill_residual(make: Make, prompts: Sequence[int] = PROMPTS) -> Residual:
-    """The difference between decoding after prompts and the parallel form, with another continuation decoded too."""
+    """The difference between decoding after prompts and the parallel form.
+
+    A second continuation of each prompt is decoded too, and must not affect the first.
+    """
     mixer, x = make("auto", max(prompts) + CONTINUED)
     y, differences = mixer(x), []
     for prompt in prompts:

@@ -31,7 +31,7 @@ class RankAllocation:
     head_multiple: ClassVar[int] = 1
     """``n_head`` must be a multiple of this."""
     other_rank: ClassVar[dict[str, str]] = {"q": "v", "v": "q"}
-    """Values of the label's ``rank`` with the paying side exchanged, by value."""
+    """The value of the label's ``rank`` that exchanges the paying side, by value."""
     ways_to_fit: ClassVar[tuple[str, ...]] = ()
     """Advice on how the family's labels can fit, besides another label and the paper's budget."""
 
@@ -124,7 +124,7 @@ class RankAllocation:
             return replace(self, r_qk=r_qk, r_vo=r_vo)
 
         def shrink(ranks: list[int], rank: int, least: int, price: int) -> int:
-            """The largest admissible rank that meets the budget, but not below the first one from ``least`` up."""
+            """The largest admissible rank that meets the budget, but at least the first one from ``least`` up."""
             slack = at(pay, keep).slack
             if slack >= 0:
                 return rank

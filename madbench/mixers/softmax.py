@@ -121,7 +121,8 @@ def _blocks(length: int) -> list[slice]:
 def _groups(keeps: bool, *of_heads: Tensor) -> Iterator[tuple[Tensor, ...]]:
     """Splits each (B, H, T, C) into parts that are computed together: several sequences, or some heads of one.
 
-    Yields only the first part for tensors without data, whose peak memory it represents unless tensors are kept.
+    For tensors without data only the first part is yielded, because all parts need the same memory. If something is
+    kept of each part, all are yielded.
     """
     _, heads, length, _ = of_heads[0].shape
     count = max(1, BLOCK_NUMBERS * torch.get_num_threads() // max(1, min(length, BLOCK_ROWS) * length))

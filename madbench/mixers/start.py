@@ -1,4 +1,4 @@
-"""Initialization of parameters a second time, as needed for a module that was built on ``meta``."""
+"""Repeated initialization of parameters, for modules that were built on ``meta``."""
 
 from __future__ import annotations
 

@@ -61,7 +61,7 @@ class Traits:
 
 
 REQUIRED_MEMBERS = {"may_grow": "coefficients", "stacked_path": "path", "is_stackable": "resolve_path"}
-"""Members that a mixer must have if it has the trait, by trait."""
+"""The member that a mixer with this trait must have, by trait."""
 
 
 def has_name(parameter: str, names: tuple[str, ...]) -> bool:

@@ -20,7 +20,7 @@ BIASED = (0.001, 0.1)  # range of the initial Delta of Mamba-2 (Example 2)
 
 
 def checks(samples: SampleMixers) -> Iterator[Check]:
-    """The cases of a label, in the order of the checks that they belong to."""
+    """The checks of a label, in the order of their numbers."""
     yield _rank(samples.label)
     yield from _positions(samples)
     yield from _mirrors(samples)

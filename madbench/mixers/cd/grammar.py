@@ -203,9 +203,10 @@ def spell(values: Mapping[str, Any], preset: str = "") -> str:
 
 
 def with_preset(label: Label) -> str:
-    """The spelling with a preset that has the same A, b, phi and eta, and no other features; else the canonical text.
+    """The spelling that begins with a preset, if one fits; else the canonical text.
 
-    Features that the preset lacks are written after it.
+    A preset fits if it has the same A, b, phi and eta as the label, and no feature that the label lacks. The label's
+    other features are written after it.
     """
     for name in PRESETS:
         preset, own = Label(**read(PREFIX + name)), vars(label)

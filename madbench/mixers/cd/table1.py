@@ -13,7 +13,7 @@ from madbench.mixers.cd.grammar import PREFIX, PRESETS, Label, read
 
 
 def row_of(label: Label) -> str | None:
-    """The preset with the same A, b, phi, eta and features as a label, regardless of its budget. None if none fits."""
+    """The preset with the same A, b, phi, eta and features as a label, for any budget. None if no preset fits."""
     same = replace(label, rank="", over=False)
     return next((name for name in PRESETS if Label(**read(PREFIX + name)) == same), None)
 

@@ -48,7 +48,7 @@ class FlaFamily(ListedFamily):
             return "1"
 
     def missing_package(self) -> str:
-        """The library, if it cannot be imported here. Costs are known only from its layers."""
+        """The name of the library if it cannot be imported, which costs require. Empty if it can."""
         return NAME if is_missing() else ""
 
     def labels(self) -> list[Label]:

@@ -142,7 +142,7 @@ def _ordinary_checks(family: Any, label: Any) -> Iterable[Check]:
 
 
 def small_size(label: Any, n_head: int = 0) -> Size:
-    """A size small enough for loops over all tuples: uneven factors, and up to 7 tokens, or n, as far as they fit."""
+    """A size small enough for loops over all tuples, with uneven factors and at most max(7, n) tokens."""
     n = label.degree
     heads = n_head or max(2, len(label.parts))
     width = heads * ((max(label.orders) + 1) * (1 + label.rope) if n == 2 else 4)

@@ -174,7 +174,7 @@ class InteractionLabel:
 
     @classmethod
     def _following(cls, read: str) -> list[str]:
-        """The characters that may follow ``read``, the beginning of a label, so that at most one more completes it."""
+        """The characters that may follow ``read``, the beginning of a label; at most one more completes the label."""
         return [
             letter for letter in LETTERS if any(cls.syntax.fullmatch(read + letter + end) for end in ("", "3", "q"))
         ]
@@ -186,7 +186,7 @@ class InteractionLabel:
 
     @classmethod
     def _nearest(cls, text: str) -> str | None:
-        """The label with the letters of a text, in any order and case, or a repaired one. None if there is none."""
+        """The label with the letters of a text, in any order and case, or a repaired label. None if nothing is near."""
         if len(text) > SHOWN:
             return None
         body = "".join(unicodedata.normalize("NFKC", text[len(cls.prefix) :]).split())

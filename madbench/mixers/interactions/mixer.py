@@ -279,7 +279,7 @@ def split_heads(x: Tensor, *shape: int) -> Tensor:
 
 
 def softmax_over(scores: Tensor, visible: Tensor, dims: tuple[int, ...]) -> tuple[Tensor, Tensor]:
-    """Returns exp(score - largest score), and the largest score. Zero where not ``visible``, even if nothing is."""
+    """Returns exp(score - largest score), and the largest score. Scores that are not ``visible`` give zero."""
     scores = scores.masked_fill(~visible, float("-inf"))
     top = scores.detach().amax(dims, keepdim=True)
     return (scores - top.masked_fill(top == float("-inf"), 0)).exp(), top

@@ -39,7 +39,7 @@ class Settings:
 
 @dataclass(frozen=True)
 class ModuleFamily(ListedFamily):
-    """See :class:`madbench.mixers.Family`. Modules that are not causal are rejected, unless ``is_refused`` is false."""
+    """See :class:`madbench.mixers.Family`. If ``is_refused`` is true, modules that are not causal are rejected."""
 
     is_refused: bool = True
 

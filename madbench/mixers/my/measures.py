@@ -21,7 +21,7 @@ from madbench.mixers.traits import output_names
 
 TOKENS = 96  # length of the test input, longer than a block of most modules that work in blocks
 CHANGED = (1, 4, 7, 17, 33, 65)
-"""Tokens from which on the test input is changed."""
+"""First changed tokens of the changed test inputs."""
 LEAK = 1e-4  # largest change of an earlier row by a later token that is accepted, relative to the output
 SMALL = Size(d_model=64, n_head=2, max_len=16, budget="paper")
 """Size at which traits are measured."""
@@ -74,7 +74,7 @@ def measure_cost(label: Any, size: Size) -> ModuleAllocation:
 
 
 def _leak(label: Any, module: nn.Module, x: Tensor) -> str:
-    """The way in which a row sees later tokens, other examples of the batch or earlier calls. Empty if it sees none.
+    """The rest of a sentence on how a row depends on later tokens, other examples or earlier calls; empty if not.
 
     Measured in training and in evaluation mode. Each is measured with the initial weights and with slightly changed
     weights, because an output map that starts at zero would hide every leak.

@@ -94,7 +94,7 @@ def swapped_normals(mixer: DynamicMLP, x: Tensor) -> float:
 
 
 def low_rank_deformation(mixer: DynamicMLP, x: Tensor) -> float:
-    """The singular value r_s + 1 of the change that a token causes in R(1), relative to the first (Remark C.15)."""
+    """The (r_s + 1)-th singular value of the change of R(1) by a token, relative to the first (Remark C.15)."""
     mix, eye = mixer.mix1, torch.eye(mixer.allocation.slots).to(x)
     here, there = (mix.right(eye, mix.strengths(side[:1, -1:])) for side in (x, -x))
     values = torch.linalg.svdvals((here - there)[0])

@@ -113,7 +113,7 @@ class SRGFamily(ListedFamily):
         return {name: value for name, value in letters.items() if name not in absent}
 
     def levels(self, label: Variant) -> dict[str, str]:
-        """Letters by factor as named in contrasts: mixing includes its layout, and budget the side that saves."""
+        """Letters by factor, as contrasts name them. Mixing includes its layout; budget is the saving side, or !."""
         letters = self.factors(label) | {"budget": "!" if label.over else label.rank}
         if label.has_mixing:
             lag = "o" if label.layout == "lag" else ""

@@ -38,7 +38,7 @@ def _targets(rows: Tensor) -> Tensor:
 
 
 def prediction_dynamics(mixer: DynamicMLP, x: Tensor) -> float:
-    """The change of f(z) along the gradient flow on other sequences, against the tangent kernel (Theorem D.9)."""
+    """Compares the change of f(z) along the gradient flow on other sequences with the tangent kernel (Theorem D.9)."""
     parameters = [*mixer.parameters()]
     train, other = x, x.flip(1)
     error = mixer(train)[:, -1].flatten()
@@ -54,7 +54,7 @@ def prediction_dynamics(mixer: DynamicMLP, x: Tensor) -> float:
 
 
 def _descend(mixer: DynamicMLP, x: Tensor, parameters: Sequence[nn.Parameter], factor: float) -> tuple[Tensor, Tensor]:
-    """factor (f - f at the start) after gradient descent, and its prediction from the initial kernel."""
+    """``factor`` times the change of f by gradient descent, and its prediction from the initial kernel."""
     start = mixer(x)[:, -1].flatten().detach()
     jacobian, moved, targets = _jacobian(mixer, x, parameters), torch.zeros_like(start), _targets(start)
     kernel = jacobian @ jacobian.T
@@ -68,7 +68,7 @@ def _descend(mixer: DynamicMLP, x: Tensor, parameters: Sequence[nn.Parameter], f
 
 
 def constant_kernel(mixer: DynamicMLP, x: Tensor) -> float:
-    """Rows after gradient descent in W_o alone, whose kernel is constant, against kernel descent (Corollary D.10)."""
+    """Compares gradient descent in W_o alone, whose kernel is constant, with kernel descent (Corollary D.10)."""
     return difference(*_descend(mixer, x, [mixer.o.weight], 1.0))
 
 

@@ -43,7 +43,7 @@ def lengths(mixer: DynamicMLP, x: Tensor) -> float:
 
 
 def budget(family: Any, label: Variant) -> float:
-    """Parameters over the budget, plus miscounted ones, plus those left although one more unit of a rank would fit."""
+    """The sum of parameters over the budget, miscounted ones, and unused ones that allow one more unit of rank."""
     settings = family.Settings()
     allocation = family.solve(label, STRICT, settings)
     counted = sum(parameter.numel() for parameter in family.build(allocation, settings).parameters())

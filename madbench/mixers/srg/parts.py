@@ -268,7 +268,7 @@ class SequenceMixing(nn.Module):
 
 
 def _rows(table: Tensor, slots: int, is_from_end: bool) -> Tensor:
-    """Rows (heads, ``slots``, ...) of a table. A copy in an exported program, whose length may be the longest."""
+    """Rows (heads, ``slots``, ...) of a table. Copied in an exported program, where ``slots`` may be all or fewer."""
     first = table.shape[1] - slots if is_from_end else 0
     if is_symbolic(slots):
         return table.index_select(1, first + torch.arange(slots, device=table.device))

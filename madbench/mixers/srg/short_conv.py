@@ -72,6 +72,6 @@ def _newest_first(weight: Tensor) -> tuple[Tensor, ...]:
 
 
 def _blocks(x: Tensor) -> Iterator[slice]:
-    """Blocks of sequences of x. For tensors without data only the first, whose memory represents that of all."""
+    """Blocks of sequences of x. For tensors without data only the first, as all need the same memory."""
     count = max(1, BLOCK_NUMBERS // max(1, x[0].numel())) if len(x) else 1
     return (slice(i, i + count) for i in range(0, len(x) if has_data(x) else min(1, len(x)), count))

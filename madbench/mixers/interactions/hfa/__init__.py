@@ -1,1 +1,1 @@
-"""HyperFeatureAttention (Def. 5.1, F.3): a pair effect that is a product of pair effects, one a feature."""
+"""HyperFeatureAttention (Def. 5.1, F.3): a pair effect that is a product of pair effects, one per feature."""

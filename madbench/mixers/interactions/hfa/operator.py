@@ -175,7 +175,7 @@ class HyperFeatureAttention(FactoredMixer):
     def advance(
         self, q: Tensor, k: Tensor, v: Tensor, state: tuple[Tensor, ...] | None
     ) -> tuple[Tensor, tuple[Tensor, ...]]:
-        """Adds the attention of rows to each other and the running sums of the tokens before them."""
+        """Computes rows from each other and from the running sums of earlier tokens. Returns them and the new sums."""
         o = self.attend(q, k, v, 0)
         if state is not None:
             o = o + self.read_totals(q, state)
