@@ -46,7 +46,7 @@ def test_a_link_in_the_place_of_a_work_folder_is_refused_and_not_followed(store,
     path = store.root / "work" / JOB.id / inside
     path.parent.mkdir(exist_ok=True)
     path.symlink_to(elsewhere / "record.json" if inside == "lock" else elsewhere)
-    with pytest.raises(StoreError, match=f"{JOB.id}.*: a link, .* delete the link"):
+    with pytest.raises(StoreError, match=f"{JOB.id}.*: is a link; .* delete the link"):
         if use.startswith("claim"):
             with store.claim(JOB, afresh=use == "claim afresh"):
                 pass

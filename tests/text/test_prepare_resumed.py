@@ -211,7 +211,7 @@ def test_unfinished_work_that_is_a_link_to_another_corpus_is_refused(whole, word
     ]:
         link.parent.mkdir(parents=True, exist_ok=True)
         link.symlink_to(target)
-        with pytest.raises(StoreError, match="partial.*: a link, .* delete the link"):
+        with pytest.raises(StoreError, match="partial.*: is a link; .* delete the link"):
             prepare(words, folder, validation=SHARE, force=force)
         assert {path.name: path.read_bytes() for path in whole.folder.iterdir()} == before
         link.unlink()
