@@ -71,7 +71,7 @@ def test_an_item_is_decided_by_the_shipped_runs_and_trains_nothing(main, fresh, 
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("words", [("--seeds", "7"), ("--yes",), ("--force", "--yes")])
+@pytest.mark.parametrize("words", [("--seeds", "7"), ("--yes",), ("--force",)])
 def test_what_is_not_shipped_and_what_is_asked_for_is_trained(main, fresh, monkeypatch, words):
     monkeypatch.setattr("madbench.cli.paper.train_grid", lambda *_, **__: sys.exit(7))
     monkeypatch.setattr("madbench.cli.paper.failing_operators", lambda labels: {})
