@@ -96,7 +96,7 @@ class Coupling(InteractionMixer):
 
     @torch.no_grad()
     def probe(self, x: Tensor) -> Probe:
-        """Effects, unless rows see later tokens, and coupling matrices: per factor, or per slot for higher degrees.
+        """Effects of a causal mixer, and coupling matrices per factor, or per slot for higher degrees.
 
         The matrix of a slot is the mean effect of its token on the row's token: other slots have the mean token of
         ``x``.

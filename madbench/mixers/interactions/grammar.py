@@ -73,11 +73,11 @@ class InteractionLabel:
 
     @property
     def parts(self) -> tuple[int, ...]:
-        """The number of each part of the heads."""
+        """The order or degree of each part of the heads."""
         return getattr(self, self.numbers)
 
     def by_head(self, n_head: int) -> tuple[int, ...]:
-        """The number of each head. ``n_head`` is a multiple of the number of parts, which have equal shares."""
+        """The order or degree of each head. ``n_head`` is a multiple of the number of parts, with equal shares."""
         return tuple(number for number in self.parts for _ in range(n_head // len(self.parts)))
 
     def check_kind(self) -> None:
