@@ -415,7 +415,7 @@ def test_a_profile_of_a_language_model_that_is_not_trained_is_refused(tmp_path, 
 
 @pytest.mark.slow
 def test_a_value_with_another_spelling_is_refused_in_any_row(tmp_path):
-    with pytest.raises(ConfigError, match="stop_accuracy=3 has no effect that training.stop_accuracy=2 does not have"):
+    with pytest.raises(ConfigError, match="stop_accuracy=3 trains the same as training.stop_accuracy=2"):
         made(tmp_path, vary={"training.stop_accuracy": [0.9, 3]})
     made(tmp_path, vary={"training.stop_accuracy": [0.9, 2]})
 

@@ -1,7 +1,7 @@
-"""Suites: the ways to train and judge labels, found as families are. Imports neither torch nor pandas.
+"""Suites: the ways to train and score labels, found as families are. Importing this imports neither torch nor pandas.
 
-The built-in suites are the folders here that have a ``suite.py``; those of installed packages are entry points of the
-group ``madbench.suites``. One that is broken fails alone and says why.
+The built-in suites are the folders here with a ``suite.py``. Suites of installed packages are entry points of the group
+``madbench.suites``. A broken suite does not affect the others and reports its error.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 GROUP = "madbench.suites"
 TASKS_LISTED = "; see: madbench ls tasks"
-"""What ends the message about an unknown task."""
+"""The end of the message about an unknown task."""
 
 __all__ = [
     "TASKS_LISTED",
@@ -61,46 +61,49 @@ def suites() -> dict[str, Suite]:
 
 
 def installed_suites() -> Mapping[str, EntryPoint]:
-    """Where the suites of other packages are, by name."""
+    """The entry points of the suites of other packages, by name."""
     return _installed().points
 
 
 def suite_code(name: str) -> dict[str, Any] | None:
-    """The list of code of an installed suite (:mod:`madbench.identity.listing`); None for a built-in one."""
+    """The list of code of an installed suite (:mod:`madbench.identity.listing`); None for a built-in suite."""
     point = _installed().points.get(name)
     return None if name in _built_in() or point is None else plugin_code(point)
 
 
 def broken_suites() -> dict[str, str]:
-    """Why other suites cannot be used, by name."""
+    """The reason why a suite cannot be used, by name, for all broken suites."""
     failed = {name: str(error) for name in _names() if isinstance(error := _load(name), ConfigError)}
     return dict(sorted((failed | _installed().refused).items()))
 
 
 def main_suite() -> Suite:
-    """The suite that is trained where no task is named: the first."""
+    """The default suite: the first one."""
     return next(iter(suites().values()))
 
 
 def default_suites() -> list[Suite]:
-    """What is trained where no task is named: the main suite, and those that its default profile names beside it."""
+    """The suites that are trained by default: the main suite, and the suites in its default profile's ``beside``."""
     main = main_suite()
     beside = main.Profile.load(main.default).beside
     return [main, *(suite for suite in suites().values() if suite.address in beside)]
 
 
 def checks_of(label: Label) -> Iterator[Check]:
-    """What has to hold of a label's mixer on the tasks of suites."""
+    """The checks of a label's mixer that use the tasks of suites."""
     return itertools.chain.from_iterable(suite.checks(label) for suite in suites().values())
 
 
 def default_headline() -> tuple[str, ...]:
-    """The columns by which labels are compared where nothing is asked for."""
+    """The columns by which labels are compared by default."""
     return tuple(name for suite in default_suites() for name in suite.headline(suite.usual_tasks()))
 
 
 def suite_called(name: str, where: str = "") -> Suite:
-    """The suite of a name; ``ConfigError``, opened by ``where``, for one that is not installed or is broken."""
+    """The suite of a name.
+
+    Raises ``ConfigError`` if it is broken or not installed; the message begins with ``where``.
+    """
     if name not in _names():
         why = _installed().refused.get(name, f"unknown suite {name!r}{did_you_mean(name, _names())}")
         raise ConfigError(f"{where}{why}")
@@ -115,9 +118,9 @@ def suite_of(job: Job) -> Suite:
 
 
 def task_suites() -> dict[str, Suite]:
-    """The suite of every task that can be named, suite by suite; a name that two suites have belongs to the first.
+    """The suite of every task name. A name that two suites share belongs to the first of them.
 
-    A task is also named with its suite before it, as in ``interactions/hunters``.
+    Each task also appears with its suite as prefix, as in ``interactions/hunters``.
     """
     by_task: dict[str, Suite] = {}
     for suite in suites().values():
@@ -127,7 +130,10 @@ def task_suites() -> dict[str, Suite]:
 
 
 def suite_of_task(task: str, where: str = "") -> Suite:
-    """The suite of a task; ``ConfigError``, opened by ``where``, for an unknown one, or one that is broken."""
+    """The suite of a task.
+
+    Raises ``ConfigError`` if the task is unknown or broken; the message begins with ``where``.
+    """
     by_task = task_suites()
     if task not in by_task:
         if task in broken_tasks():
@@ -139,12 +145,12 @@ def suite_of_task(task: str, where: str = "") -> Suite:
 
 
 def check_task(task: str, where: str = "") -> None:
-    """Raises ``ConfigError`` for what :func:`suite_of_task` does."""
+    """Raise ``ConfigError`` for an unknown or broken task, as :func:`suite_of_task` does."""
     suite_of_task(task, where)
 
 
 def size_of(job: Job) -> Size:
-    """What training the job takes, worked out once for those that differ in seed, learning rate and decay alone."""
+    """The size of a job. It is computed once for jobs that differ only in seed, learning rate and decay."""
     key = repr(replace(job, training=replace(job.training, learning_rate=0.0, weight_decay=0.0), seed=0))
     if key not in _SIZES:
         _SIZES[key] = suite_of(job).size(job)
@@ -155,7 +161,10 @@ _SIZES: dict[str, Size] = {}
 
 
 def job_from_dict(mapping: Mapping[str, Any], where: str = "job") -> Job:
-    """The job that :meth:`Job.to_dict` made ``mapping`` of; ``ConfigError``, opened by ``where``, for any other."""
+    """The job that :meth:`Job.to_dict` turned into ``mapping``.
+
+    Raises ``ConfigError`` for other mappings; the message begins with ``where``.
+    """
     suite = suite_called(str(mapping.get("suite"))[:99], f"{where}: ")
     configs = {"model": suite.Profile.Model, "training": suite.Profile.Training}
     made = {
@@ -169,18 +178,18 @@ def job_from_dict(mapping: Mapping[str, Any], where: str = "job") -> Job:
 
 @functools.cache
 def _load(name: str) -> Suite | ConfigError:
-    """The suite, or why there is none: what failed to load is not tried again."""
+    """The suite, or the error of loading it. A failed suite is not loaded again."""
     value = _built_in().get(name) or _installed().points[name].value
     return load_value("suite", name, value, ConfigError, "madbench.suites.Suite", _fault_of)
 
 
 def _fault_of(suite: Any) -> str:
-    """What a suite lacks; empty for a sound one."""
+    """The fault of a suite; empty if it is valid."""
     if not isinstance(suite, Suite):
-        return "it is no instance of a subclass"
+        return "it is not an instance of a subclass"
     lacking = [name for name in ("name", "title", "Profile", "default", "trial") if not hasattr(suite, name)]
     if not lacking and not (isinstance(suite.Profile, type) and issubclass(suite.Profile, Profile)):
-        return "its Profile is no subclass of madbench.suites.Profile"
+        return "its Profile is not a subclass of madbench.suites.Profile"
     if not lacking:
         names = ("folder", "noun", "Model", "Training")
         lacking = [f"Profile.{name}" for name in names if not hasattr(suite.Profile, name)]
@@ -188,7 +197,7 @@ def _fault_of(suite: Any) -> str:
         return f"it has no {', '.join(lacking)}"
     if suite.default not in suite.Profile.names():
         return f"its default profile {suite.default!r} is not among {', '.join(suite.Profile.names())}"
-    if suite.name not in _built_in():  # whose tasks no package can break
+    if suite.name not in _built_in():  # built-in tasks cannot be broken by a package
         suite.Profile.load(suite.default)
         suite.columns(suite.tasks())
     return ""
@@ -201,7 +210,7 @@ def _names() -> tuple[str, ...]:
 
 @functools.cache
 def _built_in() -> dict[str, str]:
-    """Where each suite of this package is, by name: the folders here."""
+    """The module of each built-in suite, by name: the folders here."""
     folders = sorted(file.parent.name for file in Path(__file__).parent.glob("*/suite.py"))
     return {name: f"madbench.suites.{name}.suite:SUITE" for name in folders}
 
@@ -212,5 +221,5 @@ def _installed() -> Installed:
 
 
 def fault_of_name(name: str) -> str:
-    """What is wrong with the name of a suite; empty for none."""
+    """The fault of a suite's name; empty if the name is valid."""
     return "" if re.fullmatch(r"[a-z][a-z0-9_]*", name) else "the name has to be of the form my_suite"

@@ -1,7 +1,7 @@
-"""Which suite a task, a profile or an override means, where several are trained side by side.
+"""The suite of a task, a profile or an override, for commands that train several suites side by side.
 
-One suite leads: the first that has a task. A profile and overrides without more are its own. Those of another begin
-with its name: ``language_model=mini`` names its profile, ``language_model.training.steps=600`` changes it.
+The first suite with a task leads. A profile or an override without a prefix belongs to it. Overrides of another suite
+begin with its name: ``language_model=mini`` names its profile, ``language_model.training.steps=600`` changes it.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from madbench.tasks import broken_tasks
 
 
 def tasks_by_suite(tasks: Iterable[str] | None) -> dict[str, list[str]]:
-    """The tasks of each suite that has some, in the order of its table; of the main suite alone without ``tasks``.
+    """The tasks of each suite, in the order of its table. Without ``tasks``: the tasks of the main suite.
 
-    A task may have its suite before it: ``interactions/hunters``. A suite alone means its usual tasks. Raises
-    ``ConfigError`` for an unknown one.
+    A task may be prefixed by its suite: ``interactions/hunters``. The name of a suite means its usual tasks. Raises
+    ``ConfigError`` for an unknown task or suite.
     """
     if tasks is None:
         return {main_suite().name: list(main_suite().usual_tasks())}
@@ -35,7 +35,10 @@ def tasks_by_suite(tasks: Iterable[str] | None) -> dict[str, list[str]]:
 
 
 def task_names(tasks: Iterable[str]) -> tuple[str, ...]:
-    """The tasks one by one, read as :func:`tasks_by_suite` reads them; a name that two suites have with its suite."""
+    """The names of all tasks, read as :func:`tasks_by_suite` does.
+
+    A name that two suites share gets its suite as prefix.
+    """
     by_task = task_suites()
     return tuple(
         task if by_task[task].name == suite else f"{suite}/{task}"
@@ -45,7 +48,7 @@ def task_names(tasks: Iterable[str]) -> tuple[str, ...]:
 
 
 def _suite_and_tasks(word: str) -> tuple[Suite, Iterable[str]]:
-    """The suite that a word of ``--tasks`` is about, and which of its tasks it means."""
+    """The suite and the tasks that a word of ``--tasks`` means."""
     name, slash, task = word.rpartition("/")
     if slash and name in suites() and task in suites()[name].tasks():
         return suites()[name], [task]
@@ -78,22 +81,24 @@ def names_profile(override: str) -> bool:
 
 
 def own_overrides(overrides: Iterable[str], suite: Suite, leading: Suite) -> tuple[str, ...]:
-    """Overrides that change the profile of a suite, as that profile has them."""
+    """The overrides that change the profile of ``suite``, without their prefix."""
     concerned = (word for word in overrides if suite_of_override(word, leading) is suite and not names_profile(word))
     return tuple(word.removeprefix(suite.prefix) for word in concerned)
 
 
 def plain(override: str) -> str:
-    """An override as the profile of its suite has it."""
+    """An override without the prefix of its suite."""
     prefixes = (suite.prefix for suite in suites().values() if override.startswith(suite.prefix))
     return override.removeprefix(next(prefixes, ""))
 
 
 def profile_named(suite: Suite, overrides: Iterable[str], leading: Suite, profile: str | None, is_asked: bool) -> str:
-    """The name of the profile of a suite under overrides, of which ``profile`` is the leading suite's; "" for none.
+    """The name of the profile of ``suite``.
 
-    A suite that does not lead and is not asked for has one where the leading profile names one beside it. Raises
-    ``ConfigError`` where the leading suite has none of that name and another suite does.
+    ``profile`` is the leading suite's profile. Empty if the suite is not trained.
+
+    A suite that does not lead and has no requested task is trained only if the leading profile names a profile of it
+    under ``beside``. Raises ``ConfigError`` if the leading suite has no profile of that name, but another suite has.
     """
     named = [word.partition("=")[2] for word in overrides if f"{key_of(word)}." == suite.prefix]
     if suite is leading:
@@ -107,21 +112,21 @@ def profile_named(suite: Suite, overrides: Iterable[str], leading: Suite, profil
 
 
 def _refuse_profile_of_another(name: str, suite: Suite) -> None:
-    """Raises ``ConfigError`` for the name of a profile that other suites ship."""
+    """Raise ``ConfigError`` for the name of a profile that other suites ship."""
     others = [other.name for other in suites().values() if name in other.Profile.names()]
     if others:
         noun, names = suite.Profile.noun, ", ".join(suite.Profile.names())
         raise ConfigError(
-            f"{noun} {name!r}: no such {noun} of the suite {suite.name}, it is one of {' and '.join(others)}; leave it"
+            f"{noun} {name!r}: {suite.name} has no such {noun}; it belongs to {' and '.join(others)}; leave it"
             f" out for {noun} {suite.default!r}, or name one of: {names}"
         )
 
 
 def written(overrides: Iterable[str], profile: str, suite: Suite) -> list[str]:
-    """A profile and changes of it as overrides beside another suite's: ``language_model=mini`` and so on."""
+    """A profile and its changes as prefixed overrides, such as ``language_model=mini``."""
     return [f"{suite.address}={profile}", *(suite.prefix + word for word in overrides)]
 
 
 def concerned(overrides: Iterable[str], names: Collection[str], leading: Suite) -> list[str]:
-    """The overrides of suites that are none of ``names``."""
+    """The overrides of suites that are not in ``names``."""
     return [word for word in overrides if suite_of_override(word, leading).name not in names]

@@ -1,4 +1,4 @@
-"""What a suite is: a way to train a label and to judge it. Nothing above knows more of a suite than this."""
+"""The base class of suites. A suite trains labels and scores them. Rooms above use only this interface."""
 
 from __future__ import annotations
 
@@ -25,16 +25,19 @@ if TYPE_CHECKING:
     from madbench.text.corpus import Corpus
 
 MICRO_BATCH_TOKENS = 12_288
-"""Tokens of text that go through a model at once where nothing else is asked for: 12 windows of 1,024, as nanoGPT's."""
+"""Default number of text tokens that go through a model at once: 12 windows of 1,024, as in nanoGPT."""
 MOST_CHANGES = 6
-"""Beyond which a protocol is not called after a shipped profile."""
+"""The most changes with which a protocol is still named after a shipped profile."""
 OWN_PROFILE = "of its own"
-"""The profile of such a protocol."""
+"""The profile name of a protocol with more than ``MOST_CHANGES`` changes."""
 
 
 @dataclass(frozen=True)
 class Size:
-    """What training a job takes, early stopping not counted; known without building anything."""
+    """The size of a job: parameters, steps and FLOPs, without early stopping.
+
+    It is computed without building the model.
+    """
 
     parameters: int  # trainable parameters of the whole model
     steps: int  # optimiser steps
@@ -51,19 +54,19 @@ class Size:
 
 
 class Suite(abc.ABC):
-    """A way to train and judge labels; a suite is an instance of a subclass, which says what its values are.
+    """A way to train and score labels. A suite is an instance of a subclass, which sets these values.
 
-    What is written here holds for any suite whose tasks have one column each, an accuracy in percent.
+    The defaults fit a suite whose tasks have one column each, an accuracy in percent.
     """
 
     name: ClassVar[str]
-    """In every job; also what its overrides begin with where another suite leads, unless ``key`` says otherwise."""
+    """The name in every job. It is also the prefix of its overrides if another suite leads, unless ``key`` is set."""
     title: ClassVar[str]
-    """In words, such as ``MAD tasks``."""
+    """The title in words, such as ``MAD tasks``."""
     Profile: ClassVar[type[Profile]]
-    """What a YAML file of the suite holds."""
+    """The class of the suite's profiles, read from YAML files."""
     default: ClassVar[str]
-    """The profile that is trained where none is named."""
+    """The name of the default profile."""
     trial: ClassVar[str]
     """``module:class`` of its :class:`madbench.suites.trial.Trial`, loaded with torch when it is needed."""
     scoring: ClassVar[str] = "madbench.suites.scoring:Scoring"
@@ -71,39 +74,40 @@ class Suite(abc.ABC):
     reference: ClassVar[str] = ""
     """Module with the reference code of its protocol, which ``madbench bench training --peer`` times beside ours."""
     synthetic: ClassVar[str] = ""
-    """``module:function`` of a made-up record of a job, for the benchmark of large stores."""
+    """``module:function`` that makes a synthetic record of a job, for the benchmark of large stores."""
     key: ClassVar[str] = ""
     abbreviation: ClassVar[str] = ""
     place: ClassVar[int] = 100
-    """Where it stands among the suites, ascending."""
+    """The sort key of the suite among all suites, ascending."""
     measure: ClassVar[str] = "accuracy in percent"
-    """What the numbers of its tables are."""
+    """The quantity that its tables show."""
     averages: ClassVar[Mapping[str, Average]] = MappingProxyType({})
     """Columns that are means over tasks, by name."""
     fidelities: ClassVar[tuple[Fidelity, ...]] = ("corrected",)
     budgets: ClassVar[tuple[Budget, ...]] = ("strict", "paper")
     logged: ClassVar[tuple[str, ...]] = ()
-    """Columns that every row of a run's curve has, without which a stored run is damaged."""
+    """Columns that every row of a run's curve must have. A stored run without them is damaged."""
     data_package: ClassVar[str] = "madbench.tasks"
     """The room of this package that makes the data of its jobs."""
     keeps_weights: ClassVar[bool] = False
-    """True if weights stay with its runs unasked."""
+    """True if its runs keep their weights by default."""
     uses_all_cores: ClassVar[bool] = False
-    """True if a run on the CPU takes all its cores, or one."""
+    """True if a run on the CPU uses all cores, False if it uses one core."""
     judged_by: ClassVar[tuple[str, str, str]] = ("accuracy", "acc {:.3f}", "{:.1%}")
-    """The metric that a run is judged by, and as text, named and alone."""
+    """The metric that judges a run, its format with a name, and its format without a name."""
     profiles_note: ClassVar[str] = "runs: for one label and one seed"
-    """What stands below the list of its profiles."""
+    """The note below the list of its profiles."""
     not_inspected: ClassVar[str] = ""
-    """Why madbench inspect has nothing to say of its models; empty if it has."""
+    """The reason why madbench inspect cannot show its models; empty if it can."""
     file_key: ClassVar[str] = ""
-    """A key that tells its profiles' files from those of the suites after it; without one, a file names the suite."""
+    """A key by which its profile files are recognised among those of later suites. If empty, a file names its suite."""
     had_unequal_shares: ClassVar[bool] = False
-    """True if runs on several processes weighed the examples of a step unequally before ``equal_shares`` was stored."""
+    """True if runs on several processes weighted the examples of a step unequally before ``equal_shares`` was stored.
+    """
     claimed_columns: ClassVar[tuple[str, ...]] = ()
-    """Columns that a table need not have and that claims are about."""
+    """Columns used by claims that a table may lack."""
     figures: ClassVar[Mapping[str, str]] = MappingProxyType({})
-    """Figures of its own beside those of every suite: ``module:value`` of a Drawing, by name."""
+    """The suite's own figures: ``module:value`` of a Drawing, by name."""
 
     @abc.abstractmethod
     def tasks(self) -> Sequence[str]:
@@ -111,15 +115,20 @@ class Suite(abc.ABC):
 
     @abc.abstractmethod
     def plan(self, labels: Iterable[str], profile: Profile, **options: Any) -> Plan:
-        """The jobs of labels, none twice. ``options``: seeds, tasks, fidelity, budget, precision and corpus."""
+        """Plan the jobs of labels without duplicates.
+
+        ``options``: seeds, tasks, fidelity, budget, precision and corpus.
+        """
 
     @abc.abstractmethod
     def trained(self, job: Job) -> Hashable:
-        """What a job trains but for the seed, however its settings spell it."""
+        """A key that is equal for two jobs if they train the same apart from the seed, even if their settings are
+        written differently.
+        """
 
     @abc.abstractmethod
     def size(self, job: Job) -> Size:
-        """What training a job takes."""
+        """The size of a job."""
 
     def batch_sizes(self, job: Job) -> tuple[int, ...]:
         """Examples per optimiser step, over all processes. Two numbers if the last batch of an epoch is smaller."""
@@ -145,50 +154,53 @@ class Suite(abc.ABC):
         return any(size % processes for size in self.batch_sizes(job))
 
     def tasks_of_column(self, name: str) -> tuple[str, ...]:
-        """The tasks whose runs a column of the table rests on."""
+        """The tasks whose runs a column of the table uses."""
         return self.averages[name].tasks if name in self.averages else (name,)
 
     def jobs(self, labels: Iterable[str], profile: Profile, **options: Any) -> list[Job]:
-        """The jobs of :meth:`plan`; ``ConfigError`` for an override that decides nothing about any of them."""
+        """The jobs of :meth:`plan`. Raises ``ConfigError`` for an override without effect on all of them."""
         return self.plan(labels, profile, **options).checked()
 
     def unreached(self, job: Job) -> str:
-        """What is odd in a job's schedule of learning rates, such as an end it does not reach, as a clause."""
+        """A warning about a job's learning-rate schedule, as a clause, such as an end that is not reached.
+
+        Empty if it is normal.
+        """
         return ""
 
     def usual_tasks(self) -> Sequence[str]:
-        """The tasks that are trained where none are named."""
+        """The tasks that are trained by default."""
         return self.tasks()
 
     def labels_of(self, profile: Profile, task: str) -> Sequence[str]:
-        """The labels that a profile trains on a task where none are named; none for a suite of any labels."""
+        """The default labels of a profile on a task. Empty if the suite accepts any label."""
         return ()
 
     def about_task(self, task: str) -> str:
-        """What a task asks, for a list."""
+        """A description of a task for lists."""
         return self.column(task).words if self.column(task) else self.title
 
     def about_profile(self, profile: Profile) -> dict[str, Any]:
-        """What a list of profiles says of one, by heading."""
+        """The row of a profile in ``madbench ls profiles``: heading to value."""
         return {"runs": int(self.check_profile(profile)[0].partition(" ")[0])}
 
     @property
     def address(self) -> str:
-        """The suite's name in overrides and in a profile's ``beside`` where another suite leads."""
+        """The suite's name in overrides and in a profile's ``beside``, if another suite leads."""
         return self.key or self.name
 
     @property
     def prefix(self) -> str:
-        """The beginning of its overrides where another suite leads, such as ``language_model.``."""
+        """The prefix of its overrides if another suite leads, such as ``language_model.``."""
         return f"{self.address}."
 
     def fidelity_of(self, asked: Fidelity) -> Fidelity:
-        """The fidelity of its jobs beside a suite that may have others: the one asked for, or its own usual one."""
+        """The fidelity of its jobs: the requested fidelity if the suite has it, else its default."""
         return asked if asked in self.fidelities else self.fidelities[0]
 
     @property
     def short(self) -> str:
-        """The suite's name before budgets and counts beside those of another suite."""
+        """The suite's short name before budgets and counts in a table of several suites."""
         return self.abbreviation or self.name
 
     @property
@@ -197,7 +209,7 @@ class Suite(abc.ABC):
         return pkgutil.resolve_name(self.trial)
 
     def column(self, name: str) -> Column | None:
-        """The column of a task, an average or another quantity of the suite; None for none of it."""
+        """The column of a task, an average or another quantity. None if the suite has no such column."""
         if average := self.averages.get(name):
             return replace(self.task_column(average.tasks[0]), name=name, heading=average.heading, title=average.title)
         return self.task_column(name) if name in self.tasks() else None
@@ -208,7 +220,7 @@ class Suite(abc.ABC):
         return Column(task, heading, 1, "higher", (0.0, 100.0), "-", 0.1, **ACCURACY)
 
     def columns(self, tasks: Iterable[str]) -> list[Column]:
-        """The columns of tasks, each average behind the last of its own."""
+        """The columns of tasks, each average after the last of its tasks."""
         names = list(tasks)
         for name, average in self.averages.items():
             if set(average.tasks) <= set(names):
@@ -216,15 +228,15 @@ class Suite(abc.ABC):
         return [column for name in names if (column := self.column(name))]
 
     def threshold_columns(self, thresholds: Iterable[float]) -> list[str]:
-        """The names of the columns that count steps to values, where the suite has such."""
+        """The names of the columns that count steps to thresholds. Empty if the suite has none."""
         return []
 
     def order(self) -> list[str]:
-        """The names of columns in the order of the table, as far as they are known beforehand."""
+        """The column names known in advance, in the order of the table."""
         return [column.name for column in self.columns(self.tasks())]
 
     def headline(self, tasks: Sequence[str]) -> tuple[str, ...]:
-        """The columns by which rows of a grid are compared with its baseline: one, or tasks whose mean is taken."""
+        """The columns by which rows of a grid are compared with its baseline: one column, or tasks to average."""
         names = (name for name, average in self.averages.items() if set(average.tasks) == set(tasks))
         return tuple([name] if (name := next(names, None)) else tasks)
 
@@ -234,9 +246,9 @@ class Suite(abc.ABC):
         return {name: self.Profile.load(name) for name in self.Profile.names()}
 
     def nearest(self, job: Job, most_changes: float = MOST_CHANGES) -> tuple[str, tuple[str, ...]]:
-        """The shipped profile nearest to what the job trains, and the changes that make it so, but for the precision.
+        """The shipped profile nearest to the job, and the changes from it, without the precision.
 
-        The profile is ``of its own`` where there are more changes than a name should have.
+        The profile is ``of its own`` if there are more than ``most_changes`` changes.
         """
         changes = {name: profile.changes(job) for name, profile in self.shipped().items()}
         nearest = min(changes, key=lambda name: len(changes[name]))
@@ -250,7 +262,7 @@ class Suite(abc.ABC):
             return False
 
     def profile_of(self, job: Job, name: str, changes: Sequence[str]) -> Profile:
-        """The profile under which a job was trained, given what :meth:`nearest` says of it."""
+        """The profile under which a job was trained, from the result of :meth:`nearest`."""
         if name == OWN_PROFILE:
             raise ConfigError(
                 f"run {job.id} of {job.label} follows no shipped {self.Profile.noun}; name its YAML file with --profile"
@@ -258,7 +270,7 @@ class Suite(abc.ABC):
         return self.Profile.load(name, changes)
 
     def shared(self, job: Job) -> dict[str, Any]:
-        """What must be equal within a table, from the job alone."""
+        """The settings of a job that must be equal within a table."""
         name, changes = self.nearest(job)
         own = {"profile": name, "changes": changes}
         own = {"model": job.model, "training": job.training} if name == OWN_PROFILE else own
@@ -269,21 +281,24 @@ class Suite(abc.ABC):
         return self.shared(job)
 
     def job_setting(self, job: Job) -> list[str]:
-        """What a line in a list of runs says of a job: the nearest shipped profile and the changes that make it so."""
+        """The setting of a job in a list of runs: the nearest shipped profile and the changes from it."""
         profile, changes = self.nearest(job, most_changes=math.inf)
         return [profile, *changes]
 
     def difficulty(self, task: str) -> Mapping[str, Any] | None:
-        """The setting that others of the task are changes of; None where settings are not told apart."""
+        """The task's baseline setting. None if the task has only one setting."""
         return None
 
     def result(self, metrics: Mapping[str, float], in_list: bool = False) -> str:
-        """The number that a run is judged by, as text, in a list of runs of all suites with its name; else empty."""
+        """The number that judges a run, as text.
+
+        With ``in_list``, the text names the number. Empty if there is none.
+        """
         name, named, alone = self.judged_by
         return (named if in_list else alone).format(metrics[name]) if metrics.get(name) is not None else ""
 
     def checks(self, label: Label) -> Iterable[Check]:
-        """What ``madbench verify`` measures of a label's mixer on the suite's own tasks."""
+        """The checks of ``madbench verify`` on a label's mixer that use the suite's own tasks."""
         return ()
 
     def lacks_corpus(self, profile: Profile) -> bool:
@@ -302,9 +317,12 @@ class Suite(abc.ABC):
         return None
 
     def check_job(self, job: Job, where: str) -> None:  # noqa: B027  most suites take any
-        """Raises ``ConfigError``, opened by ``where``, for a job whose setting lacks what the suite reads of it."""
+        """Raise ``ConfigError`` if a job's setting lacks a key that the suite reads.
+
+        The message begins with ``where``.
+        """
 
     def check_profile(self, profile: Profile) -> tuple[str, set[int]]:
-        """What a profile trains, in words, and its lengths; raises ``ConfigError`` for one that trains nothing."""
+        """A description of the runs of a profile, and their lengths. Raises ``ConfigError`` if it has no runs."""
         jobs = self.plan(["S"], profile, seeds=(0,)).jobs
-        return f"{len(jobs)} runs a label", {self.size(job).seq_len for job in jobs}
+        return f"{len(jobs)} runs per label", {self.size(job).seq_len for job in jobs}

@@ -1,4 +1,4 @@
-"""What a job changes of the shipped setting that is nearest to its own."""
+"""The difference between a job and the nearest shipped setting."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ _SETTING_CHANGES: dict[str, str] = {}
 
 
 def setting_change(job: Job) -> str:
-    """The named setting nearest to the job's, what it changes, and what else the job changes of a shipped profile.
+    """The nearest named setting of a job, its changes, and further changes of a shipped profile, as text.
 
-    Of a language model the nearest profile and its changes; of a label or task that is not installed, or is broken, the
+    For a language model: the nearest profile and its changes. For a label or task that is broken or not installed: the
     whole setting.
     """
     key = repr((_family_name(job.label), job.task, job.family, job.setting, job.model, job.mixer, job.training))

@@ -1,13 +1,13 @@
-"""The code that decides a job's numbers: of plugins and users as lists of files, of this package as digests.
+"""The code that affects a job's numbers: lists of files for plugins and users, digests for this package.
 
 Digests of the package's own code are of whole files, without comments and docstrings:
 
-- ``family``: the label's family and what it imports of ``madbench.mixers``, without what only checks or explains;
+- ``family``: the label's family and its imports from ``madbench.mixers``, without modules that only check or explain;
 - ``task``: the task's generator, and what the suite's trial and the generator import of ``madbench.tasks``; of a suite
   that reads text, what the trial imports of ``madbench.text``;
-- ``suite``: the suite's trial, and what that imports of ``madbench.suites`` itself;
-- ``model``: what the trial imports of ``madbench.models``, with their own imports there;
-- ``training``: the loop and what it imports of ``madbench.training``, without what only measures costs.
+- ``suite``: the suite's trial and its imports from ``madbench.suites`` itself;
+- ``model``: the trial's imports from ``madbench.models``, with their own imports there;
+- ``training``: the loop and its imports from ``madbench.training``, without modules that only measure costs.
 """
 
 from __future__ import annotations
@@ -30,25 +30,25 @@ from madbench.tasks import settings_class, task_code, task_names, task_source
 PARTS = ("family", "task", "suite", "model", "training")
 NO_NUMBERS = ("cases", "checks", "diagnosis", "explanations", "lemmas", "path_checks", "cost", "measured", "heuristics")
 NO_NUMBERS += ("bfloat16_checks", "code", "residuals", "sources")
-"""Names of modules that check, explain or measure, and decide no number of a run."""
+"""Names of modules that check, explain or measure, and affect no number of a run."""
 MOST_LETTERS = 200
-"""Letters that are shown of a file's place."""
+"""The most characters shown of a file's location."""
 
 
 def code_details(job: Job) -> dict[str, Any]:
-    """The details of a record on the code that trained its job.
+    """Details for a record about the code that trains the job.
 
-    ``code`` lists the files outside of this package by what they are for, ``mixer``, ``task`` or ``suite``, if there
-    are any; ``package_code`` has the digests of :func:`package_code`.
+    ``code`` lists the files outside of this package by role (``mixer``, ``task`` or ``suite``), if there are any;
+    ``package_code`` has the digests of :func:`package_code`.
     """
     outside = outside_code(job)
     return {**({"code": outside} if outside else {}), "package_code": package_code(job)}
 
 
 def check_planned_code(job: Job) -> None:
-    """Raises ``TrainingError`` if code outside of this package is not that with which the job was planned.
+    """Raise ``TrainingError`` if code outside of this package changed since the job was planned.
 
-    A worker imports it again, maybe after an edit.
+    A worker imports the code again, possibly after an edit.
     """
     now = mixer_identity(job.label, job.task, job.fidelity) if KIND in job.family else job.family
     source = task_source(job.task) if KIND in job.task_source else job.task_source
@@ -59,24 +59,24 @@ def check_planned_code(job: Job) -> None:
 
 @dataclass(frozen=True)
 class RunCode:
-    """The code that trained a stored run, compared with the code that is here."""
+    """The code of a stored run, compared with the installed code."""
 
     state: Literal["same", "changed", "absent", "unknown", "other"] = "same"
-    """``other`` is other code of this package; the rest is of code outside of it (:class:`CodeState`)."""
+    """``other``: code of this package differs. The other states concern code outside of it (:class:`CodeState`)."""
     what: str = ""
-    """The file that changed, the file or package that is absent, or the parts of this package that are other ones."""
+    """The changed file, the absent file or package, or the parts of this package that differ."""
     is_recorded: bool = True
     """True if the record has digests of this package's code."""
 
     @property
     def text(self) -> str:
-        """The state in a few words; empty if the code is the same, or if nothing is known."""
+        """The state in a few words; empty if the code is equal, or if nothing is known."""
         texts = {"changed": f"{self.what} changed", "absent": f"{self.what} is not here", "unknown": "not recorded"}
         return texts.get(self.state, f"madbench's {self.what} changed" if self.state == "other" else "")
 
 
 def run_code(job: Job, details: Mapping[str, Any]) -> RunCode:
-    """Compares the code of a record with the code that is here. Users' files are read as text; nothing is imported."""
+    """Compare the code of a record with the installed code. Users' files are read as text; nothing is imported."""
     outside, package = details.get("code"), details.get("package_code")
     is_recorded = isinstance(package, dict)
     for code in outside.values() if isinstance(outside, dict) else ():
@@ -84,7 +84,7 @@ def run_code(job: Job, details: Mapping[str, Any]) -> RunCode:
             return RunCode(state.kind, _printable(state.file), is_recorded)
     if not isinstance(outside, dict) and names_outside_code(job):
         return RunCode("unknown", "", is_recorded)
-    with suppress(LabelError):  # of a family that is not installed, whose runs list their code
+    with suppress(LabelError):  # a family that is not installed; its runs list their code
         if missing := missing_package(job.label):
             return RunCode("absent", missing, is_recorded)
     if not is_recorded:
@@ -95,7 +95,7 @@ def run_code(job: Job, details: Mapping[str, Any]) -> RunCode:
 
 
 def _printable(place: str) -> str:
-    """A place that a record names, as text for a terminal: the record may be of a stranger."""
+    """A location named in a record, made safe for a terminal: the record may come from a stranger."""
     return "".join(letter if letter.isprintable() else "?" for letter in place[:MOST_LETTERS])
 
 
@@ -105,19 +105,19 @@ def names_outside_code(job: Job) -> bool:
 
 
 def listed_code(details: Mapping[str, Any], what: str) -> Any:
-    """A record's list of the code outside of this package that is its ``mixer``, ``task`` or ``suite``, or None."""
+    """A record's list of outside code for its ``mixer``, ``task`` or ``suite``; None if there is none."""
     outside = details.get("code")
     return outside.get(what) if isinstance(outside, dict) else None
 
 
 def outside_code(job: Job) -> dict[str, Any]:
-    """The lists of code outside of this package, by what they are for; empty if there is none."""
+    """The lists of code outside of this package by role; empty if there is none."""
     lists = {"mixer": label_code(job.label), "task": task_code(job.task), "suite": suite_code(job.suite)}
     return {name: code for name, code in lists.items() if code}
 
 
 def package_code(job: Job) -> dict[str, str]:
-    """The digest of each part of this package that trains the job; of a plugin's own part there is none."""
+    """The digest of each part of this package that trains the job. A part that is a plugin has no digest."""
     return dict(_package_code(job.suite, job.task, job.label.partition(":")[0] if ":" in job.label else ""))
 
 
@@ -130,8 +130,7 @@ def _package_code(suite: str, task: str, family: str) -> dict[str, str]:
 def package_modules(suite: str, task: str, family: str) -> dict[str, tuple[list[str], str, tuple[str, ...]]]:
     """The arguments of :func:`madbench.identity.package.package_digest` for each part.
 
-    They are the modules that it begins with, the part of the package in which imports are followed, and the names of
-    modules that are left out.
+    These are the starting modules, the subpackage in which imports are followed, and the names of excluded modules.
     """
     found = suite_called(suite)
     trial = found.trial.partition(":")[0]
@@ -155,5 +154,5 @@ def package_modules(suite: str, task: str, family: str) -> dict[str, tuple[list[
 def _module_of(family: str) -> str:
     try:
         return type(family_of(f"{family}:" if family else "")).__module__
-    except MadbenchError:  # it is not installed
+    except MadbenchError:  # the suite, task or family is not installed
         return ""

@@ -1,4 +1,4 @@
-"""Rows of stored runs whose code is not the code that is here: which they are, and what a caption says of them."""
+"""Marks for table rows whose stored runs used code that differs from the installed code, and sentences for captions."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from madbench.jobs import Job
 from madbench.suites.code import RunCode, run_code
 
 SIGN = "¶"
-"""Stands behind the name of such a row."""
+"""The mark after the name of such a row."""
 MOST_NAMED = 5
-"""Rows that a sentence names."""
+"""The most rows that a sentence names."""
 UNRECORDED = "code that an earlier madbench did not record"
 
 
@@ -22,7 +22,7 @@ def runs_of(count: int, subject: str, noun: str = "run") -> str:
 
 
 def of_other_version(count: int, subject: str, what: str) -> str:
-    """``4 runs of my:my_mixers.MyMixer are from another version of my_mixers.py``: of an earlier or a later one."""
+    """``4 runs of my:my_mixers.MyMixer are from another version of my_mixers.py``, earlier or later."""
     return f"{runs_of(count, subject)} {'are' if count > 1 else 'is'} from another version of {what}"
 
 
@@ -31,11 +31,11 @@ class CodeMarks:
     """The runs of a table by the state of their code."""
 
     by_code: dict[RunCode, list[str]] = field(default_factory=dict)
-    """For each state, the row of every run in it."""
+    """The row of every run, by the state of its code."""
 
     @classmethod
     def from_runs(cls, runs: Iterable[tuple[str, Job, Mapping[str, Any]]]) -> CodeMarks:
-        """The marks of runs that have a result, each with the name of its row, its job and its record's details."""
+        """The marks of finished runs. Each run is given by its row's name, its job and its record's details."""
         by_code: dict[RunCode, list[str]] = {}
         for row, job, details in runs:
             by_code.setdefault(run_code(job, details), []).append(row)
@@ -43,7 +43,7 @@ class CodeMarks:
 
     @classmethod
     def joined(cls, parts: Iterable[CodeMarks]) -> CodeMarks:
-        """The marks of several suites in one."""
+        """The combined marks of several suites."""
         by_code: dict[RunCode, list[str]] = {}
         for part in parts:
             for code, rows in part.by_code.items():
@@ -57,7 +57,7 @@ class CodeMarks:
 
     @property
     def sentences(self) -> list[str]:
-        """A sentence per state of code that is not here."""
+        """One sentence per state of code that differs from the installed code."""
         return [_sentence(code, rows) for code, rows in self.by_code.items() if code.state != "same"]
 
     @property

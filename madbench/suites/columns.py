@@ -8,38 +8,38 @@ from dataclasses import dataclass
 from typing import Literal
 
 ACCURACY = {"axis": "accuracy, %", "difference": "percentage points of accuracy"}
-"""The fields that columns of accuracy share."""
+"""The fields that accuracy columns share."""
 LAST_EVALUATIONS = 5
-"""Of a curve, whose mean is L5."""
+"""The number of last evaluations of a curve whose mean is L5."""
 
 
 def loss_l5(train_losses: Sequence[float]) -> float:
-    """L5: the mean of the last five training-batch evaluations, of all where there are fewer; NaN for none."""
+    """L5: the mean of the last five training-batch evaluations, or of all if there are fewer. NaN if there are none."""
     last = train_losses[-LAST_EVALUATIONS:]
     return sum(last) / len(last) if last else math.nan
 
 
 @dataclass(frozen=True)
 class Column:
-    """One quantity of every label, a column of its suite's table."""
+    """One column of a suite's table: a quantity of every label."""
 
     name: str
     heading: str
     digits: int  # decimal places that are printed; they decide nothing
-    better: Literal["higher", "lower", ""] = ""  # empty for what is no result, and so has no interval and no best
-    limits: tuple[float, float] = (-math.inf, math.inf)  # beyond which no value can be
-    missing: str = ""  # what a cell without a number says
-    resolution: float = 1e-6  # step in which values are counted: what is within it is equal, and has no variance
-    title: str = ""  # in words; the heading where it is empty
-    axis: str = ""  # what an axis of a figure says; the title where it is empty
-    unit: str = "points"  # of a difference, for programs
+    better: Literal["higher", "lower", ""] = ""  # empty if it is not a result: no interval and no best
+    limits: tuple[float, float] = (-math.inf, math.inf)  # smallest and largest possible value
+    missing: str = ""  # text of a cell without a number
+    resolution: float = 1e-6  # step of the values; values within one step are equal
+    title: str = ""  # title in words; empty: the heading
+    axis: str = ""  # axis label in figures; empty: the title
+    unit: str = "points"  # unit of a difference, for programs
     difference: str = "points"  # what a difference is, in words: ``nats per token of a loss``
-    is_steps: bool = False  # whether values are steps of training to an event that a run may not reach
-    is_compared: bool = True  # whether labels are compared in it
-    is_attributed: bool = True  # whether it is a result of its own, for effects of factors and figures against cost
-    legend: str = ""  # what a caption says of the column
-    counts: str = ""  # what a caption says of ``[k/n]``, where a cell says how many seeds succeed
-    has_thresholds: bool = False  # whether a user chooses what it counts to
+    is_steps: bool = False  # True if values are training steps to an event that a run may miss
+    is_compared: bool = True  # True if labels are compared in it
+    is_attributed: bool = True  # True if factor effects and cost figures use it
+    legend: str = ""  # the column's sentence in captions
+    counts: str = ""  # caption of ``[k/n]``, the number of seeds that succeed
+    has_thresholds: bool = False  # True if the user chooses its thresholds
 
     @property
     def words(self) -> str:
@@ -48,7 +48,7 @@ class Column:
 
 @dataclass(frozen=True)
 class Average:
-    """A column that is the mean over tasks, of the seeds that have all of them."""
+    """A column that is a mean over tasks, for the seeds that have all of these tasks."""
 
     heading: str
     title: str

@@ -1,4 +1,4 @@
-"""Which overrides of a profile decide something of which jobs: a job never has one that decides nothing about it."""
+"""The effect of a profile's overrides on each job. A planned job never carries an override without effect on it."""
 
 from __future__ import annotations
 
@@ -16,31 +16,34 @@ from madbench.mixers import effective_settings, label_traits, solve
 from madbench.suites.planning import check_count, stored_code, unique
 from madbench.suites.profile import Profile
 
-MOST_NAMED = 4  # labels of a message
+MOST_NAMED = 4  # most labels in a message
 
 
 @dataclass(frozen=True)
 class Plan:
-    """Jobs under the overrides that decide something about them."""
+    """Planned jobs, without overrides that have no effect on them."""
 
     jobs: list[Job]
-    idle: Mapping[str, Mapping[str, str]]  # overrides that decide nothing of any job of a label, and why, by label
-    respelled: Mapping[str, str]  # overrides that train what another value of theirs does, and that one
+    idle: Mapping[str, Mapping[str, str]]  # by label: overrides without effect on all its jobs, and the reason
+    respelled: Mapping[str, str]  # overrides that train the same as another value, and that value
 
     def checked(self) -> list[Job]:
-        """The jobs; ``ConfigError`` for an override that decides nothing about any of them, or has another spelling."""
+        """The jobs.
+
+        Raises ``ConfigError`` for an override without effect on all of them, or with a value that is not canonical.
+        """
         for word in self.idle:
             check_idle(key_of(word), [self])
         self.check_spelling()
         return self.jobs
 
     def check_spelling(self) -> None:
-        """Raises ``ConfigError`` for an override that has another spelling."""
+        """Raise ``ConfigError`` for an override whose value is not canonical."""
         for word, other in self.respelled.items():
-            raise ConfigError(f"{word} has no effect that {other} does not have, which is the one spelling of it")
+            raise ConfigError(f"{word} trains the same as {other}; use {other}")
 
     def why_idle(self, key: str) -> Mapping[str, str]:
-        """Why the override of a key decides nothing, by label."""
+        """The reason why the override of a key has no effect, by label."""
         return next((why for word, why in self.idle.items() if key_of(word) == key), {})
 
     @property
@@ -49,7 +52,7 @@ class Plan:
 
 
 def check_idle(key: str, plans: Sequence[Plan]) -> None:
-    """Raises ``ConfigError`` if no override of a key decides anything about a job of plans that all have one."""
+    """Raise ``ConfigError`` if all plans override a key and no override of it has an effect on any job."""
     why = [(label, plan.why_idle(key).get(label, "")) for plan in plans for label in plan.labels]
     if why and all(reason for _, reason in why):
         names = [repr(label) for label in dict.fromkeys(label for label, _ in why)]
@@ -65,11 +68,11 @@ def decided(
     trained: Callable[[Job], Hashable],
     spelled: Callable[[Job], Mapping[str, Any]] = lambda job: {},
 ) -> Plan:
-    """The jobs of ``plan(profile, labels)`` for every seed, each without the overrides that decide nothing about it.
+    """Plan ``plan(profile, labels)`` for every seed, and drop the overrides of each job that have no effect on it.
 
-    So a job has the identity that it has without them. ``plan`` gives each job once. ``trained(job)`` is equal for two
-    jobs that train the same but for the seed. ``spelled(job)`` are training settings of which several values train the
-    same, each at the one that stands for them. Raises ``ConfigError`` for too many jobs.
+    A job then has the same id with and without such overrides. ``plan`` returns each job once. ``trained(job)`` is a
+    key that is equal for two jobs if they train the same apart from the seed. ``spelled(job)`` has canonical values of
+    the training settings for which several values train the same. Raises ``ConfigError`` for too many jobs.
     """
     words, labels = profile.overrides, list(labels)
 
@@ -77,12 +80,12 @@ def decided(
     def planned(kept: tuple[str, ...], label: str) -> dict[Hashable, Job]:
         try:
             under = plan(profile.under(kept), [label] if labels else [])
-        except MadbenchError:  # the others need the one that is left out
+        except MadbenchError:  # other overrides need the one left out
             return {}
         return {trained(job): job for job in under if job.label == label}
 
     def without_idle(job: Job) -> tuple[Job, tuple[str, ...], set[str]]:
-        """The job, the overrides that decide something about it, and those of the others that change its identity."""
+        """The job, the overrides with an effect on it, and the other overrides that would change its identity."""
         kept, changing = words, set()
         what = trained(job) if words else None
         for word in words:
@@ -115,7 +118,7 @@ def decided(
 def _why_unread(profile: Profile, word: str, label: str) -> str:
     try:
         return profile.why_unread(word, label)
-    except LabelError:  # of a family that is not installed, whose runs are planned as they are stored
+    except LabelError:  # a family that is not installed; its runs are planned as stored
         if stored_code(label):
             return ""
         raise
@@ -124,7 +127,7 @@ def _why_unread(profile: Profile, word: str, label: str) -> str:
 def _respelled(
     words: Sequence[str], jobs: Iterable[Job], spelled: Callable[[Job], Mapping[str, Any]]
 ) -> dict[str, str]:
-    """The overrides of training settings that every job of theirs has another spelling for, and that spelling."""
+    """The overrides of training settings that are not canonical in any job, and their canonical form."""
     values = [(vars(job.training), spelled(job)) for job in jobs] if words else []
     respelled = {}
     for word in words:
@@ -146,11 +149,11 @@ def content(
     is_shorter: bool = True,
     setting: Any = None,
 ) -> Hashable:
-    """What a job trains but for the seed; ``changes`` stand in for fields of its model and training.
+    """A key that is equal for two jobs if they train the same apart from the seed.
 
-    ``width`` and ``max_len`` are those of its mixers; ``redraws`` says that the model draws their linear maps anew,
-    ``is_shorter`` that inputs are not all of ``max_len`` tokens.
-    ``setting`` stands in for the job's where several of those are one.
+    ``changes`` replace fields of its model and training. ``width`` and ``max_len`` are the sizes of its mixers.
+    ``redraws`` is True if the model initialises their linear maps itself, and ``is_shorter`` if some inputs are shorter
+    than ``max_len`` tokens. ``setting`` replaces the job's setting if several settings are equivalent.
     """
     identity = (job.task, job.label, job.family, job.fidelity, job.budget, job.task_source, setting or job.setting)
     settings = vars(job.model) | vars(job.training) | changes
@@ -166,7 +169,7 @@ def _mixer(
     label: str, width: int, n_head: int, max_len: int, budget: Budget, settings: tuple[Any, ...], redraws: bool,
     is_shorter: bool,
 ) -> Hashable:  # fmt: skip
-    """What decides a mixer beside its label and size: its ranks, and the settings that it reads otherwise."""
+    """A key of a mixer besides its label and size: its ranks, and the other settings that it uses."""
     parsed, values = parse(label), dict(settings)
     allocation = solve(parsed, width, n_head, max_len, budget, **values)
     traits = label_traits(parsed)

@@ -1,4 +1,4 @@
-"""From labels and the runs of a profile to jobs, none twice and not too many."""
+"""Plans of jobs from labels and the runs of a profile, without duplicates and with a limit on their number."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from madbench.suites.profile import Profile
 from madbench.tasks import settings_class
 
 MOST_JOBS = 100_000
-"""Jobs of one experiment."""
+"""The most jobs of one experiment."""
 
 
 @dataclass(frozen=True)
 class StoredCode:
-    """The code of a label as its stored runs record it: enough to plan the same runs without the code."""
+    """The code of a label as its stored runs record it. It suffices to plan the same runs without the code."""
 
     identities: dict[str, str]
     """``Job.family`` by task."""
@@ -31,11 +31,11 @@ class StoredCode:
 
     @classmethod
     def from_jobs(cls, jobs: Sequence[Job]) -> StoredCode:
-        """The stored code of jobs of one label and one version of its code."""
+        """The stored code of jobs with one label and one version of its code."""
         return cls({job.task: job.family for job in jobs}, jobs[0].mixer)
 
     def identity(self, task: str) -> str:
-        """``Job.family`` of a job on a task; of a task without a stored run that of another one."""
+        """``Job.family`` of a job on a task. If the task has no stored run, that of another task."""
         return self.identities.get(task, next(iter(self.identities.values())))
 
 
@@ -53,7 +53,7 @@ _STORED_CODE: ContextVar[Mapping[str, StoredCode]] = ContextVar("stored_code", d
 
 @contextmanager
 def planned_as_stored(codes: Mapping[str, StoredCode]) -> Iterator[None]:
-    """Plans made inside take these labels as their runs are stored: nothing is imported, and no budget is checked."""
+    """Plan these labels as their runs are stored while the block runs: no import of their code and no budget check."""
     token = _STORED_CODE.set(codes)
     try:
         yield
@@ -74,9 +74,9 @@ def plan_jobs(
     budget: Budget,
     fidelity: Fidelity = "corrected",
 ) -> list[Job]:
-    """The jobs of every label in ``runs``, which are task, setting, longest sequence, training, source of the task.
+    """The jobs of every label in ``runs``. A run is (task, setting, longest sequence, training, source of the task).
 
-    Each run is given once. The jobs are of seed 0. Raises ``BudgetError``, naming the task, where a label has no ranks
+    Each run is given once. The jobs have seed 0. Raises ``BudgetError``, which names the task, if a label has no ranks
     at this size and length.
     """
     labels = [label if stored_code(label) else parse(label) for label in labels]
@@ -119,15 +119,16 @@ def plan_jobs(
 
 
 def check_count(count: int) -> None:
-    """Raises ``ConfigError`` for more jobs than one experiment may have."""
+    """Raise ``ConfigError`` for more jobs than one experiment may have."""
     if count > MOST_JOBS:
         raise ConfigError(f"{count:,} jobs; at most {MOST_JOBS:,} are allowed: fewer labels, seeds or learning rates")
 
 
 def mixer_identity(label: str, task: str, fidelity: Fidelity = "corrected") -> str:
-    """What a job says of the mixer's family: its identity, and what the published fidelity does not draw anew.
+    """The field ``family`` of a job: the family's identity, and the parameters that the published fidelity does not
+    redraw.
 
-    So the runs in which it did draw that are other ones.
+    Runs in which these parameters were redrawn therefore have other ids.
     """
     identity = label_identity(label)
     if fidelity == "published" and settings_class(task).model == "language_model":
@@ -137,18 +138,18 @@ def mixer_identity(label: str, task: str, fidelity: Fidelity = "corrected") -> s
 
 
 def epoch_batch_sizes(examples: int, batch_size: int) -> tuple[int, ...]:
-    """Examples per batch of an epoch, each number once: a full batch, and a last one that is smaller."""
+    """The distinct batch sizes of an epoch: a full batch, and a smaller last batch if there is one."""
     sizes = (min(batch_size, examples), examples % batch_size)
     return tuple(dict.fromkeys(size for size in sizes if size))
 
 
 def unique(jobs: Iterable[Job]) -> list[Job]:
-    """The jobs in their order, each id once."""
+    """The jobs in order, without duplicate ids."""
     return list({job.id: job for job in jobs}.values())
 
 
 def unreached_warm_up(steps: int, warmup_steps: int) -> str:
-    """That a run of so many steps ends within its linear warm-up, as a clause; empty if it does not."""
+    """A warning if a run of ``steps`` steps ends within its linear warm-up, as a clause; empty if it does not."""
     if steps > warmup_steps:
         return ""
     share = steps / (warmup_steps + 1)

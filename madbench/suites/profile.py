@@ -1,4 +1,4 @@
-"""A profile: how a suite trains labels, read from a YAML file and changed by overrides."""
+"""A profile: the training settings of a suite, read from a YAML file and changed by overrides."""
 
 from __future__ import annotations
 
@@ -17,48 +17,48 @@ from madbench.labels import Label, expand, family_of, loaded_families, reading_p
 from madbench.mixers import Family, own_settings, used_settings
 
 FILE_ONLY = ("description", "comparable_with_paper", "corpus", "vocab_size", "suite", "beside", "chosen_on")
-"""Keys that say what a file is; they belong in it and cannot be overridden."""
+"""Keys that describe the file itself. They cannot be overridden."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Profile:
-    """What every suite's profile has; labels, seeds, fidelity and budget come from the command line."""
+    """The base class of all suites' profiles. Labels, seeds, fidelity and budget come from the command line."""
 
     folder: ClassVar[Path]
-    """Where the shipped profiles are."""
+    """The folder of the shipped profiles."""
     noun: ClassVar[str]
-    """What messages call it."""
+    """The word for it in messages."""
     Model: ClassVar[type]
-    """Configuration of the model around the mixer."""
+    """The configuration class of the model around the mixer."""
     Training: ClassVar[type]
-    """Configuration of an optimiser run."""
+    """The configuration class of an optimiser run."""
     Task: ClassVar[type]
-    """How the profile sets up one task, where it has ``tasks``."""
+    """The class of the setup of one task, if the profile has ``tasks``."""
     not_training: ClassVar[dict[str, str]] = {"precision": "precision"}
-    """Training settings that are keys of the profile itself, and which."""
+    """Training settings that are set by a key of the profile itself: setting to key."""
     stays_comparable: ClassVar[tuple[str, ...]] = ("precision",)
-    """Keys that can be overridden without making the profile another one."""
+    """Keys that can be overridden without making the profile a different one."""
 
     description: str
-    """What the profile is for and how long it takes."""
+    """The purpose of the profile, and its duration."""
     comparable_with_paper: bool
-    """True if its numbers may be set against the published ones."""
+    """True if its numbers are comparable with the published numbers."""
     precision: Literal["auto", "float32", "bfloat16"] = "auto"
     """Arithmetic of matrix products; auto is bfloat16 where the hardware has it."""
     model: dict[str, Any] = field(default_factory=dict)
-    """Model around the mixer, and settings of mixers."""
+    """Settings of the model around the mixer, and of mixers."""
     training: dict[str, Any] = field(default_factory=dict)
     """Training settings that all runs share."""
     suite: str = ""
-    """The suite that the profile is of, where neither its folder nor its keys say so."""
+    """The suite of the profile, needed if neither its folder nor its keys determine it."""
     beside: dict[str, str] = field(default_factory=dict)
-    """Profiles of other suites that are trained with this one where no task is named, such as language_model: tiny."""
+    """Profiles of other suites that are trained with this one by default, such as language_model: tiny."""
     chosen_on: str = ""
-    """The set of labels on whose results its settings were chosen, such as choosing; no label by default."""
+    """The set of labels on whose results its settings were chosen, such as choosing; empty if there is none."""
     source: str = field(default="", metadata={"internal": True})
-    """The name or path that it was loaded by."""
+    """The name or path from which it was loaded."""
     overrides: tuple[str, ...] = field(default=(), metadata={"internal": True})
-    """What it was loaded with, as KEY=VALUE."""
+    """The overrides with which it was loaded, as KEY=VALUE."""
 
     def __post_init__(self):
         kinds = self._model_kinds()
@@ -75,24 +75,24 @@ class Profile:
             raise ConfigError(f"chosen_on: {error}") from error
 
     def chosen_labels(self) -> frozenset[str]:
-        """The labels on whose results its settings were chosen, which cannot judge it."""
+        """The labels on whose results its settings were chosen. They give no unbiased result under it."""
         return frozenset(map(str, expand([f"@{self.chosen_on}"]))) if self.chosen_on else frozenset()
 
     def check_training(self, training: Mapping[str, Any], where: str) -> None:
-        """Raises ``ConfigError`` for training settings that do not exist or belong elsewhere."""
+        """Raise ``ConfigError`` for training settings that do not exist or belong elsewhere."""
         for key, instead in self.not_training.items():
             if key in training:
                 raise ConfigError(f"{where}: {key!r} has no effect here; set the {self.noun}'s own {instead!r}")
         from_mapping(self.Training, training, where)
 
     def check_spelling(self, where: str) -> None:
-        """Raises ``ConfigError``, opened by ``where``, for a setting that trains what another value of it does.
+        """Raise ``ConfigError`` if a setting trains the same as its canonical value. The message begins with ``where``.
 
-        Of overrides a plan of jobs says it (:class:`madbench.suites.overrides.Plan`), this is for a file.
+        This checks a file. Overrides are checked by a plan of jobs (:class:`madbench.suites.overrides.Plan`).
         """
 
     def model_config(self) -> Any:
-        """The model around the mixer."""
+        """The configuration of the model around the mixer."""
         return self._model_config
 
     @functools.cached_property
@@ -100,7 +100,9 @@ class Profile:
         return self._part(self.Model)
 
     def mixer_settings(self, label: str) -> dict[str, Any]:
-        """The settings of its family that identify the label's jobs; one that came later only off its default.
+        """The family settings that identify the label's jobs.
+
+        A setting added later is included only if it is not at its default.
 
         Raises ``ConfigError`` for an override that has no effect on the label.
         """
@@ -110,13 +112,13 @@ class Profile:
         return self.identifying_settings(label)
 
     def identifying_settings(self, label: str | Label) -> dict[str, Any]:
-        """:meth:`mixer_settings`, whatever the overrides, of a label or its text."""
+        """The result of :meth:`mixer_settings` for a label or its text, without a check of overrides."""
         settings = self._part(family_of(label).Settings)
         own = own_settings(label, settings)
         return {name: value for name, value in identifying_fields(settings).items() if name in own}
 
     def changes(self, job: Job) -> list[str]:
-        """The overrides with which this profile trains the job, but for a precision that depends on the machine."""
+        """The overrides with which this profile trains the job, without a precision that depends on the machine."""
         setting, mixer = mapping_text(job.setting), mapping_text(job.mixer)
         own, shared = (job.label, mixer), (job.task, setting, job.model, job.training)
         if own not in self._changes:
@@ -127,22 +129,25 @@ class Profile:
 
     @functools.cached_property
     def _changes(self) -> dict[tuple[Any, ...], list[str]]:
-        """Changes of mixers and of training that :meth:`changes` found: a store has many jobs with the same ones."""
+        """A cache of the changes of mixers and training that :meth:`changes` found: many jobs in a store share them."""
         return {}
 
     def mixer_changes(self, job: Job) -> list[str]:
-        """Changes of the mixer's settings. Empty for a family that is not here, whose settings are not known."""
+        """The changes of the mixer's settings.
+
+        Empty if the family is not installed, since its settings are then unknown.
+        """
         if not has_settings(job.label):
             return []
         usual = usual_settings(job.label)
         return changed("model", usual | job.mixer, usual | self.mixer_settings(job.label))
 
     def model_changes(self, job: Job) -> list[str]:
-        """Changes of the model around the mixer."""
+        """The changes of the model around the mixer."""
         return changed("model", vars(job.model), vars(self.model_config()))
 
     def training_changes(self, job: Job) -> list[str]:
-        """Changes of the optimiser run and of the task."""
+        """The changes of the optimiser run and of the task."""
         raise NotImplementedError
 
     def tried(self, job: Job) -> list[Any]:
@@ -150,18 +155,18 @@ class Profile:
         return [job.training]
 
     def job_words(self, job: Job) -> list[str]:
-        """The overrides under which this profile trains the job alone of all that a label has of its task."""
+        """The overrides under which this profile trains, for the job's label and task, only this job."""
         return []
 
     def trains_job(self, job: Job) -> bool:
         """True if this profile trains the job; ``auto`` precision is either."""
         try:
             return self.precision in ("auto", job.training.precision) and not self.changes(job)
-        except ConfigError:  # a setting that the job's family does not have
+        except ConfigError:  # the job's family does not have the setting
             return False
 
     def why_unread(self, override: str, label: str) -> str:
-        """Why an override of a setting of mixers has no effect on those of the label; empty for any other."""
+        """The reason why an override of a mixer setting has no effect on the label; empty for any other override."""
         section, _, name = key_of(override).partition(".")
         read = used_settings(label)
         if section != "model" or name in (*field_names(self.Model), *read):
@@ -169,7 +174,7 @@ class Profile:
         return f"settings of its mixer: {', '.join(f'model.{setting}' for setting in read) or 'none'}"
 
     def under(self, overrides: Sequence[str]) -> Self:
-        """The profile with these overrides alone."""
+        """The profile with these overrides only."""
         key = tuple(overrides)
         if key not in self._under:
             self._under[key] = type(self).load(self.source, overrides)
@@ -177,7 +182,7 @@ class Profile:
 
     @functools.cached_property
     def _under(self) -> dict[tuple[str, ...], Self]:
-        """What :meth:`under` loaded: each of many labels is planned without each of the overrides."""
+        """A cache for :meth:`under`: each of many labels is planned without each of the overrides."""
         return {}
 
     def _part(self, kind: type) -> Any:
@@ -191,16 +196,17 @@ class Profile:
 
     @classmethod
     def load(cls, name: str, overrides: Iterable[str] = ()) -> Self:
-        """The profile ``name``, shipped or a path to a YAML file, with ``overrides`` such as ``training.epochs=20``.
+        """Load the profile ``name``, shipped or a path to a YAML file, with ``overrides`` such as
+        ``training.epochs=20``.
 
-        An override of ``training.KEY`` or ``learning_rates`` holds for every task, also for one to which the profile
-        gives a value of its own; one of ``tasks.TASK`` holds for that task, whatever the order. Any but those of
-        ``stays_comparable`` makes it a profile of its own, not comparable with the paper. Raises ``ConfigError`` for an
+        An override of ``training.KEY`` or ``learning_rates`` applies to every task, even if the profile sets another
+        value for a task. An override of ``tasks.TASK`` applies to that task; the order does not matter. Any override
+        outside ``stays_comparable`` makes the profile not comparable with the paper. Raises ``ConfigError`` for an
         unknown profile, key or type, and for an override without effect.
         """
         overrides = sorted(overrides, key=lambda override: key_of(override).split(".")[0] == "tasks")
         path = Path(name) if name.endswith((".yaml", ".yml")) else cls.folder / f"{name}.yaml"
-        if not os.path.isfile(path):  # also for a name that no file can have
+        if not os.path.isfile(path):  # also handles names that no file can have
             choices = [*cls.names(), *([f"{name}.yaml"] if os.path.isfile(f"{name}.yaml") else [])]
             raise ConfigError(f"{cls.noun} {name!r}: no such {cls.noun} or file{did_you_mean(name, choices)}")
         mapping = read_yaml(path)
@@ -223,7 +229,7 @@ class Profile:
 
     @classmethod
     def docs(cls) -> dict[str, str]:
-        """Every dotted key that can be overridden, with its sentence of documentation."""
+        """Every dotted key that can be overridden, with a sentence of documentation."""
         docs = {}
         for name, sentence in field_docs(cls).items():
             if name == "model":
@@ -241,7 +247,7 @@ class Profile:
 
     @classmethod
     def _model_kinds(cls) -> list[type]:
-        """What ``model`` has the settings of: the model, and every family that can be loaded and is trained here."""
+        """The classes whose settings ``model`` has: the model, and every loadable family that this suite trains."""
         return [cls.Model, *(family.Settings for family in loaded_families().values() if cls.can_train(family))]
 
     @staticmethod
@@ -256,24 +262,24 @@ def changed(section: str, ours: Mapping[str, Any], theirs: Mapping[str, Any]) ->
 
 
 def is_rate_change(override: str) -> bool:
-    """True for an override of the rates or decays that a profile tries, for all tasks."""
+    """True if an override changes the rates or decays that a profile tries for all tasks."""
     return key_of(override) in ("learning_rates", "weight_decays")
 
 
 @functools.cache
 def has_settings(label: str) -> bool:
-    """True if the label's family is here and reads it, so that the settings of its mixers are known."""
+    """True if the label's family is installed and parses it, so that the settings of its mixers are known."""
     return not reading_problem(label)
 
 
 @functools.cache
 def usual_settings(label: str) -> dict[str, Any]:
-    """The settings of the label's family at their defaults."""
+    """The default settings of the label's family."""
     return dataclasses.asdict(family_of(label).Settings())
 
 
 def _changed(mapping: Mapping[str, Any], override: str) -> dict[str, Any]:
-    """``mapping`` with one override, instead of which no task has a value of its own."""
+    """Return ``mapping`` with one override. Values of single tasks for the same key are removed."""
     changed, key = apply_override(mapping, override), key_of(override)
     is_rate = key in ("learning_rates", "training.learning_rate")
     if is_rate or key.startswith("training."):
@@ -285,7 +291,7 @@ def _changed(mapping: Mapping[str, Any], override: str) -> dict[str, Any]:
 
 
 def check_tasks_of(overrides: Iterable[str], tasks: Sequence[str]) -> None:
-    """Raises ``ConfigError`` for an override of a task that is none of ``tasks``."""
+    """Raise ``ConfigError`` for an override of a task that is not in ``tasks``."""
     for override in overrides:
         section, *names = key_of(override).split(".")
         if section == "tasks" and names and names[0] not in tasks:

@@ -1,4 +1,4 @@
-"""The protocol of a table: what its runs share, whatever their label and seed, planned or recognised from jobs."""
+"""The protocol of a table: the settings that its runs share over labels and seeds, planned or recognised from jobs."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Protocol:
-    """What the runs of one table share, whatever their label and seed."""
+    """The settings that the runs of one table share over labels and seeds."""
 
     suite: Suite
     profile: Profile
@@ -43,7 +43,7 @@ class Protocol:
 
     @property
     def title(self) -> str:
-        """The protocol in a line."""
+        """The protocol in one line."""
         noun = self.profile.noun
         parts = [f"{noun} {self.profile_name}"]
         if len(self.suite.fidelities) > 1:
@@ -53,24 +53,26 @@ class Protocol:
         return ", ".join([*parts, self.device])
 
     def plan(self, labels: Sequence[str], seeds: Sequence[int]) -> Plan:
-        """The jobs of ``labels``; raises a ``MadbenchError`` for anything that could not be trained."""
+        """Plan the jobs of ``labels``. Raises a ``MadbenchError`` if any of them could not be trained."""
         options: dict[str, Any] = {name: getattr(self, name) for name in ("tasks", "fidelity", "budget", "precision")}
         if self.corpus is not None:
             options["corpus"] = self.corpus
         return self.suite.plan(labels, self.profile, seeds=seeds, **options)
 
     def plans(self, job: Job) -> bool:
-        """True if this protocol plans the job, which may have changes that its label does not read."""
+        """True if this protocol plans the job. The protocol may have changes that the job's label does not use."""
         try:
             return any(planned.id == job.id for planned in self.plan([job.label], [job.seed]).jobs)
-        except MadbenchError:  # it has no ranks under the profile
+        except MadbenchError:  # the label has no ranks under the profile
             return False
 
 
 def recognised(suite: Suite, stored: Sequence[tuple[Job, Mapping[str, Any]]]) -> Protocol:
-    """The protocol that stored jobs follow, each with the details of its record, named after the nearest shipped one.
+    """The protocol of stored jobs, named after the nearest shipped profile.
 
-    It has the settings of a job whose label reads most of the changed settings, and the rates of all jobs.
+    Each job comes with the details of its record.
+
+    It has the settings of the job whose label uses most of the changed settings, and the rates of all jobs.
     """
     job, details = max(stored, key=lambda pair: len(changed_settings(pair[0])))
     name, changes = suite.nearest(job)
@@ -85,12 +87,12 @@ def recognised(suite: Suite, stored: Sequence[tuple[Job, Mapping[str, Any]]]) ->
 
 
 def protocol_id(suite: Suite, job: Job) -> str:
-    """8 hexadecimal digits of everything that runs of one table share, the same on every machine."""
+    """Eight hexadecimal digits: a hash of everything that runs of one table share, equal on every machine."""
     return content_id(suite.shared(job) | {"mixer": changed_settings(job)})[:8]
 
 
 def changed_settings(job: Job) -> dict[str, Any]:
-    """The settings of the job's mixer that are not the defaults of its family. Empty if the family is not here."""
+    """The settings of the job's mixer that differ from its family's defaults. Empty if the family is not installed."""
     if not has_settings(job.label):
         return {}
     usual = usual_settings(job.label)
@@ -98,12 +100,12 @@ def changed_settings(job: Job) -> dict[str, Any]:
 
 
 def by_protocol(suite: Suite, stored: Iterable[T], job_of: Any) -> dict[str, list[T]]:
-    """What is stored of one suite by the id of its protocol, in its order; ``job_of`` gives the job of each.
+    """Group stored items of one suite by the id of their protocol, in order. ``job_of`` returns the job of an item.
 
-    A run follows every protocol that differs from its own in settings alone that its label does not read. Runs that
-    differ in nothing but the rates and decays of which a profile tries several follow one protocol, if their label was
-    trained at all rates of that protocol. A protocol whose runs all follow another one is left out. Of protocols with
-    the same runs the one with the most changed settings is kept, which a label that reads them joins later.
+    A run follows every protocol that differs from its own only in settings that its label does not use. If a profile
+    tries several rates and decays, runs that differ only in these follow one protocol; their label must be trained at
+    all its rates. A protocol is left out if all its runs follow another protocol. Of protocols with equal runs, the one
+    with the most changed settings is kept, so that labels which use these settings can join later.
     """
     stored, first = list(stored), {}
     ids = [protocol_id(suite, job_of(item)) for item in stored]
@@ -131,7 +133,10 @@ def by_protocol(suite: Suite, stored: Iterable[T], job_of: Any) -> dict[str, lis
 
 
 def _by_rates(followed: Sequence[tuple[T, Job, set[str]]]) -> dict[str, list[T]]:
-    """Items by protocol; each has its job and the ids that it follows, which differ in rates and decays alone."""
+    """Group items by protocol.
+
+    Each item has its job and the ids of its protocols, which differ only in rates and decays.
+    """
     tried: dict[str, dict[str, set[str]]] = defaultdict(lambda: defaultdict(set))
     for _, job, names in followed:
         tried[job.label][job.task] |= names
@@ -151,7 +156,7 @@ def _by_rates(followed: Sequence[tuple[T, Job, set[str]]]) -> dict[str, list[T]]
 
 
 class RatesTried:
-    """The learning rates and weight decays of jobs, by task, beside those that a profile tries."""
+    """The learning rates and weight decays of jobs by task, and the values that a profile tries."""
 
     def __init__(self):
         self.rates: dict[str, set[float]] = defaultdict(set)
@@ -160,7 +165,7 @@ class RatesTried:
         self.usual_decays: set[float] = set()
 
     def add(self, job: Job, profile: Profile | None) -> None:
-        """Add the rates of ``job``, and those that ``profile`` tries; None for a profile that is not shipped."""
+        """Add the rates of ``job`` and the rates that ``profile`` tries. ``profile`` is None if it is not shipped."""
         trainings = profile.tried(job) if profile else [job.training]
         self.rates[job.task].add(job.training.learning_rate)
         self.decays.add(job.training.weight_decay)
@@ -169,7 +174,7 @@ class RatesTried:
 
     @property
     def changes(self) -> tuple[str, ...]:
-        """The overrides with which the profile tries all rates of the jobs; empty if it does so anyway."""
+        """The overrides with which the profile tries all rates of the jobs; empty if it already does."""
         usual = self.usual_rates
         unusual = {task: rates for task, rates in self.rates.items() if rates - usual[task]}
         if unusual and all(rates == self.rates[next(iter(unusual))] for rates in self.rates.values()):
@@ -196,7 +201,9 @@ def rate_changes(jobs: Iterable[Job], profile: Profile) -> tuple[str, ...]:
 
 
 def _follows(suite: Suite, job: Job, other: Job) -> bool:
-    """True if a job differs from one of another label in settings of mixers alone that its own label does not read."""
+    """True if ``job`` differs from ``other``, a job of another label, only in mixer settings that its own label does
+    not use.
+    """
     if suite.shared(job) != suite.shared(other):
         return False
     ours, theirs = changed_settings(job), changed_settings(other)

@@ -1,4 +1,4 @@
-"""The numbers that papers have published, by label: facts to compare with. Imports no pandas."""
+"""Numbers published in papers, by label, for comparison. Importing this does not import pandas."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from madbench.suites.protocol import Protocol
 from madbench.tasks import settings_class
 
 EVALUATION_STEPS = 500
-"""Steps between two evaluations of the paper, which counts evaluations."""
+"""Steps between two evaluations in the paper, which counts evaluations."""
 
 
 @functools.cache
@@ -33,7 +33,7 @@ def published_scores() -> dict[str, dict[str, float]]:
 
 @functools.cache
 def published_perplexities(profile: str, overrides: tuple[str, ...] = ()) -> dict[str, float]:
-    """Perplexities of the papers' models that a profile with these changes trains, by label."""
+    """The published perplexities of the models that a profile with these changes trains, by label."""
     perplexities: dict[str, float] = {}
     for path in PUBLISHED.glob("*.csv"):
         with open(path, newline="", encoding="utf-8") as file:
@@ -45,7 +45,9 @@ def published_perplexities(profile: str, overrides: tuple[str, ...] = ()) -> dic
 
 
 def published_numbers(protocol: Protocol, name: str, shows_always: bool = False) -> dict[str, float]:
-    """The published numbers of the row ``name`` under a protocol, by column; those of its own size, or all."""
+    """The published numbers of the row ``name`` by column: only those of the protocol's size, or all with
+    ``shows_always``.
+    """
     numbers = dict(published_scores().get(name, {})) if protocol.profile.comparable_with_paper or shows_always else {}
     perplexities = published_perplexities(protocol.profile_name, protocol.overrides)
     return numbers | ({PERPLEXITIES[0]: perplexities[name]} if name in perplexities else {})

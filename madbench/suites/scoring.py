@@ -1,14 +1,14 @@
-"""From the records of a suite's jobs to scores, one long frame for every suite.
+"""Scores of the records of a suite's jobs, as one long frame with equal columns for every suite.
 
-A frame of scores has a row a label, seed and column:
+A frame of scores has one row per label, seed and column:
 
 - ``suite``, ``label`` (or the name of a grid's row), ``seed``, ``column``: a task, an average or another quantity;
 - ``value``: accuracy in percent, loss in nats per token, steps, ...; NaN if there is none;
 - ``done`` and ``expected`` jobs, and how many of them ``diverged``;
 - ``budget_ratio``: mean over the jobs;
 - ``chance``, ``ceiling``, and the value from which on a task is ``solved``; NaN if there is no such value;
-- ``is_diverged``: whether every run of a setting diverged. Such a setting has the value of chance. Of steps to an
-  event: whether the run did not get there; the value is its last step.
+- ``is_diverged``: True if every run of a setting diverged. Such a setting has the value of chance. For steps to an
+  event: True if the run did not reach it; the value is its last step.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ if TYPE_CHECKING:
 COLUMNS = {"suite": str, "label": str, "seed": int, "column": str, "value": float}
 COLUMNS |= {"done": int, "expected": int, "diverged": int, "budget_ratio": float}
 COLUMNS |= {"ceiling": float, "chance": float, "solved": float, "is_diverged": bool}
-"""Of a frame of scores."""
+"""The columns of a frame of scores."""
 CURVES = dict.fromkeys(("protocol", "id", "label"), str) | {"seed": int, "status": str, "step": int, "tokens": int}
 CURVES |= dict.fromkeys(("seconds", "evaluation", "train_loss", "validation_loss"), float)
 CURVES |= dict.fromkeys(("validation_bits_per_byte", "step_loss"), float)
-"""Of a frame of curves of language models; those from ``step`` on are a curve's."""
+"""The columns of a frame of language-model curves. Columns from ``step`` on come from the curve."""
 SCALE = ("ceiling", "chance", "solved")
 _METRICS = ("value", "selection", "ceiling")
 SETTING = ["suite", "label", "column", "setting", "seed"]
@@ -48,16 +48,16 @@ PUBLISHED_FIDELITY = "published"
 _DETAILS = ("budget_ratio", "mixer_parameters", "device")
 COUNTS = ("done", "expected", "diverged")
 _SUMS = {name: (name, "sum") for name in COUNTS}
-"""Of jobs, where rows are aggregated."""
+"""Counts of jobs that are summed when rows are aggregated."""
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """A job of a row of a table, and what is stored of it."""
+    """A job of a row of a table, and its stored record."""
 
     row: str  # name of the row: a label, or a row of a grid
     job: Job
-    record: Record | None  # None where nothing is stored, and where the run failed
+    record: Record | None  # None if nothing is stored or the run failed
 
     @property
     def status(self) -> str:
@@ -69,36 +69,37 @@ class Outcome:
 
 
 class Scoring:
-    """How the records of one suite are read. Here: a metric a task, the best of several rates, the mean over settings.
+    """The reader of a suite's records.
 
-    Of runs that differ in learning rate and decay alone one counts. The first seed of a label chooses for its others:
-    the rate with the best ``selection`` in it, of each setting by itself, and it is not reported. A seed that chose for
-    itself would be the best of several draws, which favours labels that scatter, even where ``selection`` is on data
-    that are not reported: runs scatter on both alike. Where a label has a single seed, and in the published fidelity,
-    which does so, each seed chooses for itself.
+    By default: one metric per task, the best of several rates, the mean over settings.
+
+    Of runs that differ only in learning rate and decay, one counts. The first seed of a label chooses the rate with the
+    best ``selection`` for the other seeds, separately per setting, and is not reported. If each seed chose for itself,
+    its score would be the best of several draws. That favours labels with a large spread, even if ``selection`` uses
+    data that are not reported. A single seed chooses for itself, and so does every seed in the published fidelity.
     """
 
     has_curves = False
-    """True if scores are read off curves, which take longer to read."""
+    """True if scores are computed from curves, which take longer to read."""
     metric = "accuracy"
-    """Of a record, the number that is reported."""
+    """The metric in a record that is reported."""
     selection = "accuracy"
-    """Of a record, the number by which rates are chosen."""
+    """The metric in a record by which rates are chosen."""
     ceiling = "ceiling"
-    """Of a record, the best that its data allow; empty if there is no such bound."""
+    """The metric in a record that is the best possible value; empty if there is no bound."""
     factor = 100.0
-    """From the metric to the column."""
+    """The factor from the metric to the column."""
     is_lower_better = False
     shows_chance = False
-    """True if figures show what a guess would give."""
+    """True if figures show the chance level."""
     limit = 100.0
-    """The ceiling of a setting whose records name none; NaN for none."""
+    """The ceiling of a setting whose records have no ceiling; NaN if there is no bound."""
 
     def __init__(self, suite: Suite):
         self.suite = suite
 
     def value(self, job: Job, record: Record) -> float:
-        """The number that a run is reported by, in the units of its column; NaN for none."""
+        """The reported number of a run, in the units of its column; NaN if it has none."""
         value = record.metrics.get(self.metric)
         return math.nan if value is None else self.factor * value
 
@@ -107,26 +108,28 @@ class Scoring:
         return math.nan
 
     def heuristic(self, job: Job) -> float:
-        """The value of a heuristic that needs no learning of the job's setting; NaN where none is known."""
+        """The value of the best answer that ignores the context, for the job's setting; NaN if it is not known."""
         return math.nan
 
     def solved_share(self, task: str) -> float:
-        """The share of the way from chance to the ceiling from which on a seed has solved the task; NaN for none."""
+        """The fraction between chance and ceiling above which a seed has solved the task; NaN if no value counts as
+        solved.
+        """
         return math.nan
 
     def sources(self, tasks: Sequence[str]) -> list[str]:
-        """The modules in which the numbers of tasks are made from records."""
+        """The modules that compute the numbers of tasks from records."""
         return list(dict.fromkeys((type(self.suite).__module__, type(self).__module__)))
 
     def groups(self, protocols: Sequence[Protocol]) -> list[Hashable]:
-        """By protocol of a row, what it has to share with others to be compared with them; by default nothing."""
+        """One key per row's protocol. Only rows with equal keys are compared; by default all keys are equal."""
         return [None] * len(protocols)
 
     def collect(self, outcomes: Iterable[Outcome]) -> pd.DataFrame:
-        """One row an outcome, in their order: what decided it, its ``status`` (or ``missing``) and what it gave.
+        """One row per outcome, in order: its job's settings, its ``status`` (or ``missing``) and its numbers.
 
         Columns: id, suite, label (the name of its row), column (its task), setting (JSON), rate (and decay), is_held
-        (whether a first seed may choose for others), chance, seed, status, value, selection, ceiling, budget_ratio,
+        (True if a first seed may choose for others), chance, seed, status, value, selection, ceiling, budget_ratio,
         mixer_parameters, device.
         """
         outcomes = list(outcomes)
@@ -153,7 +156,7 @@ class Scoring:
         return pd.DataFrame(columns)
 
     def setting_scores(self, collected: pd.DataFrame) -> pd.DataFrame:
-        """A frame of scores with a row a setting: those of the runs that were chosen. It has the column ``setting``."""
+        """A frame of scores of the chosen runs, with one row per setting and an extra column ``setting``."""
         jobs = collected.astype(dict.fromkeys((*_METRICS, "budget_ratio"), float))
         jobs["diverged"] = jobs.status == "diverged"
         jobs["done"] = jobs.diverged | (jobs.status == "finished")
@@ -176,9 +179,9 @@ class Scoring:
         return scores
 
     def choosing(self, collected: pd.DataFrame) -> pd.Series:
-        """Which rows are of a first seed that chooses among several rates for the other seeds of its label.
+        """A mask of the rows of first seeds that choose among several rates for the other seeds of their label.
 
-        None of a frame that does not say at which rates its rows were trained.
+        All False if the frame has no rates.
         """
         if not {"rate", "is_held"} <= set(collected):
             return pd.Series(False, collected.index)
@@ -188,7 +191,7 @@ class Scoring:
         return collected.is_held & several & (by_setting.seed.transform("nunique") > 1) & (collected.seed == first)
 
     def choosing_seeds(self, outcomes: Sequence[Outcome]) -> int:
-        """Seeds of the label that has the fewest, among labels whose first seed chooses; 0 if there is no such label.
+        """The smallest number of seeds among labels whose first seed chooses; 0 if there is no such label.
 
         See :meth:`choosing`.
         """
@@ -201,10 +204,10 @@ class Scoring:
         return int(seeds[seeds.index.isin(choosing.label)].min()) if len(choosing) else 0
 
     def chosen(self, collected: pd.DataFrame) -> pd.DataFrame:
-        """The rows of the runs that count, at most one a label, task, setting and seed, and none of a choosing seed.
+        """The rows that count: at most one per label, task, setting and seed, without choosing seeds.
 
-        None of the other seeds counts before the choosing seed has all its runs. Where all of these diverged, the first
-        rate that was planned counts.
+        Other seeds count only after the choosing seed has all its runs. If all these runs diverged, the first planned
+        rate counts.
         """
         choosing = self.choosing(collected)
         finished = collected[(collected.status == "finished") & ~choosing].astype({"selection": float})
@@ -212,7 +215,7 @@ class Scoring:
         if choosing.any():
             runs = collected[choosing].astype({"selection": float})
             runs = runs[(runs.status != "missing").groupby([runs[name] for name in _OF_SEEDS]).transform("all")]
-            runs = runs.sort_values("selection", ascending=self.is_lower_better, kind="stable")  # diverged ones last
+            runs = runs.sort_values("selection", ascending=self.is_lower_better, kind="stable")  # diverged runs last
             rates = runs.drop_duplicates(_OF_SEEDS).set_index(_OF_SEEDS).rate.to_dict()
             held = set(map(tuple, collected[choosing][_OF_SEEDS].itertuples(index=False)))
             keys = ordered[_OF_SEEDS].itertuples(index=False, name=None)
@@ -221,14 +224,14 @@ class Scoring:
         return ordered.drop_duplicates(SETTING)
 
     def frame(self, outcomes: Sequence[Outcome], thresholds: Sequence[float] = ()) -> pd.DataFrame:
-        """The scores of outcomes of one protocol, with the averages of the seeds that have all of their tasks.
+        """The scores of outcomes of one protocol, and averages for the seeds that have all tasks of the average.
 
         ``thresholds`` are for a suite whose columns count steps to a value.
         """
         return self.scores_of(self.collect(outcomes))
 
     def scores_of(self, collected: pd.DataFrame) -> pd.DataFrame:
-        """:meth:`frame`, of what :meth:`collect` gave."""
+        """The scores as in :meth:`frame`, computed from the result of :meth:`collect`."""
         settings = self.setting_scores(collected)
         settings["lacks"] = (settings.done > 0) & settings.value.isna()
         scores = settings.groupby(["suite", "label", "column", "seed"], sort=False, as_index=False).agg(
@@ -244,19 +247,19 @@ class Scoring:
     def columns(
         self, protocol: Protocol, outcomes: Sequence[Outcome], scores: pd.DataFrame, thresholds: Sequence[float]
     ) -> list[Column]:
-        """The columns of a table of these outcomes and their scores, those that say something."""
+        """The columns of a table of these outcomes and scores that carry information."""
         return self.suite.columns(protocol.tasks)
 
     def thresholds(self, groups: Sequence[Sequence[Outcome]], protocols: Sequence[Protocol]) -> Sequence[float]:
-        """The values to which steps are counted where a user names none, of outcomes that stand in one table."""
+        """The default thresholds for columns of steps, for outcomes in one table."""
         return ()
 
     def claimed_thresholds(self, protocols: Sequence[Protocol]) -> Sequence[float]:
-        """The values to which steps are scores of their own, whatever a table shows: those that were published."""
+        """The thresholds used by claims, whether or not a table shows them: the published thresholds."""
         return ()
 
     def counting(self, outcomes: Sequence[Outcome]) -> set[str]:
-        """Ids of the jobs on which a number of a table rests."""
+        """Ids of the jobs that enter a number of a table."""
         collected = self.collect(outcomes)
         return {*self.chosen(collected).id, *collected[self.choosing(collected)].id}
 
@@ -265,11 +268,11 @@ class Scoring:
         return self.collect(outcomes)[["suite", "label", "column", "budget_ratio", "mixer_parameters"]]
 
     def timing_differences(self, outcomes: Sequence[Outcome]) -> list[str]:
-        """The details in which runs differ and that keep their times from being compared."""
+        """The details that differ between runs and prevent a comparison of their times."""
         return []
 
     def curves(self, outcomes: Sequence[Outcome]) -> pd.DataFrame:
-        """The curves of runs in long form: id, label, seed, status and what each logged step has."""
+        """The curves of runs in long form: id, label, seed, status and the columns of each logged step."""
         return pd.DataFrame(
             {"id": outcome.job.id, "label": outcome.row, "seed": outcome.job.seed, "status": outcome.status} | dict(row)
             for outcome in outcomes
@@ -278,7 +281,7 @@ class Scoring:
         )
 
     def meaning(self, protocol: Protocol) -> str:
-        """What the numbers are and how they were chosen, in a clause."""
+        """A clause that says what the numbers are and how they were chosen."""
         return self.suite.measure
 
     def sentences(self, protocol: Protocol) -> list[str]:
@@ -298,7 +301,7 @@ class Scoring:
         return trainings is not None and any(len(trainings(task, "float32")) > 1 for task in protocol.tasks)
 
     def about(self, protocol: Protocol, outcomes: Sequence[Outcome], columns: Sequence[Column], first: str = "") -> str:
-        """What the numbers of a table are of, and what it lacks; ``first`` names the row with these settings."""
+        """Sentences on the numbers of a table and its missing runs. ``first`` names the row with these settings."""
         meaning = self.meaning(protocol)
         where, *diverged = outcome_sentences(outcomes)
         notes = [f"{meaning[:1].upper()}{meaning[1:]}; mean over n seeds.", *self.sentences(protocol), where]
@@ -306,7 +309,7 @@ class Scoring:
 
 
 def finite_or_nan(value: float) -> float:
-    """A score, or NaN for one that is not finite, as another program may have stored it: it has no mean."""
+    """The value, or NaN if it is not finite. Another program may have stored such a value, which has no mean."""
     return value if math.isfinite(value) else math.nan
 
 
@@ -315,29 +318,29 @@ RATES_NOTE = (
     " reported; a label of a single seed has its own best, which favours labels that scatter.",
     "Rates and decays: the best of each seed by the number that is reported, which favours labels that scatter.",
 )
-"""How rates are chosen; and in the published fidelity."""
+"""Notes on the choice of rates, by default and in the published fidelity."""
 
 
 @functools.cache
 def scoring_of(suite: Suite) -> Scoring:
-    """What reads the records of a suite."""
+    """The reader of a suite's records."""
     return pkgutil.resolve_name(suite.scoring)(suite)
 
 
 def sizes_text(model: Any) -> str:
-    """``d_model 64, 2 blocks, 2 heads`` of a model's configuration, as far as it has these."""
+    """The sizes of a model's configuration as text, such as ``d_model 64, 2 blocks, 2 heads``."""
     names = {"d_model": "d_model {}", "n_layer": "{} blocks", "n_head": "{} heads"}
     return ", ".join(text.format(getattr(model, name)) for name, text in names.items() if hasattr(model, name))
 
 
 def lacking_sentences(outcomes: Sequence[Outcome]) -> list[str]:
-    """How many jobs have no result, where some have none."""
+    """A sentence on the number of jobs without a result. Empty if all have one."""
     lacking = sum(outcome.record is None for outcome in outcomes)
     return [f"{lacking:,} of {len(outcomes):,} jobs have no result yet."] if lacking else []
 
 
 def outcome_sentences(outcomes: Iterable[Outcome]) -> list[str]:
-    """Where jobs were trained, how many diverged, if any, and how many shared their steps, if only some did."""
+    """Sentences on devices, on diverged runs (if any), and on shared training steps (if only some runs share them)."""
     stored = [outcome for outcome in outcomes if outcome.record]
     devices = sorted({str(device) for outcome in stored if (device := outcome.details.get("device"))})
     count = sum(outcome.status == "diverged" for outcome in stored)
@@ -350,7 +353,7 @@ def outcome_sentences(outcomes: Iterable[Outcome]) -> list[str]:
 
 
 def budget_sentences(outcomes: Iterable[Outcome]) -> list[str]:
-    """What the column of budgets counts, and which rows are no match of softmax attention."""
+    """Sentences on the Budget column, and on rows whose budget does not match softmax attention."""
     stored = {outcome.row: ratio for outcome in outcomes if (ratio := outcome.details.get("budget_ratio"))}
     below = [f"{row} {ratio:.2f}" for row, ratio in stored.items() if ratio < LEAST_MATCHED]
     counted = "Budget is mixer parameters over softmax attention's, both with the conv taps of the label."
@@ -358,7 +361,7 @@ def budget_sentences(outcomes: Iterable[Outcome]) -> list[str]:
 
 
 def mean_over(scores: pd.DataFrame, columns: Sequence[str], name: str) -> pd.DataFrame:
-    """Scores of a column ``name``: the mean of ``columns`` for every label and seed with all jobs of all of them."""
+    """Scores of a column ``name``: the mean of ``columns`` for every label and seed with all their jobs."""
     rows = scores[scores.column.isin(columns)]
     seeds = rows.assign(is_whole=rows.done == rows.expected).groupby(["suite", "label", "seed"], sort=False)
     numbers = seeds[["value", "budget_ratio", *SCALE]]
@@ -371,5 +374,5 @@ def mean_over(scores: pd.DataFrame, columns: Sequence[str], name: str) -> pd.Dat
 
 @functools.cache
 def no_scores() -> pd.DataFrame:
-    """A frame of scores without a row."""
+    """An empty frame of scores."""
     return pd.DataFrame(columns=list(COLUMNS)).astype(COLUMNS)

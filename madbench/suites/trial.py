@@ -1,4 +1,4 @@
-"""One job ready to train: all that the training loop knows of a suite."""
+"""The base class of trials: one job ready to train. The training loop knows a suite only by this interface."""
 
 from __future__ import annotations
 
@@ -24,35 +24,35 @@ from madbench.text.corpus import Corpus
 
 @dataclass(frozen=True)
 class Interval:
-    """The steps since a curve's last row, as the loop measured them."""
+    """The measured steps since a curve's last row."""
 
     step: int  # steps taken so far
     steps: int  # steps of the interval
-    seconds: float  # of training so far; evaluations and checkpoints are left out
+    seconds: float  # training time so far, without evaluations and checkpoints
     interval_seconds: float
     mean_loss: float  # mean loss of the interval's steps
-    learning_rate: float  # of the last step
-    grad_norm: float | None  # of the last step, before clipping; None if the trial does not clip
-    memory_bytes: int  # most memory used so far
+    learning_rate: float  # rate of the last step
+    grad_norm: float | None  # norm in the last step, before clipping; None if not measured
+    memory_bytes: int  # peak memory so far
 
 
 class Trial:
-    """One job ready to train: all that the training loop knows of it; each suite has a class of its own.
+    """One job ready to train. Each suite has its own subclass, and the training loop uses only this interface.
 
-    ``world`` is :mod:`madbench.training.distributed`, the processes that train one run together. ``corpora`` by digest
-    are there for the language suite, and ``micro_batch`` is the most sequences that go through the model at once.
+    ``world`` is :mod:`madbench.training.distributed`: the processes that train one run together. ``corpora`` has
+    corpora by digest, for the language suite. ``micro_batch`` is the most sequences that go through the model at once.
     """
 
-    model: nn.Module  # what is trained and checkpointed, on its device
+    model: nn.Module  # the trained and checkpointed model, on its device
     loss: nn.Module  # ``loss(*batch)``: mean loss of a micro-batch, a scalar; its parameters are those of ``model``
-    autocast: torch.autocast  # arithmetic of the forward pass
-    steps: int  # optimiser steps at most
-    clip: float | None  # largest norm of the gradient; ``inf`` only measures it, None does neither
+    autocast: torch.autocast  # autocast of the forward pass
+    steps: int  # most optimiser steps
+    clip: float | None  # largest norm of the gradient; ``inf``: only measure; None: neither
     batch_shape: tuple[int, int]  # (B, T) of a micro-batch
     Loss: type[nn.Module] = TokenLoss  # ``Loss(model)`` is ``loss``
-    streams: Sequence[str]  # sources of randomness that it draws from, for :meth:`madbench.jobs.Job.derived_seed`
-    state: dict[str, Any]  # what a resumed run needs beside weights, optimiser and curve; saved with every checkpoint
-    is_kept: bool  # whether the weights stay with the finished run unasked
+    streams: Sequence[str]  # its sources of randomness, for :meth:`madbench.jobs.Job.derived_seed`
+    state: dict[str, Any]  # further state of a resumed run; saved with every checkpoint
+    is_kept: bool  # True if a finished run keeps its weights by default
 
     def __init__(
         self,
@@ -72,27 +72,27 @@ class Trial:
 
     @staticmethod
     def random_batch(job: Job, size: int, length: int, device: str) -> tuple[Tensor, ...]:
-        """What ``loss`` takes of so many random sequences, by which the time of a step is measured: ids and targets."""
+        """Random inputs of ``loss``, ids and targets of ``size`` sequences, for measuring the time of a step."""
         tokens = torch.randint(job.setting["vocab_size"], (size, length), device=device)
         return tokens, tokens
 
     def open(self, corpora: Mapping[str, Corpus]) -> None:
-        """Checks the job and gets its data; sets ``steps``, ``clip`` and ``batch_shape``."""
+        """Check the job and load its data. Sets ``steps``, ``clip`` and ``batch_shape``."""
 
     @property
     def mixers(self) -> list[nn.Module]:
-        """The mixers of the model's blocks, in their order, for the record."""
+        """The mixers of the model's blocks in order, for the record."""
 
     @staticmethod
     def build(job: Job, path: str = "auto") -> nn.Module:
-        """The model of a job with its initial weights, on the CPU or under ``torch.device``.
+        """Build the model of a job with its initial weights, on the CPU or under ``torch.device``.
 
-        The global random state is left alone. ``path`` is how mixers are computed.
+        The global random state is not changed. ``path`` is the computation path of mixers.
         """
 
     @staticmethod
     def examples(job: Job, count: int, corpora: Mapping[str, Corpus]) -> Tensor:
-        """The first ``count`` inputs (count, T) that the model is evaluated on, on the CPU; all of fewer."""
+        """The first ``count`` evaluation inputs (count, T), on the CPU; all of them if there are fewer."""
 
     def micro_batches(self, step: int) -> Iterator[tuple[tuple[Tensor, ...], float | Tensor]]:
         """The batches of one step on this process, each with its share of the step's loss (:meth:`shares`)."""
@@ -120,30 +120,30 @@ class Trial:
             yield part, self.world.size() * weight(part) / total
 
     def learning_rate(self, step: int) -> float:
-        """Rate of the step after ``step`` steps."""
+        """The learning rate of the step after ``step`` steps."""
 
     def has_row(self, step: int) -> bool:
         """True if the curve has a row after ``step`` steps."""
 
     def row(self, interval: Interval) -> dict[str, float]:
-        """The curve's next row, evaluations included; a value named ``..._loss`` that is not finite ends the run."""
+        """The curve's next row, with evaluations. A value named ``..._loss`` that is not finite ends the run."""
 
     def is_done(self, row: Mapping[str, float]) -> bool:
         """True if the run ends early, after this row."""
         return False
 
     def progress(self, row: Mapping[str, float]) -> dict[str, Any]:
-        """What a screen shows of the last row."""
+        """The values of the last row that a screen shows."""
 
     def finish(self, curve: Sequence[Mapping[str, float]]) -> dict[str, float]:
-        """The final metrics, of the model as it is to be judged."""
+        """The final metrics of the trained model."""
 
     def details(self, curve: Sequence[Mapping[str, float]]) -> dict[str, Any]:
-        """What the record says beside the metrics."""
+        """Details of the record besides the metrics."""
         return {}
 
 
 def mixer_maker(job: Job, max_len: int, path: str, causal: bool = True) -> Callable[[], nn.Module]:
-    """What makes the mixer of each block of the job's model."""
+    """A function that makes the mixer of one block of the job's model."""
     options = {"causal": causal, "n_head": job.model.n_head, "budget": job.budget, "path": path, **job.mixer}
     return functools.partial(mixers.build, parse(job.label), job.model.d_model, max_len, **options)

@@ -179,7 +179,7 @@ def test_other_tables_leave_these_runs_alone(invoke, fill, main):
         (("tasks.hunters.learning_rates.one_hot=0.1",), "'one_hot' has no effect"),
         (("--no-figures", "-o", "there"), "has no effect with --no-figures"),
         (("--dry-run", "-o", "there"), "has no effect with --dry-run"),
-        (("cd:gla",), "cd:id-dg sees earlier tokens only"),
+        (("cd:gla",), "cd:id-dg sees only earlier tokens"),
         (("--profile", "quik"), "did you mean 'quick'?"),
         (("training.epochs=3",), "unknown key 'epochs'"),
     ],

@@ -76,7 +76,7 @@ def test_each_file_gets_one_line_when_all_is_well(invoke, write):
     lines = invoke(validate, labels, profile).output.splitlines()
     assert lines == [
         f"ok     {labels}  variants: 3 labels",
-        f"ok     {profile}  profile: 6 settings, 6 runs a label",
+        f"ok     {profile}  profile: 6 settings, 6 runs per label",
     ]
 
 

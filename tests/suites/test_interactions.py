@@ -89,7 +89,7 @@ def test_embeddings_and_controls_without_colliding_agents_are_refused(word):
 
 
 def test_a_profile_without_an_embedding_is_refused():
-    with pytest.raises(ConfigError, match="embeddings: expected one_hot or sinusoidal or both, got none"):
+    with pytest.raises(ConfigError, match="embeddings: expected one_hot or sinusoidal or both, got an empty list"):
         InteractionProfile.load("quick", ["embeddings=[]"])
 
 
@@ -249,7 +249,7 @@ def test_the_precision_is_the_profile_s():
 
 
 def test_what_cannot_be_trained_is_refused():
-    with pytest.raises(LabelError, match="cd:id-dg sees earlier tokens only"):
+    with pytest.raises(LabelError, match="cd:id-dg sees only earlier tokens"):
         jobs("cd:gla", task="hunters")
     with pytest.raises(BudgetError, match="n_head 1 is not a multiple of 2"):
         jobs("hfa:C1+2", task="hunters")

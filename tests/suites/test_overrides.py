@@ -260,18 +260,18 @@ NEVER = ["training.stop_accuracy=2"]
 @pytest.mark.parametrize(
     ("overrides", "how", "says"),
     [
-        (["training.stop_accuracy=3"], {}, "training.stop_accuracy=3 has no effect that training.stop_accuracy=2"),
-        (["training.stop_accuracy=1.0001"], {}, "training.stop_accuracy=2 does not"),
-        (["training.stop_accuracy=1e6"], {"fidelity": "published"}, "training.stop_accuracy=2 does not"),
-        (["tasks.memorization.training.stop_accuracy=9"], {}, "that tasks.memorization.training.stop_accuracy=2 does"),
-        (["training.batch_size=41"], {}, "training.batch_size=41 has no effect that training.batch_size=40 does not"),
-        ([*NEVER, "training.batch_size=4000"], {}, "training.batch_size=40 does not"),
+        (["training.stop_accuracy=3"], {}, "training.stop_accuracy=3 trains the same as training.stop_accuracy=2"),
+        (["training.stop_accuracy=1.0001"], {}, "use training.stop_accuracy=2"),
+        (["training.stop_accuracy=1e6"], {"fidelity": "published"}, "use training.stop_accuracy=2"),
+        (["tasks.memorization.training.stop_accuracy=9"], {}, "use tasks.memorization.training.stop_accuracy=2"),
+        (["training.batch_size=41"], {}, "training.batch_size=41 trains the same as training.batch_size=40"),
+        ([*NEVER, "training.batch_size=4000"], {}, "use training.batch_size=40"),
     ],
 )
 def test_a_value_that_trains_what_another_one_does_is_refused(tiny, overrides, how, says):
     with pytest.raises(ConfigError) as caught:
         plan(tiny, ["S", "R-12!"], *overrides, **how)
-    assert says in str(caught.value) and str(caught.value).endswith("which is the one spelling of it")
+    assert says in str(caught.value)
 
 
 def test_values_up_to_the_last_one_that_decides_something_are_other_jobs(tiny):
@@ -301,7 +301,7 @@ def test_a_cosine_that_ends_within_the_warm_up_has_one_spelling(corpus):
     (job,) = jobs_of(20)
     within = replace(job.training, lr_decay_steps=5)
     assert [language_rate(within, t) for t in range(240)] == [language_rate(job.training, t) for t in range(240)]
-    with pytest.raises(ConfigError, match="lr_decay_steps=5 has no effect that training.lr_decay_steps=20 does not"):
+    with pytest.raises(ConfigError, match="lr_decay_steps=5 trains the same as training.lr_decay_steps=20"):
         jobs_of(5)
 
 

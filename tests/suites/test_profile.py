@@ -62,9 +62,7 @@ def test_a_value_in_a_file_that_trains_what_another_one_does_is_refused(write):
             MadProfile.load(write(MINIMAL + section.format(value)))
         for value in ("3", "1.5", "1e1"):
             said = refusal(write(MINIMAL + section.format(value)))
-            assert "mine.yaml: " in said and said.endswith(
-                "stop_accuracy=2 does not have, which is the one spelling of it"
-            )
+            assert "mine.yaml: " in said and said.endswith("stop_accuracy=2; use 2")
 
 
 def test_a_file_of_ones_own_is_a_profile(write):

@@ -89,12 +89,12 @@ def test_two_batches_that_hold_all_examples_are_not_two_jobs():
         return SIGNALS.jobs(["S-p"], SignalProfile.load("quick", more), tasks=["digits"])
 
     assert [job.training.batch_size for job in jobs_of(200)] == [200]
-    with pytest.raises(ConfigError, match=r"batch_size=999 has no effect that training\.batch_size=200 does not have"):
+    with pytest.raises(ConfigError, match=r"batch_size=999 trains the same as training\.batch_size=200"):
         jobs_of(999)
 
 
 def test_a_label_that_sees_earlier_tokens_alone_is_trained_causally_or_not_at_all():
-    with pytest.raises(LabelError, match="cd:id-dg sees earlier tokens only; those of no prefix, .*model.causal=true"):
+    with pytest.raises(LabelError, match="cd:id-dg sees only earlier tokens; labels of no prefix, .*model.causal=true"):
         jobs("cd:gla", tasks=["digits"])
     assert jobs("cd:gla", tasks=["digits"], more=["model.causal=true"])[0].model.causal
 

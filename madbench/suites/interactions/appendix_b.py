@@ -23,7 +23,7 @@ IMAGE = (7, 8)
 
 
 def policies() -> Iterator[Check]:
-    """Eq. 18: effects that depend on the shift of two agents and on the policies of both."""
+    """Eq. 18: effects that depend on the shift between two agents and on both policies."""
     what = (
         "Effects of the shift of two agents and of both policies are a C of 2 N^2 dimensions, by a Fourier series per "
         "pair of policies: exact for drawn f and w, the agent itself among the others, at every length."
@@ -47,14 +47,14 @@ def _world() -> tuple[Array, Array, Array]:
 
 
 def _effects(f: Array) -> Array:
-    """f of every pair of symbols (S, S), a symbol being a policy and a cell (x, y)."""
+    """f of every pair of symbols, (S, S). A symbol is a policy and a cell (x, y)."""
     policy, x, y = np.unravel_index(np.arange(SYMBOLS), (POLICIES, CELLS, CELLS))
     shifts = (np.subtract.outer(place, place) % CELLS for place in (x, y))
     return f[policy[:, None], policy, *shifts]
 
 
 def _couplings(f: Array) -> Array:
-    """C (2 N^2, 2 N^2): per pair of policies a sum of Kronecker products of couplings along x and along y."""
+    """C (2 N^2, 2 N^2): for each pair of policies, a sum of Kronecker products of couplings along x and along y."""
     blocks = [[np.zeros((CELLS**2, CELLS**2)) for _ in range(POLICIES)] for _ in range(POLICIES)]
     for a, b in itertools.product(range(POLICIES), repeat=2):
         left, sizes, right = np.linalg.svd(f[a, b])
@@ -64,7 +64,7 @@ def _couplings(f: Array) -> Array:
 
 
 def _error(is_distinct: bool) -> float:
-    """The largest error of linear attention: of the sum over all agents, or over others where all are distinct."""
+    """The largest error of linear attention for the sum over all agents, or over other agents if all are distinct."""
     vectors, f, w = _world()
     if is_distinct:
         f = f.copy()
@@ -86,10 +86,10 @@ def _others(row: Array, own: int, without_itself: bool) -> Array:
 
 
 def _least_error() -> float:
-    """The smallest error over all C and W, of the agents of one symbol, of one agent alone and beside its like.
+    """The smallest error over all C and W, for one agent alone and for two agents of the same symbol.
 
-    Of n agents of a symbol linear attention gives n T, and eq. 18 (n - 1) f w. The nearest T for n of 1 and 2 is one
-    third of f w. The error is that of linear attention with this T, over f w.
+    For n agents of a symbol, linear attention gives n T, and eq. 18 gives (n - 1) f w. The nearest T for n = 1 and n =
+    2 is one third of f w. The error is that of linear attention with this T, over f w.
     """
     vectors, f, w = _world()
     effects = _effects(f) * w
@@ -105,7 +105,7 @@ def _least_error() -> float:
 
 
 def pixels() -> Iterator[Check]:
-    """B.3: linear attention of pixels beside convolutions of the image."""
+    """B.3: linear attention over pixels compared with convolutions of the image."""
     what = "The counts of linear attention are the convolution of the image with a kernel that spans the offsets."
     yield Check("pixels as a convolution", what, "B.3", _against_convolution, ROUNDING)
     what = "C of other offsets, of other sizes, is another convolution: width, and number of weights, stay the same."
@@ -154,7 +154,7 @@ def _any_offsets() -> float:
 
 
 def _told_apart() -> float:
-    """The smallest gap of counts between an image with the shape and one without a pixel of it that is beyond 3 x 3."""
+    """The smallest difference of counts between an image with the shape and one that lacks a pixel beyond 3 x 3."""
     row, column = (size // 2 for size in IMAGE)
     with_shape = np.zeros(IMAGE, dtype=bool)
     for down, right in Pixels.OFFSETS:

@@ -1,4 +1,4 @@
-"""Lemmas, corollaries and remarks of the paper's proofs and counts that its theorems rest on, as checks."""
+"""Checks of the lemmas, corollaries, remarks and counts that the paper's theorems rest on."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from madbench.suites.interactions.representation import ROUNDING
 from madbench.tasks.worlds import Colliding, ring, sinusoids, wave_couplings
 
 DRAWN = 20_000
-"""Data sets of which the share that is not of full rank is counted (Theorem E.2)."""
+"""The number of drawn data sets for the share without full rank (Theorem E.2)."""
 CELLS = 360
 """N of the paper's counts of parameters (Appendix F.1)."""
 PAPER_COUNTS = {"hfa": 1e6, "attention": 1e7}
@@ -26,11 +26,11 @@ PAPER_COUNTS = {"hfa": 1e6, "attention": 1e7}
 TABLE2 = (768, 3, 1024)
 """A layer of the models of Table 2: d_model, heads and tokens."""
 TABLE2_LABELS = ("hfa:2", "hfa:3", "hfa:1+2", "hfa:2+3")
-"""Its rows of HyperFeatureAttention, in both readings of their orders."""
+"""The rows of HyperFeatureAttention in Table 2, in both readings of their orders."""
 
 
 def of_waves() -> Iterator[Check]:
-    """Lemmas B.4 and B.5 and Remark B.7: Fourier series on a ring, F[k] with its 1 / N."""
+    """Lemmas B.4 and B.5 and Remark B.7: Fourier series on a ring, with the factor 1 / N in F[k]."""
 
     def window() -> float:
         n, reach = 24, 4
@@ -121,7 +121,7 @@ def of_descent() -> Iterator[Check]:
 
 
 def of_rank() -> Iterator[Check]:
-    """Theorem E.2, for counts that keep its assumption: of each symbol by itself."""
+    """Theorem E.2, for counts that satisfy its assumption: independent counts of each symbol."""
 
     def squared() -> float:
         shares = {samples: deficient(samples) for samples in (4, 8, 16)}
@@ -134,7 +134,7 @@ def of_rank() -> Iterator[Check]:
 
 
 def deficient(samples: int, symbols: int = 3) -> float:
-    """The share of data sets of so many samples whose counts, binomial and independent, are not of full rank."""
+    """The share of data sets with ``samples`` samples whose counts (binomial, independent) do not have full rank."""
     counts = np.random.default_rng(0).binomial(2, 0.3, size=(DRAWN, samples, symbols)).astype(float)
     return float((np.linalg.matrix_rank(counts) < symbols).mean())
 
@@ -146,7 +146,7 @@ def of_features() -> Iterator[Check]:
         return abs(math.log10(count / paper))
 
     def side_by_side(cells: int = 3) -> float:
-        """Root mean square that the best bilinear form of one-hot x beside y misses of x - x' = y - y'."""
+        """The root mean square error of the best bilinear form of one-hot (x, y) for x - x' = y - y'."""
         x, y = np.divmod(np.arange(cells**2), cells)
         places = np.hstack([np.eye(cells)[x], np.eye(cells)[y]])
         collides = (1.0 * (np.subtract.outer(x, x) == np.subtract.outer(y, y))).ravel()
@@ -176,7 +176,7 @@ def of_features() -> Iterator[Check]:
 
 
 def of_cost() -> Iterator[Check]:
-    """The extra compute of HyperFeatureAttention that the caption of Table 2 names, in both readings of its orders."""
+    """The extra compute of HyperFeatureAttention from the caption of Table 2, in both readings of its orders."""
 
     def extra() -> float:
         flops = {label: solve(label, *TABLE2).flops_per_token(TABLE2[-1]) for label in ("S", *TABLE2_LABELS)}
@@ -187,12 +187,15 @@ def of_cost() -> Iterator[Check]:
 
 
 def of_triples(has_all_pairs: bool) -> Iterator[Check]:
-    """Lemma G.8, and Theorem G.4 with the sum over ordered pairs; its second half where all pairs are summed."""
+    """Lemma G.8, and Theorem G.4 with the sum over ordered pairs.
+
+    With ``has_all_pairs``: the second half, over all pairs.
+    """
 
     def ordered_counts() -> float:
         symbols = np.random.default_rng(0).integers(4, size=9)
         x = np.eye(4)[symbols]
-        earlier = np.tril(np.ones((9, 9)))  # of k the j <= k
+        earlier = np.tril(np.ones((9, 9)))  # for each k the j <= k
         sums = np.einsum("kj,ja,jb,kc,kd->abcd", earlier, x, x, x, x)
         gamma = np.einsum("kj,ja,kc->ac", earlier, x, x)
         return abs(sums - np.einsum("ac,ab,cd->abcd", gamma, np.eye(4), np.eye(4))).max()
@@ -218,7 +221,8 @@ def of_triples(has_all_pairs: bool) -> Iterator[Check]:
 def ordered_error(lengths: Iterable[int], has_repeats: bool = True, symbols: int = 4) -> float:
     """The largest error of the best C of Definition 6.1, which sums over j1 <= j2, for the sum over all j1 and j2.
 
-    It is over all sequences of these lengths with symbol 0, whose row is read; the effects of pairs on it are drawn.
+    It runs over all sequences of these lengths that contain symbol 0, and reads the row of symbol 0. The effects of
+    pairs on symbol 0 are drawn.
     """
     effects, ordered, full = np.random.default_rng(0).normal(size=symbols**2), [], []
     for sequence in (sequence for length in lengths for sequence in itertools.product(range(symbols), repeat=length)):

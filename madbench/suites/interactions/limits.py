@@ -1,4 +1,6 @@
-"""What layers of linear attention cannot represent, or not exactly, or not with fewer parameters, as checks."""
+"""Limits of linear attention as checks: functions it cannot represent, or only approximately, or not with fewer
+parameters.
+"""
 
 from __future__ import annotations
 
@@ -17,11 +19,11 @@ from madbench.suites.interactions.representation import linear_attention
 
 SYMBOLS, AGENTS, KEPT = 16, 20, 4
 VALUE_WIDTHS = (3, 9, 18)
-"""d2 of Theorem B.2's three cases where d = 4 of |S| = 16 dimensions are kept: d2 <= d, d < d2 < |S|, |S| <= d2."""
+"""Values of d2 for the three cases of Theorem B.2 with d = 4 and |S| = 16: d2 <= d, d < d2 < |S|, |S| <= d2."""
 TOO_FEW = (np.array([[1.0, -1.0], [1.0, -1.0]]), np.ones(2))
-"""Effects of rank 1 and values of two symbols that no embedding in one dimension gives."""
+"""Effects of rank 1 and values of two symbols that no one-dimensional embedding represents."""
 NETWORKS = ((2, 2), (2, 4), (3, 3), (4, 3), (5, 2))
-"""Lengths and symbols of linear networks that are counted over all of their sequences."""
+"""Lengths and numbers of symbols for which linear networks are counted over all sequences."""
 
 
 def approximations() -> Iterator[Check]:
@@ -67,7 +69,7 @@ def _problem(width: int, seed: int, is_shared: bool) -> tuple[Array, Array]:
 
 
 def _worst(effects: Array, values: Array, is_wide: bool) -> float:
-    """The largest error of an agent over the bound, on drawn sequences and on agents of one symbol each."""
+    """The largest ratio of an agent's error to the bound, on drawn sequences and on sequences of a single symbol."""
     left, sizes, right = np.linalg.svd(effects)
     directions, scales, turned = np.linalg.svd(values, full_matrices=False)
     kept = (left[:, :KEPT] * sizes[:KEPT]) @ right[:KEPT]
@@ -89,10 +91,10 @@ def _worst(effects: Array, values: Array, is_wide: bool) -> float:
 
 
 def least_error() -> float:
-    """The smallest largest error of a pair that linear attention of width 1 has on ``TOO_FEW``.
+    """The smallest possible largest error of linear attention of width 1 over the pairs of ``TOO_FEW``.
 
-    It gives a b_i b_j^2 for embeddings b and a = C W, whose sign is the same for every j. Up to its scale, which a
-    takes, b is an angle.
+    Its output is a b_i b_j^2 for embeddings b and a = C W, and its sign is the same for every j. The scale of b is
+    absorbed in a, so b is given by an angle.
     """
     effects, values = TOO_FEW
     angles, sizes = np.linspace(0, np.pi, 721), np.linspace(-8, 8, 641)
@@ -109,7 +111,7 @@ def least_error() -> float:
 
 
 def parameters() -> Iterator[Check]:
-    """Theorem 3.2: weights that decide something, of linear attention and of a linear network."""
+    """Theorem 3.2: the number of effective weights of linear attention and of a linear network."""
 
     def of_attention() -> float:
         return max(abs(attention_weights(length, 3) - 9) for length in (2, 3, 5, 8))
@@ -159,7 +161,7 @@ def attention_weights(length: int, symbols: int) -> int:
 
 
 def network_weights(length: int, symbols: int) -> int:
-    """The rank, over all sequences, of the products that each output of a linear network has weights of its own for."""
+    """The rank, over all sequences, of the products for which each output of a linear network has its own weights."""
     sequences = np.array([*itertools.product(range(symbols), repeat=length)])
     tokens = np.eye(symbols)[sequences]
     products = (np.einsum("na,njb->njab", tokens[:, i], tokens).reshape(len(tokens), -1) for i in range(length))
@@ -199,7 +201,7 @@ def stack_of(depth: int, has_skips: bool, orders: Sequence[int]) -> Callable[[Te
 
 
 def products(x: Tensor) -> Tensor:
-    """sum_j f(a_i, a_j) f'(b_i, b_j) (B, L, 1) of tokens (B, L, 6)."""
+    """Map tokens (B, L, 6) to sum_j f(a_i, a_j) f'(b_i, b_j), (B, L, 1)."""
     f = torch.randn(2, 3, 3, generator=torch.Generator().manual_seed(7), dtype=torch.float64)
     a, b = x.chunk(2, dim=-1)
     return ((a @ f[0] @ a.mT) * (b @ f[1] @ b.mT)).sum(-1, keepdim=True)

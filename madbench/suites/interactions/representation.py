@@ -1,4 +1,4 @@
-"""What operators with full coupling matrices can represent, as checks, by couplings and values written down."""
+"""Checks of what operators with full coupling matrices can represent, with explicit couplings and values."""
 
 from __future__ import annotations
 
@@ -17,11 +17,14 @@ from madbench.tasks.worlds import Colliding, Genotype, Hunters, Plane, sinusoids
 
 ROUNDING = 1e-10
 ACTIVATED_BY: Mapping[int, Sequence[int]] = {1: [3], 2: [], 4: [2]}
-"""The paper's example: allele 1 needs 3, 2 is always active, 4 needs 2; 0 and 3 do nothing."""
+"""The paper's example: allele 1 needs 3, 2 is always active, 4 needs 2; 0 and 3 are inert."""
 
 
 def outputs(c: Array, w: Array, x: Array, **options: Any) -> Array:
-    """What the operator gives for tokens X (N, L, d), (N, L, d2): C and W by head, W of output width d2."""
+    """The output (N, L, d2) of the operator for tokens X (N, L, d).
+
+    C and W are given by head; W has output width d2.
+    """
     operator = Coupling(len(c), x.shape[-1], w.shape[-1], causal=False, **options).double()
     with torch.no_grad():
         for parameter, values in ((operator.c, c), (operator.w, w)):
@@ -30,7 +33,9 @@ def outputs(c: Array, w: Array, x: Array, **options: Any) -> Array:
 
 
 def linear_attention(c: Array, w: Array, x: Array) -> Array:
-    """(X C X^T) X W (N, L, d2) of tokens X (N, L, d), for C (d, d) and W (d, d2); (N, L) for w (d,) (eq. 1)."""
+    """Linear attention (X C X^T) X W, (N, L, d2), of tokens X (N, L, d) for C (d, d), W (d, d2); (N, L) for w (d,) (eq.
+    1).
+    """
     return outputs(c[None, None], w.reshape(1, 1, len(c), -1), x).reshape(*x.shape[:2], *w.shape[1:])
 
 
@@ -115,10 +120,10 @@ def features() -> Iterator[Check]:
 
 
 def constructions() -> Iterator[Check]:
-    """What the paper builds, weights set by hand, gives: genes, pixels, time series (B.2 to B.4)."""
+    """The paper's constructions with weights set by hand: genes, pixels, time series (B.2 to B.4)."""
 
     def activations(alleles: Sequence[int]) -> float:
-        """The largest error over the alleles of a sequence; weights are those of sequences of four."""
+        """The largest error over the alleles of a sequence, with the weights built for sequences of four."""
         c = np.zeros((5, 5))
         for allele, needed in ACTIVATED_BY.items():
             c[allele, needed] = 1 / max(1, len(needed))
@@ -160,7 +165,7 @@ def constructions() -> Iterator[Check]:
         return abs(linear_attention(c, w, x[None])[0, -1] - values[-1]).max()
 
     def genotype(c: Array, clips: bool, world: Genotype, length: int) -> float:
-        """The largest error over drawn sequences of couplings (S, S) of alleles; an empty place has none."""
+        """The largest error of couplings (S, S) of alleles over drawn sequences. An empty place has no coupling."""
         symbols, expected = world.data("test", length, 0)
         outputs = linear_attention(c[:-1, :-1], np.ones(world.alleles), world.vectors[symbols])
         return abs((np.minimum(1, outputs) if clips else outputs) - expected).max()

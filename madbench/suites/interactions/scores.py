@@ -1,4 +1,4 @@
-"""Scores of interacting agents: log10 of the mean squared error, at the length trained on and at the others."""
+"""Scores of interacting agents: log10 of the mean squared error, at the training length and at other lengths."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from madbench.suites.scoring import Outcome, Scoring, no_scores
 
 
 class InteractionScoring(Scoring):
-    """A diverged run has the error of a constant, which is the variance of the values.
+    """Scores of interactions. A diverged run has the error of a constant, which is the variance of the values.
 
-    Worlds in which a condition of the theorem is broken are controls, and no part of a task's mean.
+    Worlds with a broken condition of the theorem are controls and do not enter a task's mean.
     """
 
     metric = selection = "mse"
@@ -42,7 +42,7 @@ def _log(error: float) -> float:
 
 
 def _elsewhere(outcome: Outcome) -> tuple[float, float]:
-    """The largest error at the other lengths, and that of a constant there."""
+    """The largest error at the other lengths, and the error of a constant there."""
     world = world_of(outcome.job)
     lengths = [length for length in world.lengths if length != world.length]
     metrics = outcome.record.metrics if outcome.record else {}
@@ -51,7 +51,7 @@ def _elsewhere(outcome: Outcome) -> tuple[float, float]:
 
 
 def _variance(outcome: Outcome, lengths: Sequence[int]) -> float:
-    """The largest error of a constant at some lengths, as a record has it; 0 if none says."""
+    """The largest error of a constant at some lengths, from the record; 0 if the record has none."""
     metrics = outcome.record.metrics if outcome.record else {}
     variances = [metrics[name] for length in lengths if (name := f"variance_{length}") in metrics]
     return _log(max(variances, default=1.0))

@@ -31,18 +31,18 @@ NAME = "interactions"
 TASKS = ("colliding", "hunters", "alliances", "plane", "genotype", "pixels", "series")
 """The worlds, in the order of their tables."""
 COLLIDING = TASKS[0]
-"""The world whose settings a profile lists: by embedding, and with each control."""
+"""The world whose settings a profile lists by embedding and by control."""
 EMBEDDINGS = ("one_hot", "sinusoidal")
-"""Of colliding agents' positions."""
+"""The embeddings of colliding agents' positions."""
 CONTROLS = ("without_itself", "distinct")
-"""Of colliding agents: conditions of the theorem that are broken."""
+"""The controls of colliding agents: broken conditions of the theorem."""
 LEAST_ERROR = 1e-30
-"""Below which a mean squared error counts as this."""
+"""The smallest mean squared error; lower errors count as this."""
 
 
 @dataclass(frozen=True)
 class InteractionModelConfig:
-    """The model around the mixer, which is as wide as its task's embedding."""
+    """The model around the mixer. It is as wide as the embedding of its task."""
 
     n_head: int = 1
     """Heads of the mixer, each of the full width."""
@@ -69,7 +69,7 @@ class InteractionTraining:
     batch_size: int = 128
     """Samples of one optimiser step."""
     precision: Literal["float32", "float64"] = "float64"
-    """Arithmetic of everything."""
+    """Dtype of the whole computation."""
 
     def __post_init__(self):
         check_at_least(self, 1, "steps", "batch_size")
@@ -78,27 +78,27 @@ class InteractionTraining:
 
 @dataclass(frozen=True)
 class InteractionTask:
-    """How a profile sets up one task."""
+    """A profile's setup of one task."""
 
     setting: dict[str, Any] = field(default_factory=dict)
-    """Parameters of the task, its world and its samples."""
+    """Parameters of the task: its world and its samples."""
     labels: tuple[str, ...] = ()
-    """Labels that are trained where none are named."""
+    """Labels that are trained by default."""
     heads: dict[str, int] = field(default_factory=dict)
-    """Heads by label, 1 for any other."""
+    """Heads by label; 1 for labels that are not listed."""
     training: dict[str, Any] = field(default_factory=dict)
     """Training settings."""
     learning_rates: dict[str, float] = field(default_factory=dict)
-    """Learning rates by embedding, where they differ."""
+    """Learning rates by embedding, if they differ."""
     variants: dict[str, Any] = field(default_factory=dict)
-    """Changes of the setting by name, each trained; the setting alone if there are none."""
+    """Variants of the setting by name, each trained. If empty, only the setting itself is trained."""
     relu: tuple[bool, ...] = (False,)
-    """Without a ReLU layer behind the mixer, with one, or both."""
+    """Variants without (False) or with (True) a ReLU layer after the mixer."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class InteractionProfile(Profile):
-    """The size of the worlds, and how long labels are trained in them."""
+    """A profile of interactions: the size of the worlds, and the length of training."""
 
     folder = TASK_FILES / NAME
     noun = "interaction profile"
@@ -110,16 +110,17 @@ class InteractionProfile(Profile):
     precision: Literal["float32", "float64"] = "float64"
     """Arithmetic of everything."""
     embeddings: tuple[Literal["one_hot", "sinusoidal"], ...] = EMBEDDINGS
-    """Vectors of colliding agents' positions, each trained."""
+    """Embeddings of colliding agents' positions that are trained."""
     controls: tuple[Literal["without_itself", "distinct"], ...] = CONTROLS
-    """Conditions of the theorem on colliding agents that are broken, each trained beside the world that keeps both."""
+    """Broken conditions of the theorem on colliding agents. Each is trained in addition to the world that keeps both.
+    """
     tasks: dict[str, InteractionTask] = field(default_factory=dict)
-    """How each task is set up."""
+    """The setup of each task."""
 
     def __post_init__(self):
         super().__post_init__()
         if not self.embeddings:
-            raise ConfigError(f"embeddings: expected {' or '.join(EMBEDDINGS)} or both, got none")
+            raise ConfigError(f"embeddings: expected {' or '.join(EMBEDDINGS)} or both, got an empty list")
         for task, plan in self.tasks.items():
             check_task(task, "tasks: ")
             for key in {"embedding", "control"} & {*plan.setting}:
@@ -129,7 +130,7 @@ class InteractionProfile(Profile):
             for embedding in plan.learning_rates:
                 if task != COLLIDING or embedding not in EMBEDDINGS:
                     raise ConfigError(
-                        f"learning_rates of {task}: {embedding!r} has no effect: no embedding of this task"
+                        f"learning_rates of {task}: {embedding!r} has no effect: this task has no such embedding"
                     )
             if "learning_rate" in plan.training and {*EMBEDDINGS} <= {*plan.learning_rates}:
                 raise ConfigError(
@@ -142,7 +143,7 @@ class InteractionProfile(Profile):
                     f"variants of {task}: have no effect: the profile's embeddings and controls are trained"
                 )
             if not plan.relu:
-                raise ConfigError(f"relu of {task}: expected false, true or both, got none")
+                raise ConfigError(f"relu of {task}: expected false, true or both, got an empty list")
             self.settings(task)
             self.check_training(plan.training, f"training of {task}")
 
@@ -152,7 +153,7 @@ class InteractionProfile(Profile):
         return getattr(family, "is_bidirectional", False)
 
     def plan(self, task: str) -> InteractionTask:
-        """How the task is set up."""
+        """The setup of a task."""
         return self.tasks.get(task, InteractionTask())
 
     def world(self, task: str, **changes: Any) -> World:
@@ -160,7 +161,7 @@ class InteractionProfile(Profile):
         return _world(task, {**self.plan(task).setting, **changes})
 
     def settings(self, task: str) -> list[dict[str, Any]]:
-        """The settings of a task, each as the mapping of its fields: by embedding and control, or the variants."""
+        """The settings of a task, each as a mapping of its fields: by embedding and control, or by variant."""
         changes: list[dict[str, Any]] = [*self.plan(task).variants.values()] or [{}]
         if task == COLLIDING:
             controls = ("", *self.controls)
@@ -169,7 +170,7 @@ class InteractionProfile(Profile):
         return [{**setting, "test_lengths": list(setting["test_lengths"])} for setting in settings]
 
     def relu(self, task: str) -> tuple[bool, ...]:
-        """True if a ReLU layer follows the mixer, as the model's settings say, or those of the task."""
+        """The variants of the ReLU layer: from the model's settings if they set it, else from the task's setup."""
         return (self.model["relu"],) if "relu" in self.model else self.plan(task).relu
 
     def training_config(self, task: str, setting: Mapping[str, Any]) -> InteractionTraining:
@@ -205,10 +206,12 @@ def plan(
     budget: Budget = "strict",
     precision: str = "float64",
 ) -> Plan:
-    """The jobs in the order task, setting, label, seed, none twice; without ``labels`` those that each task names.
+    """Plan jobs in the order task, setting, label, seed, without duplicates.
 
-    Raises ``LabelError`` for a label that cannot see all tokens, ``BudgetError`` for one that has no ranks or not the
-    heads for its parts, ``ConfigError`` for a setting that makes no sense.
+    Without ``labels``, each task's default labels.
+
+    Raises ``LabelError`` if a label cannot see all tokens, ``BudgetError`` if it has no ranks or too few heads for its
+    parts, and ``ConfigError`` for an invalid setting.
     """
     chosen = list(TASKS if tasks is None else tasks)
 
@@ -230,7 +233,7 @@ def plan(
 
 
 def jobs(labels: Iterable[str], profile: InteractionProfile, **options: Any) -> list[Job]:
-    """The jobs of :func:`plan`; raises ``ConfigError`` for an override that decides nothing about any of them too."""
+    """The jobs of :func:`plan`. Also raises ``ConfigError`` for an override without effect on all of them."""
     return plan(labels, profile, **options).checked()
 
 
@@ -238,16 +241,16 @@ def _job(profile: InteractionProfile, task: str, setting: dict[str, Any], label:
     family = family_of(label)
     if not profile.can_train(family):
         able = families_that_see_all()
-        raise LabelError(f"{label} sees earlier tokens only; agents all see each other, as labels of {able} do")
+        raise LabelError(f"{label} sees only earlier tokens, but agents see each other, as labels of {able} do")
     model = InteractionModelConfig(profile.model.get("n_head", profile.plan(task).heads.get(label, 1)), relu)
     mixer, training = profile.identifying_settings(label), profile.training_config(task, setting)
     job = Job(NAME, task, label, family_identity(family), setting, model, mixer, training)
-    size(job)  # the heads fit the label, and the ranks its budget
+    size(job)  # checks the heads of the label and the ranks of its budget
     return job
 
 
 def _check_read(profile: InteractionProfile, labels: Sequence[str], jobs: Sequence[Job]) -> None:
-    """Raises ``ConfigError`` for an override of what a task has by label or embedding, where no job has it."""
+    """Raise ``ConfigError`` for an override of heads or rates by label or embedding that no job uses."""
     is_colliding = any(job.task == COLLIDING for job in jobs)
     for word in profile.overrides:
         if key_of(word) in profile.stays_comparable and not is_colliding:
@@ -265,14 +268,17 @@ def _check_read(profile: InteractionProfile, labels: Sequence[str], jobs: Sequen
 
 
 def trained(job: Job) -> Hashable:
-    """What a job trains but for the seed; of a world its effects and vectors, which several settings may have."""
+    """A key that is equal for two jobs if they train the same apart from the seed.
+
+    A world enters by its effects and vectors.
+    """
     width, length, setting = _world_content(job.task, json.dumps(job.setting, sort_keys=True))
     return content(job, width, length, setting=setting)
 
 
 @functools.cache
 def _world_content(task: str, setting: str) -> tuple[int, int, Hashable]:
-    """The width of a world's vectors, its length, and all that decides its samples and tests."""
+    """The width of a world's vectors, its length, and a key of everything that affects its samples and tests."""
     world = _world(task, json.loads(setting))
     arrays = (hashlib.sha256(array.tobytes()).hexdigest() for array in (world.effects, world.vectors))
     sizes = (world.samples, world.test_samples, sorted(world.lengths), getattr(world, "control", ""))
@@ -281,7 +287,7 @@ def _world_content(task: str, setting: str) -> tuple[int, int, Hashable]:
 
 
 def check_task(task: str, where: str = "") -> None:
-    """Raises ``ConfigError``, opened by ``where``, for a task that there is not."""
+    """Raise ``ConfigError`` for an unknown task. The message begins with ``where``."""
     if task not in TASKS:
         raise ConfigError(f"{where}unknown task {task!r}{did_you_mean(task, TASKS)}")
 
@@ -298,7 +304,10 @@ def _world(task: str, setting: Mapping[str, Any]) -> World:
 
 
 def size(job: Job) -> Size:
-    """Mixers by their own formula, where all see each other; FLOPs as if values were as wide as tokens, not 1."""
+    """The size of a job.
+
+    Bidirectional mixers count by their own formula, with values as wide as tokens instead of width 1.
+    """
     world, config = world_of(job), job.training
     width = world.vectors.shape[1]
     mixer = solve(job.label, width, job.model.n_head, world.length, job.budget, **job.mixer)
@@ -316,7 +325,7 @@ def size(job: Job) -> Size:
 
 
 class InteractionSuite(Suite):
-    """Agents that all see each other: one column a task, the error on fresh agents at the length trained on."""
+    """Agents that all see each other: one column per task, the error on new agents at the training length."""
 
     name = NAME
     title = "Interacting agents"
@@ -326,7 +335,7 @@ class InteractionSuite(Suite):
     scoring = "madbench.suites.interactions.scores:InteractionScoring"
     place = 2
     file_key = "tasks"
-    not_inspected = "is of interacting agents; madbench paper interactions draws what they learned"
+    not_inspected = "has interacting agents; madbench paper interactions draws the learned effects"
     measure = "log10 of the mean squared error"
     profiles_note = "runs: for one seed"
     judged_by = ("mse", "mse {:.2g}", "{:.2g}")
@@ -378,26 +387,26 @@ class InteractionSuite(Suite):
 
     def about_task(self, task: str) -> str:
         return {
-            "colliding": "Discs on a cylinder; the value of one is minus its collisions.",
+            "colliding": "Discs on a cylinder; the value of a disc is minus its number of collisions.",
             "hunters": "Species, policy and place together decide who catches whom.",
-            "alliances": "Pairs of allies that are not each other's.",
+            "alliances": "The number of pairs of allies that are not allied to each other.",
             "plane": "Collisions in a plane cost more between neighbours.",
-            "genotype": "Alleles are active where those that activate them are.",
-            "pixels": "Black pixels at some offsets from each.",
-            "series": "Every step's forecast from delays of a series.",
+            "genotype": "An allele is active if its activators are present.",
+            "pixels": "The number of black pixels at given offsets from each pixel.",
+            "series": "The forecast of every step of a series from earlier steps.",
         }[task]
 
     def checks(self, label: Label) -> Iterable[Check]:
-        """The theorems on what the label represents and learns in small worlds."""
+        """Checks of the theorems on the functions that the label represents and learns in small worlds."""
         from madbench.suites.interactions.theorems import theorems  # torch
 
         return theorems(label)
 
     def check_profile(self, profile: InteractionProfile) -> tuple[str, set[int]]:
-        return f"{len(self.jobs((), profile))} runs a seed", set()
+        return f"{len(self.jobs((), profile))} runs per seed", set()
 
 
 ELSEWHERE = "_elsewhere"
-"""Ends the column of a task's errors at other lengths."""
+"""The suffix of a task's column with errors at other lengths."""
 
 SUITE = INTERACTIONS = InteractionSuite()

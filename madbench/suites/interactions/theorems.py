@@ -1,9 +1,8 @@
-"""What the paper proves of its operators with coupling matrices in full, as checks: training and generalisation.
+"""Checks of the paper's theorems on full coupling matrices: training and generalisation.
 
-They are of the labels ``hfa:C..`` and ``ha:C..`` seeing all tokens, in float64 and small worlds. Training is by
-gradient descent on the paper's loss, exactly as the proofs have it (Appendices C and G.4): all agents of a symbol have
-one value, so counts of symbols are the whole of a sample. T of a trained operator is (E C E^T) * (E w)^T (Corollary
-D.3).
+They use the labels ``hfa:C..`` and ``ha:C..`` without a causal mask, in float64 and small worlds. Training is gradient
+descent on the paper's loss, as in the proofs (Appendices C and G.4). All agents of a symbol have one value, so a sample
+is given by its counts of symbols. T of a trained operator is (E C E^T) * (E w)^T (Corollary D.3).
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ _SMALL: dict[str, Any] = {"positions": 8, "radius": 1, "length": 6, "samples": 3
 
 
 def theorems(label: Any) -> Iterator[Check]:
-    """The checks of a label with base ``C``, of ha:3 and of hfa:2; none for any other label."""
+    """The checks of a label with base ``C``, of ha:3 and of hfa:2. Empty for any other label."""
     if str(label) == "hfa:C1":
         yield from representation()
         yield from lemmas.of_waves()
@@ -65,27 +64,27 @@ def theorems(label: Any) -> Iterator[Check]:
 
 @dataclass(frozen=True)
 class Descent:
-    """Gradient descent from C = 0 and a value of b = 1 for every symbol."""
+    """The result of gradient descent from C = 0 and a value of b = 1 for every symbol."""
 
     c: Array  # (d, d')
     w: Array  # (d',)
     effects: Array  # T
-    losses: Array  # before each step, as the paper has the loss
+    losses: Array  # the paper's loss before each step
     drift: float  # largest change of w_mu^2 - |C_(:,mu)|^2 / |x|^2 in the domain base
-    least: float  # smallest value of a symbol on the way
+    least: float  # smallest value of a symbol during training
 
 
 def descend(counts: Array, features: Array, targets: Array, rate: float, steps: int, e: Array, f: Array) -> Descent:
-    """Full-batch descent on the mean over samples of the squared error, summed over agents (Appendix C).
+    """Run full-batch descent on the squared error, summed over agents and averaged over samples (Appendix C).
 
     Args:
-        counts: s (B, S), how often each symbol is in each sample.
-        features: (B, P), how often each symbol, or pair of symbols, is there to act.
+        counts: s (B, S), the count of each symbol in each sample.
+        features: (B, P), the count of each acting symbol, or pair of symbols, in each sample.
         targets: (B, S), the value of an agent of each symbol in each sample.
         rate: step size of the gradient flow's time.
-        steps: how many.
+        steps: the number of steps.
         e: embedding (S, d) of the agents.
-        f: embedding (P, d') of what acts on them.
+        f: embedding (P, d') of the acting symbols or pairs.
     """
     c, w = np.zeros((e.shape[1], f.shape[1])), np.linalg.solve(f, np.ones(len(f)))
     losses, drift, least = [], 0.0, math.inf
@@ -102,12 +101,12 @@ def descend(counts: Array, features: Array, targets: Array, rate: float, steps: 
 
 
 def occurrences(symbols: Array, size: int) -> Array:
-    """s (B, S): how often each symbol is in each sample."""
+    """s (B, S): the count of each symbol in each sample."""
     return np.stack([np.bincount(row, minlength=size) for row in symbols]).astype(float)
 
 
 def rank(counts: Array) -> int:
-    """The rank of a tall matrix of small whole numbers, by its square: exact in float64, and quick."""
+    """The rank of a tall matrix of small whole numbers, computed from its Gram matrix: exact in float64, and fast."""
     return int(np.linalg.matrix_rank(counts.T @ counts, hermitian=True))
 
 
@@ -123,7 +122,7 @@ def _trained(embedding: str = "one_hot", control: str = "", time: float = 14.0, 
     world = Colliding(**_SMALL, embedding=embedding, control=control)
     counts, targets = _problem(world)
     e = world.vectors
-    norm = (e[0] ** 2).sum()  # time runs so many times as fast
+    norm = (e[0] ** 2).sum()  # scales the flow's time
     return descend(counts, counts, targets, rate / norm, round(time / rate), e, e)
 
 

@@ -1,4 +1,4 @@
-"""A job of the interactions suite ready to train: agents of one length, then tests at every length."""
+"""A job of the interactions suite ready to train: agents of one length, tested at every length."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ TEST_BATCH = 500
 
 
 class InteractionTrial(Trial):
-    """Batches drawn with replacement, a row every twentieth of the steps, tests of the trained model at all lengths."""
+    """The trial of an interactions job: batches drawn with replacement, 20 curve rows, final tests at all lengths."""
 
     Loss = ValueLoss
     streams = ("init", "data", "order")
@@ -80,10 +80,11 @@ class InteractionTrial(Trial):
 
     @torch.inference_mode()
     def finish(self, curve: Sequence[Mapping[str, float]]) -> dict[str, float]:
-        """``mse_<L>`` is a test agent's mean squared error, ``mse`` that at L*, ``variance_<L>`` that of a constant.
+        """Return ``mse_<L>``, the mean squared error per test agent, ``mse`` at L*, and ``variance_<L>``, the error of
+        a constant.
 
-        ``effects_error`` is the mean squared difference of the learned matrix or tensor, over all its entries, from the
-        theory's; of pairs, ``diagonal_error`` is that of the diagonal.
+        ``effects_error`` is the mean squared difference between the entries of the learned and the theoretical matrix
+        or tensor. For pairs, ``diagonal_error`` covers the diagonal only.
         """
         metrics = {"train_loss": curve[-1]["train_loss"]}
         for length in self.agents.lengths:

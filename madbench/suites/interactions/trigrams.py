@@ -1,10 +1,10 @@
-"""The skip-trigram bug (G.2.1): what one head of softmax attention completes of phrases of two words, as checks.
+"""Checks of the skip-trigram bug (G.2.1): which two-word phrases one head of softmax attention can complete.
 
 A phrase is a verb, a filler and a preposition, and its completion depends on both: keep .. in mind, keep .. at bay. A
 head gives a distribution over completions, l = sum_j softmax_j(f(x_i, x_j)) w(x_j), at the last token, and w(x_j) are
-distributions. A pair of tokens has an effect of its own in HyperAttention, so w is of pairs there: (preposition, verb).
-The text's example is two phrases of one verb, which one head completes. The bug is shown on more phrases: completions
-are a Latin square, v + p mod M, in which no verb and no preposition says anything alone.
+distributions. In HyperAttention a pair of tokens has its own effect, so w takes pairs there: (preposition, verb). The
+text's example has two phrases of one verb, which one head completes. The bug is shown on more phrases: completions form
+a Latin square, v + p mod M, in which a verb or a preposition alone is uninformative.
 """
 
 from __future__ import annotations
@@ -19,22 +19,23 @@ from torch import Tensor, nn
 
 from madbench.mixers import Check
 
-WORDS = 4  # M, verbs and prepositions each, and completions
+WORDS = 4  # M, the number of verbs, of prepositions and of completions
 STEPS, RATE = 300, 0.1
 SEEDS = (0, 1, 2)
 CERTAIN = 30.0
-"""How far the score of the token that a head looks at is above the others, which together weigh less than 1e-12."""
+"""The margin of the attended token's score over the others, which then together weigh less than 1e-12."""
 
 
 def most_completed(words: int = WORDS) -> int:
-    """How many of the M^2 phrases one head can complete with certainty, by trying all distributions that are certain.
+    """The number of the M^2 phrases that one head can complete with certainty, found by trying all certain
+    distributions.
 
-    A mixture of distributions is certain of a word only where all of them are. So a phrase is completed where its verb,
-    its preposition or the filler, at which the head then looks alone, has the right word as its value.
+    A mixture of distributions is certain of a word only if all of them are. So a phrase is completed if its verb, its
+    preposition or the filler has the right word as its value; the head then attends to that token only.
     """
     phrases = np.array([*itertools.product(range(words), repeat=2)])
     right = phrases.sum(1) % words
-    values = np.array([*itertools.product(range(words), repeat=words)])  # a word of each verb, or of each preposition
+    values = np.array([*itertools.product(range(words), repeat=words)])  # one word per verb, or per preposition
     by_verb = values[:, phrases[:, 0]] == right
     by_preposition = values[:, phrases[:, 1]] == right
     by_filler = np.arange(words)[:, None] == right
@@ -43,7 +44,7 @@ def most_completed(words: int = WORDS) -> int:
 
 
 class Phrases(nn.Module):
-    """One head over the tokens of a phrase (verb, filler, preposition): of single tokens, or of pairs with the last."""
+    """One head over the tokens of a phrase (verb, filler, preposition). It attends to single tokens, or to pairs."""
 
     def __init__(self, has_pairs: bool, words: int = WORDS):
         super().__init__()
@@ -53,12 +54,12 @@ class Phrases(nn.Module):
         self.values = nn.Parameter(torch.randn(*shape, words, dtype=torch.float64))
 
     def forward(self, phrases: Tensor) -> Tensor:
-        """Phrases (N, 2) of a verb and a preposition -> distributions (N, M)."""
+        """Map phrases (N, 2) of a verb and a preposition to distributions (N, M)."""
         verb, preposition = phrases.unbind(1)
         words = self.scores.shape[0]
         tokens = torch.stack([verb, torch.full_like(verb, 2 * words), words + preposition], 1)
         row = preposition[:, None]
-        if self.has_pairs:  # j1 the newer one, or the same
+        if self.has_pairs:  # j1 is the newer token, or the same
             first, second = torch.tril_indices(3, 3)
             pair = tokens[:, first], tokens[:, second]
             weights, values = self.scores[row, *pair].softmax(1), self.values[pair].softmax(-1)
@@ -68,11 +69,12 @@ class Phrases(nn.Module):
 
 
 def wrong_of_two_prepositions() -> float:
-    """The largest probability of a wrong word where two verbs go with two prepositions, of one head set by hand.
+    """The largest probability of a wrong word for two verbs and two prepositions, with one head set by hand.
 
     Verbs keep and another, prepositions in and at, words mind and bay: keep .. in mind, keep .. at bay, and the other
-    way round for the other verb. At "in" the head looks at keep, without it at "in"; at "at" at the other verb, without
-    it at "at". The values of keep and "at", and of the other verb and "in", are one word each.
+    way round for the other verb. At "in" the head attends to keep, or to "in" if keep is absent. At "at" it attends to
+    the other verb, or to "at" if that is absent. Keep and "at" share one word as value; the other verb and "in" share
+    the other word.
     """
     head, phrases = Phrases(False, words=2), torch.tensor([*itertools.product(range(2), repeat=2)])
     keep, other, at_in, at_at, _ = range(5)
@@ -90,7 +92,7 @@ def wrong_of_two_prepositions() -> float:
 
 @functools.cache
 def learned(has_pairs: bool) -> float:
-    """The mean probability of the right completion after descent on the log-likelihood, of the best seed."""
+    """The mean probability of the right completion after training on the log-likelihood, for the best seed."""
     phrases = torch.tensor([*itertools.product(range(WORDS), repeat=2)])
     right, best = phrases.sum(1) % WORDS, 0.0
     for seed in SEEDS:
@@ -108,7 +110,7 @@ def learned(has_pairs: bool) -> float:
 
 
 def checks() -> Iterator[Check]:
-    """Of one head of order 2 and of order 3."""
+    """The checks of one head of order 2 and of order 3."""
     source = "ours, after G.2.1"
     what = "One head is certain of keep .. in mind and keep .. at bay, and of both exchanged after another verb."
     run = wrong_of_two_prepositions

@@ -1,7 +1,7 @@
-"""Loss curves of language-model runs, and the numbers the paper reads off them (HyperMLP, section 3.a, Appendix L).
+"""Loss curves of language-model runs, and the paper's numbers computed from them (HyperMLP, section 3.a, Appendix L).
 
-Everything is computed from the curves. Losses are nats per token. A training loss is that of an evaluation on windows
-sampled from the training split, not of the batches trained on.
+Losses are nats per token. A training loss comes from an evaluation on windows sampled from the training split, not from
+the training batches.
 """
 
 from __future__ import annotations
@@ -20,26 +20,26 @@ from madbench.suites.scoring import CURVES, Outcome
 
 PAPER_THRESHOLDS = (3.3, 3.2, 3.1, 3.0)
 MOST_THRESHOLD = 1e6
-"""A loss from which on no steps to thresholds are counted: no model that learned anything has it."""
+"""The loss above which no steps to thresholds are counted. No trained model has such a loss."""
 
 TIMING = ("device", "threads", "world_size", "micro_batch", "compiled", "group", "cuda_graph")
-"""Details in which runs must agree for their times to be compared."""
+"""Details that must be equal for a comparison of times."""
 
 
 def steps_name(threshold: float) -> str:
-    """Column of the steps to the first evaluation with a training loss below ``threshold``: ``steps_to_3.0``."""
+    """The column of steps to the first training loss below ``threshold``, such as ``steps_to_3.0``."""
     return f"{STEPS}{float(threshold)}"
 
 
 def describe(runs: Sequence[Outcome]) -> str:
-    """The protocol of language-model runs in a line."""
+    """The protocol of language-model runs in one line."""
     protocol = recognised(LANGUAGE, [(run.job, run.record.details) for run in runs])
     corpus = f"corpus {protocol.corpus.name} ({protocol.corpus.digest[:8]}), profile {protocol.name}"
     return f"{corpus}, {protocol.precision}, budget {protocol.budget}"
 
 
 def loss_curves(runs: Sequence[Outcome]) -> pd.DataFrame:
-    """The curves of ``runs`` in long form, one row a logged step, NaN where a row does not have a value.
+    """The curves of ``runs`` in long form, one row per logged step. Missing values are NaN.
 
     Columns: protocol (in words), id, label, seed, status, step, tokens, seconds (of training), evaluation (1, 2, ...),
     train_loss, validation_loss, validation_bits_per_byte, step_loss (mean over the steps since the last row).
@@ -58,7 +58,7 @@ def loss_curves(runs: Sequence[Outcome]) -> pd.DataFrame:
 
 
 def steps_to(evaluated: Sequence[Mapping[str, float]], threshold: float) -> float:
-    """Step of the first evaluation with a training loss below ``threshold``; NaN when there is none."""
+    """The step of the first evaluation with a training loss below ``threshold``; NaN if there is none."""
     return next((row["step"] for row in evaluated if row["train_loss"] < threshold), math.nan)
 
 
@@ -80,29 +80,32 @@ _OF_EVALUATION = {"evaluation", "step", "seconds", "train_loss", "validation_los
 
 
 def evaluations(run: Outcome) -> list[dict[str, float]]:
-    """The rows of the run's curve that are evaluations. A row without one of their numbers is not."""
+    """The rows of the run's curve that are evaluations. A row that lacks a number of an evaluation does not count."""
     return [row for row in run.record.curve if row.keys() >= _OF_EVALUATION]
 
 
 def common_seconds(runs: Iterable[Outcome]) -> float:
-    """The largest training time at which all runs were evaluated or later; diverged ones apart. NaN for none."""
+    """The longest training time that the evaluations of all runs reached, without diverged runs.
+
+    NaN if there is none.
+    """
     evaluated = [evaluations(run) for run in runs if run.record.status == "finished"]
     return min((rows[-1]["seconds"] for rows in evaluated if rows), default=math.nan)
 
 
 def timing_differences(runs: Iterable[Outcome]) -> list[str]:
-    """The details that differ between ``runs`` and keep their times from being compared."""
+    """The details that differ between ``runs`` and prevent a comparison of their times."""
     runs = list(runs)
     return [name for name in TIMING if len({str(run.record.details.get(name)) for run in runs}) > 1]
 
 
 def run_losses(runs: Sequence[Outcome], thresholds: Sequence[float]) -> list[dict[str, float]]:
-    """What the curve of each run says, in their order.
+    """The numbers from the curve of each run, in order.
 
-    Keys: loss_l5; the last validation_loss and validation_bits_per_byte; equal_time_validation_loss, that of the last
+    Keys: loss_l5; the last validation_loss and validation_bits_per_byte; equal_time_validation_loss, from the last
     evaluation at or before :func:`common_seconds`; steps_to_x for each of ``thresholds``; tokens_per_second of the
-    whole training; :data:`madbench.suites.language.suite.PERPLEXITIES`. What a run does not have is NaN, as the losses
-    of a diverged one are.
+    whole training; :data:`madbench.suites.language.suite.PERPLEXITIES`. Missing numbers are NaN, including the losses
+    of a diverged run.
     """
     common = common_seconds(runs)
     losses = []
@@ -118,7 +121,7 @@ def run_losses(runs: Sequence[Outcome], thresholds: Sequence[float]) -> list[dic
             numbers["validation_loss"] = validation[-1]
             numbers["validation_bits_per_byte"] = evaluated[-1].get("validation_bits_per_byte", math.nan)
             numbers["equal_time_validation_loss"] = in_time[-1] if in_time else math.nan
-            with np.errstate(over="ignore"):  # of a loss above 709
+            with np.errstate(over="ignore"):  # a loss above 709 overflows
                 numbers |= dict(zip(PERPLEXITIES, np.exp([validation[-1], loss_l5(validation)])))
         if run.record.curve and (last := run.record.curve[-1]).get("seconds", 0) > 0:
             numbers[SPEED] = last.get("tokens", math.nan) / last["seconds"]

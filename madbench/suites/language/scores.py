@@ -1,4 +1,4 @@
-"""Scores of language models, read off their curves, and what a table of them says."""
+"""Scores of language models, computed from their curves, and the sentences of their tables."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ from madbench.suites.scoring import (
 
 
 class LanguageScoring(Scoring):
-    """Losses, perplexities, steps to losses and speed of every run that has a result."""
+    """Losses, perplexities, steps to losses and speed of every run with a result."""
 
     has_curves = True
 
@@ -73,7 +73,7 @@ class LanguageScoring(Scoring):
         return PAPER_THRESHOLDS if all(protocol.profile.comparable_with_paper for protocol in protocols) else ()
 
     def thresholds(self, groups: Sequence[Sequence[Outcome]], protocols: Sequence[Protocol]) -> Sequence[float]:
-        """The paper's where all protocols are of its size, else those just above the lowest training loss."""
+        """The paper's thresholds if all protocols have its size, else values just above the lowest training loss."""
         if all(protocol.profile.comparable_with_paper for protocol in protocols):
             return PAPER_THRESHOLDS
         runs = [run for group in groups for run in group if run.record]
@@ -82,7 +82,10 @@ class LanguageScoring(Scoring):
     def columns(
         self, protocol: Protocol, outcomes: Sequence[Outcome], scores: pd.DataFrame, thresholds: Sequence[float]
     ) -> list[Column]:
-        """Columns that say something: no bytes, no perplexities or no comparison of times, no column of them."""
+        """The columns with information.
+
+        Columns of bytes, perplexities and times are left out if the runs do not have them.
+        """
         for threshold in thresholds:
             if not 0 < threshold < math.inf:
                 raise ConfigError(f"threshold {threshold:g}: expected a loss above 0, in nats per token")
@@ -152,7 +155,7 @@ class LanguageScoring(Scoring):
                 x.startswith(STEPS) for x in names
             ),
             where: True,
-            "Times are wall-clock times of the training steps alone.": SPEED in names,
+            "Times are wall-clock times of the training steps only.": SPEED in names,
             f"No speed and no loss at equal time: the runs differ in {differing}.": differing and has_validation,
             f"{equal_time}: after the longest training time that all runs reached.": equal_time,
             **dict.fromkeys([*diverged, *budget_sentences(runs)], True),
@@ -165,13 +168,13 @@ class LanguageScoring(Scoring):
 
 
 def _bits_a_nat(losses: Sequence[Mapping[str, float]]) -> float:
-    """Bits per byte of a loss of one nat per token, mean over the runs that have both. NaN if there is none."""
+    """Bits per byte at a loss of one nat per token, averaged over the runs that have both losses. NaN if no run has."""
     ratios = [x["validation_bits_per_byte"] / x["validation_loss"] for x in losses if x["validation_loss"]]
     return float(pd.Series(ratios, dtype=float).mean())
 
 
 def equal_time_heading(seconds: float) -> str:
-    """Heading of the validation loss after ``seconds`` of training."""
+    """The heading of the validation loss after ``seconds`` of training."""
     if seconds >= 7200:
         return f"Val, {seconds / 3600:,.1f} h"
     return f"Val, {seconds:.0f} s" if seconds >= 10 else f"Val, {seconds:.2g} s"

@@ -26,35 +26,36 @@ if TYPE_CHECKING:
 
 NAME = "language"
 LOSS = "loss_l5"
-"""L5 of the language model."""
+"""The column of the language model's L5."""
 LOSSES = (LOSS, "validation_loss", "validation_bits_per_byte", "equal_time_validation_loss")
-"""The numbers that a diverged language model does not have."""
+"""The numbers that are missing for a diverged language model."""
 STEPS = "steps_to_"
-"""What the columns of steps to a loss begin with."""
+"""The prefix of the columns of steps to a loss."""
 PERPLEXITIES = ("perplexity", "perplexity_l5")
-"""Exponentials of the last validation loss, and of the mean of the last five."""
+"""The columns of exponentials: of the last validation loss, and of the mean of the last five."""
 SPEED = "tokens_per_second"
 PUBLISHED_VOCABULARY = 50304
-"""GPT-2's, as padded for the paper's runs."""
+"""The size of GPT-2's vocabulary, padded as in the paper's runs."""
 TASK = "language_model"
 
 
 @dataclass(frozen=True)
 class GPTConfig(ModelConfig):
-    """Shape of the GPT-2 model around the mixer; the defaults are the paper's, GPT-2 small with two heads."""
+    """The shape of the GPT-2 model around the mixer. The defaults are the paper's: GPT-2 small with two heads."""
 
     d_model: int = 768
     """Width of the residual stream."""
     n_layer: int = 12
     """Blocks; a block is one mixer and one MLP."""
     seq_len: int = 1024
-    """Tokens of context, in training and evaluation; the tables of R(1) and R(2) are as long."""
+    """Tokens of context in training and evaluation. The tables of R(1) and R(2) have this length."""
     positions: Literal["none", "learned"] = "none"
-    """A learned vector for every position as in GPT-2, or positions from the mixer alone as in the paper."""
+    """``learned``: a vector for every position, as in GPT-2. ``none``: positions only from the mixer, as in the paper.
+    """
     mlp: Literal["gelu", "swiglu"] = field(default="gelu", metadata=NOT_AT_DEFAULT)
     """GPT-2's MLP, or the SwiGLU of MAD and LLaMA."""
     output: Literal["tied", "untied"] = field(default="tied", metadata=NOT_AT_DEFAULT)
-    """True if the output shares the embedding's weights."""
+    """``tied``: the output shares the embedding's weights."""
     norm: Literal["layernorm", "rmsnorm"] = field(default="layernorm", metadata=NOT_AT_DEFAULT)
     """GPT-2's LayerNorm with a gain, or LLaMA's RMSNorm."""
 
@@ -74,11 +75,11 @@ class LanguageTraining:
     learning_rate: float = 6e-4
     """Peak step size, reached after the warm-up."""
     min_learning_rate: float = 6e-5
-    """Where the cosine ends."""
+    """The learning rate at the end of the cosine."""
     lr_decay_steps: int = field(default=0, metadata=NOT_AT_DEFAULT)
-    """Steps after which the cosine ends, those of the warm-up included; 0 for those of the run."""
+    """Step at which the cosine ends, counted from the start of the run; 0: the last step of the run."""
     warmup_steps: int = 2000
-    """Steps over which the rate rises linearly from zero."""
+    """Steps in which the learning rate rises linearly from zero."""
     weight_decay: float = 0.1
     """Decoupled weight decay on linear maps; biases, norm gains and the diagonals p of R(1), R(2) do not decay."""
     beta1: float = 0.9
@@ -86,11 +87,11 @@ class LanguageTraining:
     beta2: float = 0.95
     """AdamW's decay of the mean squared gradient."""
     grad_clip: float = 1.0
-    """Largest norm of the whole gradient; longer ones are scaled down to it. 0 leaves them as they are."""
+    """Largest norm of the whole gradient; longer gradients are scaled down to it. 0: no clipping."""
     eval_every: int = 500
-    """Steps from one evaluation to the next."""
+    """Steps between two evaluations."""
     eval_sequences: int = 2400
-    """Windows of seq_len tokens in one evaluation of either split; 2,400 are nanoGPT's 200 batches of 12."""
+    """Windows of seq_len tokens in one evaluation of each split. 2,400 are nanoGPT's 200 batches of 12."""
     precision: Precision = "float32"
     """Arithmetic of matrix products; parameters and optimiser stay in float32."""
 
@@ -116,7 +117,7 @@ class LanguageTraining:
 
 @dataclass(frozen=True, kw_only=True)
 class LanguageProfile(Profile):
-    """A profile: the size, the schedule and the usual corpus of a language model."""
+    """A profile of a language model: its size, its schedule and its default corpus."""
 
     folder = LANGUAGE_PROFILES
     noun = "profile"
@@ -124,9 +125,9 @@ class LanguageProfile(Profile):
     Training = LanguageTraining
 
     corpus: Literal["stdlib", ""] = ""
-    """The corpus when none is named: Python's standard library in bytes, or none."""
+    """The default corpus: Python's standard library in bytes. Empty: a corpus must be named."""
     vocab_size: int = 0
-    """Ids of the tokenizer of the corpus that the profile is for, with which a plan counts where none is given."""
+    """Number of token ids of the intended corpus. A plan uses it for counting if no corpus is given."""
 
     def __post_init__(self):
         super().__post_init__()
@@ -154,7 +155,7 @@ def plan(
     budget: Budget = "strict",
     precision: Precision = "float32",
 ) -> Plan:
-    """The jobs in the order label, seed, none twice. Raises ``BudgetError`` for a label that has no ranks."""
+    """Plan jobs in the order label, seed, without duplicates. Raises ``BudgetError`` if a label has no ranks."""
     setting = {"corpus": corpus.digest, "vocab_size": corpus.padded_vocab_size}
 
     def planned(profile: LanguageProfile, labels: Sequence[str]) -> list[Job]:
@@ -165,12 +166,15 @@ def plan(
 
 
 def jobs(labels: Iterable[str], profile: LanguageProfile, **options: Any) -> list[Job]:
-    """The jobs of :func:`plan`; raises ``ConfigError`` for an override that decides nothing about any of them too."""
+    """The jobs of :func:`plan`. Also raises ``ConfigError`` for an override without effect on all of them."""
     return plan(labels, profile, **options).checked()
 
 
 def trained(job: Job) -> Hashable:
-    """What a job trains but for the seed; of a schedule the rates that tell it from any other."""
+    """A key that is equal for two jobs if they train the same apart from the seed.
+
+    The schedule enters by its actual rates.
+    """
     model, config = job.model, job.training
     last = config.steps - 1
     steps = (0, min(1, last), min(config.warmup_steps + 1, last), (config.warmup_steps + last) // 2, last)
@@ -180,13 +184,13 @@ def trained(job: Job) -> Hashable:
 
 
 def spelled(job: Job) -> dict[str, Any]:
-    """The training settings of which several values train the same, each at the one that stands for them."""
+    """Canonical values of the training settings for which several values train the same."""
     config = job.training
     return {"lr_decay_steps": config.lr_decay_steps and max(config.lr_decay_steps, config.warmup_steps)}
 
 
 def scheduled_rate(config: LanguageTraining, step: int) -> float:
-    """Linear over the warm-up, then a cosine to the minimum, which stays; ``step`` counts the steps already taken."""
+    """The learning rate after ``step`` steps: a linear warm-up, a cosine to the minimum, then constant."""
     if step < config.warmup_steps:
         return config.learning_rate * (step + 1) / (config.warmup_steps + 1)
     if step >= config.decay_end:
@@ -197,7 +201,7 @@ def scheduled_rate(config: LanguageTraining, step: int) -> float:
 
 
 def unreached(job: Job) -> str:
-    """What of its schedule a job does not reach, or that its rate rises after the warm-up, as a clause."""
+    """A warning if a job does not reach the end of its schedule or its rate rises after the warm-up, as a clause."""
     config = job.training
     if config.min_learning_rate > config.learning_rate:
         rates = f"from learning_rate {config.learning_rate:g} to min_learning_rate {config.min_learning_rate:g}"
@@ -218,12 +222,12 @@ def mlp_width(model: GPTConfig) -> int:
 
 
 def sequences_per_step(job: Job) -> int:
-    """Windows of one optimiser step."""
+    """The number of windows in one optimiser step."""
     return job.training.tokens_per_step // job.model.seq_len
 
 
 def check_windows(corpus: Corpus, seq_len: int) -> None:
-    """Raises ``ConfigError`` for a corpus with a split that has no window, in which nothing could be trained."""
+    """Raise ``ConfigError`` if a split of the corpus is shorter than one window."""
     from madbench.text.corpus import window_count
 
     counts = {split: info.tokens for split, info in corpus.manifest.splits.items()}
@@ -237,7 +241,10 @@ def check_windows(corpus: Corpus, seq_len: int) -> None:
 
 
 def size(job: Job) -> Size:
-    """``n_layer`` (mixer + 4 d ``mlp_width``) + 2 d ``vocab_size`` FLOPs a token; of a SwiGLU 6 d ``mlp_width``."""
+    """The size of a job.
+
+    FLOPs per token: ``n_layer`` (mixer + 4 d ``mlp_width``) + 2 d ``vocab_size``; 6 d ``mlp_width`` for SwiGLU.
+    """
     model, config, vocab_size = job.model, job.training, job.setting["vocab_size"]
     d_model, seq_len = model.d_model, model.seq_len
     mixer = solve(job.label, d_model, model.n_head, seq_len, job.budget, **job.mixer)
@@ -264,7 +271,7 @@ def check_processes(job: Job, processes: int) -> None:
 
 
 class LanguageSuite(Suite):
-    """Language models: one task, several quantities of it."""
+    """The suite of language models: one task with several columns."""
 
     name = NAME
     title = "Language model"
@@ -275,7 +282,7 @@ class LanguageSuite(Suite):
     synthetic = "madbench.suites.language.synthetic:record_of"
     key = TASK
     abbreviation = "lm"
-    profiles_note = "tokens: trained on, with one label and seed"
+    profiles_note = "tokens: for one label and one seed"
     judged_by = (LOSS, "loss {:.3f}", "{:.3f}")
     claimed_columns = ("steps_to_3.1",)
     place = 1
@@ -296,7 +303,7 @@ class LanguageSuite(Suite):
         if name in LOSSES:
             legends = {
                 LOSS: "L5: mean of the last five training losses",
-                LOSSES[-1]: "Val, x s: validation loss after x seconds, which all runs have trained",
+                LOSSES[-1]: "Val, x s: validation loss after x seconds of training, which all runs have reached",
             }
             return Column(
                 name,
@@ -367,7 +374,7 @@ class LanguageSuite(Suite):
         return {name: getattr(job, name) for name in ("setting", "model", "training", "budget")}
 
     def about_task(self, task: str) -> str:
-        return "The next token of a text, at every position."
+        return "Predict the next token of a text at every position."
 
     def about_profile(self, profile: LanguageProfile) -> dict[str, Any]:
         tokens = profile.training["steps"] * profile.training["tokens_per_step"]

@@ -1,4 +1,4 @@
-"""Made-up records of language models, shaped as real ones are, for the benchmark of large stores."""
+"""Synthetic records of language models with the shape of real records, for the benchmark of large stores."""
 
 from __future__ import annotations
 
@@ -14,7 +14,9 @@ LOSS_PER_ACCURACY = -1.5
 
 
 def record_of(job: Job, effect: float, details: dict[str, Any], rng: np.random.Generator) -> Record:
-    """A finished run of a label that adds ``effect`` to the accuracy on tasks; ``details`` are those of any suite."""
+    """A finished run of a label that adds ``effect`` to the accuracy on tasks; ``details`` are the details common to
+    all suites.
+    """
     loss = 3.0 + LOSS_PER_ACCURACY * effect
     training = job.training
     curve = []

@@ -1,7 +1,7 @@
-"""A language-model job ready to train: windows of a corpus, evaluations on the same windows for every label.
+"""A language-model job ready to train: windows of a corpus, and evaluations on equal windows for every label.
 
-A window of ``seq_len`` tokens and its targets, the same tokens one place later, takes ``seq_len + 1`` tokens of the
-split. Windows ignore where documents begin and end, as in nanoGPT.
+A window has ``seq_len`` tokens, and its targets are the tokens one place later, so it needs ``seq_len + 1`` tokens of
+the split. Windows ignore document boundaries, as in nanoGPT.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ from madbench.text.corpus import Corpus, window_count
 from madbench.text.manifest import SPLITS, Split
 
 ROWS_PER_EVALUATION = 20
-_EVALUATION_STREAM = 0x6576616C  # keeps the evaluation's windows apart from those of any training seed
+_EVALUATION_STREAM = 0x6576616C  # separates evaluation windows from those of any training seed
 
 
 class LanguageTrial(Trial):
-    """Windows of a corpus, an evaluation every ``eval_every`` steps.
+    """The trial of a language model: windows of a corpus, and an evaluation every ``eval_every`` steps.
 
-    Raises ``ConfigError`` for a number of processes that does not divide the windows of a step and for a split without
-    a window, ``TrainingError`` for a corpus that is not there.
+    Raises ``ConfigError`` if the number of processes does not divide the windows of a step, or if a split has no
+    window. Raises ``TrainingError`` if the corpus is missing.
     """
 
     streams = ("init", "order")
@@ -57,7 +57,7 @@ class LanguageTrial(Trial):
 
     @staticmethod
     def evaluator(corpus: Corpus, seq_len: int, config: LanguageTraining, device: str) -> Evaluation:
-        """What measures a trained model on the validation text, in windows of ``seq_len`` tokens."""
+        """The evaluation of a trained model on the validation text, in windows of ``seq_len`` tokens."""
         return Evaluation(Batches(corpus, seq_len, device), config, autocast(device, config.precision))
 
     @property
@@ -113,7 +113,10 @@ class LanguageTrial(Trial):
         return {"loss": row["step_loss"], "tokens_per_second": row["tokens_per_second"]}
 
     def finish(self, curve: Sequence[Mapping[str, float]]) -> dict[str, float]:
-        """``loss_l5`` is the paper's number: the mean of the last five evaluations on training batches."""
+        """Return the metrics.
+
+        ``loss_l5`` is the paper's number: the mean of the last five evaluations on training batches.
+        """
         rows = [row for row in curve if "evaluation" in row]
         names = ("train_loss", "validation_loss", "validation_bits_per_byte")
         metrics = {"loss_l5": loss_l5([row["train_loss"] for row in rows])}
@@ -139,7 +142,7 @@ def windows(tokens: np.ndarray, starts: np.ndarray, seq_len: int) -> tuple[np.nd
 
 
 def training_starts(seed: int, step: int, count: int, n_tokens: int, seq_len: int) -> np.ndarray:
-    """Starts (``count``,) of one optimiser step, uniform over the split with replacement: a function of seed and step.
+    """Window starts (``count``,) of one optimiser step, uniform with replacement; a function of seed and step.
 
     Raises ``ConfigError`` when the split has no window.
     """
@@ -147,11 +150,11 @@ def training_starts(seed: int, step: int, count: int, n_tokens: int, seq_len: in
 
 
 def evaluation_starts(split: Split, evaluation: int, count: int, n_tokens: int, seq_len: int) -> np.ndarray:
-    """Starts (``count``,) of one evaluation, the same for every label and seed.
+    """Window starts (``count``,) of one evaluation, equal for every label and seed.
 
-    On ``val`` they are the same at every evaluation, evenly spread from the first token on; they overlap where
-    ``count`` windows hold more tokens than the split. On ``train`` they are drawn anew for each ``evaluation`` number.
-    Raises ``ConfigError`` when the split has no window.
+    On ``val`` they are equal at every evaluation and evenly spread from the first token on. They overlap if ``count``
+    windows have more tokens than the split. On ``train`` they are drawn anew for each ``evaluation`` number. Raises
+    ``ConfigError`` if the split has no window.
     """
     possible = window_count(split, n_tokens, seq_len)
     if split == "val":
@@ -162,7 +165,7 @@ def evaluation_starts(split: Split, evaluation: int, count: int, n_tokens: int, 
 class Batches:
     """The two splits of a corpus, cut into windows of ``seq_len`` tokens for ``device``.
 
-    ``micro_batch`` windows at most go through the model at once; by default as many as hold 12,288 tokens.
+    At most ``micro_batch`` windows go through the model at once; by default 12,288 tokens.
     """
 
     def __init__(self, corpus: Corpus, seq_len: int, device: str, micro_batch: int | None = None):
@@ -171,7 +174,9 @@ class Batches:
         self.tokens = {split: corpus.tokens(split) for split in SPLITS}
 
     def micro_batches(self, split: Split, starts: np.ndarray) -> Iterator[tuple[Tensor, Tensor]]:
-        """Inputs and targets, int64 (B, T) on the device, of the windows at ``starts`` (N,), in parts of like size."""
+        """Yield inputs and targets, int64 (B, T) on the device, of the windows at ``starts`` (N,), in parts of similar
+        size.
+        """
         for part in np.array_split(starts, math.ceil(len(starts) / self.micro_batch)) if len(starts) else ():
             batches = map(torch.from_numpy, windows(self.tokens[split], part, self.seq_len))
             if self.device.type == "cuda":
@@ -181,7 +186,7 @@ class Batches:
 
 
 class Evaluation:
-    """Evaluates models on the same windows whatever the label, the seed and the number of processes."""
+    """The evaluation of models on equal windows for every label, seed and number of processes."""
 
     def __init__(
         self, batches: Batches, config: LanguageTraining, autocast: torch.autocast, world: ModuleType | None = None
@@ -195,16 +200,16 @@ class Evaluation:
             self.validation_bytes = int(bytes_of_token[targets].sum(dtype=np.int64))
 
     def losses(self, model: nn.Module, number: int) -> dict[str, float]:
-        """Numbers of the ``number``-th evaluation, counted from 1: the same in every process.
+        """The losses of the ``number``-th evaluation, counted from 1; equal in every process.
 
-        ``train_loss`` and ``validation_loss`` are nats per token, ``validation_bits_per_byte`` the nats of the whole
-        evaluated text over ln 2 and its bytes.
+        ``train_loss`` and ``validation_loss`` are nats per token. ``validation_bits_per_byte`` is the nats of the whole
+        evaluated text divided by ln 2 and its bytes.
         """
         train_loss = self._mean_loss(model, "train", self._starts("train", number))
         return {"evaluation": number, "train_loss": train_loss} | self.validation(model)
 
     def validation(self, model: nn.Module) -> dict[str, float]:
-        """The numbers of the validation windows alone."""
+        """The losses of the validation windows only."""
         losses = {"validation_loss": self._mean_loss(model, "val", self.validation_starts)}
         if self.validation_bytes is not None:
             nats = losses["validation_loss"] * self.validation_starts.size * self.batches.seq_len
@@ -212,7 +217,7 @@ class Evaluation:
         return losses
 
     def description(self) -> dict[str, Any]:
-        """Which windows were evaluated, for the run's record."""
+        """A description of the evaluated windows for the run's record."""
         starts = self.validation_starts
         return {
             "windows": len(starts),

@@ -1,4 +1,4 @@
-"""The reference code of MAD, from a checkout, as a bare training step: what ours is timed beside."""
+"""The reference code of MAD from a checkout, as a bare training step, for a timing comparison."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ HEAD_WIDTH = 8
 
 
 class SoftmaxAttention(nn.Module):
-    """Causal softmax attention by products and a mask, RoPE on the first coordinates of a head.
+    """Causal softmax attention as plain matrix products with a mask, and RoPE on the first coordinates of a head.
 
-    It stands in for flash-attn's ``MHA`` where that package is missing, and does what it does without its GPU kernels.
+    It replaces flash-attn's ``MHA`` if that package is missing, and computes the same without GPU kernels.
     """
 
     def __init__(self, embed_dim: int, num_heads: int, rotary_emb_dim: int = 0, **_: object):
@@ -65,8 +65,10 @@ def peer_step(
     batch: tuple[Tensor, Tensor],
     precision: str,
 ) -> Callable[[], None]:
-    """A step of the reference's model with softmax attention on a batch of inputs and targets (B, T): forward, loss,
-    backward, AdamW. Width and depth are those of ``config``, heads 8 wide as in its own files.
+    """Return a step of the reference model with softmax attention: forward, loss, backward, AdamW.
+
+    The batch has inputs and targets (B, T). Width and depth come from ``config``; heads are 8 wide, as in the
+    reference's files.
     """
     inputs, targets = batch
     model = _model(checkout, is_autoencoder, config, vocab_size, inputs.shape[1]).to(inputs.device)
@@ -84,7 +86,7 @@ def peer_step(
 
 
 def check_checkout(checkout: Path) -> None:
-    """Raises ``ConfigError`` for a folder that is no checkout, and where a package that it needs is missing."""
+    """Raise ``ConfigError`` if a folder is not a checkout, or if a package that it needs is missing."""
     for name in ("mad/model/language_model.py", "mad/model/auto_encoder.py", "configs/layers/mh-attention.yml"):
         if not (checkout / name).is_file():
             raise ConfigError(f"--peer {checkout}: no {name} in it; give a checkout of {HOME}")
@@ -113,9 +115,9 @@ def _model(checkout: Path, is_autoencoder: bool, config: ModelConfig, vocab_size
 
 @contextmanager
 def _imported(checkout: Path) -> Iterator[None]:
-    """The reference's modules can be imported one by one, without what their packages load beside them.
+    """Make the reference's modules importable one by one, without the rest of their packages.
 
-    Its RMSNorm, which needs Triton, and flash-attn have stand-ins: the benchmark of MAD takes LayerNorm.
+    Stand-ins replace its RMSNorm, which needs Triton, and flash-attn: MAD's benchmark uses LayerNorm.
     """
     stand_ins = {name: ModuleType(name) for name in _PACKAGES}
     for name, module in stand_ins.items():

@@ -1,7 +1,8 @@
-"""Scores of the MAD tasks: accuracy of the best rate by validation, mean over settings; the average of the six.
+"""Scores of the MAD tasks: accuracy at the best rate by validation, averaged over settings, and the average of six
+tasks.
 
-Rates are chosen by ``selection_accuracy``, validation accuracy, of a seed that is not reported; only in the published
-fidelity it is the reported number itself, of every seed.
+Rates are chosen by ``selection_accuracy``, the validation accuracy of a seed that is not reported. Only in the
+published fidelity it is each seed's reported number itself.
 """
 
 from __future__ import annotations
@@ -19,18 +20,18 @@ from madbench.tasks import heuristic, make_setting, settings_class
 
 @functools.cache
 def chance_of(task: str, setting: str) -> float:
-    """Accuracy of a guess on a task, given the setting as JSON."""
+    """The chance accuracy of a task, given the setting as JSON."""
     return 1 / make_setting(task, json.loads(setting), task).num_answers
 
 
 @functools.cache
 def heuristic_of(task: str, setting: str) -> float:
-    """Accuracy of the best answer without context, given the setting as JSON."""
+    """The accuracy of the best answer that ignores the context, given the setting as JSON."""
     return heuristic(task, make_setting(task, json.loads(setting), task))
 
 
 class MadScoring(Scoring):
-    """Accuracy in percent, with the chance of a guess and the share that counts as solved."""
+    """Accuracy in percent, with chance level and the share that counts as solved."""
 
     selection = "selection_accuracy"
     shows_chance = True

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 NAME = "mad"
 AVERAGE = "mad_average"
-"""The mean over the six tasks of MAD, whatever other tasks are installed."""
+"""The column of the mean over the six tasks of MAD. Installed tasks do not enter it."""
 MAD_TASKS = (
     "compression",
     "fuzzy_in_context_recall",
@@ -37,19 +37,22 @@ MAD_TASKS = (
 )
 """The six tasks of MAD, in the order of the published table (HyperMLP, Table 1)."""
 NEVER = 2.0
-"""The ``stop_accuracy`` that no run reaches; every other above 1 would be the same run under another id."""
+"""The only ``stop_accuracy`` above 1 that is allowed: no run reaches it.
+
+Other values above 1 would give the same run another id.
+"""
 LARGEST_COEFFICIENT = "largest_coefficient"
-"""Column of curves of mixers whose coefficients may grow: the largest |a_ij|."""
+"""The curve column with the largest |a_ij|, for mixers whose coefficients may grow."""
 
 
 @dataclass(frozen=True)
 class ModelConfig:
-    """Shape of the model around the mixer; the defaults are MAD's."""
+    """The shape of the model around the mixer. The defaults are MAD's."""
 
     d_model: int = 128
     """Width of the residual stream."""
     n_head: int = 2
-    """Heads of every mixer, the softmax baseline included."""
+    """Heads of every mixer, including the softmax baseline."""
     n_layer: int = 2
     """Blocks; a block is one mixer and one SwiGLU."""
     mlp_width: int = field(default=0, metadata=NOT_AT_DEFAULT)
@@ -76,13 +79,13 @@ class TrainingConfig:
     warmup_steps: int = 0
     """Steps in which the learning rate rises linearly; the published fidelity has none."""
     min_learning_rate: float = 1e-6
-    """Where the cosine schedule ends; the published fidelity keeps the rate constant."""
+    """The learning rate at the end of the cosine; the published fidelity keeps the rate constant."""
     stop_accuracy: float = 0.999
     """Ends the run once an evaluation reaches this accuracy; 2 never does."""
     precision: Precision = "float32"
     """Arithmetic of matrix products; parameters and optimiser stay in float32."""
     beta2: float = field(default=0.999, metadata=NOT_AT_DEFAULT)
-    """AdamW's decay of the mean squared gradient; that of the mean gradient is 0.9."""
+    """AdamW's decay of the mean squared gradient. The decay of the mean gradient is 0.9."""
 
     def __post_init__(self):
         check_at_least(self, 1, "epochs", "batch_size")
@@ -99,19 +102,19 @@ class TrainingConfig:
 
 @dataclass(frozen=True)
 class TaskPlan:
-    """How a profile changes one task."""
+    """A profile's changes of one task."""
 
     setting: dict[str, Any] = field(default_factory=dict)
     """Parameters of the task that differ from its baseline."""
     training: dict[str, Any] = field(default_factory=dict)
     """Training settings that differ from the profile's."""
     learning_rates: tuple[float, ...] = ()
-    """Learning rates tried instead of the profile's."""
+    """Learning rates that are tried instead of the profile's."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class MadProfile(Profile):
-    """Which settings of which tasks are trained, at what size, for how long."""
+    """A profile of MAD tasks: the settings that are trained, the model's size and the length of training."""
 
     folder = PROFILES
     noun = "profile"
@@ -121,12 +124,15 @@ class MadProfile(Profile):
     not_training = {"learning_rate": "learning_rates", "weight_decay": "weight_decays", "precision": "precision"}
 
     learning_rates: tuple[float, ...]
-    """Learning rates tried on every setting. The best by validation in a label's first seed counts in its other seeds;
-    of a single seed its own best (published fidelity: of every seed its own best by test)."""
+    """Learning rates that are tried on every setting.
+
+    A label's first seed chooses the best one by validation for its other seeds. A single seed uses its own best
+    (published fidelity: every seed uses its own best by test).
+    """
     weight_decays: tuple[float, ...]
-    """Weight decays tried on every setting."""
+    """Weight decays that are tried on every setting."""
     difficulty: Literal["baseline", "all"]
-    """Each task's baseline only, or its one-variable changes too."""
+    """``baseline``: only the baseline of each task. ``all``: also its one-variable changes."""
     tasks: dict[str, TaskPlan] = field(default_factory=dict)
     """Changes for single tasks."""
 
@@ -146,18 +152,17 @@ class MadProfile(Profile):
         for section, training in {"training": self.training, **own}.items():
             if (accuracy := float(training.get("stop_accuracy", NEVER))) > 1 and accuracy != NEVER:
                 key = f"{section}.stop_accuracy"
-                problem = f"{key}={accuracy:g} has no effect that {key}={NEVER:g} does not have"
-                raise ConfigError(f"{where}: {problem}, which is the one spelling of it")
+                raise ConfigError(f"{where}: {key}={accuracy:g} trains the same as {key}={NEVER:g}; use {NEVER:g}")
 
     def settings(self, task: str) -> list[dict[str, Any]]:
-        """The settings of one task, each as the mapping of its fields."""
+        """The settings of one task, each as a mapping of its fields."""
         if self.difficulty == "all":
             return [dataclasses.asdict(setting) for setting in load_task(task).settings]
         changes = self.tasks.get(task, TaskPlan()).setting
         return [dataclasses.asdict(make_setting(task, changes, f"setting of {task}"))]
 
     def trainings(self, task: str, precision: Precision) -> list[TrainingConfig]:
-        """The optimiser runs of one setting, by learning rate, then weight decay."""
+        """The optimiser runs of one setting, ordered by learning rate, then weight decay."""
         plan = self.tasks.get(task, TaskPlan())
         shared = {**self.training, **plan.training, "precision": precision}
         tried = itertools.product(plan.learning_rates or self.learning_rates, self.weight_decays)
@@ -165,7 +170,10 @@ class MadProfile(Profile):
         return [from_mapping(TrainingConfig, config, f"training of {task}") for config in configs]
 
     def runs(self, task: str, precision: Precision) -> list[tuple[dict[str, Any], TrainingConfig]]:
-        """Every setting of one task with each of its optimiser runs, none twice: the same objects for every label."""
+        """Every setting of one task with each of its optimiser runs, without duplicates.
+
+        The objects are shared by all labels.
+        """
         if (task, precision) not in self._runs:
             runs = itertools.product(self.settings(task), self.trainings(task, precision))
             once = {(mapping_text(setting), training): (setting, training) for setting, training in runs}
@@ -210,16 +218,16 @@ def plan(
     precision: Precision = "float32",
     suite: str = NAME,
 ) -> Plan:
-    """The jobs in the order label, task, setting, learning rate, weight decay, seed, none twice.
+    """Plan jobs in the order label, task, setting, learning rate, weight decay, seed, without duplicates.
 
-    Raises ``LabelError``, ``ConfigError`` or ``BudgetError`` for anything that could not be trained.
+    Raises ``LabelError``, ``ConfigError`` or ``BudgetError`` if a job could not be trained.
     """
     chosen = list(MAD_TASKS if tasks is None else tasks)
 
     def planned(profile: MadProfile, labels: Sequence[str]) -> list[Job]:
         runs: list[Any] = []
         for task in chosen:
-            tried = profile.runs(task, precision)  # the first to say what is wrong with a task
+            tried = profile.runs(task, precision)  # reports a fault of the task first
             source = task_source(task)
             runs += [(task, setting, setting["seq_len"], training, source) for setting, training in tried]
         return plan_jobs(suite, labels, profile, runs, budget, fidelity)
@@ -228,12 +236,15 @@ def plan(
 
 
 def jobs(labels: Iterable[str], profile: MadProfile, **options: Any) -> list[Job]:
-    """The jobs of :func:`plan`; raises ``ConfigError`` for an override that decides nothing about any of them too."""
+    """The jobs of :func:`plan`. Also raises ``ConfigError`` for an override without effect on all of them."""
     return plan(labels, profile, **options).checked()
 
 
 def trained(job: Job) -> Hashable:
-    """What a job trains but for the seed; of a schedule the rates that tell it from any other."""
+    """A key that is equal for two jobs if they train the same apart from the seed.
+
+    The schedule enters by its actual rates.
+    """
     from madbench.models.blocks import swiglu_width
 
     setting, model, config = setting_of(job), job.model, job.training
@@ -252,7 +263,7 @@ def trained(job: Job) -> Hashable:
 
 
 def spelled(job: Job) -> dict[str, Any]:
-    """The training settings of which several values train the same, each at the one that stands for them."""
+    """Canonical values of the training settings for which several values train the same."""
     config, setting = job.training, setting_of(job)
     return {
         "stop_accuracy": config.stop_accuracy if config.stop_accuracy <= 1 else NEVER,
@@ -261,17 +272,19 @@ def spelled(job: Job) -> dict[str, Any]:
 
 
 def _batched(job: Job) -> tuple[Split, ...]:
-    """The splits that are cut into batches which decide a number."""
+    """The splits whose batches affect a number."""
     return ("train", "test") if job.fidelity == "published" else ("train",)
 
 
 def total_steps(job: Job) -> int:
-    """Optimiser steps of a job that accuracy does not stop earlier."""
+    """The optimiser steps of a job without early stopping."""
     return job.training.epochs * math.ceil(setting_of(job).num_train_examples / job.training.batch_size)
 
 
 def scheduled_rate(config: TrainingConfig, fidelity: Fidelity, step: int, total_steps: int) -> float:
-    """A linear warm-up, then a cosine to ``min_learning_rate``; constant in the published fidelity."""
+    """The learning rate at a step: a linear warm-up, then a cosine to ``min_learning_rate``; constant in the published
+    fidelity.
+    """
     if fidelity == "published":
         return config.learning_rate
     if step < config.warmup_steps:
@@ -281,7 +294,7 @@ def scheduled_rate(config: TrainingConfig, fidelity: Fidelity, step: int, total_
 
 
 def unreached(job: Job) -> str:
-    """What of its schedule a job does not reach, as a clause; the published fidelity has none."""
+    """A warning if the job ends within its warm-up, as a clause. Empty otherwise, and in the published fidelity."""
     return "" if job.fidelity == "published" else unreached_warm_up(total_steps(job), job.training.warmup_steps)
 
 
@@ -291,7 +304,7 @@ def setting_of(job: Job) -> TaskSetting:
 
 
 def size(job: Job) -> Size:
-    """Mixers by their own formula, SwiGLU and readout as matrix products."""
+    """The size of a job. Mixers count by their own formula, SwiGLU and readout as matrix products."""
     from madbench.models.blocks import swiglu_width
 
     setting, model, config = setting_of(job), job.model, job.training
@@ -318,9 +331,9 @@ def size(job: Job) -> Size:
 
 
 class TokenSuite(Suite):
-    """A suite of token tasks (:class:`madbench.tasks.TaskSetting`), each setting trained for epochs as MAD's are.
+    """A suite of token tasks (:class:`madbench.tasks.TaskSetting`). Each setting is trained for epochs, as MAD's are.
 
-    A subclass says its name, title, profile, default profile and averages; its tasks are those that name it.
+    A subclass sets its name, title, profile, default profile and averages. Its tasks are the tasks that name it.
     """
 
     Profile = MadProfile
@@ -376,11 +389,11 @@ class TokenSuite(Suite):
             profile.settings(task), profile.trainings(task, "float32")
         settings = [(task, setting) for task in usual for setting in profile.settings(task)]
         runs = sum(len(profile.trainings(task, "float32")) for task, _ in settings)
-        return f"{len(settings)} settings, {runs} runs a label", {setting["seq_len"] for _, setting in settings}
+        return f"{len(settings)} settings, {runs} runs per label", {setting["seq_len"] for _, setting in settings}
 
 
 class MadSuite(TokenSuite):
-    """The six tasks of MAD, and those of installed packages that name no other suite."""
+    """The six tasks of MAD, and tasks of installed packages that name no other suite."""
 
     name = NAME
     title = "MAD tasks"
@@ -393,7 +406,7 @@ class MadSuite(TokenSuite):
     fidelities = ("corrected", "published")
 
     def tasks(self) -> Sequence[str]:
-        """Tasks of the benchmark, and those of packages that name this suite or none."""
+        """The tasks of MAD, and tasks of packages that name this suite or no suite."""
         return (*MAD_TASKS, *(task for name in (NAME, "") for task in tasks_of(name) if task not in MAD_TASKS))
 
     def usual_tasks(self) -> Sequence[str]:

@@ -1,4 +1,4 @@
-"""Made-up records of MAD tasks, shaped as real ones are, for the benchmark of large stores."""
+"""Synthetic records of MAD tasks with the shape of real records, for the benchmark of large stores."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from madbench.jobs import Job, Record
 from madbench.suites.mad.suite import MAD_TASKS
 
 BASE = dict(zip(MAD_TASKS, (0.30, 0.20, 0.45, 0.60, 0.45, 0.40), strict=True))
-"""Accuracy of R without anything, by task."""
+"""Accuracy of the plain label R, by task."""
 
 
 def accuracy_of(job: Job) -> float:
-    """The accuracy of R without anything, less what the setting's difficulty and a bad learning rate cost."""
+    """The accuracy of the plain label R, reduced for difficult settings and bad learning rates."""
     difficulty = 0.0002 * job.setting["seq_len"]
     badness = abs(np.log10(job.training.learning_rate / 5e-4)) + job.training.weight_decay
     return BASE[job.task] - difficulty - 0.05 * badness
 
 
 def record_of(job: Job, effect: float, details: dict[str, Any], rng: np.random.Generator) -> Record:
-    """A finished run of a label that adds ``effect`` to the accuracy; ``details`` are those of any suite."""
+    """A finished run of a label that adds ``effect`` to the accuracy; ``details`` are common to all suites."""
     accuracy = accuracy_of(job) + effect
     epochs = int(rng.integers(min(20, job.training.epochs), job.training.epochs + 1))
     steps_per_epoch = -(-job.setting["num_train_examples"] // job.training.batch_size)

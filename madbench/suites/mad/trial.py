@@ -1,4 +1,4 @@
-"""A MAD job ready to train: data on the device, an evaluation an epoch, the end once the task is solved."""
+"""A MAD job ready to train: data on the device, one evaluation per epoch, and a stop once the task is solved."""
 
 from __future__ import annotations
 
@@ -31,13 +31,14 @@ def evaluate(
 ) -> dict[str, float]:
     """The scores of ``model`` on inputs and targets (N, T); targets of -100 do not count.
 
-    ``loss`` is the mean cross-entropy in nats per target, ``token_accuracy`` the share of all targets predicted right
-    (micro) and ``macro_accuracy`` the mean recall of the classes that occur as targets. ``batch_macro_accuracy`` is the
-    reference implementation's: macro recall within each batch, a class predicted but never a target counting as zero,
-    averaged over batches. So is ``batch_perplexity``, the mean over batches of exp(loss of the batch).
+    ``loss`` is the mean cross-entropy in nats per target. ``token_accuracy`` is the share of correct targets (micro).
+    ``macro_accuracy`` is the mean recall over the classes that occur as targets. Two scores follow the reference
+    implementation. ``batch_macro_accuracy`` is the mean over batches of the macro recall, where a class that is
+    predicted but never a target counts as zero. ``batch_perplexity`` is the mean over batches of exp(loss of the
+    batch).
 
-    ``batch_size`` is that of the reference implementation, which weighs a batch by its examples. Without it there is no
-    perplexity, and batches of 128 weigh alike.
+    With ``batch_size``, batches are weighted by their examples, as in the reference implementation. Without it, there
+    is no perplexity and batches of 128 have equal weights.
     """
     model.eval()
     loss, right_by_class, target_by_class, batch_macros, perplexities, weights = 0.0, 0, 0, [], [], []
@@ -75,7 +76,7 @@ def _macro(right: Tensor, targets: Tensor, counted: Tensor) -> Tensor:
 
 
 class MadTrial(Trial):
-    """A setting of a task, an evaluation an epoch."""
+    """The trial of one setting of a task, with one evaluation per epoch."""
 
     streams = ("init", "data", "order")
     clip = None
@@ -141,7 +142,7 @@ class MadTrial(Trial):
         return row | scores | self._growth()
 
     def accuracy(self, row: Mapping[str, float]) -> float:
-        """The accuracy of an evaluation by which the fidelity judges."""
+        """The accuracy in a curve row that the fidelity uses."""
         return row[f"{self.judge}_{'batch_macro' if self.is_published else 'token'}_accuracy"]
 
     def is_done(self, row: Mapping[str, float]) -> bool:
@@ -151,7 +152,7 @@ class MadTrial(Trial):
         return {"accuracy": self.accuracy(row)}
 
     def finish(self, curve: Sequence[Mapping[str, float]]) -> dict[str, float]:
-        """``accuracy`` is the number of the table, ``selection_accuracy`` the one that chooses rate and decay."""
+        """Return ``accuracy``, the number of the table, and ``selection_accuracy``, which chooses rate and decay."""
         if self.is_published:
             self.model.load_state_dict(self.state["best_weights"])
         metrics = self._scores("test")
@@ -171,7 +172,10 @@ class MadTrial(Trial):
 
     @torch.inference_mode()
     def _growth(self) -> dict[str, float]:
-        """The largest |a_ij| of all mixers whose coefficients may grow, on a few examples; nothing where none may."""
+        """The largest |a_ij| of all mixers whose coefficients may grow, on a few examples.
+
+        Empty if there is no such mixer.
+        """
         mixers = [mixer for _, mixer, traits in mixers_in(self.model) if traits.may_grow]
         if not mixers:
             return {}
@@ -188,13 +192,13 @@ class MadTrial(Trial):
         return {LARGEST_COEFFICIENT: float(torch.stack(largest).amax())}
 
     def _examples(self, places: np.ndarray) -> tuple[Tensor, Tensor]:
-        """Inputs and targets of consecutive places in the order of the epoch."""
+        """Inputs and targets at consecutive places in the order of the epoch."""
         index = self._order[places[0] : places[-1] + 1]
         inputs, targets = self.data["train"]
         return inputs[index], targets[index]
 
     def _count_targets(self, places: np.ndarray) -> Tensor:
-        """Targets that count of consecutive places, over which the loss is a mean."""
+        """The number of targets that count at consecutive places: the terms of the mean loss."""
         targets = self.data["train"][1][self._order[places[0] : places[-1] + 1]]
         return (targets != IGNORE).sum()
 
@@ -210,5 +214,5 @@ def load_data(job: Job, device: str) -> dict[str, tuple[Tensor, Tensor]]:
 
 
 def shuffled(job: Job, epoch: int, count: int) -> np.ndarray:
-    """The order of the training examples in one epoch: a function of seed and epoch alone."""
+    """The order of the training examples in one epoch. It depends only on seed and epoch."""
     return np.random.default_rng([job.derived_seed("order"), epoch]).permutation(count)

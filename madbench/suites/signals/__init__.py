@@ -1,1 +1,1 @@
-"""Images and series, which the HyperMLP paper's talk names as what its mixers are for beyond text."""
+"""The signals suite: images and series, the uses beyond text that the HyperMLP paper's talk names."""

@@ -1,4 +1,4 @@
-"""Scores of images and series: the share that is right, or foretold, in percent."""
+"""Scores of images and series: accuracy, or the share of explained variance, in percent."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from madbench.suites.signals.suite import setting_of
 
 
 class SignalScoring(Scoring):
-    """A run that diverged has the score of a guess."""
+    """Scores of signals. A diverged run has the score of a guess."""
 
     metric = selection = "score"
     shows_chance = True

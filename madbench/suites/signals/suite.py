@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 NAME = "signals"
 TASKS = ("digits", "forecasting")
-"""In the order of their table."""
+"""The tasks, in the order of their table."""
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ class SignalModelConfig:
     mlp_width: int = field(default=0, metadata=NOT_AT_DEFAULT)
     """Inner width of the SwiGLUs; 0 is 8/3 d_model."""
     causal: bool = False
-    """True if a token sees the tokens up to itself, or all of them."""
+    """True if a token sees only tokens up to itself, False if it sees all tokens."""
 
     def __post_init__(self):
         check_at_least(self, 1, "d_model", "n_head", "n_layer")
@@ -76,7 +76,7 @@ class SignalTraining:
 
 @dataclass(frozen=True)
 class SignalTask:
-    """How a profile sets up one task."""
+    """A profile's setup of one task."""
 
     setting: dict[str, Any] = field(default_factory=dict)
     """Parameters of the task."""
@@ -86,7 +86,7 @@ class SignalTask:
 
 @dataclass(frozen=True, kw_only=True)
 class SignalProfile(Profile):
-    """The size of models and tasks, and how long they are trained."""
+    """A profile of signal tasks: the size of models and tasks, and the length of training."""
 
     folder = TASK_FILES / NAME
     noun = "signal profile"
@@ -95,7 +95,7 @@ class SignalProfile(Profile):
     Task = SignalTask
 
     tasks: dict[str, SignalTask] = field(default_factory=dict)
-    """How each task is set up."""
+    """The setup of each task."""
 
     def __post_init__(self):
         super().__post_init__()
@@ -105,11 +105,11 @@ class SignalProfile(Profile):
             self.check_training(plan.training, f"training of {task}")
 
     def plan(self, task: str) -> SignalTask:
-        """How the task is set up."""
+        """The setup of a task."""
         return self.tasks.get(task, SignalTask())
 
     def setting(self, task: str) -> dict[str, Any]:
-        """The setting of a task, as the mapping of its fields."""
+        """The setting of a task as a mapping of its fields."""
         return dataclasses.asdict(_setting(task, self.plan(task).setting))
 
     def training_config(self, task: str, precision: Precision) -> SignalTraining:
@@ -135,9 +135,9 @@ def plan(
     budget: Budget = "strict",
     precision: Precision = "float32",
 ) -> Plan:
-    """The jobs in the order label, task, seed, none twice.
+    """Plan jobs in the order label, task, seed, without duplicates.
 
-    Raises ``LabelError`` for a label that cannot see all tokens where it has to, ``BudgetError`` for one without ranks.
+    Raises ``LabelError`` if a label must see all tokens but cannot, and ``BudgetError`` if it has no ranks.
     """
     chosen = list(TASKS if tasks is None else tasks)
     for task in chosen:
@@ -161,18 +161,21 @@ def _check_sees_all(label: str) -> None:
     if not getattr(family_of(label), "is_bidirectional", False):
         able = families_that_see_all()
         raise LabelError(
-            f"{label} sees earlier tokens only; those of {able} see all; model.causal=true trains it as it is"
+            f"{label} sees only earlier tokens; labels of {able} see all; model.causal=true trains it causally"
         )
 
 
 def check_task(task: str, where: str = "") -> None:
-    """Raises ``ConfigError``, opened by ``where``, for a task that there is not."""
+    """Raise ``ConfigError`` for an unknown task. The message begins with ``where``."""
     if task not in TASKS:
         raise ConfigError(f"{where}unknown task {task!r}{did_you_mean(task, TASKS)}")
 
 
 def trained(job: Job) -> Hashable:
-    """What a job trains but for the seed; of a schedule the rates that tell it from any other."""
+    """A key that is equal for two jobs if they train the same apart from the seed.
+
+    The schedule enters by its actual rates.
+    """
     from madbench.models.blocks import swiglu_width
 
     setting, config, steps = setting_of(job), job.training, total_steps(job)
@@ -186,7 +189,7 @@ def trained(job: Job) -> Hashable:
 
 
 def spelled(job: Job) -> dict[str, Any]:
-    """The training settings of which several values train the same, each at the one that stands for them."""
+    """Canonical values of the training settings for which several values train the same."""
     return {"batch_size": min(job.training.batch_size, setting_of(job).num_train_examples)}
 
 
@@ -202,12 +205,12 @@ def _setting(task: str, mapping: dict[str, Any]) -> Digits | Series:
 
 
 def total_steps(job: Job) -> int:
-    """Optimiser steps of a job."""
+    """The optimiser steps of a job."""
     return job.training.epochs * math.ceil(setting_of(job).num_train_examples / job.training.batch_size)
 
 
 def scheduled_rate(config: SignalTraining, step: int, total_steps: int) -> float:
-    """A linear warm-up, then a cosine to zero."""
+    """The learning rate at a step: a linear warm-up, then a cosine to zero."""
     if step < config.warmup_steps:
         return config.learning_rate * (step + 1) / (config.warmup_steps + 1)
     done = (step - config.warmup_steps) / (total_steps - config.warmup_steps)
@@ -215,7 +218,7 @@ def scheduled_rate(config: SignalTraining, step: int, total_steps: int) -> float
 
 
 def size(job: Job) -> Size:
-    """Mixers by their own formula, SwiGLUs and maps as matrix products."""
+    """The size of a job. Mixers count by their own formula, SwiGLUs and linear maps as matrix products."""
     from madbench.models.blocks import swiglu_width
 
     setting, model, config = setting_of(job), job.model, job.training
@@ -239,7 +242,7 @@ def size(job: Job) -> Size:
 
 
 class SignalSuite(Suite):
-    """Digits, by the share that is told right, and a series, by the share of its variance that is foretold."""
+    """Digits, scored by accuracy, and a series, scored by the share of its variance that the forecast explains."""
 
     name = NAME
     title = "Images and series"
@@ -248,7 +251,7 @@ class SignalSuite(Suite):
     trial = "madbench.suites.signals.trial:SignalTrial"
     scoring = "madbench.suites.signals.scores:SignalScoring"
     place = 3
-    not_inspected = "is of real numbers, whose tokens have no ids"
+    not_inspected = "has tokens of real numbers, which have no ids"
     measure = "accuracy, or the share of the variance that is foretold, in percent"
     had_unequal_shares = True
     judged_by = ("score", "score {:.3f}", "{:.1%}")
@@ -280,7 +283,7 @@ class SignalSuite(Suite):
 
     def check_profile(self, profile: SignalProfile) -> tuple[str, set[int]]:
         lengths = {_setting(task, profile.setting(task)).length for task in TASKS}
-        return f"{len(TASKS)} runs a label", lengths
+        return f"{len(TASKS)} runs per label", lengths
 
 
 SUITE = SIGNALS = SignalSuite()

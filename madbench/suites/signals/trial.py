@@ -1,4 +1,4 @@
-"""A job of the signals suite ready to train: data on the device, an evaluation an epoch."""
+"""A job of the signals suite ready to train: data on the device, one evaluation per epoch."""
 
 from __future__ import annotations
 
@@ -20,7 +20,9 @@ EVALUATION_BATCH = 256
 
 
 class SignalTrial(Trial):
-    """Batches reshuffled every epoch, a row an epoch, the score of the trained model on the test examples."""
+    """The trial of a signals job: batches are reshuffled every epoch, each epoch gives a row, and test examples give
+    the score.
+    """
 
     Loss = SignalLoss
     streams = ("init", "data", "order")
@@ -91,7 +93,9 @@ class SignalTrial(Trial):
         return {"accuracy": row["validation_score"]}
 
     def finish(self, curve: Sequence[Mapping[str, float]]) -> dict[str, float]:
-        """``score`` is the share of digits told right, or of the variance of what comes next that is foretold."""
+        """Return ``score``: the accuracy on digits, or the share of the next steps' variance that the forecast
+        explains.
+        """
         metrics = self._scores("test")
         ceiling = self.setting.ceiling(self.job.derived_seed("data"))
         return metrics | {"score": metrics["test_score"], "ceiling": ceiling}
