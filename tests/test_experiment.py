@@ -382,7 +382,7 @@ def test_labels_that_a_change_leaves_alone_share_the_runs_without_it_and_are_nam
     plain = made(tmp_path, ["S", "R-12!"], set={}, tasks=["compression"])
     same, other = zip(changed.jobs, plain.jobs)
     assert same[0].id == same[1].id and other[0].id != other[1].id
-    assert changed.notes == ["model.mix_rank=4 decides nothing about S, trained and stored as without it"]
+    assert changed.notes == ["model.mix_rank=4 has no effect on S and is ignored there"]
     swept = made(tmp_path, ["S", "R-12!"], vary={"model.mix_rank": [4, 2]}, tasks=["compression"])
     assert [len(row.jobs) for row in swept.rows] == [1] * 4 and len(swept.jobs) == 3, "nothing is trained twice"
 

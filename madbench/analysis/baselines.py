@@ -11,7 +11,7 @@ import pandas as pd
 from madbench.analysis.quantities import parts_of
 from madbench.jobs import Job, mapping_text
 from madbench.suites import suite_of
-from madbench.suites.scoring import Outcome, scoring_of
+from madbench.suites.scoring import JobOutcome, scoring_of
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ def baseline_values(baseline: Baseline, jobs: Sequence[Job], averages: bool = Tr
     }
 
 
-def with_heuristics(scores: pd.DataFrame, outcomes: Sequence[Outcome]) -> pd.DataFrame:
+def with_heuristics(scores: pd.DataFrame, outcomes: Sequence[JobOutcome]) -> pd.DataFrame:
     """A frame of scores with the column ``heuristic``, NaN where it is not known: of every row's label and column."""
     jobs: dict[str, list[Job]] = {}
     for outcome in outcomes:

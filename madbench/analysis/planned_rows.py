@@ -15,7 +15,7 @@ from madbench.experiment import PlannedRow, Protocol, load_profile
 from madbench.grid import Row
 from madbench.jobs import Job
 from madbench.suites import Suite
-from madbench.suites.overrides import check_idle
+from madbench.suites.overrides import check_effect
 from madbench.suites.planning import StoredCode, planned_as_stored
 
 _UNREAD_WITHOUT_CODE = ("model.n_head",)
@@ -123,10 +123,10 @@ def _rows(query: Query, protocol: Protocol, labels: Iterable[str], seeds: Sequen
             if isinstance(error, (BudgetError, FamilyError)):  # else no run of the label can have these settings
                 query.warn(f"{label} is left out; {error}")
             continue
-        if query.labels or not planned[-1].idle:  # a label that was not named is one that the changes concern
+        if query.labels or not planned[-1].without_effect:  # a label that was not named is one that the changes concern
             rows.append(PlannedRow(Row(label), protocol, planned[-1].jobs))
     for word in protocol.profile.overrides:
-        check_idle(key_of(word), planned)
+        check_effect(key_of(word), planned)
     return list(map(query.versions.of_row, rows))
 
 

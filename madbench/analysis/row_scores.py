@@ -9,26 +9,26 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 
 from madbench.analysis.baselines import with_heuristics
-from madbench.suites.scoring import Outcome, Scoring
+from madbench.suites.scoring import JobOutcome, Scoring
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
 
-def scores_of_rows(scoring: Scoring, outcomes: Sequence[Outcome], thresholds: Sequence[float]) -> pd.DataFrame:
+def scores_of_rows(scoring: Scoring, outcomes: Sequence[JobOutcome], thresholds: Sequence[float]) -> pd.DataFrame:
     """The frame of scores of ``outcomes`` with the column ``heuristic``."""
     kept, alike = without_alike_rows(outcomes)
     scores = with_heuristics(scoring.frame(kept, thresholds), kept)
     return _repeated(scores, alike) if len(kept) < len(outcomes) else scores
 
 
-def without_alike_rows(outcomes: Sequence[Outcome]) -> tuple[list[Outcome], dict[str, list[str]]]:
+def without_alike_rows(outcomes: Sequence[JobOutcome]) -> tuple[list[JobOutcome], dict[str, list[str]]]:
     """Returns the outcomes of rows that differ, and for each of these rows the names of the rows that it stands for.
 
     A row without a result stands for those next to it whose jobs differ from its own in the label alone: a frame of
     scores has the same numbers for all of them. A row with a result stands for itself.
     """
-    kept: list[Outcome] = []
+    kept: list[JobOutcome] = []
     alike: dict[str, list[str]] = {}
     first, last_jobs = "", None
     for name, group in itertools.groupby(outcomes, lambda outcome: outcome.row):
@@ -43,7 +43,7 @@ def without_alike_rows(outcomes: Sequence[Outcome]) -> tuple[list[Outcome], dict
     return kept, alike
 
 
-def _but_label(outcome: Outcome) -> tuple[Any, ...]:
+def _but_label(outcome: JobOutcome) -> tuple[Any, ...]:
     """What scores read of a job without a result. It is compared quickly, as one plan has the same objects in it."""
     job = outcome.job
     return job.suite, job.task, job.seed, job.fidelity, job.setting, job.model, job.training

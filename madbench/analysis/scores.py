@@ -19,7 +19,7 @@ from madbench.suites import Suite
 from madbench.suites.code_marks import CodeMarks
 from madbench.suites.planning import choosing_note
 from madbench.suites.protocol import Protocol, recognised
-from madbench.suites.scoring import Outcome, no_scores, outcome_sentences, scoring_of
+from madbench.suites.scoring import JobOutcome, no_scores, outcome_sentences, scoring_of
 
 if TYPE_CHECKING:
     from collections.abc import Container, Mapping
@@ -47,14 +47,14 @@ class Results:
     """Labels that have a stored run; None if they are not known. Jobs of other labels are not looked up."""
 
     @functools.cached_property
-    def _outcomes(self) -> dict[str, list[Outcome]]:
+    def _outcomes(self) -> dict[str, list[JobOutcome]]:
         """Outcomes of all rows by suite."""
-        by_suite: dict[str, list[Outcome]] = {}
+        by_suite: dict[str, list[JobOutcome]] = {}
         for suite in self.experiment.suites:
             rows = self.rows(suite)
             records = self._records(suite, {job.id for row in rows for job in row.jobs if self._may_have_run(job)})
             by_suite[suite.name] = [
-                Outcome(row.name, job, records.get(job.id) if self._may_have_run(job) else None)
+                JobOutcome(row.name, job, records.get(job.id) if self._may_have_run(job) else None)
                 for row in rows
                 for job in row.jobs
             ]
@@ -68,11 +68,11 @@ class Results:
         records = {name: record for name, record in self.store.records(ids).items() if record.status != "failed"}
         return {name: self.store.read(name).record for name in records} if scoring_of(suite).has_curves else records
 
-    def outcomes(self, suite: Suite) -> list[Outcome]:
+    def outcomes(self, suite: Suite) -> list[JobOutcome]:
         """Every job of every row of the suite, in their order, with what it gave."""
         return self._outcomes.get(suite.name, [])
 
-    def runs(self, suite: Suite) -> list[Outcome]:
+    def runs(self, suite: Suite) -> list[JobOutcome]:
         """Outcomes of runs that finished or diverged."""
         return [outcome for outcome in self.outcomes(suite) if outcome.record]
 

@@ -22,7 +22,7 @@ from madbench.suites import Column, Suite, suites
 from madbench.suites.code_marks import CodeMarks
 from madbench.suites.protocol import Protocol
 from madbench.suites.published import published_numbers
-from madbench.suites.scoring import Outcome, mean_over, scoring_of
+from madbench.suites.scoring import JobOutcome, mean_over, scoring_of
 
 if TYPE_CHECKING:
     from collections.abc import Hashable
@@ -128,11 +128,11 @@ def _suite_results(
     **asked: Any,
 ) -> ResultTable:
     """The table of one suite, the rows with settings of their own each scored by themselves."""
-    by_row: dict[str, list[Outcome]] = {}
+    by_row: dict[str, list[JobOutcome]] = {}
     for outcome in results.outcomes(suite):
         by_row.setdefault(outcome.row, []).append(outcome)
     rows = [row for row in results.rows(suite) if any(outcome.record for outcome in by_row[row.name])]
-    groups: dict[Hashable, list[Outcome]] = {}
+    groups: dict[Hashable, list[JobOutcome]] = {}
     protocols: dict[Hashable, Protocol] = {}
     names: dict[Hashable, str] = {}
     for row, key in zip(rows, scoring_of(suite).groups([row.protocol for row in rows])):
@@ -166,7 +166,7 @@ def _suite_results(
 
 
 def _with_unequal_shares(
-    cells: dict[str, dict[str, Cell]], suite: Suite, runs: Sequence[Outcome]
+    cells: dict[str, dict[str, Cell]], suite: Suite, runs: Sequence[JobOutcome]
 ) -> dict[str, dict[str, Cell]]:
     """``cells`` with a mark on those that rest on a run that weighed examples unequally."""
     marked = {name: dict(row) for name, row in cells.items()}

@@ -182,7 +182,7 @@ def _table_command(experiment: Experiment, store: Store) -> str:
     values = {"--profile": grid.profile or None, **terms}
     if protocol.corpus is not None:  # any protocol may be stored
         values["--profile"] = protocol.profile_name
-    is_mixed = protocol.profile.overrides and protocol.plan(experiment.labels, [0]).idle
+    is_mixed = protocol.profile.overrides and protocol.plan(experiment.labels, [0]).without_effect
     words = ["table", *(experiment.labels if is_mixed else ()), *grid.overrides]
     words += option_words({key: value for key, value in values.items() if value})
     words += ["--tasks", ",".join(grid.tasks)] if grid.tasks else []

@@ -1,1 +1,1 @@
-"""Where jobs train: this machine, Ray, Slurm, torchrun."""
+"""Execution of jobs: on this machine, on Ray, on Slurm, under torchrun."""

@@ -1,13 +1,12 @@
-"""What executors share: groups of jobs in, stored runs out, the same events on the way, whatever machines do the work.
+"""The common interface of executors: they take groups of jobs, store runs and report events, on any machines.
 
-An executor is called as ``executor(groups, store, train, on_event=..., policy=...)`` and gives a :class:`Summary`. A
-group is a sequence of jobs that train together, in one call of ``train``. The executor trains the jobs that ``policy``
-asks for, in order, each at most once, and stores each result at once; a job that is stored already or that another
-process is training is left out of its group. ``on_event`` gets
-``{"event": kind, "job": job, ...}`` for each job: ``skipped`` (with ``reason``: ``stored``, ``failed`` for a stored
-failure that is not retried, or ``busy`` for a job that another process is training), ``started`` (with ``slot``),
-``progress`` (with ``slot`` and the reported dict as ``progress``), ``finished`` and ``failed`` (with ``slot`` and
-``record``; a diverged run is finished).
+An executor is called as ``executor(groups, store, train, on_event=..., policy=...)`` and returns a :class:`Summary`. A
+group is a sequence of jobs that train together, in one call of ``train``. The executor trains the jobs selected by
+``policy``, in order, each at most once, and stores each result immediately. Jobs that are already stored or in training
+elsewhere are left out of their group. ``on_event`` gets ``{"event": kind, "job": job, ...}`` for each job: ``skipped``
+(with ``reason``: ``stored``, ``failed`` for a stored failure that is not retried, or ``busy`` for a job that another
+process is training), ``started`` (with ``slot``), ``progress`` (with ``slot`` and the reported dict as ``progress``),
+``finished`` and ``failed`` (with ``slot`` and ``record``; a diverged run is finished).
 
 A worker (:func:`work`) is a process that trains one group and knows neither store nor driver.
 """
@@ -41,15 +40,16 @@ Event = dict[str, Any]
 OnEvent = Callable[[Event], None]
 Groups = Sequence[Sequence[Job]]
 Train = Callable[[Sequence[Job], Sequence[Path], Report], list[Record]]
-"""``train(jobs, works, report)``: a picklable function that gives a record for each job; ``works`` are their folders.
+"""``train(jobs, works, report)``: a picklable function that returns one record per job. ``works`` are their folders.
 
-After an error that it raises, the jobs of the group are trained one by one, but for those of which it has told the
-record with ``report.ended`` before; a ``failed`` record is that of its own job.
+If it raises an error, the jobs of the group are trained one by one, except jobs whose record it has reported with
+``report.ended``. A ``failed`` record concerns only its own job.
 """
 Send = Callable[[str, dict[str, Any]], None]  # a progress report by the id of its job; may raise ``StopTraining``
-Files = Mapping[str, bytes]  # those of a run, by their path
+Files = Mapping[str, bytes]  # files of a run, by path
 HandIn = Callable[[str, Record, Files], None]
-"""Takes the record of a job, by its id, before the rest of its group has ended; of :class:`Outcome`, its files."""
+"""Receives a job's id, its record and its files (as in :class:`WorkerResult`) before the rest of its group has ended.
+"""
 LONGEST_REASON = 200  # characters of the last line of a stored error
 Executor = Callable[..., "Summary"]
 
@@ -60,9 +60,9 @@ def ignore_event(event: Event) -> None:
 
 @dataclass(frozen=True)
 class Listener:
-    """An ``on_event`` that also gets sentences for the user.
+    """An ``on_event`` that also receives sentences for the user.
 
-    They say how many jobs train at a time and in how many threads, and what holds up a sweep.
+    They give the number of jobs at a time, their threads, and the reason of delays.
     """
 
     on_event: OnEvent
@@ -74,14 +74,16 @@ class Listener:
 
 @dataclass(frozen=True)
 class Policy:
-    """What to do with stored results, failures and runs that take too long."""
+    """The policy for stored results, failures and runs that take too long."""
 
     redo: bool = False  # train every job from its start; its earlier result stays until the new one replaces it
     retry: bool = True  # retry jobs that are stored as failed, from their checkpoints
     max_failures: int | None = None  # failures after which no further job starts
     time_limit: float | None = None
-    """Seconds after which a job is stopped and stored as failed, with its checkpoint. The jobs of a group that have not
-    ended by then resume alone, with the same limit again."""
+    """Seconds after which a job is stopped and stored as failed, with its checkpoint.
+
+    Unfinished jobs of a group then resume alone, with the same limit.
+    """
 
     def __post_init__(self):
         check_counts(max_failures=self.max_failures)
@@ -89,19 +91,19 @@ class Policy:
             raise ConfigError(f"time_limit must be a number of seconds above 0, got {self.time_limit}")
 
     def skips(self, status: Status | None) -> Literal["stored", "failed"] | None:
-        """Why a job with this status in the store is skipped; None if it is to be trained."""
+        """The reason why a job with this status in the store is skipped; None if it is to be trained."""
         if self.redo or status is None or (status == "failed" and self.retry):
             return None
         return "failed" if status == "failed" else "stored"
 
     @property
     def overtime(self) -> str:
-        """The error of jobs that were stopped at the time limit."""
+        """The error text of jobs stopped at the time limit."""
         return f"stopped after {self._limit}"
 
     @property
     def never_began(self) -> str:
-        """The error of jobs whose worker was killed at the time limit, before it trained anything."""
+        """The error text of jobs whose worker was killed at the time limit before it trained anything."""
         return f"the worker process had not begun to train after {self._limit}"
 
     @property
@@ -112,13 +114,13 @@ class Policy:
 
 @dataclass
 class Summary:
-    """How many jobs ended in which way."""
+    """The numbers of jobs by outcome."""
 
     finished: int = 0
     diverged: int = 0
     failed: int = 0
     skipped: int = 0  # already in the store, with a result or as a failure that is not retried
-    busy: int = 0  # left to another process that is training them
+    busy: int = 0  # in training by another process
     left: int = 0  # not started, because ``max_failures`` was reached
 
     def __add__(self, other: Summary) -> Summary:
@@ -126,13 +128,13 @@ class Summary:
 
 
 @dataclass(eq=False)
-class Claim:
-    """A job that is this process's to train, and no other's, until the claim is closed."""
+class JobLock:
+    """A job claimed by this process. No other process may train it until the lock is closed."""
 
     job: Job
     work: Path  # its work folder
     lock: ExitStack
-    result: tuple[Record, Files] | None = None  # what it gave, while that is being stored
+    result: tuple[Record, Files] | None = None  # its result while it is being stored
 
     def close(self) -> None:
         self.lock.close()
@@ -140,7 +142,7 @@ class Claim:
 
 @dataclass
 class Execution:
-    """One call of an executor: its store and policy, and what happened to its jobs."""
+    """One call of an executor: its store, its policy, and the outcomes of its jobs."""
 
     store: Store
     policy: Policy
@@ -148,7 +150,7 @@ class Execution:
     summary: Summary = field(default_factory=Summary)
 
     def missing(self, groups: Groups) -> deque[list[Job]]:
-        """The groups without the jobs that are skipped, each job once; the store is read once."""
+        """The groups without skipped and duplicate jobs. The store is read once."""
         unique = {job.id: job for group in groups for job in group}
         statuses = {job_id: record.status for job_id, record in self.store.records(unique).items()}
 
@@ -157,8 +159,8 @@ class Execution:
 
         return deque(filter(None, ([job for job in group if is_missing(job)] for group in groups)))
 
-    def claim(self, job: Job) -> Claim | None:
-        """The job for this process to train; None, and told, where it is another's or needs no training any more."""
+    def claim(self, job: Job) -> JobLock | None:
+        """Claim a job. None, with a report, if another process trains it or it needs no training."""
         with ExitStack() as lock:
             try:
                 work = lock.enter_context(self.store.claim(job, self.policy.redo))
@@ -167,10 +169,10 @@ class Execution:
                 return None
             if self.skip(job, self.policy.skips(self.store.status(job))):
                 return None
-            return Claim(job, work, lock.pop_all())
+            return JobLock(job, work, lock.pop_all())
 
     def skip(self, job: Job, reason: str | None) -> bool:
-        """Reports and counts the job as skipped, if there is a reason."""
+        """Report and count the job as skipped if there is a reason. True if it is skipped."""
         if reason:
             count = "busy" if reason == "busy" else "skipped"
             setattr(self.summary, count, getattr(self.summary, count) + 1)
@@ -186,20 +188,20 @@ class Execution:
 
 
 def check_counts(**counts: int | None) -> None:
-    """Raises ``ConfigError`` for a number below 1."""
+    """Raise ``ConfigError`` for a number below 1."""
     for name, value in counts.items():
         if value is not None and value < 1:
             raise ConfigError(f"{name} must be at least 1, got {value}")
 
 
 def worker_environment(threads: int, passive: bool = False) -> dict[str, str]:
-    """Environment of a process that trains; it must be there before torch is imported.
+    """The environment of a training process. It must be set before torch is imported.
 
-    With ``passive`` its threads sleep while they wait for each other. By default they spin for a while, and on a busy
-    core keep the one that they wait for from running.
+    With ``passive``, threads sleep while they wait for each other. By default they spin for a while, and on a busy core
+    this blocks the thread that they wait for.
     """
     names = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
-    # By default glibc gives freed memory back to the kernel in every step, a quarter of a small model's time.
+    # By default glibc returns freed memory to the kernel in every step, which takes a quarter of a small model's time.
     keep_memory = {"MALLOC_MMAP_MAX_": "0", "MALLOC_TRIM_THRESHOLD_": "1000000000"}
     chosen = {name: os.environ.get(name, value) for name, value in keep_memory.items()}
     if passive and threads > 1 and not os.environ.keys() & {"OMP_WAIT_POLICY", "GOMP_SPINCOUNT"}:
@@ -208,11 +210,11 @@ def worker_environment(threads: int, passive: bool = False) -> dict[str, str]:
 
 
 def failure_text(error: BaseException) -> str:
-    """The traceback of ``error``; where its end says little or too much, a short last line follows."""
+    """The traceback of ``error``, with a short last line if its end says too little or too much."""
     text = "".join(traceback.format_exception(error)).rstrip()
     said = [line.strip() for line in str(error).splitlines() if line.strip()]
     short = ": ".join([type(error).__name__, *said[:1]])
-    if type(error).__name__ == "OutOfMemoryError":  # torch's, which tells the whole state of the allocator
+    if type(error).__name__ == "OutOfMemoryError":  # torch's message has the whole state of the allocator
         wanted = ". ".join(short.split(". ")[:2]).removesuffix(".")
         short = f"{wanted}; fewer jobs at a time (--slots) or a smaller model need less"
     if len(short) > LONGEST_REASON:
@@ -227,13 +229,13 @@ def reason(record: Record) -> str:
 
 @dataclass(frozen=True)
 class Assignment:
-    """What a worker needs to train one group."""
+    """The input of a worker for one group."""
 
     jobs: Sequence[Job]
     train: Train
     policy: Policy
     works: Sequence[Path] | None
-    """The jobs' work folders, where the worker sees them; None for temporary ones on the worker's machine."""
+    """The jobs' work folders, if the worker sees them; None for temporary folders on the worker's machine."""
     importable: Sequence[str] = ()
     """The labels whose code the worker may import (:mod:`madbench.labels.trust`)."""
 
@@ -242,32 +244,32 @@ class Assignment:
 
 
 Packed = tuple[str, bytes]
-"""The driver's version and an assignment as bytes, so that a worker compares versions before it unpacks them."""
+"""The driver's version and an assignment as bytes. A worker compares versions before it unpacks the assignment."""
 
 
 @dataclass(frozen=True)
-class Outcome:
-    """What a worker returns."""
+class WorkerResult:
+    """The result of a worker for one group."""
 
-    records: Sequence[Record | None] = ()  # one for each job, None for one that did not end; or none at all
-    files: Sequence[Files] = ()  # those of the run of each; empty if the driver sees the work folders
-    error: str = ""  # why a job has no record, and its worker is to be replaced
+    records: Sequence[Record | None] = ()  # one per job, None if it did not end; or empty
+    files: Sequence[Files] = ()  # files of each run; empty if the driver sees the work folders
+    error: str = ""  # why a job has no record; the worker is then replaced
     broken: str = ""
-    """What is wrong with the worker or its disk. It concerns every job, so the driver ends the sweep with it."""
+    """The fault of the worker or its disk. It concerns every job, so the driver ends the sweep with this message."""
 
 
 def source_checkout() -> Path | None:
-    """The folder that madbench is imported from where that is a checkout; None if it is installed."""
+    """The folder of the source checkout that madbench is imported from; None if it is installed."""
     folder = Path(__file__).resolve().parents[2]
     return folder if (folder / "pyproject.toml").exists() else None
 
 
-def work(assignment: Assignment, send: Send, hand_in: HandIn | None = None) -> Outcome:
-    """Trains a group. Raises ``StopTraining`` of ``send``.
+def work(assignment: Assignment, send: Send, hand_in: HandIn | None = None) -> WorkerResult:
+    """Train a group. Raises ``StopTraining`` from ``send``.
 
-    After an error of a group those of its jobs that have not ended are trained one by one, from their checkpoints. One
-    that fails again as its process may be unsound by now, out of memory or with a lost GPU, has no record: another
-    process has to tell. ``hand_in`` gets the records of jobs that end before their group does.
+    After an error, the unfinished jobs of a group are trained one by one, from their checkpoints. If a job fails again
+    and the process may be unsound (out of memory, lost GPU), it has no record: another process has to try it.
+    ``hand_in`` gets the records of jobs that end before their group.
     """
     jobs, limit = assignment.jobs, assignment.policy.time_limit
     deadline = math.inf if limit is None else time.monotonic() + limit
@@ -288,12 +290,15 @@ def work(assignment: Assignment, send: Send, hand_in: HandIn | None = None) -> O
             hand_in(job.id, record, files_of(job))
 
     def train(group: Sequence[Job]) -> tuple[list[Record], str]:
-        """Records, or why there are none. By its return an error is gone, with what raised it held in memory."""
+        """Return the records, or the reason why there are none.
+
+        The error is freed here, together with the memory it holds.
+        """
         try:
             records = assignment.train(group, [works[job.id] for job in group], Report(progress, end))
         except (StoreError, StopTraining, KeyboardInterrupt):
             raise
-        except BaseException as problem:  # SystemExit, and whatever else a mixer of another package may raise
+        except BaseException as problem:  # mixers of other packages may raise anything, even SystemExit
             text = failure_text(problem)
             is_of_job = len(group) == 1 and not (len(jobs) > 1 and _leaves_unsound(problem))
             return [Record("failed", error=text)] if is_of_job else [], text
@@ -320,19 +325,19 @@ def work(assignment: Assignment, send: Send, hand_in: HandIn | None = None) -> O
             broken = str(problem)
         except Exception as problem:
             error = failure_text(problem)
-        return Outcome([ended.get(job.id) for job in jobs], [files_of(job) for job in jobs], error, broken)
+        return WorkerResult([ended.get(job.id) for job in jobs], [files_of(job) for job in jobs], error, broken)
 
 
 def _leaves_unsound(error: BaseException) -> bool:
-    """True if a process may be unable to train anything after it."""
+    """True if a process may be unable to train anything after this error."""
     return isinstance(error, MemoryError) or (isinstance(error, RuntimeError) and bool(_OF_PROCESS.search(str(error))))
 
 
-_OF_PROCESS = re.compile("memory|CUDA")  # torch has no exception of its own for the CPU's memory, nor always for a GPU
+_OF_PROCESS = re.compile("memory|CUDA")  # torch has no special exception for CPU memory, and not always one for a GPU
 
 
 def _work_folders(assignment: Assignment, stack: ExitStack) -> dict[str, Path]:
-    """A folder for each job, by its id; temporary ones are there until ``stack`` is closed."""
+    """A folder for each job, by its id. Temporary folders are removed when ``stack`` is closed."""
     ids = [job.id for job in assignment.jobs]
     if assignment.works is None:
         with explain_os_errors(Path(tempfile.gettempdir())):
@@ -357,10 +362,10 @@ def work_remotely(
     needs_gpu: bool = False,
     hand_in: HandIn | None = None,
     unpack: Callable[[Any], Assignment] = pickle.loads,
-) -> Outcome:
-    """Unpacks and trains a group on a machine that may lack what it needs; what is broken names the machine.
+) -> WorkerResult:
+    """Unpack and train a group on a machine that may lack requirements. ``broken`` in the result names the machine.
 
-    ``packed`` is the version of the driver and what ``unpack`` makes the assignment of.
+    ``packed`` is the version of the driver, and the input of ``unpack``, which returns the assignment.
     """
     version, content = packed
     try:
@@ -374,15 +379,15 @@ def work_remotely(
                 visible = f"CUDA_VISIBLE_DEVICES is {os.environ.get('CUDA_VISIBLE_DEVICES')!r}"
                 raise StoreError(f"torch {torch.__version__} finds no CUDA device there ({visible})")
         outcome = work(unpack(content), send, hand_in)
-    except ImportError as error:  # of unpacking: one of training is a failed record
-        outcome = Outcome(broken=f"cannot import what it is to run: {error}")
+    except ImportError as error:  # an error of unpacking; an error of training gives a failed record
+        outcome = WorkerResult(broken=f"cannot import the training function: {error}")
     except MadbenchError as error:
-        outcome = Outcome(broken=str(error))
+        outcome = WorkerResult(broken=str(error))
     return replace(outcome, broken=f"worker {platform.node()}: {outcome.broken}") if outcome.broken else outcome
 
 
 def now_and_then(seconds: float, pass_on: Callable[[dict[str, dict[str, Any]]], None]) -> Send:
-    """Hands ``pass_on`` the last progress of each job that made any, by the job's id, at most every so many seconds."""
+    """Return a ``send`` that calls ``pass_on`` with new progress by job id, at most once in ``seconds``."""
     last, news = -math.inf, {}
 
     def send(job_id: str, progress: dict[str, Any]) -> None:

@@ -1,16 +1,15 @@
-"""The driver of a sweep: one loop, whatever it is that starts workers.
+"""The driver of a sweep: one loop for all backends that start workers.
 
-Workers only train (:mod:`madbench.execute.base`). Their records, and the files of their runs, come back to the driver,
-which alone writes the store, under the store's claim of each job: of two sweeps at once on one store each trains its
-own jobs. The driver claims a group when it hands it to the backend, and hands over no more than the machines can take.
+Workers only train (:mod:`madbench.execute.base`). They return records and files to the driver, and only the driver
+writes the store. It claims each job in the store, so two sweeps on one store train different jobs. The driver claims a
+group when it hands it to the backend, and hands over no more than the machines can take.
 
-A record is stored when its job has ended, whatever becomes of the rest of its group. A group that fails as a whole is
-taken apart: those of its jobs that have not ended are trained alone, each in a sound process, so that only the job that
-is to blame fails.
+A record is stored when its job has ended, even if the rest of its group fails. If a group fails as a whole, its
+unfinished jobs are trained alone, each in a sound process. Then only the job that caused the failure fails.
 
-Where workers see the results folder (``Backend.shares_folder``) a job trains in its own work folder in the store, and
-an interrupted job resumes from its checkpoint wherever it runs next. Elsewhere it trains in a temporary folder of the
-worker's machine, which is lost with it: an interrupted job begins again.
+If workers see the results folder (``Backend.shares_folder``), a job trains in its work folder in the store. An
+interrupted job then resumes from its checkpoint on any worker. Otherwise it trains in a temporary folder of the
+worker's machine, and an interrupted job begins again.
 """
 
 from __future__ import annotations
@@ -27,9 +26,9 @@ from typing import Any, Literal
 from madbench.errors import StoreError
 from madbench.execute.base import (
     Assignment,
-    Claim,
     Execution,
     Groups,
+    JobLock,
     Listener,
     OnEvent,
     Policy,
@@ -42,65 +41,69 @@ from madbench.jobs import KEEP, Job, Record
 from madbench.mixers.my.sources import importable
 from madbench.store.runs import Store
 
-GRACE = 15.0  # seconds beyond its time limit that a group has to stop by itself before its task is cancelled
-START_GRACE = 15.0  # seconds beyond the time limit that a worker has to begin: importing torch takes a while
-ATTEMPTS = 3  # how often a task is begun whose process is killed or whose machine is lost
+GRACE = 15.0  # seconds after its time limit in which a group may stop by itself before it is cancelled
+START_GRACE = 15.0  # seconds after the time limit in which a worker may begin: importing torch takes a while
+ATTEMPTS = 3  # how often a task is started if its process is killed or its machine is lost
 POLL_SECONDS = 1.0
-OPEN_FILES = 1 << 16  # that the driver may have at a time, where the system lets it
+OPEN_FILES = 1 << 16  # open files of the driver, if the system allows that many
 
 
 @dataclass(eq=False)
 class Task:
     """A group of jobs that the driver has claimed and hands to a backend, for one worker."""
 
-    claims: list[Claim]  # of the jobs that are not stored yet
-    assignment: Assignment | None = None  # what the worker was handed, at the last attempt
+    claims: list[JobLock]  # locks of the jobs that are not stored yet
+    assignment: Assignment | None = None  # the worker's assignment at the last attempt
     attempt: int = 1
-    slot: int | None = None  # a number for the screen, from when it is known to train
-    due: float = math.inf  # when it is cancelled, on the monotonic clock
-    is_training: bool = False  # whether the worker has begun, at this attempt
-    is_told: bool = False  # whether the start of its jobs was told
-    drop_results: Callable[[], None] = lambda: None  # of the backend, which keeps what could be lost until it is stored
+    slot: int | None = None  # number for the screen, set once it trains
+    due: float = math.inf  # time of cancellation, on the monotonic clock
+    is_training: bool = False  # True if the worker has begun, at this attempt
+    is_told: bool = False  # True if the start of its jobs was reported
+    drop_results: Callable[[], None] = lambda: None  # the backend keeps results until they are stored
 
     @property
     def jobs(self) -> Sequence[Job]:
-        """Jobs that the worker was handed."""
+        """The jobs that the worker was given."""
         return self.assignment.jobs if self.assignment else [claim.job for claim in self.claims]
 
 
 Kind = Literal["note", "starting", "started", "waiting", "progress", "record", "done", "failed", "lost", "late"]
 Message = tuple[Task, Kind, Any]
-"""``note`` comes with a sentence for the user, whatever its task. ``starting`` comes where the task waits for nothing
-but its worker to come up, ``started`` with a slot or None, ``progress`` with a job's id and the reported dict,
-``record`` with a job's id, its record and the files of its run, before the rest of its group has ended, and ``waiting``
-when the task is back in the queue. ``done`` comes with an
-:class:`madbench.execute.base.Outcome`, ``failed`` with why the worker ended without one, ``lost`` with how it was ended
-from outside, as where memory is short or its machine dies; these three end the task, as does ``late``, the driver's
-own, for a worker that has not begun in time."""
+"""A message of a backend: the task, the kind and a value.
+
+``note`` has a sentence for the user and any task. ``starting`` means that the task waits only for its worker to start.
+``started`` has a slot or None, and ``progress`` has a job's id and the reported dict. ``record`` has a job's id, its
+record and the files of its run, sent before the rest of its group has ended. ``waiting`` means that the task is back in
+the queue.
+
+Four kinds end the task. ``done`` has a :class:`madbench.execute.base.WorkerResult`. ``failed`` has the reason why the
+worker ended without a result. ``lost`` has the reason why it was ended from outside, such as a lack of memory or a dead
+machine. ``late``, sent by the driver itself, means that a worker has not begun in time.
+"""
 
 
 class Backend:
-    """What starts workers. A task that is lost is submitted again, in all ``ATTEMPTS`` times."""
+    """The base class of backends, which start workers. A lost task is submitted again, at most ``ATTEMPTS`` times."""
 
-    shares_folder = True  # whether workers see the results folder where the driver sees it
+    shares_folder = True  # True if workers see the results folder at the same path
     slots = 1
 
     def capacity(self) -> int:
-        """Tasks that it takes at a time, now: those that can run, and some to wait for them."""
+        """The number of tasks it takes now: tasks that can run, and some that wait."""
         return self.slots
 
     def submit(self, tasks: Sequence[Task]) -> None:
-        """Starts tasks, or queues them."""
+        """Start or queue tasks."""
 
     def poll(self, seconds: float) -> Iterator[Message]:
-        """What has happened, as soon as anything has, or nothing after ``seconds``."""
+        """Yield new messages as soon as there are any, or none after ``seconds``."""
 
     def last_messages(self) -> Iterator[Message]:
-        """What has happened, when the sweep is about to end early; workers may be given time to save their state."""
+        """Yield the last messages before the sweep ends early. Workers may get time to save their state."""
         return self.poll(0)
 
     def cancel(self, tasks: Iterable[Task]) -> None:
-        """Ends tasks, of which no message comes any more."""
+        """End tasks. They send no more messages."""
 
 
 def drive(
@@ -112,21 +115,23 @@ def drive(
     *,
     connect: Callable[[Store], AbstractContextManager[Backend]],
 ) -> Summary:
-    """Trains the jobs without a result in ``store``, in order, with the workers behind ``connect(store)``.
+    """Train the jobs without a result in ``store``, in order, with the workers of the backend ``connect(store)``.
 
-    An executor (:mod:`madbench.execute.base`), once ``connect`` is given; it is called when there is anything to do.
-    A job that raises, whose process dies or that takes longer than ``policy.time_limit`` is stored as ``failed``; of a
-    group the jobs that have not ended then are trained alone first, from their checkpoints. A group or job whose
-    process is killed from outside or whose machine is lost is tried again, ``ATTEMPTS`` times in all, and so is one
-    whose process on this machine hangs before it begins to train, where there is a time limit.
+    With ``connect`` bound, this is an executor (:mod:`madbench.execute.base`). ``connect`` is called only if there is
+    work. A job is stored as ``failed`` if it raises, if its process dies, or if it takes longer than
+    ``policy.time_limit``. Unfinished jobs of a group are first trained alone, from their checkpoints. A group or job is
+    tried again, at most ``ATTEMPTS`` times, if its process is killed from outside or its machine is lost. With a time
+    limit, this also applies if its process on this machine hangs before it begins to train.
 
-    On Ctrl-C, on a ``StoreError`` and on any other error, results that have arrived are stored, tasks are cancelled and
-    the error is raised. Raises ``StoreError`` if results cannot be written, and where a worker reports that it
-    cannot train at all: another version of madbench, no corpus, no GPU, a full disk.
+    On Ctrl-C and on any error, arrived results are stored, tasks are cancelled and the error is raised. Raises
+    ``StoreError`` if results cannot be written, or if a worker cannot train at all: another version of madbench, no
+    corpus, no GPU, a full disk.
     """
     driver = _Driver(store, policy, on_event)
     if todo := driver.missing(groups):
-        usual, most = resource.getrlimit(resource.RLIMIT_NOFILE)  # a claimed job is an open file; 1,024 are usual
+        usual, most = resource.getrlimit(
+            resource.RLIMIT_NOFILE
+        )  # a claimed job is an open file; the usual limit is 1,024
         resource.setrlimit(resource.RLIMIT_NOFILE, (max(usual, min(most, OPEN_FILES)), most))
         with connect(store) as backend:
             driver.run(train, backend, todo)
@@ -134,12 +139,12 @@ def drive(
 
 
 class _Driver(Execution):
-    """One call of ``drive``."""
+    """The state of one call of ``drive``."""
 
     def run(self, train: Train, backend: Backend, todo: deque[list[Job]]) -> None:
         self.train, self.backend, self.todo = train, backend, todo
-        self.tasks: list[Task] = []  # with the backend
-        self.apart: deque[Task] = deque()  # jobs whose group has failed, claimed as they were
+        self.tasks: list[Task] = []  # tasks handed to the backend
+        self.apart: deque[Task] = deque()  # jobs of failed groups, still claimed
         try:
             self.hand_over()
             while self.tasks:
@@ -168,7 +173,7 @@ class _Driver(Execution):
                     self.release(task)
 
     def hand_over(self) -> None:
-        """Claims and submits as many groups as the backend takes, or none more after too many failures."""
+        """Claim and submit as many groups as the backend takes; no more groups after too many failures."""
         if self.policy.max_failures is not None and self.summary.failed >= self.policy.max_failures:
             waiting = [task for task in self.tasks if task.slot is None]
             self.backend.cancel(waiting)
@@ -194,7 +199,7 @@ class _Driver(Execution):
         self.submit(ready)
 
     def submit(self, tasks: Sequence[Task]) -> None:
-        """Hands the jobs of tasks that are not stored yet to the backend."""
+        """Hand the unstored jobs of tasks to the backend."""
         for task in tasks:
             jobs, works = zip(*((claim.job, claim.work.absolute()) for claim in task.claims))
             folders = works if self.backend.shares_folder else None
@@ -248,8 +253,8 @@ class _Driver(Execution):
                 task.drop_results()
                 self.tasks.remove(task)
 
-    def take_records(self, task: Task, kind: Kind, value: Any) -> list[Claim]:
-        """Remembers what arrived of jobs that are not stored yet; gives these."""
+    def take_records(self, task: Task, kind: Kind, value: Any) -> list[JobLock]:
+        """Keep the arrived records of jobs that are not stored yet, and return these jobs."""
         arrived = {}
         if kind == "record":
             job_id, record, files = value
@@ -261,15 +266,15 @@ class _Driver(Execution):
             claim.result = arrived[claim.job.id]
         return claims
 
-    def end(self, task: Task, claim: Claim) -> None:
-        """Stores and tells the result of a job."""
+    def end(self, task: Task, claim: JobLock) -> None:
+        """Store and report the result of a job."""
         self.store_result(task, claim)
         self.finish(claim.job, claim.result[0], task.slot)
 
     def fail(self, task: Task, error: str, has_begun: bool = True) -> None:
-        """Ends a task whose worker gave no more: a job alone has failed, those of a group are trained alone.
+        """End a task whose worker stopped. A single job has failed; the jobs of a group are then trained alone.
 
-        Of a group that has not begun no job is to blame, and all have failed.
+        If a group has not begun, no single job is the cause, and all have failed.
         """
         if len(task.jobs) > 1 and has_begun:
             self.apart += [Task([claim], is_told=task.is_told) for claim in task.claims]
@@ -281,14 +286,14 @@ class _Driver(Execution):
         self.tasks.remove(task)
 
     def store_arrived(self) -> None:
-        """Stores the results that have arrived and are not stored yet, as far as that is possible."""
+        """Store the arrived results that are not stored yet, if possible."""
         for task in self.tasks:
             for claim in [claim for claim in task.claims if claim.result]:
                 with suppress(StoreError):
                     self.store_result(task, claim)
 
-    def store_result(self, task: Task, claim: Claim) -> None:
-        """Stores the record of a job with the files of its run, and frees the job."""
+    def store_result(self, task: Task, claim: JobLock) -> None:
+        """Store the record of a job with the files of its run, and release the job."""
         record, files = claim.result
         for name, content in files.items():
             path = claim.work / KEEP / name
@@ -302,6 +307,6 @@ class _Driver(Execution):
         claim.close()
 
     def release(self, task: Task) -> None:
-        """Frees the jobs of a task for others."""
+        """Release the jobs of a task for other processes."""
         for claim in task.claims:
             claim.close()

@@ -1,7 +1,7 @@
-"""The journal of a sweep, ``<results>/sweeps/<UTC start>-<8 hex>.json``: what it was to do and did so far.
+"""The journal of a sweep, ``<results>/sweeps/<UTC start>-<8 hex>.json``: its plan and its progress.
 
-A journal is for people and for ``madbench ls sweeps``: results are never read from it, and where it cannot be written
-the sweep continues. It is replaced as a whole, at most once a second. Its writer holds a lock on it, which the kernel
+A journal is for people and for ``madbench ls sweeps``. Results are never read from it, and if it cannot be written the
+sweep continues. It is replaced as a whole, at most once per second. Its writer holds a lock on it, which the kernel
 frees when the process dies.
 """
 
@@ -31,11 +31,11 @@ from madbench.store.checks import check_type
 from madbench.store.format import plain
 
 FOLDER = "sweeps"
-WRITE_SECONDS = 1.0  # between two times that a journal is written
+WRITE_SECONDS = 1.0  # between two writes of a journal
 
 
 def command_line() -> str:
-    """The command of this process, as a user would type it again."""
+    """The command line of this process, as a user would type it."""
     program = "madbench"
     if "LOCAL_WORLD_SIZE" in os.environ:
         here = int(os.environ["LOCAL_WORLD_SIZE"])
@@ -45,10 +45,9 @@ def command_line() -> str:
 
 
 class Journal:
-    """Writes the journal of one sweep while the context is open; ``on_event`` takes an executor's events.
+    """The journal of one sweep, written while the context is open. ``on_event`` takes an executor's events.
 
-    ``warn`` is called once, with a sentence, where it cannot be written. A sweep that trained nothing leaves no
-    journal.
+    ``warn`` is called once, with a sentence, if it cannot be written. A sweep that trained nothing leaves no journal.
     """
 
     def __init__(self, results: Path, jobs: Sequence[Job], title: str, command: str, warn: Callable[[str], None]):
@@ -91,7 +90,7 @@ class Journal:
         self._held.close()
 
     def on_event(self, event: Event) -> None:
-        """Takes the event to the journal."""
+        """Add the event to the journal."""
         with self._lock:
             self._has_trained |= event["event"] != "skipped"
             self.state.apply(flatten(event), time.monotonic() - self._began)
@@ -106,7 +105,7 @@ class Journal:
                 self._write()
 
     def _write(self, **ending: str | None) -> None:
-        """Replaces the journal by one that is locked before anyone sees it: it never looks dead."""
+        """Replace the journal by a new file that is locked before anyone sees it, so that it never looks dead."""
         hidden = self.path.with_name(f".{self.path.name}")
         with self._lock:
             self._is_stale, self._written = False, time.monotonic()
@@ -129,7 +128,10 @@ class Journal:
                     hidden.unlink()
 
     def _warn(self) -> None:
-        """Warns once that nothing is written, at an event: a store that cannot be opened has said so before."""
+        """Warn once that nothing is written.
+
+        This happens at an event: a store that cannot be opened has already raised.
+        """
         if self._problem and not self._is_warned:
             self._is_warned = True
             why = (self._problem.strerror or str(self._problem)).lower()
@@ -137,11 +139,11 @@ class Journal:
 
 
 def read_sweeps(results: Path, ended: int) -> list[dict[str, Any]]:
-    """The journals of the sweeps that are alive and the last ``ended`` of the others, in the order of their beginning.
+    """The journals of running sweeps and of the last ``ended`` other sweeps, ordered by their start.
 
-    With its ``name`` and ``state`` each: ``running``, ``finished``, ``interrupted``, ``error``, ``died``, ``unknown``
-    where files cannot be locked and it has not ended before, with the reason as ``error``, or ``damaged``, with the
-    problem as ``error`` and nothing else.
+    Each has its ``name`` and ``state``: ``running``, ``finished``, ``interrupted``, ``error``, ``died``, ``unknown`` or
+    ``damaged``. ``unknown`` means that files cannot be locked and no end is recorded; the reason is in ``error``. A
+    damaged journal has only the problem in ``error``.
     """
     names = [name for name in names_in(results / FOLDER) if name.endswith(".json")]
     sweeps = [_read(results / FOLDER / name) for name in names]
@@ -163,8 +165,8 @@ _ENDINGS = ("finished", "interrupted", "error")
 
 
 def _check(sweep: Mapping[str, Any]) -> None:
-    """Raise ``ValueError`` if a journal lacks a field that is shown, or has one of another type."""
-    check_json(sweep)  # text that can be printed
+    """Raise ``ValueError`` if a journal lacks a displayed field, or a field has the wrong type."""
+    check_json(sweep)  # printable text
     _check_types(sweep, _TYPES, "")
     if sweep.get("ended") not in (None, *_ENDINGS):
         raise ValueError(f"ended: expected {', '.join(_ENDINGS)}")
@@ -207,7 +209,7 @@ def _read(path: Path) -> dict[str, Any]:
             except OSError as error:
                 unlockable = (error.strerror or str(error)).lower()
             if not is_alive and not os.path.samestat(os.fstat(file.fileno()), os.stat(path)):
-                return _read(path)  # it was replaced at this moment
+                return _read(path)  # it was replaced in the meantime
             sweep = unseal(file.read())
             silent = max(0.0, time.time() - os.fstat(file.fileno()).st_mtime)
         _check(sweep)

@@ -1,4 +1,4 @@
-"""The jobs of a sweep on this machine: a process a slot, pinned to its threads and device before torch is imported."""
+"""The executor on this machine: one process per slot. Threads and device are set before torch is imported."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ from madbench.jobs import StopTraining
 from madbench.store.runs import Store
 
 _TRACKER = {"PYTHONWARNINGS": ",".join(filter(None, (os.environ.get("PYTHONWARNINGS"), "ignore:resource_tracker")))}
-"""It removes semaphores of killed workers, which libraries such as tqdm make, and need not say so."""
-GRACE = 5.0  # seconds in which runs may stop and save their state when a sweep ends early
+"""It silences the resource tracker, which removes semaphores of killed workers (made by libraries such as tqdm)."""
+GRACE = 5.0  # seconds for runs to stop and save their state when a sweep ends early
 
 
 def run_jobs(
@@ -46,15 +46,15 @@ def run_jobs(
     devices: Sequence[str] | None = None,
     passive: bool = False,
 ) -> Summary:
-    """An executor (:mod:`madbench.execute.base`) of ``slots`` groups at a time, in processes of their own.
+    """An executor (:mod:`madbench.execute.base`) that trains ``slots`` groups at a time, each in its own process.
 
-    Slot i sees the GPU ``devices[i % len(devices)]`` only (a value of ``CUDA_VISIBLE_DEVICES``). With ``passive``
-    threads sleep while they wait for each other, for cores that others use too. A process that fails
-    is replaced, so that the next group gets sound memory and a sound device.
+    Slot i sees only the GPU ``devices[i % len(devices)]`` (a value of ``CUDA_VISIBLE_DEVICES``). With ``passive``,
+    threads sleep while they wait for each other, which suits cores that other processes use too. A failed process is
+    replaced, so that the next group gets sound memory and a sound device.
 
     On Ctrl-C and on any error runs in progress have ``GRACE`` seconds to save their checkpoints, and the error is
     raised; a second Ctrl-C kills them at once. Workers never outlive this process, however it ends. Raises
-    ``StoreError`` where results cannot be written and ``TrainingError`` where no worker process starts.
+    ``StoreError`` if results cannot be written, and ``TrainingError`` if no worker process starts.
     """
     check_counts(slots=slots, threads_per_slot=threads_per_slot)
 
@@ -65,12 +65,12 @@ def run_jobs(
 
 
 class LocalBackend(Backend):
-    """Tasks in processes of this machine."""
+    """The backend that runs tasks in processes of this machine."""
 
     def __init__(self, slots: int, environment: Mapping[str, str], devices: Sequence[str]):
         self.slots, self.environment, self.devices = slots, environment, devices
         self.workers: list[WorkerProcess] = []
-        self.starting: list[Task] = []  # of which that is not told yet
+        self.starting: list[Task] = []  # tasks whose start is not reported yet
 
     def submit(self, tasks: Sequence[Task]) -> None:
         for task in tasks:
@@ -87,7 +87,7 @@ class LocalBackend(Backend):
         return self.workers[-1]
 
     def poll(self, seconds: float) -> Iterator[Message]:
-        self.end(worker for worker in self.workers if worker.task is None)  # there is nothing more to do for them
+        self.end(worker for worker in self.workers if worker.task is None)  # idle workers are not needed any more
         while self.starting:
             yield self.starting.pop(), "starting", None
         readable = connection.wait([worker.pipe for worker in self.workers], seconds)
@@ -102,7 +102,7 @@ class LocalBackend(Backend):
                 value, is_killed = worker.end(GRACE)
                 kind = "lost" if is_killed or not worker.has_started else "failed"
                 if not worker.has_started and task.attempt == ATTEMPTS:
-                    raise TrainingError(f"a worker process did not start: {value}; what it printed says why")
+                    raise TrainingError(f"a worker process did not start: {value}; its output says why")
             elif kind == "started":
                 worker.has_started, value = True, worker.slot
             elif kind == "done":
@@ -112,13 +112,13 @@ class LocalBackend(Backend):
             yield task, kind, value
 
     def last_messages(self) -> Iterator[Message]:
-        """Stops all workers; those that train have ``GRACE`` seconds for it."""
+        """Stop all workers. Workers in training get ``GRACE`` seconds."""
         self.end(worker for worker in self.workers if not worker.has_started)
         deadline = time.monotonic() + GRACE
         for worker in self.workers:
             worker.send(None)
         while self.workers and (remaining := deadline - time.monotonic()) > 0:
-            yield from self.poll(remaining)  # progress too: a worker that cannot write cannot stop
+            yield from self.poll(remaining)  # read progress too: a worker whose pipe is full cannot stop
 
     def cancel(self, tasks: Iterable[Task]) -> None:
         cancelled = set(tasks)
@@ -140,11 +140,11 @@ class WorkerProcess:
         check_can_start()
         context = multiprocessing.get_context("spawn")
         with _environment(SAFE_PATH | _TRACKER):
-            resource_tracker.ensure_running()  # spawn needs it, and starting it unblocks SIGINT
+            resource_tracker.ensure_running()  # spawn needs the tracker, and starting it unblocks SIGINT
         self.slot = slot
         self.task: Task | None = None
-        self.is_ready = False  # whether it reads what it is sent: one that hangs would hold up who sends
-        self.has_started = False  # whether it has begun to train the task
+        self.is_ready = False  # True if it reads its pipe; a hanging process would block the sender
+        self.has_started = False  # True if it has begun to train the task
         self.pipe, theirs = context.Pipe()
         self.process = context.Process(target=_serve, args=(theirs,), name=f"madbench-slot-{slot}")
         try:
@@ -156,19 +156,22 @@ class WorkerProcess:
             raise
 
     def send(self, assignment: Any) -> None:
-        """Hands over what to train; None tells the process to stop."""
-        with suppress(OSError):  # a dead process shows at the next read
+        """Send an assignment; None tells the process to stop."""
+        with suppress(OSError):  # a dead process is noticed at the next read
             self.pipe.send(assignment)
 
     def receive(self) -> tuple[str, Any]:
-        """The next message, or ``ended`` once the process is gone and everything was read."""
+        """The next message, or ``ended`` once the process is gone and all messages were read."""
         try:
             return self.pipe.recv()
         except (EOFError, OSError):  # OSError: it died halfway through a message
             return "ended", None
 
     def end(self, patience: float = 0.0) -> tuple[str, bool]:
-        """Kills the process unless it ends by itself within ``patience`` seconds; gives how it ended, and if killed."""
+        """Kill the process unless it ends within ``patience`` seconds.
+
+        Return how it ended, and True if it was killed.
+        """
         self.process.join(patience)
         self.process.kill()
         self.process.join()
@@ -182,10 +185,10 @@ class WorkerProcess:
 
 
 def _serve(pipe: connection.Connection) -> None:
-    """Trains the assignments that arrive until told to stop or the parent is gone; what arrives in between means stop.
+    """Train arriving assignments until told to stop or the parent is gone. A message during training means stop.
 
-    It says ``ready`` first, and answers with ``started``, ``progress`` (a job's id and a dict), ``record`` (an id, a
-    ``Record`` and files) and ``done`` (an ``Outcome``).
+    It sends ``ready`` first, and answers with ``started``, ``progress`` (a job's id and a dict), ``record`` (an id, a
+    ``Record`` and files) and ``done`` (an ``WorkerResult``).
     """
 
     def end_with_parent() -> None:
@@ -203,7 +206,7 @@ def _serve(pipe: connection.Connection) -> None:
             raise StopTraining from error
 
     def hand_in(*result: Any) -> None:
-        with suppress(OSError):  # the driver is gone, and with it soon this process
+        with suppress(OSError):  # the driver is gone, and this process ends soon
             pipe.send(("record", result))
 
     with suppress(EOFError, OSError, StopTraining):
@@ -215,7 +218,7 @@ def _serve(pipe: connection.Connection) -> None:
 
 @contextmanager
 def _environment(changes: Mapping[str, str]) -> Iterator[None]:
-    """Gives processes that are started inside these environment variables."""
+    """Set these environment variables for processes started in the block."""
     before = dict(os.environ)
     os.environ.update(changes)
     try:
@@ -228,10 +231,10 @@ def _environment(changes: Mapping[str, str]) -> Iterator[None]:
 
 @contextmanager
 def _without_interrupts() -> Iterator[None]:
-    """A process started inside never receives Ctrl-C, which arrives here afterwards.
+    """Start processes in the block so that they never receive Ctrl-C. It arrives here after the block.
 
-    The mask is for the process: another thread of this one may take the signal meanwhile, and Python would raise it
-    here, so that the process reads half of what it needs to start.
+    The mask applies to the new process. Another thread of this process may take the signal meanwhile. Python would then
+    raise it here, and the new process would read only half of its start data.
     """
     mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     interrupts: list[int] = []

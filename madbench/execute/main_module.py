@@ -1,6 +1,6 @@
-"""The program that starts jobs, as its worker processes see it. They import none of it but the classes that they train.
+"""The user's script in worker processes. They import it only if they train a class defined in it.
 
-A worker that trains a class of the user's script imports the script, under its own name, for that.
+A worker that trains a class of the user's script imports the script under its own name.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from madbench.errors import TrainingError
 from madbench.identity.scripts import is_importing_scripts, standard_first
 
 SAFE_PATH = {"PYTHONSAFEPATH": "1"}
-"""Environment of a process whose Python finds its own modules, whatever files the working folder has."""
+"""The environment for a Python that ignores modules in the working folder."""
 
 
 def check_is_not_imported() -> None:
-    """Raise ``TrainingError`` in a process that imports a script of the user, which starts jobs meanwhile."""
+    """Raise ``TrainingError`` if the user's script starts jobs while a worker imports it."""
     process = multiprocessing.current_process()
-    if is_importing_scripts() or getattr(process, "_inheriting", False):  # multiprocessing's mark of one being started
+    if is_importing_scripts() or getattr(process, "_inheriting", False):  # multiprocessing's mark of a starting process
         raise TrainingError(
             "start jobs under if __name__ == '__main__': in a script that defines what it trains, for the processes "
             "that train import it"
@@ -29,7 +29,7 @@ def check_is_not_imported() -> None:
 
 
 def check_can_start() -> None:
-    """Raise ``TrainingError`` in a process that may not start others, as those of ``multiprocessing.Pool``."""
+    """Raise ``TrainingError`` in a process that may not start others, such as a worker of ``multiprocessing.Pool``."""
     check_is_not_imported()
     if multiprocessing.current_process().daemon:
         raise TrainingError(
@@ -41,7 +41,7 @@ def check_can_start() -> None:
 
 @contextmanager
 def without_main() -> Iterator[None]:
-    """Let a process that is started inside import Python's modules before others, and not the module ``__main__``."""
+    """Start processes in the block so that they prefer Python's own modules and do not import ``__main__``."""
     main, folders = sys.modules["__main__"], sys.path
     sys.modules["__main__"], sys.path = ModuleType("__main__"), standard_first(folders)
     try:

@@ -1,7 +1,7 @@
-"""The jobs of a sweep as tasks of a Ray cluster: an existing one, or one started on this machine.
+"""The executor on Ray: groups of jobs are tasks of an existing cluster, or of one started on this machine.
 
-Every machine of the cluster needs madbench in the version of the driver: installed, or as a source checkout at the path
-that the driver runs from.
+Every machine of the cluster needs the driver's version of madbench: installed, or as a source checkout at the driver's
+path.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from madbench.errors import ConfigError, require
 from madbench.execute.base import (
     Executor,
     Files,
-    Outcome,
     Packed,
+    WorkerResult,
     check_counts,
     now_and_then,
     source_checkout,
@@ -32,9 +32,9 @@ from madbench.store.runs import Store
 
 REPORT_SECONDS = 1.0
 SETTINGS = {
-    "RAY_USAGE_STATS_ENABLED": "0",  # else Ray reports to its makers, and says so
-    "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",  # else it warns of its next version
-    "RAY_DEDUP_LOGS_SKIP_REGEX": ".",  # else it prints to stdout what comes with a task's result too
+    "RAY_USAGE_STATS_ENABLED": "0",  # otherwise Ray reports usage to its makers
+    "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",  # otherwise it warns about its next version
+    "RAY_DEDUP_LOGS_SKIP_REGEX": ".",  # otherwise it prints logs that also come with results
 }  # environment variables that Ray reads when it is imported
 
 
@@ -45,18 +45,18 @@ def ray_executor(
     slots: int | None = None,
     shared: bool = False,
 ) -> Executor:
-    """An executor (:mod:`madbench.execute.base`) whose groups of jobs are Ray tasks.
+    """Return an executor (:mod:`madbench.execute.base`) that runs groups of jobs as Ray tasks.
 
     Args:
-        address: ``host:port`` of a cluster, ``ray://host:port`` of its client server, ``auto`` for the one that
-            ``ray start`` began on this machine, or ``local`` for a new one of this machine's cores and GPUs, which
-            ends with the sweep; by default the first there is of ``RAY_ADDRESS``, ``auto`` and ``local``. In a process
-            that is connected to Ray it must be None.
+        address: ``host:port`` of a cluster, ``ray://host:port`` of its client server, ``auto`` for the cluster of ``ray
+            start`` on this machine, or ``local`` for a new cluster of this machine's cores and GPUs that ends with the
+            sweep. The default is the first that exists of ``RAY_ADDRESS``, ``auto`` and ``local``. It must be None in a
+            process that is connected to Ray.
         cpus_per_job: cores that a task reserves, and threads it computes in.
         gpus_per_job: GPUs that a task reserves and sees; 0.5 puts two tasks on one.
-        slots: tasks at a time; by default as many as the cluster holds.
+        slots: tasks at a time; by default as many as fit in the cluster.
         shared: the results folder is on a disk that all machines see at the same path: jobs keep their checkpoints in
-            it, and interrupted ones resume. Otherwise they begin again.
+            it, and interrupted jobs resume. Otherwise they begin again.
 
     Raises ``MissingExtraError`` without ray and ``ConfigError`` for wrong values; the executor itself raises
     ``ConfigError`` if there is no such cluster or none of its machines is large enough.
@@ -73,7 +73,7 @@ def ray_executor(
 
 @contextmanager
 def _connect(store: Store, *, address: str | None, **reserved: Any) -> Iterator[RayBackend]:
-    """The tasks of a cluster; a connection that the process had already is used and left as it is."""
+    """Connect to a cluster. An existing connection of the process is used and kept."""
     import ray
 
     if ray.is_initialized():
@@ -84,7 +84,7 @@ def _connect(store: Store, *, address: str | None, **reserved: Any) -> Iterator[
         return
     try:
         host, _, port = (address or "").removeprefix("ray://").rpartition(":")
-        if host and port.isdigit():  # where nothing answers, Ray would wait minutes
+        if host and port.isdigit():  # Ray would wait minutes for an address that does not answer
             socket.create_connection((host.strip("[]"), int(port)), timeout=10).close()
         ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR, include_dashboard=False)
     except (OSError, RuntimeError, ValueError) as error:
@@ -98,9 +98,9 @@ def _connect(store: Store, *, address: str | None, **reserved: Any) -> Iterator[
 
 
 class RayBackend(Backend):
-    """Tasks of the cluster that this process is connected to.
+    """The backend that runs tasks on the cluster of this process's connection.
 
-    Raises ``ConfigError`` if no machine of it has what a task reserves.
+    Raises ``ConfigError`` if no machine of the cluster has the resources that a task reserves.
     """
 
     def __init__(self, cpus: int, gpus: float, slots: int | None, shared: bool):
@@ -116,17 +116,17 @@ class RayBackend(Backend):
         if checkout := source_checkout():
             environment["PYTHONPATH"] = f"{checkout}:${{PYTHONPATH}}"  # Ray expands it on the worker
         process = {"runtime_env": {"env_vars": environment}}
-        # No retries by Ray: the driver submits lost tasks again, and counts.
+        # No retries by Ray: the driver itself submits lost tasks again and counts attempts.
         self.train = ray.remote(_train).options(num_cpus=cpus, num_gpus=gpus, max_retries=0, **process)
         here = ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy(
             ray.get_runtime_context().get_node_id(), soft=True
         )
         placed = {"num_cpus": 0, "max_restarts": -1, "scheduling_strategy": here}
         self.board = ray.remote(_Board).options(**placed, **process).remote()
-        self.tasks: dict[Any, Task] = {}  # by Ray's references
+        self.tasks: dict[Any, Task] = {}  # tasks by Ray's references
 
     def capacity(self) -> int:
-        room = self._places() * 5 // 4 + 2  # some wait, so that no machine does
+        room = self._places() * 5 // 4 + 2  # some tasks wait, so that no machine does
         return min(self.most or room, room)
 
     def machines(self) -> list[dict[str, float]]:
@@ -135,7 +135,7 @@ class RayBackend(Backend):
         return [node["Resources"] for node in ray.nodes() if node["Alive"]]
 
     def _places(self) -> int:
-        """Tasks that run at a time."""
+        """The number of tasks that run at a time."""
         needs = {"CPU": self.cpus, "GPU": self.gpus}
         return sum(min(int(node.get(name, 0) // n) for name, n in needs.items() if n) for node in self.machines())
 
@@ -149,10 +149,10 @@ class RayBackend(Backend):
 
         if not self.tasks:
             return
-        for timeout in (seconds, 0):  # until the first has ended, and then all that have
+        for timeout in (seconds, 0):  # wait for the first end, then take all ended tasks
             done, _ = ray.wait(list(self.tasks), num_returns=1 if timeout else len(self.tasks), timeout=timeout)
         news, records = {}, []
-        with suppress(ray.exceptions.RayError):  # without its board a sweep only shows less, and stores later
+        with suppress(ray.exceptions.RayError):  # without the board, a sweep only shows less and stores later
             news, records = ray.get(self.board.take.remote(), timeout=5)
         tasks = {job.id: task for task in self.tasks.values() for job in task.jobs}
         for job_id, progress in news.items():
@@ -175,10 +175,10 @@ class RayBackend(Backend):
 
 
 class _Board:
-    """An actor that keeps what workers tell until the driver asks for it.
+    """An actor that keeps the messages of workers until the driver fetches them.
 
-    It has the last progress of each job, which is empty for one that has started, and the records of those that ended
-    before their group.
+    It has the last progress of each job (empty if it only started), and the records of jobs that ended before their
+    group.
     """
 
     def __init__(self):
@@ -196,19 +196,19 @@ class _Board:
         return taken
 
 
-def _train(packed: Packed, board: Any, first: str, needs_gpu: bool) -> Outcome:
+def _train(packed: Packed, board: Any, first: str, needs_gpu: bool) -> WorkerResult:
     import ray
 
     def hand_in(*result: Any) -> None:
-        with suppress(ray.exceptions.RayError):  # then the record comes with those of the group
-            ray.get(board.hand_in.remote(*result), timeout=5)  # it is there before this worker may die
+        with suppress(ray.exceptions.RayError):  # the record then comes with those of the group
+            ray.get(board.hand_in.remote(*result), timeout=5)  # stored before this worker can die
 
     board.add_news.remote({first: {}})
     return work_remotely(packed, now_and_then(REPORT_SECONDS, board.add_news.remote), needs_gpu, hand_in)
 
 
 def _result(reference: Any) -> tuple[str, Any]:
-    """How a task ended that has ended."""
+    """The last message about an ended task."""
     import ray
 
     def line(error: Exception, index: int) -> str:
@@ -217,10 +217,10 @@ def _result(reference: Any) -> tuple[str, Any]:
     try:
         return "done", ray.get(reference)
     except ray.exceptions.RuntimeEnvSetupError as error:
-        return "done", Outcome(broken=f"Ray cannot start workers: {line(error, 0)}")
+        return "done", WorkerResult(broken=f"Ray cannot start workers: {line(error, 0)}")
     except ray.exceptions.RayTaskError as error:
         if isinstance(error.cause, ImportError) or "No module named 'madbench" in str(error):
-            return "done", Outcome(broken=f"a worker cannot import madbench: {line(error, -2)}; install it there")
+            return "done", WorkerResult(broken=f"a worker cannot import madbench: {line(error, -2)}; install it there")
         return "failed", str(error)
     except ray.exceptions.RayError as error:
         return "lost", f"{type(error).__name__}: {line(error, 0)}"

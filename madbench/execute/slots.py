@@ -1,8 +1,9 @@
-"""How many jobs train at a time on this machine, and in how many threads: on a CPU one a core if that is no slower.
+"""The number of jobs at a time on this machine, and of their threads: on a CPU one job per core if that is not slower.
 
-Threads of one job wait for each other, so that one that others hold up holds up all: a job never has more than there
-are free cores, unless the user says so. Jobs in one thread each share busy cores without harm. A HyperGLU of profile
-tiny beside a dozen processes on two cores trained 679 tokens/s in one thread and 512 in two, medians of three.
+Threads of one job wait for each other, so one delayed thread delays all of them. A job therefore never has more threads
+than there are free cores, unless the user asks for it. Single-threaded jobs share busy cores without harm. Measured:
+with a dozen other processes on two cores, a HyperGLU of profile tiny trained 679 tokens/s in one thread and 512 in two
+(medians of three).
 """
 
 from __future__ import annotations
@@ -17,10 +18,10 @@ from madbench.suites import size_of, suite_of
 from madbench.training import devices as machine
 
 THREADS_GAIN = 0.7
-"""In c threads a job is c^0.7 times as fast as in one: 1.6 times in two."""
-MEMORY_SHARE = 0.8  # of the machine's memory for all slots
-PROCESS_BYTES = 500_000_000  # a process with torch and a suite's data, before it trains
-HEADROOM = 1.6  # of a process over the tensors alive, as its allocator keeps what is freed; 1.5 to 1.9 were measured
+"""The assumed speed-up of c threads is c^0.7: 1.6 in two threads."""
+MEMORY_SHARE = 0.8  # share of the machine's memory for all slots
+PROCESS_BYTES = 500_000_000  # memory of a process with torch and a suite's data, before training
+HEADROOM = 1.6  # memory of a process over its live tensors (the allocator keeps freed memory); measured: 1.5 to 1.9
 
 
 @dataclass(frozen=True)
@@ -29,34 +30,34 @@ class JobBatch:
 
     jobs: Sequence[Job]
     slots: int  # jobs at a time
-    threads: int  # of each
-    reason: str = ""  # what decided about the threads, where it was not the number of cores alone
+    threads: int  # threads of each job
+    reason: str = ""  # reason for the threads, if it is not only the number of cores
 
     def text(self, slots: int | None = None) -> str:
-        """The jobs at a time and their threads in words, with fewer ``slots`` where there are fewer groups of jobs."""
+        """The jobs at a time and their threads in words, with fewer ``slots`` if there are fewer groups of jobs."""
         because = f" ({self.reason})" if self.reason else ""
         return f"{slots or self.slots} at a time, {self.threads} thread{'s' * (self.threads > 1)} each{because}"
 
 
 @dataclass(frozen=True)
 class Threads:
-    """What decides how many threads a job has."""
+    """The limits on the threads of a job."""
 
-    each: int | None = None  # that many, as the user says; None for a share of the free cores
-    free: int | None = None  # cores that others leave free; all by default
+    each: int | None = None  # number set by the user; None: a share of the free cores
+    free: int | None = None  # cores that other processes leave free; None: all
     reason: str = ""
 
     @property
     def may_meet_others(self) -> bool:
-        """True if other processes use some of the cores, or it was not looked whether they do."""
+        """True if other processes use some of the cores, or if that was not measured."""
         return bool(self.reason)
 
 
 def choose_threads(jobs: Iterable[Job], asked: int | None = None) -> Threads:
-    """The threads ``asked`` for, else those of ``OMP_NUM_THREADS`` or ``MKL_NUM_THREADS``, else what is free now.
+    """Choose the threads of a job: ``asked``, else ``OMP_NUM_THREADS`` or ``MKL_NUM_THREADS``, else the free cores.
 
-    What is free is looked at where it matters: for jobs that can use more than one core. A core counts as busy that is
-    so now and was over the last minute: other programs start and end, and a job has its threads for as long as it runs.
+    Free cores are measured only for jobs that can use more than one core. A core counts as busy if it is busy now and
+    was over the last minute. Other programs come and go, but a job keeps its threads for its whole run.
     """
     check_counts(threads=asked)
     if asked is not None:
@@ -70,7 +71,7 @@ def choose_threads(jobs: Iterable[Job], asked: int | None = None) -> Threads:
     free = machine.free_cores(min(now, machine.load_average()))
     if free < cores:
         return Threads(free=free, reason=f"{cores - free} of {cores} cores busy")
-    met = cores - machine.free_cores(now)  # not for long, but with them threads that spin would wait for each other
+    met = cores - machine.free_cores(now)  # only briefly busy, but spinning threads would still wait for each other
     return Threads(free=free, reason=f"{met} of {cores} cores busy for the moment" if met else "")
 
 
@@ -83,13 +84,15 @@ def plan_batches(
     left: Iterable[Job] | None = None,
     threads: Threads = Threads(),
 ) -> list[JobBatch]:
-    """What trains together, in order; the jobs that are ``left`` to do decide, all by default.
+    """The batches of jobs that train together, in order.
 
-    On a CPU all suites share one pool of single-threaded jobs, longest first, unless that takes longer than suite after
-    suite with all cores for each job of a suite that can use them, as where one job is longer than all others together.
-    There are as many slots as cores, or fewer where memory is short, unless the user gives their number; with fewer
-    than there are cores, and on GPUs, the suites take turns. Where ``threads`` has a number each job has so many, and
-    there are fewer slots for it.
+    They are chosen for the jobs that are ``left``, by default all.
+
+    On a CPU all suites share one pool of single-threaded jobs, longest first. The exception: suites take turns, and
+    jobs that can use all cores get them, if that is faster. This is so if one job is longer than all others together.
+    There are as many slots as cores, or fewer if memory is short, unless the user gives a number. With fewer slots than
+    cores, and on GPUs, the suites take turns. If ``threads`` has a number, each job has that many, and there are fewer
+    slots.
     """
     jobs = list(jobs)
     todo = {job.id for job in (jobs if left is None else left)}
@@ -107,14 +110,14 @@ def plan_batches(
 
 
 def _places(threads: int) -> int:
-    """Jobs of so many threads for which there are cores, and at least one."""
+    """The number of jobs with ``threads`` threads that fit on the cores; at least one."""
     return max(1, machine.available_cores() // threads)
 
 
 def _alone(
     jobs: Sequence[Job], device: str, slots: int | None, devices: Sequence[str] | None, threads: Threads
 ) -> JobBatch:
-    """The jobs of one suite."""
+    """The batch of the jobs of one suite."""
     takes_all, cores = suite_of(jobs[0]).uses_all_cores, machine.available_cores()
     usual = len(devices) if devices else _places(threads.each or 1) if device == "cpu" and not takes_all else 1
     slots = min(slots or usual, len(jobs))
@@ -127,13 +130,16 @@ def _flops(job: Job) -> float:
 
 
 def _duration(batch: JobBatch, todo: Container[str]) -> float:
-    """FLOPs of one thread from the first start to the last end."""
+    """The duration of a batch, in FLOPs of one thread from the first start to the last end."""
     costs = (_flops(job) / batch.threads**THREADS_GAIN for job in batch.jobs if job.id in todo)
     return makespan(costs, min(batch.slots, _places(batch.threads)))
 
 
 def makespan(costs: Iterable[float], slots: int) -> float:
-    """Time from the first start to the last end of jobs that take ``costs``, each in the slot that is free first."""
+    """The time from the first start to the last end of jobs that take ``costs``.
+
+    Each job runs in the first free slot.
+    """
     free = [0.0] * slots
     for cost in costs:
         heapq.heapreplace(free, free[0] + cost)
@@ -143,8 +149,8 @@ def makespan(costs: Iterable[float], slots: int) -> float:
 def slots_in_memory(jobs: Sequence[Job], most: int, micro_batch: int | None = None) -> int:
     """The number of jobs at a time that fit into memory, from 1 to ``most``.
 
-    Jobs that fit by a bound are not looked at any closer. Of the others the largest by that bound is measured, for each
-    suite (:func:`madbench.training.cost.peak_memory_bytes`).
+    Jobs that fit by an upper bound are not measured. Of the others, the largest job of each suite is measured
+    (:func:`madbench.training.cost.peak_memory_bytes`).
     """
     memory = MEMORY_SHARE * machine.memory_bytes()
     room = memory / most - PROCESS_BYTES
@@ -158,9 +164,9 @@ def slots_in_memory(jobs: Sequence[Job], most: int, micro_batch: int | None = No
 
 
 def most_bytes(job: Job, micro_batch: int | None = None) -> float:
-    """Bytes that a training step of the job stays below: weights, gradients, moments, and one for each forward FLOP.
+    """An upper bound on the bytes of a training step: weights, gradients, moments, and one byte per forward FLOP.
 
-    A number that is kept for the backward pass came of a sum of products, or of a few numbers that did.
+    Each number kept for the backward pass comes from a sum of products, or from a few such numbers.
     """
     size = size_of(job)
     at_once = min(micro_batch or size.sequences_per_step, size.sequences_per_step)
@@ -168,10 +174,10 @@ def most_bytes(job: Job, micro_batch: int | None = None) -> float:
 
 
 def _measured_bytes(job: Job, micro_batch: int | None) -> int | None:
-    """Bytes as measured; None for a mixer that cannot run without data."""
+    """The measured bytes; None for a mixer that cannot run without data."""
     from madbench.training.cost import peak_memory_bytes, sequences_at_once
 
     try:
         return peak_memory_bytes(job, sequences_at_once(job, micro_batch))
-    except Exception:  # whatever it is, the run itself will say it
+    except Exception:  # the run itself will report the error
         return None

@@ -2,14 +2,14 @@
 
 ``<results>/slurm/<id>/`` belongs to the Slurm job with this id, such as ``1000``, or ``1000_3`` in an array:
 
-- ``call.json``: what it trains, and how. The driver writes it as soon as Slurm has given the id. The script of the
-  Slurm job, of which Slurm keeps a copy of its own, names the SHA-256 of this file: a file that someone else changed is
+- ``call.json``: its jobs and training settings. The driver writes it as soon as Slurm has given the id. The script of
+  the Slurm job, of which Slurm keeps its own copy, has the SHA-256 of this file. A file that someone else changed is
   not run.
 - ``news.json``: progress, replaced every few seconds.
 - ``runs/<id of a job>/``: the record of a job that has ended, in the files of the store.
 - ``outcome.json``: written last. Empty of errors if every job has a record.
 
-A driver reads these files as data, whoever wrote them. It unpickles nothing and imports nothing that they name.
+A driver reads these files as data only. It unpickles nothing and imports nothing that they name.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from typing import Any
 from madbench._version import __version__
 from madbench.config import from_mapping
 from madbench.errors import ConfigError, StoreError
-from madbench.execute.base import Assignment, Outcome, Policy, Train
+from madbench.execute.base import Assignment, Policy, Train, WorkerResult
 from madbench.files import (
     explain_os_errors,
     parse_json,
@@ -62,27 +62,27 @@ class SlurmFolder:
         self.outcome = self.path / "outcome.json"
 
     def write_call(self, content: bytes) -> None:
-        """Lets the Slurm job begin, which waits for this file."""
+        """Write ``call.json``. The Slurm job waits for this file."""
         with explain_os_errors(self.path):
             self.runs.mkdir(parents=True, exist_ok=True)
         write_atomically(self.call, content)
 
     def write_news(self, news: Mapping[str, Any]) -> None:
-        """Tells the driver how far the job is, if that is possible."""
+        """Write the progress of the job for the driver, if possible."""
         with suppress(StoreError):
             write_atomically(self.news, json.dumps(news).encode())
 
     def read_news(self) -> dict[str, Any]:
-        """The last news. Empty if there is none."""
+        """The last progress. Empty if there is none."""
         return read_object(self.news) or {}
 
     def write_record(self, job: Job, record: Record) -> None:
-        """Leaves the record of a job that has ended. The files of its run are in its work folder.
+        """Write the record of an ended job. The files of its run are in its work folder.
 
         Raises ``StoreError`` if the record cannot be written, and ``TypeError`` as :func:`encode` does.
         """
         target, half = self.runs / job.id, self.runs / f".{job.id}.{os.urandom(4).hex()}.tmp"
-        if target.exists():  # from before this Slurm job was queued again
+        if target.exists():  # written before this Slurm job was queued again
             return
         with explain_os_errors(target):
             half.mkdir()
@@ -98,16 +98,16 @@ class SlurmFolder:
         except StoreError:
             return None
 
-    def write_outcome(self, jobs: Sequence[Job], outcome: Outcome) -> None:
-        """Leaves the records that are missing here, and last how the Slurm job ended."""
+    def write_outcome(self, jobs: Sequence[Job], outcome: WorkerResult) -> None:
+        """Write the missing records, and then the outcome of the Slurm job."""
         ended = [(job, record) for job, record in zip(jobs, outcome.records) if record]
         for job, record in ended:
             self.write_record(job, record)
         content = {"ended": [job.id for job, _ in ended], "error": outcome.error, "broken": outcome.broken}
         write_atomically(self.outcome, json.dumps(seal(content)).encode())
 
-    def read_outcome(self, jobs: Sequence[Job]) -> Outcome:
-        """The outcome for these jobs, in their order. Raises ``DamagedRunError`` for a file that is not as written."""
+    def read_outcome(self, jobs: Sequence[Job]) -> WorkerResult:
+        """The outcome for these jobs, in order. Raises ``DamagedRunError`` if a file is damaged."""
         with explain_os_errors(self.outcome):
             content = read_file(self.outcome)
         try:
@@ -119,7 +119,7 @@ class SlurmFolder:
         for job, record in zip(jobs, records):
             if record is None and job.id in ended:
                 raise DamagedRunError(f"{self.runs / job.id}: damaged or missing")
-        return Outcome(records, [{}] * len(records), error, broken)
+        return WorkerResult(records, [{}] * len(records), error, broken)
 
     def remove(self) -> None:
         with suppress(OSError):
@@ -134,7 +134,7 @@ def slurm_folders(parent: Path) -> list[SlurmFolder]:
 
 
 def read_object(path: Path) -> dict[str, Any] | None:
-    """The JSON object in a file. None if there is no such file, or something else in it."""
+    """The JSON object in a file. None if the file is missing or has other content."""
     try:
         content = parse_json(read_file(path), any_text=True)
     except (OSError, ValueError):
@@ -147,13 +147,16 @@ def digest(content: bytes) -> str:
 
 
 def encode_call(assignment: Assignment, needs_gpu: bool, asked: Mapping[str, Any], name: str) -> bytes:
-    """The content of ``call.json``. The Slurm job is queued with the options ``asked``, under a name."""
+    """The content of ``call.json``. The Slurm job is queued with the options ``asked`` and the given name."""
     call = {**training_of(assignment), "needs_gpu": needs_gpu, "asked": asked, "name": name}
     return json.dumps(call, allow_nan=False).encode()
 
 
 def training_of(assignment: Assignment) -> dict[str, Any]:
-    """The training of an assignment's jobs as JSON. Equal for two that train the same jobs in the same way."""
+    """The training of an assignment's jobs as JSON.
+
+    It is equal for assignments that train the same jobs in the same way.
+    """
     jobs, works = assignment.jobs, assignment.works or ()
     training = {
         "version": __version__,
@@ -167,14 +170,15 @@ def training_of(assignment: Assignment) -> dict[str, Any]:
 
 
 def as_json(value: Any) -> Any:
-    """The value as it is after being written and read: tuples are lists, and what JSON does not have is text."""
+    """The value after a round trip through JSON: tuples become lists, and other types become text."""
     return json.loads(json.dumps(value, default=str, allow_nan=False))
 
 
 def assignment_of(call: Mapping[str, Any]) -> Assignment:
-    """The assignment in a ``call.json``, on the machine that trains it. It imports the training function.
+    """The assignment in a ``call.json``, on the machine that trains it. Imports the training function.
 
-    Call it for a file with the right digest only. Raises ``ImportError`` and ``MadbenchError`` for what is not here.
+    Call it only for a file with the right digest. Raises ``ImportError`` and ``MadbenchError`` if something is not
+    installed.
     """
     jobs = [job_from_dict(job, f"job {job_id}") for job_id, job in call["jobs"].items()]
     if [job.id for job in jobs] != list(call["jobs"]):
@@ -185,7 +189,7 @@ def assignment_of(call: Mapping[str, Any]) -> Assignment:
 
 
 def _encode_train(train: Train) -> dict[str, Any]:
-    """A training function as the name by which it is imported, and its settings."""
+    """A training function as its import name and its settings."""
     function, settings = (train.func, train.keywords) if isinstance(train, functools.partial) else (train, {})
     return {
         "function": f"{function.__module__}:{function.__qualname__}",
@@ -200,7 +204,7 @@ def _decode_train(encoded: Mapping[str, Any]) -> Train:
 
 
 def _encode_setting(name: str, value: Any) -> Any:
-    """A setting of the training function in JSON: text, numbers and None as they are, other values in an object."""
+    """A setting of the training function in JSON: text, numbers and None unchanged, other values as an object."""
     from madbench.text.corpus import Corpus
 
     if value is None or isinstance(value, bool | int | float | str):

@@ -1,4 +1,4 @@
-"""A Slurm job, as its driver sees it: how it ended, and how another driver takes it over."""
+"""A Slurm job as its driver sees it: its end, and its takeover by another driver."""
 
 from __future__ import annotations
 
@@ -11,23 +11,23 @@ from pathlib import Path
 from typing import Any
 
 from madbench.errors import StoreError
-from madbench.execute.base import Outcome
+from madbench.execute.base import WorkerResult
 from madbench.execute.driver import Task
 from madbench.execute.slurm_folder import SlurmFolder, read_object, slurm_folders, training_of
 from madbench.jobs import Job
 
 LOG_LINES = 20
-OUTCOME_SECONDS = 15.0  # that the outcome of a job that has ended may take to appear on a network disk
+OUTCOME_SECONDS = 15.0  # longest delay of the outcome of an ended job on a network disk
 LOST = ("TIMEOUT", "PREEMPTED", "NODE_FAIL", "BOOT_FAIL")
 WAITING = ("PENDING", "REQUEUED")
 BEGUN = ("RUNNING", "RESIZING", "SUSPENDED")
-"""States in which a job has begun and goes on by itself, as a suspended one does when its turn comes."""
+"""States of a job that has begun and goes on by itself. A suspended job also resumes by itself."""
 ENDED = ("COMPLETED", "FAILED", "CANCELLED", "OUT_OF_MEMORY", "DEADLINE", "TIMEOUT", "NODE_FAIL", "BOOT_FAIL")
-"""States of Slurm after which a job does not run any more; a preempted one may be queued again."""
+"""Slurm's states of a job that does not run any more. A preempted job may be queued again."""
 
 
 class SlurmJob:
-    """A Slurm job of this sweep, by its id. Other jobs of the user with this id are none: ``name`` tells them apart."""
+    """A Slurm job of this sweep, by its id. ``name`` distinguishes it from other jobs of the user with this id."""
 
     def __init__(self, parent: Path, slurm_id: str, name: str):
         import submitit
@@ -38,24 +38,24 @@ class SlurmJob:
         self.logs = (self._inner.paths.stderr, self._inner.paths.stdout)
 
     def state(self, ask: bool) -> str:
-        """Its state in Slurm's word. If ``ask``, Slurm is asked now, for all jobs at once."""
+        """Its state in Slurm's terms. With ``ask``, Slurm is queried now, for all jobs at once."""
         return self._inner.watcher.get_state(self.slurm_id, "force" if ask else "cache").split()[0]
 
     def has_ended(self, ask: bool) -> bool:
-        """True if it has an outcome, or Slurm says that it has ended. If ``ask``, Slurm is asked now."""
+        """True if it has an outcome, or Slurm reports its end. With ``ask``, Slurm is queried now."""
         self._refresh()
         if self.folder.outcome.exists():
             return True
         is_done = self._inner.watcher.is_done(self.slurm_id, "force" if ask else "standard")
-        return is_done and self.state(ask=False) not in BEGUN  # submitit takes a suspended job for ended
+        return is_done and self.state(ask=False) not in BEGUN  # submitit counts a suspended job as ended
 
     def _refresh(self) -> None:
-        """Has a network disk look again at what is in the folder."""
+        """Refresh the folder on a network disk."""
         with suppress(OSError):
             self.folder.path.chmod(self.folder.path.stat().st_mode)
 
     def how_it_ended(self, jobs: list[Job]) -> tuple[str, Any]:
-        """The last message about a job that has ended, which trained these jobs of a sweep."""
+        """The last message about an ended Slurm job that trained these jobs of a sweep."""
         deadline = time.monotonic() + OUTCOME_SECONDS
         while not self.folder.outcome.exists() and time.monotonic() < deadline:
             time.sleep(0.5)
@@ -73,7 +73,7 @@ class SlurmJob:
             return "lost", f"{ending}; more --memory helps; its log is {log}"
         tail = self._log().splitlines()[-LOG_LINES:]
         if any("No module named 'madbench" in line for line in tail):
-            return "done", Outcome(broken=f"a Slurm job cannot import madbench; its log is {log}")
+            return "done", WorkerResult(broken=f"a Slurm job cannot import madbench; its log is {log}")
         return "failed", "\n".join([*tail, f"{ending}; its log is {log}"])
 
     def _log(self) -> str:
@@ -95,39 +95,42 @@ class SlurmJob:
 
 @dataclass
 class LeftJob:
-    """A Slurm job of a driver that has ended."""
+    """A Slurm job left by a driver that has ended."""
 
     job: SlurmJob
     call: Mapping[str, Any]
 
     @property
     def ids(self) -> list[str]:
-        """Ids of the jobs that it trains."""
+        """The ids of the jobs that it trains."""
         return list(self.call["jobs"])
 
     def is_training(self, task: Task) -> bool:
-        """True if it trains the jobs of the task in the same way, others beside them or not."""
+        """True if it trains the jobs of the task in the same way, possibly with other jobs."""
         mine = training_of(task.assignment)
         wanted = {job_id: (mine["jobs"][job_id], mine["works"][job_id]) for job_id in mine["jobs"]}
         here = {job_id: (self.call["jobs"].get(job_id), self.call["works"].get(job_id)) for job_id in wanted}
         same = all(self.call.get(key) == mine[key] for key in ("version", "time_limit", "train"))
         return same and here == wanted and not task.assignment.policy.redo
 
-    def outcome_for(self, task: Task) -> Outcome | None:
-        """The outcome for the jobs of the task, if the Slurm job has ended well and trained them in the same way."""
+    def outcome_for(self, task: Task) -> WorkerResult | None:
+        """The outcome for the jobs of the task.
+
+        None unless the Slurm job has ended well and trained them in the same way.
+        """
         if not (self.job.folder.outcome.exists() and self.is_training(task)):
             return None
         kind, outcome = self.job.how_it_ended(task.jobs)
         if kind != "done" or outcome.broken:
             return None
-        is_whole = None not in outcome.records  # else one did not end, and is to be trained alone now
+        is_whole = None not in outcome.records  # otherwise a job did not end and is trained alone now
         return outcome if is_whole or len(task.jobs) == len(self.ids) > 1 else None
 
 
 def find_left_jobs(parent: Path, name: str, job_ids: Collection[str], own: Collection[str]) -> list[LeftJob]:
-    """The Slurm jobs but for ``own`` that train any of these jobs, those with an outcome first.
+    """The Slurm jobs, except ``own``, that train any of these jobs. Slurm jobs with an outcome come first.
 
-    Other drivers have left them: this one has claimed the jobs.
+    They were left by other drivers, since this driver has claimed the jobs.
     """
     left = []
     for folder in slurm_folders(parent):

@@ -1,4 +1,7 @@
-"""The program of a Slurm job: ``python -m madbench.execute.slurm_worker FOLDER DIGEST...``, a digest per array task."""
+"""The program of a Slurm job: ``python -m madbench.execute.slurm_worker FOLDER DIGEST...``.
+
+An array has one digest per task.
+"""
 
 from __future__ import annotations
 
@@ -14,26 +17,26 @@ from pathlib import Path
 from typing import Any
 
 from madbench.errors import StoreError
-from madbench.execute.base import Files, Outcome, failure_text, now_and_then, work_remotely
+from madbench.execute.base import Files, WorkerResult, failure_text, now_and_then, work_remotely
 from madbench.execute.slurm_folder import SlurmFolder, assignment_of, digest
 from madbench.files import explain_os_errors
 from madbench.jobs import Job, Record, StopTraining
 from madbench.suites import job_from_dict
 
 REPORT_SECONDS = 5.0
-CALL_SECONDS = 120.0  # that a job waits for its call; the driver may have been killed before it wrote one
+CALL_SECONDS = 120.0  # seconds that a job waits for its call; a killed driver may never write it
 MOST_TIMEOUTS = 10  # wall times that a job may use up before it fails
 
 
 def main(parent: str, *digests: str) -> None:
-    """Trains what the call of this Slurm job says, if it is the one that the driver wrote."""
+    """Train the jobs in the call of this Slurm job, if the digest proves that the driver wrote it."""
     if os.environ.get("SLURM_PROCID", "0") != "0":
         return
     array, index = os.environ.get("SLURM_ARRAY_JOB_ID"), os.environ.get("SLURM_ARRAY_TASK_ID")
     folder = SlurmFolder(Path(parent), f"{array}_{index}" if array else os.environ["SLURM_JOB_ID"])
     content = _wait_for(folder.call)
     if digest(content) != digests[int(index or 0) if array else 0]:
-        raise StoreError(f"{folder.call}: not what the driver wrote; nothing in it is run")
+        raise StoreError(f"{folder.call}: changed since the driver wrote it; nothing in it is run")
     _SlurmRun(folder, json.loads(content)).run()
 
 
@@ -42,7 +45,7 @@ def _wait_for(path: Path) -> bytes:
     deadline = time.monotonic() + CALL_SECONDS
     while True:
         with suppress(OSError):
-            os.listdir(path.parent)  # has NFS look again
+            os.listdir(path.parent)  # refreshes NFS
         if path.exists():
             with explain_os_errors(path):
                 return path.read_bytes()
@@ -57,13 +60,13 @@ class _SlurmRun:
     def __init__(self, folder: SlurmFolder, call: Mapping[str, Any]):
         self.folder, self.call = folder, call
         self.began = time.monotonic()
-        self.start = f"{os.environ.get('SLURM_JOB_ID', '')}-{os.getpid()}-{time.time()}"  # tells starts apart
+        self.start = f"{os.environ.get('SLURM_JOB_ID', '')}-{os.getpid()}-{time.time()}"  # identifies this start
         timeouts = folder.read_news().get("timeouts")
-        self.timeouts = timeouts if type(timeouts) is int else 0  # wall times used up, in earlier starts too
+        self.timeouts = timeouts if type(timeouts) is int else 0  # wall times used up, including earlier starts
         self.is_requeued = False
 
     def run(self) -> None:
-        for number in (signal.SIGTERM, signal.SIGCONT):  # Slurm sends them first, and what counts comes later
+        for number in (signal.SIGTERM, signal.SIGCONT):  # Slurm sends these first; the signal that counts comes later
             signal.signal(number, lambda number, _: print(f"going on after {signal.Signals(number).name}", flush=True))
         signal.signal(signal.SIGUSR2, self.requeue)
         self.tell(start=self.start)
@@ -78,9 +81,9 @@ class _SlurmRun:
         try:
             outcome = work_remotely(packed, send, self.call["needs_gpu"], self.hand_in, unpack=assignment_of)
         except StopTraining:
-            outcome = Outcome(error=f"the job used up its wall time {self.timeouts} times")
+            outcome = WorkerResult(error=f"the job used up its wall time {self.timeouts} times")
         except Exception as error:
-            outcome = Outcome(error=failure_text(error))
+            outcome = WorkerResult(error=failure_text(error))
         if self.is_requeued:
             self.tell()
             sys.exit(-1)
@@ -97,17 +100,17 @@ class _SlurmRun:
         self.folder.write_news({"timeouts": self.timeouts, **news})
 
     def hand_in(self, job_id: str, record: Record, files: Files) -> None:
-        """Leaves the record of a job whose group goes on."""
+        """Write the record of a job whose group goes on."""
         with suppress(StoreError):
             self.folder.write_record(self.job(job_id), record)
 
     def requeue(self, *_: Any) -> None:
-        """Has Slurm queue the job again, which it is about to stop. Training then stops at its next report.
+        """Let Slurm requeue the job, which it is about to stop. Training then stops at its next report.
 
-        A job that cannot be queued again trains on until Slurm stops it.
+        A job that cannot be requeued trains until Slurm stops it.
         """
         wall_time, elapsed = 60 * self.call["asked"]["timeout_min"], time.monotonic() - self.began
-        if elapsed >= min(0.8 * wall_time, wall_time - 600):  # else it is preempted
+        if elapsed >= min(0.8 * wall_time, wall_time - 600):  # otherwise it is preempted
             self.timeouts += 1
         self.tell()
         if self.has_given_up:

@@ -1,18 +1,18 @@
-"""The jobs of a sweep as Slurm jobs, through submitit; the results folder must be on a disk that all nodes see.
+"""The executor on Slurm, through submitit. The results folder must be on a disk that all nodes see.
 
 submitit writes the job script and knows the states of Slurm jobs. Its pickles are not used: ``<results>/slurm/`` holds
-text alone, a folder per Slurm job (:mod:`madbench.execute.slurm_folder`) and its logs. Those of a job that ended well
-are removed once its result is stored. What Slurm preempts or stops at its wall time is queued again, and training
-resumes from the checkpoint.
+only text, with one folder per Slurm job (:mod:`madbench.execute.slurm_folder`) and its logs. The files of a successful
+job are removed once its result is stored. A job that Slurm preempts or stops at its wall time is queued again, and
+training resumes from the checkpoint.
 
-If a driver ended without cancelling its Slurm jobs, as when a login node kills it, the next driver that claims their
-jobs finds them by their folders, which are named after the Slurm job and say what it trains. It takes over those that
-run, wait or have left a result, if they train the same group in the same way. It cancels the others and queues new
-ones, which resume from the checkpoints. A driver holds the claim of each job that its Slurm jobs train: no two drivers
-share one.
+A driver may end without cancelling its Slurm jobs, for example if a login node kills it. The next driver that claims
+their jobs finds them by their folders, which are named after the Slurm job and list its jobs. It takes over Slurm jobs
+that run, wait or have left a result, if they train the same group in the same way. It cancels the others and queues new
+Slurm jobs, which resume from the checkpoints. A driver holds the claim of each job that its Slurm jobs train, so no two
+drivers share a job.
 
-A submission that Slurm refuses after an earlier one was taken is tried again with growing pauses, and what runs goes
-on. If a limit of submissions is the reason, fewer Slurm jobs are queued at a time.
+If Slurm refuses a submission after it accepted an earlier one, the submission is repeated with growing pauses, and
+running jobs go on. If the reason is a limit of submissions, fewer Slurm jobs are queued at a time.
 """
 
 from __future__ import annotations
@@ -31,18 +31,18 @@ from pathlib import Path
 from typing import Any
 
 from madbench.errors import ConfigError, TrainingError, require
-from madbench.execute.base import Executor, Outcome, check_counts, source_checkout, worker_environment
+from madbench.execute.base import Executor, WorkerResult, check_counts, source_checkout, worker_environment
 from madbench.execute.driver import Backend, Message, Task, drive
 from madbench.execute.slurm_folder import as_json, digest, encode_call
 from madbench.execute.slurm_job import BEGUN, ENDED, WAITING, LeftJob, SlurmJob, find_left_jobs
 from madbench.files import explain_os_errors, refuse_link
 from madbench.store.runs import Store
 
-FOLDER = "slurm"  # in the results folder
-NAME = "madbench"  # of a Slurm job
-SUBMIT_SECONDS = 120.0  # that sbatch may take
-FIRST_PAUSE, LONGEST_PAUSE = 10.0, 600.0  # seconds from a refused submission to the next try
-ASK_SECONDS = 60.0  # how often Slurm is asked for the states of its jobs; a result shows at once, a dead job only so
+FOLDER = "slurm"  # folder in the results folder
+NAME = "madbench"  # name of a Slurm job
+SUBMIT_SECONDS = 120.0  # longest time of sbatch
+FIRST_PAUSE, LONGEST_PAUSE = 10.0, 600.0  # seconds between a refused submission and the next try
+ASK_SECONDS = 60.0  # interval of state queries; results are seen at once, dead jobs only by a query
 
 
 _LIMIT = re.compile("submit[a-z]*limit|submit limit|job array specification", re.IGNORECASE)
@@ -58,19 +58,19 @@ def slurm_executor(
     slots: int = 64,
     extra: Mapping[str, Any] = {},
 ) -> Executor:
-    """An executor (:mod:`madbench.execute.base`) whose groups of jobs are Slurm jobs.
+    """Return an executor (:mod:`madbench.execute.base`) that runs groups of jobs as Slurm jobs.
 
     Args:
-        partition: where to queue them; Slurm's own default.
+        partition: partition of the jobs; by default Slurm's own.
         minutes: wall time of a Slurm job, at the end of which it is queued again and resumes.
         cpus_per_job: cores of a Slurm job, and threads it computes in.
         gpus_per_job: GPUs of a Slurm job.
-        memory_gb: memory of a Slurm job; Slurm's own default.
-        slots: Slurm jobs queued or running at a time, fewer if Slurm has a lower limit; those handed over together are
-            one job array.
+        memory_gb: memory of a Slurm job; by default Slurm's own.
+        slots: Slurm jobs queued or running at a time, fewer if Slurm has a lower limit. Jobs that are submitted
+            together form one job array.
         extra: other options of sbatch by their long names, such as ``{"account": "me", "qos": "low"}``.
 
-    Raises ``MissingExtraError`` without submitit, and ``ConfigError`` for wrong values and if there is no Slurm.
+    Raises ``MissingExtraError`` without submitit, and ``ConfigError`` for wrong values or without Slurm.
     """
     submitit = require("submitit", "executor slurm", "slurm")
     check_counts(minutes=minutes, cpus_per_job=cpus_per_job, slots=slots)
@@ -99,23 +99,23 @@ def slurm_executor(
 
 
 def _check_words(words: Mapping[str, Any]) -> None:
-    """Raises ``ConfigError`` for text, by its name, that could begin a line of its own in a job script."""
+    """Raise ``ConfigError`` for option values that could begin a new line in a job script."""
     for name, word in words.items():
         if not str(word).isprintable():
             raise ConfigError(f"{name} {str(word)!r}: control characters cannot go into a Slurm script; leave them out")
 
 
 def _check_folder(results: Path) -> None:
-    """Raises ``ConfigError`` for a results folder of which Slurm would make another one."""
+    """Raise ``ConfigError`` for a results folder whose path Slurm would change."""
     _check_words({"results": results})
     for character in "%\\":
         if character in str(results):
-            problem = f"Slurm gives {character} in the path of a log a meaning of its own, and would write elsewhere"
+            problem = f"Slurm replaces {character} in the path of a log, and would write elsewhere"
             raise ConfigError(f"results {str(results)!r}: {problem}; choose a results folder without it")
 
 
 class SlurmBackend(Backend):
-    """Tasks as Slurm jobs."""
+    """The backend that runs tasks as Slurm jobs."""
 
     def __init__(self, store: Store, parameters: dict[str, Any]):
         self.store = store
@@ -127,14 +127,14 @@ class SlurmBackend(Backend):
         self.name = str(extra.get("job-name", extra.get("job_name", NAME)))
         self.needs_gpu = "gpus_per_node" in parameters
         self.asked = as_json({name: value for name, value in parameters.items() if name != "slurm_array_parallelism"})
-        self.waiting: list[Task] = []  # for a submission that Slurm takes
-        self.notes: list[str] = []  # for the user
-        self.told: set[str] = set()  # problems of which the user knows
+        self.waiting: list[Task] = []  # tasks that wait for submission
+        self.notes: list[str] = []  # sentences for the user
+        self.told: set[str] = set()  # problems already reported to the user
         self.pause, self.next_try = 0.0, -math.inf
-        self.has_begun = False  # whether Slurm has taken a submission
-        self.jobs: dict[Task, SlurmJob] = {}  # that have not ended
-        self.ended: dict[Task, SlurmJob] = {}  # whose results are not stored yet
-        self.results: dict[Task, Outcome] = {}  # of Slurm jobs that had ended when they were taken over
+        self.has_begun = False  # True once Slurm has accepted a submission
+        self.jobs: dict[Task, SlurmJob] = {}  # Slurm jobs that have not ended
+        self.ended: dict[Task, SlurmJob] = {}  # ended Slurm jobs with unstored results
+        self.results: dict[Task, WorkerResult] = {}  # results of Slurm jobs that had ended before their takeover
         self.news: dict[Task, dict[str, Any]] = {}
         self.last_ask = time.monotonic()
 
@@ -145,10 +145,10 @@ class SlurmBackend(Backend):
         self._queue_waiting()
 
     def _queue_waiting(self) -> None:
-        """Queues the tasks that wait, if there are slots for them, or sets the time of the next try.
+        """Queue waiting tasks if there are slots, or set the time of the next try.
 
-        Raises ``TrainingError`` if Slurm refuses the first submission of a sweep. Of a submission that is over a limit
-        half is tried at once, down to one task.
+        Raises ``TrainingError`` if Slurm refuses the first submission of a sweep. If a submission exceeds a limit, half
+        of it is tried immediately, down to one task.
         """
         if time.monotonic() < self.next_try:
             return
@@ -166,7 +166,7 @@ class SlurmBackend(Backend):
         self.has_begun |= bool(batch)
         self.waiting = [task for task in self.waiting if task not in batch]
         if is_over_limit or self.slots < self.most_slots:
-            self.slots = min(self.most_slots, len(self.jobs) + 1)  # one more, for limits change
+            self.slots = min(self.most_slots, len(self.jobs) + 1)  # one more, since limits change
         if problem is None:
             self.pause = 0.0
             return
@@ -178,7 +178,7 @@ class SlurmBackend(Backend):
         self.next_try = time.monotonic() + self.pause
 
     def _queue(self, tasks: Sequence[Task]) -> None:
-        """Queues new Slurm jobs. Raises ``TrainingError`` if Slurm does not take them."""
+        """Queue new Slurm jobs. Raises ``TrainingError`` if Slurm does not accept them."""
         calls = [encode_call(task.assignment, self.needs_gpu, self.asked, self.name) for task in tasks]
         with explain_os_errors(self.folder):
             self.folder.mkdir(exist_ok=True)
@@ -188,18 +188,18 @@ class SlurmBackend(Backend):
             said = subprocess.run(["sbatch"], check=True, **given).stdout
         except (OSError, subprocess.SubprocessError) as error:
             reason = getattr(error, "stderr", None) or error
-            raise TrainingError(f"sbatch does not take the jobs: {' '.join(str(reason).split())}") from error
+            raise TrainingError(f"sbatch does not accept the jobs: {' '.join(str(reason).split())}") from error
         if not (told := re.search("job ([0-9]+)", said)):
-            raise TrainingError(f"sbatch does not tell the id of the jobs, but {said!r}")
+            raise TrainingError(f"sbatch did not print the id of the jobs, but {said!r}")
         for index, (task, call) in enumerate(zip(tasks, calls)):
             job = SlurmJob(self.folder, told[1] if len(tasks) == 1 else f"{told[1]}_{index}", self.name)
             job.folder.write_call(call)
             self.jobs[task] = job
 
     def script(self, digests: Sequence[str]) -> str:
-        """The job script of Slurm jobs whose calls have these digests, which is an array if there are several.
+        """The job script of Slurm jobs whose calls have these digests. Several digests form a job array.
 
-        Slurm keeps its own copy of what it gets through a pipe. Nobody can change it on a disk.
+        The script goes to Slurm through a pipe, and Slurm keeps its own copy. So nobody can change it on a disk.
         """
         import submitit
 
@@ -212,9 +212,9 @@ class SlurmBackend(Backend):
         return slurm._make_submission_file_text(shlex.join(program), "")
 
     def _take_over(self, tasks: Sequence[Task]) -> list[Task]:
-        """Takes over the Slurm jobs that another driver left of these tasks, and gives the tasks that need new ones.
+        """Take over the Slurm jobs that another driver left for these tasks. Return the tasks that need new Slurm jobs.
 
-        Those that cannot be taken over are cancelled: a job must not be trained twice at a time.
+        Slurm jobs that cannot be taken over are cancelled: a job must not be trained twice at a time.
         """
         own = {job.slurm_id for job in (*self.jobs.values(), *self.ended.values())}
         left = find_left_jobs(self.folder, self.name, {job.id for task in tasks for job in task.jobs}, own)
@@ -244,15 +244,15 @@ class SlurmBackend(Backend):
         return needing
 
     def _cancel_left(self, old: LeftJob) -> None:
-        """Cancels a Slurm job that another driver left.
+        """Cancel a Slurm job that another driver left.
 
-        Its id comes from a results folder, which others may write to. So only a job with the name of this sweep's is
-        cancelled.
+        Its id comes from a results folder that others may write to. So it is cancelled only if it has the name of this
+        sweep's jobs.
         """
         if old.call.get("name") != self.name:
             slurm_id, name = old.job.slurm_id, old.call.get("name")
             problem = (
-                f"Slurm job {slurm_id}, named {name!r}, may still train jobs of this sweep, whose own are {self.name!r}"
+                f"Slurm job {slurm_id}, named {name!r}, may still train jobs of this sweep, not named {self.name!r}"
             )
             raise TrainingError(
                 f"{problem}; end it with scancel {slurm_id}, delete {old.job.folder.path} and run again"
@@ -260,7 +260,7 @@ class SlurmBackend(Backend):
         old.job.cancel()
 
     def _goes_on_with(self, old: LeftJob, state: str, task: Task) -> bool:
-        """True if a Slurm job trains, or will train, the task and nothing besides it that has not ended yet."""
+        """True if a Slurm job trains, or will train, the task, and no other unfinished jobs."""
         is_alive = state in BEGUN or (state in WAITING and old.call.get("asked") == self.asked)
         others = set(old.ids) - {job.id for job in task.jobs}
         return is_alive and old.is_training(task) and all(map(self.store.status, others))
@@ -280,7 +280,7 @@ class SlurmBackend(Backend):
         for task, job in list(self.jobs.items()):
             yield from self._read_news(task, job)
             yield from self._read_records(task, job)
-            has_ended, ask = job.has_ended(ask), False  # asking of one asks of all
+            has_ended, ask = job.has_ended(ask), False  # one query returns all states
             if has_ended:
                 kind, value = job.how_it_ended(task.jobs)
                 self._end(task, self.jobs.pop(task), is_done=kind == "done")
@@ -299,19 +299,19 @@ class SlurmBackend(Backend):
                     yield task, "progress", (job_id, progress)
 
     def _read_records(self, task: Task, job: SlurmJob) -> Iterator[Message]:
-        """The records of jobs that have ended before their group."""
-        is_whole = len(task.jobs) == 1 or job.folder.outcome.exists()  # then they come together
+        """Yield the records of jobs that have ended before their group."""
+        is_whole = len(task.jobs) == 1 or job.folder.outcome.exists()  # all records then come together
         for claim in [] if is_whole else list(task.claims):
             if record := job.folder.read_record(claim.job):
                 yield task, "record", (claim.job.id, record, {})
 
     def _end(self, task: Task, job: SlurmJob, is_done: bool) -> None:
-        """Removes what a Slurm job that has ended leaves. Its results stay until they are stored."""
+        """Remove the files of an ended Slurm job. Its results stay until they are stored."""
         if is_done:
             job.remove_logs()
         else:
             job.folder.remove()
-        self.next_try = min(self.next_try, time.monotonic() + FIRST_PAUSE)  # Slurm may count it for a while
+        self.next_try = min(self.next_try, time.monotonic() + FIRST_PAUSE)  # Slurm may still count it for a while
         self.ended[task] = job
         task.drop_results = functools.partial(self._forget, task)
 

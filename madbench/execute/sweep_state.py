@@ -1,4 +1,4 @@
-"""Sweep progress: an executor's events, added up to counts, failures, running jobs, rate and time left.
+"""The progress of a sweep: counts, failures, running jobs, rate and time left, computed from an executor's events.
 
 The live screen and the journal (:mod:`madbench.execute.journal`) each feed a :class:`SweepState`.
 """
@@ -20,7 +20,7 @@ _HEADLINES = ("accuracy", "loss_l5", "mse")
 
 
 def flatten(event: Event) -> dict[str, Any]:
-    """An executor's event as one flat line; of a record only its status, its reason and its headline."""
+    """An executor's event as one flat line. Of a record, it has only status, reason and headline."""
     line = {"event": event["event"], "slot": event.get("slot"), "job": event["job"].id, "reason": event.get("reason")}
     line |= event.get("progress", {})
     if record := event.get("record"):
@@ -35,15 +35,15 @@ def flatten(event: Event) -> dict[str, Any]:
 
 
 def weights(jobs: Iterable[Job]) -> dict[str, float]:
-    """Tokens that each job trains on at most, by its id."""
+    """The most tokens that each job trains on, by its id."""
     return {job.id: float(size_of(job).trained_tokens) for job in jobs}
 
 
 def distinctions(jobs: Iterable[Job], names: Mapping[str, str] = MappingProxyType({})) -> dict[str, str]:
-    """What tells a job from others of its name, task and seed, such as ``lr 0.001 wd 0.1``, by id.
+    """By id: the settings that distinguish a job from others with its name, task and seed, such as ``lr 0.001 wd 0.1``.
 
-    ``names`` by id stand in for labels. Empty for a job that its name, task and seed tell. A setting that most of the
-    jobs share is left out, but a rate or decay never is.
+    ``names`` by id replace labels. Empty for a job that is unique by name, task and seed. A setting that most jobs
+    share is left out, except rates and decays.
     """
     groups: dict[tuple[str, str, int], list[Job]] = defaultdict(list)
     for job in jobs:
@@ -79,24 +79,24 @@ class Running:
     slot: int | None
     since: float  # seconds of the sweep's clock at which it started
     line: dict[str, Any] = field(default_factory=dict)  # its last progress
-    fraction: float = 0.0  # of its steps that are done
+    fraction: float = 0.0  # share of its steps that are done
     first: tuple[float, float] | None = None
-    """Its fraction at the first progress, which an earlier sweep did, and when that was."""
+    """Its fraction at the first progress, done by an earlier sweep, and the time of that progress."""
 
     def update(self, line: Mapping[str, Any], seconds: float) -> None:
-        """Takes a line of progress, of this second of the sweep's clock."""
+        """Apply a line of progress at this second of the sweep's clock."""
         self.line, self.slot = {**line, "seconds": seconds}, line.get("slot")
         self.fraction = line["step"] / line["total_steps"] if line.get("total_steps") else 0.0
         self.first = self.first or (self.fraction, seconds)
 
     @property
     def done_here(self) -> float:
-        """Fraction of the job done since it started."""
+        """The fraction of the job done since it started here."""
         return self.fraction - self.first[0] if self.first else 0.0
 
     @property
     def seconds_left(self) -> float:
-        """Seconds that the job has left, at its speed up to its last progress; 0 if that is not known yet."""
+        """Seconds until the job ends, at its speed so far; 0 if that is not known yet."""
         if self.done_here <= 0:
             return 0.0
         return (1 - self.fraction) * (self.line["seconds"] - self.first[1]) / self.done_here
@@ -105,7 +105,7 @@ class Running:
 class SweepState:
     """The state of a sweep after the lines it was given.
 
-    ``weights`` has a number for every job, by id. ``names`` by id stand in for labels.
+    ``weights`` has a number for every job, by id. ``names`` by id replace labels.
     """
 
     def __init__(
@@ -122,12 +122,12 @@ class SweepState:
             | {"seed": job.seed}
             for job in jobs
         }
-        """What is shown of each job, by its id."""
+        """The displayed fields of each job, by its id."""
         self.open = set(weights)  # jobs that have not ended
         self.counts: Counter[str] = Counter()
-        """Ended jobs by outcome: finished, diverged, failed; of those not trained here stored, failed before, busy."""
+        """Ended jobs by outcome: finished, diverged, failed; for jobs not trained here: stored, failed before, busy."""
         self.failures: list[tuple[str, str]] = []
-        self.running: dict[str, Running] = {}  # by job
+        self.running: dict[str, Running] = {}  # running jobs by id
         self.seconds = 0.0
         self.first_start = math.inf
         self._done_here = 0.0
@@ -137,7 +137,7 @@ class SweepState:
         return len(self.weights) - len(self.open)
 
     def apply(self, line: Mapping[str, Any], seconds: float) -> None:
-        """Takes one line of :func:`flatten`, of this second of the sweep's clock."""
+        """Apply one line of :func:`flatten` at this second of the sweep's clock."""
         self.tick(seconds)
         kind, job = line["event"], line["job"]
         if kind in ("started", "progress"):
@@ -163,31 +163,31 @@ class SweepState:
         self._done_here += self.weights[job] * (done - done_before)
 
     def tick(self, seconds: float) -> None:
-        """Sets the sweep's clock, which never runs backwards."""
+        """Set the sweep's clock, which never runs backwards."""
         self.seconds = max(self.seconds, seconds)
 
     @property
     def fraction(self) -> float:
-        """The share of all tokens that are those of ended jobs and of running ones so far."""
+        """The share of all tokens done: tokens of ended jobs, and of running jobs so far."""
         total = sum(self.weights.values())
         return 1 - self._tokens()[0] / total if total else 1.0
 
     def _tokens(self) -> tuple[float, float]:
-        """Tokens that are left, and tokens trained on in this sweep."""
+        """The number of remaining tokens, and of tokens trained in this sweep."""
         running = [(self.weights[job], self.running[job]) for job in self.open.intersection(self.running)]
         left = sum(map(self.weights.get, self.open)) - sum(weight * run.fraction for weight, run in running)
         return left, self._done_here + sum(weight * run.done_here for weight, run in running)
 
     def jobs_per_minute(self) -> float | None:
-        """Jobs trained a minute since the first one started; None while there is none."""
+        """Jobs trained per minute since the first start; None if no job has ended."""
         trained = sum(self.counts[status] for status in ("finished", "diverged", "failed"))
         elapsed = self.seconds - self.first_start
         return 60 * trained / elapsed if trained and elapsed > 0 else None
 
     def seconds_left(self) -> float | None:
-        """Seconds that the sweep has left, at the tokens a second so far; None if that is not known yet.
+        """Seconds until the sweep ends, at the tokens per second so far; None if that is not known yet.
 
-        Jobs that were skipped, and what resumed jobs had done before, count neither as work nor as time.
+        Skipped jobs and earlier parts of resumed jobs count neither as work nor as time.
         """
         left, done = self._tokens()
         elapsed = self.seconds - self.first_start

@@ -1,4 +1,4 @@
-"""The jobs of a sweep under torchrun: all its processes train one job after the other, together."""
+"""The executor under torchrun: all processes together train one job after the other."""
 
 from __future__ import annotations
 
@@ -25,16 +25,16 @@ def train_distributed(
     *,
     device: str = "cpu",
 ) -> Summary:
-    """Trains the jobs without a result in ``store``, in order, each by all processes together.
+    """Train the jobs without a result in ``store``, in order, each with all processes together.
 
     An executor (:mod:`madbench.execute.base`). Every process calls ``train(jobs, works, report, device=...)`` with one
-    job and a device of its own, which is ``cpu`` or a GPU. The first process alone uses ``store`` and calls
-    ``on_event``. On SIGINT or SIGTERM in any process all of them stop after the same step, with a checkpoint, and raise
-    ``KeyboardInterrupt``. A job that raises is stored as ``failed`` and its error ends all processes, which can no
-    longer wait for each other: so jobs of a group train one by one, and none fails with another.
+    job and a device of its own, which is ``cpu`` or a GPU. Only the first process uses ``store`` and calls
+    ``on_event``. On SIGINT or SIGTERM in any process, all processes stop after the same step, with a checkpoint, and
+    raise ``KeyboardInterrupt``. A job that raises is stored as ``failed``, and its error ends all processes, which can
+    no longer wait for each other. So jobs of a group train one by one, and no job fails because of another.
 
-    Raises ``ConfigError`` for fewer GPUs than processes and for a time limit, ``StoreError`` where results cannot be
-    written.
+    Raises ``ConfigError`` if there are fewer GPUs than processes, and for a time limit. Raises ``StoreError`` if
+    results cannot be written.
     """
     if policy.time_limit is not None:
         raise ConfigError("a time limit has no effect under torchrun: give it to the scheduler that starts torchrun")
@@ -46,7 +46,7 @@ def train_distributed(
                 _train_job(job, execution, training, is_stop_requested)
             is_stopped = False
         except StopTraining:
-            is_stopped = agree(True)  # torchrun ends every process with the first that leaves, and one was saving
+            is_stopped = agree(True)  # torchrun ends all processes when the first leaves, and one may be saving
     if is_stopped:
         raise KeyboardInterrupt
     return execution.summary
@@ -82,7 +82,7 @@ def _train_job(job: Job, execution: Execution, train: Train, is_stop_requested: 
 
 @contextmanager
 def _stop_signals() -> Iterator[Callable[[], bool]]:
-    """Makes a request of SIGINT and SIGTERM; gives a function that tells whether there was one."""
+    """Catch SIGINT and SIGTERM in the block. Yields a function that is True once a signal arrived."""
     received: list[int] = []
     handled = (signal.SIGINT, signal.SIGTERM)
     previous = {number: signal.signal(number, lambda number, _: received.append(number)) for number in handled}

@@ -1,4 +1,7 @@
-"""From a grid to an experiment: its rows as jobs of every suite. The command line and the Python API share it."""
+"""The way from a grid to an experiment: rows become jobs of every suite.
+
+The command line and the Python API share it.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,7 @@ from madbench.config import check_seeds, convert, key_of
 from madbench.errors import ConfigError
 from madbench.experiment.earlier import notes_on_earlier_code
 from madbench.experiment.notes import (
-    note_on_idle,
+    note_without_effect,
     notes_on_equal_rows,
     notes_on_heads,
     notes_on_rates,
@@ -32,7 +35,7 @@ from madbench.suites.addressing import (
     tasks_by_suite,
 )
 from madbench.suites.corpora import NoCorpusError
-from madbench.suites.overrides import check_idle
+from madbench.suites.overrides import check_effect
 from madbench.suites.planning import MOST_JOBS
 from madbench.suites.profile import Profile, check_tasks_of
 from madbench.suites.protocol import Protocol
@@ -56,23 +59,23 @@ def prepare(
     precision: Precision | None = None,
     makes_corpus: bool = True,
 ) -> Experiment:
-    """Parses, budgets and plans every row, and opens the corpus.
+    """Parse, budget and plan every row, and open the corpus.
 
     Args:
         grid: the rows (:func:`madbench.grid.expand_grid`).
         device: ``auto``, ``cpu``, ``cuda``, ``cuda:1``, ...
-        is_remote: whether the device is that of the machines of an executor, ``cpu`` or ``cuda``; ``auto`` precision is
-            bfloat16 on the second.
-        is_plan: whether nothing will be trained, so that a profile that says how many ids its corpus has needs none.
-        results: folder of the run store; default corpora are below it.
-        corpus: of the language model: folder made by ``madbench lm prepare``, or one with nanoGPT's train.bin and
-            val.bin; its profile's own by default, which is prepared on first use.
-        tokenizer: what made the ids of nanoGPT's files, ``gpt2`` by default.
-        dtype: of nanoGPT's ids, such as ``uint32``; by default what they fit.
-        precision: stands in for a profile's ``auto``, which otherwise depends on the device.
-        makes_corpus: False if the default corpus is not to be prepared: ``NoCorpusError`` if it is not there.
+        is_remote: True if the device, ``cpu`` or ``cuda``, belongs to an executor's machines; ``auto`` precision is
+            then bfloat16 on ``cuda``.
+        is_plan: True if nothing will be trained. A profile with a vocabulary size then needs no corpus.
+        results: folder of the run store and of default corpora.
+        corpus: corpus of the language model: a folder made by ``madbench lm prepare``, or with nanoGPT's train.bin and
+            val.bin. The default is the profile's corpus, which is prepared on first use.
+        tokenizer: tokenizer of the ids in nanoGPT's files; ``gpt2`` by default.
+        dtype: type of nanoGPT's ids, such as ``uint32``; found from the ids by default.
+        precision: replaces a profile's ``auto``, which otherwise depends on the device.
+        makes_corpus: if False, the default corpus is not prepared; ``NoCorpusError`` if it is missing.
 
-    Raises a ``MadbenchError`` for anything that has no effect or could not be trained.
+    Raises a ``MadbenchError`` if an option has no effect or a job could not be trained.
     """
     from madbench.training.devices import resolve_device
 
@@ -98,7 +101,8 @@ def prepare(
 def load_profile(
     suite: Suite, name: str, overrides: Sequence[str], tasks: Iterable[str] | None
 ) -> tuple[Profile, list[str]]:
-    """The changed profile ``name`` of a suite and its tasks, the usual ones by default, in the order of their table.
+    """The changed profile ``name`` of a suite, and the tasks in the order of their table, by default the suite's usual
+    tasks.
 
     Raises ``ConfigError`` for an override that concerns none of the tasks.
     """
@@ -110,9 +114,9 @@ def load_profile(
 
 
 def labels_of_tasks(grid: Grid) -> tuple[str, ...]:
-    """The labels that the profiles of a grid's suites name for its tasks; none where they name none.
+    """The labels that the profiles of a grid's suites name for its tasks. Empty if they name none.
 
-    Raises ``ConfigError`` if its tasks have different ones, which no table of all of them can show.
+    Raises ``ConfigError`` if the tasks have different labels, since one table cannot show them.
     """
     named: dict[str, tuple[str, ...]] = {}
     for name, tasks in tasks_by_suite(grid.tasks).items():
@@ -128,7 +132,7 @@ def labels_of_tasks(grid: Grid) -> tuple[str, ...]:
 
 @dataclass
 class _Planner:
-    """From a grid to the rows of each suite: one protocol for all labels that share their changes."""
+    """The planner of a grid: the rows of each suite, with one protocol for all labels that share their changes."""
 
     grid: Grid
     device: str
@@ -147,7 +151,7 @@ class _Planner:
             if self.corpus is None and (value := getattr(self, name)) is not None:
                 raise ConfigError(f"--{name} {value}: has no effect without --corpus")
         self.tasks = tasks_by_suite(grid.tasks)
-        """The tasks of each suite that was asked for, by its name; those of the main suite where none was."""
+        """The tasks of each requested suite, by its name. By default those of the main suite."""
         self.leading = grid.leading
         asked = [suites()[name] for name in self.tasks]
         if all(grid.fidelity not in suite.fidelities for suite in asked):
@@ -156,14 +160,17 @@ class _Planner:
             if grid.budget not in suite.budgets:
                 raise ConfigError(f"budget {grid.budget}: has no effect on {_titles([suite])}")
         self.notes: list[str] = []
-        """What a user should know of rows that train the same."""
+        """Notes for the user, such as on rows that train the same."""
         self.profiles = {
             changes: self._profiles(changes) for changes in dict.fromkeys(row.changes for row in grid.rows)
         }
-        """The names of the profiles that are trained, by suite, under the changes of each row."""
+        """For each row's changes: the names of the trained profiles, by suite."""
 
     def rows(self, suite: Suite) -> list[PlannedRow]:
-        """The rows of one suite, each once; ``ConfigError`` for an override that decides nothing of any of them."""
+        """The rows of one suite without duplicates.
+
+        Raises ``ConfigError`` for an override without effect on all of them.
+        """
         wanted = {
             row.for_suite(suite, self.leading): self.profiles[row.changes][suite.name]
             for row in self.grid.rows
@@ -183,9 +190,9 @@ class _Planner:
         self.notes += notes_on_equal_rows(planned, plans)
         for plan in plans:
             plan.check_spelling()
-        for key in dict.fromkeys(key_of(word) for plan in plans for word in plan.idle):
-            check_idle(key, [plan for row, plan in zip(planned, plans) if key in map(key_of, row.protocol.overrides)])
-        self.notes += [note for word in self.grid.overrides if (note := note_on_idle(plain(word), plans))]
+        for key in dict.fromkeys(key_of(word) for plan in plans for word in plan.without_effect):
+            check_effect(key, [plan for row, plan in zip(planned, plans) if key in map(key_of, row.protocol.overrides)])
+        self.notes += [note for word in self.grid.overrides if (note := note_without_effect(plain(word), plans))]
         self.notes += [*notes_on_schedules(suite, planned), *notes_on_rates(planned), *notes_on_heads(planned)]
         return planned
 
@@ -204,7 +211,7 @@ class _Planner:
         return resolve_precision(profile.precision, self.device, is_here=self.is_here)
 
     def _profiles(self, changes: tuple[str, ...]) -> dict[str, str]:
-        """The profile of each suite that is trained under these changes, by name of the suite."""
+        """The profile of each suite that is trained under these changes, by the suite's name."""
         overrides = (*self.grid.overrides, *changes)
         profiles: dict[str, str] = {}
         for word in overrides:
@@ -225,7 +232,7 @@ class _Planner:
         return profiles
 
     def _names_one(self, word: str) -> bool:
-        """True if an override names a profile, rather than saying that there is none, and does so in vain."""
+        """True if an override names a profile (and not "none") without effect."""
         return bool(word.partition("=")[2]) or self.grid.tasks is not None
 
     def _has_corpus(self, suite: Suite, name: str) -> bool:
@@ -237,7 +244,7 @@ class _Planner:
         return self.corpus is not None
 
     def imagined(self, vocab_size: int, profile: str) -> Corpus | None:
-        """A corpus without text, with which a profile is counted. None if the jobs of the plan are to be trained."""
+        """A corpus without text, for counting a profile. None if the jobs of the plan are to be trained."""
         from madbench.text.corpus import imagined_corpus
 
         if not self.is_plan:
@@ -248,7 +255,7 @@ class _Planner:
         return imagined_corpus(vocab_size)
 
     def notes_on_left_out(self) -> list[str]:
-        """A sentence for each suite that the profile names beside its own and that lacks a corpus."""
+        """A sentence for each suite in the profile's ``beside`` that lacks a corpus."""
         if self.grid.tasks is not None:
             return []
         beside = self.leading.Profile.load(self.grid.profile or self.leading.default).beside
@@ -264,11 +271,11 @@ class _Planner:
         ]
 
     def notes_on_corpus(self) -> list[str]:
-        """A sentence where the ids of another program's files are not of nanoGPT's type, and nobody said of which."""
+        """A sentence if the ids of another program's files do not have nanoGPT's type and no type was given."""
         opened = self.opened if self.corpus is not None else None
         if opened is None or opened.manifest.recipe or self.dtype or opened.manifest.dtype == "uint16":
             return []
-        return [f"{self.corpus}: read as {opened.manifest.dtype}, which is what its ids fit; --dtype says otherwise"]
+        return [f"{self.corpus}: read as {opened.manifest.dtype}, which fits its ids; --dtype gives another type"]
 
     @functools.cached_property
     def opened(self) -> Corpus:

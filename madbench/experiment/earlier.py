@@ -1,4 +1,4 @@
-"""Stored runs that were trained by another version of code outside of this package."""
+"""Stored runs that another version of code outside of this package trained."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from madbench.suites.code_marks import UNRECORDED, CodeMarks, of_other_version, 
 
 @dataclass(frozen=True)
 class EarlierRuns:
-    """Stored runs of one label, or of one task, with the same settings as a planned job and other code."""
+    """Stored runs of one label or one task with the settings of a planned job, but other code."""
 
     subject: str  # the label, or the task
-    file: str  # place of the file that changed; empty if it is not known
+    file: str  # location of the changed file; empty if unknown
     count: int
 
     @property
@@ -35,14 +35,14 @@ class EarlierRuns:
 
     @property
     def reason(self) -> str:
-        """A sentence that says why a command trains again."""
+        """The reason why a command trains again, as a sentence."""
         if self.file:
             return f"{self.file} changed since {self.stored}; training again"
         return f"{self.stored} had other code, or {UNRECORDED}; training again"
 
 
 def earlier_runs(jobs: Iterable[Job], store: Store) -> list[EarlierRuns]:
-    """The runs of a store that differ from a job, which is not stored, in code outside of this package alone."""
+    """The stored runs that differ from an unstored job only in code outside of this package."""
     jobs = [job for job in jobs if names_outside_code(job)]
     if not jobs:
         return []
@@ -55,7 +55,10 @@ def earlier_runs(jobs: Iterable[Job], store: Store) -> list[EarlierRuns]:
 
 
 def counts_by_file(pairs: Sequence[tuple[Job, Job]], store: Store) -> list[EarlierRuns]:
-    """The stored runs of pairs of a stored job and another one that differs from it in its code alone."""
+    """The stored runs of pairs, counted by changed file.
+
+    A pair is a stored job and a job that differs only in its code.
+    """
     records = store.records({job.id for job, _ in pairs})
     counts: dict[tuple[str, str], int] = {}
     for job, other in pairs:
@@ -71,9 +74,11 @@ def counts_by_file(pairs: Sequence[tuple[Job, Job]], store: Store) -> list[Earli
 
 
 def notes_on_earlier_code(jobs: Iterable[Job], results: Path) -> list[str]:
-    """Sentences on jobs that train again since their code changed, and on stored runs of other code of this package."""
+    """Sentences on jobs that train again because their code changed, and on stored runs with other code of this
+    package.
+    """
     by_id = {job.id: job for job in jobs}
-    with suppress(StoreError, OSError):  # of a damaged store the training itself tells
+    with suppress(StoreError, OSError):  # training itself reports a damaged store
         if (results / "runs").is_dir():
             store = Snapshot.open(results, create=False)
             records = {name: each for name, each in store.records(set(by_id)).items() if each.status != "failed"}
@@ -84,5 +89,5 @@ def notes_on_earlier_code(jobs: Iterable[Job], results: Path) -> list[str]:
 
 
 def without_code(job: Job) -> str:
-    """The id of a job, but for its code outside of this package."""
+    """The id of a job without its code outside of this package."""
     return replace(job, family="", task_source="").id

@@ -1,4 +1,4 @@
-"""Sentences on planned rows that a user should read before anything trains."""
+"""Notes on planned rows for the user, before training."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ from madbench.suites.profile import field_names
 
 
 def notes_on_equal_rows(rows: Sequence[PlannedRow], plans: Sequence[Plan]) -> list[str]:
-    """A sentence where rows of a suite train the same model, as the label or its budget leaves no choice.
+    """A sentence on rows of a suite that train the same model, because the label or its budget leaves no choice.
 
-    Raises ``ConfigError`` for other rows of the same jobs, and for a change that changes no row at all.
+    Raises ``ConfigError`` for other rows with the same jobs, and for a change without effect on all rows.
     """
     by_jobs: dict[frozenset[str], PlannedRow] = {}
-    idle = {row.row: set(plan.idle) for row, plan in zip(rows, plans)}
+    without_effect = {row.row: set(plan.without_effect) for row, plan in zip(rows, plans)}
     for row in rows:
         other = by_jobs.setdefault(frozenset(job.id for job in row.jobs), row)
         differing = {*map(plain, row.row.changes)} ^ {*map(plain, other.row.changes)}
-        if other is not row and not differing & (idle[row.row] | idle[other.row]):
+        if other is not row and not differing & (without_effect[row.row] | without_effect[other.row]):
             raise ConfigError(f"the rows {other.name!r} and {row.name!r} train the same jobs; leave one out")
-    trained = {row.row: _trained(row) for row in rows}
+    trained = {row.row: _training_keys(row) for row in rows}
     for key in dict.fromkeys(key_of(change) for row in rows for change in row.row.changes):
         groups: dict[tuple, list[tuple]] = {}
         for row, what in trained.items():
@@ -45,21 +45,25 @@ def notes_on_equal_rows(rows: Sequence[PlannedRow], plans: Sequence[Plan]) -> li
     doubled = [" = ".join(names) for names in same.values() if len(names) > 1]
     more = f" and {len(doubled) - 3} more" if len(doubled) > 3 else ""
     listed = f"{'; '.join(doubled[:3])}{more}"
-    return [f"rows that train the same model, as the label or its budget leaves no choice: {listed}"] if doubled else []
+    return (
+        [f"rows that train the same model, because the label or its budget leaves no choice: {listed}"]
+        if doubled
+        else []
+    )
 
 
-def note_on_idle(word: str, plans: Sequence[Plan]) -> str:
+def note_without_effect(word: str, plans: Sequence[Plan]) -> str:
     """A sentence on the labels that an override of all rows does not change; empty if there are none."""
-    labels = dict.fromkeys(label for plan in plans for label in plan.idle.get(word, ()))
-    return f"{word} decides nothing about {', '.join(labels)}, trained and stored as without it" if labels else ""
+    labels = dict.fromkeys(label for plan in plans for label in plan.without_effect.get(word, ()))
+    return f"{word} has no effect on {', '.join(labels)} and is ignored there" if labels else ""
 
 
 def notes_on_schedules(suite: Suite, rows: Sequence[PlannedRow]) -> list[str]:
-    """A sentence for whatever is odd in the schedule of some tasks, whatever the label."""
+    """A sentence per warning about the schedule of some tasks."""
     tasks: dict[str, dict[str, None]] = {}
     for row in {(row.protocol.profile_name, row.protocol.overrides): row for row in rows}.values():
         for job in row.jobs:
-            tasks.setdefault(suite.unreached(job), {})[job.task] = None
+            tasks.setdefault(suite.schedule_warning(job), {})[job.task] = None
     return [f"{', '.join(of_clause)}: {clause}" for clause, of_clause in tasks.items() if clause]
 
 
@@ -88,7 +92,9 @@ def notes_on_heads(rows: Sequence[PlannedRow]) -> list[str]:
         if len(getattr(label, "parts", ())) > 1:
             heads = solve(label, d_model, n_head, size_of(job).seq_len, job.budget, **job.mixer).size.n_head
         if heads != n_head:
-            notes[f"{job.label} has {heads} heads in place of {n_head}, as its parts take equal shares of them"] = None
+            notes[f"{job.label} has {heads} heads in place of {n_head}, because its parts share the heads evenly"] = (
+                None
+            )
         elif d_model % n_head:
             notes[f"n_head {n_head} does not divide d_model {d_model}: {_uneven('S', job, n_head)}"] = None
         elif is_rope and d_model % (2 * n_head):
@@ -98,7 +104,7 @@ def notes_on_heads(rows: Sequence[PlannedRow]) -> list[str]:
 
 
 def _uneven(label: str, job: Job, step: int) -> str:
-    """The ranks that softmax attention has in place of d_model, and the nearest multiples of ``step``."""
+    """A sentence on the ranks of softmax attention in place of d_model, and the nearest multiples of ``step``."""
     d_model = job.model.d_model
     attention = solve(label, d_model, job.model.n_head, 1, job.budget)
     ranks, below = attention.ranks, d_model // step * step
@@ -109,8 +115,8 @@ def _uneven(label: str, job: Job, step: int) -> str:
     )
 
 
-def _trained(row: PlannedRow) -> Hashable:
-    """A key of what the row trains, equal for two spellings of it; for a row without changes its label."""
+def _training_keys(row: PlannedRow) -> Hashable:
+    """A key of the row's training, equal for rows that train the same. For a row without changes, its label."""
     if not row.row.changes:
         return row.row.label
-    return frozenset(row.protocol.suite.trained(job) for job in row.jobs if job.seed == row.jobs[0].seed)
+    return frozenset(row.protocol.suite.training_key(job) for job in row.jobs if job.seed == row.jobs[0].seed)

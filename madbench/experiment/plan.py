@@ -1,4 +1,4 @@
-"""The rows of a grid as jobs of every suite on one store, checked before anything trains, and their training."""
+"""An experiment: the rows of a grid as jobs of every suite on one store, checked and then trained."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ from madbench.suites.protocol import Protocol
 if TYPE_CHECKING:
     from madbench.training.measured import Compile
 
-SPEEDS = "speed"  # folder in the results for what was measured of this machine
+SPEEDS = "speed"  # folder in the results for measurements of this machine
 
 
 @dataclass(frozen=True)
 class PlannedRow:
-    """A row of one suite's table: what it is called, its protocol, and the jobs that it shows."""
+    """A row of one suite's table: its name, its protocol, and its jobs."""
 
     row: Row
     protocol: Protocol
@@ -39,7 +39,7 @@ class PlannedRow:
 
     @property
     def shared_protocol(self) -> Protocol:
-        """The protocol without the changes that are the row's own."""
+        """The protocol without the row's own changes."""
         own = set(map(plain, self.row.changes))
         return replace(self.protocol, overrides=tuple(word for word in self.protocol.overrides if word not in own))
 
@@ -49,18 +49,18 @@ class Experiment:
     """A checked plan: nothing has been trained or written yet."""
 
     grid: Grid
-    rows: list[PlannedRow]  # of every suite, suite by suite, the baseline first
+    rows: list[PlannedRow]  # of every suite in turn, the baseline first
     device: str
     results: Path
-    notes: list[str] = field(default_factory=list)  # what a user should know before anything trains
+    notes: list[str] = field(default_factory=list)  # notes for the user before training
 
     def of(self, suite: Suite) -> Experiment:
-        """The part of one suite."""
+        """The part of the experiment that belongs to one suite."""
         return replace(self, rows=[row for row in self.rows if row.protocol.suite is suite])
 
     @property
     def suites(self) -> list[Suite]:
-        """Suites that have rows."""
+        """The suites that have rows."""
         return [suite for suite in suites().values() if any(row.protocol.suite is suite for row in self.rows)]
 
     @functools.cached_property
@@ -80,7 +80,7 @@ class Experiment:
 
     @property
     def title(self) -> str:
-        """The protocols in a line."""
+        """The protocols in one line."""
         protocols = [self.of(suite).protocol for suite in self.suites]
         parts = [protocol.title for protocol in protocols]
         if any(row.row.changes for row in self.rows):
@@ -112,13 +112,13 @@ class Experiment:
         return Store(self.results).missing(self.jobs) if (self.results / "runs").is_dir() else self.jobs
 
     def note_on_weights(self) -> str:
-        """What to do about stored runs whose weights were not kept; empty if there is none.
+        """A note on stored runs whose weights were not kept; empty if there are none.
 
         Raises ``ConfigError`` if keeping weights has no effect.
         """
         if all(suite.keeps_weights for suite in self.suites):
             kept = " and ".join(suite.title.lower() for suite in self.suites)
-            raise ConfigError(f"--keep-weights has no effect: runs keep theirs anyway ({kept})")
+            raise ConfigError(f"--keep-weights has no effect: these runs always keep their weights ({kept})")
         store = Store(self.results)
         if not (self.results / "runs").is_dir():
             return ""
@@ -152,20 +152,22 @@ class Experiment:
         cuda_graph: bool = True,
         threads: int | None = None,
     ) -> Summary:
-        """Trains what the store lacks; ``policy.max_failures`` counts over all.
+        """Train the jobs that the store lacks. ``policy.max_failures`` counts over all suites.
 
-        On this machine, ``slots`` jobs at a time, on the GPUs ``devices`` in turn, on the CPU all suites in one pool
-        (:func:`madbench.execute.slots.plan_batches`); or as ``executor`` does it; under torchrun, all processes as one.
-        ``micro_batch`` sequences go through the model at once; it and ``compile`` change the speed, not the result.
-        ``keep_weights`` keeps those of suites that keep none unasked, too.
+        By default jobs train on this machine, ``slots`` at a time, on the GPUs ``devices`` in turn. On the CPU all
+        suites share one pool (:func:`madbench.execute.slots.plan_batches`). ``executor`` trains them elsewhere; under
+        torchrun, all processes train one job together. ``micro_batch`` sequences go through the model at once.
+        ``micro_batch`` and ``compile`` change the speed, not the result. ``keep_weights`` also keeps the weights of
+        suites that keep none by default.
 
-        ``group`` jobs of equal shapes share a step, which changes the result by rounding only. Without a number at most
-        8 do, on this machine and if a timing test shows a speed-up; with a time limit, which is a
-        job's, or unless ``compile`` is ``never``, none. ``cuda_graph`` launches a step on a GPU as one graph.
+        ``group`` jobs of equal shapes share a step, which changes the result by rounding only. By default at most 8
+        jobs share a step, on this machine and only if a timing test shows a speed-up. No jobs share a step by default
+        if there is a time limit (which applies per job), or unless ``compile`` is ``never``. ``cuda_graph`` launches a
+        step on a GPU as one graph.
 
-        ``threads`` is how many each job computes in on this machine; by default as OMP_NUM_THREADS or MKL_NUM_THREADS
-        say, else as the cores that are free allow. It changes the result by rounding only. A
-        :class:`madbench.execute.base.Listener` is told slots and threads when training begins.
+        ``threads`` is the number of threads per job on this machine. The default is OMP_NUM_THREADS or MKL_NUM_THREADS,
+        else the free cores. It changes the result by rounding only. A :class:`madbench.execute.base.Listener` receives
+        slots and threads when training begins.
         """
         from madbench.execute.local import run_jobs
         from madbench.execute.main_module import check_is_not_imported

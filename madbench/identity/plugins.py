@@ -37,7 +37,7 @@ def plugin_code(point: EntryPoint) -> dict[str, Any]:
         for path in files:
             if path.suffix == ".py":
                 reach.whole_file(path, package)
-    data = {reach.place(str(path)): data_digest(path) for path in files if path.suffix not in _NO_DATA}
+    data = {reach.location(str(path)): data_digest(path) for path in files if path.suffix not in _NO_DATA}
     listing = reach.listing()
     return listing | {"data": listing["data"] | data}
 

@@ -99,19 +99,19 @@ class Reach:
         for each in self.files.values():
             names = WHOLE if each.is_whole else sorted(each.names)
             if each.statements or each.text.problem:
-                files[self.place(each.file)] = [each.text.digest(names), names]
-                content[self.place(each.file)] = short_digest(each.text.content)
+                files[self.location(each.file)] = [each.text.digest(names), names]
+                content[self.location(each.file)] = short_digest(each.text.content)
         for path in self.data:
             if digest := data_digest(Path(path)):
-                data[self.place(path)] = digest
+                data[self.location(path)] = digest
         first = dict(list(files.items())[:1])  # from which the root is found
         listed = first | dict(sorted(files.items()))
         return {"files": listed, "data": dict(sorted(data.items())), "content": dict(sorted(content.items()))}
 
-    def place(self, file: str) -> str:
+    def location(self, file: str) -> str:
         """The place of a file from the root."""
-        place = os.path.relpath(file, self.root)
-        return file if place.startswith(f"..{os.sep}" * (_MOST_UP + 1)) else Path(place).as_posix()
+        location = os.path.relpath(file, self.root)
+        return file if location.startswith(f"..{os.sep}" * (_MOST_UP + 1)) else Path(location).as_posix()
 
     def _count(self) -> int:
         return len(self.data) + len(self._done) + len(self.files)

@@ -30,21 +30,21 @@ def train_words(
 ) -> list[str]:
     """The command that trains labels and seeds under the protocol of ``row``, on all its tasks or on some."""
     protocol = row.protocol
-    idle = _idle_words(protocol, labels)
-    words = [word for word in protocol_words(row, results) if word not in idle]
+    without_effect = _words_without_effect(protocol, labels)
+    words = [word for word in protocol_words(row, results) if word not in without_effect]
     chosen = ["-t", ",".join(tasks or protocol.tasks)]
     return ["madbench", "run", *labels, *chosen, "--seeds", seed_list(seeds), *words]
 
 
-def _idle_words(protocol: Protocol, labels: Sequence[str]) -> set[str]:
+def _words_without_effect(protocol: Protocol, labels: Sequence[str]) -> set[str]:
     """The overrides of a protocol that decide nothing about any of the labels, beside others that do.
 
     Empty if the code of a label is not used, so that this is not known.
     """
     if not protocol.profile.overrides or any(map(is_shown_as_stored, labels)):
         return set()
-    idle = protocol.plan(labels, [0]).idle
-    return {word for word, of_labels in idle.items() if set(labels) <= of_labels.keys()}
+    without_effect = protocol.plan(labels, [0]).without_effect
+    return {word for word, of_labels in without_effect.items() if set(labels) <= of_labels.keys()}
 
 
 def protocol_words(row: PlannedRow, results: Path) -> list[str]:

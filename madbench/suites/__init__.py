@@ -57,7 +57,7 @@ __all__ = [
 def suites() -> dict[str, Suite]:
     """The suites that can be loaded, by name, in the order of their tables."""
     loaded = [suite for name in _names() if not isinstance(suite := _load(name), ConfigError)]
-    return {suite.name: suite for suite in sorted(loaded, key=lambda suite: (suite.place, suite.name))}
+    return {suite.name: suite for suite in sorted(loaded, key=lambda suite: (suite.sort_order, suite.name))}
 
 
 def installed_suites() -> Mapping[str, EntryPoint]:

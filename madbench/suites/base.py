@@ -77,7 +77,7 @@ class Suite(abc.ABC):
     """``module:function`` that makes a synthetic record of a job, for the benchmark of large stores."""
     key: ClassVar[str] = ""
     abbreviation: ClassVar[str] = ""
-    place: ClassVar[int] = 100
+    sort_order: ClassVar[int] = 100
     """The sort key of the suite among all suites, ascending."""
     measure: ClassVar[str] = "accuracy in percent"
     """The quantity that its tables show."""
@@ -121,7 +121,7 @@ class Suite(abc.ABC):
         """
 
     @abc.abstractmethod
-    def trained(self, job: Job) -> Hashable:
+    def training_key(self, job: Job) -> Hashable:
         """A key that is equal for two jobs if they train the same apart from the seed, even if their settings are
         written differently.
         """
@@ -161,7 +161,7 @@ class Suite(abc.ABC):
         """The jobs of :meth:`plan`. Raises ``ConfigError`` for an override without effect on all of them."""
         return self.plan(labels, profile, **options).checked()
 
-    def unreached(self, job: Job) -> str:
+    def schedule_warning(self, job: Job) -> str:
         """A warning about a job's learning-rate schedule, as a clause, such as an end that is not reached.
 
         Empty if it is normal.

@@ -24,54 +24,56 @@ class Plan:
     """Planned jobs, without overrides that have no effect on them."""
 
     jobs: list[Job]
-    idle: Mapping[str, Mapping[str, str]]  # by label: overrides without effect on all its jobs, and the reason
-    respelled: Mapping[str, str]  # overrides that train the same as another value, and that value
+    without_effect: Mapping[
+        str, Mapping[str, str]
+    ]  # by label: overrides without effect on all its jobs, and the reason
+    canonical: Mapping[str, str]  # overrides that train the same as another value, and that value
 
     def checked(self) -> list[Job]:
         """The jobs.
 
         Raises ``ConfigError`` for an override without effect on all of them, or with a value that is not canonical.
         """
-        for word in self.idle:
-            check_idle(key_of(word), [self])
+        for word in self.without_effect:
+            check_effect(key_of(word), [self])
         self.check_spelling()
         return self.jobs
 
     def check_spelling(self) -> None:
         """Raise ``ConfigError`` for an override whose value is not canonical."""
-        for word, other in self.respelled.items():
+        for word, other in self.canonical.items():
             raise ConfigError(f"{word} trains the same as {other}; use {other}")
 
-    def why_idle(self, key: str) -> Mapping[str, str]:
+    def why_without_effect(self, key: str) -> Mapping[str, str]:
         """The reason why the override of a key has no effect, by label."""
-        return next((why for word, why in self.idle.items() if key_of(word) == key), {})
+        return next((why for word, why in self.without_effect.items() if key_of(word) == key), {})
 
     @property
     def labels(self) -> list[str]:
         return list(dict.fromkeys(job.label for job in self.jobs))
 
 
-def check_idle(key: str, plans: Sequence[Plan]) -> None:
+def check_effect(key: str, plans: Sequence[Plan]) -> None:
     """Raise ``ConfigError`` if all plans override a key and no override of it has an effect on any job."""
-    why = [(label, plan.why_idle(key).get(label, "")) for plan in plans for label in plan.labels]
+    why = [(label, plan.why_without_effect(key).get(label, "")) for plan in plans for label in plan.labels]
     if why and all(reason for _, reason in why):
         names = [repr(label) for label in dict.fromkeys(label for label, _ in why)]
         others = f" and {len(names) - MOST_NAMED} more" if len(names) > MOST_NAMED else ""
         raise ConfigError(f"{key} has no effect on {', '.join(names[:MOST_NAMED])}{others}; {why[0][1]}")
 
 
-def decided(
+def drop_ineffective_overrides(
     profile: Profile,
     labels: Iterable[str],
     seeds: Sequence[int],
     plan: Callable[[Profile, Sequence[str]], list[Job]],
-    trained: Callable[[Job], Hashable],
-    spelled: Callable[[Job], Mapping[str, Any]] = lambda job: {},
+    training_key: Callable[[Job], Hashable],
+    canonical_training: Callable[[Job], Mapping[str, Any]] = lambda job: {},
 ) -> Plan:
     """Plan ``plan(profile, labels)`` for every seed, and drop the overrides of each job that have no effect on it.
 
-    A job then has the same id with and without such overrides. ``plan`` returns each job once. ``trained(job)`` is a
-    key that is equal for two jobs if they train the same apart from the seed. ``spelled(job)`` has canonical values of
+    A job then has the same id with and without such overrides. ``plan`` returns each job once. ``training_key(job)`` is
+    equal for two jobs if they train the same apart from the seed. ``canonical_training(job)`` has canonical values of
     the training settings for which several values train the same. Raises ``ConfigError`` for too many jobs.
     """
     words, labels = profile.overrides, list(labels)
@@ -82,12 +84,12 @@ def decided(
             under = plan(profile.under(kept), [label] if labels else [])
         except MadbenchError:  # other overrides need the one left out
             return {}
-        return {trained(job): job for job in under if job.label == label}
+        return {training_key(job): job for job in under if job.label == label}
 
-    def without_idle(job: Job) -> tuple[Job, tuple[str, ...], set[str]]:
+    def without_overrides(job: Job) -> tuple[Job, tuple[str, ...], set[str]]:
         """The job, the overrides with an effect on it, and the other overrides that would change its identity."""
         kept, changing = words, set()
-        what = trained(job) if words else None
+        what = training_key(job) if words else None
         for word in words:
             fewer = tuple(other for other in kept if other != word)
             if (same := planned(fewer, job.label).get(what)) is not None:
@@ -97,22 +99,22 @@ def decided(
 
     planned_jobs, deciding, changing, where = [], {}, {}, ""
     for job in plan(profile, labels):
-        job, kept, identity = without_idle(job)
+        job, kept, identity = without_overrides(job)
         planned_jobs.append(job)
         where = f" in the {job.fidelity} fidelity" if job.fidelity != "corrected" else ""
         deciding.setdefault(job.label, set()).update(kept)
         changing.setdefault(job.label, set()).update(identity)
-    idle: dict[str, dict[str, str]] = {}
+    without_effect: dict[str, dict[str, str]] = {}
     for label, kept in deciding.items():
         for word in words:
             if unread := _why_unread(profile, word, label):
-                idle.setdefault(word, {})[label] = unread
+                without_effect.setdefault(word, {})[label] = unread
             elif word in changing[label] - kept:
-                idle.setdefault(word, {})[label] = f"its runs are the same without {word}{where}"
+                without_effect.setdefault(word, {})[label] = f"its runs are the same without {word}{where}"
     once, seeds = unique(planned_jobs) if words else planned_jobs, dict.fromkeys(seeds)
     check_count(len(once) * len(seeds))
     jobs = [job if seed == job.seed else replace(job, seed=seed) for job in once for seed in seeds]
-    return Plan(jobs, idle, _respelled(words, once, spelled))
+    return Plan(jobs, without_effect, _canonical_overrides(words, once, canonical_training))
 
 
 def _why_unread(profile: Profile, word: str, label: str) -> str:
@@ -124,20 +126,20 @@ def _why_unread(profile: Profile, word: str, label: str) -> str:
         raise
 
 
-def _respelled(
-    words: Sequence[str], jobs: Iterable[Job], spelled: Callable[[Job], Mapping[str, Any]]
+def _canonical_overrides(
+    words: Sequence[str], jobs: Iterable[Job], canonical_training: Callable[[Job], Mapping[str, Any]]
 ) -> dict[str, str]:
     """The overrides of training settings that are not canonical in any job, and their canonical form."""
-    values = [(vars(job.training), spelled(job)) for job in jobs] if words else []
-    respelled = {}
+    values = [(vars(job.training), canonical_training(job)) for job in jobs] if words else []
+    canonical = {}
     for word in words:
         key, value = parse_override(word)
         section, _, name = key.rpartition(".")
         if section.endswith("training"):
             others = [own[name] for settings, own in values if name in own and settings[name] == float(value)]
             if others and float(value) not in others:
-                respelled[word] = f"{key}={max(others):g}"
-    return respelled
+                canonical[word] = f"{key}={max(others):g}"
+    return canonical
 
 
 def content(
@@ -173,6 +175,6 @@ def _mixer(
     parsed, values = parse(label), dict(settings)
     allocation = solve(parsed, width, n_head, max_len, budget, **values)
     traits = label_traits(parsed)
-    idle = traits.start_settings * redraws + traits.shorter_settings * (not is_shorter)
+    without_effect = traits.start_settings * redraws + traits.shorter_settings * (not is_shorter)
     read = effective_settings(allocation, values)
-    return *allocation.ranks.items(), *(item for item in read.items() if item[0] not in idle)
+    return *allocation.ranks.items(), *(item for item in read.items() if item[0] not in without_effect)

@@ -148,7 +148,7 @@ def unique(jobs: Iterable[Job]) -> list[Job]:
     return list({job.id: job for job in jobs}.values())
 
 
-def unreached_warm_up(steps: int, warmup_steps: int) -> str:
+def warm_up_warning(steps: int, warmup_steps: int) -> str:
     """A warning if a run of ``steps`` steps ends within its linear warm-up, as a clause; empty if it does not."""
     if steps > warmup_steps:
         return ""

@@ -150,7 +150,7 @@ class Profile:
         """The changes of the optimiser run and of the task."""
         raise NotImplementedError
 
-    def tried(self, job: Job) -> list[Any]:
+    def trainings_of(self, job: Job) -> list[Any]:
         """The optimiser runs of the job's setting under this profile; the job's own if they are not known."""
         return [job.training]
 

@@ -137,11 +137,11 @@ def _by_rates(followed: Sequence[tuple[T, Job, set[str]]]) -> dict[str, list[T]]
 
     Each item has its job and the ids of its protocols, which differ only in rates and decays.
     """
-    tried: dict[str, dict[str, set[str]]] = defaultdict(lambda: defaultdict(set))
+    trainings_of: dict[str, dict[str, set[str]]] = defaultdict(lambda: defaultdict(set))
     for _, job, names in followed:
-        tried[job.label][job.task] |= names
+        trainings_of[job.label][job.task] |= names
     groups = {}
-    for of_label in tried.values():
+    for of_label in trainings_of.values():
         every = sorted(set().union(*of_label.values()))
         name = every[0]
         if len(every) > 1:
@@ -150,7 +150,7 @@ def _by_rates(followed: Sequence[tuple[T, Job, set[str]]]) -> dict[str, list[T]]
         groups[name] = [
             item
             for item, job, names in followed
-            if names & (wanted := of_label.get(job.task, set())) and wanted <= tried[job.label][job.task]
+            if names & (wanted := of_label.get(job.task, set())) and wanted <= trainings_of[job.label][job.task]
         ]
     return groups
 
@@ -166,7 +166,7 @@ class RatesTried:
 
     def add(self, job: Job, profile: Profile | None) -> None:
         """Add the rates of ``job`` and the rates that ``profile`` tries. ``profile`` is None if it is not shipped."""
-        trainings = profile.tried(job) if profile else [job.training]
+        trainings = profile.trainings_of(job) if profile else [job.training]
         self.rates[job.task].add(job.training.learning_rate)
         self.decays.add(job.training.weight_decay)
         self.usual_rates.setdefault(job.task, set()).update(training.learning_rate for training in trainings)
@@ -194,10 +194,10 @@ class RatesTried:
 
 def rate_changes(jobs: Iterable[Job], profile: Profile) -> tuple[str, ...]:
     """The overrides with which ``profile`` tries all rates and decays of ``jobs``."""
-    tried = RatesTried()
+    trainings_of = RatesTried()
     for job in jobs:
-        tried.add(job, profile)
-    return tried.changes
+        trainings_of.add(job, profile)
+    return trainings_of.changes
 
 
 def _follows(suite: Suite, job: Job, other: Job) -> bool:

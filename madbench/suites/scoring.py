@@ -52,7 +52,7 @@ _SUMS = {name: (name, "sum") for name in COUNTS}
 
 
 @dataclass(frozen=True)
-class Outcome:
+class JobOutcome:
     """A job of a row of a table, and its stored record."""
 
     row: str  # name of the row: a label, or a row of a grid
@@ -125,7 +125,7 @@ class Scoring:
         """One key per row's protocol. Only rows with equal keys are compared; by default all keys are equal."""
         return [None] * len(protocols)
 
-    def collect(self, outcomes: Iterable[Outcome]) -> pd.DataFrame:
+    def collect(self, outcomes: Iterable[JobOutcome]) -> pd.DataFrame:
         """One row per outcome, in order: its job's settings, its ``status`` (or ``missing``) and its numbers.
 
         Columns: id, suite, label (the name of its row), column (its task), setting (JSON), rate (and decay), is_held
@@ -190,7 +190,7 @@ class Scoring:
         several = by_setting.rate.transform("nunique") > 1
         return collected.is_held & several & (by_setting.seed.transform("nunique") > 1) & (collected.seed == first)
 
-    def choosing_seeds(self, outcomes: Sequence[Outcome]) -> int:
+    def choosing_seeds(self, outcomes: Sequence[JobOutcome]) -> int:
         """The smallest number of seeds among labels whose first seed chooses; 0 if there is no such label.
 
         See :meth:`choosing`.
@@ -223,7 +223,7 @@ class Scoring:
             ordered = ordered[np.array(counts, dtype=bool)]
         return ordered.drop_duplicates(SETTING)
 
-    def frame(self, outcomes: Sequence[Outcome], thresholds: Sequence[float] = ()) -> pd.DataFrame:
+    def frame(self, outcomes: Sequence[JobOutcome], thresholds: Sequence[float] = ()) -> pd.DataFrame:
         """The scores of outcomes of one protocol, and averages for the seeds that have all tasks of the average.
 
         ``thresholds`` are for a suite whose columns count steps to a value.
@@ -245,12 +245,12 @@ class Scoring:
         return pd.concat([scores, *filter(len, means)], ignore_index=True) if any(map(len, means)) else scores
 
     def columns(
-        self, protocol: Protocol, outcomes: Sequence[Outcome], scores: pd.DataFrame, thresholds: Sequence[float]
+        self, protocol: Protocol, outcomes: Sequence[JobOutcome], scores: pd.DataFrame, thresholds: Sequence[float]
     ) -> list[Column]:
         """The columns of a table of these outcomes and scores that carry information."""
         return self.suite.columns(protocol.tasks)
 
-    def thresholds(self, groups: Sequence[Sequence[Outcome]], protocols: Sequence[Protocol]) -> Sequence[float]:
+    def thresholds(self, groups: Sequence[Sequence[JobOutcome]], protocols: Sequence[Protocol]) -> Sequence[float]:
         """The default thresholds for columns of steps, for outcomes in one table."""
         return ()
 
@@ -258,20 +258,20 @@ class Scoring:
         """The thresholds used by claims, whether or not a table shows them: the published thresholds."""
         return ()
 
-    def counting(self, outcomes: Sequence[Outcome]) -> set[str]:
+    def counting(self, outcomes: Sequence[JobOutcome]) -> set[str]:
         """Ids of the jobs that enter a number of a table."""
         collected = self.collect(outcomes)
         return {*self.chosen(collected).id, *collected[self.choosing(collected)].id}
 
-    def costs(self, outcomes: Sequence[Outcome]) -> pd.DataFrame:
+    def costs(self, outcomes: Sequence[JobOutcome]) -> pd.DataFrame:
         """suite, label, column, budget_ratio and mixer_parameters of every job; NaN if they are not known."""
         return self.collect(outcomes)[["suite", "label", "column", "budget_ratio", "mixer_parameters"]]
 
-    def timing_differences(self, outcomes: Sequence[Outcome]) -> list[str]:
+    def timing_differences(self, outcomes: Sequence[JobOutcome]) -> list[str]:
         """The details that differ between runs and prevent a comparison of their times."""
         return []
 
-    def curves(self, outcomes: Sequence[Outcome]) -> pd.DataFrame:
+    def curves(self, outcomes: Sequence[JobOutcome]) -> pd.DataFrame:
         """The curves of runs in long form: id, label, seed, status and the columns of each logged step."""
         return pd.DataFrame(
             {"id": outcome.job.id, "label": outcome.row, "seed": outcome.job.seed, "status": outcome.status} | dict(row)
@@ -300,7 +300,9 @@ class Scoring:
         trainings = getattr(protocol.profile, "trainings", None)
         return trainings is not None and any(len(trainings(task, "float32")) > 1 for task in protocol.tasks)
 
-    def about(self, protocol: Protocol, outcomes: Sequence[Outcome], columns: Sequence[Column], first: str = "") -> str:
+    def about(
+        self, protocol: Protocol, outcomes: Sequence[JobOutcome], columns: Sequence[Column], first: str = ""
+    ) -> str:
         """Sentences on the numbers of a table and its missing runs. ``first`` names the row with these settings."""
         meaning = self.meaning(protocol)
         where, *diverged = outcome_sentences(outcomes)
@@ -333,13 +335,13 @@ def sizes_text(model: Any) -> str:
     return ", ".join(text.format(getattr(model, name)) for name, text in names.items() if hasattr(model, name))
 
 
-def lacking_sentences(outcomes: Sequence[Outcome]) -> list[str]:
+def lacking_sentences(outcomes: Sequence[JobOutcome]) -> list[str]:
     """A sentence on the number of jobs without a result. Empty if all have one."""
     lacking = sum(outcome.record is None for outcome in outcomes)
     return [f"{lacking:,} of {len(outcomes):,} jobs have no result yet."] if lacking else []
 
 
-def outcome_sentences(outcomes: Iterable[Outcome]) -> list[str]:
+def outcome_sentences(outcomes: Iterable[JobOutcome]) -> list[str]:
     """Sentences on devices, on diverged runs (if any), and on shared training steps (if only some runs share them)."""
     stored = [outcome for outcome in outcomes if outcome.record]
     devices = sorted({str(device) for outcome in stored if (device := outcome.details.get("device"))})
@@ -352,7 +354,7 @@ def outcome_sentences(outcomes: Iterable[Outcome]) -> list[str]:
     return texts
 
 
-def budget_sentences(outcomes: Iterable[Outcome]) -> list[str]:
+def budget_sentences(outcomes: Iterable[JobOutcome]) -> list[str]:
     """Sentences on the Budget column, and on rows whose budget does not match softmax attention."""
     stored = {outcome.row: ratio for outcome in outcomes if (ratio := outcome.details.get("budget_ratio"))}
     below = [f"{row} {ratio:.2f}" for row, ratio in stored.items() if ratio < LEAST_MATCHED]

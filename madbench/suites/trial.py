@@ -23,7 +23,7 @@ from madbench.text.corpus import Corpus
 
 
 @dataclass(frozen=True)
-class Interval:
+class LogWindow:
     """The measured steps since a curve's last row."""
 
     step: int  # steps taken so far
@@ -125,7 +125,7 @@ class Trial:
     def has_row(self, step: int) -> bool:
         """True if the curve has a row after ``step`` steps."""
 
-    def row(self, interval: Interval) -> dict[str, float]:
+    def row(self, interval: LogWindow) -> dict[str, float]:
         """The curve's next row, with evaluations. A value named ``..._loss`` that is not finite ends the run."""
 
     def is_done(self, row: Mapping[str, float]) -> bool:

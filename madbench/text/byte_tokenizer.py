@@ -1,4 +1,4 @@
-"""The bytes of a text as its tokens, and what every tokenizer has in common."""
+"""The byte tokenizer, which is the base class of all tokenizers."""
 
 from __future__ import annotations
 
@@ -17,50 +17,53 @@ FILE = "tokenizer.json"  # in the format of Hugging Face's tokenizers
 
 
 class Tokenizer:
-    """Text to token ids and back, without loss: here every byte of the UTF-8 text is a token; 257 ids.
+    """A lossless map from text to token ids. In this base class every byte of the UTF-8 text is a token; 257 ids.
 
     The last id is the end of text, which no text contains.
     """
 
     pattern = ""  # regular expression of the pieces that text is cut into first; tokens do not cross them
-    note = ""  # what it may change of a text, for the manifest
+    note = ""  # changes that it may make to a text, for the manifest
 
     def __init__(self, spec: str = "bytes", tokens: Iterable[bytes] = tuple(bytes([byte]) for byte in range(256))):
         self.spec = spec  # ``bytes``, ``gpt2``, ``bpe:N`` or ``hf-tokenizer:FOLDER``
-        self.tokens = tuple(tokens)  # UTF-8 bytes of every id but the last; a token may hold part of a character
+        self.tokens = tuple(tokens)  # UTF-8 bytes of every id except the last; a token may hold part of a character
         self.end_of_text = len(self.tokens)  # the id that follows every document
-        self.vocab_size = len(self.tokens) + 1  # the end of text included
-        self.dtype = np.dtype("<u2" if self.vocab_size <= 1 << 16 else "<u4")  # the smallest that holds every id
+        self.vocab_size = len(self.tokens) + 1  # including the end of text
+        self.dtype = np.dtype("<u2" if self.vocab_size <= 1 << 16 else "<u4")  # the smallest type that holds every id
 
     @functools.cached_property
     def digest(self) -> str:
-        """SHA-256 of everything that decides the ids of a text, 64 hexadecimal digits."""
+        """SHA-256 of everything that determines the ids of a text, 64 hexadecimal digits."""
         sha256 = hashlib.sha256()
         for part in (self.pattern.encode(), *self.tokens):
             sha256.update(len(part).to_bytes(8, "little") + part)
         return sha256.hexdigest()
 
     def encode(self, text: str) -> np.ndarray:
-        """The ids (N,) of ``text`` in :attr:`dtype`. A lone surrogate, which is no character, counts as U+FFFD."""
+        """The ids (N,) of ``text`` in :attr:`dtype`. A lone surrogate counts as U+FFFD."""
         return self._ids(valid_unicode(text)).astype(self.dtype, copy=False)
 
     def _ids(self, text: str) -> np.ndarray:
         return np.frombuffer(text.encode(), np.uint8)
 
     def decode(self, ids: Iterable[int]) -> str:
-        """The text of ``ids``; U+FFFD where their bytes are no UTF-8, nothing for the end of text."""
+        """The text of ``ids``. Invalid UTF-8 becomes U+FFFD, and the end of text becomes nothing."""
         return b"".join(self.tokens[i] for i in ids if i != self.end_of_text).decode("utf-8", "replace")
 
     def token_bytes(self) -> np.ndarray:
-        """UTF-8 bytes of every id, uint32 (vocab_size,); 0 for the end of text."""
+        """The number of UTF-8 bytes of every id, uint32 (vocab_size,); 0 for the end of text."""
         return np.array([*map(len, self.tokens), 0], np.uint32)
 
     def save(self, folder: Path) -> None:
-        """Writes into ``folder``, atomically, what the tokenizer cannot be made again without; of most nothing."""
+        """Write the files that are needed to rebuild the tokenizer into ``folder``, atomically.
+
+        Most tokenizers need none.
+        """
 
 
 def read_file(path: Path, where: Path | str) -> bytes:
-    """The content of a file that ``where`` names in an error."""
+    """The content of a file. Error messages name it ``where``."""
     try:
         return files.read_file(path)
     except OSError as error:
@@ -75,10 +78,10 @@ _TEXTS = {byte: character for character, byte in _CHARACTERS.items()}
 
 
 def bytes_of(token: str) -> bytes:
-    """The bytes that a token of a byte-level vocabulary stands for; ``KeyError`` for other letters."""
+    """The bytes of a token in a byte-level vocabulary. Raises ``KeyError`` for other letters."""
     return bytes(_CHARACTERS[character] for character in token)
 
 
 def text_of(token: bytes) -> str:
-    """Bytes as a token of a byte-level vocabulary writes them."""
+    """Bytes written as a token of a byte-level vocabulary."""
     return "".join(_TEXTS[byte] for byte in token)

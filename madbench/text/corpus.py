@@ -1,8 +1,8 @@
-"""A corpus: two memory-mapped files of token ids, ``train.bin`` and ``val.bin``, and what is known about them.
+"""A corpus: two memory-mapped files of token ids, ``train.bin`` and ``val.bin``, and their manifest.
 
-The files are nanoGPT's: ids one after another, little-endian uint16 (uint32 where the vocabulary needs it). A folder
-that ``madbench lm prepare`` wrote says the rest in ``manifest.json``: enough to identify it, and to tell which request
-made it. One that nanoGPT's scripts wrote is read once, in full, to learn it (:mod:`madbench.text.token_files`).
+The files have nanoGPT's format: a sequence of ids, little-endian uint16 (uint32 if the vocabulary needs it). ``madbench
+lm prepare`` also writes ``manifest.json``, which identifies the corpus and the request that made it. A folder written
+by nanoGPT's scripts is read once in full to build its manifest (:mod:`madbench.text.token_files`).
 """
 
 from __future__ import annotations
@@ -37,21 +37,21 @@ from madbench.text.tokenizers import Tokenizer, load_tokenizer
 PARTIAL = "partial"  # folder of an unfinished corpus, inside that of the finished one
 VOCAB_MULTIPLE = 64
 
-_CHUNK = 1 << 22  # ids looked at in one go
+_CHUNK = 1 << 22  # ids read at a time
 
 
 @dataclass(frozen=True)
 class Corpus:
-    """A folder of tokens and what is known about it; :func:`open_corpus` makes one."""
+    """A folder of tokens and its manifest. :func:`open_corpus` opens a corpus."""
 
     folder: Path
     manifest: Manifest
-    cache: Path | None = field(default=None, compare=False)  # folder that remembers which files were verified
+    cache: Path | None = field(default=None, compare=False)  # folder with a record of verified files
 
     def verify(self) -> None:
-        """Reads the token files if they are not known to be verified.
+        """Verify the token files by reading them, unless they are known to be verified.
 
-        Raises ``StoreError`` if they changed, or are not on this machine.
+        Raises ``StoreError`` if they changed or are not on this machine.
         """
         for path in (self.folder / f"{split}.bin" for split in SPLITS):
             if not path.exists():
@@ -72,38 +72,38 @@ class Corpus:
 
     @property
     def digest(self) -> str:
-        """16 hexadecimal digits: the same tokens, split and tokenizer, the same digest, wherever they lie."""
+        """16 hexadecimal digits that identify tokens, split and tokenizer, independent of the folder."""
         manifest, splits = self.manifest, self.manifest.splits
         identity = [splits["train"].sha256, splits["val"].sha256, manifest.tokenizer.digest, manifest.dtype]
         return hashlib.sha256(json.dumps(identity).encode()).hexdigest()[:16]
 
     @property
     def vocab_size(self) -> int:
-        """Ids of the tokenizer, end of text included."""
+        """The number of ids of the tokenizer, including end of text."""
         return self.manifest.tokenizer.vocab_size
 
     @property
     def padded_vocab_size(self) -> int:
-        """``vocab_size`` up to a multiple of 64, which matrix products like: 257 -> 320, 50257 -> 50304."""
+        """``vocab_size`` rounded up to a multiple of 64, for fast matrix products: 257 -> 320, 50257 -> 50304."""
         return -(-self.vocab_size // VOCAB_MULTIPLE) * VOCAB_MULTIPLE
 
     def absolute(self) -> Corpus:
-        """The corpus for a process with another working directory."""
+        """The corpus with an absolute path, for a process with another working directory."""
         return replace(self, folder=self.folder.absolute(), cache=self.cache and self.cache.absolute())
 
     def tokens(self, split: Split) -> np.memmap:
-        """Ids (n_tokens,) of a split, read-only and memory-mapped."""
+        """The ids (n_tokens,) of a split, read-only and memory-mapped."""
         return np.memmap(self.folder / f"{split}.bin", np.dtype(self.manifest.dtype).newbyteorder("<"), mode="r")
 
     def tokenizer(self) -> Tokenizer:
         """The tokenizer that gave the ids.
 
-        Raises ``ConfigError`` if only ids are known, or where the tokenizer here would give other ids.
+        Raises ``ConfigError`` if only ids are known, or if the installed tokenizer would give other ids.
         """
         info = self.manifest.tokenizer
         if _number_of_ids(info.spec):
             raise ConfigError(
-                f"{self.folder}: not readable as text: its tokenizer is {info.spec}, ids and nothing else"
+                f"{self.folder}: not readable as text: its tokenizer is {info.spec}, which means ids only"
             )
         tokenizer = load_tokenizer(info.spec, self.folder)
         if tokenizer.digest != info.digest:
@@ -114,11 +114,11 @@ class Corpus:
         return tokenizer
 
     def token_bytes(self) -> np.ndarray | None:
-        """UTF-8 bytes (vocab_size,) of each token, 0 for end of text; None where only ids are known."""
+        """The number of UTF-8 bytes (vocab_size,) of each token, 0 for end of text; None if only ids are known."""
         return None if _number_of_ids(self.manifest.tokenizer.spec) else self.tokenizer().token_bytes()
 
     def description(self) -> dict[str, Any]:
-        """What a run records about its data."""
+        """The description of the data in a run's record."""
         sources = [[source.name, source.sha256] for source in self.manifest.sources]
         return {
             "name": self.name,
@@ -138,7 +138,7 @@ class Corpus:
 
 
 def imagined_corpus(vocab_size: int) -> Corpus:
-    """A corpus of which only the number of its ids is known: enough to plan with, and not to train on."""
+    """A corpus without tokens that has only a vocabulary size: enough for planning, not for training."""
     info = TokenizerInfo(f"none:{vocab_size}", "", vocab_size)
     dtype = "uint16" if vocab_size <= 1 << 16 else "uint32"
     return Corpus(
@@ -149,18 +149,18 @@ def imagined_corpus(vocab_size: int) -> Corpus:
 def open_corpus(
     folder: Path | str, tokenizer: str | None = None, cache: Path | None = None, dtype: str | None = None
 ) -> Corpus:
-    """The corpus in ``folder``, which is only read: a prepared one, or nanoGPT's ``train.bin`` and ``val.bin``.
+    """Open the corpus in ``folder``, prepared or with nanoGPT's ``train.bin`` and ``val.bin``. The folder is only read.
 
     Args:
-        tokenizer: what gave nanoGPT's ids: ``gpt2`` (the default), ``bytes``, or ``none:N`` for ids below N of a
-            tokenizer that madbench does not have, which leaves the loss per token and no text.
-        cache: folder that remembers which files were read and verified, and what nanoGPT's gave, so that only those
-            whose size, inode or time of change is another are read again. Without it they are read each time.
-        dtype: of nanoGPT's ids, such as ``uint16``; by default what they fit
-            (:func:`madbench.text.token_files.likely_dtype`).
+        tokenizer: tokenizer of nanoGPT's ids: ``gpt2`` (the default), ``bytes``, or ``none:N`` for N ids of a tokenizer
+            that madbench does not have; then there are losses per token but no text.
+        cache: folder with a record of verified files and of nanoGPT's manifests. Only files with a new size, inode or
+            time of change are read again. Without it, files are read each time.
+        dtype: type of nanoGPT's ids, such as ``uint16``; by default found by
+            :func:`madbench.text.token_files.likely_dtype`.
 
-    Raises ``ConfigError`` for a folder that is no corpus, a wrong tokenizer or type and an id beyond its vocabulary,
-    and ``StoreError`` for a corpus that is unfinished, truncated or damaged.
+    Raises ``ConfigError`` if the folder is not a corpus, if the tokenizer or type is wrong, or if an id exceeds the
+    vocabulary. Raises ``StoreError`` if the corpus is unfinished, truncated or damaged.
     """
     folder, asked = Path(folder), None if dtype is None else named_dtype(dtype)
     if not folder.is_dir():
@@ -187,7 +187,7 @@ def open_corpus(
 
 
 def _foreign_manifest(folder: Path, spec: str | None, dtype: np.dtype | None, cache: Path | None) -> Manifest:
-    """What can be learnt about token files that came without a manifest."""
+    """The manifest of token files that came without one, computed from the files."""
     missing = [name for name in ("train.bin", "val.bin") if not (folder / name).is_file()]
     if (folder / PARTIAL).is_dir():
         raise StoreError(f"{folder}: not finished; run the madbench lm prepare command that began it to resume")
@@ -215,7 +215,7 @@ def _foreign_manifest(folder: Path, spec: str | None, dtype: np.dtype | None, ca
 def _as_stored(
     folder: Path, info: TokenizerInfo, dtype: np.dtype, token_bytes: np.ndarray | None, cache: Path | None
 ) -> Manifest:
-    """What reading the token files gives, or has given as ``cache`` remembers."""
+    """The manifest computed from the token files, or read from ``cache``."""
     paths = {split: folder / f"{split}.bin" for split in SPLITS}
     with explain_os_errors(folder):
         stats = [path.stat() for path in paths.values()]
@@ -229,20 +229,20 @@ def _as_stored(
         splits = {split: _read_split(path, info.vocab_size, dtype, token_bytes) for split, path in paths.items()}
     manifest = Manifest(None, info, dtype.name, AS_FOUND, splits)
     if cache:
-        with suppress(OSError, StoreError):  # what is not remembered is read again
+        with suppress(OSError, StoreError):  # without a cache entry, files are read again
             cache.mkdir(parents=True, exist_ok=True)
             save(manifest, cache / name)
     return manifest
 
 
 def _read_split(path: Path, vocab_size: int, dtype: np.dtype, token_bytes: np.ndarray | None) -> SplitInfo:
-    """Reads a whole token file, to hash and check it and count the bytes of its text."""
+    """Read a whole token file: hash it, check it, and count the bytes of its text."""
     size, text_bytes = path.stat().st_size, 0
     if not size:
         raise StoreError(f"{path}: empty; a corpus needs text to train on and text to validate on")
     if more := size % dtype.itemsize:
         ids = f"{size // dtype.itemsize} ids of {dtype.itemsize} bytes"
-        advice = "fetch it again, or say with --dtype what its ids are"
+        advice = "fetch it again, or give the type of its ids with --dtype"
         raise StoreError(f"{path}: truncated: {size} bytes are {ids} and {more} more; {advice}")
     ids = np.memmap(path, dtype, mode="r")
     for start in range(0, len(ids), _CHUNK):
@@ -259,7 +259,7 @@ def _read_split(path: Path, vocab_size: int, dtype: np.dtype, token_bytes: np.nd
 
 
 def _number_of_ids(spec: str) -> int | None:
-    """N of ``none:N``, ids without a tokenizer; None for a tokenizer."""
+    """N of ``none:N`` (ids without a tokenizer); None for a tokenizer."""
     if spec.partition(":")[0] != "none":
         return None
     if not re.fullmatch(r"none:[1-9][0-9]{0,8}", spec):
@@ -268,7 +268,10 @@ def _number_of_ids(spec: str) -> int | None:
 
 
 def window_count(split: str, n_tokens: int, seq_len: int) -> int:
-    """Windows of ``seq_len`` tokens, each with the token after it, in a split; ``ConfigError`` if there is none."""
+    """The number of windows in a split, each of ``seq_len`` tokens and the next one.
+
+    Raises ``ConfigError`` if it is 0.
+    """
     if n_tokens <= seq_len:
         shorter = f"take a seq_len of at most {n_tokens - 1}, or " if n_tokens > 1 else ""
         raise ConfigError(

@@ -1,4 +1,4 @@
-"""What every source of documents shares: where it is read, what is refused of it, and rows without a text."""
+"""The base class of document sources: reading, size limits, and rows without a text."""
 
 from __future__ import annotations
 
@@ -11,27 +11,27 @@ from madbench.errors import ConfigError, MadbenchError, did_you_mean
 
 
 class BadRowError(ConfigError):
-    """A row without a text: not valid JSON, no object, without the key, or with something else under it."""
+    """A row without a text: invalid JSON, not an object, a missing key, or a value that is not text."""
 
 
 @dataclass(frozen=True)
 class Limits:
-    """What is refused instead of read, so that a small compressed file cannot fill memory or disk.
+    """Size limits. Larger input is refused, so that a small compressed file cannot fill memory or disk.
 
-    While a document becomes tokens, it takes about ten times its size in memory.
+    Tokenizing a document takes about ten times its size in memory.
     """
 
-    line: int = 32_000_000  # bytes of a line of JSON, unpacked
-    document: int = 256_000_000  # characters, of a file of text bytes
+    line: int = 32_000_000  # bytes of an uncompressed line of JSON
+    document: int = 256_000_000  # characters; for a text file, bytes
     total: int = 100_000_000_000  # bytes of all text in UTF-8
 
 
 class Source:
     """Documents of one origin, in an order that never changes; streamed.
 
-    A kind of source has ``_documents``, which yields them, empty ones included, and a ``BadRowError`` for each row that
-    has none, updates ``position`` and sets ``sha256`` at the end, and ``_explained``, which makes one of its ``errors``
-    a ``ConfigError``.
+    A subclass has two methods. ``_documents`` yields documents, including empty ones, and a ``BadRowError`` for each
+    row without a text. It updates ``position`` and sets ``sha256`` at the end. ``_explained`` turns one of its
+    ``errors`` into a ``ConfigError``.
     """
 
     name: str  # as the user gave it, for error messages and manifests
@@ -39,17 +39,22 @@ class Source:
     size: int  # bytes on disk; 0 where unknown
     mtime_ns: int | None = None  # time of the file's last change; None if the source is no file
     position: int = 0  # bytes of ``size`` read so far
-    sha256: str | None = None  # of the file, hexadecimal, once documents() came to its end
-    limits = Limits()  # of a line and a document; the total is the corpus's
-    skips_bad = False  # whether rows without a text are left out and counted, instead of an error
-    skipped: int = 0  # rows left out by documents() so far
-    errors: tuple[type[Exception], ...] = (OSError, EOFError, ValueError, zlib.error)  # of reading what is damaged
+    sha256: str | None = None  # of the file, hexadecimal, after the end of documents()
+    limits = Limits()  # for a line and a document; the corpus checks the total
+    skips_bad = False  # True: skip and count rows without a text instead of raising
+    skipped: int = 0  # rows skipped by documents() so far
+    errors: tuple[type[Exception], ...] = (
+        OSError,
+        EOFError,
+        ValueError,
+        zlib.error,
+    )  # errors from reading damaged input
 
     def documents(self) -> Iterator[str]:
-        """Every document from the first, valid Unicode and not empty; reads no further ahead than it must.
+        """Yield every document from the first on: valid Unicode, not empty. Reads no further ahead than needed.
 
-        Raises ``ConfigError`` with the place where the source cannot be read, is damaged, holds no text or breaks
-        ``limits``, before more than that is in memory.
+        Raises ``ConfigError`` with the place if the source cannot be read, is damaged, has no text or exceeds
+        ``limits``. No more than the limit is held in memory.
         """
         self.position, self.sha256, self.skipped = 0, None, 0
         try:
@@ -71,7 +76,7 @@ class Source:
             raise ConfigError(f"{where}: a {what} of more than {most / 1e6:g} MB; --max-{what} MB allows longer ones")
 
     def _text_in(self, row: dict[str, Any], where: str, kind: str = "column") -> str | BadRowError:
-        """The text of a row, or why it has none."""
+        """The text of a row, or the error that says why it has none."""
         if self.key not in row:
             return self._missing_key(row, where, kind)
         if isinstance(text := row[self.key], str):

@@ -15,12 +15,15 @@ from madbench.files import file_digest
 from madbench.text.documents import BadRowError, Source, first_line
 from madbench.text.formats import format_of, is_json_lines, json_array, problem_of
 
-_CHUNK = 1 << 20  # bytes
-_ROWS = 64  # of parquet that are unpacked together
+_CHUNK = 1 << 20  # bytes per read
+_ROWS = 64  # parquet rows that are unpacked together
 
 
 class File(Source):
-    """A file on disk, streamed by its name: JSON lines, a JSON array, parquet, or one document in UTF-8."""
+    """A streamed file on disk.
+
+    Its name determines the format: JSON lines, a JSON array, parquet, or one document in UTF-8.
+    """
 
     def __init__(self, path: Path, key: str | None = None, name: str | None = None):
         self.path, self.name = path, name or str(path)
@@ -54,7 +57,7 @@ class File(Source):
         self.position = self.size
 
     def _explained(self, error: Exception) -> ConfigError:
-        if getattr(error, "errno", None):  # the disk, not the compression
+        if getattr(error, "errno", None):  # an error of the disk, not of the compression
             return ConfigError(f"{self.name}: cannot be read: {(error.strerror or str(error)).lower()}")
         reason = f"{first_line(error)}; fetch the file again or leave it out"
         unit = "row" if self.format == "parquet" else "line"
@@ -71,7 +74,7 @@ class File(Source):
         return io.BufferedReader(pyarrow.CompressedInputStream(pyarrow.PythonFile(file, mode="r"), "zstd"), _CHUNK)
 
     def _text(self, content: IO[bytes]) -> str:
-        """The whole file, without the byte order mark that it may begin with."""
+        """The whole file without its byte order mark."""
         encoded = content.read(self.limits.document + 1)
         self._check_size(len(encoded), "document", self.name)
         try:
@@ -82,7 +85,7 @@ class File(Source):
             raise ConfigError(f"{self.name}: not UTF-8: {place}; {hint}") from None
 
     def _json_lines(self, file: IO[bytes], content: IO[bytes]) -> Iterator[str | BadRowError]:
-        """A JSON object a line with the text under ``key``; blank lines are skipped."""
+        """Yield the text under ``key`` of one JSON object per line. Blank lines are skipped."""
         while line := content.readline(self.limits.line + 1):
             self._number += 1
             self.position, where = file.tell(), f"{self.name}:{self._number}"
@@ -94,13 +97,13 @@ class File(Source):
             except (ValueError, RecursionError) as error:
                 is_json_error = isinstance(error, json.JSONDecodeError)
                 reason = f"{error.msg} at character {error.pos + 1}" if is_json_error else error
-                forms = " (an array of objects, or an object a line)" if self.format == "json" else ""
+                forms = " (an array of objects, or one object per line)" if self.format == "json" else ""
                 yield BadRowError(f"{where}: not valid JSON{forms}: {reason}; correct the line or the file")
             else:
                 yield self._text_of_object(row, where)
 
     def _json_array(self, file: IO[bytes], content: IO[bytes]) -> Iterator[str | BadRowError]:
-        """A JSON array of objects with the text under ``key``."""
+        """Yield the text under ``key`` of the objects in a JSON array."""
         for line, row in json_array(content, self.limits.line, self.name):
             self._number, self.position = line, file.tell()
             yield self._text_of_object(row, f"{self.name}:{self._number}")

@@ -1,4 +1,4 @@
-"""Tokenizers of Hugging Face models, from a folder with their ``tokenizer.json``: no network, no transformers."""
+"""Tokenizers of Hugging Face models, read from a folder with ``tokenizer.json``, without network and transformers."""
 
 from __future__ import annotations
 
@@ -20,34 +20,37 @@ from madbench.text.byte_tokenizer import FILE, Tokenizer, bytes_of, read_file
 PREFIX = "hf-tokenizer:"
 CONFIG = "tokenizer_config.json"  # names the end of text
 FILES = (FILE, CONFIG)
-ENDS = ("</s>", "<|endoftext|>", "<|end_of_text|>", "<eos>")  # of text, where no file names it
+ENDS = ("</s>", "<|endoftext|>", "<|end_of_text|>", "<eos>")  # usual end-of-text tokens, if no file names one
 
 _SPACE = "\u2581"  # how SentencePiece writes a space
 _PROBES = (
     "The cat sat on the mat.", " two  spaces ", "a\tb\r\n\n c", "caf\u00e9 \u65e5\u672c\u8a9e \u00df \U0001f600",
     "x = {1: 2}  # \u2212 \u2211 0.5", "\x01\x7f \u0e01\u0e33 \u200b", "</s> <s> <|endoftext|> <unk> <0x0A>",
 )  # fmt: skip
-_IDENTITY = ("model", "normalizer", "pre_tokenizer", "added_tokens")  # what decides the ids of a text
+_IDENTITY = ("model", "normalizer", "pre_tokenizer", "added_tokens")  # the parts that determine the ids of a text
 
 
 class FolderTokenizer(Tokenizer):
-    """The tokenizer in a folder as transformers' ``save_pretrained`` writes it, such as LLaMA-2's.
+    """The tokenizer in a folder written by transformers' ``save_pretrained``, such as LLaMA-2's.
 
-    Bytes (``ByteLevel``, as GPT-2's) or characters with bytes for those without a token (``ByteFallback``, as
-    LLaMA-2's), whose first word gets a space before it that counts as a byte of the text. Special tokens are never
-    made of text that spells them, and are never added; the end of text follows each document. Raises ``ConfigError``
-    for one that loses text; what it rewrites, or a first space that it takes for its own, is in ``note``.
+    Two kinds are supported. ``ByteLevel`` (as GPT-2's) works on bytes. ``ByteFallback`` (as LLaMA-2's) works on
+    characters, with bytes for characters without a token; it puts a space before the first word, which counts as a byte
+    of the text. Text that spells a special token does not become that token, and no special token is added except the
+    end of text after each document. Raises ``ConfigError`` for a tokenizer that loses text. ``note`` says if it
+    rewrites characters or absorbs a first space.
     """
 
     def __init__(self, spec: str, content: bytes, end_of_text: str, where: str):
         parsed = _parsed(content, where)
-        parsed["model"]["dropout"] = parsed["truncation"] = parsed["padding"] = None  # one text, the same ids, all
-        parsed["post_processor"] = None  # and no others before or after them
+        parsed["model"]["dropout"] = parsed["truncation"] = parsed["padding"] = (
+            None  # equal text gives equal ids, all of them
+        )
+        parsed["post_processor"] = None  # and no ids are added before or after
         for token in parsed.get("added_tokens") or ():
             if isinstance(token, dict) and token.get("content") == end_of_text:
-                token["special"] = True  # no text is its own end
+                token["special"] = True  # text cannot spell the end of text
         self.content, self.end, self.where = content, end_of_text, where
-        self.library_json = json.dumps(parsed)  # of tokenizers.Tokenizer, which reads every text as training does
+        self.library_json = json.dumps(parsed)  # for tokenizers.Tokenizer, which encodes text as in training
         self._identity = {name: parsed.get(name) for name in _IDENTITY}
         ids, special = _ids_of(parsed, where)
         if end_of_text not in ids:
@@ -90,12 +93,12 @@ class FolderTokenizer(Tokenizer):
         package = require("tokenizers", f"tokenizer {self.spec!r}", "text")
         with self._explained():
             library = package.Tokenizer.from_str(self.library_json)
-        library.encode_special_tokens = True  # text that spells one is text
+        library.encode_special_tokens = True  # text that spells a special token stays text
         return library
 
     @contextmanager
     def _explained(self) -> Iterator[None]:
-        """Turns an error of the library into a ``ConfigError``. A panic of its Rust code is no ``Exception``."""
+        """Turn an error of the library into a ``ConfigError``. A panic of its Rust code is not an ``Exception``."""
         try:
             yield
         except (KeyboardInterrupt, MadbenchError, MemoryError, SystemExit):
@@ -143,7 +146,7 @@ def load_folder(spec: str, copies: Path | None = None) -> FolderTokenizer:
 
 
 def _end_of_text(folder: Path, content: bytes) -> str:
-    """What ends a text by the folder's files, or the only usual one among its special tokens."""
+    """The end-of-text token named by the folder's files, or the only usual one among its special tokens."""
     for name in (CONFIG, "special_tokens_map.json"):
         if (folder / name).is_file():
             try:
@@ -168,9 +171,9 @@ def _parsed(content: bytes, where: str) -> dict[str, Any]:
     try:
         parsed = parse_json(content)
         if not isinstance(parsed, dict) or not isinstance(parsed["model"], dict):
-            raise TypeError("no object of a model")
+            raise TypeError("its model is not an object")
         if not isinstance(parsed.get("added_tokens"), (list, type(None))):
-            raise TypeError("added_tokens is no list")
+            raise TypeError("added_tokens is not a list")
         return parsed
     except (ValueError, KeyError, TypeError) as error:
         raise ConfigError(f"{where}: not a tokenizer of Hugging Face ({type(error).__name__}: {error})") from None
@@ -180,20 +183,20 @@ def _ids_of(parsed: dict[str, Any], where: str) -> tuple[dict[str, int], list[st
     """Every token's id, and the special tokens."""
     try:
         vocabulary = parsed["model"].get("vocab", {})
-        if isinstance(vocabulary, list):  # of a unigram model, with scores
+        if isinstance(vocabulary, list):  # a unigram model, with scores
             vocabulary = {token: i for i, (token, _) in enumerate(vocabulary)}
         added = parsed.get("added_tokens") or []
         ids = {**vocabulary, **{token["content"]: token["id"] for token in added}}
         special = [token["content"] for token in added if token["special"]]
         if not ids or not all(type(i) is int and 0 <= i < 1 << 24 for i in ids.values()):
-            raise ValueError("ids that are none")
+            raise ValueError("invalid ids")
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise ConfigError(f"{where}: its vocabulary cannot be read ({type(error).__name__}: {error})") from None
     return ids, special
 
 
 def _kind(parsed: dict[str, Any], where: str) -> Any:
-    """What gives the bytes of a token: of letters that stand for bytes, or of characters."""
+    """The function from a token to its bytes: a token is written in letters for bytes, or in characters."""
     names = [step.get("type") for part in ("pre_tokenizer", "decoder") for step in _steps(parsed.get(part))]
     if "ByteLevel" in names:
         return _byte_level(where)
@@ -206,7 +209,7 @@ def _kind(parsed: dict[str, Any], where: str) -> Any:
 
 
 def _steps(part: Any) -> list[dict[str, Any]]:
-    """The steps of a part of the file, those of sequences in it too."""
+    """The steps of a part of the file, including steps of nested sequences."""
     if not isinstance(part, dict):
         return []
     inner = part.get("pretokenizers") or part.get("decoders") or part.get("normalizers") or []

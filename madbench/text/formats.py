@@ -1,4 +1,4 @@
-"""How files hold documents: what their names say, what their first bytes say, and rows of JSON one after another."""
+"""File formats of documents: recognised by name and by first bytes, and a streaming reader of JSON arrays."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ _FORMATS: dict[str, Format] = {
     ".parquet": "parquet",
 }
 _CHUNK = 1 << 20  # bytes
-_LONGEST_SIGN = 16  # characters at the end of a text, which may be the beginning of a number, a word or an escape
+_LONGEST_SIGN = 16  # characters at the end that may begin a number, a word or an escape
 _WHITE = re.compile(r"[ \t\r\n]*")  # JSON's
-_CONTROLS = bytes({*range(32), 127} - {*b"\b\t\n\v\f\r\x1b"})  # bytes that text hardly has
+_CONTROLS = bytes({*range(32), 127} - {*b"\b\t\n\v\f\r\x1b"})  # bytes that are rare in text
 
 _SIGNATURES = {
-    codecs.BOM_UTF32_LE: "UTF-32, not UTF-8; convert it: iconv -f UTF-32 -t UTF-8",  # before UTF-16's, which begins it
+    codecs.BOM_UTF32_LE: "UTF-32, not UTF-8; convert it: iconv -f UTF-32 -t UTF-8",  # starts with UTF-16's
     codecs.BOM_UTF32_BE: "UTF-32, not UTF-8; convert it: iconv -f UTF-32 -t UTF-8",
     b"\xff\xfe": "UTF-16, not UTF-8; convert it: iconv -f UTF-16 -t UTF-8",
     b"\xfe\xff": "UTF-16, not UTF-8; convert it: iconv -f UTF-16 -t UTF-8",
-    b"\x1f\x8b": "packed by gzip; give it a name that ends in .gz, behind the ending of what is packed",
-    b"\x28\xb5\x2f\xfd": "packed by zstd; give it a name that ends in .zst, behind the ending of what is packed",
+    b"\x1f\x8b": "packed by gzip; give it a name that ends in .gz, after the ending of the file inside",
+    b"\x28\xb5\x2f\xfd": "packed by zstd; give it a name that ends in .zst, after the ending of the file inside",
     b"PAR1": "parquet; give it a name that ends in .parquet",
     b"PK\x03\x04": "a zip archive, as .docx, .xlsx, .epub and .npz are too; unpack or convert it",
     b"7z\xbc\xaf": "a 7z archive; unpack it",
@@ -56,13 +56,13 @@ _WIDE = {
     (False, True, True, True): "UTF-32LE",
     (True, True, True, False): "UTF-32BE",
 }
-"""Encodings without a mark, by which bytes of four are mostly zero in a text of Latin letters."""
+"""Encodings without a mark, by the positions (of four) whose bytes are mostly zero in a text of Latin letters."""
 
 
 def format_of(path: Path, name: str) -> tuple[Format, Packing]:
-    """What a file holds by the ending of its name, and how it is packed; ``ConfigError`` for what is read as no text.
+    """The format and the packing of a file, from the ending of its name. Raises ``ConfigError`` if it cannot hold text.
 
-    ``name`` is what the message calls it.
+    ``name`` is its name in the message.
     """
     packing = path.suffix.lower() if path.suffix.lower() in (".gz", ".zst") else ""
     inner = Path(path.stem) if packing else path
@@ -82,12 +82,12 @@ def format_of(path: Path, name: str) -> tuple[Format, Packing]:
         )
     kind = _FORMATS.get(ending, "text")
     if packing and kind == "parquet":
-        raise ConfigError(f"{name}: parquet, which has a compression of its own, packed once more; unpack it")
+        raise ConfigError(f"{name}: parquet, which is already compressed, was packed again; unpack it")
     return kind, packing
 
 
 def problem_of(head: bytes) -> str:
-    """Why something that begins with these bytes is no text in UTF-8, and what to do; empty if it may be one."""
+    """The reason why a file that begins with these bytes is not UTF-8 text, and what to do. Empty if it may be text."""
     for signature, problem in _SIGNATURES.items():
         if head.startswith(signature):
             return problem
@@ -101,7 +101,7 @@ def problem_of(head: bytes) -> str:
 
 
 def is_json_lines(head: bytes) -> bool:
-    """True if what begins with these bytes has a JSON object in its first line, and another one begins in the next."""
+    """True if ``head`` has a JSON object in its first line and another object begins in the next line."""
     first, *others = head.removeprefix(codecs.BOM_UTF8).split(b"\n", 2)
     if not others or not others[0].startswith(b"{"):
         return False
@@ -112,10 +112,10 @@ def is_json_lines(head: bytes) -> bool:
 
 
 def json_array(stream: IO[bytes], limit: int, name: str) -> Iterator[tuple[int, Any]]:
-    """The elements of the JSON array in ``stream``, each with the line it begins in, read as they are asked for.
+    """Yield the elements of the JSON array in ``stream``, each with the line in which it begins. Reads lazily.
 
-    Raises ``ConfigError``, opened by ``name`` and the line, for what is no array and an element of more than about
-    ``limit`` characters, and ``ValueError`` for what is no UTF-8.
+    Raises ``ConfigError``, with ``name`` and the line, if it is not an array or an element exceeds about ``limit``
+    characters. Raises ``ValueError`` if it is not UTF-8.
     """
     window = _Window(stream)
 
@@ -131,7 +131,7 @@ def json_array(stream: IO[bytes], limit: int, name: str) -> Iterator[tuple[int, 
         while True:
             try:
                 value, end = window.parse()
-                if end <= len(window.text) - _LONGEST_SIGN or window.is_last:  # not 1 of a 1.5 that is cut off
+                if end <= len(window.text) - _LONGEST_SIGN or window.is_last:  # not the 1 of a cut-off 1.5
                     break
             except RecursionError as error:
                 raise problem(error) from None
@@ -146,23 +146,27 @@ def json_array(stream: IO[bytes], limit: int, name: str) -> Iterator[tuple[int, 
         yield window.line(), value
         window.at = end
         if (separator := window.sign()) not in ("]", ","):
-            raise problem("expected ',' or ']' behind an element")
+            raise problem("expected ',' or ']' after an element")
         window.at += separator == ","
     window.at += 1
     if window.sign():
-        raise problem("something behind the end of the array")
+        raise problem("something after the end of the array")
 
 
 class _Window:
-    """The text of a stream in UTF-8 from ``at`` on, as far as it has been read."""
+    """A window on the text of a UTF-8 stream: the part read so far, from ``at`` on."""
 
     def __init__(self, stream: IO[bytes]):
         self.text, self.at, self.is_last = "", 0, False
-        self._stream, self._line, self._counted = stream, 1, 0  # the line of the place up to which lines were counted
+        self._stream, self._line, self._counted = (
+            stream,
+            1,
+            0,
+        )  # line number, and the place up to which lines are counted
         self._decode, self._parse = codecs.getincrementaldecoder("utf-8-sig")().decode, json.JSONDecoder().raw_decode
 
     def read_more(self) -> None:
-        """Reads on, as much again where much is kept; what is before ``at`` is forgotten."""
+        """Read more: at least as much as is kept. Text before ``at`` is dropped."""
         rest = self.text[self.at :]
         self.line()
         content = self._stream.read(max(_CHUNK, len(rest)))
@@ -170,14 +174,14 @@ class _Window:
         self.text, self.at, self._counted = rest + self._decode(content, self.is_last), 0, 0
 
     def line(self, place: int | None = None) -> int:
-        """Number of the line of a place in the text, of ``at`` by default, and not before any asked for earlier."""
+        """The line number of a place in the text, by default of ``at``. Places must not decrease between calls."""
         place = self.at if place is None else place
         self._line += self.text.count("\n", self._counted, place)
         self._counted = place
         return self._line
 
     def sign(self) -> str:
-        """The next character that is no white space, where ``at`` is then; empty at the end."""
+        """The next character that is not white space, and move ``at`` there. Empty at the end."""
         self.at = _WHITE.match(self.text, self.at).end()
         while self.at == len(self.text) and not self.is_last:
             self.read_more()
@@ -185,5 +189,5 @@ class _Window:
         return self.text[self.at : self.at + 1]
 
     def parse(self) -> tuple[Any, int]:
-        """The JSON value that begins at ``at`` and where it ends; raises what ``json`` does."""
+        """The JSON value that begins at ``at``, and its end. Raises the errors of ``json``."""
         return self._parse(self.text, self.at)

@@ -1,4 +1,4 @@
-"""The manifest of a corpus: what is known about it, as ``manifest.json`` says it."""
+"""The manifest of a corpus: the content of ``manifest.json``."""
 
 from __future__ import annotations
 
@@ -20,16 +20,19 @@ Split = Literal["train", "val"]
 SPLITS: tuple[Split, Split] = ("train", "val")
 MANIFEST = "manifest.json"
 MOST_BYTES = 256 * 2**20
-"""Size of a manifest, which has some 200 bytes for each source."""
+"""The largest manifest in bytes. It has about 200 bytes per source."""
 AS_FOUND = "as the files came"  # the split rule of token files of another program
 
 
 @dataclass(frozen=True)
 class Recipe:
-    """What a command asked for, beside the sources. Raises ``ConfigError`` for a name that is no part of a path."""
+    """The request of a command, without the sources.
+
+    Raises ``ConfigError`` for a name that cannot be part of a path.
+    """
 
     name: str
-    tokenizer: str  # ``bytes``, ``gpt2``, ``bpe:N``, or name and digest of one from a file
+    tokenizer: str  # ``bytes``, ``gpt2``, ``bpe:N``, or name and digest of a tokenizer from a file
     validation: float
     text_key: str
 
@@ -41,14 +44,14 @@ class Recipe:
 
 @dataclass(frozen=True)
 class SourceInfo:
-    """One source as it was read."""
+    """One source, as it was read."""
 
     name: str  # path as given, or the name of the data set
     size: int  # bytes on disk
-    mtime_ns: int | None  # time of the file's last change, to notice another one; None if the source is no file
-    sha256: str | None  # of the raw bytes; None if the source does not say, or was not read to its end
-    documents: int  # read from it
-    skipped: int = 0  # rows without a text that were left out
+    mtime_ns: int | None  # time of the file's last change, to notice changes; None if not a file
+    sha256: str | None  # of the raw bytes; None if unknown, or if not read to the end
+    documents: int  # documents read from it
+    skipped: int = 0  # skipped rows without a text
 
     @classmethod
     def of(cls, source: Source, documents: int) -> SourceInfo:
@@ -59,9 +62,9 @@ class SourceInfo:
 class TokenizerInfo:
     """The tokenizer that gave the ids."""
 
-    spec: str  # ``bytes``, ``gpt2``, ``bpe:N``, ``hf-tokenizer:FOLDER``; ``none:N``: ids alone are known
-    digest: str  # hash of all that decides ids
-    vocab_size: int  # end of text included
+    spec: str  # ``bytes``, ``gpt2``, ``bpe:N``, ``hf-tokenizer:FOLDER``; ``none:N``: ids only
+    digest: str  # hash of everything that determines ids
+    vocab_size: int  # including end of text
 
     @classmethod
     def of(cls, tokenizer: Tokenizer) -> TokenizerInfo:
@@ -73,32 +76,32 @@ class SplitInfo:
     """One of the two token files."""
 
     tokens: int = 0
-    bytes: int | None = 0  # UTF-8, of the text; None if the tokenizer is not known
-    documents: int | None = 0  # None where nobody counted them
-    sha256: str = ""  # of the file, once it is finished
+    bytes: int | None = 0  # UTF-8 bytes of the text; None if the tokenizer is unknown
+    documents: int | None = 0  # None if they were not counted
+    sha256: str = ""  # of the finished file
 
 
 @dataclass(frozen=True)
 class Manifest:
-    """All that is known about a corpus."""
+    """The manifest of a corpus."""
 
     recipe: Recipe | None  # None for token files that madbench has not written
     tokenizer: TokenizerInfo
-    dtype: Literal["uint8", "uint16", "uint32", "uint64"]  # of one id on disk, little-endian
-    split_rule: str  # which text is for validation, in words
+    dtype: Literal["uint8", "uint16", "uint32", "uint64"]  # type of an id on disk, little-endian
+    split_rule: str  # the validation rule in words
     splits: dict[str, SplitInfo]  # the files ``train`` and ``val``
     sources: tuple[SourceInfo, ...] = ()  # in the order they were read
-    notes: tuple[str, ...] = ()  # what else decided the content, in words
+    notes: tuple[str, ...] = ()  # other facts that determined the content, in words
     madbench: str = ""  # versions that wrote the files
     python: str = ""
-    format: Literal[1] = 1  # of this layout
+    format: Literal[1] = 1  # version of this layout
 
     def __post_init__(self):
         if self.splits.keys() != set(SPLITS):
             raise ConfigError(f"splits: expected {' and '.join(SPLITS)}")
 
     def difference(self, recipe: Recipe, sources: Sequence[Source]) -> str | None:
-        """The first setting or source that another request has otherwise, in words; reads no source."""
+        """The first difference in settings or sources to another request, in words; None if equal. Reads no source."""
         for name, now in vars(recipe).items():
             if (then := getattr(self.recipe, name, None)) != now:
                 return f"{name} {then} then, {now} now"
@@ -114,15 +117,15 @@ class Manifest:
 
 
 def save(content: Any, path: Path) -> None:
-    """Writes the dataclass ``content`` to ``path`` as JSON with its checksum, atomically."""
+    """Write the dataclass ``content`` to ``path`` as JSON with a checksum, atomically."""
     write_atomically(path, json.dumps(seal(asdict(content)), indent=1).encode() + b"\n")
 
 
 def load(kind: type, path: Path) -> Any:
-    """The dataclass ``kind`` that was saved at ``path``; None if there is none. A damaged one: ``StoreError``."""
+    """Load the dataclass ``kind`` saved at ``path``; None if there is none. Raises ``StoreError`` if it is damaged."""
     try:
         mapping = parse_json(content := read_file(path, MOST_BYTES), any_text=True)
-        if "checksum" in mapping:  # files of earlier versions have none
+        if "checksum" in mapping:  # files of earlier versions have no checksum
             mapping = unseal(content)
         return from_mapping(kind, mapping, "its content")
     except FileNotFoundError:

@@ -1,8 +1,8 @@
-"""An unfinished corpus: text to ids of two splits, token files that grow, a state file that says how far they count.
+"""An unfinished corpus: growing token files of two splits, and a state file that records their valid length.
 
-``<folder>/partial/`` holds ``train.bin``, ``val.bin``, the files of a tokenizer that has some and ``progress.json``.
-The state counts only what is on disk; ids beyond its counts come from a killed process and are overwritten.
-A ``manifest.json`` in it means that nothing is missing but moving the files up.
+``<folder>/partial/`` holds ``train.bin``, ``val.bin``, ``progress.json`` and the tokenizer's files, if it has any. The
+state counts only ids that are on disk. Ids beyond its counts come from a killed process and are overwritten. A
+``manifest.json`` in it means that only the move into ``<folder>`` is left.
 """
 
 from __future__ import annotations
@@ -36,22 +36,22 @@ from madbench.text.tokenizers import Tokenizer
 PROGRESS = "progress.json"
 
 Encoded = dict[Split, tuple[np.ndarray, SplitInfo]]
-"""The ids of a batch in the tokenizer's dtype, and what they add to the split's counts, by split."""
+"""By split: the ids of a batch in the tokenizer's dtype, and the counts that they add."""
 
 
 @dataclass(frozen=True)
 class SplitRule:
-    """Which text is for validation.
+    """The rule that assigns text to training or validation.
 
-    A document whole, by its hash, so that copies of one document are never on both sides. Where documents are too few
-    for that, the end of every document.
+    A whole document is assigned by its hash, so copies of a document are never on both sides. If there are too few
+    documents for that, the end of every document is for validation.
     """
 
     validation: float  # share of the text
-    by_tail: bool  # whether it is the end of every document
+    by_tail: bool  # True: the end of every document is for validation
 
     def parts(self, text: str) -> list[tuple[Split, str]]:
-        """The text of a document, which is not empty, by split; no part is empty."""
+        """The text of a non-empty document, by split. No part is empty."""
         if self.by_tail:
             cut = len(text) - round(len(text) * self.validation)
             return [(split, part) for split, part in (("train", text[:cut]), ("val", text[cut:])) if part]
@@ -69,23 +69,26 @@ class Batch:
     """Documents of one source, in order."""
 
     texts: list[str]
-    source: SourceInfo  # with the number of its documents so far
-    is_last: bool  # whether the source ends here
+    source: SourceInfo  # with its number of documents so far
+    is_last: bool  # True if the source ends here
 
 
 @dataclass(frozen=True)
 class State:
-    """How far the pass over the sources is."""
+    """The progress of the pass over the sources."""
 
-    manifest: Manifest  # of the token files so far; its last source may have more documents
-    boundary: Manifest  # the same without the source being read
+    manifest: Manifest  # the token files so far; the last source may have more documents
+    boundary: Manifest  # the manifest without the source being read
 
     def bytes_of(self, split: Split) -> int:
-        """Bytes of the split's token file that count."""
+        """The number of valid bytes of the split's token file."""
         return self.manifest.splits[split].tokens * np.dtype(self.manifest.dtype).itemsize
 
     def append(self, folder: Path, batch: Batch, encoded: Encoded) -> State:
-        """Writes the ids of a batch. Where that fails, as on a full disk, this one still holds."""
+        """Write the ids of a batch and return the new state.
+
+        If that fails (full disk), the old state is still valid.
+        """
         splits = {}
         for split, (ids, added) in encoded.items():
             path, before = folder / PARTIAL / f"{split}.bin", self.manifest.splits[split]
@@ -98,7 +101,7 @@ class State:
         return State(manifest, manifest if batch.is_last else self.boundary)
 
     def save(self, folder: Path) -> None:
-        """Makes what was appended survive the end of the process and of the machine."""
+        """Save the appended data so that it survives a crash of the process or the machine."""
         for split in SPLITS:
             path = folder / PARTIAL / f"{split}.bin"
             with explain_os_errors(path), open(path, "r+b") as file:
@@ -109,7 +112,7 @@ class State:
         save(self, folder / PARTIAL / PROGRESS)
 
     def complete(self, folder: Path) -> None:
-        """Makes the token files the corpus in ``folder``."""
+        """Turn the token files into the corpus in ``folder``."""
         splits = {}
         with explain_os_errors(folder):
             for split, info in self.manifest.splits.items():
@@ -129,7 +132,7 @@ class State:
 
 
 def begin(folder: Path, recipe: Recipe, rule: SplitRule, tokenizer: Tokenizer, notes: tuple[str, ...]) -> State:
-    """Makes the token files, empty, with the tokenizer beside them; the state before the first document."""
+    """Create empty token files and save the tokenizer. Return the state before the first document."""
     with explain_os_errors(folder):
         (folder / PARTIAL).mkdir()
         for split in SPLITS:
@@ -141,7 +144,7 @@ def begin(folder: Path, recipe: Recipe, rule: SplitRule, tokenizer: Tokenizer, n
 
 
 def encode(texts: list[str], tokenizer: Tokenizer, rule: SplitRule) -> Encoded:
-    """The ids of documents by split; end of text follows each."""
+    """The ids of documents by split, each followed by end of text."""
     end = np.array([tokenizer.end_of_text], tokenizer.dtype)
     parts = [part for text in texts for part in rule.parts(text)]
     encoded = {}
@@ -153,9 +156,9 @@ def encode(texts: list[str], tokenizer: Tokenizer, rule: SplitRule) -> Encoded:
 
 
 def install(folder: Path) -> None:
-    """Moves the files of a corpus that is complete in ``folder/partial`` up, over any older one.
+    """Move the complete corpus in ``folder/partial`` into ``folder``, over any older corpus.
 
-    The manifest goes last. Killed at any point, another call finishes it.
+    The manifest is moved last. If this is interrupted at any point, another call finishes it.
     """
     partial = folder / PARTIAL
     with explain_os_errors(folder):

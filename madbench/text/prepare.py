@@ -1,4 +1,4 @@
-"""Text to a corpus: one pass over the sources, tokenized in parallel, appended in order, resumable at any point."""
+"""Preparation of a corpus: one resumable pass over the sources, tokenized in parallel, appended in order."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ from madbench.text.sources import find_sources
 from madbench.text.tokenizers import load_tokenizer, train_bpe, trained_size
 
 VALIDATION = 0.01
-STDLIB_VALIDATION = 0.08  # of some 12 MB: enough for a validation loss
+STDLIB_VALIDATION = 0.08  # share of about 12 MB: enough for a validation loss
 
 BATCH_CHARACTERS = 1_000_000
-IN_FLIGHT = 3  # batches a thread, so that none waits for the next
+IN_FLIGHT = 3  # batches per thread, so that no thread waits
 SAVE_SECONDS = 5.0
 FEWEST_VALIDATION_DOCUMENTS = 10
 BPE_SAMPLE_CHARACTERS = 50_000_000
@@ -37,12 +37,12 @@ BPE_SAMPLE_CHARACTERS = 50_000_000
 
 @dataclass(frozen=True)
 class Progress:
-    """How far :func:`prepare` is."""
+    """The progress of :func:`prepare`."""
 
     stage: str  # ``training the tokenizer`` or ``tokenizing``
-    done: int  # bytes of the sources
+    done: int  # bytes of the sources that are done
     total: int
-    tokens: int  # written so far, both splits
+    tokens: int  # tokens written so far, both splits
 
 
 OnProgress = Callable[[Progress], object]
@@ -64,26 +64,26 @@ def prepare(
     on_progress: OnProgress = lambda _: None,
     wait: bool = False,
 ) -> Corpus:
-    """Tokenizes the sources ``words`` into a corpus in ``folder``; a corpus of the same request is only opened.
+    """Tokenize the sources ``words`` into a corpus in ``folder``. A corpus of the same request is only opened.
 
-    After a kill or a failure the same call resumes; at most the last few seconds are lost. The files do not depend on
-    the number of workers, nor on where the work was interrupted.
+    After an interruption, the same call resumes; at most the last few seconds are lost. The files do not depend on the
+    number of workers or on interruptions.
 
     Args:
         words: files, folders, ``hf:NAME`` or ``stdlib``, as :func:`madbench.text.sources.find_sources` takes them.
-        tokenizer: ``bytes``, ``gpt2``, ``bpe:N`` to train one of N ids on this text, a ``tokenizer.json`` of such a
-            one, or ``hf-tokenizer:FOLDER``.
-        name: of the corpus; the folder's by default.
-        validation: share of the text for validation: whole documents by hash, or of few documents the end of each.
-        workers: threads; one a core by default, a single one where bytes are the tokens.
-        force: replace another corpus in ``folder``, once the new one is complete.
-        limits: beyond which a line, a document or all text is refused.
-        skip_bad: leave out rows without a text, and count them in the manifest, instead of an error.
+        tokenizer: ``bytes``, ``gpt2``, ``bpe:N`` to train a BPE of N ids on this text, the ``tokenizer.json`` of such a
+            BPE, or ``hf-tokenizer:FOLDER``.
+        name: name of the corpus; by default the folder's name.
+        validation: share of the text for validation: whole documents by hash, or the end of each if there are few.
+        workers: number of threads; by default one per core, or a single thread if bytes are the tokens.
+        force: replace another corpus in ``folder`` once the new corpus is complete.
+        limits: size limits of a line, of a document and of all text.
+        skip_bad: skip rows without a text and count them in the manifest, instead of an error.
         on_progress: called after every batch.
-        wait: until another process is done with the folder, instead of an error.
+        wait: wait until another process is done with the folder, instead of an error.
 
-    Raises ``ConfigError`` for sources, options or a folder that cannot be used, and ``StoreError`` for a full disk, a
-    damaged folder and one that another process is working on.
+    Raises ``ConfigError`` for sources, options or a folder that cannot be used. Raises ``StoreError`` for a full disk,
+    a damaged folder, and a folder that another process is using.
     """
     folder = Path(folder)
     if not 0 < validation < 1:
@@ -91,14 +91,14 @@ def prepare(
     sources = find_sources(words, text_key, limits, skip_bad)
     chosen = None if trained_size(tokenizer) else load_tokenizer(tokenizer)
     identity = f"{chosen.spec} {chosen.digest}" if tokenizer.endswith(".json") else tokenizer
-    if folder_of(tokenizer):  # wherever it lies
+    if folder_of(tokenizer):  # independent of its location
         identity = f"{PREFIX}{chosen.digest}"
     recipe = Recipe(name or folder.resolve().name, identity, float(validation), text_key)
 
     partial_folder = folder / PARTIAL
     if not force and (corpus := _finished(folder, recipe, sources)):
         if not partial_folder.exists() or not os.access(folder, os.W_OK):
-            return corpus  # without a lock: the folder may be read-only
+            return corpus  # no lock: the folder may be read-only
     with explain_os_errors(folder):
         make_folder(folder)
     with _locked(folder, wait):
@@ -107,7 +107,7 @@ def prepare(
         if (partial_folder / MANIFEST).exists():
             install(folder)
         if not force and (corpus := _finished(folder, recipe, sources)):
-            if not (partial_folder / PROGRESS).exists():  # no other request can be resumed from it
+            if not (partial_folder / PROGRESS).exists():  # nothing can be resumed from it
                 with explain_os_errors(folder):
                     remove(partial_folder)
             return corpus
@@ -135,9 +135,9 @@ def prepare(
 
 
 def default_corpus(results: Path | str) -> Corpus:
-    """This Python's standard library in bytes, prepared in ``results/corpora`` on first use: needs no network.
+    """The default corpus: this Python's standard library in bytes, prepared in ``results/corpora`` on first use.
 
-    Processes that start together wait for the one that prepares it.
+    It needs no network. Processes that start together wait for the one that prepares it.
     """
     folder = _default_folder(results)
     if has_default_corpus(results):
@@ -155,7 +155,10 @@ def _default_folder(results: Path | str) -> Path:
 
 
 def _finished(folder: Path, recipe: Recipe, sources: list[Source]) -> Corpus | None:
-    """The corpus in ``folder`` when it is the one asked for, None if there is none; another is an error."""
+    """The finished corpus of this request in ``folder``; None if there is none.
+
+    Raises ``ConfigError`` for another corpus.
+    """
     manifest = load(Manifest, folder / MANIFEST)
     if manifest is None:
         if (folder / PARTIAL).exists() or not any((folder / f"{split}.bin").exists() for split in SPLITS):
@@ -167,10 +170,10 @@ def _finished(folder: Path, recipe: Recipe, sources: list[Source]) -> Corpus | N
 
 
 def _unfinished(folder: Path, recipe: Recipe, sources: list[Source], rule: SplitRule, force: bool) -> State | None:
-    """The state to resume, None to begin; another request's is an error, or removed with ``force``."""
+    """The state to resume; None to begin. The state of another request is an error, or is removed with ``force``."""
     try:
         if state := load(State, folder / PARTIAL / PROGRESS):
-            begun = sources[: len(state.manifest.sources)]  # the others may have changed
+            begun = sources[: len(state.manifest.sources)]  # later sources may have changed
             difference = state.manifest.difference(recipe, begun)
             if not difference and state.manifest.split_rule == str(rule):
                 return state
@@ -212,7 +215,7 @@ def _pass_over(
     most: int,
     on_progress: OnProgress,
 ) -> State:
-    """Appends all that is not done yet; whatever ends it early, what was done is saved."""
+    """Append everything that is not done yet. If this ends early for any reason, the finished part is saved."""
     total = sum(source.size for source in sources)
     done = sum(source.size for source in state.boundary.sources)
     saved = time.monotonic()
@@ -231,9 +234,9 @@ def _pass_over(
                     state.save(folder)
                     saved = time.monotonic()
     except BaseException as error:
-        if isinstance(error, ConfigError):  # an unreadable source, which is corrected as a whole
+        if isinstance(error, ConfigError):  # an unreadable source, which is repeated as a whole
             state = State(state.boundary, state.boundary)
-        with suppress(StoreError):  # a disk that is full for this file too; the state before it holds
+        with suppress(StoreError):  # the disk is full for this file too; the earlier state is valid
             state.save(folder)
         raise
     state.save(folder)
@@ -241,7 +244,7 @@ def _pass_over(
 
 
 def _batches(sources: list[Source], state: State) -> Iterator[Batch]:
-    """The documents that are not done yet, about a megabyte a batch, no batch of two sources."""
+    """The documents that are not done yet, in batches of about a megabyte. No batch has two sources."""
     first = len(state.boundary.sources)
     done = sum(source.documents for source in state.manifest.sources[first:])
     for source in sources[first:]:
@@ -258,7 +261,7 @@ def _batches(sources: list[Source], state: State) -> Iterator[Batch]:
 
 
 def _encode_all(batches: Iterable[Batch], encoder: Encoder, workers: int) -> Iterator[tuple[Batch, Encoded]]:
-    """Every batch with its ids, in order; a BPE encodes outside Python's lock."""
+    """Every batch with its ids, in order. A BPE encodes without holding Python's lock."""
     waiting: deque[tuple[Batch, Future[Encoded]]] = deque()
     with ThreadPoolExecutor(workers) as pool:
         for batch in batches:
@@ -271,9 +274,9 @@ def _encode_all(batches: Iterable[Batch], encoder: Encoder, workers: int) -> Ite
 
 @contextmanager
 def _locked(folder: Path, wait: bool) -> Iterator[None]:
-    """Makes this process the only one that writes ``folder``; the kernel frees the lock of a killed one."""
+    """Hold the lock of ``folder``: only this process writes it. The kernel frees the lock of a killed process."""
     with explain_os_errors(folder / "lock"):
-        file = open(folder / "lock", "ab+", buffering=0)  # for reading too: then a FIFO does not wait
+        file = open(folder / "lock", "ab+", buffering=0)  # read and append: a FIFO then does not block
     with file:
         with explain_os_errors(folder / "lock"):
             try:

@@ -1,7 +1,7 @@
-"""Where documents come from: files of text, JSON and parquet, Hugging Face datasets, the standard library.
+"""Sources of documents: files of text, JSON and parquet, Hugging Face datasets, the standard library.
 
-A file is one document in UTF-8, JSON lines, a JSON array (all three also packed by gzip or zstd) or parquet; all but
-plain text are streamed.
+A file is one document in UTF-8, JSON lines, a JSON array (these three may be compressed by gzip or zstd) or parquet.
+All except plain text are streamed.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ _NOT_STDLIB = {"site-packages", "dist-packages", "test", "tests", "idle_test"}
 class HuggingFaceSplit(Source):
     """The split ``train`` of the dataset ``hf:NAME`` or ``hf:NAME:CONFIG``; NAME may be a local folder.
 
-    ``sha256`` is what the library ``datasets`` calls the builder's hash: the revision of a dataset on the hub. ``size``
-    is the bytes of the split where the dataset says so, and ``position`` counts those of the texts.
+    ``sha256`` is the builder's hash of the library ``datasets``: the revision of a dataset on the hub. ``size`` is the
+    bytes of the split if the dataset reports them, and ``position`` counts bytes of text.
     """
 
     errors = (Exception,)
@@ -63,17 +63,17 @@ class HuggingFaceSplit(Source):
 def find_sources(
     words: Sequence[str], text_key: str = TEXT_KEY, limits: Limits = Limits(), skip_bad: bool = False
 ) -> list[Source]:
-    """The sources that ``words`` name, in their order.
+    """The sources named by ``words``, in order.
 
     A word is a file, a folder, ``hf:NAME[:CONFIG]`` (the split ``train`` of a Hugging Face dataset) or ``stdlib`` (this
-    Python's standard library without its tests, each file once). Of a folder: every file below it, sorted, without
-    hidden ones and without following links to folders. Names ending in .jsonl, .ndjson, .jsonlines and .jl are JSON
-    lines, .json such lines or an array of objects, .parquet is parquet, each with the text under ``text_key``; any
-    other file is one document in UTF-8. All but parquet may be packed, their names ending in .gz or .zst. Rows without
-    a text are an error, or left out and counted with ``skip_bad``.
+    Python's standard library without its tests, each file once). A folder means every file below it, sorted, without
+    hidden files and linked folders. Names ending in .jsonl, .ndjson, .jsonlines and .jl are JSON lines, .json is JSON
+    lines or an array of objects, .parquet is parquet, each with the text under ``text_key``. Any other file is one
+    document in UTF-8. All except parquet may be compressed (.gz or .zst). A row without a text is an error, or is
+    skipped and counted with ``skip_bad``.
 
-    Raises ``ConfigError`` for a word that names nothing, a file named twice or of a format without a text, and a
-    ``text_key`` or ``skip_bad`` that concerns no source.
+    Raises ``ConfigError`` for a word that names nothing, a file that is named twice or has no text, and a ``text_key``
+    or ``skip_bad`` without effect.
     """
     if not words:
         raise ConfigError(f"no source of text; expected files, folders, {HUB}NAME or {STDLIB}")
@@ -113,7 +113,7 @@ def _sources_of(word: str, text_key: str) -> list[Source]:
 
 
 def _files_below(folder: Path, without: Container[str] = ()) -> list[Path]:
-    """Files below ``folder``, sorted, but for hidden ones and those in folders of a name in ``without``."""
+    """Files below ``folder``, sorted, without hidden files and without folders whose name is in ``without``."""
     paths = []
 
     def refuse(error: OSError) -> None:
@@ -122,16 +122,18 @@ def _files_below(folder: Path, without: Container[str] = ()) -> list[Path]:
     for parent, folders, names in os.walk(folder, onerror=refuse):
         folders[:] = [name for name in folders if not name.startswith(".") and name not in without]
         paths += [Path(parent, name) for name in names if not name.startswith(".")]
-    return sorted(path for path in paths if path.is_file() or not path.exists())  # a dangling link is an error later
+    return sorted(
+        path for path in paths if path.is_file() or not path.exists()
+    )  # a dangling link raises an error later
 
 
 def _standard_library() -> list[Source]:
-    """Every Python file once, without tests and installed packages."""
+    """Every Python file of the standard library once, without tests and installed packages."""
     root = Path(sysconfig.get_path("stdlib"))
     paths = [path for path in _files_below(root, _NOT_STDLIB) if path.suffix == ".py"] if root.is_dir() else []
     if not paths:
         raise ConfigError(f"source {STDLIB!r}: this Python has no source files in {root}; name files of text instead")
-    once: dict[Path, Path] = {}  # Debian's Python has a file under two names, one a link to the other
+    once: dict[Path, Path] = {}  # Debian's Python has a file and a link to it
     for path in paths:
         once.setdefault(path.resolve(), path)
     return [File(path, name=f"{STDLIB}/{path.relative_to(root).as_posix()}") for path in once.values()]

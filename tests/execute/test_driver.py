@@ -346,7 +346,7 @@ def test_a_worker_of_another_version_says_so(fake):
 def test_a_worker_without_the_module_to_run_says_so(fake):
     packed = Assignment([fake.make_job(0)], fake.train, Policy(), None).pack()
     lacking = (packed[0], packed[1].replace(b"fake_sweep", b"fake_swoop"))
-    assert "cannot import what it is to run: No module named 'fake_swoop'" in work_remotely(lacking, print).broken
+    assert "cannot import the training function: No module named 'fake_swoop'" in work_remotely(lacking, print).broken
 
 
 def test_a_worker_without_a_gpu_says_so(fake, monkeypatch):

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from madbench.errors import ConfigError
-from madbench.execute.base import Assignment, Outcome, Policy
+from madbench.execute.base import Assignment, Policy, WorkerResult
 from madbench.execute.slurm_folder import SlurmFolder, assignment_of, encode_call
 from madbench.jobs import Record
 from madbench.text.corpus import imagined_corpus
@@ -41,6 +41,6 @@ def test_an_outcome_gives_back_its_records_in_any_order_and_from_any_part(fake, 
     first = Record("diverged", {"loss": math.inf, "n": 3}, curve, {"versions": {"torch": "2"}}, "loss was not finite")
     folder = SlurmFolder(tmp_path, "7")
     folder.write_call(b"{}")
-    folder.write_outcome(jobs, Outcome([first, Record("finished", {"a": 0.1}), None], error="killed"))
+    folder.write_outcome(jobs, WorkerResult([first, Record("finished", {"a": 0.1}), None], error="killed"))
     outcome = folder.read_outcome([jobs[2], jobs[0]])
     assert outcome.records == [None, first] and (outcome.error, outcome.broken) == ("killed", "")

@@ -16,7 +16,7 @@ pytest.importorskip("submitit")
 
 from madbench.errors import StoreError, TrainingError
 from madbench.execute import slurm_worker
-from madbench.execute.base import Assignment, Claim, Outcome, Policy, Summary
+from madbench.execute.base import Assignment, JobLock, Policy, Summary, WorkerResult
 from madbench.execute.driver import Task
 from madbench.execute.slurm_folder import SlurmFolder, digest
 from madbench.execute.submitit import slurm_executor
@@ -36,7 +36,7 @@ class Queue:
         """What a driver that has claimed these jobs hands to its backend."""
         jobs = [self.fake.make_job(seed) for seed in seeds]
         works = [self.claims.enter_context(self.store.claim(job)).absolute() for job in jobs]
-        claims = [Claim(job, work, ExitStack()) for job, work in zip(jobs, works)]
+        claims = [JobLock(job, work, ExitStack()) for job, work in zip(jobs, works)]
         return Task(claims, Assignment(jobs, train or self.fake.train, policy, works))
 
     def driver(self, *tasks, **options):
@@ -57,7 +57,7 @@ class Queue:
         """The Slurm job ends well, and leaves a result."""
         jobs = [self.fake.make_job(seed) for seed in seeds]
         records = [self.fake.expected(job) for job in jobs]
-        self.folder(name).write_outcome(jobs, Outcome(records, **result))
+        self.folder(name).write_outcome(jobs, WorkerResult(records, **result))
         self.enter("COMPLETED", name)
 
     def names(self):
@@ -385,7 +385,7 @@ def test_what_a_stranger_wrote_into_a_call_is_neither_imported_nor_run(queue, tm
     written = folder.call.read_bytes()
     folder.call.write_bytes(written.replace(b"fake_sweep:train", b"evil:train"))
     monkeypatch.setenv("SLURM_JOB_ID", "1000")
-    with pytest.raises(StoreError, match="not what the driver wrote"):  # on the node
+    with pytest.raises(StoreError, match="changed since the driver wrote it"):  # on the node
         slurm_worker.main(str(folder.path.parent), digest(written))
     queue.kill_driver()
     task = queue.task(0)

@@ -9,7 +9,7 @@ import pytest
 
 from madbench.errors import ConfigError, StoreError, TrainingError
 from madbench.execute import submitit as module
-from madbench.execute.base import Assignment, Claim, Listener, Outcome, Policy, Summary
+from madbench.execute.base import Assignment, JobLock, Listener, Policy, Summary, WorkerResult
 from madbench.execute.driver import Task
 from madbench.execute.slurm_folder import digest
 from madbench.execute.submitit import slurm_executor
@@ -50,7 +50,7 @@ def test_what_is_not_asked_for_is_left_to_slurm(slurm, tmp_path):
 def test_an_sbatch_that_refuses_is_a_users_error(fake, slurm, store):
     program = slurm.parent / "bin" / "sbatch"
     program.write_text("#!/bin/sh\necho 'sbatch: error: invalid partition specified: gpu' >&2; exit 1\n")
-    with pytest.raises(TrainingError, match="sbatch does not take the jobs: .*invalid partition specified: gpu"):
+    with pytest.raises(TrainingError, match="sbatch does not accept the jobs: .*invalid partition specified: gpu"):
         slurm_executor("gpu")([[fake.make_job(0)]], store, fake.train)
     with store.claim(fake.make_job(0)) as work:
         assert os.listdir(work) == ["lock"]
@@ -79,7 +79,7 @@ def clock(monkeypatch):
 def tasks_of(fake, store, count):
     jobs = [fake.make_job(seed) for seed in range(count)]
     works = [store.root / "work" / job.id for job in jobs]
-    claims = [Claim(job, work, ExitStack()) for job, work in zip(jobs, works)]
+    claims = [JobLock(job, work, ExitStack()) for job, work in zip(jobs, works)]
     return [Task([claim], Assignment([claim.job], fake.train, Policy(), [claim.work])) for claim in claims]
 
 
@@ -121,7 +121,7 @@ def test_a_limit_of_submissions_lowers_the_slots(fake, slurm, store, clock):
     assert len((slurm / "submissions").read_text().split()) < 20
     ended = next(iter(backend.jobs))
     (slurm / backend.jobs[ended].slurm_id / "state").write_text("COMPLETED")
-    backend.jobs[ended].folder.write_outcome(ended.jobs, Outcome([fake.expected(ended.jobs[0])]))
+    backend.jobs[ended].folder.write_outcome(ended.jobs, WorkerResult([fake.expected(ended.jobs[0])]))
     for _ in range(6):  # the place that is free is taken soon, whatever the pause has grown to
         list(backend.poll(5.0))
     assert len(backend.jobs) == 3 and len(backend.waiting) == 3
@@ -241,5 +241,5 @@ def test_a_job_over_the_time_limit_and_one_that_slurm_cannot_import(fake, slurm,
     assert slurm_executor()([[limited]], store, fake.train, policy=Policy(time_limit=0.5)) == Summary(failed=1)
     assert results(store)[0].error == "stopped after the time limit of 0.5 s"
     monkeypatch.setenv("PYTHONPATH", str(Path(module.__file__).parents[2]))
-    with pytest.raises(StoreError, match="cannot import what it is to run: No module named 'fake_sweep'"):
+    with pytest.raises(StoreError, match="cannot import the training function: No module named 'fake_sweep'"):
         slurm_executor()([[fake.make_job(1)]], store, fake.train)

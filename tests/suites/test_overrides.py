@@ -135,8 +135,8 @@ def test_what_is_refused_trains_what_is_trained_without_it(tiny, label):
             planned = MAD.plan([label], profile, tasks=["memorization"])
         except (ConfigError, BudgetError):
             continue
-        assert (planned.jobs[0].id == plain.id) or not planned.idle
-        if planned.idle:
+        assert (planned.jobs[0].id == plain.id) or not planned.without_effect
+        if planned.without_effect:
             raw = replace(plain, model=profile.model_config(), mixer=profile.identifying_settings(label))
             raw = replace(raw, training=profile.trainings("memorization", "float32")[0])
             assert what_is_trained(raw) == what_is_trained(plain), override

@@ -90,7 +90,7 @@ def test_ids_without_a_tokenizer_leave_bytes_unknown(foreign):
     assert corpus.vocab_size == 300
     assert corpus.token_bytes() is None
     assert corpus.description()["splits"]["val"]["bytes"] is None
-    with pytest.raises(ConfigError, match="none:300, ids and nothing else"):
+    with pytest.raises(ConfigError, match="none:300, which means ids only"):
         corpus.tokenizer()
     for spec in ("none", "none:", "none:x", "none:0"):
         with pytest.raises(ConfigError, match="expected none:N"):

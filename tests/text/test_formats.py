@@ -330,12 +330,12 @@ def test_an_element_is_not_cut_off_where_a_read_ends(monkeypatch, chunk):
 @pytest.mark.parametrize(
     ("content", "problem"),
     [
-        (b'[{"text": "a"}\n {"text": "b"}]', ":2: not valid JSON: expected ',' or ']' behind an element"),
+        (b'[{"text": "a"}\n {"text": "b"}]', ":2: not valid JSON: expected ',' or ']' after an element"),
         (b'[{"text": "a"},\n\n{"text": b}]', ":3: not valid JSON: Expecting value"),
         (b'[{"text": "a"},\n{"text": "b"', ":2: not valid JSON: Expecting ',' delimiter"),
         (b'[{"text": "a"},\n{"text": "b', ":2: not valid JSON: Unterminated string"),
         (b'[{"text": "a"},\n', ":2: not valid JSON: Expecting value"),
-        (b'[{"text": "a"}]\n[]', ":2: not valid JSON: something behind the end of the array"),
+        (b'[{"text": "a"}]\n[]', ":2: not valid JSON: something after the end of the array"),
         (b'[{"text": "a"},\n"b"]', ':2: expected an object such as {"text": "..."}'),
         (b'[{"text": "a"},\n12', ':2: expected an object such as {"text": "..."}'),
         (b'[{"text": "a"},\n{"text": null}]', ":2: key 'text': expected text, got nothing"),
@@ -343,7 +343,7 @@ def test_an_element_is_not_cut_off_where_a_read_ends(monkeypatch, chunk):
         (b'[{"text": "a"},\n' + b"[" * 100_000, ":2: not valid JSON: "),
         (
             b'{"text": "a"}\n{"text": b}',
-            ":2: not valid JSON (an array of objects, or an object a line): Expecting value",
+            ":2: not valid JSON (an array of objects, or one object per line): Expecting value",
         ),
     ],
 )

@@ -83,7 +83,7 @@ def test_a_short_file_is_of_the_type_of_the_long_one(write, type_):
 
 def test_two_files_too_short_to_tell_are_asked_for_their_type(write):
     folder = write(np.array([1, 2, 3], "<u4"), np.array([4, 5], "<u4"))
-    with pytest.raises(ConfigError, match=r"train.bin: too short to tell .* uint16 or uint32; say it with --dtype"):
+    with pytest.raises(ConfigError, match=r"train.bin: too short to tell .* uint16 or uint32; give the type with --dtype"):
         open_corpus(folder, "none:50257")
     assert open_corpus(folder, "none:50257", dtype="int32").tokens("train").tolist() == [1, 2, 3]
     assert open_corpus(folder, "none:50257", dtype="uint16").tokens("train").tolist() == [1, 0, 2, 0, 3, 0]
@@ -103,7 +103,7 @@ def test_the_type_can_be_said_and_the_vocabulary_still_counts(write):
     assert open_corpus(folder, "none:256", dtype="uint8").manifest.dtype == "uint8"
     with pytest.raises(ConfigError, match=r"is beyond the vocabulary of 50257; .* its ids are not uint64"):
         open_corpus(folder, "none:50257", dtype="uint64")
-    with pytest.raises(ConfigError, match="dtype 'uint31': no type of token ids; did you mean 'uint32'?"):
+    with pytest.raises(ConfigError, match="dtype 'uint31': not a type of token ids; did you mean 'uint32'?"):
         open_corpus(folder, "none:50257", dtype="uint31")
 
 
@@ -147,7 +147,7 @@ def test_text_is_ids_of_one_byte_where_that_is_said(write):
 @pytest.mark.parametrize("id_", [0, 3])
 def test_one_id_over_and_over_is_asked_for_its_type(write, type_, id_):
     folder = write(np.full(504, id_, type_), np.full(96, id_, type_))
-    with pytest.raises(ConfigError, match=r"train.bin: the same bytes over and over, .*; say it with --dtype"):
+    with pytest.raises(ConfigError, match=r"train.bin: the same bytes over and over, .*; give the type with --dtype"):
         open_corpus(folder, "none:50257")
     corpus = open_corpus(folder, "none:50257", dtype=np.dtype(type_).name)
     assert set(corpus.tokens("train").tolist()) == {id_} and len(corpus.tokens("train")) == 504

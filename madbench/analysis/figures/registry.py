@@ -20,7 +20,7 @@ from madbench.analysis.scores import Results
 from madbench.jobs import Job, Record
 from madbench.suites import Suite, suites
 from madbench.suites.published import published_numbers
-from madbench.suites.scoring import CURVES, Outcome, scoring_of
+from madbench.suites.scoring import CURVES, JobOutcome, scoring_of
 from madbench.tasks import load_task
 
 
@@ -132,7 +132,7 @@ def _difficulty(results: Results, suite: Suite) -> pd.DataFrame:
         alike = [job for job in stored if _all_but_setting_and_seed(job) in planned]
         records = results.store.records({job.id for job in alike})
         readable = {name: record for name, record in records.items() if record.status != "failed"}
-        outcomes = [*outcomes, *(Outcome(job.label, job, readable.get(job.id)) for job in alike)]
+        outcomes = [*outcomes, *(JobOutcome(job.label, job, readable.get(job.id)) for job in alike)]
     collected = scoring_of(suite).collect(outcomes)
     frame = accuracy.difficulty_frame(scoring_of(suite), collected, _about(results, suite))
     if frame.empty:

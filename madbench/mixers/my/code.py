@@ -52,8 +52,11 @@ class UsersCode:
         if is_unsure and not in_new_process:
             self.listing = _from_new_process(path) or self.listing
         for reached in reach.files.values():
-            _, names = self.listing["files"].get(reach.place(reached.file), (None, None))
-            if names is not None and reached.text.digest(names) != self.listing["files"][reach.place(reached.file)][0]:
+            _, names = self.listing["files"].get(reach.location(reached.file), (None, None))
+            if (
+                names is not None
+                and reached.text.digest(names) != self.listing["files"][reach.location(reached.file)][0]
+            ):
                 raise self._edited(reached.file)
 
     @property

@@ -9,7 +9,7 @@ import pandas as pd
 
 from madbench.jobs import Job, Record
 from madbench.suites.interactions.suite import ELSEWHERE, LEAST_ERROR, world_of
-from madbench.suites.scoring import Outcome, Scoring, no_scores
+from madbench.suites.scoring import JobOutcome, Scoring, no_scores
 
 
 class InteractionScoring(Scoring):
@@ -26,7 +26,7 @@ class InteractionScoring(Scoring):
     def value(self, job: Job, record: Record) -> float:
         return _log(record.metrics.get("mse", math.nan))
 
-    def frame(self, outcomes: Sequence[Outcome], thresholds: Sequence[float] = ()) -> pd.DataFrame:
+    def frame(self, outcomes: Sequence[JobOutcome], thresholds: Sequence[float] = ()) -> pd.DataFrame:
         uncontrolled = [outcome for outcome in outcomes if not outcome.job.setting.get("control")]
         if not uncontrolled:
             return no_scores()
@@ -41,7 +41,7 @@ def _log(error: float) -> float:
     return math.log10(max(error, LEAST_ERROR)) if math.isfinite(error) else math.nan
 
 
-def _elsewhere(outcome: Outcome) -> tuple[float, float]:
+def _elsewhere(outcome: JobOutcome) -> tuple[float, float]:
     """The largest error at the other lengths, and the error of a constant there."""
     world = world_of(outcome.job)
     lengths = [length for length in world.lengths if length != world.length]
@@ -50,7 +50,7 @@ def _elsewhere(outcome: Outcome) -> tuple[float, float]:
     return _log(max(errors, default=math.nan)), _variance(outcome, lengths)
 
 
-def _variance(outcome: Outcome, lengths: Sequence[int]) -> float:
+def _variance(outcome: JobOutcome, lengths: Sequence[int]) -> float:
     """The largest error of a constant at some lengths, from the record; 0 if the record has none."""
     metrics = outcome.record.metrics if outcome.record else {}
     variances = [metrics[name] for length in lengths if (name := f"variance_{length}") in metrics]

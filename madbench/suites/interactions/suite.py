@@ -18,7 +18,7 @@ from madbench.labels import family_identity, family_of, parse
 from madbench.mixers import families_that_see_all, solve
 from madbench.suites.base import Size, Suite
 from madbench.suites.columns import Column
-from madbench.suites.overrides import Plan, content, decided
+from madbench.suites.overrides import Plan, content, drop_ineffective_overrides
 from madbench.suites.planning import unique
 from madbench.suites.profile import Profile, changed
 
@@ -227,7 +227,7 @@ def plan(
     for task in chosen:
         check_task(task)
     labels = list(map(str, map(parse, labels)))
-    planned_jobs = decided(profile, labels, seeds, planned, trained)
+    planned_jobs = drop_ineffective_overrides(profile, labels, seeds, planned, training_key)
     _check_read(profile, labels, planned_jobs.jobs)
     return planned_jobs
 
@@ -261,13 +261,13 @@ def _check_read(profile: InteractionProfile, labels: Sequence[str], jobs: Sequen
             continue
         if kind == "labels" and labels:
             raise ConfigError(f"{key_of(word)} has no effect where labels are named: {', '.join(labels)}")
-        trained = {"heads": [job.label for job in own], "learning_rates": [job.setting.get("embedding") for job in own]}
-        configured = list(filter(None, name)) or getattr(profile.plan(task), kind, ()) if kind in trained else ()
-        if configured and not set(configured) & set(trained[kind]):
-            raise ConfigError(f"{key_of(word)} has no effect: trained are {', '.join(sorted(set(trained[kind])))}")
+        used = {"heads": [job.label for job in own], "learning_rates": [job.setting.get("embedding") for job in own]}
+        configured = list(filter(None, name)) or getattr(profile.plan(task), kind, ()) if kind in used else ()
+        if configured and not set(configured) & set(used[kind]):
+            raise ConfigError(f"{key_of(word)} has no effect: trained are {', '.join(sorted(set(used[kind])))}")
 
 
-def trained(job: Job) -> Hashable:
+def training_key(job: Job) -> Hashable:
     """A key that is equal for two jobs if they train the same apart from the seed.
 
     A world enters by its effects and vectors.
@@ -333,7 +333,7 @@ class InteractionSuite(Suite):
     default = "quick"
     trial = "madbench.suites.interactions.trial:InteractionTrial"
     scoring = "madbench.suites.interactions.scores:InteractionScoring"
-    place = 2
+    sort_order = 2
     file_key = "tasks"
     not_inspected = "has interacting agents; madbench paper interactions draws the learned effects"
     measure = "log10 of the mean squared error"
@@ -342,7 +342,7 @@ class InteractionSuite(Suite):
     budgets = ("strict",)
     keeps_weights = True
     had_unequal_shares = True
-    plan, trained, size = map(staticmethod, (plan, trained, size))
+    plan, training_key, size = map(staticmethod, (plan, training_key, size))
 
     def tasks(self) -> Sequence[str]:
         return TASKS

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from madbench.jobs import Job
 from madbench.models.interactions import InteractionModel, ValueLoss, interaction_mixer
 from madbench.suites.interactions.suite import world_of
-from madbench.suites.trial import Interval, Trial
+from madbench.suites.trial import LogWindow, Trial
 from madbench.text.corpus import Corpus
 
 ROWS = 20
@@ -71,7 +71,7 @@ class InteractionTrial(Trial):
     def has_row(self, step: int) -> bool:
         return step % self.row_every == 0 or step == self.steps
 
-    def row(self, interval: Interval) -> dict[str, float]:
+    def row(self, interval: LogWindow) -> dict[str, float]:
         rate = interval.learning_rate
         return {"step": interval.step, "train_loss": interval.mean_loss, "learning_rate": rate}
 

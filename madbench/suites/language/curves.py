@@ -16,7 +16,7 @@ import pandas as pd
 from madbench.suites.columns import loss_l5
 from madbench.suites.language.suite import LANGUAGE, LOSS, LOSSES, PERPLEXITIES, SPEED, STEPS
 from madbench.suites.protocol import by_protocol, recognised
-from madbench.suites.scoring import CURVES, Outcome
+from madbench.suites.scoring import CURVES, JobOutcome
 
 PAPER_THRESHOLDS = (3.3, 3.2, 3.1, 3.0)
 MOST_THRESHOLD = 1e6
@@ -31,14 +31,14 @@ def steps_name(threshold: float) -> str:
     return f"{STEPS}{float(threshold)}"
 
 
-def describe(runs: Sequence[Outcome]) -> str:
+def describe(runs: Sequence[JobOutcome]) -> str:
     """The protocol of language-model runs in one line."""
     protocol = recognised(LANGUAGE, [(run.job, run.record.details) for run in runs])
     corpus = f"corpus {protocol.corpus.name} ({protocol.corpus.digest[:8]}), profile {protocol.name}"
     return f"{corpus}, {protocol.precision}, budget {protocol.budget}"
 
 
-def loss_curves(runs: Sequence[Outcome]) -> pd.DataFrame:
+def loss_curves(runs: Sequence[JobOutcome]) -> pd.DataFrame:
     """The curves of ``runs`` in long form, one row per logged step. Missing values are NaN.
 
     Columns: protocol (in words), id, label, seed, status, step, tokens, seconds (of training), evaluation (1, 2, ...),
@@ -79,12 +79,12 @@ def thresholds_above(lowest: float) -> tuple[float, ...]:
 _OF_EVALUATION = {"evaluation", "step", "seconds", "train_loss", "validation_loss"}
 
 
-def evaluations(run: Outcome) -> list[dict[str, float]]:
+def evaluations(run: JobOutcome) -> list[dict[str, float]]:
     """The rows of the run's curve that are evaluations. A row that lacks a number of an evaluation does not count."""
     return [row for row in run.record.curve if row.keys() >= _OF_EVALUATION]
 
 
-def common_seconds(runs: Iterable[Outcome]) -> float:
+def common_seconds(runs: Iterable[JobOutcome]) -> float:
     """The longest training time that the evaluations of all runs reached, without diverged runs.
 
     NaN if there is none.
@@ -93,13 +93,13 @@ def common_seconds(runs: Iterable[Outcome]) -> float:
     return min((rows[-1]["seconds"] for rows in evaluated if rows), default=math.nan)
 
 
-def timing_differences(runs: Iterable[Outcome]) -> list[str]:
+def timing_differences(runs: Iterable[JobOutcome]) -> list[str]:
     """The details that differ between ``runs`` and prevent a comparison of their times."""
     runs = list(runs)
     return [name for name in TIMING if len({str(run.record.details.get(name)) for run in runs}) > 1]
 
 
-def run_losses(runs: Sequence[Outcome], thresholds: Sequence[float]) -> list[dict[str, float]]:
+def run_losses(runs: Sequence[JobOutcome], thresholds: Sequence[float]) -> list[dict[str, float]]:
     """The numbers from the curve of each run, in order.
 
     Keys: loss_l5; the last validation_loss and validation_bits_per_byte; equal_time_validation_loss, from the last

@@ -27,7 +27,7 @@ from madbench.suites.protocol import Protocol
 from madbench.suites.published import published_perplexities
 from madbench.suites.scoring import (
     COLUMNS,
-    Outcome,
+    JobOutcome,
     Scoring,
     budget_sentences,
     finite_or_nan,
@@ -47,7 +47,7 @@ class LanguageScoring(Scoring):
     def groups(self, protocols: Sequence[Protocol]) -> list[Hashable]:
         return [(protocol.profile_name, protocol.overrides, protocol.precision) for protocol in protocols]
 
-    def frame(self, outcomes: Sequence[Outcome], thresholds: Sequence[float] = ()) -> pd.DataFrame:
+    def frame(self, outcomes: Sequence[JobOutcome], thresholds: Sequence[float] = ()) -> pd.DataFrame:
         runs = [outcome for outcome in outcomes if outcome.record]
         losses = run_losses(runs, thresholds)
         bits_a_nat = _bits_a_nat(losses)
@@ -72,7 +72,7 @@ class LanguageScoring(Scoring):
     def claimed_thresholds(self, protocols: Sequence[Protocol]) -> Sequence[float]:
         return PAPER_THRESHOLDS if all(protocol.profile.comparable_with_paper for protocol in protocols) else ()
 
-    def thresholds(self, groups: Sequence[Sequence[Outcome]], protocols: Sequence[Protocol]) -> Sequence[float]:
+    def thresholds(self, groups: Sequence[Sequence[JobOutcome]], protocols: Sequence[Protocol]) -> Sequence[float]:
         """The paper's thresholds if all protocols have its size, else values just above the lowest training loss."""
         if all(protocol.profile.comparable_with_paper for protocol in protocols):
             return PAPER_THRESHOLDS
@@ -80,7 +80,7 @@ class LanguageScoring(Scoring):
         return thresholds_above(min((row["train_loss"] for run in runs for row in evaluations(run)), default=math.nan))
 
     def columns(
-        self, protocol: Protocol, outcomes: Sequence[Outcome], scores: pd.DataFrame, thresholds: Sequence[float]
+        self, protocol: Protocol, outcomes: Sequence[JobOutcome], scores: pd.DataFrame, thresholds: Sequence[float]
     ) -> list[Column]:
         """The columns with information.
 
@@ -103,19 +103,19 @@ class LanguageScoring(Scoring):
             chosen.append(column(SPEED))
         return chosen
 
-    def counting(self, outcomes: Sequence[Outcome]) -> set[str]:
+    def counting(self, outcomes: Sequence[JobOutcome]) -> set[str]:
         return {outcome.job.id for outcome in outcomes if outcome.status == "finished"}
 
     def value(self, job: Any, record: Any) -> float:
         return record.metrics.get(LOSS, math.nan)
 
-    def costs(self, outcomes: Sequence[Outcome]) -> pd.DataFrame:
+    def costs(self, outcomes: Sequence[JobOutcome]) -> pd.DataFrame:
         return super().costs([outcome for outcome in outcomes if outcome.record]).assign(column=LOSS)
 
-    def timing_differences(self, outcomes: Sequence[Outcome]) -> list[str]:
+    def timing_differences(self, outcomes: Sequence[JobOutcome]) -> list[str]:
         return timing_differences([outcome for outcome in outcomes if outcome.record])
 
-    def curves(self, outcomes: Sequence[Outcome]) -> pd.DataFrame:
+    def curves(self, outcomes: Sequence[JobOutcome]) -> pd.DataFrame:
         return loss_curves([outcome for outcome in outcomes if outcome.record])
 
     def sentences(self, protocol: Protocol) -> list[str]:
@@ -130,7 +130,9 @@ class LanguageScoring(Scoring):
             f"Budget {protocol.budget}.",
         ]
 
-    def about(self, protocol: Protocol, outcomes: Sequence[Outcome], columns: Sequence[Column], first: str = "") -> str:
+    def about(
+        self, protocol: Protocol, outcomes: Sequence[JobOutcome], columns: Sequence[Column], first: str = ""
+    ) -> str:
         runs = [outcome for outcome in outcomes if outcome.record]
         training = protocol.profile.training_config(protocol.precision)
         names = {column.name: column.heading for column in columns}

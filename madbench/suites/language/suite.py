@@ -16,8 +16,8 @@ from madbench.suites.base import Size, Suite
 from madbench.suites.columns import Column
 from madbench.suites.corpora import CorpusSource, NoCorpusError, StoredCorpus
 from madbench.suites.mad.suite import ModelConfig
-from madbench.suites.overrides import Plan, content, decided
-from madbench.suites.planning import plan_jobs, unreached_warm_up
+from madbench.suites.overrides import Plan, content, drop_ineffective_overrides
+from madbench.suites.planning import plan_jobs, warm_up_warning
 from madbench.suites.profile import Profile, changed
 from madbench.suites.protocol import changed_settings
 
@@ -162,7 +162,7 @@ def plan(
         run = (TASK, setting, profile.model_config().seq_len, profile.training_config(precision), "")
         return plan_jobs(NAME, labels, profile, [run], budget)
 
-    return decided(profile, labels, seeds, planned, trained, spelled)
+    return drop_ineffective_overrides(profile, labels, seeds, planned, training_key, canonical_training)
 
 
 def jobs(labels: Iterable[str], profile: LanguageProfile, **options: Any) -> list[Job]:
@@ -170,7 +170,7 @@ def jobs(labels: Iterable[str], profile: LanguageProfile, **options: Any) -> lis
     return plan(labels, profile, **options).checked()
 
 
-def trained(job: Job) -> Hashable:
+def training_key(job: Job) -> Hashable:
     """A key that is equal for two jobs if they train the same apart from the seed.
 
     The schedule enters by its actual rates.
@@ -183,7 +183,7 @@ def trained(job: Job) -> Hashable:
     return content(job, model.d_model, model.seq_len, changes)
 
 
-def spelled(job: Job) -> dict[str, Any]:
+def canonical_training(job: Job) -> dict[str, Any]:
     """Canonical values of the training settings for which several values train the same."""
     config = job.training
     return {"lr_decay_steps": config.lr_decay_steps and max(config.lr_decay_steps, config.warmup_steps)}
@@ -200,17 +200,17 @@ def scheduled_rate(config: LanguageTraining, step: int) -> float:
     return config.min_learning_rate + (config.learning_rate - config.min_learning_rate) * cosine
 
 
-def unreached(job: Job) -> str:
+def schedule_warning(job: Job) -> str:
     """A warning if a job does not reach the end of its schedule or its rate rises after the warm-up, as a clause."""
     config = job.training
     if config.min_learning_rate > config.learning_rate:
         rates = f"from learning_rate {config.learning_rate:g} to min_learning_rate {config.min_learning_rate:g}"
         return f"after the warm-up the rate rises, {rates}; set training.min_learning_rate too"
-    if not unreached_warm_up(config.steps, config.warmup_steps) and config.decay_end > config.steps:
+    if not warm_up_warning(config.steps, config.warmup_steps) and config.decay_end > config.steps:
         rate = scheduled_rate(config, config.steps - 1)
         after = f"after {config.steps:,} of {config.decay_end:,} steps"
         return f"training ends before the cosine does, {after}, at a learning rate of {rate:.3g}"
-    return unreached_warm_up(config.steps, config.warmup_steps)
+    return warm_up_warning(config.steps, config.warmup_steps)
 
 
 def mlp_width(model: GPTConfig) -> int:
@@ -285,7 +285,7 @@ class LanguageSuite(Suite):
     profiles_note = "tokens: for one label and one seed"
     judged_by = (LOSS, "loss {:.3f}", "{:.3f}")
     claimed_columns = ("steps_to_3.1",)
-    place = 1
+    sort_order = 1
     file_key = "training"
     measure = "loss in nats per token"
     data_package = "madbench.text"
@@ -293,7 +293,7 @@ class LanguageSuite(Suite):
     keeps_weights = True
     uses_all_cores = True
     figures = {"loss": "madbench.analysis.figures.registry:LOSS"}
-    plan, trained, size, unreached = map(staticmethod, (plan, trained, size, unreached))
+    plan, training_key, size, schedule_warning = map(staticmethod, (plan, training_key, size, schedule_warning))
     check_processes = staticmethod(check_processes)
 
     def tasks(self) -> Sequence[str]:

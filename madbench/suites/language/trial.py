@@ -23,7 +23,7 @@ from madbench.models.token_loss import TokenLoss
 from madbench.suites.base import MICRO_BATCH_TOKENS
 from madbench.suites.columns import loss_l5
 from madbench.suites.language.suite import LanguageTraining, check_processes, scheduled_rate, sequences_per_step
-from madbench.suites.trial import Interval, Trial, mixer_maker
+from madbench.suites.trial import LogWindow, Trial, mixer_maker
 from madbench.text.corpus import Corpus, window_count
 from madbench.text.manifest import SPLITS, Split
 
@@ -93,7 +93,7 @@ class LanguageTrial(Trial):
     def has_row(self, step: int) -> bool:
         return step % self.job.training.eval_every == 0 or step % self.row_every == 0
 
-    def row(self, interval: Interval) -> dict[str, float]:
+    def row(self, interval: LogWindow) -> dict[str, float]:
         config = self.job.training
         row = {
             "step": interval.step,

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from madbench.jobs import Job, mapping_text
 from madbench.suites.columns import Column
 from madbench.suites.protocol import Protocol
-from madbench.suites.scoring import Outcome, Scoring, budget_sentences, lacking_sentences, outcome_sentences
+from madbench.suites.scoring import JobOutcome, Scoring, budget_sentences, lacking_sentences, outcome_sentences
 from madbench.tasks import heuristic, make_setting, settings_class
 
 
@@ -53,7 +53,9 @@ class MadScoring(Scoring):
             return "the reference implementation's accuracy (macro within each test batch), chosen on the test set"
         return "token accuracy over all test targets"
 
-    def about(self, protocol: Protocol, outcomes: Sequence[Outcome], columns: Sequence[Column], first: str = "") -> str:
+    def about(
+        self, protocol: Protocol, outcomes: Sequence[JobOutcome], columns: Sequence[Column], first: str = ""
+    ) -> str:
         collected = self.collect(outcomes)
         limits = collected.dropna(subset=["ceiling"]).groupby("column", sort=False).ceiling.mean()
         below = [f"{task} {100 * limit:.1f}" for task, limit in limits.items() if limit < 0.9995]

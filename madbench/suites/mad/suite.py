@@ -16,8 +16,8 @@ from madbench.jobs import NOT_AT_DEFAULT, Budget, Fidelity, Job, Precision, mapp
 from madbench.mixers import solve
 from madbench.suites.base import Size, Suite
 from madbench.suites.columns import ACCURACY, Average, Column
-from madbench.suites.overrides import Plan, content, decided
-from madbench.suites.planning import epoch_batch_sizes, plan_jobs, unreached_warm_up
+from madbench.suites.overrides import Plan, content, drop_ineffective_overrides
+from madbench.suites.planning import epoch_batch_sizes, plan_jobs, warm_up_warning
 from madbench.suites.profile import Profile, changed, is_rate_change
 from madbench.tasks import check_task, load_task, make_setting, settings_class, task_source, tasks_of
 
@@ -165,8 +165,8 @@ class MadProfile(Profile):
         """The optimiser runs of one setting, ordered by learning rate, then weight decay."""
         plan = self.tasks.get(task, TaskPlan())
         shared = {**self.training, **plan.training, "precision": precision}
-        tried = itertools.product(plan.learning_rates or self.learning_rates, self.weight_decays)
-        configs = ({**shared, "learning_rate": rate, "weight_decay": decay} for rate, decay in tried)
+        trainings_of = itertools.product(plan.learning_rates or self.learning_rates, self.weight_decays)
+        configs = ({**shared, "learning_rate": rate, "weight_decay": decay} for rate, decay in trainings_of)
         return [from_mapping(TrainingConfig, config, f"training of {task}") for config in configs]
 
     def runs(self, task: str, precision: Precision) -> list[tuple[dict[str, Any], TrainingConfig]]:
@@ -196,7 +196,7 @@ class MadProfile(Profile):
             changes += changed(f"tasks.{job.task}.setting", job.setting, settings[0])
         return changes
 
-    def tried(self, job: Job) -> list[TrainingConfig]:
+    def trainings_of(self, job: Job) -> list[TrainingConfig]:
         return self.trainings(job.task, job.training.precision)
 
     def job_words(self, job: Job) -> list[str]:
@@ -227,12 +227,12 @@ def plan(
     def planned(profile: MadProfile, labels: Sequence[str]) -> list[Job]:
         runs: list[Any] = []
         for task in chosen:
-            tried = profile.runs(task, precision)  # reports a fault of the task first
+            trainings_of = profile.runs(task, precision)  # reports a fault of the task first
             source = task_source(task)
-            runs += [(task, setting, setting["seq_len"], training, source) for setting, training in tried]
+            runs += [(task, setting, setting["seq_len"], training, source) for setting, training in trainings_of]
         return plan_jobs(suite, labels, profile, runs, budget, fidelity)
 
-    return decided(profile, labels, seeds, planned, trained, spelled)
+    return drop_ineffective_overrides(profile, labels, seeds, planned, training_key, canonical_training)
 
 
 def jobs(labels: Iterable[str], profile: MadProfile, **options: Any) -> list[Job]:
@@ -240,7 +240,7 @@ def jobs(labels: Iterable[str], profile: MadProfile, **options: Any) -> list[Job
     return plan(labels, profile, **options).checked()
 
 
-def trained(job: Job) -> Hashable:
+def training_key(job: Job) -> Hashable:
     """A key that is equal for two jobs if they train the same apart from the seed.
 
     The schedule enters by its actual rates.
@@ -256,13 +256,13 @@ def trained(job: Job) -> Hashable:
         "min_learning_rate": None,
         "mlp_width": swiglu_width(model.d_model, model.mlp_width),
         "batch_size": tuple(batches),
-        "stop_accuracy": spelled(job)["stop_accuracy"],
+        "stop_accuracy": canonical_training(job)["stop_accuracy"],
     }
     redraws = job.fidelity == "published" and setting.model == "language_model"
     return content(job, model.d_model, setting.seq_len, changes, redraws, setting.input_len < setting.seq_len)
 
 
-def spelled(job: Job) -> dict[str, Any]:
+def canonical_training(job: Job) -> dict[str, Any]:
     """Canonical values of the training settings for which several values train the same."""
     config, setting = job.training, setting_of(job)
     return {
@@ -293,9 +293,9 @@ def scheduled_rate(config: TrainingConfig, fidelity: Fidelity, step: int, total_
     return config.min_learning_rate + (config.learning_rate - config.min_learning_rate) * cosine
 
 
-def unreached(job: Job) -> str:
+def schedule_warning(job: Job) -> str:
     """A warning if the job ends within its warm-up, as a clause. Empty otherwise, and in the published fidelity."""
-    return "" if job.fidelity == "published" else unreached_warm_up(total_steps(job), job.training.warmup_steps)
+    return "" if job.fidelity == "published" else warm_up_warning(total_steps(job), job.training.warmup_steps)
 
 
 def setting_of(job: Job) -> TaskSetting:
@@ -343,7 +343,7 @@ class TokenSuite(Suite):
         "learning": "madbench.analysis.figures.registry:LEARNING",
         "difficulty": "madbench.analysis.figures.registry:DIFFICULTY",
     }
-    trained, size, unreached = map(staticmethod, (trained, size, unreached))
+    training_key, size, schedule_warning = map(staticmethod, (training_key, size, schedule_warning))
 
     def plan(self, labels: Iterable[str], profile: MadProfile, **options: Any) -> Plan:
         tasks = self.usual_tasks() if options.get("tasks") is None else options["tasks"]
@@ -398,7 +398,7 @@ class MadSuite(TokenSuite):
     name = NAME
     title = "MAD tasks"
     default = "evening"
-    place = 0
+    sort_order = 0
     file_key = "learning_rates"
     reference = "madbench.suites.mad.peer"
     synthetic = "madbench.suites.mad.synthetic:record_of"

@@ -17,7 +17,7 @@ from madbench.models.blocks import Backbone
 from madbench.models.mad import Autoencoder, MadModel, imitate_reference
 from madbench.models.token_loss import logits_of
 from madbench.suites.mad.suite import LARGEST_COEFFICIENT, scheduled_rate, setting_of
-from madbench.suites.trial import Interval, Trial, mixer_maker
+from madbench.suites.trial import LogWindow, Trial, mixer_maker
 from madbench.tasks import IGNORE, SPLITS, ceiling, generate
 from madbench.text.corpus import Corpus
 
@@ -131,7 +131,7 @@ class MadTrial(Trial):
     def has_row(self, step: int) -> bool:
         return step % self.steps_per_epoch == 0
 
-    def row(self, interval: Interval) -> dict[str, float]:
+    def row(self, interval: LogWindow) -> dict[str, float]:
         scores = self._scores(self.judge)
         if self.is_published:
             perplexity, best = scores["test_batch_perplexity"], self.state["best_perplexity"]

@@ -16,8 +16,8 @@ from madbench.labels import family_of, parse
 from madbench.mixers import families_that_see_all, solve
 from madbench.suites.base import Size, Suite
 from madbench.suites.columns import Column
-from madbench.suites.overrides import Plan, content, decided
-from madbench.suites.planning import epoch_batch_sizes, plan_jobs, unreached_warm_up
+from madbench.suites.overrides import Plan, content, drop_ineffective_overrides
+from madbench.suites.planning import epoch_batch_sizes, plan_jobs, warm_up_warning
 from madbench.suites.profile import Profile, changed
 
 if TYPE_CHECKING:
@@ -154,7 +154,7 @@ def plan(
         ]
         return plan_jobs(NAME, labels, profile, runs, budget, fidelity)
 
-    return decided(profile, labels, seeds, planned, trained, spelled)
+    return drop_ineffective_overrides(profile, labels, seeds, planned, training_key, canonical_training)
 
 
 def _check_sees_all(label: str) -> None:
@@ -171,7 +171,7 @@ def check_task(task: str, where: str = "") -> None:
         raise ConfigError(f"{where}unknown task {task!r}{did_you_mean(task, TASKS)}")
 
 
-def trained(job: Job) -> Hashable:
+def training_key(job: Job) -> Hashable:
     """A key that is equal for two jobs if they train the same apart from the seed.
 
     The schedule enters by its actual rates.
@@ -183,12 +183,12 @@ def trained(job: Job) -> Hashable:
     changes = {
         "warmup_steps": rates,
         "mlp_width": swiglu_width(job.model.d_model, job.model.mlp_width),
-        **spelled(job),
+        **canonical_training(job),
     }
     return content(job, job.model.d_model, setting.length, changes, is_shorter=False)
 
 
-def spelled(job: Job) -> dict[str, Any]:
+def canonical_training(job: Job) -> dict[str, Any]:
     """Canonical values of the training settings for which several values train the same."""
     return {"batch_size": min(job.training.batch_size, setting_of(job).num_train_examples)}
 
@@ -250,12 +250,12 @@ class SignalSuite(Suite):
     default = "quick"
     trial = "madbench.suites.signals.trial:SignalTrial"
     scoring = "madbench.suites.signals.scores:SignalScoring"
-    place = 3
+    sort_order = 3
     not_inspected = "has tokens of real numbers, which have no ids"
     measure = "accuracy, or the share of the variance that is foretold, in percent"
     had_unequal_shares = True
     judged_by = ("score", "score {:.3f}", "{:.1%}")
-    plan, trained, size = map(staticmethod, (plan, trained, size))
+    plan, training_key, size = map(staticmethod, (plan, training_key, size))
 
     def batch_sizes(self, job: Job) -> tuple[int, ...]:
         return epoch_batch_sizes(setting_of(job).num_train_examples, job.training.batch_size)
@@ -278,8 +278,8 @@ class SignalSuite(Suite):
 
         return KINDS[task].description
 
-    def unreached(self, job: Job) -> str:
-        return unreached_warm_up(total_steps(job), job.training.warmup_steps)
+    def schedule_warning(self, job: Job) -> str:
+        return warm_up_warning(total_steps(job), job.training.warmup_steps)
 
     def check_profile(self, profile: SignalProfile) -> tuple[str, set[int]]:
         lengths = {_setting(task, profile.setting(task)).length for task in TASKS}

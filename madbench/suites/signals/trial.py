@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from madbench.jobs import Job
 from madbench.models.signals import SignalLoss, SignalModel
 from madbench.suites.signals.suite import scheduled_rate, setting_of, total_steps
-from madbench.suites.trial import Interval, Trial, mixer_maker
+from madbench.suites.trial import LogWindow, Trial, mixer_maker
 from madbench.tasks.base import SPLITS
 from madbench.text.corpus import Corpus
 
@@ -85,7 +85,7 @@ class SignalTrial(Trial):
     def has_row(self, step: int) -> bool:
         return step % self.steps_per_epoch == 0
 
-    def row(self, interval: Interval) -> dict[str, float]:
+    def row(self, interval: LogWindow) -> dict[str, float]:
         row = {"epoch": interval.step // self.steps_per_epoch, "step": interval.step, "train_loss": interval.mean_loss}
         return row | self._scores("validation")
 
