@@ -77,8 +77,8 @@ def test_preparing_expands_labels_orders_tasks_and_writes_nothing(tmp_path):
 @pytest.mark.slow
 def test_all_six_tasks_and_the_language_model_by_default(tmp_path):
     planned = prepare(load_grid(["S"], {}), device="cpu", results=tmp_path / "results")
-    assert planned.of(MAD).protocol.tasks == list(MAD_TASKS)
-    assert [job.task for job in planned.of(LANGUAGE).jobs] == ["language_model"]
+    assert planned.for_suite(MAD).protocol.tasks == list(MAD_TASKS)
+    assert [job.task for job in planned.for_suite(LANGUAGE).jobs] == ["language_model"]
     assert planned.suites == [MAD, LANGUAGE]
 
 
@@ -337,11 +337,13 @@ def both(tmp_path, monkeypatch):
 
 def test_each_suite_has_the_rows_that_concern_it(both):
     planned = both(vary={"training.epochs": [2, 3], "language_model.training.steps": [4, 8]})
-    assert [row.name for row in planned.of(MAD).rows] == [f"{x}  training.epochs={n}" for x in "SR" for n in (2, 3)]
-    assert [row.name for row in planned.of(LANGUAGE).rows] == [
+    assert [row.name for row in planned.for_suite(MAD).rows] == [
+        f"{x}  training.epochs={n}" for x in "SR" for n in (2, 3)
+    ]
+    assert [row.name for row in planned.for_suite(LANGUAGE).rows] == [
         f"{x}  language_model.training.steps={n}" for x in "SR" for n in (4, 8)
     ]
-    assert [job.training.steps for job in planned.of(LANGUAGE).jobs] == [4, 8, 4, 8]
+    assert [job.training.steps for job in planned.for_suite(LANGUAGE).jobs] == [4, 8, 4, 8]
     assert len(planned.jobs) == 8
 
 
@@ -350,7 +352,7 @@ def test_both_suites_train_in_one_call_where_the_executor_is(both):
     planned = both(vary={"language_model.training.steps": [4, 8]})
     assert planned.execute(executor=executor) == Summary(finished=6)
     (call,) = executor.calls
-    corpus = planned.of(LANGUAGE).protocol.corpus
+    corpus = planned.for_suite(LANGUAGE).protocol.corpus
     assert {digest: found.folder for digest, found in call["train"]["corpora"].items()} == {
         corpus.digest: corpus.folder.absolute()
     }

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from madbench.grid import Row
-from madbench.suites.addressing import plain
+from madbench.suites.addressing import without_prefix
 
 TEST_NOTE = (
     "Student's t of means whose variances are raised by what few seeds cannot show: a little more scatter, and that a"
@@ -15,7 +15,7 @@ TEST_NOTE = (
 
 def about_baseline(rows: Sequence[Row], of_what: str) -> list[str]:
     """How the rows of a grid are named and compared with the first one."""
-    baseline, changes = rows[0], [plain(change) for row in rows for change in row.changes]
+    baseline, changes = rows[0], [without_prefix(change) for row in rows for change in row.changes]
     unnamed = [change for change in baseline.changes if change not in baseline.named_changes]
     sentences = {
         f"Baseline: {baseline.name}, the first row.": True,

@@ -16,7 +16,7 @@ from madbench.grid import Row
 from madbench.jobs import Job
 from madbench.suites import Suite
 from madbench.suites.overrides import check_effect
-from madbench.suites.planning import StoredCode, planned_as_stored
+from madbench.suites.planning import StoredCode, plan_as_stored
 
 _UNREAD_WITHOUT_CODE = ("model.n_head",)
 """Changes that some mixers do not read, which only their code tells."""
@@ -139,7 +139,7 @@ def _row_as_stored(query: Query, protocol: Protocol, label: str, seeds: Sequence
     if query.labels and kept != overrides:  # a mixer need not read what was changed, as of a label with code
         tried.append(replace(protocol, profile=protocol.profile.under(kept)))
     for each, jobs in itertools.product(tried, query.versions.ordered(stored).values()):
-        with planned_as_stored({label: StoredCode.from_jobs(jobs)}):
+        with plan_as_stored({label: StoredCode.from_jobs(jobs)}):
             try:
                 planned = each.plan([label], seeds).jobs
             except MadbenchError as error:

@@ -16,12 +16,12 @@ from madbench.labels import every_label, is_shown_as_stored, reading_problem
 from madbench.store.runs import Run, Snapshot, Store
 from madbench.suites import Suite, broken_suites, main_suite, suites
 from madbench.suites.addressing import (
-    concerned,
     names_profile,
+    overrides_outside,
     own_overrides,
-    plain,
     suite_of_override,
     tasks_by_suite,
+    without_prefix,
 )
 from madbench.suites.planning import mixer_identity
 from madbench.suites.protocol import by_protocol
@@ -57,7 +57,7 @@ class Query:
         convert(self.budget, Budget | None, "budget")
         asked, names = self.asked, self.named
         is_alone = asked is not None and len(asked) == 1
-        named = [word for word in self.overrides if is_alone or plain(word) != word or names_profile(word)]
+        named = [word for word in self.overrides if is_alone or without_prefix(word) != word or names_profile(word)]
         profile = self.profile if is_alone else None
         if self.protocol and (self.corpus or profile or named):
             other = f"--corpus {self.corpus}" if self.corpus else f"--profile {profile}" if profile else named[0]
@@ -68,7 +68,7 @@ class Query:
         of_tasks = f"has no effect, the tasks are {', '.join(self.tasks)}"
         if self.fidelity != "corrected" and all(self.fidelity not in suite.fidelities for suite in chosen):
             raise ConfigError(f"--fidelity {self.fidelity}: {of_tasks}")
-        for word in concerned(self.overrides, names, self.leading):
+        for word in overrides_outside(self.overrides, names, self.leading):
             raise ConfigError(f"{word}: {of_tasks}")
 
     @functools.cached_property

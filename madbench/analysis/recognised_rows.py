@@ -17,7 +17,7 @@ from madbench.store.runs import Run
 from madbench.suites import Suite
 from madbench.suites.corpora import StoredCorpus
 from madbench.suites.profile import Profile
-from madbench.suites.protocol import by_protocol, recognised
+from madbench.suites.protocol import by_protocol, recognise_protocol
 
 
 class SeveralProtocols(StoreError, ConfigError):
@@ -65,7 +65,7 @@ def recognised_rows(
     for label in query.labels if len(query.asked or ()) == 1 else ():
         if label not in jobs:
             query.warn(f"no run of {label} is as asked")
-    protocol = recognised(suite, [(run.job, run.record.details) for run in chosen])
+    protocol = recognise_protocol(suite, [(run.job, run.record.details) for run in chosen])
     labels = query.labels or in_grammar_order(jobs)
     return [PlannedRow(Row(label), protocol, jobs[label]) for label in labels if label in jobs]
 

@@ -30,7 +30,7 @@ from madbench.grid import GridFile, expand_grid
 from madbench.jobs import content_id
 from madbench.store.runs import Snapshot
 from madbench.suites.code import names_outside_code
-from madbench.suites.planning import StoredCode, codes_of, planned_as_stored
+from madbench.suites.planning import StoredCode, codes_of, plan_as_stored
 
 EXPLORATORY = "Exploratory, not registered"
 SUFFIX = ".registered.json"
@@ -156,7 +156,7 @@ def load_registration(path: Path, results: Path) -> tuple[Registration, Results]
     if not (results / "runs").is_dir():
         raise StoreError(f"{results}: holds no runs; madbench sweep trains what was registered")
     store = Snapshot.open(results, create=False)
-    with planned_as_stored(_codes(registration, store)):
+    with plan_as_stored(_codes(registration, store)):
         made = _prepared(registration.grid, results, str(path))
     if [job.id for job in made.jobs] != list(registration.jobs):
         raise ConfigError(f"{path}: {_why_other_runs(registration, made, store)}")

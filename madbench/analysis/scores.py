@@ -18,7 +18,7 @@ from madbench.store.runs import Store
 from madbench.suites import Suite
 from madbench.suites.code_marks import CodeMarks
 from madbench.suites.planning import choosing_note
-from madbench.suites.protocol import Protocol, recognised
+from madbench.suites.protocol import Protocol, recognise_protocol
 from madbench.suites.scoring import JobOutcome, no_scores, outcome_sentences, scoring_of
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ def columns_of(experiment: Experiment) -> list[str]:
     """The columns that the scores of an experiment have once all of it is stored, details of runs apart."""
     names = []
     for suite in experiment.suites:
-        rows = experiment.of(suite).rows
+        rows = experiment.for_suite(suite).rows
         thresholds = scoring_of(suite).claimed_thresholds([row.protocol for row in rows])
         names += [column.name for column in suite.columns(rows[0].protocol.tasks)] + suite.threshold_columns(thresholds)
     return names
@@ -92,11 +92,11 @@ class Results:
 
     def rows(self, suite: Suite) -> list[PlannedRow]:
         """The rows of one suite."""
-        return self.experiment.of(suite).rows
+        return self.experiment.for_suite(suite).rows
 
     def of(self, suite: Suite) -> Results:
         """The part of one suite."""
-        return replace(self, experiment=self.experiment.of(suite))
+        return replace(self, experiment=self.experiment.for_suite(suite))
 
     def has(self, suite: Suite) -> bool:
         """Whether a run of the suite has a result."""
@@ -111,7 +111,7 @@ class Results:
         """The protocol of the suite's first row, without changes that not all rows share; its corpus as recorded."""
         runs = self.runs(suite)
         if runs and suite.corpus_of(runs[0].job):
-            return recognised(suite, [(run.job, run.details) for run in runs])
+            return recognise_protocol(suite, [(run.job, run.details) for run in runs])
         return self.rows(suite)[0].shared_protocol
 
     @property

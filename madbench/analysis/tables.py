@@ -181,7 +181,7 @@ def _with_unequal_shares(
 def _origin(results: Results, of_suites: Sequence[Suite]) -> str:
     """Sentences of a table's caption on where its numbers come from."""
     origin = results.origin(of_suites[0]) if len(of_suites) == 1 else results.origin()
-    unrecorded = CodeMarks.joined(results.code_marks(suite) for suite in of_suites).unrecorded
+    unrecorded = CodeMarks.merge(results.code_marks(suite) for suite in of_suites).unrecorded
     return " ".join(filter(None, [origin, unrecorded]))
 
 

@@ -1,1 +1,1 @@
-"""Speed and memory of mixers, training and decoding, measured on this machine: ``madbench bench``."""
+"""Benchmarks of speed and memory of mixers, training and decoding on this machine: ``madbench bench``."""

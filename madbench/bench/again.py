@@ -1,24 +1,24 @@
-"""Trains stored runs again, and counts how many give the same numbers.
+"""Train stored runs again, and count the runs that give the same numbers.
 
     python -m madbench.bench.again RESULTS [--share 0.1] [--seed 0] [--slots 1] [--alone] [--keep FOLDER]
         [--pairs FILE]
 
-RESULTS is a results folder, or an archive of one. Runs are drawn at random from those that need no corpus, and are
-trained on the CPU in as many threads as their records say. Runs that shared a step are drawn together and share one
-again; with ``--alone`` they are left out. Earlier records have the number of runs in a group and not their ids: groups
-are then those of consecutive seeds, and where the seeds of a label do not fill them its runs are left out.
+RESULTS is a results folder, or an archive of one. Runs without a corpus are drawn at random and trained on the CPU,
+with the number of threads in their records. Runs that shared a step are drawn together and share a step again; with
+``--alone`` they are left out. Earlier records have the number of runs in a group but not their ids. Groups are then
+formed from consecutive seeds, and a label whose seeds do not fill its groups is left out.
 
-On the same kind of processor and with the same versions numbers are equal to the last bit. Elsewhere they differ by
-rounding, which training can make large. With ``--keep`` the new runs stay in a folder, and the same command resumes
-where it was interrupted.
+On the same kind of processor and with the same versions, numbers are equal to the last bit. Elsewhere they differ by
+rounding, which training can amplify. With ``--keep`` the new runs stay in a folder, and the same command resumes where
+it was interrupted.
 
-The table that is printed, in Markdown, has of each task the number of runs, how many are equal to the last bit, the
-largest difference of a metric of the others, and the seconds that they took; below it how many runs were drawn from,
-and every run that differs.
+The printed Markdown table has for each task: the number of runs, the number of runs equal to the last bit, the largest
+difference of a metric, and the seconds of training. Below it are the number of available runs and every run that
+differs.
 
-Records have digests of the code that trained them (:mod:`madbench.suites.code`). A pair of digests, of a stored run and
-of the code that is here, is written to ``madbench/identity/known_equal.json`` if all runs that have the pair are equal
-to the last bit. Tables then no longer mark the runs of the first one as trained by other code.
+Records have digests of the code that trained them (:mod:`madbench.suites.code`). A pair has the digest of a stored
+run's code and of the installed code. It is written to ``madbench/identity/known_equal.json`` if all runs with the pair
+are equal to the last bit. Tables then no longer mark these runs as trained by other code.
 """
 
 from __future__ import annotations
@@ -51,28 +51,28 @@ from madbench.training.loop import train
 
 @dataclass(frozen=True)
 class Repeat:
-    """A stored run, and what the same job gave again."""
+    """A stored run, and the record of training its job again."""
 
     run: Run
     record: Record
 
     @property
     def difference(self) -> float:
-        """:meth:`madbench.jobs.Record.difference` of the two."""
+        """The :meth:`madbench.jobs.Record.difference` between both records."""
         return self.run.record.difference(self.record)
 
 
 @dataclass(frozen=True)
 class Repeatable:
-    """The stored runs that can be repeated, in the groups that train together, and how many others there are."""
+    """The stored runs that can be repeated, in groups that train together, and the counts of other runs."""
 
     groups: list[list[Run]]
     left_out: Counter[str]
-    """By reason."""
+    """Counts of runs that are left out, by reason."""
 
     @classmethod
-    def of(cls, store: Store, alone: bool = False) -> Self:
-        """Of a store; with ``alone`` without those that shared a step."""
+    def from_store(cls, store: Store, alone: bool = False) -> Self:
+        """The repeatable runs of a store. With ``alone``, runs that shared a step are left out."""
         by_step: dict[str, list[Run]] = defaultdict(list)
         left_out: Counter[str] = Counter()
         for run in store.runs(with_curves=False):
@@ -104,7 +104,7 @@ class Repeatable:
 
     @property
     def count(self) -> int:
-        """Runs in all groups."""
+        """The number of runs in all groups."""
         return sum(map(len, self.groups))
 
     @property
@@ -115,7 +115,7 @@ class Repeatable:
         return drawn + (f" Left out: {others}." if others else "")
 
     def draw(self, share: float, seed: int) -> list[list[Run]]:
-        """Groups drawn at random, until they have the share of the runs."""
+        """Draw groups at random until they have the given share of the runs."""
         chosen: list[list[Run]] = []
         for i in np.random.default_rng(seed).permutation(len(self.groups)):
             if sum(map(len, chosen)) < share * self.count:
@@ -124,13 +124,16 @@ class Repeatable:
 
 
 def _ids(run: Run) -> list[str]:
-    """Ids of the jobs that shared the first step of a run. Empty if none did, or its record does not list them."""
+    """The ids of the jobs that shared the first step of a run.
+
+    Empty if no jobs did, or if its record does not list them.
+    """
     history = run.record.details.get("group_jobs") or [{"ids": []}]
     return history[0]["ids"]
 
 
 def _kept_group(run: Run, group: Sequence[Run]) -> bool:
-    """True if a run shared all its steps with those of its group that were not over."""
+    """True if a run shared all its steps with the unfinished runs of its group."""
     steps = {each.job.id: each.record.details.get("steps", 0) for each in group}
     return all(
         part["ids"] == [id for id in _ids(run) if steps[id] > part.get("from_step", 0)]
@@ -139,7 +142,7 @@ def _kept_group(run: Run, group: Sequence[Run]) -> bool:
 
 
 def repeat(groups: Sequence[Sequence[Run]], store: Store, slots: int) -> list[Repeat]:
-    """Trains the jobs of stored runs, those that ``store`` lacks, in as many threads as their records say."""
+    """Train the jobs of stored runs that ``store`` lacks, with the number of threads in their records."""
     by_threads = defaultdict(list)
     for group in groups:
         by_threads[group[0].record.details.get("threads", 1)].append([run.job for run in group])
@@ -159,7 +162,7 @@ def repeat(groups: Sequence[Sequence[Run]], store: Store, slots: int) -> list[Re
 
 
 def text_of(repeats: Iterable[Repeat], repeatable: Repeatable) -> str:
-    """Counts by task, in Markdown, what they were drawn from, and the runs that differ."""
+    """The report in Markdown: counts by task, the number of available runs, and the runs that differ."""
     by_task = defaultdict(list)
     for each in repeats:
         by_task[each.run.job.task].append(each)
@@ -174,7 +177,7 @@ def text_of(repeats: Iterable[Repeat], repeatable: Repeatable) -> str:
     for each in sorted(itertools.chain(*by_task.values()), key=lambda each: -each.difference):
         if each.difference:
             job, before, after = each.run.job, each.run.record, each.record
-            changes = [f"{before.status}, again {after.status}"] * (before.status != after.status)
+            changes = [f"{before.status}, again {after.status}"] if before.status != after.status else []
             numbers = [(name, value, after.metrics.get(name)) for name, value in before.metrics.items()]
             changes += [f"{name} {old}, again {new}" for name, old, new in numbers if old != new]
             lines += ["", f"{job.id} {job.label} {job.task} seed {job.seed}: {changes[0]}{_processors(each)}"]
@@ -182,7 +185,7 @@ def text_of(repeats: Iterable[Repeat], repeatable: Repeatable) -> str:
 
 
 def proven_pairs(repeats: Iterable[Repeat]) -> Pairs:
-    """By part of the code the pairs of unequal digests all of whose runs are equal to the last bit."""
+    """By part of the code: pairs of unequal digests for which all runs are equal to the last bit."""
     are_equal: dict[tuple[str, str, str], bool] = {}
     for each in repeats:
         stored, here = (record.details.get("package_code", {}) for record in (each.run.record, each.record))
@@ -198,7 +201,7 @@ def proven_pairs(repeats: Iterable[Repeat]) -> Pairs:
 
 
 def pairs_in(path: Path) -> Pairs:
-    """The pairs in a file; none if there is no file. Raises ``StoreError`` if it has something else."""
+    """The pairs in a file; empty if there is no file. Raises ``StoreError`` if it has other content."""
     try:
         pairs = known_pairs(path)
         if all(len(pair) == 2 and all(map(str.isalnum, pair)) for own in pairs.values() for pair in own):
@@ -212,7 +215,7 @@ def pairs_in(path: Path) -> Pairs:
 
 
 def add_pairs(pairs: Pairs, path: Path) -> int:
-    """Adds pairs to a file, and counts those that are new."""
+    """Add pairs to a file, and return the number of new pairs."""
     known = {part: list(own) for part, own in pairs_in(path).items()}
     count = 0
     for part, own in pairs.items():
@@ -225,7 +228,7 @@ def add_pairs(pairs: Pairs, path: Path) -> int:
 
 
 def _processors(each: Repeat) -> str:
-    """The processors of both runs, if they are not the same, or the older one is not recorded."""
+    """The processors of both runs, if they differ or the older one is not recorded."""
     old, new = (record.details.get("processor", "not recorded") for record in (each.run.record, each.record))
     return f"; processor {old}, again {new}" if old != new else ""
 
@@ -237,7 +240,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--seed", type=int, default=0, help="of the draw")
     parser.add_argument("--slots", type=int, default=1, help="runs at a time")
     parser.add_argument("--alone", action="store_true", help="leave out runs that shared a step with others")
-    parser.add_argument("--keep", type=Path, help="results folder of the new runs; by default none is kept")
+    parser.add_argument(
+        "--keep", type=Path, help="results folder that keeps the new runs; by default they are not kept"
+    )
     parser.add_argument("--pairs", type=Path, default=KNOWN_EQUAL, help="file of digests that gave equal numbers")
     options = parser.parse_args(arguments)
     if not 0 < options.share <= 1:
@@ -245,13 +250,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
     if options.seed < 0 or options.slots < 1:
         parser.error("--seed must be at least 0 and --slots at least 1")
     try:
-        pairs_in(options.pairs)  # before hours of training
+        pairs_in(options.pairs)  # check before hours of training
         with tempfile.TemporaryDirectory() as folder:
             stored = options.results
             if stored.is_file():
                 stored = Path(folder, "stored")
                 unpack(options.results, Store.open(stored))
-            repeatable = Repeatable.of(Store.open(stored, create=False), options.alone)
+            repeatable = Repeatable.from_store(Store.open(stored, create=False), options.alone)
             if not repeatable.groups:
                 raise StoreError(f"{options.results}: nothing to repeat. {repeatable.text}")
             again = Store.open(options.keep or Path(folder, "again"))

@@ -1,4 +1,4 @@
-"""Times the operator of a label with o where one of its kernels is cut in another way than usual.
+"""Time the operator of a label with o while one of its kernels uses other tile sizes than usual.
 
 python -m madbench.bench.cuts [LABEL] [--shape 8x1024x768] [--kernels rows,keys] [--json]
 """
@@ -23,7 +23,7 @@ from madbench.training.devices import resolve_device
 
 Cut = tuple[int, int, int]
 CUTS: list[Cut] = [*itertools.product((16, 32), (1, 2, 4), (1, 2, 3))]
-"""Rows of a tile, warps and stages."""
+"""The tried tile sizes: rows of a tile, warps and stages."""
 
 
 def main() -> None:
@@ -58,10 +58,10 @@ def main() -> None:
 
 
 def measure(shape: Shape, setup: Setup, name: str, cuts: Sequence[Cut] = CUTS) -> Iterator[Row]:
-    """Milliseconds of the operator, forward and backward, a row a cut of the kernel, after its usual one.
+    """Milliseconds of the operator, forward and backward: one row per cut of the kernel, the usual cut first.
 
-    All other kernels are cut as usual. Cuts are timed in turns; one with which the mixer's output or gradients are
-    wrong has the reason instead.
+    All other kernels use their usual cut. Cuts are timed in turns. A cut with wrong output or gradients has the reason
+    instead of times.
     """
     (label,) = setup.labels
     mixer = make(label, shape, setup, "fused")
@@ -104,7 +104,7 @@ def print_table(shape: Shape, rows: Sequence[Row]) -> None:
             times = [row["error"], ""]
         else:
             times = [f"{row['step_ms']:.3f}", f"{row['step_low_ms']:.3f}-{row['step_high_ms']:.3f}"]
-        table.add_row(row["kernel"] + " *" * row["is_usual"], *cut, *times)
+        table.add_row(f"{row['kernel']} *" if row["is_usual"] else row["kernel"], *cut, *times)
     Console().print(table)
 
 

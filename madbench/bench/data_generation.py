@@ -1,4 +1,4 @@
-"""Times the generation of all data of the protocol: train, validation and test of all 66 settings.
+"""A benchmark of data generation for the whole protocol: train, validation and test of all 66 settings.
 
 python -m madbench.bench.data_generation [--processes 2] [--seed 0] [--json]
 """
@@ -22,7 +22,7 @@ from madbench.tasks import SPLITS, TaskSetting, generate, load_task
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--processes", type=int, default=1, help="processes to share the settings among")
+    parser.add_argument("--processes", type=int, default=1, help="number of processes")
     parser.add_argument("--seed", type=int, default=0, help="data seed")
     parser.add_argument("--json", action="store_true", help="print one JSON object instead of a table")
     options = parser.parse_args()
@@ -66,7 +66,7 @@ def measure(processes: int, seed: int) -> dict:
 
 
 def generate_setting(item: tuple[str, TaskSetting, int]) -> float:
-    """Generates the three splits of one setting; the seconds it took."""
+    """Generate the three splits of one setting, and return the seconds that it took."""
     task, setting, seed = item
     start = time.perf_counter()
     for split in SPLITS:
@@ -75,7 +75,7 @@ def generate_setting(item: tuple[str, TaskSetting, int]) -> float:
 
 
 def num_tokens(setting: TaskSetting) -> int:
-    """Input tokens of the three splits of ``setting``."""
+    """The number of input tokens in the three splits of ``setting``."""
     return setting.input_len * sum(map(setting.count, SPLITS))
 
 

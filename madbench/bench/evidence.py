@@ -1,14 +1,13 @@
-"""Makes the tables and verdicts on a page of measured runs anew, from the archives and the registration beside it.
+"""Regenerate the tables and verdicts on a page of measured runs, from the archives and the registration next to it.
 
     python -m madbench.bench.evidence [results/measured/README.md] [--only NAME ...] [--check]
 
-What stands between ``<!-- NAME -->`` and ``<!-- end NAME -->`` of the page is made, the rest is written by hand. NAME
-is a key of :data:`BLOCKS`, or ``tasks`` and the name of a registered claim, or ``verdicts`` and the name of an archive
-of the same profile. An archive that is named after a profile has its runs, PROFILE-seeds further seeds of
-all labels, PROFILE-noise many further seeds of a few; tables take the first two, the block ``labels`` all three. The
-registration and the forecasts are those of the profile that the suite takes by default, judged by the archive of its
-name alone. ``--check`` writes nothing, and exits with 1 where the page is not what
-would be written. All blocks take about a minute.
+The text between ``<!-- NAME -->`` and ``<!-- end NAME -->`` is generated, the rest is written by hand. NAME is a key of
+:data:`BLOCKS`, or ``tasks`` and the name of a registered claim, or ``verdicts`` and the name of an archive of the same
+profile. An archive named after a profile has its runs; PROFILE-seeds has more seeds of all labels, and PROFILE-noise
+many more seeds of a few labels. Tables use the first two, the block ``labels`` all three. The registration and the
+forecasts belong to the suite's default profile and are judged only by the archive of its name. ``--check`` writes
+nothing, and exits with 1 if the page differs from the generated text. All blocks take about a minute.
 """
 
 from __future__ import annotations
@@ -45,19 +44,21 @@ from madbench.suites import main_suite
 
 PAGE = Path("results/measured/README.md")
 WHOLE = "@table1"
-"""The labels that an archive has for its profile to be judged by them."""
+"""The labels that an archive must have for its profile to be judged."""
 JUDGED = ("@judging", "@judging-matched")
-"""The sets of labels over which the order is held against the published one; no setting was chosen on them."""
+"""The sets of labels whose order is compared with the published order. No setting was chosen on them."""
 IN_PILOTS = ("S-c", "R-p", "R-c", "S-g-q")
-"""Labels of the first of these sets that had been in pilots before the labels were divided."""
+"""Labels of the first set that were in pilots before the labels were divided."""
 AVERAGE_AIM, TASK_AIM, LOSS_AIM = 0.75, 0.6, -0.65
-"""Aimed at: rank correlations of the average and of each task with the published column, and of the average with L5."""
+"""Targets: rank correlations of the average and of each task with the published column, and of the average with L5."""
 SOLVED_AIM, HEURISTIC_AIM = 1 / 3, 1 / 5
-"""Aimed at, of each task: the most labels that every seed solves, and that stay at the best answer without context."""
+"""Targets per task: the largest share of labels that every seed solves, and that stay at the best answer without
+context.
+"""
 STATES = {"supported": "holds at this size", "contradicted": "does not hold at this size"}
 OPEN = "cannot be told"
 SEEDS, NOISE = "-seeds", "-noise"
-"""End the names of archives with further seeds of a profile: of all labels, and many of a few."""
+"""Suffixes of archives with more seeds of a profile: of all labels, and many seeds of a few labels."""
 
 
 class Evidence:
@@ -80,20 +81,23 @@ class Evidence:
 
     @property
     def profiles(self) -> list[str]:
-        """The profiles of which there are all labels, that of the registration last."""
+        """The profiles with all labels, the profile of the registration last."""
         return sorted(
             (name for name in self.stores if main_suite().has_profile(name)), key=lambda name: name == self.profile
         )
 
     def selection(self, name: str, labels: Sequence[str] = (), further: Sequence[str] = (SEEDS,)) -> Selection:
-        """The runs of an archive, of some labels or of all; of one named after a profile with those of ``further``."""
+        """The runs of an archive, of some labels or all.
+
+        For an archive named after a profile, with the ``further`` archives.
+        """
         profile, names = self.profile, [name]
         if name in self.profiles:
             profile, names = name, [name, *(name + part for part in further if name + part in self.stores)]
         chosen = {"labels": expand(labels), "profile": profile, "tasks": main_suite().usual_tasks()}
-        return Selection(**chosen, results=self.joined(names).root)
+        return Selection(**chosen, results=self.join_stores(names).root)
 
-    def joined(self, names: Sequence[str]) -> Store:
+    def join_stores(self, names: Sequence[str]) -> Store:
         """A store with the runs of these archives."""
         if len(names) == 1:
             return self.stores[names[0]]
@@ -105,7 +109,7 @@ class Evidence:
         return store
 
     def results(self, name: str, labels: Sequence[str] = ()) -> Results:
-        """What :meth:`selection` selects."""
+        """The results of :meth:`selection`."""
         return self.selection(name, labels).select()
 
     @functools.cached_property
@@ -139,7 +143,7 @@ def archives(evidence: Evidence) -> str:
 
 
 def correlations(evidence: Evidence) -> str:
-    """Spearman's correlations with the published columns, a column a set of labels and profile."""
+    """Spearman's correlations with the published columns, one column per set of labels and profile."""
     columns: dict[str, list[ColumnAudit]] = {}
     for labels in JUDGED:
         for profile in evidence.profiles:
@@ -167,7 +171,7 @@ def pilots(evidence: Evidence) -> str:
 
 
 def aims(evidence: Evidence) -> str:
-    """What the profile by default was to reach, what of it is reached, and what is missed."""
+    """The targets of the default profile, and the targets that are reached and missed."""
     of_all, of_matched = (audit(evidence.results(evidence.profile, [name])) for name in JUDGED)
     (average, matched_average) = (next(row for row in rows if is_average(row.column)) for rows in (of_all, of_matched))
     columns = [row for row in of_all if not is_average(row.column)]
@@ -197,12 +201,12 @@ def aims(evidence: Evidence) -> str:
 
 
 def labels(evidence: Evidence) -> str:
-    """The table of the labels of the profile by default, with all seeds that there are."""
+    """The table of the labels of the default profile, with all seeds."""
     return evidence.selection(evidence.profile, [WHOLE], (SEEDS, NOISE)).table().to_markdown().strip()
 
 
 def forecasts(evidence: Evidence) -> str:
-    """What was forecast of each registered gain, beside what was measured."""
+    """The forecast of each registered gain next to the measured gain."""
     with open(evidence.folder / f"{evidence.profile}_forecasts.csv", newline="", encoding="utf-8") as file:
         forecast = {(row["claim"], row["column"]): row for row in csv.DictReader(file)}
     rows = [row for row in evidence.rows if (row.claim.name, row.quantity) in forecast]
@@ -226,7 +230,7 @@ def verdicts(evidence: Evidence) -> str:
 
 
 def further_verdicts(evidence: Evidence, name: str) -> str:
-    """The findings on the runs of an archive, of the claims whose labels it has; nothing of it was registered."""
+    """The findings on the runs of an archive, for the claims whose labels it has. They were not registered."""
     if name not in evidence.stores:
         raise MadbenchError(f"block 'verdicts {name}': expected one of {', '.join(evidence.stores)}")
     results = evidence.results(name)
@@ -235,7 +239,7 @@ def further_verdicts(evidence: Evidence, name: str) -> str:
 
 
 def claims(evidence: Evidence) -> str:
-    """Every registered claim: whether it holds at this size, does not, or cannot be told, and why."""
+    """The state of every registered claim (holds at this size, does not hold, cannot be told) and the reason."""
     states = [STATES.get(row.verdict, OPEN) for row in evidence.rows]
     holding, failing, unknown = (states.count(state) for state in (*STATES.values(), OPEN))
     counts = f"{holding} hold at this size, {failing} do not, and of {unknown} it cannot be told"
@@ -257,7 +261,7 @@ def claims(evidence: Evidence) -> str:
 
 
 def reason(row: Finding) -> str:
-    """Why a finding has its verdict, in a sentence or two."""
+    """The reason for a finding's verdict, in one or two sentences."""
     if math.isnan(row.p) or row.verdict in STATES:
         return row.reason
     sign, gain = row.claim.sign(row.quantity), row.ours
@@ -276,7 +280,7 @@ def reason(row: Finding) -> str:
 
 
 def limits(row: Finding, samples: Samples) -> str:
-    """On which tasks of an average none of the labels leaves room for a difference; empty for none."""
+    """A sentence on tasks of an average where the labels leave no room for a difference; empty if there are none."""
     compared = {task: [samples[task][label] for label in row.labels] for task in parts_of(row.quantity) or ()}
 
     def where(holds: Callable[[Sample], bool]) -> str:
@@ -290,7 +294,7 @@ def limits(row: Finding, samples: Samples) -> str:
 
 
 def seeds_text(row: Finding, samples: Samples) -> str:
-    """How many seeds would decide a claim; empty if it cannot be tested."""
+    """A sentence on the number of seeds that would decide a claim; empty if it cannot be tested."""
     if math.isnan(row.p):
         return ""
     of_labels = samples[row.quantity]
@@ -303,9 +307,9 @@ def seeds_text(row: Finding, samples: Samples) -> str:
 
 
 def tasks(evidence: Evidence, name: str) -> str:
-    """The gain of a registered claim task by task, under every profile, beside the published one.
+    """The gain of a registered claim by task under every profile, next to the published gain.
 
-    Other archives of the profile by default have a column each, of the pairs whose labels they have.
+    Other archives of the default profile have one column each, for the pairs whose labels they have.
     """
     (claim,) = (claim for claim in evidence.registered[0].claims if claim.name == name)
     every, quantity = range(len(claim.pairs)), claim.quantities[0]
@@ -333,13 +337,13 @@ def tasks(evidence: Evidence, name: str) -> str:
 BLOCKS: dict[str, Callable[[Evidence], str]] = {
     made.__name__: made for made in (archives, correlations, pilots, aims, labels, forecasts, verdicts, claims)
 }
-"""What makes a block, by its name."""
+"""The function that makes a block, by the block's name."""
 PARTS: dict[str, Callable[[Evidence, str], str]] = {"tasks": tasks, "verdicts": further_verdicts}
-"""What makes a block of one claim or archive, by the word before its name."""
+"""The function that makes a block of one claim or archive, by the word before its name."""
 
 
 def block(name: str, evidence: Evidence) -> str:
-    """The text of the block of a name; ``MadbenchError`` for an unknown one."""
+    """The text of a block by its name. Raises ``MadbenchError`` for an unknown name."""
     word, _, part = name.partition(" ")
     if part and word in PARTS:
         return PARTS[word](evidence, part)
@@ -350,8 +354,8 @@ def block(name: str, evidence: Evidence) -> str:
     return BLOCKS[name](evidence)
 
 
-def renewed(text: str, evidence: Evidence, only: Collection[str] = ()) -> str:
-    """A page with its blocks made anew, or those of the names ``only``."""
+def renew_blocks(text: str, evidence: Evidence, only: Collection[str] = ()) -> str:
+    """The page with its blocks regenerated, or only the blocks in ``only``."""
 
     def made(match: re.Match) -> str:
         name = match["name"]
@@ -370,12 +374,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("page", type=Path, nargs="?", default=PAGE, help="beside the archives")
     parser.add_argument("--only", nargs="+", default=(), help="names of blocks")
-    parser.add_argument("--check", action="store_true", help="write nothing; fail where the page is another one")
+    parser.add_argument("--check", action="store_true", help="write nothing; fail if the page differs")
     options = parser.parse_args(arguments)
     try:
         text = options.page.read_text(encoding="utf-8")
         with tempfile.TemporaryDirectory() as work:
-            new = renewed(text, Evidence(options.page.parent, Path(work)), options.only)
+            new = renew_blocks(text, Evidence(options.page.parent, Path(work)), options.only)
     except MadbenchError as error:
         sys.exit(str(error))
     if not options.check:

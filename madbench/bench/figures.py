@@ -15,7 +15,7 @@ from madbench.bench.parts import PEER, Curve, Part, Row
 
 @style()
 def draw(part: Part, rows: Sequence[Row], where: str) -> Figure | None:
-    """The part's curve; None if no row has its number. Black lines reach from the shortest time to the longest."""
+    """Draw the part's figure; None if no row has a number. Black lines span from the shortest to the longest time."""
     curve = part.curve
     drawn = [row for row in rows if row.get(curve.y) is not None]
     if not drawn:

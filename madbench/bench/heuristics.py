@@ -1,8 +1,8 @@
-"""Works out what the best answer without context scores, for every setting of the shipped profiles.
+"""Compute the score of the best answer without context, for every setting of the shipped profiles.
 
     python -m madbench.bench.heuristics > tasks/heuristics.yaml
 
-Tables of these settings need not draw questions then (:func:`madbench.tasks.heuristic`).
+Tables of these settings then need not draw questions (:func:`madbench.tasks.heuristic`).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from madbench.tasks.heuristics import heuristic_accuracy
 
 
 def shipped_settings() -> Iterator[tuple[str, TaskSetting]]:
-    """The settings of the tasks that shipped profiles train, those that ask alike once."""
+    """The settings of the tasks that shipped profiles train. Settings with equal questions appear once."""
     suite, known = main_suite(), set()
     for task in suite.usual_tasks():
         for profile in suite.shipped().values():

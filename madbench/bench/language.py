@@ -1,4 +1,4 @@
-"""GPT-2-shaped models: the paper's Table 5 for our labels, and decoding token by token."""
+"""Benchmarks of GPT-2-shaped models: the paper's Table 5 for our labels, and decoding token by token."""
 
 from __future__ import annotations
 
@@ -26,15 +26,15 @@ from madbench.models.token_loss import TokenLoss
 
 FLA_LABELS = tuple(f"fla:{layer}" for layer in ("gla", "hgrn2", "gsa", "path", "rwkv7", "mamba2", "gated-deltanet"))
 PLAIN_LABELS = ("cd:linear", "cd:id-dm-bd")
-"""Rows of the paper that the library's layers here lack: linear attention, and Mamba's A and b with a Delta a head."""
+"""Rows of the paper without a library layer here: linear attention, and Mamba's A and b with one Delta per head."""
 PUBLISHED_ROWS = {
     "S flash": "SM(Flash)", "G-cg-q-12o": "HyperGLU", "S naive": "SM(Naive)", "cd:linear": "LinAttn",
     "cd:id-dm-bd": "Mamba", "fla:gla": "GLA", "fla:hgrn2": "HGRN2", "fla:gsa": "GatedSlot Attention",
     "fla:path": "PaTH Attention", "fla:rwkv7": "RWKV7",
 }  # fmt: skip
-"""The row of the paper's Table 5 by the name of ours."""
+"""The row of the paper's Table 5, by the name of our row."""
 PAPER_ROWS = 64
-"""Rows of a block in the count of :func:`paper_flops_per_token`."""
+"""Query rows per block in :func:`paper_flops_per_token`."""
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ class Shape:
     batch: int
 
 
-GPT2_SMALL = Shape(768, 12, 50304, 1024, 8)  # the paper's, and its batch of random tokens
+GPT2_SMALL = Shape(768, 12, 50304, 1024, 8)  # the paper's shape and its batch of random tokens
 SMALL = Shape(256, 2, 4096, 512, 2)  # for a CPU
 SMALL_DECODED = Shape(256, 4, 4096, 512, 1)
 SOFTMAX_HEADS = 12
@@ -56,7 +56,7 @@ NEW_TOKENS = 32
 
 
 def model_of(label: str, shape: Shape, setup: Setup, path: str = "auto", n_head: int = 2, tokens: int = 0) -> GPT:
-    """A model with weights that are always the same; its tables hold ``tokens`` rows more than the shape's."""
+    """A model with fixed initial weights. Its tables have ``tokens`` more rows than the shape's length."""
 
     def mixer() -> nn.Module:
         return build(parse(label), shape.d_model, shape.length + tokens, n_head=n_head, budget="paper", path=path)
@@ -66,16 +66,16 @@ def model_of(label: str, shape: Shape, setup: Setup, path: str = "auto", n_head:
 
 
 def flops_per_token(label: str, shape: Shape, n_head: int) -> float:
-    """Forward FLOPs a token: mixers by formula, MLPs and the output, two for each multiply-add."""
+    """Forward FLOPs per token: mixers by formula, MLPs and the output; two per multiply-add."""
     mixer = solve(label, shape.d_model, n_head, shape.length, "paper").flops_per_token(shape.length)
     return shape.n_layer * (mixer + 16 * shape.d_model**2) + 2 * shape.d_model * shape.vocab_size
 
 
 def paper_flops_per_token(name: str, label: str, n_head: int, shape: Shape = GPT2_SMALL, qk_rank: int = 0) -> float:
-    """Forward FLOPs a token as the paper's Table 5 counts them: of the blocks alone, without the output.
+    """Forward FLOPs per token as counted in the paper's Table 5: only the blocks, without the output.
 
-    A count of operators sees the products that are computed: all pairs of S naive, those of blocks of ``PAPER_ROWS``
-    query rows of a label, and none inside the kernel of S flash. ``qk_rank`` stands in for the r_qk of the budget.
+    It counts the operators that are executed: all pairs for S naive, pairs in blocks of ``PAPER_ROWS`` query rows for a
+    label, and nothing inside the kernel of S flash. ``qk_rank`` replaces the r_qk of the budget.
     """
     mixer = solve(label, shape.d_model, n_head, shape.length, "paper")
     if qk_rank:
@@ -94,7 +94,7 @@ def published_rows() -> dict[str, dict[str, float]]:
 
 
 def _published(name: str, label: str, n_head: int) -> Row:
-    """What stands beside a row: the paper's, and our count of the same at the paper's size where we have one."""
+    """The paper's numbers for a row, and our count of the same quantity at the paper's size if there is one."""
     row: Row = {"published": PUBLISHED_ROWS[name]} if name in PUBLISHED_ROWS else {}
     row |= {f"published_{key}": value for key, value in published_rows().get(name, {}).items()}
     if label not in (*PLAIN_LABELS, *FLA_LABELS):
@@ -103,14 +103,14 @@ def _published(name: str, label: str, n_head: int) -> Row:
 
 
 def _shape(setup: Setup, on_cpu: Shape = SMALL, on_gpu: Shape = GPT2_SMALL) -> Shape:
-    """The device's, with what was asked for."""
+    """The default shape of the device, with the requested sizes."""
     base = on_cpu if setup.is_cpu else on_gpu
     length = setup.lengths[0] if setup.lengths else base.length
     return Shape(setup.d_model or base.d_model, base.n_layer, base.vocab_size, length, setup.batch or base.batch)
 
 
 def _models(setup: Setup) -> list[tuple[str, str, str, int]]:
-    """Name, label, path and heads of each row."""
+    """The name, label, path and heads of each row."""
     heads = SOFTMAX_HEADS if _shape(setup).d_model % SOFTMAX_HEADS == 0 else 8
     models = [("S flash", "S", "sdpa", heads), *((label, label, "auto", 2) for label in setup.labels)]
     models += [("S naive", "S", "dense", heads)]
@@ -123,7 +123,10 @@ def _has_library(setup: Setup) -> bool:
 
 
 def measure_table5(setup: Setup) -> Iterator[Row]:
-    """A row a model: cost, forward and training latency, throughput and memory; each is timed in turns with S flash."""
+    """One row per model: cost, forward and training latency, throughput and memory.
+
+    Each is timed in turns with S flash.
+    """
     shape, flash = _shape(setup), {}
     tokens = torch.randint(shape.vocab_size, (shape.batch, shape.length), device=setup.device)
     for name, label, path, heads in setup.in_time(_models(setup)):
@@ -148,7 +151,7 @@ def measure_table5(setup: Setup) -> Iterator[Row]:
             own = {"forward": weights, "train": 3 * weights}  # AdamW has two moments
             peaks = {way: own[way] + peak_bytes(run, setup.device) for way, run in passes.items()}
             flops = flops_per_token(label, shape, heads)
-        except Exception as error:  # of a kernel or a compiler, of many kinds
+        except Exception as error:  # many kinds of errors of a kernel or a compiler
             yield row | {"error": reason(error)}
             continue
         cost = {"forward_tflop": flops * tokens.numel() / 1e12, "forward_mflop_per_token": flops / 1e6}
@@ -164,9 +167,9 @@ def measure_table5(setup: Setup) -> Iterator[Row]:
 
 
 def _passes(model: GPT, tokens: Tensor, setup: Setup) -> dict[str, Callable[[], None]]:
-    """A forward pass without gradients, and a training step: forward, loss, backward, AdamW."""
+    """Functions for a forward pass without gradients, and for a training step: forward, loss, backward, AdamW."""
     if setup.compiles:
-        for block in model.blocks:  # of equal code, so that one is compiled for all
+        for block in model.blocks:  # blocks have equal code, so one compilation serves all
             block.compile(dynamic=False)
     loss = TokenLoss(model)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, fused=True)
@@ -186,7 +189,7 @@ def _passes(model: GPT, tokens: Tensor, setup: Setup) -> dict[str, Callable[[], 
 
 
 def measure_decoding(setup: Setup) -> Iterator[Row]:
-    """A row a label: a prompt at once, then tokens one by one; S is always among them."""
+    """One row per label: a prompt at once, then tokens one by one. S is always included."""
     shape = _shape(setup, SMALL_DECODED, replace(GPT2_SMALL, batch=1))
     tokens = torch.randint(shape.vocab_size, (shape.batch, shape.length), device=setup.device)
     softmax = {}
@@ -201,7 +204,7 @@ def measure_decoding(setup: Setup) -> Iterator[Row]:
                 softmax, times["S tokens"] = {f"S {name}": run for name, run in cases.items()}, times["tokens"]
             if bad := next((time for time in times.values() if isinstance(time, str)), ""):
                 raise TrainingError(bad)
-        except Exception as error:  # of a kernel, of many kinds
+        except Exception as error:  # many kinds of errors of a kernel
             yield row | {"error": reason(error)}
             continue
         prompt, step = times["prompt"], times["tokens"]
@@ -214,7 +217,7 @@ def measure_decoding(setup: Setup) -> Iterator[Row]:
 
 
 def _decoding(model: GPT, tokens: Tensor, setup: Setup) -> dict[str, Callable[[], None]]:
-    """Reading the prompt, and the tokens after it from the state that this left."""
+    """Functions that read the prompt, and that decode tokens from the resulting state."""
 
     def prompt() -> tuple[Tensor, object]:
         with torch.inference_mode(), autocast(setup.device, setup.precision):
@@ -231,7 +234,7 @@ def _decoding(model: GPT, tokens: Tensor, setup: Setup) -> dict[str, Callable[[]
 
 
 def _check_decoding(model: GPT, tokens: Tensor, setup: Setup) -> None:
-    """Raises ``WrongResultError`` if decoding gives something else than the forward pass."""
+    """Raise ``WrongResultError`` if decoding gives other logits than the forward pass."""
     half = tokens.shape[1] // 2
     with torch.inference_mode(), autocast(setup.device, setup.precision):
         expected = model(tokens)[:, -1]

@@ -1,4 +1,4 @@
-"""Time and memory of single mixers, by path and by length; no time of a path that computes something else."""
+"""Benchmarks of time and memory of single mixers, by path and by length. A path with wrong results is not timed."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ from madbench.models.blocks import autocast
 
 HEADS = 2
 FLASH_HEAD_WIDTH = 64
-CHECKED_ROWS = 1024  # at most, of the comparison with float64
+CHECKED_ROWS = 1024  # most rows in the comparison with float64
 TOLERANCE = {"float32": 1e-4, "bfloat16": 5e-2}
-"""Largest relative error of outputs and gradients, as norms, against the dense path in float64."""
+"""The largest allowed relative error (in norm) of outputs and gradients against the dense path in float64."""
 COMPILED = "{} compiled"  # a path through torch.compile
 
 
@@ -42,7 +42,7 @@ class Shape:
 
 
 class WrongResultError(MadbenchError):
-    """A path computes something else."""
+    """A path computes wrong results."""
 
 
 @dataclass
@@ -52,22 +52,24 @@ class Case:
     label: str
     path: str
     mixer: nn.Module | None = None
-    problem: str = ""  # why it is not timed
+    problem: str = ""  # the reason why it is not timed
 
 
 def paths_of(mixer: nn.Module) -> list[str]:
-    """The paths that a mixer of this class may be built with, the automatic choice and the slow reference left out."""
+    """The paths of this class of mixers, without the automatic choice and the slow reference."""
     return [path for path in getattr(mixer, "paths", ()) if path not in ("auto", "reference")]
 
 
 def make(label: str, shape: Shape, setup: Setup, path: str = "auto", n_head: int = HEADS) -> nn.Module:
-    """The mixer of a label on the device, always with the same weights; the paper's ranks, the same at any length."""
+    """Make the mixer of a label on the device, with fixed weights and the paper's ranks, which do not depend on the
+    length.
+    """
     torch.manual_seed(0)
     return build(parse(label), shape.d_model, shape.length, n_head=n_head, budget="paper", path=path).to(setup.device)
 
 
 def resolved(mixer: nn.Module, shape: Shape, setup: Setup, path: str) -> str:
-    """The path that the mixer takes in this arithmetic."""
+    """The path that the mixer takes in this precision."""
     if path != "auto" or not hasattr(mixer, "resolve_path"):
         return path
     with autocast(setup.device, setup.precision):
@@ -75,7 +77,7 @@ def resolved(mixer: nn.Module, shape: Shape, setup: Setup, path: str) -> str:
 
 
 def forward_of(module: nn.Module, x: Tensor, setup: Setup) -> Callable[[], Tensor]:
-    """A forward pass that keeps what the backward pass needs."""
+    """A function for a forward pass that keeps the tensors of the backward pass."""
 
     def run() -> Tensor:
         with autocast(setup.device, setup.precision):
@@ -85,7 +87,7 @@ def forward_of(module: nn.Module, x: Tensor, setup: Setup) -> Callable[[], Tenso
 
 
 def pass_of(module: nn.Module, x: Tensor, setup: Setup, backward: bool) -> Callable[[], None]:
-    """A forward pass without gradients, or a forward and a backward pass for all gradients."""
+    """A function for a forward pass without gradients, or for a forward and a backward pass with all gradients."""
     forward = forward_of(module, x, setup)
 
     def run() -> None:
@@ -100,7 +102,7 @@ def pass_of(module: nn.Module, x: Tensor, setup: Setup, backward: bool) -> Calla
 
 
 def error_of(label: str, shape: Shape, setup: Setup, path: str, n_head: int = HEADS) -> float:
-    """The largest relative error of output and gradients of a path, on one sequence, against dense float64."""
+    """The largest relative error of output and gradients of a path against dense float64, on one sequence."""
     rows = min(shape.length, CHECKED_ROWS)
     x = torch.randn(1, rows, shape.d_model, generator=torch.Generator().manual_seed(1)).to(setup.device)
     mixer = make(label, shape, setup, path, n_head)
@@ -122,9 +124,9 @@ def _outcome(module: nn.Module, x: Tensor, device: str, precision: str) -> tuple
 
 
 def check_path(label: str, shape: Shape, setup: Setup, path: str, n_head: int = HEADS) -> None:
-    """Raises ``WrongResultError`` for a path whose error is more than rounding.
+    """Raise ``WrongResultError`` for a path whose error exceeds rounding.
 
-    In 16 bits scores near zero change their sign under ReLU, so there the dense path's own error is allowed twice.
+    In 16 bits, scores near zero can change their sign under ReLU, so twice the dense path's own error is allowed.
     """
     error, usual = error_of(label, shape, setup, path, n_head), 0.0
     if not error <= TOLERANCE[setup.precision] and setup.precision != "float32" and path != "dense":
@@ -134,13 +136,16 @@ def check_path(label: str, shape: Shape, setup: Setup, path: str, n_head: int = 
 
 
 def check_error(error: float, setup: Setup, allowed: float = 0.0) -> None:
-    """Raises ``WrongResultError`` for an error above the tolerance and what is allowed, or one that is no number."""
+    """Raise ``WrongResultError`` for an error above the tolerance and above ``allowed``, or for NaN."""
     if not error <= (bound := max(allowed, TOLERANCE[setup.precision])):
         raise WrongResultError(f"wrong: relative error {error:.1e}, at most {bound:.0e} is allowed")
 
 
 def _cases(label: str, paths: Sequence[str], shape: Shape, setup: Setup) -> list[Case]:
-    """Cases of a label, one a path, checked; without ``paths`` every path that computes this label on this device."""
+    """The checked cases of a label, one per path.
+
+    Without ``paths``: every path that supports this label on this device.
+    """
     try:
         all_paths = paths_of(make(label, shape, setup)) or ["auto"]
     except MadbenchError as error:
@@ -161,7 +166,7 @@ def _cases(label: str, paths: Sequence[str], shape: Shape, setup: Setup) -> list
 
 
 def _compiled(case: Case, x: Tensor, setup: Setup) -> Case:
-    """The path of ``case`` through torch.compile, compared with it."""
+    """The compiled version of ``case``, checked against it."""
     compiled = Case(case.label, COMPILED.format(case.path), make(case.label, Shape(*x.shape), setup, case.path))
     try:
         compiled.mixer.compile(dynamic=False)
@@ -169,7 +174,7 @@ def _compiled(case: Case, x: Tensor, setup: Setup) -> Case:
             _outcome(each.mixer, x, setup.device, setup.precision) for each in (compiled, case)
         )
         check_error(max(difference(y, truth), difference(gradients, exact)), setup)
-    except Exception as error:  # of a compiler, of many kinds
+    except Exception as error:  # many kinds of errors of a compiler
         compiled.problem = reason(error)
     return compiled
 
@@ -177,7 +182,9 @@ def _compiled(case: Case, x: Tensor, setup: Setup) -> Case:
 def core_passes(
     mixer: nn.Module, shape: Shape, setup: Setup, attend: Callable[..., Tensor] = fused.attend
 ) -> dict[tuple[str, bool], Callable[[], Any]]:
-    """The operator without linear maps, and torch's softmax attention in heads of 64, forward and with backward."""
+    """Functions for the operator without linear maps, and for torch's softmax attention in heads of 64: forward, and
+    with backward.
+    """
     dtype = getattr(torch, setup.precision)
     sizes, heads = mixer.allocation, (mixer.query_heads, mixer.n_head)
 
@@ -209,7 +216,7 @@ def core_passes(
 
 
 def _measured(wanted: Sequence[tuple[str, Sequence[str]]], shape: Shape, setup: Setup) -> Iterator[Row]:
-    """A row a label and path, all timed in turns; of one label its paths beside the chunked one."""
+    """One row per label and path, all timed in turns. Paths of a label are compared with its chunked path."""
     x = torch.randn(shape.batch, shape.length, shape.d_model, device=setup.device, requires_grad=True)
     cases = [case for label, paths in wanted for case in _cases(label, paths, shape, setup)]
     by_path = {case.path: case for case in cases if not case.problem} if len(wanted) == 1 else {}
@@ -257,7 +264,7 @@ def _row(case: Case, times: Mapping[Any, Timing | str], x: Tensor, shape: Shape,
 
 
 def _shapes(setup: Setup) -> list[Shape]:
-    """Shapes of MAD, and on a GPU that of the language model too."""
+    """The shapes of MAD, and on a GPU also the shape of the language model."""
     if not (setup.is_cpu or setup.lengths or setup.batch or setup.d_model):
         return [Shape(8, 1024, 768), Shape(128, 128, 128), Shape(128, 1024, 128)]
     batch, lengths = (32, (32, 128, 256)) if setup.is_cpu else (128, (128, 1024))
@@ -270,13 +277,13 @@ def _long(setup: Setup) -> list[Shape]:
 
 
 def measure_paths(setup: Setup) -> Iterator[Row]:
-    """Every path of every label at every shape, or those that were asked for."""
+    """Measure every path of every label at every shape, or the requested ones."""
     for label, shape in setup.in_time(itertools.product(setup.labels, _shapes(setup))):
         yield from _measured([(label, setup.paths)], shape, setup)
 
 
 def measure_lengths(setup: Setup) -> Iterator[Row]:
-    """The automatic path of every label against length, one sequence."""
+    """Measure the automatic path of every label against length, for one sequence."""
     for shape in setup.in_time(_long(setup)):
         yield from _measured([(label, setup.paths or ("auto",)) for label in setup.labels], shape, setup)
 

@@ -1,4 +1,4 @@
-"""What every part of a benchmark shares: its settings, its rows, and the table of them."""
+"""Common types of all parts of the benchmark: settings, rows, and the table of rows."""
 
 from __future__ import annotations
 
@@ -13,34 +13,34 @@ from madbench.jobs import Precision
 from madbench.labels.names import typed_label
 
 Row = Mapping[str, Any]
-"""A line of a table; ``error`` says why it has no numbers."""
+"""A row of a table. ``error`` is the reason why it has no numbers."""
 
 PEER = "peer"
-"""The label of the reference's model in the rows."""
+"""The label of the reference model in the rows."""
 
 
 @dataclass(frozen=True)
 class Setup:
-    """What is measured, where and for how long."""
+    """The settings of a measurement: what is measured, where, and for how long."""
 
     labels: Sequence[str]
     device: str
     precision: Precision
     limits: Limits
-    profile: str  # of MAD training
-    lengths: Sequence[int] = ()  # like batch and d_model, each part's own unless given
+    profile: str  # profile of MAD training
+    lengths: Sequence[int] = ()  # as for batch and d_model, each part has its own default
     batch: int | None = None
     d_model: int | None = None
     peer: Path | None = None  # a checkout of the reference code
-    paths: Sequence[str] = ()  # of mixers; all that run here if there are none
-    compiles: bool = False  # whether models, and the chunked path as one more, go through torch.compile
+    paths: Sequence[str] = ()  # paths of mixers; empty: all that run here
+    compiles: bool = False  # True: compile models, and add the compiled chunked path
 
     @property
     def is_cpu(self) -> bool:
         return self.device == "cpu"
 
     def in_time(self, groups: Iterable[Any]) -> Iterator[Any]:
-        """The groups that are begun before the time is over, the first one always."""
+        """The groups that begin before the time is over, and always the first group."""
         for i, group in enumerate(groups):
             if i and self.limits.is_over:
                 return
@@ -53,19 +53,19 @@ class Column:
 
     name: str  # key of a row
     heading: str
-    format: str = "{}"  # of the value, and by name of others in its row
+    format: str = "{}"  # format of the value; it may name other values of the row
 
 
 @dataclass(frozen=True)
 class Curve:
-    """How a part is drawn, by keys of its rows: a line a series, or a bar where ``x`` is no number."""
+    """The figure of a part, by keys of its rows: one line per series, or bars if ``x`` is not a number."""
 
     x: str
     y: str
     y_label: str
     x_label: str = ""
-    series: str = ""  # a colour for each of its values
-    panel: str = ""  # a panel for each of its values
+    series: str = ""  # key with one colour per value
+    panel: str = ""  # key with one panel per value
 
 
 @dataclass(frozen=True)
@@ -73,13 +73,13 @@ class Part:
     """One table of the benchmark."""
 
     name: str
-    what: str  # in a few words
+    what: str  # title in a few words
     caption: str
     columns: Sequence[Column]
     curve: Curve
     measure: Callable[[Setup], Iterator[Row]]
     group: Sequence[str]  # keys of a row that are equal in rows timed in turns
-    count: Callable[[Setup], int]  # such groups
+    count: Callable[[Setup], int]  # number of such groups
 
 
 @dataclass(frozen=True)
@@ -111,7 +111,7 @@ class BenchTable(TextTable):
         return [column.heading for column in used], lines
 
     def records(self) -> list[dict[str, Any]]:
-        """The rows; ``label`` is spelled as in the table, and ``canonical`` is what jobs call it."""
+        """The rows. ``label`` is the label as in the table, and ``canonical`` the label as in jobs."""
         return [
             {**row, "label": typed_label(row["label"]), "canonical": row["label"]} if row.get("label") else dict(row)
             for row in self.rows
@@ -119,6 +119,6 @@ class BenchTable(TextTable):
 
 
 def _failure(row: Row) -> str:
-    """What has no time, and why."""
+    """The name of an untimed row, and the reason."""
     what = [str(row[key]) for key in ("label", "heading", "shape", "path") if row.get(key) is not None]
     return f"{' '.join(what)} ({row['error']})"

@@ -1,11 +1,11 @@
-"""Writes a store of synthetic runs and times what reads it, each verb as a whole process.
+"""Write a store of synthetic runs and time the verbs that read it, each as a whole process.
 
     python -m madbench.bench.store [--runs 20000] [--folder DIR] [--repeats 3] [--json]
 
 The runs are those of the paper's 33 labels under the full profile, seed after seed, and a few hundred language models.
-Their numbers come from a known model: a task's own value, plus the effect of every factor that the label has, less what
-the setting's difficulty and a bad learning rate cost, plus noise of the seed and of the run. The real writer writes
-them; only its fsync is left out. ``--folder`` keeps the store and resumes where it was left.
+Their numbers come from a known model: the task's base value, plus the effect of every factor of the label, minus the
+cost of a difficult setting or a bad learning rate, plus noise of the seed and of the run. The real writer writes them,
+only without fsync. ``--folder`` keeps the store and resumes it.
 """
 
 from __future__ import annotations
@@ -38,19 +38,19 @@ from madbench.suites import default_suites, suite_of
 
 LABELS = ("@table1",)
 SEEDS_BESIDE = 9
-"""Of what the profile of the main suite names beside it."""
+"""Seeds of the suites in the main profile's ``beside``."""
 EFFECTS = {"S": 0.02, "G": 0.03, "p": 0.04, "c": 0.06, "g": 0.02, "q": -0.01, "v": -0.03, "!": 0.02}
 EFFECTS |= {"1": 0.07, "2": 0.03, "o": 0.05}
-"""Accuracy that a letter of the label adds, on every task."""
+"""The accuracy that a letter of the label adds on every task."""
 SEED_NOISE, RUN_NOISE = 0.01, 0.005
-"""Standard deviations of the accuracy: what a seed does to a label's runs of a task, and what remains."""
+"""Standard deviations of the accuracy: of the seed (per label and task), and of the run."""
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--runs", type=int, default=20_000, help="runs in the store")
     parser.add_argument("--folder", type=Path, help="results folder to keep; a temporary one by default")
-    parser.add_argument("--repeats", type=int, default=3, help="processes of each verb, of which the median counts")
+    parser.add_argument("--repeats", type=int, default=3, help="processes per verb; the median counts")
     parser.add_argument("--json", action="store_true", help="print one JSON object instead of a table")
     options = parser.parse_args()
     if options.runs < 1 or options.repeats < 1:
@@ -71,7 +71,7 @@ def main() -> None:
 
 
 def write_store(folder: Path, count: int) -> int:
-    """Makes ``folder`` a results folder of ``count`` synthetic runs, those that it lacks; how many it has then."""
+    """Fill the results folder up to ``count`` synthetic runs, and return the number of its runs."""
     store = Store.open(folder)
     stored = set(os.listdir(folder / "runs"))
     with patch("os.fsync"):
@@ -82,14 +82,14 @@ def write_store(folder: Path, count: int) -> int:
 
 
 class Corpus:
-    """What a language job needs of one."""
+    """The parts of a corpus that a language job needs."""
 
     digest = "c0ffee0123456789"
     padded_vocab_size = 320
 
 
 def synthetic_jobs(count: int) -> Iterator[Job]:
-    """``count`` jobs, at most 1 in 50 of them of other suites: all labels of a seed before the next seed."""
+    """``count`` jobs, all labels of a seed before the next seed. At most 1 in 50 jobs belongs to another suite."""
     labels, (main, *beside) = expand(LABELS), default_suites()
     full = main.Profile.load("full")
     of_others = (
@@ -104,7 +104,7 @@ def synthetic_jobs(count: int) -> Iterator[Job]:
 
 
 def synthetic_record(job: Job) -> Record:
-    """What the model says of ``job``, with metrics, details and a curve like those of a real run."""
+    """The record of ``job`` by the known model, with metrics, details and a curve like a real run's."""
     rng = np.random.default_rng(int(job.id, 16))
     noise = np.random.default_rng([job.seed, *f"{job.label} {job.task}".encode()]).normal(0, SEED_NOISE)
     effect = effect_of(job.label) + noise
@@ -126,7 +126,7 @@ def synthetic_record(job: Job) -> Record:
 
 
 def effect_of(label: str) -> float:
-    """The effects of the label's letters together; of other families none."""
+    """The summed effects of the label's letters; 0 for other families."""
     return 0.0 if family_of(label).name else sum(EFFECTS.get(letter, 0.0) for letter in label)
 
 

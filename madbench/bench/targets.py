@@ -1,4 +1,4 @@
-"""The goals of speed, each beside what the parts have measured of it."""
+"""The speed targets, each with the measured value."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from dataclasses import dataclass
 
 from madbench.bench.parts import PEER, Row
 
-Rows = Mapping[str, Sequence[Row]]  # by part
+Rows = Mapping[str, Sequence[Row]]  # rows by part
 
 
 @dataclass(frozen=True)
 class Target:
-    """A ratio that is to be reached on a device, ``cpu`` or ``gpu``."""
+    """A target ratio on a device, ``cpu`` or ``gpu``."""
 
     device: str
     what: str
@@ -21,7 +21,7 @@ class Target:
 
 
 def _value(part: str, name: str, **keys: object) -> Callable[[Rows], float | None]:
-    """The value of the first row with the keys."""
+    """A function that returns the value of the first row with the given keys."""
 
     def find(rows: Rows) -> float | None:
         for row in rows.get(part, ()):
@@ -37,7 +37,7 @@ def _inverse(find: Callable[[Rows], float | None]) -> Callable[[Rows], float | N
 
 
 def _least_of_peer(rows: Rows) -> float | None:
-    """The least ratio over labels, on the two tasks with 32 tokens; both have to be there."""
+    """The least ratio over labels on the two tasks with 32 tokens. None unless both are measured."""
     ratios = {
         (row["task"], row["label"]): row["speed_over_peer"]
         for row in rows.get("training", ())
@@ -70,7 +70,7 @@ TARGETS = (
     Target("cpu", "memorization and compression, least speed over the reference's softmax", "at least 1.0",
            _least_of_peer),
 )  # fmt: skip
-"""Those of HyperGLU, where no label is named."""
+"""The targets. Without a named label, they concern HyperGLU."""
 
 
 def lines(rows: Rows, device: str) -> list[str]:

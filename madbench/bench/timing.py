@@ -1,4 +1,4 @@
-"""Times of several things in turn, memory kept for a backward pass, and what the device can do at most."""
+"""Timing of several cases in turn, memory kept for a backward pass, and the peak speed of the device."""
 
 from __future__ import annotations
 
@@ -19,27 +19,27 @@ from madbench.training.cost import PeakMemory
 
 MIB = 2**20
 _TRIM_THRESHOLD, _MMAP_MAX = -1, -4  # options of mallopt
-ROUND_SECONDS, MOST_CALLS = 0.02, 50  # of a pass in one round on a GPU
-LEAST_ROUNDS = 2  # that count, however little time there is
+ROUND_SECONDS, MOST_CALLS = 0.02, 50  # for a pass in one round on a GPU
+LEAST_ROUNDS = 2  # least number of rounds that count
 
 
 @dataclass(frozen=True)
 class Timing:
-    """Seconds of one pass: the median of some rounds, the shortest and the longest."""
+    """The seconds of one pass: median, shortest and longest over some rounds."""
 
     median: float
     low: float
     high: float
 
     def milliseconds(self, name: str) -> dict[str, float]:
-        """The three as columns of a row."""
+        """The three numbers in milliseconds, as columns of a row."""
         times = {f"{name}_ms": self.median, f"{name}_low_ms": self.low, f"{name}_high_ms": self.high}
         return {column: 1e3 * seconds for column, seconds in times.items()}
 
 
 @dataclass(frozen=True)
 class Limits:
-    """How long one table may take: rounds that count after one that does not, and when it ends, by ``perf_counter``."""
+    """The time limits of a table: counted rounds (after a warm-up round), and its end by ``perf_counter``."""
 
     rounds: int
     end: float = math.inf
@@ -50,7 +50,7 @@ class Limits:
 
 
 def in_turns(cases: Mapping[Any, Callable[[], Any]], limits: Limits, device: str) -> dict[Any, Timing | str]:
-    """Times of all cases, one pass of each in every round, so that a noisy machine slows all of them alike.
+    """Time all cases, one pass of each in every round, so that a noisy machine slows all of them equally.
 
     A case that runs out of memory, or that cannot be computed here, has the reason instead.
     """
@@ -65,9 +65,9 @@ def in_turns(cases: Mapping[Any, Callable[[], Any]], limits: Limits, device: str
                 continue
             try:
                 spent = _seconds(run, device, calls[name])
-                if not round_ and device != "cpu":  # where a pass may be far shorter than a wait for the device
+                if not round_ and device != "cpu":  # on a GPU a pass may be far shorter than a wait for the device
                     calls[name] = max(1, min(MOST_CALLS, int(ROUND_SECONDS / _seconds(run, device))))
-            except Exception as error:  # of a kernel or a compiler, of many kinds
+            except Exception as error:  # many kinds of errors of a kernel or a compiler
                 times[name] = reason(error)
                 continue
             if round_:
@@ -79,7 +79,7 @@ def in_turns(cases: Mapping[Any, Callable[[], Any]], limits: Limits, device: str
 
 
 def reason(error: Exception) -> str:
-    """Why something was not measured, in a line."""
+    """The reason why a case was not measured, in one line."""
     if isinstance(error, torch.OutOfMemoryError) or "allocate memory" in str(error):
         return "out of memory"
     line = next((line.strip() for line in str(error).splitlines() if line.strip()), "")
@@ -87,7 +87,7 @@ def reason(error: Exception) -> str:
 
 
 def wait(device: str) -> None:
-    """Waits for the device's queued work."""
+    """Wait for the device's queued work."""
     if device != "cpu":
         torch.cuda.synchronize(device)
 
@@ -102,7 +102,7 @@ def _seconds(run: Callable[[], Any], device: str, calls: int = 1) -> float:
 
 
 def peak_bytes(run: Callable[[], Any], device: str) -> int:
-    """Bytes that ``run`` adds at its peak: of live tensors on the CPU, of the allocator on a GPU."""
+    """The bytes that ``run`` adds at its peak: live tensors on the CPU, the allocator's memory on a GPU."""
     if device == "cpu":
         with PeakMemory() as memory:
             run()
@@ -116,9 +116,9 @@ def peak_bytes(run: Callable[[], Any], device: str) -> int:
 
 
 def kept_bytes(module: nn.Module, forward: Callable[[], Tensor], device: str = "cpu") -> int:
-    """Bytes that a forward pass keeps for the backward pass, parameters and output left out.
+    """The bytes that a forward pass keeps for the backward pass, without parameters and output.
 
-    On the CPU those of saved tensors, on a GPU what the allocator has handed out.
+    On the CPU these are saved tensors, on a GPU the allocator's allocated memory.
     """
     if device != "cpu":
         wait(device)
@@ -128,7 +128,7 @@ def kept_bytes(module: nn.Module, forward: Callable[[], Tensor], device: str = "
         return torch.cuda.memory_allocated(device) - before - y.untyped_storage().nbytes()
     parameters = {parameter.untyped_storage().data_ptr() for parameter in module.parameters()}
     kept: dict[int, int] = {}
-    held = []  # a storage that is freed could give its address to another
+    held = []  # the address of a freed storage could be reused
 
     def pack(tensor: Tensor) -> Tensor:
         storage = tensor.untyped_storage()
@@ -143,8 +143,8 @@ def kept_bytes(module: nn.Module, forward: Callable[[], Tensor], device: str = "
 
 
 def keep_freed_memory() -> None:
-    """Keeps freed memory in this process, as workers do (:func:`madbench.execute.base.worker_environment`)."""
-    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)  # glibc's
+    """Keep freed memory in this process, as workers do (:func:`madbench.execute.base.worker_environment`)."""
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)  # a function of glibc
     if mallopt is not None:
         for option, value in (_MMAP_MAX, 0), (_TRIM_THRESHOLD, 10**9):
             mallopt(option, value)
@@ -152,7 +152,7 @@ def keep_freed_memory() -> None:
 
 @functools.cache
 def ceiling_flops(device: str, dtype: torch.dtype) -> float:
-    """FLOPs a second of one large matrix product, the best of five; of float32 where that is faster than ``dtype``."""
+    """FLOPs per second of one large matrix product, the best of five; in float32 if that is faster than ``dtype``."""
     size, best = 1024 if device == "cpu" else 8192, math.inf
     for kind in {dtype, torch.float32}:
         a, b = (torch.randn(size, size, device=device).to(kind) for _ in range(2))

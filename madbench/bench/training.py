@@ -1,4 +1,4 @@
-"""Steps a second of MAD training by task, what the whole protocol takes at that speed, and the reference beside it."""
+"""The speed of MAD training by task, the time of the whole protocol at that speed, and the reference's speed."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ from madbench.training.member import GroupMember
 
 
 def measure_training(setup: Setup) -> Iterator[Row]:
-    """A row a task and label: the profile's first setting, through the step of the training loop; then all tasks."""
+    """One row per task and label: a training step of the profile's first setting; then one row for all tasks."""
     profile, done = main_suite().Profile.load(setup.profile), []
-    compiles = setup.compiles and setup.is_cpu  # on a GPU a step is a graph
+    compiles = setup.compiles and setup.is_cpu  # on a GPU, a step is a CUDA graph
     for task in setup.in_time(_tasks(setup)):
         jobs = {label: _jobs(label, task, profile, setup) for label in setup.labels}
         steps, path_of, problems = {}, {}, {}
@@ -43,7 +43,7 @@ def measure_training(setup: Setup) -> Iterator[Row]:
                     step = step_of([member], compiles)
                     for _ in range(step.warm_up - 1):  # a CUDA graph is captured after some steps
                         step([member.rate])
-                except Exception as error:  # of a kernel, of many kinds
+                except Exception as error:  # many kinds of errors of a kernel
                     problems[label] = reason(error)
                 else:
                     steps[label] = functools.partial(step, [member.rate])
@@ -54,7 +54,7 @@ def measure_training(setup: Setup) -> Iterator[Row]:
                 reference = importlib.import_module(main_suite().reference)
                 steps[PEER] = reference.peer_step(setup.peer, *of_model, batch, setup.precision)
             times = problems | in_turns(steps, setup.limits, setup.device)
-        for name in [*jobs, *[PEER] * bool(setup.peer)]:
+        for name in [*jobs, PEER] if setup.peer else jobs:
             row = {"label": name, "task": task, "heading": settings_class(task).heading, "path": path_of.get(name)}
             if compiles:
                 row["compiled"] = "yes" if name in jobs else "no"
@@ -83,7 +83,7 @@ def measure_training(setup: Setup) -> Iterator[Row]:
 
 
 def _tasks(setup: Setup) -> list[str]:
-    """Tasks whose sequences have one of the lengths that were asked for, or all."""
+    """The tasks whose sequences have one of the requested lengths, or all tasks."""
     profile = main_suite().Profile.load(setup.profile)
     return [
         task for task in main_suite().usual_tasks() if profile.settings(task)[0]["seq_len"] in setup.lengths
@@ -91,7 +91,7 @@ def _tasks(setup: Setup) -> list[str]:
 
 
 def _jobs(label: str, task: str, profile: Profile, setup: Setup) -> list[Job]:
-    """Jobs of one seed; the first is the task's baseline."""
+    """The jobs of one seed. The first is the task's baseline."""
     jobs = main_suite().jobs([label], profile, seeds=[0], tasks=[task], budget="strict", precision=setup.precision)
     if setup.batch is None:
         return jobs
@@ -99,7 +99,7 @@ def _jobs(label: str, task: str, profile: Profile, setup: Setup) -> list[Job]:
 
 
 def _seconds_of_all(jobs: list[Job], step_seconds: float) -> float:
-    """The seconds of all jobs, evaluations included, at the speed of the first: steps cost as many seconds as FLOPs."""
+    """The seconds of all jobs, including evaluations, if seconds per FLOP are equal to those of the first job."""
     return sum(size_of(job).flops for job in jobs) * step_seconds / _flops_of_step(jobs[0])
 
 
@@ -111,7 +111,7 @@ def _flops_of_step(job: Job) -> float:
 
 TRAINING = Part(
     "training",
-    "MAD training by task, beside the reference",
+    "MAD training by task, next to the reference",
     "Milliseconds of a training step of the task's first setting, with the least and the longest; as a multiple of the "
     "time that its FLOPs take in one large matrix product, and of S; speed over the reference's model with softmax "
     "attention; hours of all jobs of one seed, one after another.",

@@ -29,7 +29,7 @@ from madbench.labels import (
 from madbench.mixers.my import sources
 from madbench.papers import loaded_papers
 from madbench.store.runs import Run
-from madbench.suites import Suite, broken_suites, suite_called, suites
+from madbench.suites import Suite, broken_suites, find_suite, suites
 from madbench.suites.changes import setting_change
 from madbench.suites.code import run_code
 from madbench.suites.profile import field_names
@@ -71,7 +71,7 @@ def _tasks() -> Rows:
 
 def _profiles(names: list[str]) -> Rows:
     """The profiles of the suites ``names``, of all suites by default. Raises ``ConfigError`` for an unknown suite."""
-    asked = [suite_called(name, "ls profiles: ") for name in names] or suites().values()
+    asked = [find_suite(name, "ls profiles: ") for name in names] or suites().values()
     return [row for suite in asked for row in profiles_of(suite)]
 
 

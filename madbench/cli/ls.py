@@ -16,7 +16,7 @@ from madbench.cli.printing import PLAIN, print_json, print_lines, table_lines
 from madbench.cli.sweeps import print_sweeps
 from madbench.errors import ConfigError, did_you_mean
 from madbench.labels.names import typed_label
-from madbench.suites import Suite, main_suite, suite_called, suites
+from madbench.suites import Suite, find_suite, main_suite, suites
 
 OTHER_WORDS = {"sets": "variants"}
 """What a kind is called elsewhere: sets of labels are in the folder variants."""
@@ -111,7 +111,7 @@ def ls(
 def _print_profiles(console: Console, rows: Rows, has_keys: bool) -> None:
     """Prints the profiles suite by suite, and with ``has_keys`` what KEY=VALUE can change."""
     for i, (name, of_suite) in enumerate(itertools.groupby(rows, key=lambda row: row["suite"])):
-        suite = suite_called(name)
+        suite = find_suite(name)
         cells = [{key: value for key, value in row.items() if key != "suite"} for row in of_suite]
         console.print(end="\n" if i else "")
         console.print(f"{suite.title} (suite {name})", style="bold", **PLAIN)

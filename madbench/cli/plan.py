@@ -74,7 +74,7 @@ def make_plan(
             rates_of = functools.partial(seconds_per_flop, device=experiment.device, threads=shift.threads)
             seconds: dict[str, float] = {}  # of every job to do
             for suite in suites:
-                part = experiment.of(suite)
+                part = experiment.for_suite(suite)
                 timed = [job for job in part.jobs if states[job.id] == "todo" and job.label not in untimed]
                 rates = {} if details else rates_of(timed)
                 for row, jobs in _by_row_and_task(part):

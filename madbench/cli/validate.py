@@ -24,7 +24,7 @@ from madbench.config import from_mapping, read_yaml
 from madbench.errors import BudgetError, ConfigError, MadbenchError
 from madbench.labels import LabelSet, available_sets, expand
 from madbench.mixers import solve
-from madbench.suites import Suite, suite_called, suites
+from madbench.suites import Suite, find_suite, suites
 from madbench.suites.profile import Profile
 from madbench.tasks import broken_tasks, load_task_file, loaded_tasks
 
@@ -134,7 +134,7 @@ def _check(path: Path) -> dict[str, Any]:
 def _kind_of(path: Path, mapping: Mapping[str, Any]) -> tuple[str, Callable[[Path, Mapping[str, Any]], Finding]]:
     """The kind of a file and its check, told by the suite it names, its folder, or a key that it has."""
     if mapping.get("suite") is not None:
-        suite = suite_called(str(mapping["suite"]), f"{path}: suite: ")
+        suite = find_suite(str(mapping["suite"]), f"{path}: suite: ")
         return suite.Profile.noun, functools.partial(_check_profile, suite)
     folder, every = path.resolve().parent, [*suites().values()]
     if of_folder := [suite for suite in every if folder == suite.Profile.folder.resolve()]:

@@ -40,7 +40,8 @@ def command_line() -> str:
     if "LOCAL_WORLD_SIZE" in os.environ:
         here = int(os.environ["LOCAL_WORLD_SIZE"])
         nodes = int(os.environ.get("WORLD_SIZE", here)) // here
-        program = f"torchrun{f' --nnodes {nodes}' * (nodes > 1)} --nproc-per-node {here} -m madbench"
+        on_nodes = f" --nnodes {nodes}" if nodes > 1 else ""
+        program = f"torchrun{on_nodes} --nproc-per-node {here} -m madbench"
     return f"{program} {shlex.join(sys.argv[1:])}".rstrip()
 
 

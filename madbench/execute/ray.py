@@ -109,7 +109,7 @@ class RayBackend(Backend):
         self.cpus, self.gpus, self.most = cpus, gpus, slots
         self.shares_folder = shared
         if not self._places():
-            need = f"{cpus} CPUs" + f" and {gpus:g} GPUs" * (gpus > 0)
+            need = f"{cpus} CPUs and {gpus:g} GPUs" if gpus else f"{cpus} CPUs"
             has = "; ".join(f"{n.get('CPU', 0):g} CPUs, {n.get('GPU', 0):g} GPUs" for n in self.machines()) or "none"
             raise ConfigError(f"no machine of the Ray cluster has the {need} that a job reserves; there are: {has}")
         environment = worker_environment(cpus)

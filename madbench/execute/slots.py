@@ -36,7 +36,8 @@ class JobBatch:
     def text(self, slots: int | None = None) -> str:
         """The jobs at a time and their threads in words, with fewer ``slots`` if there are fewer groups of jobs."""
         because = f" ({self.reason})" if self.reason else ""
-        return f"{slots or self.slots} at a time, {self.threads} thread{'s' * (self.threads > 1)} each{because}"
+        threads = "1 thread" if self.threads == 1 else f"{self.threads} threads"
+        return f"{slots or self.slots} at a time, {threads} each{because}"
 
 
 @dataclass(frozen=True)

@@ -26,13 +26,13 @@ from madbench.grid import Grid, prefix_errors
 from madbench.jobs import Budget, Fidelity, Precision
 from madbench.suites import Suite, suites
 from madbench.suites.addressing import (
-    concerned,
     names_profile,
+    overrides_outside,
     own_overrides,
-    plain,
     profile_named,
     suite_of_override,
     tasks_by_suite,
+    without_prefix,
 )
 from madbench.suites.corpora import NoCorpusError
 from madbench.suites.overrides import check_effect
@@ -192,7 +192,9 @@ class _Planner:
             plan.check_spelling()
         for key in dict.fromkeys(key_of(word) for plan in plans for word in plan.without_effect):
             check_effect(key, [plan for row, plan in zip(planned, plans) if key in map(key_of, row.protocol.overrides)])
-        self.notes += [note for word in self.grid.overrides if (note := note_without_effect(plain(word), plans))]
+        self.notes += [
+            note for word in self.grid.overrides if (note := note_without_effect(without_prefix(word), plans))
+        ]
         self.notes += [*notes_on_schedules(suite, planned), *notes_on_rates(planned), *notes_on_heads(planned)]
         return planned
 
@@ -225,7 +227,7 @@ class _Planner:
                 name = profile_named(suite, overrides, self.leading, self.grid.profile, is_asked)
                 if name and (is_asked or self._has_corpus(suite, name)):
                     profiles[suite.name] = name
-        for word in concerned(overrides, profiles, self.leading):
+        for word in overrides_outside(overrides, profiles, self.leading):
             if not names_profile(word) or self._names_one(word):
                 title = suite_of_override(word, self.leading).title.lower()
                 raise ConfigError(f"override {word!r} has no effect: no {title} is trained")

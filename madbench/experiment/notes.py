@@ -12,7 +12,7 @@ from madbench.jobs import Job
 from madbench.labels import parse
 from madbench.mixers import label_traits, solve
 from madbench.suites import Suite, size_of
-from madbench.suites.addressing import plain
+from madbench.suites.addressing import without_prefix
 from madbench.suites.overrides import Plan
 from madbench.suites.planning import choosing_note
 from madbench.suites.profile import field_names
@@ -27,7 +27,7 @@ def notes_on_equal_rows(rows: Sequence[PlannedRow], plans: Sequence[Plan]) -> li
     without_effect = {row.row: set(plan.without_effect) for row, plan in zip(rows, plans)}
     for row in rows:
         other = by_jobs.setdefault(frozenset(job.id for job in row.jobs), row)
-        differing = {*map(plain, row.row.changes)} ^ {*map(plain, other.row.changes)}
+        differing = {*map(without_prefix, row.row.changes)} ^ {*map(without_prefix, other.row.changes)}
         if other is not row and not differing & (without_effect[row.row] | without_effect[other.row]):
             raise ConfigError(f"the rows {other.name!r} and {row.name!r} train the same jobs; leave one out")
     trained = {row.row: _training_keys(row) for row in rows}

@@ -15,7 +15,7 @@ from madbench.jobs import Job
 from madbench.store.html import html_table
 from madbench.store.runs import Store
 from madbench.suites import Suite, size_of, suite_of, suites
-from madbench.suites.addressing import plain
+from madbench.suites.addressing import without_prefix
 from madbench.suites.planning import unique
 from madbench.suites.protocol import Protocol
 
@@ -40,7 +40,7 @@ class PlannedRow:
     @property
     def shared_protocol(self) -> Protocol:
         """The protocol without the row's own changes."""
-        own = set(map(plain, self.row.changes))
+        own = set(map(without_prefix, self.row.changes))
         return replace(self.protocol, overrides=tuple(word for word in self.protocol.overrides if word not in own))
 
 
@@ -54,7 +54,7 @@ class Experiment:
     results: Path
     notes: list[str] = field(default_factory=list)  # notes for the user before training
 
-    def of(self, suite: Suite) -> Experiment:
+    def for_suite(self, suite: Suite) -> Experiment:
         """The part of the experiment that belongs to one suite."""
         return replace(self, rows=[row for row in self.rows if row.protocol.suite is suite])
 
@@ -81,7 +81,7 @@ class Experiment:
     @property
     def title(self) -> str:
         """The protocols in one line."""
-        protocols = [self.of(suite).protocol for suite in self.suites]
+        protocols = [self.for_suite(suite).protocol for suite in self.suites]
         parts = [protocol.title for protocol in protocols]
         if any(row.row.changes for row in self.rows):
             parts.insert(0, f"{len(self.grid.rows)} rows, the baseline {self.grid.rows[0].name}")

@@ -1,4 +1,4 @@
-"""Language models as those of Hugging Face's transformers.
+"""Language models of madbench as models of Hugging Face's transformers.
 
     import madbench.huggingface
     from transformers import AutoModelForCausalLM, AutoTokenizer

@@ -1,4 +1,4 @@
-"""Arguments of the forward pass that the exported model does not heed. Each is refused, with what to do instead."""
+"""Arguments of the forward pass without effect on the exported model. Each is refused, with advice."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ PACKED = (
     "the mixers read a row as one text and cannot keep packed documents apart: give each document a row of its own, "
     "padded on the right"
 )
-"""Advice for packed documents."""
+"""The advice for packed documents."""
 GENERATION_PADDING = (
     "the attention mask hides tokens of a prompt, and the mixers of madbench have no mask but the causal one; generate "
     "from prompts of one length, or from one prompt at a time (only a forward pass of whole texts may pad on the right)"
@@ -37,7 +37,7 @@ ADVICE |= dict.fromkeys(("cu_seq_lens_q", "cu_seq_lens_k", "max_length_q", "max_
 
 
 def check_no_effect(arguments: Mapping[str, Any]) -> None:
-    """Raises ``ValueError`` for an argument that is not heeded and has not the value None or that of a causal model."""
+    """Raise ``ValueError`` for an argument without effect, unless it is None or has the value of a causal model."""
     for name, value in arguments.items():
         is_harmless = value is None or value is (name == "is_causal")
         if name == "token_type_ids" and isinstance(value, Tensor):
@@ -47,12 +47,12 @@ def check_no_effect(arguments: Mapping[str, Any]) -> None:
 
 
 def check_mask(attention_mask: Any, shape: tuple[int, int], first: int = 0, may_hide_ends: bool = True) -> None:
-    """Raises ``ValueError`` for a mask that would have to change what a row of ids of ``shape`` (B, T) sees.
+    """Raise ``ValueError`` for a mask that would change which tokens are visible in a row of ids of ``shape`` (B, T).
 
     Args:
-        attention_mask: (B, T), or (B, ``first`` + T) after ``first`` decoded tokens; 1 for a token, 0 for one that is
-            hidden. None hides none.
-        may_hide_ends: accepts zeros at the end of a row, where they change nothing before them.
+        attention_mask: (B, T), or (B, ``first`` + T) after ``first`` decoded tokens; 1 for a visible, 0 for a hidden
+            token. None hides no token.
+        may_hide_ends: accept zeros at the end of a row, where they do not affect earlier tokens.
     """
     if attention_mask is None:
         return
@@ -72,7 +72,7 @@ def check_mask(attention_mask: Any, shape: tuple[int, int], first: int = 0, may_
 
 
 def check_positions(name: str, positions: Any, shape: tuple[int, int], mask: Tensor | None, first: int = 0) -> None:
-    """Raises ``ValueError`` for positions of ids of ``shape`` (B, T) other than ``first`` upwards.
+    """Raise ``ValueError`` for positions of ids of ``shape`` (B, T) that do not count up from ``first``.
 
     Positions of tokens that ``mask`` hides are not read.
     """

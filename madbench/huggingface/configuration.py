@@ -1,4 +1,4 @@
-"""The configuration of an exported model: the job from which it is built."""
+"""The configuration of an exported model: the job that describes it."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ MODEL_TYPE = "madbench"
 
 
 class MadbenchConfig(PretrainedConfig):
-    """The job of a run, the digests of a saved folder, and the entries that transformers asks of a configuration.
+    """The job of a run, the digests of a saved folder, and the entries that transformers requires.
 
-    ``digests`` are those of :mod:`madbench.huggingface.digests`. Raises ``ConfigError`` for a mapping that is not the
-    job of a language model, and for entries that transformers cannot read.
+    ``digests`` come from :mod:`madbench.huggingface.digests`. Raises ``ConfigError`` if the mapping is not the job of a
+    language model, or if transformers cannot read an entry.
     """
 
     model_type = MODEL_TYPE
@@ -34,14 +34,14 @@ class MadbenchConfig(PretrainedConfig):
             kwargs |= {"vocab_size": made.setting["vocab_size"], "hidden_size": made.model.d_model}
             kwargs |= {"num_hidden_layers": made.model.n_layer, "num_attention_heads": made.model.n_head}
             kwargs |= {"max_position_embeddings": made.model.seq_len}
-        kwargs["tie_word_embeddings"] = False  # where they are tied they are one parameter
+        kwargs["tie_word_embeddings"] = False  # tied embeddings are one parameter already
         try:
             super().__init__(**kwargs)
-        except Exception as error:  # transformers raises half a dozen kinds for entries such as an unknown dtype
+        except Exception as error:  # transformers raises many kinds of errors, such as for an unknown dtype
             raise ConfigError(f"config.json: an entry that transformers cannot read: {first_line(error)}") from None
 
     @classmethod
-    def of(cls, job: Job, **kwargs: Any) -> MadbenchConfig:
+    def from_job(cls, job: Job, **kwargs: Any) -> MadbenchConfig:
         """The configuration of a job's model."""
         return cls(job.to_dict(), architectures=["MadbenchForCausalLM"], **kwargs)
 

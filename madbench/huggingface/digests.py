@@ -1,8 +1,8 @@
-"""Digests in ``config.json`` of the job and of the weights that were saved with it.
+"""Digests in ``config.json`` of the job and of its saved weights.
 
-``save_pretrained`` writes both digests. So a fine-tuned copy has the digests of its own
-weights. Loading compares them with the job in ``config.json`` and with the files of weights. They find damage and
-changes by mistake. They are no protection against people, who can write a new digest too.
+``save_pretrained`` writes both digests, so a fine-tuned copy has the digests of its own weights. Loading compares them
+with the job in ``config.json`` and with the files of weights. They detect damage and accidental changes. They are no
+protection against people, who can also write a new digest.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ logger = logging.get_logger(__name__)
 
 
 def digests(job: Mapping[str, Any], weights: Mapping[str, Tensor]) -> dict[str, str] | None:
-    """SHA-256 of the job and of the weights. None if some weights are not wholly in this process's memory."""
+    """The SHA-256 of the job and of the weights. None if some weights are not completely in this process's memory."""
     if any(tensor.is_meta or hasattr(tensor, "full_tensor") for tensor in weights.values()):
         return None
     return {"job": job_digest(job), "weights": tensors_digest("", weights)}
@@ -36,18 +36,18 @@ def job_digest(job: Mapping[str, Any]) -> str:
 
 
 def check_job(job: Mapping[str, Any], expected: Any, where: str) -> None:
-    """Raises ``StoreError`` if the job is not the one of the digests ``expected``, which may be None."""
+    """Raise ``StoreError`` if the job does not have the digest in ``expected``, which may be None."""
     if expected is None:
         return
     if not isinstance(expected, Mapping) or not all(isinstance(expected.get(name), str) for name in ("job", "weights")):
         raise StoreError(f"{where}: config.json: expected digests of 'job' and 'weights', got {expected!r}; {ADVICE}")
     if job_digest(job) != expected["job"]:
         problem = "its label or a setting differs from what was saved, by the digest of the job"
-        raise StoreError(f"{where}: config.json: {problem}; {ADVICE}. For a new model use MadbenchConfig.of(job)")
+        raise StoreError(f"{where}: config.json: {problem}; {ADVICE}. For a new model use MadbenchConfig.from_job(job)")
 
 
 def check_weights(files: Iterable[str], expected: Mapping[str, str] | None, where: str) -> None:
-    """Raises ``StoreError`` if the weights in the files are not those of the digests. Warns if there are no digests."""
+    """Raise ``StoreError`` if the weights in the files do not have their digest. Warn if there are no digests."""
     if expected is None:
         logger.warning(f"{where}: config.json has no digests, so changes of the weights are not noticed")
         return

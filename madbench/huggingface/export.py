@@ -1,4 +1,4 @@
-"""A trained language model as a folder that transformers opens: configuration, weights, tokenizer, model card."""
+"""Export of a trained language model as a folder for transformers: configuration, weights, tokenizer, model card."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ NEEDED = "--format hf"
 
 
 def export(folder: Path, model: nn.Module, job: Job, tokenizer: Tokenizer, record: Record | None = None) -> None:
-    """Writes the folder in one step; nothing may be there.
+    """Write the folder in one step. It must not exist yet.
 
     Raises ``MissingExtraError`` without transformers and ``StoreError`` on a full disk.
     """
@@ -35,7 +35,7 @@ def export(folder: Path, model: nn.Module, job: Job, tokenizer: Tokenizer, recor
     from madbench.huggingface.modeling import MadbenchForCausalLM
 
     ids = dict.fromkeys(("bos_token_id", "eos_token_id", "pad_token_id"), tokenizer.end_of_text)
-    exported = MadbenchForCausalLM(MadbenchConfig.of(job, **ids))
+    exported = MadbenchForCausalLM(MadbenchConfig.from_job(job, **ids))
     exported.model.load_state_dict(model.state_dict())
     unused = [*range(tokenizer.vocab_size, job.setting["vocab_size"])]
     exported.generation_config = transformers.GenerationConfig(suppress_tokens=unused or None, **ids)
@@ -56,8 +56,8 @@ def export(folder: Path, model: nn.Module, job: Job, tokenizer: Tokenizer, recor
 def fast_tokenizer(tokenizer: Tokenizer) -> Any:
     """A ``PreTrainedTokenizerFast`` that gives every text the ids of ``tokenizer``.
 
-    The end of text is a special token, which no text becomes, be it spelled ``<|endoftext|>``: training reads such a
-    text as text. Nothing is added before or after a text.
+    The end of text is a special token. No text becomes this token, not even ``<|endoftext|>``, which training reads as
+    text. Nothing is added before or after a text.
     """
     library = require("tokenizers", NEEDED, "transformers")
     transformers = require("transformers", NEEDED, "transformers")
@@ -82,7 +82,10 @@ def fast_tokenizer(tokenizer: Tokenizer) -> Any:
 
 
 def merges(tokens: Sequence[bytes]) -> list[tuple[str, str]]:
-    """The pairs that a BPE joins, in order: of each token beyond the bytes the two that lower merges leave of it."""
+    """The pairs that a BPE joins, in order.
+
+    For each token beyond the bytes: the two parts that earlier merges leave.
+    """
     ranks, pairs = {token: i for i, token in enumerate(tokens)}, []
     for rank, token in enumerate(tokens[256:], 256):
         parts = [bytes([byte]) for byte in token]

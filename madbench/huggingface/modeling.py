@@ -31,7 +31,7 @@ logger = logging.get_logger(__name__)
 
 @dataclass
 class CausalOutput(ModelOutput):
-    """Output of the model: ``loss`` if there are labels, ``logits`` (B, T, V), ``decoded`` for the next token."""
+    """The output of the model: ``logits`` (B, T, V), ``decoded`` for the next token, ``loss`` if there are labels."""
 
     loss: Tensor | None = None
     logits: Tensor | None = None
@@ -39,10 +39,10 @@ class CausalOutput(ModelOutput):
 
 
 class MadbenchForCausalLM(PreTrainedModel, GenerationMixin):
-    """A :class:`madbench.models.gpt.GPT`.
+    """A :class:`madbench.models.gpt.GPT` with the interface of transformers.
 
-    Generation goes token by token through the caches of the mixers, and through all tokens again if a mixer has no
-    step. Past the context it reads the newest ``seq_len`` tokens again for each new one, with ``use_cache`` or without.
+    Generation goes token by token through the caches of the mixers, or reads all tokens again if a mixer has no step.
+    Past the context it reads the newest ``seq_len`` tokens again for each new token, with or without ``use_cache``.
     Raises ``TrainingError`` for a configuration without a job.
     """
 
@@ -54,7 +54,7 @@ class MadbenchForCausalLM(PreTrainedModel, GenerationMixin):
     def __init__(self, config: MadbenchConfig):
         super().__init__(config)
         if not config.job:
-            raise TrainingError("a configuration without a job; make it with MadbenchConfig.of(job)")
+            raise TrainingError("a configuration without a job; make it with MadbenchConfig.from_job(job)")
         check_job(config.job, config.digests, config.name_or_path or "configuration")
         job = language_job(config.job)
         if _TRUSTS_CODE.get():
@@ -71,7 +71,10 @@ class MadbenchForCausalLM(PreTrainedModel, GenerationMixin):
 
     @classmethod
     def from_pretrained(cls, *arguments: Any, trust_remote_code: bool | None = None, **settings: Any) -> Any:
-        """As that of transformers. The code of a user's module is imported only with ``trust_remote_code=True``."""
+        """Load a model as transformers does.
+
+        The code of a user's module is imported only with ``trust_remote_code=True``.
+        """
         token = _TRUSTS_CODE.set(bool(trust_remote_code))
         try:
             return super().from_pretrained(*arguments, trust_remote_code=trust_remote_code, **settings)
@@ -79,7 +82,7 @@ class MadbenchForCausalLM(PreTrainedModel, GenerationMixin):
             _TRUSTS_CODE.reset(token)
 
     def _init_weights(self, module: torch.nn.Module) -> None:
-        """Leaves them as the model's own initialisation made them."""
+        """Keep the weights of the model's own initialisation."""
 
     @staticmethod
     def _load_pretrained_model(
@@ -89,14 +92,17 @@ class MadbenchForCausalLM(PreTrainedModel, GenerationMixin):
         *args: Any,
         **kwargs: Any,
     ) -> Any:
-        """Loads weights as transformers does, after comparing their files with the digests of the configuration."""
+        """Load weights as transformers does, after comparing their files with the digests of the configuration."""
         if state_dict is None and not model._hf_peft_config_loaded:  # adapters have no digests
             check_weights(checkpoint_files or (), model.config.digests, model.config.name_or_path)
-        model.config.digests = None  # they belong to the folder; the open model may change
+        model.config.digests = None  # digests belong to the folder; the open model may change
         return PreTrainedModel._load_pretrained_model(model, state_dict, checkpoint_files, *args, **kwargs)
 
     def save_pretrained(self, save_directory: Any, *args: Any, state_dict: dict | None = None, **kwargs: Any) -> None:
-        """Saves as transformers does, with digests of what is saved; without, if it is quantized."""
+        """Save as transformers does, with digests of the saved job and weights.
+
+        A quantized model is saved without digests.
+        """
         if getattr(self, "hf_quantizer", None) is None:
             self.config.digests = digests(self.config.job, self.state_dict() if state_dict is None else state_dict)
         try:
@@ -121,14 +127,14 @@ class MadbenchForCausalLM(PreTrainedModel, GenerationMixin):
         inputs_embeds: Tensor | None = None,
         **kwargs: Any,
     ) -> CausalOutput:
-        """Ids (B, T) -> logits (B, T, V), and the mean loss of predicting ``labels`` (B, T), of which -100 is left out.
+        """Map ids (B, T) to logits (B, T, V), and compute the mean loss over ``labels`` (B, T) other than -100.
 
-        With ``use_cache``, or after what is ``decoded``, tokens go through the caches: the logits are those of the last
-        token, (B, 1, V), equal to the last ones without caches.
+        With ``use_cache`` or ``decoded``, tokens go through the caches. The logits are then those of the last token,
+        (B, 1, V), equal to the last logits without caches.
 
-        An argument that would have no effect is a ``ValueError`` that says what to do, unless its value is the one that
-        the model has anyway. ``attention_mask`` (B, T) may hide tokens at the end of a row, which change nothing before
-        them. ``position_ids`` may be 0 to T - 1. Arguments of the loss, such as ``num_items_in_batch``, go to it.
+        An argument without effect raises ``ValueError`` with advice, unless its value describes what the model does
+        anyway. ``attention_mask`` (B, T) may hide tokens at the end of a row, since they do not affect earlier tokens.
+        ``position_ids`` may be 0 to T - 1. Arguments of the loss, such as ``num_items_in_batch``, are passed to it.
         """
         options = kwargs | {"token_type_ids": token_type_ids, "inputs_embeds": inputs_embeds}
         loss_options = {name: options.pop(name) for name in self._loss_options(labels) & options.keys()}
@@ -159,13 +165,13 @@ class MadbenchForCausalLM(PreTrainedModel, GenerationMixin):
         return CausalOutput(loss=loss, logits=logits)
 
     def _loss_options(self, labels: Tensor | None) -> set[str]:
-        """Names of the arguments that go to the loss."""
+        """The names of the arguments that are passed to the loss."""
         if labels is None:
-            return {"num_items_in_batch"}  # Trainer gives it to models whose loss it computes itself, too
+            return {"num_items_in_batch"}  # Trainer also passes it to models whose loss it computes itself
         return set(inspect.signature(self.loss_function).parameters) - {"logits", "labels", "vocab_size", "kwargs"}
 
     def _check_decoding(self, labels: Tensor | None, logits_to_keep: int | Tensor) -> None:
-        """Raises ``ValueError`` for what decoding through caches cannot give."""
+        """Raise ``ValueError`` for outputs that decoding through caches does not have."""
         if not self.decodes:
             raise ValueError(f"use_cache: {self.config.job['label']} has no caches; give use_cache=False")
         if labels is not None:
@@ -175,7 +181,7 @@ class MadbenchForCausalLM(PreTrainedModel, GenerationMixin):
 
     @classmethod
     def _supports_default_dynamic_cache(cls) -> bool:
-        return False  # the state of a mixer is no cache of keys and values
+        return False  # a mixer's state is not a cache of keys and values
 
     def prepare_inputs_for_generation(
         self,
@@ -192,8 +198,9 @@ class MadbenchForCausalLM(PreTrainedModel, GenerationMixin):
     ) -> dict[str, Any]:
         """The arguments of :meth:`forward` for the token after ``input_ids`` (B, T).
 
-        These are the newest token if ``decoded`` has read those before it, all tokens otherwise, and past the context
-        the newest ``seq_len``. ``tokenizer`` is for the stopping criteria of ``generate``, which gives it here too.
+        They have only the newest token if ``decoded`` has read the tokens before it, and all tokens otherwise; past the
+        context the newest ``seq_len``. ``tokenizer`` is for the stopping criteria of ``generate``, which also passes it
+        here.
         """
         check_mask(attention_mask, input_ids.shape, may_hide_ends=False)
         check_positions("position_ids", position_ids, input_ids.shape, None)
@@ -204,7 +211,7 @@ class MadbenchForCausalLM(PreTrainedModel, GenerationMixin):
         if not self.decodes or use_cache is False:
             return inputs
         inputs["use_cache"] = True
-        if decoded is not None and torch.equal(decoded.ids, input_ids[:, :-1]):  # a beam search exchanges sequences
+        if decoded is not None and torch.equal(decoded.ids, input_ids[:, :-1]):  # a beam search swaps sequences
             inputs |= {"input_ids": input_ids[:, -1:], "decoded": decoded}
         return inputs
 

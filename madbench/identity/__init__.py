@@ -1,7 +1,7 @@
-"""Digests of code: of the modules and plugins of users (``reach``), and of this package (``package``).
+"""Digests of code: modules and plugins of users (``reach``), and this package (``package``).
 
-A digest is of the syntax tree, so that neither comments nor formatting change it (``text``). What is outside of this
-package is followed by name from the class that a label, a task or a suite names; ``watch`` notes which data files that
-code opens. A run's record lists the files with their digests, and ``listing`` compares such a list with the files that
-are here, as text: it imports nothing.
+A digest covers the syntax tree, so comments and formatting do not change it (``text``). Code outside of this package is
+followed by name from the class of a label, a task or a suite. ``watch`` notes the data files that this code opens. A
+run's record lists the files with their digests. ``listing`` compares such a list with the files on this machine, as
+text and without imports.
 """

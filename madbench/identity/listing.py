@@ -1,8 +1,8 @@
-"""A list of the files that decide what users' code computes, as a record has it, compared with the files that are here.
+"""The list of files behind users' code in a record, and its comparison with the files on this machine.
 
 The list is JSON: ``{"files": {place: [digest, names]}, "data": {place: digest}, "content": {place: digest}}``. Places
-are relative to the folder from which the first file's package is imported. ``names`` are those of the definitions that
-are reached, or ``"*"`` for the whole file. ``content`` has digests of the bytes of ``files``; no identity has them.
+are relative to the folder from which the first file's package is imported. ``names`` are the reached definitions, or
+``"*"`` for the whole file. ``content`` has digests of the bytes of ``files``; these enter no identity.
 """
 
 from __future__ import annotations
@@ -21,34 +21,35 @@ from typing import Any, Literal
 from madbench.identity.text import NORMAL, WHOLE, SourceText, short_digest, source_text
 
 LARGE_BYTES = 64 * 2**20
-"""Size of a data file above which its digest is of its size, its first and its last bytes."""
+"""The size of a data file above which its digest covers only its size, its first and its last bytes."""
 ENDS_BYTES = 2**20
 MOST_BYTES = 2 * 2**20
-"""Largest Python file that is parsed because a record names it, which takes a thousand times its size in memory."""
+"""The largest Python file that is parsed because a record names it. Parsing takes a thousand times its size in memory.
+"""
 KIND = "code1"
-"""Opens an identity of this kind, so that those of earlier versions of madbench can be told apart."""
+"""The prefix of an identity, which distinguishes it from identities of earlier versions of madbench."""
 
 
 @dataclass(frozen=True)
 class CodeState:
-    """A stored list of code compared with the files that are here."""
+    """The result of comparing a stored list of code with the files on this machine."""
 
     kind: Literal["same", "changed", "absent", "unknown"]
     file: str = ""
-    """Place of the first file that changed or is not here."""
+    """The place of the first file that changed or is missing."""
 
 
 def identity_of(code: Mapping[str, Any]) -> str:
-    """The identity of a list of code, as job ids have it."""
+    """The identity of a list of code, as it enters job ids."""
     files = sorted([place, digest] for place, (digest, _) in code["files"].items())
     data = sorted([Path(place).name if os.path.isabs(place) else place, each] for place, each in code["data"].items())
     return f"{KIND}-{short_digest(json.dumps([NORMAL, files, data]).encode())}"
 
 
 def code_state(code: Any) -> CodeState:
-    """A record's list of code compared with the files that are here, which are read as text.
+    """Compare a record's list of code with the files on this machine, which are read as text.
 
-    They are looked for from the working folder and from the folders of Python's path.
+    Files are searched in the working folder and in the folders of Python's path.
     """
     if not _is_listing(code):
         return CodeState("unknown")
@@ -69,11 +70,11 @@ def code_state(code: Any) -> CodeState:
 
 
 def recorded_files(code: Any) -> dict[str, bytes | None]:
-    """The content of the Python files here that a record's list of code proves, by place.
+    """The content of Python files on this machine that a record's list of code proves, by place.
 
-    A record may be a stranger's and list any file, so nothing is given that its writer did not have: the whole file if
-    the digest of its bytes is in the list, and else the code of the definitions whose digest is. None for a file that
-    changed, that is not here, or whose place leads out of the folder of the code.
+    A record may come from a stranger and list any file, so only content that its writer had is returned. That is the
+    whole file if the list has the digest of its bytes, else the code of the definitions whose digest it has. None for a
+    file that changed, is missing, or has a place outside of the folder of the code.
     """
     if not _is_listing(code):
         return {}
@@ -98,9 +99,9 @@ def _is_inside(place: str) -> bool:
 
 
 def _text_at(root: Path, place: str) -> SourceText | None:
-    """The Python file at a place, parsed. None if there is none, or if it is too large for a file that others name.
+    """The parsed Python file at a place. None if it is missing, or too large for a file named by a record.
 
-    Text that came with a stranger's run is no Python file, and is not parsed.
+    Other text that came with a stranger's run is not parsed.
     """
     return source_text(root / place, root, MOST_BYTES) if place.endswith(".py") else None
 
@@ -113,7 +114,7 @@ def _root_of(code: Mapping[str, Any]) -> Path | None:
 
 
 def _is_listing(code: Any) -> bool:
-    """True if a value that was read from a record has the form of a list of code."""
+    """True if a value from a record has the form of a list of code."""
     if not isinstance(code, dict) or not isinstance(code.get("files"), dict) or not isinstance(code.get("data"), dict):
         return False
 

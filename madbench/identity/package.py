@@ -13,7 +13,7 @@ from madbench.identity.text import NORMAL, imports_in, normal_text, short_digest
 _HOME = Path(__file__).resolve().parents[1]
 DIGITS = 16
 KNOWN_EQUAL = Path(__file__).with_name("known_equal.json")
-"""Pairs of digests by part of the code, whose code gave the same numbers to the last bit.
+"""The file of pairs of digests, by part of the code, whose code gave the same numbers to the last bit.
 
 ``python -m madbench.bench.again`` writes them.
 """
@@ -21,9 +21,9 @@ Pairs = dict[str, list[list[str]]]
 
 
 def package_digest(starts: Iterable[str], within: str, left_out: Collection[str] = ()) -> str:
-    """16 hexadecimal digits of modules and of all that they import, as far as it is ``within`` a part of the package.
+    """16 hexadecimal digits of modules and of all their imports ``within`` a part of the package.
 
-    Imports in functions are followed too, those for types alone are not. Modules whose own name is ``left_out`` are
+    Imports in functions are followed, imports for types only are not. Modules whose own name is in ``left_out`` are
     neither read nor followed. Empty if there is no such module.
     """
     found = sorted(modules_reached(starts, within, left_out))
@@ -45,14 +45,14 @@ def modules_reached(starts: Iterable[str], within: str, left_out: Collection[str
 
 
 def imports_within(module: str, within: str) -> list[str]:
-    """The modules ``within`` a part of the package that a module of it imports."""
+    """The modules ``within`` a part of the package that ``module`` imports."""
     file = file_of(module)
     names = _imported(file, *_state(file)) if file else ()
     return [name for name in names if name == within or name.startswith(f"{within}.")]
 
 
 def gives_equal_bits(part: str, one: str, other: str, path: Path = KNOWN_EQUAL) -> bool:
-    """True if two digests of a part are equal, or of code that was shown to give the same numbers, pair by pair."""
+    """True if two digests of a part are equal, or if known pairs link them: their code gave the same numbers."""
     if one == other:
         return True
     pairs = known_pairs(path).get(part, [])

@@ -1,4 +1,4 @@
-"""The code of what installed packages add: families, tasks and suites, by their entry points."""
+"""The code of plugins: families, tasks and suites of installed packages, by their entry points."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ _NO_DATA = (".py", ".pyc", ".pyi", ".md", ".rst")
 def plugin_code(point: EntryPoint) -> dict[str, Any]:
     """The list of code (:mod:`madbench.identity.listing`) that an entry point reaches, with its package's data files.
 
-    Followed are names in its own package, and in modules outside of libraries. If the code loads modules by names made
-    at run time, all of the package belongs to it. Nothing is built or run, so that all files of the package that are
-    neither code nor documentation count as its data.
+    Names are followed in its own package and in modules outside of libraries. If the code loads modules by names made
+    at run time, the whole package belongs to it. Nothing is built or run, so all files of the package that are neither
+    code nor documentation count as its data.
     """
     origin, package = _package(point)
     own(package or origin)
@@ -44,12 +44,12 @@ def plugin_code(point: EntryPoint) -> dict[str, Any]:
 
 @functools.cache
 def plugin_identity(point: EntryPoint) -> str:
-    """Version of the distribution of an entry point, and the identity of its code."""
+    """The identity of a plugin: the version of its distribution, and the identity of its code."""
     return f"{point.dist.version if point.dist else 'unknown'}+{identity_of(plugin_code(point))}"
 
 
 def _package(point: EntryPoint) -> tuple[Path, Path | None]:
-    """The file of the outermost module with one that an entry point is in, and its folder if it is a package."""
+    """The file of the outermost package or module of an entry point, and its folder if it is a package."""
     parts = point.module.split(".")
     modules = (importlib.util.find_spec(".".join(parts[: i + 1])) for i in range(len(parts)))
     spec = next(spec for spec in modules if spec and spec.origin)  # a namespace package has no file

@@ -1,8 +1,8 @@
 """The definitions that a class or function of a user reaches by name, in every file outside of libraries.
 
-Followed are the names in a definition: to other definitions and statements of its file, and through imports to those of
-other files. Statements that do more than bind names, such as ``torch.manual_seed(0)``, belong to every file that is
-imported. A file belongs as a whole if its code takes names at run time (``globals()``, ``getattr(module, name)``,
+The names in a definition are followed to other definitions and statements of its file, and through imports to those of
+other files. Statements that do more than bind names, such as ``torch.manual_seed(0)``, are included for every imported
+file. A whole file is included if its code takes names at run time (``globals()``, ``getattr(module, name)``,
 ``importlib``, ``import *``), or if it was loaded by such a name.
 """
 
@@ -24,11 +24,11 @@ _DYNAMIC = {"globals", "locals", "vars", "eval", "exec", "__import__", "import_m
 _DYNAMIC_MODULES = {"importlib", "pkgutil", "inspect", "runpy", "imp"}
 _SUBCLASSES = {"__init_subclass__", "__subclasses__", "__subclasshook__"}
 _PLAIN_METACLASSES = {"ABCMeta", "type", "EnumMeta"}
-_MOST_UP = 2  # folders that a place may go up from the root before it is written in full
+_MOST_UP = 2  # folders that a relative place may go up from the root; else it is absolute
 
 
 class Reached:
-    """A file and what is reached of it."""
+    """A file and its reached names."""
 
     def __init__(self, file: str, name: str, text: SourceText):
         self.file, self.name, self.text = file, name, text
@@ -37,30 +37,30 @@ class Reached:
 
     @property
     def statements(self) -> list[Statement]:
-        """The statements that are reached, those with effects included."""
-        return self.text.chosen(WHOLE if self.is_whole else self.names)
+        """The reached statements, including statements with effects."""
+        return self.text.statements_of(WHOLE if self.is_whole else self.names)
 
     @property
     def package(self) -> str:
-        """The package that relative imports start from."""
+        """The package from which relative imports start."""
         return self.name if Path(self.file).name == "__init__.py" else self.name.rpartition(".")[0]
 
 
 class Reach:
-    """The code that a label, a task or a suite reaches. ``root`` is the folder it is imported from."""
+    """The code that a label, a task or a suite reaches. ``root`` is the folder from which it is imported."""
 
     def __init__(self, root: Path):
         self.root = root
         self.files: dict[str, Reached] = {}
         self.data: dict[str, None] = {}
-        self.is_dynamic = False  # True if a module loads or takes names that are made at run time
-        self.is_registry = False  # True if classes find their subclasses without a name
+        self.is_dynamic = False  # True if a module loads modules or takes names made at run time
+        self.is_registry = False  # True if classes find their subclasses without names
         self._waiting: list[tuple[Reached, Statement]] = []
         self._done: set[tuple[str, int]] = set()
         self._followed: set[tuple[str, str, Chain]] = set()
 
     def start(self, module: str, name: str) -> None:
-        """Reaches a name of a module. A name that no statement binds makes the module reached as a whole."""
+        """Reach a name of a module. If no statement binds the name, the whole module is reached."""
         if reached := self._module(module):
             if name in reached.text.names:
                 self._name(reached, (name,))
@@ -69,17 +69,17 @@ class Reach:
             self._work()
 
     def whole_file(self, path: Path, package: Path) -> None:
-        """Reaches all of a file of a package."""
+        """Reach a whole file of a package."""
         parts = path.relative_to(package.parent).with_suffix("").parts
         if reached := self._file(str(path), ".".join(parts[:-1] if parts[-1] == "__init__" else parts)):
             self._whole(reached)
             self._work()
 
     def hear(self, events: Iterable[watch.Event], during: str) -> bool:
-        """Reaches what the reached code opened and loaded, at its import or ``during`` what was watched.
+        """Reach the files that the reached code opened and loaded, at its import or ``during`` the watched action.
 
-        Returns True if it is not certain that all of it was heard: a module was imported before anybody listened, or
-        another use of the same code may have opened a file once for both.
+        Returns True if events may be missing: a module was imported before the hook was installed, or another use of
+        the same code may have opened a file once for both.
         """
         events = list(dict.fromkeys(events))
         before = -1
@@ -94,7 +94,7 @@ class Reach:
         return is_unheard or any(map(self._may_have_opened, self.files.values()))
 
     def listing(self) -> dict[str, Any]:
-        """The list of files as a record has it."""
+        """The list of files in the form of a record."""
         files, data, content = {}, {}, {}
         for each in self.files.values():
             names = WHOLE if each.is_whole else sorted(each.names)
@@ -104,12 +104,12 @@ class Reach:
         for path in self.data:
             if digest := data_digest(Path(path)):
                 data[self.location(path)] = digest
-        first = dict(list(files.items())[:1])  # from which the root is found
+        first = dict(list(files.items())[:1])  # the root is found from the first file
         listed = first | dict(sorted(files.items()))
         return {"files": listed, "data": dict(sorted(data.items())), "content": dict(sorted(content.items()))}
 
     def location(self, file: str) -> str:
-        """The place of a file from the root."""
+        """The location of a file relative to the root."""
         location = os.path.relpath(file, self.root)
         return file if location.startswith(f"..{os.sep}" * (_MOST_UP + 1)) else Path(location).as_posix()
 
@@ -149,7 +149,7 @@ class Reach:
             self._waiting.append((reached, statement))
 
     def _module(self, name: str, is_lazy: bool = False) -> Reached | None:
-        """The module of a name, with the packages around it; None if it is a library or was not loaded."""
+        """Reach the module of a name and its parent packages. None if it is a library or was not loaded."""
         parts = name.split(".")
         for end in range(1, len(parts)):
             parent = ".".join(parts[:end])
@@ -177,7 +177,7 @@ class Reach:
         return self.files[file]
 
     def _imported(self, reached: Reached, node: ast.Import | ast.ImportFrom) -> None:
-        """Notes the modules that an import runs."""
+        """Note the modules that an import runs."""
         if isinstance(node, ast.Import):
             for alias in node.names:
                 self._module(alias.name)
@@ -199,7 +199,7 @@ class Reach:
                 self._add(reached, statement)
 
     def _name(self, reached: Reached, chain: Chain) -> None:
-        """Reaches the statements that bind a name of a file, and follows imports among them."""
+        """Reach the statements that bind a name of a file, and follow imports among them."""
         key = (reached.file, "", chain)
         if key in self._followed:
             return
@@ -213,7 +213,7 @@ class Reach:
                         self._through_import(reached, node, chain, is_lazy=False)
 
     def _statement(self, reached: Reached, statement: Statement) -> None:
-        """Reaches what a statement uses."""
+        """Reach the names that a statement uses."""
         lazy = [node for node, in_function in statement.imports if in_function]
         local = {alias.asname or alias.name.partition(".")[0] for node in lazy for alias in node.names}
         for chain in statement.chains:
@@ -252,7 +252,7 @@ class Reach:
                 self._follow(_absolute(reached, node), (alias.name, *chain[1:]), is_lazy)
 
     def _follow(self, module: str, chain: Chain, is_lazy: bool) -> None:
-        """Reaches ``chain`` of a module: a name in it, or in a module below it; all of it if it is used as a value."""
+        """Reach ``chain`` of a module: a name in it, or in a submodule. The whole module if it is used as a value."""
         key = ("", module, chain)
         if key in self._followed:
             return
@@ -276,7 +276,7 @@ def import_root(file: Path, module: str) -> Path:
 
 
 def _absolute(reached: Reached, node: ast.ImportFrom) -> str:
-    """The full name of the module that an import takes names from."""
+    """The full name of the module from which an import takes names."""
     if not node.level:
         return node.module or ""
     parts = reached.package.split(".")
@@ -291,9 +291,9 @@ def _file_of_module(name: str) -> str:
 
 
 def _file_of(name: str, is_lazy: bool) -> str:
-    """The file of users' code that a module is from; empty for a library, and for what was never loaded.
+    """The file of a module of users' code; empty for a library, and for a module that was never loaded.
 
-    With ``is_lazy``, as for an import in a function, it need not be loaded yet.
+    With ``is_lazy``, as for an import in a function, the module need not be loaded yet.
     """
     if name in sys.modules or not is_lazy:
         file = _file_of_module(name)
@@ -303,7 +303,7 @@ def _file_of(name: str, is_lazy: bool) -> str:
 
 
 def _found(name: str) -> str:
-    """The file that an import of this name would load, looked for without importing anything."""
+    """The file that an import of this name would load, found without importing anything."""
     parts, path = name.split("."), None
     for end in range(1, len(parts) + 1):
         try:

@@ -1,4 +1,4 @@
-"""Processes that import the script of a user for the classes that it defines, and run nothing else of it."""
+"""A mark for processes that import a user's script only for the classes defined in it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _open = 0  # blocks of ``importing_scripts`` in this process
 
 @contextmanager
 def importing_scripts() -> Iterator[None]:
-    """Mark this process as one that imports scripts inside the block: they must start no jobs then."""
+    """Mark this process as importing scripts in the block. Scripts must then start no jobs."""
     global _open
     _open += 1
     try:
@@ -27,7 +27,7 @@ def is_importing_scripts() -> bool:
 
 
 def standard_first(folders: Iterable[str]) -> list[str]:
-    """The folders with those of the standard library first, so that a ``random.py`` of the user hides none of it."""
+    """The folders with the standard library first, so that a user's ``random.py`` does not hide the standard module."""
     places = {os.path.realpath(sysconfig.get_path(name)) for name in ("stdlib", "platstdlib")}
 
     def is_standard(folder: str) -> bool:

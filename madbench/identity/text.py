@@ -1,4 +1,4 @@
-"""A Python file as text: its statements, the names that they bind and use, and a digest of some of them."""
+"""A Python file as text: its statements, the names that they bind and use, and digests of statements."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 NORMAL = 1
-"""Version of the normal form, a part of every digest."""
+"""The version of the normal form. It enters every digest."""
 MOST_BYTES = 16 * 2**20
-"""Largest Python file that is read."""
+"""The largest Python file that is read."""
 WHOLE = "*"
 """Stands for all names of a file."""
 Chain = tuple[str, ...]
@@ -28,7 +28,7 @@ _DEFINITION = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 
 
 def normal_text(value: object, keeps_docs: bool = False) -> str:
-    """The syntax tree in one line, the same on all versions of Python; without ``keeps_docs`` without docstrings.
+    """The syntax tree in one line, equal on all versions of Python. Docstrings are left out unless ``keeps_docs``.
 
     ``ast.dump`` and ``ast.unparse`` differ between versions.
     """
@@ -46,12 +46,12 @@ def normal_text(value: object, keeps_docs: bool = False) -> str:
     if isinstance(value, (list, tuple)):
         return f"[{','.join(normal_text(item, keeps_docs) for item in value)}]"
     if type(value) is int:
-        return f"{value:x}"  # in decimal Python refuses thousands of digits
+        return f"{value:x}"  # Python refuses thousands of digits in decimal
     return ascii(value)  # not repr, which depends on the version's table of printable characters
 
 
 def _without_docs(node: ast.stmt, keeps_docs: bool) -> ast.stmt:
-    """A copy of a statement without what :func:`normal_text` leaves out."""
+    """A copy of a statement without the parts that :func:`normal_text` leaves out."""
     copied = copy.deepcopy(node)
     for each in ast.walk(copied):
         body = getattr(each, "body", None)
@@ -61,12 +61,12 @@ def _without_docs(node: ast.stmt, keeps_docs: bool) -> ast.stmt:
 
 
 def _is_text(node: object) -> bool:
-    """True for a string that stands alone: a docstring, which computes nothing."""
+    """True for a string statement such as a docstring, which computes nothing."""
     return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)
 
 
 def _joined(parts: list[ast.expr]) -> list[ast.expr]:
-    """The parts of an f-string with adjacent constants in one, which versions of Python split differently."""
+    """The parts of an f-string with adjacent constants joined. Versions of Python split them differently."""
     joined: list[ast.expr] = []
     for part in parts:
         last = joined[-1] if joined else None
@@ -82,8 +82,8 @@ class Statement:
     """A statement at the top level of a file. An import of several names is one statement per name."""
 
     node: ast.stmt
-    names: frozenset[str]  # that it binds
-    is_effect: bool  # True if it does more at import than bind its names, such as ``torch.manual_seed(0)``
+    names: frozenset[str]  # names that it binds
+    is_effect: bool  # True if it does more at import than bind names, such as ``torch.manual_seed(0)``
 
     @functools.cached_property
     def chains(self) -> list[Chain]:
@@ -92,12 +92,12 @@ class Statement:
 
     @functools.cached_property
     def imports(self) -> list[tuple[ast.Import | ast.ImportFrom, bool]]:
-        """The imports in it, and for each whether it stands in a function."""
+        """The imports in it, each with True if it is in a function."""
         return list(imports_in(self.node))
 
     @functools.cached_property
     def calls_at_import(self) -> bool:
-        """True if importing the file calls something for this statement, which could open a file."""
+        """True if this statement calls something at import, which could open a file."""
         return any(isinstance(node, (ast.Call, ast.With)) for node in _run_at_import(self.node))
 
 
@@ -116,33 +116,36 @@ class SourceText:
         self._digests: dict[Collection[str], str] = {}
         self.names = {name for statement in self.statements for name in statement.names}
 
-    def chosen(self, names: Collection[str]) -> list[Statement]:
-        """The statements that bind one of ``names``, and those with effects; all if ``names`` is ``"*"``."""
+    def statements_of(self, names: Collection[str]) -> list[Statement]:
+        """The statements that bind one of ``names``, and statements with effects.
+
+        All statements if ``names`` is ``"*"``.
+        """
         if names == WHOLE:
             return self.statements
         return [each for each in self.statements if each.is_effect or not each.names.isdisjoint(names)]
 
     def statement_at(self, line: int) -> Statement | None:
-        """The statement of a line; None for a line of none."""
+        """The statement of a line; None if the line has no statement."""
         for each in self.statements:
             if _first_line(each.node) <= line <= (each.node.end_lineno or 0):
                 return each
         return None
 
     def digest(self, names: Collection[str]) -> str:
-        """32 hexadecimal digits of the statements that :meth:`chosen` gives; of the bytes of a file that has none."""
+        """32 hexadecimal digits of the statements from :meth:`statements_of`, or of the bytes if there are none."""
         key = names if names == WHOLE else frozenset(names)
         if key not in self._digests:
             self._digests[key] = self._digest(key)
         return self._digests[key]
 
     def code(self, names: Collection[str]) -> bytes | None:
-        """The code of the statements that :meth:`chosen` gives, without comments; None if there is none.
+        """The code of the statements from :meth:`statements_of`, without comments; None if there are none.
 
         Two files with the same :meth:`digest` have the same code.
         """
         try:
-            nodes = [_without_docs(each.node, self.keeps_docs) for each in self.chosen(names)]
+            nodes = [_without_docs(each.node, self.keeps_docs) for each in self.statements_of(names)]
             code = "\n\n".join(ast.unparse(node) for node in nodes)
         except RecursionError:
             return None
@@ -150,7 +153,7 @@ class SourceText:
 
     def _digest(self, names: Collection[str]) -> str:
         try:
-            texts = [normal_text(each.node, self.keeps_docs) for each in self.chosen(names)]
+            texts = [normal_text(each.node, self.keeps_docs) for each in self.statements_of(names)]
         except RecursionError:
             return short_digest(self.content)
         return short_digest(self.content if self.problem else "\n".join([f"normal {NORMAL}", *texts]).encode())
@@ -162,9 +165,9 @@ def short_digest(content: bytes) -> str:
 
 
 def source_text(path: Path, root: Path, most_bytes: int = MOST_BYTES) -> SourceText | None:
-    """The file at ``path``, parsed once for as long as it stays the same.
+    """The parsed file at ``path``. It is parsed again only after a change.
 
-    None if there is no such regular file, or a larger one.
+    None if there is no such regular file, or if it is too large.
     """
     try:
         state = os.stat(path)
@@ -201,8 +204,8 @@ def _statements(body: Iterable[ast.stmt], folders: tuple[Path, ...]) -> Iterator
 def _has_effect(node: ast.stmt, own: set[str]) -> bool:
     """True for a statement that changes something other than the names it binds.
 
-    ``own`` are the names that the user's code gave their values. Such a decorator may note its function in a table, so
-    that the function is found without its name.
+    ``own`` are the names defined by users' code. A decorator among them may register its function in a table, so that
+    the function is found without its name.
     """
     if isinstance(node, _DEFINITION):
         return any(chain[0] in own for decorator in node.decorator_list for chain in _chains(decorator))
@@ -218,7 +221,7 @@ def _has_effect(node: ast.stmt, own: set[str]) -> bool:
 
 
 def _is_main_guard(node: ast.stmt) -> bool:
-    """True for ``if __name__ == "__main__":``, which no import runs."""
+    """True for ``if __name__ == "__main__":``, which imports do not run."""
     return isinstance(node, ast.If) and not node.orelse and ast.unparse(node.test) == "__name__ == '__main__'"
 
 
@@ -237,7 +240,7 @@ def _blocks(node: ast.AST) -> Iterator[ast.stmt]:
 
 
 def _bound(node: ast.AST) -> Iterator[str]:
-    """The names of the module that a statement binds, those that its functions declare ``global`` included."""
+    """The module's names that a statement binds, including names that its functions declare ``global``."""
     if isinstance(node, _DEFINITION):
         yield node.name
     if isinstance(node, _FUNCTION) or isinstance(node, ast.ClassDef):
@@ -255,7 +258,7 @@ def _bound(node: ast.AST) -> Iterator[str]:
 
 
 def _chains(node: ast.AST, local: frozenset[str] = frozenset()) -> Iterator[Chain]:
-    """The names that a node uses, with their attributes, without the ``local`` ones of functions around it."""
+    """The names that a node uses, with their attributes, without the ``local`` names of enclosing functions."""
     inner, attributes = node, []
     while isinstance(inner, ast.Attribute):
         attributes.append(inner.attr)
@@ -275,7 +278,7 @@ def _chains(node: ast.AST, local: frozenset[str] = frozenset()) -> Iterator[Chai
 
 
 def _locals(function: ast.AST) -> frozenset[str]:
-    """The names that a function binds for itself by arguments, assignments and definitions; imports are left out."""
+    """The local names of a function, from arguments, assignments and definitions; imports are left out."""
     names, shared = set(), set()
     waiting = list(ast.iter_child_nodes(function))
     while waiting:
@@ -294,7 +297,7 @@ def _locals(function: ast.AST) -> frozenset[str]:
 
 
 def imports_in(node: ast.AST, in_function: bool = False) -> Iterator[tuple[ast.Import | ast.ImportFrom, bool]]:
-    """The imports in a node, and for each whether it stands in a function. Those for types alone are left out."""
+    """The imports in a node, each with True if it is in a function. Imports for types only are left out."""
     if isinstance(node, (ast.Import, ast.ImportFrom)):
         yield node, in_function
     if not _is_for_types(node):
@@ -303,7 +306,7 @@ def imports_in(node: ast.AST, in_function: bool = False) -> Iterator[tuple[ast.I
 
 
 def _local_imports(node: ast.AST, folders: tuple[Path, ...]) -> Iterator[str]:
-    """The names that imports bind to modules in one of ``folders``, or to what they take from such modules."""
+    """The names that imports bind to modules in one of ``folders``, or to objects from such modules."""
     for each, _ in imports_in(node):
         for alias in each.names:
             module = (each.module or "") if isinstance(each, ast.ImportFrom) else alias.name
@@ -314,7 +317,7 @@ def _local_imports(node: ast.AST, folders: tuple[Path, ...]) -> Iterator[str]:
 
 
 def _run_at_import(node: ast.AST) -> Iterator[ast.AST]:
-    """The nodes that importing the file runs: not the bodies of functions."""
+    """The nodes that run when the file is imported, without the bodies of functions."""
     yield node
     bodies = node.body if isinstance(node, _FUNCTION) else ()
     bodies = bodies if isinstance(bodies, list) else [bodies]

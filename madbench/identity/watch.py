@@ -1,7 +1,7 @@
-"""The files that code outside of this package opens and runs, heard through Python's audit events.
+"""A record of the files that code outside of this package opens and runs, from Python's audit events.
 
-A hook cannot be removed, so there is one per process, installed by the first :func:`watching`. It notes every module of
-users that is run, with its text; files that are opened are noted only inside :func:`watching`.
+A hook cannot be removed, so there is one per process, installed by the first :func:`watching`. It notes every user
+module that is run, with its text. Opened files are noted only inside :func:`watching`.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from types import CodeType, FrameType
 from typing import Any
 
 _LIBRARIES = ("site-packages", "dist-packages")
-_NEVER_OF_USERS = ("torch", "triton", "numpy")  # wherever they are imported from, as from a checkout
+_NEVER_OF_USERS = ("torch", "triton", "numpy")  # also if they are imported from a checkout
 _SYSTEM = ("/proc/", "/sys/", "/dev/", "/run/")
 _READERS_OF_SOURCE = ("linecache.py", "inspect.py", "tokenize.py", "/_inductor/", "/_dynamo/", "/triton/")
-"""Parts of the names of files of libraries that read source code or their own caches."""
+"""Parts of file names of libraries that read source code or their own caches."""
 _PACKAGE = f"{Path(__file__).resolve().parents[1]}{os.sep}"
 
 
@@ -32,23 +32,23 @@ class Event:
     path: str
     opens: bool
     owner: str  # the file of the code that did it
-    line: int  # of the owner's statement that did it while the owner was imported; 0 if a function did it
-    during: str  # what was watched
+    line: int  # line of the owner's statement, at its import; 0 if in a function
+    during: str  # name of the watched action
 
 
 events: list[Event] = []
-"""Everything heard so far, in order."""
+"""All events so far, in order."""
 executed: dict[str, bytes] = {}
-"""Text of every module of users that was run since the hook was installed, by its file."""
+"""The text of every user module that was run since the hook was installed, by its file."""
 watched: set[str] = set()
-"""Files of those modules that were run inside :func:`watching`."""
+"""The files of user modules that were run inside :func:`watching`."""
 _own: set[str] = set()
 _during: list[str] = []
 _is_installed = False
 
 
 def own(path: Path) -> None:
-    """Counts a file, or all files of a folder, as code of users though it lies among the libraries."""
+    """Count a file, or all files of a folder, as users' code although it lies among the libraries."""
     text = f"{path}{os.sep}" if path.is_dir() else str(path)
     if text not in _own:
         _own.add(text)
@@ -57,7 +57,7 @@ def own(path: Path) -> None:
 
 @functools.lru_cache(maxsize=100_000)
 def is_outside(file: str) -> bool:
-    """True for a file of users: of no library, not of Python and not of this package."""
+    """True for a file of users: not part of a library, of Python or of this package."""
     if not file or file.startswith("<"):
         return False
     path = os.path.realpath(file)
@@ -72,7 +72,7 @@ def is_outside(file: str) -> bool:
 
 @functools.lru_cache(maxsize=100)
 def _folders_of_libraries(folders: tuple[str, ...]) -> tuple[str, ...]:
-    """The folders of Python's path with installed packages, and the packages that are never of users."""
+    """The folders of Python's path with installed packages, and the packages that are never users' code."""
     found = [folder for folder in folders if folder and next(Path(folder).glob("*.dist-info/RECORD"), None)]
     for name in _NEVER_OF_USERS:
         found += getattr(sys.modules.get(name), "__path__", ())
@@ -81,7 +81,7 @@ def _folders_of_libraries(folders: tuple[str, ...]) -> tuple[str, ...]:
 
 @contextmanager
 def watching(what: str) -> Iterator[None]:
-    """Notes the files that users' code opens in the block."""
+    """Note the files that users' code opens in the block."""
     global _is_installed
     if not _is_installed:
         sys.addaudithook(_heard)
@@ -129,7 +129,7 @@ def _note_open(path: Any, mode: str | None, flags: int | None) -> None:
 def _owner(frame: FrameType | None, opens: bool = False) -> tuple[str, int] | None:
     """The users' file whose code is running, and its line if it is being imported; None if it is not users' code.
 
-    The frames are searched from the innermost outwards, as far as this package.
+    The frames are searched from the innermost outwards, up to this package.
     """
     owner = ""
     while frame is not None:

@@ -1,11 +1,12 @@
 """Language models of stored runs in lm-evaluation-harness (Gao et al. 2024).
 
-``madbench lm evaluate RUN --tasks arc_easy`` asks them and stores what comes out with the run. The harness's own
-command line takes them too, as a model type of its own, with all of its options::
+``madbench lm evaluate RUN --tasks arc_easy`` evaluates a model and stores the results with the run. The harness's own
+command line also accepts them, as the model type ``madbench``, with all of its options::
 
     python -m madbench.lm_eval --model madbench --model_args run=G-cg-q-12o --tasks arc_easy
 
-In Python, importing this package makes ``lm_eval.simple_evaluate(model="madbench", model_args={"run": ...})`` know it.
+In Python, importing this package registers the type for ``lm_eval.simple_evaluate(model="madbench", model_args={"run":
+...})``.
 """
 
 from __future__ import annotations

@@ -14,9 +14,9 @@ OTHER_COMMANDS = {"ls", "validate"}
 
 
 def main() -> None:
-    """Runs the command line. Errors of madbench are one sentence, and the device is one of this machine.
+    """Run the command line. Errors of madbench are printed as one sentence, and the device exists on this machine.
 
-    The harness itself asks for ``cuda:0`` if neither ``--device`` nor a file of ``--config`` names another device.
+    The harness itself requests ``cuda:0`` if neither ``--device`` nor a file of ``--config`` names a device.
     """
     parser = argparse.ArgumentParser(add_help=False)
     for names in (("--device",), ("--config", "-C")):

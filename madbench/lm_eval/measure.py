@@ -34,25 +34,25 @@ LOCAL = {"arrow", "csv", "json", "pandas", "parquet", "text"}
 
 @dataclass(frozen=True)
 class Asked:
-    """How tasks are asked."""
+    """The options of an evaluation."""
 
     shots: int | None = None
-    """Examples that a question shows; None: as the task says."""
+    """The number of examples shown with a question; None: the task's default."""
     limit: int | None = None
-    """The first questions of a task alone; None: all."""
+    """Only the first ``limit`` questions of a task; None: all."""
     cache: Path | None = None
-    """File of answers that are not asked again; ``.db`` is added to its name."""
+    """The file of known answers, which are not computed again; ``.db`` is added to its name."""
 
 
 class Tasks:
-    """Tasks by name: those of YAML files in a folder, and those that the harness brings.
+    """Tasks by name: from YAML files in a folder, and from the harness.
 
-    The harness reads all of its 14,000 files for a list of names, which takes a minute: that is left out where the
-    folder has all that are asked for.
+    The harness reads all of its 14,000 files for a list of names, which takes a minute. This is skipped if the folder
+    has all requested tasks.
     """
 
     def __init__(self, names: Sequence[str], folder: Path | None = None):
-        """Raises ``ConfigError`` for a name of no task, group or tag."""
+        """Find the tasks. Raises ``ConfigError`` for a name that is no task, group or tag."""
         self.names = list(dict.fromkeys(names))
         if folder is not None and not folder.is_dir():
             raise ConfigError(f"{folder}: no such folder of tasks")
@@ -70,7 +70,7 @@ class Tasks:
         return [name for name in self.names if name not in self.manager.all_tasks]
 
     def load(self, name: str) -> dict[str, Any]:
-        """The task with its data, which some tasks shuffle. Raises ``ConfigError`` if the data cannot be had."""
+        """Load a task with its data, which some tasks shuffle. Raises ``ConfigError`` if the data cannot be loaded."""
         random.seed(DEFAULT_RANDOM_SEED)
         np.random.seed(DEFAULT_OTHER_SEED)
         try:
@@ -78,7 +78,7 @@ class Tasks:
                 return self.manager.load([name])
         except MadbenchError:
             raise
-        except Exception as error:  # of the data's library, of the network, of a task's own code
+        except Exception as error:  # errors of the data's library, the network, or the task's code
             problem = f"task {name}: cannot be loaded ({type(error).__name__}: {first_line(error)})"
             raise ConfigError(f"{problem}{self._advice(name)}") from error
 
@@ -94,10 +94,10 @@ class Tasks:
 
 
 def measure(model: HarnessModel, tasks: Tasks, asked: Asked = Asked()) -> Iterator[Measurement]:
-    """The measurements of each task in turn, as soon as it is done; nothing is stored.
+    """Yield the measurements of each task as soon as it is done. Nothing is stored.
 
-    A group with a number of its own is one measurement, with those of its tasks as details; a group or tag without one
-    has a measurement for each of its tasks. Raises ``ConfigError`` for a task that cannot be loaded or asked.
+    A group with its own score is one measurement, with the scores of its tasks as details. A group or tag without a
+    score has one measurement per task. Raises ``ConfigError`` for a task that cannot be loaded or evaluated.
     """
     answering = CachingLM(model, f"{asked.cache}.db") if asked.cache else model
     for name in tasks.names:
@@ -115,9 +115,9 @@ def measure(model: HarnessModel, tasks: Tasks, asked: Asked = Asked()) -> Iterat
 
 
 def _show_examples(name: str, task: Any, shots: int | None) -> None:
-    """Sets the examples of a task's questions as ``simple_evaluate`` does: a task whose file says 0 has none.
+    """Set the number of examples as ``simple_evaluate`` does: a task whose file says 0 shows none.
 
-    Raises ``ConfigError`` if it should have some.
+    Raises ``ConfigError`` if examples were requested for such a task.
     """
     usual = task.get_config("num_fewshot")
     if usual == 0 and shots:
@@ -128,7 +128,7 @@ def _show_examples(name: str, task: Any, shots: int | None) -> None:
 
 
 def measurements_of(results: Mapping[str, Any], model: HarnessModel, asked: Asked) -> Iterator[Measurement]:
-    """The measurements in what the harness's ``evaluate`` returns."""
+    """The measurements in the result of the harness's ``evaluate``."""
     groups = results.get("group_subtasks", {})
     numbers_of = {name: metrics_of(values) for name, values in results["results"].items()}
     summed = {task for group in groups if numbers_of.get(group) for task in _members(group, groups)}
@@ -171,19 +171,19 @@ def metrics_of(values: Mapping[str, Any]) -> dict[str, float]:
 
 
 def _members(name: str, groups: Mapping[str, Sequence[str]]) -> list[str]:
-    """What is in a group, in its groups too."""
+    """The tasks of a group, including nested groups."""
     members = groups.get(name, ())
     return [*members, *itertools.chain.from_iterable(_members(member, groups) for member in members)]
 
 
 def _shots(name: str, members: Sequence[str], results: Mapping[str, Any]) -> int | None:
-    """The examples that each question shows; None where tasks of a group differ."""
+    """The number of examples per question; None if tasks of a group differ."""
     shots = {results["n-shot"].get(task) for task in members}
     return results["n-shot"].get(name, shots.pop() if len(shots) == 1 else None)
 
 
 def _version(members: Sequence[str], known: Mapping[str, Any]) -> Any:
-    """The version of a task, or those of the tasks of a group where they differ."""
+    """The version of a task, or the versions of a group's tasks if they differ."""
     versions_of = {task: known.get(task) for task in members}
     distinct = {str(version) for version in versions_of.values()}
     return versions_of if len(distinct) > 1 else versions_of[members[0]]
@@ -191,7 +191,7 @@ def _version(members: Sequence[str], known: Mapping[str, Any]) -> Any:
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Without the bars and messages of the harness and of the library that loads its data; errors are raised."""
+    """Suppress progress bars and messages of the harness and of its data library in the block. Errors are raised."""
     logger = logging.getLogger("lm_eval")
     before = logger.level
     logger.setLevel(logging.ERROR)

@@ -1,4 +1,4 @@
-"""A trained language model as lm-evaluation-harness asks it: likelihoods of texts, and texts that it writes."""
+"""The interface of a trained language model for lm-evaluation-harness: likelihoods and generated texts."""
 
 from __future__ import annotations
 
@@ -33,19 +33,19 @@ if TYPE_CHECKING:
     from madbench.text.byte_tokenizer import Tokenizer
 
 DRAWING = {"until", "max_gen_toks", "do_sample", "temperature", "top_k", "seed"}
-"""What may be asked of a text that is drawn."""
+"""The supported settings of generated texts."""
 SEED = 1234
 OWNER = "madbench: the model that gave these answers"
-"""Key in a file of answers."""
+"""The key of the owner in a file of answers."""
 
 
 class HarnessModel(TemplateLM):
     """The harness's interface to a :class:`madbench.models.gpt.GPT`.
 
-    An empty text begins with the end of a text, as training texts do. A context longer than ``seq_len`` loses its
-    beginning. A continuation that is longer is scored in windows, as ``loglikelihood_rolling`` scores a text: models
-    of byte tokens have windows shorter than many answers. Forward passes have the precision of the training,
-    log-probabilities float32, and their sums float64.
+    An empty context is replaced by the end of text, as in training. A context longer than ``seq_len`` loses its
+    beginning. A longer continuation is scored in windows, as ``loglikelihood_rolling`` scores a text: with byte tokens,
+    many answers are longer than a window. Forward passes have the precision of the training, log-probabilities float32,
+    and their sums float64.
     """
 
     def __init__(
@@ -75,15 +75,16 @@ class HarnessModel(TemplateLM):
 
     @functools.cached_property
     def identity(self) -> str:
-        """SHA-256 of all that an answer depends on: weights, tokenizer, context, device and code."""
+        """The SHA-256 of everything that an answer depends on: weights, tokenizer, context, device and code."""
         facts = [self.job.to_dict(), self.vocabulary.digest, self.max_length]
         facts += [self.device_name, __version__, git_state()]
         return tensors_digest(json.dumps(facts, sort_keys=True), self.model.state_dict())
 
     def set_cache_hook(self, cache_hook: CacheHook) -> None:
-        """Takes the answers that the harness keeps. They are found by their question alone, whatever the model.
+        """Use the answers kept by the harness. It finds them by their question only, for any model.
 
-        So the file gets the model's identity. Raises ``ConfigError`` for a file with answers of another model.
+        Therefore the model's identity is added to the file. Raises ``ConfigError`` for a file with answers of another
+        model.
         """
         super().set_cache_hook(cache_hook)
         answers = cache_hook.dbdict
@@ -100,7 +101,7 @@ class HarnessModel(TemplateLM):
         answers[OWNER] = (self.identity, name)
 
     def get_model_info(self) -> dict[str, Any]:
-        """What the harness writes into its results."""
+        """The model's entry in the harness's results."""
         parameters = sum(parameter.numel() for parameter in self.model.parameters())
         return {"model_num_parameters": parameters, "model_label": self.job.label, "model_run": self.job.id}
 
@@ -114,7 +115,7 @@ class HarnessModel(TemplateLM):
         self, requests: list[tuple[tuple[str, str], list[int], list[int]]], disable_tqdm: bool = False, **_: Any
     ) -> list[tuple[float, bool]]:
         answers: list[tuple[float, bool]] = [(0.0, True)] * len(requests)
-        start = [self.prefix_token_id]  # where white space is all of the context, and belongs to what follows
+        start = [self.prefix_token_id]  # the context is only white space, which belongs to the continuation
         pairs = [(context or start, continuation) for _, context, continuation in requests]
         with self._bar(len(pairs), "likelihoods", disable_tqdm) as bar:
             for place, answer in self._likelihoods(pairs):
@@ -135,8 +136,8 @@ class HarnessModel(TemplateLM):
         return answers
 
     def _bar(self, total: int, what: str, is_hidden: bool) -> tqdm:
-        """A progress bar on a terminal, whoever holds stderr."""
-        is_hidden = is_hidden or None  # tqdm asks whether there is a terminal
+        """A progress bar on a terminal, also if stderr is redirected inside the process."""
+        is_hidden = is_hidden or None  # None: tqdm checks for a terminal
         return tqdm(total=total, desc=f"{self.job.label}: {what}", disable=is_hidden, file=sys.__stderr__)
 
     def _likelihoods(self, pairs: Sequence[tuple[Sequence[int], Sequence[int]]]) -> Iterable:
@@ -152,10 +153,10 @@ class HarnessModel(TemplateLM):
         )
 
     def generate_until(self, requests: list[Instance], disable_tqdm: bool = False) -> list[str]:
-        """The texts, greedy unless drawn, without what ends them.
+        """The generated texts, greedy by default, without their stop strings.
 
-        Prompts of equal lengths that are asked for the same go through the model together. Raises ``ConfigError`` for
-        settings of draws other than :data:`DRAWING`.
+        Prompts of equal lengths and settings go through the model together. Raises ``ConfigError`` for settings other
+        than :data:`DRAWING`.
         """
         groups: dict[tuple[int, str], list[int]] = defaultdict(list)
         settings = [self._settings(request.args[1]) for request in requests]
@@ -185,13 +186,13 @@ class HarnessModel(TemplateLM):
         return settings
 
     def _prompt(self, context: str, count: int) -> list[int]:
-        """The newest ids of the context; with learned positions as many as leave room for the text."""
+        """The newest ids of the context. With learned positions, only so many that the text still fits."""
         ids = self.tok_encode(context) or [self.eot_token_id]
         room = self.max_length
         return ids[-(room if self.model.positions is None else max(1, room + 1 - count)) :]
 
     def _write(self, prompts: list[list[int]], how: dict[str, Any]) -> list[str]:
-        """The texts after prompts of one length."""
+        """The generated texts after prompts of one length."""
         until, count = [text for text in how["until"] if text], how["max_gen_toks"]
         if self.model.positions is not None:
             count = min(count, self.max_length + 1 - len(prompts[0]))

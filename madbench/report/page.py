@@ -140,7 +140,7 @@ def _with_failed(rows: Sequence[PlannedRow], store: Store) -> list[PlannedRow]:
 
 
 def _reported_runs(results: Results, rows: Sequence[PlannedRow], records: Mapping[str, Record]) -> list[ReportedRun]:
-    counting = {name for suite in results.suites for name in scoring_of(suite).counting(results.outcomes(suite))}
+    counting = {name for suite in results.suites for name in scoring_of(suite).counted_jobs(results.outcomes(suite))}
     changes = setting_changes([job for row in rows for job in row.jobs])
     words: dict[tuple, list[str]] = {}
     runs = []

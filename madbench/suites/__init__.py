@@ -99,7 +99,7 @@ def default_headline() -> tuple[str, ...]:
     return tuple(name for suite in default_suites() for name in suite.headline(suite.usual_tasks()))
 
 
-def suite_called(name: str, where: str = "") -> Suite:
+def find_suite(name: str, where: str = "") -> Suite:
     """The suite of a name.
 
     Raises ``ConfigError`` if it is broken or not installed; the message begins with ``where``.
@@ -114,7 +114,7 @@ def suite_called(name: str, where: str = "") -> Suite:
 
 def suite_of(job: Job) -> Suite:
     """The suite that trains the job."""
-    return suite_called(job.suite)
+    return find_suite(job.suite)
 
 
 def task_suites() -> dict[str, Suite]:
@@ -165,7 +165,7 @@ def job_from_dict(mapping: Mapping[str, Any], where: str = "job") -> Job:
 
     Raises ``ConfigError`` for other mappings; the message begins with ``where``.
     """
-    suite = suite_called(str(mapping.get("suite"))[:99], f"{where}: ")
+    suite = find_suite(str(mapping.get("suite"))[:99], f"{where}: ")
     configs = {"model": suite.Profile.Model, "training": suite.Profile.Training}
     made = {
         key: from_mapping(configs[key], value, f"{where}: {key}") if key in configs else value

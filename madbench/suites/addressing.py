@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterable
 
 from madbench.config import key_of
 from madbench.errors import ConfigError, did_you_mean
-from madbench.suites import TASKS_LISTED, broken_suites, main_suite, suite_called, suite_of_task, suites, task_suites
+from madbench.suites import TASKS_LISTED, broken_suites, find_suite, main_suite, suite_of_task, suites, task_suites
 from madbench.suites.base import Suite
 from madbench.tasks import broken_tasks
 
@@ -57,7 +57,7 @@ def _suite_and_tasks(word: str) -> tuple[Suite, Iterable[str]]:
     if slash and name in broken_suites():
         raise ConfigError(broken_suites()[name])
     if word in suites() or word in broken_suites():
-        return suite_called(word), suite_called(word).usual_tasks()
+        return find_suite(word), find_suite(word).usual_tasks()
     guess = did_you_mean(word, [*task_suites(), *suites()])
     if guess.startswith("; expected"):
         guess = f"{did_you_mean(word, task_suites())}, or all of a suite: {', '.join(suites())}"
@@ -82,11 +82,13 @@ def names_profile(override: str) -> bool:
 
 def own_overrides(overrides: Iterable[str], suite: Suite, leading: Suite) -> tuple[str, ...]:
     """The overrides that change the profile of ``suite``, without their prefix."""
-    concerned = (word for word in overrides if suite_of_override(word, leading) is suite and not names_profile(word))
-    return tuple(word.removeprefix(suite.prefix) for word in concerned)
+    overrides_outside = (
+        word for word in overrides if suite_of_override(word, leading) is suite and not names_profile(word)
+    )
+    return tuple(word.removeprefix(suite.prefix) for word in overrides_outside)
 
 
-def plain(override: str) -> str:
+def without_prefix(override: str) -> str:
     """An override without the prefix of its suite."""
     prefixes = (suite.prefix for suite in suites().values() if override.startswith(suite.prefix))
     return override.removeprefix(next(prefixes, ""))
@@ -122,11 +124,6 @@ def _refuse_profile_of_another(name: str, suite: Suite) -> None:
         )
 
 
-def written(overrides: Iterable[str], profile: str, suite: Suite) -> list[str]:
-    """A profile and its changes as prefixed overrides, such as ``language_model=mini``."""
-    return [f"{suite.address}={profile}", *(suite.prefix + word for word in overrides)]
-
-
-def concerned(overrides: Iterable[str], names: Collection[str], leading: Suite) -> list[str]:
+def overrides_outside(overrides: Iterable[str], names: Collection[str], leading: Suite) -> list[str]:
     """The overrides of suites that are not in ``names``."""
     return [word for word in overrides if suite_of_override(word, leading).name not in names]

@@ -269,16 +269,16 @@ class Suite(abc.ABC):
             )
         return self.Profile.load(name, changes)
 
-    def shared(self, job: Job) -> dict[str, Any]:
+    def shared_settings(self, job: Job) -> dict[str, Any]:
         """The settings of a job that must be equal within a table."""
         name, changes = self.nearest(job)
         own = {"profile": name, "changes": changes}
         own = {"model": job.model, "training": job.training} if name == OWN_PROFILE else own
         return own | {"fidelity": job.fidelity, "budget": job.budget, "precision": job.training.precision}
 
-    def shared_but_rates(self, job: Job) -> dict[str, Any]:
-        """:meth:`shared` without the rates and decays, if profiles of the suite try several of them."""
-        return self.shared(job)
+    def shared_without_rates(self, job: Job) -> dict[str, Any]:
+        """:meth:`shared_settings` without the rates and decays, if profiles of the suite try several of them."""
+        return self.shared_settings(job)
 
     def job_setting(self, job: Job) -> list[str]:
         """The setting of a job in a list of runs: the nearest shipped profile and the changes from it."""

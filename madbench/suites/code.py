@@ -23,7 +23,7 @@ from madbench.identity.listing import KIND, code_state
 from madbench.identity.package import gives_equal_bits, imports_within, modules_reached, package_digest
 from madbench.jobs import Job
 from madbench.labels import family_of, label_code, missing_package
-from madbench.suites import suite_called, suite_code
+from madbench.suites import find_suite, suite_code
 from madbench.suites.planning import mixer_identity
 from madbench.tasks import settings_class, task_code, task_names, task_source
 
@@ -132,7 +132,7 @@ def package_modules(suite: str, task: str, family: str) -> dict[str, tuple[list[
 
     These are the starting modules, the subpackage in which imports are followed, and the names of excluded modules.
     """
-    found = suite_called(suite)
+    found = find_suite(suite)
     trial = found.trial.partition(":")[0]
     of_suite = modules_reached([trial], "madbench.suites", NO_NUMBERS) & {
         trial,

@@ -42,7 +42,7 @@ class CodeMarks:
         return cls(by_code)
 
     @classmethod
-    def joined(cls, parts: Iterable[CodeMarks]) -> CodeMarks:
+    def merge(cls, parts: Iterable[CodeMarks]) -> CodeMarks:
         """The combined marks of several suites."""
         by_code: dict[RunCode, list[str]] = {}
         for part in parts:

@@ -142,7 +142,7 @@ def _canonical_overrides(
     return canonical
 
 
-def content(
+def model_key(
     job: Job,
     width: int,
     max_len: int,
@@ -175,6 +175,6 @@ def _mixer(
     parsed, values = parse(label), dict(settings)
     allocation = solve(parsed, width, n_head, max_len, budget, **values)
     traits = label_traits(parsed)
-    without_effect = traits.start_settings * redraws + traits.shorter_settings * (not is_shorter)
+    unused = (traits.start_settings if redraws else ()) + (() if is_shorter else traits.shorter_settings)
     read = effective_settings(allocation, values)
-    return *allocation.ranks.items(), *(item for item in read.items() if item[0] not in without_effect)
+    return *allocation.ranks.items(), *(item for item in read.items() if item[0] not in unused)

@@ -52,7 +52,7 @@ _STORED_CODE: ContextVar[Mapping[str, StoredCode]] = ContextVar("stored_code", d
 
 
 @contextmanager
-def planned_as_stored(codes: Mapping[str, StoredCode]) -> Iterator[None]:
+def plan_as_stored(codes: Mapping[str, StoredCode]) -> Iterator[None]:
     """Plan these labels as their runs are stored while the block runs: no import of their code and no budget check."""
     token = _STORED_CODE.set(codes)
     try:
@@ -159,6 +159,8 @@ def warm_up_warning(steps: int, warmup_steps: int) -> str:
 
 def choosing_note(seeds: int) -> str:
     """A sentence for labels that are trained at several rates or decays with at least two seeds."""
-    more = f" Nothing is tested with n below {LEAST_SEEDS}: train {LEAST_SEEDS + 1} seeds." * (seeds <= LEAST_SEEDS)
+    more = (
+        f" Nothing is tested with n below {LEAST_SEEDS}: train {LEAST_SEEDS + 1} seeds." if seeds <= LEAST_SEEDS else ""
+    )
     what = "The first seed of a label chooses among several learning rates or decays, and is not reported"
     return f"{what}: {seeds} seeds give n = {seeds - 1}.{more}"

@@ -140,11 +140,11 @@ class Profile:
         if not has_settings(job.label):
             return []
         usual = usual_settings(job.label)
-        return changed("model", usual | job.mixer, usual | self.mixer_settings(job.label))
+        return changed_overrides("model", usual | job.mixer, usual | self.mixer_settings(job.label))
 
     def model_changes(self, job: Job) -> list[str]:
         """The changes of the model around the mixer."""
-        return changed("model", vars(job.model), vars(self.model_config()))
+        return changed_overrides("model", vars(job.model), vars(self.model_config()))
 
     def training_changes(self, job: Job) -> list[str]:
         """The changes of the optimiser run and of the task."""
@@ -221,7 +221,7 @@ class Profile:
             if whole and key not in docs:
                 raise ConfigError(f"override {key!r}: unknown key; did you mean {whole[0]!r}?")
         for override in overrides:
-            mapping = _changed(mapping, override)
+            mapping = _apply_override(mapping, override)
         if set(keys) - set(cls.stays_comparable):
             mapping = {**mapping, "comparable_with_paper": False}
         where = f"override {', '.join(repr(word[:99]) for word in overrides)}" if overrides else str(path)
@@ -239,7 +239,10 @@ class Profile:
                 of_training = field_docs(cls.Training).items()
                 docs |= {f"training.{key}": text for key, text in of_training if key not in cls.not_training}
             elif name == "tasks":
-                ends = {field.name: ".KEY" * (field.default_factory is dict) for field in dataclasses.fields(cls.Task)}
+                ends = {
+                    field.name: ".KEY" if field.default_factory is dict else ""
+                    for field in dataclasses.fields(cls.Task)
+                }
                 docs |= {f"tasks.TASK.{key}{ends[key]}": text for key, text in field_docs(cls.Task).items()}
             elif name not in (*FILE_ONLY, "source", "overrides"):
                 docs[name] = sentence
@@ -256,7 +259,7 @@ class Profile:
         return True
 
 
-def changed(section: str, ours: Mapping[str, Any], theirs: Mapping[str, Any]) -> list[str]:
+def changed_overrides(section: str, ours: Mapping[str, Any], theirs: Mapping[str, Any]) -> list[str]:
     """The overrides that make the settings ``theirs`` of a section ``ours``."""
     return [f"{section}.{name}={value}" for name, value in ours.items() if theirs.get(name) != value]
 
@@ -278,16 +281,16 @@ def usual_settings(label: str) -> dict[str, Any]:
     return dataclasses.asdict(family_of(label).Settings())
 
 
-def _changed(mapping: Mapping[str, Any], override: str) -> dict[str, Any]:
+def _apply_override(mapping: Mapping[str, Any], override: str) -> dict[str, Any]:
     """Return ``mapping`` with one override. Values of single tasks for the same key are removed."""
-    changed, key = apply_override(mapping, override), key_of(override)
+    changed_overrides, key = apply_override(mapping, override), key_of(override)
     is_rate = key in ("learning_rates", "training.learning_rate")
     if is_rate or key.startswith("training."):
-        for plan in changed.get("tasks", {}).values():
+        for plan in changed_overrides.get("tasks", {}).values():
             plan.get("training", {}).pop(key.removeprefix("training."), None)
             if is_rate:
                 plan.pop("learning_rates", None)
-    return changed
+    return changed_overrides
 
 
 def check_tasks_of(overrides: Iterable[str], tasks: Sequence[str]) -> None:

@@ -67,7 +67,7 @@ class Protocol:
             return False
 
 
-def recognised(suite: Suite, stored: Sequence[tuple[Job, Mapping[str, Any]]]) -> Protocol:
+def recognise_protocol(suite: Suite, stored: Sequence[tuple[Job, Mapping[str, Any]]]) -> Protocol:
     """The protocol of stored jobs, named after the nearest shipped profile.
 
     Each job comes with the details of its record.
@@ -88,7 +88,7 @@ def recognised(suite: Suite, stored: Sequence[tuple[Job, Mapping[str, Any]]]) ->
 
 def protocol_id(suite: Suite, job: Job) -> str:
     """Eight hexadecimal digits: a hash of everything that runs of one table share, equal on every machine."""
-    return content_id(suite.shared(job) | {"mixer": changed_settings(job)})[:8]
+    return content_id(suite.shared_settings(job) | {"mixer": changed_settings(job)})[:8]
 
 
 def changed_settings(job: Job) -> dict[str, Any]:
@@ -115,7 +115,7 @@ def by_protocol(suite: Suite, stored: Iterable[T], job_of: Any) -> dict[str, lis
         return {name: stored for name in first}
     kinds: dict[str, list[str]] = defaultdict(list)
     for name, job in first.items():
-        kinds[content_id(suite.shared_but_rates(job) | {"mixer": changed_settings(job)})].append(name)
+        kinds[content_id(suite.shared_without_rates(job) | {"mixer": changed_settings(job)})].append(name)
     groups: dict[str, list[T]] = {}
     for names in sorted(kinds.values(), key=lambda names: -len(changed_settings(first[names[0]]))):
         followed = [
@@ -204,7 +204,7 @@ def _follows(suite: Suite, job: Job, other: Job) -> bool:
     """True if ``job`` differs from ``other``, a job of another label, only in mixer settings that its own label does
     not use.
     """
-    if suite.shared(job) != suite.shared(other):
+    if suite.shared_settings(job) != suite.shared_settings(other):
         return False
     ours, theirs = changed_settings(job), changed_settings(other)
     read = used_settings(job.label) if has_settings(job.label) else ()
@@ -219,5 +219,5 @@ __all__ = [
     "changed_settings",
     "protocol_id",
     "rate_changes",
-    "recognised",
+    "recognise_protocol",
 ]

@@ -161,9 +161,9 @@ class Scoring:
         jobs["diverged"] = jobs.status == "diverged"
         jobs["done"] = jobs.diverged | (jobs.status == "finished")
         jobs["budget_ratio"] = jobs.budget_ratio.where(jobs.done)
-        best = self.chosen(jobs)
+        best = self.chosen_rows(jobs)
         best = best[[*SETTING, "value", "ceiling"]].assign(ceiling=self.factor * best.ceiling)
-        choosing = self.choosing(jobs)
+        choosing = self.choosing_rows(jobs)
         undecided = jobs[choosing & (jobs.status == "missing")][_OF_SEEDS].drop_duplicates().assign(is_undecided=True)
         jobs = jobs[~choosing]
         by_setting = jobs.assign(expected=1).groupby(SETTING, sort=False, as_index=False)
@@ -178,7 +178,7 @@ class Scoring:
         scores["solved"] = scores.chance + share.astype(float) * (scores.ceiling - scores.chance)
         return scores
 
-    def choosing(self, collected: pd.DataFrame) -> pd.Series:
+    def choosing_rows(self, collected: pd.DataFrame) -> pd.Series:
         """A mask of the rows of first seeds that choose among several rates for the other seeds of their label.
 
         All False if the frame has no rates.
@@ -193,23 +193,23 @@ class Scoring:
     def choosing_seeds(self, outcomes: Sequence[JobOutcome]) -> int:
         """The smallest number of seeds among labels whose first seed chooses; 0 if there is no such label.
 
-        See :meth:`choosing`.
+        See :meth:`choosing_rows`.
         """
         tried = {(outcome.job.training.learning_rate, outcome.job.training.weight_decay) for outcome in outcomes}
         if len(tried) < 2:
             return 0
         collected = self.collect(outcomes)
-        choosing = collected[self.choosing(collected)]
+        choosing = collected[self.choosing_rows(collected)]
         seeds = collected.groupby("label", sort=False).seed.nunique()
         return int(seeds[seeds.index.isin(choosing.label)].min()) if len(choosing) else 0
 
-    def chosen(self, collected: pd.DataFrame) -> pd.DataFrame:
+    def chosen_rows(self, collected: pd.DataFrame) -> pd.DataFrame:
         """The rows that count: at most one per label, task, setting and seed, without choosing seeds.
 
         Other seeds count only after the choosing seed has all its runs. If all these runs diverged, the first planned
         rate counts.
         """
-        choosing = self.choosing(collected)
+        choosing = self.choosing_rows(collected)
         finished = collected[(collected.status == "finished") & ~choosing].astype({"selection": float})
         ordered = finished.sort_values("selection", ascending=self.is_lower_better, kind="stable")
         if choosing.any():
@@ -258,10 +258,10 @@ class Scoring:
         """The thresholds used by claims, whether or not a table shows them: the published thresholds."""
         return ()
 
-    def counting(self, outcomes: Sequence[JobOutcome]) -> set[str]:
+    def counted_jobs(self, outcomes: Sequence[JobOutcome]) -> set[str]:
         """Ids of the jobs that enter a number of a table."""
         collected = self.collect(outcomes)
-        return {*self.chosen(collected).id, *collected[self.choosing(collected)].id}
+        return {*self.chosen_rows(collected).id, *collected[self.choosing_rows(collected)].id}
 
     def costs(self, outcomes: Sequence[JobOutcome]) -> pd.DataFrame:
         """suite, label, column, budget_ratio and mixer_parameters of every job; NaN if they are not known."""

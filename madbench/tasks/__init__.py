@@ -259,7 +259,7 @@ def heuristic(task: str, setting: TaskSetting) -> float:
     settings it is computed, which takes about a second.
     """
     shipped = _shipped_heuristics().get(task, {}).get(questions_text(setting))
-    return _worked_out(setting) if shipped is None else shipped
+    return _compute_heuristic(setting) if shipped is None else shipped
 
 
 def questions_text(setting: TaskSetting) -> str:
@@ -274,7 +274,7 @@ def _shipped_heuristics() -> Mapping[str, Mapping[str, float]]:
 
 
 @functools.cache
-def _worked_out(setting: TaskSetting) -> float:
+def _compute_heuristic(setting: TaskSetting) -> float:
     from madbench.tasks.heuristics import heuristic_accuracy
 
     return heuristic_accuracy(setting)

@@ -34,7 +34,7 @@ def heuristic_accuracy(setting: TaskSetting, questions: int = QUESTIONS) -> floa
     the most common id is right, the answer is that fixed id. These choices are made on other questions than the score.
     """
     batches = _batches(setting, np.random.default_rng(0))
-    rules, right, asked = _Rules.of(setting, [*itertools.islice(batches, _CHOOSING)]), 0.0, 0
+    rules, right, asked = _Rules.from_batches(setting, [*itertools.islice(batches, _CHOOSING)]), 0.0, 0
     for judged, (inputs, targets) in enumerate(batches):
         if asked >= questions and judged >= _LEAST:
             break
@@ -61,7 +61,7 @@ class _Rules:
     """True if the most common id is chosen without the id just read."""
 
     @classmethod
-    def of(cls, setting: TaskSetting, batches: list[tuple[np.ndarray, np.ndarray]]) -> _Rules:
+    def from_batches(cls, setting: TaskSetting, batches: list[tuple[np.ndarray, np.ndarray]]) -> _Rules:
         """The best rules for some examples. A fixed answer must be right more often by three standard errors."""
         targets = np.concatenate([of_batch for _, of_batch in batches])
         asked = (targets != IGNORE).sum(axis=0)

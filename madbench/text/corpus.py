@@ -203,7 +203,7 @@ def _foreign_manifest(folder: Path, spec: str | None, dtype: np.dtype | None, ca
         info = TokenizerInfo(spec, hashlib.sha256(spec.encode()).hexdigest(), vocab_size)
     else:
         tokenizer = load_tokenizer(spec, folder)
-        info, token_bytes = TokenizerInfo.of(tokenizer), tokenizer.token_bytes()
+        info, token_bytes = TokenizerInfo.from_tokenizer(tokenizer), tokenizer.token_bytes()
     paths = [folder / f"{split}.bin" for split in SPLITS]
     with explain_os_errors(folder):
         for path in paths:

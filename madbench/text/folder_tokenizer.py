@@ -67,7 +67,9 @@ class FolderTokenizer(Tokenizer):
         self.dtype = np.dtype("<u2" if self.vocab_size <= 1 << 16 else "<u4")
         self._adds_space = b"".join(tokens[i] for i in self._ids("a")) == b" a"
         rewriting = [step["type"] for step in _steps(parsed.get("normalizer")) if step.get("type") != "Sequence"]
-        notes = [f"the tokenizer rewrites characters before it counts: {', '.join(rewriting)}"] * bool(rewriting)
+        notes = []
+        if rewriting:
+            notes.append(f"the tokenizer rewrites characters before it counts: {', '.join(rewriting)}")
         if self._adds_space and self.decode(self.encode(" a")) == "a":
             notes.append("the tokenizer takes a space at the beginning of a text for the one that it adds")
         self.note = "; ".join(notes)

@@ -54,7 +54,7 @@ class SourceInfo:
     skipped: int = 0  # skipped rows without a text
 
     @classmethod
-    def of(cls, source: Source, documents: int) -> SourceInfo:
+    def from_source(cls, source: Source, documents: int) -> SourceInfo:
         return cls(source.name, source.size, source.mtime_ns, source.sha256, documents, source.skipped)
 
 
@@ -67,7 +67,7 @@ class TokenizerInfo:
     vocab_size: int  # including end of text
 
     @classmethod
-    def of(cls, tokenizer: Tokenizer) -> TokenizerInfo:
+    def from_tokenizer(cls, tokenizer: Tokenizer) -> TokenizerInfo:
         return cls(tokenizer.spec, tokenizer.digest, tokenizer.vocab_size)
 
 

@@ -139,7 +139,9 @@ def begin(folder: Path, recipe: Recipe, rule: SplitRule, tokenizer: Tokenizer, n
             (folder / PARTIAL / f"{split}.bin").touch()
     tokenizer.save(folder / PARTIAL)
     splits = dict.fromkeys(SPLITS, SplitInfo())
-    manifest = Manifest(recipe, TokenizerInfo.of(tokenizer), tokenizer.dtype.name, str(rule), splits, notes=notes)
+    manifest = Manifest(
+        recipe, TokenizerInfo.from_tokenizer(tokenizer), tokenizer.dtype.name, str(rule), splits, notes=notes
+    )
     return State(manifest, manifest)
 
 

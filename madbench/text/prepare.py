@@ -254,9 +254,9 @@ def _batches(sources: list[Source], state: State) -> Iterator[Batch]:
                 texts.append(text)
                 characters += len(text)
             if characters >= BATCH_CHARACTERS:
-                yield Batch(texts, SourceInfo.of(source, count), is_last=False)
+                yield Batch(texts, SourceInfo.from_source(source, count), is_last=False)
                 texts, characters = [], 0
-        yield Batch(texts, SourceInfo.of(source, count), is_last=True)
+        yield Batch(texts, SourceInfo.from_source(source, count), is_last=True)
         done = 0
 
 

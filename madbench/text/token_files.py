@@ -89,7 +89,7 @@ def likely_dtype(paths: Iterable[Path], vocab_size: int) -> np.dtype:
     for dtype, path in likely.items():
         if dtype not in _FOREIGN:
             return dtype
-        order, usual = "big-endian " * (dtype.str[0] == ">"), f"<u{min(4, dtype.itemsize)}"
+        order, usual = "big-endian " if dtype.str[0] == ">" else "", f"<u{min(4, dtype.itemsize)}"
         convert = f"numpy.fromfile(path, '{dtype.str}').astype('{usual}').tofile(path)"
         raise ConfigError(f"{path}: looks like {order}{dtype.name}; convert it: {convert}")
     if doubt:

@@ -1,9 +1,9 @@
-"""Trackers: curves and results of a sweep in tensorboard, wandb or trackio, each an extra, imported only if asked.
+"""Trackers: curves and results of a sweep in tensorboard, wandb or trackio. Each is an extra, imported only on request.
 
-A job is a run of its own, with its content as configuration, and ``varied``: what its row changes in the grid. Names of
-metrics are the same in all of them: while a job trains it gets the points ``progress/...``; when it ends, the whole
-curve as ``curve/...`` (of a resumed run also what an earlier sweep trained) and the metrics as ``final/...``. The store
-stays the truth: a tracker that fails is left out of the rest of the sweep.
+Each job is a run of its own. Its configuration is the job's content and ``varied``, the changes of its row in the grid.
+All trackers use the same metric names: ``progress/...`` during training, and at the end the whole curve as
+``curve/...`` and the metrics as ``final/...``. The curve of a resumed run includes the part of an earlier sweep. The
+store stays authoritative: a tracker that fails is left out of the rest of the sweep.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from madbench.execute.base import Event
     from madbench.jobs import Job, Record
 
-FLUSH_SECONDS = 60.0  # that the end of a sweep waits for its trackers
+FLUSH_SECONDS = 60.0  # longest wait for trackers at the end of a sweep
 PROJECT = "madbench"
 RUN_NAME = "{row} {task} seed {seed}"
 _FIELDS = ("row", "label", "task", "seed", "id")
@@ -37,17 +37,18 @@ _FIELDS = ("row", "label", "task", "seed", "id")
 
 @dataclass(frozen=True)
 class Naming:
-    """What projects and runs are called, and the settings in which the rows of a grid differ."""
+    """The names of projects and runs, and the settings in which the rows of a grid differ."""
 
     project: str = ""
-    """Empty for that of the service's own variable, such as ``WANDB_PROJECT``, else ``madbench``."""
+    """The project. If empty: the service's own variable, such as ``WANDB_PROJECT``, else ``madbench``."""
     run_name: str = RUN_NAME
-    """Of each job, with its ``{row}`` (the label and what its row changes), ``{label}``, ``{task}``, ``{seed}`` and
-    ``{id}``."""
+    """The template of a run's name, with ``{row}`` (the label and its row's changes), ``{label}``, ``{task}``,
+    ``{seed}`` and ``{id}``.
+    """
     rows: Mapping[str, str] = field(default_factory=dict)
-    """Name of the row of a job, by id; the label of those without one."""
+    """The name of a job's row, by id. A job without an entry uses its label."""
     varied: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-    """What the row of a job changes, by id and key."""
+    """The changes of a job's row, by id and key."""
 
     def __post_init__(self) -> None:
         try:
@@ -56,7 +57,7 @@ class Naming:
             names = ", ".join(f"{{{name}}}" for name in _FIELDS)
             raise ConfigError(f"--track-name {self.run_name!r}: expected a text with {names} in it") from error
         if self.project and not re.fullmatch(r"[\w.-]{1,128}", self.project):
-            raise ConfigError(f"--track-project {self.project!r}: expected letters, digits, '.', '-' and '_' alone")
+            raise ConfigError(f"--track-project {self.project!r}: expected letters, digits, '.', '-' and '_' only")
 
     def title(self, job: Job) -> str:
         """The name of a job's run."""
@@ -64,12 +65,12 @@ class Naming:
         return self.run_name.format(row=" ".join(self.rows.get(job.id, job.label).split()), **names)
 
     def settings(self, job: Job) -> dict[str, Any]:
-        """The job's content and id, nested as in ``job.json``, and what its row changes as ``varied``."""
+        """The job's content and id, nested as in ``job.json``, and its row's changes as ``varied``."""
         return {"id": job.id, **job.to_dict(), "varied": dict(self.varied.get(job.id, {}))}
 
 
 class TensorboardTracker:
-    """Event files in ``<results>/tensorboard/<name of the run>_<job id>/``, with a project in a folder of its name."""
+    """Event files in ``<results>/tensorboard/<name of the run>_<job id>/``; a project adds a folder of its name."""
 
     def __init__(self, results: Path, naming: Naming = Naming()):
         self.tensorboard = require("torch.utils.tensorboard", "tracker tensorboard", "tensorboard")
@@ -93,10 +94,10 @@ class TensorboardTracker:
 
 
 class WandbTracker:
-    """Runs of the project that is named, of ``WANDB_PROJECT`` or ``madbench``, by label; files in ``<results>/wandb``.
+    """Runs of the given project, of ``WANDB_PROJECT`` or ``madbench``, by label. Files are in ``<results>/wandb``.
 
-    The other variables of wandb hold too, such as ``WANDB_MODE=offline``. Raises ``ConfigError`` if wandb would ask
-    for a key: nobody may be there to answer.
+    Other variables of wandb also apply, such as ``WANDB_MODE=offline``. Raises ``ConfigError`` if wandb would ask for a
+    key, since nobody may be there to answer.
     """
 
     def __init__(self, results: Path, naming: Naming = Naming()):
@@ -107,15 +108,15 @@ class WandbTracker:
             raise ConfigError("tracker wandb: no API key; run wandb login, or set WANDB_MODE=offline")
 
     def begin(self, job: Job) -> Any:
-        self.folder.mkdir(parents=True, exist_ok=True)  # in place of a missing one wandb takes another
+        self.folder.mkdir(parents=True, exist_ok=True)  # wandb replaces a missing folder by another
         names = {"name": self.naming.title(job), "group": job.label, "job_type": job.task}
         names["config"] = self.naming.settings(job)
         project = self.naming.project or os.environ.get("WANDB_PROJECT", PROJECT)
         places = {"project": project, "dir": str(self.folder)}
         quiet = self.wandb.Settings(silent=True, console="off")
-        # A resumed job goes on in its run, and several jobs train at a time.
+        # A resumed job continues its run, and several jobs train at a time.
         run = self.wandb.init(**names, **places, id=job.id, resume="allow", reinit="create_new", settings=quiet)
-        run.define_metric("*", step_metric="step")  # the curve follows the progress, and wandb's own step only rises
+        run.define_metric("*", step_metric="step")  # the curve comes after the progress, but wandb's own step must rise
         return run
 
     def log(self, run: Any, step: int, values: Mapping[str, float]) -> None:
@@ -129,14 +130,17 @@ class WandbTracker:
 
 
 class TrackioTracker:
-    """Runs of the project, ``madbench`` by default, in ``TRACKIO_DIR``, by label; what trackio prints is dropped."""
+    """Runs of the project, ``madbench`` by default, in ``TRACKIO_DIR``, by label. Output of trackio is dropped."""
 
     def __init__(self, results: Path, naming: Naming = Naming()):
         self.trackio, self.naming = require("trackio", "tracker trackio", "trackio"), naming
 
     def begin(self, job: Job) -> Any:
-        # In a context of its own, where init finds no earlier run that it would end: several jobs train at a time.
-        init, name = contextvars.copy_context().run, f"{self.naming.title(job)} {job.id}"  # a name is a key there
+        # In its own context, init finds no earlier run that it would end: several jobs train at a time.
+        init, name = (
+            contextvars.copy_context().run,
+            f"{self.naming.title(job)} {job.id}",
+        )  # trackio uses the name as key
         names = {"project": self.naming.project or PROJECT, "name": name, "config": self.naming.settings(job)}
         hardware = {"auto_log_gpu": False, "auto_log_cpu": False}
         with redirect_stdout(io.StringIO()):
@@ -157,7 +161,10 @@ NAMES = tuple(SERVICES)
 
 
 def parse_names(values: Sequence[str] | None) -> list[str]:
-    """The trackers of ``--track``, comma-separated, known and named once, else ``ConfigError``; none without it."""
+    """The trackers of ``--track``, comma-separated.
+
+    Empty without it. Raises ``ConfigError`` for unknown or repeated names.
+    """
     names = [part.strip() for value in values or () for part in value.split(",") if part.strip()]
     if values and not names:
         raise ConfigError(f"--track {','.join(values)!r}: no tracker named; expected one of: {', '.join(NAMES)}")
@@ -170,21 +177,21 @@ def parse_names(values: Sequence[str] | None) -> list[str]:
 
 
 def open_trackers(names: Iterable[str], results: Path, naming: Naming = Naming()) -> dict[str, Any]:
-    """The trackers by name. Raises ``MissingExtraError`` for one that is not installed."""
+    """Open trackers by name. Raises ``MissingExtraError`` for a tracker that is not installed."""
     return {name: SERVICES[name](results, naming) for name in names}
 
 
 class Tracking:
-    """Hands an executor's events to trackers while the context is open; ``warn`` gets a sentence where one fails.
+    """Pass an executor's events to trackers while the context is open. ``warn`` gets a sentence if a tracker fails.
 
-    A tracker's ``begin`` gives the service's run of a job, any number of which are open at a time; ``log`` takes
-    numbers at a step, which may go back, and ``end`` the record, None for a job that was interrupted. Trackers work in
-    a thread of their own, for a network must not hold up a sweep.
+    A tracker's ``begin`` returns the service's run of a job; any number of runs are open at a time. ``log`` takes
+    numbers at a step, and steps may go back. ``end`` takes the record, None for an interrupted job. Trackers work in
+    their own thread, because a network must not delay a sweep.
     """
 
     def __init__(self, trackers: Mapping[str, Any], warn: Callable[[str], None]):
         self.trackers, self.warn = dict(trackers), warn
-        self._runs: dict[str, tuple[Job, dict[str, Any]]] = {}  # by job id; then by tracker
+        self._runs: dict[str, tuple[Job, dict[str, Any]]] = {}  # by job id, then by tracker
         self._last: dict[str, dict[str, float]] = {}  # progress by job id
         self._events: queue.Queue[Event | None] = queue.Queue()
         self._thread = threading.Thread(target=self._work, name="madbench-trackers", daemon=True)
@@ -198,12 +205,12 @@ class Tracking:
         self._events.put(None)
         self._thread.join(FLUSH_SECONDS)
         if self._thread.is_alive():
-            sys.stdout = self._stdout  # a tracker may have put its own in the place
+            sys.stdout = self._stdout  # a tracker may have replaced it
             waiting = ", ".join(self.trackers)
             self.warn(f"{waiting}: not done after {FLUSH_SECONDS:.0f} s; the end of the sweep may be missing there")
 
     def on_event(self, event: Event) -> None:
-        """Takes the event and returns at once."""
+        """Queue the event and return immediately."""
         if self.trackers and event["event"] != "skipped":
             self._events.put(event)
 
@@ -218,7 +225,9 @@ class Tracking:
             self._runs[job.id] = job, {name: self._call(name, "begin", job) for name in list(self.trackers)}
         if event["event"] == "progress":
             values = _numbers(event["progress"], "progress/", but=("step", "total_steps"))
-            if values and values != self._last.get(job.id):  # reported several times between two evaluations
+            if values and values != self._last.get(
+                job.id
+            ):  # the same values are reported several times between evaluations
                 self._last[job.id] = values
                 self._each(job, "log", event["progress"]["step"], values)
         elif record := event.get("record"):
@@ -233,10 +242,10 @@ class Tracking:
             self._call(name, method, run, *arguments)
 
     def _call(self, name: str, method: str, *arguments: Any) -> Any:
-        """What the tracker returns; None for one that fails now or failed before."""
+        """Call a method of a tracker and return its result; None if the tracker fails or failed before."""
         try:
             return getattr(self.trackers[name], method)(*arguments) if name in self.trackers else None
-        except (Exception, SystemExit) as error:  # whatever a service raises, the sweep continues
+        except (Exception, SystemExit) as error:  # the sweep continues after any error of a service
             del self.trackers[name]
             reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
             self.warn(f"tracker {name} failed and is left out of the rest of the sweep: {reason}")

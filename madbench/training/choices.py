@@ -43,7 +43,7 @@ def continuation(tokens: np.ndarray, starts: np.ndarray, seq_len: int, rng: np.r
     rows = np.lib.stride_tricks.sliding_window_view(tokens, seq_len)[starts].astype(np.int64)
     elsewhere = rng.integers(len(tokens) - length, size=(len(starts), CHOICES - 1))
     others = np.lib.stride_tricks.sliding_window_view(tokens, length)[elsewhere].astype(np.int64)
-    return _mixed(rows[:, :-length], rows[:, -length:], others, rng)
+    return _mix_choices(rows[:, :-length], rows[:, -length:], others, rng)
 
 
 def repetition(tokens: np.ndarray, starts: np.ndarray, seq_len: int, rng: np.random.Generator) -> Questions:
@@ -55,7 +55,7 @@ def repetition(tokens: np.ndarray, starts: np.ndarray, seq_len: int, rng: np.ran
     places = np.delete(np.arange(passage - length + 1), begun)
     chosen = np.stack([rng.choice(places, CHOICES - 1, replace=False) for _ in starts])
     others = np.stack([np.stack([row[at : at + length] for at in of_row]) for row, of_row in zip(rows, chosen)])
-    return _mixed(np.concatenate((rows, rows[:, :begun]), 1), rows[:, begun : begun + length], others, rng)
+    return _mix_choices(np.concatenate((rows, rows[:, :begun]), 1), rows[:, begun : begun + length], others, rng)
 
 
 TASKS: dict[str, Callable[[np.ndarray, np.ndarray, int, np.random.Generator], Questions]] = {
@@ -64,7 +64,7 @@ TASKS: dict[str, Callable[[np.ndarray, np.ndarray, int, np.random.Generator], Qu
 }
 
 
-def _mixed(contexts: np.ndarray, true: np.ndarray, others: np.ndarray, rng: np.random.Generator) -> Questions:
+def _mix_choices(contexts: np.ndarray, true: np.ndarray, others: np.ndarray, rng: np.random.Generator) -> Questions:
     """The true continuation at a uniformly drawn index among the others."""
     answers = rng.permutation(np.arange(len(true)) % CHOICES)
     choices = np.stack([np.insert(row, place, answer, axis=0) for row, place, answer in zip(others, answers, true)])

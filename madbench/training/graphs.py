@@ -76,7 +76,7 @@ class GraphStep:
                 self._compute_aside(fixed)
             else:
                 fixed.losses, fixed.norms = self.stack.compute(fixed.batches)
-        return self.stack.taken(fixed.losses, fixed.norms)
+        return self.stack.per_member(fixed.losses, fixed.norms)
 
     def _load(self) -> Fixed:
         """Copy the next batches into the buffers of their shape."""

@@ -160,14 +160,14 @@ def _at_lowest_step(members: Sequence[GroupMember]) -> list[GroupMember]:
     same size. Their rounding depends on that size, not on the numbers of the copies.
     """
     lowest = min(member.state.step for member in members)
-    return [member if member.state.step == lowest else member.copied(lowest) for member in members]
+    return [member if member.state.step == lowest else member.copy(lowest) for member in members]
 
 
 def step_of(members: Sequence[GroupMember], compile: bool = False, cuda_graph: bool = True) -> Step:
     """The step of members at the same step number: one CUDA graph on a GPU, replayed on a CPU, if possible."""
     if cuda_graph and has_graphs(members[0].device):
-        if not (problem := why_not(members, graphed)):
-            return graphed(members, compile)
+        if not (problem := why_not(members, graph_step)):
+            return graph_step(members, compile)
         members[0].warning = f"no CUDA graph: {problem}"
     is_replayed = not compile and all(map(can_replay, members))
     if len(members) > 1:
@@ -175,7 +175,7 @@ def step_of(members: Sequence[GroupMember], compile: bool = False, cuda_graph: b
     return ReplayStep(members[0]) if is_replayed else PlainStep(members[0], compile)
 
 
-def graphed(members: Sequence[GroupMember], compile: bool = False) -> GraphStep:
+def graph_step(members: Sequence[GroupMember], compile: bool = False) -> GraphStep:
     """A step that is launched as one CUDA graph."""
     if compile:
         members[0].trial.loss.compile()

@@ -59,7 +59,7 @@ def is_faster(members: Sequence[GroupMember], make_step: MakeStep, folder: Path 
         measured = {"seconds_alone": alone, "seconds_together": together if together < math.inf else None}
         return measured | {"is_faster": together < FASTER * alone}
 
-    return remembered(members, "together", measure, folder)
+    return is_measured_faster(members, "together", measure, folder)
 
 
 def has_compiler() -> bool:
@@ -86,10 +86,10 @@ def is_compiled(when: Compile, member: GroupMember, make_step: MakeStep, folder:
         compiled = seconds_of([member], functools.partial(make_step, compile=True))
         return {"seconds_alone": alone, "seconds_compiled": compiled, "is_faster": compiled < FASTER * alone}
 
-    return remembered([member], "compiled", measure, folder)
+    return is_measured_faster([member], "compiled", measure, folder)
 
 
-def remembered(
+def is_measured_faster(
     members: Sequence[GroupMember], what: str, measure: Callable[[], dict[str, Any] | None], folder: Path | None
 ) -> bool:
     """``is_faster`` of a measurement, read from ``folder`` if it is there. False if ``measure`` returns None."""
@@ -119,7 +119,7 @@ def remembered(
 def why_not(members: Sequence[GroupMember], make_step: MakeStep) -> str:
     """The reason why members cannot take such a step, in a sentence; empty if they can. Copies take the trial step."""
     try:
-        make_step([member.copied() for member in members])([member.rate for member in members])
+        make_step([member.copy() for member in members])([member.rate for member in members])
     except Exception as error:  # many kinds of errors
         return textwrap.shorten(f"{type(error).__name__}: {error}", LONGEST_REASON, placeholder=" ...")
     return ""
@@ -127,7 +127,7 @@ def why_not(members: Sequence[GroupMember], make_step: MakeStep) -> str:
 
 def seconds_of(members: Sequence[GroupMember], make_step: MakeStep) -> float:
     """The shortest time of a step of all members, measured on copies."""
-    copies, best = [member.copied() for member in members], math.inf
+    copies, best = [member.copy() for member in members], math.inf
     step, is_gpu = make_step(copies), _is_gpu(copies[0])
     # with one thread, CPU time leaves out other processes
     clock = time.perf_counter if is_gpu or torch.get_num_threads() > 1 else time.process_time

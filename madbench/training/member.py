@@ -77,7 +77,7 @@ class GroupMember:
         is_cpu = torch.device(self.device).type == "cpu"
         self.state.threads = asked or (min(began, here) if is_cpu else here)
         if self.state.threads != began and is_cpu and not self.is_over:
-            change = f"began in {began} thread{'s' * (began > 1)} and resumes in {self.state.threads}"
+            change = f"began in {began} thread{'' if began == 1 else 's'} and resumes in {self.state.threads}"
             self._warn(f"{change}, which changes the last digits of its numbers; --threads {began} does not")
 
     def _note_place(self) -> None:
@@ -167,7 +167,7 @@ class GroupMember:
         warning = {"warning": self.warning} if self.warning else {}
         self._report({"step": self.state.step, "total_steps": self.trial.steps} | progress | warning)
 
-    def copied(self, step: int | None = None) -> GroupMember:
+    def copy(self, step: int | None = None) -> GroupMember:
         """Return a copy with its own weights and a new optimiser, for trial steps. It is never saved or reported.
 
         ``step`` is the number of steps the copy has taken; by default as many as the original.

@@ -25,7 +25,7 @@ def decays(
     return fidelity == "published" or (parameter.ndim >= 2 and not has_name(name, tuple(without_decay)))
 
 
-def decaying(model: nn.Module, fidelity: Fidelity = "corrected") -> set[str]:
+def decaying_parameters(model: nn.Module, fidelity: Fidelity = "corrected") -> set[str]:
     """The names of the parameters of a model on which weight decay acts."""
     without = [f"{at}.{name}" for at, _, traits in mixers_in(model) for name in traits.without_decay]
     return {name for name, parameter in model.named_parameters() if decays(name, parameter, fidelity, without)}
@@ -36,7 +36,7 @@ def make_adamw(model: nn.Module, config: Any, fidelity: Fidelity = "corrected") 
 
     Its first parameter group decays, the second does not.
     """
-    named, which = list(model.named_parameters()), decaying(model, fidelity)
+    named, which = list(model.named_parameters()), decaying_parameters(model, fidelity)
     groups = [
         {"params": [p for name, p in named if (name in which) is kind], "weight_decay": decay}
         for kind, decay in ((True, config.weight_decay), (False, 0.0))
@@ -64,7 +64,7 @@ def parameter_groups(model: nn.Module, fidelity: Fidelity = "corrected") -> list
     gates and mixing tables.
     """
     rows: dict[tuple[str, bool], dict[str, Any]] = {}
-    mixers, which = list(mixers_in(model)), decaying(model, fidelity)
+    mixers, which = list(mixers_in(model)), decaying_parameters(model, fidelity)
     for name, parameter in model.named_parameters():
         of_mixer = next(((name[len(at) + 1 :], own.groups) for at, _, own in mixers if has_name(name, (at,))), None)
         if of_mixer:

@@ -18,7 +18,7 @@ from madbench.mixers.traits import Traits, mixers_in
 from madbench.models.token_loss import TokenLoss
 from madbench.suites.trial import Trial
 from madbench.training.member import GroupMember
-from madbench.training.optimizer import decaying
+from madbench.training.optimizer import decaying_parameters
 from madbench.training.step import Taken
 
 MOST = 8  # default size of a group
@@ -83,7 +83,7 @@ class Stack:
     def __init__(self, members: Sequence[GroupMember]):
         self.members, self.trials = list(members), [member.trial for member in members]
         named = dict(self.trials[0].model.named_parameters())
-        which = decaying(self.trials[0].model, members[0].job.fidelity)
+        which = decaying_parameters(self.trials[0].model, members[0].job.fidelity)
         self.names = sorted(named, key=lambda name: name not in which)  # a stable sort
         self.shapes = [named[name].shape for name in self.names]
         self.decaying = sum(named[name].numel() for name in which)  # columns
@@ -100,9 +100,9 @@ class Stack:
     def __call__(self, rates: list[float]) -> Taken:
         """Takes the next step of each member at its learning rate."""
         self.rates.copy_(torch.tensor(rates, dtype=self.rates.dtype))
-        return self.taken(*self.compute(self.batches()))
+        return self.per_member(*self.compute(self.batches()))
 
-    def taken(self, losses: Tensor, norms: Tensor | None) -> Taken:
+    def per_member(self, losses: Tensor, norms: Tensor | None) -> Taken:
         """The result of :meth:`compute`, one number per member."""
         return list(losses.unbind()), [None] * len(self.members) if norms is None else list(norms.unbind())
 

@@ -220,7 +220,7 @@ def test_the_first_seed_chooses_the_rate_of_the_others_and_is_not_reported():
     runs += [trained(seed, rate, 0.5 + rate, 0.3 + rate) for seed in (1, 2) for rate in (0.1, 0.2)]
     runs += [trained(3, 0.1, 0.99, 0.99), trained(3, 0.2, 0.2, 0.2)]  # its own best would be the other rate
     assert values_of(runs) == {1: 50.0, 2: 50.0, 3: 20.0}
-    assert scoring_of(MAD).counting(runs) == {run.job.id for run in runs if run.job.seed == 0} | {
+    assert scoring_of(MAD).counted_jobs(runs) == {run.job.id for run in runs if run.job.seed == 0} | {
         run.job.id for run in runs if run.job.seed and run.job.training.learning_rate == 0.2
     }
 

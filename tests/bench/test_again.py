@@ -65,7 +65,7 @@ def run_here(groups, store, training, on_event=lambda event: None, **_) -> None:
 @pytest.mark.slow
 def test_runs_trained_again_in_another_process_are_equal_to_the_last_bit(trained, capsys):
     """Also those that shared a step, which are trained together again."""
-    assert sorted(len(group) for group in Repeatable.of(trained).groups) == [*[1] * 8, 2]
+    assert sorted(len(group) for group in Repeatable.from_store(trained).groups) == [*[1] * 8, 2]
     main([str(trained.root), "--share", "1"])
     rows = capsys.readouterr().out.splitlines()[2:]
     assert rows[2:] == ["", "Drawn from 10 of 10 stored runs."]
@@ -107,7 +107,7 @@ def test_a_share_is_drawn_and_the_seed_decides_which(tmp_path):
     for seed in range(20):
         store.finish(make_job(seed), RECORD)
     store.finish(make_job(20), Record("failed", error="out of memory"))
-    repeatable = Repeatable.of(store)
+    repeatable = Repeatable.from_store(store)
     drawn = [[run.job.id for (run,) in repeatable.draw(0.25, seed)] for seed in (0, 0, 1)]
     assert [len(ids) for ids in drawn] == [5, 5, 5]
     assert drawn[0] == drawn[1] != drawn[2]
@@ -120,11 +120,11 @@ def test_seeds_that_shared_a_step_are_drawn_in_the_groups_that_their_records_cou
     for seed in range(6):
         store.finish(make_job(seed), replace(RECORD, details=RECORD.details | {"group": 3}))
     store.finish(make_job(6), RECORD)
-    groups = Repeatable.of(store).groups
+    groups = Repeatable.from_store(store).groups
     assert sorted([run.job.seed for run in group] for group in groups) == [[0, 1, 2], [3, 4, 5], [6]]
-    assert [[run.job.seed for run in group] for group in Repeatable.of(store, alone=True).groups] == [[6]]
+    assert [[run.job.seed for run in group] for group in Repeatable.from_store(store, alone=True).groups] == [[6]]
     store.finish(make_job(7), replace(RECORD, details=RECORD.details | {"group": 3}))
-    repeatable = Repeatable.of(store)
+    repeatable = Repeatable.from_store(store)
     assert repeatable.count == 1 and repeatable.left_out.total() == 7
 
 
@@ -142,7 +142,7 @@ def test_the_group_of_a_run_is_the_one_that_its_record_lists(tmp_path):
     ]:
         details = {"group": len(history[0]["ids"]), "group_jobs": history, "steps": steps}
         store.finish(job, replace(RECORD, details=RECORD.details | details))
-    repeatable = Repeatable.of(store)
+    repeatable = Repeatable.from_store(store)
     assert [[run.job.seed for run in group] for group in repeatable.groups] == [[3, 0, 1]]
     assert repeatable.left_out.total() == 2
 

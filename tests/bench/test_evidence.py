@@ -51,7 +51,7 @@ def test_a_check_writes_nothing_and_fails_where_the_page_is_another_one(page):
 @pytest.mark.parametrize("name", ["archive", "tasks"])
 def test_an_unknown_block_names_those_there_are(tmp_path, name):
     with pytest.raises(MadbenchError, match=f"block '{name}': expected one of archives, correlations, pilots"):
-        evidence.renewed(f"<!-- {name} -->\n<!-- end {name} -->\n", evidence.Evidence(tmp_path, tmp_path))
+        evidence.renew_blocks(f"<!-- {name} -->\n<!-- end {name} -->\n", evidence.Evidence(tmp_path, tmp_path))
 
 
 def test_verdicts_of_an_archive_that_is_not_there_name_those_that_are(tmp_path):
@@ -59,7 +59,7 @@ def test_verdicts_of_an_archive_that_is_not_there_name_those_that_are(tmp_path):
     folder = evidence.Evidence(tmp_path, tmp_path)
     folder.stores = {"evening": None, "noise": None}
     with pytest.raises(MadbenchError, match="block 'verdicts other': expected one of evening, noise"):
-        evidence.renewed(page, folder)
+        evidence.renew_blocks(page, folder)
 
 
 def finding_of(gain: float, spread: float, name: str = "mixing"):
@@ -97,7 +97,7 @@ def test_tasks_on_which_nothing_can_differ_are_named():
 @pytest.mark.slow
 def test_the_committed_page_is_what_its_archives_give(tmp_path):
     text = PAGE.read_text("utf-8")
-    assert evidence.renewed(text, evidence.Evidence(PAGE.parent, tmp_path)) == text
+    assert evidence.renew_blocks(text, evidence.Evidence(PAGE.parent, tmp_path)) == text
 
 
 def audited(published: float, loss: float, solved: float, at_heuristic: float) -> list[ColumnAudit]:

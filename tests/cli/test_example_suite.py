@@ -27,9 +27,9 @@ TASKS = ("-t", "parity,majority")
 def suite(install_example):
     """The installed suite."""
     install_example("suite")
-    from madbench.suites import suite_called
+    from madbench.suites import find_suite
 
-    return suite_called("counting")
+    return find_suite("counting")
 
 
 @pytest.fixture
@@ -53,9 +53,9 @@ def test_the_suite_is_found_with_its_tasks_columns_and_average(suite):
 
 @pytest.mark.slow
 def test_a_task_of_another_suite_is_no_part_of_the_mad_average(suite):
-    from madbench.suites import suite_called
+    from madbench.suites import find_suite
 
-    mad = suite_called("mad")
+    mad = find_suite("mad")
     assert "parity" not in mad.tasks()
     assert "parity" not in mad.averages["mad_average"].tasks
 

@@ -8,7 +8,7 @@ import pytest
 
 from madbench.errors import ConfigError
 from madbench.labels import expand
-from madbench.suites import suite_called
+from madbench.suites import find_suite
 from madbench.suites.mad.suite import MAD
 
 VERBS = (["table"], ["compare", "S", "S-c"], ["attribute"], ["findings"], ["audit"])
@@ -31,7 +31,7 @@ def test_a_caption_says_where_settings_were_chosen(main, fill, words, tmp_path):
 
 
 def test_stored_language_models_are_of_a_profile_that_was_chosen_on_labels():
-    language, corpus = suite_called("language"), SimpleNamespace(digest="c0ffee0123456789", padded_vocab_size=320)
+    language, corpus = find_suite("language"), SimpleNamespace(digest="c0ffee0123456789", padded_vocab_size=320)
     for profile, chosen_on in {"small": "small-pilots", "tiny": ""}.items():
         (job,) = language.jobs(["S"], language.Profile.load(profile), corpus=corpus)
         assert language.profile_of(job, *language.nearest(job)).chosen_on == chosen_on
@@ -40,7 +40,7 @@ def test_stored_language_models_are_of_a_profile_that_was_chosen_on_labels():
 def test_the_set_is_data_of_the_profile_and_has_to_exist(tmp_path):
     assert MAD.Profile.load("evening").chosen_labels() == set(map(str, expand(["@choosing"])))
     assert MAD.Profile.load("quick").chosen_labels() == set()
-    assert suite_called("language").Profile.load("small").chosen_labels() == set(expand(["@small-pilots"]))
+    assert find_suite("language").Profile.load("small").chosen_labels() == set(expand(["@small-pilots"]))
     text = (MAD.Profile.folder / "evening.yaml").read_text()
     path = tmp_path / "mine.yaml"
     path.write_text(text.replace("chosen_on: choosing", "chosen_on: chosing"))

@@ -142,7 +142,7 @@ def test_a_job_that_no_store_takes_is_an_error_of_ours(change):
 
 def test_the_job_of_another_suite_is_no_language_model():
     with pytest.raises(ConfigError, match="language model"):
-        MadbenchConfig.of(mad_job())
+        MadbenchConfig.from_job(mad_job())
 
 
 @pytest.mark.parametrize("change", [{"dtype": "floatx"}, {"id2label": 3}, {"num_labels": "x"}], ids=str)

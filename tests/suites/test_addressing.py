@@ -3,7 +3,7 @@
 import pytest
 
 from madbench.errors import ConfigError
-from madbench.suites import suite_called, suites
+from madbench.suites import find_suite, suites
 from madbench.suites.addressing import leading_suite, profile_named, tasks_by_suite
 
 
@@ -40,7 +40,7 @@ def test_a_task_that_holds_the_letters_of_a_word_far_apart_is_not_suggested():
 
 
 def test_a_profile_of_another_suite_is_answered_with_its_suite():
-    language = suite_called("language")
+    language = find_suite("language")
     with pytest.raises(ConfigError, match="^profile 'evening': language has no such profile; it belongs to mad;"):
         profile_named(language, [], language, "evening", is_asked=True)
     assert profile_named(language, [], language, "small", is_asked=True) == "small"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from madbench.suites.mad.suite import MAD
-from madbench.suites.protocol import by_protocol, protocol_id, recognised
+from madbench.suites.protocol import by_protocol, protocol_id, recognise_protocol
 
 
 def jobs(labels, *overrides, tasks=("compression", "memorization")):
@@ -14,9 +14,10 @@ def grouped(stored):
     """What each protocol has: its changes of the profile, its labels and its number of runs."""
     groups = by_protocol(MAD, stored, lambda job: job).values()
     return {
-        (" ".join(recognised(MAD, [(job, {}) for job in group]).overrides), *sorted({job.label for job in group})): len(
-            group
-        )
+        (
+            " ".join(recognise_protocol(MAD, [(job, {}) for job in group]).overrides),
+            *sorted({job.label for job in group}),
+        ): len(group)
         for group in groups
     }
 

@@ -83,7 +83,7 @@ def test_a_short_file_is_of_the_type_of_the_long_one(write, type_):
 
 def test_two_files_too_short_to_tell_are_asked_for_their_type(write):
     folder = write(np.array([1, 2, 3], "<u4"), np.array([4, 5], "<u4"))
-    with pytest.raises(ConfigError, match=r"train.bin: too short to tell .* uint16 or uint32; give the type with --dtype"):
+    with pytest.raises(ConfigError, match=r"train.bin: too short to tell .* uint16 or uint32; give the type"):
         open_corpus(folder, "none:50257")
     assert open_corpus(folder, "none:50257", dtype="int32").tokens("train").tolist() == [1, 2, 3]
     assert open_corpus(folder, "none:50257", dtype="uint16").tokens("train").tolist() == [1, 0, 2, 0, 3, 0]

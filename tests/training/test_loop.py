@@ -142,12 +142,12 @@ def test_data_come_in_three_splits_and_change_with_the_seed_alone(make_job):
 
 
 def test_the_order_is_a_permutation_that_changes_with_epoch_and_seed_alone(make_job):
-    order = mad_trial.shuffled(make_job(), 0, 56)
+    order = mad_trial.epoch_order(make_job(), 0, 56)
     assert sorted(order.tolist()) == list(range(56)) != order.tolist()
-    assert not np.array_equal(order, mad_trial.shuffled(make_job(), 1, 56))
-    assert not np.array_equal(order, mad_trial.shuffled(make_job(seed=1), 0, 56))
+    assert not np.array_equal(order, mad_trial.epoch_order(make_job(), 1, 56))
+    assert not np.array_equal(order, mad_trial.epoch_order(make_job(seed=1), 0, 56))
     for job in (make_job(label="S"), make_job(task="compression"), make_job(learning_rate=1e-4)):
-        assert np.array_equal(order, mad_trial.shuffled(job, 0, 56))
+        assert np.array_equal(order, mad_trial.epoch_order(job, 0, 56))
 
 
 def test_initial_weights_change_with_the_seed_alone_and_leave_the_global_state_alone(make_job):

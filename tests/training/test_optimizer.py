@@ -9,7 +9,7 @@ import torch
 
 from madbench.suites.language.suite import GPTConfig, LanguageTraining
 from madbench.suites.language.trial import LanguageTrial
-from madbench.training.optimizer import decaying, make_adamw, parameter_groups
+from madbench.training.optimizer import decaying_parameters, make_adamw, parameter_groups
 from sample_jobs import language_job
 
 MODEL = GPTConfig(d_model=32, n_layer=2, seq_len=16)
@@ -39,13 +39,13 @@ def test_the_model_has_the_shape_of_the_job():
 def test_linear_maps_decay_and_biases_gains_and_diagonals_do_not():
     model = LanguageTrial.build(replace(JOB, model=replace(MODEL, positions="learned")))
     optimizer = make_adamw(model, replace(JOB.training, weight_decay=0.3, learning_rate=2e-3, beta1=0.8, beta2=0.9))
-    decaying, kept = optimizer.param_groups
-    assert (decaying["weight_decay"], kept["weight_decay"]) == (0.3, 0.0)
-    for group in (decaying, kept):
+    decaying_parameters, kept = optimizer.param_groups
+    assert (decaying_parameters["weight_decay"], kept["weight_decay"]) == (0.3, 0.0)
+    for group in (decaying_parameters, kept):
         assert group["lr"] == 2e-3 and group["betas"] == (0.8, 0.9)
     names = {id(parameter): name for name, parameter in model.named_parameters()}
     without = {names[id(parameter)] for parameter in kept["params"]}
-    assert {names[id(parameter)] for parameter in decaying["params"]} == set(names.values()) - without
+    assert {names[id(parameter)] for parameter in decaying_parameters["params"]} == set(names.values()) - without
     mixer = {"qk_gate.bias", "vo_gate.bias", "mix1.p", "mix2.p", "mix1.gate.bias", "mix2.gate.bias"}
     block = {f"mixer.{name}" for name in mixer} | {"mixer_norm.weight", "mlp_norm.weight"}
     assert without == {f"blocks.{n}.{name}" for n in (0, 1) for name in block} | {"norm.weight"}
@@ -56,7 +56,7 @@ def test_no_diagonal_decays_whatever_the_label_mixes(label):
     named = dict(LanguageTrial.build(replace(JOB, label=label)).named_parameters())
     diagonals = {name for name in named if name.endswith(".p")}
     assert len(diagonals) == 2 * sum(digit in label for digit in "12")
-    assert not diagonals & decaying(LanguageTrial.build(replace(JOB, label=label)))
+    assert not diagonals & decaying_parameters(LanguageTrial.build(replace(JOB, label=label)))
 
 
 @pytest.mark.parametrize("label", ["S", "R-c", "G-cg-q-12o"])

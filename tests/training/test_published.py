@@ -179,7 +179,7 @@ def reference_run(job):
     judge = nn.CrossEntropyLoss(ignore_index=-100)
     epochs = []
     for epoch in range(config.epochs):
-        order = torch.from_numpy(mad_trial.shuffled(job, epoch, len(data["train"][0])))
+        order = torch.from_numpy(mad_trial.epoch_order(job, epoch, len(data["train"][0])))
         for chosen in order.split(config.batch_size):
             inputs, targets = (tensor[chosen] for tensor in data["train"])
             optimizer.zero_grad()

@@ -129,7 +129,7 @@ def learning_frame(
     baselines = collected.groupby("column", sort=False).setting.first()
     of_baseline = collected[collected.setting == collected.column.map(baselines)]
     keys = ["label", "column", "seed"]
-    chosen = scoring.chosen(of_baseline).set_index(keys).id
+    chosen = scoring.chosen_rows(of_baseline).set_index(keys).id
     diverged = of_baseline[of_baseline.status == "diverged"].drop_duplicates(keys).set_index(keys).id
     ordered = pd.MultiIndex.from_frame(of_baseline[keys].drop_duplicates())
     rows: list[dict[str, Any]] = []

@@ -68,7 +68,7 @@ def measured_runs(
 
     Raises ``StoreError`` for runs that have neither the measurement nor weights, and if no run has finished.
     """
-    chosen = scoring_of(MAD).chosen(results.collected(MAD)).sort_index()  # in the order of the jobs
+    chosen = scoring_of(MAD).chosen_rows(results.collected(MAD)).sort_index()  # in the order of the jobs
     if chosen.empty:
         raise StoreError("no run has finished, so there is no model to measure")
     store = Store(results.experiment.results)

@@ -70,7 +70,7 @@ def chosen_runs(results: Results) -> Iterator[tuple[str, Job]]:
     """The labels and jobs of the finished runs of the rate that was chosen."""
     jobs = {job.id: job for job in results.experiment.jobs}
     for suite in results.experiment.suites:
-        for row in scoring_of(suite).chosen(results.collected(suite)).sort_index().itertuples():
+        for row in scoring_of(suite).chosen_rows(results.collected(suite)).sort_index().itertuples():
             yield row.label, jobs[row.id]
 
 

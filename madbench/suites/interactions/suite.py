@@ -18,9 +18,9 @@ from madbench.labels import family_identity, family_of, parse
 from madbench.mixers import families_that_see_all, solve
 from madbench.suites.base import Size, Suite
 from madbench.suites.columns import Column
-from madbench.suites.overrides import Plan, content, drop_ineffective_overrides
+from madbench.suites.overrides import Plan, drop_ineffective_overrides, model_key
 from madbench.suites.planning import unique
-from madbench.suites.profile import Profile, changed
+from madbench.suites.profile import Profile, changed_overrides
 
 if TYPE_CHECKING:
     from madbench.labels import Label
@@ -186,14 +186,16 @@ class InteractionProfile(Profile):
         own = {name: job.setting[name] for name in ("embedding", "control", *variants) if name in job.setting}
         setting = self.settings(job.task)[0] | own
         training = vars(self.training_config(job.task, job.setting)) | {"precision": job.training.precision}
-        return [
-            *changed(f"tasks.{job.task}.setting", job.setting, setting),
-            *changed("training", vars(job.training), training),
-            *[f"precision={job.training.precision}"] * (job.training.precision != self.precision),
-            *changed("model", {"n_head": job.model.n_head}, {"n_head": self.plan(job.task).heads.get(job.label, 1)}),
-            *[f"model.relu={str(job.model.relu).lower()}"] * (job.model.relu not in self.plan(job.task).relu),
-            *self.mixer_changes(job),
-        ]
+        words = changed_overrides(f"tasks.{job.task}.setting", job.setting, setting)
+        words += changed_overrides("training", vars(job.training), training)
+        if job.training.precision != self.precision:
+            words.append(f"precision={job.training.precision}")
+        words += changed_overrides(
+            "model", {"n_head": job.model.n_head}, {"n_head": self.plan(job.task).heads.get(job.label, 1)}
+        )
+        if job.model.relu not in self.plan(job.task).relu:
+            words.append(f"model.relu={str(job.model.relu).lower()}")
+        return words + self.mixer_changes(job)
 
 
 def plan(
@@ -273,7 +275,7 @@ def training_key(job: Job) -> Hashable:
     A world enters by its effects and vectors.
     """
     width, length, setting = _world_content(job.task, json.dumps(job.setting, sort_keys=True))
-    return content(job, width, length, setting=setting)
+    return model_key(job, width, length, setting=setting)
 
 
 @functools.cache
@@ -383,7 +385,8 @@ class InteractionSuite(Suite):
         nearest, *changes = super().job_setting(job)
         variants = [job.setting[name] for name in ("embedding", "control") if job.setting.get(name)]
         mixed = [f"fewest={fewest}"] if (fewest := job.setting.get("fewest")) else []
-        return [nearest, *variants, *mixed, *["ReLU layer"] * job.model.relu, *changes]
+        relu = ["ReLU layer"] if job.model.relu else []
+        return [nearest, *variants, *mixed, *relu, *changes]
 
     def about_task(self, task: str) -> str:
         return {

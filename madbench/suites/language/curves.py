@@ -15,7 +15,7 @@ import pandas as pd
 
 from madbench.suites.columns import loss_l5
 from madbench.suites.language.suite import LANGUAGE, LOSS, LOSSES, PERPLEXITIES, SPEED, STEPS
-from madbench.suites.protocol import by_protocol, recognised
+from madbench.suites.protocol import by_protocol, recognise_protocol
 from madbench.suites.scoring import CURVES, JobOutcome
 
 PAPER_THRESHOLDS = (3.3, 3.2, 3.1, 3.0)
@@ -33,7 +33,7 @@ def steps_name(threshold: float) -> str:
 
 def describe(runs: Sequence[JobOutcome]) -> str:
     """The protocol of language-model runs in one line."""
-    protocol = recognised(LANGUAGE, [(run.job, run.record.details) for run in runs])
+    protocol = recognise_protocol(LANGUAGE, [(run.job, run.record.details) for run in runs])
     corpus = f"corpus {protocol.corpus.name} ({protocol.corpus.digest[:8]}), profile {protocol.name}"
     return f"{corpus}, {protocol.precision}, budget {protocol.budget}"
 

@@ -103,7 +103,7 @@ class LanguageScoring(Scoring):
             chosen.append(column(SPEED))
         return chosen
 
-    def counting(self, outcomes: Sequence[JobOutcome]) -> set[str]:
+    def counted_jobs(self, outcomes: Sequence[JobOutcome]) -> set[str]:
         return {outcome.job.id for outcome in outcomes if outcome.status == "finished"}
 
     def value(self, job: Any, record: Any) -> float:

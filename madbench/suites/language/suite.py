@@ -16,9 +16,9 @@ from madbench.suites.base import Size, Suite
 from madbench.suites.columns import Column
 from madbench.suites.corpora import CorpusSource, NoCorpusError, StoredCorpus
 from madbench.suites.mad.suite import ModelConfig
-from madbench.suites.overrides import Plan, content, drop_ineffective_overrides
+from madbench.suites.overrides import Plan, drop_ineffective_overrides, model_key
 from madbench.suites.planning import plan_jobs, warm_up_warning
-from madbench.suites.profile import Profile, changed
+from madbench.suites.profile import Profile, changed_overrides
 from madbench.suites.protocol import changed_settings
 
 if TYPE_CHECKING:
@@ -141,7 +141,7 @@ class LanguageProfile(Profile):
         return from_mapping(LanguageTraining, {**self.training, "precision": precision}, "training")
 
     def training_changes(self, job: Job) -> list[str]:
-        return changed("training", vars(job.training), vars(self.training_config(job.training.precision)))
+        return changed_overrides("training", vars(job.training), vars(self.training_config(job.training.precision)))
 
 
 def plan(
@@ -180,7 +180,7 @@ def training_key(job: Job) -> Hashable:
     steps = (0, min(1, last), min(config.warmup_steps + 1, last), (config.warmup_steps + last) // 2, last)
     rates = [scheduled_rate(config, step) for step in steps]
     changes = {"warmup_steps": rates, "min_learning_rate": None, "lr_decay_steps": None, "mlp_width": mlp_width(model)}
-    return content(job, model.d_model, model.seq_len, changes)
+    return model_key(job, model.d_model, model.seq_len, changes)
 
 
 def canonical_training(job: Job) -> dict[str, Any]:
@@ -370,7 +370,7 @@ class LanguageSuite(Suite):
             training={key: value for key, value in vars(job.training).items() if key != "precision"},
         )
 
-    def shared(self, job: Job) -> dict[str, Any]:
+    def shared_settings(self, job: Job) -> dict[str, Any]:
         return {name: getattr(job, name) for name in ("setting", "model", "training", "budget")}
 
     def about_task(self, task: str) -> str:

@@ -16,9 +16,9 @@ from madbench.jobs import NOT_AT_DEFAULT, Budget, Fidelity, Job, Precision, mapp
 from madbench.mixers import solve
 from madbench.suites.base import Size, Suite
 from madbench.suites.columns import ACCURACY, Average, Column
-from madbench.suites.overrides import Plan, content, drop_ineffective_overrides
+from madbench.suites.overrides import Plan, drop_ineffective_overrides, model_key
 from madbench.suites.planning import epoch_batch_sizes, plan_jobs, warm_up_warning
-from madbench.suites.profile import Profile, changed, is_rate_change
+from madbench.suites.profile import Profile, changed_overrides, is_rate_change
 from madbench.tasks import check_task, load_task, make_setting, settings_class, task_source, tasks_of
 
 if TYPE_CHECKING:
@@ -187,13 +187,13 @@ class MadProfile(Profile):
     def training_changes(self, job: Job) -> list[str]:
         trainings = self.trainings(job.task, job.training.precision)
         rates = {name: getattr(job.training, name) for name in ("learning_rate", "weight_decay")}
-        changes = changed("training", vars(job.training), vars(trainings[0]) | rates)
+        changes = changed_overrides("training", vars(job.training), vars(trainings[0]) | rates)
         for name, value in rates.items():
             if value not in [getattr(training, name) for training in trainings]:
                 changes.append(f"{name}s=[{value:g}]")
         settings = self.settings(job.task)
         if job.setting not in settings:
-            changes += changed(f"tasks.{job.task}.setting", job.setting, settings[0])
+            changes += changed_overrides(f"tasks.{job.task}.setting", job.setting, settings[0])
         return changes
 
     def trainings_of(self, job: Job) -> list[TrainingConfig]:
@@ -249,7 +249,7 @@ def training_key(job: Job) -> Hashable:
 
     setting, model, config = setting_of(job), job.model, job.training
     steps = total_steps(job)
-    batches = (min(config.batch_size, setting.count(split)) for split in _batched(job))
+    batches = (min(config.batch_size, setting.count(split)) for split in _batched_splits(job))
     rates = [scheduled_rate(config, job.fidelity, step, steps) for step in (0, min(1, steps - 1), steps - 1)]
     changes = {
         "warmup_steps": rates,
@@ -259,7 +259,7 @@ def training_key(job: Job) -> Hashable:
         "stop_accuracy": canonical_training(job)["stop_accuracy"],
     }
     redraws = job.fidelity == "published" and setting.model == "language_model"
-    return content(job, model.d_model, setting.seq_len, changes, redraws, setting.input_len < setting.seq_len)
+    return model_key(job, model.d_model, setting.seq_len, changes, redraws, setting.input_len < setting.seq_len)
 
 
 def canonical_training(job: Job) -> dict[str, Any]:
@@ -267,11 +267,11 @@ def canonical_training(job: Job) -> dict[str, Any]:
     config, setting = job.training, setting_of(job)
     return {
         "stop_accuracy": config.stop_accuracy if config.stop_accuracy <= 1 else NEVER,
-        "batch_size": min(config.batch_size, max(map(setting.count, _batched(job)))),
+        "batch_size": min(config.batch_size, max(map(setting.count, _batched_splits(job)))),
     }
 
 
-def _batched(job: Job) -> tuple[Split, ...]:
+def _batched_splits(job: Job) -> tuple[Split, ...]:
     """The splits whose batches affect a number."""
     return ("train", "test") if job.fidelity == "published" else ("train",)
 
@@ -374,9 +374,9 @@ class TokenSuite(Suite):
     def difficulty(self, task: str) -> dict[str, Any]:
         return dataclasses.asdict(load_task(task).baseline)
 
-    def shared_but_rates(self, job: Job) -> dict[str, Any]:
+    def shared_without_rates(self, job: Job) -> dict[str, Any]:
         training = dataclasses.replace(job.training, learning_rate=0.0, weight_decay=0.0)
-        shared = self.shared(dataclasses.replace(job, training=training))
+        shared = self.shared_settings(dataclasses.replace(job, training=training))
         return shared | {"changes": [change for change in shared.get("changes", ()) if not is_rate_change(change)]}
 
     def about_profile(self, profile: MadProfile) -> dict[str, Any]:

@@ -120,7 +120,7 @@ class MadTrial(Trial):
         epoch, within = divmod(step, self.steps_per_epoch)
         examples, size = len(self.data["train"][0]), self.job.training.batch_size
         if epoch != self._epoch:
-            self._epoch, self._order = epoch, torch.from_numpy(shuffled(self.job, epoch, examples)).to(self.device)
+            self._epoch, self._order = epoch, torch.from_numpy(epoch_order(self.job, epoch, examples)).to(self.device)
         places = np.arange(within * size, min((within + 1) * size, examples))
         for part, share in self.shares(places, self.micro_batch or size, self._count_targets):
             yield self._examples(part), share
@@ -213,6 +213,6 @@ def load_data(job: Job, device: str) -> dict[str, tuple[Tensor, Tensor]]:
     return data
 
 
-def shuffled(job: Job, epoch: int, count: int) -> np.ndarray:
+def epoch_order(job: Job, epoch: int, count: int) -> np.ndarray:
     """The order of the training examples in one epoch. It depends only on seed and epoch."""
     return np.random.default_rng([job.derived_seed("order"), epoch]).permutation(count)

@@ -16,9 +16,9 @@ from madbench.labels import family_of, parse
 from madbench.mixers import families_that_see_all, solve
 from madbench.suites.base import Size, Suite
 from madbench.suites.columns import Column
-from madbench.suites.overrides import Plan, content, drop_ineffective_overrides
+from madbench.suites.overrides import Plan, drop_ineffective_overrides, model_key
 from madbench.suites.planning import epoch_batch_sizes, plan_jobs, warm_up_warning
-from madbench.suites.profile import Profile, changed
+from madbench.suites.profile import Profile, changed_overrides
 
 if TYPE_CHECKING:
     from madbench.tasks.signals import Digits, Series
@@ -120,8 +120,8 @@ class SignalProfile(Profile):
     def training_changes(self, job: Job) -> list[str]:
         training = vars(self.training_config(job.task, job.training.precision))
         return [
-            *changed("training", vars(job.training), training),
-            *changed(f"tasks.{job.task}.setting", job.setting, self.setting(job.task)),
+            *changed_overrides("training", vars(job.training), training),
+            *changed_overrides(f"tasks.{job.task}.setting", job.setting, self.setting(job.task)),
         ]
 
 
@@ -185,7 +185,7 @@ def training_key(job: Job) -> Hashable:
         "mlp_width": swiglu_width(job.model.d_model, job.model.mlp_width),
         **canonical_training(job),
     }
-    return content(job, job.model.d_model, setting.length, changes, is_shorter=False)
+    return model_key(job, job.model.d_model, setting.length, changes, is_shorter=False)
 
 
 def canonical_training(job: Job) -> dict[str, Any]:
