@@ -98,6 +98,7 @@ def test_seeds_that_diverged_are_counted_below(drawn):
 def test_figure_1_says_whether_its_diagonal_gives_the_effects(main, tmp_path, monkeypatch):
     made = main("paper", "interactions", "figure1", "--no-figures", "--results", tmp_path)
     assert made.code == 0 and "reproduced: The printed diagonal" in made.stdout
+    assert not (tmp_path / "plots").exists() and ".png" not in made.stdout
     monkeypatch.setattr(measure, "DEVISED", Colliding(positions=36, radius=2, embedding="sinusoidal"))
     monkeypatch.setattr(Colliding, "effects", np.zeros((36, 36)))
     made = main("paper", "interactions", "figure1", "--no-figures", "--results", tmp_path)
