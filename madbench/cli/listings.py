@@ -6,7 +6,7 @@ import csv
 import inspect
 import math
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -69,7 +69,7 @@ def _tasks() -> Rows:
     return _with_broken(rows, broken_tasks())
 
 
-def _profiles(names: list[str]) -> Rows:
+def _profiles(names: Sequence[str] = ()) -> Rows:
     """The profiles of the suites ``names``, of all suites by default. Raises ``ConfigError`` for an unknown suite."""
     asked = [find_suite(name, "ls profiles: ") for name in names] or suites().values()
     return [row for suite in asked for row in profiles_of(suite)]

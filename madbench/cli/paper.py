@@ -113,9 +113,9 @@ def paper(
 
     First the operators that an item calls are compared with float64 loops over
     their definitions. If one differs, the item "fails here": nothing is trained,
-    and nothing is said of the paper. If an identity fails, it is computed with the
-    loops as well: it is "contradicted" if they fail it too, else it "fails here".
-    The exit code is 1 in all these cases.
+    and nothing is said of the paper. If an identity fails, it is computed with
+    the loops as well: it is "contradicted" if they fail it too, else it "fails
+    here". The exit code is 1 in all these cases.
 
     [bold]Examples[/bold]
 
