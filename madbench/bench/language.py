@@ -248,14 +248,14 @@ def _check_decoding(model: GPT, tokens: Tensor, setup: Setup) -> None:
 TABLE5 = Part(
     "table5",
     "the columns of the paper's Table 5",
-    "A GPT-2-shaped model on random tokens: TFLOP of a forward pass and MFLOP a token by formula, with the output and "
-    "the pairs that causality keeps (a training step has three times as many). Paper's count: MFLOP a token of its "
-    "GPT-2-small as its Table 5 counts, without the output, with all pairs of S naive, none of a kernel and those of "
-    f"blocks of {PAPER_ROWS} rows of a label; then what the paper published, on an L40S. HyperGLU's 183.27 fits r_qk = "
-    "d/4 (183.4), beyond the budget with its tables; the row has d/8. Seconds of a forward pass and of a training step "
-    "(forward, loss, backward, AdamW), the latter as a multiple of S flash in the same rounds, thousand tokens a "
-    "second, and peak GiB; rows fla: need flash-linear-attention and a CUDA GPU. S flash and S naive have many heads, "
-    "the others two.",
+    "A GPT-2-shaped model on random tokens: TFLOP of a forward pass and MFLOP per token by formula, with the "
+    "output and the pairs that causality keeps (a training step has three times as many). Paper's count: MFLOP "
+    "per token of its GPT-2-small as counted in its Table 5: without the output, with all pairs of S naive, no "
+    f"pairs inside a kernel, and pairs in blocks of {PAPER_ROWS} rows of a label. Next to it: the paper's "
+    "published number, on an L40S. HyperGLU's 183.27 fits r_qk = d/4 (183.4), which exceeds the budget with its "
+    "tables; the row has d/8. Seconds of a forward pass and of a training step (forward, loss, backward, AdamW), "
+    "the latter as a multiple of S flash in the same rounds, thousand tokens per second, and peak GiB. Rows fla: "
+    "need flash-linear-attention and a CUDA GPU. S flash and S naive have many heads, the others two.",
     [
         Column("label", "Model"),
         Column("forward_tflop", "TFLOP", "{:.3g}"),
@@ -282,7 +282,7 @@ DECODE = Part(
     "decode",
     "reading a prompt, and token by token after it",
     f"A GPT-2-shaped model without training: milliseconds of a prompt, and of each of {NEW_TOKENS} tokens after it, "
-    "with the least and the longest; tokens a second, and over those of S in the same rounds.",
+    "with the least and the longest; tokens per second, and over those of S in the same rounds.",
     [
         Column("label", "Label"),
         Column("length", "Prompt"),

@@ -318,7 +318,7 @@ LENGTH = Part(
     "length",
     "time and memory of a mixer against length",
     "Milliseconds of a mixer's forward pass, and of forward and backward with the least and the longest, on the path "
-    "that it takes by itself; microseconds a token; MiB kept for the backward pass.",
+    "that it takes by itself; microseconds per token; MiB kept for the backward pass.",
     [
         Column("label", "Label"),
         Column("length", "T"),

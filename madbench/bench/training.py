@@ -128,7 +128,7 @@ TRAINING = Part(
         Column("speed_over_peer", "Peer", "{:.2f}"),
         Column("hours", "Hours", "{:,.2f}"),
     ],
-    Curve("heading", "step_ms", "ms a step", series="label"),
+    Curve("heading", "step_ms", "ms per step", series="label"),
     measure_training,
     ("task",),
     lambda setup: len(_tasks(setup)),

@@ -188,7 +188,7 @@ def _serve(pipe: connection.Connection) -> None:
     """Train arriving assignments until told to stop or the parent is gone. A message during training means stop.
 
     It sends ``ready`` first, and answers with ``started``, ``progress`` (a job's id and a dict), ``record`` (an id, a
-    ``Record`` and files) and ``done`` (an ``WorkerResult``).
+    ``Record`` and files) and ``done`` (a ``WorkerResult``).
     """
 
     def end_with_parent() -> None:

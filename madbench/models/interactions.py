@@ -114,7 +114,7 @@ class ValueLoss(nn.Module):
         self.model = model
 
     def branch(self, symbols: Tensor, values: Tensor) -> str:
-        """Return the same for all inputs: shapes and dtypes alone decide which operators a call takes."""
+        """Return the kind of operators of a call: one kind for all inputs of equal shapes and dtypes."""
         return ""
 
     def forward(self, symbols: Tensor, values: Tensor) -> Tensor:

@@ -43,7 +43,7 @@ class SignalLoss(nn.Module):
         self.model = model
 
     def branch(self, x: Tensor, targets: Tensor) -> str:
-        """Return the same for all inputs: shapes and dtypes alone decide which operators a call takes."""
+        """Return the kind of operators of a call: one kind for all inputs of equal shapes and dtypes."""
         return ""
 
     def forward(self, x: Tensor, targets: Tensor) -> Tensor:

@@ -45,7 +45,7 @@ __all__ = [
     "job_from_dict",
     "main_suite",
     "size_of",
-    "suite_called",
+    "find_suite",
     "suite_code",
     "suite_of",
     "suite_of_task",

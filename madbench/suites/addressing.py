@@ -119,8 +119,8 @@ def _refuse_profile_of_another(name: str, suite: Suite) -> None:
     if others:
         noun, names = suite.Profile.noun, ", ".join(suite.Profile.names())
         raise ConfigError(
-            f"{noun} {name!r}: {suite.name} has no such {noun}; it belongs to {' and '.join(others)}; leave it"
-            f" out for {noun} {suite.default!r}, or name one of: {names}"
+            f"{noun} {name!r}: no such {noun} of the suite {suite.name}; it belongs to {' and '.join(others)}; "
+            f"leave it out for {noun} {suite.default!r}, or name one of: {names}"
         )
 
 

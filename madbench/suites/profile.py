@@ -159,7 +159,7 @@ class Profile:
         return []
 
     def trains_job(self, job: Job) -> bool:
-        """True if this profile trains the job; ``auto`` precision is either."""
+        """True if this profile trains the job. A profile with ``auto`` precision trains jobs of either precision."""
         try:
             return self.precision in ("auto", job.training.precision) and not self.changes(job)
         except ConfigError:  # the job's family does not have the setting

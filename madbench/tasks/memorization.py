@@ -16,8 +16,8 @@ MAP_SEED = 12345
 class Memorization(TaskSetting):
     """T / 2 times a uniform key and the insert id V-1, whose target is the key's value.
 
-    With n = (V - 1) // 2, keys are 0..n-1 and values n..V-2; the one-to-one map between them is the same in every split
-    and for every seed, so a key that is not in the training data cannot be answered and the ceiling may be below 1.
+    With n = (V - 1) // 2, keys are 0..n-1 and values n..V-2. The one-to-one map between them is equal in every split
+    and for every seed. A key that is not in the training data cannot be answered, so the ceiling may be below 1.
     """
 
     heading, title, published_column = "Memor.", "memorization", "memorization"

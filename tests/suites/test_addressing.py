@@ -41,6 +41,8 @@ def test_a_task_that_holds_the_letters_of_a_word_far_apart_is_not_suggested():
 
 def test_a_profile_of_another_suite_is_answered_with_its_suite():
     language = find_suite("language")
-    with pytest.raises(ConfigError, match="^profile 'evening': language has no such profile; it belongs to mad;"):
+    with pytest.raises(
+        ConfigError, match="^profile 'evening': no such profile of the suite language; it belongs to mad;"
+    ):
         profile_named(language, [], language, "evening", is_asked=True)
     assert profile_named(language, [], language, "small", is_asked=True) == "small"

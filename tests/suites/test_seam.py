@@ -71,7 +71,7 @@ def test_the_built_in_suites_are_searched_for():
         ("from madbench.suites import language", {"madbench.suites.language"}),
         ("import madbench.suites.interactions.suite as s", {"madbench.suites.interactions.suite"}),
         ("import_module('madbench.suites.mad.suite')", {"madbench.suites.mad"}),
-        ("suite_called('language')", {"'language'"}),
+        ("find_suite('language')", {"'language'"}),
         ("results.rows(MAD)", {"MAD"}),
         ("suite.LANGUAGE.scores", {"LANGUAGE"}),
         ("from madbench.suites import suites, main_suite", set()),
