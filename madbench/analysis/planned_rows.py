@@ -109,11 +109,23 @@ def _what_is_stored(query: Query, suite: Suite, stored: Sequence[Job], protocol:
 
 
 def _rows(query: Query, protocol: Protocol, labels: Iterable[str], seeds: Sequence[int]) -> list[PlannedRow]:
-    """A row a label; one that was not named may not fit: it is stored for one task, or for other sizes, alone."""
+    """The row of each label: the jobs that the profile trains, stored or not.
+
+    The runs that are stored say which labels have a row. A plan is made of a label that was named and has no run, of
+    one whose code is outside of this package, and under changes of the profile, which need not concern every label.
+    A label that was not named may not fit the profile: it is left out.
+    """
     rows, planned = [], []
+    stored = {} if protocol.profile.overrides else _runs_of_profile(query, protocol)
     for label in labels:
         if query.is_shown_as_stored(label):
             rows += _row_as_stored(query, protocol, label, seeds)
+            continue
+        if runs := stored.get(label):
+            with plan_as_stored({label: StoredCode.from_jobs(runs)}):
+                rows.append(PlannedRow(Row(label), protocol, protocol.plan([label], seeds).jobs))
+            continue
+        if label in stored and not query.labels:
             continue
         try:
             planned.append(protocol.plan([label], seeds))
@@ -128,6 +140,24 @@ def _rows(query: Query, protocol: Protocol, labels: Iterable[str], seeds: Sequen
     for word in protocol.profile.overrides:
         check_effect(key_of(word), planned)
     return list(map(query.versions.of_row, rows))
+
+
+def _runs_of_profile(query: Query, protocol: Protocol) -> dict[str, list[Job]]:
+    """The stored runs of a protocol by label, of labels of this package's families. A list may be empty."""
+    suite, profile, name = protocol.suite, protocol.profile, protocol.profile_name
+    is_shipped = name in suite.Profile.names()
+    terms = (protocol.fidelity, protocol.budget, protocol.precision)
+    by_label: dict[str, list[Job]] = {}
+    for job in query.stored(suite):
+        if query.versions.has_versions(job):
+            continue
+        runs = by_label.setdefault(job.label, [])
+        if (job.fidelity, job.budget, job.training.precision) == terms and job.task in protocol.tasks:
+            columns = query.store.columns(job) if is_shipped else None
+            is_known = columns is not None and bool(columns.profile)
+            if columns.is_of_profile(name) if is_known else profile.trains_job(job):
+                runs.append(job)
+    return by_label
 
 
 def _row_as_stored(query: Query, protocol: Protocol, label: str, seeds: Sequence[int]) -> list[PlannedRow]:

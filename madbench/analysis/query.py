@@ -115,7 +115,8 @@ class Query:
         stored_jobs = self.store.jobs()
         failing = self._failing(dict.fromkeys(job.label for job in stored_jobs.values()))
         stored = {job.task for job in stored_jobs.values()}
-        tasks = {(suite.name, task) for suite in suites().values() for task in suite.tasks()}
+        names = {job.suite for job in stored_jobs.values()}
+        tasks = {(name, task) for name, suite in suites().items() if name in names for task in suite.tasks()}
         for task in stored & broken_tasks().keys():
             tasks -= {(suite, task) for suite in suites()}
             if self.tasks is None or task in self.tasks:

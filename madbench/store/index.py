@@ -1,5 +1,7 @@
 """A cache of what tables need of many runs: jobs, statuses, metrics, details and errors, but no curves.
 
+Beside them stand plain columns of what a run belongs to (:mod:`madbench.store.columns`).
+
 The folders of runs are the truth. ``<root>/index/runs.sqlite`` can be deleted at any time; where it is absent, damaged,
 locked, foreign or of another version the files are read, and it is written anew where that is possible.
 
@@ -23,11 +25,13 @@ from madbench._version import __version__
 from madbench.errors import MadbenchError, StoreError
 from madbench.files import parse_json, remove
 from madbench.jobs import SCHEMA, Job, Record
+from madbench.store import columns
 from madbench.store.checks import read_record
+from madbench.store.columns import RunColumns
 from madbench.store.format import NAMES, make_job, plain_numbers
 
 WORTH_INDEXING = 200  # runs from which on looking them up here costs less than reading their files
-VERSION = f"5 {SCHEMA} {__version__}"
+VERSION = f"6 {SCHEMA} {__version__}"
 TIMEOUT = 5  # seconds for which a writer waits for another
 
 Found = tuple[Job, Record] | StoreError | None
@@ -35,7 +39,8 @@ Found = tuple[Job, Record] | StoreError | None
 Track = Callable[[Sequence[str]], Iterable[str]]
 """What shows progress while it is iterated over, as ``rich.progress.track`` does."""
 
-_COLUMNS = "name, signature, shared, content, digest"
+_RUN = ("name", "signature", "shared", "content")
+_COLUMNS = (*_RUN, *columns.NAMES, "digest")
 _NO_DAMAGE = ("BUSY", "CANTOPEN", "FULL", "IOERR", "LOCKED", "PERM", "PROTOCOL", "READONLY")
 """Errors of SQLite that do not mean that the file is damaged or foreign."""
 
@@ -46,6 +51,8 @@ class RunIndex:
     def __init__(self, root: Path):
         self.runs = root / "runs"
         self.path = root / "index" / "runs.sqlite"
+        self.columns: dict[str, RunColumns] = {}
+        """The columns of the runs that were looked up in the index."""
 
     def look_up(self, names: Sequence[str], read: Callable[[str], Found], track: Track = iter) -> dict[str, Found]:
         """What is in the folders ``names``: from the index where that holds, else as ``read`` gives it.
@@ -63,7 +70,8 @@ class RunIndex:
             tick = present_tick(self.path.parent) if readable else ""  # later, what changed now would look unchanged
             unchanged = [name for name in readable if signature(f"{self.runs}/{name}") == signatures[name]]
             settled = [name for name in unchanged if tick not in signatures[name].split()]
-            self._write([_row(name, signatures[name], *runs[name]) for name in settled])
+            version = _version() if settled else ""
+            self._write([_row(version, name, signatures[name], *runs[name]) for name in settled])
         return {name: runs[name] for name in names}
 
     def problems(self, names: Collection[str]) -> list[str]:
@@ -73,12 +81,13 @@ class RunIndex:
         except (sqlite3.Error, OSError) as error:
             problem = getattr(error, "strerror", None) or error
             return [f"{self.path}: {problem}; delete {self.path.parent}: it is made again"]
-        sound = sum(row[4] == _digest(*row[:4]) for row in rows)
+        version = _version()
+        sound = sum(row[-1] == _digest(version, row[:-1]) for row in rows)
         if 0 < sound < len(rows):  # with none it is another version's
             return [f"{self.path}: {len(rows) - sound} damaged rows; delete {self.path.parent}: it is made again"]
         return []
 
-    def _rows(self) -> list[Sequence[str]]:
+    def _rows(self) -> list[Sequence[str | int]]:
         if not self.path.exists():
             return []
         if not self.path.is_file():  # SQLite would wait for a FIFO
@@ -86,25 +95,29 @@ class RunIndex:
         # An immutable file is read without locks, also in a folder that cannot be written; digests find what changes.
         address = f"{self.path.absolute().as_uri()}?mode=ro&immutable=1"
         with closing(sqlite3.connect(address, uri=True)) as index:
-            return index.execute(f"SELECT {_COLUMNS} FROM runs").fetchall()
+            names = [name for _, name, *_ in index.execute("PRAGMA table_info(runs)")]
+            if names == [*_RUN, "digest"]:  # of an earlier version, which has no columns
+                return []
+            return index.execute(f"SELECT {', '.join(_COLUMNS)} FROM runs").fetchall()
 
     def _indexed(self, signatures: Mapping[str, str]) -> dict[str, Found]:
         """The runs that the index holds with these signatures."""
         rows, runs = [], {}
         with suppress(sqlite3.Error, OSError):
             rows = self._rows()
-        rows = [row for row in rows if row[1] and signatures.get(row[0]) == row[1] and row[4] == _digest(*row[:4])]
-        for name, _, shared, content, _ in rows:
+        version = _version() if rows else ""
+        rows = [row for row in rows if row[1] and signatures.get(row[0]) == row[1]]
+        for name, _, shared, content, *plain, _ in (row for row in rows if row[-1] == _digest(version, row[:-1])):
             with suppress(MadbenchError, TypeError, ValueError):  # not installed here, or not written by madbench
                 label, seed, *gave = parse_json(content)
                 fields = dict(zip(("status", "metrics", "details", "error"), gave, strict=True))
                 record, _ = read_record({**fields, "files": {}}, [])
                 job = make_job(shared, label, seed, name)
                 vars(job)["id"] = name  # its cached property: known since the row was written
-                runs[name] = job, record
+                runs[name], self.columns[name] = (job, record), columns.read_columns(plain)
         return runs
 
-    def _write(self, rows: Sequence[Sequence[str]]) -> None:
+    def _write(self, rows: Sequence[Sequence[str | int]]) -> None:
         """Adds ``rows``, once more into a new file where the one that is there is damaged or foreign."""
         for _ in range(2 if rows else 0):
             self.path.parent.mkdir(exist_ok=True)
@@ -113,8 +126,10 @@ class RunIndex:
             try:
                 with closing(sqlite3.connect(self.path, TIMEOUT)) as index, index:
                     index.execute("PRAGMA journal_mode = WAL")
-                    index.execute(f"CREATE TABLE IF NOT EXISTS runs ({_COLUMNS.replace(',', ' PRIMARY KEY,', 1)})")
-                    index.executemany(f"INSERT OR REPLACE INTO runs ({_COLUMNS}) VALUES (?, ?, ?, ?, ?)", rows)
+                    names = ", ".join(_COLUMNS)
+                    index.execute(f"CREATE TABLE IF NOT EXISTS runs ({names.replace(',', ' PRIMARY KEY,', 1)})")
+                    values = ", ".join("?" * len(_COLUMNS))
+                    index.executemany(f"INSERT OR REPLACE INTO runs ({names}) VALUES ({values})", rows)
                 return
             except sqlite3.Error as error:
                 if getattr(error, "sqlite_errorname", "").removeprefix("SQLITE_").startswith(_NO_DAMAGE):
@@ -142,13 +157,18 @@ def signature(folder: str) -> str:
     return " ".join(f"{stat.st_ino} {stat.st_size} {stat.st_mtime_ns} {stat.st_ctime_ns}" for stat in stats)
 
 
-def _row(name: str, signed: str, job: Job, record: Record) -> tuple[str, ...]:
+def _version() -> str:
+    """The version of the writer, with a digest of the profiles from which columns are made."""
+    return f"{VERSION} {columns.stamp()}"
+
+
+def _row(version: str, name: str, signed: str, job: Job, record: Record) -> tuple[str | int, ...]:
     fields = job.to_dict()
     label, seed = fields.pop("label"), fields.pop("seed")
     content = json.dumps([label, seed, record.status, plain_numbers(record.metrics), record.details, record.error])
-    row = (name, signed, json.dumps(fields), content)
-    return *row, _digest(*row)
+    row = (name, signed, json.dumps(fields), content, *vars(columns.columns_of(job)).values())
+    return *row, _digest(version, row)
 
 
-def _digest(name: str, signed: str, shared: str, content: str) -> str:
-    return hashlib.sha256(f"{VERSION}\n{name}\n{signed}\n{shared}\n{content}".encode()).hexdigest()
+def _digest(version: str, row: Sequence[str | int]) -> str:
+    return hashlib.sha256("\n".join([version, *map(str, row)]).encode()).hexdigest()

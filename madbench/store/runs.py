@@ -37,6 +37,7 @@ from madbench.files import (
     write_durably,
 )
 from madbench.jobs import KEEP, WEIGHTS, Job, Record, Status
+from madbench.store.columns import RunColumns
 from madbench.store.format import (
     MEASUREMENTS,
     NAMES,
@@ -315,8 +316,16 @@ class Store:
                 self.problems.append(str(run))
         self.problems += [str(OtherVersionError(f"{self._runs}: {n} runs", schema)) for schema, n in others.items()]
 
+    def columns(self, job: Job) -> RunColumns | None:
+        """The plain columns of a run. None if it was not looked up in the index, as in a store of a few runs."""
+        return self._index.columns.get(job.id)
+
+    @functools.cached_property
+    def _index(self) -> RunIndex:
+        return RunIndex(self.root)
+
     def _look_up(self, names: Sequence[str]) -> Mapping[str, Found]:
-        return RunIndex(self.root).look_up(names, self._try, self.track)
+        return self._index.look_up(names, self._try, self.track)
 
     def _try(self, name: str, with_curve: bool = False) -> Found:
         try:

@@ -134,14 +134,13 @@ def suite_of_task(task: str, where: str = "") -> Suite:
 
     Raises ``ConfigError`` if the task is unknown or broken; the message begins with ``where``.
     """
-    by_task = task_suites()
-    if task not in by_task:
-        if task in broken_tasks():
-            raise ConfigError(f"{where}{broken_tasks()[task]}")
-        if (suite := task.rpartition("/")[0]) in broken_suites():
-            raise ConfigError(f"{where}{broken_suites()[suite]}")
-        raise ConfigError(f"{where}unknown task {task!r}{did_you_mean(task, by_task)}{TASKS_LISTED}")
-    return by_task[task]
+    if found := next((suite for suite in suites().values() if task in suite.tasks()), None):
+        return found
+    if task in broken_tasks():
+        raise ConfigError(f"{where}{broken_tasks()[task]}")
+    if (suite := task.rpartition("/")[0]) in broken_suites():
+        raise ConfigError(f"{where}{broken_suites()[suite]}")
+    raise ConfigError(f"{where}unknown task {task!r}{did_you_mean(task, task_suites())}{TASKS_LISTED}")
 
 
 def check_task(task: str, where: str = "") -> None:

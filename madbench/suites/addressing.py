@@ -52,7 +52,7 @@ def _suite_and_tasks(word: str) -> tuple[Suite, Iterable[str]]:
     name, slash, task = word.rpartition("/")
     if slash and name in suites() and task in suites()[name].tasks():
         return suites()[name], [task]
-    if word in task_suites() or word in broken_tasks():
+    if any(word in suite.tasks() for suite in suites().values()) or word in broken_tasks():
         return suite_of_task(word), [word]
     if slash and name in broken_suites():
         raise ConfigError(broken_suites()[name])

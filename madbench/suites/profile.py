@@ -61,7 +61,8 @@ class Profile:
     """The overrides with which it was loaded, as KEY=VALUE."""
 
     def __post_init__(self):
-        kinds = self._model_kinds()
+        is_of_mixers = not set(self.model) <= set(field_names(self.Model))
+        kinds = self._model_kinds() if is_of_mixers else [self.Model]  # no family is loaded to read a profile
         names = dict.fromkeys(name for kind in kinds for name in field_names(kind))
         for name in self.model:
             if name not in names:
@@ -211,7 +212,8 @@ class Profile:
             raise ConfigError(f"{cls.noun} {name!r}: no such {cls.noun} or file{did_you_mean(name, choices)}")
         mapping = read_yaml(path)
         from_mapping(cls, mapping, str(path)).check_spelling(str(path))
-        keys, docs = tuple(map(key_of, overrides)), cls.docs()
+        keys = tuple(map(key_of, overrides))
+        docs = cls.docs() if keys else {}
         for key in keys:
             if keys.count(key) > 1:
                 raise ConfigError(f"override {key!r} is given twice; only one value can hold")

@@ -9,6 +9,7 @@ import signal
 import sqlite3
 import tempfile
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -18,8 +19,11 @@ from hypothesis import strategies as st
 from madbench.files import remove
 from madbench.jobs import Record
 from madbench.store import index as run_index
+from madbench.store.columns import columns_of
 from madbench.store.format import NAMES, encode
-from madbench.store.runs import Store
+from madbench.store.index import RunIndex
+from madbench.store.runs import Snapshot, Store
+from madbench.suites.mad.suite import MAD
 from stored_samples import exactly, make_job, records
 
 JOBS = [make_job(seed) for seed in range(4)]
@@ -252,17 +256,60 @@ def test_an_altered_value_of_a_row_is_not_believed(store):
     assert answers(store) == expected
 
 
-@pytest.mark.parametrize("column", ["shared", "content"])
+@pytest.mark.parametrize("column", ["shared", "content", "seed"])
 @pytest.mark.parametrize("value", ["[" * 200_000, "[]", "3", '["S", 0, "finished", {}, null, ""]', 7, None, b"[]"])
 def test_a_row_of_another_writer_with_a_right_digest_is_not_used(store, monkeypatch, column, value):
     expected = answers(store)
     with sqlite3.connect(index_of(store)) as index:
-        columns = ["name", "signature", "shared", "content"]
+        columns = run_index._COLUMNS[:-1]
         row = list(index.execute(f"SELECT {', '.join(columns)} FROM runs WHERE name = ?", [JOBS[0].id]).fetchone())
         row[columns.index(column)] = value
-        new = [value, run_index._digest(*row), JOBS[0].id]
+        new = [value, run_index._digest(run_index._version(), row), JOBS[0].id]
         index.execute(f"UPDATE runs SET {column} = ?, digest = ? WHERE name = ?", new)
     assert answers(Store(store.root)) == expected
+
+
+def test_other_programs_read_what_a_run_belongs_to(tmp_path):
+    """Also of a run under changes of a profile, and of one whose family is not here."""
+    store = Store.open(tmp_path / "results")
+    quick = MAD.Profile.load("quick")
+    (usual,) = MAD.jobs(["S"], quick, tasks=["compression"], seeds=[3])
+    (changed,) = MAD.jobs(["R-c"], MAD.Profile.load("quick", ["training.epochs=7"]), tasks=["compression"])
+    absent = replace(changed, label="gone:x", family="1")
+    for job in (usual, changed, absent):
+        store.finish(job, RECORDS[0])
+    next_tick(store.root)
+    answers(store)
+    wanted = ["label", "seed", "suite", "task", "profile", "changes", "budget", "precision", "corpus"]
+    with sqlite3.connect(index_of(store)) as index:
+        rows = {row[0]: row[1:] for row in index.execute(f"SELECT {', '.join(wanted)} FROM runs")}
+    place, rest = ("mad", "compression"), ("strict", "float32", "")
+    assert rows["S"] == (3, *place, "quick", "", *rest)
+    assert rows["R-c"] == (0, *place, "quick", "training.epochs=7", *rest)
+    assert rows["gone:x"] == (0, *place, "", "", *rest)
+    snapshot = Snapshot.open(store.root)
+    assert [snapshot.jobs() and snapshot.columns(job) for job in (usual, absent)] == [*map(columns_of, (usual, absent))]
+
+
+def test_the_index_of_an_earlier_version_is_made_anew(store, monkeypatch):
+    expected = answers_of_files(store, monkeypatch)
+    answers(store)
+    with sqlite3.connect(index_of(store)) as index:
+        index.execute("CREATE TABLE earlier AS SELECT name, signature, shared, content, digest FROM runs")
+        index.execute("DROP TABLE runs")
+        index.execute("ALTER TABLE earlier RENAME TO runs")
+    assert RunIndex(store.root).problems({job.id for job in JOBS}) == []
+    assert answers(store) == expected
+    names = reads(monkeypatch)
+    assert answers(store) == expected and names == []
+
+
+def test_columns_are_made_anew_for_other_profiles(store, monkeypatch):
+    answers(store)
+    monkeypatch.setattr("madbench.store.columns.stamp", lambda: "of other profiles")
+    names = reads(monkeypatch)
+    answers(store)
+    assert set(names) == {job.id for job in JOBS}
 
 
 def test_rows_of_another_version_are_not_used(store, monkeypatch):
