@@ -135,9 +135,7 @@ def test_the_tokenizer_gives_the_same_ids_and_text(kind, tmp_path):
     assert theirs.eos_token_id == ours.end_of_text and len(theirs) == ours.vocab_size
 
 
-@pytest.mark.parametrize(
-    "imports", ["import madbench.huggingface, transformers", "import transformers, madbench.huggingface"]
-)
+@pytest.mark.parametrize("order", ["madbench.huggingface, transformers", "transformers, madbench.huggingface"])
 @pytest.mark.parametrize("model", LABELS[-1:], indirect=True)
 def test_importing_the_package_is_enough_whichever_comes_first(order, model, folder):
     code = f"""import {order}
