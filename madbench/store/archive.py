@@ -107,12 +107,21 @@ def unpack(path: Path, store: Store, track: Track = iter, limits: Limits = Limit
                     store.adopt(run)
                     report.added.append(job_id)
                 elif store.read(job_id).record.difference(run.record) == 0:
+                    _add_measurements(store, unpacked, job_id)
                     report.known.append(job_id)
                 else:
                     report.other.append(job_id)
         finally:
             shutil.rmtree(root, ignore_errors=True)
     return report
+
+
+def _add_measurements(store: Store, unpacked: Store, job_id: str) -> None:
+    """Adds the measurements of an unpacked run that the store lacks. Those that it has stay."""
+    own = [(stored.name, stored.settings) for stored in store.measurements(job_id)]
+    for new in unpacked.measurements(job_id):
+        if (new.name, new.settings) not in own:
+            store.measure(job_id, new.name, new.values, new.details, new.settings)
 
 
 def _unknown_files(store: Store, job_id: str) -> list[str]:

@@ -58,6 +58,18 @@ def rewritten(path, change) -> None:
             archive.addfile(member, io.BytesIO(content) if member.isfile() else None)
 
 
+def test_a_known_run_receives_the_measurements_that_it_lacks(other, path):
+    job = make_job(0)
+    other.finish(job, RECORD)
+    other.measure(job.id, "speed", {"tokens": 2.0})
+    assert unpack(path, other).known == [job.id]
+    found = {measured.name: measured.values for measured in other.measurements(job.id)}
+    assert found == {"evaluation": {"validation_loss": 1.5}, "speed": {"tokens": 2.0}}
+    other.measure(job.id, "evaluation", {"validation_loss": 9.0}, settings={"seq_len": 32})
+    unpack(path, other)
+    assert {"validation_loss": 9.0} in [measured.values for measured in other.measurements(job.id)], "it stays"
+
+
 @pytest.mark.parametrize("with_weights", [False, True])
 def test_what_is_packed_comes_back_to_the_last_bit(store, other, tmp_path, ids, with_weights):
     pack(store, ids, tmp_path / "a.tar.xz", with_weights)
