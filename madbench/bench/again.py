@@ -1,12 +1,13 @@
 """Train stored runs again, and count the runs that give the same numbers.
 
     python -m madbench.bench.again RESULTS [--share 0.1] [--seed 0] [--slots 1] [--alone] [--keep FOLDER]
-        [--pairs FILE]
+        [--pairs FILE] [--corpus FOLDER]
 
-RESULTS is a results folder, or an archive of one. Runs without a corpus are drawn at random and trained on the CPU,
-with the number of threads in their records. Runs that shared a step are drawn together and share a step again; with
-``--alone`` they are left out. Earlier records have the number of runs in a group but not their ids. Groups are then
-formed from consecutive seeds, and a label whose seeds do not fill its groups is left out.
+RESULTS is a results folder, or an archive of one. Runs are drawn at random and trained on the CPU, with the number of
+threads in their records. Language models are among them if ``--corpus`` has the tokens they were trained on. Runs that
+shared a step are drawn together and share a step again; with ``--alone`` they are left out. Earlier records have the
+number of runs in a group but not their ids. Groups are then formed from consecutive seeds, and a label whose seeds do
+not fill its groups is left out.
 
 On the same kind of processor and with the same versions, numbers are equal to the last bit. Elsewhere they differ by
 rounding, which training can amplify. With ``--keep`` the new runs stay in a folder, and the same command resumes where
@@ -30,7 +31,7 @@ import json
 import sys
 import tempfile
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Self
@@ -46,6 +47,7 @@ from madbench.jobs import Record
 from madbench.store.archive import unpack
 from madbench.store.runs import Run, Store
 from madbench.suites import suite_of
+from madbench.text.corpus import Corpus, open_corpus
 from madbench.training.loop import train
 
 
@@ -71,14 +73,18 @@ class Repeatable:
     """Counts of runs that are left out, by reason."""
 
     @classmethod
-    def from_store(cls, store: Store, alone: bool = False) -> Self:
-        """The repeatable runs of a store. With ``alone``, runs that shared a step are left out."""
+    def from_store(cls, store: Store, alone: bool = False, corpora: Collection[str] = ()) -> Self:
+        """The repeatable runs of a store. With ``alone``, runs that shared a step are left out.
+
+        ``corpora`` has the digests of the corpora that are at hand.
+        """
         by_step: dict[str, list[Run]] = defaultdict(list)
         left_out: Counter[str] = Counter()
         for run in store.runs(with_curves=False):
             count = run.record.details.get("group")
-            if suite_of(run.job).corpus_of(run.job):
-                left_out["runs with a corpus are not repeated"] += 1
+            corpus = suite_of(run.job).corpus_of(run.job)
+            if corpus and corpus.digest not in corpora:
+                left_out["their corpus was not given"] += 1
             elif run.record.status == "failed":
                 left_out["failed"] += 1
             elif count and alone:
@@ -141,7 +147,9 @@ def _kept_group(run: Run, group: Sequence[Run]) -> bool:
     )
 
 
-def repeat(groups: Sequence[Sequence[Run]], store: Store, slots: int) -> list[Repeat]:
+def repeat(
+    groups: Sequence[Sequence[Run]], store: Store, slots: int, corpora: Mapping[str, Corpus] | None = None
+) -> list[Repeat]:
     """Train the jobs of stored runs that ``store`` lacks, with the number of threads in their records."""
     by_threads = defaultdict(list)
     for group in groups:
@@ -156,7 +164,7 @@ def repeat(groups: Sequence[Sequence[Run]], store: Store, slots: int) -> list[Re
             print(f"[{ended}/{len(jobs)}] {event['job'].label} {event['job'].task} {event['event']}", file=sys.stderr)
 
     for threads, of_threads in by_threads.items():
-        training = functools.partial(train, threads=threads, stacking="always")
+        training = functools.partial(train, threads=threads, stacking="always", corpora=corpora)
         run_jobs(of_threads, store, training, show, slots=slots, threads_per_slot=threads)
     return [Repeat(run, store.read(run.job.id).record) for group in groups for run in group]
 
@@ -243,6 +251,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument(
         "--keep", type=Path, help="results folder that keeps the new runs; by default they are not kept"
     )
+    parser.add_argument("--corpus", type=Path, help="folder of the corpus of language models")
     parser.add_argument("--pairs", type=Path, default=KNOWN_EQUAL, help="file of digests that gave equal numbers")
     options = parser.parse_args(arguments)
     if not 0 < options.share <= 1:
@@ -256,11 +265,15 @@ def main(arguments: Sequence[str] | None = None) -> None:
             if stored.is_file():
                 stored = Path(folder, "stored")
                 unpack(options.results, Store.open(stored))
-            repeatable = Repeatable.from_store(Store.open(stored, create=False), options.alone)
+            corpora = {}
+            if options.corpus:
+                corpus = open_corpus(options.corpus)
+                corpora = {corpus.digest: corpus}
+            repeatable = Repeatable.from_store(Store.open(stored, create=False), options.alone, corpora)
             if not repeatable.groups:
                 raise StoreError(f"{options.results}: nothing to repeat. {repeatable.text}")
             again = Store.open(options.keep or Path(folder, "again"))
-            repeats = repeat(repeatable.draw(options.share, options.seed), again, options.slots)
+            repeats = repeat(repeatable.draw(options.share, options.seed), again, options.slots, corpora)
             print(text_of(repeats, repeatable))
             if count := add_pairs(proven_pairs(repeats), options.pairs):
                 print(f"\n{options.pairs}: {count} new pairs of digests of code that gave the same numbers.")

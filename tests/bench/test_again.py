@@ -16,6 +16,7 @@ from madbench.jobs import Record
 from madbench.store.archive import pack
 from madbench.store.runs import Run, Store
 from madbench.suites.mad.suite import MAD
+from madbench.text.prepare import prepare
 from madbench.training.loop import train
 from sample_jobs import language_job
 from stored_samples import RECORD, make_job
@@ -147,10 +148,21 @@ def test_the_group_of_a_run_is_the_one_that_its_record_lists(tmp_path):
     assert repeatable.left_out.total() == 2
 
 
-def test_runs_with_a_corpus_are_left_out_and_nothing_else_is_a_sentence(tmp_path):
+def test_a_language_model_is_trained_again_on_the_corpus_that_is_named(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(again_module, "run_jobs", run_here)
+    (tmp_path / "text").mkdir()
+    (tmp_path / "text" / "a.txt").write_text("The brown hen sat by the mill. " * 60)
+    corpus, store = prepare([str(tmp_path / "text")], tmp_path / "corpus"), Store.open(tmp_path / "results")
+    job = language_job("S", corpus.digest, corpus.padded_vocab_size)
+    run_here([[job]], store, functools.partial(train, threads=1, corpora={corpus.digest: corpus}))
+    main([str(store.root), "--share", "1", "--corpus", str(tmp_path / "corpus"), "--pairs", str(tmp_path / "pairs")])
+    assert "| language_model | 1 | 1 | 0 |" in capsys.readouterr().out
+
+
+def test_runs_whose_corpus_is_not_given_are_left_out_and_nothing_else_is_a_sentence(tmp_path):
     store = Store.open(tmp_path / "results")
     store.finish(language_job("S"), replace(RECORD, curve=[]))
-    with pytest.raises(SystemExit, match=r"1 \(runs with a corpus are not repeated\)"):
+    with pytest.raises(SystemExit, match=r"1 \(their corpus was not given\)"):
         main([str(store.root)])
 
 
