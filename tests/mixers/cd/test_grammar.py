@@ -109,7 +109,7 @@ def test_messages_are_those_of_the_specification(text, expected):
 FAULTS = {  # text: what the caret points at, part of the message, the label that was meant
     "cd:id-bd": ("bd", "only 'sm' and 'dm'", "cd:id-sm-bd"),
     "cd:id-dg-bdn": ("bdn", "only 'sm' and 'dm'", "cd:id-dm-bdn"),
-    "cd:id-bw": ("bw", "there is none", "cd:id-hk1-bw"),
+    "cd:id-bw": ("bw", "there is no mirror", "cd:id-hk1-bw"),
     "cd:id-hzr-bwn": ("bwn", "the constant 2", "cd:id-hz2-bwn"),
     "cd:id-dm-bu": ("bu", "a vector", "cd:id-sm-bu"),
     "cd:id-0.95-bu": ("bu", "a constant", "cd:id-ss-bu"),
