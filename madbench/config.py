@@ -33,7 +33,7 @@ _ROOT = _PACKAGE / "_data" if (_PACKAGE / "_data").is_dir() else _PACKAGE.parent
 VARIANTS = _ROOT / "variants"
 TASKS = _ROOT / "tasks"
 PROFILES = TASKS / "profiles"
-LANGUAGE_PROFILES = TASKS / "language"
+LANGUAGE_PROFILES = TASKS / "language_models"
 PUBLISHED = _ROOT / "results" / "published"
 EXAMPLES = _ROOT / "examples"
 

@@ -153,7 +153,7 @@ def bench(
     for table, was_interrupted in _measure([parts_by_name[name] for name in names], setup, minutes, where):
         done.append(table)
         if printed.format != "json":
-            print_text_table(table, printed, len(done) - 1 if printed.label else 0)
+            print_text_table(table, printed, len(done) - 1 if printed.tex_label else 0)
         if output is not None:
             _write(output, table, where)
         if was_interrupted:

@@ -157,7 +157,7 @@ def test_a_share_that_decides_what_is_solved_is_noticed_when_it_changes(grid, fi
 def test_runs_stored_before_the_registration_are_named(grid, fill_all, invoke, judged):
     fill_all({"R-12o!": 0.6}, seeds=[1])
     shown = invoke(register, "lag.yaml").stdout
-    assert "6 of these jobs are stored already" in shown
+    assert "6 runs existed before the registration" in shown
     fill_all(GAINS)
     caption, _ = judged()
     assert "6 of 72 runs ended before the registration, and so confirm no verdict: R-12o!; seeds 1." in caption

@@ -133,7 +133,7 @@ def test_status_imports_neither_torch_nor_pandas(begin, tmp_path):
     with begin() as journal:
         train(journal, JOBS[0])
     program = (
-        "import sys; from madbench.cli import main; sys.argv = ['madbench', 'status', '--results', sys.argv[1]]\n"
+        "import sys; from madbench.cli import main; sys.argv = ['madbench', 'ls', 'sweeps', '--results', sys.argv[1]]\n"
         "try: main()\n"
         "except SystemExit as end: assert not end.code, end.code\n"
         "print(sorted({'torch', 'numpy', 'pandas'} & set(sys.modules)))"

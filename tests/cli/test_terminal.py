@@ -135,7 +135,7 @@ def test_a_reader_that_goes_away_is_no_traceback(shell):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("verb", ["ls", "budget S-p", "run --help"])
+@pytest.mark.parametrize("verb", ["ls", "explain --cost S-p", "run --help"])
 def test_an_output_without_utf_8_lacks_letters_and_no_lines(main, shell, verb, monkeypatch):
     for name in ("COLUMNS", "LINES", "TERM"):
         monkeypatch.delenv(name, raising=False)

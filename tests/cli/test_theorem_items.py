@@ -243,4 +243,4 @@ def test_what_trains_nothing_takes_no_settings_of_training(main):
 def test_a_label_before_a_colon_is_printed_as_it_is(main, tmp_path):
     made = main("paper", "coefficients", "lemma2", "--results", tmp_path)
     assert made.code == 0, made.stderr
-    assert "V16 constant, cd:id: c is no constant" in made.stdout
+    assert "V16 constant, cd:id: c is not constant" in made.stdout

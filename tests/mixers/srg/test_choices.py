@@ -121,8 +121,8 @@ def test_rope_order_decides_nothing_where_there_is_no_gate_of_queries():
 @pytest.mark.parametrize(
     ("name", "label", "planted"),
     [
-        ("all tokens", "R-q-12o", ("turned", lambda z, first_row: z)),
-        ("appended registers", "R-k-q-12o", ("appended", lambda z, registers, last: torch.cat((z, registers), -1))),
+        ("all tokens", "R-q-12o", ("swap_position_and_lag", lambda z, first_row: z)),
+        ("appended registers", "R-k-q-12o", ("append_slots", lambda z, registers, last: torch.cat((z, registers), -1))),
     ],
 )
 def test_a_planted_fault_fails_its_check(name, label, planted, monkeypatch):
