@@ -29,7 +29,7 @@ from madbench.labels import (
 from madbench.mixers.my import sources
 from madbench.papers import loaded_papers
 from madbench.store.runs import Run
-from madbench.suites import Suite, broken_suites, find_suite, suites
+from madbench.suites import broken_suites, find_suite, suites
 from madbench.suites.changes import setting_change
 from madbench.suites.code import run_code
 from madbench.suites.profile import field_names
@@ -71,20 +71,15 @@ def _tasks() -> Rows:
 
 def _profiles(names: Sequence[str] = ()) -> Rows:
     """The profiles of the suites ``names``, of all suites by default. Raises ``ConfigError`` for an unknown suite."""
-    asked = [find_suite(name, "ls profiles: ") for name in names] or suites().values()
-    return [row for suite in asked for row in profiles_of(suite)]
-
-
-def profiles_of(suite: Suite) -> Rows:
-    """One row per profile of a suite."""
     rows = []
-    for name in suite.Profile.names():
-        profile = suite.Profile.load(name)
-        paper = "comparable" if profile.comparable_with_paper else "not comparable"
-        row = {"profile": name, "suite": suite.name}
-        for key, value in suite.about_profile(profile).items():
-            row[key] = quantity(value) if isinstance(value, int) and value > 99_999 else value
-        rows.append(row | {"paper": paper, "description": _line(profile.description)})
+    for suite in [find_suite(name, "ls profiles: ") for name in names] or suites().values():
+        for name in suite.Profile.names():
+            profile = suite.Profile.load(name)
+            paper = "comparable" if profile.comparable_with_paper else "not comparable"
+            row = {"profile": name, "suite": suite.name}
+            for key, value in suite.about_profile(profile).items():
+                row[key] = quantity(value) if isinstance(value, int) and value > 99_999 else value
+            rows.append(row | {"paper": paper, "description": _line(profile.description)})
     return rows
 
 

@@ -1,4 +1,4 @@
-"""Where jobs run: this machine and its GPUs, a Ray cluster, or Slurm."""
+"""The machines of jobs: this one and its GPUs, a Ray cluster, or Slurm."""
 
 from __future__ import annotations
 

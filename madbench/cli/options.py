@@ -12,12 +12,10 @@ from typing import TYPE_CHECKING, Literal
 import typer
 from rich.console import Console
 
-from madbench.cli.machines import gpus_of, seconds_of
 from madbench.cli.parameters import EVERY_VERB, argument, option
 from madbench.cli.printing import in_words, tracked
 from madbench.cli.words import labels_and_overrides, split_list
 from madbench.errors import ConfigError
-from madbench.execute.base import Policy
 from madbench.jobs import Budget, Fidelity
 from madbench.labels import expand
 from madbench.labels.names import with_typed_labels
@@ -25,6 +23,7 @@ from madbench.store.runs import Snapshot
 
 if TYPE_CHECKING:
     from madbench.analysis.stored import Selection
+    from madbench.execute.base import Policy
 
 
 def parse_group(text: str) -> int | None:
@@ -218,10 +217,13 @@ class TrainingOptions:
             raise ConfigError(f"--devices {self.devices}: has no effect with --on {self.on}; its file has gpus_per_job")
 
     def policy(self, retries: bool) -> Policy:
-        """What happens to jobs that are stored, fail or take long; without ``--retry`` failed ones as ``retries``.
+        """The policy for jobs that are stored, fail or take long. ``retries`` is the default of ``--retry``.
 
         Raises ``ConfigError`` for a wrong time.
         """
+        from madbench.cli.machines import seconds_of  # which only verbs that train need
+        from madbench.execute.base import Policy
+
         most = 1 if self.fail_fast else self.max_failures
         limit = None if self.time_limit is None else seconds_of(self.time_limit)
         retry = retries if self.retry is None else self.retry
@@ -229,6 +231,8 @@ class TrainingOptions:
 
     def gpus(self) -> list[str] | None:
         """Values of CUDA_VISIBLE_DEVICES for ``--devices``, None without. Raises ``ConfigError`` for a wrong one."""
+        from madbench.cli.machines import gpus_of
+
         return None if self.devices is None else gpus_of(self.devices, self.device)
 
 

@@ -7,7 +7,7 @@ import functools
 import keyword
 import math
 import pkgutil
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, ClassVar
 
@@ -43,8 +43,12 @@ class Verb(TyperCommand):
             return super().shell_complete(ctx, incomplete)
 
     def parse_args(self, ctx, args):
-        self._refuse_moved_options(args)
-        values, _, order = self.make_parser(ctx).parse_args(list(args))
+        try:
+            values, _, order = self.make_parser(ctx).parse_args(list(args))
+        except Exception as error:  # typer may have a click of its own, so its class is not known here
+            if (former := getattr(error, "option_name", None)) in MOVED_OPTIONS:
+                raise ConfigError(f"{former} is now {MOVED_OPTIONS[former]}") from None
+            raise
         options = [parameter for parameter in order if parameter.param_type_name == "option"]
         if ctx.resilient_parsing or any(option.is_eager for option in options):  # completion, or --help
             return super().parse_args(ctx, args)
@@ -60,14 +64,6 @@ class Verb(TyperCommand):
             if isinstance(value, float) and not math.isfinite(value):
                 raise ConfigError(f"{option.opts[0]} {value}: expected a finite number")
         return rest
-
-    def _refuse_moved_options(self, args: Sequence[str]) -> None:
-        """Raises ``ConfigError`` for a former option, and names what does the same now."""
-        own = {name for parameter in self.params for name in parameter.opts}
-        for word in args:
-            option = word.partition("=")[0]
-            if option in MOVED_OPTIONS and option not in own:
-                raise ConfigError(f"{option} is now {MOVED_OPTIONS[option]}")
 
 
 class VerbGroup(TyperGroup):
@@ -98,7 +94,9 @@ class _Commands(Mapping):
         self.groups = groups
 
     def __getitem__(self, name: str) -> Any:
-        return self.groups[name] if name in self.groups else _command(name, self.heading_of[name])
+        if name not in self.heading_of:
+            raise KeyError(name)
+        return self.groups.get(name) or _command(name)
 
     def __iter__(self) -> Iterator[str]:
         return iter(self.heading_of)
@@ -107,13 +105,11 @@ class _Commands(Mapping):
         return len(self.heading_of)
 
     def summaries(self) -> dict[str, Any]:
-        """Commands that have a summary only."""
-        made = {
-            name: TyperCommand(name, help=_summary(name), rich_help_panel=heading)
+        """The groups, and verbs that have a summary only."""
+        return {
+            name: self.groups.get(name) or TyperCommand(name, help=_summary(name), rich_help_panel=heading)
             for name, heading in self.heading_of.items()
-            if name not in self.groups
         }
-        return {name: self.groups[name] if name in self.groups else made[name] for name in self}
 
 
 def _module(verb: str) -> str:
@@ -121,11 +117,11 @@ def _module(verb: str) -> str:
 
 
 @functools.cache
-def _command(verb: str, heading: str) -> TyperCommand:
+def _command(verb: str) -> TyperCommand:
     name = _module(verb)
     function = pkgutil.resolve_name(f"madbench.cli.{name}:{name}")
     alone = typer.Typer(add_completion=False, rich_markup_mode="rich")
-    alone.command(verb, cls=Verb, rich_help_panel=heading)(with_groups(function, completion_of))
+    alone.command(verb, cls=Verb)(with_groups(function, completion_of))
     return typer.main.get_command(alone)
 
 

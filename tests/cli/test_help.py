@@ -156,6 +156,10 @@ def test_a_verb_that_moved_says_where_it_is_now(main, verb, rest):
     assert main(*MOVED[verb].split()[1:], "--help").code == 0
 
 
+def test_a_value_may_look_like_a_former_option(main):
+    assert "--json" in main("new", "claim", "S-p > S on compression", "--name", "--json").stdout
+
+
 @pytest.mark.parametrize("paper", ["hypermlp", "coefficients", "interactions", "talk"])
 def test_the_name_of_a_paper_is_no_verb_and_says_which_one_takes_it(main, paper):
     refused = main(paper, "--seeds", "0")

@@ -22,7 +22,7 @@ def few_paths(monkeypatch):
 
 @pytest.fixture
 def examine(invoke, tmp_path):
-    """What ``doctor -f json`` says, and the error it ends in."""
+    """The JSON of ``validate --machine``, and the error it ends in."""
 
     def examine(*words):
         result = invoke(validate, "--machine", "--results", tmp_path / "results", "-f", "json", *words)
