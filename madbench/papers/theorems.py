@@ -106,7 +106,9 @@ def _number(outcome: CheckResult, loops: CheckResult | None) -> str:
     row = outcome.row
     if row["residual"] is None:
         return row["reason"]
-    number = f"measured {row['residual']:.1e}, bound {row['bound']}" + f"; {row['reason']}" * bool(row["reason"])
+    number = f"measured {row['residual']:.1e}, bound {row['bound']}"
+    if row["reason"]:
+        number += f"; {row['reason']}"
     return number if loops is None else f"{number}; {_loops_text(loops)}"
 
 

@@ -12,12 +12,17 @@ from madbench.analysis.figures.files import frame_of
 from madbench.analysis.inference import LEAST_SEEDS, LEVEL, Sample, Scale, difference, holm
 from madbench.analysis.marked_text import with_minus
 from madbench.analysis.tables import result_tables
-from madbench.papers.coefficients import key_width
 from madbench.papers.coefficients.coefficients import measured_runs
 from madbench.papers.coefficients.figures import POINT_COLUMNS, point_figure
 from madbench.papers.coefficients.studies import principle
-from madbench.papers.coefficients.suppression import SUPPRESSED, ZERO, measure_suppressed
-from madbench.papers.coefficients.verdicts import CONTRADICTED, OPEN, SUPPORTED, principle_table
+from madbench.papers.coefficients.suppression import (
+    SUPPRESSED,
+    count_points,
+    count_row,
+    count_table,
+    measure_suppressed,
+)
+from madbench.papers.coefficients.verdicts import CONTRADICTED, OPEN, SUPPORTED
 from madbench.papers.making import Drawn, Made, Request
 from madbench.suites.mad.suite import MAD
 
@@ -32,22 +37,11 @@ def decide_lengths(request: Request, results: Results) -> Made:
     """Suppressed coefficients of every run, and their verdict for each kernel."""
     rows, points = [], []
     for _, job, measured in measured_runs(results, SUPPRESSED, measure_suppressed):
-        length, of_rows = int(job.setting["seq_len"]), measured.details["of_rows"]
-        values = {name: measured.values[name] for name in ("suppressed", "rank")}
-        rows.append({"label": job.label, "length": length, "seed": job.seed, **values, "bound": key_width(job) - 1})
-        place = {"panel": _panel(job.label, length), "series": f"seed {job.seed}", "label": job.label}
-        points += [place | {"x": float(i), "y": value} for i, value in enumerate(of_rows, start=1)]
-    frame = pd.DataFrame(rows)
-    verdicts, remarks = judge_lengths(frame)
-    caption = (
-        f"Coefficients of at most {ZERO} in one row, mean over test sequences, the most over rows, layers and"
-        " heads, by length of the task; largest rank of their states; the paper's bound on them."
-    )
-    lines = [
-        [row.label, str(row.length), str(row.seed), f"{row.suppressed:.1f}", f"{row.rank:.0f}", str(row.bound)]
-        for row in frame.itertuples()
-    ]
-    table = principle_table(caption, ["Label", "Length", "Seed", "Suppressed", "Rank", "n - 1"], lines, rows)
+        length = int(job.setting["seq_len"])
+        rows.append(count_row(job.label, job.seed, job, measured, length=length))
+        points += count_points(job.label, job.seed, measured, f"{job.label}, {length} tokens")
+    verdicts, remarks = judge_lengths(pd.DataFrame(rows))
+    table = count_table(rows, "length", str, ", by length of the task")
     drawn = frame_of(points, POINT_COLUMNS, " ".join(results.sentences(MAD)))
     axes = dict.fromkeys(dict.fromkeys(drawn.panel), {"xlabel": "row i", "ylabel": "suppressed", "ylim": (0, None)})
     notes = ["Of the layer and head with the most."]
@@ -79,7 +73,3 @@ def judge_lengths(rows: pd.DataFrame) -> tuple[dict[str, str], dict[str, str]]:
             verdicts[said] = OPEN
         remarks[said] = with_minus(f"{gap.estimate:+.1f} of a row, p {p_text(p)}, {gap.n} seeds")
     return verdicts, remarks
-
-
-def _panel(label: str, length: int) -> str:
-    return f"{label}, {length} tokens"

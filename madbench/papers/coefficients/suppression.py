@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
@@ -19,6 +21,10 @@ from madbench.papers.coefficients.verdicts import CONTRADICTED, SUPPORTED, princ
 from madbench.papers.quantities import Quantity, Values
 from madbench.suites.mad.suite import MAD
 from madbench.training.checkpoints import load_model
+
+if TYPE_CHECKING:
+    from madbench.analysis.rendering import Listing
+    from madbench.store.format import Measurement
 
 ZERO = 1e-6
 """A normalised coefficient up to this is suppressed."""
@@ -53,17 +59,43 @@ def measure_suppressed(weights: Path, job: Job) -> Values:
     return {"suppressed": float(counts.max()), "rank": rank}, {"of_rows": counts.max((0, 1)).tolist()}
 
 
+def count_row(label: str, seed: int, job: Job, measured: Measurement, **place: Any) -> dict[str, Any]:
+    """The numbers of one run as a row of a table; ``place`` tells the row from others of its label and seed."""
+    numbers = {"suppressed": measured.values["suppressed"], "rank": int(measured.values["rank"])}
+    return {"label": label, **place, "seed": seed, **numbers, "bound": key_width(job) - 1}
+
+
+def count_points(label: str, seed: int, measured: Measurement, panel: str) -> list[dict[str, Any]]:
+    """The suppressed coefficients of each row i of one run, as points of a figure."""
+    place = {"panel": panel, "series": f"seed {seed}", "label": label}
+    return [place | {"x": float(i), "y": value} for i, value in enumerate(measured.details["of_rows"], start=1)]
+
+
+def count_table(rows: Sequence[Mapping[str, Any]], place: str, text_of: Callable[[Any], str], by: str = "") -> Listing:
+    """The table of rows of :func:`count_row`; ``by`` ends the caption's clause on what the maximum is over."""
+    caption = (
+        f"Coefficients of at most {ZERO} in one row, mean over test sequences, the most over rows, layers and"
+        f" heads{by}; largest rank of their states; the paper's bound on them."
+    )
+    lines = [
+        [
+            row["label"],
+            text_of(row[place]),
+            *(str(row["seed"]), f"{row['suppressed']:.1f}", str(row["rank"])),
+            str(row["bound"]),
+        ]
+        for row in rows
+    ]
+    headings = ["Label", place.capitalize(), "Seed", "Suppressed", "Rank", "n - 1"]
+    return principle_table(caption, headings, lines, rows)
+
+
 def decide_count(principle: Principle, results: Results) -> Decision:
     """Whether a row's suppressed coefficients stay below the key width n."""
     rows, points, verdicts, remarks = [], [], {}, {}
     for run, job, measured in measured_runs(results, SUPPRESSED, measure_suppressed):
-        of_rows, rank = measured.details["of_rows"], int(measured.values["rank"])
-        bound = key_width(job) - 1
-        identity = {"label": run.label, "task": run.column, "seed": run.seed}
-        rows.append(identity | {"suppressed": measured.values["suppressed"], "rank": rank, "bound": bound})
-        panel = f"{run.label}, {title(run.column)}"
-        for i, value in enumerate(of_rows, start=1):
-            points.append({"panel": panel, "series": f"seed {run.seed}", "label": run.label, "x": float(i), "y": value})
+        rows.append(count_row(run.label, run.seed, job, measured, task=run.column))
+        points += count_points(run.label, run.seed, measured, f"{run.label}, {title(run.column)}")
     frame = pd.DataFrame(rows)
     for (label, task), seeds in frame.groupby(["label", "task"], sort=False):
         panel, bound = {"panel": f"{label}, {title(task)}", "series": "bound n - 1"}, float(seeds.bound.min())
@@ -75,16 +107,7 @@ def decide_count(principle: Principle, results: Results) -> Decision:
             f"at most {seeds.suppressed.max():.1f} suppressed, of rank {seeds['rank'].max()}; the bound is"
             f" {seeds.bound.min()}"
         )
-    caption = (
-        f"Coefficients of at most {ZERO} in one row, mean over test sequences, the most over rows, layers and heads;"
-        " largest rank of their states; the paper's bound on them."
-    )
-    headings = ["Label", "Task", "Seed", "Suppressed", "Rank", "n - 1"]
-    lines = [
-        [row.label, title(row.task), str(row.seed), f"{row.suppressed:.1f}", str(row.rank), str(row.bound)]
-        for row in frame.itertuples()
-    ]
-    table = principle_table(caption, headings, lines, rows)
+    table = count_table(rows, "task", title)
     axes_of = dict.fromkeys(verdicts, {"xlabel": "row i", "ylabel": "suppressed", "ylim": (0, None)})
     notes = ["Of the layer and head with the most; the bound is the paper's."]
     protocol = " ".join(results.sentences(MAD))
