@@ -46,7 +46,7 @@ def _words(grid) -> tuple[tuple[str, ...], set[str]]:
 
 @pytest.fixture
 def given(main, monkeypatch, tmp_path):
-    """What is handed on to be trained, by a command without the run itself."""
+    """The jobs and settings that a command hands on to be trained. Nothing is trained."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("madbench.cli.paper.failing_operators", lambda labels: {})
     found = SimpleNamespace()

@@ -87,6 +87,14 @@ def test_an_item_of_trained_models_is_decided_by_what_was_measured_of_the_shippe
 
 
 @pytest.mark.slow
+def test_an_item_of_trained_models_has_the_shipped_verdict_where_weights_are_not(main, fresh, monkeypatch):
+    monkeypatch.setattr("madbench.store.runs.Store.measurements", lambda *_: [])
+    ended = main("paper", "coefficients", "figure9")
+    assert ended.code == 0 and "not at this size (quick): the shipped verdict" in ended.stdout
+    assert "weights" in ended.stderr and "coefficients.tar.xz" in ended.stderr
+
+
+@pytest.mark.slow
 def test_an_item_of_which_fewer_seeds_are_shipped_is_decided_by_these(main, fresh):
     paper = load_paper("coefficients")
     item = paper.item("principle4")
