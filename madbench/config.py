@@ -34,7 +34,7 @@ VARIANTS = _ROOT / "variants"
 TASKS = _ROOT / "tasks"
 PROFILES = TASKS / "profiles"
 LANGUAGE_PROFILES = TASKS / "language_models"
-PUBLISHED = _ROOT / "results" / "published"
+PAPERS = _PACKAGE / "papers"
 EXAMPLES = _ROOT / "examples"
 
 MOST = {"d_model": 65_536, "n_head": 65_536, "n_layer": 1_000, "seq_len": 1_000_000, "max_len": 1_000_000}

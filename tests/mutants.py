@@ -30,7 +30,6 @@ COPIED = (
     "examples",
     "docs",
     "studies",
-    "results/published",
     "results/measured",
     ".ci",
 )

@@ -32,7 +32,7 @@ import numpy as np
 
 from madbench.analysis.contrasts import Pair, find_pairs
 from madbench.analysis.quantities import averages_of, column, parts_of
-from madbench.config import PUBLISHED, from_mapping, read_yaml
+from madbench.config import PAPERS, from_mapping, read_yaml
 from madbench.errors import ConfigError, MadbenchError, did_you_mean
 from madbench.labels import expand, parse
 from madbench.labels.plugins import entry_point_name, find_installed, resolve, wrap_load_errors
@@ -175,8 +175,7 @@ def load_claims(source: str | Path) -> tuple[Claim, ...]:
 def _path_of(source: str | Path) -> Path:
     if isinstance(source, Path) or source.endswith((".yaml", ".yml")):
         return Path(source)
-    papers = {path.name.removesuffix(_ENDING): path for path in sorted(PUBLISHED.glob(f"*{_ENDING}"))}
-    papers |= {path.parent.name: path for path in sorted(_PAPERS.glob("*/claims.yaml"))}
+    papers = {path.parent.name: path for path in sorted(PAPERS.glob("*/claims.yaml"))}
     points = find_installed("madbench.papers", "paper", dict.fromkeys(papers, ""), lambda name: "").points
     if source in papers:
         return papers[source]
@@ -259,9 +258,7 @@ def pairs_of(contrast: str) -> tuple[tuple[Pair, ...], str]:
     return pairs, match[2]
 
 
-_ENDING = "_claims.yaml"
-_PAPERS = Path(__file__).parents[1] / "papers"
-_PATH = PUBLISHED / f"hypermlp{_ENDING}"
+_PATH = PAPERS / "hypermlp" / "claims.yaml"
 HYPERMLP = from_mapping(ClaimsFile, read_yaml(_PATH), str(_PATH))
 CLAIMS = HYPERMLP.with_quantities()
 """Those of the HyperMLP paper, which are judged where no others are asked for."""

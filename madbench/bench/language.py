@@ -15,7 +15,7 @@ from madbench.bench.mixer import Shape as MixerShape
 from madbench.bench.mixer import check_error, check_path, make, resolved
 from madbench.bench.parts import Column, Curve, Part, Row, Setup
 from madbench.bench.timing import in_turns, peak_bytes, reason
-from madbench.config import PUBLISHED
+from madbench.config import PAPERS
 from madbench.errors import TrainingError
 from madbench.labels import parse
 from madbench.mixers import build, solve
@@ -88,7 +88,7 @@ def paper_flops_per_token(name: str, label: str, n_head: int, shape: Shape = GPT
 
 def published_rows() -> dict[str, dict[str, float]]:
     """The numbers of the paper's Table 5 by the name of our row."""
-    with open(PUBLISHED / "hypermlp_table5_l40s.csv", newline="", encoding="utf-8") as file:
+    with open(PAPERS / "hypermlp" / "table5_l40s.csv", newline="", encoding="utf-8") as file:
         rows = {row.pop("model"): {name: float(value) for name, value in row.items()} for row in csv.DictReader(file)}
     return {name: rows[theirs] for name, theirs in PUBLISHED_ROWS.items()}
 

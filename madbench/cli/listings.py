@@ -13,7 +13,7 @@ from typing import Any
 from madbench.cli.options import RESULTS, open_stored, warn
 from madbench.cli.printing import quantity
 from madbench.cli.words import labels_and_overrides
-from madbench.config import PUBLISHED, from_mapping, read_yaml
+from madbench.config import PAPERS, from_mapping, read_yaml
 from madbench.errors import FamilyError
 from madbench.execute.journal import read_sweeps
 from madbench.labels import (
@@ -41,7 +41,7 @@ MOST_ENDED = 3
 
 
 def _labels(specs: list[str]) -> Rows:
-    with open(PUBLISHED / "hypermlp_table1.csv", newline="", encoding="utf-8") as file:
+    with open(PAPERS / "hypermlp" / "table1.csv", newline="", encoding="utf-8") as file:
         published = {row["label"]: float(row["mad_average"]) for row in csv.DictReader(file)}
     meaning = {label: ", ".join(row.name for row in explain(parse(label))) for label in expand(specs)}
     return [{"label": label, "published": published.get(label), "meaning": text} for label, text in meaning.items()]

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal
 
-from madbench.config import PUBLISHED, from_mapping, parse_seeds, read_yaml
+from madbench.config import from_mapping, parse_seeds, read_yaml
 from madbench.errors import ConfigError, did_you_mean
 from madbench.jobs import Budget
 from madbench.labels import expand
@@ -55,7 +55,7 @@ class Item:
     overrides: tuple[str, ...] = ()
     """Changes of those profiles, as KEY=VALUE."""
     published: str = ""
-    """CSV of the published numbers, with a column ``label``; beside the paper's file or in results/published."""
+    """CSV of the published numbers, beside the paper's file, with a column ``label``."""
     published_rows: dict[str, str] = field(default_factory=dict)
     """Values that columns of that CSV have in the item's rows; all rows are where there are none."""
     columns: dict[str, str] = field(default_factory=dict)
@@ -114,7 +114,7 @@ class Paper:
     source: str
     items: tuple[Item, ...]
     claims: str = ""
-    """File of its claims (:func:`madbench.analysis.claims.load_claims`), found as published numbers are."""
+    """File of its claims (:func:`madbench.analysis.claims.load_claims`), beside the paper's file."""
     name: str = ""
     folder: Path = Path()
 
@@ -127,9 +127,8 @@ class Paper:
         return paper
 
     def file(self, name: str) -> Path:
-        """The file of this name beside the paper's own, or else among the published numbers."""
-        own = self.folder / name
-        return own if own.exists() else PUBLISHED / name
+        """The file of this name beside the paper's own."""
+        return self.folder / name
 
     @property
     def claims_file(self) -> Path | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import functools
 
-from madbench.config import PUBLISHED
+from madbench.config import PAPERS
 from madbench.suites.language.suite import LOSS, PERPLEXITIES, STEPS
 from madbench.suites.mad.suite import AVERAGE, MAD_TASKS
 from madbench.suites.protocol import Protocol
@@ -22,7 +22,7 @@ def published_scores() -> dict[str, dict[str, float]]:
     The paper counts evaluations, one every :data:`EVALUATION_STEPS` steps.
     """
     columns = {task: settings_class(task).published_column for task in MAD_TASKS} | {AVERAGE: AVERAGE}
-    with open(PUBLISHED / "hypermlp_table1.csv", newline="", encoding="utf-8") as file:
+    with open(PAPERS / "hypermlp" / "table1.csv", newline="", encoding="utf-8") as file:
         return {
             row["label"]: {name: float(row[column]) for name, column in columns.items()}
             | {LOSS: float(row["nanogpt_loss_l5"])}
@@ -35,7 +35,7 @@ def published_scores() -> dict[str, dict[str, float]]:
 def published_perplexities(profile: str, overrides: tuple[str, ...] = ()) -> dict[str, float]:
     """The published perplexities of the models that a profile with these changes trains, by label."""
     perplexities: dict[str, float] = {}
-    for path in PUBLISHED.glob("*.csv"):
+    for path in sorted(PAPERS.glob("*/*.csv")):
         with open(path, newline="", encoding="utf-8") as file:
             reader = csv.DictReader(file)
             for row in reader if "perplexity" in (reader.fieldnames or ()) else ():

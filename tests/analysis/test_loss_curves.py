@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from drawings import FIGURES
 from madbench.analysis.figures.files import write_frame
-from madbench.config import PUBLISHED
+from madbench.config import PAPERS
 from madbench.errors import ConfigError, StoreError
 from madbench.jobs import Record
 from madbench.suites.columns import loss_l5
@@ -36,7 +36,7 @@ def test_steps_to_a_loss_are_those_of_the_first_evaluation_strictly_below_it():
 
 
 def test_the_thresholds_of_the_papers_table_are_the_papers():
-    with open(PUBLISHED / "hypermlp_table1.csv", newline="") as file:
+    with open(PAPERS / "hypermlp" / "table1.csv", newline="") as file:
         best = min(float(row["nanogpt_loss_l5"]) for row in csv.DictReader(file))
     assert thresholds_above(best) == (3.3, 3.2, 3.1, 3.0)
 

@@ -189,12 +189,12 @@ def test_a_value_that_changed_makes_verdicts_provisional(name, judged, monkeypat
 
 @pytest.mark.slow
 def test_a_published_file_that_was_edited_is_noticed(judged, loaded, monkeypatch, forget, tmp_path):
-    folder = tmp_path / "published"
-    folder.mkdir()
-    text = (published.PUBLISHED / "hypermlp_table1.csv").read_text(encoding="utf-8")
-    (folder / "hypermlp_table1.csv").write_text(text.replace("46.27", "26.27"), encoding="utf-8")
+    folder = tmp_path / "papers"
+    (folder / "hypermlp").mkdir(parents=True)
+    text = (published.PAPERS / "hypermlp" / "table1.csv").read_text(encoding="utf-8")
+    (folder / "hypermlp" / "table1.csv").write_text(text.replace("46.27", "26.27"), encoding="utf-8")
     assert text.count("46.27") == 1
-    monkeypatch.setattr(published, "PUBLISHED", folder)
+    monkeypatch.setattr(published, "PAPERS", folder)
     forget()
     said, verdicts = judged()
     assert "published.R-12!.mad_average 46.27, now 26.27" in said

@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from madbench.config import PUBLISHED
+from madbench.config import PAPERS
 from madbench.jobs import Job, Record
 from madbench.store.runs import Store
 from madbench.suites.language.suite import LANGUAGE
@@ -297,7 +297,7 @@ def test_the_published_table_has_the_papers_33_labels_and_its_averages():
     assert published["S"][MAD_AVERAGE] == 50.69 and published["S-p"]["compression"] == 44.69
     assert published["S-p"]["loss_l5"] == 3.0669 and "steps_to_3.0" not in published["S-p"]
     assert published["G-cg-q-12o"]["steps_to_3.0"] == 58 * 500
-    with open(PUBLISHED / "hypermlp_table1.csv", newline="") as file:
+    with open(PAPERS / "hypermlp" / "table1.csv", newline="") as file:
         for row in csv.DictReader(file):
             mean = sum(float(row[task]) for task in MAD_TASKS) / 6
             assert published[row["label"]][MAD_AVERAGE] == pytest.approx(mean, abs=0.02)

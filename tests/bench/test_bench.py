@@ -15,7 +15,7 @@ from madbench.bench.figures import draw
 from madbench.bench.parts import BenchTable, Setup
 from madbench.bench.timing import Limits, Timing, in_turns, kept_bytes
 from madbench.cli import app
-from madbench.config import PUBLISHED
+from madbench.config import PAPERS
 from madbench.errors import ConfigError, TrainingError
 from madbench.mixers import build
 from madbench.suites.mad.peer import SoftmaxAttention, check_checkout
@@ -174,7 +174,7 @@ def test_the_flops_of_table5_in_the_paper_s_definition_are_the_published_ones():
 def test_every_row_of_the_paper_s_table5_is_there_with_its_numbers_or_with_the_reason():
     setup = dataclasses.replace(SETUP, labels=["G-cg-q-12o"], d_model=24)
     rows = {row["label"]: row for row in language.measure_table5(setup)}
-    with open(PUBLISHED / "hypermlp_table5_l40s.csv", newline="") as file:
+    with open(PAPERS / "hypermlp" / "table5_l40s.csv", newline="") as file:
         models = {row["model"] for row in csv.DictReader(file)}
     assert {row["published"] for row in rows.values() if "published" in row} == models and len(models) == 10
     assert rows["S naive"]["published_fwd_mflop_per_token"] == 207.84

@@ -38,7 +38,7 @@ def results(tmp_path):
 def test_labels_are_those_of_table1_with_their_published_average(listed):
     rows = listed("labels")
     assert [row["label"] for row in rows] == read_yaml(config.VARIANTS / "table1.yaml")["labels"]
-    with open(config.PUBLISHED / "hypermlp_table1.csv", newline="") as file:
+    with open(config.PAPERS / "hypermlp" / "table1.csv", newline="") as file:
         published = {row["label"]: float(row["mad_average"]) for row in csv.DictReader(file)}
     assert {row["label"]: row["published"] for row in rows} == published
     assert "short convolution" in rows[2]["meaning"]

@@ -11,7 +11,7 @@ import pytest
 
 from madbench.analysis.scores import Results
 from madbench.analysis.standings import standings
-from madbench.config import PUBLISHED
+from madbench.config import PAPERS
 from madbench.errors import ConfigError
 from madbench.experiment import prepare as prepare_experiment
 from madbench.jobs import Record
@@ -81,7 +81,7 @@ def test_ranks_are_of_the_values_as_they_are_and_all_of_the_best_are_first():
 
 
 def test_every_model_of_the_table_has_a_label_that_is_trained_at_its_size(request_of):
-    with open(PUBLISHED / "hypermlp_table2_lm_eval.csv", newline="", encoding="utf-8") as file:
+    with open(PAPERS / "hypermlp" / "table2_lm_eval.csv", newline="", encoding="utf-8") as file:
         of_model = {row["model"]: row["label"] for row in csv.DictReader(file)}
     assert of_model["HyperGLU"] == "G-cg-q-12o" and of_model["DiffTrans"] == "D-p" and len(of_model) == 12
     assert {model for model, label in of_model.items() if label.startswith("fla:")} == {

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 
-from madbench.config import PUBLISHED
+from madbench.config import PAPERS
 from madbench.papers import load_paper
 from madbench.papers.making import CONTRADICTED, OPEN, REPRODUCED, Request, measure_of
 from madbench.papers.talk import numbers
@@ -47,12 +47,12 @@ def test_a_tie_is_no_gain_and_two_measures_that_disagree_decide_nothing():
 
 
 def test_a_number_that_the_table_does_not_have_is_contradicted(monkeypatch, tmp_path):
-    for table in PUBLISHED.iterdir():
-        shutil.copy(table, tmp_path)
-    slides = tmp_path / "hypermlp_talk.csv"
+    for paper in ("hypermlp", "talk"):
+        shutil.copytree(PAPERS / paper, tmp_path / paper)
+    slides = tmp_path / "talk" / "slides.csv"
     text = slides.read_text().replace("R-12!,46.27", "R-12!,46.28").replace("GSA,,,,2.84,4", "GSA,,,,2.84,3")
     slides.write_text(text)  # the first as the paper's text has it
-    monkeypatch.setattr(numbers, "PUBLISHED", tmp_path)
+    monkeypatch.setattr(numbers, "PAPERS", tmp_path)
     made = verdicts()
     assert made["R-12!: mad_average is 46.28"] == made["GSA at 1.3B: top1 is 3"] == CONTRADICTED
 

@@ -270,7 +270,7 @@ def test_figures_of_colliding_agents_train_their_embedding_alone(item):
         ("id: a, place: b, title: c, command: ls, seeds: many", "seeds 'many': expected whole numbers"),
         ("id: a, place: b, title: c, command: ls, tasks: [compresion]", "did you mean 'compression'?"),
         (
-            "id: a, place: b, title: c, command: ls, published: hypermlp_table1.csv, columns: {a: compresion}",
+            "id: a, place: b, title: c, command: ls, published: table1.csv, columns: {a: compresion}",
             "has no column 'compresion'",
         ),
     ],
@@ -278,6 +278,7 @@ def test_figures_of_colliding_agents_train_their_embedding_alone(item):
 def test_an_item_that_is_wrong_says_where(tmp_path, item, message):
     path = tmp_path / "paper.yaml"
     path.write_text(f"title: t\nsource: s\nitems: [{{{item}}}]\n")
+    (tmp_path / "table1.csv").write_text("label,compression\n")
     with pytest.raises(Exception) as refused:
         Paper.load(path)
     assert message in str(refused.value)

@@ -78,7 +78,7 @@ def test_huge_counts_end_in_a_label_error():
 
 
 def test_table1_is_the_published_table_in_its_order():
-    with (config.PUBLISHED / "hypermlp_table1.csv").open() as lines:
+    with (config.PAPERS / "hypermlp" / "table1.csv").open() as lines:
         published = [row["label"] for row in csv.DictReader(lines)]
     assert len(published) == 33
     assert expand(["@table1"]) == published

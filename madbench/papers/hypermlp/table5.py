@@ -11,7 +11,7 @@ from madbench.papers.making import CONTRADICTED, REPRODUCED, Made, PlainMeasure,
 if TYPE_CHECKING:
     from madbench.analysis.scores import Results
 
-PRINTED = "hypermlp_table5_l40s.csv"
+PRINTED = "table5_l40s.csv"
 WIDTH = 768
 ROWS = {"SM(Flash)": ("S flash", "S", 12, 0), "SM(Naive)": ("S naive", "S", 12, 0)}
 ROWS |= {"HyperGLU": ("G-cg-q-12o", "G-cg-q-12o", 2, WIDTH // 4)}

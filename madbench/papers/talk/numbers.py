@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from statistics import fmean
 from typing import TYPE_CHECKING
 
-from madbench.config import PUBLISHED
+from madbench.config import PAPERS
 from madbench.papers.hypermlp.table2 import COLUMNS
 from madbench.papers.making import CONTRADICTED, OPEN, REPRODUCED, Made, PlainMeasure, Request
 
@@ -26,8 +26,8 @@ class SlideNumbers(PlainMeasure):
 
     def decide(self, request: Request, results: Results | None) -> Made:
         of_labels, of_models = (
-            _rows("hypermlp_table1.csv", "label"),
-            _rows("hypermlp_table2_lm_eval.csv", "scale", "model"),
+            _rows("hypermlp/table1.csv", "label"),
+            _rows("hypermlp/table2_lm_eval.csv", "scale", "model"),
         )
         outcomes = [*_printed(of_labels, of_models), *_gains(of_models), _at_scale(of_models)]
         verdicts = {statement: verdict for statement, verdict, _ in outcomes}
@@ -36,13 +36,13 @@ class SlideNumbers(PlainMeasure):
 
 
 def _rows(name: str, *keys: str) -> Rows:
-    with open(PUBLISHED / name, newline="", encoding="utf-8") as file:
+    with open(PAPERS / name, newline="", encoding="utf-8") as file:
         return {tuple(row[key] for key in keys): row for row in csv.DictReader(file)}
 
 
 def _printed(of_labels: Rows, of_models: Rows) -> Iterator[tuple[str, str, str]]:
     """Every number on a slide: of labels as in Table 1, of models by size as in Table 2."""
-    for (scale, name), row in _rows("hypermlp_talk.csv", "scale", "name").items():
+    for (scale, name), row in _rows("talk/slides.csv", "scale", "name").items():
         printed, table = (of_models[scale, name], "Table 2") if scale else (of_labels[(name,)], "Table 1")
         for column, number in row.items():
             if column not in ("scale", "name") and number:
