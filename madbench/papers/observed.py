@@ -14,7 +14,7 @@ from madbench.jobs import Job, mapping_text
 from madbench.mixers.traits import mixers_in
 from madbench.models.blocks import SwiGLU
 from madbench.suites import size_of, suite_of
-from madbench.suites.mad.suite import setting_of
+from madbench.suites.tokens import setting_of
 from madbench.tasks import IGNORE, generate
 from madbench.training import member
 

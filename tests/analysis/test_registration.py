@@ -34,9 +34,8 @@ from madbench.grid import load_grid
 from madbench.jobs import Record, content_id
 from madbench.store.runs import Store
 from madbench.suites import columns as suite_columns
-from madbench.suites import published
+from madbench.suites import published, token_scores
 from madbench.suites.language.suite import LOSS
-from madbench.suites.mad import scores as mad_scores
 from madbench.suites.mad.suite import AVERAGE as MAD_AVERAGE
 from madbench.suites.mad.suite import MAD, MAD_TASKS
 from madbench.suites.published import published_scores
@@ -147,7 +146,7 @@ def test_what_is_wholly_stored_and_unchanged_is_judged_as_registered(judged):
     )
 
 
-CHANCE_OF = mad_scores.chance_of
+CHANCE_OF = token_scores.chance_of
 CHANGES = {
     "level": lambda patch, forget: patch.setattr(inference, "LEVEL", 0.1),
     "least_seeds": lambda patch, forget: patch.setattr(inference, "LEAST_SEEDS", 2),
@@ -156,7 +155,7 @@ CHANGES = {
     "last_evaluations": lambda patch, forget: patch.setattr(suite_columns, "LAST_EVALUATIONS", 4),
     "solved_share.compression": lambda patch, forget: patch.setattr(settings_class("compression"), "solved_share", 0.5),
     "chance.memorization": lambda patch, forget: patch.setattr(
-        mad_scores, "chance_of", lambda task, text: 0.5 if task == "memorization" else CHANCE_OF(task, text)
+        token_scores, "chance_of", lambda task, text: 0.5 if task == "memorization" else CHANCE_OF(task, text)
     ),
     "columns.compression.resolution": lambda patch, forget: with_column(patch, "compression", resolution=0.2),
     "columns.mad_average.resolution": lambda patch, forget: with_column(patch, MAD_AVERAGE, resolution=0.2),

@@ -28,7 +28,7 @@ from madbench.papers.coefficients.sweeps import both_choices
 from madbench.papers.making import Request, jobs_of
 from madbench.store.runs import Store
 from madbench.suites import suite_of
-from madbench.suites.mad.suite import LARGEST_COEFFICIENT
+from madbench.suites.tokens import LARGEST_COEFFICIENT
 
 
 def results_of(number, tmp_path, accuracy):
@@ -381,7 +381,7 @@ def test_shares_near_zero_and_one_are_those_of_the_coefficients_counted_one_by_o
     import torch
 
     from madbench.papers.coefficients.coefficients import EXAMPLES, shares
-    from madbench.suites.mad.suite import setting_of
+    from madbench.suites.tokens import setting_of
     from madbench.tasks import generate
 
     weights, model, job = trained(label)

@@ -91,7 +91,7 @@ FAULTS = {
     "Learning Rate Schedule": (
         COEFFICIENTS,
         {"table": ("Table 4",)},
-        "madbench.suites.mad.trial.MadTrial.learning_rate",
+        "madbench.suites.token_trial.TokenTrial.learning_rate",
         constant_rate,
     ),
     "Schedule": (

@@ -51,7 +51,7 @@ def replaced(file, old, new):
         ("mixers/srg/checks.py", set(), ("mad", "memorization", "cd")),
         ("models/mad.py", {"model"}, ("language", "language_model", "")),
         ("models/blocks.py", {"model"}, None),
-        ("suites/mad/trial.py", {"suite"}, ("language", "language_model", "")),
+        ("suites/token_trial.py", {"suite"}, ("language", "language_model", "")),
         ("suites/scoring.py", set(), None),
         ("training/optimizer.py", {"training"}, None),
         ("cli/table.py", set(), None),

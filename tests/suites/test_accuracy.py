@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import nn
 
-from madbench.suites.mad.trial import evaluate
+from madbench.suites.token_trial import evaluate
 from madbench.tasks import IGNORE
 
 

@@ -17,7 +17,7 @@ from madbench.suites.language.suite import LANGUAGE
 from madbench.suites.language.trial import LanguageTrial
 from madbench.suites.language.trial import scheduled_rate as language_rate
 from madbench.suites.mad.suite import MAD, setting_of
-from madbench.suites.mad.trial import MadTrial, scheduled_rate
+from madbench.suites.token_trial import TokenTrial, scheduled_rate
 
 LABELS = (
     "S", "S-p", "R-c", "R-q-12o", "R-12!", "G-pcg-q-1", "D-p", "R-k-q", "S-pa-v", "cd:exp-sum-p", "cd:mamba2-cg",
@@ -97,7 +97,7 @@ def what_is_trained(job) -> tuple:
     rates = [scheduled_rate(config, job.fidelity, step, len(sizes)) for step in range(len(sizes))]
     judged = min(config.batch_size, setting.num_test_examples) if is_published else 0
     optimiser = (config.betas, config.weight_decay, min(config.stop_accuracy, 1.0001))
-    return start_of(MadTrial, job.id), sizes, rates, judged, optimiser
+    return start_of(TokenTrial, job.id), sizes, rates, judged, optimiser
 
 
 def overrides_of(label: str) -> tuple[str, ...]:

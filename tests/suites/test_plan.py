@@ -7,9 +7,9 @@ import pytest
 
 from madbench.errors import BudgetError, ConfigError, LabelError
 from madbench.labels import expand, family_of
-from madbench.suites.mad.suite import MAD_TASKS, MadProfile
-from madbench.suites.mad.suite import jobs as plan
+from madbench.suites.mad.suite import MAD, MAD_TASKS, MadProfile
 
+plan = MAD.jobs
 FULL, QUICK = MadProfile.load("full"), MadProfile.load("quick")
 LENGTHS = ("tasks.in_context_recall.setting.seq_len=64", "tasks.memorization.setting.seq_len=8")
 

@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 
 import madbench
+from madbench.suites import tokens
+from madbench.suites.mad import suite as mad
 
 PACKAGE = Path(madbench.__file__).parent
 FREE = ("suites", "papers")
@@ -58,6 +60,30 @@ def offenders() -> dict[str, list[str]]:
 @pytest.mark.slow
 def test_no_module_outside_suites_names_one():
     assert offenders() == {}
+
+
+@pytest.mark.slow
+def test_no_suite_is_built_on_another_one():
+    """What suites share stands beside their folders."""
+    found = {}
+    for path in sorted(PACKAGE.glob("suites/**/*.py")):
+        own = path.relative_to(PACKAGE / "suites").parts
+        others = {
+            module.split(".")[2]
+            for module in names_of_suites(path.read_text(encoding="utf-8"))
+            if module.startswith("madbench.suites.")
+        } - {own[0]}
+        if others and own != ("published.py",):
+            found["/".join(own)] = others
+    assert found == {}
+
+
+def test_a_package_may_import_the_token_base_from_where_it_was():
+    assert (mad.TokenSuite, mad.MadProfile, mad.setting_of) == (
+        tokens.TokenSuite,
+        tokens.TokenProfile,
+        tokens.setting_of,
+    )
 
 
 def test_the_built_in_suites_are_searched_for():

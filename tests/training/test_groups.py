@@ -14,7 +14,7 @@ from madbench.errors import StoreError
 from madbench.jobs import Report, StopTraining
 from madbench.mixers.srg.dynamic_mlp import DynamicMLP
 from madbench.models import token_loss
-from madbench.suites.mad import trial as mad_trial
+from madbench.suites import token_trial
 from madbench.suites.mad.suite import ModelConfig
 from madbench.tasks import IGNORE
 from madbench.training import loop, measured
@@ -200,14 +200,14 @@ def test_other_families_train_in_groups(label, make_job, folders):
 
 @pytest.mark.slow
 def test_members_see_the_data_they_see_alone(three, together, folders, monkeypatch):
-    seen, examples = {}, mad_trial.MadTrial._examples
+    seen, examples = {}, token_trial.TokenTrial._examples
 
     def spy(trial, places):
         batch = examples(trial, places)
         seen.setdefault(trial.job.id, []).append(batch)
         return batch
 
-    monkeypatch.setattr(mad_trial.MadTrial, "_examples", spy)
+    monkeypatch.setattr(token_trial.TokenTrial, "_examples", spy)
     together(three)
     stacked, seen = seen, {}
     for work in folders(three):
@@ -221,8 +221,8 @@ def test_members_see_the_data_they_see_alone(three, together, folders, monkeypat
 
 @pytest.mark.slow
 def test_a_member_that_stops_early_leaves_and_the_others_are_not_disturbed(three, together, alone, monkeypatch):
-    expected, is_done = [alone(job) for job in three], mad_trial.MadTrial.is_done
-    monkeypatch.setattr(mad_trial.MadTrial, "is_done", lambda self, row: self.job.seed == 1 or is_done(self, row))
+    expected, is_done = [alone(job) for job in three], token_trial.TokenTrial.is_done
+    monkeypatch.setattr(token_trial.TokenTrial, "is_done", lambda self, row: self.job.seed == 1 or is_done(self, row))
     records = together(three)
     assert [len(record.curve) for record in records] == [2, 1, 2]
     assert records[1].curve[0] == pytest.approx(expected[1].curve[0], **LOSS)
@@ -234,8 +234,8 @@ def test_a_member_that_stops_early_leaves_and_the_others_are_not_disturbed(three
 @pytest.mark.parametrize("stacking", ["always", "never"])
 def test_a_record_is_told_when_its_job_ends_and_not_when_the_group_does(stacking, three, together, monkeypatch):
     monkeypatch.setattr(loop, "REPORT_SECONDS", -1)
-    is_done = mad_trial.MadTrial.is_done
-    monkeypatch.setattr(mad_trial.MadTrial, "is_done", lambda self, row: self.job.seed == 1 or is_done(self, row))
+    is_done = token_trial.TokenTrial.is_done
+    monkeypatch.setattr(token_trial.TokenTrial, "is_done", lambda self, row: self.job.seed == 1 or is_done(self, row))
     told = []
     report = Report(
         lambda job, progress: told.append((job.seed, progress["step"])),
@@ -254,15 +254,15 @@ def test_a_job_alone_tells_its_record_by_its_return(make_job, together):
 
 @pytest.mark.slow
 def test_a_member_that_ended_before_another_failed_comes_from_its_checkpoint(three, together, folders, monkeypatch):
-    is_done, finish = mad_trial.MadTrial.is_done, mad_trial.MadTrial.finish
-    monkeypatch.setattr(mad_trial.MadTrial, "is_done", lambda self, row: self.job.seed == 1 or is_done(self, row))
+    is_done, finish = token_trial.TokenTrial.is_done, token_trial.TokenTrial.finish
+    monkeypatch.setattr(token_trial.TokenTrial, "is_done", lambda self, row: self.job.seed == 1 or is_done(self, row))
 
     def broken(self, curve):
         if self.job.seed == 0:
             raise ValueError("no such data")
         return finish(self, curve)
 
-    monkeypatch.setattr(mad_trial.MadTrial, "finish", broken)
+    monkeypatch.setattr(token_trial.TokenTrial, "finish", broken)
     records, steps = [], []
     with pytest.raises(ValueError, match="no such data"):
         together(three, Report(lambda *_: None, lambda job, record: records.append(record)))
@@ -272,8 +272,8 @@ def test_a_member_that_ended_before_another_failed_comes_from_its_checkpoint(thr
 
 
 def test_a_member_that_ends_on_a_disk_without_room_for_its_checkpoint_has_its_record(three, together, monkeypatch):
-    is_done, records = mad_trial.MadTrial.is_done, []
-    monkeypatch.setattr(mad_trial.MadTrial, "is_done", lambda self, row: self.job.seed == 1 or is_done(self, row))
+    is_done, records = token_trial.TokenTrial.is_done, []
+    monkeypatch.setattr(token_trial.TokenTrial, "is_done", lambda self, row: self.job.seed == 1 or is_done(self, row))
 
     def full(*arguments, **how):
         raise StoreError("no space left")
@@ -389,8 +389,8 @@ def test_kept_weights_are_those_of_each_member(three, together, folders):
     for job, work in zip(three, folders(three)):
         model, saved = load_model(work / "keep" / "weights.safetensors")
         assert saved == job
-        scores = mad_trial.evaluate(
-            model, *mad_trial.load_data(job, "cpu")["test"], mad_trial.MadTrial(job, "cpu", loop.world).autocast
+        scores = token_trial.evaluate(
+            model, *token_trial.load_data(job, "cpu")["test"], token_trial.TokenTrial(job, "cpu", loop.world).autocast
         )
         assert scores["loss"] == pytest.approx(together([job])[0].metrics["test_loss"], **LOSS)
 
@@ -512,7 +512,7 @@ LEAVES = {1: 3, 3: 5}
 @pytest.fixture
 def four(make_job, monkeypatch):
     """Four jobs of 12 steps with a row each; that with seed 1 is over early, that with seed 3 fails."""
-    is_done, row = mad_trial.MadTrial.is_done, mad_trial.MadTrial.row
+    is_done, row = token_trial.TokenTrial.is_done, token_trial.TokenTrial.row
 
     def failing(self, interval):
         if self.job.seed == 3 and interval.step >= LEAVES[3]:
@@ -522,9 +522,9 @@ def four(make_job, monkeypatch):
     def over(self, curve_row):
         return (self.job.seed == 1 and curve_row["step"] >= LEAVES[1]) or is_done(self, curve_row)
 
-    monkeypatch.setattr(mad_trial.MadTrial, "row", failing)
-    monkeypatch.setattr(mad_trial.MadTrial, "is_done", over)
-    monkeypatch.setattr(mad_trial.MadTrial, "has_row", lambda self, step: True)
+    monkeypatch.setattr(token_trial.TokenTrial, "row", failing)
+    monkeypatch.setattr(token_trial.TokenTrial, "is_done", over)
+    monkeypatch.setattr(token_trial.TokenTrial, "has_row", lambda self, step: True)
     monkeypatch.setattr(loop, "REPORT_SECONDS", -1)
     return [make_job(label="S-q-1", seed=seed) for seed in range(4)]
 

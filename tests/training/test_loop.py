@@ -13,8 +13,8 @@ from madbench import mixers
 from madbench.mixers import solve
 from madbench.mixers.cd.operator import CoefficientMixer
 from madbench.mixers.srg.dynamic_mlp import DynamicMLP
-from madbench.suites.mad import trial as mad_trial
-from madbench.suites.mad.suite import LARGEST_COEFFICIENT, TrainingConfig
+from madbench.suites import token_trial
+from madbench.suites.tokens import LARGEST_COEFFICIENT, TrainingConfig
 from madbench.training import loop, member
 from madbench.training.optimizer import make_adamw
 
@@ -24,21 +24,21 @@ COUNTS = {"train": 56, "validation": 24, "test": 24}
 @pytest.fixture
 def judged(monkeypatch, make_job):
     """The splits that evaluations saw, in order."""
-    seen, evaluate = [], mad_trial.evaluate
+    seen, evaluate = [], token_trial.evaluate
 
     def spy(model, inputs, targets, autocast, batch_size):
-        for split, (split_inputs, split_targets) in mad_trial.load_data(spy.job, "cpu").items():
+        for split, (split_inputs, split_targets) in token_trial.load_data(spy.job, "cpu").items():
             if torch.equal(inputs, split_inputs) and torch.equal(targets, split_targets):
                 seen.append(split)
         return evaluate(model, inputs, targets, autocast, batch_size)
 
-    monkeypatch.setattr(mad_trial, "evaluate", spy)
+    monkeypatch.setattr(token_trial, "evaluate", spy)
     return spy, seen
 
 
 def scripted(monkeypatch, losses, accuracies, perplexities=None):
     """Replaces the scores of the evaluations, in order; returns the weights that each of them saw."""
-    weights, evaluate = [], mad_trial.evaluate
+    weights, evaluate = [], token_trial.evaluate
 
     def fake(model, inputs, targets, autocast, batch_size):
         scores = evaluate(model, inputs, targets, autocast, batch_size)
@@ -51,7 +51,7 @@ def scripted(monkeypatch, losses, accuracies, perplexities=None):
             changes["batch_perplexity"] = perplexities[index]
         return scores | {"loss": losses[index], "macro_accuracy": 0.0} | changes
 
-    monkeypatch.setattr(mad_trial, "evaluate", fake)
+    monkeypatch.setattr(token_trial, "evaluate", fake)
     return weights
 
 
@@ -63,8 +63,8 @@ def test_curves_have_the_largest_coefficient_of_mixers_that_may_grow(make_job, t
     assert largest("S") == largest("cd:exp-0.95-sum") == [None, None]
     assert all(0 < value <= 1 for value in largest("cd:exp-1.05-sum"))  # of a sum no coefficient is above 1
     job = make_job(label="cd:softplus-1.3-b1", epochs=2, learning_rate=0.0)
-    model, data = mad_trial.MadTrial.build(job), mad_trial.load_data(job, "cpu")
-    x, expected = model.backbone.embedding(data["validation"][0][: mad_trial.WATCHED_EXAMPLES]), 0.0
+    model, data = token_trial.TokenTrial.build(job), token_trial.load_data(job, "cpu")
+    x, expected = model.backbone.embedding(data["validation"][0][: token_trial.WATCHED_EXAMPLES]), 0.0
     with torch.no_grad():
         for norm, layer in zip(model.backbone.norms, model.backbone.layers):
             if isinstance(layer, CoefficientMixer):
@@ -96,7 +96,7 @@ def test_every_model_trains_in_both_precisions(label, task, make_job, train):
 def test_the_record_says_where_the_number_comes_from(make_job, train):
     job = make_job()
     details = train(job).details
-    model = mad_trial.MadTrial.build(job)
+    model = token_trial.TokenTrial.build(job)
     assert details["model_parameters"] == sum(p.numel() for p in model.parameters())
     assert details["mixer_parameters"] == sum(p.numel() for p in model.backbone.layers[0].parameters())
     assert details["path"] == "dense" and details["device"]
@@ -133,38 +133,38 @@ def test_the_jobs_of_a_group_give_what_each_gives_alone(make_job, train, tmp_pat
 
 
 def test_data_come_in_three_splits_and_change_with_the_seed_alone(make_job):
-    data = mad_trial.load_data(make_job(), "cpu")
+    data = token_trial.load_data(make_job(), "cpu")
     assert {split: len(inputs) for split, (inputs, _) in data.items()} == COUNTS
-    same, other = (mad_trial.load_data(job, "cpu") for job in (make_job(label="S", epochs=9), make_job(seed=1)))
+    same, other = (token_trial.load_data(job, "cpu") for job in (make_job(label="S", epochs=9), make_job(seed=1)))
     for split in COUNTS:
         assert torch.equal(data[split][0], same[split][0])
         assert not torch.equal(data[split][0], other[split][0])
 
 
 def test_the_order_is_a_permutation_that_changes_with_epoch_and_seed_alone(make_job):
-    order = mad_trial.epoch_order(make_job(), 0, 56)
+    order = token_trial.epoch_order(make_job(), 0, 56)
     assert sorted(order.tolist()) == list(range(56)) != order.tolist()
-    assert not np.array_equal(order, mad_trial.epoch_order(make_job(), 1, 56))
-    assert not np.array_equal(order, mad_trial.epoch_order(make_job(seed=1), 0, 56))
+    assert not np.array_equal(order, token_trial.epoch_order(make_job(), 1, 56))
+    assert not np.array_equal(order, token_trial.epoch_order(make_job(seed=1), 0, 56))
     for job in (make_job(label="S"), make_job(task="compression"), make_job(learning_rate=1e-4)):
-        assert np.array_equal(order, mad_trial.epoch_order(job, 0, 56))
+        assert np.array_equal(order, token_trial.epoch_order(job, 0, 56))
 
 
 def test_initial_weights_change_with_the_seed_alone_and_leave_the_global_state_alone(make_job):
     torch.manual_seed(5)
     before = torch.get_rng_state()
-    weights = mad_trial.MadTrial.build(make_job()).state_dict()
+    weights = token_trial.TokenTrial.build(make_job()).state_dict()
     assert torch.equal(torch.get_rng_state(), before)
     torch.manual_seed(6)
-    same = mad_trial.MadTrial.build(make_job(learning_rate=1e-4, weight_decay=0.1)).state_dict()
-    other = mad_trial.MadTrial.build(make_job(seed=1)).state_dict()
+    same = token_trial.TokenTrial.build(make_job(learning_rate=1e-4, weight_decay=0.1)).state_dict()
+    other = token_trial.TokenTrial.build(make_job(seed=1)).state_dict()
     assert all(torch.equal(weights[name], same[name]) for name in weights)
     assert not torch.equal(weights["head.weight"], other["head.weight"])
 
 
 def test_the_cosine_starts_at_the_learning_rate_and_ends_at_the_minimum():
     config = TrainingConfig(learning_rate=1e-3, min_learning_rate=1e-5)
-    rates = [mad_trial.scheduled_rate(config, "corrected", step, 100) for step in range(101)]
+    rates = [token_trial.scheduled_rate(config, "corrected", step, 100) for step in range(101)]
     assert rates[0] == 1e-3 and rates[100] == pytest.approx(1e-5)
     assert rates[50] == pytest.approx((1e-3 + 1e-5) / 2)
     assert all(later < earlier for earlier, later in zip(rates, rates[1:]))
@@ -172,15 +172,15 @@ def test_the_cosine_starts_at_the_learning_rate_and_ends_at_the_minimum():
 
 def test_a_warm_up_rises_to_the_learning_rate_before_the_cosine_and_changes_nothing_where_there_is_none():
     config = TrainingConfig(learning_rate=1e-3, min_learning_rate=1e-5, warmup_steps=20)
-    rates = [mad_trial.scheduled_rate(config, "corrected", step, 100) for step in range(101)]
+    rates = [token_trial.scheduled_rate(config, "corrected", step, 100) for step in range(101)]
     assert rates[:20] == pytest.approx([1e-3 * (step + 1) / 21 for step in range(20)])
     plain = TrainingConfig(learning_rate=1e-3, min_learning_rate=1e-5)
-    assert rates[20:] == [mad_trial.scheduled_rate(plain, "corrected", step, 80) for step in range(81)]
+    assert rates[20:] == [token_trial.scheduled_rate(plain, "corrected", step, 80) for step in range(81)]
 
 
 def test_the_published_rate_is_constant():
     config = TrainingConfig(learning_rate=1e-3, min_learning_rate=1e-5, warmup_steps=20)
-    assert {mad_trial.scheduled_rate(config, "published", step, 100) for step in range(100)} == {1e-3}
+    assert {token_trial.scheduled_rate(config, "published", step, 100) for step in range(100)} == {1e-3}
 
 
 @pytest.mark.slow
@@ -195,7 +195,7 @@ def test_the_optimizer_gets_the_scheduled_rate_of_every_step(fidelity, make_job,
 
     monkeypatch.setattr(member, "make_adamw", spied_optimizer)
     train(job)
-    assert rates == [mad_trial.scheduled_rate(job.training, fidelity, step, 12) for step in range(12)]
+    assert rates == [token_trial.scheduled_rate(job.training, fidelity, step, 12) for step in range(12)]
 
 
 def test_a_huge_learning_rate_ends_diverged_with_a_curve_and_no_metrics(make_job, train):
@@ -273,7 +273,7 @@ def test_reports_count_steps_up_to_the_last_and_carry_the_last_accuracy(make_job
 
 
 def test_linear_maps_decay_and_biases_gains_and_diagonals_do_not(make_job):
-    model = mad_trial.MadTrial.build(make_job(label="R-cg-q-12o"))
+    model = token_trial.TokenTrial.build(make_job(label="R-cg-q-12o"))
     decaying, kept = make_adamw(model, TrainingConfig(weight_decay=0.1)).param_groups
     assert (decaying["weight_decay"], kept["weight_decay"]) == (0.1, 0.0)
     names = {parameter: name for name, parameter in model.named_parameters()}
@@ -314,7 +314,7 @@ def test_parameters_and_budget_of_a_record_are_means_over_the_blocks(make_job, t
         return iter(made).__next__
 
     details = train(make_job(epochs=1)).details
-    monkeypatch.setattr(mad_trial, "mixer_maker", alternating)
+    monkeypatch.setattr(token_trial, "mixer_maker", alternating)
     mixed = train(make_job(epochs=1, label="S")).details
     one, other = (solve(label, 16, 2, 16, mix_rank=2) for label in ("S", "R-12!"))
     assert one.total != other.total and mixed["mixer_parameters"] == (one.total + other.total) / 2

@@ -18,11 +18,11 @@ from madbench.mixers.fla.layers import LAYERS
 from madbench.mixers.traits import attach
 from madbench.models.blocks import Backbone, sinusoids
 from madbench.models.mad import MadModel, imitate_reference
-from madbench.suites.mad import trial as mad_trial
+from madbench.suites import token_trial
 from madbench.suites.mad.suite import MAD, ModelConfig
 from madbench.training.optimizer import make_adamw, parameter_groups
 
-build = mad_trial.MadTrial.build
+build = token_trial.TokenTrial.build
 
 
 @pytest.fixture
@@ -174,12 +174,12 @@ def reference_run(job):
     that are a target or a prediction, and exp of the mean loss; both averaged over batches by their examples; accuracy
     above 0.999 ends the run.
     """
-    model, data, config = build(job), mad_trial.load_data(job, "cpu"), job.training
+    model, data, config = build(job), token_trial.load_data(job, "cpu"), job.training
     optimizer = torch.optim.AdamW(model.parameters(), lr=config.learning_rate, weight_decay=config.weight_decay)
     judge = nn.CrossEntropyLoss(ignore_index=-100)
     epochs = []
     for epoch in range(config.epochs):
-        order = torch.from_numpy(mad_trial.epoch_order(job, epoch, len(data["train"][0])))
+        order = torch.from_numpy(token_trial.epoch_order(job, epoch, len(data["train"][0])))
         for chosen in order.split(config.batch_size):
             inputs, targets = (tensor[chosen] for tensor in data["train"])
             optimizer.zero_grad()

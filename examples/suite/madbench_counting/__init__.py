@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from madbench.suites.base import Average, Column
-from madbench.suites.mad.suite import MadProfile, TokenSuite
+from madbench.suites.tokens import TokenProfile, TokenSuite
 from madbench.tasks import settings_class
 
 
 @dataclass(frozen=True, kw_only=True)
-class CountingProfile(MadProfile):
+class CountingProfile(TokenProfile):
     """A profile of this suite has the keys of MAD's; its files are in a folder of their own."""
 
     folder = Path(__file__).parent / "profiles"

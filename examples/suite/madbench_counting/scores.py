@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 
 from madbench.jobs import Job
-from madbench.suites.mad.suite import setting_of
 from madbench.suites.scoring import Scoring
+from madbench.suites.tokens import setting_of
 
 
 class LossScoring(Scoring):

@@ -19,7 +19,8 @@ from madbench.analysis.samples import samples_of
 from madbench.analysis.scores import Results
 from madbench.papers.coefficients import Contrast, Decision, Principle, Study
 from madbench.papers.coefficients.figures import bar_figure, bar_frame
-from madbench.suites.mad.suite import LARGEST_COEFFICIENT, MAD
+from madbench.suites.mad.suite import MAD
+from madbench.suites.tokens import LARGEST_COEFFICIENT
 
 SUPPORTED, OPEN, CONTRADICTED = "supported", "not significant", "contradicted"
 """Verdicts of a contrast, and of a group of them."""

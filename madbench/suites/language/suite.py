@@ -15,11 +15,11 @@ from madbench.mixers import solve
 from madbench.suites.base import Size, Suite
 from madbench.suites.columns import Column
 from madbench.suites.corpora import CorpusSource, NoCorpusError, StoredCorpus
-from madbench.suites.mad.suite import ModelConfig
 from madbench.suites.overrides import Plan, drop_ineffective_overrides, model_key
 from madbench.suites.planning import plan_jobs, warm_up_warning
 from madbench.suites.profile import Profile, changed_overrides
 from madbench.suites.protocol import changed_settings
+from madbench.suites.tokens import ModelConfig
 
 if TYPE_CHECKING:
     from madbench.text.corpus import Corpus

@@ -1,4 +1,4 @@
-"""A MAD job ready to train: data on the device, one evaluation per epoch, and a stop once the task is solved."""
+"""A job of token tasks ready to train: data on the device, one evaluation per epoch, a stop once the task is solved."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from madbench.mixers.traits import mixers_in
 from madbench.models.blocks import Backbone
 from madbench.models.mad import Autoencoder, MadModel, imitate_reference
 from madbench.models.token_loss import logits_of
-from madbench.suites.mad.suite import LARGEST_COEFFICIENT, scheduled_rate, setting_of
+from madbench.suites.tokens import LARGEST_COEFFICIENT, scheduled_rate, setting_of
 from madbench.suites.trial import LogWindow, Trial, mixer_maker
 from madbench.tasks import IGNORE, SPLITS, ceiling, generate
 from madbench.text.corpus import Corpus
@@ -75,7 +75,7 @@ def _macro(right: Tensor, targets: Tensor, counted: Tensor) -> Tensor:
     return (right / targets.clamp(min=1)).sum() / counted.sum()
 
 
-class MadTrial(Trial):
+class TokenTrial(Trial):
     """The trial of one setting of a task, with one evaluation per epoch."""
 
     streams = ("init", "data", "order")

@@ -1,5 +1,4 @@
-"""Scores of the MAD tasks: accuracy at the best rate by validation, averaged over settings, and the average of six
-tasks.
+"""Scores of token tasks: accuracy at the best rate by validation, averaged over settings.
 
 Rates are chosen by ``selection_accuracy``, the validation accuracy of a seed that is not reported. Only in the
 published fidelity it is each seed's reported number itself.
@@ -30,7 +29,7 @@ def heuristic_of(task: str, setting: str) -> float:
     return heuristic(task, make_setting(task, json.loads(setting), task))
 
 
-class MadScoring(Scoring):
+class TokenScoring(Scoring):
     """Accuracy in percent, with chance level and the share that counts as solved."""
 
     selection = "selection_accuracy"

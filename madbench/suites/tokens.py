@@ -1,0 +1,375 @@
+"""The base of suites of token tasks: each setting is trained for epochs until it is solved, as MAD's are."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import itertools
+import math
+from collections.abc import Hashable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal
+
+from madbench.config import PROFILES, check_at_least, check_numbers, from_mapping
+from madbench.errors import ConfigError
+from madbench.jobs import NOT_AT_DEFAULT, Budget, Fidelity, Job, Precision, mapping_text
+from madbench.mixers import solve
+from madbench.suites.base import Size, Suite
+from madbench.suites.columns import ACCURACY, Column
+from madbench.suites.overrides import Plan, drop_ineffective_overrides, model_key
+from madbench.suites.planning import epoch_batch_sizes, plan_jobs, warm_up_warning
+from madbench.suites.profile import Profile, changed_overrides, is_rate_change
+from madbench.tasks import check_task, load_task, make_setting, settings_class, task_source, tasks_of
+
+if TYPE_CHECKING:
+    from madbench.tasks import Split, TaskSetting
+
+NEVER = 2.0
+"""The only ``stop_accuracy`` above 1 that is allowed: no run reaches it.
+
+Other values above 1 would give the same run another id.
+"""
+LARGEST_COEFFICIENT = "largest_coefficient"
+"""The curve column with the largest |a_ij|, for mixers whose coefficients may grow."""
+
+
+@dataclass(frozen=True)
+class ModelConfig:
+    """The shape of the model around the mixer. The defaults are MAD's."""
+
+    d_model: int = 128
+    """Width of the residual stream."""
+    n_head: int = 2
+    """Heads of every mixer, including the softmax baseline."""
+    n_layer: int = 2
+    """Blocks; a block is one mixer and one SwiGLU."""
+    mlp_width: int = field(default=0, metadata=NOT_AT_DEFAULT)
+    """Inner width of the MLPs; 0 is 8/3 d_model in a SwiGLU, and 4 d_model in the language model's MLP."""
+
+    def __post_init__(self):
+        check_at_least(self, 1, "d_model", "n_head", "n_layer")
+        check_at_least(self, 0, "mlp_width")
+
+
+@dataclass(frozen=True)
+class TrainingConfig:
+    """One optimiser run: AdamW, batches reshuffled every epoch."""
+
+    learning_rate: float = 5e-4
+    """AdamW step size at the start, or at the end of the warm-up."""
+    weight_decay: float = 0.0
+    """Decoupled weight decay on linear maps; biases, norm gains and the diagonals p of R(1), R(2) decay in the
+    published fidelity only."""
+    epochs: int = 200
+    """Passes over the training examples, unless accuracy stops the run earlier."""
+    batch_size: int = 128
+    """Examples per optimiser step and, in the published fidelity, per test batch; a last, smaller batch is used too."""
+    warmup_steps: int = 0
+    """Steps in which the learning rate rises linearly; the published fidelity has none."""
+    min_learning_rate: float = 1e-6
+    """The learning rate at the end of the cosine; the published fidelity keeps the rate constant."""
+    stop_accuracy: float = 0.999
+    """Ends the run once an evaluation reaches this accuracy; 2 never does."""
+    precision: Precision = "float32"
+    """Arithmetic of matrix products; parameters and optimiser stay in float32."""
+    beta2: float = field(default=0.999, metadata=NOT_AT_DEFAULT)
+    """AdamW's decay of the mean squared gradient. The decay of the mean gradient is 0.9."""
+
+    def __post_init__(self):
+        check_at_least(self, 1, "epochs", "batch_size")
+        check_at_least(self, 0, "warmup_steps")
+        check_numbers(self, "learning_rate", "weight_decay", "min_learning_rate", "stop_accuracy", "beta2")
+        if self.beta2 >= 1:
+            raise ConfigError(f"beta2 must be a number from 0 to below 1, got {self.beta2}")
+
+    @property
+    def betas(self) -> tuple[float, float]:
+        """AdamW's decays."""
+        return 0.9, self.beta2
+
+
+@dataclass(frozen=True)
+class TaskPlan:
+    """A profile's changes of one task."""
+
+    setting: dict[str, Any] = field(default_factory=dict)
+    """Parameters of the task that differ from its baseline."""
+    training: dict[str, Any] = field(default_factory=dict)
+    """Training settings that differ from the profile's."""
+    learning_rates: tuple[float, ...] = ()
+    """Learning rates that are tried instead of the profile's."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TokenProfile(Profile):
+    """A profile of token tasks: the settings that are trained, the model's size and the length of training."""
+
+    folder = PROFILES
+    noun = "profile"
+    Model = ModelConfig
+    Training = TrainingConfig
+    Task = TaskPlan
+    not_training = {"learning_rate": "learning_rates", "weight_decay": "weight_decays", "precision": "precision"}
+
+    learning_rates: tuple[float, ...]
+    """Learning rates that are tried on every setting.
+
+    A label's first seed chooses the best one by validation for its other seeds. A single seed uses its own best
+    (published fidelity: every seed uses its own best by test).
+    """
+    weight_decays: tuple[float, ...]
+    """Weight decays that are tried on every setting."""
+    difficulty: Literal["baseline", "all"]
+    """``baseline``: only the baseline of each task. ``all``: also its one-variable changes."""
+    tasks: dict[str, TaskPlan] = field(default_factory=dict)
+    """Changes for single tasks."""
+
+    def __post_init__(self):
+        super().__post_init__()
+        for name in ("learning_rates", "weight_decays"):
+            if not getattr(self, name):
+                raise ConfigError(f"{name}: give at least one value")
+        for name, plan in self.tasks.items():
+            check_task(name, "tasks: ")
+            self.check_training(plan.training, f"tasks: {name}: training")
+        if self.difficulty == "all" and any(plan.setting for plan in self.tasks.values()):
+            raise ConfigError("tasks: a changed setting goes with difficulty: baseline; 'all' takes the task files")
+
+    def check_spelling(self, where: str) -> None:
+        own = {f"tasks.{task}.training": plan.training for task, plan in self.tasks.items()}
+        for section, training in {"training": self.training, **own}.items():
+            if (accuracy := float(training.get("stop_accuracy", NEVER))) > 1 and accuracy != NEVER:
+                key = f"{section}.stop_accuracy"
+                raise ConfigError(f"{where}: {key}={accuracy:g} trains the same as {key}={NEVER:g}; use {NEVER:g}")
+
+    def settings(self, task: str) -> list[dict[str, Any]]:
+        """The settings of one task, each as a mapping of its fields."""
+        if self.difficulty == "all":
+            return [dataclasses.asdict(setting) for setting in load_task(task).settings]
+        changes = self.tasks.get(task, TaskPlan()).setting
+        return [dataclasses.asdict(make_setting(task, changes, f"setting of {task}"))]
+
+    def trainings(self, task: str, precision: Precision) -> list[TrainingConfig]:
+        """The optimiser runs of one setting, ordered by learning rate, then weight decay."""
+        plan = self.tasks.get(task, TaskPlan())
+        shared = {**self.training, **plan.training, "precision": precision}
+        trainings_of = itertools.product(plan.learning_rates or self.learning_rates, self.weight_decays)
+        configs = ({**shared, "learning_rate": rate, "weight_decay": decay} for rate, decay in trainings_of)
+        return [from_mapping(TrainingConfig, config, f"training of {task}") for config in configs]
+
+    def runs(self, task: str, precision: Precision) -> list[tuple[dict[str, Any], TrainingConfig]]:
+        """Every setting of one task with each of its optimiser runs, without duplicates.
+
+        The objects are shared by all labels.
+        """
+        if (task, precision) not in self._runs:
+            runs = itertools.product(self.settings(task), self.trainings(task, precision))
+            once = {(mapping_text(setting), training): (setting, training) for setting, training in runs}
+            self._runs[task, precision] = list(once.values())
+        return self._runs[task, precision]
+
+    @functools.cached_property
+    def _runs(self) -> dict[tuple[str, Precision], list[tuple[dict[str, Any], TrainingConfig]]]:
+        return {}
+
+    def training_changes(self, job: Job) -> list[str]:
+        trainings = self.trainings(job.task, job.training.precision)
+        rates = {name: getattr(job.training, name) for name in ("learning_rate", "weight_decay")}
+        changes = changed_overrides("training", vars(job.training), vars(trainings[0]) | rates)
+        for name, value in rates.items():
+            if value not in [getattr(training, name) for training in trainings]:
+                changes.append(f"{name}s=[{value:g}]")
+        settings = self.settings(job.task)
+        if job.setting not in settings:
+            changes += changed_overrides(f"tasks.{job.task}.setting", job.setting, settings[0])
+        return changes
+
+    def trainings_of(self, job: Job) -> list[TrainingConfig]:
+        return self.trainings(job.task, job.training.precision)
+
+    def job_words(self, job: Job) -> list[str]:
+        words = ["difficulty=baseline"] if self.difficulty == "all" else []
+        if len(self.trainings(job.task, job.training.precision)) > 1:
+            words.append(f"tasks.{job.task}.learning_rates=[{job.training.learning_rate}]")
+            words.append(f"weight_decays=[{job.training.weight_decay}]")
+        return words
+
+
+def plan(
+    labels: Iterable[str],
+    profile: TokenProfile,
+    *,
+    suite: str,
+    tasks: Iterable[str],
+    seeds: Sequence[int] = (0,),
+    fidelity: Fidelity = "corrected",
+    budget: Budget = "strict",
+    precision: Precision = "float32",
+) -> Plan:
+    """Plan jobs in the order label, task, setting, learning rate, weight decay, seed, without duplicates.
+
+    Raises ``LabelError``, ``ConfigError`` or ``BudgetError`` if a job could not be trained.
+    """
+    chosen = list(tasks)
+
+    def planned(profile: TokenProfile, labels: Sequence[str]) -> list[Job]:
+        runs: list[Any] = []
+        for task in chosen:
+            trainings_of = profile.runs(task, precision)  # reports a fault of the task first
+            source = task_source(task)
+            runs += [(task, setting, setting["seq_len"], training, source) for setting, training in trainings_of]
+        return plan_jobs(suite, labels, profile, runs, budget, fidelity)
+
+    return drop_ineffective_overrides(profile, labels, seeds, planned, training_key, canonical_training)
+
+
+def training_key(job: Job) -> Hashable:
+    """A key that is equal for two jobs if they train the same apart from the seed.
+
+    The schedule enters by its actual rates.
+    """
+    from madbench.models.blocks import swiglu_width
+
+    setting, model, config = setting_of(job), job.model, job.training
+    steps = total_steps(job)
+    batches = (min(config.batch_size, setting.count(split)) for split in _batched_splits(job))
+    rates = [scheduled_rate(config, job.fidelity, step, steps) for step in (0, min(1, steps - 1), steps - 1)]
+    changes = {
+        "warmup_steps": rates,
+        "min_learning_rate": None,
+        "mlp_width": swiglu_width(model.d_model, model.mlp_width),
+        "batch_size": tuple(batches),
+        "stop_accuracy": canonical_training(job)["stop_accuracy"],
+    }
+    redraws = job.fidelity == "published" and setting.model == "language_model"
+    return model_key(job, model.d_model, setting.seq_len, changes, redraws, setting.input_len < setting.seq_len)
+
+
+def canonical_training(job: Job) -> dict[str, Any]:
+    """Canonical values of the training settings for which several values train the same."""
+    config, setting = job.training, setting_of(job)
+    return {
+        "stop_accuracy": config.stop_accuracy if config.stop_accuracy <= 1 else NEVER,
+        "batch_size": min(config.batch_size, max(map(setting.count, _batched_splits(job)))),
+    }
+
+
+def _batched_splits(job: Job) -> tuple[Split, ...]:
+    """The splits whose batches affect a number."""
+    return ("train", "test") if job.fidelity == "published" else ("train",)
+
+
+def total_steps(job: Job) -> int:
+    """The optimiser steps of a job without early stopping."""
+    return job.training.epochs * math.ceil(setting_of(job).num_train_examples / job.training.batch_size)
+
+
+def scheduled_rate(config: TrainingConfig, fidelity: Fidelity, step: int, total_steps: int) -> float:
+    """The learning rate at a step: a linear warm-up, then a cosine to ``min_learning_rate``; constant in the published
+    fidelity.
+    """
+    if fidelity == "published":
+        return config.learning_rate
+    if step < config.warmup_steps:
+        return config.learning_rate * (step + 1) / (config.warmup_steps + 1)
+    cosine = 0.5 * (1 + math.cos(math.pi * (step - config.warmup_steps) / (total_steps - config.warmup_steps)))
+    return config.min_learning_rate + (config.learning_rate - config.min_learning_rate) * cosine
+
+
+def schedule_warning(job: Job) -> str:
+    """A warning if the job ends within its warm-up, as a clause. Empty otherwise, and in the published fidelity."""
+    return "" if job.fidelity == "published" else warm_up_warning(total_steps(job), job.training.warmup_steps)
+
+
+def setting_of(job: Job) -> TaskSetting:
+    """The task setting of a job."""
+    return make_setting(job.task, job.setting, f"setting of {job.task}")
+
+
+def size(job: Job) -> Size:
+    """The size of a job. Mixers count by their own formula, SwiGLU and readout as matrix products."""
+    from madbench.models.blocks import swiglu_width
+
+    setting, model, config = setting_of(job), job.model, job.training
+    d_model, vocab_size = model.d_model, setting.vocab_size
+    mixer = solve(job.label, d_model, model.n_head, setting.seq_len, job.budget, **job.mixer)
+    swiglu = 3 * d_model * swiglu_width(d_model, model.mlp_width)
+    decodes = setting.model == "autoencoder"
+    parameters = vocab_size * d_model + d_model + (d_model + 1) * vocab_size
+    parameters += model.n_layer * (mixer.total + swiglu + 2 * d_model)
+    parameters += 2 * (d_model + (d_model + 1) * d_model) * decodes
+    flops = model.n_layer * (mixer.flops_per_token(setting.input_len) + 2 * swiglu)
+    flops += 4 * d_model * d_model * decodes + 2 * d_model * vocab_size
+    judged = setting.count("validation" if job.fidelity == "corrected" else "test")
+    examples = setting.num_train_examples
+    return Size(
+        parameters=parameters,
+        steps=total_steps(job),
+        seq_len=setting.input_len,
+        sequences_per_step=min(config.batch_size, examples),
+        flops_per_token=flops,
+        trained_tokens=config.epochs * examples * setting.input_len,
+        evaluated_tokens=(config.epochs * judged + setting.num_test_examples) * setting.input_len,
+    )
+
+
+class TokenSuite(Suite):
+    """A suite of token tasks (:class:`madbench.tasks.TaskSetting`). Each setting is trained for epochs, as MAD's are.
+
+    A subclass sets its name, title, profile, default profile and averages. Its tasks are the tasks that name it.
+    """
+
+    Profile = TokenProfile
+    trial = "madbench.suites.token_trial:TokenTrial"
+    scoring = "madbench.suites.token_scores:TokenScoring"
+    figures = {
+        "learning": "madbench.analysis.figures.registry:LEARNING",
+        "difficulty": "madbench.analysis.figures.registry:DIFFICULTY",
+    }
+    training_key, size, schedule_warning = map(staticmethod, (training_key, size, schedule_warning))
+
+    def plan(self, labels: Iterable[str], profile: TokenProfile, **options: Any) -> Plan:
+        tasks = self.usual_tasks() if options.get("tasks") is None else options["tasks"]
+        return plan(labels, profile, **{**options, "tasks": tasks, "suite": self.name})
+
+    def batch_sizes(self, job: Job) -> tuple[int, ...]:
+        return epoch_batch_sizes(setting_of(job).num_train_examples, job.training.batch_size)
+
+    def tasks(self) -> Sequence[str]:
+        return tasks_of(self.name)
+
+    def task_column(self, task: str) -> Column:
+        cls = settings_class(task)
+        return Column(task, cls.heading, 1, "higher", (0.0, 100.0), "-", 0.1, title=cls.title, **ACCURACY)
+
+    def job_setting(self, job: Job) -> list[str]:
+        profile, changes = self.nearest(job, most_changes=math.inf)
+        profiles = {name: each for name, each in self.shipped().items() if each.difficulty == "baseline"}
+        named = {"baseline": self.difficulty(job.task)}
+        named |= {name: each.settings(job.task)[0] for name, each in profiles.items()}
+        settings = [
+            [name, *(f"{key}={value}" for key, value in job.setting.items() if setting.get(key) != value)]
+            for name, setting in named.items()
+        ]
+        others = [change for change in changes if not (change.startswith("tasks.") or is_rate_change(change))]
+        return [*min(settings, key=len), *others]
+
+    def difficulty(self, task: str) -> dict[str, Any]:
+        return dataclasses.asdict(load_task(task).baseline)
+
+    def shared_without_rates(self, job: Job) -> dict[str, Any]:
+        training = dataclasses.replace(job.training, learning_rate=0.0, weight_decay=0.0)
+        shared = self.shared_settings(dataclasses.replace(job, training=training))
+        return shared | {"changes": [change for change in shared.get("changes", ()) if not is_rate_change(change)]}
+
+    def about_profile(self, profile: TokenProfile) -> dict[str, Any]:
+        tasks = self.usual_tasks()
+        return {"runs": sum(len(profile.settings(task)) * len(profile.trainings(task, "float32")) for task in tasks)}
+
+    def check_profile(self, profile: TokenProfile) -> tuple[str, set[int]]:
+        usual = self.usual_tasks()
+        for task in dict.fromkeys((*usual, *profile.tasks)):
+            profile.settings(task), profile.trainings(task, "float32")
+        settings = [(task, setting) for task in usual for setting in profile.settings(task)]
+        runs = sum(len(profile.trainings(task, "float32")) for task, _ in settings)
+        return f"{len(settings)} settings, {runs} runs per label", {setting["seq_len"] for _, setting in settings}
