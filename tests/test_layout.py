@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import functools
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ import pytest
 import madbench
 
 PACKAGE = Path(madbench.__file__).parent
+PYPROJECT = PACKAGE.parent / "pyproject.toml"
 ROOMS = [
     {"extras"},
     {"errors"},
@@ -95,3 +97,19 @@ def test_every_room_has_its_place():
     rooms = {path.name.removesuffix(".py") for path in PACKAGE.iterdir() if not path.name.startswith("_")}
     assert rooms - {"py.typed"} == set(LEVEL)
     assert len(list(PACKAGE.glob("*.py"))) <= 10
+
+
+def typed_files() -> list[Path]:
+    """The files that mypy checks, from ``pyproject.toml``."""
+    named = [PACKAGE.parent / name for name in tomllib.loads(PYPROJECT.read_text())["tool"]["mypy"]["files"]]
+    return [file for path in named for file in (sorted(path.rglob("*.py")) if path.is_dir() else [path])]
+
+
+def test_no_type_is_another_name_for_any_and_no_error_of_mypy_is_ignored():
+    """A label and a family have protocols; ``Label = Any`` would hide every wrong attribute from mypy."""
+    assert PACKAGE / "labels" / "family.py" in typed_files()
+    for path in typed_files():
+        text = path.read_text(encoding="utf-8")
+        assert "type: ignore" not in text, path
+        aliases = [node for node in ast.parse(text).body if isinstance(node, ast.Assign | ast.AnnAssign) and node.value]
+        assert not [ast.unparse(node) for node in aliases if ast.unparse(node.value) == "Any"], path

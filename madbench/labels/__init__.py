@@ -7,6 +7,7 @@ group ``madbench.families``. A set of labels is written with braces (``{S,R}-c``
 neighbourhood (``~LABEL``).
 """
 
+from madbench.labels.family import Label
 from madbench.labels.parsing import (
     as_label,
     diff,
@@ -28,7 +29,6 @@ from madbench.labels.parsing import (
 )
 from madbench.labels.protocol import Explanation
 from madbench.labels.registry import (
-    Label,
     broken_families,
     contrast_order,
     families,

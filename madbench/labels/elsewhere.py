@@ -49,7 +49,8 @@ def _problem_of_hybrid(text: str) -> str | None:
     """Returns the message for a text that joins several labels or asks for a hybrid in words; None for other texts."""
     if text.startswith(MODULE):
         return None
-    labels, end, position = [], 0, None
+    labels: list[str] = []
+    end, position = 0, None
     prefixes = "|".join(f"{re.escape(name)}:" for name in families() if name)
     part_of_text = f"-*(?:[0-9]+[x*]?(?=[A-Za-z]))?((?:{prefixes})?(?:(?!->|--)[A-Za-z0-9.!-])+)"
     for part in re.finditer(part_of_text, text[:_LONGEST_HYBRID]):

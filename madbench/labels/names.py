@@ -141,7 +141,8 @@ def _with_preset(label: str) -> str:
         return label
     try:
         preset_spelling = getattr(family_of(label), "preset_spelling", None)
-        is_canonical = preset_spelling and str(parse(label)) == label
-        return preset_spelling(parse(label)) if is_canonical else label
+        if preset_spelling is None or str(parse(label)) != label:
+            return label
+        return preset_spelling(parse(label))
     except MadbenchError:  # the family is not installed here, or the text is no label
         return label

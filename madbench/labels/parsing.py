@@ -8,9 +8,10 @@ from typing import Any
 
 from madbench.errors import FamilyError, LabelError
 from madbench.labels.elsewhere import problem_elsewhere
+from madbench.labels.family import Label, LoadedFamily
 from madbench.labels.plugins import Guarded
 from madbench.labels.protocol import Explanation
-from madbench.labels.registry import Family, Label, family_code, family_identity, family_of, loaded_families
+from madbench.labels.registry import family_code, family_identity, family_of, loaded_families
 
 
 def text_of(value: Any) -> str:
@@ -100,7 +101,7 @@ def factors(label: Label) -> Mapping[str, str]:
     return family_of(label).factors(label)
 
 
-def factors_in(family: Family, label: Label) -> Mapping[str, str] | None:
+def factors_in(family: LoadedFamily, label: Label) -> Mapping[str, str] | None:
     """The factors of a label, also of another family, in the terms of ``family``. None if they cannot be expressed."""
     if family_of(label) is family:
         return family.factors(label)
@@ -139,7 +140,7 @@ def factor_names(label: str | Label) -> Mapping[str, str]:
 @functools.cache
 def every_label() -> tuple[str, ...]:
     """Every label without a prefix, in the order of its grammar."""
-    return tuple(map(str, family_of("").labels()))
+    return tuple(map(str, getattr(family_of(""), "labels", tuple)()))
 
 
 def label_identity(label: str | Label) -> str:

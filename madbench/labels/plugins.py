@@ -88,9 +88,10 @@ def wrap_load_errors(
 @contextmanager
 def wrap_errors(where: str, kind: type[MadbenchError], own: tuple[type[BaseException], ...] = ()) -> Iterator[None]:
     """Turns any exception of a package's loaded code into a ``kind`` of error, as :func:`wrap_load_errors` does."""
+    passed: tuple[type[BaseException], ...] = (KeyboardInterrupt, *own)
     try:
         yield
-    except (KeyboardInterrupt, *own):
+    except passed:
         raise
     except BaseException as error:  # importing a package may raise anything, even SystemExit
         words = " ".join(str(error).split())
@@ -159,7 +160,7 @@ def _entry_points(group: str) -> list[EntryPoint]:
     try:
         return list(metadata.entry_points(group=group))
     except Exception:
-        points = []
+        points: list[EntryPoint] = []
         for distribution in metadata.distributions():
             try:
                 points += distribution.entry_points.select(group=group)

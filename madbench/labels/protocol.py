@@ -128,7 +128,8 @@ def _are_texts(value: Any, by_name: bool) -> bool:
 
 
 def _fault_of_settings(settings: Any) -> str:
-    if not (isinstance(settings, type) and dataclasses.is_dataclass(settings) and settings.__dataclass_params__.frozen):
+    is_frozen = getattr(getattr(settings, "__dataclass_params__", None), "frozen", False)
+    if not (isinstance(settings, type) and dataclasses.is_dataclass(settings) and is_frozen):
         return f"its 'Settings' must be a frozen dataclass, got {settings!r}"
     missing = dataclasses.MISSING
     without = [

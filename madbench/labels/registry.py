@@ -6,12 +6,13 @@ import functools
 import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from madbench.config import from_mapping
 from madbench.errors import FamilyError, LabelError, did_you_mean
 from madbench.identity.plugins import plugin_code, plugin_identity
 from madbench.labels.diagnosis import SHOWN, point_at, show
+from madbench.labels.family import Label, LoadedFamily
 from madbench.labels.plugins import Guarded, Installed, entry_point_name, find_installed, load_value
 from madbench.labels.protocol import ANSWERS, fault_of, label_of
 
@@ -20,9 +21,6 @@ if TYPE_CHECKING:
 
 GROUP = "madbench.families"
 WITHOUT_PREFIX = "srg"  # folder of the family whose labels have no prefix
-
-Family = Any  # madbench.mixers.Family, which this room must not import
-Label = Any  # result of a family's parser: frozen and hashable; its str is the canonical label
 
 
 def families() -> tuple[str, ...]:
@@ -35,7 +33,7 @@ def installed_families() -> Mapping[str, EntryPoint]:
     return _installed().points
 
 
-def loaded_families() -> dict[str, Family]:
+def loaded_families() -> dict[str, LoadedFamily]:
     """The families that can be loaded, by name. A broken package affects only its own labels."""
     return {name: family for name in families() if not isinstance(family := _load(name), LabelError)}
 
@@ -46,7 +44,7 @@ def broken_families() -> dict[str, str]:
     return dict(sorted((failed | _installed().refused).items()))
 
 
-def family_of(label: str | Label) -> Family:
+def family_of(label: str | Label) -> LoadedFamily:
     """The family of a label, given as a label or its text. Raises ``LabelError`` if it cannot be loaded."""
     name, colon, _ = str(label).partition(":")
     if colon and name not in families():
@@ -60,7 +58,7 @@ def family_of(label: str | Label) -> Family:
     return family
 
 
-def family_identity(family: Family) -> str:
+def family_identity(family: LoadedFamily) -> str:
     """The identity of a family's code, as part of a job: its version.
 
     For an installed family it includes the distribution's version and a hash of its code. An edited operator therefore
@@ -71,7 +69,7 @@ def family_identity(family: Family) -> str:
     return f"{family.version}+{plugin_identity(_installed().points[family.name])}"
 
 
-def family_code(family: Family) -> dict[str, Any] | None:
+def family_code(family: LoadedFamily) -> dict[str, Any] | None:
     """The code listing of an installed family (:mod:`madbench.identity.listing`). None for a built-in family."""
     return None if family.name in _built_in() else plugin_code(_installed().points[family.name])
 
@@ -92,14 +90,16 @@ def mixer_names() -> tuple[str, ...]:
 
 
 @functools.cache
-def _load(name: str) -> Family | LabelError:
+def _load(name: str) -> LoadedFamily | LabelError:
     """Loads a family, or returns the error. The result is cached, so a failed import is not repeated."""
     value = _built_in().get(name) or _installed().points[name].value
     family = load_value("family", name, value, LabelError, "madbench.mixers.Family", _fault_of_family)
-    if name in _built_in() or isinstance(family, LabelError):
+    if isinstance(family, LabelError):
         return family
+    if name in _built_in():
+        return cast(LoadedFamily, family)
     answers: dict[str, Callable[[Any], Any]] = {**ANSWERS, "parse": functools.partial(label_of, name)}
-    return Guarded(family, entry_point_name("family", name, value), FamilyError, answers)
+    return cast(LoadedFamily, Guarded(family, entry_point_name("family", name, value), FamilyError, answers))
 
 
 def _fault_of_family(family: Any) -> str:

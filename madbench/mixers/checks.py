@@ -10,7 +10,8 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from madbench.errors import FamilyError, LabelError
-from madbench.labels import as_label, family_of
+from madbench.labels import Label, as_label, family_of
+from madbench.labels.family import A, L
 from madbench.mixers import Check, Family, Size
 from madbench.mixers.residuals import ROUNDING, filled_mixer
 
@@ -35,7 +36,7 @@ class CheckResult:
             return "fail"
         if self.check.run is None:
             return "not applicable"
-        return "pass" if self.check.holds(self.residual) else "fail"
+        return "pass" if self.residual is not None and self.check.holds(self.residual) else "fail"
 
     @property
     def row(self) -> dict[str, Any]:
@@ -52,8 +53,8 @@ class CheckResult:
 
 
 def run_checks(
-    label: Any,
-    further: Callable[[Any], Iterable[Check]] = lambda label: (),
+    label: str | Label,
+    further: Callable[[Label], Iterable[Check]] = lambda label: (),
     names: Collection[str] | None = None,
     *,
     of_loops: bool = False,
@@ -75,7 +76,7 @@ def run_checks(
 
 
 def _run_checks(
-    label: Any, further: Callable[[Any], Iterable[Check]], names: Collection[str] | None, of_loops: bool
+    label: Label, further: Callable[[Label], Iterable[Check]], names: Collection[str] | None, of_loops: bool
 ) -> list[CheckResult]:
     import torch
 
@@ -129,13 +130,13 @@ def _error_text(error: BaseException) -> str:
     return f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
 
 
-def sample(family: Family, label: Any, path: str = "auto", size: Size = SMALL) -> tuple[nn.Module, Tensor]:
+def sample(family: Family[L, A], label: L, path: str = "auto", size: Size = SMALL) -> tuple[nn.Module, Tensor]:
     """A small mixer of the label with fixed random weights, and an input."""
     settings = family.Settings()
     return filled_mixer(lambda: family.build(family.solve(label, size, settings), settings, path))
 
 
-def general_checks(family: Family, label: Any, *, terms: int = 1) -> Iterable[Check]:
+def general_checks(family: Family[L, A], label: L, *, terms: int = 1) -> Iterable[Check]:
     """Checks that apply to every mixer: parameter count, causality, gradients, decoding and precision in bfloat16.
 
     Decoding is checked by steps and after a prompt, if the mixer supports it. Every path is compared with loops if the

@@ -9,12 +9,12 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from madbench.errors import TrainingError
+from madbench.labels.family import A, L
 from madbench.mixers import Check, Family, Size
 from madbench.mixers.residuals import ROUNDING, Residual, decode_tokens, difference, filled_mixer
 
@@ -38,7 +38,7 @@ Make = Callable[[str, int], tuple[nn.Module, Tensor]]
 Tensors = Mapping[str, Tensor]
 
 
-def sample_maker(family: Family, label: Any, size: Size) -> Make:
+def sample_maker(family: Family[L, A], label: L, size: Size) -> Make:
     """Returns a function that makes small mixers of a label, with the same random weights for all lengths."""
     settings = family.Settings()
     allocation = family.solve(label, size, settings)

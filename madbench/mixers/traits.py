@@ -5,12 +5,14 @@ from __future__ import annotations
 import copy
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from madbench.errors import ConfigError, TrainingError, did_you_mean
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
+
+    from madbench.labels.family import Label
 
 
 @dataclass(frozen=True)
@@ -53,7 +55,7 @@ class Traits:
     groups: Mapping[str, str] = field(default_factory=dict)
     """Groups of parameters by name, such as ``mixer gates``; the first match counts. Default: ``mixer projections``."""
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         for name in ("outputs", "without_decay", "keeps_init", "settings", "start_settings"):
             value = getattr(self, name)
             if value is not None and (isinstance(value, str) or not all(isinstance(each, str) for each in value)):
@@ -69,7 +71,7 @@ def has_name(parameter: str, names: tuple[str, ...]) -> bool:
     return any(parameter == name or parameter.startswith(f"{name}.") for name in names)
 
 
-def attach(mixer: nn.Module, traits: Traits, label: Any) -> nn.Module:
+def attach(mixer: nn.Module, traits: Traits, label: str | Label) -> nn.Module:
     """Sets the traits of a mixer and returns it. Raises ``ConfigError`` if the mixer lacks a member they require."""
     parameters = dict(mixer.named_parameters())
     for kind in ("outputs", "without_decay", "keeps_init"):

@@ -1,0 +1,216 @@
+"""The protocol of a family of mixers, and the types that its methods exchange with madbench.
+
+:mod:`madbench.mixers` exports them for packages. :mod:`madbench.labels.protocol` checks a family when it is loaded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeAlias, TypeVar, get_args
+
+from madbench.errors import BudgetError, did_you_mean
+from madbench.jobs import Budget
+from madbench.labels.protocol import Explanation
+
+if TYPE_CHECKING:
+    from torch import nn
+
+
+class Label(Protocol):
+    """A parsed label. It is frozen and hashable, and its ``str`` is the canonical text."""
+
+    def __hash__(self) -> int: ...
+
+    def __str__(self) -> str: ...
+
+
+@dataclass(frozen=True)
+class Size:
+    """The size for which every family solves its ranks. Raises ``BudgetError`` for invalid values."""
+
+    d_model: int  # width; the budget is 4 d_model^2
+    n_head: int
+    max_len: int  # longest sequence
+    budget: Budget = "strict"  # strict: all parameters count and the budget is enforced; paper: ranks of the paper
+
+    def __post_init__(self) -> None:
+        for name in ("d_model", "n_head", "max_len"):
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+                raise BudgetError(f"{name} must be a whole number of at least 1, got {value!r}")
+        if self.budget not in get_args(Budget):
+            raise BudgetError(f"budget {self.budget!r} is unknown{did_you_mean(str(self.budget), get_args(Budget))}")
+
+
+class Allocation(Protocol):
+    """The ranks and the cost of a mixer. Every count is exact for the built module.
+
+    Optional members for ``madbench explain --cost``: ``formulas`` {term: (formula, tensors)}, ``widths`` {name: width
+    of one head}, and ``paper_total``, the number of parameters that the family's paper counts.
+    """
+
+    @property
+    def label(self) -> Label:
+        """The label that was solved."""
+
+    @property
+    def size(self) -> Size:
+        """The size for which it was solved."""
+
+    @property
+    def terms(self) -> Mapping[str, int]:
+        """The parameters by term."""
+
+    @property
+    def total(self) -> int:
+        """All parameters of the mixer."""
+
+    @property
+    def target(self) -> int:
+        """The budget in parameters."""
+
+    @property
+    def ratio(self) -> float:
+        """``total / target``."""
+
+    @property
+    def ranks(self) -> Mapping[str, int]:
+        """The ranks that the budget determines."""
+
+    def flops_per_token(self, seq_len: int) -> float:
+        """Forward FLOPs per token of a causal sequence of ``seq_len`` tokens. A multiply-add counts as two."""
+
+    def state_bytes_per_token(self, bytes_per_element: int = 2) -> float:
+        """Bytes that each token adds to a model's decoding cache, for numbers of ``bytes_per_element`` bytes."""
+
+
+@dataclass(frozen=True)
+class Check:
+    """A measurable statement about a label's mixer. ``reason`` is set if it does not apply to this label."""
+
+    name: str
+    statement: str  # the claim, as a sentence
+    source: str  # place where the claim is stated
+    run: Callable[[], float] | None  # measures the residual; None if the statement does not apply
+    tolerance: float = 0.0  # largest residual that confirms the statement
+    is_difference: bool = False  # True if two things must differ: the residual must be *above* the tolerance
+    reason: str = ""  # reason why the statement does not apply; it is not run then
+    contradicts: bool = False  # True if the statement shows that its source, as printed, is wrong
+
+    def __post_init__(self) -> None:
+        if self.reason:
+            object.__setattr__(self, "run", None)
+
+    def holds(self, residual: float) -> bool:
+        """True if a measured residual confirms the statement. NaN never does."""
+        return residual > self.tolerance if self.is_difference else residual <= self.tolerance
+
+
+L = TypeVar("L", bound=Label)
+A = TypeVar("A", bound=Allocation)
+
+
+class Family(Protocol[L, A]):
+    """A family of mixers: ``L`` is the type of its labels, ``A`` that of its allocations.
+
+    Loading a family with missing or invalid members is an error (:mod:`madbench.labels.protocol`). Optional members,
+    besides those described below:
+
+    - ``is_bidirectional``: True if its mixers can also see all tokens. Default: False.
+    - ``labels()``: all labels, if they can be listed.
+    - ``levels(label)``: names of the label's factor levels in contrasts. Default: its ``factors``.
+    - ``factor_names``: display names of factors, by factor.
+    - ``factor_order`` and ``level_order``: the order in which contrasts are listed.
+    - ``names_code``: True if a label names code outside the family. The code is imported when the label is solved or
+      built (:mod:`madbench.labels.trust`). Default: False.
+    """
+
+    name: str  # text before the colon of its labels
+    version: str  # increased when the same label would give other numbers; part of a job's identity
+    Settings: type[Any]  # frozen dataclass of the family's own settings, each field followed by a sentence about it
+    # A setting that is added after runs were stored has the metadata madbench.jobs.NOT_AT_DEFAULT, which keeps ids.
+
+    def parse(self, text: str) -> L:
+        """Parses the whole text, including name and colon. Raises ``LabelError`` that points at the error."""
+
+    def factors(self, label: L) -> Mapping[str, str]:
+        """The label's factors by name. ``""`` means absent; a factor without meaning for the label is left out.
+
+        Two labels differ in the factors that both have, with different values. ``budget`` is ``matched`` or ``over``.
+        Optional: ``factors_of_other(label)`` returns the factors of another family's label in this family's terms, or
+        None.
+        """
+
+    def neighbours(self, label: L) -> Sequence[L]:
+        """All labels that differ from this one in exactly one factor."""
+
+    def explain(self, label: L) -> Sequence[Explanation]:
+        """One row per letter, in the order of the label."""
+
+    def solve(self, label: L, size: Size, settings: Any) -> A:
+        """Solves the label's ranks for a size. Raises ``BudgetError`` if nothing fits."""
+
+    def build(self, allocation: A, settings: Any, path: str = "auto") -> nn.Module:
+        """Builds the causal mixer (B, T, D) -> (B, T, D), T <= ``max_len``, with ``allocation.total`` parameters.
+
+        It rejects input that is no batch of sequences (:func:`madbench.mixers.inputs.check_sequences`). If the family's
+        ``is_bidirectional`` is true, it also accepts ``causal=False``: then every row sees all tokens.
+
+        Optional members of the mixer:
+
+        - ``step(x, cache, slide)`` decodes one token (B, D). It returns the row (B, D) and the next cache. The first
+          cache is None.
+        - ``prefill(x, slide)`` decodes a prompt (B, T, D). It returns the rows and the cache after the prompt.
+        - ``paths`` are the accepted values of ``path``. ``resolve_path(batch, length)`` names the path that computes an
+          input of this shape.
+        - ``allocation`` is the allocation that it was built from.
+        - ``probe(x)`` returns a :class:`madbench.mixers.probe.Probe` of x (B, T, D) for ``madbench inspect``.
+        - ``reference(x, rows)`` computes some rows (B, rows, D), or all rows, with loops in float64. The verb
+          ``madbench verify`` compares every path and its gradients with it.
+        - ``kernel_problem`` is the reason why ``resolve_path`` skipped kernels that are wrong on this device, or empty.
+          A run warns of it and records it.
+        """
+
+    # Optional: traits(label), the properties of its mixer for models, optimizers and suites. Default: Traits().
+    # Optional: effective(allocation, settings), the part of the mapping ``settings`` that changes this mixer other than
+    # through its ranks. Default: all settings that the label reads. It shows which settings train the same model.
+    # Optional: preset_spelling(label), a spelling of the label that begins with a preset's name; mixers, the labels of
+    # named mixers, by name. For madbench ls families: syntax, example, and description, a sentence on its mixers
+    # (default: from its module). needs, the required hardware, such as "a CUDA GPU", for messages that suggest its
+    # labels.
+    # Optional: text_of(value), the label text for a value such as a class, or None; identity(label), anything else that
+    # affects the label's numbers, such as a hash of one module's source; begins(text), True if some label of the family
+    # begins with the text, including name and colon (default: looks at labels()). If not, the text may be a label of
+    # another family.
+    # Optional: missing_package(), the name of a required package that cannot be imported here, or an empty text. The
+    # stored runs of its labels are then shown without their code.
+
+    def checks(self, label: L) -> Iterable[Check]:
+        """The checks of the label's mixer. :mod:`madbench.mixers.checks` has the checks that apply to every mixer."""
+
+
+LoadedFamily: TypeAlias = Family[Label, Allocation]
+"""A family as the registry returns it. Only the protocols of its labels and allocations are known."""
+
+
+class ListedFamily(Generic[L]):
+    """A mixin that finds neighbours in a family whose labels can be listed."""
+
+    factors: Callable[[L], Mapping[str, str]]
+    labels: Callable[[], Iterable[L]]
+
+    def neighbours(self, label: L) -> tuple[L, ...]:
+        """All labels that differ from this one in exactly one factor, ordered by factor and then as listed."""
+        others = ((other, self.factors(other)) for other in self.labels())
+        return one_factor_apart(self.factors(label), others)
+
+
+def one_factor_apart(mine: Mapping[str, str], others: Iterable[tuple[L, Mapping[str, str]]]) -> tuple[L, ...]:
+    """Returns those of ``others``, pairs of label and factors, that differ from ``mine`` in one factor; by factor."""
+    neighbours_by_factor: dict[str, dict[L, None]] = {name: {} for name in mine}
+    for other, theirs in others:
+        differing = [name for name in mine if theirs.get(name, mine[name]) != mine[name]]
+        if len(differing) == 1:
+            neighbours_by_factor[differing[0]][other] = None
+    return tuple(other for of_factor in neighbours_by_factor.values() for other in of_factor)
