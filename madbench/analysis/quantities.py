@@ -14,16 +14,16 @@ if TYPE_CHECKING:
 
 TASK_MEAN = "task_mean"
 """The mean over all tasks of a grid, where these have no average of their own."""
-BUDGET_RATIO = Column("budget_ratio", "Budget", 3)
-NUM_SEEDS = Column("n", "n", 0)
+BUDGET_RATIO = Column("budget_ratio", "Budget", digits=3)
+NUM_SEEDS = Column("n", "n", digits=0)
 
 
 def column(name: str) -> Column:
     """The column of a task, an average or another quantity of any suite; of a task that is gone, one of its name."""
     if name == TASK_MEAN:
-        return Column(TASK_MEAN, "Mean", 1, "higher", (0.0, 100.0), "-", 0.1, title="mean over the tasks")
+        return Column.percent(TASK_MEAN, "Mean", title="mean over the tasks")
     columns = (suite.column(name) for suite in suites().values())
-    return next(filter(None, columns), None) or Column(name, name, 1, "higher", title=name)
+    return next(filter(None, columns), None) or Column(name, name, digits=1, better="higher", title=name)
 
 
 def is_average(name: str) -> bool:

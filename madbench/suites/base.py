@@ -15,7 +15,7 @@ from madbench.errors import ConfigError
 from madbench.jobs import Budget, Fidelity, Job
 from madbench.labels import Label
 from madbench.mixers import Check
-from madbench.suites.columns import ACCURACY, Average, Column
+from madbench.suites.columns import Average, Column
 from madbench.suites.corpora import CorpusSource, StoredCorpus
 from madbench.suites.overrides import Plan
 from madbench.suites.profile import Profile
@@ -216,8 +216,7 @@ class Suite(abc.ABC):
 
     def task_column(self, task: str) -> Column:
         """The column of a task."""
-        heading = task.replace("_", " ")
-        return Column(task, heading, 1, "higher", (0.0, 100.0), "-", 0.1, **ACCURACY)
+        return Column.accuracy(task, task.replace("_", " "))
 
     def columns(self, tasks: Iterable[str]) -> list[Column]:
         """The columns of tasks, each average after the last of its tasks."""

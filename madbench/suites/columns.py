@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Literal
+from dataclasses import KW_ONLY, dataclass
+from typing import Any, Literal
 
-ACCURACY = {"axis": "accuracy, %", "difference": "percentage points of accuracy"}
-"""The fields that accuracy columns share."""
 LAST_EVALUATIONS = 5
 """The number of last evaluations of a curve whose mean is L5."""
 
@@ -25,6 +23,7 @@ class Column:
 
     name: str
     heading: str
+    _: KW_ONLY
     digits: int  # decimal places that are printed; they decide nothing
     better: Literal["higher", "lower", ""] = ""  # empty if it is not a result: no interval and no best
     limits: tuple[float, float] = (-math.inf, math.inf)  # smallest and largest possible value
@@ -40,6 +39,18 @@ class Column:
     legend: str = ""  # the column's sentence in captions
     counts: str = ""  # caption of ``[k/n]``, the number of seeds that succeed
     has_thresholds: bool = False  # True if the user chooses its thresholds
+
+    @classmethod
+    def percent(cls, name: str, heading: str, **fields: Any) -> Column:
+        """A column of percentages, of which more is better. ``fields`` are added or replace others."""
+        usual = {"digits": 1, "better": "higher", "limits": (0.0, 100.0), "missing": "-", "resolution": 0.1}
+        return cls(name, heading, **(usual | fields))
+
+    @classmethod
+    def accuracy(cls, name: str, heading: str, **fields: Any) -> Column:
+        """A column of accuracies in percent. ``fields`` are added or replace others."""
+        usual = {"axis": "accuracy, %", "difference": "percentage points of accuracy"}
+        return cls.percent(name, heading, **(usual | fields))
 
     @property
     def words(self) -> str:

@@ -15,7 +15,7 @@ from madbench.errors import ConfigError
 from madbench.jobs import NOT_AT_DEFAULT, Budget, Fidelity, Job, Precision, mapping_text
 from madbench.mixers import solve
 from madbench.suites.base import Size, Suite
-from madbench.suites.columns import ACCURACY, Column
+from madbench.suites.columns import Column
 from madbench.suites.overrides import Plan, drop_ineffective_overrides, model_key
 from madbench.suites.planning import epoch_batch_sizes, plan_jobs, warm_up_warning
 from madbench.suites.profile import Profile, changed_overrides, is_rate_change
@@ -340,7 +340,7 @@ class TokenSuite(Suite):
 
     def task_column(self, task: str) -> Column:
         cls = settings_class(task)
-        return Column(task, cls.heading, 1, "higher", (0.0, 100.0), "-", 0.1, title=cls.title, **ACCURACY)
+        return Column.accuracy(task, cls.heading, title=cls.title)
 
     def job_setting(self, job: Job) -> list[str]:
         profile, changes = self.nearest(job, most_changes=math.inf)

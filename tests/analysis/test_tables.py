@@ -66,7 +66,7 @@ def complete(label: str = "S", seed: int = 0, accuracy: float = 50.0) -> list[di
     return [{"label": label, "seed": seed, "column": task, "value": accuracy + i} for i, task in enumerate(MAD_TASKS)]
 
 
-PERCENT = Column("compression", "Compr.", 1, "higher", missing="-")
+PERCENT = Column("compression", "Compr.", digits=1, better="higher", missing="-")
 
 
 def cell(*values: float, done: int | None = None, expected: int | None = None, diverged: int = 0) -> Cell:

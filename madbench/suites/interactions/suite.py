@@ -362,17 +362,16 @@ class InteractionSuite(Suite):
         heading, title = task.capitalize(), f"{task} at the length trained on"
         if name != task:
             heading, title = f"{heading}, other L", f"{task} at other lengths"
-        difference = "factors of ten of a mean squared error"
         return Column(
             name,
             heading,
-            1,
-            "lower",
+            digits=1,
+            better="lower",
             resolution=0.01,
             title=title,
             axis="log10 of the mean squared error",
             unit="log10_mse",
-            difference=difference,
+            difference="factors of ten of a mean squared error",
         )
 
     def columns(self, tasks: Iterable[str]) -> list[Column]:

@@ -308,9 +308,9 @@ class LanguageSuite(Suite):
             return Column(
                 name,
                 _HEADINGS[name],
-                3,
-                "lower",
-                (0.0, math.inf),
+                digits=3,
+                better="lower",
+                limits=(0.0, math.inf),
                 resolution=0.001,
                 title="language model, L5" if name == LOSS else name,
                 unit="nats_per_token",
@@ -322,15 +322,16 @@ class LanguageSuite(Suite):
             )
         detail = {"is_compared": False, "is_attributed": False}
         if name in PERPLEXITIES:
-            return Column(name, _HEADINGS[name], 2, "lower", (1.0, math.inf), resolution=0.01, **detail)
+            limits = (1.0, math.inf)
+            return Column(name, _HEADINGS[name], digits=2, better="lower", limits=limits, resolution=0.01, **detail)
         if name.startswith(STEPS):
             threshold = name.removeprefix(STEPS)
             return Column(
                 name,
                 f"to {threshold}",
-                0,
-                "lower",
-                (0.0, math.inf),
+                digits=0,
+                better="lower",
+                limits=(0.0, math.inf),
                 resolution=1.0,
                 title=f"Steps {threshold}",
                 unit="steps",
@@ -342,7 +343,7 @@ class LanguageSuite(Suite):
                 **detail,
             )
         if name == SPEED:
-            return Column(SPEED, "Tokens/s", 0, resolution=1.0, **detail)
+            return Column(SPEED, "Tokens/s", digits=0, resolution=1.0, **detail)
         return None
 
     def columns(self, tasks: Iterable[str]) -> list[Column]:

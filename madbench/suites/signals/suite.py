@@ -269,9 +269,14 @@ class SignalSuite(Suite):
         kind = KINDS[task]
         if kind.classes:
             return dataclasses.replace(super().task_column(task), heading=kind.heading, title=kind.title)
-        axis, words = "variance foretold, %", "percentage points of the variance"
-        limits = (-math.inf, 100.0)
-        return Column(task, kind.heading, 1, "higher", limits, "-", 0.1, title=kind.title, axis=axis, difference=words)
+        return Column.percent(
+            task,
+            kind.heading,
+            limits=(-math.inf, 100.0),
+            title=kind.title,
+            axis="variance foretold, %",
+            difference="percentage points of the variance",
+        )
 
     def about_task(self, task: str) -> str:
         from madbench.tasks.signals import KINDS
