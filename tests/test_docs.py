@@ -106,6 +106,8 @@ def test_a_command_names_a_verb_options_labels_and_settings_that_exist(command):
         assert command.startswith(OTHER_COMMANDS)
         for module in re.findall(r"(?<=-m )madbench\.[\w.]+", command):
             assert importlib.util.find_spec(module)
+        for script in re.findall(r"^python ((?:docs|studies)/\S+)", command):
+            assert (ROOT / script).is_file()
         _, is_ours, command = command.partition(" -m madbench ")
         if not is_ours:
             return
@@ -130,12 +132,12 @@ def test_a_command_names_a_verb_options_labels_and_settings_that_exist(command):
     assert expand(labels) or verb in ("table", "attribute")
 
 
-MODULE_COMMANDS = [command for command in COMMANDS if re.match(r"python -m madbench\.(?!lm_eval)", command)]
+STUDY_COMMANDS = [command for command in COMMANDS if command.startswith("python studies/")]
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("command", MODULE_COMMANDS)
-def test_a_module_takes_the_words_of_its_documented_command(command, monkeypatch):
+@pytest.mark.parametrize("command", STUDY_COMMANDS)
+def test_a_study_takes_the_words_of_its_documented_command(command, monkeypatch):
     class Parsed(BaseException):
         pass
 
@@ -146,9 +148,9 @@ def test_a_module_takes_the_words_of_its_documented_command(command, monkeypatch
 
     for name in ("parse_args", "parse_intermixed_args"):
         monkeypatch.setattr(argparse.ArgumentParser, name, parse)
-    _, _, module, *words = shlex.split(command)
-    monkeypatch.setattr(sys, "argv", [module, *words])
-    loaded = importlib.import_module(module)
+    _, script, *words = shlex.split(command)
+    monkeypatch.setattr(sys, "argv", [script, *words])
+    loaded = importlib.import_module(Path(script).stem)
     with pytest.raises(Parsed):
         loaded.main()
 

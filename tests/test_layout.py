@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import functools
+import re
 import tomllib
 from pathlib import Path
 
@@ -91,6 +92,51 @@ def test_no_two_modules_of_a_room_know_each_other():
 
     circular = {name for name in MODULES if name in reached(name)}
     assert {room_of(name) for name in circular} <= {"labels", "cli"}
+
+
+ROOTS = r"madbench\.(api|cli|huggingface|lm_eval)\b.*|.*\.(family|suite|__main__)|madbench\.bench\.again"
+"""What a user calls, and what the program finds in folders."""
+
+
+def text_of(path: Path) -> str:
+    """The texts of a module that are no docstrings, or all of another file."""
+    content = path.read_text(encoding="utf-8")
+    if path.suffix != ".py":
+        return content
+    nodes = [*ast.walk(ast.parse(content))]
+    docstrings = {id(node.value) for node in nodes if isinstance(node, ast.Expr)}
+    constants = [node for node in nodes if isinstance(node, ast.Constant) and id(node) not in docstrings]
+    return "\n".join(node.value for node in constants if isinstance(node.value, str))
+
+
+@functools.cache
+def named(path: Path) -> set[str]:
+    """The modules that a file names in a text, such as ``madbench.suites.mad.trial:MadTrial``.
+
+    A name that goes on with a variable (``f"madbench.mixers.srg.kernels.{kind}"``) stands for all modules of a folder.
+    """
+    found = set()
+    for name in re.findall(r"\bmadbench(?:\.\w+)+\.?", text_of(path)):
+        parts = name.split(".")
+        found |= {".".join(parts[:end]) for end in range(2, len(parts) + 1)}
+        found |= {module for module in MODULES if name.endswith(".") and module.startswith(name)}
+    return found & MODULES.keys()
+
+
+@pytest.mark.slow
+def test_every_module_is_of_use_to_a_verb_or_the_api():
+    """A comparison or a calibration that no verb uses stands in ``studies/``, outside the wheel."""
+    waiting = [name for name in MODULES if re.fullmatch(ROOTS, name)]
+    for path in PACKAGE.rglob("*.yaml"):
+        waiting += named(path)
+    seen: set[str] = set()
+    while waiting:
+        name = waiting.pop()
+        if name not in seen:
+            seen.add(name)
+            waiting += (imported(MODULES[name]) & MODULES.keys()) | named(MODULES[name])
+    folders = {name for name, path in MODULES.items() if path.name == "__init__.py"}
+    assert MODULES.keys() - seen - folders == set()
 
 
 def test_every_room_has_its_place():

@@ -181,8 +181,8 @@ def seeds_of(request: Request) -> tuple[int, ...]:
 
 def measure_of(item: Item) -> Measure:
     """What plans and decides the item; a ``ConfigError`` where its own cannot be loaded."""
-    own = "theorems:TheoremMeasure" if item.checks else "table_measure:TableMeasure"
-    name = item.measure or f"madbench.papers.{own}"
+    of_tables, of_theorems = "madbench.papers.table_measure:TableMeasure", "madbench.papers.theorems:TheoremMeasure"
+    name = item.measure or (of_theorems if item.checks else of_tables)
     with wrap_load_errors(f"{item.id}: measure {name}", ConfigError):
         measure = resolve(name)()
         if missing := [name for name in ("plan", "decide") if not hasattr(measure, name)]:

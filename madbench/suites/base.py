@@ -73,8 +73,6 @@ class Suite(abc.ABC):
     """``module:class`` that reads its records, loaded with pandas when it is needed."""
     reference: ClassVar[str] = ""
     """Module with the reference code of its protocol, which ``madbench bench training --peer`` times beside ours."""
-    synthetic: ClassVar[str] = ""
-    """``module:function`` that makes a synthetic record of a job, for the benchmark of large stores."""
     key: ClassVar[str] = ""
     abbreviation: ClassVar[str] = ""
     sort_order: ClassVar[int] = 100

@@ -255,7 +255,7 @@ def ceiling(task: str, setting: TaskSetting, seed: int) -> float:
 def heuristic(task: str, setting: TaskSetting) -> float:
     """The accuracy of the best answer that ignores the context (:mod:`madbench.tasks.heuristics`).
 
-    For settings of shipped profiles it is read from a file that ``madbench.bench.heuristics`` writes. For other
+    For settings of shipped profiles it is read from a file that ``studies/heuristics.py`` writes. For other
     settings it is computed, which takes about a second.
     """
     shipped = _shipped_heuristics().get(task, {}).get(questions_text(setting))

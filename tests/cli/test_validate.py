@@ -56,7 +56,7 @@ def test_everything_shipped_is_sound(invoke):
         *LANGUAGE_PROFILES.glob("*.yaml"),
     ]
     shipped += [*InteractionProfile.folder.glob("*.yaml"), *SignalProfile.folder.glob("*.yaml")]
-    shipped.remove(TASKS / "heuristics.yaml")  # numbers that madbench.bench.heuristics makes
+    shipped.remove(TASKS / "heuristics.yaml")  # numbers that studies/heuristics.py makes
     assert result.exit_code == 0 and all(report["ok"] for report in reports)
     assert {Path(report["file"]).resolve() for report in reports} == set(shipped)
 

@@ -12,7 +12,7 @@ from typing import ClassVar
 import numpy as np
 import pytest
 
-from madbench.bench.heuristics import shipped_settings
+from heuristics import shipped_settings
 from madbench.suites import main_suite
 from madbench.tasks import heuristic, load_task, make_setting, questions_text
 from madbench.tasks.base import IGNORE, TaskSetting

@@ -1,1 +1,1 @@
-"""HyperMLP: its items, and the comparison of the language model's protocol with nanoGPT."""
+"""The items of the paper on HyperMLP."""

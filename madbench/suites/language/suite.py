@@ -279,7 +279,6 @@ class LanguageSuite(Suite):
     default = "tiny"
     trial = "madbench.suites.language.trial:LanguageTrial"
     scoring = "madbench.suites.language.scores:LanguageScoring"
-    synthetic = "madbench.suites.language.synthetic:record_of"
     key = TASK
     abbreviation = "lm"
     profiles_note = "tokens: for one label and one seed"

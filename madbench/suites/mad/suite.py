@@ -46,7 +46,6 @@ class MadSuite(TokenSuite):
     sort_order = 0
     file_key = "learning_rates"
     reference = "madbench.suites.mad.peer"
-    synthetic = "madbench.suites.mad.synthetic:record_of"
     averages = {AVERAGE: Average("MAD avg", "MAD average", MAD_TASKS)}
     fidelities = ("corrected", "published")
 

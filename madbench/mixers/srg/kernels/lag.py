@@ -49,7 +49,7 @@ CUTS = {
     "lags_kernel": ((32, 2, 1), (32, 2, 1)),
 }
 """Rows per tile, warps and stages, for narrow and for wide V. At most 32 rows, so that skewing a row is one shuffle.
-The configurations for wide V were the fastest of 35 on an H100 (:mod:`madbench.bench.cuts`)."""
+The configurations for wide V were the fastest of 35 on an H100 (``studies/cuts.py``)."""
 LONG = 512  # number of rows from which kernels of the backward pass run concurrently
 LARGE = 128  # columns of K and V beyond which a float32 tile has 16 rows, so that it fits into registers
 

@@ -1,4 +1,4 @@
-"""bench/store.py: its runs are those of the real writer, and its numbers those of its own model."""
+"""studies/large_store.py: its runs are those of the real writer, and its numbers those of its own model."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections import Counter
 
 import pytest
 
-from madbench.bench import store as bench
+import large_store as bench
 from madbench.store.runs import Store
 
 

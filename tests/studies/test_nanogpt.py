@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+import nanogpt as bench
 from madbench.errors import TrainingError
-from madbench.papers.hypermlp import nanogpt as bench
 from madbench.suites.language.suite import LanguageTraining
 
 SEEDED = "seed = 1337 + 0  # torch.manual_seed(1337 + seed_offset)\n"

@@ -1,6 +1,6 @@
 """Time the operator of a label with o while one of its kernels uses other tile sizes than usual.
 
-python -m madbench.bench.cuts [LABEL] [--shape 8x1024x768] [--kernels rows,keys] [--json]
+python studies/cuts.py [LABEL] [--shape 8x1024x768] [--kernels rows,keys] [--json]
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Regenerate the tables and verdicts on a page of measured runs, from the archives and the registration next to it.
 
-    python -m madbench.bench.evidence [results/measured/README.md] [--only NAME ...] [--check]
+    python studies/evidence.py [results/measured/README.md] [--only NAME ...] [--check]
 
 The text between ``<!-- NAME -->`` and ``<!-- end NAME -->`` is generated, the rest is written by hand. NAME is a key of
 :data:`BLOCKS`, or ``tasks`` and the name of a registered claim, or ``verdicts`` and the name of an archive of the same
@@ -385,7 +385,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     if not options.check:
         write_atomically(options.page, new.encode())
     elif new != text:
-        sys.exit(f"{options.page}: not what the archives give; python -m madbench.bench.evidence {options.page}")
+        sys.exit(f"{options.page}: not what the archives give; python studies/evidence.py {options.page}")
 
 
 if __name__ == "__main__":

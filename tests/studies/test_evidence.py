@@ -1,4 +1,4 @@
-"""bench/evidence.py: the page of measured runs is what its archives and its registration give."""
+"""studies/evidence.py: the page of measured runs is what its archives and its registration give."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ import numpy as np
 import pandas as pd
 import pytest
 
+import evidence
 from madbench.analysis.agreement import Agreement
 from madbench.analysis.audit import ColumnAudit
 from madbench.analysis.claims import load_claims
 from madbench.analysis.findings import findings
 from madbench.analysis.samples import samples_of
-from madbench.bench import evidence
 from madbench.errors import MadbenchError
 from madbench.suites.mad.suite import AVERAGE
 from madbench.suites.mad.suite import MAD_TASKS as TASKS

@@ -10,7 +10,7 @@ import torch
 
 pytest.importorskip("triton", reason="the kernels need Triton, which comes with torch for CUDA")
 
-from madbench.bench import cuts
+import cuts
 from madbench.bench.mixer import Shape, WrongResultError
 from madbench.bench.parts import Setup
 from madbench.bench.timing import Limits

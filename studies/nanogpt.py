@@ -1,6 +1,6 @@
 """Trains nanoGPT and madbench's softmax label on the same tokens, sizes and schedule, and compares loss and speed.
 
-    python -m madbench.papers.hypermlp.nanogpt --nanogpt CHECKOUT [KEY=VALUE ...] [--corpus FOLDER] [--seeds 0,1]
+    python studies/nanogpt.py --nanogpt CHECKOUT [KEY=VALUE ...] [--corpus FOLDER] [--seeds 0,1]
 
 CHECKOUT is a clone of github.com/karpathy/nanoGPT. Its train.py runs as it is, in a process of its own, but for the
 seed that it fixes. Both codes train on the CPU in float32, uncompiled, one after the other, and take turns in being

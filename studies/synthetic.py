@@ -1,4 +1,4 @@
-"""Synthetic records of MAD tasks with the shape of real records, for the benchmark of large stores."""
+"""Synthetic records with the shape of real records, by suite, for the store of ``large_store.py``."""
 
 from __future__ import annotations
 
@@ -7,10 +7,13 @@ from typing import Any
 import numpy as np
 
 from madbench.jobs import Job, Record
+from madbench.suites.columns import loss_l5
 from madbench.suites.mad.suite import MAD_TASKS
 
 BASE = dict(zip(MAD_TASKS, (0.30, 0.20, 0.45, 0.60, 0.45, 0.40), strict=True))
 """Accuracy of the plain label R, by task."""
+LOSS_PER_ACCURACY = -1.5
+"""Nats per token for an effect on accuracy of 1."""
 
 
 def accuracy_of(job: Job) -> float:
@@ -20,7 +23,7 @@ def accuracy_of(job: Job) -> float:
     return BASE[job.task] - difficulty - 0.05 * badness
 
 
-def record_of(job: Job, effect: float, details: dict[str, Any], rng: np.random.Generator) -> Record:
+def mad_record(job: Job, effect: float, details: dict[str, Any], rng: np.random.Generator) -> Record:
     """A finished run of a label that adds ``effect`` to the accuracy; ``details`` are common to all suites."""
     accuracy = accuracy_of(job) + effect
     epochs = int(rng.integers(min(20, job.training.epochs), job.training.epochs + 1))
@@ -45,3 +48,26 @@ def record_of(job: Job, effect: float, details: dict[str, Any], rng: np.random.G
     steps = curve[-1]["step"]
     details |= {"steps": steps, "seconds": seconds, "steps_per_second": steps / seconds}
     return Record("finished", metrics, curve, details)
+
+
+def language_record(job: Job, effect: float, details: dict[str, Any], rng: np.random.Generator) -> Record:
+    """A finished run of a label that adds ``effect`` to the accuracy on tasks; ``details`` are common to all suites."""
+    loss = 3.0 + LOSS_PER_ACCURACY * effect
+    training = job.training
+    curve = []
+    for i, step in enumerate(range(training.eval_every, training.steps + 1, training.eval_every), 1):
+        now = loss + 3 * np.exp(-i / 2) + float(rng.normal(0, 0.01))
+        curve.append({"step": step, "tokens": step * training.tokens_per_step, "seconds": step / 10, "step_loss": now})
+        curve[-1] |= {"evaluation": i, "train_loss": now, "validation_loss": now + 0.01}
+        curve[-1]["validation_bits_per_byte"] = (now + 0.01) / float(np.log(2))
+    details["corpus"] = {"name": "synthetic", "digest": job.setting["corpus"], "tokenizer": "bytes"}
+    details["corpus"]["splits"] = {"train": {"tokens": 9000, "bytes": 9000}, "val": {"tokens": 1000, "bytes": 1000}}
+    details["evaluation"] = {"windows": 4, "seq_len": 16, "train": "drawn anew", "val": "evenly spread"}
+    details |= {"steps": training.steps, "seconds": curve[-1]["seconds"], "steps_per_second": 10.0}
+    losses = [row["train_loss"] for row in curve]
+    metrics = {"loss_l5": loss_l5(losses), "validation_loss": curve[-1]["validation_loss"]}
+    return Record("finished", metrics, curve, details)
+
+
+RECORDS = {"mad": mad_record, "language": language_record}
+"""The function that makes a record, by suite."""

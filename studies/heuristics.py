@@ -1,6 +1,6 @@
 """Compute the score of the best answer without context, for every setting of the shipped profiles.
 
-    python -m madbench.bench.heuristics > tasks/heuristics.yaml
+    python studies/heuristics.py > tasks/heuristics.yaml
 
 Tables of these settings then need not draw questions (:func:`madbench.tasks.heuristic`).
 """
@@ -29,7 +29,7 @@ def shipped_settings() -> Iterator[tuple[str, TaskSetting]]:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     argparse.ArgumentParser(description=__doc__.splitlines()[0]).parse_args(arguments)
-    print("# Accuracy of the best answer without context: python -m madbench.bench.heuristics")
+    print("# Accuracy of the best answer without context: python studies/heuristics.py")
     previous = ""
     for task, setting in shipped_settings():
         if task != previous:

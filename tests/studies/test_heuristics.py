@@ -1,10 +1,10 @@
-"""bench/heuristics.py."""
+"""studies/heuristics.py."""
 
 from __future__ import annotations
 
 import pytest
 
-from madbench.bench import heuristics
+import heuristics
 
 
 @pytest.mark.parametrize("words", [["--help"], ["--seeds", "3"]])

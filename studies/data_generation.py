@@ -1,6 +1,6 @@
 """A benchmark of data generation for the whole protocol: train, validation and test of all 66 settings.
 
-python -m madbench.bench.data_generation [--processes 2] [--seed 0] [--json]
+python studies/data_generation.py [--processes 2] [--seed 0] [--json]
 """
 
 from __future__ import annotations

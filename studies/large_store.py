@@ -1,6 +1,6 @@
 """Write a store of synthetic runs and time the verbs that read it, each as a whole process.
 
-    python -m madbench.bench.store [--runs 20000] [--folder DIR] [--repeats 3] [--json]
+    python studies/large_store.py [--runs 20000] [--folder DIR] [--repeats 3] [--json]
 
 The runs are those of the paper's 33 labels under the full profile, seed after seed, and a few hundred language models.
 Their numbers come from a known model: the task's base value, plus the effect of every factor of the label, minus the
@@ -14,7 +14,6 @@ import argparse
 import itertools
 import json
 import os
-import pkgutil
 import platform
 import resource
 import shutil
@@ -34,7 +33,8 @@ from rich.table import Table
 from madbench.jobs import Job, Record
 from madbench.labels import expand, family_of
 from madbench.store.runs import Store
-from madbench.suites import default_suites, suite_of
+from madbench.suites import default_suites
+from synthetic import RECORDS
 
 LABELS = ("@table1",)
 SEEDS_BESIDE = 9
@@ -122,7 +122,7 @@ def synthetic_record(job: Job) -> Record:
         "budget_ratio": 1.0,
         "path": "sdpa",
     }
-    return pkgutil.resolve_name(suite_of(job).synthetic)(job, effect + rng.normal(0, RUN_NOISE), details, rng)
+    return RECORDS[job.suite](job, effect + rng.normal(0, RUN_NOISE), details, rng)
 
 
 def effect_of(label: str) -> float:
@@ -181,7 +181,7 @@ def measure(folder: Path, repeats: int) -> dict[str, dict[str, float]]:
 
 def _time(command: Sequence[str]) -> tuple[float, float]:
     """Wall and CPU seconds of a process. Raises ``CalledProcessError`` if it fails."""
-    environment = os.environ | {"PYTHONPATH": str(Path(__file__).resolve().parents[2]), "COLUMNS": "200"}
+    environment = os.environ | {"PYTHONPATH": str(Path(__file__).resolve().parents[1]), "COLUMNS": "200"}
     before, started = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
     subprocess.run(command, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=environment)
     seconds, after = time.perf_counter() - started, resource.getrusage(resource.RUSAGE_CHILDREN)
