@@ -20,8 +20,8 @@ KNOWN_EQUAL = Path(__file__).with_name("known_equal.json")
 Pairs = dict[str, list[list[str]]]
 
 
-def package_digest(starts: Iterable[str], within: str, left_out: Collection[str] = ()) -> str:
-    """16 hexadecimal digits of modules and of all their imports ``within`` a part of the package.
+def package_digest(starts: Iterable[str], within: Collection[str], left_out: Collection[str] = ()) -> str:
+    """16 hexadecimal digits of modules and of all their imports ``within`` some parts of the package.
 
     Imports in functions are followed, imports for types only are not. Modules whose own name is in ``left_out`` are
     neither read nor followed. Empty if there is no such module.
@@ -31,7 +31,7 @@ def package_digest(starts: Iterable[str], within: str, left_out: Collection[str]
     return short_digest("\n".join([f"normal {NORMAL}", *texts]).encode())[:DIGITS] if texts else ""
 
 
-def modules_reached(starts: Iterable[str], within: str, left_out: Collection[str] = ()) -> set[str]:
+def modules_reached(starts: Iterable[str], within: Collection[str], left_out: Collection[str] = ()) -> set[str]:
     """The names of the modules that :func:`package_digest` reads."""
     found: set[str] = set()
     waiting = [name for name in starts if file_of(name)]
@@ -44,11 +44,11 @@ def modules_reached(starts: Iterable[str], within: str, left_out: Collection[str
     return found
 
 
-def imports_within(module: str, within: str) -> list[str]:
-    """The modules ``within`` a part of the package that ``module`` imports."""
+def imports_within(module: str, within: Collection[str]) -> list[str]:
+    """The modules ``within`` some parts of the package that ``module`` imports."""
     file = file_of(module)
     names = _imported(file, *_state(file)) if file else ()
-    return [name for name in names if name == within or name.startswith(f"{within}.")]
+    return [name for name in names if any(f"{name}.".startswith(f"{part}.") for part in within)]
 
 
 def gives_equal_bits(part: str, one: str, other: str, path: Path = KNOWN_EQUAL) -> bool:

@@ -1,11 +1,16 @@
-"""Extensions in installed packages, found by entry point. A broken extension fails alone, with its reason."""
+"""Extensions, found by entry point: those of installed packages, and those of the packages in ``madbench/papers``.
+
+A broken extension of an installed package fails alone, with its reason.
+"""
 
 from __future__ import annotations
 
+import functools
 import pkgutil
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from madbench.errors import MadbenchError
@@ -14,6 +19,8 @@ if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
 
 E = TypeVar("E", bound=MadbenchError)
+SHIPPED = Path(__file__).parents[1] / "papers"
+"""The folder of the packages that are shipped as part of madbench."""
 LONGEST_REASON = 300  # characters of a broken package's error message that are repeated
 
 
@@ -23,6 +30,25 @@ class Installed:
 
     points: dict[str, EntryPoint]  # by name, sorted; not imported
     refused: dict[str, str]  # by name, a sentence on why an entry point is refused
+
+
+@functools.cache
+def shipped_entry_points(group: str) -> dict[str, str]:
+    """The values of a group's entry points in shipped packages, by name. Nothing is imported.
+
+    A shipped package has a file ``entry_points.txt`` of the same form as in the metadata of an installed package. Its
+    code is part of madbench, so a run's id holds only the version that a family declares.
+    """
+    points: dict[str, str] = {}
+    for file in sorted(SHIPPED.glob("*/entry_points.txt")):
+        section = ""
+        for line in file.read_text(encoding="utf-8").splitlines():
+            name, equals, value = line.partition("=")
+            if line.startswith("["):
+                section = line.strip("[] ")
+            elif equals and section == group:
+                points[name.strip()] = value.strip()
+    return points
 
 
 def find_installed(group: str, noun: str, built_in: Mapping[str, str], fault: Callable[[str], str]) -> Installed:

@@ -1,4 +1,4 @@
-"""The families of labels: built-in families, found by their folders, and installed ones, found by entry point."""
+"""The families of labels. Built-in families are found by folder or by entry point, installed ones by entry point."""
 
 from __future__ import annotations
 
@@ -13,7 +13,14 @@ from madbench.errors import FamilyError, LabelError, did_you_mean
 from madbench.identity.plugins import plugin_code, plugin_identity
 from madbench.labels.diagnosis import SHOWN, point_at, show
 from madbench.labels.family import Label, LoadedFamily
-from madbench.labels.plugins import Guarded, Installed, entry_point_name, find_installed, load_value
+from madbench.labels.plugins import (
+    Guarded,
+    Installed,
+    entry_point_name,
+    find_installed,
+    load_value,
+    shipped_entry_points,
+)
 from madbench.labels.protocol import ANSWERS, fault_of, label_of
 
 if TYPE_CHECKING:
@@ -111,13 +118,17 @@ def _fault_of_family(family: Any) -> str:
 
 @functools.cache
 def _built_in() -> dict[str, str]:
-    """The entry point of each built-in family, by name: the folders below ``mixers/`` that have a ``family.py``."""
+    """The entry point of each built-in family, by name.
+
+    These are the folders below ``mixers/`` that have a ``family.py``, and the families of shipped packages.
+    """
     home = Path(__file__).parents[1] / "mixers"
     folders = [file.parent.relative_to(home).parts for file in sorted(home.rglob("family.py"))]
-    return {
+    of_folders = {
         "" if parts[-1] == WITHOUT_PREFIX else parts[-1]: f"madbench.mixers.{'.'.join(parts)}.family:FAMILY"
         for parts in folders
     }
+    return shipped_entry_points(GROUP) | of_folders
 
 
 @functools.cache

@@ -1,8 +1,8 @@
 """Sequence mixers by family: the protocol of a family, and the functions that turn a label into a module.
 
-The S/R/G family has an empty name. Another family is a folder here with a ``family.py``, or an installed package with
-an entry point of the group ``madbench.families``; ``examples/plugin`` is a complete example. A family can be imported
-without torch.
+The S/R/G family has an empty name. Another family is a folder here with a ``family.py``, or a package with an entry
+point of the group ``madbench.families``; ``examples/plugin`` is a complete example. A family can be imported without
+torch.
 """
 
 from __future__ import annotations

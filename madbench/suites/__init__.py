@@ -1,7 +1,8 @@
 """Suites: the ways to train and score labels, found as families are. Importing this imports neither torch nor pandas.
 
-The built-in suites are the folders here with a ``suite.py``. Suites of installed packages are entry points of the group
-``madbench.suites``. A broken suite does not affect the others and reports its error.
+The built-in suites are the folders here with a ``suite.py``, and the entry points of shipped packages. Suites of
+installed packages are entry points of the group ``madbench.suites``. A broken suite does not affect the others and
+reports its error.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from madbench.errors import ConfigError, did_you_mean
 from madbench.identity.plugins import plugin_code
 from madbench.jobs import Job
 from madbench.labels import Label
-from madbench.labels.plugins import Installed, find_installed, load_value
+from madbench.labels.plugins import Installed, find_installed, load_value, shipped_entry_points
 from madbench.mixers import Check
 from madbench.suites.base import Size, Suite
 from madbench.suites.columns import Column
@@ -120,7 +121,7 @@ def suite_of(job: Job) -> Suite:
 def task_suites() -> dict[str, Suite]:
     """The suite of every task name. A name that two suites share belongs to the first of them.
 
-    Each task also appears with its suite as prefix, as in ``interactions/hunters``.
+    Each task also appears with its suite as prefix, as in ``signals/digits``.
     """
     by_task: dict[str, Suite] = {}
     for suite in suites().values():
@@ -209,9 +210,9 @@ def _names() -> tuple[str, ...]:
 
 @functools.cache
 def _built_in() -> dict[str, str]:
-    """The module of each built-in suite, by name: the folders here."""
+    """The entry point of each built-in suite, by name: the folders here, and those of shipped packages."""
     folders = sorted(file.parent.name for file in Path(__file__).parent.glob("*/suite.py"))
-    return {name: f"madbench.suites.{name}.suite:SUITE" for name in folders}
+    return shipped_entry_points(GROUP) | {name: f"madbench.suites.{name}.suite:SUITE" for name in folders}
 
 
 @functools.cache

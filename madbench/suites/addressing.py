@@ -18,7 +18,7 @@ from madbench.tasks import broken_tasks
 def tasks_by_suite(tasks: Iterable[str] | None) -> dict[str, list[str]]:
     """The tasks of each suite, in the order of its table. Without ``tasks``: the tasks of the main suite.
 
-    A task may be prefixed by its suite: ``interactions/hunters``. The name of a suite means its usual tasks. Raises
+    A task may be prefixed by its suite: ``signals/digits``. The name of a suite means its usual tasks. Raises
     ``ConfigError`` for an unknown task or suite.
     """
     if tasks is None:

@@ -1,11 +1,12 @@
 """The code that affects a job's numbers: lists of files for plugins and users, digests for this package.
 
-Digests of the package's own code are of whole files, without comments and docstrings:
+Digests of the package's own code are of whole files, without comments and docstrings. The code of a package in
+``madbench/papers`` belongs to the part that uses it:
 
 - ``family``: the label's family and its imports from ``madbench.mixers``, without modules that only check or explain;
 - ``task``: the task's generator, and what the suite's trial and the generator import of ``madbench.tasks``; of a suite
   that reads text, what the trial imports of ``madbench.text``;
-- ``suite``: the suite's trial and its imports from ``madbench.suites`` itself;
+- ``suite``: the suite's trial and its imports from ``madbench.suites`` itself, or from a paper's package;
 - ``model``: the trial's imports from ``madbench.models``, with their own imports there;
 - ``training``: the loop and its imports from ``madbench.training``, without modules that only measure costs.
 """
@@ -20,7 +21,7 @@ from typing import Any, Literal
 
 from madbench.errors import LabelError, MadbenchError, TrainingError
 from madbench.identity.listing import KIND, code_state
-from madbench.identity.package import gives_equal_bits, imports_within, modules_reached, package_digest
+from madbench.identity.package import gives_equal_bits, imports_within, package_digest
 from madbench.jobs import Job
 from madbench.labels import family_of, label_code, missing_package
 from madbench.suites import find_suite, suite_code
@@ -127,28 +128,33 @@ def _package_code(suite: str, task: str, family: str) -> dict[str, str]:
     return {name: digest for name, digest in digests.items() if digest}
 
 
-def package_modules(suite: str, task: str, family: str) -> dict[str, tuple[list[str], str, tuple[str, ...]]]:
+def package_modules(suite: str, task: str, family: str) -> dict[str, tuple[list[str], list[str], tuple[str, ...]]]:
     """The arguments of :func:`madbench.identity.package.package_digest` for each part.
 
-    These are the starting modules, the subpackage in which imports are followed, and the names of excluded modules.
+    These are the starting modules, the subpackages in which imports are followed, and the names of excluded modules.
     """
     found = find_suite(suite)
     trial = found.trial.partition(":")[0]
-    of_suite = modules_reached([trial], "madbench.suites", NO_NUMBERS) & {
-        trial,
-        *imports_within(trial, "madbench.suites"),
-    }
-    generators = [module for name in of_suite for module in imports_within(name, found.data_package)]
+    imported = imports_within(trial, ["madbench.suites", *_own_package(trial)])
+    of_suite = {name for name in (trial, *imported) if name.rpartition(".")[2] not in NO_NUMBERS}
+    generators = [module for name in of_suite for module in imports_within(name, [found.data_package])]
     if task in task_names():
         generators.append(settings_class(task).__module__)
-    models = [module for name in of_suite for module in imports_within(name, "madbench.models")]
+    models = [module for name in of_suite for module in imports_within(name, ["madbench.models"])]
+    of_family = _module_of(family)
     return {
-        "family": ([_module_of(family)], "madbench.mixers", NO_NUMBERS),
-        "task": (generators, found.data_package, NO_NUMBERS),
-        "suite": (sorted(of_suite), "madbench.nothing", ()),
-        "model": (models, "madbench.models", NO_NUMBERS),
-        "training": (["madbench.training.loop"], "madbench.training", NO_NUMBERS),
+        "family": ([of_family], ["madbench.mixers", *_own_package(of_family)], NO_NUMBERS),
+        "task": (generators, [found.data_package], NO_NUMBERS),
+        "suite": (sorted(of_suite), [], ()),
+        "model": (models, ["madbench.models"], NO_NUMBERS),
+        "training": (["madbench.training.loop"], ["madbench.training"], NO_NUMBERS),
     }
+
+
+def _own_package(module: str) -> list[str]:
+    """The package in ``madbench/papers`` that has a module. Empty for another module."""
+    parts = module.split(".")
+    return [".".join(parts[:3])] if parts[:2] == ["madbench", "papers"] else []
 
 
 def _module_of(family: str) -> str:

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import functools
 import os
 import signal
 import subprocess
@@ -8,19 +7,16 @@ import sys
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import NamedTuple
 
 import pytest
-import typer
-from typer.testing import CliRunner
 
 import madbench
-import madbench.cli
-from madbench.cli.parameters import with_groups
-from madbench.errors import MadbenchError
+from command_line import Ended, invoke, main, refuse, store
 from madbench.jobs import Record
-from madbench.store.runs import Run, Store
+from madbench.store.runs import Run
 from madbench.suites.mad.suite import MAD
+
+__all__ = ["invoke", "main", "refuse", "store"]
 
 SIZES = "seq_len: 16, num_train_examples: 64, num_validation_examples: 32, num_test_examples: 32"
 PROFILE = f"""\
@@ -38,29 +34,12 @@ tasks:
 """
 
 
-tree_of = functools.cache(typer.main.get_command)
-"""The commands and options of an app, which typer makes anew at every call: most of the time of a short command."""
-
-
-class Ended(NamedTuple):
-    code: int
-    stdout: str
-    stderr: str
-
-
 @pytest.fixture(scope="session")
 def tiny(tmp_path_factory) -> str:
     """A profile that trains two tasks in no time."""
     path = tmp_path_factory.mktemp("profiles") / "tiny.yaml"
     path.write_text(PROFILE)
     return str(path)
-
-
-@pytest.fixture
-def store(tmp_path, monkeypatch) -> Store:
-    """An empty one, in the working folder."""
-    monkeypatch.chdir(tmp_path)
-    return Store.open(tmp_path / "results")
 
 
 @pytest.fixture
@@ -104,24 +83,6 @@ def fill_language(store, language_run) -> Callable[..., Run]:
 
 
 @pytest.fixture
-def main(monkeypatch, capfd, tmp_path) -> Callable[..., Ended]:
-    """The command line in this process, in an empty folder."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("COLUMNS", "120")
-    monkeypatch.setattr(typer.main, "get_command", tree_of)
-
-    def call(*arguments: str) -> Ended:
-        monkeypatch.setattr(sys, "argv", ["madbench", *map(str, arguments)])
-        capfd.readouterr()
-        with pytest.raises(SystemExit) as ended:
-            madbench.cli.main()
-        code = ended.value.code
-        return Ended(0 if code is None else code, *capfd.readouterr())
-
-    return call
-
-
-@pytest.fixture
 def start() -> Iterator[Callable[..., subprocess.Popen]]:
     """``python -m madbench ...`` in a process group of its own, as a terminal would start it."""
     started = []
@@ -153,31 +114,3 @@ def finish() -> Callable[[subprocess.Popen], Ended]:
         return Ended(process.returncode, out, err)
 
     return call
-
-
-@pytest.fixture
-def invoke():
-    """``invoke(verb, *words, columns=80)``: one verb in this process; only a user's error stays in the result."""
-
-    def invoke(verb, *words, columns=80):
-        app = typer.Typer()
-        app.callback()(lambda: None)
-        app.command("verb")(with_groups(verb))
-        result = CliRunner().invoke(app, ["verb", *map(str, words)], env={"COLUMNS": str(columns), "NO_COLOR": "1"})
-        if result.exception and not isinstance(result.exception, (MadbenchError, SystemExit)):
-            raise result.exception
-        return result
-
-    return invoke
-
-
-@pytest.fixture
-def refuse(invoke):
-    """``refuse(verb, *words)``: the message of the user's error a verb ends in."""
-
-    def refuse(verb, *words):
-        result = invoke(verb, *words)
-        assert isinstance(result.exception, MadbenchError), result.output
-        return str(result.exception)
-
-    return refuse

@@ -7,8 +7,8 @@ import torch
 
 from madbench.cli.inspect import inspect
 from madbench.jobs import KEEP, WEIGHTS, Record
+from madbench.papers.interactions.suite import INTERACTIONS, InteractionProfile
 from madbench.suites import suite_of
-from madbench.suites.interactions.suite import INTERACTIONS, InteractionProfile
 from madbench.suites.mad.suite import MAD
 from madbench.training.checkpoints import save_weights
 

@@ -25,6 +25,7 @@ from madbench.experiment import prepare
 from madbench.jobs import Record
 from madbench.papers import Paper, built_in, load_paper, loaded_papers
 from madbench.papers.claimed_rows import claims
+from madbench.papers.interactions.suite import INTERACTIONS
 from madbench.papers.making import (
     Made,
     Request,
@@ -39,7 +40,6 @@ from madbench.papers.quantities import Quantity
 from madbench.papers.table_measure import published_numbers
 from madbench.store.runs import Store
 from madbench.suites import main_suite
-from madbench.suites.interactions.suite import INTERACTIONS
 from madbench.text.prepare import default_corpus
 
 PACKAGE = Path(madbench.__file__).parent

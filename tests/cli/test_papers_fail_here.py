@@ -16,12 +16,12 @@ from madbench.labels import expand, family_of, parse
 from madbench.mixers import Check, build
 from madbench.mixers.cd import parts as cd_parts
 from madbench.mixers.cd.operator import CoefficientMixer
-from madbench.mixers.interactions.coupling import Coupling
-from madbench.mixers.interactions.ha.operator import HyperAttention
-from madbench.mixers.interactions.hfa.operator import HyperFeatureAttention
 from madbench.mixers.residuals import filled_mixer
 from madbench.mixers.srg import parts
 from madbench.papers import built_in, load_paper
+from madbench.papers.interactions.mixers.coupling import Coupling
+from madbench.papers.interactions.mixers.ha.operator import HyperAttention
+from madbench.papers.interactions.mixers.hfa.operator import HyperFeatureAttention
 from madbench.papers.making import Request, judged, measure_of
 from madbench.papers.operators import failing_operators, operators_of
 from madbench.papers.settings import SettingsMeasure

@@ -13,7 +13,7 @@ from matplotlib.text import Text
 from madbench.analysis.figures import files
 from madbench.analysis.figures.accuracy import SCORE_COLUMNS
 from madbench.analysis.figures.files import read_frame
-from madbench.suites.interactions.suite import INTERACTIONS, InteractionProfile
+from madbench.papers.interactions.suite import INTERACTIONS, InteractionProfile
 from madbench.suites.mad.suite import MAD
 from partial_stores import Partial, fill, interaction_record, mad_record, partial_store
 

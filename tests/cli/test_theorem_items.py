@@ -227,7 +227,7 @@ def test_a_check_that_fails_blames_no_paper_and_one_that_no_label_has_is_an_erro
     item = replace(paper.item("theoremB.6"), checks=("effect of shifts",))
     with pytest.raises(ConfigError, match="no check 'effect of shifts' of hfa:C1; did you mean 'effects of shifts'"):
         outcomes_of(Request(paper, item))
-    monkeypatch.setattr("madbench.suites.interactions.representation.wave_couplings", lambda effect: 0)
+    monkeypatch.setattr("madbench.papers.interactions.theorems.representation.wave_couplings", lambda effect: 0)
     made = TheoremMeasure().decide(Request(paper, paper.item("theoremB.6")), None)
     (wrong,) = [statement for statement, value in made.verdicts.items() if value == "fails here"]
     assert judged(made.verdicts) == "fails here" and wrong.startswith("effects of shifts")

@@ -7,7 +7,7 @@ import pytest
 
 from madbench.cli.validate import validate
 from madbench.config import LANGUAGE_PROFILES, PROFILES, TASKS, VARIANTS
-from madbench.suites.interactions.suite import InteractionProfile
+from madbench.papers.interactions.suite import InteractionProfile
 from madbench.suites.signals.suite import SignalProfile
 
 

@@ -10,10 +10,10 @@ import torch
 from madbench.mixers import softmax
 from madbench.mixers.cd.operator import CoefficientMixer
 from madbench.mixers.checks import run_checks
-from madbench.mixers.interactions.hfa.operator import HyperFeatureAttention
 from madbench.mixers.srg import decoding, tiles
 from madbench.mixers.srg.dynamic_mlp import DynamicMLP
 from madbench.mixers.srg.family import SRGFamily
+from madbench.papers.interactions.mixers.hfa.operator import HyperFeatureAttention
 
 NAMES = ("ordinary size", "settings", "effect of settings")
 

@@ -8,9 +8,9 @@ import pytest
 import torch
 
 import madbench
-from madbench.mixers.interactions.coupling import Coupling
-from madbench.mixers.interactions.tuples import visible_tuples
 from madbench.mixers.probe import by_lag
+from madbench.papers.interactions.mixers.coupling import Coupling
+from madbench.papers.interactions.mixers.tuples import visible_tuples
 
 
 def built(label, **settings):

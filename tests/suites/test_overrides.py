@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from madbench.errors import BudgetError, ConfigError
-from madbench.suites.interactions.suite import INTERACTIONS
+from madbench.papers.interactions.suite import INTERACTIONS
 from madbench.suites.language.suite import LANGUAGE
 from madbench.suites.language.trial import LanguageTrial
 from madbench.suites.language.trial import scheduled_rate as language_rate

@@ -9,14 +9,15 @@ from pathlib import Path
 import pytest
 
 import madbench
-from madbench.suites import tokens
+from madbench.labels.plugins import shipped_entry_points
+from madbench.suites import GROUP, tokens
 from madbench.suites.mad import suite as mad
 
 PACKAGE = Path(madbench.__file__).parent
 FREE = ("suites", "papers")
 """The folders that may name a suite."""
-SUITES = {path.parent.name for path in PACKAGE.glob("suites/*/suite.py")}
-_MODULE = re.compile(r"madbench\.suites\.\w+")
+SUITES = {path.parent.name for path in PACKAGE.glob("suites/*/suite.py")} | {*shipped_entry_points(GROUP)}
+_MODULE = re.compile(r"madbench\.(?:suites|papers)\.\w+")
 CONSTANTS = {name.upper() for name in SUITES}
 
 
@@ -44,7 +45,7 @@ def names_of_suites(source: str) -> set[str]:
 
 def _is_of_a_suite(module: str) -> bool:
     parts = module.lstrip(".").split(".")
-    return any(first == "suites" and second in SUITES for first, second in zip(parts, parts[1:], strict=False))
+    return any(first in FREE and second in SUITES for first, second in zip(parts, parts[1:], strict=False))
 
 
 def offenders() -> dict[str, list[str]]:
@@ -95,7 +96,7 @@ def test_the_built_in_suites_are_searched_for():
     [
         ("from madbench.suites.mad import suite", {"madbench.suites.mad", "madbench.suites.mad.suite"}),
         ("from madbench.suites import language", {"madbench.suites.language"}),
-        ("import madbench.suites.interactions.suite as s", {"madbench.suites.interactions.suite"}),
+        ("import madbench.papers.interactions.suite as s", {"madbench.papers.interactions.suite"}),
         ("import_module('madbench.suites.mad.suite')", {"madbench.suites.mad"}),
         ("find_suite('language')", {"'language'"}),
         ("results.rows(MAD)", {"MAD"}),

@@ -11,8 +11,8 @@ import torch
 
 from madbench.errors import ConfigError
 from madbench.jobs import Job
+from madbench.papers.interactions.suite import INTERACTIONS, InteractionProfile
 from madbench.suites import suite_of, suites
-from madbench.suites.interactions.suite import INTERACTIONS, InteractionProfile
 from madbench.suites.mad.suite import ModelConfig, TrainingConfig
 from madbench.suites.signals.suite import SIGNALS, SignalProfile
 from sample_jobs import mad_job

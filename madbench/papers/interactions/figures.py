@@ -28,7 +28,7 @@ from madbench.analysis.figures.style import (
     style,
 )
 from madbench.papers.interactions.rows import PAPER_ERROR, Row
-from madbench.tasks.worlds import WORLDS, Colliding
+from madbench.papers.interactions.worlds import WORLDS, Colliding
 
 LEAST = 1e-16
 """Errors below are drawn here: they are rounding."""

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 import torch
 
-from madbench.mixers.interactions.low_rank import approximate, exact_flops, flops, rank
+from madbench.papers.interactions.mixers.low_rank import approximate, exact_flops, flops, rank
 from madbench.papers.making import CONTRADICTED, OPEN, REPRODUCED, Drawn, Made, PlainMeasure, Request
 
 if TYPE_CHECKING:

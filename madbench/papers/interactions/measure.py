@@ -18,12 +18,12 @@ from madbench.grid import Row as GridRow
 from madbench.jobs import Job
 from madbench.labels import expand
 from madbench.papers.interactions.rows import Row, claims, interaction_rows, row_name
+from madbench.papers.interactions.suite import CONTROLS, INTERACTIONS, InteractionProfile, check_task
+from madbench.papers.interactions.worlds import Colliding
 from madbench.papers.making import REPRODUCED, Drawn, Made, PlainMeasure, Request
 from madbench.papers.quantities import Quantity, Values
 from madbench.store.runs import Store
-from madbench.suites.interactions.suite import CONTROLS, INTERACTIONS, InteractionProfile, check_task
 from madbench.suites.profile import check_tasks_of
-from madbench.tasks.worlds import Colliding
 from madbench.training.devices import resolve_device
 
 if TYPE_CHECKING:

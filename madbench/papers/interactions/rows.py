@@ -11,9 +11,9 @@ from typing import Any
 from madbench.experiment import PlannedRow
 from madbench.jobs import Job, Record
 from madbench.labels import parse
+from madbench.papers.interactions.suite import world_of
+from madbench.papers.interactions.worlds import Colliding, Genotype, Pixels, Plane, Series, World
 from madbench.papers.making import CONTRADICTED
-from madbench.suites.interactions.suite import world_of
-from madbench.tasks.worlds import Colliding, Genotype, Pixels, Plane, Series, World
 
 LEARNED_MSE = 1e-6
 """Mean squared error up to which values are learned: ten times what the paper calls its errors, Theta(1e-7)."""

@@ -1,0 +1,152 @@
+"""The base class of the families ``hfa:`` and ``ha:``."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
+from dataclasses import replace
+from typing import Any, ClassVar
+
+from madbench.errors import LabelError
+from madbench.labels import Explanation
+from madbench.mixers import Check, Size, Traits, one_factor_apart
+from madbench.mixers.srg.grammar import Variant
+from madbench.papers.interactions.mixers.budget import InteractionAllocation, Settings
+from madbench.papers.interactions.mixers.grammar import COMMON, InteractionLabel
+
+NO_POSITIONS = Explanation("", "no positions",
+    "Without p, permuting a layer's earlier inputs leaves its output as it is. Only in a stack do the causal prefixes"
+    " of the layers below tell positions apart.",
+    "", "Def. F.3, G.1",
+)  # fmt: skip
+MATCHED = Explanation("", "no rank compressed",
+    "The label has as many parameters as softmax attention, 4 d^2, so no rank is reduced.",
+    "r_qk = r_vo = d", "Remark F.4, Table 1",
+)  # fmt: skip
+GROWS = Explanation("", "caution: grows with length",
+    "The sum is not normalized, so outputs grow with the number of tokens or tuples: for counting, not for text.",
+    "", "Def. 5.1, 6.1",
+)  # fmt: skip
+UNBOUND = Explanation("", "caution: no budget",
+    "Its parameters are reported but never matched to 4 d^2, so it cannot be compared with labels that meet a budget.",
+    "", "Def. 5.1, 6.1",
+)  # fmt: skip
+
+
+class InteractionFamily:
+    """See :class:`madbench.mixers.Family`."""
+
+    name: ClassVar[str]
+    version = "1"
+    Settings = Settings
+    is_bidirectional = True
+    Label: ClassVar[type[InteractionLabel]]
+    Allocation: ClassVar[type[InteractionAllocation]]
+    softmax: ClassVar[Mapping[str, str]]  # base and own factors of softmax attention
+    own_factors: Callable[[InteractionLabel], dict[str, str]]  # factors that the other family does not have
+
+    def parse(self, text: str) -> InteractionLabel:
+        """Parses the whole text."""
+        return self.Label.parse(text)
+
+    def begins(self, text: str) -> bool:
+        """True if some label begins with the text."""
+        return self.Label.begins(text)
+
+    def factors(self, label: InteractionLabel) -> dict[str, str]:
+        """Letters by factor. ``rank`` is present only if the budget is enforced, ``rope`` only if there are keys."""
+        letters = {"base": label.base, **self.own_factors(label)}
+        if label.base == "C":
+            return letters | {"budget": "over"}
+        letters |= {"rope": "p" if label.rope else ""} | ({} if label.over else {"rank": label.rank})
+        return letters | {"budget": "over" if label.over else "matched"}
+
+    def factors_of_other(self, label: Any) -> dict[str, str] | None:
+        """The factors of softmax attention of S/R/G, as order 1 or degree 2. None for any other label."""
+        if not isinstance(label, Variant) or label != Variant("S", rope=label.rope, rank=label.rank):
+            return None
+        return self.softmax | {"rope": "p" if label.rope else "", "rank": label.rank, "budget": "matched"}
+
+    def variations(self, label: InteractionLabel) -> list[dict[str, Any]]:
+        """Changes of one order or degree, with the same number of parts. All combinations would take too long."""
+        parts = label.parts
+        changed = {
+            tuple(sorted((*parts[:i], number, *parts[i + 1 :]))) for i in range(len(parts)) for number in range(1, 10)
+        }
+        return [{label.numbers: numbers} for numbers in sorted(changed)]
+
+    def neighbours(self, label: InteractionLabel) -> tuple[Any, ...]:
+        """The labels that differ from this one in exactly one factor, including softmax attention if it does."""
+        options = {**self.Label.own, **COMMON}
+        changes = [dict(zip(options, values)) for values in itertools.product(*options.values())]
+        attention = Variant("S", rope=label.rope, rank=label.rank)
+        others = [(attention, self.factors_of_other(attention))]
+        for change in changes + self.variations(label):
+            with suppress(LabelError):
+                other = replace(label, **change)
+                others.append((other, self.factors(other)))
+        return one_factor_apart(self.factors(label), others)
+
+    def effective(self, allocation: InteractionAllocation, settings: Mapping[str, Any]) -> dict[str, Any]:
+        """Empty: no setting acts other than through the ranks."""
+        return {}
+
+    def traits(self, label: InteractionLabel) -> Traits:
+        """The traits of the label. Full couplings have no linear map that writes to the residual stream."""
+        if label.base == "C":
+            return Traits(outputs=(), settings=(), stacked_path="dense", is_replayable=True)
+        return Traits(outputs=("o.weight",), stacked_path="dense", is_replayable=True)
+
+    def solve(self, label: InteractionLabel, size: Size, settings: Settings) -> InteractionAllocation:
+        return self.Allocation(label, size).with_ranks(settings.rank_multiple)
+
+    def checks(self, label: InteractionLabel) -> Iterable[Check]:
+        from madbench.papers.interactions.mixers.checks import checks
+
+        return checks(self, label)
+
+
+def explain_common(label: InteractionLabel) -> list[Explanation]:
+    """Explanations of the letters after the first hyphen."""
+    rows = []
+    if label.rank:
+        side, other = ("QK", "VO") if label.rank == "q" else ("VO", "QK")
+        what = f"The budget of softmax attention is met by a narrower {side} side. {other} gets what remains."
+        rows.append(Explanation(label.rank, f"{side} compressed", what, f"r_{side.lower()} from d/4", "ours"))
+    if label.over:
+        what = "No rank is reduced. The label exceeds the budget, which is reported, and is an upper bound."
+        rows.append(Explanation("!", "over budget", what, "r_qk = r_vo = d", "Table 1"))
+    return rows
+
+
+def explain_base(label: InteractionLabel) -> list[Explanation]:
+    """Explanations of L and C."""
+    if label.base == "L":
+        what = "Effects are the weights of values, without softmax, so that running sums take linear time."
+        return [Explanation("L", "linear", what, "a_iJ = z_iJ", "Def. 5.1, 6.1, G.3")]
+    if label.base == "C":
+        what = "Full coupling matrices or tensors replace queries and keys. Heads are summed, each of full width."
+        return [Explanation("C", "full coupling", what, "C in R^(d x .. x d)", "Def. 5.1, 6.1")]
+    return []
+
+
+def explain_shares(label: InteractionLabel) -> str:
+    """A sentence on the heads of each part of a label. Empty if there is one part."""
+    if len(label.parts) == 1:
+        return ""
+    return (
+        f" Each part has an equal share of the heads, in this order. Their number is a multiple of {len(label.parts)},"
+        " and is increased beyond the model's if necessary."
+    )
+
+
+def cautions(label: InteractionLabel, sees_order: bool) -> list[Explanation]:
+    """Explanations of absent letters, and cautions."""
+    applies = {
+        NO_POSITIONS: not (label.rope or sees_order),
+        MATCHED: label.base != "C" and not (label.rank or label.over),
+        GROWS: label.base != "",
+        UNBOUND: label.base == "C",
+    }
+    return [row for row, is_shown in applies.items() if is_shown]

@@ -1,0 +1,97 @@
+"""Costs of mixers of interactions, and the ranks that match the parameters of softmax attention of the same width.
+
+Ranks are summed over heads: r_qk = H d_qk and r_vo = H d_vo. d is the width of the model. The budget is 4 d^2.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Self
+
+from madbench.config import check_at_least
+from madbench.errors import BudgetError
+from madbench.mixers.ranks import RankAllocation, floor
+from madbench.papers.interactions.mixers.grammar import InteractionLabel
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Settings of mixers of interactions besides their label and size."""
+
+    rank_multiple: int = 1
+    """Common divisor of the head widths that the budget solver may choose."""
+
+    def __post_init__(self):
+        check_at_least(self, 1, "rank_multiple")
+
+
+class InteractionAllocation(RankAllocation):
+    """See :class:`madbench.mixers.ranks.RankAllocation`. With base ``C`` there are no ranks."""
+
+    label: InteractionLabel
+    slots = property(lambda self: self.size.n_head, doc="Keys and values per token, over all heads.")
+    head_multiple = property(lambda self: len(self.label.parts))
+    flops_of_tuples: Callable[..., float]
+    """(seq_len, causal) -> FLOPs per token of the effects and values of visible tuples, over all heads."""
+    flops_of_sums: Callable[[], float]
+    """FLOPs per token of the running sums of base ``L``, over all heads."""
+
+    @property
+    def ranks(self) -> dict[str, int]:
+        """The ranks that the budget determines."""
+        return {} if self.label.base == "C" else super().ranks
+
+    def state_bytes_per_token(self, bytes_per_element: int = 2) -> int:
+        """Bytes that each token adds to the decoding cache. Zero if a sum of fixed size replaces it.
+
+        Keys and values are kept in float32 or wider, the inputs of base ``C`` in their own dtype.
+        """
+        if self.label.base == "C":
+            return self.size.d_model * bytes_per_element
+        if self.label.base == "L":
+            return 0
+        return self.slots * sum(self.widths.values()) * max(bytes_per_element, 4)
+
+    def flops_per_token(self, seq_len: int, causal: bool = True) -> float:
+        """Forward FLOPs per token of a sequence of ``seq_len`` tokens. A multiply-add counts as two.
+
+        They are twice the parameters plus the visible tuples. For base ``L`` the running sums count instead if they are
+        cheaper. Not counted are softmax, and RoPE of pairs.
+        """
+        if seq_len < 1:
+            raise BudgetError(f"{self.label}: seq_len must be at least 1, got {seq_len}")
+        of_tuples = self.flops_of_tuples(seq_len, causal)
+        return 2 * self.total + (min(of_tuples, self.flops_of_sums()) if self.label.base == "L" else of_tuples)
+
+    def with_ranks(self, rank_multiple: int) -> Self:
+        """Returns the allocation with the ranks of its label at its size.
+
+        Strict budget: see :meth:`match_budget`. The paying side starts at d/4 and is reduced to d/8 before the other
+        side is. A label without ``q``, ``v`` and ``!`` starts at r_qk = r_vo = d. With ``!`` and under the paper's
+        budget these ranks stay. Parts have equal shares of the heads. The number of heads is increased for this if
+        necessary, except for base ``C``. Admissible ranks are those of :meth:`sides`, with d_qk at least the largest
+        order (twice that with p).
+
+        Raises ``BudgetError`` for a size that no mixer of the label has, and under the strict budget if nothing fits.
+        """
+        label, d, heads = self.label, self.size.d_model, self.size.n_head
+        if more := -heads % self.head_multiple:
+            if label.base == "C":  # its heads are those of a world, one coupling each
+                raise BudgetError(
+                    f"{label}: its {self.head_multiple} parts have equal shares of the heads, and n_head {heads} is not"
+                    f" a multiple of {self.head_multiple}; use n_head {heads + more}"
+                )
+            return replace(self, size=replace(self.size, n_head=heads + more)).with_ranks(rank_multiple)
+        if label.base == "C":
+            return self
+        if rank_multiple > d:
+            raise BudgetError(f"{label}: rank_multiple {rank_multiple} exceeds d_model {d}")
+        qk, vo = self.sides(rank_multiple)
+        if label.over or self.size.budget == "paper":
+            return replace(self, r_qk=floor(qk, d), r_vo=floor(vo, d))
+        return self.match_budget(qk, vo)
+
+    def payment(self) -> tuple[int, int]:
+        d = self.size.d_model
+        return d // 4 if self.label.rank else d, -(-d // 8)

@@ -1,0 +1,167 @@
+"""The operators of the theory, labels with base ``C``: full coupling matrices and tensors (Def. 5.1, 6.1, F.2)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from madbench.errors import TrainingError
+from madbench.mixers.precision import wide, without_autocast
+from madbench.mixers.probe import Probe, by_lag
+from madbench.mixers.tracing import is_symbolic
+from madbench.papers.interactions.mixers.mixer import InteractionMixer, check_memory
+from madbench.papers.interactions.mixers.reference import coupling_reference
+from madbench.papers.interactions.mixers.sums import visibility_mask
+from madbench.papers.interactions.mixers.tuples import ORDERED
+
+
+class Coupling(InteractionMixer):
+    """Interactions of whole tokens. Heads of full width are summed, without projections, softmax or scale::
+
+        hfa:CA    y = sum_h ( prod_a X C^(h,a) X^T ) ( X W^(h) )               Def. 5.1, F.2; order 1 is eq. 1
+        hfa:CAw   y = sum_h ( prod_a X C^(h,a) X^T ) ( prod_a X W^(h,a) )      Def. 5.1 as printed, eq. 36
+        ha:Cn     y_i = sum_h sum_J C^(h)[x_i, x_j1, x_j2, ..] W^(h)[x_j1, x_j2, .., :]      Def. 6.1
+
+    with Hadamard products. J are the tuples of :mod:`madbench.papers.interactions.mixers.tuples`, with j1 the newest
+    token (Def. 6.1 of the paper orders upward, G.1 downward; the sets are equal). Here i >= j1; the paper sees all
+    tokens.
+
+    Args:
+        heads: H.
+        width: d, the width of a token.
+        out_width: d2, the width of the output. Default: ``width``.
+        orders: A of each part of the heads, parts of equal size; only for ``degree`` 2.
+        degree: n, the number of tokens of an interaction, including the row's own.
+        product: True for the value product (``w``).
+        tuples: the kind of tuples, for ``degree`` above 2.
+        chunk, options: see :class:`madbench.papers.interactions.mixers.mixer.InteractionMixer`.
+
+    Parameters ``c`` and ``w``, from N(0, 0.02^2): (H, A, d, d) and (H, 1 or A, d, d2). With several orders they are
+    ``c.<h>`` and ``w.<h>`` without the first axis. For degree n > 2 they are (H, d, .., d) with n axes of d, and
+    (H, d, .., d, d2) with n - 1.
+    """
+
+    limit_bytes = 2**28  # limit of the dense path; a block has ``chunk`` rows
+
+    def __init__(
+        self,
+        heads: int,
+        width: int,
+        out_width: int | None = None,
+        *,
+        orders: Sequence[int] = (1,),
+        degree: int = 2,
+        product: bool = False,
+        tuples: str = ORDERED,
+        chunk: int = 128,
+        **options: Any,
+    ):
+        super().__init__(chunk=chunk, **options)
+        if heads % len(orders):
+            raise TrainingError(f"{len(orders)} orders need a number of heads that is a multiple of it, got {heads}")
+        self.width, self.out_width, self.degree, self.tuples = width, out_width or width, degree, tuples
+        if degree > 2:
+            shapes = [((width,) * degree, (*(width,) * (degree - 1), self.out_width))] * heads
+        else:
+            of_head = [order for order in orders for _ in range(heads // len(orders))]
+            shapes = [((a, width, width), (a if product else 1, width, self.out_width)) for a in of_head]
+        parameters = sum(math.prod(shape) for of_head in shapes for shape in of_head)
+        check_memory(
+            torch.empty(0),
+            4 * parameters,
+            lambda: f"degree {degree} at width {width}: a coupling of {parameters:,} entries",
+            lambda: "use a smaller width, a lower degree or factored effects, base L",
+        )
+        if len(set(orders)) == 1:
+            self.c, self.w = (nn.Parameter(torch.empty(heads, *shape)) for shape in shapes[0])
+        else:
+            self.c, self.w = (nn.ParameterList(map(torch.empty, of_heads)) for of_heads in zip(*shapes))
+        self.draw()
+
+    def name(self) -> str:
+        return f"degree {self.degree}"
+
+    def project(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """The rows and the tokens that they see, (B, 1, T, d) each."""
+        return x[:, None], x[:, None]
+
+    def read_out(self, o: Tensor) -> Tensor:
+        return o.squeeze(1)
+
+    def reference(self, x: Tensor, rows: Sequence[int] | None = None) -> Tensor:
+        return coupling_reference(self, x, rows)
+
+    @torch.no_grad()
+    def probe(self, x: Tensor) -> Probe:
+        """Effects of a causal mixer, and coupling matrices per factor, or per slot for higher degrees.
+
+        The matrix of a slot is the mean effect of its token on the row's token: other slots have the mean token of
+        ``x``.
+        """
+        if self.degree > 2:
+            return Probe(matrices={f"slot {m + 1}": self._marginal(m, x.mean((0, 1))) for m in range(self.degree - 1)})
+        orders = range(max(map(len, self.c)))
+        matrices = {f"factor {a + 1}": torch.stack([c[a] for c in self.c if a < len(c)]) for a in orders}
+        if not self.causal:
+            return Probe(matrices=matrices)
+        effects = by_lag(torch.cat([self._effects(c, x, x) for c, _ in self._groups()], dim=1).tril())
+        return Probe(effects, effects, matrices=matrices)
+
+    def _marginal(self, slot: int, mean: Tensor) -> Tensor:
+        """The coupling tensor as a matrix (H, d, d) of the row's token and a slot's; other slots have ``mean`` (d,)."""
+        matrix = self.c.movedim(slot + 2, 2)
+        while matrix.dim() > 3:
+            matrix = matrix @ mean
+        return matrix
+
+    def resolve_path(self, batch: int, length: int) -> str:
+        is_short = not is_symbolic(batch, length) and length <= self.chunk
+        return "dense" if self.path == "auto" and is_short else super().resolve_path(batch, length)
+
+    def block_bytes(self, batch: int, rows: int, length: int) -> int:
+        """Bytes of a block's effects of all factors and of the values of all tuples, in float32."""
+        factors = len(self.c) if self.degree > 2 else sum(map(len, self.c))
+        return 4 * batch * length ** (self.degree - 1) * (factors * rows + len(self.c) * self.out_width)
+
+    def _groups(self) -> Iterator[tuple[Tensor, Tensor]]:
+        """C and W of heads with the same number of factors, (H', A, d, d) and (H', 1 or A, d, d2)."""
+        if isinstance(self.c, nn.Parameter):
+            yield self.c, self.w
+            return
+        for order in dict.fromkeys(len(c) for c in self.c):
+            heads = [h for h, c in enumerate(self.c) if len(c) == order]
+            yield tuple(torch.stack([of[h] for h in heads]) for of in (self.c, self.w))
+
+    def attend(self, rows: Tensor, seen: Tensor, first_row: int) -> Tensor:
+        """Rows (B, 1, M, d) from position ``first_row`` on, and the visible tokens (B, 1, S, d) -> (B, 1, M, d2)."""
+        rows, seen, y = rows[:, 0], seen[:, 0], 0.0
+        mask = visibility_mask(self.degree - 1, self.tuples, seen, self.causal, first_row, rows.shape[1])
+        hidden = ~mask.flatten(1)
+        with without_autocast(rows):
+            for c, w in self._groups():
+                y = y + (self._effects(c, rows, seen).masked_fill(hidden, 0) @ self._values(w, seen)).sum(1)
+        return y.to(rows.dtype)[:, None]
+
+    def _effects(self, c: Tensor, rows: Tensor, seen: Tensor) -> Tensor:
+        """f(i, J) of rows and all tuples of the tokens seen, (B, H', M, S^(n-1)). j1 varies slowest."""
+        c, rows, seen = wide(c), wide(rows), wide(seen)
+        if self.degree == 2:
+            return torch.einsum("bmd,hade,bse->bhams", rows, c, seen).prod(2)
+        effects = torch.einsum("bma,hap->bhmp", rows, c.flatten(2))
+        for _ in range(self.degree - 1):  # the leading axis of d becomes the last axis, of tokens
+            effects = torch.einsum("bhmdr,bsd->bhmrs", effects.unflatten(3, (self.width, -1)), seen).flatten(3)
+        return effects
+
+    def _values(self, w: Tensor, seen: Tensor) -> Tensor:
+        """w(J) of all tuples of the tokens seen, (B, H', S^(n-1), d2)."""
+        w, seen = wide(w), wide(seen)
+        if self.degree == 2:
+            return torch.einsum("bsd,hadk->bhask", seen, w).prod(2)
+        values = w.flatten(1).expand(seen.shape[0], -1, -1)
+        for _ in range(self.degree - 1):
+            values = torch.einsum("bhdr,bsd->bhrs", values.unflatten(2, (self.width, -1)), seen).flatten(2)
+        return values.unflatten(2, (self.out_width, -1)).transpose(2, 3)

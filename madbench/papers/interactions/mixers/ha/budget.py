@@ -1,0 +1,92 @@
+"""Costs of HyperAttention. At ranks of d they are 4 d^2 with shared slots, for any degrees, and 2 n d^2 unshared."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from madbench.papers.interactions.mixers.budget import InteractionAllocation
+from madbench.papers.interactions.mixers.ha.grammar import Label
+from madbench.papers.interactions.mixers.tuples import ALL, STRICT, count_tuples
+
+
+class HaAllocation(InteractionAllocation):
+    """See :class:`madbench.papers.interactions.mixers.budget.InteractionAllocation`.
+
+    Head h has degree n_h, and m_h slots with their own keys and values: 1 if shared, n_h - 1 if unshared.
+    """
+
+    label: Label
+
+    @property
+    def degrees(self) -> tuple[int, ...]:
+        """n_h, by head."""
+        return self.label.by_head(self.size.n_head)
+
+    @property
+    def slots(self) -> int:
+        """The sum of m_h over heads."""
+        return sum(map(self._slots, self.degrees))
+
+    def _slots(self, degree: int) -> int:
+        return degree - 1 if self.label.unshared else 1
+
+    @property
+    def rows(self) -> dict[str, tuple[int, str, str]]:
+        d, heads, n = self.size.d_model, self.size.n_head, self.label.degree
+        if self.label.base == "C":
+            return {
+                "c": (heads * d**n, f"H d^{n}", "C of every head"),
+                "w": (heads * d**n, f"H d^{n}", "W of every head"),
+            }
+        of_every_slot = " of every slot" if self.slots > heads else ""
+        formulas = "d r_qk + sum_h m_h d d_qk", "sum_h m_h d d_vo"
+        if self.slots % heads == 0:
+            m = self.slots // heads
+            formulas = f"{1 + m} d r_qk", f"{m} d r_vo" if m > 1 else "d r_vo"
+        return {
+            "qk": (d * (self.r_qk + self.slots * self.widths["qk"]), formulas[0], "W_q, W_k" + of_every_slot),
+            "v": (d * self.slots * self.widths["vo"], formulas[1], "W_v" + of_every_slot),
+            "o": (d * self.r_vo, "d r_vo", "W_o"),
+        }
+
+    def flops_of_tuples(self, seq_len: int, causal: bool = True) -> float:
+        """FLOPs per token of sums over one slot after another, j1 first. Fewer slots have fewer but wider tuples.
+
+        With m slots of tokens, base ``C`` contracts d^(n - m) couplings per row, and d^(n - m + 1) values once for all
+        rows. Otherwise a product of keys takes d_qk, and a weighted sum of values 2 d_vo. The last slot takes 2 d_qk
+        and 2 d_vo; for base ``C`` it takes 2 d more for the readout. With RoPE keys are complex: a product takes 6
+        instead of 1, and a sum of products 4 instead of 2.
+        """
+        counted = Counter(self.degrees).items()
+        return sum(heads * self._flops_of_head(n, seq_len, causal) for n, heads in counted) / seq_len
+
+    def _flops_of_head(self, n: int, seq_len: int, causal: bool) -> int:
+        """FLOPs of all rows of a head of degree n."""
+
+        def starts(tokens: int, slots: int) -> int:
+            """The number of different first ``slots`` tokens among the tuples of a row that sees this many tokens."""
+            is_strict = self.label.tuples == STRICT
+            seen = max(tokens - (n - 1 - slots), 0) if is_strict else tokens
+            return count_tuples(seen, slots, self.label.tuples)
+
+        d, lengths = self.size.d_model, range(1, seq_len + 1) if causal else [seq_len] * seq_len
+        *outer, every = (sum(starts(tokens, m) for tokens in lengths) for m in range(1, n))
+        if self.label.base != "C":
+            of_tuple, of_outer = (4, 6) if self.label.rope else (2, 1)
+            d_qk, d_vo = self.widths["qk"], self.widths["vo"]
+            return (of_tuple * d_qk + 2 * d_vo) * every + (of_outer * d_qk + 2 * d_vo) * sum(outer)
+        flops = 2 * d * every
+        for slots, count in enumerate((*outer, every), start=1):
+            of_values = d * starts(seq_len, slots) if slots > 1 else 0
+            flops += 2 * d ** (n - slots) * (count + of_values)
+        return flops
+
+    def flops_of_sums(self) -> float:
+        """FLOPs per token. A head has d_qk d_vo numbers, which are built, multiplied, added to sums, and read."""
+        return sum(map(self._numbers_of_sums, self.degrees)) * self.widths["qk"] * self.widths["vo"]
+
+    def _numbers_of_sums(self, n: int) -> int:
+        """The number of operations on each of these numbers, for a head of degree n."""
+        slots, turns = self._slots(n), self.label.rope
+        sums = 1 if slots == 1 and self.label.tuples == ALL else n - 1
+        return (slots + sums + 2) * (1 + turns) + (n - 2) * (6 if turns else 1)

@@ -1,0 +1,276 @@
+"""HyperAttention with factored effects: softmax and linear, shared and unshared slots (Def. G.1, G.3)."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from madbench.mixers.linear_maps import check_weights
+from madbench.mixers.precision import wide, without_autocast
+from madbench.mixers.probe import Probe, by_lag
+from madbench.mixers.recompute import recompute
+from madbench.mixers.srg.parts import ROPE_BASE
+from madbench.mixers.tracing import is_symbolic
+from madbench.papers.interactions.mixers.mixer import FactoredMixer, softmax_over, split_heads
+from madbench.papers.interactions.mixers.reference import tuple_reference
+from madbench.papers.interactions.mixers.sums import tuple_sums, visibility_mask
+from madbench.papers.interactions.mixers.tuples import ALL, STRICT
+
+PROBED_TUPLES = 2**25  # largest number of tuples of a probe, which stores a number for each
+
+
+class HyperAttention(FactoredMixer):
+    """Heads that score tuples of tokens (Def. G.1 with shared slots, G.3 without)::
+
+        z_iJ = q_i . (k^1_j1 * k^2_j2 * ..) / sqrt(d_qk),    J = (j1, .., j_(n-1)), j1 the newest
+        y_i  = concat_h( sum_J softmax_J(z_iJ) (v^1_j1 * v^2_j2 * ..) ) W_o;    linear: z_iJ for softmax_J(z_iJ)
+
+    The mask is added to the scores; Def. G.1 prints it as a factor. W_o is the product of the paper's V^n and W^O. The
+    scale is that of Section 2. With RoPE (ours) the product of keys is rotated by the sum of the lags, sum_m (j_m - i).
+    It is then a function of offsets, symmetric in the slots, and equals RoPE for n = 2. A row without tuples (strict,
+    fewer than n - 1 tokens) is 0. Heads may differ in n, as Appendix H proposes. Those of degree 2 are softmax or
+    linear attention.
+
+    Args:
+        degrees: n of every head, ascending.
+        unshared: True if every slot has its own keys and values.
+        tuples: the kind of tuples.
+        r_qk, r_vo: ranks, summed over heads.
+        options: see :class:`madbench.papers.interactions.mixers.mixer.InteractionMixer`.
+
+    Rows of the weights: q (r_qk, d); k, v by head, slot and channel, with one slot if shared. Parameters with m slots
+    per head: (1 + m) d r_qk + (1 + m) d r_vo.
+    """
+
+    def __init__(
+        self, d_model: int, degrees: Sequence[int], unshared: bool, tuples: str, r_qk: int, r_vo: int, **options
+    ):
+        self.degrees, self.degree, self.tuples = tuple(degrees), max(degrees), tuples
+        self.slots = tuple(n - 1 if unshared else 1 for n in degrees)
+        self.d_qk, self.d_vo, rows = r_qk // len(degrees), r_vo // len(degrees), sum(self.slots)
+        super().__init__(d_model, len(degrees), (r_qk, rows * self.d_qk, rows * self.d_vo, r_vo), **options)
+
+    def name(self) -> str:
+        return f"degree n = {self.degree}"
+
+    def _parts(self) -> Iterator[tuple[int, slice]]:
+        """Each degree and its heads."""
+        for degree in dict.fromkeys(self.degrees):
+            first = self.degrees.index(degree)
+            yield degree, slice(first, first + self.degrees.count(degree))
+
+    def project(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """q (B, H, T, d_qk) scaled, k (B, S, T, d_qk) and v (B, S, T, d_vo) of the S slots of all heads."""
+        q = split_heads(self.q(x), self.n_head) * self.d_qk**-0.5
+        k, v = (split_heads(of(x), sum(self.slots)) for of in (self.k, self.v))
+        return q, k, v
+
+    def rotate_query(self, q: Tensor, position: int) -> Tensor:
+        """Complex (B, H, T, d_qk). The real part of its product with rotated keys is q . Rot(sum of lags) keys."""
+        first, second = q.chunk(2, dim=-1)
+        turn, conjugate = self._turn(q, position)[:, : self.d_qk // 2].conj(), torch.complex(first, -second)
+        half = torch.cat([conjugate[:, heads] * turn ** (degree - 1) for degree, heads in self._parts()], dim=1)
+        return torch.cat((half, 1j * half), dim=-1)
+
+    def rotate_key(self, k: Tensor, position: int) -> Tensor:
+        """k (B, S, T, d_qk) times e^(i theta_s j), complex."""
+        return k * self._turn(k, position)
+
+    def _turn(self, q: Tensor, position: int) -> Tensor:
+        """e^(i theta_s t) of every position and channel, (T, d_qk), the same in both halves."""
+        pair = torch.arange(0, self.d_qk, 2, device=q.device, dtype=torch.float64)
+        token = torch.arange(position, position + q.shape[2], device=q.device, dtype=torch.float64)
+        angle = torch.outer(token, ROPE_BASE ** (-pair / self.d_qk)).repeat(1, 2)
+        return torch.polar(torch.ones_like(angle), angle).to(torch.promote_types(q.dtype, torch.complex64))
+
+    def _by_slot(self, x: Tensor, degree: int, heads: slice) -> list[Tensor]:
+        """Splits (B, S, T, C) of all slots into (B, H', T, C) for each of the n - 1 slots of heads of one degree."""
+        of_one = self.slots[heads.start]
+        first, last = sum(self.slots[: heads.start]), sum(self.slots[: heads.stop])
+        slots = x[:, first:last].unflatten(1, (-1, of_one)).unbind(2)
+        return list(slots) * (degree - 1) if of_one == 1 else list(slots)
+
+    def attend(self, q: Tensor, k: Tensor, v: Tensor, first_row: int) -> Tensor:
+        rows = [
+            self._weighted_sums(q[:, part[1]], self._by_slot(k, *part), self._by_slot(v, *part), first_row)
+            for part in self._parts()
+        ]
+        return torch.cat(rows, dim=1)
+
+    def _weighted_sums(self, q: Tensor, keys: list[Tensor], values: list[Tensor], first_row: int) -> Tensor:
+        """Sums of weight times value over the tuples of these slots, (B, H, M, C). 0 for a row without tuples."""
+        numerator, denominator, _ = self._sums(q, keys, values, first_row)
+        return numerator if self.linear else numerator / denominator.masked_fill(denominator == 0, 1)
+
+    def _sums(
+        self, q: Tensor, keys: list[Tensor], values: list[Tensor], first_row: int
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Sums of weight times value and of weights, over the tuples of these slots, and the largest score.
+
+        A weight is exp(score - largest score), or the score itself if linear. ``first_row`` is the position of the
+        first row among the keys. Shapes (B, H, M, d_vo), (B, H, M, 1), (B, H, M, 1).
+        """
+        *outer, inner = keys
+        if len(outer) > 1 and not is_symbolic(inner.shape[2]):
+            return self._sums_of_outer_slot(q, keys, values, first_row)
+        z = q[:, :, :, None]
+        for slot, key in enumerate(outer):
+            z = (z if slot == 0 else z.unsqueeze(-2)) * _insert_axes(key, 1 + slot)
+        z = wide(_real_product(z, _insert_axes(inner, max(len(outer), 1))))  # (B, H, M, S or 1, .., S)
+        seen = visibility_mask(len(keys), self.tuples, inner, self.causal, first_row, q.shape[2])
+        seen = seen if outer else seen[:, None]
+        axes = tuple(range(3, z.dim()))
+        if self.linear:
+            weights, top = z.masked_fill(~seen, 0), z.new_zeros(*z.shape[:3], *(1,) * len(axes))
+        else:
+            weights, top = softmax_over(z, seen, axes)
+        with without_autocast(z) if self.linear else contextlib.nullcontext():
+            sums = wide(weights @ _insert_axes(values[-1], max(len(outer), 1)))
+        for slot in reversed(range(len(outer))):
+            sums = (sums * _insert_axes(values[slot], 1 + slot)).sum(-2)
+        sums = sums if outer else sums.squeeze(3)
+        return sums, weights.sum(axes)[..., None], top.flatten(3)
+
+    def _sums_of_outer_slot(
+        self, q: Tensor, keys: list[Tensor], values: list[Tensor], first_row: int
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """The same sums, computed per token of the newest slot, which leaves a problem with one slot less."""
+        nothing = (0.0, 0.0, 0.0 if self.linear else float("-inf"))
+        widths = (values[0].shape[-1], 1, 1)
+        sums = [q.real.new_full((*q.shape[:3], width), fill) for width, fill in zip(widths, nothing)]
+        for token in range(keys[0].shape[2]):
+            older = {ALL: None, STRICT: token}.get(self.tuples, token + 1)
+            skipped = min(max(token - first_row, 0), q.shape[2]) if self.causal else 0  # rows before the token
+            if older == 0 or skipped == q.shape[2]:
+                continue
+            of_token = recompute(self._sums_with, q[:, :, skipped:], keys, values, token, older, first_row + skipped)
+            of_rows = [F.pad(part, (0, 0, skipped, 0), value=fill) for part, fill in zip(of_token, nothing)]
+            sums = _join_sums(sums, of_rows)
+        return tuple(sums)
+
+    def _sums_with(
+        self, q: Tensor, keys: list[Tensor], values: list[Tensor], token: int, older: int | None, first_row: int
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Sums over the tuples whose newest token is ``token``. The other tokens are among the first ``older``."""
+        rest = ([inner[:, :, :older] for inner in of[1:]] for of in (keys, values))
+        numerator, denominator, top = self._sums(q * keys[0][:, :, token, None], *rest, first_row)
+        return numerator * values[0][:, :, token, None], denominator, top
+
+    @torch.no_grad()
+    def probe(self, x: Tensor) -> Probe:
+        """The share of each token in a row's tuples, and W_q^T W_k / sqrt(d_qk) for each slot that heads have.
+
+        A share is the mean over slots of the row's effects, summed over the tuples with this token in the slot. Shares
+        are computed if all rows together have at most ``PROBED_TUPLES`` tuples. A matrix is the effect of a token on
+        the row's token if the keys of the other slots are 1.
+        """
+        queries, matrices = self.q.weight.unflatten(0, (self.n_head, self.d_qk)), {}
+        keys_of_heads = self.k.weight.unflatten(0, (-1, self.d_qk)).split(self.slots)
+        for m in range(max(self.slots)):
+            of_heads = [(q, k[m]) for q, k in zip(queries, keys_of_heads) if m < len(k)]
+            matrices[f"slot {m + 1}"] = torch.stack([q.mT @ k * self.d_qk**-0.5 for q, k in of_heads])
+        length = x.shape[1]
+        if not self.causal or len(x) * sum(length**n for n in self.degrees) > PROBED_TUPLES:
+            return Probe(matrices=matrices)
+        rows, keys, _ = self.with_positions(0, 0, *self.project(x))
+        shares = [self._shares(rows[:, heads], self._by_slot(keys, n, heads)) for n, heads in self._parts()]
+        return Probe(by_lag(torch.cat(shares, dim=1)), matrices=matrices)
+
+    def _shares(self, q: Tensor, keys: list[Tensor]) -> Tensor:
+        """The mean over slots of a row's effects, summed over the tuples with each token there, (B, H', T, T)."""
+        length, shares = q.shape[2], 0
+        each = torch.eye(length, dtype=q.real.dtype, device=q.device).expand(*q.shape[:2], -1, -1)
+        for m in range(len(keys)):
+            values = [each if slot == m else torch.ones_like(each) for slot in range(len(keys))]
+            shares = shares + self._weighted_sums(q, keys, values, 0)
+        return shares / len(keys)
+
+    def reference(self, x: Tensor, rows: Sequence[int] | None = None) -> Tensor:
+        check_weights(self, "q", "k", "v", "o")
+        return tuple_reference(self, x, rows)
+
+    def block_bytes(self, batch: int, rows: int, length: int) -> int:
+        widths = self.d_qk * (1 + self.rope) + self.d_vo
+        of_heads = (length * (length + widths) if n > 2 else length for n in self.degrees)
+        return 8 * batch * rows * sum(of_heads)
+
+    def prefers_state(self, length: int) -> bool:
+        if is_symbolic(length):
+            return True
+        return self._state_entries <= sum(length ** (n - 1) for n in self.degrees)
+
+    @property
+    def _state_entries(self) -> int:
+        """The size of the running sums of all heads, (n - 1) d_qk d_vo numbers each."""
+        return sum(n - 1 for n in self.degrees) * self.d_qk * self.d_vo
+
+    def check_state(self) -> None:
+        """Does nothing: running sums are never too large, with (n - 1) d_qk d_vo entries per head."""
+
+    def state_row_bytes(self, batch: int) -> int:
+        return 8 * (1 + self.rope) * batch * self._state_entries
+
+    def _tuple_sums(self, k: Tensor, v: Tensor, state: Sequence[Any] | None) -> tuple[list[Tensor], list[list[Tensor]]]:
+        """Sums of prod_m k^m v^m over a row's tuples, by part, and the running sums afterwards (B, H', .., C, C').
+
+        C is d_qk and C' is d_vo. The rows are between H' and C; running sums have one row.
+        """
+        sums, after = [], []
+        for i, (degree, heads) in enumerate(self._parts()):
+            keys, values = (self._by_slot(of, degree, heads)[: self.slots[heads.start]] for of in (k, v))
+            terms = [key[..., None] * value[..., None, :] for key, value in zip(keys, values)]
+            if len(terms) == 1 and self.tuples != ALL:
+                terms = terms * (degree - 1)
+            of_part, running = tuple_sums(terms, self.tuples, 2, None if state is None else state[i])
+            sums.append(self._power(of_part, degree, heads))
+            after.append(running)
+        return sums, after
+
+    def _power(self, sums: Tensor, degree: int, heads: slice) -> Tensor:
+        """The sums of a part. If slots are shared and all tuples count, all slots have the same running sum."""
+        return sums ** (degree - 1) if self.slots[heads.start] == 1 and self.tuples == ALL else sums
+
+    def advance(
+        self, q: Tensor, k: Tensor, v: Tensor, state: Sequence[Any] | None
+    ) -> tuple[Tensor, list[list[Tensor]]]:
+        sums, state = self._tuple_sums(k, v, state)
+        return self._read(q, sums), state
+
+    def totals(self, k: Tensor, v: Tensor, state: Sequence[Any] | None) -> list[list[Tensor]]:
+        return self._tuple_sums(k, v, state)[1]
+
+    def read_totals(self, q: Tensor, state: Sequence[Any]) -> Tensor:
+        sums = []
+        for part, running in zip(self._parts(), state):
+            sums.append(self._power(math.prod(running) if self.tuples == ALL else running[0], *part))
+        return self._read(q, sums)
+
+    def _read(self, q: Tensor, sums: Sequence[Tensor]) -> Tensor:
+        rows = [(q[:, heads, :, :, None] * of_part).sum(-2).real for (_, heads), of_part in zip(self._parts(), sums)]
+        return torch.cat(rows, dim=1)
+
+
+def _join_sums(first: Sequence[Tensor], other: Sequence[Tensor]) -> list[Tensor]:
+    """Combines sums over two sets of tuples to sums over both."""
+    top = torch.maximum(first[2], other[2])
+    finite = top.masked_fill(top == float("-inf"), 0)
+    scales = [(part[2] - finite).exp() for part in (first, other)]
+    return [*(first[i] * scales[0] + other[i] * scales[1] for i in range(2)), top]
+
+
+def _insert_axes(x: Tensor, axes: int) -> Tensor:
+    """(B, H, S, C) -> (B, H, 1, .., S, C), with ``axes`` new axes for rows and for the tokens of earlier slots."""
+    return x[:, :, *(None,) * axes]
+
+
+def _real_product(a: Tensor, b: Tensor) -> Tensor:
+    """The real part of a b^T, computed with real products."""
+    if a.is_complex():
+        a, b = torch.cat((a.real, -a.imag), dim=-1), torch.cat((b.real, b.imag), dim=-1)
+    return a @ b.transpose(-1, -2)

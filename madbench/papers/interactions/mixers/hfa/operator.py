@@ -1,0 +1,182 @@
+"""HyperFeatureAttention with factored effects: softmax and linear (Def. F.3, eq. 39-40)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+
+import torch
+from torch import Tensor
+
+from madbench.errors import TrainingError
+from madbench.mixers.linear_maps import check_weights
+from madbench.mixers.precision import wide, without_autocast
+from madbench.mixers.probe import Probe, by_lag
+from madbench.mixers.srg.parts import rotate
+from madbench.mixers.tracing import is_symbolic
+from madbench.papers.interactions.mixers.hfa.budget import factor_widths
+from madbench.papers.interactions.mixers.mixer import FactoredMixer, softmax_over, split_heads
+from madbench.papers.interactions.mixers.reference import feature_reference
+
+MOST_STATE = 2**20  # largest number of entries of the running sum of a head
+ROWS_OF_SUM = 256  # rows per block between running sums; the time within a block grows with their square
+
+
+class HyperFeatureAttention(FactoredMixer):
+    """Heads whose score of a pair is a product of scores, one per feature (Def. F.3, eq. 39-40)::
+
+        z_ij = prod_a ( q^(a)_i . k^(a)_j / sqrt(e_a) ),   q^(a), k^(a) slices of width e_a of a head's d_qk
+        y_i  = concat_h( sum_(j <= i) softmax_j(z_ij) v_j ) W_o;    linear: z_ij for softmax_j(z_ij)
+        v_j  = x_j W_v^(h), with the value product prod_a x_j W_v^(h,a)
+
+    With RoPE, each q^(a) and k^(a) is rotated separately (Remark F.5). Eq. 37 and 39 of the paper have no 1/sqrt(e_a),
+    which Section 2 has, and no mask. Order 1 is softmax attention.
+
+    Args:
+        orders: A of every head, ascending.
+        product: True for the value product.
+        r_qk, r_vo: ranks, summed over heads.
+        options: see :class:`madbench.papers.interactions.mixers.mixer.InteractionMixer`.
+
+    Rows of the weights: q, k (r_qk, d) by head, factor, channel; v (r_vo, d), with the value product
+    (sum_h A_h d_vo, d) by head, factor, channel. Parameters: 2 d r_qk + 2 d r_vo; with the value product
+    2 d r_qk + sum_h A_h d d_vo + d r_vo.
+    """
+
+    def __init__(self, d_model: int, orders: Sequence[int], product: bool, r_qk: int, r_vo: int, **options):
+        self.orders, self.product = tuple(orders), product
+        self.d_qk, self.d_vo = r_qk // len(orders), r_vo // len(orders)
+        values = sum(orders) * self.d_vo if product else r_vo
+        super().__init__(d_model, len(orders), (r_qk, r_qk, values, r_vo), **options)
+
+    def name(self) -> str:
+        return f"orders {'+'.join(map(str, self.orders))} (n = 2)"
+
+    def project(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        q, k, v = split_heads(self.q(x), self.n_head), split_heads(self.k(x), self.n_head), self.v(x)
+        if not self.product:
+            return q, k, split_heads(v, self.n_head)
+        widths = [len(heads) * order * self.d_vo for order, heads in self._parts()]
+        parts = zip(self._parts(), v.split(widths, dim=-1))
+        return q, k, torch.cat([split_heads(part, len(heads), order).prod(2) for (order, heads), part in parts], dim=1)
+
+    def _parts(self) -> Iterator[tuple[int, range]]:
+        """Each order and its heads."""
+        for order in dict.fromkeys(self.orders):
+            first = self.orders.index(order)
+            yield order, range(first, first + self.orders.count(order))
+
+    def _factors(self, x: Tensor, order: int, heads: range) -> tuple[Tensor, ...]:
+        """The factors (B, H', T, e_a) of heads of one order."""
+        return x[:, heads.start : heads.stop].split(factor_widths(self.d_qk, order, self.rope), dim=-1)
+
+    def rotate_key(self, x: Tensor, position: int) -> Tensor:
+        """Rotates each factor of x (B, H, T, d_qk) separately."""
+        parts = (self._factors(x, order, heads) for order, heads in self._parts())
+        return torch.cat([torch.cat([rotate(factor, position) for factor in part], dim=-1) for part in parts], dim=1)
+
+    rotate_query = rotate_key
+
+    def scores(self, q: Tensor, k: Tensor) -> Tensor:
+        """z of rows (B, H, M, d_qk) and keys (B, H, S, d_qk): (B, H, M, S). The product is in float32 or wider."""
+        products = []
+        for order, heads in self._parts():
+            z = None
+            for q_a, k_a in zip(self._factors(q, order, heads), self._factors(k, order, heads)):
+                factor = wide(q_a @ k_a.mT) * q_a.shape[-1] ** -0.5
+                z = factor if z is None else z * factor
+            products.append(z)
+        return torch.cat(products, dim=1)
+
+    def attend(self, q: Tensor, k: Tensor, v: Tensor, first_row: int) -> Tensor:
+        z = self.scores(q, k)
+        visible = torch.ones(z.shape[-2:], dtype=torch.bool, device=z.device)
+        visible = visible.tril(first_row) if self.causal else visible
+        if not self.linear:
+            a, _ = softmax_over(z, visible, (-1,))
+            return wide((a / a.sum(-1, keepdim=True)) @ v)
+        with without_autocast(z):
+            return z.masked_fill(~visible, 0) @ v
+
+    @torch.no_grad()
+    def probe(self, x: Tensor) -> Probe:
+        """Scores and weights, unless rows see later tokens; W_q^T W_k / sqrt(e_a) per factor, with RoPE at lag 0."""
+        matrices = {}
+        for a in range(max(self.orders)):
+            of_heads = []
+            for order, heads in self._parts():
+                if a < order:
+                    q, k = (
+                        self._factors(layer.weight.unflatten(0, (self.n_head, -1)).mT[None], order, heads)[a][0]
+                        for layer in (self.q, self.k)
+                    )
+                    of_heads.append(q @ k.mT * q.shape[-1] ** -0.5)
+            matrices[f"factor {a + 1}"] = torch.cat(of_heads)
+        if not self.causal:
+            return Probe(matrices=matrices)
+        q, k, _ = self.with_positions(0, 0, *self.project(x))
+        z = by_lag(self.scores(q, k).tril())
+        visible = torch.ones(z.shape[-2:], dtype=torch.bool, device=z.device).tril()
+        return Probe(z if self.linear else z.masked_fill(~visible, -torch.inf).softmax(-1), z, matrices=matrices)
+
+    def reference(self, x: Tensor, rows: Sequence[int] | None = None) -> Tensor:
+        check_weights(self, "q", "k", "v", "o")
+        return feature_reference(self, [factor_widths(self.d_qk, order, self.rope) for order in self.orders], x, rows)
+
+    def block_bytes(self, batch: int, rows: int, length: int) -> int:
+        return 8 * batch * rows * self.n_head * length * (1 + (max(self.orders) > 1))
+
+    @property
+    def state_entries(self) -> int:
+        """The size of the largest running sum of a head, d_vo prod_a e_a numbers."""
+        return self.d_vo * max(math.prod(factor_widths(self.d_qk, order, self.rope)) for order in self.orders)
+
+    def prefers_state(self, length: int) -> bool:
+        return not is_symbolic(length) and self.state_entries <= min(MOST_STATE, self.d_vo * (length - 1))
+
+    def check_state(self) -> None:
+        if self.state_entries > MOST_STATE:
+            raise TrainingError(
+                f"{self.name()}: the running sum has {self.state_entries:,} entries per head, at most {MOST_STATE:,}"
+                " are allowed; use the path 'dense' or 'chunked', more heads or a lower order"
+            )
+
+    def rows_of_block(self, batch: int, length: int, path: str) -> int:
+        """Rows per block. Few for causal running sums, because rows of a block see each other pair by pair."""
+        rows = super().rows_of_block(batch, length, path)
+        return min(rows, ROWS_OF_SUM) if path == "linear_time" and self.causal and not self.chunk else rows
+
+    def state_row_bytes(self, batch: int) -> int:
+        return 4 * batch * self.n_head * (self.state_entries // self.d_vo + 64)
+
+    def _kappa(self, x: Tensor, order: int, heads: range) -> Tensor:
+        """The Kronecker product of the factors, (B, H', T, prod_a e_a)."""
+        first, *others = self._factors(x, order, heads)
+        for other in others:
+            first = (first[..., None] * other[..., None, :]).flatten(-2)
+        return first
+
+    def totals(self, k: Tensor, v: Tensor, state: tuple[Tensor, ...] | None) -> tuple[Tensor, ...]:
+        """Z = sum_j kappa_j v_j^T, (B, H', prod_a e_a, d_vo), for the heads of each order."""
+        with without_autocast(k):
+            parts = self._parts()
+            new = [self._kappa(k, order, heads).mT @ v[:, heads.start : heads.stop] for order, heads in parts]
+            return tuple(new) if state is None else tuple(old + other for old, other in zip(state, new))
+
+    def read_totals(self, q: Tensor, state: tuple[Tensor, ...]) -> Tensor:
+        """Rows (B, H, M, d_vo) from the running sums."""
+        rows = []
+        with without_autocast(q):
+            for (order, heads), total in zip(self._parts(), state):
+                scale = math.prod(factor_widths(self.d_qk, order, self.rope)) ** -0.5
+                rows.append(self._kappa(q, order, heads) @ total * scale)
+        return torch.cat(rows, dim=1)
+
+    def advance(
+        self, q: Tensor, k: Tensor, v: Tensor, state: tuple[Tensor, ...] | None
+    ) -> tuple[Tensor, tuple[Tensor, ...]]:
+        """Computes rows from each other and from the running sums of earlier tokens. Returns them and the new sums."""
+        o = self.attend(q, k, v, 0)
+        if state is not None:
+            o = o + self.read_totals(q, state)
+        return o, self.totals(k, v, state)

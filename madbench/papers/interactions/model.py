@@ -1,0 +1,134 @@
+"""The theory's model of interacting agents: a fixed embedding and one bidirectional mixer."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from madbench import mixers
+from madbench.labels import parse
+from madbench.mixers.traits import attach
+from madbench.models.blocks import linear
+from madbench.papers.interactions.mixers.coupling import Coupling
+from madbench.papers.interactions.mixers.hfa.operator import HyperFeatureAttention
+from madbench.papers.interactions.mixers.tuples import ALL
+
+
+class InteractionModel(nn.Module):
+    """Symbols to values: ``mixer(E[symbols])``, with no norm, residual, MLP or positions (sections 3 to 6).
+
+    Args:
+        vectors: the embedding E (S, d), which is not trained.
+        mixer: bidirectional, (B, L, d) -> (B, L, d); a :class:`Coupling` of output width 1 returns the values itself;
+            any other mixer is followed by a linear map to one number.
+        has_relu: True if a dense layer with a ReLU follows, a - b relu(c - d y), which starts as min(1, y) (B.2).
+    """
+
+    def __init__(self, vectors: Tensor, mixer: nn.Module, has_relu: bool = False):
+        super().__init__()
+        self.register_buffer("vectors", vectors, persistent=False)
+        self.mixer = mixer
+        self.readout = nn.Identity() if isinstance(mixer, Coupling) else linear(vectors.shape[1], 1)
+        self.relu = nn.Parameter(torch.ones(4)) if has_relu else None
+        symbols, width = vectors.shape
+        self._by_count = isinstance(mixer, Coupling) and mixer.degree == 2 and symbols == width
+
+    def forward(self, symbols: Tensor) -> Tensor:
+        """Map symbols (B, L) to the value of every agent, (B, L)."""
+        y = self._sums(symbols)
+        if self.relu is None:
+            return y
+        a, b, c, d = self.relu
+        return a - b * F.relu(c - d * y)
+
+    def _sums(self, symbols: Tensor) -> Tensor:
+        """The output of the mixer, (B, L)."""
+        if not self._by_count:
+            return self.readout(self.mixer(self.vectors[symbols])).squeeze(-1)
+        # Equal symbols have equal values: effects between all symbols, times the count of each symbol.
+        counts = self.vectors.new_zeros(len(symbols), len(self.vectors))
+        counts.scatter_add_(1, symbols, torch.ones_like(symbols, dtype=counts.dtype))
+        return (counts @ self.effects().T).gather(1, symbols)
+
+    def effects(self) -> Tensor | None:
+        """The learned effects, comparable across embeddings and factorisations (Corollary D.3).
+
+        The effect of other symbols on the first times their value, summed over heads. The shape is (S, S) for pairs and
+        (S, S, S) for triples that count once. None for other tuples, and for a mixer whose values are no such sum
+        (softmax). A ReLU layer after the mixer is left out.
+        """
+        if isinstance(self.mixer, HyperFeatureAttention) and self.mixer.linear and not self.mixer.rope:
+            return self._pairs()
+        if not isinstance(self.mixer, Coupling) or self.mixer.degree > 3:
+            return None
+        e, c, w = self.vectors, self.mixer.c, self.mixer.w
+        if self.mixer.degree == 3:
+            tensors = torch.einsum("ma,habc,nb,oc->hmno", e, c, e, e)
+            tensor = (tensors * torch.einsum("nb,oc,hbck->hno", e, e, w)[:, None]).sum(0)
+            return tensor + tensor.mT if self.mixer.tuples == ALL else tensor
+        pairs = [torch.einsum("ma,fab,nb->fmn", e, of_head, e).prod(0) for of_head in c]
+        return sum(pair * (e @ of_head[..., 0].T).prod(1) for pair, of_head in zip(pairs, w))
+
+    def _pairs(self) -> Tensor:
+        """The effects (S, S) of a sum over single agents, computed from its output for one agent and for every two."""
+        symbols = torch.arange(len(self.vectors), device=self.vectors.device)
+        alone = self._sums(symbols[:, None])[:, 0]
+        return torch.stack(
+            [
+                self._sums(torch.stack([symbol.expand_as(symbols), symbols], 1))[:, 0] - alone[symbol]
+                for symbol in symbols
+            ]
+        )
+
+    @torch.no_grad()
+    def start(self) -> None:
+        """Initialise where gradient flow provably converges (Theorems 4.4, G.7), or from N(0, 0.3^2) if no theorem
+        applies.
+
+        Linear attention of one head and HyperAttention begin with C = 0 and a value of 1 for every symbol or tuple of
+        symbols. With two or more factors, C = 0 would never change: the gradient of a product of zeros is zero.
+        """
+        if not isinstance(self.mixer, Coupling):
+            return
+        c, w = self.mixer.c, self.mixer.w
+        if self.mixer.degree == 2 and (len(c) > 1 or len(c[0]) > 1):
+            for parameter in self.mixer.parameters():
+                nn.init.normal_(parameter, std=0.3)
+            return
+        ones = torch.linalg.pinv(self.vectors).sum(1)  # E w = 1
+        values = ones
+        for _ in range(self.mixer.degree - 2):
+            values = values[..., None] * ones
+        nn.init.zeros_(c)
+        w.copy_(values[..., None].expand_as(w))
+
+
+class ValueLoss(nn.Module):
+    """Mean squared error over agents and samples. The paper's error is a sum over agents (section 4)."""
+
+    def __init__(self, model: nn.Module):
+        super().__init__()
+        self.model = model
+
+    def branch(self, symbols: Tensor, values: Tensor) -> str:
+        """Return the kind of operators of a call: one kind for all inputs of equal shapes and dtypes."""
+        return ""
+
+    def forward(self, symbols: Tensor, values: Tensor) -> Tensor:
+        """Map symbols and values (B, L) to a scalar."""
+        return F.mse_loss(self.model(symbols), values)
+
+
+def interaction_mixer(
+    label: str, width: int, max_len: int, *, n_head: int, path: str = "auto", **settings: Any
+) -> nn.Module:
+    """Build the bidirectional mixer of a label (:func:`madbench.mixers.build`). Full couplings get output width 1."""
+    parsed = parse(label)
+    if getattr(parsed, "base", "") != "C":
+        return mixers.build(parsed, width, max_len, n_head=n_head, path=path, causal=False, **settings)
+    kind = {name: getattr(parsed, name) for name in ("orders", "degree", "product", "tuples") if hasattr(parsed, name)}
+    coupling = Coupling(n_head, width, 1, causal=False, path=path, **kind)
+    return attach(coupling, mixers.label_traits(parsed), parsed)

@@ -1,0 +1,57 @@
+"""Scores of interacting agents: log10 of the mean squared error, at the training length and at other lengths."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import pandas as pd
+
+from madbench.jobs import Job, Record
+from madbench.papers.interactions.suite import ELSEWHERE, LEAST_ERROR, world_of
+from madbench.suites.scoring import JobOutcome, Scoring, no_scores
+
+
+class InteractionScoring(Scoring):
+    """Scores of interactions. A diverged run has the error of a constant, which is the variance of the values.
+
+    Worlds with a broken condition of the theorem are controls and do not enter a task's mean.
+    """
+
+    metric = selection = "mse"
+    ceiling = ""
+    is_lower_better = True
+    limit = math.nan
+
+    def value(self, job: Job, record: Record) -> float:
+        return _log(record.metrics.get("mse", math.nan))
+
+    def frame(self, outcomes: Sequence[JobOutcome], thresholds: Sequence[float] = ()) -> pd.DataFrame:
+        uncontrolled = [outcome for outcome in outcomes if not outcome.job.setting.get("control")]
+        if not uncontrolled:
+            return no_scores()
+        at = self.collect(uncontrolled)
+        values, chances = zip(*map(_elsewhere, uncontrolled))
+        elsewhere = at.assign(column=at.column + ELSEWHERE, value=values, chance=chances)
+        at = at.assign(chance=[_variance(outcome, [world_of(outcome.job).length]) for outcome in uncontrolled])
+        return self.scores_of(pd.concat([at, elsewhere], ignore_index=True))
+
+
+def _log(error: float) -> float:
+    return math.log10(max(error, LEAST_ERROR)) if math.isfinite(error) else math.nan
+
+
+def _elsewhere(outcome: JobOutcome) -> tuple[float, float]:
+    """The largest error at the other lengths, and the error of a constant there."""
+    world = world_of(outcome.job)
+    lengths = [length for length in world.lengths if length != world.length]
+    metrics = outcome.record.metrics if outcome.record else {}
+    errors = [metrics[name] for length in lengths if (name := f"mse_{length}") in metrics]
+    return _log(max(errors, default=math.nan)), _variance(outcome, lengths)
+
+
+def _variance(outcome: JobOutcome, lengths: Sequence[int]) -> float:
+    """The largest error of a constant at some lengths, from the record; 0 if the record has none."""
+    metrics = outcome.record.metrics if outcome.record else {}
+    variances = [metrics[name] for length in lengths if (name := f"variance_{length}") in metrics]
+    return _log(max(variances, default=1.0))

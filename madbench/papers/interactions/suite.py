@@ -1,0 +1,415 @@
+"""The interactions suite: agents whose values are sums of pairwise and three-way interactions (sections 4 to 7)."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import itertools
+import json
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
+
+from madbench.config import check_at_least, check_numbers, from_mapping, key_of
+from madbench.errors import ConfigError, LabelError, did_you_mean
+from madbench.jobs import NOT_AT_DEFAULT, Budget, Fidelity, Job
+from madbench.labels import family_identity, family_of, parse
+from madbench.mixers import families_that_see_all, solve
+from madbench.suites.base import Size, Suite
+from madbench.suites.columns import Column
+from madbench.suites.overrides import Plan, drop_ineffective_overrides, model_key
+from madbench.suites.planning import unique
+from madbench.suites.profile import Profile, changed_overrides
+
+if TYPE_CHECKING:
+    from madbench.labels import Label
+    from madbench.mixers import Check, Family
+    from madbench.papers.interactions.worlds import World
+
+NAME = "interactions"
+TASKS = ("colliding", "hunters", "alliances", "plane", "genotype", "pixels", "series")
+"""The worlds, in the order of their tables."""
+COLLIDING = TASKS[0]
+"""The world whose settings a profile lists by embedding and by control."""
+EMBEDDINGS = ("one_hot", "sinusoidal")
+"""The embeddings of colliding agents' positions."""
+CONTROLS = ("without_itself", "distinct")
+"""The controls of colliding agents: broken conditions of the theorem."""
+LEAST_ERROR = 1e-30
+"""The smallest mean squared error; lower errors count as this."""
+
+
+@dataclass(frozen=True)
+class InteractionModelConfig:
+    """The model around the mixer. It is as wide as the embedding of its task."""
+
+    n_head: int = 1
+    """Heads of the mixer, each of the full width."""
+    relu: bool = field(default=False, metadata=NOT_AT_DEFAULT)
+    """True if a dense layer with a ReLU follows the mixer."""
+
+    def __post_init__(self):
+        check_at_least(self, 1, "n_head")
+
+
+@dataclass(frozen=True)
+class InteractionTraining:
+    """One optimiser run: AdamW, batches drawn with replacement, a cosine to zero."""
+
+    betas: ClassVar[tuple[float, float]] = (0.9, 0.99)
+    """AdamW's decays of the mean gradient and of the mean squared gradient."""
+
+    learning_rate: float = 0.02
+    """AdamW's step size at the start."""
+    weight_decay: float = 0.0
+    """Decoupled weight decay."""
+    steps: int = 4000
+    """Optimiser steps."""
+    batch_size: int = 128
+    """Samples of one optimiser step."""
+    precision: Literal["float32", "float64"] = "float64"
+    """Dtype of the whole computation."""
+
+    def __post_init__(self):
+        check_at_least(self, 1, "steps", "batch_size")
+        check_numbers(self, "learning_rate", "weight_decay")
+
+
+@dataclass(frozen=True)
+class InteractionTask:
+    """A profile's setup of one task."""
+
+    setting: dict[str, Any] = field(default_factory=dict)
+    """Parameters of the task: its world and its samples."""
+    labels: tuple[str, ...] = ()
+    """Labels that are trained by default."""
+    heads: dict[str, int] = field(default_factory=dict)
+    """Heads by label; 1 for labels that are not listed."""
+    training: dict[str, Any] = field(default_factory=dict)
+    """Training settings."""
+    learning_rates: dict[str, float] = field(default_factory=dict)
+    """Learning rates by embedding, if they differ."""
+    variants: dict[str, Any] = field(default_factory=dict)
+    """Variants of the setting by name, each trained. If empty, only the setting itself is trained."""
+    relu: tuple[bool, ...] = (False,)
+    """Variants without (False) or with (True) a ReLU layer after the mixer."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class InteractionProfile(Profile):
+    """A profile of interactions: the size of the worlds, and the length of training."""
+
+    folder = Path(__file__).parent / "profiles"
+    noun = "interaction profile"
+    Model = InteractionModelConfig
+    Training = InteractionTraining
+    Task = InteractionTask
+    stays_comparable = ("embeddings", "controls")
+
+    precision: Literal["float32", "float64"] = "float64"
+    """Arithmetic of everything."""
+    embeddings: tuple[Literal["one_hot", "sinusoidal"], ...] = EMBEDDINGS
+    """Embeddings of colliding agents' positions that are trained."""
+    controls: tuple[Literal["without_itself", "distinct"], ...] = CONTROLS
+    """Broken conditions of the theorem on colliding agents. Each is trained in addition to the world that keeps both.
+    """
+    tasks: dict[str, InteractionTask] = field(default_factory=dict)
+    """The setup of each task."""
+
+    def __post_init__(self):
+        super().__post_init__()
+        if not self.embeddings:
+            raise ConfigError(f"embeddings: expected {' or '.join(EMBEDDINGS)} or both, got an empty list")
+        for task, plan in self.tasks.items():
+            check_task(task, "tasks: ")
+            for key in {"embedding", "control"} & {*plan.setting}:
+                raise ConfigError(
+                    f"setting of {task}: {key!r} has no effect: the profile's {key}s say which are trained"
+                )
+            for embedding in plan.learning_rates:
+                if task != COLLIDING or embedding not in EMBEDDINGS:
+                    raise ConfigError(
+                        f"learning_rates of {task}: {embedding!r} has no effect: this task has no such embedding"
+                    )
+            if "learning_rate" in plan.training and {*EMBEDDINGS} <= {*plan.learning_rates}:
+                raise ConfigError(
+                    f"training of {task}: 'learning_rate' has no effect: learning_rates has all embeddings"
+                )
+            for label in plan.heads:
+                parse(label)
+            if plan.variants and task == COLLIDING:
+                raise ConfigError(
+                    f"variants of {task}: have no effect: the profile's embeddings and controls are trained"
+                )
+            if not plan.relu:
+                raise ConfigError(f"relu of {task}: expected false, true or both, got an empty list")
+            self.settings(task)
+            self.check_training(plan.training, f"training of {task}")
+
+    @staticmethod
+    def can_train(family: Family) -> bool:
+        """True if the mixers of the family can see all tokens."""
+        return getattr(family, "is_bidirectional", False)
+
+    def plan(self, task: str) -> InteractionTask:
+        """The setup of a task."""
+        return self.tasks.get(task, InteractionTask())
+
+    def world(self, task: str, **changes: Any) -> World:
+        """The world of the task, with changes to its setting."""
+        return _world(task, {**self.plan(task).setting, **changes})
+
+    def settings(self, task: str) -> list[dict[str, Any]]:
+        """The settings of a task, each as a mapping of its fields: by embedding and control, or by variant."""
+        changes: list[dict[str, Any]] = [*self.plan(task).variants.values()] or [{}]
+        if task == COLLIDING:
+            controls = ("", *self.controls)
+            changes = [{"embedding": e, "control": c} for e, c in itertools.product(self.embeddings, controls)]
+        settings = [vars(self.world(task, **change)) for change in changes]
+        return [{**setting, "test_lengths": list(setting["test_lengths"])} for setting in settings]
+
+    def relu(self, task: str) -> tuple[bool, ...]:
+        """The variants of the ReLU layer: from the model's settings if they set it, else from the task's setup."""
+        return (self.model["relu"],) if "relu" in self.model else self.plan(task).relu
+
+    def training_config(self, task: str, setting: Mapping[str, Any]) -> InteractionTraining:
+        """The optimiser run of a setting."""
+        plan = self.plan(task)
+        rate = plan.learning_rates.get(setting.get("embedding", ""))
+        own = {"learning_rate": rate} if rate else {}
+        values = {**self.training, **plan.training, **own, "precision": self.precision}
+        return from_mapping(InteractionTraining, values, f"training of {task}")
+
+    def changes(self, job: Job) -> list[str]:
+        variants = itertools.chain.from_iterable(self.plan(job.task).variants.values())
+        own = {name: job.setting[name] for name in ("embedding", "control", *variants) if name in job.setting}
+        setting = self.settings(job.task)[0] | own
+        training = vars(self.training_config(job.task, job.setting)) | {"precision": job.training.precision}
+        words = changed_overrides(f"tasks.{job.task}.setting", job.setting, setting)
+        words += changed_overrides("training", vars(job.training), training)
+        if job.training.precision != self.precision:
+            words.append(f"precision={job.training.precision}")
+        words += changed_overrides(
+            "model", {"n_head": job.model.n_head}, {"n_head": self.plan(job.task).heads.get(job.label, 1)}
+        )
+        if job.model.relu not in self.plan(job.task).relu:
+            words.append(f"model.relu={str(job.model.relu).lower()}")
+        return words + self.mixer_changes(job)
+
+
+def plan(
+    labels: Iterable[str],
+    profile: InteractionProfile,
+    *,
+    seeds: Sequence[int] = (0,),
+    tasks: Iterable[str] | None = None,
+    fidelity: Fidelity = "corrected",
+    budget: Budget = "strict",
+    precision: str = "float64",
+) -> Plan:
+    """Plan jobs in the order task, setting, label, seed, without duplicates.
+
+    Without ``labels``, each task's default labels.
+
+    Raises ``LabelError`` if a label cannot see all tokens, ``BudgetError`` if it has no ranks or too few heads for its
+    parts, and ``ConfigError`` for an invalid setting.
+    """
+    chosen = list(TASKS if tasks is None else tasks)
+
+    def planned(profile: InteractionProfile, labels: Sequence[str]) -> list[Job]:
+        settings = [(task, setting) for task in chosen for setting in profile.settings(task)]
+        return unique(
+            _job(profile, task, setting, label, relu)
+            for task, setting in settings
+            for label in labels or profile.plan(task).labels
+            for relu in profile.relu(task)
+        )
+
+    for task in chosen:
+        check_task(task)
+    labels = list(map(str, map(parse, labels)))
+    planned_jobs = drop_ineffective_overrides(profile, labels, seeds, planned, training_key)
+    _check_read(profile, labels, planned_jobs.jobs)
+    return planned_jobs
+
+
+def jobs(labels: Iterable[str], profile: InteractionProfile, **options: Any) -> list[Job]:
+    """The jobs of :func:`plan`. Also raises ``ConfigError`` for an override without effect on all of them."""
+    return plan(labels, profile, **options).checked()
+
+
+def _job(profile: InteractionProfile, task: str, setting: dict[str, Any], label: str, relu: bool) -> Job:
+    family = family_of(label)
+    if not profile.can_train(family):
+        able = families_that_see_all()
+        raise LabelError(f"{label} sees only earlier tokens, but agents see each other, as labels of {able} do")
+    model = InteractionModelConfig(profile.model.get("n_head", profile.plan(task).heads.get(label, 1)), relu)
+    mixer, training = profile.identifying_settings(label), profile.training_config(task, setting)
+    job = Job(NAME, task, label, family_identity(family), setting, model, mixer, training)
+    size(job)  # checks the heads of the label and the ranks of its budget
+    return job
+
+
+def _check_read(profile: InteractionProfile, labels: Sequence[str], jobs: Sequence[Job]) -> None:
+    """Raise ``ConfigError`` for an override of heads or rates by label or embedding that no job uses."""
+    is_colliding = any(job.task == COLLIDING for job in jobs)
+    for word in profile.overrides:
+        if key_of(word) in profile.stays_comparable and not is_colliding:
+            raise ConfigError(f"{key_of(word)} has no effect without colliding agents")
+        section, task, kind, *name = [*key_of(word).split(".", 3), "", ""][:4]
+        own = [job for job in jobs if job.task == task]
+        if section != "tasks" or not own:
+            continue
+        if kind == "labels" and labels:
+            raise ConfigError(f"{key_of(word)} has no effect where labels are named: {', '.join(labels)}")
+        used = {"heads": [job.label for job in own], "learning_rates": [job.setting.get("embedding") for job in own]}
+        configured = list(filter(None, name)) or getattr(profile.plan(task), kind, ()) if kind in used else ()
+        if configured and not set(configured) & set(used[kind]):
+            raise ConfigError(f"{key_of(word)} has no effect: trained are {', '.join(sorted(set(used[kind])))}")
+
+
+def training_key(job: Job) -> Hashable:
+    """A key that is equal for two jobs if they train the same apart from the seed.
+
+    A world enters by its effects and vectors.
+    """
+    width, length, setting = _world_content(job.task, json.dumps(job.setting, sort_keys=True))
+    return model_key(job, width, length, setting=setting)
+
+
+@functools.cache
+def _world_content(task: str, setting: str) -> tuple[int, int, Hashable]:
+    """The width of a world's vectors, its length, and a key of everything that affects its samples and tests."""
+    world = _world(task, json.loads(setting))
+    arrays = (hashlib.sha256(array.tobytes()).hexdigest() for array in (world.effects, world.vectors))
+    sizes = (world.samples, world.test_samples, sorted(world.lengths), getattr(world, "control", ""))
+    sizes += (getattr(world, "fewest", 0),)
+    return world.vectors.shape[1], world.length, (world.symbols, *arrays, world.length, *sizes)
+
+
+def check_task(task: str, where: str = "") -> None:
+    """Raise ``ConfigError`` for an unknown task. The message begins with ``where``."""
+    if task not in TASKS:
+        raise ConfigError(f"{where}unknown task {task!r}{did_you_mean(task, TASKS)}")
+
+
+def world_of(job: Job) -> World:
+    """The world of a job."""
+    return _world(job.task, job.setting)
+
+
+def _world(task: str, setting: Mapping[str, Any]) -> World:
+    from madbench.papers.interactions.worlds import WORLDS
+
+    return from_mapping(WORLDS[task], setting, f"setting of {task}")
+
+
+def size(job: Job) -> Size:
+    """The size of a job.
+
+    Bidirectional mixers count by their own formula, with values as wide as tokens instead of width 1.
+    """
+    world, config = world_of(job), job.training
+    width = world.vectors.shape[1]
+    mixer = solve(job.label, width, job.model.n_head, world.length, job.budget, **job.mixer)
+    has_couplings = getattr(parse(job.label), "base", "") == "C"
+    return Size(
+        parameters=(mixer.terms["c"] + mixer.terms["w"] // width if has_couplings else mixer.total + width)
+        + 4 * job.model.relu,
+        steps=config.steps,
+        seq_len=world.length,
+        sequences_per_step=config.batch_size,
+        flops_per_token=mixer.flops_per_token(world.length, causal=False),
+        trained_tokens=config.steps * config.batch_size * world.length,
+        evaluated_tokens=world.test_samples * sum(world.lengths),
+    )
+
+
+class InteractionSuite(Suite):
+    """Agents that all see each other: one column per task, the error on new agents at the training length."""
+
+    name = NAME
+    title = "Interacting agents"
+    Profile = InteractionProfile
+    default = "quick"
+    trial = "madbench.papers.interactions.trial:InteractionTrial"
+    scoring = "madbench.papers.interactions.scores:InteractionScoring"
+    sort_order = 2
+    file_key = "tasks"
+    data_package = "madbench.papers.interactions.worlds"
+    not_inspected = "has interacting agents; madbench paper interactions draws the learned effects"
+    measure = "log10 of the mean squared error"
+    profiles_note = "runs: for one seed"
+    judged_by = ("mse", "mse {:.2g}", "{:.2g}")
+    budgets = ("strict",)
+    keeps_weights = True
+    had_unequal_shares = True
+    plan, training_key, size = map(staticmethod, (plan, training_key, size))
+
+    def tasks(self) -> Sequence[str]:
+        return TASKS
+
+    def tasks_of_column(self, name: str) -> tuple[str, ...]:
+        return (name.removesuffix(ELSEWHERE),)
+
+    def labels_of(self, profile: InteractionProfile, task: str) -> Sequence[str]:
+        return profile.plan(task).labels
+
+    def column(self, name: str) -> Column | None:
+        task = name.removesuffix(ELSEWHERE)
+        if task not in TASKS:
+            return None
+        heading, title = task.capitalize(), f"{task} at the length trained on"
+        if name != task:
+            heading, title = f"{heading}, other L", f"{task} at other lengths"
+        return Column(
+            name,
+            heading,
+            digits=1,
+            better="lower",
+            resolution=0.01,
+            title=title,
+            axis="log10 of the mean squared error",
+            unit="log10_mse",
+            difference="factors of ten of a mean squared error",
+        )
+
+    def columns(self, tasks: Iterable[str]) -> list[Column]:
+        return [self.column(name) for task in tasks for name in (task, task + ELSEWHERE)]
+
+    def headline(self, tasks: Sequence[str]) -> tuple[str, ...]:
+        return tuple(tasks[:1])
+
+    def job_setting(self, job: Job) -> list[str]:
+        nearest, *changes = super().job_setting(job)
+        variants = [job.setting[name] for name in ("embedding", "control") if job.setting.get(name)]
+        mixed = [f"fewest={fewest}"] if (fewest := job.setting.get("fewest")) else []
+        relu = ["ReLU layer"] if job.model.relu else []
+        return [nearest, *variants, *mixed, *relu, *changes]
+
+    def about_task(self, task: str) -> str:
+        return {
+            "colliding": "Discs on a cylinder; the value of a disc is minus its number of collisions.",
+            "hunters": "Species, policy and place together decide who catches whom.",
+            "alliances": "The number of pairs of allies that are not allied to each other.",
+            "plane": "Collisions in a plane cost more between neighbours.",
+            "genotype": "An allele is active if its activators are present.",
+            "pixels": "The number of black pixels at given offsets from each pixel.",
+            "series": "The forecast of every step of a series from earlier steps.",
+        }[task]
+
+    def checks(self, label: Label) -> Iterable[Check]:
+        """Checks of the theorems on the functions that the label represents and learns in small worlds."""
+        from madbench.papers.interactions.theorems.training import theorems  # torch
+
+        return theorems(label)
+
+    def check_profile(self, profile: InteractionProfile) -> tuple[str, set[int]]:
+        return f"{len(self.jobs((), profile))} runs per seed", set()
+
+
+ELSEWHERE = "_elsewhere"
+"""The suffix of a task's column with errors at other lengths."""
+
+SUITE = INTERACTIONS = InteractionSuite()

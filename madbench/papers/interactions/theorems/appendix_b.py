@@ -1,0 +1,171 @@
+"""Two statements of Appendix B as checks: agents of several policies (eq. 18), and pixels as convolutions (B.3)."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+from collections.abc import Iterator
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from numpy import ndarray as Array
+
+from madbench.mixers import Check
+from madbench.papers.interactions.theorems.representation import ROUNDING, linear_attention
+from madbench.papers.interactions.worlds import Pixels, sinusoids, wave_couplings
+
+CELLS, POLICIES = 4, 2
+LENGTHS = (2, 6, 11)
+SYMBOLS = POLICIES * CELLS**2
+BATCH = 40
+IMAGE = (7, 8)
+
+
+def policies() -> Iterator[Check]:
+    """Eq. 18: effects that depend on the shift between two agents and on both policies."""
+    what = (
+        "Effects of the shift of two agents and of both policies are a C of 2 N^2 dimensions, by a Fourier series per "
+        "pair of policies: exact for drawn f and w, the agent itself among the others, at every length."
+    )
+    yield Check("agents of two policies", what, "B.1.3, eq. 18", functools.partial(_error, False), ROUNDING)
+    what = "The sum over j other than i, where no two agents have one place and one policy: f is zero at that place."
+    yield Check("distinct agents of two policies", what, "B.1.3, eq. 18", functools.partial(_error, True), ROUNDING)
+    what = (
+        "Where two agents may have one place and one policy, no C and W give the sum over j other than i: the effect "
+        "of an agent on itself cannot be told from the effect of its like."
+    )
+    yield Check("other agents alone", what, "against eq. 18", _least_error, 0.1, is_difference=True, contradicts=True)
+
+
+@functools.cache
+def _world() -> tuple[Array, Array, Array]:
+    """The embedding z (S, 2 N^2), drawn f (policies, policies, N, N) by shift, and drawn w (S,)."""
+    generator, waves = np.random.default_rng(0), sinusoids(CELLS)
+    vectors = np.kron(np.eye(POLICIES), np.kron(waves, waves))
+    return vectors, generator.normal(size=(POLICIES, POLICIES, CELLS, CELLS)), generator.normal(size=SYMBOLS)
+
+
+def _effects(f: Array) -> Array:
+    """f of every pair of symbols, (S, S). A symbol is a policy and a cell (x, y)."""
+    policy, x, y = np.unravel_index(np.arange(SYMBOLS), (POLICIES, CELLS, CELLS))
+    shifts = (np.subtract.outer(place, place) % CELLS for place in (x, y))
+    return f[policy[:, None], policy, *shifts]
+
+
+def _couplings(f: Array) -> Array:
+    """C (2 N^2, 2 N^2): for each pair of policies, a sum of Kronecker products of couplings along x and along y."""
+    blocks = [[np.zeros((CELLS**2, CELLS**2)) for _ in range(POLICIES)] for _ in range(POLICIES)]
+    for a, b in itertools.product(range(POLICIES), repeat=2):
+        left, sizes, right = np.linalg.svd(f[a, b])
+        for of_x, of_y in zip(left.T * sizes[:, None], right):
+            blocks[a][b] += np.kron(wave_couplings(of_x), wave_couplings(of_y))
+    return np.block(blocks)
+
+
+def _error(is_distinct: bool) -> float:
+    """The largest error of linear attention for the sum over all agents, or over other agents if all are distinct."""
+    vectors, f, w = _world()
+    if is_distinct:
+        f = f.copy()
+        f[np.arange(POLICIES), np.arange(POLICIES), 0, 0] = 0
+    generator, effects, worst = np.random.default_rng(1), _effects(f), 0.0
+    c, values = _couplings(f), np.linalg.solve(vectors, w)
+    for length in LENGTHS:
+        symbols = generator.integers(SYMBOLS, size=(BATCH, length))
+        if is_distinct:
+            symbols = generator.random((BATCH, SYMBOLS)).argsort(1)[:, :length]
+        expected = [[sum((effects * w)[i, j] for j in _others(row, n, is_distinct)) for n, i in enumerate(row)]
+                    for row in symbols]  # fmt: skip
+        worst = max(worst, abs(linear_attention(c, values, vectors[symbols]) - expected).max())
+    return worst
+
+
+def _others(row: Array, own: int, without_itself: bool) -> Array:
+    return np.delete(row, own) if without_itself else row
+
+
+def _least_error() -> float:
+    """The smallest error over all C and W, for one agent alone and for two agents of the same symbol.
+
+    For n agents of a symbol, linear attention gives n T, and eq. 18 gives (n - 1) f w. The nearest T for n = 1 and n =
+    2 is one third of f w. The error is that of linear attention with this T, over f w.
+    """
+    vectors, f, w = _world()
+    effects = _effects(f) * w
+    symbol = int(abs(effects.diagonal()).argmax())
+    target = effects[symbol, symbol]
+    inverse = np.linalg.inv(vectors)
+    c = inverse @ (np.eye(SYMBOLS) * target / 3) @ inverse.T
+    errors = [
+        abs(linear_attention(c, inverse @ np.ones(SYMBOLS), vectors[np.full((1, n), symbol)]) - (n - 1) * target).max()
+        for n in (1, 2)
+    ]
+    return float(max(errors) / abs(target))
+
+
+def pixels() -> Iterator[Check]:
+    """B.3: linear attention over pixels compared with convolutions of the image."""
+    what = "The counts of linear attention are the convolution of the image with a kernel that spans the offsets."
+    yield Check("pixels as a convolution", what, "B.3", _against_convolution, ROUNDING)
+    what = "C of other offsets, of other sizes, is another convolution: width, and number of weights, stay the same."
+    yield Check("offsets of any size", what, "B.3", _any_offsets, ROUNDING)
+    what = (
+        "No function of 3 x 3 pixels, such as one layer with that kernel, tells a shape with offsets beyond them: two "
+        "images that are equal there have and lack it, and linear attention tells them apart by one pixel."
+    )
+    yield Check("beyond 3 x 3", what, "B.3", _told_apart, 0.5, is_difference=True)
+
+
+def _counts(black: Array, offsets: tuple[tuple[int, int], ...]) -> Array:
+    """Counts (rows, columns) of the black pixels at the offsets, by linear attention with the paper's C and W."""
+    rows, columns = black.shape
+    places = [*itertools.product(range(rows), range(columns))]
+    c = np.zeros((1 + len(places),) * 2)
+    for i, (row, column) in enumerate(places):
+        for down, right in offsets:
+            if (place := (row + down, column + right)) in places:
+                c[1 + i, 1 + places.index(place)] = 1
+    x = np.concatenate([black.reshape(-1, 1), np.eye(len(places))], axis=1)
+    return linear_attention(c, np.eye(1 + len(places))[0], x[None])[0].reshape(rows, columns)
+
+
+def _convolved(black: Array, offsets: tuple[tuple[int, int], ...]) -> Array:
+    """The convolution of the image with a square kernel that is one at the offsets; zero beyond the image."""
+    reach = max(abs(step) for offset in offsets for step in offset)
+    kernel = torch.zeros(1, 1, 2 * reach + 1, 2 * reach + 1, dtype=torch.float64)
+    for down, right in offsets:
+        kernel[0, 0, reach + down, reach + right] = 1
+    return F.conv2d(torch.from_numpy(1.0 * black)[None, None], kernel, padding=reach)[0, 0].numpy()
+
+
+def _against_convolution() -> float:
+    black = np.random.default_rng(0).random(IMAGE) < 0.5
+    return float(abs(_counts(black, Pixels.OFFSETS) - _convolved(black, Pixels.OFFSETS)).max())
+
+
+def _any_offsets() -> float:
+    generator, worst = np.random.default_rng(1), 0.0
+    for reach in (1, 2, 4):
+        offsets = tuple({(int(a), int(b)) for a, b in generator.integers(-reach, reach + 1, size=(5, 2))})
+        black = generator.random(IMAGE) < 0.5
+        worst = max(worst, float(abs(_counts(black, offsets) - _convolved(black, offsets)).max()))
+    return worst
+
+
+def _told_apart() -> float:
+    """The smallest difference of counts between an image with the shape and one that lacks a pixel beyond 3 x 3."""
+    row, column = (size // 2 for size in IMAGE)
+    with_shape = np.zeros(IMAGE, dtype=bool)
+    for down, right in Pixels.OFFSETS:
+        with_shape[row + down, column + right] = True
+    gaps = []
+    for down, right in Pixels.OFFSETS:
+        if max(abs(down), abs(right)) > 1:
+            without = with_shape.copy()
+            without[row + down, column + right] = False
+            assert (without == with_shape)[row - 1 : row + 2, column - 1 : column + 2].all()
+            counts = [_counts(image, Pixels.OFFSETS)[row, column] for image in (with_shape, without)]
+            is_found = [round(count, 6) == len(Pixels.OFFSETS) for count in counts]
+            gaps.append(counts[0] - counts[1] if is_found == [True, False] else 0.0)
+    return float(min(gaps, default=0.0))

@@ -1,0 +1,201 @@
+"""Checks of what operators with full coupling matrices can represent, with explicit couplings and values."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from numpy import ndarray as Array
+
+from madbench.mixers import Check
+from madbench.papers.interactions.mixers.coupling import Coupling
+from madbench.papers.interactions.worlds import Colliding, Genotype, Hunters, Plane, sinusoids, wave_couplings
+
+ROUNDING = 1e-10
+ACTIVATED_BY: Mapping[int, Sequence[int]] = {1: [3], 2: [], 4: [2]}
+"""The paper's example: allele 1 needs 3, 2 is always active, 4 needs 2; 0 and 3 are inert."""
+
+
+def outputs(c: Array, w: Array, x: Array, **options: Any) -> Array:
+    """The output (N, L, d2) of the operator for tokens X (N, L, d).
+
+    C and W are given by head; W has output width d2.
+    """
+    operator = Coupling(len(c), x.shape[-1], w.shape[-1], causal=False, **options).double()
+    with torch.no_grad():
+        for parameter, values in ((operator.c, c), (operator.w, w)):
+            parameter.copy_(torch.from_numpy(np.ascontiguousarray(values)))
+        return operator(torch.from_numpy(x)).numpy()
+
+
+def linear_attention(c: Array, w: Array, x: Array) -> Array:
+    """Linear attention (X C X^T) X W, (N, L, d2), of tokens X (N, L, d) for C (d, d), W (d, d2); (N, L) for w (d,) (eq.
+    1).
+    """
+    return outputs(c[None, None], w.reshape(1, 1, len(c), -1), x).reshape(*x.shape[:2], *w.shape[1:])
+
+
+def representation() -> Iterator[Check]:
+    def orthogonal() -> float:
+        generator, worst = np.random.default_rng(0), 0.0
+        turned = np.linalg.qr(generator.normal(size=(8, 8)))[0]
+        for vectors, length in itertools.product((np.eye(8), turned, sinusoids(8)), (2, 3, 7, 20)):
+            effects, values = generator.normal(size=(8, 8)), generator.normal(size=8)
+            inverse = np.linalg.inv(vectors)
+            symbols = generator.integers(8, size=(3, length))
+            actual = linear_attention(inverse @ effects @ inverse.T, inverse @ values, vectors[symbols])
+            sums = [[sum((effects * values)[i, j] for j in row) for i in row] for row in symbols]  # eq. 2
+            worst = max(worst, abs(actual - sums).max())
+        return worst
+
+    def waves() -> float:
+        effect, vectors = np.random.default_rng(0).normal(size=12), sinusoids(12)
+        shifts = np.subtract.outer(np.arange(12), np.arange(12))
+        return abs(vectors @ wave_couplings(effect) @ vectors.T - effect[shifts]).max()
+
+    def width() -> float:
+        generator, nearest = np.random.default_rng(0), math.inf
+        for _ in range(20):
+            vectors = generator.normal(size=(8, 7))
+            inverse = np.linalg.pinv(vectors)
+            nearest = min(nearest, np.linalg.norm(np.eye(8) - vectors @ inverse @ inverse.T @ vectors.T, 2))
+        return 1 - nearest
+
+    def compressed() -> float:
+        world, worst = Colliding(positions=24, radius=2), 0.0
+        sizes, directions = np.linalg.eigh(-world.effects)
+        order = abs(sizes).argsort()[::-1]
+        sizes, directions = sizes[order], directions[:, order]
+        symbols = world.draw(np.random.default_rng(0), 200, 20)
+        for width in (8, 20):
+            vectors = directions[:, :width]
+            actual = linear_attention(np.diag(sizes[:width]), -vectors.sum(0), vectors[symbols])
+            worst = max(worst, abs(actual - world.values(symbols)).max() / (20 * abs(sizes[width])))
+        return worst
+
+    what = (
+        "With orthogonal embeddings as wide as there are symbols, any effects and values are represented, "
+        "at any length."
+    )
+    yield Check("every pairwise function", what, "Theorem 3.1, Corollary B.1", orthogonal, ROUNDING)
+    what = "Of sinusoidal positions, any effect of their difference is a C of 2 x 2 blocks, one a frequency."
+    yield Check("effects of shifts", what, "Lemma B.4, Theorem B.6", waves, ROUNDING)
+    what = "One dimension less, and effects of each symbol on itself alone are missed by 1 in spectral norm."
+    yield Check("no narrower width", what, "Theorem 3.1", width, 1e-12)
+    what = "With the d largest directions of symmetric effects, errors stay below L times the next singular value."
+    yield Check(
+        "narrow approximation",
+        what,
+        "Theorem B.2, where effects are symmetric and their values lie in the span kept",
+        compressed,
+        1.0,
+    )
+
+
+def features() -> Iterator[Check]:
+    def exact(product: bool) -> float:
+        world = Hunters(test_samples=50)
+        symbols, values = world.data("test", 7, 0)
+        c, w = world.solution
+        w = w.repeat(3, axis=1) if product else w
+        actual = outputs(c, w[..., None], world.vectors[symbols], orders=(3,), product=product)[..., 0]
+        return abs(actual - values).max()
+
+    statement = "Three heads of three factors represent hunters and prey, their features one-hots side by side"
+    yield Check("coupled features", f"{statement}.", "eq. 3", lambda: exact(False), 1e-12)
+    yield Check("value product", f"{statement}, values as a product.", "eq. 36", lambda: exact(True), 1e-12)
+    what = "One layer of linear attention, of any number of heads, leaves an error on the same features."
+    yield Check(
+        "floor of linear attention",
+        what,
+        "section 5; the floor is ours",
+        lambda: Hunters().floor("hfa", 1, 10),
+        0.1,
+        is_difference=True,
+    )
+
+
+def constructions() -> Iterator[Check]:
+    """The paper's constructions with weights set by hand: genes, pixels, time series (B.2 to B.4)."""
+
+    def activations(alleles: Sequence[int]) -> float:
+        """The largest error over the alleles of a sequence, with the weights built for sequences of four."""
+        c = np.zeros((5, 5))
+        for allele, needed in ACTIVATED_BY.items():
+            c[allele, needed] = 1 / max(1, len(needed))
+            if not needed:
+                c[allele] = 1 / 4
+        active = [allele in ACTIVATED_BY and {*ACTIVATED_BY[allele]} <= {*alleles} for allele in alleles]
+        return abs(linear_attention(c, np.ones(5), np.eye(5)[None, list(alleles)])[0] - active).max()
+
+    def genes() -> float:
+        return max(map(activations, ([1, 2, 3, 4], [0, 1, 2, 3], [4, 3, 1, 0], [0, 1, 2, 4])))
+
+    def pixels() -> float:
+        black = np.random.default_rng(0).random((5, 6)) < 0.5
+        offsets = [(0, 0), (-1, 0), (1, 0), (0, -3), (0, 2)]
+        places = [(row, column) for row in range(5) for column in range(6)]
+        c = np.zeros((31, 31))
+        for i, (row, column) in enumerate(places):
+            for down, right in offsets:
+                if (place := (row + down, column + right)) in places:
+                    c[1 + i, 1 + places.index(place)] = 1
+        x = np.concatenate([black.reshape(-1, 1), np.eye(30)], axis=1)
+        counts = [sum(black[r + a, s + b] for a, b in offsets if (r + a, s + b) in places) for r, s in places]
+        return abs(linear_attention(c, np.eye(31)[0], x[None])[0] - counts).max()
+
+    def series() -> float:
+        generator, delays, length = np.random.default_rng(0), {2: 0.5, 5: -0.4}, 12
+        step = generator.normal(size=(3, 3)) / 2
+        values = [*generator.normal(size=(5, 3))]
+        while len(values) < length + 1:
+            values.append(sum(weight * values[-delay] @ step for delay, weight in delays.items()))
+        c = np.zeros((3 + length + 1, 3 + length + 1))
+        for u in range(length + 1):
+            for delay, weight in delays.items():
+                if u >= delay:
+                    c[3 + u, 3 + u - delay] = weight
+        unknown = np.array([*values[:-1], np.zeros(3)])
+        x = np.concatenate([unknown, np.eye(length + 1)], axis=1)
+        w = np.concatenate([step, np.zeros((length + 1, 3))])
+        return abs(linear_attention(c, w, x[None])[0, -1] - values[-1]).max()
+
+    def genotype(c: Array, clips: bool, world: Genotype, length: int) -> float:
+        """The largest error of couplings (S, S) of alleles over drawn sequences. An empty place has no coupling."""
+        symbols, expected = world.data("test", length, 0)
+        outputs = linear_attention(c[:-1, :-1], np.ones(world.alleles), world.vectors[symbols])
+        return abs((np.minimum(1, outputs) if clips else outputs) - expected).max()
+
+    def diagonal() -> float:
+        world = Genotype(test_samples=100)
+        return max(genotype(world.effects, False, world, length) for length in (1, 3, 6, 12))
+
+    def clipped() -> float:
+        world = Genotype(test_samples=100)
+        always = np.array([needed == () for needed in world.activators] + [False])
+        c = np.where(always[:, None], 1.0, world.effects)
+        return max(genotype(c, True, world, length) for length in (1, 3, 6, 12))
+
+    def plane() -> float:
+        world = Plane(test_samples=50)
+        c, w = world.solution
+        symbols, expected = world.data("test", 9, 0)
+        return abs(linear_attention(c, w, world.vectors[symbols]) - expected).max()
+
+    what = "Alleles that activate each other are told exactly at the length built for."
+    yield Check("genes", what, "B.2", genes, ROUNDING)
+    what = "At another length an allele that is always active reads L' / L: this construction does not generalise."
+    yield Check("genes at another length", what, "B.2", lambda: activations([0, 2]), 0.1, is_difference=True)
+    what = "With each allele at most once, always active is an effect of 1 on itself, exact at every length."
+    yield Check("genes at every length", what, "against B.2", diagonal, ROUNDING, contradicts=True)
+    what = "With a ReLU behind, min(1, y), an allele that is always active may take 1 from every other, at any length."
+    yield Check("genes with a ReLU", what, "B.2", clipped, ROUNDING)
+    what = "Effects of differences of two coordinates are a C of N^2 dimensions, of Kronecker products of 2 x 2 blocks."
+    yield Check("two coordinates", what, "B.1.3", plane, ROUNDING)
+    yield Check("pixels", "Black pixels at any set of offsets are counted at every place.", "B.3", pixels, ROUNDING)
+    what = "The row of an unknown step is the autoregression over any delays."
+    yield Check("time series", what, "B.4", series, ROUNDING)

@@ -1,0 +1,108 @@
+"""A job of the interactions suite ready to train: agents of one length, tested at every length."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from madbench.jobs import Job
+from madbench.papers.interactions.model import InteractionModel, ValueLoss, interaction_mixer
+from madbench.papers.interactions.suite import world_of
+from madbench.suites.trial import LogWindow, Trial
+from madbench.text.corpus import Corpus
+
+ROWS = 20
+TEST_BATCH = 500
+
+
+class InteractionTrial(Trial):
+    """The trial of an interactions job: batches drawn with replacement, 20 curve rows, final tests at all lengths."""
+
+    Loss = ValueLoss
+    streams = ("init", "data", "order")
+    clip = None
+    is_kept = True
+
+    def open(self, corpora: Mapping[str, Corpus]) -> None:
+        self.agents, config = world_of(self.job), self.job.training
+        self.steps, self.row_every = config.steps, max(1, config.steps // ROWS)
+        self.batch_shape = (min(config.batch_size, self.micro_batch or config.batch_size), self.agents.length)
+        self.symbols, self.values = self._data("train", self.agents.length)
+
+    @property
+    def mixers(self) -> list[nn.Module]:
+        return [self.model.mixer]
+
+    @staticmethod
+    def build(job: Job, path: str = "auto") -> InteractionModel:
+        agents = world_of(job)
+        vectors, max_len = torch.from_numpy(agents.vectors), max(agents.length, *agents.lengths)
+        options = {"n_head": job.model.n_head, "budget": job.budget, "path": path, **job.mixer}
+        with torch.random.fork_rng():
+            torch.manual_seed(job.derived_seed("init"))
+            mixer = interaction_mixer(job.label, vectors.shape[1], max_len, **options)
+            model = InteractionModel(vectors, mixer, job.model.relu)
+            for tensor in (*model.parameters(), *model.buffers()):  # Module.to cannot convert tensors without data
+                if tensor.is_floating_point():
+                    tensor.data = tensor.data.to(getattr(torch, job.training.precision))
+            model.start()
+            return model
+
+    @staticmethod
+    def random_batch(job: Job, size: int, length: int, device: str) -> tuple[Tensor, ...]:
+        symbols = torch.randint(len(world_of(job).vectors), (size, length), device=device)
+        return symbols, torch.zeros(size, length, dtype=getattr(torch, job.training.precision), device=device)
+
+    def micro_batches(self, step: int) -> Iterator[tuple[tuple[Tensor, Tensor], float]]:
+        generator = np.random.default_rng([self.job.derived_seed("order"), step])
+        batch = generator.integers(len(self.symbols), size=self.job.training.batch_size)
+        for part, share in self.shares(batch, self.batch_shape[0]):
+            index = torch.from_numpy(part).to(self.device)
+            yield (self.symbols[index], self.values[index]), share
+
+    def learning_rate(self, step: int) -> float:
+        return 0.5 * self.job.training.learning_rate * (1 + math.cos(math.pi * step / self.steps))
+
+    def has_row(self, step: int) -> bool:
+        return step % self.row_every == 0 or step == self.steps
+
+    def row(self, interval: LogWindow) -> dict[str, float]:
+        rate = interval.learning_rate
+        return {"step": interval.step, "train_loss": interval.mean_loss, "learning_rate": rate}
+
+    def progress(self, row: Mapping[str, float]) -> dict[str, Any]:
+        return {"loss": row["train_loss"]}
+
+    @torch.inference_mode()
+    def finish(self, curve: Sequence[Mapping[str, float]]) -> dict[str, float]:
+        """Return ``mse_<L>``, the mean squared error per test agent, ``mse`` at L*, and ``variance_<L>``, the error of
+        a constant.
+
+        ``effects_error`` is the mean squared difference between the entries of the learned and the theoretical matrix
+        or tensor. For pairs, ``diagonal_error`` covers the diagonal only.
+        """
+        metrics = {"train_loss": curve[-1]["train_loss"]}
+        for length in self.agents.lengths:
+            symbols, values = self._data("test", length)
+            parts = zip(symbols.split(TEST_BATCH), values.split(TEST_BATCH))
+            total = sum(float((self.model(x) - y).double().square().sum()) for x, y in parts)
+            metrics |= {f"mse_{length}": total / values.numel(), f"variance_{length}": float(values.double().var())}
+        if self.agents.length in self.agents.lengths:
+            metrics["mse"] = metrics[f"mse_{self.agents.length}"]
+        learned = self.model.effects()
+        if learned is not None and learned.ndim == self.agents.effects.ndim:
+            off = learned.double().cpu().numpy() - self.agents.effects
+            metrics["effects_error"] = float(np.square(off).mean())
+            if off.ndim == 2:
+                metrics["diagonal_error"] = float(np.square(off.diagonal()).mean())
+        return metrics
+
+    def _data(self, split: str, length: int) -> tuple[Tensor, Tensor]:
+        symbols, values = map(torch.from_numpy, self.agents.data(split, length, self.job.derived_seed("data")))
+        precision = getattr(torch, self.job.training.precision)
+        return symbols.to(self.device), values.to(self.device, precision)

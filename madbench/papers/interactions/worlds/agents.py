@@ -1,0 +1,221 @@
+"""Three worlds of agents: discs on a cylinder, hunters and prey, alliances of three."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Literal
+
+import numpy as np
+from numpy import ndarray as Array
+
+from madbench.config import check_at_least
+from madbench.errors import ConfigError
+from madbench.papers.interactions.worlds.base import World, without_replacement
+from madbench.papers.interactions.worlds.places import ring, sinusoids
+
+Embedding = Literal["one_hot", "sinusoidal"]
+Control = Literal["", "without_itself", "distinct"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Colliding(World):
+    """Identical discs that all move right on a cylinder: the value is minus the number of collisions (eq. 4, B.1).
+
+    Two discs of radius R meet, once, iff their y are within 2 R on the ring, so a symbol is a y. The agent counts
+    itself, as in eq. 5 and unlike eq. 4. Otherwise no linear attention is exact at more than one length.
+    """
+
+    title = "Colliding agents"
+
+    positions: int = 24
+    """N, the number of positions around the cylinder."""
+    radius: int = 1
+    """R, the radius of a disc."""
+    embedding: Embedding = "one_hot"
+    """Vectors of the positions: unit vectors, or sines and cosines (eq. 16)."""
+    control: Control = ""
+    """A broken condition of the theorem: the value leaves out the agent itself, or no two agents share a position."""
+
+    def __post_init__(self):
+        super().__post_init__()
+        check_at_least(self, 1, "positions")
+        check_at_least(self, 0, "radius")
+        if self.embedding == "sinusoidal" and self.positions % 2:
+            raise ConfigError(f"positions: sines and cosines need an even number, got {self.positions}")
+        if self.control == "distinct" and self.length > self.positions:
+            raise ConfigError(f"length: {self.length} agents do not fit {self.positions} distinct positions")
+
+    @property
+    def symbols(self) -> int:
+        return self.positions
+
+    @property
+    def lengths(self) -> tuple[int, ...]:
+        most = self.positions if self.control == "distinct" else math.inf
+        return tuple(length for length in self.test_lengths if length <= most)
+
+    @cached_property
+    def vectors(self) -> Array:
+        return np.eye(self.positions) if self.embedding == "one_hot" else sinusoids(self.positions)
+
+    @cached_property
+    def effects(self) -> Array:
+        return -1.0 * (ring(self.positions) <= 2 * self.radius)
+
+    def draw(self, generator: np.random.Generator, count: int, length: int) -> Array:
+        if self.control != "distinct":
+            return super().draw(generator, count, length)
+        return without_replacement(generator, self.positions, count, length)
+
+    def values(self, symbols: Array) -> Array:
+        return super().values(symbols) + (self.control == "without_itself")
+
+    def floor(self, family: str, order: int, length: int) -> float | None:
+        return 0.0 if family == "hfa" and not self.control else None
+
+    @property
+    def solution(self) -> tuple[Array, Array]:
+        """C (d, d) and W (d,) of linear attention that give the value exactly, at every length (eq. 5, 14, 17)."""
+        n, reach = self.positions, 2 * self.radius
+        if self.embedding == "one_hot":
+            return 1.0 * (ring(n) <= reach), -np.ones(n)
+        k = np.ceil(np.arange(1, n) / 2)
+        waves = 2 / n * np.sin(2 * np.pi * (reach + 0.5) * k / n) / np.sin(np.pi * k / n)
+        return np.diag([4 / n * (reach + 0.5), *waves]), np.array([-math.sqrt(2), *[0.0] * (n - 1)])
+
+    def control_error(self, length: int, diagonal_error: float = 0.0) -> float:
+        """The mean squared error at ``length`` of a perfect fit at L* under the control; 0 without a control.
+
+        ``diagonal_error`` is the learned matrix's mean squared error on the diagonal (Appendix D.2).
+        """
+        if self.control == "without_itself":
+            return (length / self.length - 1) ** 2
+        return diagonal_error * ((self.length - length) / (self.length - 1)) ** 2 * (self.control == "distinct")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Hunters(World):
+    """Hunters and prey on a grid, some moving right and some up: +1 for a catch, -1 for being caught (section 5, F.1).
+
+    An agent is a species (H, P), a policy (R, U) and a cell (x, y); y and x - y wrap around, x does not. Two agents of
+    different species meet if y is near (both move right), x is near (both move up), or x - y is near (different
+    policies). Features are one-hots of species, policy, x, y and x - y side by side.
+    """
+
+    title = "Hunters and prey"
+
+    cells: int = 6
+    """N, the number of cells per axis."""
+    reach: int = 1
+    """D, the distance at which two agents are near."""
+
+    def __post_init__(self):
+        super().__post_init__()
+        check_at_least(self, 1, "cells")
+        check_at_least(self, 0, "reach")
+
+    @property
+    def symbols(self) -> int:
+        return 4 * self.cells**2
+
+    @cached_property
+    def features(self) -> tuple[Array, ...]:
+        """Species, policy, x, y and (x - y) mod N (S,) of every symbol."""
+        n = self.cells
+        species, policy, x, y = np.unravel_index(np.arange(self.symbols), (2, 2, n, n))
+        return species, policy, x, y, (x - y) % n
+
+    @cached_property
+    def vectors(self) -> Array:
+        sizes = (2, 2, self.cells, self.cells, self.cells)
+        return np.concatenate([np.eye(size)[feature] for size, feature in zip(sizes, self.features)], axis=1)
+
+    @cached_property
+    def effects(self) -> Array:
+        species, policy, x, y, u = self.features
+        wrapped, reach = ring(self.cells) <= self.reach, self.reach
+        same = policy[:, None] == policy[None]
+        near = np.where(same, wrapped[y[:, None], y[None]], wrapped[u[:, None], u[None]])
+        both_up = same & (policy == 1)[:, None]
+        near = np.where(both_up, abs(x[:, None] - x[None]) <= reach, near)
+        return (species[:, None] != species[None]) * near * np.where(species == 1, 1.0, -1.0)[None]
+
+    def floor(self, family: str, order: int, length: int) -> float | None:
+        """The floor of linear attention, which is linear in the row's features: the part of ``effects`` outside their
+        span (eq. 3).
+        """
+        if family != "hfa":
+            return None
+        return (length - 1) * self._linear_floor if order == 1 else 0.0 if order == 3 else None
+
+    @cached_property
+    def _linear_floor(self) -> float:
+        basis, sizes, _ = np.linalg.svd(self.vectors, full_matrices=False)
+        basis = basis[:, sizes > 1e-9 * sizes[0]]
+        left = self.effects - basis @ (basis.T @ self.effects)
+        return float(left.var(axis=1).mean())
+
+    @property
+    def solution(self) -> tuple[Array, Array]:
+        """C (3, 3, d, d) by head and factor, and W (3, 1, d), that give the value exactly (eq. 36)."""
+        n, c = self.cells, np.zeros((3, 3, 4 + 3 * self.cells, 4 + 3 * self.cells))
+        x, y, u = (slice(start, start + n) for start in (4, 4 + n, 4 + 2 * n))
+        banded = 1.0 * (abs(np.subtract.outer(np.arange(n), np.arange(n))) <= self.reach)
+        c[:, 0, :2, :2] = [[0, 1], [1, 0]]
+        c[:, 1, 2:4, 2:4] = [[[0, 1], [1, 0]], [[1, 0], [0, 0]], [[0, 0], [0, 1]]]
+        c[0, 2, u, u] = c[1, 2, y, y] = ring(n) <= self.reach
+        c[2, 2, x, x] = banded
+        w = np.zeros((3, 1, c.shape[-1]))
+        w[:, :, :2] = [-1, 1]
+        return c, w
+
+
+@dataclass(frozen=True, kw_only=True)
+class Alliances(World):
+    """Agents of K types, some allied. The value is the number of pairs of allies that are not allied to each other
+    (section 6).
+
+    V_i is the sum over j < k of g_ij g_ik (1 - g_jk). The relation g is symmetric and reflexive, so a triple with two
+    agents of one type gives 0. Ordered, strict and all tuples therefore give the same effects.
+    """
+
+    title = "Alliances of three"
+
+    types: int = 8
+    """K, the number of types."""
+
+    def __post_init__(self):
+        super().__post_init__()
+        check_at_least(self, 1, "types")
+
+    @property
+    def symbols(self) -> int:
+        return self.types
+
+    @cached_property
+    def allied(self) -> Array:
+        """g (K, K), 0 or 1."""
+        above = np.triu(np.random.default_rng(0).random((self.types, self.types)) < 0.5, 1)
+        return 1.0 * (above | above.T | np.eye(self.types, dtype=bool))
+
+    @property
+    def vectors(self) -> Array:
+        return np.eye(self.types)
+
+    @cached_property
+    def effects(self) -> Array:
+        g = self.allied
+        return g[:, :, None] * g[:, None, :] * (1 - g[None])
+
+    def floor(self, family: str, order: int, length: int) -> float | None:
+        """The floor of sums over single agents: C(L - 1, 2) times the part of ``effects`` beyond its means over either
+        agent.
+        """
+        if family == "ha":
+            return 0.0 if order == 3 else None
+        effects = self.effects
+        left = effects - effects.mean(1, keepdims=True) - effects.mean(2, keepdims=True)
+        left += effects.mean((1, 2), keepdims=True)
+        return math.comb(length - 1, 2) * float((left**2).mean())

@@ -1,1 +1,0 @@
-"""The interactions suite: agents whose values are sums of interactions."""

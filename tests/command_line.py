@@ -1,0 +1,79 @@
+"""Fixtures for tests of verbs: a store in an empty folder, and the command line in this process."""
+
+from __future__ import annotations
+
+import functools
+import sys
+from collections.abc import Callable
+from typing import NamedTuple
+
+import pytest
+import typer
+from typer.testing import CliRunner
+
+import madbench.cli
+from madbench.cli.parameters import with_groups
+from madbench.errors import MadbenchError
+from madbench.store.runs import Store
+
+tree_of = functools.cache(typer.main.get_command)
+"""The commands and options of an app, which typer makes anew at every call: most of the time of a short command."""
+
+
+class Ended(NamedTuple):
+    code: int
+    stdout: str
+    stderr: str
+
+
+@pytest.fixture
+def store(tmp_path, monkeypatch) -> Store:
+    """An empty one, in the working folder."""
+    monkeypatch.chdir(tmp_path)
+    return Store.open(tmp_path / "results")
+
+
+@pytest.fixture
+def main(monkeypatch, capfd, tmp_path) -> Callable[..., Ended]:
+    """The command line in this process, in an empty folder."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "120")
+    monkeypatch.setattr(typer.main, "get_command", tree_of)
+
+    def call(*arguments: str) -> Ended:
+        monkeypatch.setattr(sys, "argv", ["madbench", *map(str, arguments)])
+        capfd.readouterr()
+        with pytest.raises(SystemExit) as ended:
+            madbench.cli.main()
+        code = ended.value.code
+        return Ended(0 if code is None else code, *capfd.readouterr())
+
+    return call
+
+
+@pytest.fixture
+def invoke():
+    """``invoke(verb, *words, columns=80)``: one verb in this process; only a user's error stays in the result."""
+
+    def invoke(verb, *words, columns=80):
+        app = typer.Typer()
+        app.callback()(lambda: None)
+        app.command("verb")(with_groups(verb))
+        result = CliRunner().invoke(app, ["verb", *map(str, words)], env={"COLUMNS": str(columns), "NO_COLOR": "1"})
+        if result.exception and not isinstance(result.exception, (MadbenchError, SystemExit)):
+            raise result.exception
+        return result
+
+    return invoke
+
+
+@pytest.fixture
+def refuse(invoke):
+    """``refuse(verb, *words)``: the message of the user's error a verb ends in."""
+
+    def refuse(verb, *words):
+        result = invoke(verb, *words)
+        assert isinstance(result.exception, MadbenchError), result.output
+        return str(result.exception)
+
+    return refuse

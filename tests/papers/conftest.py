@@ -1,0 +1,3 @@
+from command_line import invoke, main, refuse, store
+
+__all__ = ["invoke", "main", "refuse", "store"]

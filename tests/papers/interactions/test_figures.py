@@ -1,0 +1,105 @@
+"""The figures of worlds of agents, from records without training."""
+
+from __future__ import annotations
+
+import functools
+import random
+
+import numpy as np
+import pytest
+from matplotlib.text import Text
+
+from madbench.analysis.figures.panels import HEIGHT, WIDTHS, Layout
+from madbench.experiment import PlannedRow, Protocol
+from madbench.grid import Row
+from madbench.papers.interactions import measure
+from madbench.papers.interactions.figures import Matrices, devised, errors
+from madbench.papers.interactions.rows import interaction_rows
+from madbench.papers.interactions.suite import INTERACTIONS, TASKS, InteractionProfile
+from madbench.papers.interactions.worlds import Colliding
+from partial_stores import interaction_record
+
+
+@pytest.fixture(scope="module")
+def drawn():
+    """``drawn(status, width)``: the errors of three seeds of each label of every task, the first of which ended so."""
+
+    def rows(status):
+        loaded, chance = InteractionProfile.load("quick"), random.Random(0)
+        shared = {"fidelity": "corrected", "budget": "strict", "precision": "float64", "device": "cpu"}
+        protocol = Protocol(INTERACTIONS, loaded, "quick", (), list(TASKS), **shared)
+        by_row = {}
+        for job in INTERACTIONS.jobs((), loaded, seeds=(0, 1, 2)):
+            by_row.setdefault((job.task, job.label, str(job.setting), job.model.relu), []).append(job)
+        records = {
+            job.id: interaction_record(job, status if job.seed == 0 else "finished", chance)
+            for jobs in by_row.values()
+            for job in jobs
+        }
+        return interaction_rows([PlannedRow(Row(jobs[0].label), protocol, jobs) for jobs in by_row.values()], records)
+
+    return functools.cache(lambda status, width: errors(rows(status), Layout(width)))
+
+
+def check(figure, width):
+    for page in (figure, *figure.following):
+        page.draw_without_rendering()
+        assert page.get_size_inches()[0] == pytest.approx(WIDTHS[width])
+        assert width == "double" or page.get_size_inches()[1] <= HEIGHT
+        texts = [text for text in page.findobj(Text) if text.get_visible() and text.get_text().strip()]
+        assert min(text.get_fontsize() for text in texts) >= 7
+        titles = [axes.title.get_window_extent() for axes in page.axes]
+        assert all(0 <= box.x0 and box.x1 <= page.bbox.width for box in titles if box.width > 1)
+        assert not any(one.overlaps(other) for i, one in enumerate(titles) for other in titles[:i])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("width", WIDTHS)
+def test_errors_fit_a_column(width, drawn):
+    figure = drawn("finished", width)
+    check(figure, width)
+    assert sum(len(page.axes) for page in (figure, *figure.following)) == len(TASKS)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("width", WIDTHS)
+@pytest.mark.parametrize("count", [2, 4])
+def test_matrices_fit_a_column(count, width):
+    names = ["learned E C Eᵀ", "devised E C Eᵀ", "learned T", "theoretical T"]
+    panels = {name: np.eye(8) for name in names[-count:]}
+    figure = Matrices("Colliding agents, hfa:C1 one-hot", "Seed 0. " + "T is an effect. " * 10, panels).draw(
+        Layout(width)
+    )
+    check(figure, width)
+    assert width == "double" or "Seed 0." in figure.caption
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+def test_the_devised_diagonal_fits_a_column(width):
+    check(devised(Colliding(positions=8, radius=2, embedding="sinusoidal"), Layout(width))[0], width)
+
+
+@pytest.mark.slow
+def test_every_row_of_a_task_has_a_colour_of_its_own(drawn):
+    counts = []
+    for axes in drawn("finished", "double").axes:
+        drawn = {line.get_color() for line in axes.lines if line.get_linewidth() == 1.6}
+        counts.append(len(drawn))
+        assert len(drawn) == sum(line.get_linewidth() == 1.6 for line in axes.lines)
+    assert sorted(counts) == [1, 1, 1, 2, 2, 4, 6]
+
+
+@pytest.mark.slow
+def test_seeds_that_diverged_are_counted_below(drawn):
+    assert "1 of 3 seeds" in " ".join(drawn("diverged", "double").get_supxlabel().split())
+    assert "iverged" not in drawn("finished", "double").get_supxlabel()
+
+
+def test_figure_1_says_whether_its_diagonal_gives_the_effects(main, tmp_path, monkeypatch):
+    made = main("paper", "interactions", "figure1", "--no-figures", "--results", tmp_path)
+    assert made.code == 0 and "reproduced: The printed diagonal" in made.stdout
+    assert not (tmp_path / "plots").exists() and ".png" not in made.stdout
+    monkeypatch.setattr(measure, "DEVISED", Colliding(positions=36, radius=2, embedding="sinusoidal"))
+    monkeypatch.setattr(Colliding, "effects", np.zeros((36, 36)))
+    made = main("paper", "interactions", "figure1", "--no-figures", "--results", tmp_path)
+    assert "not reproduced: The printed diagonal" in made.stdout
