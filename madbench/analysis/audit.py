@@ -248,8 +248,10 @@ def _share(which: Sequence[bool]) -> float:
 
 def _counted(rows: Sequence[ColumnAudit]) -> str:
     labels, seeds = max(row.labels for row in rows), max(row.seeds for row in rows)
-    per_label = f"{seeds:.3g} seed{'s' * (seeds != 1)}{' on average' * (seeds % 1 > 0)}"
-    return f"{labels} label{'s' * (labels != 1)}, {per_label}"
+    per_label = f"{seeds:.3g} {'seed' if seeds == 1 else 'seeds'}"
+    if seeds % 1 > 0:
+        per_label += " on average"
+    return f"{labels} {'label' if labels == 1 else 'labels'}, {per_label}"
 
 
 def _listed(rows: Sequence[ColumnAudit], reasons: Mapping[str, str]) -> str:

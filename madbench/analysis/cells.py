@@ -101,7 +101,7 @@ class Cell:
             return column.missing if self.is_out_of_reach else f"diverged{partial}"
         number = with_minus(f"{self.mean:,.{column.digits}f}")
         if not column.better:
-            return number + OVER_BUDGET * self.is_over_budget
+            return f"{number}{OVER_BUDGET}" if self.is_over_budget else number
         if self.n == 1:
             noise = "†"
         elif shows == "sd":

@@ -119,7 +119,8 @@ def comparison_table(
     rows = _adjusted(rows)
     first = "Means ±sd" if has_deviations else "Solved"
     headings, lines = ["Label", first, "Difference", "95% interval", "p", "Verdict"], []
-    headings += ["Within margin"] * bool(margins)
+    if margins:
+        headings.append("Within margin")
     ratios, suite_by_column = _budget_ratios(scores), dict(zip(scores.column, scores.suite))
     differing = {label: _differing_ratios(label, baseline, ratios) for label in labels}
     for label, of_label in itertools.groupby(rows, key=lambda row: row.label):
@@ -134,7 +135,8 @@ def comparison_table(
     caption = (
         f"Each label less {display_name(baseline)}: {differences_text(row.quantity for row in rows)}; p after Holm."
     )
-    caption += f" Margin: {about_margins}." * bool(margins)
+    if margins:
+        caption += f" Margin: {about_margins}."
     caption += _budget_text(baseline, ratios, differing)
     if has_deviations:
         caption += " Means ±sd: label, then baseline, with the standard deviation over (n) seeds."
@@ -146,7 +148,8 @@ def comparison_table(
         f" method for {tested} tests; significant at {LEVEL} or less. Nothing is tested with fewer than {LEAST_SEEDS}"
         " seeds."
     )
-    notes += f" {_MARGIN_NOTE}" * bool(margins)
+    if margins:
+        notes += f" {_MARGIN_NOTE}"
     return Listing(
         rows,
         headings,
@@ -258,9 +261,11 @@ def _text(row: Comparison, has_margins: bool, has_deviations: bool) -> list[str]
     elif row.sample.has_threshold:
         solved = ":".join(f"{sample.solved}/{sample.n}" for sample in (row.sample, row.of_baseline))
     numbers = [solved, signed(gain.estimate, row.quantity), interval_text(gain, row.quantity), p_text(row.p_holm)]
-    p = p_text(row.equivalence_p)
-    within = [row.equivalence_verdict + (f", p {p}" if p else "")] * has_margins
-    return [f"  {heading(row.quantity)}", *numbers, row.verdict, *within]
+    line = [f"  {heading(row.quantity)}", *numbers, row.verdict]
+    if has_margins:
+        p = p_text(row.equivalence_p)
+        line.append(row.equivalence_verdict + (f", p {p}" if p else ""))
+    return line
 
 
 def _record(row: Comparison, has_margins: bool) -> dict[str, Any]:

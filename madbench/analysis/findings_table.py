@@ -50,7 +50,7 @@ class FindingsTable(Listing):
 
 def findings_table(rows: list[Finding], protocol: Sequence[str] = (), left_out: int = 0) -> FindingsTable:
     """The table of ``rows``; sentences about the protocols begin its notes, which count the results left out."""
-    published = "Published: Table 1, one seed; *: against the claim. " * _are_published(rows)
+    published = "Published: Table 1, one seed; *: against the claim. " if _are_published(rows) else ""
     caption = (
         f"Gain, more is better: accuracy in points, loss saved in nats per token. {published}"
         "Ours: of the pairs of labels that isolate the claim, with a 95% interval."
@@ -84,13 +84,11 @@ def explanation(rows: Sequence[Finding]) -> list[tuple[str, str]]:
     expected = {heading(row.quantity): sides[claim.expectation(row.quantity)] for row in rows}
     texts = set(expected.values())
     side = texts.pop() if len(texts) == 1 else "; ".join(f"on {name} {text}" for name, text in expected.items())
+    differing = f"; the labels of a pair differ in {', '.join(claim.factors)}" if claim.factors else ""
     lines = [
         ("claim", f"{claim.sentence or claim.title}{claim.source and f' ({claim.source})'}"),
         *([("theory", claim.theory)] if claim.theory else []),
-        (
-            "test",
-            f"a gain {side}" + f"; the labels of a pair differ in {', '.join(claim.factors)}" * bool(claim.factors),
-        ),
+        ("test", f"a gain {side}{differing}"),
     ]
     if claim.rivals:
         lines.append(("rivals", f"{', '.join(claim.rivals)}; shown is the gain over the next largest of them"))
@@ -130,7 +128,8 @@ def _why(row: Finding) -> str:
         return f"needs {' '.join(row.missing) if len(row.missing) <= 2 else f'{len(row.missing)} labels'}"
     if math.isnan(row.p):
         return row.detail
-    return ", ".join(filter(None, [f"p {p_text(row.p_holm)}", "at the line" * row.is_at_line, row.detail]))
+    at_line = "at the line" if row.is_at_line else ""
+    return ", ".join(filter(None, [f"p {p_text(row.p_holm)}", at_line, row.detail]))
 
 
 def _are_published(rows: Sequence[Finding]) -> bool:
@@ -144,7 +143,7 @@ def _signed(value: float, quantity: str) -> str:
 
 def _published(row: Finding) -> str:
     text = _signed(row.published, row.quantity)
-    return text + "*" * (bool(text) and not row.published_agrees)
+    return f"{text}*" if text and not row.published_agrees else text
 
 
 def _ours(row: Finding) -> str:

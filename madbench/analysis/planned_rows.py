@@ -67,7 +67,8 @@ def _profiles_of(query: Query, suite: Suite, stored: Sequence[Job]) -> list[str]
             profile = suite.Profile.load(name, own)
         except ConfigError:  # it has nothing of the kind to change
             continue
-        names += [name] * any(map(profile.trains_job, kinds.values()))
+        if any(map(profile.trains_job, kinds.values())):
+            names.append(name)
     return names
 
 

@@ -323,7 +323,7 @@ def sentences(registration: Registration, path: Path, results: Results) -> list[
         with_test = " ".join(map(str, registration.test.values())) or "a test that it does not name"
         text.append(f"Registered with {with_test}; judged by {TEST['name']} {TEST['version']}.")
     if changed:
-        more = f"; and {len(changed) - MOST_CHANGES} more" * (len(changed) > MOST_CHANGES)
+        more = f"; and {len(changed) - MOST_CHANGES} more" if len(changed) > MOST_CHANGES else ""
         text.append(f"Changed values: {'; '.join(changed[:MOST_CHANGES])}{more}. The verdicts are provisional.")
     if any(name.startswith("lines.") for name in changed):
         both = (_confirmed(registration, results, lines) for lines in (registered_lines(registration), {}))

@@ -127,7 +127,7 @@ class ResultTable(TextTable):
             for heading, names in split.items()
         ]
         fewest = min((self.cells[x][c.name].n for c in self.columns for x in self._split_rows(c)), default=0)
-        advice = f" ({SETTLING_SEEDS} seeds settle such a cell)" * (fewest < SETTLING_SEEDS)
+        advice = f" ({SETTLING_SEEDS} seeds settle such a cell)" if fewest < SETTLING_SEEDS else ""
         return f"Some seeds solve it and others do not{advice}: {', '.join(texts)}." if texts else ""
 
     def _split_rows(self, column: Column) -> list[str]:
@@ -159,7 +159,7 @@ class ResultTable(TextTable):
         """The published numbers below the row as text; nothing but empty texts where there are none."""
         numbers = self.published.get(name, {})
         texts = [with_minus(f"{numbers[x.name]:.{x.digits}f}") if x.name in numbers else "" for x in self.columns]
-        return texts + [""] * bool(self.compared)
+        return [*texts, ""] if self.compared else texts
 
     def baseline_texts(self) -> list[tuple[str, list[str]]]:
         """The rows below the labels: a name, and texts one a column."""
@@ -175,9 +175,11 @@ class ResultTable(TextTable):
             lines.append([name, *self.texts(name)])
             if any(theirs := self.published_texts(name)):
                 lines.append([PUBLISHED, *theirs])
-        lines += [[name, *texts, *[""] * bool(self.compared)] for name, texts in self.baseline_texts()]
-        headings = [column.heading for column in self.columns]
-        return ["Label", *headings, *["vs baseline"] * bool(self.compared)], lines
+        lines += [[name, *texts] for name, texts in self.baseline_texts()]
+        headings = ["Label", *(column.heading for column in self.columns)]
+        if self.compared:
+            headings.append("vs baseline")
+        return headings, [line + [""] * (len(headings) - len(line)) for line in lines]
 
     def row_heading(self, name: str) -> str:
         return f"{super().row_heading(name)} {SIGN}" if name in self.other_code else super().row_heading(name)

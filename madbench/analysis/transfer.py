@@ -118,7 +118,7 @@ def transfer_table(here: Results, there: Results, name: str) -> Listing:
         f" tested with fewer than {LEAST_SEEDS} seeds. Whether a turned pair differs significantly there is not tested."
     )
     turned = "; ".join(f"{heading(row.column)} {_turned_text(row)}" for row in rows if row.turned)
-    notes = " ".join([*sides, notes, *[f"Turned: {turned}."] * bool(turned)])
+    notes = " ".join([*sides, notes, *([f"Turned: {turned}."] if turned else [])])
     cells = [_record(row) for row in rows]
     return Listing(rows, headings, lines, cells, caption.strip(), notes, "tab:transfer", "%s")
 

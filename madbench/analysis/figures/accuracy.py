@@ -200,7 +200,8 @@ def _score_entries(frame: pd.DataFrame) -> dict[str, Look]:
 
 def _score_notes(frame: pd.DataFrame) -> list[str]:
     notes = [*frame.protocol.unique(), seeds_note(frame.n), INTERVAL_NOTE]
-    notes += ["k/n: seeds that solve the task."] * bool((frame.solved != "").any())
+    if (frame.solved != "").any():
+        notes.append("k/n: seeds that solve the task.")
     references = {
         "ceiling": "Ceiling: share of the targets that can be known.",
         **{baseline.name: baseline.sentence for baseline in BASELINES},

@@ -82,7 +82,7 @@ def effects_figure(frame: pd.DataFrame, layout: Layout = Layout()) -> Page:
         axes.locator_params(axis="x", nbins=2 if layout.is_small else 4)
         what = drawn.unit if layout.is_small and not is_loss else drawn.difference.partition(" of ")[0]
         if is_loss or axes in panels.bottom:
-            axes.set_xlabel(what + "\n(less is better)" * is_loss)
+            axes.set_xlabel(f"{what}\n(less is better)" if is_loss else what)
         if (line := sum(name in factors for name in of_rows)) < len(of_rows) and line:
             axes.axhline(line - 0.25, color=GREY, linewidth=0.8)
     panels.name_rows(*(of_part for of_part in places for _ in range(len(lines) // len(places))))

@@ -71,7 +71,8 @@ def save_figure(figure: Figure, stem: Path) -> list[Path]:
     written = []
     for number, page in enumerate((figure, *getattr(figure, "following", ())), start=1):
         for ending, metadata in _METADATA.items():
-            path, content = stem.with_name(f"{stem.name}{f'-{number}' * (number > 1)}.{ending}"), io.BytesIO()
+            name = f"{stem.name}-{number}" if number > 1 else stem.name
+            path, content = stem.with_name(f"{name}.{ending}"), io.BytesIO()
             with style():
                 page.savefig(content, format=ending, metadata=metadata)
             write_atomically(path, content.getvalue())

@@ -281,7 +281,7 @@ def _fix(
     wrapped = textwrap.wrap(texts[1], int((width - 2 * edge) / _NOTE_CHARACTER))
     notes = figure.supxlabel("\n".join(wrapped), x=0, y=0, ha="left", va="bottom", fontsize=SMALLEST, color=GREY)
     top, below = (edge + (height + space if height else 0) for height in (title_height, _inches(notes)[1]))
-    bottom = below + (legend_height + space) * is_below
+    bottom = below + (legend_height + space if is_below else 0)
     height = top + bottom + max(rows * size[1] + around[1], 0 if is_below else 0.3 + legend_height)
     width, height = np.round((width, min(height, HEIGHT) if layout.is_small else height), 6)
     figure.set_size_inches(width, height)
