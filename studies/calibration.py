@@ -272,7 +272,7 @@ def lines(labels: np.ndarray, tables: int, seed: int) -> Iterator[str]:
         covered = [coverage(labels, n, tables, method, seed) for n in (3, 5, 10)]
         cells += [", ".join(_share(share) for share, _ in covered), ", ".join(f"{half:.1f}" for _, half in covered[:2])]
         cells += [", ".join(_share(power(labels, n, k, min(tables, 60), method, seed)) for k in (1, 7)) for n in (3, 5)]
-        yield f"| {method}{' with Holm' * (method == 'Welch')} | {' | '.join(cells)} |"
+        yield f"| {method}{' with Holm' if method == 'Welch' else ''} | {' | '.join(cells)} |"
     yield ""
     yield f"| Planted kind | {' | '.join(f'{n}:{m}' for n, m in SIZES)} |"
     yield "| --- |" + " ---: |" * len(SIZES)

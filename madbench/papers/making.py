@@ -282,7 +282,8 @@ def command_of(paper: Paper, item: Item, profile: str = QUICK) -> str:
     """What makes the item."""
     if not item.is_made_here:
         return ""
-    return f"madbench paper {paper.name} {item.id}" + f" --profile {profile}" * (profile != QUICK)
+    changed = "" if profile == QUICK else f" --profile {profile}"
+    return f"madbench paper {paper.name} {item.id}{changed}"
 
 
 def check_profile(item: Item, profile: str) -> None:

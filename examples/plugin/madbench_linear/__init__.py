@@ -24,7 +24,7 @@ class Label:
     gate: bool = False
 
     def __str__(self) -> str:
-        return f"lin:{self.map}{'-g' * self.gate}"
+        return f"lin:{self.map}-g" if self.gate else f"lin:{self.map}"
 
 
 @dataclass(frozen=True)
@@ -78,7 +78,7 @@ class LinearAttention(ListedFamily):
         return labels[text]
 
     def factors(self, label: Label) -> dict[str, str]:
-        return {"map": label.map, "gate": "g" * label.gate, "budget": "matched"}
+        return {"map": label.map, "gate": "g" if label.gate else "", "budget": "matched"}
 
     def labels(self) -> list[Label]:
         return [Label(name, gate) for name in MAPS for gate in (False, True)]

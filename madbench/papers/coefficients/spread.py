@@ -74,7 +74,7 @@ def decide_spread(principle: Principle, results: Results) -> Decision:
         if not math.isnan(p):
             widths = [(n, brown_forsythe(of_width)[1]) for n, of_width in of_group.groupby("key_width")]
             alone = ", ".join(f"{p_text(p_of_width)} at n = {n}" for n, p_of_width in widths)
-            remarks[panel] = f"p {p_text(p)}" + f"; alone {alone}" * (len(widths) > 1)
+            remarks[panel] = f"p {p_text(p)}; alone {alone}" if len(widths) > 1 else f"p {p_text(p)}"
         identity = {"task": task, "group": group, "init_std": start}
         tests.append(identity | {"spread_gap": gap, "p": p, "verdict": verdict})
     lines = []

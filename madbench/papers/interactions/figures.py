@@ -174,7 +174,7 @@ def devised(world: Colliding, layout: Layout = Layout()) -> tuple[Page, pd.DataF
 @contextmanager
 def _page(layout: Layout, size: tuple[float, float], title: str, note: str) -> Iterator[Page]:
     """A page for panels that share more than axes: of the width that is asked for, its texts in their place."""
-    title, note = title * layout.has_title, note * layout.has_caption
+    title, note = title if layout.has_title else "", note if layout.has_caption else ""
     if width := WIDTHS.get(layout.width):
         size = width, HEIGHT if layout.is_small else min(size[1], width / size[0] * size[1] + 1.0)
     if layout.is_small:

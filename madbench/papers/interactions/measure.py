@@ -178,7 +178,7 @@ def error_table(rows: Sequence[Row]) -> Listing:
         if any(references.values()):
             add("  predicted" if row.control else "  floor", "", references)
     add("a constant", "", {n: rows[0].variance(n) for n in lengths})
-    headings = [world.title, "n", *(f"L {n}{'*' * (n == world.length)}" for n in lengths), "T off"]
+    headings = [world.title, "n", *(f"L {n}*" if n == world.length else f"L {n}" for n in lengths), "T off"]
     caption = (
         "L agents, * trained. Mean squared error of a test agent, the largest of n seeds. T off: of the learned matrix."
     )

@@ -160,7 +160,10 @@ def _finite(value: float) -> float | None:
 def row_name(job: Job) -> str:
     """Label, and what its setting and model add: ``hfa:C1 one-hot, distinct``, ``hfa:C1 mixed lengths, ReLU``."""
     parts = [VARIANTS[part] for key in ("embedding", "control") if (part := job.setting.get(key))]
-    parts += ["mixed lengths"] * bool(job.setting.get("fewest")) + ["ReLU"] * job.model.relu
+    if job.setting.get("fewest"):
+        parts.append("mixed lengths")
+    if job.model.relu:
+        parts.append("ReLU")
     return " ".join([job.label, ", ".join(parts)]).strip()
 
 
