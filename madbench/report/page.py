@@ -199,7 +199,7 @@ def _counts(runs: Sequence[ReportedRun]) -> list[tuple[str, str]]:
     counts = []
     for name in ("label", "task", "seed"):
         count = len({getattr(run.job, name) for run in runs})
-        counts.append((f"{count:,}", f"{name}{'s' * (count != 1)}"))
+        counts.append((f"{count:,}", name if count == 1 else f"{name}s"))
     done = sum(run.status in ("finished", "diverged") for run in runs)
     return [*counts, (f"{done:,} / {len(runs):,}", "jobs done")]
 

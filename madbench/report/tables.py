@@ -132,7 +132,8 @@ def comparison_page_table(table: Listing, baseline: str) -> PageTable | None:
 
 
 def _difference_cell(row: Comparison) -> Cell:
-    text = difference_text(row.difference, row.quantity) + "*" * (row.verdict in ("higher", "lower"))
+    mark = "*" if row.verdict in ("higher", "lower") else ""
+    text = f"{difference_text(row.difference, row.quantity)}{mark}"
     return Cell(text, row.difference.estimate, page_link("runs", row.label, row.quantity))
 
 
