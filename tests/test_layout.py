@@ -14,6 +14,7 @@ import madbench
 
 PACKAGE = Path(madbench.__file__).parent
 PYPROJECT = PACKAGE.parent / "pyproject.toml"
+STUDIES, EXAMPLES = PACKAGE.parent / "studies", PACKAGE.parent / "examples"
 ROOMS = [
     {"extras"},
     {"errors"},
@@ -159,3 +160,40 @@ def test_no_type_is_another_name_for_any_and_no_error_of_mypy_is_ignored():
         assert "type: ignore" not in text, path
         aliases = [node for node in ast.parse(text).body if isinstance(node, ast.Assign | ast.AnnAssign) and node.value]
         assert not [ast.unparse(node) for node in aliases if ast.unparse(node.value) == "Any"], path
+
+
+ASKS = re.compile(r"_?(is|has|are|may|can|needs|shows|keeps|with|was)_")
+"""The start of the name of a truth value."""
+MAY_MULTIPLY = re.compile(r"""["'\])}] \* [a-z(]|[a-z)] \* f?["'\[({]""")
+"""A text, list or tuple before or after ``*``, in formatted code."""
+
+
+def is_truth(node: ast.expr) -> bool:
+    """True if an expression is a truth value: a comparison, ``not``, ``bool(...)`` or a name that asks."""
+    if isinstance(node, ast.Compare | ast.BoolOp):
+        return True
+    if isinstance(node, ast.UnaryOp):
+        return isinstance(node.op, ast.Not)
+    if isinstance(node, ast.Call):
+        node = node.func
+        if isinstance(node, ast.Name) and node.id in ("all", "any", "bool", "hasattr", "isinstance"):
+            return True
+    name = node.id if isinstance(node, ast.Name) else node.attr if isinstance(node, ast.Attribute) else ""
+    return bool(ASKS.match(name)) or name in ("endswith", "startswith")
+
+
+def is_text_or_sequence(node: ast.expr) -> bool:
+    literals = ast.JoinedStr | ast.List | ast.Set | ast.Tuple
+    return isinstance(node, literals) or (isinstance(node, ast.Constant) and isinstance(node.value, str))
+
+
+@pytest.mark.slow
+def test_no_text_or_list_is_multiplied_by_a_truth_value():
+    """``if`` says what ``"text" * is_shown`` and ``[x] * bool(y)`` leave to be worked out."""
+    for path in (file for folder in (PACKAGE, EXAMPLES, STUDIES) for file in folder.rglob("*.py")):
+        text = path.read_text(encoding="utf-8")
+        nodes = ast.walk(ast.parse(text)) if MAY_MULTIPLY.search(text) else ()
+        for node in (node for node in nodes if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mult)):
+            for one, other in ((node.left, node.right), (node.right, node.left)):
+                is_found = is_text_or_sequence(one) and is_truth(other)
+                assert not is_found, f"{path}:{node.lineno}: {ast.unparse(node)}"

@@ -22,6 +22,7 @@ def write_claim(sentence: str, name: str | None, output: Path | None, as_json: b
     elif output is None:
         print(yaml.safe_dump({"claims": [entry]}, sort_keys=False, allow_unicode=True, width=10_000), end="")
     else:
-        pairs = ", ".join(f"{a} {MINUS} {b}" for a, b in made.pairs[:5]) + ", ..." * (len(made.pairs) > 5)
+        shown = [f"{a} {MINUS} {b}" for a, b in made.pairs[:5]]
+        pairs = ", ".join([*shown, "..."] if len(made.pairs) > 5 else shown)
         print(f"{output}: {made.name}, {counted(len(made.pairs), 'pair')}: {pairs}; {counted(count, 'claim')} in all")
         print(f"next: madbench findings --claims {output}")

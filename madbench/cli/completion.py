@@ -78,7 +78,7 @@ def _labels(ctx: typer.Context, incomplete: str) -> Iterator[str]:
     if incomplete.startswith("@"):
         yield from _starting_with(incomplete, (f"@{name}" for name in available_sets()))
         return
-    sign = "~" * incomplete.startswith("~")  # a neighbourhood
+    sign = "~" if incomplete.startswith("~") else ""  # a neighbourhood
     text = incomplete.removeprefix(sign)
     parts = text.count("-") + 1
     labels = [*_labels_of_sets(), *every_label()]

@@ -43,7 +43,8 @@ class CostOptions:
         for field in fields(self):
             value = getattr(self, field.name)
             if value != field.default:
-                yield f"--{field.name.replace('_', '-')}" + f" {value}" * (value is not True)
+                option = f"--{field.name.replace('_', '-')}"
+                yield option if value is True else f"{option} {value}"
 
 
 def print_costs(labels: Sequence[str], overrides: Sequence[str], asked: CostOptions, as_json: bool) -> None:
@@ -128,7 +129,8 @@ def _print_summary(console: Console, rows: Mapping[str, dict[str, Any]]) -> None
         line = {"label": label} | {name: f"{count:,}" for name, count in counts.items()}
         parameters.append(line | {name: f"{ratio:.3f}" for name, ratio in ratios.items()})
     for i, lines in enumerate((ranks, parameters)):
-        console.print(end="\n" * i)
+        if i > 0:
+            console.print()
         print_lines(console, table_lines(lines, right={name for line in lines for name in line} - {"label"}))
 
 

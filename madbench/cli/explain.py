@@ -85,7 +85,8 @@ def explain(
         _print_rows(console, first, [(row.letter or "-", row) for row in of_first])
     for label in others:
         rows = grammar.explain(label)
-        console.print(end="\n" * (show_all or label is not others[0]))
+        if show_all or label is not others[0]:
+            console.print()
         if show_all:
             letters_shown, shared = [(row.letter or "-", row) for row in rows], ""
         else:
@@ -103,7 +104,7 @@ def explain(
 def _print_rows(console: Console, label: Label, rows: Iterable[tuple[str, grammar.Explanation]]) -> None:
     """Prints a label and its explanations, each behind its letter."""
     short, long = typed_label(str(label)), str(label)
-    console.print(Text.assemble((short, "bold"), (f" = {long}" * (short != long), "dim")))
+    console.print(Text.assemble((short, "bold"), ("" if short == long else f" = {long}", "dim")))
     table = Table.grid(
         Column(min_width=2, justify="right", style="bold", no_wrap=True), Column(overflow="fold"), padding=(0, 2)
     )
@@ -120,4 +121,5 @@ def _differences(first: Label, label: Label) -> Iterator[str]:
     for factor in diff(first, label):
         level, first_level = of_label.get(factor), of_first.get(factor)
         is_shown = None not in (level, first_level) and level != first_level  # not of factors that one family alone has
-        yield names.get(factor, factor) + is_shown * f" ({level or 'none'} vs. {first_level or 'none'})"
+        name = names.get(factor, factor)
+        yield f"{name} ({level or 'none'} vs. {first_level or 'none'})" if is_shown else name

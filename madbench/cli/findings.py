@@ -207,7 +207,8 @@ def _print_explanations(rows: list[Finding], is_all: bool) -> None:
 
     console = Console(highlight=False)
     for i, (claim, rows_of_claim) in enumerate(itertools.groupby(rows, key=lambda row: row.claim)):
-        console.print(end="\n" * (i > 0))
+        if i > 0:
+            console.print()
         console.print(f"{claim.name}: {claim.title}", style="bold", markup=False)
         table = Table.grid(Column(no_wrap=True, style="dim"), Column(overflow="fold"), padding=(0, 2))
         for heading, text in explanation(list(rows_of_claim)):

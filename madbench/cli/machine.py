@@ -129,7 +129,8 @@ def _machine() -> dict[str, Any]:
 def _gpus() -> list[dict[str, Any]]:
     import torch
 
-    gpus = map(torch.cuda.get_device_properties, range(torch.cuda.device_count() * torch.cuda.is_available()))
+    count = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    gpus = map(torch.cuda.get_device_properties, range(count))
     return [
         {"device": f"cuda:{index}", "name": gpu.name, "memory_bytes": gpu.total_memory}
         | {"compute_capability": f"{gpu.major}.{gpu.minor}"}

@@ -99,7 +99,7 @@ def print_items(paper: Paper, results: Path, printed: PrintOptions) -> None:
     for row in rows:
         heading = f"{row['item']}  {row['title']} ({row['place']})"
         console.print(in_words(heading, console), style="bold", **PLAIN)
-        jobs = [f"{row['stored']} of {counted(row['jobs'], 'job')} stored"] * bool(row["jobs"])
+        jobs = [f"{row['stored']} of {counted(row['jobs'], 'job')} stored"] if row["jobs"] else []
         cost = [f"about {duration(row['seconds'])}"] if row["seconds"] else []
         kind, state = ["arithmetic"] if row["arithmetic"] else [], row["state"]
         if row["is_shipped"] and state != NOT_RUN:

@@ -127,7 +127,9 @@ def _training_words(words: Sequence[str]) -> list[str]:
         if not skips and word != "--dry-run" and word.partition("=")[0] not in _PLAN_OPTIONS:
             left.append(word)
         skips = word in _PLAN_OPTIONS
-    return [*left, *["--yes"] * (left[:1] == ["paper"] and not {"--yes", "-y"} & {*left})]
+    if left[:1] == ["paper"] and not {"--yes", "-y"} & {*left}:
+        left.append("--yes")
+    return left
 
 
 def _by_row_and_task(part: Experiment) -> Iterator[tuple[PlannedRow, list[Job]]]:
@@ -200,7 +202,7 @@ def print_plan(experiment: Experiment, plan: dict[str, Any], by_task: bool = Fal
         console.print(f"  {node['commands']['two']}\n", **PLAIN)
     left = f", {plan['failed']} failed and left without --retry" if plan["failed"] else ""
     shared = sum(cell["jobs"] for cell in plan["cells"]) - plan["jobs"]
-    common = f" {counted(shared, 'job')} of several rows count{'s' * (shared == 1)} once." if shared else ""
+    common = f" {counted(shared, 'job')} of several rows {'counts' if shared == 1 else 'count'} once." if shared else ""
     console.print(
         f"{counted(plan['jobs'], 'job')} in {counted(len(experiment.grid.rows), 'row')}: {plan['done']} done, "
         f"{plan['todo']} to do{left}.{common} The time of a line is that of its jobs to do, one after the other, "
@@ -226,7 +228,9 @@ def _sum(first: float | None, second: float | None) -> float | None:
 
 
 def _line(cell: Mapping[str, Any], has_failed: bool) -> dict[str, Any]:
-    names = ["row", *["task"] * ("task" in cell), "jobs", "todo", *["failed"] * has_failed]
+    names = [name for name in ("row", "task", "jobs", "todo") if name in cell]
+    if has_failed:
+        names.append("failed")
     sizes = [quantity(count) for count in (cell["parameters"][0], cell["parameters"][-1])]
     line = {name: cell[name] for name in names} | {"params": " - ".join(dict.fromkeys(sizes))}
     line |= {"steps": quantity(cell["steps"]), "FLOPs": quantity(cell["flops"])}

@@ -47,7 +47,7 @@ def quantity(value: float) -> str:
 
 def counted(count: int, noun: str) -> str:
     """``1 job``, ``2 jobs``."""
-    return f"{count} {noun}{'s' * (count != 1)}"
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
 
 
 def in_words(text: str, console: Console, indent: int = 0) -> str:
@@ -69,7 +69,7 @@ def in_words(text: str, console: Console, indent: int = 0) -> str:
 
 def first_of(lines: Sequence[str], most: int, more: str) -> list[str]:
     """The first ``most`` lines, and ``more`` with the number of the others, if there are any."""
-    return [*lines[:most], *[more.format(len(lines) - most)] * (len(lines) > most)]
+    return [*lines[:most], more.format(len(lines) - most)] if len(lines) > most else [*lines]
 
 
 def tracked(items: Sequence[Any], description: str = "") -> Iterable[Any]:

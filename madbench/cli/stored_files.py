@@ -89,7 +89,7 @@ def check_store(results: Path) -> list[dict[str, Any]]:
         _report("checkpoints", work, checkpoints, lambda path: check_checkpoint(path) or ()) | {"notes": left_over},
         # after the runs, which name some corpora
         _report("corpora", results / "corpora", corpora, check_corpus) | {"notes": unfinished},
-        _report("index", index.path, lambda: [set(names)] * may_exist(index.path), index.problems),
+        _report("index", index.path, lambda: [set(names)] if may_exist(index.path) else [], index.problems),
         _report("journals", sweeps, lambda: read_sweeps(results, len(names_in(sweeps))), check_journal),
     ]
 
@@ -118,6 +118,6 @@ def _report(
     for item in tracked(items, f"checking {kind}"):
         with noting_problems():
             problems += check(item)
-    summary = f"{len(items)} checked" * (not problems)
+    summary = "" if problems else f"{len(items)} checked"
     report = {"ok": not problems, "file": str(folder), "kind": kind, "summary": summary}
     return report | {"problems": problems, "notes": []}

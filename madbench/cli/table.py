@@ -56,7 +56,8 @@ def table(
       madbench table -t language_model --thresholds 2.0,1.9,1.8
       madbench table -t compression,language_model -f html > table.html
     """
-    for flag in ("--spread sd",) * (spread == "sd") + ("--baselines",) * baselines if ranks else ():
+    if ranks and (spread == "sd" or baselines):
+        flag = "--spread sd" if spread == "sd" else "--baselines"
         raise ConfigError(f"{flag} has no effect with --ranks, which shows no means; give one of the two")
     shows = {"shows": "rank" if ranks else spread, "shows_baselines": baselines, "shows_published": published}
     results_table = stored.selection(words).table(thresholds=losses_of(thresholds), **shows)

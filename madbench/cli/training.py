@@ -111,7 +111,8 @@ def train_grid(
     failures = _failures(results, failed_now)
     if printed.format != "json":
         for i, table in enumerate(tables):
-            print(end="\n" * (i > 0))
+            if i > 0:
+                print()
             print_text_table(table, printed, i)
     elif has_tables:
         output: dict[str, Any] = {}

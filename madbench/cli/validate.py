@@ -127,7 +127,7 @@ def _check(path: Path) -> dict[str, Any]:
         problems, summary, notes = check(path, mapping)
     except ConfigError as error:
         problems = [str(error)]
-    report = {"ok": not problems, "file": str(path), "kind": kind, "summary": summary * (not problems)}
+    report = {"ok": not problems, "file": str(path), "kind": kind, "summary": "" if problems else summary}
     return report | {"problems": problems, "notes": notes}
 
 
