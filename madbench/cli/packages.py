@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from madbench import labels, papers, suites, tasks
+from madbench.labels import paper_folders
 from madbench.mixers.my import sources
 
 if TYPE_CHECKING:
@@ -32,10 +33,10 @@ KINDS = {
     "task": Kind(tasks.installed_tasks, tasks.broken_tasks, suites.task_suites, tasks.fault_of_name),
     "suite": Kind(suites.installed_suites, suites.broken_suites, suites.suites, suites.fault_of_name),
     "paper": Kind(
-        lambda: papers.installed().points,
+        lambda: paper_folders.installed().points,
         lambda: papers.loaded_papers()[1],
-        lambda: (*papers.built_in(), *papers.installed().points),
-        papers.fault_of_name,
+        lambda: (*paper_folders.built_in(), *paper_folders.installed().points),
+        paper_folders.fault_of_name,
     ),
     "module": Kind(sources.installed_modules, sources.broken_modules, sources.names, sources.fault_of_name),
 }

@@ -106,7 +106,7 @@ def _print(reports: Sequence[Mapping[str, Any]]) -> None:
 
 def _shipped_files() -> list[Path]:
     """Every set of variants a label can name, every installed task, every profile."""
-    profiles = [path for suite in suites().values() for path in sorted(suite.Profile.folder.glob("*.yaml"))]
+    profiles = [path for suite in suites().values() for path in suite.Profile.files().values()]
     paths = [*available_sets().values(), *(file.path for file in loaded_tasks().values()), *profiles]
     here = Path.cwd()
     return [path.relative_to(here) if path.is_relative_to(here) else path for path in paths]
@@ -137,7 +137,7 @@ def _kind_of(path: Path, mapping: Mapping[str, Any]) -> tuple[str, Callable[[Pat
         suite = find_suite(str(mapping["suite"]), f"{path}: suite: ")
         return suite.Profile.noun, functools.partial(_check_profile, suite)
     folder, every = path.resolve().parent, [*suites().values()]
-    if of_folder := [suite for suite in every if folder == suite.Profile.folder.resolve()]:
+    if of_folder := [suite for suite in every if folder in _profile_folders(suite)]:
         return of_folder[0].Profile.noun, functools.partial(_check_profile, of_folder[0])
     kinds = [("variants", "labels", _check_variants), ("task", "task", _check_task)]
     kinds += [(suite.Profile.noun, suite.file_key, functools.partial(_check_profile, suite)) for suite in every]
@@ -147,6 +147,11 @@ def _kind_of(path: Path, mapping: Mapping[str, Any]) -> tuple[str, Callable[[Pat
         named = ", ".join(f"{key} ({kind})" for kind, key, _ in kinds if key)
         raise ConfigError(f"{path}: cannot tell what this is; expected one of the keys {named}")
     return found[0]
+
+
+def _profile_folders(suite: Suite) -> set[Path]:
+    """The folders of the suite's profiles that have a name."""
+    return {file.parent.resolve() for file in suite.Profile.files().values()}
 
 
 def _check_variants(path: Path, mapping: Mapping[str, Any]) -> Finding:
@@ -182,7 +187,7 @@ def _check_profile(suite: Suite, path: Path, mapping: Mapping[str, Any]) -> Find
     def load(content: Mapping[str, Any]) -> None:
         suite.check_profile(from_mapping(cls, content, str(path)))
 
-    shipped = read_yaml(cls.folder / f"{cls.names()[0]}.yaml")
+    shipped = read_yaml(next(iter(cls.files().values())))
     required = [field.name for field in dataclasses.fields(cls) if field.default is field.default_factory]
     problems = find_problems(load, mapping, {name: shipped[name] for name in required}, path)
     if problems:

@@ -13,6 +13,7 @@ from madbench.config import from_mapping, read_yaml
 from madbench.errors import ConfigError, LabelError, did_you_mean
 from madbench.labels import names
 from madbench.labels.diagnosis import SHOWN, point_at, show
+from madbench.labels.paper_folders import files_of_papers
 from madbench.labels.parsing import parse, texts_of
 from madbench.labels.registry import family_of
 
@@ -21,7 +22,7 @@ MOST_LABELS = 10_000
 
 @dataclass(frozen=True)
 class LabelSet:
-    """A named set of labels: one file of ``variants/``."""
+    """A named set of labels: one file of ``variants/`` or of a paper."""
 
     description: str
     """A sentence on what the labels have in common."""
@@ -38,7 +39,8 @@ def expand(specs: Iterable[str]) -> list[str]:
 
     - a label or an alias;
     - a pattern such as ``{S,R}-c{,-q}``, whose braces may be nested and may have empty alternatives;
-    - ``@NAME``, for ``variants/NAME.yaml`` in the current folder or else the shipped file of this name;
+    - ``@NAME``, for ``variants/NAME.yaml`` in the current folder, or else the shipped file of this name, or else the
+      one that a paper brings;
     - ``@FILE.yaml``, for any other file;
     - ``~LABEL``, for a label and every label that differs from it in one factor.
 
@@ -54,8 +56,8 @@ def expand(specs: Iterable[str]) -> list[str]:
 
 
 def available_sets() -> dict[str, Path]:
-    """The files that ``@NAME`` can name, by name. A file in ``./variants`` replaces a shipped one."""
-    shipped = {path.stem: path for path in sorted(config.VARIANTS.glob("*.yaml"))}
+    """The files that ``@NAME`` can name, by name. A file in ``./variants`` replaces all others of its name."""
+    shipped = files_of_papers("variants") | {path.stem: path for path in sorted(config.VARIANTS.glob("*.yaml"))}
     return shipped | {path.stem: path for path in sorted(Path("variants").glob("*.yaml"))}
 
 

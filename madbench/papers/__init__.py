@@ -1,8 +1,9 @@
 """Papers as data: tables, figures, theorems and claims as items, each with the labels, tasks and numbers that it needs.
 
-A paper is a file ``paper.yaml`` in a folder here, or the value of an installed package's entry point in the group
-``madbench.papers`` (``examples/paper`` is one). Nothing of the core imports this package: papers use what any package
-may use. One that is broken fails alone.
+A paper is a folder with a file ``paper.yaml``: a folder here, or that of an installed package with an entry point in
+the group ``madbench.papers`` (``examples/paper`` is one). The folder may also hold claims, published numbers, sets of
+labels in ``variants/`` and profiles in ``profiles/SUITE/``. Every verb finds these sets and profiles by name. Nothing
+of the core imports this package: papers use what any package may use. A broken paper fails alone.
 """
 
 from __future__ import annotations
@@ -16,11 +17,11 @@ from typing import Literal
 from madbench.config import from_mapping, parse_seeds, read_yaml
 from madbench.errors import ConfigError, did_you_mean
 from madbench.jobs import Budget
-from madbench.labels import expand
-from madbench.labels.plugins import Installed, entry_point_name, find_installed, resolve, wrap_load_errors
+from madbench.labels import available_sets, expand
+from madbench.labels.paper_folders import built_in, installed
+from madbench.labels.plugins import entry_point_name, resolve, wrap_load_errors
 from madbench.suites import check_task, suites
 
-GROUP = "madbench.papers"
 QUICK = "quick"
 """The size at which an item is made where no other is asked for."""
 SIZES = (QUICK, "full")
@@ -42,7 +43,8 @@ class Item:
     title: str
     kind: Literal["table", "figure", "theorem", "claim"] = "table"
     labels: tuple[str, ...] = ()
-    """Labels and sets that are trained, or whose mixers are checked."""
+    """Labels and sets that are trained, or whose mixers are checked. ``@FILE.yaml`` is looked up beside the paper's
+    file first."""
     checks: tuple[str, ...] = ()
     """Names of the checks of these labels, as madbench verify has them, that decide a theorem; nothing is trained."""
     tasks: tuple[str, ...] = ()
@@ -51,7 +53,8 @@ class Item:
     budgets: dict[str, Budget] = field(default_factory=dict)
     """By profile the budget, if it is another one than ``budget``: that of the paper where a profile is the paper's."""
     profiles: dict[str, str] = field(default_factory=dict)
-    """By the size at which it can be made, quick or full, the profile that trains it."""
+    """By the size at which it can be made, quick or full, the profile that trains it: a name, or a YAML file, which is
+    looked up beside the paper's file first."""
     overrides: tuple[str, ...] = ()
     """Changes of those profiles, as KEY=VALUE."""
     published: str = ""
@@ -122,7 +125,7 @@ class Paper:
     def load(cls, path: Path, name: str = "") -> Paper:
         """The paper in the file ``path``; raises ``ConfigError`` for what is wrong in it."""
         paper = replace(from_mapping(cls, read_yaml(path), str(path)), name=name or path.parent.name)
-        paper = replace(paper, folder=path.parent)
+        paper = replace(paper, folder=path.parent, items=tuple(_beside(item, path.parent) for item in paper.items))
         _check(paper, str(path))
         return paper
 
@@ -140,6 +143,22 @@ class Paper:
         if name not in by_id:
             raise ConfigError(f"{self.name}: no item {name!r}{did_you_mean(name, by_id)}; madbench paper {self.name}")
         return by_id[name]
+
+
+def _beside(item: Item, folder: Path) -> Item:
+    """The item with the paths of its sets and profiles that are files of the paper."""
+
+    def path_of(name: str) -> str:
+        return str(folder / name) if name.endswith((".yaml", ".yml")) and (folder / name).is_file() else name
+
+    def set_of(name: str) -> str:
+        own = folder / "variants" / f"{name}.yaml"
+        return str(own) if own.is_file() else path_of(name)
+
+    labels = tuple(f"@{set_of(spec[1:])}" if spec.startswith("@") else spec for spec in item.labels)
+    profiles = {size: path_of(name) for size, name in item.profiles.items()}
+    budgets = {path_of(name): budget for name, budget in item.budgets.items()}
+    return replace(item, labels=labels, profiles=profiles, budgets=budgets)
 
 
 def _check(paper: Paper, where: str) -> None:
@@ -175,8 +194,9 @@ def _check(paper: Paper, where: str) -> None:
             if size not in SIZES:
                 hint = did_you_mean(size, SIZES) or f"; expected one of: {', '.join(SIZES)}"
                 raise ConfigError(f"{at}: profiles: unknown size {size!r}{hint}")
+        known = [*item.profiles.values(), *(own for suite in suites().values() for own in suite.Profile.names())]
         for name in item.budgets:
-            if name not in (known := [own for suite in suites().values() for own in suite.Profile.names()]):
+            if name not in known:
                 raise ConfigError(f"{at}: budgets: no profile {name!r}{did_you_mean(name, known)}")
         if item.command.split()[:1] == ["paper"]:
             raise ConfigError(f"{at}: command: expected another verb than paper, which would call itself")
@@ -210,21 +230,6 @@ def _check_published(path: Path, item: Item, at: str) -> None:
             )
 
 
-def built_in() -> dict[str, Path]:
-    """The files of the papers in this folder, by name."""
-    return {path.parent.name: path for path in sorted(Path(__file__).parent.glob("*/paper.yaml"))}
-
-
-def installed() -> Installed:
-    """The papers of installed packages; nothing of them is imported."""
-    return find_installed(GROUP, "paper", {name: str(path) for name, path in built_in().items()}, fault_of_name)
-
-
-def fault_of_name(name: str) -> str:
-    """What is wrong with the name of a paper; empty for none."""
-    return "" if name.isidentifier() else "a paper's name is a word of letters, digits and _"
-
-
 def load_paper(name: str) -> Paper:
     """The paper of this name; raises ``ConfigError`` where there is none, or where it is broken."""
     files, packages = built_in(), installed()
@@ -241,7 +246,22 @@ def load_paper(name: str) -> Paper:
         if not isinstance(paper, Paper):
             raise ConfigError(f"expected a madbench.papers.Paper, got {repr(paper)[:100]}")
         _check(paper, str(paper.title))  # of one that was not read from a file
+        _refuse_taken_names(paper)
     return replace(paper, name=name)
+
+
+def _refuse_taken_names(paper: Paper) -> None:
+    """Raise ``ConfigError`` for a set or a profile of an installed paper whose name means another file."""
+    if paper.folder == Path():
+        return
+    files = {path: available_sets().get(path.stem) for path in paper.folder.glob("variants/*.yaml")}
+    for suite in suites().values():
+        own = paper.folder.glob(f"profiles/{suite.name}/*.yaml")
+        files |= {path: suite.Profile.files().get(path.stem) for path in own}
+    for path, found in files.items():
+        is_here = found is not None and not found.is_absolute()  # a set in ./variants, which may replace any other
+        if found is not None and not is_here and found.resolve() != path.resolve():
+            raise ConfigError(f"{path}: {found} has this name already; rename it")
 
 
 def loaded_papers() -> tuple[dict[str, Paper], Mapping[str, str]]:

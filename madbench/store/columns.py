@@ -100,9 +100,9 @@ def _belongs_to(job: Job) -> tuple[str, str, str]:
 
 
 def stamp() -> str:
-    """A digest of the shipped profiles of all suites, from which the columns were made."""
+    """A digest of the named profiles of all suites, from which the columns were made."""
     digest = hashlib.sha256()
     for suite in suites().values():
-        for path in sorted(suite.Profile.folder.glob("*.yaml")):
+        for path in suite.Profile.files().values():
             digest.update(f"{suite.name} {path.name}\n".encode() + path.read_bytes())
     return digest.hexdigest()[:16]

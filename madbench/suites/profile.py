@@ -14,6 +14,7 @@ from madbench.config import apply_override, field_docs, from_mapping, key_of, re
 from madbench.errors import ConfigError, LabelError, did_you_mean
 from madbench.jobs import Job, identifying_fields, mapping_text
 from madbench.labels import Label, expand, family_of, loaded_families, reading_problem
+from madbench.labels.paper_folders import files_of_papers
 from madbench.mixers import Family, own_settings, used_settings
 
 FILE_ONLY = ("description", "comparable_with_paper", "corpus", "vocab_size", "suite", "beside", "chosen_on")
@@ -26,6 +27,8 @@ class Profile:
 
     folder: ClassVar[Path]
     """The folder of the shipped profiles."""
+    suite_name: ClassVar[str] = ""
+    """The suite's name. Papers bring profiles in ``profiles/SUITE_NAME/``. A subclass does not inherit it."""
     noun: ClassVar[str]
     """The word for it in messages."""
     Model: ClassVar[type]
@@ -191,13 +194,20 @@ class Profile:
         return from_mapping(kind, {key: value for key, value in self.model.items() if key in names}, "model")
 
     @classmethod
+    def files(cls) -> dict[str, Path]:
+        """The profiles that have a name: shipped ones, and those that papers bring."""
+        own = vars(cls).get("suite_name", "")
+        brought = files_of_papers(f"profiles/{own}") if own else {}
+        return dict(sorted((brought | {path.stem: path for path in cls.folder.glob("*.yaml")}).items()))
+
+    @classmethod
     def names(cls) -> list[str]:
-        """Names of the shipped files."""
-        return sorted(path.stem for path in cls.folder.glob("*.yaml"))
+        """The names of :meth:`files`."""
+        return list(cls.files())
 
     @classmethod
     def load(cls, name: str, overrides: Iterable[str] = ()) -> Self:
-        """Load the profile ``name``, shipped or a path to a YAML file, with ``overrides`` such as
+        """Load the profile ``name``, one of :meth:`files` or a path to a YAML file, with ``overrides`` such as
         ``training.epochs=20``.
 
         An override of ``training.KEY`` or ``learning_rates`` applies to every task, even if the profile sets another
@@ -206,7 +216,7 @@ class Profile:
         unknown profile, key or type, and for an override without effect.
         """
         overrides = sorted(overrides, key=lambda override: key_of(override).split(".")[0] == "tasks")
-        path = Path(name) if name.endswith((".yaml", ".yml")) else cls.folder / f"{name}.yaml"
+        path = Path(name) if name.endswith((".yaml", ".yml")) else cls.files().get(name, Path())
         if not os.path.isfile(path):  # also handles names that no file can have
             choices = [*cls.names(), *([f"{name}.yaml"] if os.path.isfile(f"{name}.yaml") else [])]
             raise ConfigError(f"{cls.noun} {name!r}: no such {cls.noun} or file{did_you_mean(name, choices)}")

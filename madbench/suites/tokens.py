@@ -105,6 +105,7 @@ class TokenProfile(Profile):
     """A profile of token tasks: the settings that are trained, the model's size and the length of training."""
 
     folder = PROFILES
+    suite_name = "mad"
     noun = "profile"
     Model = ModelConfig
     Training = TrainingConfig

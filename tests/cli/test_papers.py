@@ -14,6 +14,7 @@ import pytest
 import typer
 
 import madbench
+from conftest import forget_installed
 from madbench.analysis.claims import Claim, load_claims
 from madbench.analysis.figures.panels import Layout
 from madbench.analysis.scores import Results
@@ -148,9 +149,12 @@ def packaged(monkeypatch):
             plugins, "_entry_points", lambda group: points if group == "madbench.papers" else own(group)
         )
 
+        forget_installed()
+
     monkeypatch.syspath_prepend(str(EXAMPLE))
     yield call
     sys.modules.pop("madbench_positions", None)
+    forget_installed()
 
 
 @pytest.mark.slow

@@ -101,6 +101,7 @@ class InteractionProfile(Profile):
     """A profile of interactions: the size of the worlds, and the length of training."""
 
     folder = Path(__file__).parent / "profiles"
+    suite_name = NAME
     noun = "interaction profile"
     Model = InteractionModelConfig
     Training = InteractionTraining

@@ -120,6 +120,7 @@ class LanguageProfile(Profile):
     """A profile of a language model: its size, its schedule and its default corpus."""
 
     folder = LANGUAGE_PROFILES
+    suite_name = NAME
     noun = "profile"
     Model = GPTConfig
     Training = LanguageTraining

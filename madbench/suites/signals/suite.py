@@ -89,6 +89,7 @@ class SignalProfile(Profile):
     """A profile of signal tasks: the size of models and tasks, and the length of training."""
 
     folder = TASK_FILES / NAME
+    suite_name = NAME
     noun = "signal profile"
     Model = SignalModelConfig
     Training = SignalTraining

@@ -1,0 +1,70 @@
+"""The folders of papers, and the files that papers bring. Nothing of a paper is imported to find them.
+
+A paper's folder holds ``paper.yaml`` and may hold its claims and published numbers, sets of labels in ``variants/`` and
+profiles in ``profiles/SUITE/``. The folder of an installed paper is that of the module that its entry point names.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib.util
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from madbench import config
+from madbench.labels.plugins import Installed, find_installed
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
+
+GROUP = "madbench.papers"
+FILE = "paper.yaml"
+
+
+def built_in() -> dict[str, Path]:
+    """The files of the built-in papers, by name."""
+    return {path.parent.name: path for path in sorted(config.PAPERS.glob(f"*/{FILE}"))}
+
+
+@functools.cache
+def installed() -> Installed:
+    """The papers of installed packages."""
+    return find_installed(GROUP, "paper", {name: str(path) for name, path in built_in().items()}, fault_of_name)
+
+
+def fault_of_name(name: str) -> str:
+    """The fault of a paper's name; empty if it is valid."""
+    return "" if name.isidentifier() else "a paper's name is a word of letters, digits and _"
+
+
+@functools.cache
+def paper_folders() -> dict[str, Path]:
+    """The folders of all papers, by name: built-in papers first."""
+    folders = {name: path.parent for name, path in built_in().items()}
+    packages = {name: _folder_of(point) for name, point in installed().points.items() if name not in folders}
+    return folders | {name: folder for name, folder in packages.items() if folder is not None}
+
+
+def files_of_papers(folder: str) -> dict[str, Path]:
+    """The YAML files in the subfolder ``folder`` of all papers, by name. The first paper with a name keeps it."""
+    files: dict[str, Path] = {}
+    for paper in paper_folders().values():
+        for path in sorted((paper / folder).glob("*.yaml")):
+            files.setdefault(path.stem, path)
+    return files
+
+
+def _folder_of(point: EntryPoint) -> Path | None:
+    """The folder of the module that defines an installed paper. None if it cannot be found without an import."""
+    first, *rest = point.value.partition("[")[0].partition(":")[0].strip().split(".")
+    try:
+        spec = importlib.util.find_spec(first)
+    except (ImportError, ValueError):
+        return None
+    for location in (spec and spec.submodule_search_locations) or ():
+        path = Path(location, *rest)
+        if path.is_dir():
+            return path
+        if rest and path.with_suffix(".py").is_file():
+            return path.parent
+    return Path(spec.origin).parent if spec and spec.origin and not rest else None

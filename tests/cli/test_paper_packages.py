@@ -1,0 +1,81 @@
+"""Papers of installed packages: their sets and profiles have names, and are found without an import."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from madbench.errors import ConfigError
+from madbench.labels import expand
+from madbench.papers import load_paper
+from madbench.papers.making import Request, measure_of
+from madbench.suites.language.suite import LANGUAGE
+from madbench.suites.mad.suite import MAD
+
+PROFILE = """\
+description: One epoch of one task.
+comparable_with_paper: false
+difficulty: baseline
+precision: float32
+learning_rates: [1.0e-3]
+weight_decays: [0.0]
+"""
+
+
+@pytest.fixture
+def outside(tmp_path, monkeypatch, install_example):
+    """A working folder, and an installed paper ``sets`` with a set, profiles and an item that uses them."""
+    package = tmp_path / "package"
+    folder = package / "madbench_sets"
+    (folder / "variants").mkdir(parents=True)
+    (folder / "profiles" / "mad").mkdir(parents=True)
+    (folder / "variants" / "own-set.yaml").write_text("description: two\nlabels: [S, R-c]\n")
+    (folder / "few.yaml").write_text("description: one\nlabels: [G-c]\n")
+    (folder / "beside.yaml").write_text(PROFILE)
+    (folder / "profiles" / "mad" / "own-profile.yaml").write_text(PROFILE)
+    (folder / "paper.yaml").write_text(
+        "title: t\nsource: s\nitems:\n"
+        "  - {id: a, place: b, title: c, labels: ['@own-set', '@few.yaml'], tasks: [compression],"
+        " profiles: {quick: beside.yaml, full: own-profile}}\n"
+    )
+    (folder / "__init__.py").write_text(
+        "from pathlib import Path\nfrom madbench.papers import Paper\n"
+        "PAPER = Paper.load(Path(__file__).with_name('paper.yaml'))\n"
+    )
+    (package / "pyproject.toml").write_text(
+        "[project]\nname = 'madbench-sets'\nversion = '1'\n"
+        "[project.entry-points.'madbench.papers']\nsets = 'madbench_sets:PAPER'\n"
+    )
+    work = tmp_path / "work"
+    work.mkdir()
+    monkeypatch.chdir(work)
+    return install_example(package) / "madbench_sets"
+
+
+def test_a_paper_brings_sets_and_profiles_that_every_verb_finds_by_name(outside):
+    assert expand(["@own-set"]) == ["S", "R-c"]
+    assert "own-profile" in MAD.Profile.names() and MAD.Profile.load("own-profile").difficulty == "baseline"
+    assert "own-profile" not in LANGUAGE.Profile.names()
+    assert "madbench_sets" not in sys.modules  # they are found without an import of the package
+    for size in ("quick", "full"):
+        paper = load_paper("sets")
+        planned = measure_of(paper.item("a")).plan(Request(paper, paper.item("a"), size))
+        assert [row.label for row in planned.rows] == ["S", "R-c", "G-c"]
+        assert MAD.Profile.load(planned.profile).difficulty == "baseline"
+
+
+def test_files_of_a_paper_are_looked_up_beside_it_before_the_working_folder(outside):
+    Path("few.yaml").write_text("description: another\nlabels: [S-p]\n")
+    Path("beside.yaml").write_text(PROFILE.replace("1.0e-3", "5.0e-3"))
+    item = load_paper("sets").item("a")
+    assert expand(item.labels) == ["S", "R-c", "G-c"]
+    assert Path(item.profiles["quick"]) == outside / "beside.yaml"
+
+
+def test_a_set_of_a_paper_whose_name_is_taken_is_refused(outside):
+    (outside / "variants" / "table1.yaml").write_text("description: x\nlabels: [S]\n")
+    with pytest.raises(ConfigError, match=r"table1.yaml has this name already; rename it"):
+        load_paper("sets")
+    assert len(expand(["@table1"])) == 33
