@@ -15,7 +15,7 @@ from madbench import config
 from madbench.cli.validate import _check
 from madbench.errors import MadbenchError
 from madbench.grid import load_grid
-from madbench.labels import expand, explain, parse
+from madbench.labels import available_sets, expand, explain, parse
 from madbench.mixers.srg.grammar import all_labels
 from madbench.suites import size_of
 from madbench.suites.language.suite import LANGUAGE
@@ -121,7 +121,7 @@ def files(rng: random.Random, count: int) -> Iterator[str]:
     """Shipped YAML files, and a grid, with a few places changed."""
     grid = "labels: [S, R-c]\nseeds: 0-2\nset: {training.epochs: 3}\nvary: {model.d_model: [32, 64]}\nmode: product\n"
     shipped = [grid, *(path.read_text() for path in sorted(config.TASKS.rglob("*.yaml")))]
-    shipped += [path.read_text() for path in sorted(config.VARIANTS.glob("*.yaml"))]
+    shipped += [path.read_text() for path in available_sets().values()]
     for _ in range(count):
         text = rng.choice(shipped)
         if rng.random() < 0.5:

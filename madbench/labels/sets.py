@@ -57,8 +57,10 @@ def expand(specs: Iterable[str]) -> list[str]:
 
 def available_sets() -> dict[str, Path]:
     """The files that ``@NAME`` can name, by name. A file in ``./variants`` replaces all others of its name."""
-    shipped = files_of_papers("variants") | {path.stem: path for path in sorted(config.VARIANTS.glob("*.yaml"))}
-    return shipped | {path.stem: path for path in sorted(Path("variants").glob("*.yaml"))}
+    files = files_of_papers("variants")
+    for folder in (config.VARIANTS, Path("variants")):
+        files |= {path.stem: path for path in folder.glob("*.yaml")}
+    return dict(sorted(files.items()))
 
 
 def _labels_of(spec: str, folder: Path, above: tuple[Path, ...] = ()) -> list[str]:

@@ -25,11 +25,11 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from madbench.config import LANGUAGE_PROFILES
 from madbench.experiment import prepare
 from madbench.grid import Grid
 from madbench.labels.plugins import resolve
 from madbench.papers.making import DIFFERS, OPEN, REPRODUCED, Made, PlainMeasure, Request, jobs_of, row_of
+from madbench.suites import find_suite
 
 if TYPE_CHECKING:
     from madbench.analysis.rendering import Listing
@@ -92,7 +92,7 @@ def compared(request: Request) -> Iterator[dict[str, Any]]:
 def _jobs_of_source(request: Request, source: str) -> list[Job]:
     """The jobs of a line's source, each with one seed."""
     name, *rows = source.split("; ")
-    if not (LANGUAGE_PROFILES / f"{name}.yaml").exists():
+    if name not in find_suite("language").Profile.names():
         return jobs_of(replace(request, item=request.paper.item(name), profile="full", seeds="0"))
     grid = Grid(tuple(map(row_of, rows)), profile=name, tasks=("language_model",), seeds=(0,), budget="paper")
     return prepare(grid, device=request.device, is_plan=True, results=request.results).jobs

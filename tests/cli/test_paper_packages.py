@@ -8,9 +8,11 @@ from pathlib import Path
 import pytest
 
 from madbench.errors import ConfigError
-from madbench.labels import expand
+from madbench.labels import available_sets, expand
+from madbench.labels.paper_folders import paper_folders
 from madbench.papers import load_paper
 from madbench.papers.making import Request, measure_of
+from madbench.suites import find_suite
 from madbench.suites.language.suite import LANGUAGE
 from madbench.suites.mad.suite import MAD
 
@@ -79,3 +81,12 @@ def test_a_set_of_a_paper_whose_name_is_taken_is_refused(outside):
     with pytest.raises(ConfigError, match=r"table1.yaml has this name already; rename it"):
         load_paper("sets")
     assert len(expand(["@table1"])) == 33
+
+
+def test_every_set_and_profile_of_a_shipped_paper_has_a_name_of_its_own():
+    for folder in paper_folders().values():
+        for path in folder.glob("variants/*.yaml"):
+            assert available_sets()[path.stem] == path
+        for path in folder.glob("profiles/*/*.yaml"):
+            assert find_suite(path.parent.name).Profile.files()[path.stem] == path
+    assert {"hyper1", "principle6"} <= available_sets().keys() and "hyper1" in LANGUAGE.Profile.names()

@@ -6,7 +6,6 @@ import json
 
 import pytest
 
-from madbench.config import LANGUAGE_PROFILES
 from madbench.experiment import prepare
 from madbench.grid import Grid, Row
 from madbench.mixers.fla import budget, operator
@@ -43,7 +42,7 @@ def test_a_label_that_needs_a_gpu_is_counted_without_one(no_gpu, main, monkeypat
     assert alone.code == 0 and "0.0 s on cpu" not in alone.stdout and "8 x NVIDIA H100" in alone.stdout
 
 
-@pytest.mark.parametrize("profile", sorted(path.stem for path in LANGUAGE_PROFILES.glob("*.yaml")))
+@pytest.mark.parametrize("profile", LanguageProfile.names())
 def test_every_profile_can_be_planned_without_a_corpus(profile, tmp_path):
     """Profiles without a corpus of their own count with the published number of ids, and say so."""
     loaded = LanguageProfile.load(profile)

@@ -7,17 +7,18 @@ from pathlib import Path
 
 import pytest
 
-from madbench.config import LANGUAGE_PROFILES, key_of
+from madbench.config import key_of
 from madbench.experiment import prepare
 from madbench.grid import Grid, Row
 from madbench.labels import expand
 from madbench.papers import built_in, load_paper
 from madbench.papers.making import Request, measure_of
 from madbench.suites import size_of
+from madbench.suites.language.suite import LanguageProfile
 from madbench.training.devices import peak_flops
 
 PAGES = Path(__file__).parents[2] / "docs" / "pages"
-TEXTS = [*built_in().values(), *sorted(LANGUAGE_PROFILES.glob("*.yaml")), *sorted(PAGES.glob("**/language.md"))]
+TEXTS = [*built_in().values(), *LanguageProfile.files().values(), *sorted(PAGES.glob("**/language.md"))]
 STATED = re.compile(r"([\d.]+e\d+) FLOPs[\w ]*\(madbench ([^()]+) --dry-run\)(?:, ([\d.]+) h if 8 H100)?")
 TYPED = re.compile(r"(minutes|hours?|days?|weeks) of (a |\d+ |several )?(GPU|laptop)")
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from madbench.cli.validate import validate
-from madbench.config import LANGUAGE_PROFILES, PROFILES, TASKS, VARIANTS
+from madbench.config import LANGUAGE_PROFILES, PAPERS, PROFILES, TASKS, VARIANTS
 from madbench.papers.interactions.suite import InteractionProfile
 from madbench.suites.signals.suite import SignalProfile
 
@@ -56,6 +56,7 @@ def test_everything_shipped_is_sound(invoke):
         *LANGUAGE_PROFILES.glob("*.yaml"),
     ]
     shipped += [*InteractionProfile.folder.glob("*.yaml"), *SignalProfile.folder.glob("*.yaml")]
+    shipped += [*PAPERS.glob("*/variants/*.yaml"), *PAPERS.glob("*/profiles/*/*.yaml")]
     shipped.remove(TASKS / "heuristics.yaml")  # numbers that studies/heuristics.py makes
     assert result.exit_code == 0 and all(report["ok"] for report in reports)
     assert {Path(report["file"]).resolve() for report in reports} == set(shipped)
