@@ -33,7 +33,7 @@ def answer(
     cast = autocast(device, job.training.precision)
     values = score(model.to(device), asked, corpus.token_bytes(), device, cast)
     settings = own_settings(task, length, count)
-    details = {"device": device_name(device), "versions": versions(), "git": git_state()}
+    details: dict[str, Any] = {"device": device_name(device), "versions": versions(), "git": git_state()}
     details |= {"corpus": corpus.digest, "choices": CHOICES, "precision": job.training.precision}
     return Measurement(MEASUREMENT, values, details, settings)
 

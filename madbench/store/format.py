@@ -104,7 +104,7 @@ def read_run(folder: Path, with_curve: bool = True) -> tuple[Job, Record, dict[s
         except (FileNotFoundError, IsADirectoryError, NotADirectoryError) as error:
             raise DamagedRunError(f"{error.filename}: missing or not a file") from error
         except UnfitFileError as error:
-            raise DamagedRunError(f"{error.filename}: {error.strerror.lower()}") from error
+            raise DamagedRunError(f"{error.filename}: {str(error.strerror).lower()}") from error
     fields = load_json(f"{folder}/job.json", job_file)
     schema = fields.pop("schema", None)
     if type(schema) not in (int, type(None)):
@@ -143,7 +143,7 @@ def read_job(fields: Any, where: str) -> Job:
         raise ConfigError(f"{where}: not the fields of a job: {error}") from error
 
 
-def make_job(shared: str, label: str, seed: int, where: str) -> Job:
+def make_job(shared: str, label: object, seed: object, where: str) -> Job:
     """The job of a label, a seed and the fields ``shared``, which are JSON; jobs that share them share their values.
 
     Raises ``ConfigError``, opened by ``where``, for fields that are not those of a job.

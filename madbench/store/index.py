@@ -20,6 +20,7 @@ import tempfile
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import closing, suppress
 from pathlib import Path
+from typing import Any
 
 from madbench._version import __version__
 from madbench.errors import MadbenchError, StoreError
@@ -65,13 +66,13 @@ class RunIndex:
         runs = self._indexed(signatures)
         unknown = [name for name in names if name not in runs]
         runs |= {name: read(name) for name in (track(unknown) if len(unknown) >= WORTH_INDEXING else unknown)}
-        readable = [name for name in unknown if signatures[name] and isinstance(runs[name], tuple)]
+        readable = {name: run for name in unknown if signatures[name] and isinstance(run := runs[name], tuple)}
         with suppress(OSError):
             tick = present_tick(self.path.parent) if readable else ""  # later, what changed now would look unchanged
             unchanged = [name for name in readable if signature(f"{self.runs}/{name}") == signatures[name]]
             settled = [name for name in unchanged if tick not in signatures[name].split()]
             version = _version() if settled else ""
-            self._write([_row(version, name, signatures[name], *runs[name]) for name in settled])
+            self._write([_row(version, name, signatures[name], *readable[name]) for name in settled])
         return {name: runs[name] for name in names}
 
     def problems(self, names: Collection[str]) -> list[str]:
@@ -87,7 +88,8 @@ class RunIndex:
             return [f"{self.path}: {len(rows) - sound} damaged rows; delete {self.path.parent}: it is made again"]
         return []
 
-    def _rows(self) -> list[Sequence[str | int]]:
+    def _rows(self) -> list[tuple[Any, ...]]:
+        """The rows of the file, whose values can be of any type: anyone may have written it."""
         if not self.path.exists():
             return []
         if not self.path.is_file():  # SQLite would wait for a FIFO
@@ -102,7 +104,8 @@ class RunIndex:
 
     def _indexed(self, signatures: Mapping[str, str]) -> dict[str, Found]:
         """The runs that the index holds with these signatures."""
-        rows, runs = [], {}
+        rows: list[tuple[Any, ...]] = []
+        runs: dict[str, Found] = {}
         with suppress(sqlite3.Error, OSError):
             rows = self._rows()
         version = _version() if rows else ""

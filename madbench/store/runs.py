@@ -115,8 +115,9 @@ class Store:
         with explain_os_errors(store._runs), os.scandir(store._runs) as entries:
             first = list(itertools.islice((entry.name for entry in entries if not entry.name.startswith(".")), 3))
         runs = [store._try(name) for name in first]
-        if runs and all(isinstance(run, OtherVersionError) for run in runs):  # one could be damaged
-            raise OtherVersionError(store.root, runs[0].schema)
+        others = [run for run in runs if isinstance(run, OtherVersionError)]
+        if others and len(others) == len(runs):  # one could be damaged
+            raise OtherVersionError(store.root, others[0].schema)
         if create:
             store._drop_stale_work()
         return store
@@ -124,7 +125,7 @@ class Store:
     def status(self, job: Job | str) -> Status | None:
         """Status of the run of a job or id; None where there is none, or a damaged one that must be done again."""
         record = _record(self._try(job if isinstance(job, str) else job.id))
-        return record and record.status
+        return record.status if record else None
 
     def has(self, job: Job) -> bool:
         """Whether the job has a result, finished or diverged. A failed run is none: it may be tried again."""
@@ -204,7 +205,7 @@ class Store:
         """
         folder = self._runs / job_id
         try:
-            *run, digests = self._read(job_id)
+            job, record, digests = self._read(job_id)
         except StoreError as error:
             remedy = f"; the command that trained it trains it again, or delete {folder}"
             return None, [f"{error}{remedy if type(error) is DamagedRunError else ''}"]
@@ -215,7 +216,7 @@ class Store:
             except StoreError as error:
                 problems.append(str(error))
         problems += [f"{folder / name}: not of this run; delete it" for name in _strays(folder, digests)]
-        return Run(*run, self._runs), problems
+        return Run(job, record, self._runs), problems
 
     def measure(
         self, job_id: str, name: str, values: Mapping[str, float], details: Any = None, settings: Any = None

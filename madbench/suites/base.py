@@ -9,7 +9,7 @@ import pkgutil
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
 from madbench.errors import ConfigError
 from madbench.jobs import Budget, Fidelity, Job
@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from madbench.suites.trial import Trial
     from madbench.text.corpus import Corpus
 
+AnyProfile: TypeAlias = Profile
+"""Any profile. In the body of :class:`Suite`, ``Profile`` is the suite's own class of profiles."""
 MICRO_BATCH_TOKENS = 12_288
 """Default number of text tokens that go through a model at once: 12 windows of 1,024, as in nanoGPT."""
 MOST_CHANGES = 6
@@ -63,7 +65,7 @@ class Suite(abc.ABC):
     """The name in every job. It is also the prefix of its overrides if another suite leads, unless ``key`` is set."""
     title: ClassVar[str]
     """The title in words, such as ``MAD tasks``."""
-    Profile: ClassVar[type[Profile]]
+    Profile: ClassVar[type[AnyProfile]]
     """The class of the suite's profiles, read from YAML files."""
     default: ClassVar[str]
     """The name of the default profile."""
@@ -112,7 +114,7 @@ class Suite(abc.ABC):
         """Names of its tasks, in the order of its table."""
 
     @abc.abstractmethod
-    def plan(self, labels: Iterable[str], profile: Profile, **options: Any) -> Plan:
+    def plan(self, labels: Iterable[str], profile: AnyProfile, **options: Any) -> Plan:
         """Plan the jobs of labels without duplicates.
 
         ``options``: seeds, tasks, fidelity, budget, precision and corpus.
@@ -155,7 +157,7 @@ class Suite(abc.ABC):
         """The tasks whose runs a column of the table uses."""
         return self.averages[name].tasks if name in self.averages else (name,)
 
-    def jobs(self, labels: Iterable[str], profile: Profile, **options: Any) -> list[Job]:
+    def jobs(self, labels: Iterable[str], profile: AnyProfile, **options: Any) -> list[Job]:
         """The jobs of :meth:`plan`. Raises ``ConfigError`` for an override without effect on all of them."""
         return self.plan(labels, profile, **options).checked()
 
@@ -170,15 +172,16 @@ class Suite(abc.ABC):
         """The tasks that are trained by default."""
         return self.tasks()
 
-    def labels_of(self, profile: Profile, task: str) -> Sequence[str]:
+    def labels_of(self, profile: AnyProfile, task: str) -> Sequence[str]:
         """The default labels of a profile on a task. Empty if the suite accepts any label."""
         return ()
 
     def about_task(self, task: str) -> str:
         """A description of a task for lists."""
-        return self.column(task).words if self.column(task) else self.title
+        column = self.column(task)
+        return column.words if column else self.title
 
-    def about_profile(self, profile: Profile) -> dict[str, Any]:
+    def about_profile(self, profile: AnyProfile) -> dict[str, Any]:
         """The row of a profile in ``madbench ls profiles``: heading to value."""
         return {"runs": int(self.check_profile(profile)[0].partition(" ")[0])}
 
@@ -238,7 +241,7 @@ class Suite(abc.ABC):
         return tuple([name] if (name := next(names, None)) else tasks)
 
     @functools.cache  # noqa: B019  a suite lives as long as the process
-    def shipped(self) -> dict[str, Profile]:
+    def shipped(self) -> dict[str, AnyProfile]:
         """The shipped profiles by name."""
         return {name: self.Profile.load(name) for name in self.Profile.names()}
 
@@ -258,7 +261,7 @@ class Suite(abc.ABC):
         except ConfigError:
             return False
 
-    def profile_of(self, job: Job, name: str, changes: Sequence[str]) -> Profile:
+    def profile_of(self, job: Job, name: str, changes: Sequence[str]) -> AnyProfile:
         """The profile under which a job was trained, from the result of :meth:`nearest`."""
         if name == OWN_PROFILE:
             raise ConfigError(
@@ -298,11 +301,11 @@ class Suite(abc.ABC):
         """The checks of ``madbench verify`` on a label's mixer that use the suite's own tasks."""
         return ()
 
-    def lacks_corpus(self, profile: Profile) -> bool:
+    def lacks_corpus(self, profile: AnyProfile) -> bool:
         """True if jobs of the profile need a corpus of text and the profile names none."""
         return False
 
-    def corpus_for(self, profile: Profile, source: CorpusSource) -> Corpus | None:
+    def corpus_for(self, profile: AnyProfile, source: CorpusSource) -> Corpus | None:
         """The corpus that jobs of the profile are trained on. None if the tasks of the suite need none.
 
         Raises ``ConfigError`` for a corpus on which the profile cannot be trained, and if one is needed and not named.
@@ -319,7 +322,7 @@ class Suite(abc.ABC):
         The message begins with ``where``.
         """
 
-    def check_profile(self, profile: Profile) -> tuple[str, set[int]]:
+    def check_profile(self, profile: AnyProfile) -> tuple[str, set[int]]:
         """A description of the runs of a profile, and their lengths. Raises ``ConfigError`` if it has no runs."""
         jobs = self.plan(["S"], profile, seeds=(0,)).jobs
         return f"{len(jobs)} runs per label", {self.size(job).seq_len for job in jobs}

@@ -43,7 +43,13 @@ class Column:
     @classmethod
     def percent(cls, name: str, heading: str, **fields: Any) -> Column:
         """A column of percentages, of which more is better. ``fields`` are added or replace others."""
-        usual = {"digits": 1, "better": "higher", "limits": (0.0, 100.0), "missing": "-", "resolution": 0.1}
+        usual: dict[str, Any] = {
+            "digits": 1,
+            "better": "higher",
+            "limits": (0.0, 100.0),
+            "missing": "-",
+            "resolution": 0.1,
+        }
         return cls(name, heading, **(usual | fields))
 
     @classmethod

@@ -88,7 +88,7 @@ def drop_ineffective_overrides(
 
     def without_overrides(job: Job) -> tuple[Job, tuple[str, ...], set[str]]:
         """The job, the overrides with an effect on it, and the other overrides that would change its identity."""
-        kept, changing = words, set()
+        kept, changing = words, set[str]()
         what = training_key(job) if words else None
         for word in words:
             fewer = tuple(other for other in kept if other != word)
@@ -97,7 +97,10 @@ def drop_ineffective_overrides(
                 job, kept = same, fewer
         return job, kept, changing
 
-    planned_jobs, deciding, changing, where = [], {}, {}, ""
+    planned_jobs: list[Job] = []
+    deciding: dict[str, set[str]] = {}
+    changing: dict[str, set[str]] = {}
+    where = ""
     for job in plan(profile, labels):
         job, kept, identity = without_overrides(job)
         planned_jobs.append(job)
@@ -105,15 +108,15 @@ def drop_ineffective_overrides(
         deciding.setdefault(job.label, set()).update(kept)
         changing.setdefault(job.label, set()).update(identity)
     without_effect: dict[str, dict[str, str]] = {}
-    for label, kept in deciding.items():
+    for label, with_effect in deciding.items():
         for word in words:
             if unread := _why_unread(profile, word, label):
                 without_effect.setdefault(word, {})[label] = unread
-            elif word in changing[label] - kept:
+            elif word in changing[label] - with_effect:
                 without_effect.setdefault(word, {})[label] = f"its runs are the same without {word}{where}"
-    once, seeds = unique(planned_jobs) if words else planned_jobs, dict.fromkeys(seeds)
-    check_count(len(once) * len(seeds))
-    jobs = [job if seed == job.seed else replace(job, seed=seed) for job in once for seed in seeds]
+    once, each_seed = unique(planned_jobs) if words else planned_jobs, dict.fromkeys(seeds)
+    check_count(len(once) * len(each_seed))
+    jobs = [job if seed == job.seed else replace(job, seed=seed) for job in once for seed in each_seed]
     return Plan(jobs, without_effect, _canonical_overrides(words, once, canonical_training))
 
 
