@@ -99,7 +99,8 @@ def _counts(allocation: Allocation) -> dict[str, Any]:
     target, total = allocation.target, allocation.total
     paper_total = getattr(allocation, "paper_total", total)
     parts = {name: dict(getattr(allocation, name, {})) for name in ("ranks", "widths", "terms")}
-    content = vars(allocation.size) | parts | {"target": target, "total": total, "ratio": allocation.ratio}
+    size = {name: getattr(allocation.size, name) for name in ("d_model", "n_head", "max_len", "budget")}
+    content = size | parts | {"target": target, "total": total, "ratio": allocation.ratio}
     content |= {"slack": target - total, "paper_total": paper_total, "paper_ratio": paper_total / target}
     return content | {
         "state_bytes_per_token": allocation.state_bytes_per_token(BYTES_PER_ELEMENT),

@@ -26,6 +26,14 @@ class Label(Protocol):
 
 
 @dataclass(frozen=True)
+class Layer:
+    """The place of a mixer among the blocks of a model."""
+
+    index: int = 0  # counted from 0
+    count: int = 1  # blocks of the model
+
+
+@dataclass(frozen=True)
 class Size:
     """The size for which every family solves its ranks. Raises ``BudgetError`` for invalid values."""
 
@@ -33,6 +41,7 @@ class Size:
     n_head: int
     max_len: int  # longest sequence
     budget: Budget = "strict"  # strict: all parameters count and the budget is enforced; paper: ranks of the paper
+    layer: Layer = Layer()  # the default for labels whose family does not take the layer
 
     def __post_init__(self) -> None:
         for name in ("d_model", "n_head", "max_len"):
@@ -183,6 +192,10 @@ class Family(Protocol[L, A]):
     # affects the label's numbers, such as a hash of one module's source; begins(text), True if some label of the family
     # begins with the text, including name and colon (default: looks at labels()). If not, the text may be a label of
     # another family.
+    # Optional: blocks(label, count), the labels of the mixers of a model's ``count`` blocks, for a family whose labels
+    # combine labels of others (:mod:`madbench.mixers.sequence`). Default: the label itself for every block.
+    # Optional: takes_layer(label), True if the mixer depends on its place in the model, which ``solve`` and ``build``
+    # then find in ``size.layer``. Default: False, and ``size.layer`` is the first of one.
     # Optional: missing_package(), the name of a required package that cannot be imported here, or an empty text. The
     # stored runs of its labels are then shown without their code.
 

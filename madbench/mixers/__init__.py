@@ -15,14 +15,14 @@ from madbench.config import from_mapping, plain_values
 from madbench.errors import ConfigError, FamilyError, did_you_mean
 from madbench.jobs import NOT_AT_DEFAULT, Budget
 from madbench.labels import Explanation, Label, as_label, family_of, loaded_families, trust
-from madbench.labels.family import Allocation, Check, Family, ListedFamily, LoadedFamily, Size, one_factor_apart
+from madbench.labels.family import Allocation, Check, Family, Layer, ListedFamily, LoadedFamily, Size, one_factor_apart
 from madbench.mixers.traits import Traits, attach
 
 if TYPE_CHECKING:
     from torch import nn
 
 __all__ = [
-    "Allocation", "Check", "Explanation", "Family", "ListedFamily", "LoadedFamily", "Size", "Traits", "build",
+    "Allocation", "Check", "Explanation", "Family", "Layer", "ListedFamily", "LoadedFamily", "Size", "Traits", "build",
     "families_that_see_all", "label_traits", "one_factor_apart", "own_settings", "solve",
 ]  # fmt: skip
 
@@ -36,6 +36,7 @@ def build(
     budget: Budget = "strict",
     path: str = "auto",
     causal: bool = True,
+    layer: Layer = Layer(),
     **settings: Any,
 ) -> nn.Module:
     """Builds the mixer of ``label``, (B, T, d_model) -> (B, T, d_model) with T <= ``max_len``.
@@ -49,6 +50,7 @@ def build(
         path: computation path; for S/R/G see :class:`madbench.mixers.srg.dynamic_mlp.DynamicMLP`.
         causal: True if a row sees the tokens up to its own, False if it sees all tokens. False requires a family with
             ``is_bidirectional``.
+        layer: the mixer's place in its model, for families that take it.
         settings: the family's own settings; for S/R/G see :class:`madbench.mixers.srg.family.Settings`.
 
     Raises ``LabelError`` for an invalid label, ``BudgetError`` if no ranks meet the budget, ``ConfigError`` for a
@@ -61,7 +63,7 @@ def build(
         raise ConfigError(
             f"{label} is causal: a row sees no later token; labels that can see all tokens: {families_that_see_all()}"
         )
-    allocation = family.solve(label, _size(d_model, n_head, max_len, budget), own)
+    allocation = family.solve(label, _size(d_model, n_head, max_len, budget, layer), own)
     build_mixer: Callable[..., nn.Module] = family.build  # only a bidirectional family accepts ``causal``
     mixer = build_mixer(allocation, own, path, **({} if causal else {"causal": False}))
     return attach(mixer, label_traits(label), label)
@@ -74,11 +76,18 @@ def families_that_see_all() -> str:
 
 
 def solve(
-    label: str | Label, d_model: int, n_head: int = 2, max_len: int = 1024, budget: Budget = "strict", **settings: Any
+    label: str | Label,
+    d_model: int,
+    n_head: int = 2,
+    max_len: int = 1024,
+    budget: Budget = "strict",
+    *,
+    layer: Layer = Layer(),
+    **settings: Any,
 ) -> Allocation:
     """Returns the ranks and the cost of the mixer that :func:`build` would build. Raises the same errors."""
     label, family, own = _resolve(label, settings)
-    return family.solve(label, _size(d_model, n_head, max_len, budget), own)
+    return family.solve(label, _size(d_model, n_head, max_len, budget, layer), own)
 
 
 def label_traits(label: str | Label, family: LoadedFamily | None = None) -> Traits:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator, Mapping
+from collections.abc import Hashable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -97,6 +97,12 @@ def mixers_in(model: nn.Module) -> Iterator[tuple[str, nn.Module, Traits]]:
     for name, module in model.named_modules():
         if isinstance(traits := getattr(module, "traits", None), Traits):
             yield name, module, traits
+
+
+def kind_of(mixer: nn.Module) -> Hashable:
+    """A key that is equal for two mixers of a model if they differ only in the values of their parameters."""
+    label = str(getattr(getattr(mixer, "allocation", None), "label", ""))
+    return type(mixer), label, tuple((name, weight.shape) for name, weight in mixer.named_parameters())
 
 
 def output_names(mixer: nn.Module, d_model: int) -> list[str]:

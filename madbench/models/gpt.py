@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from madbench.errors import ConfigError, TrainingError
 from madbench.mixers.lengths import depends_on_length
-from madbench.mixers.traits import output_names
+from madbench.mixers.traits import kind_of, output_names
 from madbench.models.blocks import RMSNorm, SwiGLU, embedding, linear
 from madbench.models.token_loss import logits_of
 
@@ -131,10 +131,11 @@ class GPT(nn.Module):
         self.blocks = nn.ModuleList(Block(d_model, make_mixer(), mlp_width, mlp, norm) for _ in range(n_layer))
         self.norm = NORMS[norm](d_model)
         self.head = linear(d_model, vocab_size) if output == "untied" else None
-        outputs = output_names(self.blocks[0].mixer, d_model)
+        outputs = {kind: output_names(mixer, d_model) for kind, mixer in self._mixers_by_kind().items()}
         with torch.no_grad():
             for block in self.blocks:
-                for weight in (*map(block.mixer.get_parameter, outputs), block.mlp.down.weight):
+                names = outputs[kind_of(block.mixer)]
+                for weight in (*map(block.mixer.get_parameter, names), block.mlp.down.weight):
                     weight.mul_((2 * n_layer) ** -0.5)
 
     def forward(self, tokens: Tensor) -> Tensor:
@@ -201,8 +202,13 @@ class GPT(nn.Module):
 
     @functools.cached_property
     def rows_depend_on_length(self) -> bool:
-        """True if rows of a shorter input differ from those of a longer one. Measured once, on the first mixer."""
-        return depends_on_length(self.blocks[0].mixer, self.readout[0].shape[1], self.seq_len)
+        """True if rows of a shorter input differ from those of a longer one. Measured once, on a mixer of each kind."""
+        d_model = self.readout[0].shape[1]
+        return any(depends_on_length(mixer, d_model, self.seq_len) for mixer in self._mixers_by_kind().values())
+
+    def _mixers_by_kind(self) -> dict[Hashable, nn.Module]:
+        """One mixer of each kind in the model."""
+        return {kind_of(block.mixer): block.mixer for block in reversed(self.blocks)}
 
     def newest(self, ids: Tensor) -> Tensor:
         """The newest ``seq_len`` of ids (B, T). The next token depends on these only.

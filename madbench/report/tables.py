@@ -20,7 +20,7 @@ from madbench.analysis.result_table import ResultTable
 from madbench.jobs import Job, Record
 from madbench.labels import is_shown_as_stored
 from madbench.labels.names import display_name
-from madbench.mixers import solve
+from madbench.mixers.sequence import solve_blocks
 from madbench.suites import Suite
 from madbench.suites.code_marks import SIGN
 
@@ -181,10 +181,11 @@ def budget_page_table(runs: Iterable[tuple[Job, Record | None]]) -> PageTable:
                 counts = (total, round(total / ratio), total)
                 lengths.setdefault((label, d_model, "", *counts), []).append(length)
             continue
-        allocation = solve(label, d_model, n_head, length, job.budget, **job.mixer)
-        ranks = ", ".join(f"{name} {rank:,}" for name, rank in allocation.ranks.items())
-        counts = (allocation.total, allocation.target, getattr(allocation, "paper_total", allocation.total))
-        lengths.setdefault((label, d_model, ranks, *counts), []).append(length)
+        blocks = getattr(job.model, "n_layer", 1)
+        for mixer, _ in solve_blocks(label, blocks, d_model, n_head, length, job.budget, **job.mixer).kinds:
+            ranks = ", ".join(f"{name} {rank:,}" for name, rank in mixer.ranks.items())
+            counts = (mixer.total, mixer.target, getattr(mixer, "paper_total", mixer.total))
+            lengths.setdefault((str(mixer.label), d_model, ranks, *counts), []).append(length)
     groups = []
     for (label, d_model, ranks, total, target, paper_total), seq_lens in lengths.items():
         size = f"d_model {d_model}" if d_model else ""

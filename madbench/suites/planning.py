@@ -12,7 +12,8 @@ from typing import Any
 from madbench.errors import BudgetError, ConfigError
 from madbench.jobs import LEAST_SEEDS, Budget, Fidelity, Job
 from madbench.labels import label_identity, parse
-from madbench.mixers import label_traits, solve
+from madbench.mixers import label_traits
+from madbench.mixers.sequence import solve_blocks
 from madbench.suites.profile import Profile
 from madbench.tasks import settings_class
 
@@ -82,6 +83,7 @@ def plan_jobs(
     labels = [label if stored_code(label) else parse(label) for label in labels]
     check_count(len(labels) * len(runs))
     model, tasks = profile.model_config(), {task for task, *_ in runs}
+    blocks = getattr(model, "n_layer", 1)
     task_of_length = {length: task for task, _, length, *_ in reversed(runs)}
     jobs = []
     for name, label in {str(label): label for label in labels}.items():
@@ -108,7 +110,7 @@ def plan_jobs(
         families = {task: mixer_identity(name, task, fidelity) for task in tasks}
         for length, task in task_of_length.items():
             try:
-                solve(label, model.d_model, model.n_head, length, budget, **mixer)
+                solve_blocks(label, blocks, model.d_model, model.n_head, length, budget, **mixer)
             except BudgetError as error:
                 raise BudgetError(f"{task} at seq_len {length}: {error}") from None
         jobs += [

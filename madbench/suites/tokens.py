@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from madbench.config import PROFILES, check_at_least, check_numbers, from_mapping
 from madbench.errors import ConfigError
 from madbench.jobs import NOT_AT_DEFAULT, Budget, Fidelity, Job, Precision, mapping_text
-from madbench.mixers import solve
+from madbench.mixers.sequence import solve_blocks
 from madbench.suites.base import Size, Suite
 from madbench.suites.columns import Column
 from madbench.suites.overrides import Plan, drop_ineffective_overrides, model_key
@@ -293,13 +293,13 @@ def size(job: Job) -> Size:
 
     setting, model, config = setting_of(job), job.model, job.training
     d_model, vocab_size = model.d_model, setting.vocab_size
-    mixer = solve(job.label, d_model, model.n_head, setting.seq_len, job.budget, **job.mixer)
+    mixers = solve_blocks(job.label, model.n_layer, d_model, model.n_head, setting.seq_len, job.budget, **job.mixer)
     swiglu = 3 * d_model * swiglu_width(d_model, model.mlp_width)
     decodes = setting.model == "autoencoder"
     parameters = vocab_size * d_model + d_model + (d_model + 1) * vocab_size
-    parameters += model.n_layer * (mixer.total + swiglu + 2 * d_model)
+    parameters += mixers.total + model.n_layer * (swiglu + 2 * d_model)
     parameters += 2 * (d_model + (d_model + 1) * d_model) * decodes
-    flops = model.n_layer * (mixer.flops_per_token(setting.input_len) + 2 * swiglu)
+    flops = mixers.flops_per_token(setting.input_len) + 2 * model.n_layer * swiglu
     flops += 4 * d_model * d_model * decodes + 2 * d_model * vocab_size
     judged = setting.count("validation" if job.fidelity == "corrected" else "test")
     examples = setting.num_train_examples

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -13,10 +12,10 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from madbench import mixers
 from madbench.errors import ConfigError
 from madbench.jobs import Job
 from madbench.labels import parse
+from madbench.mixers.sequence import build_blocks
 from madbench.models.blocks import autocast
 from madbench.models.token_loss import TokenLoss
 from madbench.text.corpus import Corpus
@@ -144,6 +143,7 @@ class Trial:
 
 
 def mixer_maker(job: Job, max_len: int, path: str, causal: bool = True) -> Callable[[], nn.Module]:
-    """A function that makes the mixer of one block of the job's model."""
-    options = {"causal": causal, "n_head": job.model.n_head, "budget": job.budget, "path": path, **job.mixer}
-    return functools.partial(mixers.build, parse(job.label), job.model.d_model, max_len, **options)
+    """A function that makes the mixers of the job's model: one per call, in the order of the blocks."""
+    options = {"causal": causal, "n_head": job.model.n_head, "budget": job.budget, "path": path}
+    size = job.model.n_layer, job.model.d_model, max_len
+    return build_blocks(parse(job.label), *size, options, job.mixer).__next__

@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from madbench.errors import TrainingError
 from madbench.files import explain_os_errors
 from madbench.jobs import KEEP, WEIGHTS, Job, Record
+from madbench.mixers.sequence import MixerSequence
 from madbench.mixers.tracing import as_compiled
 from madbench.suites import suite_of
 from madbench.suites.code import check_planned_code, code_details
@@ -212,7 +213,7 @@ class GroupMember:
     def _provenance(self, is_compiled: bool) -> dict[str, Any]:
         """The provenance of a run: budget, path, versions, device, code.
 
-        Parameters and budget of a mixer are means over the blocks.
+        Parameters and budget of a mixer are means over the blocks. The ratio is that of their sums.
         """
         mixers = self.trial.mixers
         details: dict[str, Any] = {
@@ -227,12 +228,12 @@ class GroupMember:
         }
         if torch.device(self.device).type == "cpu":
             details["processor"] = cpu_kind()
-        if allocations := [mixer.allocation for mixer in mixers if getattr(mixer, "allocation", None)]:
-            ranks = [dict(allocation.ranks) for allocation in allocations]
+        sequence = MixerSequence.from_mixers(mixers)
+        if sequence.blocks:
             details |= {
-                "ranks": ranks[0] if all(each == ranks[0] for each in ranks) else ranks,
-                "budget": statistics.mean(allocation.target for allocation in allocations),
-                "budget_ratio": statistics.mean(allocation.ratio for allocation in allocations),
+                "ranks": sequence.ranks,
+                "budget": statistics.mean(block.target for block in sequence.blocks),
+                "budget_ratio": sequence.ratio,
             }
         with self.trial.autocast, as_compiled(is_compiled):
             shape = self.trial.batch_shape

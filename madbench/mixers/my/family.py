@@ -121,6 +121,12 @@ class ModuleFamily(ListedFamily):
 
         return traits(label)
 
+    def takes_layer(self, label: Label) -> bool:
+        """True if the module requires its place in the model."""
+        from madbench.mixers.my.operator import takes_layer
+
+        return takes_layer(label.path)
+
     def solve(self, label: Label, size: Size, settings: Settings) -> ModuleAllocation:
         """The cost of the module. Raises ``BudgetError`` if it cannot be built or is not causal."""
         from madbench.mixers.my.measures import measure_cost

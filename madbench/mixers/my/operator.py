@@ -21,6 +21,11 @@ SPELLINGS: Mapping[str, tuple[str, ...]] = {
     "max_len": ("max_len", "seq_len", "max_seq_len", "block_size", "context_length"),
 }
 """Accepted argument names for the sizes, by size. The first name that the module has is used."""
+LAYER_SPELLINGS: Mapping[str, tuple[str, ...]] = {
+    "index": ("layer_idx", "layer_index", "layer_id"),
+    "count": ("n_layer", "n_layers", "num_layers", "num_hidden_layers"),
+}
+"""Names of required arguments for the place in the model: the block's index, from 0, and the number of blocks."""
 
 
 class ModuleMixer(nn.Module):
@@ -103,29 +108,51 @@ def make(path: str, size: Size) -> nn.Module:
 def arguments(path: str, size: Size) -> dict[str, int]:
     """The arguments of a class or function: the sizes that it accepts, by its own names for them.
 
-    Raises ``BudgetError`` if it requires other arguments.
+    The place in the model is passed only if it is required: an argument with a default keeps its default. Raises
+    ``BudgetError`` if other arguments are required.
     """
-    try:
-        parameters = inspect.signature(source(path).make).parameters
-    except (TypeError, ValueError):  # a class of a compiled library has no signature
+    parameters = _parameters(path)
+    if parameters is None:
         return {"d_model": size.d_model}
     own = {field: next((name for name in names if name in parameters), "") for field, names in SPELLINGS.items()}
     sizes = {name: getattr(size, field) for field, name in own.items() if name}
-    kinds = inspect.Parameter
-    wanted = [
-        name
-        for name, parameter in parameters.items()
-        if parameter.default is parameter.empty and parameter.kind not in (kinds.VAR_POSITIONAL, kinds.VAR_KEYWORD)
-    ]
-    if not own["d_model"] and any(parameter.kind is kinds.VAR_KEYWORD for parameter in parameters.values()):
+    if not own["d_model"] and any(each.kind is each.VAR_KEYWORD for each in parameters.values()):
         sizes["d_model"] = size.d_model
-    if missing := [name for name in wanted if name not in sizes]:
+    sizes |= {name: getattr(size.layer, field) for name, field in _layer_arguments(path).items()}
+    if missing := [name for name in _required(parameters) if name not in sizes]:
         short = path.rpartition(".")[2]
         raise BudgetError(
-            f"my:{path}: {short} needs {', '.join(map(repr, missing))}, but only sizes are passed: d_model, n_head and "
-            f"max_len; give it a default, or write a function: def my_mixer(d_model): return {short}(...)"
+            f"my:{path}: {short} needs {', '.join(map(repr, missing))}, but only sizes are passed: d_model, n_head, "
+            f"max_len, layer_idx and n_layer; give it a default, or write a function: "
+            f"def my_mixer(d_model): return {short}(...)"
         )
     return sizes
+
+
+def takes_layer(path: str) -> bool:
+    """True if a class or function requires its place in the model."""
+    return bool(_layer_arguments(path))
+
+
+def _layer_arguments(path: str) -> dict[str, str]:
+    """The required arguments for the place in the model, each with the field of ``Layer`` that it stands for."""
+    fields = {name: field for field, names in LAYER_SPELLINGS.items() for name in names}
+    return {name: fields[name] for name in _required(_parameters(path) or {}) if name in fields}
+
+
+def _parameters(path: str) -> Mapping[str, inspect.Parameter] | None:
+    try:
+        return inspect.signature(source(path).make).parameters
+    except (TypeError, ValueError):  # a class of a compiled library has no signature
+        return None
+
+
+def _required(parameters: Mapping[str, inspect.Parameter]) -> list[str]:
+    return [
+        name
+        for name, each in parameters.items()
+        if each.default is each.empty and each.kind not in (each.VAR_POSITIONAL, each.VAR_KEYWORD)
+    ]
 
 
 def asks_for(path: str, name: str) -> bool:

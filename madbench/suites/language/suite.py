@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from madbench.config import LANGUAGE_PROFILES, check_at_least, check_numbers, from_mapping
 from madbench.errors import ConfigError
 from madbench.jobs import NOT_AT_DEFAULT, Budget, Fidelity, Job, Precision
-from madbench.mixers import solve
+from madbench.mixers.sequence import solve_blocks
 from madbench.suites.base import Size, Suite
 from madbench.suites.columns import Column
 from madbench.suites.corpora import CorpusSource, NoCorpusError, StoredCorpus
@@ -244,19 +244,19 @@ def check_windows(corpus: Corpus, seq_len: int) -> None:
 def size(job: Job) -> Size:
     """The size of a job.
 
-    FLOPs per token: ``n_layer`` (mixer + 4 d ``mlp_width``) + 2 d ``vocab_size``; 6 d ``mlp_width`` for SwiGLU.
+    FLOPs per token: mixers + 4 ``n_layer`` d ``mlp_width`` + 2 d ``vocab_size``; 6 d ``mlp_width`` for SwiGLU.
     """
     model, config, vocab_size = job.model, job.training, job.setting["vocab_size"]
     d_model, seq_len = model.d_model, model.seq_len
-    mixer = solve(job.label, d_model, model.n_head, seq_len, job.budget, **job.mixer)
+    mixers = solve_blocks(job.label, model.n_layer, d_model, model.n_head, seq_len, job.budget, **job.mixer)
     mlp = (3 if model.mlp == "swiglu" else 2) * d_model * mlp_width(model)
     rows = vocab_size * (2 if model.output == "untied" else 1) + seq_len * (model.positions == "learned")
     return Size(
-        parameters=rows * d_model + model.n_layer * (mixer.total + mlp + 2 * d_model) + d_model,
+        parameters=rows * d_model + mixers.total + model.n_layer * (mlp + 2 * d_model) + d_model,
         steps=config.steps,
         seq_len=seq_len,
         sequences_per_step=sequences_per_step(job),
-        flops_per_token=model.n_layer * (mixer.flops_per_token(seq_len) + 2 * mlp) + 2 * d_model * vocab_size,
+        flops_per_token=mixers.flops_per_token(seq_len) + 2 * (model.n_layer * mlp + d_model * vocab_size),
         trained_tokens=config.steps * config.tokens_per_step,
         evaluated_tokens=config.steps // config.eval_every * 2 * config.eval_sequences * seq_len,
     )

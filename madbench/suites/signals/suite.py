@@ -13,7 +13,8 @@ from madbench.config import check_at_least, check_numbers, from_mapping
 from madbench.errors import ConfigError, LabelError, did_you_mean
 from madbench.jobs import NOT_AT_DEFAULT, Budget, Fidelity, Job, Precision
 from madbench.labels import family_of, parse
-from madbench.mixers import families_that_see_all, solve
+from madbench.mixers import families_that_see_all
+from madbench.mixers.sequence import solve_blocks
 from madbench.suites.base import Size, Suite
 from madbench.suites.columns import Column
 from madbench.suites.overrides import Plan, drop_ineffective_overrides, model_key
@@ -224,12 +225,12 @@ def size(job: Job) -> Size:
 
     setting, model, config = setting_of(job), job.model, job.training
     d_model, outputs = model.d_model, setting.classes or setting.channels - 1
-    mixer = solve(job.label, d_model, model.n_head, setting.length, job.budget, **job.mixer)
+    mixers = solve_blocks(job.label, model.n_layer, d_model, model.n_head, setting.length, job.budget, **job.mixer)
     swiglu = 3 * d_model * swiglu_width(d_model, model.mlp_width)
     parameters = (setting.channels + 1) * d_model + d_model + (d_model + 1) * outputs
-    parameters += model.n_layer * (mixer.total + swiglu + 2 * d_model)
-    of_mixer = mixer.flops_per_token(setting.length, **({} if model.causal else {"causal": False}))
-    flops = model.n_layer * (of_mixer + 2 * swiglu) + 2 * d_model * (setting.channels + outputs)
+    parameters += mixers.total + model.n_layer * (swiglu + 2 * d_model)
+    flops = mixers.flops_per_token(setting.length, **({} if model.causal else {"causal": False}))
+    flops += 2 * model.n_layer * swiglu + 2 * d_model * (setting.channels + outputs)
     judged = config.epochs * setting.num_validation_examples + setting.num_test_examples
     return Size(
         parameters=parameters,

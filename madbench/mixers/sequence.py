@@ -1,0 +1,124 @@
+"""The mixers of a model's blocks, in order: their labels, their costs, and the modules.
+
+All blocks of a model have the mixer of its label, unless the label's family has ``blocks``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from madbench.errors import FamilyError
+from madbench.jobs import Budget
+from madbench.labels import Label, as_label, family_of
+from madbench.mixers import Allocation, Layer, build, solve, used_settings
+
+if TYPE_CHECKING:
+    from torch import nn
+
+
+@dataclass(frozen=True)
+class MixerSequence:
+    """The allocations of a model's mixers, one per block. Costs are sums over the blocks."""
+
+    blocks: tuple[Allocation, ...]
+
+    @classmethod
+    def from_mixers(cls, mixers: Iterable[nn.Module]) -> MixerSequence:
+        """The sequence of built mixers. Mixers without an allocation, which no family built, are left out."""
+        return cls(tuple(mixer.allocation for mixer in mixers if getattr(mixer, "allocation", None)))
+
+    @property
+    def kinds(self) -> list[tuple[Allocation, int]]:
+        """The distinct allocations in order of their first block, each with the number of its blocks."""
+        kinds: list[tuple[Allocation, int]] = []
+        for block in self.blocks:
+            place = next((i for i, (kind, _) in enumerate(kinds) if kind is block or kind == block), len(kinds))
+            count = kinds.pop(place)[1] if place < len(kinds) else 0
+            kinds.insert(place, (block, count + 1))
+        return kinds
+
+    @property
+    def total(self) -> int:
+        """All parameters of the mixers."""
+        return sum(count * block.total for block, count in self.kinds)
+
+    @property
+    def target(self) -> int:
+        """The budget in parameters."""
+        return sum(count * block.target for block, count in self.kinds)
+
+    @property
+    def ratio(self) -> float:
+        """``total / target``."""
+        return self.total / self.target
+
+    @property
+    def ranks(self) -> dict[str, int] | list[dict[str, int]]:
+        """The ranks of every mixer, or a list of the ranks of each block if they differ."""
+        ranks = [dict(block.ranks) for block in self.blocks]
+        return ranks[0] if all(each == ranks[0] for each in ranks) else ranks
+
+    def flops_per_token(self, seq_len: int, **causal: bool) -> float:
+        """Forward FLOPs per token of all mixers. ``causal=False`` is accepted by bidirectional families."""
+        return sum(count * block.flops_per_token(seq_len, **causal) for block, count in self.kinds)
+
+    def state_bytes_per_token(self, bytes_per_element: int = 2) -> float:
+        """Bytes that each token adds to the decoding cache of all mixers."""
+        return sum(count * block.state_bytes_per_token(bytes_per_element) for block, count in self.kinds)
+
+
+def block_labels(label: str | Label, count: int) -> tuple[Label, ...]:
+    """The label of the mixer of each of ``count`` blocks, in order."""
+    label = as_label(label)
+    family = family_of(label)
+    if not (blocks := getattr(family, "blocks", None)):
+        return (label,) * count
+    labels: tuple[Label, ...] = blocks(label, count)
+    if len(labels) != count:
+        raise FamilyError(f"family {family.name!r}: blocks of {str(label)!r}: {len(labels)} labels for {count} blocks")
+    return labels
+
+
+def solve_blocks(
+    label: str | Label,
+    count: int,
+    d_model: int,
+    n_head: int = 2,
+    max_len: int = 1024,
+    budget: Budget = "strict",
+    **settings: Any,
+) -> MixerSequence:
+    """The allocations of the mixers of ``count`` blocks. Raises the errors of :func:`madbench.mixers.solve`."""
+    solved: dict[tuple[Label, Layer], Allocation] = {}
+    blocks = []
+    for part, layer, own in _parts(label, count, settings):
+        if (part, layer) not in solved:
+            solved[part, layer] = solve(part, d_model, n_head, max_len, budget, layer=layer, **own)
+        blocks.append(solved[part, layer])
+    return MixerSequence(tuple(blocks))
+
+
+def build_blocks(
+    label: str | Label, count: int, d_model: int, max_len: int, options: Mapping[str, Any], settings: Mapping[str, Any]
+) -> Iterator[nn.Module]:
+    """Builds the mixers of ``count`` blocks, each when it is asked for.
+
+    ``options`` are arguments of :func:`madbench.mixers.build`, ``settings`` those of the label's family.
+    """
+    for part, layer, own in _parts(label, count, settings):
+        yield build(part, d_model, max_len, layer=layer, **options, **own)
+
+
+def _parts(
+    label: str | Label, count: int, settings: Mapping[str, Any]
+) -> Iterator[tuple[Label, Layer, dict[str, Any]]]:
+    """The label, the layer and the settings of each block. A layer is given only to mixers that take it."""
+    label = as_label(label)
+    labels: Sequence[Label] = block_labels(label, count)
+    for index, part in enumerate(labels):
+        takes_layer = getattr(family_of(part), "takes_layer", lambda _: False)(part)
+        read = settings if part == label else used_settings(part)
+        own = {name: settings[name] for name in read if name in settings}
+        yield part, Layer(index, count) if takes_layer else Layer(), own
