@@ -220,7 +220,7 @@ def nanogpt_settings(job: Job, batch: int) -> dict[str, Any]:
         "learning_rate": training.learning_rate,
         "min_lr": training.min_learning_rate,
         "max_iters": training.steps,
-        "lr_decay_iters": training.decay_end,
+        "lr_decay_iters": training.schedule(training.steps).decay_end,
         "warmup_iters": training.warmup_steps,
         "decay_lr": True,
         "weight_decay": training.weight_decay,

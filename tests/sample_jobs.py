@@ -45,7 +45,7 @@ def language_job(
     *,
     model: GPTConfig = GPTConfig(16, 2, 1, seq_len=16),
     mixer: dict[str, Any] | None = None,
-    training: LanguageTraining = LanguageTraining(60, 64, eval_every=10),
+    training: LanguageTraining = LanguageTraining(steps=60, tokens_per_step=64, eval_every=10),
     budget: str = "strict",
 ) -> Job:
     """A job of the language suite; ``mixer`` are changes to the usual settings."""

@@ -89,7 +89,9 @@ def test_a_language_model_trains_in_bfloat16_on_the_device(label, tmp_path):
     for split in ("train", "val"):
         ids.tofile(tmp_path / f"{split}.bin")
     corpus = open_corpus(tmp_path, tokenizer="bytes")
-    training = LanguageTraining(30, 1024, eval_every=10, eval_sequences=4, warmup_steps=2, precision="bfloat16")
+    training = LanguageTraining(
+        steps=30, tokens_per_step=1024, eval_every=10, eval_sequences=4, warmup_steps=2, precision="bfloat16"
+    )
     model = GPTConfig(64, 2, 2, seq_len=64)
     job = language_job(label, corpus.digest, model=model, mixer={"mix_rank": 4}, training=training)
     how = {"corpora": {corpus.digest: corpus}, "device": "cuda", "micro_batch": 4}

@@ -30,17 +30,17 @@ def notes_on_equal_rows(rows: Sequence[PlannedRow], plans: Sequence[Plan]) -> li
         differing = {*map(without_prefix, row.row.changes)} ^ {*map(without_prefix, other.row.changes)}
         if other is not row and not differing & (without_effect[row.row] | without_effect[other.row]):
             raise ConfigError(f"the rows {other.name!r} and {row.name!r} train the same jobs; leave one out")
-    trained = {row.row: _training_keys(row) for row in rows}
+    canonical_ids = {row.row: _canonical_ids(row) for row in rows}
     for key in dict.fromkeys(key_of(change) for row in rows for change in row.row.changes):
         groups: dict[tuple, list[tuple]] = {}
-        for row, what in trained.items():
+        for row, what in canonical_ids.items():
             rest = (row.label, *(change for change in row.changes if key_of(change) != key))
             groups.setdefault(rest, []).append(what)
         compared = [group for group in groups.values() if len(group) > 1]
         if compared and all(len(set(group)) == 1 for group in compared):
             raise ConfigError(f"{key} has no effect on any row: each label trains the same model for all its values")
     same: dict[Any, list[str]] = {}
-    for row, what in trained.items():
+    for row, what in canonical_ids.items():
         same.setdefault(what, []).append(row.name)
     doubled = [" = ".join(names) for names in same.values() if len(names) > 1]
     more = f" and {len(doubled) - 3} more" if len(doubled) > 3 else ""
@@ -115,8 +115,11 @@ def _uneven(label: str, job: Job, step: int) -> str:
     )
 
 
-def _training_keys(row: PlannedRow) -> Hashable:
-    """A key of the row's training, equal for rows that train the same. For a row without changes, its label."""
+def _canonical_ids(row: PlannedRow) -> Hashable:
+    """The ids of the canonical forms of the row's jobs, equal for rows that train the same.
+
+    For a row without changes, its label.
+    """
     if not row.row.changes:
         return row.row.label
-    return frozenset(row.protocol.suite.training_key(job) for job in row.jobs if job.seed == row.jobs[0].seed)
+    return frozenset(row.protocol.suite.canonical(job).id for job in row.jobs if job.seed == row.jobs[0].seed)

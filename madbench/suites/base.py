@@ -6,7 +6,7 @@ import abc
 import functools
 import math
 import pkgutil
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
@@ -19,6 +19,7 @@ from madbench.suites.columns import Average, Column
 from madbench.suites.corpora import CorpusSource, StoredCorpus
 from madbench.suites.overrides import Plan
 from madbench.suites.profile import Profile
+from madbench.suites.training import Schedule
 
 if TYPE_CHECKING:
     from madbench.suites.trial import Trial
@@ -121,9 +122,12 @@ class Suite(abc.ABC):
         """
 
     @abc.abstractmethod
-    def training_key(self, job: Job) -> Hashable:
-        """A key that is equal for two jobs if they train the same apart from the seed, even if their settings are
-        written differently.
+    def canonical(self, job: Job) -> Job:
+        """The canonical form of a job. Two jobs train the same, apart from the seed, if their forms have one id.
+
+        The form is for comparison only: it may have values that no mixer takes, and its seed is 0. A job keeps the
+        values of its profile, even without effect, because they are part of its id. Most suites call
+        :func:`madbench.suites.overrides.canonical_job`.
         """
 
     @abc.abstractmethod
@@ -161,12 +165,17 @@ class Suite(abc.ABC):
         """The jobs of :meth:`plan`. Raises ``ConfigError`` for an override without effect on all of them."""
         return self.plan(labels, profile, **options).checked()
 
+    def schedule(self, job: Job) -> Schedule | None:
+        """The learning rate of every step of a job. None if the suite does not state it."""
+        return None
+
     def schedule_warning(self, job: Job) -> str:
         """A warning about a job's learning-rate schedule, as a clause, such as an end that is not reached.
 
         Empty if it is normal.
         """
-        return ""
+        schedule = self.schedule(job)
+        return schedule.warning if schedule else ""
 
     def usual_tasks(self) -> Sequence[str]:
         """The tasks that are trained by default."""

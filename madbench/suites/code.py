@@ -6,7 +6,8 @@ Digests of the package's own code are of whole files, without comments and docst
 - ``family``: the label's family and its imports from ``madbench.mixers``, without modules that only check or explain;
 - ``task``: the task's generator, and what the suite's trial and the generator import of ``madbench.tasks``; of a suite
   that reads text, what the trial imports of ``madbench.text``;
-- ``suite``: the suite's trial and its imports from ``madbench.suites`` itself, or from a paper's package;
+- ``suite``: the suite's trial and its imports from ``madbench.suites`` itself, or from a paper's package, and the
+  imports of the trials' base class there;
 - ``model``: the trial's imports from ``madbench.models``, with their own imports there;
 - ``training``: the loop and its imports from ``madbench.training``, without modules that only measure costs.
 """
@@ -136,6 +137,7 @@ def package_modules(suite: str, task: str, family: str) -> dict[str, tuple[list[
     found = find_suite(suite)
     trial = found.trial.partition(":")[0]
     imported = imports_within(trial, ["madbench.suites", *_own_package(trial)])
+    imported += imports_within("madbench.suites.trial", ["madbench.suites"])  # the schedule of learning rates
     of_suite = {name for name in (trial, *imported) if name.rpartition(".")[2] not in NO_NUMBERS}
     generators = [module for name in of_suite for module in imports_within(name, [found.data_package])]
     if task in task_names():

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from types import MappingProxyType
 from typing import Any
 
 from madbench.config import key_of, parse_override
@@ -67,32 +66,30 @@ def drop_ineffective_overrides(
     labels: Iterable[str],
     seeds: Sequence[int],
     plan: Callable[[Profile, Sequence[str]], list[Job]],
-    training_key: Callable[[Job], Hashable],
-    canonical_training: Callable[[Job], Mapping[str, Any]] = lambda job: {},
+    canonical: Callable[[Job], Job],
 ) -> Plan:
     """Plan ``plan(profile, labels)`` for every seed, and drop the overrides of each job that have no effect on it.
 
-    A job then has the same id with and without such overrides. ``plan`` returns each job once. ``training_key(job)`` is
-    equal for two jobs if they train the same apart from the seed. ``canonical_training(job)`` has canonical values of
-    the training settings for which several values train the same. Raises ``ConfigError`` for too many jobs.
+    A job then has the same id with and without such overrides. ``plan`` returns each job once. ``canonical`` is
+    :meth:`madbench.suites.base.Suite.canonical`. Raises ``ConfigError`` for too many jobs.
     """
     words, labels = profile.overrides, list(labels)
 
     @functools.cache
-    def planned(kept: tuple[str, ...], label: str) -> dict[Hashable, Job]:
+    def planned(kept: tuple[str, ...], label: str) -> dict[str, Job]:
         try:
             under = plan(profile.under(kept), [label] if labels else [])
         except MadbenchError:  # other overrides need the one left out
             return {}
-        return {training_key(job): job for job in under if job.label == label}
+        return {canonical(job).id: job for job in under if job.label == label}
 
     def without_overrides(job: Job) -> tuple[Job, tuple[str, ...], set[str]]:
         """The job, the overrides with an effect on it, and the other overrides that would change its identity."""
         kept, changing = words, set[str]()
-        what = training_key(job) if words else None
+        canonical_id = canonical(job).id if words else ""
         for word in words:
             fewer = tuple(other for other in kept if other != word)
-            if (same := planned(fewer, job.label).get(what)) is not None:
+            if (same := planned(fewer, job.label).get(canonical_id)) is not None:
                 changing |= {word} if same.id != job.id else set()
                 job, kept = same, fewer
         return job, kept, changing
@@ -117,7 +114,8 @@ def drop_ineffective_overrides(
     once, each_seed = unique(planned_jobs) if words else planned_jobs, dict.fromkeys(seeds)
     check_count(len(once) * len(each_seed))
     jobs = [job if seed == job.seed else replace(job, seed=seed) for job in once for seed in each_seed]
-    return Plan(jobs, without_effect, _canonical_overrides(words, once, canonical_training))
+    effective = [word for word in words if any(word in kept for kept in deciding.values())]
+    return Plan(jobs, without_effect, _canonical_overrides(effective, once, canonical))
 
 
 def _why_unread(profile: Profile, word: str, label: str) -> str:
@@ -129,55 +127,59 @@ def _why_unread(profile: Profile, word: str, label: str) -> str:
         raise
 
 
-def _canonical_overrides(
-    words: Sequence[str], jobs: Iterable[Job], canonical_training: Callable[[Job], Mapping[str, Any]]
-) -> dict[str, str]:
-    """The overrides of training settings that are not canonical in any job, and their canonical form."""
-    values = [(vars(job.training), canonical_training(job)) for job in jobs] if words else []
-    canonical = {}
+def _canonical_overrides(words: Sequence[str], jobs: Iterable[Job], canonical: Callable[[Job], Job]) -> dict[str, str]:
+    """The overrides of training settings that are not canonical in any job, and their canonical form.
+
+    A canonical value of 0 stands for a value that depends on other settings. Both forms are then accepted.
+    """
+    trainings = [(vars(job.training), vars(canonical(job).training)) for job in jobs] if words else []
+    others = {}
     for word in words:
         key, value = parse_override(word)
         section, _, name = key.rpartition(".")
-        if section.endswith("training"):
-            others = [own[name] for settings, own in values if name in own and settings[name] == float(value)]
-            if others and float(value) not in others:
-                canonical[word] = f"{key}={max(others):g}"
-    return canonical
+        if section.endswith("training") and (number := _number(value)) is not None:
+            values = [own[name] for settings, own in trainings if settings[name] == number]
+            if values and number not in values and max(values):
+                others[word] = f"{key}={max(values):g}"
+    return others
 
 
-def model_key(
-    job: Job,
-    width: int,
-    max_len: int,
-    changes: Mapping[str, Any] = MappingProxyType({}),
-    redraws: bool = False,
-    is_shorter: bool = True,
-    setting: Any = None,
-) -> Hashable:
-    """A key that is equal for two jobs if they train the same apart from the seed.
+def _number(value: Any) -> float | None:
+    """The value of an override as a number, such as that of the text ``1e6``. None if it is no number."""
+    try:
+        return float(value)
+    except (TypeError, ValueError):
+        return None
 
-    ``changes`` replace fields of its model and training. ``width`` and ``max_len`` are the sizes of its mixers.
-    ``redraws`` is True if the model initialises their linear maps itself, and ``is_shorter`` if some inputs are shorter
-    than ``max_len`` tokens. ``setting`` replaces the job's setting if several settings are equivalent.
+
+def canonical_job(
+    job: Job, width: int, max_len: int, *, redraws: bool = False, is_shorter: bool = True, **fields: Any
+) -> Job:
+    """The canonical form of a job, given the ``fields`` of it that a suite made canonical.
+
+    The seed is 0. The mixer has its ranks in place of the settings that change nothing else, and no setting without
+    effect. ``width`` and ``max_len`` are the sizes of its mixers. ``redraws`` is True if the model initialises their
+    linear maps itself, and ``is_shorter`` if some inputs are shorter than ``max_len`` tokens.
     """
-    identity = (job.task, job.label, job.family, job.fidelity, job.budget, job.task_source, setting or job.setting)
-    settings = vars(job.model) | vars(job.training) | changes
+    job = replace(job, seed=0, **fields)
     if stored_code(job.label):
-        return repr((*identity, job.mixer, settings))
-    heads = settings.pop("n_head")
-    mixer = _mixer(job.label, width, heads, max_len, job.budget, tuple(job.mixer.items()), redraws, is_shorter)
-    return repr((*identity, mixer, heads if label_traits(parse(job.label)).has_heads else 0, settings))
+        return job
+    heads = job.model.n_head
+    mixer = _canonical_mixer(
+        job.label, width, heads, max_len, job.budget, tuple(job.mixer.items()), redraws, is_shorter
+    )
+    has_heads = label_traits(parse(job.label)).has_heads
+    return replace(job, model=job.model if has_heads else replace(job.model, n_head=1), mixer=mixer)
 
 
 @functools.cache
-def _mixer(
+def _canonical_mixer(
     label: str, width: int, n_head: int, max_len: int, budget: Budget, settings: tuple[Any, ...], redraws: bool,
     is_shorter: bool,
-) -> Hashable:  # fmt: skip
-    """A key of a mixer besides its label and size: its ranks, and the other settings that it uses."""
+) -> dict[str, Any]:  # fmt: skip
     parsed, values = parse(label), dict(settings)
     allocation = solve(parsed, width, n_head, max_len, budget, **values)
     traits = label_traits(parsed)
     unused = (traits.start_settings if redraws else ()) + (() if is_shorter else traits.shorter_settings)
     read = effective_settings(allocation, values)
-    return *allocation.ranks.items(), *(item for item in read.items() if item[0] not in unused)
+    return {"ranks": dict(allocation.ranks), **{name: read[name] for name in read if name not in unused}}

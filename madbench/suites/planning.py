@@ -139,24 +139,9 @@ def mixer_identity(label: str, task: str, fidelity: Fidelity = "corrected") -> s
     return identity
 
 
-def epoch_batch_sizes(examples: int, batch_size: int) -> tuple[int, ...]:
-    """The distinct batch sizes of an epoch: a full batch, and a smaller last batch if there is one."""
-    sizes = (min(batch_size, examples), examples % batch_size)
-    return tuple(dict.fromkeys(size for size in sizes if size))
-
-
 def unique(jobs: Iterable[Job]) -> list[Job]:
     """The jobs in order, without duplicate ids."""
     return list({job.id: job for job in jobs}.values())
-
-
-def warm_up_warning(steps: int, warmup_steps: int) -> str:
-    """A warning if a run of ``steps`` steps ends within its linear warm-up, as a clause; empty if it does not."""
-    if steps > warmup_steps:
-        return ""
-    share = steps / (warmup_steps + 1)
-    after = f"after {steps:,} of its {warmup_steps:,} steps"
-    return f"training ends within the warm-up, {after}, at {share:.2g} of the learning rate"
 
 
 def choosing_note(seeds: int) -> str:

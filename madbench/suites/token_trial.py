@@ -16,7 +16,7 @@ from madbench.mixers.traits import mixers_in
 from madbench.models.blocks import Backbone
 from madbench.models.mad import Autoencoder, MadModel, imitate_reference
 from madbench.models.token_loss import logits_of
-from madbench.suites.tokens import LARGEST_COEFFICIENT, scheduled_rate, setting_of
+from madbench.suites.tokens import LARGEST_COEFFICIENT, schedule, setting_of
 from madbench.suites.trial import LogWindow, Trial, mixer_maker
 from madbench.tasks import IGNORE, SPLITS, ceiling, generate
 from madbench.text.corpus import Corpus
@@ -86,8 +86,9 @@ class TokenTrial(Trial):
         config = self.job.training
         self.setting, self.data = setting_of(self.job), load_data(self.job, self.device)
         examples, length = self.data["train"][0].shape
-        self.steps_per_epoch = math.ceil(examples / config.batch_size)
-        self.steps = config.epochs * self.steps_per_epoch
+        self.schedule = schedule(self.job)
+        self.steps = self.schedule.steps
+        self.steps_per_epoch = self.steps // config.epochs
         self.batch_shape = (min(config.batch_size, examples, self.micro_batch or examples), length)
         self.is_published = self.job.fidelity == "published"
         self.judge = "test" if self.is_published else "validation"
@@ -124,9 +125,6 @@ class TokenTrial(Trial):
         places = np.arange(within * size, min((within + 1) * size, examples))
         for part, share in self.shares(places, self.micro_batch or size, self._count_targets):
             yield self._examples(part), share
-
-    def learning_rate(self, step: int) -> float:
-        return scheduled_rate(self.job.training, self.job.fidelity, step, self.steps)
 
     def has_row(self, step: int) -> bool:
         return step % self.steps_per_epoch == 0

@@ -6,7 +6,7 @@ import dataclasses
 import functools
 import itertools
 import math
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -16,9 +16,10 @@ from madbench.jobs import NOT_AT_DEFAULT, Budget, Fidelity, Job, Precision, mapp
 from madbench.mixers.sequence import solve_blocks
 from madbench.suites.base import Size, Suite
 from madbench.suites.columns import Column
-from madbench.suites.overrides import Plan, drop_ineffective_overrides, model_key
-from madbench.suites.planning import epoch_batch_sizes, plan_jobs, warm_up_warning
+from madbench.suites.overrides import Plan, canonical_job, drop_ineffective_overrides
+from madbench.suites.planning import plan_jobs
 from madbench.suites.profile import Profile, changed_overrides, is_rate_change
+from madbench.suites.training import EpochTraining, Schedule
 from madbench.tasks import check_task, load_task, make_setting, settings_class, task_source, tasks_of
 
 if TYPE_CHECKING:
@@ -51,9 +52,9 @@ class ModelConfig:
         check_at_least(self, 0, "mlp_width")
 
 
-@dataclass(frozen=True)
-class TrainingConfig:
-    """One optimiser run: AdamW, batches reshuffled every epoch."""
+@dataclass(frozen=True, kw_only=True)
+class TrainingConfig(EpochTraining):
+    """The optimizer run of a token task, which ends once the task is solved."""
 
     learning_rate: float = 5e-4
     """AdamW step size at the start, or at the end of the warm-up."""
@@ -70,22 +71,10 @@ class TrainingConfig:
     """The learning rate at the end of the cosine; the published fidelity keeps the rate constant."""
     stop_accuracy: float = 0.999
     """Ends the run once an evaluation reaches this accuracy; 2 never does."""
-    precision: Precision = "float32"
-    """Arithmetic of matrix products; parameters and optimiser stay in float32."""
-    beta2: float = field(default=0.999, metadata=NOT_AT_DEFAULT)
-    """AdamW's decay of the mean squared gradient. The decay of the mean gradient is 0.9."""
 
     def __post_init__(self):
-        check_at_least(self, 1, "epochs", "batch_size")
-        check_at_least(self, 0, "warmup_steps")
-        check_numbers(self, "learning_rate", "weight_decay", "min_learning_rate", "stop_accuracy", "beta2")
-        if self.beta2 >= 1:
-            raise ConfigError(f"beta2 must be a number from 0 to below 1, got {self.beta2}")
-
-    @property
-    def betas(self) -> tuple[float, float]:
-        """AdamW's decays."""
-        return 0.9, self.beta2
+        super().__post_init__()
+        check_numbers(self, "stop_accuracy")
 
 
 @dataclass(frozen=True)
@@ -221,65 +210,37 @@ def plan(
             runs += [(task, setting, setting["seq_len"], training, source) for setting, training in trainings_of]
         return plan_jobs(suite, labels, profile, runs, budget, fidelity)
 
-    return drop_ineffective_overrides(profile, labels, seeds, planned, training_key, canonical_training)
+    return drop_ineffective_overrides(profile, labels, seeds, planned, canonical)
 
 
-def training_key(job: Job) -> Hashable:
-    """A key that is equal for two jobs if they train the same apart from the seed.
-
-    The schedule enters by its actual rates.
-    """
+def canonical(job: Job) -> Job:
+    """The canonical form of a job (:meth:`madbench.suites.base.Suite.canonical`)."""
     from madbench.models.blocks import swiglu_width
 
-    setting, model, config = setting_of(job), job.model, job.training
-    steps = total_steps(job)
-    batches = (min(config.batch_size, setting.count(split)) for split in _batched_splits(job))
-    rates = [scheduled_rate(config, job.fidelity, step, steps) for step in (0, min(1, steps - 1), steps - 1)]
-    changes = {
-        "warmup_steps": rates,
-        "min_learning_rate": None,
-        "mlp_width": swiglu_width(model.d_model, model.mlp_width),
-        "batch_size": tuple(batches),
-        "stop_accuracy": canonical_training(job)["stop_accuracy"],
-    }
-    redraws = job.fidelity == "published" and setting.model == "language_model"
-    return model_key(job, model.d_model, setting.seq_len, changes, redraws, setting.input_len < setting.seq_len)
+    setting, model = setting_of(job), job.model
+    is_published = job.fidelity == "published"
+    training = job.training.canonical(lambda training: schedule(dataclasses.replace(job, training=training)))
+    batched: list[Split] = ["train", "test"] if is_published else ["train"]  # batches of tests change published numbers
+    batch_size = min(training.batch_size, max(map(setting.count, batched)))
+    stop_accuracy = training.stop_accuracy if training.stop_accuracy <= 1 else NEVER
+    return canonical_job(
+        job,
+        model.d_model,
+        setting.seq_len,
+        redraws=is_published and setting.model == "language_model",
+        is_shorter=setting.input_len < setting.seq_len,
+        model=dataclasses.replace(model, mlp_width=swiglu_width(model.d_model, model.mlp_width)),
+        training=dataclasses.replace(training, batch_size=batch_size, stop_accuracy=stop_accuracy),
+    )
 
 
-def canonical_training(job: Job) -> dict[str, Any]:
-    """Canonical values of the training settings for which several values train the same."""
-    config, setting = job.training, setting_of(job)
-    return {
-        "stop_accuracy": config.stop_accuracy if config.stop_accuracy <= 1 else NEVER,
-        "batch_size": min(config.batch_size, max(map(setting.count, _batched_splits(job)))),
-    }
-
-
-def _batched_splits(job: Job) -> tuple[Split, ...]:
-    """The splits whose batches affect a number."""
-    return ("train", "test") if job.fidelity == "published" else ("train",)
-
-
-def total_steps(job: Job) -> int:
-    """The optimiser steps of a job without early stopping."""
-    return job.training.epochs * math.ceil(setting_of(job).num_train_examples / job.training.batch_size)
-
-
-def scheduled_rate(config: TrainingConfig, fidelity: Fidelity, step: int, total_steps: int) -> float:
-    """The learning rate at a step: a linear warm-up, then a cosine to ``min_learning_rate``; constant in the published
-    fidelity.
-    """
-    if fidelity == "published":
-        return config.learning_rate
-    if step < config.warmup_steps:
-        return config.learning_rate * (step + 1) / (config.warmup_steps + 1)
-    cosine = 0.5 * (1 + math.cos(math.pi * (step - config.warmup_steps) / (total_steps - config.warmup_steps)))
-    return config.min_learning_rate + (config.learning_rate - config.min_learning_rate) * cosine
-
-
-def schedule_warning(job: Job) -> str:
-    """A warning if the job ends within its warm-up, as a clause. Empty otherwise, and in the published fidelity."""
-    return "" if job.fidelity == "published" else warm_up_warning(total_steps(job), job.training.warmup_steps)
+def schedule(job: Job) -> Schedule:
+    """The learning rate of every step of a job. It is constant in the published fidelity."""
+    config = job.training
+    if job.fidelity == "published":
+        rate = config.learning_rate
+        config = dataclasses.replace(config, warmup_steps=0, min_learning_rate=rate, lr_decay_steps=0)
+    return config.schedule(config.total_steps(setting_of(job).num_train_examples), divides_last=True)
 
 
 def setting_of(job: Job) -> TaskSetting:
@@ -305,7 +266,7 @@ def size(job: Job) -> Size:
     examples = setting.num_train_examples
     return Size(
         parameters=parameters,
-        steps=total_steps(job),
+        steps=schedule(job).steps,
         seq_len=setting.input_len,
         sequences_per_step=min(config.batch_size, examples),
         flops_per_token=flops,
@@ -327,14 +288,14 @@ class TokenSuite(Suite):
         "learning": "madbench.analysis.figures.registry:LEARNING",
         "difficulty": "madbench.analysis.figures.registry:DIFFICULTY",
     }
-    training_key, size, schedule_warning = map(staticmethod, (training_key, size, schedule_warning))
+    canonical, schedule, size = map(staticmethod, (canonical, schedule, size))
 
     def plan(self, labels: Iterable[str], profile: TokenProfile, **options: Any) -> Plan:
         tasks = self.usual_tasks() if options.get("tasks") is None else options["tasks"]
         return plan(labels, profile, **{**options, "tasks": tasks, "suite": self.name})
 
     def batch_sizes(self, job: Job) -> tuple[int, ...]:
-        return epoch_batch_sizes(setting_of(job).num_train_examples, job.training.batch_size)
+        return job.training.batch_sizes(setting_of(job).num_train_examples)
 
     def tasks(self) -> Sequence[str]:
         return tasks_of(self.name)

@@ -18,6 +18,7 @@ from madbench.labels import parse
 from madbench.mixers.sequence import build_blocks
 from madbench.models.blocks import autocast
 from madbench.models.token_loss import TokenLoss
+from madbench.suites.training import Schedule
 from madbench.text.corpus import Corpus
 
 
@@ -46,6 +47,7 @@ class Trial:
     loss: nn.Module  # ``loss(*batch)``: mean loss of a micro-batch, a scalar; its parameters are those of ``model``
     autocast: torch.autocast  # autocast of the forward pass
     steps: int  # most optimiser steps
+    schedule: Schedule  # learning rates; not needed by a trial with a :meth:`learning_rate` of its own
     clip: float | None  # largest norm of the gradient; ``inf``: only measure; None: neither
     batch_shape: tuple[int, int]  # (B, T) of a micro-batch
     Loss: type[nn.Module] = TokenLoss  # ``Loss(model)`` is ``loss``
@@ -120,6 +122,7 @@ class Trial:
 
     def learning_rate(self, step: int) -> float:
         """The learning rate of the step after ``step`` steps."""
+        return self.schedule.rate(step)
 
     def has_row(self, step: int) -> bool:
         """True if the curve has a row after ``step`` steps."""

@@ -156,8 +156,8 @@ def test_one_label_is_not_compared_at_equal_time(language_run, language_table):
         {"setting": {"corpus": "deadbeef01234567", "vocab_size": 320}},
         {"setting": {"corpus": "c0ffee0123456789", "vocab_size": 384}},
         {"model": GPTConfig(32, 2, 1, seq_len=16)},
-        {"training": LanguageTraining(60, 64, eval_every=20)},
-        {"training": LanguageTraining(60, 64, eval_every=10, precision="bfloat16")},
+        {"training": LanguageTraining(steps=60, tokens_per_step=64, eval_every=20)},
+        {"training": LanguageTraining(steps=60, tokens_per_step=64, eval_every=10, precision="bfloat16")},
         {"budget": "paper"},
     ],
 )

@@ -16,7 +16,7 @@ from sample_jobs import language_job
 
 
 def text(steps=240, **model):
-    training = LanguageTraining(steps, 2048, warmup_steps=24, eval_every=20, eval_sequences=64)
+    training = LanguageTraining(steps=steps, tokens_per_step=2048, warmup_steps=24, eval_every=20, eval_sequences=64)
     return language_job(model=GPTConfig(**{"d_model": 128, "n_layer": 4, "seq_len": 128} | model), training=training)
 
 

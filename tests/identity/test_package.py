@@ -52,6 +52,7 @@ def replaced(file, old, new):
         ("models/mad.py", {"model"}, ("language", "language_model", "")),
         ("models/blocks.py", {"model"}, None),
         ("suites/token_trial.py", {"suite"}, ("language", "language_model", "")),
+        ("suites/training.py", {"suite"}, None),
         ("suites/scoring.py", set(), None),
         ("training/optimizer.py", {"training"}, None),
         ("cli/table.py", set(), None),

@@ -26,7 +26,9 @@ def hens(tmp_path_factory) -> Path:
         prepare([str(folder / "hen.txt")], folder / "results" / "corpora" / "hens", validation=0.2).folder
     )
     store = Store.open(folder / "results")
-    training = LanguageTraining(150, 256, eval_every=75, eval_sequences=4, learning_rate=1e-2, warmup_steps=5)
+    training = LanguageTraining(
+        steps=150, tokens_per_step=256, eval_every=75, eval_sequences=4, learning_rate=1e-2, warmup_steps=5
+    )
     for label in ("G-cg-q-12o", "S-p"):
         job = language_job(label, corpus.digest, corpus.padded_vocab_size, model=GPTConfig(32, 2, 1, seq_len=32))
         job = replace(job, training=replace(training, precision="float32"))

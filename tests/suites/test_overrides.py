@@ -15,9 +15,8 @@ from madbench.errors import BudgetError, ConfigError
 from madbench.papers.interactions.suite import INTERACTIONS
 from madbench.suites.language.suite import LANGUAGE
 from madbench.suites.language.trial import LanguageTrial
-from madbench.suites.language.trial import scheduled_rate as language_rate
 from madbench.suites.mad.suite import MAD, setting_of
-from madbench.suites.token_trial import TokenTrial, scheduled_rate
+from madbench.suites.token_trial import TokenTrial
 
 LABELS = (
     "S", "S-p", "R-c", "R-q-12o", "R-12!", "G-pcg-q-1", "D-p", "R-k-q", "S-pa-v", "cd:exp-sum-p", "cd:mamba2-cg",
@@ -89,12 +88,12 @@ def what_is_trained(job) -> tuple:
     jobs[job.id] = job
     if job.suite == "language":
         config, of_run = job.training, (job.training.eval_every, job.training.eval_sequences, job.training.grad_clip)
-        rates = [language_rate(config, step) for step in range(config.steps)]
+        rates = [LANGUAGE.schedule(job).rate(step) for step in range(config.steps)]
         return start_of(LanguageTrial, job.id), rates, config.tokens_per_step, config.betas, config.weight_decay, of_run
     config, setting = job.training, setting_of(job)
     examples, is_published = setting.num_train_examples, job.fidelity == "published"
     sizes = [min(config.batch_size, examples - at) for at in range(0, examples, config.batch_size)] * config.epochs
-    rates = [scheduled_rate(config, job.fidelity, step, len(sizes)) for step in range(len(sizes))]
+    rates = [MAD.schedule(job).rate(step) for step in range(len(sizes))]
     judged = min(config.batch_size, setting.num_test_examples) if is_published else 0
     optimiser = (config.betas, config.weight_decay, min(config.stop_accuracy, 1.0001))
     return start_of(TokenTrial, job.id), sizes, rates, judged, optimiser
@@ -303,7 +302,8 @@ def test_a_cosine_that_ends_within_the_warm_up_has_one_spelling(corpus):
 
     (job,) = jobs_of(20)
     within = replace(job.training, lr_decay_steps=5)
-    assert [language_rate(within, t) for t in range(240)] == [language_rate(job.training, t) for t in range(240)]
+    schedules = [training.schedule(240) for training in (within, job.training)]
+    assert [schedules[0].rate(step) for step in range(240)] == [schedules[1].rate(step) for step in range(240)]
     with pytest.raises(ConfigError, match="lr_decay_steps=5 trains the same as training.lr_decay_steps=20"):
         jobs_of(5)
 

@@ -99,28 +99,28 @@ def test_two_steps_are_the_recipe_written_out_by_hand(label, positions, tiny, co
 
 def test_the_rate_warms_up_and_then_follows_a_cosine():
     config = LanguageTraining(steps=100, eval_every=10, warmup_steps=20, learning_rate=2.0, min_learning_rate=0.5)
-    rates = [language_trial.scheduled_rate(config, step) for step in range(101)]
+    rates = [config.schedule(100).rate(step) for step in range(101)]
     assert rates[:20] == pytest.approx([2.0 * (step + 1) / 21 for step in range(20)])
     assert (rates[20], rates[60], rates[100]) == pytest.approx((2.0, 1.25, 0.5))
     assert all(later < earlier for earlier, later in itertools.pairwise(rates[20:]))
     only_warmup = dataclasses.replace(config, warmup_steps=100)
-    assert language_trial.scheduled_rate(only_warmup, 99) == pytest.approx(2.0 * 100 / 101)
+    assert only_warmup.schedule(100).rate(99) == pytest.approx(2.0 * 100 / 101)
 
 
 def test_a_cosine_ends_at_its_own_step_before_the_run_or_after_it():
     config = LanguageTraining(steps=100, eval_every=10, warmup_steps=20, learning_rate=2.0, min_learning_rate=0.5)
     early = dataclasses.replace(config, lr_decay_steps=60)
-    rates = [language_trial.scheduled_rate(early, step) for step in range(100)]
+    rates = [early.schedule(100).rate(step) for step in range(100)]
     assert (rates[20], rates[40]) == pytest.approx((2.0, 1.25)) and set(rates[60:]) == {0.5}
     late = dataclasses.replace(config, lr_decay_steps=180)
-    assert language_trial.scheduled_rate(late, 100) == pytest.approx(1.25)
+    assert late.schedule(100).rate(100) == pytest.approx(1.25)
 
 
 def test_the_two_readings_of_the_papers_schedule_end_a_factor_of_ten_apart():
     config = LANGUAGE.Profile.load("gpt2").training_config("float32")
-    assert language_trial.scheduled_rate(config, 40_000) == pytest.approx(6e-5)
+    assert config.schedule(40_000).rate(40_000) == pytest.approx(6e-5)
     as_released = dataclasses.replace(config, lr_decay_steps=600_000)
-    assert language_trial.scheduled_rate(as_released, 40_000) == pytest.approx(5.946e-4, rel=1e-3)
+    assert as_released.schedule(40_000).rate(40_000) == pytest.approx(5.946e-4, rel=1e-3)
 
 
 @pytest.mark.slow

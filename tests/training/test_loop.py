@@ -14,6 +14,7 @@ from madbench.mixers import solve
 from madbench.mixers.cd.operator import CoefficientMixer
 from madbench.mixers.srg.dynamic_mlp import DynamicMLP
 from madbench.suites import token_trial
+from madbench.suites.mad.suite import MAD
 from madbench.suites.tokens import LARGEST_COEFFICIENT, TrainingConfig
 from madbench.training import loop, member
 from madbench.training.optimizer import make_adamw
@@ -164,7 +165,7 @@ def test_initial_weights_change_with_the_seed_alone_and_leave_the_global_state_a
 
 def test_the_cosine_starts_at_the_learning_rate_and_ends_at_the_minimum():
     config = TrainingConfig(learning_rate=1e-3, min_learning_rate=1e-5)
-    rates = [token_trial.scheduled_rate(config, "corrected", step, 100) for step in range(101)]
+    rates = [config.schedule(100).rate(step) for step in range(101)]
     assert rates[0] == 1e-3 and rates[100] == pytest.approx(1e-5)
     assert rates[50] == pytest.approx((1e-3 + 1e-5) / 2)
     assert all(later < earlier for earlier, later in zip(rates, rates[1:]))
@@ -172,15 +173,16 @@ def test_the_cosine_starts_at_the_learning_rate_and_ends_at_the_minimum():
 
 def test_a_warm_up_rises_to_the_learning_rate_before_the_cosine_and_changes_nothing_where_there_is_none():
     config = TrainingConfig(learning_rate=1e-3, min_learning_rate=1e-5, warmup_steps=20)
-    rates = [token_trial.scheduled_rate(config, "corrected", step, 100) for step in range(101)]
+    rates = [config.schedule(100).rate(step) for step in range(101)]
     assert rates[:20] == pytest.approx([1e-3 * (step + 1) / 21 for step in range(20)])
     plain = TrainingConfig(learning_rate=1e-3, min_learning_rate=1e-5)
-    assert rates[20:] == [token_trial.scheduled_rate(plain, "corrected", step, 80) for step in range(81)]
+    assert rates[20:] == [plain.schedule(80).rate(step) for step in range(81)]
 
 
-def test_the_published_rate_is_constant():
-    config = TrainingConfig(learning_rate=1e-3, min_learning_rate=1e-5, warmup_steps=20)
-    assert {token_trial.scheduled_rate(config, "published", step, 100) for step in range(100)} == {1e-3}
+def test_the_published_rate_is_constant(make_job):
+    rates = dict(learning_rate=1e-3, min_learning_rate=1e-5, warmup_steps=20, lr_decay_steps=5)
+    schedule = MAD.schedule(make_job(fidelity="published", **rates))
+    assert {schedule.rate(step) for step in range(100)} == {1e-3} and not schedule.warning
 
 
 @pytest.mark.slow
@@ -195,7 +197,7 @@ def test_the_optimizer_gets_the_scheduled_rate_of_every_step(fidelity, make_job,
 
     monkeypatch.setattr(member, "make_adamw", spied_optimizer)
     train(job)
-    assert rates == [token_trial.scheduled_rate(job.training, fidelity, step, 12) for step in range(12)]
+    assert rates == [MAD.schedule(job).rate(step) for step in range(12)]
 
 
 def test_a_huge_learning_rate_ends_diverged_with_a_curve_and_no_metrics(make_job, train):

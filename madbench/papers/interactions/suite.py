@@ -9,18 +9,19 @@ import json
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
-from madbench.config import check_at_least, check_numbers, from_mapping, key_of
+from madbench.config import check_at_least, from_mapping, key_of
 from madbench.errors import ConfigError, LabelError, did_you_mean
 from madbench.jobs import NOT_AT_DEFAULT, Budget, Fidelity, Job
 from madbench.labels import family_identity, family_of, parse
 from madbench.mixers import families_that_see_all, solve
 from madbench.suites.base import Size, Suite
 from madbench.suites.columns import Column
-from madbench.suites.overrides import Plan, drop_ineffective_overrides, model_key
+from madbench.suites.overrides import Plan, canonical_job, drop_ineffective_overrides
 from madbench.suites.planning import unique
 from madbench.suites.profile import Profile, changed_overrides
+from madbench.suites.training import Schedule, Training
 
 if TYPE_CHECKING:
     from madbench.labels import Label
@@ -53,27 +54,26 @@ class InteractionModelConfig:
         check_at_least(self, 1, "n_head")
 
 
-@dataclass(frozen=True)
-class InteractionTraining:
-    """One optimiser run: AdamW, batches drawn with replacement, a cosine to zero."""
-
-    betas: ClassVar[tuple[float, float]] = (0.9, 0.99)
-    """AdamW's decays of the mean gradient and of the mean squared gradient."""
+@dataclass(frozen=True, kw_only=True)
+class InteractionTraining(Training):
+    """The optimizer run of an interactions job, on batches drawn with replacement."""
 
     learning_rate: float = 0.02
-    """AdamW's step size at the start."""
+    """AdamW's step size at the start, or at the end of the warm-up."""
     weight_decay: float = 0.0
     """Decoupled weight decay."""
+    beta2: float = field(default=0.99, metadata=NOT_AT_DEFAULT)
+    """AdamW's decay of the mean squared gradient."""
+    precision: Literal["float32", "float64"] = "float64"
+    """Dtype of the whole computation."""
     steps: int = 4000
     """Optimiser steps."""
     batch_size: int = 128
     """Samples of one optimiser step."""
-    precision: Literal["float32", "float64"] = "float64"
-    """Dtype of the whole computation."""
 
     def __post_init__(self):
+        super().__post_init__()
         check_at_least(self, 1, "steps", "batch_size")
-        check_numbers(self, "learning_rate", "weight_decay")
 
 
 @dataclass(frozen=True)
@@ -230,7 +230,7 @@ def plan(
     for task in chosen:
         check_task(task)
     labels = list(map(str, map(parse, labels)))
-    planned_jobs = drop_ineffective_overrides(profile, labels, seeds, planned, training_key)
+    planned_jobs = drop_ineffective_overrides(profile, labels, seeds, planned, canonical)
     _check_read(profile, labels, planned_jobs.jobs)
     return planned_jobs
 
@@ -270,13 +270,16 @@ def _check_read(profile: InteractionProfile, labels: Sequence[str], jobs: Sequen
             raise ConfigError(f"{key_of(word)} has no effect: trained are {', '.join(sorted(set(used[kind])))}")
 
 
-def training_key(job: Job) -> Hashable:
-    """A key that is equal for two jobs if they train the same apart from the seed.
-
-    A world enters by its effects and vectors.
-    """
+def canonical(job: Job) -> Job:
+    """The canonical form of a job (:meth:`madbench.suites.base.Suite.canonical`). Its setting is what a world makes."""
     width, length, setting = _world_content(job.task, json.dumps(job.setting, sort_keys=True))
-    return model_key(job, width, length, setting=setting)
+    training = job.training.canonical(lambda training: training.schedule(training.steps))
+    return canonical_job(job, width, length, setting={"world": setting}, training=training)
+
+
+def schedule(job: Job) -> Schedule:
+    """The learning rate of every step of a job."""
+    return job.training.schedule(job.training.steps, divides_last=True)
 
 
 @functools.cache
@@ -346,7 +349,7 @@ class InteractionSuite(Suite):
     budgets = ("strict",)
     keeps_weights = True
     had_unequal_shares = True
-    plan, training_key, size = map(staticmethod, (plan, training_key, size))
+    plan, canonical, schedule, size = map(staticmethod, (plan, canonical, schedule, size))
 
     def tasks(self) -> Sequence[str]:
         return TASKS

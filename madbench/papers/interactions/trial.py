@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -12,7 +11,7 @@ from torch import Tensor, nn
 
 from madbench.jobs import Job
 from madbench.papers.interactions.model import InteractionModel, ValueLoss, interaction_mixer
-from madbench.papers.interactions.suite import world_of
+from madbench.papers.interactions.suite import schedule, world_of
 from madbench.suites.trial import LogWindow, Trial
 from madbench.text.corpus import Corpus
 
@@ -30,6 +29,7 @@ class InteractionTrial(Trial):
 
     def open(self, corpora: Mapping[str, Corpus]) -> None:
         self.agents, config = world_of(self.job), self.job.training
+        self.schedule = schedule(self.job)
         self.steps, self.row_every = config.steps, max(1, config.steps // ROWS)
         self.batch_shape = (min(config.batch_size, self.micro_batch or config.batch_size), self.agents.length)
         self.symbols, self.values = self._data("train", self.agents.length)
@@ -64,9 +64,6 @@ class InteractionTrial(Trial):
         for part, share in self.shares(batch, self.batch_shape[0]):
             index = torch.from_numpy(part).to(self.device)
             yield (self.symbols[index], self.values[index]), share
-
-    def learning_rate(self, step: int) -> float:
-        return 0.5 * self.job.training.learning_rate * (1 + math.cos(math.pi * step / self.steps))
 
     def has_row(self, step: int) -> bool:
         return step % self.row_every == 0 or step == self.steps

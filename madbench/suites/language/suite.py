@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -15,11 +15,12 @@ from madbench.mixers.sequence import solve_blocks
 from madbench.suites.base import Size, Suite
 from madbench.suites.columns import Column
 from madbench.suites.corpora import CorpusSource, NoCorpusError, StoredCorpus
-from madbench.suites.overrides import Plan, drop_ineffective_overrides, model_key
-from madbench.suites.planning import plan_jobs, warm_up_warning
+from madbench.suites.overrides import Plan, canonical_job, drop_ineffective_overrides
+from madbench.suites.planning import plan_jobs
 from madbench.suites.profile import Profile, changed_overrides
 from madbench.suites.protocol import changed_settings
 from madbench.suites.tokens import ModelConfig
+from madbench.suites.training import Schedule, Training
 
 if TYPE_CHECKING:
     from madbench.text.corpus import Corpus
@@ -64,55 +65,39 @@ class GPTConfig(ModelConfig):
         check_at_least(self, 1, "seq_len")
 
 
-@dataclass(frozen=True)
-class LanguageTraining:
-    """One run of the nanoGPT recipe: AdamW, linear warm-up, cosine decay; the defaults are the paper's."""
+@dataclass(frozen=True, kw_only=True)
+class LanguageTraining(Training):
+    """One run of the nanoGPT recipe. The defaults are the paper's."""
 
-    steps: int = 40_000
-    """Optimiser steps."""
-    tokens_per_step: int = 491_520
-    """Tokens of one optimiser step, a multiple of seq_len, however many devices share them."""
     learning_rate: float = 6e-4
     """Peak step size, reached after the warm-up."""
-    min_learning_rate: float = 6e-5
-    """The learning rate at the end of the cosine."""
-    lr_decay_steps: int = field(default=0, metadata=NOT_AT_DEFAULT)
-    """Step at which the cosine ends, counted from the start of the run; 0: the last step of the run."""
-    warmup_steps: int = 2000
-    """Steps in which the learning rate rises linearly from zero."""
     weight_decay: float = 0.1
     """Decoupled weight decay on linear maps; biases, norm gains and the diagonals p of R(1), R(2) do not decay."""
+    warmup_steps: int = 2000
+    """Steps in which the learning rate rises linearly from zero."""
+    min_learning_rate: float = 6e-5
+    """The learning rate at the end of the cosine."""
     beta1: float = 0.9
     """AdamW's decay of the mean gradient."""
     beta2: float = 0.95
     """AdamW's decay of the mean squared gradient."""
+    steps: int = 40_000
+    """Optimiser steps."""
+    tokens_per_step: int = 491_520
+    """Tokens of one optimiser step, a multiple of seq_len, however many devices share them."""
     grad_clip: float = 1.0
     """Largest norm of the whole gradient; longer gradients are scaled down to it. 0: no clipping."""
     eval_every: int = 500
     """Steps between two evaluations."""
     eval_sequences: int = 2400
     """Windows of seq_len tokens in one evaluation of each split. 2,400 are nanoGPT's 200 batches of 12."""
-    precision: Precision = "float32"
-    """Arithmetic of matrix products; parameters and optimiser stay in float32."""
 
     def __post_init__(self):
+        super().__post_init__()
         check_at_least(self, 1, "steps", "tokens_per_step", "eval_every", "eval_sequences")
-        check_at_least(self, 0, "warmup_steps", "lr_decay_steps")
-        check_numbers(self, "learning_rate", "min_learning_rate", "weight_decay", "beta1", "beta2", "grad_clip")
-        for name in ("beta1", "beta2"):
-            if getattr(self, name) >= 1:
-                raise ConfigError(f"{name} must be a number from 0 to below 1, got {getattr(self, name)}")
+        check_numbers(self, "grad_clip")
         if self.steps % self.eval_every:
             raise ConfigError(f"steps {self.steps} must be a multiple of eval_every {self.eval_every}")
-
-    @property
-    def betas(self) -> tuple[float, float]:
-        return self.beta1, self.beta2
-
-    @property
-    def decay_end(self) -> int:
-        """The step at which the cosine ends."""
-        return self.lr_decay_steps or self.steps
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -163,7 +148,7 @@ def plan(
         run = (TASK, setting, profile.model_config().seq_len, profile.training_config(precision), "")
         return plan_jobs(NAME, labels, profile, [run], budget)
 
-    return drop_ineffective_overrides(profile, labels, seeds, planned, training_key, canonical_training)
+    return drop_ineffective_overrides(profile, labels, seeds, planned, canonical)
 
 
 def jobs(labels: Iterable[str], profile: LanguageProfile, **options: Any) -> list[Job]:
@@ -171,47 +156,16 @@ def jobs(labels: Iterable[str], profile: LanguageProfile, **options: Any) -> lis
     return plan(labels, profile, **options).checked()
 
 
-def training_key(job: Job) -> Hashable:
-    """A key that is equal for two jobs if they train the same apart from the seed.
-
-    The schedule enters by its actual rates.
-    """
-    model, config = job.model, job.training
-    last = config.steps - 1
-    steps = (0, min(1, last), min(config.warmup_steps + 1, last), (config.warmup_steps + last) // 2, last)
-    rates = [scheduled_rate(config, step) for step in steps]
-    changes = {"warmup_steps": rates, "min_learning_rate": None, "lr_decay_steps": None, "mlp_width": mlp_width(model)}
-    return model_key(job, model.d_model, model.seq_len, changes)
+def canonical(job: Job) -> Job:
+    """The canonical form of a job (:meth:`madbench.suites.base.Suite.canonical`)."""
+    model = replace(job.model, mlp_width=mlp_width(job.model))
+    training = job.training.canonical(lambda training: training.schedule(training.steps))
+    return canonical_job(job, model.d_model, model.seq_len, model=model, training=training)
 
 
-def canonical_training(job: Job) -> dict[str, Any]:
-    """Canonical values of the training settings for which several values train the same."""
-    config = job.training
-    return {"lr_decay_steps": config.lr_decay_steps and max(config.lr_decay_steps, config.warmup_steps)}
-
-
-def scheduled_rate(config: LanguageTraining, step: int) -> float:
-    """The learning rate after ``step`` steps: a linear warm-up, a cosine to the minimum, then constant."""
-    if step < config.warmup_steps:
-        return config.learning_rate * (step + 1) / (config.warmup_steps + 1)
-    if step >= config.decay_end:
-        return config.min_learning_rate
-    progress = (step - config.warmup_steps) / (config.decay_end - config.warmup_steps)
-    cosine = 0.5 * (1 + math.cos(math.pi * progress))
-    return config.min_learning_rate + (config.learning_rate - config.min_learning_rate) * cosine
-
-
-def schedule_warning(job: Job) -> str:
-    """A warning if a job does not reach the end of its schedule or its rate rises after the warm-up, as a clause."""
-    config = job.training
-    if config.min_learning_rate > config.learning_rate:
-        rates = f"from learning_rate {config.learning_rate:g} to min_learning_rate {config.min_learning_rate:g}"
-        return f"after the warm-up the rate rises, {rates}; set training.min_learning_rate too"
-    if not warm_up_warning(config.steps, config.warmup_steps) and config.decay_end > config.steps:
-        rate = scheduled_rate(config, config.steps - 1)
-        after = f"after {config.steps:,} of {config.decay_end:,} steps"
-        return f"training ends before the cosine does, {after}, at a learning rate of {rate:.3g}"
-    return warm_up_warning(config.steps, config.warmup_steps)
+def schedule(job: Job) -> Schedule:
+    """The learning rate of every step of a job."""
+    return job.training.schedule(job.training.steps)
 
 
 def mlp_width(model: GPTConfig) -> int:
@@ -293,7 +247,7 @@ class LanguageSuite(Suite):
     keeps_weights = True
     uses_all_cores = True
     figures = {"loss": "madbench.analysis.figures.registry:LOSS"}
-    plan, training_key, size, schedule_warning = map(staticmethod, (plan, training_key, size, schedule_warning))
+    plan, canonical, schedule, size = map(staticmethod, (plan, canonical, schedule, size))
     check_processes = staticmethod(check_processes)
 
     def tasks(self) -> Sequence[str]:

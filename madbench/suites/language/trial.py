@@ -22,7 +22,7 @@ from madbench.models.gpt import GPT
 from madbench.models.token_loss import TokenLoss
 from madbench.suites.base import MICRO_BATCH_TOKENS
 from madbench.suites.columns import loss_l5
-from madbench.suites.language.suite import LanguageTraining, check_processes, scheduled_rate, sequences_per_step
+from madbench.suites.language.suite import LanguageTraining, check_processes, schedule, sequences_per_step
 from madbench.suites.trial import LogWindow, Trial, mixer_maker
 from madbench.text.corpus import Corpus, window_count
 from madbench.text.manifest import SPLITS, Split
@@ -51,6 +51,7 @@ class LanguageTrial(Trial):
         self.corpus.verify()
         self.batches = Batches(self.corpus, seq_len, self.device, self.micro_batch)
         self.evaluation = Evaluation(self.batches, config, self.autocast, self.world)
+        self.schedule = schedule(self.job)
         self.steps, self.clip = config.steps, config.grad_clip or math.inf
         self.row_every = max(1, config.eval_every // ROWS_PER_EVALUATION)
         self.batch_shape = (min(self.batches.micro_batch, count // processes), seq_len)
@@ -86,9 +87,6 @@ class LanguageTrial(Trial):
         for part, share in self.shares(starts, self.batches.micro_batch):
             [batch] = self.batches.micro_batches("train", part)
             yield batch, share
-
-    def learning_rate(self, step: int) -> float:
-        return scheduled_rate(self.job.training, step)
 
     def has_row(self, step: int) -> bool:
         return step % self.job.training.eval_every == 0 or step % self.row_every == 0

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from madbench.config import TASKS as TASK_FILES
-from madbench.config import check_at_least, check_numbers, from_mapping
+from madbench.config import check_at_least, from_mapping
 from madbench.errors import ConfigError, LabelError, did_you_mean
 from madbench.jobs import NOT_AT_DEFAULT, Budget, Fidelity, Job, Precision
 from madbench.labels import family_of, parse
@@ -17,9 +17,10 @@ from madbench.mixers import families_that_see_all
 from madbench.mixers.sequence import solve_blocks
 from madbench.suites.base import Size, Suite
 from madbench.suites.columns import Column
-from madbench.suites.overrides import Plan, drop_ineffective_overrides, model_key
-from madbench.suites.planning import epoch_batch_sizes, plan_jobs, warm_up_warning
+from madbench.suites.overrides import Plan, canonical_job, drop_ineffective_overrides
+from madbench.suites.planning import plan_jobs
 from madbench.suites.profile import Profile, changed_overrides
+from madbench.suites.training import EpochTraining, Schedule
 
 if TYPE_CHECKING:
     from madbench.tasks.signals import Digits, Series
@@ -49,30 +50,14 @@ class SignalModelConfig:
         check_at_least(self, 0, "mlp_width")
 
 
-@dataclass(frozen=True)
-class SignalTraining:
-    """One optimiser run: AdamW, batches reshuffled every epoch, a linear warm-up and a cosine to zero."""
-
-    betas = (0.9, 0.999)
-    """AdamW's decays of the mean gradient and of the mean squared gradient."""
+@dataclass(frozen=True, kw_only=True)
+class SignalTraining(EpochTraining):
+    """The optimizer run of a signals job. The cosine ends at zero unless ``min_learning_rate`` is set."""
 
     learning_rate: float = 3e-3
     """AdamW's step size at the end of the warm-up."""
-    weight_decay: float = 0.0
-    """Decoupled weight decay on linear maps."""
-    epochs: int = 20
-    """Passes over the training examples."""
-    batch_size: int = 32
-    """Examples of one optimiser step; a last, smaller batch is used too."""
     warmup_steps: int = 0
     """Steps in which the learning rate rises linearly."""
-    precision: Precision = "float32"
-    """Arithmetic of matrix products."""
-
-    def __post_init__(self):
-        check_at_least(self, 1, "epochs", "batch_size")
-        check_at_least(self, 0, "warmup_steps")
-        check_numbers(self, "learning_rate", "weight_decay")
 
 
 @dataclass(frozen=True)
@@ -156,7 +141,7 @@ def plan(
         ]
         return plan_jobs(NAME, labels, profile, runs, budget, fidelity)
 
-    return drop_ineffective_overrides(profile, labels, seeds, planned, training_key, canonical_training)
+    return drop_ineffective_overrides(profile, labels, seeds, planned, canonical)
 
 
 def _check_sees_all(label: str) -> None:
@@ -173,26 +158,20 @@ def check_task(task: str, where: str = "") -> None:
         raise ConfigError(f"{where}unknown task {task!r}{did_you_mean(task, TASKS)}")
 
 
-def training_key(job: Job) -> Hashable:
-    """A key that is equal for two jobs if they train the same apart from the seed.
-
-    The schedule enters by its actual rates.
-    """
+def canonical(job: Job) -> Job:
+    """The canonical form of a job (:meth:`madbench.suites.base.Suite.canonical`)."""
     from madbench.models.blocks import swiglu_width
 
-    setting, config, steps = setting_of(job), job.training, total_steps(job)
-    rates = [scheduled_rate(config, step, steps) for step in (0, min(1, steps - 1), steps - 1)]
-    changes = {
-        "warmup_steps": rates,
-        "mlp_width": swiglu_width(job.model.d_model, job.model.mlp_width),
-        **canonical_training(job),
-    }
-    return model_key(job, job.model.d_model, setting.length, changes, is_shorter=False)
+    setting, model = setting_of(job), job.model
+    training = job.training.canonical(lambda training: schedule(dataclasses.replace(job, training=training)))
+    training = dataclasses.replace(training, batch_size=min(training.batch_size, setting.num_train_examples))
+    model = dataclasses.replace(model, mlp_width=swiglu_width(model.d_model, model.mlp_width))
+    return canonical_job(job, model.d_model, setting.length, is_shorter=False, model=model, training=training)
 
 
-def canonical_training(job: Job) -> dict[str, Any]:
-    """Canonical values of the training settings for which several values train the same."""
-    return {"batch_size": min(job.training.batch_size, setting_of(job).num_train_examples)}
+def schedule(job: Job) -> Schedule:
+    """The learning rate of every step of a job."""
+    return job.training.schedule(job.training.total_steps(setting_of(job).num_train_examples))
 
 
 def setting_of(job: Job) -> Digits | Series:
@@ -204,19 +183,6 @@ def _setting(task: str, mapping: dict[str, Any]) -> Digits | Series:
     from madbench.tasks.signals import KINDS
 
     return from_mapping(KINDS[task], mapping, f"setting of {task}")
-
-
-def total_steps(job: Job) -> int:
-    """The optimiser steps of a job."""
-    return job.training.epochs * math.ceil(setting_of(job).num_train_examples / job.training.batch_size)
-
-
-def scheduled_rate(config: SignalTraining, step: int, total_steps: int) -> float:
-    """The learning rate at a step: a linear warm-up, then a cosine to zero."""
-    if step < config.warmup_steps:
-        return config.learning_rate * (step + 1) / (config.warmup_steps + 1)
-    done = (step - config.warmup_steps) / (total_steps - config.warmup_steps)
-    return 0.5 * config.learning_rate * (1 + math.cos(math.pi * done))
 
 
 def size(job: Job) -> Size:
@@ -234,7 +200,7 @@ def size(job: Job) -> Size:
     judged = config.epochs * setting.num_validation_examples + setting.num_test_examples
     return Size(
         parameters=parameters,
-        steps=total_steps(job),
+        steps=schedule(job).steps,
         seq_len=setting.length,
         sequences_per_step=min(config.batch_size, setting.num_train_examples),
         flops_per_token=flops,
@@ -257,10 +223,10 @@ class SignalSuite(Suite):
     measure = "accuracy, or the share of the variance that is foretold, in percent"
     had_unequal_shares = True
     judged_by = ("score", "score {:.3f}", "{:.1%}")
-    plan, training_key, size = map(staticmethod, (plan, training_key, size))
+    plan, canonical, schedule, size = map(staticmethod, (plan, canonical, schedule, size))
 
     def batch_sizes(self, job: Job) -> tuple[int, ...]:
-        return epoch_batch_sizes(setting_of(job).num_train_examples, job.training.batch_size)
+        return job.training.batch_sizes(setting_of(job).num_train_examples)
 
     def tasks(self) -> Sequence[str]:
         return TASKS
@@ -284,9 +250,6 @@ class SignalSuite(Suite):
         from madbench.tasks.signals import KINDS
 
         return KINDS[task].description
-
-    def schedule_warning(self, job: Job) -> str:
-        return warm_up_warning(total_steps(job), job.training.warmup_steps)
 
     def check_profile(self, profile: SignalProfile) -> tuple[str, set[int]]:
         lengths = {_setting(task, profile.setting(task)).length for task in TASKS}

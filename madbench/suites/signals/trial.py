@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from madbench.jobs import Job
 from madbench.models.signals import SignalLoss, SignalModel
-from madbench.suites.signals.suite import scheduled_rate, setting_of, total_steps
+from madbench.suites.signals.suite import schedule, setting_of
 from madbench.suites.trial import LogWindow, Trial, mixer_maker
 from madbench.tasks.base import SPLITS
 from madbench.text.corpus import Corpus
@@ -36,7 +36,8 @@ class SignalTrial(Trial):
             split: tuple(torch.from_numpy(array).to(self.device) for array in self.setting.data(split, seed))
             for split in SPLITS
         }
-        self.steps = total_steps(self.job)
+        self.schedule = schedule(self.job)
+        self.steps = self.schedule.steps
         self.steps_per_epoch = self.steps // config.epochs
         examples = self.setting.num_train_examples
         self.batch_shape = (min(config.batch_size, examples, self.micro_batch or examples), self.setting.length)
@@ -78,9 +79,6 @@ class SignalTrial(Trial):
         for part, share in self.shares(batch, self.batch_shape[0]):
             index = torch.from_numpy(part).to(self.device)
             yield tuple(array[index] for array in self.data["train"]), share
-
-    def learning_rate(self, step: int) -> float:
-        return scheduled_rate(self.job.training, step, self.steps)
 
     def has_row(self, step: int) -> bool:
         return step % self.steps_per_epoch == 0

@@ -1,0 +1,138 @@
+"""The settings of an optimizer run that all suites share, and the schedule of its learning rate."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, Self
+
+from madbench.config import check_at_least, check_numbers
+from madbench.errors import ConfigError
+from madbench.jobs import NOT_AT_DEFAULT, Precision
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """The learning rate of every step: a linear warm-up, a cosine from ``peak`` to ``end``, then ``end``."""
+
+    steps: int  # optimizer steps of the run
+    peak: float
+    end: float
+    warmup_steps: int
+    decay_end: int  # step at which the cosine ends, counted from the start of the run
+    divides_last: bool = False
+    """True if the cosine's argument is ``(pi * done) / span``, which may differ from ``pi * (done / span)`` in the last
+    digit. A suite keeps its order of operations, so that repeated runs give the same numbers."""
+
+    def rate(self, step: int) -> float:
+        """The learning rate of the step after ``step`` steps."""
+        if step < self.warmup_steps:
+            return self.peak * (step + 1) / (self.warmup_steps + 1)
+        if step >= self.decay_end:
+            return self.end
+        done, span = step - self.warmup_steps, self.decay_end - self.warmup_steps
+        angle = math.pi * done / span if self.divides_last else math.pi * (done / span)
+        return self.end + (self.peak - self.end) * (0.5 * (1 + math.cos(angle)))
+
+    def equals(self, other: Schedule) -> bool:
+        """True if both have the same rates at every step. They are compared at the steps that tell schedules apart."""
+        last = self.steps - 1
+        middle = [(each.warmup_steps + last) // 2 for each in (self, other)]
+        steps = {0, 1, self.warmup_steps + 1, other.warmup_steps + 1, *middle, last}
+        return self.steps == other.steps and all(self.rate(step) == other.rate(step) for step in steps if step <= last)
+
+    @property
+    def warning(self) -> str:
+        """A warning about an end that is not reached or a rate that rises, as a clause. Empty if there is none."""
+        if self.end > self.peak:
+            rates = f"from learning_rate {self.peak:g} to min_learning_rate {self.end:g}"
+            return f"after the warm-up the rate rises, {rates}; set training.min_learning_rate too"
+        if self.steps <= self.warmup_steps:
+            share = self.steps / (self.warmup_steps + 1)
+            after = f"after {self.steps:,} of its {self.warmup_steps:,} steps"
+            return f"training ends within the warm-up, {after}, at {share:.2g} of the learning rate"
+        if self.decay_end > self.steps:
+            after = f"after {self.steps:,} of {self.decay_end:,} steps"
+            return (
+                f"training ends before the cosine does, {after}, at a learning rate of {self.rate(self.steps - 1):.3g}"
+            )
+        return ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Training:
+    """One run of AdamW with a linear warm-up and a cosine. Each suite sets the defaults and adds the run's length.
+
+    The fields and defaults of a suite's class enter the ids of its runs. A field that a suite did not have from the
+    start enters an id only if it is not at its default (``NOT_AT_DEFAULT``).
+    """
+
+    learning_rate: float = 1e-3
+    """AdamW's step size at the end of the warm-up."""
+    weight_decay: float = 0.0
+    """Decoupled weight decay on linear maps."""
+    warmup_steps: int = field(default=0, metadata=NOT_AT_DEFAULT)
+    """Steps in which the learning rate rises linearly."""
+    min_learning_rate: float = field(default=0.0, metadata=NOT_AT_DEFAULT)
+    """The learning rate at the end of the cosine."""
+    lr_decay_steps: int = field(default=0, metadata=NOT_AT_DEFAULT)
+    """Step at which the cosine ends, counted from the start of the run; 0: the last step of the run."""
+    beta1: float = field(default=0.9, metadata=NOT_AT_DEFAULT)
+    """AdamW's decay of the mean gradient."""
+    beta2: float = field(default=0.999, metadata=NOT_AT_DEFAULT)
+    """AdamW's decay of the mean squared gradient."""
+    precision: Precision = "float32"
+    """Arithmetic of matrix products; parameters and optimizer stay in float32."""
+
+    def __post_init__(self) -> None:
+        check_at_least(self, 0, "warmup_steps", "lr_decay_steps")
+        check_numbers(self, "learning_rate", "weight_decay", "min_learning_rate", "beta1", "beta2")
+        for name in ("beta1", "beta2"):
+            if getattr(self, name) >= 1:
+                raise ConfigError(f"{name} must be a number from 0 to below 1, got {getattr(self, name)}")
+
+    @property
+    def betas(self) -> tuple[float, float]:
+        """AdamW's decays of the mean gradient and of the mean squared gradient."""
+        return self.beta1, self.beta2
+
+    def schedule(self, steps: int, divides_last: bool = False) -> Schedule:
+        """The schedule of a run of ``steps`` steps."""
+        rates, decay_end = (self.learning_rate, self.min_learning_rate), self.lr_decay_steps or steps
+        return Schedule(steps, *rates, self.warmup_steps, decay_end, divides_last)
+
+    def canonical(self, schedule_of: Callable[[Self], Schedule]) -> Self:
+        """The settings with one value for all values that give the same schedule, the default if it is one of them."""
+        decay_end = self.lr_decay_steps and max(self.lr_decay_steps, self.warmup_steps)
+        training = dataclasses.replace(self, lr_decay_steps=decay_end)
+        for each in dataclasses.fields(self):
+            if each.name in ("min_learning_rate", "lr_decay_steps", "warmup_steps"):
+                default: Any = each.default
+                usual = dataclasses.replace(training, **{each.name: default})
+                training = usual if schedule_of(usual).equals(schedule_of(training)) else training
+        return training
+
+
+@dataclass(frozen=True, kw_only=True)
+class EpochTraining(Training):
+    """A run over a fixed set of examples, reshuffled every epoch."""
+
+    epochs: int = 20
+    """Passes over the training examples."""
+    batch_size: int = 32
+    """Examples per optimizer step; a last, smaller batch is used too."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_at_least(self, 1, "epochs", "batch_size")
+
+    def total_steps(self, examples: int) -> int:
+        """The optimizer steps of a run without early stopping."""
+        return self.epochs * math.ceil(examples / self.batch_size)
+
+    def batch_sizes(self, examples: int) -> tuple[int, ...]:
+        """The distinct batch sizes of an epoch: a full batch, and a smaller last batch if there is one."""
+        sizes = (min(self.batch_size, examples), examples % self.batch_size)
+        return tuple(dict.fromkeys(size for size in sizes if size))

@@ -1,0 +1,133 @@
+"""The optimizer settings that all suites share, their schedules, and the canonical form of a job."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import fields, replace
+from pathlib import Path
+
+import pytest
+
+import madbench
+from madbench.jobs import NOT_AT_DEFAULT
+from madbench.suites import suites
+from madbench.suites.mad.suite import MAD
+from madbench.suites.training import EpochTraining, Schedule, Training
+from sample_jobs import mad_job
+
+ROOT = Path(madbench.__file__).parent
+
+
+def test_the_settings_of_every_suite_are_those_of_one_class():
+    shared = {field.name for field in fields(Training)}
+    for suite in suites().values():
+        assert issubclass(suite.Profile.Training, Training)
+        assert shared <= {field.name for field in fields(suite.Profile.Training)}
+
+
+def test_one_module_computes_the_cosine_of_a_schedule():
+    files = (
+        *(ROOT / "suites").rglob("*.py"),
+        *(ROOT / "papers").rglob("suite.py"),
+        *(ROOT / "papers").rglob("trial.py"),
+    )
+    assert [file.name for file in files if re.search(r"\bmath\.cos\(", file.read_text())] == ["training.py"]
+
+
+def test_the_canonical_form_takes_the_place_of_other_keys_of_what_is_trained():
+    files = [file for file in ROOT.rglob("*.py") if re.search(r"\b(training_key|model_key)\b", file.read_text())]
+    assert not files
+
+
+def test_a_setting_that_the_shared_class_brought_to_a_suite_enters_no_id_at_its_default():
+    """The ids of stored runs have these settings of each suite, and no others."""
+    always = {
+        "mad": "batch_size epochs learning_rate min_learning_rate precision stop_accuracy warmup_steps weight_decay",
+        "language": "beta1 beta2 eval_every eval_sequences grad_clip learning_rate min_learning_rate precision steps "
+        "tokens_per_step warmup_steps weight_decay",
+        "signals": "batch_size epochs learning_rate precision warmup_steps weight_decay",
+        "interactions": "batch_size learning_rate precision steps weight_decay",
+    }
+    for name, names in always.items():
+        of_suite = fields(suites()[name].Profile.Training)
+        assert {field.name for field in of_suite if field.metadata != NOT_AT_DEFAULT} == set(names.split()), name
+
+
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        ({}, ""),
+        ({"warmup_steps": 100}, "training ends within the warm-up, after 100 of its 100 steps"),
+        ({"end": 2.0}, "after the warm-up the rate rises, from learning_rate 1 to min_learning_rate 2"),
+        ({"decay_end": 200}, "training ends before the cosine does, after 100 of 200 steps"),
+    ],
+)
+def test_a_schedule_warns_of_an_end_that_is_not_reached_and_of_a_rate_that_rises(changes, says):
+    warning = replace(Schedule(100, 1.0, 0.0, 10, 100), **changes).warning
+    assert warning.startswith(says) and bool(warning) is bool(says)
+
+
+@pytest.mark.parametrize(
+    ("changes", "is_equal"),
+    [
+        ({}, True),
+        ({"end": 0.1}, False),
+        ({"warmup_steps": 11}, False),
+        ({"decay_end": 99}, False),
+        ({"steps": 99}, False),
+    ],
+)
+def test_schedules_are_equal_if_all_their_rates_are(changes, is_equal):
+    schedule = Schedule(100, 0.7, 0.0, 10, 100)
+    assert schedule.equals(replace(schedule, **changes)) is is_equal
+
+
+@pytest.mark.parametrize(
+    ("given", "canonical"),
+    [
+        ({"warmup_steps": 9, "min_learning_rate": 0.1}, {"warmup_steps": 9}),  # ends within the warm-up
+        ({"warmup_steps": 2, "lr_decay_steps": 1}, {"warmup_steps": 2, "lr_decay_steps": 2}),
+        ({"lr_decay_steps": 8}, {}),
+        ({"lr_decay_steps": 9}, {"lr_decay_steps": 9}),
+        ({"min_learning_rate": 1e-3, "lr_decay_steps": 5}, {"min_learning_rate": 1e-3}),  # constant
+    ],
+)
+def test_settings_of_one_schedule_have_one_canonical_form(given, canonical):
+    training = EpochTraining(epochs=4, batch_size=2, **given)
+    assert training.total_steps(3) == 8
+    found = training.canonical(lambda training: training.schedule(8))
+    assert found == EpochTraining(epochs=4, batch_size=2, **canonical)
+    assert found.schedule(8).equals(training.schedule(8))
+
+
+@pytest.mark.parametrize(
+    ("label", "changes", "trains_the_same"),
+    [
+        ("S", {"mixer": {"mix_rank": 3}}, True),
+        ("R-12!", {"mixer": {"mix_rank": 3}}, False),
+        ("S", {"seed": 5}, True),
+        ("S", {"model": {"mlp_width": 352}}, True),
+        ("S", {"model": {"n_head": 4}}, False),
+        ("my:mean", {"model": {"n_head": 4}}, True),
+        ("S", {"training": {"batch_size": 10**6}}, False),
+        ("S", {"training": {"stop_accuracy": 3.0}}, False),
+    ],
+)
+def test_jobs_train_the_same_if_their_canonical_forms_have_one_id(label, changes, trains_the_same):
+    job = mad_job(label)
+    settings = {
+        name: {**getattr(job, name), **value} if name == "mixer" else replace(getattr(job, name), **value)
+        for name, value in changes.items()
+        if name != "seed"
+    }
+    other = replace(job, seed=changes.get("seed", 0), **settings)
+    assert other.id != job.id
+    assert (MAD.canonical(job).id == MAD.canonical(other).id) is trains_the_same
+
+
+def test_a_canonical_batch_is_no_larger_than_the_data():
+    job = mad_job("S", setting={"num_train_examples": 40, "num_test_examples": 64})
+    jobs = {size: replace(job, training=replace(job.training, batch_size=size)) for size in (39, 40, 41, 10**6)}
+    assert [MAD.canonical(each).training.batch_size for each in jobs.values()] == [39, 40, 40, 40]
+    published = replace(jobs[10**6], fidelity="published")  # test batches change its numbers
+    assert MAD.canonical(published).training.batch_size == 64
